@@ -1,0 +1,196 @@
+//! What a test does to the device and reads from it.
+
+use std::sync::atomic::Ordering;
+
+use millpond_backend::{Backend, Fault, StreamId, Tick};
+
+use crate::lane::Op;
+use crate::{Access, CallKind, Calls, Segment, Sim, SimError, Violation};
+
+/// Work that a test queues.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Work {
+    /// A kernel that completes as the device's [`Completion`](crate::Completion) says.
+    Kernel,
+    /// A long kernel: it, and what is queued behind it, runs until the host waits for it or for the device, or a test
+    /// completes it by hand.
+    Busy,
+}
+
+/// Streams and work.
+impl Sim {
+    /// Opens `count` streams and returns their ids.
+    ///
+    /// # Panics
+    ///
+    /// If opening one fails, by a planned fault or because the device is lost.
+    pub fn open_streams(&self, count: usize) -> Vec<StreamId> {
+        let open = |index| match self.create_stream() {
+            Ok(stream) => stream,
+            Err(error) => panic!("stream {index} of {count} could not be opened: {error}"),
+        };
+        (0..count).map(open).collect()
+    }
+
+    /// Queues work on a stream, and returns the tick that covers it. Marks nothing.
+    ///
+    /// Where the backend closes ticks and the open tick was marked, that tick is closed first: an event recorded before
+    /// a kernel does not wait for it. So a mark before a busy kernel is reached at once, a mark after it is not.
+    ///
+    /// # Panics
+    ///
+    /// If the stream is not this device's.
+    pub fn launch(&self, stream: StreamId, work: Work) -> Tick {
+        let op = match work {
+            Work::Kernel => Op::Kernel,
+            Work::Busy => Op::Busy,
+        };
+        let mut state = self.device.state();
+        let tick = self.device.queue(&mut state, stream, op, Vec::new(), Vec::new());
+        self.device.settle(&mut state);
+        Tick(tick)
+    }
+
+    /// Queues a long kernel: [`Work::Busy`].
+    ///
+    /// # Panics
+    ///
+    /// If the stream is not this device's.
+    pub fn busy(&self, stream: StreamId) -> Tick {
+        self.launch(stream, Work::Busy)
+    }
+
+    /// Queues a kernel that reads or writes `bytes` bytes of the segment, for the device to watch; the bytes themselves
+    /// stay as they are. Addresses with nothing behind them are a [`Violation`]. The segment may be another device's.
+    ///
+    /// # Panics
+    ///
+    /// If the bytes leave the segment, or the stream is not this device's.
+    pub fn use_range(&self, stream: StreamId, segment: &Segment, offset: u64, bytes: u64, access: Access) -> Tick {
+        let (pieces, unmapped) = match segment.pieces(offset, bytes) {
+            Ok(pieces) => (pieces, false),
+            Err(SimError::Unmapped { .. }) => (Vec::new(), true),
+            Err(error) => panic!("use_range: {error}"),
+        };
+        let (reads, writes) = match access {
+            Access::Read => (pieces, Vec::new()),
+            Access::Write => (Vec::new(), pieces),
+        };
+        let mut state = self.device.state();
+        let tick = Tick(self.device.queue(&mut state, stream, Op::Kernel, reads, writes));
+        if unmapped {
+            let address = segment.address() + offset;
+            state.violations.push(Violation::TouchesUnmapped { stream, tick, address, bytes });
+        }
+        self.device.settle(&mut state);
+        tick
+    }
+
+    /// Submits what was queued on a stream and returns the tick that this closes; an empty submit closes one too.
+    ///
+    /// Where the backend closes ticks nothing needs a submit: this is [`mark`](Backend::mark) then.
+    ///
+    /// # Panics
+    ///
+    /// If the stream is not this device's.
+    pub fn submit(&self, stream: StreamId) -> Tick {
+        self.device.submit(stream)
+    }
+
+    /// Waits for the device: completes all submitted work of all streams. Work behind a wait for something that was
+    /// never submitted stays.
+    pub fn synchronize(&self) {
+        self.device.drain(&mut self.device.state(), |_| true);
+    }
+
+    /// The same as [`synchronize`](Sim::synchronize), named for use beside [`complete`](Sim::complete).
+    pub fn complete_all(&self) {
+        self.synchronize();
+    }
+
+    /// Completes the submitted work of one stream, up to the first device-side wait that is not over. Returns how many
+    /// pieces of work that were.
+    ///
+    /// # Panics
+    ///
+    /// If the stream is not this device's.
+    pub fn complete(&self, stream: StreamId) -> u64 {
+        self.device.lane(stream);
+        self.device.complete(&mut self.device.state(), stream, u64::MAX)
+    }
+
+    /// Completes the oldest work of one stream and says whether there was any that could complete.
+    ///
+    /// # Panics
+    ///
+    /// If the stream is not this device's.
+    pub fn complete_one(&self, stream: StreamId) -> bool {
+        self.device.lane(stream);
+        self.device.complete(&mut self.device.state(), stream, 1) == 1
+    }
+
+    /// One step of seeded completion; nothing under the other kinds.
+    pub fn step(&self) {
+        self.device.step(&mut self.device.state());
+    }
+
+    /// Unfinished pieces of work on all streams, device-side waits included.
+    pub fn queued(&self) -> u64 {
+        self.device.queued.load(Ordering::Acquire)
+    }
+}
+
+/// Space, failures and what was seen.
+impl Sim {
+    /// Makes the next segment or range start exactly at `address`, if that is aligned for its class, below 2^56, and the
+    /// bytes there overlap no live segment; else it starts wherever the device chooses. If the reserve fails for want of
+    /// memory, the address stays set.
+    pub fn place_next(&self, address: u64) {
+        self.device.memory.space().place_next = Some(address);
+    }
+
+    /// Says how many bytes of class 0 other processes hold from now on. Memory already handed out is not taken back.
+    pub fn set_others(&self, bytes: u64) {
+        self.device.memory.space().others = bytes;
+    }
+
+    /// Plans that the `nth` call of the kind, counted from 1 and from now, fails with that fault. [`Fault::Lost`] kills
+    /// the device with it.
+    ///
+    /// # Panics
+    ///
+    /// If `nth` is 0 or such calls cannot fail.
+    pub fn fail(&self, call: CallKind, nth: u64, fault: Fault) {
+        self.device.faults.add(Some(call), nth, fault);
+    }
+
+    /// As [`fail`](Sim::fail), counting fallible driver calls of every kind.
+    ///
+    /// # Panics
+    ///
+    /// If `nth` is 0.
+    pub fn fail_any(&self, nth: u64, fault: Fault) {
+        self.device.faults.add(None, nth, fault);
+    }
+
+    /// Loses the device: every later fallible call answers [`SimError::Lost`].
+    pub fn kill(&self) {
+        self.device.lost.store(true, Ordering::Relaxed);
+    }
+
+    /// How often each driver call was made so far, failed calls included.
+    pub fn calls(&self) -> Calls {
+        let mut calls = self.device.counters.read();
+        for (_, lane) in self.device.lanes.iter() {
+            calls.reached += lane.queries.load(Ordering::Relaxed);
+            calls.record += lane.records.load(Ordering::Relaxed);
+        }
+        calls
+    }
+
+    /// Every breach of the contract seen so far, in the order of discovery. Costs a copy of the list.
+    pub fn violations(&self) -> Vec<Violation> {
+        self.device.state().violations.clone()
+    }
+}

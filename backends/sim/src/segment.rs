@@ -1,0 +1,76 @@
+//! What the device hands out: segments, ranges of addresses, pages.
+
+use std::fmt;
+use std::sync::Arc;
+
+use millpond_backend::ClassId;
+
+use crate::space::Memory;
+
+/// A segment of the simulated device, or a range of its addresses.
+///
+/// Owned, as the contract wants. Dropping it without `release` leaks its bytes on the simulated device, as it would on
+/// a real one.
+pub struct Segment {
+    pub(crate) memory: Arc<Memory>,
+    /// Unique on its device, never reused.
+    pub(crate) id: u64,
+    pub(crate) address: u64,
+    pub(crate) bytes: u64,
+    pub(crate) class: ClassId,
+    /// The memory behind a segment; `None` for a range, whose pages stand in the device's page table.
+    pub(crate) physical: Option<u64>,
+}
+
+impl Segment {
+    /// Where it starts in the device's address space.
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// How many bytes (for a range: of addresses) it has.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The class it was taken from.
+    pub fn class(&self) -> ClassId {
+        self.class
+    }
+
+    /// Whether it is a range of addresses with no memory of its own.
+    pub fn is_range(&self) -> bool {
+        self.physical.is_none()
+    }
+}
+
+impl fmt::Debug for Segment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = if self.is_range() { "Range" } else { "Segment" };
+        f.debug_struct(name)
+            .field("address", &format_args!("{:#x}", self.address))
+            .field("bytes", &self.bytes)
+            .field("class", &self.class.0)
+            .finish()
+    }
+}
+
+/// A handle of physical memory of the simulated device. Dropping it without `release_page` leaks its bytes there.
+pub struct Page {
+    pub(crate) memory: Arc<Memory>,
+    pub(crate) physical: u64,
+    pub(crate) bytes: u64,
+}
+
+impl Page {
+    /// How many bytes it has.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl fmt::Debug for Page {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Page").field("number", &self.physical).field("bytes", &self.bytes).finish()
+    }
+}

@@ -1,0 +1,245 @@
+//! Space on one device: capacity, addresses, physical memory and page tables. Knows nothing of streams and time.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use millpond_backend::{ClassId, ClassKind};
+use parking_lot::{Mutex, MutexGuard};
+
+use crate::hazard::User;
+use crate::memory::Store;
+use crate::{Segment, SimError};
+
+/// The first address that is handed out unless a test says otherwise.
+const FIRST_ADDRESS: u64 = 0x7_0000_0000;
+
+/// Addresses rise in steps of this, as the CUDA driver's do.
+/// Asked-for addresses end below this, so that there is room behind them for all that follow.
+const HIGHEST_ADDRESS: u64 = 1 << 56;
+const ADDRESS_STEP: u64 = 2 << 20;
+
+/// The memory of one device. Segments hold it, so that another device can copy from and to them.
+pub(crate) struct Memory {
+    /// Tells devices of one process apart.
+    pub(crate) device: u64,
+    space: Mutex<Space>,
+}
+
+/// The state of a device's memory.
+///
+/// Invariant: the bytes used of a class are the sum over its physical memory, and with what others hold they never
+/// exceed the class's total.
+pub(crate) struct Space {
+    kinds: Vec<ClassKind>,
+    /// Device classes keep real bytes.
+    real: bool,
+    total: Vec<u64>,
+    used: Vec<u64>,
+    /// Bytes of class 0 that other processes hold.
+    pub(crate) others: u64,
+    /// Bytes of addresses that ranges may take in all, and have taken.
+    range_total: u64,
+    range_used: u64,
+    next_number: u64,
+    next_address: u64,
+    /// Where the next segment or range must start.
+    pub(crate) place_next: Option<u64>,
+    /// Live segments and ranges: start to end.
+    live: BTreeMap<u64, u64>,
+    pub(crate) physical: HashMap<u64, Physical>,
+    /// Page tables: range to (offset to mapping).
+    pub(crate) tables: HashMap<u64, BTreeMap<u64, Mapping>>,
+    /// Where the ranges start: the same keys as `tables`.
+    pub(crate) range_starts: BTreeMap<u64, u64>,
+}
+
+/// One piece of physical memory: behind a segment, or a page.
+pub(crate) struct Physical {
+    class: ClassId,
+    pub(crate) bytes: u64,
+    pub(crate) store: Store,
+    /// Unfinished work that touches it, of any device.
+    pub(crate) users: Vec<User>,
+    /// Places where it is mapped.
+    pub(crate) mapped: u64,
+}
+
+/// A whole page in a range.
+#[derive(Clone, Copy)]
+pub(crate) struct Mapping {
+    pub(crate) physical: u64,
+    pub(crate) bytes: u64,
+}
+
+/// Contiguous physical bytes, and the addresses through which a task sees them.
+#[derive(Clone)]
+pub(crate) struct Piece {
+    pub(crate) memory: Arc<Memory>,
+    pub(crate) physical: u64,
+    /// Where in the physical memory.
+    pub(crate) start: u64,
+    pub(crate) bytes: u64,
+    /// Which segment or range, and where in it.
+    pub(crate) segment: u64,
+    pub(crate) at: u64,
+    pub(crate) address: u64,
+}
+
+impl Memory {
+    pub(crate) fn new(classes: &[millpond_backend::Class], real: bool, range_total: u64) -> Memory {
+        static DEVICES: AtomicU64 = AtomicU64::new(0);
+        let space = Space {
+            kinds: classes.iter().map(|class| class.kind).collect(),
+            real,
+            total: classes.iter().map(|class| class.total_bytes).collect(),
+            used: vec![0; classes.len()],
+            others: 0,
+            range_total,
+            range_used: 0,
+            next_number: 0,
+            next_address: FIRST_ADDRESS,
+            place_next: None,
+            live: BTreeMap::new(),
+            physical: HashMap::new(),
+            tables: HashMap::new(),
+            range_starts: BTreeMap::new(),
+        };
+        Memory { device: DEVICES.fetch_add(1, Ordering::Relaxed), space: Mutex::new(space) }
+    }
+
+    /// Locks the memory. Never held while another memory or a lane's lock is taken.
+    pub(crate) fn space(&self) -> MutexGuard<'_, Space> {
+        self.space.lock()
+    }
+}
+
+impl Space {
+    /// Bytes left of a class, with what others hold taken off class 0.
+    pub(crate) fn free(&self, class: ClassId) -> u64 {
+        let index = usize::from(class.0);
+        let others = if class == ClassId::DEVICE { self.others } else { 0 };
+        self.total[index] - self.used[index].saturating_add(others).min(self.total[index])
+    }
+
+    pub(crate) fn total(&self, class: ClassId) -> u64 {
+        self.total[usize::from(class.0)]
+    }
+
+    /// Makes physical memory and returns its number.
+    pub(crate) fn create(&mut self, class: ClassId, bytes: u64) -> Result<u64, SimError> {
+        let free = self.free(class);
+        if bytes > free {
+            return Err(SimError::OutOfMemory { asked: bytes, free, total: self.total(class) });
+        }
+        self.used[usize::from(class.0)] += bytes;
+        let store = match self.kinds[usize::from(class.0)] {
+            ClassKind::Host => Store::host(bytes),
+            ClassKind::Device if self.real => Store::sparse(),
+            ClassKind::Device => Store::Nothing,
+        };
+        let number = self.number();
+        self.physical.insert(number, Physical { class, bytes, store, users: Vec::new(), mapped: 0 });
+        Ok(number)
+    }
+
+    /// Takes physical memory away.
+    pub(crate) fn destroy(&mut self, number: u64) {
+        let Some(gone) = self.physical.remove(&number) else {
+            panic!("physical memory {number} does not exist: released twice");
+        };
+        self.used[usize::from(gone.class.0)] -= gone.bytes;
+    }
+
+    /// A fresh number for a segment, a range or physical memory.
+    pub(crate) fn number(&mut self) -> u64 {
+        self.next_number += 1;
+        self.next_number
+    }
+
+    /// Takes addresses: where the test wants them if they are free there, else behind all that were ever taken.
+    pub(crate) fn place(&mut self, bytes: u64, alignment: u64) -> u64 {
+        let wanted = self.place_next.take().filter(|&address| self.has_room(address, bytes, alignment));
+        let address = wanted.unwrap_or_else(|| self.next_address.next_multiple_of(alignment.max(ADDRESS_STEP)));
+        let end = address.checked_add(bytes).expect("a segment ends below 2^64");
+        self.live.insert(address, end);
+        self.next_address = self.next_address.max(end);
+        address
+    }
+
+    /// The addresses exist, are aligned, and overlap no live segment.
+    fn has_room(&self, address: u64, bytes: u64, alignment: u64) -> bool {
+        let end = address.checked_add(bytes).filter(|&end| end <= HIGHEST_ADDRESS);
+        end.is_some_and(|end| self.live.range(..end).next_back().is_none_or(|(_, &stop)| stop <= address))
+            && address.is_multiple_of(alignment)
+    }
+
+    /// Gives addresses back. They are not handed out again unless a test asks for them.
+    pub(crate) fn vacate(&mut self, address: u64) {
+        assert!(self.live.remove(&address).is_some(), "no live segment starts at {address:#x}: released twice");
+    }
+
+    /// Counts a range's bytes against the address space.
+    pub(crate) fn take_range(&mut self, bytes: u64) -> Result<(), SimError> {
+        let free = self.range_total - self.range_used;
+        if bytes > free {
+            return Err(SimError::AddressSpace { asked: bytes, free, total: self.range_total });
+        }
+        self.range_used += bytes;
+        Ok(())
+    }
+
+    pub(crate) fn give_range(&mut self, bytes: u64) {
+        self.range_used -= bytes;
+    }
+
+    /// Where a page is mapped: (range, the range's address, offset), oldest range first. Looks at every table.
+    pub(crate) fn mappings_of(&self, physical: u64) -> Vec<(u64, u64, u64)> {
+        let mut found = Vec::new();
+        for (range, start) in &self.range_starts {
+            let here = self.tables[range].iter().filter(|(_, mapping)| mapping.physical == physical);
+            found.extend(here.map(|(offset, _)| (*range, *start, *offset)));
+        }
+        found
+    }
+
+    /// The mapping of a range that covers an offset: where it starts, and what it is.
+    pub(crate) fn mapping_at(&self, range: u64, offset: u64) -> Option<(u64, Mapping)> {
+        let (start, mapping) = self.tables.get(&range)?.range(..=offset).next_back()?;
+        (start + mapping.bytes > offset).then_some((*start, *mapping))
+    }
+}
+
+impl Segment {
+    /// The physical bytes behind a part of the segment.
+    ///
+    /// # Errors
+    ///
+    /// The part leaves the segment, or touches unmapped addresses.
+    pub(crate) fn pieces(&self, offset: u64, bytes: u64) -> Result<Vec<Piece>, SimError> {
+        if offset.checked_add(bytes).is_none_or(|end| end > self.bytes) {
+            return Err(SimError::OutOfRange { offset, bytes, segment_bytes: self.bytes });
+        }
+        let piece = |physical, start, at, bytes| {
+            let memory = Arc::clone(&self.memory);
+            Piece { memory, physical, start, bytes, segment: self.id, at, address: self.address + at }
+        };
+        if bytes == 0 {
+            return Ok(Vec::new());
+        }
+        if let Some(physical) = self.physical {
+            return Ok(vec![piece(physical, offset, offset, bytes)]);
+        }
+        let space = self.memory.space();
+        let (mut pieces, mut at, end) = (Vec::new(), offset, offset + bytes);
+        while at < end {
+            let Some((start, mapping)) = space.mapping_at(self.id, at) else {
+                return Err(SimError::Unmapped { address: self.address + offset, bytes });
+            };
+            let stop = end.min(start + mapping.bytes);
+            pieces.push(piece(mapping.physical, at - start, at, stop - at));
+            at = stop;
+        }
+        Ok(pieces)
+    }
+}

@@ -1,0 +1,119 @@
+//! How much there is, and where it lies.
+
+#![allow(unsafe_code)] // Calls the contract's unsafe methods.
+
+use millpond_backend::{Backend, BackendError, Budget, ClassId, Fault, VirtualMemory};
+use millpond_sim::{Segment, Sim, SimError};
+
+const MIB: u64 = 1 << 20;
+const DEVICE: ClassId = ClassId::DEVICE;
+
+fn release(sim: &Sim, segment: Segment) {
+    // SAFETY: these tests queue no work.
+    unsafe { sim.release(segment) }
+}
+
+#[test]
+fn segments_and_pages_share_the_bytes_of_the_device() {
+    let sim = Sim::builder().total_bytes(10 * MIB).build();
+    let segment = sim.reserve(DEVICE, 5 * MIB).unwrap();
+    let page = sim.create_page(DEVICE, 4 * MIB).unwrap();
+    let refused = sim.reserve(DEVICE, MIB + 1).map(drop).unwrap_err();
+    assert_eq!(refused, SimError::OutOfMemory { asked: MIB + 1, free: MIB, total: 10 * MIB });
+    assert_eq!(refused.fault(), Fault::OutOfMemory);
+    assert!(refused.to_string().contains("1048577"), "{refused}");
+    assert!(matches!(sim.create_page(DEVICE, 2 * MIB), Err(SimError::OutOfMemory { .. })));
+    release(&sim, segment);
+    assert_eq!(Budget::budget(&sim, DEVICE).unwrap().free_bytes, 6 * MIB);
+    // SAFETY: the page was never mapped.
+    unsafe { sim.release_page(page) };
+    release(&sim, sim.reserve(DEVICE, 10 * MIB).unwrap());
+}
+
+#[test]
+fn others_take_their_part() {
+    let sim = Sim::builder().total_bytes(10 * MIB).build();
+    sim.set_others(8 * MIB);
+    let info = Budget::budget(&sim, DEVICE).unwrap();
+    assert_eq!((info.free_bytes, info.total_bytes, info.others_bytes), (2 * MIB, 10 * MIB, Some(8 * MIB)));
+    assert!(sim.reserve(DEVICE, 3 * MIB).is_err());
+    let segment = sim.reserve(DEVICE, 2 * MIB).unwrap();
+    sim.set_others(u64::MAX);
+    assert_eq!(Budget::budget(&sim, DEVICE).unwrap().free_bytes, 0);
+    release(&sim, segment);
+}
+
+#[test]
+fn classes_have_bytes_of_their_own() {
+    let sim = Sim::builder().total_bytes(4 * MIB).pinned_bytes(2 * MIB).max_segment_bytes(3 * MIB).build();
+    let too_large = sim.reserve(DEVICE, 4 * MIB).map(drop).unwrap_err();
+    assert_eq!(too_large, SimError::TooLarge { asked: 4 * MIB, max: 3 * MIB });
+    assert_eq!(too_large.fault(), Fault::OutOfMemory);
+    let _device = sim.reserve(DEVICE, 3 * MIB).unwrap();
+    let _pinned = sim.reserve(ClassId(1), 2 * MIB).unwrap();
+    assert!(sim.reserve(ClassId(1), 1).is_err());
+    assert!(matches!(sim.reserve(DEVICE, 0), Err(SimError::Empty { .. })));
+}
+
+#[test]
+fn ranges_take_addresses_and_no_memory() {
+    let sim = Sim::builder().total_bytes(2 * MIB).address_space_bytes(64 * MIB).build();
+    let range = sim.reserve_range(DEVICE, 60 * MIB).unwrap();
+    let refused = sim.reserve_range(DEVICE, 6 * MIB).map(drop).unwrap_err();
+    assert_eq!(refused, SimError::AddressSpace { asked: 6 * MIB, free: 4 * MIB, total: 64 * MIB });
+    assert_eq!(refused.fault(), Fault::OutOfMemory);
+    assert_eq!(Budget::budget(&sim, DEVICE).unwrap().free_bytes, 2 * MIB);
+    // SAFETY: nothing is mapped in the range.
+    unsafe { sim.release_range(range) };
+    drop(sim.reserve_range(DEVICE, 64 * MIB).unwrap());
+}
+
+#[test]
+fn addresses_rise_in_steps_and_do_not_come_back() {
+    let sim = Sim::new();
+    let mut last = 0;
+    for bytes in [1, 3 * MIB, 512, 2 * MIB] {
+        let segment = sim.reserve(DEVICE, bytes).unwrap();
+        assert!(segment.address() > last && segment.address().is_multiple_of(2 * MIB));
+        assert_eq!(sim.address(&segment), Some(segment.address()));
+        last = segment.address();
+        release(&sim, segment);
+    }
+    let again: Vec<u64> = (0..2).map(|_| Sim::new().reserve(DEVICE, 1).unwrap().address()).collect();
+    assert_eq!(again[0], again[1], "placement is the same on every device");
+}
+
+#[test]
+fn place_next_decides_the_next_address_only() {
+    let sim = Sim::new();
+    sim.place_next(0x9_0000_0200);
+    let placed = sim.reserve(DEVICE, 4 * MIB).unwrap();
+    assert_eq!(placed.address(), 0x9_0000_0200);
+    let next = sim.reserve(DEVICE, MIB).unwrap();
+    assert!(next.address() >= placed.address() + 4 * MIB);
+    sim.place_next(0x2_0000_0000);
+    let range = sim.reserve_range(DEVICE, 2 * MIB).unwrap();
+    assert_eq!(range.address(), 0x2_0000_0000);
+    assert!(sim.reserve(DEVICE, MIB).unwrap().address() > next.address(), "the rise goes on from the highest end");
+    release(&sim, placed);
+    sim.place_next(0x9_0000_0400);
+    assert_eq!(sim.reserve(DEVICE, MIB).unwrap().address(), 0x9_0000_0400, "a released place is free");
+}
+
+#[test]
+fn place_next_gives_way_to_a_live_segment() {
+    let sim = Sim::new();
+    let live = sim.reserve(DEVICE, 4 * MIB).unwrap();
+    for impossible in [live.address() - MIB, live.address() + MIB, u64::MAX - 511] {
+        sim.place_next(impossible);
+        let other = sim.reserve(DEVICE, 2 * MIB).unwrap();
+        assert!(other.address() >= live.address() + 4 * MIB && other.address() < 1 << 56, "{:#x}", other.address());
+    }
+}
+
+#[test]
+#[should_panic(expected = "the handle belongs to simulated device")]
+fn releasing_another_devices_segment_panics() {
+    let segment = Sim::new().reserve(DEVICE, MIB).unwrap();
+    release(&Sim::new(), segment);
+}

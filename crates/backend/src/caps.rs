@@ -1,0 +1,99 @@
+//! What a device is: facts that never change while the backend lives.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+/// Whose memory a class is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ClassKind {
+    /// The device's own memory.
+    Device,
+    /// Host memory that the device reaches directly (pinned, host-visible).
+    Host,
+}
+
+/// One kind of memory that [`Backend::reserve`](crate::Backend::reserve) can supply.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Class {
+    /// What people call it, such as "device" or "pinned".
+    pub name: String,
+    /// Whose memory it is.
+    pub kind: ClassKind,
+    /// Every segment of the class starts at a multiple of this many bytes. A power of two.
+    pub alignment: u64,
+    /// The largest segment in bytes that one call may ask for (`u64::MAX` where only memory limits it).
+    pub max_segment_bytes: u64,
+    /// All bytes that the device has in this class, used or not.
+    pub total_bytes: u64,
+}
+
+/// When memory freed on a stream may be handed out again *on the same stream*.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reuse {
+    /// At once: later work on the stream is ordered after earlier work.
+    InOrder,
+    /// Once the work recorded before the free was submitted: a tick below the current [`mark`](crate::Backend::mark).
+    AfterSubmit,
+    /// Once that work is done on the device.
+    AfterDone,
+}
+
+/// Who ends a tick and begins the next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Closing {
+    /// The backend, whenever it is asked what was reached: marked work becomes reachable without anybody's help.
+    Backend,
+    /// The application's submit: a mark on work that was never submitted is never reached.
+    Submit,
+}
+
+/// What a device with virtual memory offers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PageCaps {
+    /// Pages are multiples of this many bytes, and are mapped at multiples of it. A power of two.
+    pub granularity: u64,
+    /// One page may be mapped at two addresses at the same time.
+    pub aliasing: bool,
+}
+
+/// The facts about a device. Constant for the life of a backend.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Caps {
+    /// What people call the device.
+    pub name: String,
+    /// Its memory classes; entry 0 is the device's own memory.
+    pub classes: Vec<Class>,
+    /// When memory freed on a stream can be reused on that stream.
+    pub reuse: Reuse,
+    /// With [`Reuse::InOrder`]: order on the stream holds only once the caller places a memory barrier between the
+    /// last use and the first reuse (Vulkan: submission order alone is not a dependency).
+    pub needs_barrier: bool,
+    /// Who closes ticks.
+    pub closing: Closing,
+    /// Releasing a segment waits for the whole device (CUDA: `cuMemFree`).
+    pub release_waits: bool,
+    /// Virtual memory, where [`Backend::virtual_memory`](crate::Backend::virtual_memory) answers.
+    pub pages: Option<PageCaps>,
+    /// [`Backend::stream_wait`](crate::Backend::stream_wait) answers.
+    pub stream_wait: bool,
+    /// [`Backend::host_memory`](crate::Backend::host_memory) answers.
+    pub host_memory: bool,
+    /// [`Backend::transfer`](crate::Backend::transfer) answers.
+    pub transfer: bool,
+    /// [`Backend::budget`](crate::Backend::budget) answers.
+    pub budget: bool,
+}
+
+impl Caps {
+    /// The class with that id.
+    ///
+    /// # Panics
+    ///
+    /// If the device has no such class.
+    pub fn class(&self, id: crate::ClassId) -> &Class {
+        match self.classes.get(usize::from(id.0)) {
+            Some(class) => class,
+            None => panic!("class {} asked of a device that has {}", id.0, self.classes.len()),
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! See the crate's README.
+
+pub mod golden;

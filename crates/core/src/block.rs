@@ -1,0 +1,121 @@
+//! A block: a range of a segment, handed out or free; and the table that holds a shard's blocks.
+
+use alloc::vec::Vec;
+
+use millpond_backend::Tick;
+
+use crate::ids::{BlockId, Side, Slot};
+
+/// What a block is doing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum State {
+    /// Handed out.
+    Live,
+    /// Freed by the program and still waiting for a point: neither reusable nor joinable.
+    Pending,
+    /// In the free index.
+    Free,
+    /// Addresses without memory (expandable segments only).
+    Unmapped,
+    /// Held by one plan while the driver works on it: in no index.
+    Claimed,
+    /// Not a block: an entry of the table that awaits reuse.
+    Vacant,
+}
+
+/// One range. The blocks of a segment tile it: `prev` and `next` are its neighbours by address.
+#[derive(Clone, Debug)]
+pub(crate) struct Block {
+    /// Where it starts in its segment, in bytes.
+    pub(crate) offset: u64,
+    /// Its length in bytes.
+    pub(crate) size: u64,
+    /// What the program asked for, in bytes; meaningful while live or pending.
+    pub(crate) requested: u64,
+    /// The home stream's tick that covers the last use; 0 on memory that nobody has used yet.
+    pub(crate) tick: Tick,
+    /// The search count when it last entered the free index: the clock of garbage collection.
+    pub(crate) age: u64,
+    pub(crate) prev: BlockId,
+    pub(crate) next: BlockId,
+    pub(crate) slot: Slot,
+    /// Points that it still waits for.
+    pub(crate) waits: u32,
+    pub(crate) state: State,
+    pub(crate) side: Side,
+    /// It was used on other streams, or up to given points: the shard's table of uses has the list.
+    pub(crate) used_elsewhere: bool,
+}
+
+impl Block {
+    /// It has a neighbour, so its segment is in pieces.
+    pub(crate) fn is_split(&self) -> bool {
+        self.prev != BlockId::NONE || self.next != BlockId::NONE
+    }
+
+    /// The first byte behind it.
+    pub(crate) fn end(&self) -> u64 {
+        self.offset + self.size
+    }
+}
+
+/// All blocks of a shard. Entries are reused last-out-first-in, which keeps the hot ones in cache.
+pub(crate) struct Blocks {
+    table: Vec<Block>,
+    vacant: Vec<BlockId>,
+}
+
+impl Blocks {
+    pub(crate) fn new() -> Self {
+        Self { table: Vec::new(), vacant: Vec::new() }
+    }
+
+    #[inline]
+    pub(crate) fn insert(&mut self, block: Block) -> BlockId {
+        match self.vacant.pop() {
+            Some(id) => {
+                self.table[id.0 as usize] = block;
+                id
+            }
+            None => {
+                let id = u32::try_from(self.table.len()).unwrap_or(u32::MAX);
+                assert_ne!(id, u32::MAX, "a shard holds 2^32 - 1 blocks already");
+                self.table.push(block);
+                BlockId(id)
+            }
+        }
+    }
+
+    #[inline]
+    pub(crate) fn remove(&mut self, id: BlockId) {
+        debug_assert_ne!(self[id].state, State::Vacant, "block {} is removed twice", id.0);
+        self[id].state = State::Vacant;
+        self.vacant.push(id);
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (BlockId, &Block)> {
+        let numbered = self.table.iter().enumerate().map(|(at, block)| (BlockId(at as u32), block));
+        numbered.filter(|(_, block)| block.state != State::Vacant)
+    }
+
+    pub(crate) fn check(&self) {
+        let vacant = self.table.iter().filter(|block| block.state == State::Vacant).count();
+        assert_eq!(vacant, self.vacant.len(), "vacant entries in the table against those listed");
+    }
+}
+
+impl core::ops::Index<BlockId> for Blocks {
+    type Output = Block;
+
+    #[inline]
+    fn index(&self, id: BlockId) -> &Block {
+        &self.table[id.0 as usize]
+    }
+}
+
+impl core::ops::IndexMut<BlockId> for Blocks {
+    #[inline]
+    fn index_mut(&mut self, id: BlockId) -> &mut Block {
+        &mut self.table[id.0 as usize]
+    }
+}

@@ -1,0 +1,67 @@
+//! The configuration parser: PyTorch's grammar, strictly.
+//!
+//! A configuration is a list of pairs, `key:value,key:value`. A value is a word or a list of pairs in brackets,
+//! `key:[a:b,c:d]`. White space around words and separators is ignored. An empty text sets nothing.
+//!
+//! The keys are those of `PYTORCH_CUDA_ALLOC_CONF`, plus one of our own, `policy`. PyTorch skips separators without a
+//! look and so half-accepts malformed text; here every departure from the grammar is an error that says where it is
+//! and what is accepted. Keys that steer parts of PyTorch that Millpond does not have are accepted, their values
+//! checked, and reported in [`Parsed::ignored`].
+//!
+//! ```
+//! use millpond_core::conf;
+//!
+//! let settings = conf::parse("max_split_size_mb:64, roundup_power2_divisions:[256:1,512:2,>:8]").unwrap();
+//! assert_eq!(settings.max_split_bytes, Some(64 << 20));
+//!
+//! let error = conf::parse("max_split_size_mb:64,expandable_segments:true").unwrap_err();
+//! assert_eq!(error.position, 41);
+//! ```
+
+mod error;
+mod grammar;
+mod keys;
+mod set;
+mod value;
+mod write;
+
+#[cfg(test)]
+mod tests;
+
+use alloc::vec::Vec;
+
+pub use error::{ConfError, ConfErrorKind, Found};
+pub use write::write;
+
+use crate::settings::Settings;
+
+/// What a configuration text says.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Parsed {
+    /// The base with the text's values set over it.
+    pub settings: Settings,
+    /// The keys of the text that have no effect here, in the text's order, under their CUDA names. Their values were
+    /// checked all the same.
+    pub ignored: Vec<&'static str>,
+}
+
+/// The settings that `text` asks for, over the defaults.
+///
+/// Costs a few allocations and time proportional to the text.
+///
+/// # Errors
+///
+/// The first departure from the grammar, or the first value out of its range.
+pub fn parse(text: &str) -> Result<Settings, ConfError> {
+    parse_over(Settings::default(), text).map(|parsed| parsed.settings)
+}
+
+/// The settings that `text` asks for, over `base`: what the text does not name stays as it is there.
+///
+/// # Errors
+///
+/// As [`parse`]; also a large segment size above a limit that `base` sets, since such a limit would then be out of its
+/// range.
+pub fn parse_over(base: Settings, text: &str) -> Result<Parsed, ConfError> {
+    set::apply(base, &grammar::pairs(text)?)
+}

@@ -1,0 +1,244 @@
+//! What can be wrong with a configuration text.
+
+use alloc::string::{String, ToString};
+use core::fmt;
+
+use super::keys;
+
+/// Where a configuration text is wrong, and how.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("at byte {position}: {kind}")]
+pub struct ConfError {
+    /// Bytes before the offending word or separator.
+    pub position: usize,
+    /// What is wrong there.
+    pub kind: ConfErrorKind,
+}
+
+impl ConfError {
+    pub(super) fn new(position: usize, kind: ConfErrorKind) -> Self {
+        Self { position, kind }
+    }
+}
+
+/// How a configuration text is wrong. Values are shown shortened to 40 characters.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfErrorKind {
+    /// A key that neither PyTorch nor Millpond has.
+    #[error("unknown key `{key}`; the keys are {}", keys::Listing)]
+    UnknownKey {
+        /// The word found.
+        key: String,
+    },
+    /// A key named twice; the text would contradict itself.
+    #[error("`{key}` is set a second time (first at byte {first}); set it once")]
+    DuplicateKey {
+        /// The key.
+        key: &'static str,
+        /// The position of its first mention.
+        first: usize,
+    },
+    /// A separator where a pair should begin.
+    #[error("found {found} where a key should be; a pair is `key:value`")]
+    MissingKey {
+        /// The separator found.
+        found: Found,
+    },
+    /// A key that no `:` follows.
+    #[error("`{key}` must be followed by `:` and its value, found {found}")]
+    MissingColon {
+        /// The word before.
+        key: String,
+        /// What stands there instead.
+        found: Found,
+    },
+    /// Nothing after a `:`.
+    #[error("`{key}:` has no value, found {found}")]
+    EmptyValue {
+        /// The word before the `:`.
+        key: String,
+        /// What stands there instead.
+        found: Found,
+    },
+    /// Two pairs, or two words, without a `,` between them.
+    #[error("found {found} after a complete pair; separate pairs with `,`")]
+    MissingComma {
+        /// What stands there instead.
+        found: Found,
+    },
+    /// A `,` at the end of the text or of a list.
+    #[error("nothing follows this `,`; remove it")]
+    TrailingComma,
+    /// A bracket where none can be.
+    #[error("stray `{bracket}`; brackets enclose one list, as in `key:[1:2,>:4]`")]
+    StrayBracket {
+        /// The bracket.
+        bracket: char,
+    },
+    /// A list without its `]`.
+    #[error("this list of `{key}` is never closed; end it with `]`")]
+    UnclosedList {
+        /// The key it belongs to.
+        key: String,
+    },
+    /// `[]`.
+    #[error("the list of `{key}` is empty; leave the key out instead")]
+    EmptyList {
+        /// The key it belongs to.
+        key: String,
+    },
+    /// A list for a key that takes a single value.
+    #[error("`{key}` takes a single value, not a list")]
+    ListNotAccepted {
+        /// The key.
+        key: &'static str,
+    },
+    /// A single value for a key that takes only a list.
+    #[error("`{key}` is `{value}`, must be a list such as `[class:value,class:value]`")]
+    ListExpected {
+        /// The key.
+        key: &'static str,
+        /// The word found.
+        value: String,
+    },
+    /// Not a whole number.
+    #[error("`{key}` is `{value}`, must be a whole number in decimal digits")]
+    NotANumber {
+        /// The key.
+        key: &'static str,
+        /// The word found.
+        value: String,
+    },
+    /// Not a decimal number.
+    #[error("`{key}` is `{value}`, must be a decimal number such as 0.8 (no sign, no exponent)")]
+    NotADecimal {
+        /// The key.
+        key: &'static str,
+        /// The word found.
+        value: String,
+    },
+    /// Not a truth value.
+    #[error("`{key}` is `{value}`, must be `True` or `False`, spelled so")]
+    NotABoolean {
+        /// The key.
+        key: &'static str,
+        /// The word found.
+        value: String,
+    },
+    /// A whole number beyond 64 bits.
+    #[error("`{key}` is `{value}`, which does not fit in 64 bits")]
+    Overflow {
+        /// The key.
+        key: &'static str,
+        /// The word found.
+        value: String,
+    },
+    /// A number that must be a power of two and is not.
+    #[error("`{key}` is {value}, must be a power of two")]
+    NotAPowerOfTwo {
+        /// The key.
+        key: &'static str,
+        /// The number.
+        value: u64,
+    },
+    /// A number outside what the key accepts.
+    #[error("`{key}` is `{value}`, must be {accepted}")]
+    OutOfRange {
+        /// The key.
+        key: &'static str,
+        /// The word found.
+        value: String,
+        /// The range in words.
+        accepted: &'static str,
+    },
+    /// A limit below the large segment size.
+    #[error("`{key}` is {mib} MiB, must be at least the large segment size, {large_mib} MiB")]
+    BelowLargeSegment {
+        /// The key.
+        key: &'static str,
+        /// Its value in MiB.
+        mib: u64,
+        /// `large_segment_size_mb`, from this text or the base, in MiB.
+        large_mib: u64,
+    },
+    /// A large segment size above a limit that the base sets and the text does not name.
+    #[error("`large_segment_size_mb` is {large_mib}, above `{key}`, set before to {bytes} bytes; set both")]
+    LargeSegmentAbove {
+        /// The key of the limit.
+        key: &'static str,
+        /// `large_segment_size_mb`.
+        large_mib: u64,
+        /// The limit in bytes.
+        bytes: u64,
+    },
+    /// Sizes of a list that do not rise.
+    #[error("`{key}` names {mib} MiB after {previous_mib} MiB; name each size once, in rising order")]
+    ListOrder {
+        /// The key.
+        key: &'static str,
+        /// The size in MiB.
+        mib: u64,
+        /// The size before it, in MiB.
+        previous_mib: u64,
+    },
+    /// An entry after `>`.
+    #[error("`{key}` goes on after `>`, which stands for all the rest and must be last")]
+    AfterRest {
+        /// The key.
+        key: &'static str,
+    },
+    /// A class named twice in one list.
+    #[error("`{key}` names `{name}` a second time; name each class once")]
+    DuplicateEntry {
+        /// The key.
+        key: &'static str,
+        /// The name.
+        name: String,
+    },
+    /// A word that is none of the key's few.
+    #[error("`{key}` is `{value}`, must be {accepted}")]
+    UnknownWord {
+        /// The key.
+        key: &'static str,
+        /// The word found.
+        value: String,
+        /// The accepted words.
+        accepted: &'static str,
+    },
+    /// `backend:cudaMallocAsync`.
+    #[error(
+        "`backend:cudaMallocAsync` hands all caching to the driver, which leaves Millpond nothing to decide; \
+         use `backend:native`, or `policy:direct` for no caching"
+    )]
+    DriverBackend,
+}
+
+/// What the parser found where it expected something else.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Found {
+    /// The end of the text.
+    End,
+    /// A separator or a bracket.
+    Separator(char),
+    /// A word, shortened.
+    Word(String),
+}
+
+impl fmt::Display for Found {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Found::End => f.write_str("the end of the text"),
+            Found::Separator(separator) => write!(f, "`{separator}`"),
+            Found::Word(word) => write!(f, "`{word}`"),
+        }
+    }
+}
+
+/// At most 40 characters of a word, for messages.
+pub(super) fn shorten(word: &str) -> String {
+    match word.char_indices().nth(40) {
+        None => word.to_string(),
+        Some((end, _)) => alloc::format!("{}...", &word[..end]),
+    }
+}

@@ -1,0 +1,178 @@
+//! The grammar, key by key, and the way back.
+
+use alloc::format;
+use alloc::string::{String, ToString};
+
+use super::error::ConfErrorKind as Kind;
+use super::*;
+use crate::settings::{Divisions, Policy};
+use crate::units::MIB;
+
+fn divisions(list: &str) -> [u64; 16] {
+    parse(&format!("roundup_power2_divisions:{list}")).unwrap().divisions.0
+}
+
+fn refused(text: &str) -> (usize, Kind) {
+    let error = parse(text).expect_err(text);
+    (error.position, error.kind)
+}
+
+#[test]
+fn nothing_gives_the_defaults() {
+    for text in ["", " ", "\t\n"] {
+        assert_eq!(parse(text), Ok(Settings::default()));
+    }
+}
+
+#[test]
+fn every_key_with_an_effect_has_it() {
+    let text = "policy:direct,expandable_segments:True,large_segment_size_mb:32,max_split_size_mb:64,\
+                max_non_split_rounding_mb:48,garbage_collection_threshold:0.8,roundup_power2_divisions:4,\
+                per_process_memory_fraction:0.5,throw_on_cudamalloc_oom:True";
+    let expected = Settings {
+        policy: Policy::Direct,
+        expandable_segments: true,
+        large_segment_bytes: 32 * MIB,
+        max_split_bytes: Some(64 * MIB),
+        max_non_split_rounding_bytes: Some(48 * MIB),
+        gc_threshold: 0.8,
+        divisions: Divisions([4; 16]),
+        memory_fraction: 0.5,
+        throw_on_oom: true,
+        ..Settings::default()
+    };
+    let parsed = parse_over(Settings::default(), text).unwrap();
+    assert_eq!((parsed.settings, parsed.ignored.len()), (expected, 0));
+}
+
+#[test]
+fn keys_without_an_effect_are_listed_in_order() {
+    let text = "backend:native,release_lock_on_hipmalloc:True,pinned_use_cuda_host_register:False,\
+                pinned_num_register_threads:128,pinned_reserve_segment_size_mb:1,pinned_max_round_threshold_mb:0,\
+                pinned_max_cached_size_mb:7,pinned_free_catch_all:True,pinned_use_background_threads:True,\
+                graph_capture_record_stream_reuse:True,expandable_segments_reserve:80G,\
+                expandable_segments_reserve_by_class:[small:0.5,large:1.125]";
+    let parsed = parse_over(Settings::default(), text).unwrap();
+    assert_eq!(parsed.settings, Settings::default());
+    assert_eq!(parsed.ignored.len(), 12);
+    assert_eq!(&parsed.ignored[..2], ["backend", "release_lock_on_cudamalloc"]);
+    assert_eq!(parsed.ignored[11], "expandable_segments_reserve_by_class");
+}
+
+#[test]
+fn the_examples_of_the_divisions_list() {
+    let table = divisions("[256:1,512:2,1024:4,>:8]");
+    assert_eq!(table, [1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 4, 8, 8, 8, 8, 8]);
+    let table = divisions("[64:8,128:2,256:2,512:2,1024:1,>:1]");
+    assert_eq!(table, [8, 8, 8, 8, 8, 8, 8, 2, 2, 2, 1, 1, 1, 1, 1, 1]);
+}
+
+#[test]
+fn slots_between_two_keys_stay_off() {
+    assert_eq!(divisions("[1:4,4:2,16:8,>:4]"), [4, 0, 2, 0, 8, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4]);
+    assert_eq!(divisions("[2:4]"), [4, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(divisions("[>:8]"), [8; 16]);
+    assert_eq!(divisions("[32768:2,>:4]"), [2; 16]);
+}
+
+#[test]
+fn white_space_around_tokens_is_ignored() {
+    let plain = parse("max_split_size_mb:64,roundup_power2_divisions:[1:2,>:4]").unwrap();
+    let spaced = parse(" max_split_size_mb :\t64 ,\n roundup_power2_divisions : [ 1 : 2 , > : 4 ] ").unwrap();
+    assert_eq!(plain, spaced);
+    // Inside a word it is not: PyTorch would read 64 here.
+    let found = Found::Word("4".into());
+    assert_eq!(refused("max_split_size_mb:6 4"), (20, Kind::MissingComma { found }));
+}
+
+#[test]
+fn the_large_segment_size_counts_wherever_it_stands() {
+    let settings = parse("max_split_size_mb:12,large_segment_size_mb:11").unwrap();
+    assert_eq!(settings.max_split_bytes, Some(12 * MIB));
+    let kind = Kind::BelowLargeSegment { key: "max_split_size_mb", mib: 30, large_mib: 40 };
+    assert_eq!(refused("max_split_size_mb:30,large_segment_size_mb:40"), (18, kind));
+    assert_eq!(parse("max_split_size_mb:20").unwrap().max_split_bytes, Some(20 * MIB));
+    assert!(parse("max_split_size_mb:19").is_err());
+}
+
+#[test]
+fn a_base_keeps_what_the_text_does_not_name() {
+    let base = parse("max_split_size_mb:40,throw_on_cudamalloc_oom:True").unwrap().as_recorded();
+    let parsed = parse_over(base.clone(), "expandable_segments:True").unwrap();
+    assert_eq!(parsed.settings, Settings { expandable_segments: true, ..base.clone() });
+
+    let error = parse_over(base.clone(), "policy:classic,large_segment_size_mb:41").unwrap_err();
+    let kind = Kind::LargeSegmentAbove { key: "max_split_size_mb", large_mib: 41, bytes: 40 * MIB };
+    assert_eq!((error.position, error.kind), (15, kind));
+    assert!(parse_over(base, "large_segment_size_mb:41,max_split_size_mb:41").is_ok());
+}
+
+#[test]
+fn both_spellings_are_one_key() {
+    let kind = Kind::DuplicateKey { key: "release_lock_on_cudamalloc", first: 0 };
+    assert_eq!(refused("release_lock_on_hipmalloc:True,release_lock_on_cudamalloc:True"), (31, kind));
+}
+
+#[test]
+fn messages_name_value_position_and_what_is_accepted() {
+    let message = |text: &str| parse(text).unwrap_err().to_string();
+    assert_eq!(
+        message("expandable_segments:true"),
+        "at byte 20: `expandable_segments` is `true`, must be `True` or `False`, spelled so"
+    );
+    assert_eq!(
+        message("max_split_size_mb:8"),
+        "at byte 18: `max_split_size_mb` is 8 MiB, must be at least the large segment size, 20 MiB"
+    );
+    let unknown = message("max_split:8");
+    assert!(unknown.starts_with("at byte 0: unknown key `max_split`; the keys are backend, "), "{unknown}");
+    assert!(unknown.ends_with(", throw_on_cudamalloc_oom"), "{unknown}");
+    let long: String = core::iter::repeat_n('ä', 1000).collect();
+    assert!(message(&long).len() < 250, "{}", message(&long));
+}
+
+#[test]
+fn written_settings_parse_back() {
+    let texts = [
+        "",
+        "policy:direct",
+        "max_split_size_mb:64,garbage_collection_threshold:0.8",
+        "roundup_power2_divisions:4",
+        "roundup_power2_divisions:[1:4,4:2,16:8,>:4]",
+        "roundup_power2_divisions:[1:4,4:2,16:0,>:4]",
+        "roundup_power2_divisions:[64:8,128:2,256:2,512:2,1024:1,>:1]",
+        "roundup_power2_divisions:[32768:0]",
+        "roundup_power2_divisions:[16384:0,>:16]",
+        "roundup_power2_divisions:[1:1,32768:2]",
+        "per_process_memory_fraction:0,expandable_segments:True,large_segment_size_mb:11",
+        "per_process_memory_fraction:0.30000000000000004,max_non_split_rounding_mb:1099511627776",
+    ];
+    for text in texts {
+        let settings = parse(text).expect(text);
+        let written = write(&settings);
+        assert_eq!(parse(&written).as_ref(), Ok(&settings), "`{text}` was written as `{written}`");
+        assert_eq!(write(&parse(&written).unwrap()), written);
+    }
+}
+
+#[test]
+fn every_divisions_table_of_few_values_survives() {
+    // All tables made of three values in the slots that border runs, the others constant.
+    for code in 0..3_usize.pow(7) {
+        let mut slots = [2; 16];
+        let mut rest = code;
+        for slot in [0, 1, 2, 7, 13, 14, 15] {
+            slots[slot] = [0, 2, 8][rest % 3];
+            rest /= 3;
+        }
+        let settings = Settings { divisions: Divisions(slots), ..Settings::default() };
+        let written = write(&settings);
+        assert_eq!(parse(&written), Ok(settings), "{written}");
+    }
+}
+
+#[test]
+fn a_size_that_keys_cannot_say_is_written_truthfully() {
+    let settings = Settings { max_split_bytes: Some(20 * MIB + MIB / 2), ..Settings::default() };
+    assert_eq!(write(&settings), "max_split_size_mb:20.5");
+}

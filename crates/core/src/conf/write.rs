@@ -1,0 +1,75 @@
+//! From settings back to text.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use alloc::{format, vec};
+
+use super::keys::Key;
+use crate::settings::{Divisions, Settings};
+use crate::units::MIB;
+
+/// The canonical text of `settings`: the keys that differ from the defaults, in a fixed order, without white space.
+///
+/// [`parse`](super::parse) of the text gives the same settings, as far as keys can say them: `search_after_wait`,
+/// `gc_without_limit` and `ties` have no key, values set in code may lie outside what the keys accept, and a size that
+/// is no whole number of MiB is written with a fraction, which the parser refuses.
+pub fn write(settings: &Settings) -> String {
+    let default = Settings::default();
+    let mut pairs = Vec::new();
+    let mut pair = |key: Key, value: String| pairs.push(format!("{}:{value}", key.name()));
+
+    if settings.policy != default.policy {
+        pair(Key::Policy, settings.policy.name().into());
+    }
+    if settings.expandable_segments {
+        pair(Key::ExpandableSegments, "True".into());
+    }
+    if settings.large_segment_bytes != default.large_segment_bytes {
+        pair(Key::LargeSegmentSize, mib(settings.large_segment_bytes));
+    }
+    if let Some(bytes) = settings.max_split_bytes {
+        pair(Key::MaxSplitSize, mib(bytes));
+    }
+    if let Some(bytes) = settings.max_non_split_rounding_bytes {
+        pair(Key::MaxNonSplitRounding, mib(bytes));
+    }
+    if settings.gc_threshold != default.gc_threshold {
+        pair(Key::GarbageCollectionThreshold, format!("{}", settings.gc_threshold));
+    }
+    if settings.divisions != default.divisions {
+        pair(Key::RoundupDivisions, divisions(&settings.divisions));
+    }
+    if settings.memory_fraction != default.memory_fraction {
+        pair(Key::MemoryFraction, format!("{}", settings.memory_fraction));
+    }
+    if settings.throw_on_oom {
+        pair(Key::ThrowOnOom, "True".into());
+    }
+    pairs.join(",")
+}
+
+fn mib(bytes: u64) -> String {
+    if bytes.is_multiple_of(MIB) { format!("{}", bytes / MIB) } else { format!("{}", bytes as f64 / MIB as f64) }
+}
+
+/// A plain number where all slots agree, else the shortest list: the first run in one entry, the last in `>`, and
+/// between them one entry a slot. A slot at 0 needs none, unless `>` would then reach down to it.
+fn divisions(Divisions(slots): &Divisions) -> String {
+    let first_run = slots.iter().take_while(|number| **number == slots[0]).count();
+    if first_run == slots.len() {
+        return format!("{}", slots[0]);
+    }
+    let last = slots[slots.len() - 1];
+    let last_run = slots.iter().rev().take_while(|number| **number == last).count();
+    let tail = slots.len() - last_run;
+    let mut entries = vec![format!("{}:{}", 1_u64 << (first_run - 1), slots[0])];
+    for (slot, number) in slots.iter().enumerate().take(tail).skip(first_run) {
+        if *number != 0 || (slot + 1 == tail && last != 0) {
+            entries.push(format!("{}:{number}", 1_u64 << slot));
+        }
+    }
+    if last != 0 {
+        entries.push(format!(">:{last}"));
+    }
+    format!("[{}]", entries.join(","))
+}

@@ -1,0 +1,223 @@
+//! Getting more from the driver: a segment, or pages for an expandable one.
+
+use alloc::boxed::Box;
+
+use super::plan::{Attempt, Awaited, Plan, REPEATS_MAX, Rung, Step};
+use super::{Coordinator, Outcome, Shards};
+use crate::block::State;
+use crate::ids::{BlockId, ShardId};
+use crate::shard::{Arrival, Shard};
+use crate::size::Want;
+
+/// The next thing to do for an expandable segment that is to serve a request.
+enum Extend {
+    /// Hand out the claimed block.
+    Serve(BlockId),
+    /// Map these addresses, now claimed.
+    Map(BlockId),
+    /// Somebody took the block behind ours meanwhile: begin anew.
+    Restart,
+    /// No range has room: reserve one.
+    NewRange,
+}
+
+impl Coordinator {
+    /// PyTorch's `alloc_block`.
+    pub(super) fn grow(
+        &mut self,
+        plan: &mut Plan,
+        attempt: Attempt,
+        shard: ShardId,
+        want: Want,
+        shards: &mut impl Shards,
+    ) -> Option<Step> {
+        if plan.refused {
+            return self.after_refusal(plan, attempt);
+        }
+        let bytes = self.sizes.segment_bytes(want.rounded);
+        // An extension under way was admitted when it began.
+        if plan.growing.is_none() {
+            let after = self.reserved.all.current + self.reserving + bytes;
+            plan.releases_seen = self.releases_ended;
+            if self.settings.throw_on_oom && after > self.throw_above() {
+                self.scalars.num_oom_rejections += 1;
+                return Some(Step::Refuse(Box::new(self.report(shard, want, true, shards))));
+            }
+            if self.limit.is_some_and(|limit| after > limit) {
+                plan.refused = true;
+                return None;
+            }
+        }
+        if self.settings.expands() || plan.growing.is_some() {
+            return self.extend(plan, shard, want, shards);
+        }
+        let slot = shards.with(shard, |shard| shard.promise());
+        self.reserving += bytes;
+        Some(plan.awaits(Awaited::Segment { slot, bytes }, Step::Reserve { shard, slot, bytes }))
+    }
+
+    /// What `throw_on_cudamalloc_oom` compares with: the configured share of the device's bytes.
+    fn throw_above(&self) -> u64 {
+        (self.settings.memory_fraction * self.facts.total_bytes as f64) as u64
+    }
+
+    /// The driver or the limit refused: on to the next rung, unless others' releases may have changed the picture.
+    fn after_refusal(&mut self, plan: &mut Plan, attempt: Attempt) -> Option<Step> {
+        plan.refused = false;
+        if plan.repeats < REPEATS_MAX {
+            if self.releasing > 0 {
+                plan.repeats += 1;
+                return Some(plan.awaits(Awaited::Pause, Step::Pause));
+            }
+            if self.releases_ended != plan.releases_seen {
+                plan.repeats += 1;
+                return None;
+            }
+        }
+        plan.rung = match attempt {
+            Attempt::First if self.settings.max_split_bytes.is_some() => Rung::Oversize,
+            Attempt::First | Attempt::AfterOversize => Rung::Flush,
+            Attempt::Last => Rung::Refuse,
+        };
+        None
+    }
+
+    /// PyTorch's `try_allocate_expandable_block`, a step at a time.
+    fn extend(&mut self, plan: &mut Plan, shard: ShardId, want: Want, shards: &mut impl Shards) -> Option<Step> {
+        let growing = plan.growing;
+        let clock = plan.clocks[want.side.index()];
+        let (extend, growing) = shards.with(shard, |shard| next_extension(shard, growing, &want));
+        plan.growing = growing;
+        match extend {
+            Extend::Serve(block) => {
+                plan.growing = None;
+                let grant = shards.with(shard, |shard| shard.hand_out(block, &want, clock));
+                Some(Step::Grant(self.settled(grant, shards)))
+            }
+            Extend::Restart => {
+                self.give_up_growing(plan, shard, shards);
+                plan.repeats += 1;
+                plan.refused = plan.repeats > REPEATS_MAX;
+                None
+            }
+            Extend::Map(block) => {
+                let (slot, offset, bytes, page_bytes) = shards.with(shard, |shard| {
+                    let b = &shard.blocks[block];
+                    (b.slot, b.offset, b.size, shard.segments[b.slot].page_bytes)
+                });
+                self.reserving += bytes;
+                let step = Step::Map { shard, slot, offset, bytes, page_bytes };
+                Some(plan.awaits(Awaited::Map { block, bytes }, step))
+            }
+            Extend::NewRange => {
+                let page = self.page_bytes(&want);
+                // 9/8 of the device, in whole pages, as PyTorch reserves.
+                let bytes = (self.facts.total_bytes + self.facts.total_bytes / 8).div_ceil(page) * page;
+                if bytes < want.rounded {
+                    plan.refused = true;
+                    return None;
+                }
+                let slot = shards.with(shard, |shard| shard.promise());
+                Some(plan.awaits(Awaited::Range { slot, bytes }, Step::ReserveRange { shard, slot, bytes }))
+            }
+        }
+    }
+
+    fn page_bytes(&self, want: &Want) -> u64 {
+        match self.facts.page_granularity {
+            Some(granularity) => self.sizes.page_bytes(want.side, granularity),
+            None => panic!("a device without virtual memory is asked for pages"),
+        }
+    }
+
+    /// A claimed block that will not be served goes back into the index.
+    fn give_up_growing(&mut self, plan: &mut Plan, shard: ShardId, shards: &mut impl Shards) {
+        if let Some(block) = plan.growing.take() {
+            let clock = plan.clocks[plan.request().1.side.index()];
+            shards.with(shard, |shard| shard.unclaim(block, clock));
+        }
+    }
+
+    /// Takes in what came of a step that asked the driver for memory.
+    pub(super) fn learn_growth(
+        &mut self,
+        plan: &mut Plan,
+        awaited: Awaited,
+        outcome: Outcome,
+        shards: &mut impl Shards,
+    ) {
+        let (shard, want) = plan.request();
+        match (awaited, outcome) {
+            (Awaited::Segment { slot, bytes }, Outcome::Reserved { address }) => {
+                self.reserving -= bytes;
+                self.book_reserved(want.side, bytes);
+                self.book_segment(want.side, bytes, true);
+                let arrival = self.arrival(address, bytes, &want, 0);
+                plan.growing = Some(shards.with(shard, |shard| shard.adopt(slot, arrival)));
+            }
+            (Awaited::Range { slot, bytes }, Outcome::Reserved { address }) => {
+                let page = self.page_bytes(&want);
+                let arrival = self.arrival(address, bytes, &want, page);
+                shards.with(shard, |shard| shard.adopt(slot, arrival));
+            }
+            (Awaited::Segment { slot, bytes }, Outcome::Refused | Outcome::Failed) => {
+                self.reserving -= bytes;
+                shards.with(shard, |shard| shard.unpromise(slot));
+                plan.refused = true;
+            }
+            (Awaited::Range { slot, .. }, Outcome::Refused | Outcome::Failed) => {
+                shards.with(shard, |shard| shard.unpromise(slot));
+                plan.refused = true;
+            }
+            (Awaited::Map { block, bytes }, Outcome::Done) => {
+                self.reserving -= bytes;
+                self.book_reserved(want.side, bytes);
+                let before = plan.growing;
+                plan.growing = Some(shards.with(shard, |shard| shard.mapped(block, before)));
+            }
+            (Awaited::Map { block, bytes }, Outcome::Refused | Outcome::Failed) => {
+                self.reserving -= bytes;
+                shards.with(shard, |shard| shard.unmapped(block));
+                self.give_up_growing(plan, shard, shards);
+                plan.refused = true;
+            }
+            (awaited, outcome) => panic!("{outcome:?} does not answer {awaited:?}"),
+        }
+    }
+
+    fn arrival(&mut self, base: u64, bytes: u64, want: &Want, page_bytes: u64) -> Arrival {
+        Arrival { id: self.birth(), base, bytes, side: want.side, page_bytes }
+    }
+}
+
+/// Decides how to go on with an expandable segment, and claims what that needs.
+fn next_extension(shard: &mut Shard, growing: Option<BlockId>, want: &Want) -> (Extend, Option<BlockId>) {
+    let growing = match growing {
+        Some(block) => block,
+        None => match shard.room_to_grow(want) {
+            None => return (Extend::NewRange, None),
+            Some(start) if shard.blocks[start].state == State::Free => {
+                shard.claim(start);
+                start
+            }
+            Some(start) => {
+                let bytes = want.rounded.min(shard.blocks[start].size);
+                shard.claim_addresses(start, bytes);
+                return (Extend::Map(start), None);
+            }
+        },
+    };
+    let block = &shard.blocks[growing];
+    if block.size >= want.rounded {
+        return (Extend::Serve(growing), Some(growing));
+    }
+    let missing = want.rounded - block.size;
+    match block.next.some().filter(|&next| shard.blocks[next].state == State::Unmapped) {
+        Some(next) => {
+            let bytes = missing.min(shard.blocks[next].size);
+            shard.claim_addresses(next, bytes);
+            (Extend::Map(next), Some(growing))
+        }
+        None => (Extend::Restart, Some(growing)),
+    }
+}

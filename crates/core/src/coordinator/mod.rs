@@ -1,0 +1,309 @@
+//! The coordinator: everything that concerns more than one shard.
+//!
+//! It owns what is reserved and the limits on it, the points that pending blocks wait for, the device's peaks, and the
+//! plans of requests that missed. It holds no shard: callers lend it access through [`Shards`], one at a time, so that
+//! other streams go on while one grows.
+
+mod grow;
+mod peaks;
+mod pending;
+mod plan;
+mod report;
+mod sweep;
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use millpond_backend::{Point, Reuse, StreamId, Tick};
+
+use crate::ids::{BlockId, PoolId, SegmentId, ShardId, Side, Slot};
+use crate::ledger::WasteLedger;
+use crate::meter::{LANES, ROWS, Row};
+use crate::settings::Settings;
+use crate::shard::{Rules, SegmentView, Shard};
+use crate::size::Sizes;
+use crate::stats::{Stat, StatByPool};
+
+pub use plan::{Outcome, Plan, Step};
+pub use report::{FreeRange, Pin, Report};
+
+/// Access to the shards of an allocator, one at a time. The shell locks a shard for each call.
+pub trait Shards {
+    /// Runs `f` on the shard.
+    fn with<R>(&mut self, shard: ShardId, f: impl FnOnce(&mut Shard) -> R) -> R;
+}
+
+impl Shards for Vec<Shard> {
+    fn with<R>(&mut self, shard: ShardId, f: impl FnOnce(&mut Shard) -> R) -> R {
+        f(&mut self[shard.0 as usize])
+    }
+}
+
+/// The facts about a device and a memory class that decisions rest on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DeviceFacts {
+    /// All bytes of the class.
+    pub total_bytes: u64,
+    /// When a stream's freed memory is reusable on the stream.
+    pub reuse: Reuse,
+    /// The page granularity in bytes, where there is virtual memory.
+    pub page_granularity: Option<u64>,
+}
+
+/// What one stream's queue of pending blocks holds.
+#[derive(Clone, Copy, Debug)]
+struct Waiter {
+    tick: Tick,
+    shard: ShardId,
+    block: BlockId,
+}
+
+/// The device-wide half of the decisions.
+pub struct Coordinator {
+    settings: Settings,
+    sizes: Sizes,
+    facts: DeviceFacts,
+    limit: Option<u64>,
+    shards: Vec<(StreamId, PoolId)>,
+    reserved: StatByPool,
+    segments: StatByPool,
+    oversize_segments: Stat,
+    scalars: Scalars,
+    /// Bytes that plans are asking the driver for right now.
+    reserving: u64,
+    /// Driver releases under way, and how many have ended: a refusal may be out of date because of them.
+    releasing: u32,
+    releases_ended: u64,
+    /// The device's peaks of the shards' counters; see [`crate::meter`].
+    peaks: [Row; ROWS],
+    /// Pending blocks by the stream they wait for.
+    queues: Vec<VecDeque<Waiter>>,
+    waiters: usize,
+    /// By stream, the newest tick known reached.
+    reached: Vec<Tick>,
+    births: u64,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Scalars {
+    num_alloc_retries: u64,
+    num_ooms: u64,
+    num_sync_all_streams: u64,
+    num_device_alloc: u64,
+    num_device_free: u64,
+    num_oom_rejections: u64,
+}
+
+impl Coordinator {
+    /// An allocator's state with nothing reserved.
+    ///
+    /// # Panics
+    ///
+    /// On settings that the configuration parser refuses, and on expandable segments without virtual memory.
+    pub fn new(settings: Settings, facts: DeviceFacts) -> Self {
+        settings.check();
+        assert!(
+            !settings.expands() || facts.page_granularity.is_some(),
+            "expandable segments on a device without virtual memory"
+        );
+        let limit = limit_of(settings.memory_fraction, facts.total_bytes);
+        Self {
+            sizes: Sizes::new(&settings),
+            settings,
+            facts,
+            limit,
+            shards: Vec::new(),
+            reserved: StatByPool::default(),
+            segments: StatByPool::default(),
+            oversize_segments: Stat::default(),
+            scalars: Scalars::default(),
+            reserving: 0,
+            releasing: 0,
+            releases_ended: 0,
+            peaks: [[0; LANES]; ROWS],
+            queues: Vec::new(),
+            waiters: 0,
+            reached: Vec::new(),
+            births: 0,
+        }
+    }
+
+    /// Opens the shard of a stream and a private pool. The caller keeps it and lends it back through [`Shards`], under
+    /// ids that count up from 0.
+    pub fn open_shard(&mut self, stream: StreamId, pool: PoolId) -> Shard {
+        let id = ShardId(u32::try_from(self.shards.len()).unwrap_or(u32::MAX));
+        self.shards.push((stream, pool));
+        self.know_stream(stream);
+        Shard::new(id, stream, pool, Rules::new(&self.settings, self.facts.reuse))
+    }
+
+    fn know_stream(&mut self, stream: StreamId) {
+        let needed = stream.0 as usize + 1;
+        if self.queues.len() < needed {
+            self.queues.resize_with(needed, VecDeque::new);
+            self.reached.resize(needed, Tick::ZERO);
+        }
+    }
+
+    /// The settings.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// The rounding rules.
+    pub fn sizes(&self) -> &Sizes {
+        &self.sizes
+    }
+
+    /// The limit on reserved bytes, if there is one.
+    pub fn limit(&self) -> Option<u64> {
+        self.limit
+    }
+
+    /// Sets the limit on reserved bytes. Lowering it below what is reserved releases nothing by itself, as in PyTorch.
+    pub fn set_limit(&mut self, limit: Option<u64>) {
+        self.limit = limit;
+    }
+
+    /// Sets the limit as a share of the device's bytes (PyTorch's `set_per_process_memory_fraction`); 1 is no limit.
+    ///
+    /// # Panics
+    ///
+    /// If the share is not from 0 to 1.
+    pub fn set_memory_fraction(&mut self, fraction: f64) {
+        assert!((0.0..=1.0).contains(&fraction), "a memory fraction of {fraction} is not from 0 to 1");
+        self.limit = limit_of(fraction, self.facts.total_bytes);
+    }
+
+    /// Driver releases of some plan are under way.
+    pub fn is_releasing(&self) -> bool {
+        self.releasing > 0
+    }
+
+    /// Bytes got from the driver and not given back.
+    pub fn reserved_bytes(&self) -> u64 {
+        self.reserved.all.current
+    }
+
+    /// What garbage collection measures itself against, if it is on: PyTorch's limit, or else the device's total.
+    fn gc_goal(&self) -> Option<u64> {
+        let whole = match self.limit {
+            Some(limit) => limit,
+            None if self.settings.gc_without_limit => self.facts.total_bytes,
+            None => return None,
+        };
+        (self.settings.gc_threshold > 0.0).then_some((self.settings.gc_threshold * whole as f64) as u64)
+    }
+
+    /// Garbage collection is on: searches are counted, as its clock.
+    pub fn counts_searches(&self) -> bool {
+        self.gc_goal().is_some()
+    }
+
+    fn shard_ids(&self) -> impl Iterator<Item = ShardId> + use<> {
+        (0..self.shards.len() as u32).map(ShardId)
+    }
+
+    fn stream_of(&self, shard: ShardId) -> StreamId {
+        self.shards[shard.0 as usize].0
+    }
+
+    fn is_reached(&self, point: Point) -> bool {
+        self.reached[point.stream.0 as usize] >= point.tick
+    }
+
+    fn birth(&mut self) -> SegmentId {
+        self.births += 1;
+        SegmentId(self.births - 1)
+    }
+
+    fn book_reserved(&mut self, side: Side, bytes: u64) {
+        both(&mut self.reserved, side, |stat| stat.increase(bytes));
+        self.scalars.num_device_alloc += 1;
+    }
+
+    fn book_released(&mut self, side: Side, bytes: u64) {
+        both(&mut self.reserved, side, |stat| stat.decrease(bytes));
+        self.scalars.num_device_free += 1;
+    }
+
+    fn book_segment(&mut self, side: Side, bytes: u64, arrives: bool) {
+        let change = |stat: &mut Stat| if arrives { stat.increase(1) } else { stat.decrease(1) };
+        both(&mut self.segments, side, change);
+        if bytes >= self.settings.max_split() {
+            change(&mut self.oversize_segments);
+        }
+    }
+
+    /// Every segment of every shard, in order of birth.
+    pub fn layout(&self, shards: &mut impl Shards) -> Vec<SegmentView> {
+        let mut all = Vec::new();
+        for id in self.shard_ids() {
+            all.append(&mut shards.with(id, |shard| shard.layout()));
+        }
+        all.sort_by_key(|view| view.id);
+        all
+    }
+
+    /// Where every reserved byte is.
+    pub fn ledger(&self, shards: &mut impl Shards) -> WasteLedger {
+        let mut sum = WasteLedger::default();
+        for id in self.shard_ids() {
+            sum += shards.with(id, |shard| shard.ledger());
+        }
+        sum
+    }
+
+    /// The slots of the segments that a shard holds, with those of ranges marked: for giving all back at the end.
+    pub fn holdings(&self, shards: &mut impl Shards) -> Vec<(ShardId, Slot, bool)> {
+        let mut all = Vec::new();
+        for id in self.shard_ids() {
+            shards.with(id, |shard| {
+                all.extend(shard.segments.iter().map(|(slot, segment)| (id, slot, segment.is_expandable())));
+            });
+        }
+        all
+    }
+
+    /// Verifies every invariant of the coordinator and of all shards.
+    ///
+    /// # Panics
+    ///
+    /// On the first one that does not hold.
+    pub fn check(&self, shards: &mut impl Shards) {
+        let mut ledger = WasteLedger::default();
+        let mut mapped = [0; 2];
+        for id in self.shard_ids() {
+            shards.with(id, |shard| {
+                shard.check();
+                ledger += shard.ledger();
+                for view in shard.layout() {
+                    mapped[view.side.index()] += view.mapped_bytes();
+                }
+            });
+        }
+        let reserved = [self.reserved.small_pool.current, self.reserved.large_pool.current];
+        assert_eq!(mapped, reserved, "bytes in segments against bytes reserved, by side");
+        assert_eq!(ledger.total(), self.reserved.all.current, "the waste ledger {ledger:?} against reserved bytes");
+        assert_eq!(self.queues.iter().map(VecDeque::len).sum::<usize>(), self.waiters, "waiters listed and counted");
+        for (stream, queue) in self.queues.iter().enumerate() {
+            assert!(
+                queue.iter().is_sorted_by_key(|waiter| waiter.tick),
+                "the queue of stream {stream} is out of order"
+            );
+        }
+        self.check_peaks(shards);
+    }
+}
+
+fn limit_of(fraction: f64, total_bytes: u64) -> Option<u64> {
+    (fraction < 1.0).then_some((fraction * total_bytes as f64) as u64)
+}
+
+fn both(stats: &mut StatByPool, side: Side, change: impl Fn(&mut Stat)) {
+    change(&mut stats.all);
+    change(match side {
+        Side::Small => &mut stats.small_pool,
+        Side::Large => &mut stats.large_pool,
+    });
+}

@@ -1,0 +1,357 @@
+//! A request in progress: a ladder of rungs, each entered a bounded number of times.
+//!
+//! The order of the rungs *is* the policy. For `classic` it is PyTorch's: search; collect garbage; grow; release
+//! oversize blocks and grow again; wait for everything outstanding, release everything cached and grow once more;
+//! refuse. For `direct`: give back what is done with; grow; wait, give back the rest and grow once more; refuse.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use millpond_backend::{Point, StreamId};
+
+use super::report::Report;
+use super::sweep::Sweep;
+use super::{Coordinator, Shards};
+use crate::ids::{BlockId, ShardId, Slot};
+use crate::settings::Policy;
+use crate::shard::Grant;
+use crate::size::Want;
+
+/// What the shell is to do next for a plan. Everything but the ends ([`Grant`](Step::Grant), [`Refuse`](Step::Refuse),
+/// [`Done`](Step::Done)) is answered with an [`Outcome`].
+#[derive(Clone, PartialEq, Debug)]
+pub enum Step {
+    /// The request is served.
+    Grant(Grant),
+    /// The request cannot be served.
+    Refuse(Box<Report>),
+    /// There is nothing more to do (for plans without a request).
+    Done,
+    /// Ask these streams what they reached. Answer: [`Outcome::Reached`].
+    Poll(Vec<StreamId>),
+    /// Wait for these points. Answer: [`Outcome::Reached`], with what was in fact reached.
+    Wait(Vec<Point>),
+    /// Wait for everything recorded on this stream so far. Answer: [`Outcome::Reached`].
+    Synchronize(StreamId),
+    /// Take a segment from the driver. Answer: [`Outcome::Reserved`], [`Outcome::Refused`] or [`Outcome::Failed`].
+    Reserve {
+        /// Whose it will be.
+        shard: ShardId,
+        /// The place kept for it.
+        slot: Slot,
+        /// Its length.
+        bytes: u64,
+    },
+    /// Reserve a range of addresses. Answers as for [`Reserve`](Step::Reserve).
+    ReserveRange {
+        /// Whose it will be.
+        shard: ShardId,
+        /// The place kept for it.
+        slot: Slot,
+        /// Its length.
+        bytes: u64,
+    },
+    /// Create pages and map them. All or none. Answer: [`Outcome::Done`], [`Outcome::Refused`] or [`Outcome::Failed`].
+    Map {
+        /// Whose range.
+        shard: ShardId,
+        /// Which range.
+        slot: Slot,
+        /// Where the first page goes.
+        offset: u64,
+        /// How much to map: whole pages.
+        bytes: u64,
+        /// The size of a page.
+        page_bytes: u64,
+    },
+    /// Unmap pages and release them. Answer: [`Outcome::Done`].
+    Unmap {
+        /// Whose range.
+        shard: ShardId,
+        /// Which range.
+        slot: Slot,
+        /// Where the first page is.
+        offset: u64,
+        /// How much to unmap: whole pages.
+        bytes: u64,
+        /// The size of a page.
+        page_bytes: u64,
+    },
+    /// Give a segment back to the driver. Answer: [`Outcome::Done`].
+    Release {
+        /// Whose it was.
+        shard: ShardId,
+        /// Which one.
+        slot: Slot,
+        /// Its length.
+        bytes: u64,
+    },
+    /// Give an address range back to the driver. Answer: [`Outcome::Done`].
+    ReleaseRange {
+        /// Whose it was.
+        shard: ShardId,
+        /// Which one.
+        slot: Slot,
+    },
+    /// Other plans' releases are under way and may make room: wait until one ends. Answer: [`Outcome::Done`].
+    Pause,
+}
+
+/// What came of a step.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// It is done.
+    Done,
+    /// A segment or a range, at this device address (0 on devices without addresses).
+    Reserved {
+        /// Where it starts.
+        address: u64,
+    },
+    /// The driver has no memory (or addresses) left.
+    Refused,
+    /// The driver failed otherwise; the plan ends here and leaves everything as it was.
+    Failed,
+    /// These streams reached these ticks.
+    Reached(Vec<Point>),
+}
+
+/// Which attempt to grow this is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Attempt {
+    First,
+    AfterOversize,
+    Last,
+}
+
+/// Where a plan stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Rung {
+    Search,
+    Collect,
+    Grow(Attempt),
+    Oversize,
+    /// Wait for everything outstanding.
+    Flush,
+    /// The wait is over: retire, search again if the settings say so, and begin to release.
+    AfterWait,
+    Refuse,
+    End,
+}
+
+/// What a plan is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Goal {
+    Allocate(ShardId, Want),
+    EmptyCache,
+    /// Release until no more than so many bytes are reserved.
+    Trim(u64),
+    /// Release what is idle already, without waiting (the `direct` policy's free).
+    Reclaim,
+}
+
+/// The step whose outcome a plan awaits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Awaited {
+    Nothing,
+    Points,
+    Segment { slot: Slot, bytes: u64 },
+    Range { slot: Slot, bytes: u64 },
+    Map { block: BlockId, bytes: u64 },
+    Unmap { shard: ShardId, block: BlockId, bytes: u64 },
+    Release { shard: ShardId, slot: Slot },
+    Pause,
+}
+
+/// A request in progress.
+#[derive(Debug)]
+pub struct Plan {
+    pub(super) goal: Goal,
+    pub(super) clocks: [u64; 2],
+    pub(super) rung: Rung,
+    pub(super) awaited: Awaited,
+    pub(super) sweep: Option<Sweep>,
+    /// The plan's own claimed block in an expandable segment that is being extended.
+    pub(super) growing: Option<BlockId>,
+    /// The driver refused the current attempt to grow.
+    pub(super) refused: bool,
+    /// What [`Coordinator::releases_ended`] was when the current attempt began.
+    pub(super) releases_seen: u64,
+    /// How often an attempt was repeated because other plans interfered.
+    pub(super) repeats: u32,
+}
+
+/// How often a plan repeats an attempt that other plans may have spoiled: enough for any real contention, and a bound.
+pub(super) const REPEATS_MAX: u32 = 64;
+
+impl Plan {
+    fn new(goal: Goal, rung: Rung, clocks: [u64; 2]) -> Self {
+        Self {
+            goal,
+            clocks,
+            rung,
+            awaited: Awaited::Nothing,
+            sweep: None,
+            growing: None,
+            refused: false,
+            releases_seen: 0,
+            repeats: 0,
+        }
+    }
+
+    /// A request that missed in its shard. `clocks` are the counts of searches on the small and the large side.
+    pub fn allocate(shard: ShardId, want: Want, clocks: [u64; 2]) -> Self {
+        Self::new(Goal::Allocate(shard, want), Rung::Search, clocks)
+    }
+
+    /// Give back everything cached: wait for what is outstanding, then release every free segment and page.
+    pub fn empty_cache(clocks: [u64; 2]) -> Self {
+        Self::new(Goal::EmptyCache, Rung::Flush, clocks)
+    }
+
+    /// Give back cached memory until at most `bytes` are reserved, or nothing more can go.
+    pub fn trim(bytes: u64, clocks: [u64; 2]) -> Self {
+        Self::new(Goal::Trim(bytes), Rung::Flush, clocks)
+    }
+
+    /// Give back what is idle already, without waiting.
+    pub fn reclaim(clocks: [u64; 2]) -> Self {
+        Self::new(Goal::Reclaim, Rung::Collect, clocks)
+    }
+}
+
+impl Coordinator {
+    /// The next step of a plan.
+    ///
+    /// # Panics
+    ///
+    /// If the outcome of the previous step was not told.
+    pub fn next(&mut self, plan: &mut Plan, shards: &mut impl Shards) -> Step {
+        assert_eq!(plan.awaited, Awaited::Nothing, "the outcome of the last step was not told");
+        loop {
+            if let Some(step) = self.next_of_sweep(plan, shards) {
+                return step;
+            }
+            if let Some(step) = self.climb(plan, shards) {
+                return step;
+            }
+        }
+    }
+
+    /// Works on the current rung. `None`: the plan moved on, look again.
+    fn climb(&mut self, plan: &mut Plan, shards: &mut impl Shards) -> Option<Step> {
+        match (plan.rung, plan.goal) {
+            (Rung::Search, Goal::Allocate(..)) => {
+                plan.rung = Rung::Collect;
+                self.search(plan, shards)
+            }
+            (Rung::Collect, _) => self.collect(plan, shards),
+            (Rung::Grow(attempt), Goal::Allocate(shard, want)) => self.grow(plan, attempt, shard, want, shards),
+            (Rung::Oversize, Goal::Allocate(shard, want)) => {
+                let enough = self.sweep_oversize(plan, shard, want, shards);
+                plan.rung = if enough { Rung::Grow(Attempt::AfterOversize) } else { Rung::Flush };
+                None
+            }
+            (Rung::Flush, _) => {
+                plan.rung = Rung::AfterWait;
+                self.scalars.num_sync_all_streams += 1;
+                let points = self.outstanding(shards);
+                (!points.is_empty()).then(|| plan.awaits(Awaited::Points, Step::Wait(points)))
+            }
+            (Rung::AfterWait, goal) => self.after_wait(plan, goal, shards),
+            (Rung::Refuse, Goal::Allocate(shard, want)) => {
+                self.scalars.num_ooms += 1;
+                Some(Step::Refuse(Box::new(self.report(shard, want, false, shards))))
+            }
+            (Rung::End, _) => Some(Step::Done),
+            (rung, goal) => panic!("a plan for {goal:?} stands on rung {rung:?}"),
+        }
+    }
+
+    fn after_wait(&mut self, plan: &mut Plan, goal: Goal, shards: &mut impl Shards) -> Option<Step> {
+        self.retire_ready(plan.clocks, shards);
+        if self.settings.search_after_wait
+            && let Some(step) = self.search(plan, shards)
+        {
+            return Some(step);
+        }
+        self.sweep_all(plan, shards);
+        plan.rung = match goal {
+            Goal::Allocate(..) => {
+                self.scalars.num_alloc_retries += 1;
+                Rung::Grow(Attempt::Last)
+            }
+            _ => Rung::End,
+        };
+        None
+    }
+
+    /// Looks for a free block once more: others may have freed one since the plan began.
+    pub(super) fn search(&mut self, plan: &mut Plan, shards: &mut impl Shards) -> Option<Step> {
+        let Goal::Allocate(shard, want) = plan.goal else { return None };
+        let clock = plan.clocks[want.side.index()];
+        let grant = shards.with(shard, |shard| {
+            let found = shard.find(&want)?;
+            Some(shard.take(found.block, &want, clock))
+        })?;
+        Some(Step::Grant(self.settled(grant, shards)))
+    }
+
+    pub(super) fn settled(&mut self, mut grant: Grant, shards: &mut impl Shards) -> Grant {
+        if core::mem::take(&mut grant.unsettled) {
+            self.settle(grant.shard, shards);
+        }
+        grant
+    }
+
+    /// Garbage collection (`classic`), or what `direct` gives back before it takes more.
+    fn collect(&mut self, plan: &mut Plan, shards: &mut impl Shards) -> Option<Step> {
+        plan.rung = match plan.goal {
+            Goal::Allocate(..) => Rung::Grow(Attempt::First),
+            _ => Rung::End,
+        };
+        if self.settings.policy == Policy::Direct || plan.goal == Goal::Reclaim {
+            return self.sweep_idle(plan, shards);
+        }
+        self.sweep_garbage(plan, shards);
+        None
+    }
+
+    /// Takes in what came of the last step.
+    ///
+    /// # Panics
+    ///
+    /// If the outcome does not answer the step.
+    pub fn learn(&mut self, plan: &mut Plan, outcome: Outcome, shards: &mut impl Shards) {
+        let awaited = core::mem::replace(&mut plan.awaited, Awaited::Nothing);
+        match (awaited, outcome) {
+            (Awaited::Points, Outcome::Reached(points)) => {
+                for point in points {
+                    self.note_reached(point.stream, point.tick);
+                }
+            }
+            // A driver that cannot wait any more: the plan is dropped by its owner, its claims go back.
+            (Awaited::Points | Awaited::Pause, Outcome::Failed) => self.abandon(plan, shards),
+            (Awaited::Pause, Outcome::Done) => {}
+            (Awaited::Release { shard, slot }, Outcome::Done) => self.released(shard, slot, shards),
+            (Awaited::Unmap { shard, block, bytes }, Outcome::Done) => {
+                self.unmapped(plan, shard, block, bytes, shards);
+            }
+            (awaited, outcome) => self.learn_growth(plan, awaited, outcome, shards),
+        }
+    }
+}
+
+impl Plan {
+    pub(super) fn awaits(&mut self, awaited: Awaited, step: Step) -> Step {
+        self.awaited = awaited;
+        step
+    }
+
+    /// What the request is for.
+    pub(super) fn request(&self) -> (ShardId, Want) {
+        match self.goal {
+            Goal::Allocate(shard, want) => (shard, want),
+            other => panic!("a plan for {other:?} is asked for its request"),
+        }
+    }
+}

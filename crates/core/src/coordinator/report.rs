@@ -1,0 +1,135 @@
+//! Why a request was refused, in numbers.
+
+use alloc::vec::Vec;
+
+use millpond_backend::StreamId;
+
+use super::{Coordinator, Shards};
+use crate::ids::{SegmentId, ShardId};
+use crate::ledger::WasteLedger;
+use crate::shard::{BlockState, SegmentView};
+use crate::size::Want;
+use crate::units::SMALL_SEGMENT_BYTES;
+
+/// A block that keeps a free range from growing or from going back to the driver.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Pin {
+    /// Where it starts in the segment, in bytes.
+    pub offset: u64,
+    /// Its length in bytes.
+    pub size: u64,
+    /// What its program asked for, in bytes.
+    pub requested: u64,
+    /// It is freed already and waits for a point.
+    pub waiting: bool,
+}
+
+/// A free range of memory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FreeRange {
+    /// Whose stream it belongs to.
+    pub stream: StreamId,
+    /// In which segment.
+    pub segment: SegmentId,
+    /// Where it starts there, in bytes.
+    pub offset: u64,
+    /// Its length in bytes.
+    pub bytes: u64,
+    /// Its neighbours that are in use: at most one before and one behind.
+    pub pinned_by: Vec<Pin>,
+}
+
+/// What an out-of-memory error knows. All sizes are in bytes, taken after the retries.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Report {
+    /// What the program asked for.
+    pub requested_bytes: u64,
+    /// The segment that was asked of the driver: what PyTorch's message says was tried.
+    pub tried_bytes: u64,
+    /// The stream of the request.
+    pub stream: StreamId,
+    /// The limit on reserved bytes, if there is one ("allowed").
+    pub limit_bytes: Option<u64>,
+    /// All bytes of the device.
+    pub total_bytes: u64,
+    /// Bytes in blocks that the program holds ("allocated").
+    pub allocated_bytes: u64,
+    /// Bytes got from the driver.
+    pub reserved_bytes: u64,
+    /// Where the reserved bytes are.
+    pub ledger: WasteLedger,
+    /// The largest free range of any stream.
+    pub largest_free: Option<FreeRange>,
+    /// The largest free range of the request's own stream and side, which alone could serve it.
+    pub largest_usable: Option<FreeRange>,
+    /// Bytes that `empty_cache` would give back now.
+    pub empty_cache_frees: u64,
+    /// Bytes that come free once the points they wait for are reached.
+    pub waiting_frees: u64,
+    /// Bytes in whole 2 MiB pages inside free blocks of any stream: what a policy that moves pages could use.
+    pub in_whole_pages: u64,
+    /// Refused by `throw_on_cudamalloc_oom`, before anything was tried.
+    pub rejected: bool,
+}
+
+impl Coordinator {
+    /// Builds the report of a refusal. Walks every block: an out-of-memory error is worth it.
+    pub(super) fn report(&self, shard: ShardId, want: Want, rejected: bool, shards: &mut impl Shards) -> Report {
+        let layout = self.layout(shards);
+        let stream = self.stream_of(shard);
+        let ledger = self.ledger(shards);
+        let largest = |usable: bool| {
+            let views = layout.iter().filter(|view| !usable || (view.stream == stream && view.side == want.side));
+            views.filter_map(largest_free).max_by_key(|range| range.bytes)
+        };
+        let active = layout.iter().flat_map(|view| &view.blocks);
+        let allocated = active.filter(|block| block.state == BlockState::ActiveAllocated).map(|block| block.size);
+        Report {
+            requested_bytes: want.requested,
+            tried_bytes: self.sizes().segment_bytes(want.rounded),
+            stream,
+            limit_bytes: self.limit(),
+            total_bytes: self.facts.total_bytes,
+            allocated_bytes: allocated.sum(),
+            reserved_bytes: self.reserved_bytes(),
+            ledger,
+            largest_free: largest(false),
+            largest_usable: largest(true),
+            empty_cache_frees: ledger.ready_bytes,
+            waiting_frees: ledger.waiting_bytes,
+            in_whole_pages: layout.iter().map(bytes_in_pages).sum(),
+            rejected,
+        }
+    }
+}
+
+fn largest_free(view: &SegmentView) -> Option<FreeRange> {
+    let free = view.blocks.iter().enumerate().filter(|(_, block)| block.state == BlockState::Inactive);
+    let (at, block) = free.max_by_key(|(_, block)| block.size)?;
+    let neighbours = [at.checked_sub(1), Some(at + 1)];
+    let pins = neighbours.into_iter().flatten().filter_map(|at| view.blocks.get(at)).filter_map(|b| {
+        let waiting = match b.state {
+            BlockState::ActiveAllocated => false,
+            BlockState::ActivePendingFree => true,
+            BlockState::Inactive | BlockState::Unmapped => return None,
+        };
+        Some(Pin { offset: b.offset, size: b.size, requested: b.requested, waiting })
+    });
+    Some(FreeRange {
+        stream: view.stream,
+        segment: view.id,
+        offset: block.offset,
+        bytes: block.size,
+        pinned_by: pins.collect(),
+    })
+}
+
+fn bytes_in_pages(view: &SegmentView) -> u64 {
+    let free = view.blocks.iter().filter(|block| block.state == BlockState::Inactive);
+    free.map(|block| {
+        let begin = block.offset.div_ceil(SMALL_SEGMENT_BYTES);
+        let end = (block.offset + block.size) / SMALL_SEGMENT_BYTES;
+        end.saturating_sub(begin) * SMALL_SEGMENT_BYTES
+    })
+    .sum()
+}

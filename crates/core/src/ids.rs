@@ -1,0 +1,54 @@
+//! Names for things that live inside one allocator.
+
+use core::fmt;
+
+/// A segment or an address range: numbered in order of birth, never reused.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct SegmentId(pub u64);
+
+impl fmt::Display for SegmentId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "segment {}", self.0)
+    }
+}
+
+/// The place that a segment occupies in its shard's table. Places are reused once the segment is gone.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Slot(pub u32);
+
+/// A block of a shard: the handle by which a buffer is freed without any lookup. Reused once the block is gone.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct BlockId(pub u32);
+
+impl BlockId {
+    pub(crate) const NONE: BlockId = BlockId(u32::MAX);
+
+    pub(crate) fn some(self) -> Option<BlockId> {
+        (self != Self::NONE).then_some(self)
+    }
+}
+
+/// One shard of an allocator: the blocks of one stream in one private pool.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ShardId(pub u32);
+
+/// A private pool. 0 is the default pool; CUDA graphs and PyTorch's `MemPool` use others.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct PoolId(pub u64);
+
+/// The two sides of a pool, kept apart so that small blocks do not cut up large segments.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Side {
+    /// Rounded sizes up to 1 MiB.
+    Small,
+    /// Everything above.
+    Large,
+}
+
+impl Side {
+    pub(crate) const BOTH: [Side; 2] = [Side::Small, Side::Large];
+
+    pub(crate) const fn index(self) -> usize {
+        self as usize
+    }
+}

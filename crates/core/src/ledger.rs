@@ -1,0 +1,56 @@
+//! The waste ledger: where every reserved byte is.
+
+use core::ops::{Add, AddAssign};
+
+/// Reserved bytes by what they are doing. [`total`](WasteLedger::total) is exactly what was got from the driver.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct WasteLedger {
+    /// Asked for by the program and in its hands.
+    pub live_bytes: u64,
+    /// Handed out on top of what was asked for, by rounding and by blocks left whole.
+    pub rounding_bytes: u64,
+    /// Cached in segments (or whole pages) that nothing pins: reusable, and what `empty_cache` would give back.
+    pub ready_bytes: u64,
+    /// Freed by the program and waiting for a point.
+    pub waiting_bytes: u64,
+    /// Free, but inside a segment (or page) that live or waiting blocks pin.
+    pub stranded_bytes: u64,
+}
+
+impl WasteLedger {
+    /// The sum: all reserved bytes.
+    pub fn total(&self) -> u64 {
+        self.live_bytes + self.rounding_bytes + self.ready_bytes + self.waiting_bytes + self.stranded_bytes
+    }
+
+    /// The parts under their names, in the order of the fields.
+    pub fn parts(&self) -> [(&'static str, u64); 5] {
+        [
+            ("live", self.live_bytes),
+            ("rounding", self.rounding_bytes),
+            ("ready", self.ready_bytes),
+            ("waiting", self.waiting_bytes),
+            ("stranded", self.stranded_bytes),
+        ]
+    }
+}
+
+impl Add for WasteLedger {
+    type Output = WasteLedger;
+
+    fn add(self, other: WasteLedger) -> WasteLedger {
+        WasteLedger {
+            live_bytes: self.live_bytes + other.live_bytes,
+            rounding_bytes: self.rounding_bytes + other.rounding_bytes,
+            ready_bytes: self.ready_bytes + other.ready_bytes,
+            waiting_bytes: self.waiting_bytes + other.waiting_bytes,
+            stranded_bytes: self.stranded_bytes + other.stranded_bytes,
+        }
+    }
+}
+
+impl AddAssign for WasteLedger {
+    fn add_assign(&mut self, other: WasteLedger) {
+        *self = *self + other;
+    }
+}

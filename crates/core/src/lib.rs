@@ -1,0 +1,25 @@
+#![doc = include_str!("../README.md")]
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod block;
+pub mod conf;
+mod coordinator;
+mod ids;
+mod index;
+mod ledger;
+mod meter;
+mod segment;
+pub mod settings;
+mod shard;
+mod size;
+pub mod stats;
+pub mod units;
+
+pub use coordinator::{Coordinator, DeviceFacts, FreeRange, Outcome, Pin, Plan, Report, Shards, Step};
+pub use ids::{BlockId, PoolId, SegmentId, ShardId, Side, Slot};
+pub use ledger::WasteLedger;
+pub use shard::{BlockState, BlockView, Freed, Grant, SegmentView, Shard, Uses};
+pub use size::{Sizes, Want};

@@ -1,0 +1,148 @@
+//! How an allocator is set up: plain data, filled from code or by the [configuration parser](crate::conf).
+
+use crate::units::{MIB, QUANTUM};
+
+/// Who decides where blocks go and what is kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub enum Policy {
+    /// PyTorch's native caching allocator, to the counter.
+    #[default]
+    Classic,
+    /// No caching: each allocation is one driver allocation. For memory checkers, and as a floor to compare with.
+    Direct,
+}
+
+impl Policy {
+    /// The name used on the command line and in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Policy::Classic => "classic",
+            Policy::Direct => "direct",
+        }
+    }
+}
+
+/// Which of several free blocks of equal size is taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Ties {
+    /// The oldest segment's, then the lowest offset: independent of the addresses that a driver chose, as PyTorch does
+    /// since 2.13.
+    #[default]
+    Birth,
+    /// The lowest device address, as PyTorch did until 2.12. For replaying its recordings.
+    Address,
+}
+
+/// `roundup_power2_divisions`: into how many steps each octave of sizes is divided, by PyTorch's sixteen slots.
+///
+/// Slot `i` serves sizes from 2^(20+i) to 2^(21+i); slot 0 serves everything below, slot 15 everything above. 0 and 1
+/// mean "no rounding beyond 512 bytes".
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Divisions(pub [u64; 16]);
+
+impl Divisions {
+    /// The divisions for a size in bytes (not 0).
+    pub const fn of(&self, bytes: u64) -> u64 {
+        let log = bytes.ilog2() as usize;
+        let slot = log.saturating_sub(20);
+        self.0[if slot > 15 { 15 } else { slot }]
+    }
+}
+
+/// Everything that shapes decisions. Fixed for the life of an allocator.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Settings {
+    /// Who decides.
+    pub policy: Policy,
+    /// `expandable_segments`: large address ranges that grow by pages instead of many fixed segments. Needs a device
+    /// with virtual memory.
+    pub expandable_segments: bool,
+    /// `max_split_size_mb`, in bytes: larger blocks are never split. `None`: no limit.
+    pub max_split_bytes: Option<u64>,
+    /// `max_non_split_rounding_mb`, in bytes: how much larger than the request an unsplit block may be.
+    /// `None`: the large segment size.
+    pub max_non_split_rounding_bytes: Option<u64>,
+    /// `large_segment_size_mb`, in bytes: the segment shared by large requests below 10 MiB, and the page of large
+    /// expandable segments.
+    pub large_segment_bytes: u64,
+    /// `garbage_collection_threshold`: the share of the limit above which unused segments are collected by age. 0: off.
+    pub gc_threshold: f64,
+    /// `roundup_power2_divisions`.
+    pub divisions: Divisions,
+    /// `per_process_memory_fraction`: the share of the device's memory that may be reserved. 1: no limit of ours.
+    pub memory_fraction: f64,
+    /// `throw_on_cudamalloc_oom`: refuse at once, without the retries, what would exceed the memory fraction.
+    pub throw_on_oom: bool,
+    /// Search the pool again after the last wait, before growing. PyTorch does not, and so reports out of memory with
+    /// a fitting block in the pool (its issue 189504). Off only to replay its recordings.
+    pub search_after_wait: bool,
+    /// Collect garbage against the device's total where no limit is set. PyTorch silently does nothing then (its issue
+    /// 106660). Off only to replay its recordings.
+    pub gc_without_limit: bool,
+    /// Which of several equal blocks is taken.
+    pub ties: Ties,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            policy: Policy::Classic,
+            expandable_segments: false,
+            max_split_bytes: None,
+            max_non_split_rounding_bytes: None,
+            large_segment_bytes: 20 * MIB,
+            gc_threshold: 0.0,
+            divisions: Divisions::default(),
+            memory_fraction: 1.0,
+            throw_on_oom: false,
+            search_after_wait: true,
+            gc_without_limit: true,
+            ties: Ties::Birth,
+        }
+    }
+}
+
+impl Settings {
+    /// PyTorch 2.11's behaviour where ours differs on purpose, for replaying its recordings.
+    pub fn as_recorded(mut self) -> Self {
+        self.search_after_wait = false;
+        self.gc_without_limit = false;
+        self.ties = Ties::Address;
+        self
+    }
+
+    /// Whether segments are expandable: asked for, and by a policy that keeps segments.
+    pub fn expands(&self) -> bool {
+        self.expandable_segments && self.policy == Policy::Classic
+    }
+
+    /// The split limit in bytes, `u64::MAX` where there is none.
+    pub fn max_split(&self) -> u64 {
+        self.max_split_bytes.unwrap_or(u64::MAX)
+    }
+
+    /// How much larger than an oversize request an unsplit block may be, in bytes.
+    pub fn max_non_split_rounding(&self) -> u64 {
+        self.max_non_split_rounding_bytes.unwrap_or(self.large_segment_bytes)
+    }
+
+    /// Panics on values that the parser refuses, so that settings made in code obey the same rules.
+    pub(crate) fn check(&self) {
+        assert!(
+            self.large_segment_bytes > 10 * MIB && self.large_segment_bytes.is_multiple_of(QUANTUM),
+            "large_segment_bytes is {}, must be more than 10 MiB and a multiple of 512",
+            self.large_segment_bytes
+        );
+        assert!(
+            (0.0..1.0).contains(&self.gc_threshold),
+            "gc_threshold is {}, must be 0 (off) or between 0 and 1",
+            self.gc_threshold
+        );
+        assert!(
+            (0.0..=1.0).contains(&self.memory_fraction),
+            "memory_fraction is {}, must be from 0 to 1",
+            self.memory_fraction
+        );
+    }
+}

@@ -1,0 +1,85 @@
+//! Segments that come and go.
+
+use millpond_backend::Tick;
+
+use super::Shard;
+use crate::block::{Block, State};
+use crate::ids::{BlockId, SegmentId, Side, Slot};
+use crate::segment::Segment;
+use crate::settings::Ties;
+
+/// A segment as the coordinator hands it to a shard.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrival {
+    pub(crate) id: SegmentId,
+    pub(crate) base: u64,
+    pub(crate) bytes: u64,
+    pub(crate) side: Side,
+    /// 0 for a plain segment.
+    pub(crate) page_bytes: u64,
+}
+
+impl Shard {
+    /// Keeps a place for a segment that a plan is about to get from the driver.
+    pub(crate) fn promise(&mut self) -> Slot {
+        self.segments.promise()
+    }
+
+    /// The driver refused: the place is free again.
+    pub(crate) fn unpromise(&mut self, slot: Slot) {
+        self.segments.vacate(slot);
+    }
+
+    /// Takes in a segment. Its one block is claimed for the plan that asked for it, so that no rival can take it first;
+    /// a range without memory is unmapped instead, for all to see.
+    pub(crate) fn adopt(&mut self, slot: Slot, arrival: Arrival) -> BlockId {
+        let Arrival { id, base, bytes, side, page_bytes } = arrival;
+        let (major, minor_base) = match self.rules.ties {
+            Ties::Birth => (id.0, 0),
+            Ties::Address => (0, base),
+        };
+        let is_range = page_bytes != 0;
+        let first = self.blocks.insert(Block {
+            offset: 0,
+            size: bytes,
+            requested: 0,
+            tick: Tick::ZERO,
+            age: 0,
+            prev: BlockId::NONE,
+            next: BlockId::NONE,
+            slot,
+            waits: 0,
+            state: if is_range { State::Unmapped } else { State::Claimed },
+            side,
+            used_elsewhere: false,
+        });
+        self.segments.fulfil(slot, Segment { id, base, major, minor_base, bytes, side, first, page_bytes });
+        if is_range {
+            let key = self.unmapped_key(first);
+            self.pool_mut(side).unmapped.insert(key);
+        }
+        first
+    }
+
+    /// Forgets a segment whose one block is claimed, or a range whose one block is unmapped. Its place stays promised
+    /// until [`unpromise`](Self::unpromise), so that nobody moves in while the driver is still at it.
+    pub(crate) fn forget(&mut self, slot: Slot) -> SegmentId {
+        let (id, first, side) = {
+            let segment = &self.segments[slot];
+            (segment.id, segment.first, segment.side)
+        };
+        let block = &self.blocks[first];
+        assert!(!block.is_split(), "{id} is given back in pieces: {block:?}");
+        match block.state {
+            State::Claimed => {}
+            State::Unmapped => {
+                let key = self.unmapped_key(first);
+                assert!(self.pool_mut(side).unmapped.remove(&key), "the range of {id} is not listed as unmapped");
+            }
+            other => panic!("{id} is given back while its block is {other:?}"),
+        }
+        self.blocks.remove(first);
+        self.segments.withdraw(slot);
+        id
+    }
+}

@@ -1,0 +1,137 @@
+//! What must hold of a shard at every moment. Each check panics with the numbers.
+//!
+//! Cost: walks every block. For tests, and for hunting a suspicion.
+
+use alloc::collections::BTreeMap;
+
+use super::Shard;
+use crate::block::State;
+use crate::ids::{BlockId, Side, Slot};
+use crate::index::Entry;
+use crate::meter::Lane;
+use crate::units::QUANTUM;
+
+impl Shard {
+    /// Verifies every invariant of the shard.
+    ///
+    /// # Panics
+    ///
+    /// On the first one that does not hold.
+    pub fn check(&self) {
+        self.blocks.check();
+        let mut tiled = 0;
+        for (slot, _) in self.segments.iter() {
+            tiled += self.check_tiling(slot);
+        }
+        assert_eq!(tiled, self.blocks.iter().count(), "blocks that tile segments against blocks that exist");
+        for side in Side::BOTH {
+            self.check_indexes(side);
+            self.check_meter(side);
+        }
+        self.check_waits();
+    }
+
+    /// T1: blocks tile their segment. T2: no two neighbours could be joined. T3: everything is a multiple of the
+    /// quantum, and unmapped ranges of the page.
+    fn check_tiling(&self, slot: Slot) -> usize {
+        let segment = &self.segments[slot];
+        let (mut end, mut prev, mut count) = (0, BlockId::NONE, 0);
+        for id in self.tiles(slot) {
+            let block = &self.blocks[id];
+            assert_eq!(
+                (block.offset, block.prev, block.slot),
+                (end, prev, slot),
+                "{}: tiling at {block:?}",
+                segment.id
+            );
+            assert!(block.size > 0 && block.size.is_multiple_of(QUANTUM), "{}: size of {block:?}", segment.id);
+            assert_eq!(block.side, segment.side, "{}: side of {block:?}", segment.id);
+            if let Some(before) = prev.some() {
+                let before = &self.blocks[before];
+                let joinable = before.state == block.state && matches!(block.state, State::Free | State::Unmapped);
+                assert!(!joinable, "{}: {before:?} and {block:?} are not joined", segment.id);
+            }
+            if block.state == State::Unmapped {
+                let page = segment.page_bytes;
+                assert!(
+                    page != 0 && block.offset % page == 0 && block.size % page == 0,
+                    "unmapped part pages: {block:?}"
+                );
+            }
+            end = block.end();
+            prev = id;
+            count += 1;
+        }
+        assert_eq!(end, segment.bytes, "{}: where its tiling ends", segment.id);
+        count
+    }
+
+    /// X1: the indexes hold exactly the free and the unmapped blocks.
+    fn check_indexes(&self, side: Side) {
+        let pool = &self.pools[side.index()];
+        pool.free.check();
+        let mut free: alloc::vec::Vec<Entry> = self
+            .blocks
+            .iter()
+            .filter(|(_, block)| block.side == side && block.state == State::Free)
+            .map(|(id, _)| self.entry(id))
+            .collect();
+        free.sort_unstable();
+        assert!(pool.free.iter().eq(free.iter()), "{side:?}: the index against the {} free blocks", free.len());
+        let unmapped = self.blocks.iter().filter(|(_, b)| b.side == side && b.state == State::Unmapped);
+        let unmapped: alloc::collections::BTreeSet<_> = unmapped.map(|(id, _)| self.unmapped_key(id)).collect();
+        assert_eq!(pool.unmapped, unmapped, "{side:?}: listed as unmapped against unmapped");
+    }
+
+    /// A1: the counters are what the blocks add up to.
+    fn check_meter(&self, side: Side) {
+        let mut sums: BTreeMap<u8, i64> = BTreeMap::new();
+        let mut add = |lane: Lane, bytes: u64| *sums.entry(lane as u8).or_default() += bytes as i64;
+        for (_, block) in self.blocks.iter().filter(|(_, block)| block.side == side) {
+            if block.state == State::Live {
+                add(Lane::Allocation, 1);
+                add(Lane::AllocatedBytes, block.size);
+                add(Lane::Oversize, u64::from(block.size >= self.rules.max_split));
+            }
+            if matches!(block.state, State::Live | State::Pending) {
+                add(Lane::Active, 1);
+                add(Lane::ActiveBytes, block.size);
+                add(Lane::RequestedBytes, block.requested);
+            }
+            let expandable = self.segments[block.slot].is_expandable();
+            if block.state == State::Free && block.is_split() && !expandable {
+                add(Lane::InactiveSplit, 1);
+                add(Lane::InactiveSplitBytes, block.size);
+            }
+        }
+        for lane in [
+            Lane::Allocation,
+            Lane::AllocatedBytes,
+            Lane::Active,
+            Lane::ActiveBytes,
+            Lane::RequestedBytes,
+            Lane::InactiveSplit,
+            Lane::InactiveSplitBytes,
+            Lane::Oversize,
+        ] {
+            let counted = self.meter.current(side, lane);
+            assert_eq!(
+                counted,
+                sums.get(&(lane as u8)).copied().unwrap_or(0),
+                "{side:?} {lane:?}: counted against summed"
+            );
+        }
+    }
+
+    /// W1: settling blocks are pending, in order of their ticks; uses are kept for live blocks only.
+    fn check_waits(&self) {
+        assert!(self.settling.iter().is_sorted_by_key(|(tick, _)| *tick), "settling blocks out of order");
+        for &(tick, id) in &self.settling {
+            let block = &self.blocks[id];
+            assert_eq!((block.state, block.tick, block.waits), (State::Pending, tick, 0), "settling block {}", id.0);
+        }
+        for id in self.uses_recorded() {
+            assert_eq!(self.blocks[id].state, State::Live, "uses are kept for block {}", id.0);
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Blocks held by a plan while the driver works: addresses being mapped, pages being unmapped, segments on their way
+//! back. A claimed block is in no index, so no other thread can take it meanwhile.
+
+use millpond_backend::Tick;
+
+use super::Shard;
+use crate::block::{Block, State};
+use crate::ids::{BlockId, Side};
+use crate::size::Want;
+
+impl Shard {
+    /// Where an expandable segment can serve the request by mapping more: PyTorch's `find_expandable_block`. Over the
+    /// unmapped ranges in order, beginning with the free block just before if there is one, the first run of free and
+    /// unmapped neighbours that is long enough.
+    pub(crate) fn room_to_grow(&self, want: &Want) -> Option<BlockId> {
+        let usable = |id: &BlockId| matches!(self.blocks[*id].state, State::Free | State::Unmapped);
+        for &(_, _, unmapped) in &self.pools[want.side.index()].unmapped {
+            let before = self.blocks[unmapped].prev.some().filter(usable);
+            let start = before.unwrap_or(unmapped);
+            let run = core::iter::successors(Some(start), |&id| self.blocks[id].next.some().filter(usable));
+            let mut bytes = 0;
+            if run.into_iter().any(|id| {
+                bytes += self.blocks[id].size;
+                bytes >= want.rounded
+            }) {
+                return Some(start);
+            }
+        }
+        None
+    }
+
+    /// Takes a free block out of the index.
+    pub(crate) fn claim(&mut self, id: BlockId) {
+        let block = &self.blocks[id];
+        assert_eq!(block.state, State::Free, "block {} is claimed and is not free", id.0);
+        self.unlist(id, block.side);
+        self.blocks[id].state = State::Claimed;
+    }
+
+    /// Claims the first `bytes` (rounded up to pages) of an unmapped block; the rest stays unmapped.
+    pub(crate) fn claim_addresses(&mut self, id: BlockId, bytes: u64) {
+        let block = &self.blocks[id];
+        assert_eq!(block.state, State::Unmapped, "block {} is mapped already", id.0);
+        let (side, page) = (block.side, self.segments[block.slot].page_bytes);
+        let bytes = bytes.div_ceil(page) * page;
+        assert!(bytes <= block.size, "{bytes} bytes of pages claimed in {} bytes of addresses", block.size);
+        let key = self.unmapped_key(id);
+        assert!(self.pool_mut(side).unmapped.remove(&key), "block {} is not listed as unmapped", id.0);
+        if bytes < self.blocks[id].size {
+            let rest = self.cut(id, bytes);
+            self.blocks[rest].state = State::Unmapped;
+            let key = self.unmapped_key(rest);
+            self.pool_mut(side).unmapped.insert(key);
+        }
+        self.blocks[id].state = State::Claimed;
+    }
+
+    /// Memory stands behind a claimed block now: joins it with `before`, the plan's own claimed block in front of it,
+    /// or a free one there, and with a free one behind. Answers the claimed whole.
+    pub(crate) fn mapped(&mut self, id: BlockId, before: Option<BlockId>) -> BlockId {
+        let (prev, next, side) = (self.blocks[id].prev, self.blocks[id].next, self.blocks[id].side);
+        let mut whole = id;
+        if let Some(prev) = prev.some() {
+            if Some(prev) == before {
+                whole = self.absorb(prev, id);
+            } else if self.blocks[prev].state == State::Free {
+                self.unlist(prev, side);
+                whole = self.absorb(prev, id);
+            }
+        }
+        if let Some(next) = next.some()
+            && self.blocks[next].state == State::Free
+        {
+            self.unlist(next, side);
+            whole = self.absorb(whole, next);
+        }
+        self.blocks[whole].state = State::Claimed;
+        whole
+    }
+
+    /// No memory stands behind a claimed block (any more): it is unmapped, joined with unmapped neighbours. Answers
+    /// whether the whole range is unmapped now.
+    pub(crate) fn unmapped(&mut self, id: BlockId) -> bool {
+        let block = &mut self.blocks[id];
+        block.state = State::Unmapped;
+        block.tick = Tick::ZERO;
+        let (prev, next, side) = (block.prev, block.next, block.side);
+        let mut whole = id;
+        for (neighbour, is_before) in [(prev, true), (next, false)] {
+            if let Some(neighbour) = neighbour.some()
+                && self.blocks[neighbour].state == State::Unmapped
+            {
+                let key = self.unmapped_key(neighbour);
+                assert!(self.pool_mut(side).unmapped.remove(&key), "block {} is not listed as unmapped", neighbour.0);
+                whole = if is_before { self.absorb(neighbour, whole) } else { self.absorb(whole, neighbour) };
+            }
+        }
+        let key = self.unmapped_key(whole);
+        self.pool_mut(side).unmapped.insert(key);
+        !self.blocks[whole].is_split()
+    }
+
+    /// The whole pages inside a block of an expandable segment, as offset and bytes.
+    pub(crate) fn whole_pages(&self, id: BlockId) -> Option<(u64, u64)> {
+        let block = &self.blocks[id];
+        let page = self.segments[block.slot].page_bytes;
+        if page == 0 {
+            return None;
+        }
+        let begin = block.offset.div_ceil(page) * page;
+        let end = block.end() / page * page;
+        (begin < end).then(|| (begin, end - begin))
+    }
+
+    /// Cuts a claimed block down to the pages inside it; what is left before and behind becomes free. Answers the
+    /// claimed block of exactly those pages.
+    pub(crate) fn carve(&mut self, id: BlockId, offset: u64, bytes: u64, clock: u64) -> BlockId {
+        let mut pages = id;
+        let block = &self.blocks[id];
+        if block.offset < offset {
+            let before = offset - block.offset;
+            pages = self.cut(id, before);
+            self.blocks[pages].state = State::Claimed;
+            self.unclaim(id, clock);
+        }
+        if self.blocks[pages].size > bytes {
+            let behind = self.cut(pages, bytes);
+            self.blocks[behind].state = State::Claimed;
+            self.unclaim(behind, clock);
+        }
+        pages
+    }
+
+    /// Cuts a block that is in no index behind its first `bytes`. The rest copies it and is in no index either.
+    fn cut(&mut self, id: BlockId, bytes: u64) -> BlockId {
+        let front = &mut self.blocks[id];
+        debug_assert!(bytes > 0 && bytes < front.size);
+        let rest =
+            Block { offset: front.offset + bytes, size: front.size - bytes, requested: 0, prev: id, ..front.clone() };
+        front.size = bytes;
+        let behind = rest.next;
+        let rest = self.blocks.insert(rest);
+        self.blocks[id].next = rest;
+        if let Some(behind) = behind.some() {
+            self.blocks[behind].prev = rest;
+        }
+        rest
+    }
+
+    /// The free blocks of a side in order, with their sizes.
+    pub(crate) fn free_blocks(&self, side: Side) -> impl Iterator<Item = (BlockId, &Block)> {
+        self.pools[side.index()].free.iter().map(|entry| (entry.block, &self.blocks[entry.block]))
+    }
+
+    /// The block is free, fills a plain segment, and may go back to the driver.
+    pub(crate) fn is_whole_segment(&self, id: BlockId) -> bool {
+        let block = &self.blocks[id];
+        block.state == State::Free && !block.is_split() && !self.segments[block.slot].is_expandable()
+    }
+}

@@ -1,0 +1,187 @@
+//! Taking blocks back: at once, or once their points are reached.
+
+use alloc::vec::Vec;
+use core::mem;
+
+use millpond_backend::{Point, Reuse, StreamId, Tick};
+
+use super::Shard;
+use crate::block::State;
+use crate::ids::{BlockId, Side};
+use crate::meter::SplitChange;
+
+/// Where else a block was used.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Uses {
+    /// On these streams until the free.
+    pub streams: Vec<StreamId>,
+    /// Up to these points.
+    pub points: Vec<Point>,
+}
+
+/// What became of a freed block.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Freed {
+    /// It is free.
+    Done {
+        /// Room for a peak ran out: the coordinator must settle.
+        unsettled: bool,
+    },
+    /// It waits for its home stream, within the shard.
+    Settling,
+    /// It waits for the current tick of each of these streams and for these points: the caller marks the streams and
+    /// tells the coordinator.
+    Pending(Uses),
+}
+
+impl Shard {
+    /// The program is done with a block. `tick` covers everything recorded on the home stream so far.
+    ///
+    /// # Panics
+    ///
+    /// If the block is not handed out: a double free inside the library.
+    #[inline]
+    pub fn free(&mut self, id: BlockId, tick: Tick, clock: u64) -> Freed {
+        let block = &mut self.blocks[id];
+        assert_eq!(block.state, State::Live, "block {} is freed and was not handed out", id.0);
+        block.tick = tick;
+        if block.used_elsewhere || self.rules.reuse != Reuse::InOrder {
+            return self.free_later(id);
+        }
+        let (side, size, requested) = (block.side, block.size, block.requested);
+        let oversize = size >= self.rules.max_split;
+        let change = self.join(id, clock);
+        let unsettled = self.meter.free_and_retire(side, size, requested, oversize, change);
+        Freed::Done { unsettled }
+    }
+
+    #[cold]
+    fn free_later(&mut self, id: BlockId) -> Freed {
+        let block = &mut self.blocks[id];
+        let tick = block.tick;
+        block.state = State::Pending;
+        let oversize = block.size >= self.rules.max_split;
+        self.meter.free(block.side, block.size, oversize);
+        if mem::take(&mut block.used_elsewhere) {
+            let uses = self.uses.remove(&id).unwrap_or_default();
+            block.waits = u32::try_from(uses.streams.len() + uses.points.len()).unwrap_or(u32::MAX);
+            assert_ne!(block.waits, 0, "block {} was used elsewhere and nothing says where", id.0);
+            Freed::Pending(uses)
+        } else {
+            self.settling.push_back((tick, id));
+            Freed::Settling
+        }
+    }
+
+    /// One of the points of a pending block is reached. Answers whether room for a peak ran out.
+    ///
+    /// # Panics
+    ///
+    /// If the block waits for nothing.
+    pub(crate) fn point_reached(&mut self, id: BlockId, clock: u64) -> bool {
+        let block = &mut self.blocks[id];
+        assert!(block.state == State::Pending && block.waits > 0, "block {} waits for no point: {block:?}", id.0);
+        block.waits -= 1;
+        if block.waits > 0 {
+            return false;
+        }
+        if self.rules.reuse == Reuse::InOrder {
+            return self.retire(id, clock);
+        }
+        let tick = block.tick;
+        // Ticks rise, but this block waited elsewhere first: it goes in behind those of its tick.
+        let at = self.settling.partition_point(|&(other, _)| other <= tick);
+        self.settling.insert(at, (tick, id));
+        false
+    }
+
+    /// Retires the blocks whose home stream has come far enough. Answers whether room for a peak ran out.
+    pub(crate) fn settle_home(&mut self, usable: Tick, clock: u64) -> bool {
+        let mut unsettled = false;
+        while let Some(&(tick, id)) = self.settling.front() {
+            if tick > usable {
+                break;
+            }
+            self.settling.pop_front();
+            unsettled |= self.retire(id, clock);
+        }
+        unsettled
+    }
+
+    /// A pending block becomes free.
+    fn retire(&mut self, id: BlockId, clock: u64) -> bool {
+        let block = &self.blocks[id];
+        let (side, size, requested) = (block.side, block.size, block.requested);
+        let change = self.join(id, clock);
+        self.meter.retire(side, size, requested, change)
+    }
+
+    /// Merges a block with its free neighbours and puts the whole into the index. Answers the net change of
+    /// `inactive_split`, which PyTorch books in one step.
+    #[inline]
+    fn join(&mut self, id: BlockId, clock: u64) -> SplitChange {
+        let mut change = SplitChange::default();
+        let (prev, next, side) = {
+            let block = &self.blocks[id];
+            (block.prev, block.next, block.side)
+        };
+        let mut whole = id;
+        if let Some(prev) = prev.some()
+            && self.blocks[prev].state == State::Free
+        {
+            change.blocks -= 1;
+            change.bytes -= self.blocks[prev].size as i64;
+            self.unlist(prev, side);
+            whole = self.absorb(prev, id);
+        }
+        if let Some(next) = next.some()
+            && self.blocks[next].state == State::Free
+        {
+            change.blocks -= 1;
+            change.bytes -= self.blocks[next].size as i64;
+            self.unlist(next, side);
+            whole = self.absorb(whole, next);
+        }
+        let block = &mut self.blocks[whole];
+        block.state = State::Free;
+        block.age = clock;
+        if block.is_split() {
+            change.blocks += 1;
+            change.bytes += block.size as i64;
+        }
+        let expandable = self.segments[self.blocks[whole].slot].is_expandable();
+        let entry = self.entry(whole);
+        self.pool_mut(side).free.insert(entry);
+        if expandable { SplitChange::default() } else { change }
+    }
+
+    #[inline]
+    pub(crate) fn unlist(&mut self, id: BlockId, side: Side) {
+        let entry = self.entry(id);
+        self.pool_mut(side).free.remove(&entry);
+    }
+
+    /// Joins two neighbours, neither of which is in an index; the lower one stays.
+    #[inline]
+    pub(crate) fn absorb(&mut self, low: BlockId, high: BlockId) -> BlockId {
+        let gone = &self.blocks[high];
+        debug_assert_eq!(gone.prev, low, "blocks that are no neighbours are joined");
+        let (size, tick, behind) = (gone.size, gone.tick, gone.next);
+        let block = &mut self.blocks[low];
+        block.size += size;
+        block.tick = block.tick.max(tick);
+        block.next = behind;
+        if let Some(behind) = behind.some() {
+            self.blocks[behind].prev = low;
+        }
+        self.blocks.remove(high);
+        low
+    }
+
+    /// Puts a claimed block back into the index, joined with its free neighbours. Without any effect on counters:
+    /// only expandable blocks are claimed in part, and those are not counted as split.
+    pub(crate) fn unclaim(&mut self, id: BlockId, clock: u64) {
+        debug_assert_eq!(self.blocks[id].state, State::Claimed);
+        self.join(id, clock);
+    }
+}

@@ -1,0 +1,209 @@
+//! A shard: the segments, blocks and counters of one stream in one private pool.
+//!
+//! The hot path ([`Shard::allocate`] that hits, [`Shard::free`]) touches nothing outside its shard. What it cannot do
+//! alone it reports: a miss, uses on other streams to wait for, room for a peak that ran out. The
+//! [`Coordinator`](crate::Coordinator) takes it from there.
+
+mod adopt;
+mod check;
+mod claim;
+mod free;
+mod take;
+mod view;
+
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec::Vec;
+
+use millpond_backend::{Point, Reuse, StreamId, Tick};
+
+use crate::block::{Blocks, State};
+use crate::ids::{BlockId, PoolId, SegmentId, ShardId, Side, Slot};
+use crate::index::{Entry, FreeIndex};
+use crate::meter::{Lane, Meter};
+use crate::segment::Segments;
+use crate::settings::{Policy, Settings, Ties};
+
+pub(crate) use adopt::Arrival;
+pub use free::{Freed, Uses};
+pub use view::{BlockState, BlockView, SegmentView};
+
+/// A block that was handed out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Grant {
+    /// What to free it by.
+    pub block: BlockId,
+    /// Which shard's block it is.
+    pub shard: ShardId,
+    /// Where its segment stands in the shard's table.
+    pub slot: Slot,
+    /// Its segment.
+    pub segment: SegmentId,
+    /// Where it starts in the segment, in bytes.
+    pub offset: u64,
+    /// Its length in bytes, at least what was asked for.
+    pub size: u64,
+    /// The segment's device address, 0 where there are none.
+    pub base: u64,
+    /// The home stream's tick that covers the last use of this memory; 0 if it was never used.
+    pub last_use: Tick,
+    /// Room for a peak ran out: the coordinator must settle before anything else happens.
+    pub unsettled: bool,
+}
+
+/// The settings that the hot path needs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rules {
+    pub(crate) max_split: u64,
+    pub(crate) non_split_rounding: u64,
+    pub(crate) expandable: bool,
+    pub(crate) caches: bool,
+    pub(crate) reuse: Reuse,
+    pub(crate) ties: Ties,
+}
+
+impl Rules {
+    pub(crate) fn new(settings: &Settings, reuse: Reuse) -> Self {
+        Self {
+            max_split: settings.max_split(),
+            non_split_rounding: settings.max_non_split_rounding(),
+            expandable: settings.expands(),
+            caches: settings.policy != Policy::Direct,
+            reuse,
+            ties: settings.ties,
+        }
+    }
+}
+
+/// The free and the unmapped blocks of one side.
+pub(crate) struct Pool {
+    pub(crate) free: FreeIndex,
+    /// Addresses without memory, in the order in which growth tries them.
+    pub(crate) unmapped: BTreeSet<(u64, u64, BlockId)>,
+}
+
+/// The state of one stream in one private pool.
+///
+/// Invariants, verified by [`check`](Shard::check): the blocks of each segment tile it; no two neighbours are both free
+/// or both unmapped; the indexes hold exactly the free and the unmapped blocks; the counters equal what the blocks add
+/// up to.
+pub struct Shard {
+    pub(crate) id: ShardId,
+    pub(crate) stream: StreamId,
+    pub(crate) pool: PoolId,
+    pub(crate) rules: Rules,
+    pub(crate) blocks: Blocks,
+    pub(crate) pools: [Pool; 2],
+    pub(crate) segments: Segments,
+    pub(crate) meter: Meter,
+    /// Freed blocks whose home stream has not come far enough ([`Reuse::AfterSubmit`], [`Reuse::AfterDone`]), in order
+    /// of their ticks.
+    pub(crate) settling: VecDeque<(Tick, BlockId)>,
+    /// Uses beyond the home stream, by block: few at any time.
+    uses: BTreeMap<BlockId, Uses>,
+}
+
+impl Shard {
+    pub(crate) fn new(id: ShardId, stream: StreamId, pool: PoolId, rules: Rules) -> Self {
+        let pool_of = || Pool { free: FreeIndex::new(), unmapped: BTreeSet::new() };
+        Self {
+            id,
+            stream,
+            pool,
+            rules,
+            blocks: Blocks::new(),
+            pools: [pool_of(), pool_of()],
+            segments: Segments::new(),
+            meter: Meter::new(),
+            settling: VecDeque::new(),
+            uses: BTreeMap::new(),
+        }
+    }
+
+    /// The shard's id.
+    pub fn id(&self) -> ShardId {
+        self.id
+    }
+
+    /// The stream whose blocks these are.
+    pub fn stream(&self) -> StreamId {
+        self.stream
+    }
+
+    /// The private pool whose blocks these are.
+    pub fn pool(&self) -> PoolId {
+        self.pool
+    }
+
+    /// How many blocks are in the program's hands.
+    #[inline]
+    pub fn live_blocks(&self) -> u64 {
+        let count = |side| self.meter.current(side, Lane::Allocation);
+        (count(Side::Small) + count(Side::Large)) as u64
+    }
+
+    /// Some freed block still waits for a point.
+    pub fn has_pending(&self) -> bool {
+        self.blocks.iter().any(|(_, block)| block.state == State::Pending)
+    }
+
+    /// The newest tick of the home stream at which any of the shard's memory was freed; 0 where none was.
+    pub fn last_use(&self) -> Tick {
+        self.blocks.iter().map(|(_, block)| block.tick).max().unwrap_or(Tick::ZERO)
+    }
+
+    /// Notes that the block is used on another stream until it is freed. The home stream itself is no news.
+    pub fn record_stream(&mut self, block: BlockId, stream: StreamId) {
+        if stream != self.stream {
+            let uses = self.uses_of(block);
+            if !uses.streams.contains(&stream) {
+                uses.streams.push(stream);
+            }
+        }
+    }
+
+    /// Notes that the block is used up to a point.
+    pub fn used_until(&mut self, block: BlockId, point: Point) {
+        let uses = self.uses_of(block);
+        match uses.points.iter_mut().find(|known| known.stream == point.stream) {
+            Some(known) => known.tick = known.tick.max(point.tick),
+            None => uses.points.push(point),
+        }
+    }
+
+    fn uses_of(&mut self, block: BlockId) -> &mut Uses {
+        let entry = &mut self.blocks[block];
+        assert_eq!(entry.state, State::Live, "block {} is used after it was freed", block.0);
+        entry.used_elsewhere = true;
+        self.uses.entry(block).or_default()
+    }
+
+    pub(crate) fn entry(&self, id: BlockId) -> Entry {
+        let block = &self.blocks[id];
+        let segment = &self.segments[block.slot];
+        Entry { size: block.size, major: segment.major, minor: segment.minor_base + block.offset, block: id }
+    }
+
+    pub(crate) fn unmapped_key(&self, id: BlockId) -> (u64, u64, BlockId) {
+        let entry = self.entry(id);
+        (entry.major, entry.minor, id)
+    }
+
+    pub(crate) fn pool_mut(&mut self, side: Side) -> &mut Pool {
+        &mut self.pools[side.index()]
+    }
+
+    /// The blocks of a segment in order of their offsets.
+    pub(crate) fn tiles(&self, slot: Slot) -> impl Iterator<Item = BlockId> {
+        let first = Some(self.segments[slot].first);
+        core::iter::successors(first, |&id| self.blocks[id].next.some())
+    }
+
+    /// The points that freed blocks still wait for on the home stream.
+    pub(crate) fn settling_until(&self) -> Option<Point> {
+        self.settling.back().map(|&(tick, _)| Point { stream: self.stream, tick })
+    }
+
+    pub(crate) fn uses_recorded(&self) -> Vec<BlockId> {
+        self.uses.keys().copied().collect()
+    }
+}

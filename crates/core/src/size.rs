@@ -1,0 +1,147 @@
+//! From a request in bytes to a block size, a side and a segment size: PyTorch's rounding.
+
+use crate::ids::Side;
+use crate::settings::{Divisions, Policy, Settings};
+use crate::units::{
+    LARGE_ROUNDING, QUANTUM, REQUEST_BYTES_MAX, SHARED_SEGMENT_BELOW, SMALL_BYTES, SMALL_SEGMENT_BYTES, align_up,
+    round_up,
+};
+
+/// What an allocation is looking for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Want {
+    /// What the program asked for, in bytes.
+    pub requested: u64,
+    /// The same after rounding: the least a block must have.
+    pub rounded: u64,
+    /// Where to look.
+    pub side: Side,
+}
+
+/// The rounding rules of one allocator.
+#[derive(Clone, Debug)]
+pub struct Sizes {
+    divisions: Option<Divisions>,
+    large_segment_bytes: u64,
+    shares_segments: bool,
+}
+
+impl Sizes {
+    /// The rules that the settings ask for.
+    pub fn new(settings: &Settings) -> Self {
+        let divisions = settings.divisions;
+        Self {
+            divisions: divisions.0.iter().any(|&d| d > 1).then_some(divisions),
+            large_segment_bytes: settings.large_segment_bytes,
+            shares_segments: settings.policy != Policy::Direct,
+        }
+    }
+
+    /// Rounds a request (not 0). `None` at 2^60 bytes and above, which no device has.
+    ///
+    /// PyTorch's `round_size`: at least 512; then either a step of the octave (`roundup_power2_divisions`) or a
+    /// multiple of 512.
+    pub fn want(&self, requested: u64) -> Option<Want> {
+        debug_assert_ne!(requested, 0, "an empty request has no block");
+        if requested >= REQUEST_BYTES_MAX {
+            return None;
+        }
+        let rounded = match &self.divisions {
+            None => align_up(requested, QUANTUM),
+            Some(divisions) => round_to_division(requested, divisions.of(requested)),
+        };
+        let side = if rounded <= SMALL_BYTES { Side::Small } else { Side::Large };
+        Some(Want { requested, rounded, side })
+    }
+
+    /// The segment that a miss takes from the driver: PyTorch's `get_allocation_size`. Without caching, the block.
+    pub fn segment_bytes(&self, rounded: u64) -> u64 {
+        if !self.shares_segments {
+            rounded
+        } else if rounded <= SMALL_BYTES {
+            SMALL_SEGMENT_BYTES
+        } else if rounded < SHARED_SEGMENT_BELOW {
+            self.large_segment_bytes
+        } else {
+            align_up(rounded, LARGE_ROUNDING)
+        }
+    }
+
+    /// The page of an expandable segment, a multiple of the device's granularity.
+    pub fn page_bytes(&self, side: Side, granularity: u64) -> u64 {
+        let bytes = match side {
+            Side::Small => SMALL_SEGMENT_BYTES,
+            Side::Large => self.large_segment_bytes,
+        };
+        align_up(bytes, granularity)
+    }
+}
+
+fn round_to_division(bytes: u64, divisions: u64) -> u64 {
+    if bytes < QUANTUM {
+        return QUANTUM;
+    }
+    if divisions <= 1 || bytes <= QUANTUM * divisions {
+        return align_up(bytes, QUANTUM);
+    }
+    if bytes.is_power_of_two() {
+        return bytes;
+    }
+    let floor = 1 << bytes.ilog2();
+    match floor >> divisions.ilog2() {
+        0 => 2 * floor,
+        step => round_up(bytes, step).unwrap_or(u64::MAX),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::MIB;
+
+    fn rounded(sizes: &Sizes, bytes: u64) -> u64 {
+        sizes.want(bytes).unwrap().rounded
+    }
+
+    #[test]
+    fn default_rounding_and_segments() {
+        let sizes = Sizes::new(&Settings::default());
+        let table = [
+            (1, 512, Side::Small, 2 * MIB),
+            (512, 512, Side::Small, 2 * MIB),
+            (513, 1024, Side::Small, 2 * MIB),
+            (4097, 4608, Side::Small, 2 * MIB),
+            (MIB, MIB, Side::Small, 2 * MIB),
+            (MIB + 1, MIB + 512, Side::Large, 20 * MIB),
+            (10 * MIB - 512, 10 * MIB - 512, Side::Large, 20 * MIB),
+            (10 * MIB - 511, 10 * MIB, Side::Large, 10 * MIB),
+            (10 * MIB + 1, 10 * MIB + 512, Side::Large, 12 * MIB),
+            (84 * MIB, 84 * MIB, Side::Large, 84 * MIB),
+        ];
+        for (bytes, round, side, segment) in table {
+            let want = sizes.want(bytes).unwrap();
+            assert_eq!((want.rounded, want.side, sizes.segment_bytes(want.rounded)), (round, side, segment), "{bytes}");
+        }
+        assert_eq!(sizes.want(1 << 60), None);
+        assert!(sizes.want((1 << 60) - 1).is_some());
+    }
+
+    #[test]
+    fn divisions_round_within_the_octave() {
+        let with = |d| Sizes::new(&Settings { divisions: Divisions([d; 16]), ..Settings::default() });
+        let table = [
+            (1200, [1536, 1536, 1536, 1536]),
+            (2049, [3072, 2560, 2560, 2560]),
+            (4097, [6144, 5120, 4608, 4608]),
+            (33000, [49152, 40960, 36864, 34816]),
+            (84 * MIB, [96 * MIB, 96 * MIB, 88 * MIB, 84 * MIB]),
+            (400 * MIB, [512 * MIB, 448 * MIB, 416 * MIB, 400 * MIB]),
+        ];
+        for (bytes, by_divisions) in table {
+            for (d, expected) in [2, 4, 8, 16].into_iter().zip(by_divisions) {
+                assert_eq!(rounded(&with(d), bytes), expected, "{bytes} with {d} divisions");
+            }
+        }
+        assert_eq!(rounded(&with(2), (1 << 60) - 1), 1 << 60, "rounding near 2^60 does not overflow");
+    }
+}

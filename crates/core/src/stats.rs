@@ -1,0 +1,156 @@
+//! Statistics as people read them: PyTorch's families, pools and names.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+/// One counter of PyTorch's: what is there now, the most there ever was, and what came and went in total.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Stat {
+    /// Now.
+    pub current: u64,
+    /// The highest `current` since the last reset of peaks.
+    pub peak: u64,
+    /// Everything added since the last reset of totals.
+    pub allocated: u64,
+    /// Everything taken away since the last reset of totals.
+    pub freed: u64,
+}
+
+impl Stat {
+    /// Adds `n`.
+    pub fn increase(&mut self, n: u64) {
+        self.current += n;
+        self.allocated += n;
+        self.peak = self.peak.max(self.current);
+    }
+
+    /// Takes `n` away.
+    ///
+    /// # Panics
+    ///
+    /// If there are fewer: a counter that goes below zero is a bug of ours.
+    pub fn decrease(&mut self, n: u64) {
+        assert!(n <= self.current, "a counter at {} is decreased by {n}", self.current);
+        self.current -= n;
+        self.freed += n;
+    }
+
+    pub(crate) fn reset_peak(&mut self) {
+        self.peak = self.current;
+    }
+
+    pub(crate) fn reset_totals(&mut self) {
+        self.allocated = 0;
+        self.freed = 0;
+    }
+}
+
+/// A family of counters: in all, and by pool.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct StatByPool {
+    /// Both pools together. Its peak is the peak of the sum.
+    pub all: Stat,
+    /// The small pool's share.
+    pub small_pool: Stat,
+    /// The large pool's share.
+    pub large_pool: Stat,
+}
+
+/// All of `torch.cuda.memory_stats`, under PyTorch's names. Sizes are in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct MemoryStats {
+    /// Blocks handed out and not yet freed by the program.
+    pub allocation: StatByPool,
+    /// Their bytes, after rounding.
+    pub allocated_bytes: StatByPool,
+    /// Segments got from the driver (expandable ones are not counted, as in PyTorch).
+    pub segment: StatByPool,
+    /// Bytes got from the driver.
+    pub reserved_bytes: StatByPool,
+    /// Blocks handed out, or freed and still waiting for a point.
+    pub active: StatByPool,
+    /// Their bytes.
+    pub active_bytes: StatByPool,
+    /// Free blocks in segments that are in part in use.
+    pub inactive_split: StatByPool,
+    /// Their bytes.
+    pub inactive_split_bytes: StatByPool,
+    /// The bytes that programs asked for in the active blocks, before rounding.
+    pub requested_bytes: StatByPool,
+    /// Blocks of at least `max_split_size`.
+    pub oversize_allocations: Stat,
+    /// Segments of at least `max_split_size`.
+    pub oversize_segments: Stat,
+    /// Allocations that succeeded or failed only after everything cached was released.
+    pub num_alloc_retries: u64,
+    /// Allocations refused for lack of memory.
+    pub num_ooms: u64,
+    /// Waits for every outstanding point.
+    pub num_sync_all_streams: u64,
+    /// Driver allocations, and maps of a range.
+    pub num_device_alloc: u64,
+    /// Driver releases, and ranges unmapped.
+    pub num_device_free: u64,
+    /// Requests refused by `throw_on_cudamalloc_oom`. Newer than the 122 keys, so not among the [`flat`](Self::flat).
+    pub num_oom_rejections: u64,
+    /// `max_split_size`, in bytes; `None` without a limit (PyTorch prints -1).
+    pub max_split_size: Option<u64>,
+}
+
+impl MemoryStats {
+    /// The families with a split by pool, under their PyTorch names, in alphabetical order.
+    pub fn families(&self) -> [(&'static str, &StatByPool); 9] {
+        [
+            ("active", &self.active),
+            ("active_bytes", &self.active_bytes),
+            ("allocated_bytes", &self.allocated_bytes),
+            ("allocation", &self.allocation),
+            ("inactive_split", &self.inactive_split),
+            ("inactive_split_bytes", &self.inactive_split_bytes),
+            ("requested_bytes", &self.requested_bytes),
+            ("reserved_bytes", &self.reserved_bytes),
+            ("segment", &self.segment),
+        ]
+    }
+
+    /// Every value under its PyTorch key, such as `allocated_bytes.all.peak`: the 122 keys of
+    /// `torch.cuda.memory_stats` in PyTorch 2.11, in alphabetical order.
+    pub fn flat(&self) -> Vec<(String, i64)> {
+        let mut rows = Vec::with_capacity(122);
+        for (family, by_pool) in self.families() {
+            for (pool, stat) in
+                [("all", &by_pool.all), ("large_pool", &by_pool.large_pool), ("small_pool", &by_pool.small_pool)]
+            {
+                push(&mut rows, &[family, ".", pool], stat);
+            }
+        }
+        push(&mut rows, &["oversize_allocations"], &self.oversize_allocations);
+        push(&mut rows, &["oversize_segments"], &self.oversize_segments);
+        let max_split = self.max_split_size.map_or(-1, to_i64);
+        for (key, value) in [
+            ("max_split_size", max_split),
+            ("num_alloc_retries", to_i64(self.num_alloc_retries)),
+            ("num_device_alloc", to_i64(self.num_device_alloc)),
+            ("num_device_free", to_i64(self.num_device_free)),
+            ("num_ooms", to_i64(self.num_ooms)),
+            ("num_sync_all_streams", to_i64(self.num_sync_all_streams)),
+        ] {
+            rows.push((String::from(key), value));
+        }
+        rows.sort_unstable();
+        rows
+    }
+}
+
+fn to_i64(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+fn push(rows: &mut Vec<(String, i64)>, prefix: &[&str], stat: &Stat) {
+    let prefix = prefix.concat();
+    for (name, value) in
+        [("allocated", stat.allocated), ("current", stat.current), ("freed", stat.freed), ("peak", stat.peak)]
+    {
+        rows.push(([prefix.as_str(), ".", name].concat(), to_i64(value)));
+    }
+}

@@ -1,0 +1,319 @@
+//! The allocator's handle: streams, limits, cache control, statistics.
+
+use std::fmt;
+
+use millpond_backend::{Backend, StreamId};
+use millpond_core::settings::Settings;
+use millpond_core::stats::MemoryStats;
+use millpond_core::{Plan, SegmentView, WasteLedger};
+
+use crate::activity::DriverActivity;
+use crate::buffer::Buffer;
+use crate::builder::Builder;
+use crate::error::Error;
+use crate::raw::LaneRef;
+use crate::record::Decision;
+use crate::state::{LockedShards, State};
+use crate::stream::Stream;
+use crate::sync::Arc;
+use crate::trace::{Event, Trace};
+
+/// A caching allocator over one memory class of one device. Cheap to clone; clones are the same allocator.
+///
+/// Several allocators, of one device or of several, stand side by side without sharing anything. When the last handle
+/// and the last buffer are gone, everything goes back to the driver.
+pub struct Allocator<B: Backend> {
+    handle: Arc<Handle<B>>,
+}
+
+/// What the user's handles hold. When the last one goes, lanes without live blocks stop keeping the state alive.
+pub(crate) struct Handle<B: Backend> {
+    pub(crate) state: Arc<State<B>>,
+}
+
+impl<B: Backend> Drop for Handle<B> {
+    fn drop(&mut self) {
+        let kept: Vec<_> = self.state.lanes().map(|lane| lane.lock().close()).collect();
+        // Outside the locks: the last of these may take the state with it.
+        drop(kept);
+    }
+}
+
+impl<B: Backend> Allocator<B> {
+    pub(crate) fn from_state(state: State<B>) -> Self {
+        Self { handle: Arc::new(Handle { state: Arc::new(state) }) }
+    }
+
+    fn state(&self) -> &State<B> {
+        &self.handle.state
+    }
+
+    /// An allocator for the device's own memory, with default settings.
+    ///
+    /// ```
+    /// use millpond::Allocator;
+    /// use millpond_sim::Sim;
+    ///
+    /// let allocator = Allocator::new(Sim::new());
+    /// let stream = allocator.create_stream()?;
+    /// let buffer = stream.allocate(1000)?;
+    /// assert_eq!((buffer.len(), buffer.capacity()), (1000, 1024));
+    /// assert_eq!(allocator.memory_allocated(), 1024);
+    /// drop(buffer);
+    /// assert_eq!((allocator.memory_allocated(), allocator.memory_reserved()), (0, 2 << 20));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn new(backend: B) -> Self {
+        match Self::builder(backend).build() {
+            Ok(allocator) => allocator,
+            Err(error) => panic!("the default settings suit every device, and yet: {error}"),
+        }
+    }
+
+    /// An allocator to be set up.
+    pub fn builder(backend: B) -> Builder<B> {
+        Builder::new(backend)
+    }
+
+    /// The backend.
+    pub fn backend(&self) -> &B {
+        &self.state().backend
+    }
+
+    /// The settings.
+    pub fn settings(&self) -> Settings {
+        self.state().coordinator.lock().settings().clone()
+    }
+
+    /// Opens a new stream on the device.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Driver`], for example when the device has no further queue.
+    pub fn create_stream(&self) -> Result<Stream<B>, Error<B::Error>> {
+        let id = self.state().backend.create_stream().map_err(|e| Error::driver("create_stream", e))?;
+        Ok(self.stream(id))
+    }
+
+    /// A stream that was opened with the backend before, an engine's own for example. Costs a lock that all streams
+    /// share: keep the answer.
+    ///
+    /// # Panics
+    ///
+    /// The backend's, on its first use, if it does not know the stream.
+    pub fn stream(&self, id: StreamId) -> Stream<B> {
+        Stream::new(Arc::clone(&self.handle), LaneRef::new(self.state().lane_of(id)))
+    }
+
+    /// Allocates on a stream, as [`Stream::allocate`], after checking that the stream is this allocator's.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::WrongDevice`], and those of [`Stream::allocate`].
+    pub fn allocate(&self, bytes: u64, stream: &Stream<B>) -> Result<Buffer<B>, Error<B::Error>> {
+        self.state().expect_own("stream", stream.lane().owner())?;
+        stream.allocate(bytes)
+    }
+
+    /// Gives a buffer back, as dropping it does, after checking that it is this allocator's. A buffer of another one is
+    /// handed back unharmed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::WrongDevice`] and the buffer.
+    pub fn free(&self, buffer: Buffer<B>) -> Result<(), (Error<B::Error>, Buffer<B>)> {
+        match self.state().expect_own("buffer", buffer.lane().owner()) {
+            Ok(()) => Ok(()),
+            Err(error) => Err((error, buffer)),
+        }
+    }
+
+    /// Gives everything cached back to the driver: waits for all outstanding points, then releases every segment and
+    /// every page that nothing pins. PyTorch's `empty_cache`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Driver`]: what was not released stays cached.
+    pub fn empty_cache(&self) -> Result<(), Error<B::Error>> {
+        self.note(Event::EmptyCache);
+        let state = self.state();
+        state.run(&mut Plan::empty_cache(state.clocks())).map(drop)
+    }
+
+    /// Gives cached memory back until at most `bytes` are reserved or nothing more can go; the largest free segments
+    /// and pages go first. Answers what is reserved then.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Driver`]: what was not released stays cached.
+    pub fn trim(&self, bytes: u64) -> Result<u64, Error<B::Error>> {
+        self.note(Event::Trim { bytes: bytes.min(i64::MAX as u64) });
+        let state = self.state();
+        if self.memory_reserved() > bytes {
+            state.run(&mut Plan::trim(bytes, state.clocks()))?;
+        }
+        Ok(self.memory_reserved())
+    }
+
+    /// Retires freed blocks whose points are reached. Every allocation does this by itself; call it to bring the
+    /// statistics up to date, or to let `direct` give idle memory back.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Driver`].
+    pub fn poll(&self) -> Result<(), Error<B::Error>> {
+        let state = self.state();
+        state.retire_ready()?;
+        state.run_idle()
+    }
+
+    /// Limits reserved bytes; `None` lifts the limit. Lowering it below what is reserved releases nothing by itself.
+    pub fn set_limit(&self, bytes: Option<u64>) {
+        let mut coordinator = self.state().coordinator.lock();
+        coordinator.set_limit(bytes);
+        self.state().publish(&coordinator);
+    }
+
+    /// Limits reserved bytes to a share of the device's, from 0 to 1 (PyTorch's `set_per_process_memory_fraction`);
+    /// 1 lifts the limit.
+    ///
+    /// # Panics
+    ///
+    /// If the share is outside that range.
+    pub fn set_memory_fraction(&self, fraction: f64) {
+        let mut coordinator = self.state().coordinator.lock();
+        coordinator.set_memory_fraction(fraction);
+        self.state().publish(&coordinator);
+    }
+
+    /// The limit on reserved bytes, if there is one.
+    pub fn limit(&self) -> Option<u64> {
+        self.state().coordinator.lock().limit()
+    }
+
+    /// All of PyTorch's statistics. Costs a visit to every stream's lock.
+    pub fn stats(&self) -> MemoryStats {
+        let state = self.state();
+        state.coordinator.lock().stats(&mut LockedShards(state))
+    }
+
+    /// Bytes in buffers, after rounding (`torch.cuda.memory_allocated`).
+    pub fn memory_allocated(&self) -> u64 {
+        self.stats().allocated_bytes.all.current
+    }
+
+    /// The most that [`memory_allocated`](Self::memory_allocated) ever was since peaks were reset.
+    pub fn max_memory_allocated(&self) -> u64 {
+        self.stats().allocated_bytes.all.peak
+    }
+
+    /// Bytes got from the driver (`torch.cuda.memory_reserved`).
+    pub fn memory_reserved(&self) -> u64 {
+        self.state().coordinator.lock().reserved_bytes()
+    }
+
+    /// The most that [`memory_reserved`](Self::memory_reserved) ever was since peaks were reset.
+    pub fn max_memory_reserved(&self) -> u64 {
+        self.stats().reserved_bytes.all.peak
+    }
+
+    /// Sets every peak to what is there now (`torch.cuda.reset_peak_memory_stats`).
+    pub fn reset_peak_stats(&self) {
+        let state = self.state();
+        state.coordinator.lock().reset_peaks(&mut LockedShards(state));
+    }
+
+    /// Forgets what came and went (`torch.cuda.reset_accumulated_memory_stats`).
+    pub fn reset_accumulated_stats(&self) {
+        let state = self.state();
+        state.coordinator.lock().reset_totals(&mut LockedShards(state));
+    }
+
+    /// Where every reserved byte is. Walks every block.
+    pub fn ledger(&self) -> WasteLedger {
+        let state = self.state();
+        state.coordinator.lock().ledger(&mut LockedShards(state))
+    }
+
+    /// Every segment with its blocks, in order of birth. Walks every block.
+    pub fn layout(&self) -> Vec<SegmentView> {
+        let state = self.state();
+        state.coordinator.lock().layout(&mut LockedShards(state))
+    }
+
+    /// The table of `torch.cuda.memory_summary`.
+    pub fn memory_summary(&self, abbreviated: bool) -> String {
+        crate::summary::memory_summary(&self.stats(), self.state().device, abbreviated)
+    }
+
+    /// How often the driver was called, and how long that took.
+    pub fn driver_activity(&self) -> DriverActivity {
+        self.state().activity.now()
+    }
+
+    /// Starts to record what the program asks, as a trace. A recording under way is dropped. Costs 24 bytes of host
+    /// memory for each event, and a lock that all streams share.
+    pub fn start_trace(&self) {
+        self.state().records.start_trace();
+    }
+
+    /// Ends the recording and answers the trace; `None` if there was none. Blocks that were handed out before the start
+    /// do not appear in it.
+    pub fn finish_trace(&self) -> Option<Trace> {
+        self.state().records.finish_trace()
+    }
+
+    /// Starts to log decisions, to compare runs.
+    pub fn start_decisions(&self) {
+        self.state().records.start_decisions();
+    }
+
+    /// Ends the log of decisions and answers it.
+    pub fn finish_decisions(&self) -> Vec<Decision> {
+        self.state().records.finish_decisions()
+    }
+
+    /// Verifies every invariant of the allocator. Walks every block; for tests, and for hunting a suspicion. Other
+    /// threads must be at rest.
+    ///
+    /// # Panics
+    ///
+    /// On the first invariant that does not hold, with its numbers.
+    pub fn check(&self) {
+        let state = self.state();
+        state.coordinator.lock().check(&mut LockedShards(state));
+    }
+
+    fn note(&self, event: Event) {
+        let records = &self.state().records;
+        if records.is_on() {
+            records.asked(event);
+        }
+    }
+}
+
+impl<B: Backend> Clone for Allocator<B> {
+    fn clone(&self) -> Self {
+        Self { handle: Arc::clone(&self.handle) }
+    }
+}
+
+impl<B: Backend> fmt::Debug for Allocator<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Allocator")
+            .field("device", &self.backend().caps().name)
+            .field("reserved_bytes", &self.memory_reserved())
+            .finish()
+    }
+}
+
+impl<B: Backend> State<B> {
+    /// Refuses what belongs to another allocator.
+    pub(crate) fn expect_own(&self, what: &'static str, owner: &State<B>) -> Result<(), Error<B::Error>> {
+        if std::ptr::eq(self, owner) {
+            Ok(())
+        } else {
+            Err(Error::WrongDevice { what, belongs_to: owner.device, given_to: self.device })
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! A buffer: a block in the program's hands.
+
+use std::fmt;
+
+use millpond_backend::{Backend, Point, Tick};
+use millpond_core::{Grant, SegmentId, Side, Slot, Want};
+
+use crate::error::Error;
+use crate::raw::{self, LaneRef, SegmentRef};
+use crate::state::Held;
+use crate::stream::Stream;
+
+/// How the memory of a buffer is safe to use on the stream it was allocated on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reuse {
+    /// Nobody has used it since it came from the driver.
+    Fresh,
+    /// Its last use is known to be over: any stream, and the host, may use it.
+    Complete,
+    /// Its last use was on the same stream, whose later work is ordered after it: use it there without any ado.
+    Ordered,
+    /// Its last use was on the same stream; place a memory barrier before the first new use there.
+    NeedsBarrier,
+    /// Wait for this point, on the device or the host, before the first use.
+    After(Point),
+}
+
+/// Device memory. Dropping it gives the block back to the pool: that cannot fail, calls no driver and needs no lookup.
+///
+/// (Under the `direct` policy, whose point that is, the drop does give idle memory back to the driver.)
+///
+/// A buffer may be sent to and dropped on any thread. It keeps what it needs of its allocator alive.
+#[must_use = "a buffer that is not kept goes straight back to the pool"]
+pub struct Buffer<B: Backend> {
+    lane: LaneRef<B>,
+    held: Held,
+    slot: Slot,
+    segment: SegmentId,
+    offset: u64,
+    size: u64,
+    requested: u64,
+    base: u64,
+    last_use: Tick,
+}
+
+/// The block number of a buffer of 0 bytes, which has no block.
+const EMPTY: millpond_core::BlockId = millpond_core::BlockId(u32::MAX);
+
+impl<B: Backend> Buffer<B> {
+    #[inline]
+    pub(crate) fn new(lane: LaneRef<B>, want: &Want, grant: &Grant) -> Self {
+        Self {
+            lane,
+            held: Held { block: grant.block, side: want.side },
+            slot: grant.slot,
+            segment: grant.segment,
+            offset: grant.offset,
+            size: grant.size,
+            requested: want.requested,
+            base: grant.base,
+            last_use: grant.last_use,
+        }
+    }
+
+    /// A buffer of 0 bytes: PyTorch's null pointer. Nothing is counted.
+    pub(crate) fn empty(lane: LaneRef<B>) -> Self {
+        Self {
+            lane,
+            held: Held { block: EMPTY, side: Side::Small },
+            slot: Slot(0),
+            segment: SegmentId(0),
+            offset: 0,
+            size: 0,
+            requested: 0,
+            base: 0,
+            last_use: Tick::ZERO,
+        }
+    }
+
+    pub(crate) fn lane(&self) -> &LaneRef<B> {
+        &self.lane
+    }
+
+    /// What was asked for, in bytes.
+    pub fn len(&self) -> u64 {
+        self.requested
+    }
+
+    /// Whether it has no bytes at all.
+    pub fn is_empty(&self) -> bool {
+        self.requested == 0
+    }
+
+    /// How many bytes it really has: `len` after rounding. All of them may be used.
+    pub fn capacity(&self) -> u64 {
+        self.size
+    }
+
+    /// Where it starts in its segment, in bytes.
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// Its device address, on devices that have addresses. `None` for an empty buffer.
+    pub fn address(&self) -> Option<u64> {
+        (self.base != 0).then_some(self.base + self.offset)
+    }
+
+    /// Which segment it lies in; `None` for an empty buffer. For logs: the number says nothing to a driver.
+    pub fn segment_id(&self) -> Option<SegmentId> {
+        (self.held.block != EMPTY).then_some(self.segment)
+    }
+
+    /// The backend's segment that it lies in, at [`offset`](Self::offset); `None` for an empty buffer. Takes the
+    /// stream's lock for a moment.
+    pub fn segment(&self) -> Option<&B::Segment> {
+        raw::segment_of(self)
+    }
+
+    pub(crate) fn segment_place(&self) -> Option<SegmentRef<B>> {
+        (self.held.block != EMPTY).then(|| SegmentRef::new(self.lane.lock().segment(self.slot)))
+    }
+
+    /// How the memory is safe to use, as of now: the answer may get better with time. May ask the backend, without
+    /// blocking.
+    pub fn reuse(&self) -> Reuse {
+        let state = self.lane.owner();
+        let stream = self.lane.stream;
+        if self.last_use == Tick::ZERO {
+            Reuse::Fresh
+        } else if state.backend.reached(stream).is_ok_and(|reached| reached >= self.last_use) {
+            Reuse::Complete
+        } else if state.backend.caps().needs_barrier {
+            Reuse::NeedsBarrier
+        } else {
+            Reuse::Ordered
+        }
+    }
+
+    /// The buffer is used on another stream: everything that is queued there **until the buffer is dropped** must be
+    /// done before the memory goes to anyone else. PyTorch's `record_stream`; naming the home stream has no effect.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::WrongDevice`] if the stream is another allocator's.
+    pub fn record_stream(&self, stream: &Stream<B>) -> Result<(), Error<B::Error>> {
+        let state = self.lane.owner();
+        state.expect_own("stream", stream.lane().owner())?;
+        if self.held.block != EMPTY {
+            let other = stream.lane().stream;
+            self.lane.lock().shard.record_stream(self.held.block, other);
+            if state.records.is_on() {
+                state.records.used(self.lane.shard, self.held.block, other);
+            }
+        }
+        Ok(())
+    }
+
+    /// The buffer is used up to a point, taken with [`Stream::point`] after the last use was queued: a more precise
+    /// `record_stream`, whose work queued later does not delay the reuse.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UnknownStream`] if the allocator has no such stream.
+    pub fn used_until(&self, point: Point) -> Result<(), Error<B::Error>> {
+        let state = self.lane.owner();
+        if !state.lanes().any(|lane| lane.stream == point.stream) {
+            return Err(Error::UnknownStream { stream: point.stream });
+        }
+        if self.held.block != EMPTY {
+            self.lane.lock().shard.used_until(self.held.block, point);
+            if state.records.is_on() {
+                state.records.used_until(self.lane.shard, self.held.block, point);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<B: Backend> Drop for Buffer<B> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.held.block == EMPTY {
+            return;
+        }
+        let state = self.lane.owner();
+        if state.records.is_on() {
+            state.records.freed(self.lane.shard, self.held.block, self.segment, self.offset);
+        }
+        state.free(&self.lane, &self.held);
+    }
+}
+
+impl<B: Backend> fmt::Debug for Buffer<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Buffer")
+            .field("len", &self.requested)
+            .field("capacity", &self.size)
+            .field("segment", &self.segment_id())
+            .field("offset", &self.offset)
+            .field("stream", &self.lane.stream)
+            .finish()
+    }
+}

@@ -1,0 +1,113 @@
+//! Setting up an allocator.
+
+use millpond_backend::{Backend, ClassId};
+use millpond_core::conf;
+use millpond_core::settings::Settings;
+use millpond_core::{Coordinator, DeviceFacts};
+
+use crate::allocator::Allocator;
+use crate::error::BuildError;
+use crate::state::State;
+
+/// The environment variables that hold a configuration, in the order in which they are looked for. The first one that
+/// is set counts, alone.
+pub const ENVIRONMENT: [&str; 3] = ["MILLPOND_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"];
+
+/// An allocator that is being set up. Made by [`Allocator::builder`].
+#[must_use = "nothing is set up until `build`"]
+pub struct Builder<B: Backend> {
+    backend: B,
+    class: ClassId,
+    device: u32,
+    limit: Option<u64>,
+    settings: Result<Settings, BuildError>,
+}
+
+impl<B: Backend> Builder<B> {
+    pub(crate) fn new(backend: B) -> Self {
+        Self { backend, class: ClassId::DEVICE, device: 0, limit: None, settings: Ok(Settings::default()) }
+    }
+
+    /// Takes these settings.
+    pub fn settings(mut self, settings: Settings) -> Self {
+        self.settings = Ok(settings);
+        self
+    }
+
+    /// Takes the settings of a configuration string in PyTorch's grammar, on top of those given so far. A mistake in it
+    /// is reported by [`build`](Self::build).
+    pub fn conf(mut self, text: &str) -> Self {
+        self.settings = self.settings.and_then(|base| {
+            conf::parse_over(base, text).map(|parsed| parsed.settings).map_err(|source| BuildError::Conf { source })
+        });
+        self
+    }
+
+    /// Takes the settings of the environment: of the first of [`ENVIRONMENT`] that is set, if any is.
+    pub fn environment(self) -> Self {
+        self.environment_of(|name| std::env::var(name).ok())
+    }
+
+    /// [`environment`](Self::environment) with another way to look variables up.
+    pub fn environment_of(mut self, look_up: impl Fn(&str) -> Option<String>) -> Self {
+        let found = ENVIRONMENT.into_iter().find_map(|variable| Some((variable, look_up(variable)?)));
+        if let Some((variable, text)) = found {
+            self.settings = self.settings.and_then(|base| {
+                let parsed = conf::parse_over(base, &text).map(|parsed| parsed.settings);
+                parsed.map_err(|source| BuildError::Environment { variable, source })
+            });
+        }
+        self
+    }
+
+    /// Serves this class of memory instead of the device's own.
+    pub fn class(mut self, class: ClassId) -> Self {
+        self.class = class;
+        self
+    }
+
+    /// The number that people know the device by, for messages and summaries. Default 0.
+    pub fn device(mut self, number: u32) -> Self {
+        self.device = number;
+        self
+    }
+
+    /// Limits reserved bytes, whatever the settings' memory fraction says.
+    pub fn limit(mut self, bytes: u64) -> Self {
+        self.limit = Some(bytes);
+        self
+    }
+
+    /// Makes the allocator. Takes no memory yet.
+    ///
+    /// # Errors
+    ///
+    /// A malformed configuration, and settings that the device cannot serve.
+    pub fn build(self) -> Result<Allocator<B>, BuildError> {
+        let settings = self.settings?;
+        check_range("garbage_collection_threshold", settings.gc_threshold, 0.0, 1.0)?;
+        check_range("per_process_memory_fraction", settings.memory_fraction, 0.0, 1.0)?;
+        let caps = self.backend.caps();
+        if settings.expands() && caps.pages.is_none() {
+            return Err(BuildError::Unsupported {
+                setting: "expandable_segments",
+                needs: "virtual memory",
+                device: caps.name.clone(),
+            });
+        }
+        let facts = DeviceFacts {
+            total_bytes: caps.class(self.class).total_bytes,
+            reuse: caps.reuse,
+            page_granularity: caps.pages.map(|pages| pages.granularity),
+        };
+        let mut coordinator = Coordinator::new(settings, facts);
+        if self.limit.is_some() {
+            coordinator.set_limit(self.limit);
+        }
+        Ok(Allocator::from_state(State::new(self.backend, self.class, self.device, coordinator)))
+    }
+}
+
+fn check_range(name: &'static str, value: f64, low: f64, high: f64) -> Result<(), BuildError> {
+    if (low..=high).contains(&value) { Ok(()) } else { Err(BuildError::OutOfRange { name, value, low, high }) }
+}

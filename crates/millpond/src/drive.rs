@@ -1,0 +1,140 @@
+//! The effect loop: asks the coordinator for a step, performs it without any lock, tells what came of it.
+
+use millpond_backend::{Backend, BackendError, Fault, Point, StreamId};
+use millpond_core::{Grant, Outcome, Plan, Step, Want};
+
+use crate::error::{Error, OutOfMemory};
+use crate::lane::Lane;
+use crate::state::{LockedShards, State};
+use crate::sync::{Arc, wait_until};
+
+/// What a step came to: an outcome for the plan, and the driver's error that ends the plan, if there was one.
+pub(crate) struct Performed<E: BackendError> {
+    pub(crate) outcome: Outcome,
+    pub(crate) error: Option<Error<E>>,
+}
+
+impl<E: BackendError> Performed<E> {
+    pub(crate) fn ok(outcome: Outcome) -> Self {
+        Self { outcome, error: None }
+    }
+
+    /// Out of memory goes on down the ladder; everything else ends the plan.
+    pub(crate) fn failed(call: &'static str, error: E) -> Self {
+        match error.fault() {
+            Fault::OutOfMemory => Self::ok(Outcome::Refused),
+            _ => Self { outcome: Outcome::Failed, error: Some(Error::driver(call, error)) },
+        }
+    }
+}
+
+impl<B: Backend> State<B> {
+    /// Serves a request that missed in its shard.
+    #[cold]
+    pub(crate) fn miss(self: &Arc<Self>, lane: &Lane<B>, want: Want) -> Result<Grant, Error<B::Error>> {
+        let mut plan = Plan::allocate(lane.shard, want, self.clocks());
+        // The lane keeps the allocator before the block exists, so that no moment is left open.
+        lane.lock().hold(self);
+        match self.run(&mut plan)? {
+            Some(grant) => Ok(grant),
+            None => panic!("a plan for {want:?} ended without an answer"),
+        }
+    }
+
+    /// Runs a plan to its end.
+    pub(crate) fn run(&self, plan: &mut Plan) -> Result<Option<Grant>, Error<B::Error>> {
+        loop {
+            let step = {
+                let mut coordinator = self.coordinator.lock();
+                let step = coordinator.next(plan, &mut LockedShards(self));
+                self.publish(&coordinator);
+                step
+            };
+            self.records.step(&step);
+            let performed = match step {
+                Step::Grant(grant) => return Ok(Some(grant)),
+                Step::Done => return Ok(None),
+                Step::Refuse(report) => {
+                    return Err(Error::OutOfMemory(Box::new(OutOfMemory::new(self.device, *report))));
+                }
+                Step::Pause => self.pause(),
+                step => self.perform(step),
+            };
+            let mut coordinator = self.coordinator.lock();
+            coordinator.learn(plan, performed.outcome, &mut LockedShards(self));
+            self.publish(&coordinator);
+            drop(coordinator);
+            self.released.notify_all();
+            if let Some(error) = performed.error {
+                return Err(error);
+            }
+        }
+    }
+
+    fn pause(&self) -> Performed<B::Error> {
+        drop(wait_until(&self.released, self.coordinator.lock(), |coordinator| !coordinator.is_releasing()));
+        Performed::ok(Outcome::Done)
+    }
+
+    fn perform(&self, step: Step) -> Performed<B::Error> {
+        match step {
+            Step::Poll(streams) => match self.poll(&streams) {
+                Ok(points) => Performed::ok(Outcome::Reached(points)),
+                Err(error) => Performed { outcome: Outcome::Failed, error: Some(error) },
+            },
+            Step::Wait(points) => self.wait_all(points),
+            Step::Synchronize(stream) => self.wait_all(vec![Point { stream, tick: self.backend.mark(stream) }]),
+            Step::Reserve { shard, slot, bytes } => self.reserve(shard, slot, bytes),
+            Step::ReserveRange { shard, slot, bytes } => self.reserve_range(shard, slot, bytes),
+            Step::Map { shard, slot, offset, bytes, page_bytes } => {
+                self.map(shard, slot, offset..offset + bytes, page_bytes)
+            }
+            Step::Unmap { shard, slot, offset, bytes, page_bytes } => {
+                self.unmap(shard, slot, offset..offset + bytes, page_bytes);
+                Performed::ok(Outcome::Done)
+            }
+            Step::Release { shard, slot, .. } => {
+                self.release(shard, slot, false);
+                Performed::ok(Outcome::Done)
+            }
+            Step::ReleaseRange { shard, slot } => {
+                self.release(shard, slot, true);
+                Performed::ok(Outcome::Done)
+            }
+            Step::Grant(_) | Step::Refuse(_) | Step::Done | Step::Pause => unreachable!("handled by the loop"),
+        }
+    }
+
+    fn wait_all(&self, points: Vec<Point>) -> Performed<B::Error> {
+        let mut reached = Vec::with_capacity(points.len());
+        for point in points {
+            match self.wait(point) {
+                Ok(point) => reached.push(point),
+                Err(error) => return Performed { outcome: Outcome::Failed, error: Some(error) },
+            }
+        }
+        Performed::ok(Outcome::Reached(reached))
+    }
+
+    /// Waits for a point, as far as it was submitted. Answers what was reached.
+    pub(crate) fn wait(&self, point: Point) -> Result<Point, Error<B::Error>> {
+        let tick = self.activity.book(&self.backend, || self.backend.wait(point));
+        tick.map(|tick| Point { tick, ..point }).map_err(|e| Error::driver("wait", e))
+    }
+
+    /// Gives back what is idle already, as `direct` does. A driver that fails here will say so again to a caller who
+    /// can hear it.
+    #[cold]
+    pub(crate) fn reclaim(&self) {
+        let _ = self.run(&mut Plan::reclaim(self.clocks()));
+    }
+
+    /// [`reclaim`](Self::reclaim) for somebody who can hear of a failure; nothing to do where memory is cached.
+    pub(crate) fn run_idle(&self) -> Result<(), Error<B::Error>> {
+        if self.direct { self.run(&mut Plan::reclaim(self.clocks())).map(drop) } else { Ok(()) }
+    }
+
+    pub(crate) fn mark(&self, stream: StreamId) -> Point {
+        Point { stream, tick: self.backend.mark(stream) }
+    }
+}

@@ -1,0 +1,217 @@
+//! What can go wrong, with what to do about it.
+
+use std::fmt;
+
+use millpond_backend::{BackendError, Fault, StreamId};
+use millpond_core::Report;
+use millpond_core::conf::ConfError;
+
+use crate::text::format_bytes;
+
+/// Why an allocator could not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error<E: BackendError> {
+    /// There is no memory left for this request. The allocator is unharmed: freeing something may let it succeed.
+    #[error(transparent)]
+    OutOfMemory(Box<OutOfMemory>),
+    /// More bytes than any device has.
+    #[error("a request for {requested} bytes: the most that can be asked for is 2^60 - 1 (1 EiB)")]
+    TooLarge {
+        /// What was asked for, in bytes.
+        requested: u64,
+    },
+    /// A buffer, stream or point of one allocator was given to another.
+    #[error(
+        "the {what} belongs to the allocator of device {belongs_to} and was given to that of device {given_to}; \
+         give it to the allocator that it came from"
+    )]
+    WrongDevice {
+        /// What was given.
+        what: &'static str,
+        /// The device of the allocator that it came from.
+        belongs_to: u32,
+        /// The device of the allocator that it was given to.
+        given_to: u32,
+    },
+    /// A stream number that the device does not know.
+    #[error("{stream} was never opened on this device; open it with the backend before registering it")]
+    UnknownStream {
+        /// The stream.
+        stream: StreamId,
+    },
+    /// The driver failed. The request had no effect.
+    #[error("the driver failed in `{call}`{}", if *lost { ": the device is lost, drop the allocator and start anew" } else { "" })]
+    Driver {
+        /// Which call of the backend.
+        call: &'static str,
+        /// The device is gone for good.
+        lost: bool,
+        /// The driver's own error.
+        source: E,
+    },
+}
+
+impl<E: BackendError> Error<E> {
+    pub(crate) fn driver(call: &'static str, source: E) -> Self {
+        Error::Driver { call, lost: source.fault() == Fault::Lost, source }
+    }
+
+    /// The coarse kind: whether freeing memory may help, the device is gone, or neither.
+    pub fn fault(&self) -> Fault {
+        match self {
+            Error::OutOfMemory(_) => Fault::OutOfMemory,
+            Error::Driver { source, .. } => source.fault(),
+            _ => Fault::Other,
+        }
+    }
+}
+
+/// Why an allocator could not be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// The configuration is malformed.
+    #[error("{source}")]
+    Conf {
+        /// What is wrong, and where.
+        source: ConfError,
+    },
+    /// The configuration in the environment is malformed.
+    #[error("in the environment variable {variable}: {source}")]
+    Environment {
+        /// Which variable.
+        variable: &'static str,
+        /// What is wrong, and where.
+        source: ConfError,
+    },
+    /// The settings ask for something that the device does not have.
+    #[error("{setting} needs {needs}, which {device} does not have")]
+    Unsupported {
+        /// What was asked for.
+        setting: &'static str,
+        /// What it takes.
+        needs: &'static str,
+        /// The device's name.
+        device: String,
+    },
+    /// A number outside its range.
+    #[error("{name} is {value}; it must be from {low} to {high}")]
+    OutOfRange {
+        /// What it is called.
+        name: &'static str,
+        /// What was given.
+        value: f64,
+        /// The least.
+        low: f64,
+        /// The most.
+        high: f64,
+    },
+}
+
+/// An out-of-memory error that explains itself.
+///
+/// Prints PyTorch's amounts first, then what would have helped.
+#[derive(Debug)]
+pub struct OutOfMemory {
+    device: u32,
+    report: Report,
+}
+
+impl OutOfMemory {
+    pub(crate) fn new(device: u32, report: Report) -> Self {
+        Self { device, report }
+    }
+
+    /// The numbers behind the message.
+    pub fn report(&self) -> &Report {
+        &self.report
+    }
+}
+
+impl std::error::Error for OutOfMemory {}
+
+impl fmt::Display for OutOfMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let r = &self.report;
+        write!(
+            f,
+            "out of memory on device {}. Tried to allocate {} for a request of {} on {}. The device has a total capacity \
+             of {}. ",
+            self.device,
+            format_bytes(r.tried_bytes),
+            format_bytes(r.requested_bytes),
+            r.stream,
+            format_bytes(r.total_bytes),
+        )?;
+        if let Some(limit) = r.limit_bytes {
+            write!(f, "{} allowed; ", format_bytes(limit))?;
+        }
+        let unallocated = r.reserved_bytes.saturating_sub(r.allocated_bytes);
+        write!(
+            f,
+            "of the reserved memory {} is allocated, and {} is reserved but unallocated.",
+            format_bytes(r.allocated_bytes),
+            format_bytes(unallocated)
+        )?;
+        if r.rejected {
+            return write!(f, " Refused at once, without retries: throw_on_cudamalloc_oom is set.");
+        }
+        self.explain(f)
+    }
+}
+
+impl OutOfMemory {
+    /// Whose the free memory is, what pins it, and what would free it.
+    fn explain(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let r = &self.report;
+        match &r.largest_free {
+            None => write!(f, "\n  Nothing is cached: all of it is in the program's hands.")?,
+            Some(free) => {
+                let of = if free.stream == r.stream { "its own stream".to_string() } else { free.stream.to_string() };
+                write!(f, "\n  Largest free range: {} of {of}, in {}", format_bytes(free.bytes), free.segment)?;
+                for (at, pin) in free.pinned_by.iter().enumerate() {
+                    let word = if at == 0 { "pinned by" } else { "and" };
+                    let state = if pin.waiting { "waiting for a point" } else { "live" };
+                    write!(f, ", {word} {} {state} at offset {}", format_bytes(pin.size), pin.offset)?;
+                }
+                write!(f, ".")?;
+            }
+        }
+        let l = &r.ledger;
+        write!(
+            f,
+            "\n  Reserved: {} live, {} rounding, {} ready, {} waiting for points, {} stranded beside live blocks.",
+            format_bytes(l.live_bytes),
+            format_bytes(l.rounding_bytes),
+            format_bytes(l.ready_bytes),
+            format_bytes(l.waiting_bytes),
+            format_bytes(l.stranded_bytes),
+        )?;
+        write!(
+            f,
+            "\n  Would have come free: {} by empty_cache, {} by waiting, {} in whole 2 MiB pages by a policy that moves \
+             pages.",
+            format_bytes(r.empty_cache_frees),
+            format_bytes(r.waiting_frees),
+            format_bytes(r.in_whole_pages),
+        )?;
+        match self.advice() {
+            Some(advice) => write!(f, "\n  What to do: {advice}"),
+            None => Ok(()),
+        }
+    }
+
+    fn advice(&self) -> Option<&'static str> {
+        let r = &self.report;
+        if r.waiting_frees >= r.tried_bytes {
+            Some("submit or finish the work that freed blocks wait for, then try again.")
+        } else if r.in_whole_pages >= r.requested_bytes {
+            Some("set expandable_segments:True, so that free memory is not bound to segments.")
+        } else if r.limit_bytes.is_some_and(|limit| limit < r.total_bytes) {
+            Some("free buffers, or raise the limit: the device itself may have more.")
+        } else {
+            Some("free buffers; caching cannot make more room than the device has.")
+        }
+    }
+}

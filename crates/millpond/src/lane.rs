@@ -1,0 +1,106 @@
+//! A lane: one stream's shard with its lock, and the driver's objects that belong to it.
+
+use std::collections::BTreeMap;
+
+use millpond_backend::{Backend, StreamId};
+use millpond_core::{Shard, ShardId, Slot};
+
+use crate::raw::OwnerRef;
+use crate::state::State;
+use crate::sync::{Arc, Mutex, MutexGuard};
+
+/// One stream of one allocator.
+pub(crate) struct Lane<B: Backend> {
+    pub(crate) stream: StreamId,
+    pub(crate) shard: ShardId,
+    owner: OwnerRef<B>,
+    inner: Mutex<LaneState<B>>,
+}
+
+/// What a lane's lock guards.
+pub(crate) struct LaneState<B: Backend> {
+    pub(crate) shard: Shard,
+    /// The driver's segments and ranges by slot.
+    pub(crate) segments: Vec<Option<Box<B::Segment>>>,
+    /// The driver's pages by slot and offset.
+    pub(crate) pages: BTreeMap<(Slot, u64), B::Page>,
+    /// Keeps the allocator alive while blocks are out: see [`crate::raw`].
+    keep: Option<Arc<State<B>>>,
+    /// The user's handles are gone: give `keep` up with the last block.
+    closing: bool,
+}
+
+impl<B: Backend> Lane<B> {
+    pub(crate) fn new(owner: OwnerRef<B>, shard: Shard) -> Self {
+        Self {
+            stream: shard.stream(),
+            shard: shard.id(),
+            owner,
+            inner: Mutex::new(LaneState {
+                shard,
+                segments: Vec::new(),
+                pages: BTreeMap::new(),
+                keep: None,
+                closing: false,
+            }),
+        }
+    }
+
+    /// The allocator's state, which owns this lane.
+    #[inline]
+    pub(crate) fn owner(&self) -> &State<B> {
+        self.owner.get(self)
+    }
+
+    #[inline]
+    pub(crate) fn lock(&self) -> MutexGuard<'_, LaneState<B>> {
+        self.inner.lock()
+    }
+}
+
+impl<B: Backend> LaneState<B> {
+    /// A block goes out: from now on the lane keeps the allocator alive.
+    #[inline]
+    pub(crate) fn hold(&mut self, state: &Arc<State<B>>) {
+        if self.keep.is_none() {
+            self.keep = Some(Arc::clone(state));
+        }
+    }
+
+    /// A block came back. With the user's handles gone and no block left, the allocator need not be kept; the caller
+    /// drops the answer last of all, outside the lock.
+    #[inline]
+    pub(crate) fn let_go(&mut self) -> Option<Arc<State<B>>> {
+        if self.closing && self.shard.live_blocks() == 0 { self.keep.take() } else { None }
+    }
+
+    /// The user's handles are gone.
+    pub(crate) fn close(&mut self) -> Option<Arc<State<B>>> {
+        self.closing = true;
+        self.let_go()
+    }
+
+    pub(crate) fn put_segment(&mut self, slot: Slot, segment: B::Segment) {
+        let at = slot.0 as usize;
+        if self.segments.len() <= at {
+            self.segments.resize_with(at + 1, || None);
+        }
+        let place = &mut self.segments[at];
+        assert!(place.is_none(), "slot {} holds a segment already", slot.0);
+        *place = Some(Box::new(segment));
+    }
+
+    pub(crate) fn take_segment(&mut self, slot: Slot) -> Box<B::Segment> {
+        match self.segments.get_mut(slot.0 as usize).and_then(Option::take) {
+            Some(segment) => segment,
+            None => panic!("slot {} holds no segment", slot.0),
+        }
+    }
+
+    pub(crate) fn segment(&self, slot: Slot) -> &B::Segment {
+        match self.segments.get(slot.0 as usize) {
+            Some(Some(segment)) => segment,
+            _ => panic!("slot {} holds no segment", slot.0),
+        }
+    }
+}

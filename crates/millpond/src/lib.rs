@@ -1,0 +1,36 @@
+#![doc = include_str!("../README.md")]
+
+mod activity;
+mod allocator;
+mod buffer;
+mod builder;
+mod close;
+mod drive;
+mod effects;
+mod error;
+mod lane;
+mod raw;
+mod record;
+mod replay;
+mod state;
+mod stream;
+pub mod summary;
+mod sync;
+pub mod text;
+pub mod trace;
+
+pub use activity::DriverActivity;
+pub use allocator::Allocator;
+pub use buffer::{Buffer, Reuse};
+pub use builder::{Builder, ENVIRONMENT};
+pub use error::{BuildError, Error, OutOfMemory};
+pub use record::Decision;
+pub use replay::{Pass, Replay, Replayed};
+pub use stream::Stream;
+
+pub use millpond_backend as backend;
+pub use millpond_core::stats;
+pub use millpond_core::stats::MemoryStats;
+pub use millpond_core::{
+    BlockState, BlockView, FreeRange, Pin, Report, SegmentId, SegmentView, Side, WasteLedger, conf, settings,
+};

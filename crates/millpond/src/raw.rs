@@ -1,0 +1,165 @@
+//! The one room of the library with `unsafe` in it: a pointer from buffers to their lane, and driver calls whose
+//! contract the core's decisions fulfil.
+//!
+//! # Why a pointer
+//!
+//! A buffer must reach its lane when it is dropped, and buffers of different streams must not meet. A counted
+//! reference to something shared would make all threads write one cache line; a count per lane would cost two atomic
+//! operations on every allocation. Instead a lane that has handed out a block keeps the whole allocator alive through
+//! one counted reference of its own (`LaneState::keep`), taken with the first block and given
+//! up, under the lane's lock, only when the user's handles are gone and the last block has come back.
+
+#![allow(unsafe_code)]
+
+use std::ops::Deref;
+use std::ptr::NonNull;
+
+use millpond_backend::{Backend, StreamId, VirtualMemory};
+use millpond_core::Slot;
+
+use crate::lane::Lane;
+use crate::state::State;
+
+/// A lane, for those whose existence keeps it alive: buffers (through the lane's own count) and streams (through the
+/// allocator's handle).
+pub(crate) struct LaneRef<B: Backend>(NonNull<Lane<B>>);
+
+impl<B: Backend> LaneRef<B> {
+    /// The caller keeps the lane's allocator alive for as long as this lives: by a handle, or by a live block.
+    pub(crate) fn new(lane: &Lane<B>) -> Self {
+        Self(NonNull::from(lane))
+    }
+}
+
+impl<B: Backend> Clone for LaneRef<B> {
+    fn clone(&self) -> Self {
+        Self(self.0)
+    }
+}
+
+impl<B: Backend> Deref for LaneRef<B> {
+    type Target = Lane<B>;
+
+    #[inline]
+    fn deref(&self) -> &Lane<B> {
+        // SAFETY: lanes are boxed by the allocator's state and never move or go before it. That state is alive: a
+        // `Stream` holds the allocator's handle, which holds it; a `Buffer` is a live block, and a lane with live blocks
+        // holds it in `LaneState::keep`, which is given up only under the lane's lock with no live block left.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+// SAFETY: a `LaneRef` gives out `&Lane` only, so it may go wherever such a reference may; `Lane` is Sync because its
+// state is behind a lock and the backend is Sync by contract.
+unsafe impl<B: Backend> Send for LaneRef<B> {}
+// SAFETY: as above.
+unsafe impl<B: Backend> Sync for LaneRef<B> {}
+
+/// The state that owns a lane, for the lane itself.
+pub(crate) struct OwnerRef<B: Backend>(NonNull<State<B>>);
+
+impl<B: Backend> OwnerRef<B> {
+    /// The state boxes the lane that gets this, and stands behind an `Arc` itself, so it does not move.
+    pub(crate) fn new(state: &State<B>) -> Self {
+        Self(NonNull::from(state))
+    }
+
+    #[inline]
+    pub(crate) fn get<'a>(&self, _owned: &'a Lane<B>) -> &'a State<B> {
+        // SAFETY: the state owns its lanes and drops them with itself, so as long as somebody can borrow the lane the
+        // state is there.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+// SAFETY: as for `LaneRef`: it gives out `&State` only, and `State` is Sync.
+unsafe impl<B: Backend> Send for OwnerRef<B> {}
+// SAFETY: as above.
+unsafe impl<B: Backend> Sync for OwnerRef<B> {}
+
+/// A segment's place in memory, for the buffer that lies in it.
+pub(crate) struct SegmentRef<B: Backend>(NonNull<B::Segment>);
+
+impl<B: Backend> SegmentRef<B> {
+    pub(crate) fn new(segment: &B::Segment) -> Self {
+        Self(NonNull::from(segment))
+    }
+
+    /// # Safety
+    ///
+    /// The segment is boxed, and for the whole of `'a` a live block pins it.
+    pub(crate) unsafe fn get<'a>(self) -> &'a B::Segment {
+        // SAFETY: the caller's promise.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+/// The segment of a live block.
+pub(crate) fn segment_of<B: Backend>(buffer: &crate::Buffer<B>) -> Option<&B::Segment> {
+    let place = buffer.segment_place()?;
+    // SAFETY: segments are boxed in their lane's table; the core gives a segment back only when all of it is one free
+    // block, and this buffer, borrowed for as long as the answer, is a live block in it.
+    Some(unsafe { place.get() })
+}
+
+/// An expandable segment's range, for mapping and unmapping pages in it.
+pub(crate) fn range_of<B: Backend>(lane: &Lane<B>, slot: Slot) -> &B::Segment {
+    let place = SegmentRef::<B>::new(lane.lock().segment(slot));
+    // SAFETY: ranges are boxed in their lane's table. The caller performs a plan's step on this range: a map or unmap
+    // whose addresses the plan has claimed, so the range is not wholly unmapped to anyone else and no other plan can
+    // release it before this step's outcome is told.
+    unsafe { place.get() }
+}
+
+/// Gives a segment back to the driver.
+pub(crate) fn release<B: Backend>(backend: &B, segment: B::Segment) {
+    // SAFETY: the core emits a release only for a segment that is wholly one free block whose last use on its home
+    // stream is reached, and whose uses on other streams were reached before it became free. Nobody can record new
+    // work on it: no buffer refers to it, and the segment is given up here by value.
+    unsafe { backend.release(segment) }
+}
+
+/// Gives an address range back to the driver.
+pub(crate) fn release_range<B: Backend>(vm: &Vm<'_, B>, range: B::Segment) {
+    // SAFETY: the core emits this only when all of the range is one unmapped block: nothing is mapped, no buffer is in it.
+    unsafe { vm.release_range(range) }
+}
+
+/// Maps a page of the shell's own making.
+pub(crate) fn map<B: Backend>(
+    vm: &Vm<'_, B>,
+    range: &B::Segment,
+    offset: u64,
+    page: &B::Page,
+    stream: StreamId,
+) -> Result<(), B::Error> {
+    // SAFETY: the core claimed these addresses, which were unmapped, for this one plan; the page is new and mapped
+    // nowhere else.
+    unsafe { vm.map(range, offset, page, stream) }
+}
+
+/// Unmaps and releases a page.
+pub(crate) fn unmap_and_release<B: Backend>(
+    vm: &Vm<'_, B>,
+    range: &B::Segment,
+    offset: u64,
+    page: B::Page,
+    stream: StreamId,
+) {
+    // SAFETY: the page was mapped at this offset and taken out of the lane's table by the caller. The core emits an
+    // unmap only for pages inside one free block, after the home stream was synchronised and the block's last use was
+    // seen to be reached; a roll-back unmaps pages that no buffer has seen.
+    unsafe { vm.unmap(range, offset, &page, stream) }
+    // SAFETY: it was mapped only there.
+    unsafe { vm.release_page(page) }
+}
+
+/// Releases a page that was never mapped.
+pub(crate) fn release_page<B: Backend>(vm: &Vm<'_, B>, page: B::Page) {
+    // SAFETY: mapping it failed, so it is mapped nowhere and nothing has touched it.
+    unsafe { vm.release_page(page) }
+}
+
+/// A backend's virtual memory.
+pub(crate) type Vm<'a, B> = dyn VirtualMemory<Segment = <B as Backend>::Segment, Page = <B as Backend>::Page, Error = <B as Backend>::Error>
+    + 'a;

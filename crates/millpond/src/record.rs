@@ -1,0 +1,205 @@
+//! Recording: what the program asked, as a trace; what the core decided, as a log.
+//!
+//! Off, it costs one relaxed load for each operation. On, every operation takes one lock that all streams share.
+
+use std::collections::HashMap;
+
+use millpond_backend::{Point, StreamId};
+use millpond_core::{BlockId, Grant, SegmentId, ShardId, Step};
+
+use crate::sync::{AtomicBool, Mutex, Ordering};
+use crate::trace::{Event, Header, Trace};
+
+/// One decision, free of device time: the same trace gives the same decisions on every device that reuses in order.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Decision {
+    /// A block was handed out.
+    Grant {
+        /// On which stream.
+        stream: StreamId,
+        /// What was asked for, in bytes.
+        requested: u64,
+        /// In which segment.
+        segment: SegmentId,
+        /// Where in it.
+        offset: u64,
+        /// Its length in bytes.
+        size: u64,
+    },
+    /// A block was taken back.
+    Free {
+        /// In which segment.
+        segment: SegmentId,
+        /// Where in it.
+        offset: u64,
+    },
+    /// The core asked for a driver's action or ended a plan: the name of the step, and how many bytes it concerns.
+    Step {
+        /// Its name.
+        name: &'static str,
+        /// Its bytes, 0 where it has none.
+        bytes: u64,
+    },
+}
+
+pub(crate) struct Records {
+    on: AtomicBool,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    trace: Option<Recorder>,
+    decisions: Option<Vec<Decision>>,
+}
+
+/// A trace under way.
+#[derive(Default)]
+struct Recorder {
+    events: Vec<Event>,
+    streams: u32,
+    /// The numbers of blocks handed out since the start, by where they are.
+    blocks: HashMap<(ShardId, BlockId), u32>,
+    points: HashMap<Point, u32>,
+    allocations: u32,
+}
+
+impl Records {
+    pub(crate) fn new() -> Self {
+        Self { on: AtomicBool::new(false), inner: Mutex::new(Inner::default()) }
+    }
+
+    #[inline]
+    pub(crate) fn is_on(&self) -> bool {
+        self.on.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn start_trace(&self) {
+        self.inner.lock().trace = Some(Recorder::default());
+        self.on.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn finish_trace(&self) -> Option<Trace> {
+        let mut inner = self.inner.lock();
+        let recorder = inner.trace.take()?;
+        self.on.store(inner.decisions.is_some(), Ordering::Relaxed);
+        Some(Trace { header: Header::default(), events: recorder.events, streams: recorder.streams })
+    }
+
+    pub(crate) fn start_decisions(&self) {
+        self.inner.lock().decisions = Some(Vec::new());
+        self.on.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn finish_decisions(&self) -> Vec<Decision> {
+        let mut inner = self.inner.lock();
+        let decisions = inner.decisions.take().unwrap_or_default();
+        self.on.store(inner.trace.is_some(), Ordering::Relaxed);
+        decisions
+    }
+
+    #[cold]
+    pub(crate) fn granted(&self, stream: StreamId, requested: u64, grant: &Grant) {
+        let mut inner = self.inner.lock();
+        if let Some(recorder) = &mut inner.trace {
+            let id = recorder.allocations;
+            recorder.allocations += 1;
+            recorder.blocks.insert((grant.shard, grant.block), id);
+            recorder.push(stream, Event::Allocate { id, bytes: requested, stream: stream.0 });
+        }
+        if let Some(decisions) = &mut inner.decisions {
+            let Grant { segment, offset, size, .. } = *grant;
+            decisions.push(Decision::Grant { stream, requested, segment, offset, size });
+        }
+    }
+
+    /// Called before the block goes back, so that its number is not given out again first.
+    #[cold]
+    pub(crate) fn freed(&self, shard: ShardId, block: BlockId, segment: SegmentId, offset: u64) {
+        let mut inner = self.inner.lock();
+        if let Some(recorder) = &mut inner.trace
+            && let Some(id) = recorder.blocks.remove(&(shard, block))
+        {
+            recorder.events.push(Event::Free { id });
+        }
+        if let Some(decisions) = &mut inner.decisions {
+            decisions.push(Decision::Free { segment, offset });
+        }
+    }
+
+    #[cold]
+    pub(crate) fn used(&self, shard: ShardId, block: BlockId, stream: StreamId) {
+        if let Some(recorder) = &mut self.inner.lock().trace
+            && let Some(&id) = recorder.blocks.get(&(shard, block))
+        {
+            recorder.push(stream, Event::Use { id, stream: stream.0 });
+        }
+    }
+
+    #[cold]
+    pub(crate) fn marked(&self, point: Point) {
+        if let Some(recorder) = &mut self.inner.lock().trace {
+            recorder.point(point);
+        }
+    }
+
+    #[cold]
+    pub(crate) fn used_until(&self, shard: ShardId, block: BlockId, point: Point) {
+        if let Some(recorder) = &mut self.inner.lock().trace
+            && let Some(&id) = recorder.blocks.get(&(shard, block))
+        {
+            // A point taken before the recording began is written as taken now: later, so never too early.
+            let point = recorder.point(point);
+            recorder.events.push(Event::Until { id, point });
+        }
+    }
+
+    #[cold]
+    pub(crate) fn asked(&self, event: Event) {
+        if let Some(recorder) = &mut self.inner.lock().trace {
+            recorder.events.push(event);
+        }
+    }
+
+    pub(crate) fn step(&self, step: &Step) {
+        if self.is_on()
+            && let Some(decisions) = &mut self.inner.lock().decisions
+            && let Some((name, bytes)) = name_of(step)
+        {
+            decisions.push(Decision::Step { name, bytes });
+        }
+    }
+}
+
+impl Recorder {
+    fn push(&mut self, stream: StreamId, event: Event) {
+        self.streams = self.streams.max(stream.0 + 1);
+        self.events.push(event);
+    }
+
+    fn point(&mut self, point: Point) -> u32 {
+        let next = self.points.len() as u32;
+        let known = *self.points.entry(point).or_insert(next);
+        if known == next {
+            self.push(point.stream, Event::Mark { point: next, stream: point.stream.0 });
+        }
+        known
+    }
+}
+
+/// What a decision log keeps of a step. A grant is logged with its request; polls depend on device time.
+fn name_of(step: &Step) -> Option<(&'static str, u64)> {
+    Some(match step {
+        Step::Grant(_) | Step::Poll(_) | Step::Pause => return None,
+        Step::Refuse(report) => ("refuse", report.tried_bytes),
+        Step::Done => ("done", 0),
+        Step::Wait(_) => ("wait", 0),
+        Step::Synchronize(_) => ("synchronize", 0),
+        Step::Reserve { bytes, .. } => ("reserve", *bytes),
+        Step::ReserveRange { bytes, .. } => ("reserve_range", *bytes),
+        Step::Map { bytes, .. } => ("map", *bytes),
+        Step::Unmap { bytes, .. } => ("unmap", *bytes),
+        Step::Release { bytes, .. } => ("release", *bytes),
+        Step::ReleaseRange { .. } => ("release_range", 0),
+    })
+}

@@ -1,0 +1,212 @@
+//! The allocator's state: the coordinator with its lock, the lanes, and what the hot path reads without a lock.
+
+use millpond_backend::{Backend, ClassId, Point, Reuse, StreamId, Tick};
+use millpond_core::{Coordinator, Freed, Grant, PoolId, Shard, ShardId, Shards, Side, Sizes, Uses, Want};
+
+use crate::activity::Activity;
+use crate::error::Error;
+use crate::lane::Lane;
+use crate::raw::OwnerRef;
+use crate::record::Records;
+use crate::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering};
+
+/// Everything that the handles of one allocator share.
+///
+/// Lock order: the coordinator before any lane, lanes one at a time, the record last. None is held across a call of
+/// the backend, except for `mark`, which calls no driver.
+pub(crate) struct State<B: Backend> {
+    pub(crate) backend: B,
+    pub(crate) class: ClassId,
+    /// The number that people know the device by, for messages.
+    pub(crate) device: u32,
+    pub(crate) sizes: Sizes,
+    reuse: Reuse,
+    /// No caching: a freed block goes back to the driver as soon as it may.
+    pub(crate) direct: bool,
+    /// Garbage collection counts searches, by side.
+    counts_searches: AtomicBool,
+    searches: [AtomicU64; 2],
+    /// How many waits for points are outstanding: nearly always 0, and then nothing has to be asked.
+    waiters: AtomicUsize,
+    pub(crate) records: Records,
+    pub(crate) activity: Activity,
+    pub(crate) coordinator: Mutex<Coordinator>,
+    /// Signalled when a driver release ends.
+    pub(crate) released: Condvar,
+    lanes: boxcar::Vec<Box<Lane<B>>>,
+}
+
+/// The shards of an allocator, each locked while it is visited.
+pub(crate) struct LockedShards<'a, B: Backend>(pub(crate) &'a State<B>);
+
+impl<B: Backend> Shards for LockedShards<'_, B> {
+    fn with<R>(&mut self, shard: ShardId, f: impl FnOnce(&mut Shard) -> R) -> R {
+        f(&mut self.0.lane(shard).lock().shard)
+    }
+}
+
+impl<B: Backend> State<B> {
+    pub(crate) fn new(backend: B, class: ClassId, device: u32, coordinator: Coordinator) -> Self {
+        Self {
+            reuse: backend.caps().reuse,
+            backend,
+            class,
+            device,
+            sizes: coordinator.sizes().clone(),
+            direct: coordinator.settings().policy == millpond_core::settings::Policy::Direct,
+            counts_searches: AtomicBool::new(coordinator.counts_searches()),
+            searches: [AtomicU64::new(0), AtomicU64::new(0)],
+            waiters: AtomicUsize::new(0),
+            records: Records::new(),
+            activity: Activity::new(),
+            coordinator: Mutex::new(coordinator),
+            released: Condvar::new(),
+            lanes: boxcar::Vec::new(),
+        }
+    }
+
+    pub(crate) fn lane(&self, shard: ShardId) -> &Lane<B> {
+        match self.lanes.get(shard.0 as usize) {
+            Some(lane) => lane,
+            None => panic!("{shard:?} of {} lanes", self.lanes.count()),
+        }
+    }
+
+    pub(crate) fn lanes(&self) -> impl Iterator<Item = &Lane<B>> {
+        self.lanes.iter().map(|(_, lane)| &**lane)
+    }
+
+    /// The lane of a stream, opened on first use.
+    pub(crate) fn lane_of(&self, stream: StreamId) -> &Lane<B> {
+        // Under the coordinator's lock, so that two threads do not open two lanes for one stream.
+        let mut coordinator = self.coordinator.lock();
+        if let Some(lane) = self.lanes().find(|lane| lane.stream == stream) {
+            return lane;
+        }
+        let shard = coordinator.open_shard(stream, PoolId::default());
+        let at = self.lanes.push(Box::new(Lane::new(OwnerRef::new(self), shard)));
+        &self.lanes[at]
+    }
+
+    /// Serves a request of at least one byte.
+    #[inline]
+    pub(crate) fn allocate(self: &Arc<Self>, lane: &Lane<B>, want: &Want) -> Result<Grant, Error<B::Error>> {
+        if self.waiters.load(Ordering::Relaxed) != 0 {
+            self.retire_ready()?;
+        }
+        let usable = self.usable(lane.stream)?;
+        let clock = self.count_search(want.side);
+        let hit = {
+            let mut state = lane.lock();
+            let hit = state.shard.allocate(want, clock, usable);
+            if hit.is_some() {
+                state.hold(self);
+            }
+            hit
+        };
+        match hit {
+            Some(grant) if !grant.unsettled => Ok(grant),
+            Some(grant) => {
+                self.settle(lane.shard);
+                Ok(grant)
+            }
+            None => self.miss(lane, *want),
+        }
+    }
+
+    /// Up to which tick memory freed on a stream may be handed out there again.
+    #[inline]
+    fn usable(&self, stream: StreamId) -> Result<Tick, Error<B::Error>> {
+        match self.reuse {
+            Reuse::InOrder => Ok(Tick(u64::MAX)),
+            Reuse::AfterSubmit => Ok(Tick(self.backend.mark(stream).0.saturating_sub(1))),
+            Reuse::AfterDone => self.backend.reached(stream).map_err(|e| Error::driver("reached", e)),
+        }
+    }
+
+    #[inline]
+    fn count_search(&self, side: Side) -> u64 {
+        if self.counts_searches.load(Ordering::Relaxed) {
+            self.searches[side as usize].fetch_add(1, Ordering::Relaxed) + 1
+        } else {
+            0
+        }
+    }
+
+    /// The counts of searches, which age the cached blocks.
+    #[inline]
+    pub(crate) fn clocks(&self) -> [u64; 2] {
+        [self.searches[0].load(Ordering::Relaxed), self.searches[1].load(Ordering::Relaxed)]
+    }
+
+    /// Takes a block back. Cannot fail, calls no driver (but for `direct`, whose point that is).
+    #[inline]
+    pub(crate) fn free(&self, lane: &Lane<B>, grant: &Held) {
+        let tick = self.backend.mark(lane.stream);
+        let clock = self.searches[grant.side as usize].load(Ordering::Relaxed);
+        let (freed, keep) = {
+            let mut state = lane.lock();
+            (state.shard.free(grant.block, tick, clock), state.let_go())
+        };
+        match freed {
+            Freed::Done { unsettled: false } | Freed::Settling => {}
+            Freed::Done { unsettled: true } => self.settle(lane.shard),
+            Freed::Pending(uses) => self.pend(lane, grant, &uses),
+        }
+        if self.direct {
+            self.reclaim();
+        }
+        // Last of all: it may be what keeps `self`.
+        drop(keep);
+    }
+
+    #[cold]
+    fn pend(&self, lane: &Lane<B>, held: &Held, uses: &Uses) {
+        let marks = uses.streams.iter().map(|&stream| Point { stream, tick: self.backend.mark(stream) });
+        let points: Vec<_> = marks.chain(uses.points.iter().copied()).collect();
+        let mut coordinator = self.coordinator.lock();
+        coordinator.pend(lane.shard, held.block, points);
+        self.waiters.store(coordinator.waiters(), Ordering::Relaxed);
+    }
+
+    #[cold]
+    pub(crate) fn settle(&self, shard: ShardId) {
+        self.coordinator.lock().settle(shard, &mut LockedShards(self));
+    }
+
+    /// Asks the streams that somebody waits for how far they are, and retires what is ready. One thread does it for
+    /// all: whoever finds another at it goes on.
+    #[cold]
+    pub(crate) fn retire_ready(&self) -> Result<(), Error<B::Error>> {
+        let Some(coordinator) = self.coordinator.try_lock() else { return Ok(()) };
+        let streams = coordinator.streams_waited_for();
+        drop(coordinator);
+        let reached = self.poll(&streams)?;
+        let mut coordinator = self.coordinator.lock();
+        for point in reached {
+            coordinator.note_reached(point.stream, point.tick);
+        }
+        coordinator.retire_ready(self.clocks(), &mut LockedShards(self));
+        self.waiters.store(coordinator.waiters(), Ordering::Relaxed);
+        Ok(())
+    }
+
+    pub(crate) fn poll(&self, streams: &[StreamId]) -> Result<Vec<Point>, Error<B::Error>> {
+        let ask = |&stream: &StreamId| {
+            let tick = self.backend.reached(stream).map_err(|e| Error::driver("reached", e))?;
+            Ok(Point { stream, tick })
+        };
+        streams.iter().map(ask).collect()
+    }
+
+    pub(crate) fn publish(&self, coordinator: &Coordinator) {
+        self.waiters.store(coordinator.waiters(), Ordering::Relaxed);
+        self.counts_searches.store(coordinator.counts_searches(), Ordering::Relaxed);
+    }
+}
+
+/// What a buffer holds of its block.
+pub(crate) struct Held {
+    pub(crate) block: millpond_core::BlockId,
+    pub(crate) side: Side,
+}

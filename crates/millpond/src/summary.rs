@@ -1,0 +1,295 @@
+//! The table that `torch.cuda.memory_summary` prints, over Millpond's statistics.
+//!
+//! Row names, order, widths and the stepping of units are PyTorch's, so that people and scripts who know that table
+//! can read this one; only the title names Millpond.
+
+use std::fmt::Write as _;
+
+use millpond_core::stats::{MemoryStats, Stat, StatByPool};
+
+/// Characters between the two bars of a row.
+const WIDTH: usize = 75;
+
+/// What the cells of a group of rows count.
+#[derive(Clone, Copy)]
+enum Quantity {
+    Bytes,
+    Count,
+}
+
+/// The statistics as a table, in the layout of `torch.cuda.memory_summary`. Ends with a line break.
+///
+/// `device` is the number in the title. With `abbreviated`, the rows of the large and the small pool are left out.
+///
+/// Each cell is a whole number: bytes step up a unit (B, KiB, ... PiB) while the value is 768 * 1024 or more, counts
+/// (none, K, M) while it is 750,000 or more, and the remainder is dropped. A pool's cell has the unit of the cell of
+/// both pools above it, so that they compare, and may therefore read 0. Builds one string of 2.2 or 3.6 KiB.
+pub fn memory_summary(stats: &MemoryStats, device: u32, abbreviated: bool) -> String {
+    use Quantity::{Bytes, Count};
+    let groups = [
+        ("Allocated memory", &stats.allocated_bytes, Bytes),
+        ("Active memory", &stats.active_bytes, Bytes),
+        ("Requested memory", &stats.requested_bytes, Bytes),
+        ("GPU reserved memory", &stats.reserved_bytes, Bytes),
+        ("Non-releasable memory", &stats.inactive_split_bytes, Bytes),
+        ("Allocations", &stats.allocation, Count),
+        ("Active allocs", &stats.active, Count),
+        ("GPU reserved segments", &stats.segment, Count),
+        ("Non-releasable allocs", &stats.inactive_split, Count),
+    ];
+    let oversize =
+        [("Oversize allocations", &stats.oversize_allocations), ("Oversize GPU segments", &stats.oversize_segments)];
+
+    let mut table = String::with_capacity(4096);
+    head(&mut table, stats, device);
+    for (name, by_pool, quantity) in groups {
+        rule(&mut table, '-');
+        group(&mut table, name, by_pool, quantity, abbreviated);
+    }
+    for (name, stat) in oversize {
+        rule(&mut table, '-');
+        row(&mut table, name, stat, stat, Count);
+    }
+    rule(&mut table, '=');
+    table
+}
+
+/// The title, the two counts of trouble and the names of the columns.
+fn head(table: &mut String, stats: &MemoryStats, device: u32) {
+    rule(table, '=');
+    line(table, format_args!("{:20}Millpond memory summary, device ID {device:<20}", ""));
+    rule(table, '-');
+    let (ooms, retries) = (stats.num_ooms, stats.num_alloc_retries);
+    line(table, format_args!("{:12}CUDA OOMs: {ooms:<12} |{:8}cudaMalloc retries: {retries:<8}  ", "", ""));
+    rule(table, '=');
+    line(table, format_args!("        Metric         | Cur Usage  | Peak Usage | Tot Alloc  | Tot Freed  "));
+}
+
+/// The row of both pools and, unless abbreviated, one row for each.
+fn group(table: &mut String, name: &str, by_pool: &StatByPool, quantity: Quantity, abbreviated: bool) {
+    row(table, name, &by_pool.all, &by_pool.all, quantity);
+    if !abbreviated {
+        row(table, "      from large pool", &by_pool.large_pool, &by_pool.all, quantity);
+        row(table, "      from small pool", &by_pool.small_pool, &by_pool.all, quantity);
+    }
+}
+
+/// One row; `reference` chooses the unit of each of its cells.
+fn row(table: &mut String, name: &str, stat: &Stat, reference: &Stat, quantity: Quantity) {
+    let columns = [
+        (stat.current, reference.current),
+        (stat.peak, reference.peak),
+        (stat.allocated, reference.allocated),
+        (stat.freed, reference.freed),
+    ];
+    let [current, peak, allocated, freed] = columns.map(|(value, reference)| cell(value, reference, quantity));
+    line(table, format_args!(" {name:<21} | {current} | {peak} | {allocated} | {freed} "));
+}
+
+/// A value in the unit that suits `reference`, ten characters wide while the number has at most six digits (bytes) or
+/// seven (counts).
+fn cell(value: u64, reference: u64, quantity: Quantity) -> String {
+    match quantity {
+        Quantity::Bytes => {
+            let (value, unit) = scale(value, reference, 1024, 768 * 1024, &["B  ", "KiB", "MiB", "GiB", "TiB", "PiB"]);
+            format!("{value:6} {unit}")
+        }
+        Quantity::Count => {
+            let (value, unit) = scale(value, reference, 1000, 750 * 1000, &[" ", "K", "M"]);
+            format!("{value:7} {unit} ")
+        }
+    }
+}
+
+/// Divides `value` by `step` for each unit that `reference` climbs: one while it is at least `limit`.
+fn scale(mut value: u64, mut reference: u64, step: u64, limit: u64, units: &[&'static str]) -> (u64, &'static str) {
+    let mut unit = 0;
+    while reference >= limit && unit + 1 < units.len() {
+        value /= step;
+        reference /= step;
+        unit += 1;
+    }
+    (value, units[unit])
+}
+
+fn rule(table: &mut String, stroke: char) {
+    table.push('|');
+    table.extend(std::iter::repeat_n(stroke, WIDTH));
+    table.push_str("|\n");
+}
+
+fn line(table: &mut String, content: std::fmt::Arguments<'_>) {
+    writeln!(table, "|{content}|").expect("writing to a string cannot fail");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EMPTY: &str = "\
+|===========================================================================|
+|                    Millpond memory summary, device ID 3                   |
+|---------------------------------------------------------------------------|
+|            CUDA OOMs: 0            |        cudaMalloc retries: 0         |
+|===========================================================================|
+|        Metric         | Cur Usage  | Peak Usage | Tot Alloc  | Tot Freed  |
+|---------------------------------------------------------------------------|
+| Allocated memory      |      0 B   |      0 B   |      0 B   |      0 B   |
+|---------------------------------------------------------------------------|
+| Active memory         |      0 B   |      0 B   |      0 B   |      0 B   |
+|---------------------------------------------------------------------------|
+| Requested memory      |      0 B   |      0 B   |      0 B   |      0 B   |
+|---------------------------------------------------------------------------|
+| GPU reserved memory   |      0 B   |      0 B   |      0 B   |      0 B   |
+|---------------------------------------------------------------------------|
+| Non-releasable memory |      0 B   |      0 B   |      0 B   |      0 B   |
+|---------------------------------------------------------------------------|
+| Allocations           |       0    |       0    |       0    |       0    |
+|---------------------------------------------------------------------------|
+| Active allocs         |       0    |       0    |       0    |       0    |
+|---------------------------------------------------------------------------|
+| GPU reserved segments |       0    |       0    |       0    |       0    |
+|---------------------------------------------------------------------------|
+| Non-releasable allocs |       0    |       0    |       0    |       0    |
+|---------------------------------------------------------------------------|
+| Oversize allocations  |       0    |       0    |       0    |       0    |
+|---------------------------------------------------------------------------|
+| Oversize GPU segments |       0    |       0    |       0    |       0    |
+|===========================================================================|
+";
+
+    /// A training step's numbers: every group differs, every unit from B to TiB and from none to M occurs.
+    const BUSY: &str = "\
+|===========================================================================|
+|                    Millpond memory summary, device ID 10                  |
+|---------------------------------------------------------------------------|
+|            CUDA OOMs: 12           |        cudaMalloc retries: 34        |
+|===========================================================================|
+|        Metric         | Cur Usage  | Peak Usage | Tot Alloc  | Tot Freed  |
+|---------------------------------------------------------------------------|
+| Allocated memory      | 184648 KiB | 192833 KiB | 258378 KiB |  73729 KiB |
+|       from large pool | 184576 KiB | 192768 KiB | 254208 KiB |  69632 KiB |
+|       from small pool |     72 KiB |   1060 KiB |   4170 KiB |   4097 KiB |
+|---------------------------------------------------------------------------|
+| Active memory         | 786431 B   |    768 KiB | 786431 KiB |    768 MiB |
+|       from large pool | 786000 B   |    767 KiB | 786430 KiB |    767 MiB |
+|       from small pool |    431 B   |      0 KiB |      1 KiB |      0 MiB |
+|---------------------------------------------------------------------------|
+| Requested memory      |   1000 MiB |   1000 GiB |   1000 TiB |   1000 PiB |
+|       from large pool |    999 MiB |    999 GiB |    999 TiB |    999 PiB |
+|       from small pool |      0 MiB |      0 GiB |      0 TiB |      0 PiB |
+|---------------------------------------------------------------------------|
+| GPU reserved memory   |  71680 KiB |  71680 KiB |  71680 KiB |      0 B   |
+|       from large pool |  67584 KiB |  67584 KiB |  67584 KiB |      0 B   |
+|       from small pool |   4096 KiB |   4096 KiB |   4096 KiB |      0 B   |
+|---------------------------------------------------------------------------|
+| Non-releasable memory |   1536 B   |   1536 B   |   2048 B   |    512 B   |
+|       from large pool |   1024 B   |   1024 B   |   1024 B   |      0 B   |
+|       from small pool |    512 B   |    512 B   |   1024 B   |    512 B   |
+|---------------------------------------------------------------------------|
+| Allocations           |  749999    |     750 K  |  749999 K  |     750 M  |
+|       from large pool |  700000    |     700 K  |  700000 K  |     700 M  |
+|       from small pool |   49999    |      49 K  |   49999 K  |      49 M  |
+|---------------------------------------------------------------------------|
+| Active allocs         |      17    |      19    |     100    |      83    |
+|       from large pool |       4    |       5    |      40    |      36    |
+|       from small pool |      13    |      15    |      60    |      47    |
+|---------------------------------------------------------------------------|
+| GPU reserved segments |       5    |       5    |       5    |       0    |
+|       from large pool |       3    |       3    |       3    |       0    |
+|       from small pool |       2    |       2    |       2    |       0    |
+|---------------------------------------------------------------------------|
+| Non-releasable allocs |       3    |       4    |      44    |      41    |
+|       from large pool |       1    |       2    |      22    |      21    |
+|       from small pool |       2    |       2    |      22    |      20    |
+|---------------------------------------------------------------------------|
+| Oversize allocations  |       1    |       2    |       3    |       2    |
+|---------------------------------------------------------------------------|
+| Oversize GPU segments |       4    |       5    |       6    |       2    |
+|===========================================================================|
+";
+
+    fn stat([current, peak, allocated, freed]: [u64; 4]) -> Stat {
+        Stat { current, peak, allocated, freed }
+    }
+
+    /// Both pools, the large pool, the small pool; every value times `unit`.
+    fn pools(unit: u64, [all, large, small]: [[u64; 4]; 3]) -> StatByPool {
+        let times = |values: [u64; 4]| stat(values.map(|value| value * unit));
+        StatByPool { all: times(all), large_pool: times(large), small_pool: times(small) }
+    }
+
+    fn busy() -> MemoryStats {
+        const K: u64 = 1 << 10;
+        const M: u64 = 1 << 20;
+        const G: u64 = 1 << 30;
+        const T: u64 = 1 << 40;
+        const P: u64 = 1 << 50;
+        let large = [184_576, 192_768, 254_208, 69_632];
+        let small = [72, 1060, 4170, 4097];
+        let split = [[3, 4, 44, 41], [1, 2, 22, 21], [2, 2, 22, 20]];
+        MemoryStats {
+            allocated_bytes: pools(K, [[184_648, 192_833, 258_378, 73_729], large, small]),
+            active_bytes: pools(
+                1,
+                [
+                    [786_431, 786_432, 786_432 * K - 1, 786_432 * K],
+                    [786_000, 786_431, 786_431 * K - 1, 768 * M - 1],
+                    [431, 1, K, 1],
+                ],
+            ),
+            requested_bytes: pools(
+                1,
+                [
+                    [1000 * M, 1000 * G, 1000 * T, 1000 * P],
+                    [1000 * M - 1, 1000 * G - 1, 1000 * T - 1, 1000 * P - 1],
+                    [1, 1, 1, 1],
+                ],
+            ),
+            reserved_bytes: pools(K, [[71_680, 71_680, 71_680, 0], [67_584, 67_584, 67_584, 0], [4096, 4096, 4096, 0]]),
+            inactive_split_bytes: pools(512, [[3, 3, 4, 1], [2, 2, 2, 0], [1, 1, 2, 1]]),
+            allocation: pools(
+                1,
+                [
+                    [749_999, 750_000, 749_999_999, 750_000_000],
+                    [700_000, 700_001, 700_000_000, 700_000_001],
+                    [49_999, 49_999, 49_999_999, 49_999_999],
+                ],
+            ),
+            active: pools(1, [[17, 19, 100, 83], [4, 5, 40, 36], [13, 15, 60, 47]]),
+            segment: pools(1, [[5, 5, 5, 0], [3, 3, 3, 0], [2, 2, 2, 0]]),
+            inactive_split: pools(1, split),
+            oversize_allocations: stat([1, 2, 3, 2]),
+            oversize_segments: stat([4, 5, 6, 2]),
+            num_ooms: 12,
+            num_alloc_retries: 34,
+            ..MemoryStats::default()
+        }
+    }
+
+    #[test]
+    fn an_unused_device_prints_zeros() {
+        assert_eq!(memory_summary(&MemoryStats::default(), 3, true), EMPTY);
+    }
+
+    #[test]
+    fn a_full_table_names_both_pools_in_the_units_of_their_sum() {
+        assert_eq!(memory_summary(&busy(), 10, false), BUSY);
+    }
+
+    #[test]
+    fn an_abbreviated_table_leaves_out_the_pools_and_nothing_else() {
+        let kept: String = BUSY.lines().filter(|line| !line.contains("      from ")).flat_map(|l| [l, "\n"]).collect();
+        assert_eq!(memory_summary(&busy(), 10, true), kept);
+    }
+
+    #[test]
+    fn units_step_at_their_limits_and_stop_at_the_last() {
+        assert_eq!(cell(768 * 1024 - 1, 768 * 1024 - 1, Quantity::Bytes), "786431 B  ");
+        assert_eq!(cell(768 * 1024, 768 * 1024, Quantity::Bytes), "   768 KiB");
+        assert_eq!(cell(u64::MAX, u64::MAX, Quantity::Bytes), " 16383 PiB");
+        assert_eq!(cell(749_999, 749_999, Quantity::Count), " 749999   ");
+        assert_eq!(cell(750_000, 750_000, Quantity::Count), "    750 K ");
+        assert_eq!(cell(u64::MAX, u64::MAX, Quantity::Count), "18446744073709 M ");
+    }
+}

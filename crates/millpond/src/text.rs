@@ -1,0 +1,57 @@
+//! Quantities as people read them.
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+
+/// A byte count in the style of PyTorch's out-of-memory message: `512 bytes`, `1.50 KiB`, `20.00 MiB`, `79.11 GiB`.
+///
+/// A unit is used only above one of it, so 1024 is `1024 bytes` and 1048576 is `1024.00 KiB`; there is no unit above
+/// GiB. Two decimals, rounded to nearest; for people only, because the rounding loses bytes. Allocates one string.
+pub fn format_bytes(bytes: u64) -> String {
+    if bytes <= KIB {
+        return format!("{bytes} bytes");
+    }
+    let (unit, name) = if bytes <= MIB {
+        (KIB, "KiB")
+    } else if bytes <= GIB {
+        (MIB, "MiB")
+    } else {
+        (GIB, "GiB")
+    };
+    format!("{:.2} {name}", bytes as f64 / unit as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_unit_begins_above_one_of_it() {
+        let cases = [
+            (0, "0 bytes"),
+            (512, "512 bytes"),
+            (KIB, "1024 bytes"),
+            (KIB + 1, "1.00 KiB"),
+            (1536, "1.50 KiB"),
+            (MIB, "1024.00 KiB"),
+            (MIB + 1, "1.00 MiB"),
+            (20 * MIB, "20.00 MiB"),
+            (GIB, "1024.00 MiB"),
+            (GIB + 1, "1.00 GiB"),
+            (84_942_979_072, "79.11 GiB"),
+            (5000 * GIB, "5000.00 GiB"),
+            (u64::MAX, "17179869184.00 GiB"),
+        ];
+        for (bytes, expected) in cases {
+            assert_eq!(format_bytes(bytes), expected, "{bytes} bytes");
+        }
+    }
+
+    #[test]
+    fn two_decimals_round_to_nearest() {
+        assert_eq!(format_bytes(10 * KIB + 5), "10.00 KiB");
+        assert_eq!(format_bytes(10 * KIB + 6), "10.01 KiB");
+        assert_eq!(format_bytes(2 * MIB - 1), "2.00 MiB");
+    }
+}

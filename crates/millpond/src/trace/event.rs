@@ -1,0 +1,53 @@
+//! What a program can do.
+
+/// One event of a trace. Numbers of blocks and points are dense: the n-th allocation of a trace is block n.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Event {
+    /// `a`: a block is allocated.
+    Allocate {
+        /// The block's number: how many allocations came before.
+        id: u32,
+        /// Its size in bytes, from 1 to 2^63 - 1.
+        bytes: u64,
+        /// The stream it is allocated on.
+        stream: u32,
+    },
+    /// `f`: the program frees a block.
+    Free {
+        /// The block.
+        id: u32,
+    },
+    /// `c`: the device is done with a freed block, where that came later than the free.
+    Complete {
+        /// The block.
+        id: u32,
+    },
+    /// `u`: a block is used on another stream until its free (`record_stream`).
+    Use {
+        /// The block.
+        id: u32,
+        /// The stream that uses it.
+        stream: u32,
+    },
+    /// `m`: a point is defined as everything queued on a stream so far.
+    Mark {
+        /// The point's number: how many points were defined before.
+        point: u32,
+        /// The stream.
+        stream: u32,
+    },
+    /// `w`: a block is used until a point is reached.
+    Until {
+        /// The block.
+        id: u32,
+        /// The point.
+        point: u32,
+    },
+    /// `e`: the program empties the cache.
+    EmptyCache,
+    /// `t`: the program asks to keep at most so many bytes reserved.
+    Trim {
+        /// The bytes, below 2^63.
+        bytes: u64,
+    },
+}

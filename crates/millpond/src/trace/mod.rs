@@ -1,0 +1,74 @@
+//! Traces: what a program asked of its allocator, as data to replay.
+//!
+//! A trace is a text with one event a line, perhaps compressed; `docs/trace-format.md` describes it. Reading is
+//! strict: a [`Trace`] that was read is *valid*, so whoever replays it checks nothing again. In a valid trace
+//! - blocks and points are numbered from 0 in the order of their allocation and definition,
+//! - each block is freed at most once, and only a freed block completes, at most once,
+//! - a block is used only while it is allocated, and only until points that were defined before,
+//! - sizes are from 1 to 2^63 - 1 bytes and streams from 0 to 65535.
+//!
+//! This module knows nothing of allocators: it neither records nor replays.
+
+mod error;
+mod event;
+mod file;
+mod header;
+mod parse;
+mod rules;
+mod write;
+
+#[cfg(test)]
+mod tests;
+
+pub use error::{Problem, TraceError};
+pub use event::Event;
+pub use file::{TEXT_BYTES_MAX, decompressed};
+pub use header::Header;
+pub use write::TraceWriter;
+
+/// A valid trace: its header and its events in program order.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Trace {
+    /// What is known about the recorded program.
+    pub header: Header,
+    /// What the program did.
+    pub events: Vec<Event>,
+    /// One more than the highest stream number; 0 where no event names a stream.
+    pub streams: u32,
+}
+
+impl Trace {
+    /// How many blocks the trace allocates. Costs a pass over the events.
+    pub fn allocations(&self) -> usize {
+        self.events.iter().filter(|event| matches!(event, Event::Allocate { .. })).count()
+    }
+
+    /// The largest sum in bytes of the blocks that were alive at one time: a block lives from its allocation to its
+    /// completion, or to its free where no completion follows, or to the end. No allocator can reserve less.
+    ///
+    /// Costs two passes over the events and about nine bytes for each block. A sum beyond 64 bits is given as
+    /// `u64::MAX`.
+    pub fn live_peak(&self) -> u64 {
+        let mut completes = vec![false; self.allocations()];
+        for event in &self.events {
+            if let Event::Complete { id } = event {
+                completes[*id as usize] = true;
+            }
+        }
+        let mut sizes = Vec::with_capacity(completes.len());
+        let (mut live, mut peak) = (0_u128, 0_u128);
+        for event in &self.events {
+            match *event {
+                Event::Allocate { bytes, .. } => {
+                    sizes.push(bytes);
+                    live += u128::from(bytes);
+                    peak = peak.max(live);
+                }
+                Event::Free { id } if !completes[id as usize] => live -= u128::from(sizes[id as usize]),
+                Event::Complete { id } => live -= u128::from(sizes[id as usize]),
+                _ => {}
+            }
+        }
+        u64::try_from(peak).unwrap_or(u64::MAX)
+    }
+}

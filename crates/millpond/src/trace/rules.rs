@@ -1,0 +1,102 @@
+//! What makes a sequence of events valid. Reader and writer share it, so what was written can be read.
+
+use super::error::Problem;
+
+/// The largest size in bytes.
+const BYTES_MAX: u64 = (1 << 63) - 1;
+/// One more than the highest stream number.
+const STREAMS_MAX: u64 = 1 << 16;
+
+/// How far a block's life has come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Life {
+    Allocated,
+    Freed,
+    Complete,
+}
+
+/// The lives of all blocks so far, and how many points and streams there are.
+///
+/// Methods take a dense number and, for the message, the name that the caller knows the thing by.
+#[derive(Default)]
+pub(super) struct Rules {
+    lives: Vec<Life>,
+    points: usize,
+    streams: u32,
+}
+
+impl Rules {
+    pub(super) fn blocks(&self) -> usize {
+        self.lives.len()
+    }
+
+    pub(super) fn points(&self) -> usize {
+        self.points
+    }
+
+    pub(super) fn streams(&self) -> u32 {
+        self.streams
+    }
+
+    /// A new block; the answer is its number.
+    pub(super) fn allocate(&mut self, bytes: u64, stream: u64) -> Result<(u32, u32), Problem> {
+        if bytes == 0 || bytes > BYTES_MAX {
+            return Err(Problem::Size { bytes });
+        }
+        let stream = self.stream(stream)?;
+        let id = u32::try_from(self.lives.len()).map_err(|_| Problem::TooMany { what: "blocks" })?;
+        self.lives.push(Life::Allocated);
+        Ok((id, stream))
+    }
+
+    pub(super) fn free(&mut self, id: u32, name: u64) -> Result<(), Problem> {
+        self.expect_allocated(id, name)?;
+        self.lives[id as usize] = Life::Freed;
+        Ok(())
+    }
+
+    pub(super) fn complete(&mut self, id: u32, name: u64) -> Result<(), Problem> {
+        match self.lives.get_mut(id as usize) {
+            None => Err(Problem::Unknown { id: name }),
+            Some(Life::Allocated) => Err(Problem::NotFreed { id: name }),
+            Some(Life::Complete) => Err(Problem::AlreadyComplete { id: name }),
+            Some(life) => {
+                *life = Life::Complete;
+                Ok(())
+            }
+        }
+    }
+
+    pub(super) fn expect_allocated(&self, id: u32, name: u64) -> Result<(), Problem> {
+        match self.lives.get(id as usize) {
+            None => Err(Problem::Unknown { id: name }),
+            Some(Life::Allocated) => Ok(()),
+            Some(_) => Err(Problem::AlreadyFreed { id: name }),
+        }
+    }
+
+    /// A new point; the answer is its number.
+    pub(super) fn mark(&mut self, stream: u64) -> Result<(u32, u32), Problem> {
+        let stream = self.stream(stream)?;
+        let point = u32::try_from(self.points).map_err(|_| Problem::TooMany { what: "points" })?;
+        self.points += 1;
+        Ok((point, stream))
+    }
+
+    pub(super) fn expect_point(&self, point: u32, name: u64) -> Result<(), Problem> {
+        if (point as usize) < self.points { Ok(()) } else { Err(Problem::PointUnknown { point: name }) }
+    }
+
+    pub(super) fn stream(&mut self, stream: u64) -> Result<u32, Problem> {
+        if stream >= STREAMS_MAX {
+            return Err(Problem::Stream { stream });
+        }
+        let stream = stream as u32;
+        self.streams = self.streams.max(stream + 1);
+        Ok(stream)
+    }
+
+    pub(super) fn trim(bytes: u64) -> Result<(), Problem> {
+        if bytes <= BYTES_MAX { Ok(()) } else { Err(Problem::Keep { bytes }) }
+    }
+}

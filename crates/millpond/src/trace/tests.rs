@@ -1,0 +1,196 @@
+//! The format, the rules, the files.
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::path::PathBuf;
+
+use super::*;
+
+const SAMPLE: &str = "# {\"peak_reserved\": 4096, \"seconds\": 15.216, \"site\": [1, null], \"workload\": \"sample\"}\n\
+    a 7 512 0\n# a comment\na 18446744073709551615 1000 3\nu 7 3\nm 40 3\nw 7 40\nf 7\nf 18446744073709551615\n\
+    a 2 9223372036854775807 65535\nc 7\nt 0\ne\n";
+
+fn sample_events() -> Vec<Event> {
+    vec![
+        Event::Allocate { id: 0, bytes: 512, stream: 0 },
+        Event::Allocate { id: 1, bytes: 1000, stream: 3 },
+        Event::Use { id: 0, stream: 3 },
+        Event::Mark { point: 0, stream: 3 },
+        Event::Until { id: 0, point: 0 },
+        Event::Free { id: 0 },
+        Event::Free { id: 1 },
+        Event::Allocate { id: 2, bytes: i64::MAX as u64, stream: 65535 },
+        Event::Complete { id: 0 },
+        Event::Trim { bytes: 0 },
+        Event::EmptyCache,
+    ]
+}
+
+fn corpus(name: &str) -> PathBuf {
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/corpus/traces")).join(name)
+}
+
+/// A folder of this test's own, removed at the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("millpond-trace-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn every_event_is_read() {
+    let trace = Trace::parse(SAMPLE.as_bytes()).unwrap();
+    assert_eq!(trace.events, sample_events());
+    assert_eq!((trace.streams, trace.allocations()), (65536, 3));
+    let header = &trace.header;
+    assert_eq!((header.workload(), header.peak_reserved()), (Some("sample"), Some(4096)));
+    assert_eq!((header.seconds(), header.peak_requested(), header.torch()), (Some(15.216), None, None));
+    assert_eq!(header.values()["site"].to_string(), "[1,null]");
+}
+
+#[test]
+fn nothing_is_a_trace_of_nothing() {
+    assert_eq!(Trace::parse(b"").unwrap(), Trace::default());
+    assert_eq!(Trace::default().live_peak(), 0);
+}
+
+#[test]
+fn only_the_first_line_is_a_header() {
+    let trace = Trace::parse(b"# plain words\n# {\"workload\": 1}\ne\n").unwrap();
+    assert!(trace.header.values().is_empty());
+    assert_eq!(trace.events, [Event::EmptyCache]);
+}
+
+#[test]
+fn blocks_live_until_they_complete() {
+    let text = "a 0 100 0\na 1 10 0\nf 0\na 2 50 0\nc 0\na 3 60 0\nf 1\na 4 5 0\n";
+    // 100 + 10 + 50 while block 0 waits; without its completion it would be 120.
+    assert_eq!(Trace::parse(text.as_bytes()).unwrap().live_peak(), 160);
+    let huge = format!("a 0 {0} 0\na 1 {0} 0\na 2 {0} 0\n", i64::MAX);
+    assert_eq!(Trace::parse(huge.as_bytes()).unwrap().live_peak(), u64::MAX);
+}
+
+#[test]
+fn files_keep_everything_in_each_compression() {
+    let folder = Folder::new("compression");
+    let trace = Trace::parse(SAMPLE.as_bytes()).unwrap();
+    for (name, magic) in [("t.trace", &b"# {"[..]), ("t.trace.gz", &[0x1f, 0x8b]), ("t.trace.zst", &[0x28, 0xb5])] {
+        let path = folder.0.join(name);
+        trace.write(&path).unwrap();
+        assert!(fs::read(&path).unwrap().starts_with(magic), "{name}");
+        assert_eq!(Trace::read(&path).unwrap(), trace, "{name}");
+    }
+}
+
+#[test]
+fn the_recorded_traces_are_valid() {
+    let trace = Trace::read(corpus("bert_multistream.trace.gz")).unwrap();
+    assert_eq!((trace.events.len(), trace.allocations(), trace.streams), (59244, 29578, 5));
+    assert_eq!(trace.header.peak_reserved(), Some(4_896_849_920));
+    assert_eq!(trace.live_peak(), 931_400_704);
+    let text = trace.write_to(Vec::new()).unwrap();
+    assert_eq!(Trace::parse(&text).unwrap(), trace);
+}
+
+/// Gives one byte at a time, so that every line arrives in pieces.
+struct Dribble<'a>(&'a [u8]);
+
+impl Read for Dribble<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.0.len().min(buffer.len()).min(1);
+        buffer[..read].copy_from_slice(&self.0[..read]);
+        self.0 = &self.0[read..];
+        Ok(read)
+    }
+}
+
+#[test]
+fn pieces_are_read_as_the_whole_is() {
+    assert_eq!(Trace::from_reader(Dribble(SAMPLE.as_bytes())).unwrap().events, sample_events());
+    let mut parser = parse::Parser::default();
+    let mut text = Vec::new();
+    for byte in SAMPLE.bytes() {
+        text.push(byte);
+        let rest = parser.lines(&text).unwrap().len();
+        text.drain(..text.len() - rest);
+    }
+    assert_eq!(parser.finish(&text).unwrap(), Trace::parse(SAMPLE.as_bytes()).unwrap());
+}
+
+#[test]
+fn what_compression_hides_is_bounded() {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+    for _ in 0..1000 {
+        encoder.write_all(&b"e\n".repeat(1000)).unwrap();
+    }
+    let packed = encoder.finish().unwrap();
+    assert!(packed.len() < 10_000, "{}", packed.len());
+    assert_eq!(Trace::from_reader_bounded(&packed[..], 2_000_000).unwrap().events.len(), 1_000_000);
+    let error = Trace::from_reader_bounded(&packed[..], 1_999_999).unwrap_err();
+    assert!(matches!(error, TraceError::TooLong { limit: 1_999_999, .. }), "{error}");
+}
+
+#[test]
+fn damaged_files_are_errors() {
+    let folder = Folder::new("damage");
+    let path = folder.0.join("t.gz");
+    Trace::parse(SAMPLE.as_bytes()).unwrap().write(&path).unwrap();
+    let bytes = fs::read(&path).unwrap();
+    let cut = Trace::from_reader(&bytes[..bytes.len() - 9]).unwrap_err();
+    assert!(matches!(cut, TraceError::Read { .. }), "{cut}");
+    let missing = Trace::read(folder.0.join("none")).unwrap_err().to_string();
+    assert!(missing.starts_with("cannot open ") && missing.contains("none: "), "{missing}");
+}
+
+#[test]
+fn a_line_has_a_limit() {
+    let long = vec![b'#'; parse::LINE_BYTES_MAX + 1];
+    for text in [long.clone(), [&long[..], b"\n"].concat()] {
+        let error = Trace::parse(&text).unwrap_err();
+        assert!(matches!(error, TraceError::Line { line: 1, problem: Problem::LineTooLong { .. }, .. }), "{error}");
+        assert!(error.to_string().len() < 200);
+    }
+    assert!(Trace::parse(&[&long[1..], b"\n"].concat()).is_ok());
+}
+
+#[test]
+fn the_writer_holds_events_to_the_rules() {
+    let mut writer = TraceWriter::new(Vec::new(), &Header::default()).unwrap();
+    let refused = [
+        (Event::Allocate { id: 1, bytes: 1, stream: 0 }, "the number is 1, must be 0"),
+        (Event::Allocate { id: 0, bytes: 0, stream: 0 }, "the size is 0"),
+        (Event::Allocate { id: 0, bytes: 1, stream: 65536 }, "the stream is 65536"),
+        (Event::Free { id: 0 }, "block 0 was not allocated"),
+        (Event::Complete { id: 0 }, "block 0 was not allocated"),
+        (Event::Until { id: 0, point: 0 }, "block 0 was not allocated"),
+        (Event::Mark { point: 2, stream: 0 }, "the number is 2, must be 0"),
+        (Event::Trim { bytes: 1 << 63 }, "the bytes to keep are 9223372036854775808"),
+    ];
+    for (event, expected) in refused {
+        let message = writer.event(&event).unwrap_err().to_string();
+        assert!(message.contains(expected) && message.starts_with("event 0 "), "{message}");
+    }
+    writer.event(&Event::Allocate { id: 0, bytes: 1, stream: 0 }).unwrap();
+    writer.event(&Event::Use { id: 0, stream: 9 }).unwrap();
+    assert!(writer.event(&Event::Until { id: 0, point: 0 }).is_err());
+    assert_eq!(writer.finish().unwrap(), b"a 0 1 0\nu 0 9\n");
+}
+
+#[test]
+fn header_values_of_the_wrong_kind_are_refused() {
+    for (key, value) in [("workload", "1"), ("peak_reserved", "1.5"), ("peak_active", "-1"), ("seconds", "\"1\"")] {
+        let text = format!("# {{\"{key}\": {value}}}\n");
+        let message = Trace::parse(text.as_bytes()).unwrap_err().to_string();
+        assert!(message.starts_with(&format!("line 1: the header's `{key}` must be ")), "{message}");
+    }
+}

@@ -1,0 +1,8 @@
+//! Tests that cross crates, and what they share.
+//!
+//! The tests themselves lie in `tests/`; here is what more than one of them needs, and the rules of the house that
+//! `tests/tidy.rs` applies to the whole repository.
+
+pub mod lexer;
+pub mod tidy;
+pub mod workspace;

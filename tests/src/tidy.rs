@@ -1,0 +1,45 @@
+//! The rules of the house, each a function from the repository's text files to what breaks the rule.
+//!
+//! A rule reads nothing but the files it is given, so that each can be tested on a file that breaks it.
+
+use std::fmt;
+
+mod layers;
+mod origins;
+mod purity;
+mod shape;
+mod unsafety;
+mod wording;
+
+pub use layers::layer_order;
+pub use origins::package_origins;
+pub use purity::{contract_names_no_vendor, core_is_pure};
+pub use shape::{file_length, function_length, line_width};
+pub use unsafety::{unsafe_in_its_rooms, unsafe_is_justified};
+pub use wording::{crates_have_readmes, forbidden_words, no_ignored_tests, no_markers, one_vocabulary};
+
+/// One place that breaks a rule.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Finding {
+    /// The file, from the root of the repository.
+    pub path: String,
+    /// The line, counted from 1; 0 if it is about the file as a whole.
+    pub line: usize,
+    /// What is wrong and what to do.
+    pub what: String,
+}
+
+impl Finding {
+    fn new(path: &str, line: usize, what: impl Into<String>) -> Finding {
+        Finding { path: path.to_owned(), line, what: what.into() }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            0 => write!(f, "{}: {}", self.path, self.what),
+            line => write!(f, "{}:{line}: {}", self.path, self.what),
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! The rules of the house, applied to the whole repository. Each rule's own test lies beside it, in `src/tidy/`.
+
+use std::sync::LazyLock;
+
+use millpond_tests::tidy::{self, Finding};
+use millpond_tests::workspace::{self, TextFile};
+
+static FILES: LazyLock<Vec<TextFile>> = LazyLock::new(|| workspace::read(&workspace::root()));
+
+fn holds(rule: fn(&[TextFile]) -> Vec<Finding>) {
+    let findings = rule(&FILES);
+    let list: String = findings.iter().map(|finding| format!("\n  {finding}")).collect();
+    assert!(findings.is_empty(), "{} findings:{list}", findings.len());
+}
+
+#[test]
+fn each_layer_names_only_those_below() {
+    holds(tidy::layer_order);
+}
+
+#[test]
+fn packages_come_from_the_public_index() {
+    holds(tidy::package_origins);
+}
+
+#[test]
+fn the_core_decides_and_does_nothing_else() {
+    holds(tidy::core_is_pure);
+}
+
+#[test]
+fn the_contract_names_no_vendor() {
+    holds(tidy::contract_names_no_vendor);
+}
+
+#[test]
+fn files_are_small() {
+    holds(tidy::file_length);
+}
+
+#[test]
+fn functions_fit_a_screen() {
+    holds(tidy::function_length);
+}
+
+#[test]
+fn lines_are_no_wider_than_agreed() {
+    holds(tidy::line_width);
+}
+
+#[test]
+fn unsafe_stays_in_its_rooms() {
+    holds(tidy::unsafe_in_its_rooms);
+}
+
+#[test]
+fn unsafe_has_its_reason_above() {
+    holds(tidy::unsafe_is_justified);
+}
+
+#[test]
+fn nothing_is_marked_for_later() {
+    holds(tidy::no_markers);
+}
+
+#[test]
+fn no_test_is_switched_off() {
+    holds(tidy::no_ignored_tests);
+}
+
+#[test]
+fn no_text_names_a_machine() {
+    holds(tidy::forbidden_words);
+}
+
+#[test]
+fn one_vocabulary() {
+    holds(tidy::one_vocabulary);
+}
+
+#[test]
+fn every_crate_has_a_page() {
+    holds(tidy::crates_have_readmes);
+}
