@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use millpond_backend::Tick;
 
 use crate::ids::{BlockId, Side, Slot};
+use crate::index::BLOCK_IDS;
 
 /// What a block is doing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -15,6 +16,8 @@ pub(crate) enum State {
     Pending,
     /// In the free index.
     Free,
+    /// Freed last, and not yet joined with its neighbours and put into the index.
+    PutOff,
     /// Addresses without memory (expandable segments only).
     Unmapped,
     /// Held by one plan while the driver works on it: in no index.
@@ -43,6 +46,8 @@ pub(crate) struct Block {
     pub(crate) waits: u32,
     pub(crate) state: State,
     pub(crate) side: Side,
+    /// Its segment is an address range that grows by pages.
+    pub(crate) expandable: bool,
     /// It was used on other streams, or up to given points: the shard's table of uses has the list.
     pub(crate) used_elsewhere: bool,
 }
@@ -78,10 +83,10 @@ impl Blocks {
                 id
             }
             None => {
-                let id = u32::try_from(self.table.len()).unwrap_or(u32::MAX);
-                assert_ne!(id, u32::MAX, "a shard holds 2^32 - 1 blocks already");
+                let id = self.table.len();
+                assert!(id < BLOCK_IDS as usize, "a shard holds {id} blocks already");
                 self.table.push(block);
-                BlockId(id)
+                BlockId(id as u32)
             }
         }
     }

@@ -45,6 +45,11 @@ pub struct Parsed {
     pub ignored: Vec<&'static str>,
 }
 
+/// The keys that a text may name, alphabetically but for the HIP spellings, which follow the CUDA ones. Costs nothing.
+pub fn keys() -> impl Iterator<Item = &'static str> {
+    keys::names()
+}
+
 /// The settings that `text` asks for, over the defaults.
 ///
 /// Costs a few allocations and time proportional to the text.

@@ -5,12 +5,17 @@
 extern crate alloc;
 
 mod block;
+mod bucket;
 pub mod conf;
 mod coordinator;
 mod ids;
 mod index;
 mod ledger;
 mod meter;
+#[cfg(feature = "plant")]
+pub mod plant;
+#[cfg(not(feature = "plant"))]
+mod plant;
 mod segment;
 pub mod settings;
 mod shard;

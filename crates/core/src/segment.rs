@@ -10,10 +10,9 @@ pub(crate) struct Segment {
     pub(crate) id: SegmentId,
     /// The device address, 0 on devices without addresses.
     pub(crate) base: u64,
-    /// How its blocks compare with others of equal size: the key's major part, and what is added to the offset for the
-    /// minor part.
-    pub(crate) major: u64,
-    pub(crate) minor_base: u64,
+    /// The rank of its first quantum: how its blocks compare with others of equal size. By birth, every segment of a
+    /// shard gets the ranks behind those of the segments before it; by address, rank is address.
+    pub(crate) rank: u64,
     pub(crate) bytes: u64,
     pub(crate) side: Side,
     /// The block at offset 0.

@@ -1,5 +1,6 @@
 //! How an allocator is set up: plain data, filled from code or by the [configuration parser](crate::conf).
 
+use crate::plant::Planted;
 use crate::units::{MIB, QUANTUM};
 
 /// Who decides where blocks go and what is kept.
@@ -82,6 +83,9 @@ pub struct Settings {
     pub gc_without_limit: bool,
     /// Which of several equal blocks is taken.
     pub ties: Ties,
+    /// A bug to plant, for tests of the tests.
+    #[cfg(feature = "plant")]
+    pub plant: Option<crate::plant::Plant>,
 }
 
 impl Default for Settings {
@@ -99,6 +103,8 @@ impl Default for Settings {
             search_after_wait: true,
             gc_without_limit: true,
             ties: Ties::Birth,
+            #[cfg(feature = "plant")]
+            plant: None,
         }
     }
 }
@@ -125,6 +131,14 @@ impl Settings {
     /// How much larger than an oversize request an unsplit block may be, in bytes.
     pub fn max_non_split_rounding(&self) -> u64 {
         self.max_non_split_rounding_bytes.unwrap_or(self.large_segment_bytes)
+    }
+
+    /// The bug that is planted, if one can be.
+    pub(crate) fn planted(&self) -> Planted {
+        #[cfg(feature = "plant")]
+        return Planted::new(self.plant);
+        #[cfg(not(feature = "plant"))]
+        Planted::default()
     }
 
     /// Panics on values that the parser refuses, so that settings made in code obey the same rules.

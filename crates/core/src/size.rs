@@ -41,13 +41,14 @@ impl Sizes {
     ///
     /// PyTorch's `round_size`: at least 512; then either a step of the octave (`roundup_power2_divisions`) or a
     /// multiple of 512.
+    #[inline(always)]
     pub fn want(&self, requested: u64) -> Option<Want> {
         debug_assert_ne!(requested, 0, "an empty request has no block");
         if requested >= REQUEST_BYTES_MAX {
             return None;
         }
         let rounded = match &self.divisions {
-            None => align_up(requested, QUANTUM),
+            None => (requested + QUANTUM - 1) & !(QUANTUM - 1),
             Some(divisions) => round_to_division(requested, divisions.of(requested)),
         };
         let side = if rounded <= SMALL_BYTES { Side::Small } else { Side::Large };
@@ -77,6 +78,7 @@ impl Sizes {
     }
 }
 
+#[inline(never)]
 fn round_to_division(bytes: u64, divisions: u64) -> u64 {
     if bytes < QUANTUM {
         return QUANTUM;

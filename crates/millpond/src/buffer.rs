@@ -35,11 +35,11 @@ pub struct Buffer<B: Backend> {
     lane: LaneRef<B>,
     held: Held,
     slot: Slot,
-    segment: SegmentId,
     offset: u64,
     size: u64,
     requested: u64,
-    base: u64,
+    /// The device address, 0 where there is none.
+    address: u64,
     last_use: Tick,
 }
 
@@ -53,11 +53,10 @@ impl<B: Backend> Buffer<B> {
             lane,
             held: Held { block: grant.block, side: want.side },
             slot: grant.slot,
-            segment: grant.segment,
             offset: grant.offset,
             size: grant.size,
             requested: want.requested,
-            base: grant.base,
+            address: if grant.base == 0 { 0 } else { grant.base + grant.offset },
             last_use: grant.last_use,
         }
     }
@@ -68,11 +67,10 @@ impl<B: Backend> Buffer<B> {
             lane,
             held: Held { block: EMPTY, side: Side::Small },
             slot: Slot(0),
-            segment: SegmentId(0),
             offset: 0,
             size: 0,
             requested: 0,
-            base: 0,
+            address: 0,
             last_use: Tick::ZERO,
         }
     }
@@ -103,12 +101,13 @@ impl<B: Backend> Buffer<B> {
 
     /// Its device address, on devices that have addresses. `None` for an empty buffer.
     pub fn address(&self) -> Option<u64> {
-        (self.base != 0).then_some(self.base + self.offset)
+        (self.address != 0).then_some(self.address)
     }
 
-    /// Which segment it lies in; `None` for an empty buffer. For logs: the number says nothing to a driver.
+    /// Which segment it lies in; `None` for an empty buffer. For logs: the number says nothing to a driver. Takes the
+    /// stream's lock for a moment.
     pub fn segment_id(&self) -> Option<SegmentId> {
-        (self.held.block != EMPTY).then_some(self.segment)
+        (self.held.block != EMPTY).then(|| self.lane.lock().shard.segment_id(self.slot))
     }
 
     /// The backend's segment that it lies in, at [`offset`](Self::offset); `None` for an empty buffer. Takes the
@@ -157,7 +156,7 @@ impl<B: Backend> Buffer<B> {
     }
 
     /// The buffer is used up to a point, taken with [`Stream::point`] after the last use was queued: a more precise
-    /// `record_stream`, whose work queued later does not delay the reuse.
+    /// `record_stream`, whose work queued later does not delay the reuse. A point of the home stream has no effect.
     ///
     /// # Errors
     ///
@@ -185,7 +184,7 @@ impl<B: Backend> Drop for Buffer<B> {
         }
         let state = self.lane.owner();
         if state.records.is_on() {
-            state.records.freed(self.lane.shard, self.held.block, self.segment, self.offset);
+            state.record_free(&self.lane, &self.held, self.slot, self.offset);
         }
         state.free(&self.lane, &self.held);
     }

@@ -29,6 +29,8 @@ pub use replay::{Pass, Replay, Replayed};
 pub use stream::Stream;
 
 pub use millpond_backend as backend;
+#[cfg(feature = "plant")]
+pub use millpond_core::plant;
 pub use millpond_core::stats;
 pub use millpond_core::stats::MemoryStats;
 pub use millpond_core::{

@@ -4,9 +4,11 @@
 
 use std::collections::HashMap;
 
-use millpond_backend::{Point, StreamId};
-use millpond_core::{BlockId, Grant, SegmentId, ShardId, Step};
+use millpond_backend::{Backend, Point, StreamId};
+use millpond_core::{BlockId, Grant, SegmentId, ShardId, Slot, Step};
 
+use crate::lane::Lane;
+use crate::state::{Held, State};
 use crate::sync::{AtomicBool, Mutex, Ordering};
 use crate::trace::{Event, Header, Trace};
 
@@ -99,23 +101,24 @@ impl Records {
     }
 
     #[cold]
-    pub(crate) fn granted(&self, stream: StreamId, requested: u64, grant: &Grant) {
+    fn granted(&self, lane: (ShardId, StreamId), requested: u64, segment: SegmentId, grant: &Grant) {
+        let (shard, stream) = lane;
         let mut inner = self.inner.lock();
         if let Some(recorder) = &mut inner.trace {
             let id = recorder.allocations;
             recorder.allocations += 1;
-            recorder.blocks.insert((grant.shard, grant.block), id);
+            recorder.blocks.insert((shard, grant.block), id);
             recorder.push(stream, Event::Allocate { id, bytes: requested, stream: stream.0 });
         }
         if let Some(decisions) = &mut inner.decisions {
-            let Grant { segment, offset, size, .. } = *grant;
+            let Grant { offset, size, .. } = *grant;
             decisions.push(Decision::Grant { stream, requested, segment, offset, size });
         }
     }
 
     /// Called before the block goes back, so that its number is not given out again first.
     #[cold]
-    pub(crate) fn freed(&self, shard: ShardId, block: BlockId, segment: SegmentId, offset: u64) {
+    fn freed(&self, shard: ShardId, block: BlockId, segment: SegmentId, offset: u64) {
         let mut inner = self.inner.lock();
         if let Some(recorder) = &mut inner.trace
             && let Some(id) = recorder.blocks.remove(&(shard, block))
@@ -168,6 +171,20 @@ impl Records {
         {
             decisions.push(Decision::Step { name, bytes });
         }
+    }
+}
+
+impl<B: Backend> State<B> {
+    #[cold]
+    pub(crate) fn record_grant(&self, lane: &Lane<B>, requested: u64, grant: &Grant) {
+        let segment = lane.lock().shard.segment_id(grant.slot);
+        self.records.granted((lane.shard, lane.stream), requested, segment, grant);
+    }
+
+    #[cold]
+    pub(crate) fn record_free(&self, lane: &Lane<B>, held: &Held, slot: Slot, offset: u64) {
+        let segment = lane.lock().shard.segment_id(slot);
+        self.records.freed(lane.shard, held.block, segment, offset);
     }
 }
 

@@ -25,12 +25,14 @@ pub struct Replay {
 }
 
 /// What one pass over a trace came to.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Pass {
     /// How long it took on the host, the driver's work included.
     pub time: Duration,
     /// Allocations refused for lack of memory. The replay goes on without those blocks.
     pub ooms: u64,
+    /// What the first of them said.
+    pub first_oom: Option<String>,
 }
 
 /// What a trace came to on one allocator: a cold pass, then warm ones.
@@ -132,13 +134,16 @@ impl Replay {
         let mut blocks: Vec<Option<Buffer<B>>> = Vec::new();
         blocks.resize_with(self.allocations, || None);
         let mut points = Vec::with_capacity(self.points);
-        let mut ooms = 0;
+        let (mut ooms, mut first_oom) = (0, None);
         let start = Instant::now();
         for event in &self.events {
             match *event {
                 Event::Allocate { id, bytes, stream } => match streams[stream as usize].allocate(bytes) {
                     Ok(buffer) => blocks[id as usize] = Some(buffer),
-                    Err(error) if error.fault() == Fault::OutOfMemory => ooms += 1,
+                    Err(error) if error.fault() == Fault::OutOfMemory => {
+                        ooms += 1;
+                        first_oom.get_or_insert_with(|| error.to_string());
+                    }
                     Err(error) => return Err(error),
                 },
                 Event::Free { id } | Event::Complete { id } => drop(blocks[id as usize].take()),
@@ -157,7 +162,7 @@ impl Replay {
                 Event::Trim { bytes } => drop(allocator.trim(bytes)?),
             }
         }
-        Ok(Pass { time: start.elapsed(), ooms })
+        Ok(Pass { time: start.elapsed(), ooms, first_oom })
     }
 
     /// A cold pass and `warm` more on an allocator that has served nothing yet, on streams that it opens.

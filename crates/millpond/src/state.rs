@@ -41,7 +41,7 @@ pub(crate) struct LockedShards<'a, B: Backend>(pub(crate) &'a State<B>);
 
 impl<B: Backend> Shards for LockedShards<'_, B> {
     fn with<R>(&mut self, shard: ShardId, f: impl FnOnce(&mut Shard) -> R) -> R {
-        f(&mut self.0.lane(shard).lock().shard)
+        f(self.0.lane(shard).lock().shard.tidied())
     }
 }
 
@@ -115,8 +115,13 @@ impl<B: Backend> State<B> {
     }
 
     /// Up to which tick memory freed on a stream may be handed out there again.
-    #[inline]
+    #[inline(always)]
     fn usable(&self, stream: StreamId) -> Result<Tick, Error<B::Error>> {
+        if self.reuse == Reuse::InOrder { Ok(Tick(u64::MAX)) } else { self.usable_later(stream) }
+    }
+
+    #[inline(never)]
+    fn usable_later(&self, stream: StreamId) -> Result<Tick, Error<B::Error>> {
         match self.reuse {
             Reuse::InOrder => Ok(Tick(u64::MAX)),
             Reuse::AfterSubmit => Ok(Tick(self.backend.mark(stream).0.saturating_sub(1))),

@@ -59,7 +59,7 @@ impl<B: Backend> Stream<B> {
         let want = state.sizes.want(bytes).ok_or(Error::TooLarge { requested: bytes })?;
         let grant = state.allocate(&self.lane, &want)?;
         if state.records.is_on() {
-            state.records.granted(self.lane.stream, bytes, &grant);
+            state.record_grant(&self.lane, bytes, &grant);
         }
         Ok(Buffer::new(self.lane.clone(), &want, &grant))
     }

@@ -91,12 +91,17 @@ impl Key {
     }
 }
 
+/// Every name, in the order of the table.
+pub(super) fn names() -> impl Iterator<Item = &'static str> {
+    NAMES.iter().map(|(name, _)| *name)
+}
+
 /// Displays every name, for messages.
 pub(super) struct Listing;
 
 impl fmt::Display for Listing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, (name, _)) in NAMES.iter().enumerate() {
+        for (index, name) in names().enumerate() {
             let separator = if index == 0 { "" } else { ", " };
             write!(f, "{separator}{name}")?;
         }

@@ -92,7 +92,7 @@ impl Coordinator {
             Extend::Serve(block) => {
                 plan.growing = None;
                 let grant = shards.with(shard, |shard| shard.hand_out(block, &want, clock));
-                Some(Step::Grant(self.settled(grant, shards)))
+                Some(Step::Grant(self.settled(shard, grant, shards)))
             }
             Extend::Restart => {
                 self.give_up_growing(plan, shard, shards);

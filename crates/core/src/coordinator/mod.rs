@@ -29,13 +29,13 @@ pub use report::{FreeRange, Pin, Report};
 
 /// Access to the shards of an allocator, one at a time. The shell locks a shard for each call.
 pub trait Shards {
-    /// Runs `f` on the shard.
+    /// Runs `f` on the shard, [`tidied`](Shard::tidied).
     fn with<R>(&mut self, shard: ShardId, f: impl FnOnce(&mut Shard) -> R) -> R;
 }
 
 impl Shards for Vec<Shard> {
     fn with<R>(&mut self, shard: ShardId, f: impl FnOnce(&mut Shard) -> R) -> R {
-        f(&mut self[shard.0 as usize])
+        f(self[shard.0 as usize].tidied())
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{Coordinator, Shards};
 use crate::ids::{ShardId, Side};
-use crate::meter::{LANES, Lane, ROWS, Row};
+use crate::meter::{EVERY_LANE, LANES, ROWS, Row};
 use crate::stats::{MemoryStats, StatByPool};
 
 impl Coordinator {
@@ -113,17 +113,6 @@ impl Coordinator {
         assert_eq!(sums, self.peaks, "what is there plus room, against the peaks (all, small, large)");
     }
 }
-
-const EVERY_LANE: [Lane; LANES] = [
-    Lane::Allocation,
-    Lane::AllocatedBytes,
-    Lane::Active,
-    Lane::ActiveBytes,
-    Lane::RequestedBytes,
-    Lane::InactiveSplit,
-    Lane::InactiveSplitBytes,
-    Lane::Oversize,
-];
 
 fn add(rows: &mut [Row; ROWS], more: &[Row; ROWS]) {
     for (row, more) in rows.iter_mut().flatten().zip(more.iter().flatten()) {

@@ -6,6 +6,7 @@ use millpond_backend::{Point, Reuse, StreamId, Tick};
 
 use super::{Coordinator, Shards, Waiter};
 use crate::ids::{BlockId, ShardId};
+use crate::plant::Plant;
 
 impl Coordinator {
     /// A freed block waits for these points (the marks of the streams it was used on, and the points it was used up
@@ -45,9 +46,10 @@ impl Coordinator {
     /// Retires every pending block whose points are reached: PyTorch's `process_events`, stream by stream, each in order
     /// from the front.
     pub fn retire_ready(&mut self, clocks: [u64; 2], shards: &mut impl Shards) {
+        let early = u64::from(self.settings.planted().is(Plant::OffByOneTick));
         for stream in 0..self.queues.len() {
             while let Some(waiter) = self.queues[stream].front().copied() {
-                if waiter.tick > self.reached[stream] {
+                if waiter.tick.0 > self.reached[stream].0 + early {
                     break;
                 }
                 self.queues[stream].pop_front();

@@ -291,14 +291,14 @@ impl Coordinator {
         let clock = plan.clocks[want.side.index()];
         let grant = shards.with(shard, |shard| {
             let found = shard.find(&want)?;
-            Some(shard.take(found.block, &want, clock))
+            Some(shard.take(found, &want, clock))
         })?;
-        Some(Step::Grant(self.settled(grant, shards)))
+        Some(Step::Grant(self.settled(shard, grant, shards)))
     }
 
-    pub(super) fn settled(&mut self, mut grant: Grant, shards: &mut impl Shards) -> Grant {
+    pub(super) fn settled(&mut self, shard: ShardId, mut grant: Grant, shards: &mut impl Shards) -> Grant {
         if core::mem::take(&mut grant.unsettled) {
-            self.settle(grant.shard, shards);
+            self.settle(shard, shards);
         }
         grant
     }

@@ -9,6 +9,7 @@ use super::pending::raise;
 use super::plan::{Awaited, Goal, Plan, Step};
 use super::{Coordinator, Shards};
 use crate::ids::{BlockId, ShardId, Side, Slot};
+use crate::plant::Plant;
 use crate::size::Want;
 
 /// A claimed free block that is to go: a whole segment, or the pages inside a block of an expandable one.
@@ -103,19 +104,20 @@ impl Coordinator {
         let needed = want.rounded.max(max_split);
         let (blocks, enough) = shards.with(id, |shard| {
             let plain = |block: &BlockId| shard.is_whole_segment(*block);
-            let free = &shard.pools[want.side.index()].free;
+            let (free, size_of) = (&shard.pools[want.side.index()].free, |block| shard.blocks[block].size);
+            let entry_of = |block| shard.entry(block);
             let (mut blocks, mut sum) = (Vec::new(), 0);
-            if let Some(entry) = free.best_fit(needed).filter(|entry| plain(&entry.block)) {
-                blocks.push(entry.block);
-                sum = entry.size;
+            if let Some(block) = free.best_fit(needed, size_of).filter(plain) {
+                blocks.push(block);
+                sum = size_of(block);
             } else {
-                let mut at = free.last_below(needed);
-                while let Some(entry) = at.filter(|entry| sum < needed && entry.size >= max_split) {
-                    if plain(&entry.block) {
-                        blocks.push(entry.block);
-                        sum += entry.size;
+                let mut at = free.last_below(needed, entry_of);
+                while let Some(block) = at.filter(|&block| sum < needed && size_of(block) >= max_split) {
+                    if plain(&block) {
+                        blocks.push(block);
+                        sum += size_of(block);
                     }
-                    at = free.before(&entry);
+                    at = free.before(&entry_of(block), entry_of);
                 }
             }
             blocks.iter().for_each(|&block| shard.claim(block));
@@ -203,6 +205,9 @@ impl Coordinator {
                     shards.with(shard, |s| s.forget(slot));
                     self.book_released(side, bytes);
                     self.book_segment(side, bytes, false);
+                    if self.settings.planted().is(Plant::LeakedSegment) {
+                        continue;
+                    }
                     self.releases(plan, shard, slot, Step::Release { shard, slot, bytes })
                 }
             });

@@ -7,6 +7,7 @@ use crate::block::{Block, State};
 use crate::ids::{BlockId, SegmentId, Side, Slot};
 use crate::segment::Segment;
 use crate::settings::Ties;
+use crate::units::QUANTUM;
 
 /// A segment as the coordinator hands it to a shard.
 #[derive(Clone, Copy, Debug)]
@@ -34,10 +35,11 @@ impl Shard {
     /// a range without memory is unmapped instead, for all to see.
     pub(crate) fn adopt(&mut self, slot: Slot, arrival: Arrival) -> BlockId {
         let Arrival { id, base, bytes, side, page_bytes } = arrival;
-        let (major, minor_base) = match self.rules.ties {
-            Ties::Birth => (id.0, 0),
-            Ties::Address => (0, base),
+        let rank = match self.rules.ties {
+            Ties::Birth => self.next_rank,
+            Ties::Address => base / QUANTUM,
         };
+        self.next_rank += bytes / QUANTUM;
         let is_range = page_bytes != 0;
         let first = self.blocks.insert(Block {
             offset: 0,
@@ -51,9 +53,10 @@ impl Shard {
             waits: 0,
             state: if is_range { State::Unmapped } else { State::Claimed },
             side,
+            expandable: is_range,
             used_elsewhere: false,
         });
-        self.segments.fulfil(slot, Segment { id, base, major, minor_base, bytes, side, first, page_bytes });
+        self.segments.fulfil(slot, Segment { id, base, rank, bytes, side, first, page_bytes });
         if is_range {
             let key = self.unmapped_key(first);
             self.pool_mut(side).unmapped.insert(key);

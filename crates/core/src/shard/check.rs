@@ -6,9 +6,9 @@ use alloc::collections::BTreeMap;
 
 use super::Shard;
 use crate::block::State;
+use crate::bucket::Entry;
 use crate::ids::{BlockId, Side, Slot};
-use crate::index::Entry;
-use crate::meter::Lane;
+use crate::meter::{EVERY_LANE, Lane};
 use crate::units::QUANTUM;
 
 impl Shard {
@@ -54,7 +54,7 @@ impl Shard {
             if block.state == State::Unmapped {
                 let page = segment.page_bytes;
                 assert!(
-                    page != 0 && block.offset % page == 0 && block.size % page == 0,
+                    page != 0 && block.offset.is_multiple_of(page) && block.size.is_multiple_of(page),
                     "unmapped part pages: {block:?}"
                 );
             }
@@ -69,7 +69,7 @@ impl Shard {
     /// X1: the indexes hold exactly the free and the unmapped blocks.
     fn check_indexes(&self, side: Side) {
         let pool = &self.pools[side.index()];
-        pool.free.check();
+        pool.free.check(|id| self.entry(id));
         let mut free: alloc::vec::Vec<Entry> = self
             .blocks
             .iter()
@@ -77,7 +77,11 @@ impl Shard {
             .map(|(id, _)| self.entry(id))
             .collect();
         free.sort_unstable();
-        assert!(pool.free.iter().eq(free.iter()), "{side:?}: the index against the {} free blocks", free.len());
+        assert!(
+            pool.free.iter().eq(free.iter().map(|entry| entry.block)),
+            "{side:?}: the index against the {} free blocks",
+            free.len()
+        );
         let unmapped = self.blocks.iter().filter(|(_, b)| b.side == side && b.state == State::Unmapped);
         let unmapped: alloc::collections::BTreeSet<_> = unmapped.map(|(id, _)| self.unmapped_key(id)).collect();
         assert_eq!(pool.unmapped, unmapped, "{side:?}: listed as unmapped against unmapped");
@@ -99,21 +103,13 @@ impl Shard {
                 add(Lane::RequestedBytes, block.requested);
             }
             let expandable = self.segments[block.slot].is_expandable();
+            assert_eq!(block.expandable, expandable, "{block:?} against its segment");
             if block.state == State::Free && block.is_split() && !expandable {
                 add(Lane::InactiveSplit, 1);
                 add(Lane::InactiveSplitBytes, block.size);
             }
         }
-        for lane in [
-            Lane::Allocation,
-            Lane::AllocatedBytes,
-            Lane::Active,
-            Lane::ActiveBytes,
-            Lane::RequestedBytes,
-            Lane::InactiveSplit,
-            Lane::InactiveSplitBytes,
-            Lane::Oversize,
-        ] {
+        for lane in EVERY_LANE {
             let counted = self.meter.current(side, lane);
             assert_eq!(
                 counted,

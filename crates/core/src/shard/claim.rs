@@ -14,7 +14,7 @@ impl Shard {
     /// unmapped neighbours that is long enough.
     pub(crate) fn room_to_grow(&self, want: &Want) -> Option<BlockId> {
         let usable = |id: &BlockId| matches!(self.blocks[*id].state, State::Free | State::Unmapped);
-        for &(_, _, unmapped) in &self.pools[want.side.index()].unmapped {
+        for &(_, unmapped) in &self.pools[want.side.index()].unmapped {
             let before = self.blocks[unmapped].prev.some().filter(usable);
             let start = before.unwrap_or(unmapped);
             let run = core::iter::successors(Some(start), |&id| self.blocks[id].next.some().filter(usable));
@@ -33,7 +33,7 @@ impl Shard {
     pub(crate) fn claim(&mut self, id: BlockId) {
         let block = &self.blocks[id];
         assert_eq!(block.state, State::Free, "block {} is claimed and is not free", id.0);
-        self.unlist(id, block.side);
+        self.unlist(id);
         self.blocks[id].state = State::Claimed;
     }
 
@@ -58,20 +58,20 @@ impl Shard {
     /// Memory stands behind a claimed block now: joins it with `before`, the plan's own claimed block in front of it,
     /// or a free one there, and with a free one behind. Answers the claimed whole.
     pub(crate) fn mapped(&mut self, id: BlockId, before: Option<BlockId>) -> BlockId {
-        let (prev, next, side) = (self.blocks[id].prev, self.blocks[id].next, self.blocks[id].side);
+        let (prev, next) = (self.blocks[id].prev, self.blocks[id].next);
         let mut whole = id;
         if let Some(prev) = prev.some() {
             if Some(prev) == before {
                 whole = self.absorb(prev, id);
             } else if self.blocks[prev].state == State::Free {
-                self.unlist(prev, side);
+                self.unlist(prev);
                 whole = self.absorb(prev, id);
             }
         }
         if let Some(next) = next.some()
             && self.blocks[next].state == State::Free
         {
-            self.unlist(next, side);
+            self.unlist(next);
             whole = self.absorb(whole, next);
         }
         self.blocks[whole].state = State::Claimed;
@@ -149,7 +149,7 @@ impl Shard {
 
     /// The free blocks of a side in order, with their sizes.
     pub(crate) fn free_blocks(&self, side: Side) -> impl Iterator<Item = (BlockId, &Block)> {
-        self.pools[side.index()].free.iter().map(|entry| (entry.block, &self.blocks[entry.block]))
+        self.pools[side.index()].free.iter().map(|id| (id, &self.blocks[id]))
     }
 
     /// The block is free, fills a plain segment, and may go back to the driver.

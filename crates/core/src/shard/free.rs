@@ -7,8 +7,9 @@ use millpond_backend::{Point, Reuse, StreamId, Tick};
 
 use super::Shard;
 use crate::block::State;
-use crate::ids::{BlockId, Side};
+use crate::ids::BlockId;
 use crate::meter::SplitChange;
+use crate::plant::Plant;
 
 /// Where else a block was used.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -40,14 +41,26 @@ impl Shard {
     /// # Panics
     ///
     /// If the block is not handed out: a double free inside the library.
-    #[inline]
+    #[inline(always)]
     pub fn free(&mut self, id: BlockId, tick: Tick, clock: u64) -> Freed {
+        if self.put_off != BlockId::NONE {
+            self.tidy();
+        }
         let block = &mut self.blocks[id];
         assert_eq!(block.state, State::Live, "block {} is freed and was not handed out", id.0);
         block.tick = tick;
         if block.used_elsewhere || self.rules.reuse != Reuse::InOrder {
             return self.free_later(id);
         }
+        if self.puts_off(id, clock) {
+            return Freed::Done { unsettled: false };
+        }
+        self.free_now(id, clock)
+    }
+
+    #[inline(never)]
+    fn free_now(&mut self, id: BlockId, clock: u64) -> Freed {
+        let block = &self.blocks[id];
         let (side, size, requested) = (block.side, block.size, block.requested);
         let oversize = size >= self.rules.max_split;
         let change = self.join(id, clock);
@@ -96,6 +109,7 @@ impl Shard {
     }
 
     /// Retires the blocks whose home stream has come far enough. Answers whether room for a peak ran out.
+    #[cold]
     pub(crate) fn settle_home(&mut self, usable: Tick, clock: u64) -> bool {
         let mut unsettled = false;
         while let Some(&(tick, id)) = self.settling.front() {
@@ -118,28 +132,26 @@ impl Shard {
 
     /// Merges a block with its free neighbours and puts the whole into the index. Answers the net change of
     /// `inactive_split`, which PyTorch books in one step.
-    #[inline]
-    fn join(&mut self, id: BlockId, clock: u64) -> SplitChange {
+    #[inline(always)]
+    pub(super) fn join(&mut self, id: BlockId, clock: u64) -> SplitChange {
         let mut change = SplitChange::default();
-        let (prev, next, side) = {
-            let block = &self.blocks[id];
-            (block.prev, block.next, block.side)
-        };
+        let (prev, next) = (self.blocks[id].prev, self.blocks[id].next);
         let mut whole = id;
         if let Some(prev) = prev.some()
             && self.blocks[prev].state == State::Free
         {
             change.blocks -= 1;
             change.bytes -= self.blocks[prev].size as i64;
-            self.unlist(prev, side);
+            self.unlist(prev);
             whole = self.absorb(prev, id);
         }
         if let Some(next) = next.some()
             && self.blocks[next].state == State::Free
+            && !self.rules.planted.is(Plant::MissedMerge)
         {
             change.blocks -= 1;
             change.bytes -= self.blocks[next].size as i64;
-            self.unlist(next, side);
+            self.unlist(next);
             whole = self.absorb(whole, next);
         }
         let block = &mut self.blocks[whole];
@@ -149,20 +161,15 @@ impl Shard {
             change.blocks += 1;
             change.bytes += block.size as i64;
         }
-        let expandable = self.segments[self.blocks[whole].slot].is_expandable();
-        let entry = self.entry(whole);
-        self.pool_mut(side).free.insert(entry);
-        if expandable { SplitChange::default() } else { change }
-    }
-
-    #[inline]
-    pub(crate) fn unlist(&mut self, id: BlockId, side: Side) {
-        let entry = self.entry(id);
-        self.pool_mut(side).free.remove(&entry);
+        if block.expandable {
+            change = SplitChange::default();
+        }
+        self.list(whole);
+        change
     }
 
     /// Joins two neighbours, neither of which is in an index; the lower one stays.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn absorb(&mut self, low: BlockId, high: BlockId) -> BlockId {
         let gone = &self.blocks[high];
         debug_assert_eq!(gone.prev, low, "blocks that are no neighbours are joined");

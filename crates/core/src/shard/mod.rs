@@ -8,6 +8,7 @@ mod adopt;
 mod check;
 mod claim;
 mod free;
+mod put_off;
 mod take;
 mod view;
 
@@ -16,12 +17,15 @@ use alloc::vec::Vec;
 
 use millpond_backend::{Point, Reuse, StreamId, Tick};
 
-use crate::block::{Blocks, State};
+use crate::block::{Block, Blocks, State};
+use crate::bucket::Entry;
 use crate::ids::{BlockId, PoolId, SegmentId, ShardId, Side, Slot};
-use crate::index::{Entry, FreeIndex};
-use crate::meter::{Lane, Meter};
+use crate::index::FreeIndex;
+use crate::meter::{Lane, Meter, SplitChange};
+use crate::plant::{Plant, Planted};
 use crate::segment::Segments;
 use crate::settings::{Policy, Settings, Ties};
+use crate::units::QUANTUM;
 
 pub(crate) use adopt::Arrival;
 pub use free::{Freed, Uses};
@@ -32,12 +36,8 @@ pub use view::{BlockState, BlockView, SegmentView};
 pub struct Grant {
     /// What to free it by.
     pub block: BlockId,
-    /// Which shard's block it is.
-    pub shard: ShardId,
     /// Where its segment stands in the shard's table.
     pub slot: Slot,
-    /// Its segment.
-    pub segment: SegmentId,
     /// Where it starts in the segment, in bytes.
     pub offset: u64,
     /// Its length in bytes, at least what was asked for.
@@ -59,6 +59,7 @@ pub(crate) struct Rules {
     pub(crate) caches: bool,
     pub(crate) reuse: Reuse,
     pub(crate) ties: Ties,
+    pub(crate) planted: Planted,
 }
 
 impl Rules {
@@ -70,6 +71,7 @@ impl Rules {
             caches: settings.policy != Policy::Direct,
             reuse,
             ties: settings.ties,
+            planted: settings.planted(),
         }
     }
 }
@@ -78,7 +80,7 @@ impl Rules {
 pub(crate) struct Pool {
     pub(crate) free: FreeIndex,
     /// Addresses without memory, in the order in which growth tries them.
-    pub(crate) unmapped: BTreeSet<(u64, u64, BlockId)>,
+    pub(crate) unmapped: BTreeSet<(u64, BlockId)>,
 }
 
 /// The state of one stream in one private pool.
@@ -94,10 +96,16 @@ pub struct Shard {
     pub(crate) blocks: Blocks,
     pub(crate) pools: [Pool; 2],
     pub(crate) segments: Segments,
+    /// The rank that the next segment begins at, where ties go by birth.
+    pub(crate) next_rank: u64,
     pub(crate) meter: Meter,
     /// Freed blocks whose home stream has not come far enough ([`Reuse::AfterSubmit`], [`Reuse::AfterDone`]), in order
     /// of their ticks.
     pub(crate) settling: VecDeque<(Tick, BlockId)>,
+    /// The block freed last, if its free was put off: see the module of that name.
+    put_off: BlockId,
+    /// What that free will change in `inactive_split`.
+    put_off_change: SplitChange,
     /// Uses beyond the home stream, by block: few at any time.
     uses: BTreeMap<BlockId, Uses>,
 }
@@ -113,8 +121,11 @@ impl Shard {
             blocks: Blocks::new(),
             pools: [pool_of(), pool_of()],
             segments: Segments::new(),
+            next_rank: 0,
             meter: Meter::new(),
             settling: VecDeque::new(),
+            put_off: BlockId::NONE,
+            put_off_change: SplitChange::default(),
             uses: BTreeMap::new(),
         }
     }
@@ -122,6 +133,15 @@ impl Shard {
     /// The shard's id.
     pub fn id(&self) -> ShardId {
         self.id
+    }
+
+    /// The segment at a slot.
+    ///
+    /// # Panics
+    ///
+    /// If there is none.
+    pub fn segment_id(&self, slot: Slot) -> SegmentId {
+        self.segments[slot].id
     }
 
     /// The stream whose blocks these are.
@@ -135,8 +155,8 @@ impl Shard {
     }
 
     /// How many blocks are in the program's hands.
-    #[inline]
-    pub fn live_blocks(&self) -> u64 {
+    pub fn live_blocks(&mut self) -> u64 {
+        self.tidied();
         let count = |side| self.meter.current(side, Lane::Allocation);
         (count(Side::Small) + count(Side::Large)) as u64
     }
@@ -153,7 +173,7 @@ impl Shard {
 
     /// Notes that the block is used on another stream until it is freed. The home stream itself is no news.
     pub fn record_stream(&mut self, block: BlockId, stream: StreamId) {
-        if stream != self.stream {
+        if stream != self.stream && !self.rules.planted.is(Plant::EarlyReuse) {
             let uses = self.uses_of(block);
             if !uses.streams.contains(&stream) {
                 uses.streams.push(stream);
@@ -161,8 +181,11 @@ impl Shard {
         }
     }
 
-    /// Notes that the block is used up to a point.
+    /// Notes that the block is used up to a point. One of its home stream adds nothing: the free comes after it.
     pub fn used_until(&mut self, block: BlockId, point: Point) {
+        if point.stream == self.stream || self.rules.planted.is(Plant::EarlyReuse) {
+            return;
+        }
         let uses = self.uses_of(block);
         match uses.points.iter_mut().find(|known| known.stream == point.stream) {
             Some(known) => known.tick = known.tick.max(point.tick),
@@ -178,14 +201,42 @@ impl Shard {
     }
 
     pub(crate) fn entry(&self, id: BlockId) -> Entry {
-        let block = &self.blocks[id];
-        let segment = &self.segments[block.slot];
-        Entry { size: block.size, major: segment.major, minor: segment.minor_base + block.offset, block: id }
+        entry_of(&self.blocks, &self.segments, id)
     }
 
-    pub(crate) fn unmapped_key(&self, id: BlockId) -> (u64, u64, BlockId) {
+    /// Puts a free block into the index.
+    #[inline(always)]
+    pub(crate) fn list(&mut self, id: BlockId) {
+        let Block { size, side, .. } = self.blocks[id];
+        if !self.pools[side.index()].free.insert_alone(id, size) {
+            self.list_among(id);
+        }
+    }
+
+    #[inline(never)]
+    fn list_among(&mut self, id: BlockId) {
+        let Self { blocks, segments, pools, .. } = self;
+        let Block { size, side, .. } = blocks[id];
+        pools[side.index()].free.insert_among(id, size, |id| entry_of(blocks, segments, id));
+    }
+
+    /// Takes a block out of the index.
+    #[inline(always)]
+    pub(crate) fn unlist(&mut self, id: BlockId) {
+        let Block { size, side, .. } = self.blocks[id];
+        if !self.pools[side.index()].free.remove_alone(id, size) {
+            self.unlist_among(id);
+        }
+    }
+
+    #[inline(never)]
+    fn unlist_among(&mut self, id: BlockId) {
         let entry = self.entry(id);
-        (entry.major, entry.minor, id)
+        self.pools[self.blocks[id].side.index()].free.remove_among(&entry);
+    }
+
+    pub(crate) fn unmapped_key(&self, id: BlockId) -> (u64, BlockId) {
+        (self.entry(id).rank, id)
     }
 
     pub(crate) fn pool_mut(&mut self, side: Side) -> &mut Pool {
@@ -206,4 +257,11 @@ impl Shard {
     pub(crate) fn uses_recorded(&self) -> Vec<BlockId> {
         self.uses.keys().copied().collect()
     }
+}
+
+/// Where a block stands in the order of free blocks.
+fn entry_of(blocks: &Blocks, segments: &Segments, id: BlockId) -> Entry {
+    let block = &blocks[id];
+    let segment = &segments[block.slot];
+    Entry { size: block.size, rank: segment.rank + block.offset / QUANTUM, block: id }
 }

@@ -5,8 +5,8 @@ use millpond_backend::Tick;
 use super::{Grant, Shard};
 use crate::block::{Block, State};
 use crate::ids::{BlockId, Side};
-use crate::index::Entry;
 use crate::meter::SplitChange;
+use crate::plant::Plant;
 use crate::size::Want;
 use crate::units::{QUANTUM, SMALL_BYTES};
 
@@ -15,40 +15,48 @@ impl Shard {
     ///
     /// `usable` is the tick of the home stream up to which freed memory may be handed out again, `clock` the count of
     /// searches on that side (0 unless garbage collection counts them).
-    #[inline]
+    #[inline(always)]
     pub fn allocate(&mut self, want: &Want, clock: u64, usable: Tick) -> Option<Grant> {
+        if self.put_off != BlockId::NONE {
+            if let Some(grant) = self.retake(want, clock) {
+                return Some(grant);
+            }
+            self.tidy();
+        }
         if !self.settling.is_empty() && self.settle_home(usable, clock) {
             // A peak is to be settled first; the way of a miss does that and comes back here.
             return None;
         }
         let found = self.find(want)?;
-        Some(self.take(found.block, want, clock))
+        Some(self.take(found, want, clock))
     }
 
     /// PyTorch's `get_free_block`: best fit, with the rules for expandable and for oversize blocks. Only one candidate
     /// is tested; there is no look further along.
-    #[inline]
-    pub(crate) fn find(&self, want: &Want) -> Option<Entry> {
+    #[inline(always)]
+    pub(crate) fn find(&self, want: &Want) -> Option<BlockId> {
         if !self.rules.caches {
             return None;
         }
-        let mut found = self.pools[want.side.index()].free.best_fit(want.rounded)?;
+        let mut found = self.pools[want.side.index()].free.best_fit(want.rounded, |id| self.blocks[id].size)?;
         if self.rules.expandable {
             found = self.least_reach(found, want.side);
         }
-        let max_split = self.rules.max_split;
+        let (size, max_split) = (self.blocks[found].size, self.rules.max_split);
         if want.rounded < max_split {
             // Oversize blocks are kept for oversize requests.
-            (found.size < max_split).then_some(found)
+            (size < max_split).then_some(found)
         } else {
-            (found.size < want.rounded.saturating_add(self.rules.non_split_rounding)).then_some(found)
+            (size < want.rounded.saturating_add(self.rules.non_split_rounding)).then_some(found)
         }
     }
 
     /// For best fit in expandable segments a block counts with what it could grow to: go on while that shrinks.
-    fn least_reach(&self, mut found: Entry, side: Side) -> Entry {
-        while let Some(next) = self.pools[side.index()].free.next_after(&found) {
-            if self.reach(next.block) >= self.reach(found.block) {
+    #[inline(never)]
+    fn least_reach(&self, mut found: BlockId, side: Side) -> BlockId {
+        let index = &self.pools[side.index()].free;
+        while let Some(next) = index.next_after(&self.entry(found)) {
+            if self.reach(next) >= self.reach(found) {
                 break;
             }
             found = next;
@@ -63,51 +71,46 @@ impl Shard {
     }
 
     /// Hands out the front of a free block.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take(&mut self, id: BlockId, want: &Want, clock: u64) -> Grant {
-        let entry = self.entry(id);
-        self.pool_mut(want.side).free.remove(&entry);
+        self.unlist(id);
         self.hand_out(id, want, clock)
     }
 
     /// Hands out the front of a block that is in no index, and puts what is left over into the index.
+    #[inline(always)]
     pub(crate) fn hand_out(&mut self, id: BlockId, want: &Want, clock: u64) -> Grant {
-        let block = &self.blocks[id];
-        assert!(block.size >= want.rounded, "block of {} bytes taken for {}", block.size, want.rounded);
-        let was_split = block.is_split();
-        let rest = block.size - want.rounded;
-        let segment = &self.segments[block.slot];
-        let (segment_id, base, expandable) = (segment.id, segment.base, segment.is_expandable());
-        let splits = self.splits(want, rest);
-        if splits {
-            self.split(id, want.rounded, clock);
-        }
         let block = &mut self.blocks[id];
+        debug_assert!(block.size >= want.rounded, "block of {} bytes taken for {}", block.size, want.rounded);
+        let (was_split, rest) = (block.is_split(), block.size - want.rounded);
         block.state = State::Live;
         block.requested = want.requested;
-        let change = match (expandable, splits, was_split) {
-            (true, ..) | (_, false, false) => SplitChange::default(),
-            (_, true, true) => SplitChange { blocks: 0, bytes: -(want.rounded as i64) },
-            (_, true, false) => SplitChange { blocks: 1, bytes: rest as i64 },
-            (_, false, true) => SplitChange { blocks: -1, bytes: -(block.size as i64) },
-        };
-        let oversize = block.size >= self.rules.max_split;
-        let unsettled = self.meter.grant(want.side, block.size, want.requested, oversize, change);
-        Grant {
-            block: id,
-            shard: self.id,
-            slot: block.slot,
-            segment: segment_id,
-            offset: block.offset,
-            size: block.size,
-            base,
-            last_use: block.tick,
-            unsettled,
+        let (slot, offset, last_use, expandable) = (block.slot, block.offset, block.tick, block.expandable);
+        let splits = self.splits(want, rest);
+        let size = if splits { want.rounded } else { want.rounded + rest };
+        let mut change = SplitChange::default();
+        if splits {
+            self.split(id, size, clock);
+            change = if was_split {
+                SplitChange { blocks: 0, bytes: -(size as i64) }
+            } else {
+                SplitChange { blocks: 1, bytes: rest as i64 }
+            };
+        } else if was_split {
+            change = SplitChange { blocks: -1, bytes: -(size as i64) };
         }
+        if expandable {
+            change = SplitChange::default();
+        }
+        let oversize = size >= self.rules.max_split;
+        let requested = if self.rules.planted.is(Plant::WrongCounter) { size } else { want.requested };
+        let unsettled = self.meter.grant(want.side, size, requested, oversize, change);
+        Grant { block: id, slot, offset, size, base: self.segments[slot].base, last_use, unsettled }
     }
 
     /// PyTorch's `should_split`.
-    fn splits(&self, want: &Want, rest: u64) -> bool {
+    #[inline(always)]
+    pub(super) fn splits(&self, want: &Want, rest: u64) -> bool {
         if !self.rules.caches {
             return false;
         }
@@ -119,27 +122,31 @@ impl Shard {
     }
 
     /// Cuts a block behind its first `size` bytes; the rest becomes a free block of its own.
+    #[inline(always)]
     fn split(&mut self, id: BlockId, size: u64, clock: u64) {
         let front = &mut self.blocks[id];
+        let behind = front.next;
         let rest = Block {
             offset: front.offset + size,
             size: front.size - size,
             requested: 0,
+            tick: front.tick,
             age: clock,
             prev: id,
-            state: State::Free,
+            next: behind,
+            slot: front.slot,
             waits: 0,
+            state: State::Free,
+            side: front.side,
+            expandable: front.expandable,
             used_elsewhere: false,
-            ..front.clone()
         };
         front.size = size;
-        let (behind, side) = (rest.next, rest.side);
         let rest = self.blocks.insert(rest);
         self.blocks[id].next = rest;
         if let Some(behind) = behind.some() {
             self.blocks[behind].prev = rest;
         }
-        let entry = self.entry(rest);
-        self.pool_mut(side).free.insert(entry);
+        self.list(rest);
     }
 }

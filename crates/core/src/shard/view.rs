@@ -76,7 +76,7 @@ impl Shard {
                 // A claimed block is on its way to or from the driver: to others it is not in use.
                 State::Free | State::Claimed => (BlockState::Inactive, 0),
                 State::Unmapped => (BlockState::Unmapped, 0),
-                State::Vacant => panic!("block {} tiles {} and is vacant", id.0, segment.id),
+                State::PutOff | State::Vacant => panic!("block {} tiles {} as {:?}", id.0, segment.id, block.state),
             };
             BlockView { offset: block.offset, size: block.size, requested, state }
         });

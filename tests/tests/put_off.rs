@@ -1,0 +1,71 @@
+//! A free that is put off until the next request changes nothing that anybody can see.
+//!
+//! Looking at the statistics or the layout finishes a free that was put off, so a test that looks after every operation
+//! never meets one. Here one allocator is looked at after every operation and its twin is not: both must have made the
+//! same decisions and come to the same numbers.
+
+use millpond::{Allocator, Buffer, Decision, MemoryStats, SegmentView};
+use millpond_sim::{CostModel, Sim};
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % bound
+    }
+}
+
+fn run(seed: u64, conf: &str, looks: bool) -> (Vec<Decision>, MemoryStats, Vec<SegmentView>) {
+    let sim = Sim::builder().total_bytes(512 << 20).cost(CostModel::free()).build();
+    let allocator = Allocator::builder(sim).conf(conf).build().unwrap();
+    let streams = [allocator.create_stream().unwrap(), allocator.create_stream().unwrap()];
+    allocator.start_decisions();
+    let mut random = Random(seed * 0x9e37_79b9 + 1);
+    let mut live: Vec<Buffer<Sim>> = Vec::new();
+    // Few sizes, so that the same is often freed and asked for at once; near ones, so that others fit better.
+    let sizes = [512, 1000, 4096, 4608, 1 << 20, (1 << 20) + 1, 3 << 20, 11 << 20, 21 << 20, 40 << 20];
+    for step in 0..600 {
+        let stream = &streams[random.below(2) as usize];
+        match random.below(10) {
+            0..4 if !live.is_empty() => {
+                let at = random.below(live.len() as u64) as usize;
+                let freed = live.swap_remove(at);
+                let again = freed.len() + random.below(2) * random.below(64);
+                drop(freed);
+                if looks {
+                    drop(allocator.stats());
+                }
+                live.extend(stream.allocate(again));
+            }
+            4..7 if !live.is_empty() => drop(live.swap_remove(random.below(live.len() as u64) as usize)),
+            7 if random.below(8) == 0 => drop(allocator.trim(64 << 20)),
+            7 if random.below(8) == 0 => allocator.reset_peak_stats(),
+            _ => live.extend(stream.allocate(sizes[random.below(sizes.len() as u64) as usize])),
+        }
+        if looks {
+            // A look at the counters does it; the full check now and then.
+            drop(allocator.stats());
+            if step % 50 == 0 {
+                allocator.check();
+            }
+        }
+    }
+    let stats = allocator.stats();
+    allocator.check();
+    (allocator.finish_decisions(), stats, allocator.layout())
+}
+
+#[test]
+fn nobody_sees_a_free_that_was_put_off() {
+    let confs = ["", "expandable_segments:True", "max_split_size_mb:20", "garbage_collection_threshold:0.3"];
+    for (seed, conf) in (1..120).flat_map(|seed| confs.map(|conf| (seed, conf))) {
+        let (seen, unseen) = (run(seed, conf, true), run(seed, conf, false));
+        let first = seen.0.iter().zip(&unseen.0).position(|(a, b)| a != b);
+        assert_eq!(first, None, "seed {seed}, {conf:?}: decision {:?}", first.map(|at| (&seen.0[at], &unseen.0[at])));
+        assert_eq!(seen.1, unseen.1, "seed {seed}, {conf:?}: statistics");
+        assert_eq!(seen.2, unseen.2, "seed {seed}, {conf:?}: layout");
+    }
+}
