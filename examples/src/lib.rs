@@ -1,1 +1,1 @@
-//! See the crate's README.
+//! Nothing is here: the examples are the numbered files beside this folder. See the README.

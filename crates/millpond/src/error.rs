@@ -206,7 +206,7 @@ impl OutOfMemory {
         let r = &self.report;
         if r.waiting_frees >= r.tried_bytes {
             Some("submit or finish the work that freed blocks wait for, then try again.")
-        } else if r.in_whole_pages >= r.requested_bytes {
+        } else if r.in_whole_pages >= r.requested_bytes && !r.expands {
             Some("set expandable_segments:True, so that free memory is not bound to segments.")
         } else if r.limit_bytes.is_some_and(|limit| limit < r.total_bytes) {
             Some("free buffers, or raise the limit: the device itself may have more.")

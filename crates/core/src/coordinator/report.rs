@@ -68,6 +68,8 @@ pub struct Report {
     pub waiting_frees: u64,
     /// Bytes in whole 2 MiB pages inside free blocks of any stream: what a policy that moves pages could use.
     pub in_whole_pages: u64,
+    /// Segments are expandable already.
+    pub expands: bool,
     /// Refused by `throw_on_cudamalloc_oom`, before anything was tried.
     pub rejected: bool,
 }
@@ -98,6 +100,7 @@ impl Coordinator {
             empty_cache_frees: ledger.ready_bytes,
             waiting_frees: ledger.waiting_bytes,
             in_whole_pages: layout.iter().map(bytes_in_pages).sum(),
+            expands: self.settings.expands(),
             rejected,
         }
     }
