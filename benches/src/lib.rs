@@ -1,1 +1,11 @@
-//! See the crate's README.
+//! Benchmarks of the allocator beside its peers. See the crate's README.
+//!
+//! Reading order is dependency order: [`workload`] (what is asked), [`subject`] (who is asked), [`measure`] (clocks and
+//! rounds), [`case`] (the table), [`report`] (tables and records), [`options`] (the command line).
+
+pub mod case;
+pub mod measure;
+pub mod options;
+pub mod report;
+pub mod subject;
+pub mod workload;

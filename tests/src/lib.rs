@@ -1,8 +1,12 @@
 //! Tests that cross crates, and what they share.
 //!
-//! The tests themselves lie in `tests/`; here is what more than one of them needs, and the rules of the house that
-//! `tests/tidy.rs` applies to the whole repository.
+//! The tests themselves lie in `tests/`; here is what more than one of them needs: the naive model and the allocator
+//! beside it, programs made of operations, and the rules of the house that `tests/tidy.rs` applies to the whole repository.
 
 pub mod lexer;
+pub mod model;
+pub mod pair;
+pub mod program;
+pub mod random;
 pub mod tidy;
 pub mod workspace;

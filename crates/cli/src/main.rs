@@ -1,2 +1,34 @@
-//! The millpond command.
-fn main() {}
+//! The command `millpond`. This file parses, dispatches and turns failures into exit codes.
+
+mod args;
+mod commands;
+mod devices;
+mod failure;
+mod output;
+mod quantity;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use crate::args::{Args, Command};
+use crate::output::Output;
+
+fn main() -> ExitCode {
+    let Args { format, command } = Args::parse();
+    let mut output = Output::new(format);
+    let result = match command {
+        Command::Devices => commands::devices::run(&mut output),
+        Command::Replay(args) => commands::replay::run(&args, &mut output),
+        Command::Golden(args) => commands::golden::run(&args, &mut output),
+        Command::Conformance(args) => commands::conformance::run(&args, &mut output),
+    };
+    // What was printed before a failure is shown before it, and a full disk is not reported as success.
+    match result.and(output.finish()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            output::tell(&format!("error: {failure}"));
+            failure.exit_code()
+        }
+    }
+}

@@ -1,3 +1,21 @@
-//! See the crate's README.
+#![doc = include_str!("../README.md")]
 
+mod device;
+mod evidence;
 pub mod golden;
+mod model;
+pub mod oracle;
+mod programs;
+pub mod scenario;
+mod session;
+mod sim;
+pub mod suite;
+pub mod swarm;
+mod tests_macro;
+mod watched;
+
+pub use device::{DeviceUnderTest, Need, Unavailable};
+pub use model::Model;
+pub use sim::SimDevice;
+pub use suite::{Difference, Outcome, ScenarioResult};
+pub use watched::{Tenancy, Trouble, Watched};

@@ -186,7 +186,9 @@ impl<B: Backend> Drop for Buffer<B> {
         if state.records.is_on() {
             state.record_free(&self.lane, &self.held, self.slot, self.offset);
         }
-        state.free(&self.lane, &self.held);
+        let keep = state.free(&self.lane, &self.held);
+        // Nothing of the allocator is borrowed here any more, so it may go with this.
+        drop(keep);
     }
 }
 

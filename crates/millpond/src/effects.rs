@@ -45,9 +45,9 @@ impl<B: Backend> State<B> {
         let segment = self.lane(shard).lock().take_segment(slot);
         self.activity.book(&self.backend, || {
             if is_range {
-                raw::release_range::<B>(self.vm(), *segment);
+                raw::release_range::<B>(self.vm(), segment);
             } else {
-                raw::release(&self.backend, *segment);
+                raw::release(&self.backend, segment);
             }
         });
     }

@@ -17,11 +17,15 @@ pub(crate) struct Lane<B: Backend> {
     inner: Mutex<LaneState<B>>,
 }
 
+/// A driver's segment at a place of its own.
+type SharedSegment<B> = std::sync::Arc<<B as Backend>::Segment>;
+
 /// What a lane's lock guards.
 pub(crate) struct LaneState<B: Backend> {
     pub(crate) shard: Shard,
-    /// The driver's segments and ranges by slot.
-    pub(crate) segments: Vec<Option<Box<B::Segment>>>,
+    /// The driver's segments and ranges by slot. Never cloned: an `Arc`, because references to what is in it outlive
+    /// moves of the table, which a `Box` does not allow.
+    pub(crate) segments: Vec<Option<SharedSegment<B>>>,
     /// The driver's pages by slot and offset.
     pub(crate) pages: BTreeMap<(Slot, u64), B::Page>,
     /// Keeps the allocator alive while blocks are out: see [`crate::raw`].
@@ -87,11 +91,12 @@ impl<B: Backend> LaneState<B> {
         }
         let place = &mut self.segments[at];
         assert!(place.is_none(), "slot {} holds a segment already", slot.0);
-        *place = Some(Box::new(segment));
+        *place = Some(SharedSegment::<B>::new(segment));
     }
 
-    pub(crate) fn take_segment(&mut self, slot: Slot) -> Box<B::Segment> {
-        match self.segments.get_mut(slot.0 as usize).and_then(Option::take) {
+    pub(crate) fn take_segment(&mut self, slot: Slot) -> B::Segment {
+        let place = self.segments.get_mut(slot.0 as usize).and_then(Option::take);
+        match place.and_then(SharedSegment::<B>::into_inner) {
             Some(segment) => segment,
             None => panic!("slot {} holds no segment", slot.0),
         }

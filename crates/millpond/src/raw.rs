@@ -42,7 +42,7 @@ impl<B: Backend> Deref for LaneRef<B> {
 
     #[inline]
     fn deref(&self) -> &Lane<B> {
-        // SAFETY: lanes are boxed by the allocator's state and never move or go before it. That state is alive: a
+        // SAFETY: lanes stand in the allocator's append-only table and never move or go before it. That state is alive: a
         // `Stream` holds the allocator's handle, which holds it; a `Buffer` is a live block, and a lane with live blocks
         // holds it in `LaneState::keep`, which is given up only under the lane's lock with no live block left.
         unsafe { self.0.as_ref() }
@@ -59,7 +59,7 @@ unsafe impl<B: Backend> Sync for LaneRef<B> {}
 pub(crate) struct OwnerRef<B: Backend>(NonNull<State<B>>);
 
 impl<B: Backend> OwnerRef<B> {
-    /// The state boxes the lane that gets this, and stands behind an `Arc` itself, so it does not move.
+    /// The state owns the lane that gets this, and stands behind an `Arc` itself, so it does not move.
     pub(crate) fn new(state: &State<B>) -> Self {
         Self(NonNull::from(state))
     }
@@ -87,7 +87,7 @@ impl<B: Backend> SegmentRef<B> {
 
     /// # Safety
     ///
-    /// The segment is boxed, and for the whole of `'a` a live block pins it.
+    /// The segment stands behind an `Arc`, and for the whole of `'a` a live block pins it.
     pub(crate) unsafe fn get<'a>(self) -> &'a B::Segment {
         // SAFETY: the caller's promise.
         unsafe { self.0.as_ref() }
@@ -97,7 +97,7 @@ impl<B: Backend> SegmentRef<B> {
 /// The segment of a live block.
 pub(crate) fn segment_of<B: Backend>(buffer: &crate::Buffer<B>) -> Option<&B::Segment> {
     let place = buffer.segment_place()?;
-    // SAFETY: segments are boxed in their lane's table; the core gives a segment back only when all of it is one free
+    // SAFETY: segments stand behind an `Arc` in their lane's table; the core gives a segment back only when all of it is one free
     // block, and this buffer, borrowed for as long as the answer, is a live block in it.
     Some(unsafe { place.get() })
 }
@@ -105,7 +105,7 @@ pub(crate) fn segment_of<B: Backend>(buffer: &crate::Buffer<B>) -> Option<&B::Se
 /// An expandable segment's range, for mapping and unmapping pages in it.
 pub(crate) fn range_of<B: Backend>(lane: &Lane<B>, slot: Slot) -> &B::Segment {
     let place = SegmentRef::<B>::new(lane.lock().segment(slot));
-    // SAFETY: ranges are boxed in their lane's table. The caller performs a plan's step on this range: a map or unmap
+    // SAFETY: ranges stand behind an `Arc` in their lane's table. The caller performs a plan's step on this range: a map or unmap
     // whose addresses the plan has claimed, so the range is not wholly unmapped to anyone else and no other plan can
     // release it before this step's outcome is told.
     unsafe { place.get() }

@@ -33,7 +33,7 @@ pub(crate) struct State<B: Backend> {
     pub(crate) coordinator: Mutex<Coordinator>,
     /// Signalled when a driver release ends.
     pub(crate) released: Condvar,
-    lanes: boxcar::Vec<Box<Lane<B>>>,
+    lanes: boxcar::Vec<Lane<B>>,
 }
 
 /// The shards of an allocator, each locked while it is visited.
@@ -73,7 +73,7 @@ impl<B: Backend> State<B> {
     }
 
     pub(crate) fn lanes(&self) -> impl Iterator<Item = &Lane<B>> {
-        self.lanes.iter().map(|(_, lane)| &**lane)
+        self.lanes.iter().map(|(_, lane)| lane)
     }
 
     /// The lane of a stream, opened on first use.
@@ -84,7 +84,7 @@ impl<B: Backend> State<B> {
             return lane;
         }
         let shard = coordinator.open_shard(stream, PoolId::default());
-        let at = self.lanes.push(Box::new(Lane::new(OwnerRef::new(self), shard)));
+        let at = self.lanes.push(Lane::new(OwnerRef::new(self), shard));
         &self.lanes[at]
     }
 
@@ -144,9 +144,10 @@ impl<B: Backend> State<B> {
         [self.searches[0].load(Ordering::Relaxed), self.searches[1].load(Ordering::Relaxed)]
     }
 
-    /// Takes a block back. Cannot fail, calls no driver (but for `direct`, whose point that is).
+    /// Takes a block back. Cannot fail, calls no driver (but for `direct`, whose point that is). The answer may be what
+    /// keeps this state: the caller drops it when it needs neither state nor lane any more.
     #[inline]
-    pub(crate) fn free(&self, lane: &Lane<B>, grant: &Held) {
+    pub(crate) fn free(&self, lane: &Lane<B>, grant: &Held) -> Option<Arc<Self>> {
         let tick = self.backend.mark(lane.stream);
         let clock = self.searches[grant.side as usize].load(Ordering::Relaxed);
         let (freed, keep) = {
@@ -161,8 +162,7 @@ impl<B: Backend> State<B> {
         if self.direct {
             self.reclaim();
         }
-        // Last of all: it may be what keeps `self`.
-        drop(keep);
+        keep
     }
 
     #[cold]
