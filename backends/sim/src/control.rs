@@ -143,9 +143,9 @@ impl Sim {
 
 /// Space, failures and what was seen.
 impl Sim {
-    /// Makes the next segment or range start exactly at `address`, if that is aligned for its class, below 2^56, and the
-    /// bytes there overlap no live segment; else it starts wherever the device chooses. If the reserve fails for want of
-    /// memory, the address stays set.
+    /// Makes the next segment or range start exactly at `address`, if that is aligned for its class, below 2^56, and
+    /// the bytes there overlap no live segment; else it starts wherever the device chooses. If the reserve fails for
+    /// want of memory, the address stays set.
     pub fn place_next(&self, address: u64) {
         self.device.memory.space().place_next = Some(address);
     }

@@ -39,7 +39,8 @@ pub unsafe trait Backend: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`Fault::OutOfMemory`](crate::Fault::OutOfMemory) when there is no room, or the class cannot make a segment so large.
+    /// [`Fault::OutOfMemory`](crate::Fault::OutOfMemory) when there is no room, or the class cannot make a segment so
+    /// large.
     fn reserve(&self, class: ClassId, bytes: u64) -> Result<Self::Segment, Self::Error>;
 
     /// Gives a segment back. Cannot fail: a driver error here is kept by the backend and surfaces as

@@ -1,10 +1,10 @@
 //! The free blocks of one side of one shard, ordered by (size, birth or address): exact best fit without a tree.
 //!
 //! Sizes are multiples of 512, so a size has a number of units. Up to 2 MiB each number of units has a *bin* of its
-//! own; above, every octave is cut into 64 bins. Two levels of bitmaps find the next bin that is not empty. A bin is one
-//! word: empty, the one block in it (nearly always), or a list of several, sorted. The index knows blocks by their ids
-//! and asks for a block's [`Entry`] only where several must be put in order. An index has 32 KiB of bins, which an idle
-//! stream never touches.
+//! own; above, every octave is cut into 64 bins. Two levels of bitmaps find the next bin that is not empty. A bin is
+//! one word: empty, the one block in it (nearly always), or a list of several, sorted. The index knows blocks by their
+//! ids and asks for a block's [`Entry`] only where several must be put in order. An index has 32 KiB of bins, which an
+//! idle stream never touches.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;

@@ -15,6 +15,7 @@ mod meter;
 #[cfg(feature = "plant")]
 pub mod plant;
 #[cfg(not(feature = "plant"))]
+#[expect(unreachable_pub, reason = "public where bugs can be planted")]
 mod plant;
 mod segment;
 pub mod settings;

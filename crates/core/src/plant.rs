@@ -1,7 +1,7 @@
 //! Bugs to plant on purpose, so that tests can show that they would be caught.
 //!
-//! Only the feature `plant` can plant one. Without it every question for a planted bug is answered "no" at compile time,
-//! and nothing is left of it.
+//! Only the feature `plant` can plant one. Without it every question for a planted bug is answered "no" at compile
+//! time, and nothing is left of it.
 
 /// A bug. Each changes one line of the allocator's behaviour.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -19,6 +19,7 @@ pub enum Plant {
     WrongCounter,
 }
 
+#[cfg(feature = "plant")]
 impl Plant {
     /// Every bug.
     pub const ALL: [Plant; 5] =

@@ -164,6 +164,7 @@ impl<B: Backend> Allocator<B> {
     pub fn poll(&self) -> Result<(), Error<B::Error>> {
         let state = self.state();
         state.retire_ready()?;
+        state.retire_homes()?;
         state.run_idle()
     }
 

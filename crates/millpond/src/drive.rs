@@ -31,11 +31,11 @@ impl<E: BackendError> Performed<E> {
 impl<B: Backend> State<B> {
     /// Serves a request that missed in its shard.
     #[cold]
-    pub(crate) fn miss(self: &Arc<Self>, lane: &Lane<B>, want: Want) -> Result<Grant, Error<B::Error>> {
-        let mut plan = Plan::allocate(lane.shard, want, self.clocks());
+    pub(crate) fn miss(this: &Arc<Self>, lane: &Lane<B>, want: Want) -> Result<Grant, Error<B::Error>> {
+        let mut plan = Plan::allocate(lane.shard, want, this.clocks());
         // The lane keeps the allocator before the block exists, so that no moment is left open.
-        lane.lock().hold(self);
-        match self.run(&mut plan)? {
+        lane.lock().hold(this);
+        match this.run(&mut plan)? {
             Some(grant) => Ok(grant),
             None => panic!("a plan for {want:?} ended without an answer"),
         }
@@ -50,6 +50,8 @@ impl<B: Backend> State<B> {
                 self.publish(&coordinator);
                 step
             };
+            // That step may have ended a sweep that others wait for.
+            self.released.notify_all();
             self.records.step(&step);
             let performed = match step {
                 Step::Grant(grant) => return Ok(Some(grant)),

@@ -41,7 +41,7 @@ pub enum Error<E: BackendError> {
         stream: StreamId,
     },
     /// The driver failed. The request had no effect.
-    #[error("the driver failed in `{call}`{}", if *lost { ": the device is lost, drop the allocator and start anew" } else { "" })]
+    #[error("the driver failed in `{call}`{}", advice_if(*lost))]
     Driver {
         /// Which call of the backend.
         call: &'static str,
@@ -65,6 +65,10 @@ impl<E: BackendError> Error<E> {
             _ => Fault::Other,
         }
     }
+}
+
+fn advice_if(lost: bool) -> &'static str {
+    if lost { ": the device is lost, drop the allocator and start anew" } else { "" }
 }
 
 /// Why an allocator could not be made.
@@ -136,8 +140,8 @@ impl fmt::Display for OutOfMemory {
         let r = &self.report;
         write!(
             f,
-            "out of memory on device {}. Tried to allocate {} for a request of {} on {}. The device has a total capacity \
-             of {}. ",
+            "out of memory on device {}. Tried to allocate {} for a request of {} on {}. The device has a total \
+             capacity of {}. ",
             self.device,
             format_bytes(r.tried_bytes),
             format_bytes(r.requested_bytes),
@@ -190,8 +194,8 @@ impl OutOfMemory {
         )?;
         write!(
             f,
-            "\n  Would have come free: {} by empty_cache, {} by waiting, {} in whole 2 MiB pages by a policy that moves \
-             pages.",
+            "\n  Would have come free: {} by empty_cache, {} by waiting, {} in whole 2 MiB pages by a policy that \
+             moves pages.",
             format_bytes(r.empty_cache_frees),
             format_bytes(r.waiting_frees),
             format_bytes(r.in_whole_pages),

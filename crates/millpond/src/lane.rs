@@ -78,6 +78,11 @@ impl<B: Backend> LaneState<B> {
         if self.closing && self.shard.live_blocks() == 0 { self.keep.take() } else { None }
     }
 
+    /// What keeps the allocator, once more.
+    pub(crate) fn kept(&self) -> Option<Arc<State<B>>> {
+        self.keep.clone()
+    }
+
     /// The user's handles are gone.
     pub(crate) fn close(&mut self) -> Option<Arc<State<B>>> {
         self.closing = true;

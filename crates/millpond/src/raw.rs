@@ -42,9 +42,9 @@ impl<B: Backend> Deref for LaneRef<B> {
 
     #[inline]
     fn deref(&self) -> &Lane<B> {
-        // SAFETY: lanes stand in the allocator's append-only table and never move or go before it. That state is alive: a
-        // `Stream` holds the allocator's handle, which holds it; a `Buffer` is a live block, and a lane with live blocks
-        // holds it in `LaneState::keep`, which is given up only under the lane's lock with no live block left.
+        // SAFETY: lanes stand in the allocator's append-only table and never move or go before it. That state is alive:
+        // a `Stream` holds the allocator's handle, which holds it; a `Buffer` is a live block, and a lane with live
+        // blocks holds it in `LaneState::keep`, which is given up only under the lane's lock with no live block left.
         unsafe { self.0.as_ref() }
     }
 }
@@ -97,17 +97,17 @@ impl<B: Backend> SegmentRef<B> {
 /// The segment of a live block.
 pub(crate) fn segment_of<B: Backend>(buffer: &crate::Buffer<B>) -> Option<&B::Segment> {
     let place = buffer.segment_place()?;
-    // SAFETY: segments stand behind an `Arc` in their lane's table; the core gives a segment back only when all of it is one free
-    // block, and this buffer, borrowed for as long as the answer, is a live block in it.
+    // SAFETY: segments stand behind an `Arc` in their lane's table; the core gives a segment back only when all of it
+    // is one free block, and this buffer, borrowed for as long as the answer, is a live block in it.
     Some(unsafe { place.get() })
 }
 
 /// An expandable segment's range, for mapping and unmapping pages in it.
 pub(crate) fn range_of<B: Backend>(lane: &Lane<B>, slot: Slot) -> &B::Segment {
     let place = SegmentRef::<B>::new(lane.lock().segment(slot));
-    // SAFETY: ranges stand behind an `Arc` in their lane's table. The caller performs a plan's step on this range: a map or unmap
-    // whose addresses the plan has claimed, so the range is not wholly unmapped to anyone else and no other plan can
-    // release it before this step's outcome is told.
+    // SAFETY: ranges stand behind an `Arc` in their lane's table. The caller performs a plan's step on this range: a
+    // map or unmap whose addresses the plan has claimed, so the range is not wholly unmapped to anyone else and no
+    // other plan can release it before this step's outcome is told.
     unsafe { place.get() }
 }
 
@@ -121,7 +121,8 @@ pub(crate) fn release<B: Backend>(backend: &B, segment: B::Segment) {
 
 /// Gives an address range back to the driver.
 pub(crate) fn release_range<B: Backend>(vm: &Vm<'_, B>, range: B::Segment) {
-    // SAFETY: the core emits this only when all of the range is one unmapped block: nothing is mapped, no buffer is in it.
+    // SAFETY: the core emits this only when all of the range is one unmapped block: nothing is mapped, no buffer is in
+    // it.
     unsafe { vm.release_range(range) }
 }
 
@@ -161,5 +162,8 @@ pub(crate) fn release_page<B: Backend>(vm: &Vm<'_, B>, page: B::Page) {
 }
 
 /// A backend's virtual memory.
-pub(crate) type Vm<'a, B> = dyn VirtualMemory<Segment = <B as Backend>::Segment, Page = <B as Backend>::Page, Error = <B as Backend>::Error>
-    + 'a;
+pub(crate) type Vm<'a, B> = dyn VirtualMemory<Segment = SegmentOf<B>, Page = PageOf<B>, Error = ErrorOf<B>> + 'a;
+
+type SegmentOf<B> = <B as Backend>::Segment;
+type PageOf<B> = <B as Backend>::Page;
+type ErrorOf<B> = <B as Backend>::Error;

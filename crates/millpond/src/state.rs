@@ -90,27 +90,27 @@ impl<B: Backend> State<B> {
 
     /// Serves a request of at least one byte.
     #[inline]
-    pub(crate) fn allocate(self: &Arc<Self>, lane: &Lane<B>, want: &Want) -> Result<Grant, Error<B::Error>> {
-        if self.waiters.load(Ordering::Relaxed) != 0 {
-            self.retire_ready()?;
+    pub(crate) fn allocate(this: &Arc<Self>, lane: &Lane<B>, want: &Want) -> Result<Grant, Error<B::Error>> {
+        if this.waiters.load(Ordering::Relaxed) != 0 {
+            this.retire_ready()?;
         }
-        let usable = self.usable(lane.stream)?;
-        let clock = self.count_search(want.side);
+        let usable = this.usable(lane.stream)?;
+        let clock = this.count_search(want.side);
         let hit = {
             let mut state = lane.lock();
             let hit = state.shard.allocate(want, clock, usable);
             if hit.is_some() {
-                state.hold(self);
+                state.hold(this);
             }
             hit
         };
         match hit {
             Some(grant) if !grant.unsettled => Ok(grant),
             Some(grant) => {
-                self.settle(lane.shard);
+                this.settle(lane.shard);
                 Ok(grant)
             }
-            None => self.miss(lane, *want),
+            None => Self::miss(this, lane, *want),
         }
     }
 
@@ -150,16 +150,25 @@ impl<B: Backend> State<B> {
     pub(crate) fn free(&self, lane: &Lane<B>, grant: &Held) -> Option<Arc<Self>> {
         let tick = self.backend.mark(lane.stream);
         let clock = self.searches[grant.side as usize].load(Ordering::Relaxed);
+        let direct = self.direct;
         let (freed, keep) = {
             let mut state = lane.lock();
-            (state.shard.free(grant.block, tick, clock), state.let_go())
+            let freed = state.shard.free(grant.block, tick, clock);
+            let over = matches!(freed, Freed::Done { unsettled: false } | Freed::Settling) && !direct;
+            // Once the lock is open another thread may take back the last block and with it the state: whoever still
+            // needs the state keeps it.
+            let keep = if over { state.let_go() } else { state.let_go().or_else(|| state.kept()) };
+            if over {
+                return keep;
+            }
+            (freed, keep)
         };
         match freed {
             Freed::Done { unsettled: false } | Freed::Settling => {}
             Freed::Done { unsettled: true } => self.settle(lane.shard),
             Freed::Pending(uses) => self.pend(lane, grant, &uses),
         }
-        if self.direct {
+        if direct {
             self.reclaim();
         }
         keep
@@ -193,6 +202,23 @@ impl<B: Backend> State<B> {
         }
         coordinator.retire_ready(self.clocks(), &mut LockedShards(self));
         self.waiters.store(coordinator.waiters(), Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Retires blocks that wait for their home stream, on devices that do not reuse in order; an allocation there does
+    /// it for its own stream alone.
+    pub(crate) fn retire_homes(&self) -> Result<(), Error<B::Error>> {
+        if self.reuse == Reuse::InOrder {
+            return Ok(());
+        }
+        let streams: Vec<_> = self.lanes().map(|lane| lane.stream).collect();
+        let reached = self.poll(&streams)?;
+        let mut coordinator = self.coordinator.lock();
+        for point in reached {
+            coordinator.note_reached(point.stream, point.tick);
+        }
+        coordinator.retire_ready(self.clocks(), &mut LockedShards(self));
+        self.publish(&coordinator);
         Ok(())
     }
 

@@ -8,6 +8,7 @@ use crate::allocator::Handle;
 use crate::buffer::Buffer;
 use crate::error::Error;
 use crate::raw::LaneRef;
+use crate::state::State;
 use crate::sync::Arc;
 
 /// A stream to allocate on. Cheap to clone; clones are the same stream.
@@ -57,7 +58,7 @@ impl<B: Backend> Stream<B> {
         }
         let state = &self.handle.state;
         let want = state.sizes.want(bytes).ok_or(Error::TooLarge { requested: bytes })?;
-        let grant = state.allocate(&self.lane, &want)?;
+        let grant = State::allocate(state, &self.lane, &want)?;
         if state.records.is_on() {
             state.record_grant(&self.lane, bytes, &grant);
         }

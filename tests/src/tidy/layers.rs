@@ -11,7 +11,7 @@ const LAYERS: [(&str, &[&str]); 10] = [
     ("millpond-backend", &[]),
     ("millpond-core", &["millpond-backend"]),
     ("millpond", &["millpond-core", "millpond-backend"]),
-    ("millpond-conformance", &["millpond", "millpond-core", "millpond-backend"]),
+    ("millpond-conformance", &["millpond", "millpond-core", "millpond-backend", "millpond-sim"]),
     ("millpond-sim", &["millpond-backend"]),
     ("millpond-cuda", &["millpond-backend"]),
     ("millpond-vulkan", &["millpond-backend"]),

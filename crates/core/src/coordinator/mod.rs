@@ -71,7 +71,8 @@ pub struct Coordinator {
     scalars: Scalars,
     /// Bytes that plans are asking the driver for right now.
     reserving: u64,
-    /// Driver releases under way, and how many have ended: a refusal may be out of date because of them.
+    /// Sweeps under way, from the claims to the last release, and how many releases have ended: a refusal may be out of
+    /// date because of them.
     releasing: u32,
     releases_ended: u64,
     /// The device's peaks of the shards' counters; see [`crate::meter`].
@@ -175,7 +176,7 @@ impl Coordinator {
         self.limit = limit_of(fraction, self.facts.total_bytes);
     }
 
-    /// Driver releases of some plan are under way.
+    /// Some plan is giving memory back, or has claimed what it will give back.
     pub fn is_releasing(&self) -> bool {
         self.releasing > 0
     }

@@ -43,8 +43,8 @@ impl Coordinator {
         *known = tick.max(*known);
     }
 
-    /// Retires every pending block whose points are reached: PyTorch's `process_events`, stream by stream, each in order
-    /// from the front.
+    /// Retires every pending block whose points are reached: PyTorch's `process_events`, stream by stream, each in
+    /// order from the front.
     pub fn retire_ready(&mut self, clocks: [u64; 2], shards: &mut impl Shards) {
         let early = u64::from(self.settings.planted().is(Plant::OffByOneTick));
         for stream in 0..self.queues.len() {

@@ -7,7 +7,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use millpond_backend::{Point, StreamId};
+use millpond_backend::{Point, Reuse, StreamId};
 
 use super::report::Report;
 use super::sweep::Sweep;
@@ -289,6 +289,10 @@ impl Coordinator {
     pub(super) fn search(&mut self, plan: &mut Plan, shards: &mut impl Shards) -> Option<Step> {
         let Goal::Allocate(shard, want) = plan.goal else { return None };
         let clock = plan.clocks[want.side.index()];
+        if self.facts.reuse != Reuse::InOrder {
+            // Blocks that settled in the shard may have used up its room for peaks: that is why the request came here.
+            self.settle(shard, shards);
+        }
         let grant = shards.with(shard, |shard| {
             let found = shard.find(&want)?;
             Some(shard.take(found, &want, clock))

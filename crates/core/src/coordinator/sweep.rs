@@ -59,7 +59,7 @@ impl Coordinator {
             }
             _ => 0,
         };
-        plan.sweep = Sweep::new(blocks, true, down_to);
+        self.begin(plan, Sweep::new(blocks, true, down_to));
     }
 
     fn claim_releasable(&self, id: ShardId, side: Side, shards: &mut impl Shards) -> Vec<(ShardId, BlockId)> {
@@ -87,7 +87,7 @@ impl Coordinator {
                 blocks.extend(self.claim_releasable(id, side, shards));
             }
         }
-        plan.sweep = Sweep::new(blocks, false, 0);
+        self.begin(plan, Sweep::new(blocks, false, 0));
         Some(plan.awaits(Awaited::Points, Step::Poll(streams)))
     }
 
@@ -123,7 +123,7 @@ impl Coordinator {
             blocks.iter().for_each(|&block| shard.claim(block));
             (blocks, sum >= needed)
         });
-        plan.sweep = Sweep::new(blocks.into_iter().map(|block| (id, block)).collect(), true, 0);
+        self.begin(plan, Sweep::new(blocks.into_iter().map(|block| (id, block)).collect(), true, 0));
         enough
     }
 
@@ -138,7 +138,8 @@ impl Coordinator {
         for id in self.shard_ids() {
             shards.with(id, |shard| {
                 let whole = shard.free_blocks(Side::Large).filter(|&(block, _)| shard.is_whole_segment(block));
-                left.extend(whole.map(|(block, b)| (now - b.age, b.size, id, block)));
+                // Other threads may have freed blocks since the plan began: those are of age 0.
+                left.extend(whole.map(|(block, b)| (now.saturating_sub(b.age), b.size, id, block)));
             });
         }
         let mut chosen = Vec::new();
@@ -158,7 +159,13 @@ impl Coordinator {
         for &(id, block) in &chosen {
             shards.with(id, |shard| shard.claim(block));
         }
-        plan.sweep = Sweep::new(chosen, true, 0);
+        self.begin(plan, Sweep::new(chosen, true, 0));
+    }
+
+    /// From here on others know that memory may come back.
+    fn begin(&mut self, plan: &mut Plan, sweep: Option<Sweep>) {
+        self.releasing += u32::from(sweep.is_some());
+        plan.sweep = sweep;
     }
 
     /// The next step of the plan's sweep, or `None` when it has none or it is over.
@@ -167,6 +174,8 @@ impl Coordinator {
         let step = self.sweep_on(plan, &mut sweep, shards);
         if step.is_some() {
             plan.sweep = Some(sweep);
+        } else {
+            self.releasing -= 1;
         }
         step
     }
@@ -216,7 +225,6 @@ impl Coordinator {
     }
 
     fn releases(&mut self, plan: &mut Plan, shard: ShardId, slot: Slot, step: Step) -> Step {
-        self.releasing += 1;
         plan.awaits(Awaited::Release { shard, slot }, step)
     }
 
@@ -240,7 +248,6 @@ impl Coordinator {
             }
             (s.carve(block, offset, bytes, clocks[side.index()]), slot, bytes, page)
         });
-        self.releasing += 1;
         let step = Step::Unmap { shard, slot, offset, bytes, page_bytes };
         plan.awaits(Awaited::Unmap { shard, block, bytes }, step)
     }
@@ -248,7 +255,6 @@ impl Coordinator {
     /// The driver has taken a segment or a range back.
     pub(super) fn released(&mut self, shard: ShardId, slot: Slot, shards: &mut impl Shards) {
         shards.with(shard, |shard| shard.unpromise(slot));
-        self.releasing -= 1;
         self.releases_ended += 1;
     }
 
@@ -266,7 +272,6 @@ impl Coordinator {
             (side, slot, s.unmapped(block))
         });
         self.book_released(side, bytes);
-        self.releasing -= 1;
         self.releases_ended += 1;
         if let Some(sweep) = &mut plan.sweep
             && empty
@@ -301,6 +306,7 @@ impl Coordinator {
     /// A plan ends before its time: what it has claimed goes back.
     pub(super) fn abandon(&mut self, plan: &mut Plan, shards: &mut impl Shards) {
         if let Some(sweep) = plan.sweep.take() {
+            self.releasing -= 1;
             for candidate in &sweep.candidates {
                 self.unclaim(plan, candidate.shard, candidate.block, shards);
             }

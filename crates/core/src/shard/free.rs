@@ -81,7 +81,7 @@ impl Shard {
             assert_ne!(block.waits, 0, "block {} was used elsewhere and nothing says where", id.0);
             Freed::Pending(uses)
         } else {
-            self.settling.push_back((tick, id));
+            self.put_in_line(tick, id);
             Freed::Settling
         }
     }
@@ -102,10 +102,18 @@ impl Shard {
             return self.retire(id, clock);
         }
         let tick = block.tick;
-        // Ticks rise, but this block waited elsewhere first: it goes in behind those of its tick.
-        let at = self.settling.partition_point(|&(other, _)| other <= tick);
-        self.settling.insert(at, (tick, id));
+        self.put_in_line(tick, id);
         false
+    }
+
+    /// Lines a block up for its home stream, behind those of its tick. Ticks rise, but this block may have waited for
+    /// another stream first, or another thread that marked later may have come first.
+    fn put_in_line(&mut self, tick: Tick, id: BlockId) {
+        let at = match self.settling.back() {
+            Some(&(last, _)) if last > tick => self.settling.partition_point(|&(other, _)| other <= tick),
+            _ => self.settling.len(),
+        };
+        self.settling.insert(at, (tick, id));
     }
 
     /// Retires the blocks whose home stream has come far enough. Answers whether room for a peak ran out.

@@ -249,9 +249,14 @@ impl Shard {
         core::iter::successors(first, |&id| self.blocks[id].next.some())
     }
 
-    /// The points that freed blocks still wait for on the home stream.
+    /// The last point that freed blocks wait for on the home stream, where that does not reuse in order. Blocks that
+    /// wait for other streams first count as well: they come to the home stream afterwards.
     pub(crate) fn settling_until(&self) -> Option<Point> {
-        self.settling.back().map(|&(tick, _)| Point { stream: self.stream, tick })
+        if self.rules.reuse == Reuse::InOrder {
+            return None;
+        }
+        let pending = self.blocks.iter().filter(|(_, block)| block.state == State::Pending);
+        pending.map(|(_, block)| block.tick).max().map(|tick| Point { stream: self.stream, tick })
     }
 
     pub(crate) fn uses_recorded(&self) -> Vec<BlockId> {

@@ -1,0 +1,96 @@
+//! Sizes: rounding, pools, segments and pages, and what else a configuration fixes.
+
+const MIB: u64 = 1 << 20;
+
+/// A configuration as the model reads it. Sizes are in bytes.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Rules {
+    /// Bytes of the device.
+    pub total: u64,
+    /// The most bytes that may be reserved.
+    pub limit: Option<u64>,
+    /// Expandable segments.
+    pub expandable: bool,
+    /// Blocks from this size on are oversize.
+    pub max_split: Option<u64>,
+    /// How much larger than an oversize request its block may be.
+    pub non_split_rounding: Option<u64>,
+    /// The segment that large requests below 10 MiB share.
+    pub large_segment: u64,
+    /// The share of the limit above which garbage is collected; 0 for never.
+    pub gc_threshold: f64,
+    /// Divisions of each octave, by the sixteen slots.
+    pub divisions: [u64; 16],
+    /// The pool is searched once more after everything was released.
+    pub search_after_wait: bool,
+    /// Garbage is collected against the device's bytes where there is no limit.
+    pub gc_without_limit: bool,
+}
+
+impl Rules {
+    /// PyTorch's defaults, with the two departures that Millpond makes, on a device of so many bytes.
+    pub fn new(total: u64) -> Rules {
+        Rules {
+            total,
+            limit: None,
+            expandable: false,
+            max_split: None,
+            non_split_rounding: None,
+            large_segment: 20 * MIB,
+            gc_threshold: 0.0,
+            divisions: [0; 16],
+            search_after_wait: true,
+            gc_without_limit: true,
+        }
+    }
+
+    pub(super) fn round(&self, bytes: u64) -> u64 {
+        if bytes < 512 {
+            return 512;
+        }
+        let log = 63 - u64::from(bytes.leading_zeros());
+        let divisions = self.divisions[log.clamp(20, 35) as usize - 20];
+        if divisions > 1 && bytes > 512 * divisions {
+            let floor = 1 << log;
+            return if bytes == floor { bytes } else { bytes.next_multiple_of(floor / divisions) };
+        }
+        bytes.next_multiple_of(512)
+    }
+
+    pub(super) fn is_small(&self, size: u64) -> bool {
+        size <= MIB
+    }
+
+    pub(super) fn segment(&self, size: u64) -> u64 {
+        if size <= MIB {
+            2 * MIB
+        } else if size < 10 * MIB {
+            self.large_segment
+        } else {
+            size.next_multiple_of(2 * MIB)
+        }
+    }
+
+    /// Pages are segments of the pool, and the device maps multiples of 2 MiB.
+    pub(super) fn page(&self, small: bool) -> u64 {
+        if small { 2 * MIB } else { self.large_segment.next_multiple_of(2 * MIB) }
+    }
+
+    pub(super) fn is_oversize(&self, size: u64) -> bool {
+        self.max_split.is_some_and(|most| size >= most)
+    }
+
+    pub(super) fn non_split_rounding(&self) -> u64 {
+        self.non_split_rounding.unwrap_or(self.large_segment)
+    }
+
+    /// What garbage collection measures against; `None` where it is off.
+    pub(super) fn gc_goal(&self) -> Option<u64> {
+        let whole = match self.limit {
+            Some(limit) => limit,
+            None if self.gc_without_limit => self.total,
+            None => return None,
+        };
+        (self.gc_threshold > 0.0).then_some((self.gc_threshold * whole as f64) as u64)
+    }
+}

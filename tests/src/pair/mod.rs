@@ -1,0 +1,329 @@
+//! The allocator and the naive model side by side.
+
+mod op;
+mod setup;
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use millpond::backend::{Backend, Point};
+use millpond::settings::Settings;
+use millpond::stats::MemoryStats;
+use millpond::{Allocator, BlockState, Buffer, Error, SegmentId, SegmentView, Side, Stream};
+use millpond_sim::{Access, Sim};
+
+pub use op::Op;
+pub use setup::Setup;
+
+use crate::model::{Arena, Model, Moment, Place, Refusal, State};
+use crate::program::leaked;
+
+/// Both sides, and what the program has in its hands.
+pub struct Pair {
+    sim: Sim,
+    allocator: Allocator<Sim>,
+    model: Model,
+    streams: Vec<Stream<Sim>>,
+    live: Vec<(u64, Buffer<Sim>)>,
+    points: Vec<(usize, Point, Moment)>,
+    /// The allocator's number of each of the model's arenas, as seen in grants.
+    segments: BTreeMap<u64, SegmentId>,
+    checks: Checks,
+}
+
+/// How often the costly comparisons are made, in operations.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Checks {
+    /// The whole layout. Statistics and places are compared after every operation.
+    pub layout_every: usize,
+    /// The allocator's own invariants.
+    pub invariants_every: usize,
+}
+
+impl Checks {
+    /// Everything after every operation.
+    pub const ALL: Checks = Checks { layout_every: 1, invariants_every: 1 };
+}
+
+/// How often the rarer rules were applied, so that a test can show that it reaches them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Reached {
+    /// Allocations refused.
+    pub ooms: u64,
+    /// Everything cached was released to grow once more.
+    pub retries: u64,
+    /// Segments collected as garbage.
+    pub collected: u64,
+    /// Oversize blocks granted.
+    pub oversize: u64,
+    /// Segments released as oversize.
+    pub oversize_released: u64,
+    /// Ranges of pages unmapped.
+    pub unmapped: u64,
+    /// Split blocks that were taken or joined.
+    pub split: u64,
+}
+
+impl Reached {
+    /// The same, with the names.
+    pub fn rows(&self) -> [(&'static str, u64); 7] {
+        [
+            ("out of memory", self.ooms),
+            ("retries", self.retries),
+            ("garbage", self.collected),
+            ("oversize blocks", self.oversize),
+            ("oversize segments released", self.oversize_released),
+            ("unmapped ranges", self.unmapped),
+            ("split blocks", self.split),
+        ]
+    }
+
+    /// Adds another run's.
+    pub fn add(&mut self, other: &Reached) {
+        self.ooms += other.ooms;
+        self.retries += other.retries;
+        self.collected += other.collected;
+        self.oversize += other.oversize;
+        self.oversize_released += other.oversize_released;
+        self.unmapped += other.unmapped;
+        self.split += other.split;
+    }
+}
+
+impl Pair {
+    /// Both sides of a configuration, with nothing done yet.
+    pub fn new(setup: &Setup, checks: Checks) -> Pair {
+        Pair::with(setup, setup.settings(), checks)
+    }
+
+    /// The model of a configuration beside an allocator with settings of its own.
+    pub fn with(setup: &Setup, settings: Settings, checks: Checks) -> Pair {
+        let (sim, allocator) = setup.build(settings);
+        let streams = sim.open_streams(setup.streams).into_iter().map(|id| allocator.stream(id)).collect();
+        Pair {
+            model: Model::new(setup.rules.clone(), setup.streams),
+            sim,
+            allocator,
+            streams,
+            live: Vec::new(),
+            points: Vec::new(),
+            segments: BTreeMap::new(),
+            checks,
+        }
+    }
+
+    /// Does all operations on both sides, and frees everything and empties the cache at the end.
+    ///
+    /// # Errors
+    ///
+    /// The first difference: the operation's place in the sequence, and what differs. A panic of the allocator comes
+    /// through as one.
+    pub fn run(setup: &Setup, ops: &[Op], checks: Checks) -> Result<Reached, (usize, String)> {
+        let mut pair = Pair::new(setup, checks);
+        for (at, op) in ops.iter().enumerate() {
+            pair.step(at, *op).map_err(|difference| (at, difference))?;
+        }
+        let reached = pair.reached();
+        pair.finish().map_err(|difference| (ops.len(), difference))?;
+        Ok(reached)
+    }
+
+    /// How often the rarer rules were applied so far.
+    pub fn reached(&self) -> Reached {
+        let stats = self.model.stats();
+        Reached {
+            ooms: stats.num_ooms,
+            retries: stats.num_alloc_retries,
+            collected: self.model.collected(),
+            oversize: stats.oversize_allocations.allocated,
+            oversize_released: self.model.oversize_released(),
+            unmapped: if self.model.expands() { stats.num_device_free } else { 0 },
+            split: stats.inactive_split.all.freed,
+        }
+    }
+
+    /// Does one operation on both sides and compares.
+    ///
+    /// # Errors
+    ///
+    /// What differs.
+    pub fn step(&mut self, at: usize, op: Op) -> Result<(), String> {
+        self.apply(op)?;
+        compare_stats(self.model.stats(), &self.allocator.stats())?;
+        if at.is_multiple_of(self.checks.layout_every) {
+            self.compare_layout()?;
+        }
+        if at.is_multiple_of(self.checks.invariants_every) {
+            self.allocator.check();
+        }
+        Ok(())
+    }
+
+    /// Frees everything, empties the cache, and compares for the last time. The device must have all its memory back.
+    ///
+    /// # Errors
+    ///
+    /// What differs, what is left, and what the device complains of.
+    pub fn finish(mut self) -> Result<(), String> {
+        while !self.live.is_empty() {
+            self.apply(Op::Free { block: 0 })?;
+        }
+        self.apply(Op::EmptyCache)?;
+        compare_stats(self.model.stats(), &self.allocator.stats())?;
+        self.compare_layout()?;
+        self.allocator.check();
+        if self.allocator.memory_reserved() > 0 {
+            return Err(format!("left after everything was freed and released: {:?}", self.allocator.layout()));
+        }
+        drop((self.streams, self.allocator));
+        let bytes = leaked(&self.sim);
+        if bytes > 0 {
+            return Err(format!("{bytes} bytes of the device leaked"));
+        }
+        let violations = self.sim.violations();
+        if violations.is_empty() { Ok(()) } else { Err(format!("the device saw {violations:?}")) }
+    }
+
+    fn apply(&mut self, op: Op) -> Result<(), String> {
+        let block = |at: usize| (!self.live.is_empty()).then(|| at % self.live.len());
+        match op {
+            Op::Allocate { bytes, stream } => return self.allocate(bytes, stream % self.streams.len()),
+            Op::Free { block: at } => {
+                if let Some(at) = block(at) {
+                    let (number, buffer) = self.live.swap_remove(at);
+                    let tick = |stream: usize| self.sim.mark(self.streams[stream].id()).0;
+                    self.model.free(number, tick);
+                    drop(buffer);
+                }
+            }
+            Op::Record { block: at, stream } => {
+                if let Some(at) = block(at) {
+                    self.record(at, stream % self.streams.len())?;
+                }
+            }
+            Op::Point { stream } => {
+                let stream = stream % self.streams.len();
+                let point = self.streams[stream].point();
+                self.points.push((stream, point, self.model.moment(stream, point.tick.0)));
+            }
+            Op::Until { block: at, point } => {
+                if let (Some(at), false) = (block(at), self.points.is_empty()) {
+                    let (stream, point, moment) = self.points[point % self.points.len()];
+                    self.model.used_until(self.live[at].0, stream, moment);
+                    self.live[at].1.used_until(point).map_err(|error| error.to_string())?;
+                }
+            }
+            Op::Busy { stream } => {
+                self.model.busy(stream % self.streams.len());
+                self.sim.busy(self.streams[stream % self.streams.len()].id());
+            }
+            Op::Complete { stream } => {
+                self.model.complete(stream % self.streams.len());
+                self.sim.complete(self.streams[stream % self.streams.len()].id());
+            }
+            Op::Synchronize => {
+                self.model.synchronize();
+                self.sim.synchronize();
+            }
+            Op::Poll => {
+                self.model.poll();
+                self.allocator.poll().map_err(|error| error.to_string())?;
+            }
+            Op::EmptyCache => {
+                self.model.empty_cache();
+                self.allocator.empty_cache().map_err(|error| error.to_string())?;
+            }
+            Op::ResetPeak => {
+                self.model.reset_peak();
+                self.allocator.reset_peak_stats();
+            }
+            Op::ResetAccumulated => {
+                self.model.reset_accumulated();
+                self.allocator.reset_accumulated_stats();
+            }
+        }
+        Ok(())
+    }
+
+    /// A stream reads a block, if the home stream is done writing it, and says so.
+    fn record(&mut self, at: usize, stream: usize) -> Result<(), String> {
+        let (number, buffer) = &self.live[at];
+        self.model.record_stream(*number, stream);
+        if self.model.is_home_idle(*number) {
+            let segment = buffer.segment().ok_or("the buffer has no segment")?;
+            self.sim.use_range(self.streams[stream].id(), segment, buffer.offset(), buffer.len(), Access::Read);
+        }
+        buffer.record_stream(&self.streams[stream]).map_err(|error| error.to_string())
+    }
+
+    fn allocate(&mut self, bytes: u64, stream: usize) -> Result<(), String> {
+        match (self.model.allocate(bytes, stream), self.streams[stream].allocate(bytes)) {
+            (Ok((number, place)), Ok(buffer)) => {
+                self.compare_place(place, &buffer)?;
+                // A kernel on the home stream writes it: the device sees who else still does.
+                let segment = buffer.segment().ok_or("the buffer has no segment")?;
+                let id = self.streams[stream].id();
+                self.sim.use_range(id, segment, buffer.offset(), buffer.len(), Access::Write);
+                self.live.push((number, buffer));
+                Ok(())
+            }
+            (Err(refusal), Err(Error::OutOfMemory(error))) => {
+                let report = error.report();
+                let ours = Refusal {
+                    tried: report.tried_bytes,
+                    limit: report.limit_bytes,
+                    allocated: report.allocated_bytes,
+                    reserved: report.reserved_bytes,
+                };
+                if ours == refusal { Ok(()) } else { Err(format!("refused: model {refusal:?}, ours {ours:?}")) }
+            }
+            (Ok((_, place)), Err(error)) => Err(format!("model granted {place:?}, ours failed: {error}")),
+            (Err(refusal), Ok(buffer)) => Err(format!("model refused {refusal:?}, ours granted {buffer:?}")),
+            (Err(refusal), Err(error)) => Err(format!("model refused {refusal:?}, ours failed otherwise: {error}")),
+        }
+    }
+
+    fn compare_place(&mut self, place: Place, buffer: &Buffer<Sim>) -> Result<(), String> {
+        let segment = buffer.segment_id().ok_or("the buffer has no segment")?;
+        let known = *self.segments.entry(place.birth).or_insert(segment);
+        if (known, place.offset, place.size) == (segment, buffer.offset(), buffer.capacity()) {
+            return Ok(());
+        }
+        Err(format!("place: model {place:?} in {known:?}, ours {buffer:?}"))
+    }
+
+    fn compare_layout(&self) -> Result<(), String> {
+        let ours = self.allocator.layout();
+        let model = self.model.arenas();
+        let same =
+            ours.len() == model.len() && ours.iter().zip(model).all(|(view, arena)| self.same_arena(view, arena));
+        if same { Ok(()) } else { Err(format!("layout\n  model {model:?}\n  ours  {ours:?}")) }
+    }
+
+    fn same_arena(&self, view: &SegmentView, arena: &Arena) -> bool {
+        let head = (view.stream, view.side == Side::Small, view.bytes, view.page_bytes > 0);
+        let blocks = view.blocks.iter().zip(&arena.blocks);
+        self.segments.get(&arena.birth).is_none_or(|id| *id == view.id)
+            && head == (self.streams[arena.stream].id(), arena.small, arena.bytes, arena.expandable)
+            && view.blocks.len() == arena.blocks.len()
+            && blocks.clone().all(|(ours, model)| (ours.offset, ours.size) == (model.offset, model.size))
+            && blocks.clone().all(|(ours, model)| match (ours.state, model.state) {
+                (BlockState::ActiveAllocated, State::Live) => ours.requested == model.requested,
+                (BlockState::ActivePendingFree, State::Waiting { .. }) => ours.requested == model.requested,
+                (BlockState::Inactive, State::Free) | (BlockState::Unmapped, State::Unmapped) => true,
+                _ => false,
+            })
+    }
+}
+
+/// Compares all statistics; names those that differ.
+fn compare_stats(model: &MemoryStats, ours: &MemoryStats) -> Result<(), String> {
+    if model == ours {
+        return Ok(());
+    }
+    let mut differences = String::from("statistics");
+    for ((key, model), (_, ours)) in model.flat().into_iter().zip(ours.flat()).filter(|(a, b)| a != b) {
+        let _ = write!(differences, "\n  {key}: model {model}, ours {ours}");
+    }
+    Err(differences)
+}

@@ -1,0 +1,139 @@
+//! The same trace gives the same decisions: in every run, and whoever closes the ticks.
+
+use std::path::{Path, PathBuf};
+
+use millpond::backend::{Closing, Fault};
+use millpond::trace::{Event, Trace};
+use millpond::{Allocator, Buffer, Decision, Stream};
+use millpond_sim::{CostModel, Sim};
+use millpond_tests::pair::{Op, Setup};
+use millpond_tests::program::Program;
+use millpond_tests::random::Random;
+
+/// Events of each trace that are replayed.
+const EVENTS: usize = 12_000;
+
+const TRACES: [&str; 7] =
+    ["bert_multistream", "gnn", "gpt2_train", "llm_generate", "prefetch", "resnet50_amp", "serving_kv"];
+
+const CONFS: [&str; 3] = [
+    "",
+    "expandable_segments:True",
+    "max_split_size_mb:32,garbage_collection_threshold:0.6,roundup_power2_divisions:4",
+];
+
+fn trace(name: &str) -> Trace {
+    let path: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus/traces").join(format!("{name}.trace.gz"));
+    let mut trace = Trace::read(&path).unwrap_or_else(|error| panic!("{name}: {error}"));
+    // A part of a trace from its start is a trace.
+    trace.events.truncate(EVENTS);
+    trace
+}
+
+fn allocator(conf: &str, closing: Closing) -> (Sim, Allocator<Sim>) {
+    let sim = Sim::builder().cost(CostModel::free()).closing(closing).build();
+    match Allocator::builder(sim.clone()).conf(conf).limit(2 << 30).build() {
+        Ok(allocator) => (sim, allocator),
+        Err(error) => panic!("{conf:?}: {error}"),
+    }
+}
+
+/// Replays a trace with its uses on other streams, submitting after every event, and answers the decisions.
+fn decisions(trace: &Trace, conf: &str, closing: Closing) -> Vec<Decision> {
+    let (sim, allocator) = allocator(conf, closing);
+    let streams: Vec<Stream<Sim>> =
+        sim.open_streams(trace.streams as usize).into_iter().map(|id| allocator.stream(id)).collect();
+    let mut blocks: Vec<Option<Buffer<Sim>>> = Vec::new();
+    allocator.start_decisions();
+    let late = late_frees(trace);
+    for event in &trace.events {
+        match *event {
+            Event::Allocate { bytes, stream, .. } => match streams[stream as usize].allocate(bytes) {
+                Ok(buffer) => blocks.push(Some(buffer)),
+                Err(error) if error.fault() == Fault::OutOfMemory => blocks.push(None),
+                Err(error) => panic!("{conf:?}: {error}"),
+            },
+            Event::Free { id } if !late[id as usize] => blocks[id as usize] = None,
+            // The trace says when the device was done with it: it goes then.
+            Event::Complete { id } => blocks[id as usize] = None,
+            _ => {}
+        }
+        for stream in &streams {
+            sim.submit(stream.id());
+        }
+    }
+    allocator.finish_decisions()
+}
+
+/// By block, whether the device is done with it later than the free.
+fn late_frees(trace: &Trace) -> Vec<bool> {
+    let mut late = vec![false; trace.allocations()];
+    for event in &trace.events {
+        if let Event::Complete { id } = event {
+            late[*id as usize] = true;
+        }
+    }
+    late
+}
+
+/// Two runs with the backend closing ticks, and one with the application's submits.
+fn agree(name: &str, run: impl Fn(Closing) -> Vec<Decision>) -> Vec<Decision> {
+    let first = run(Closing::Backend);
+    for (what, other) in
+        [("a second run", run(Closing::Backend)), ("the other way to close ticks", run(Closing::Submit))]
+    {
+        let differ = first.iter().zip(&other).position(|(a, b)| a != b);
+        if let Some(at) = differ {
+            panic!("{name}: {what} differs at decision {at}: {:?} against {:?}", first[at], other[at]);
+        }
+        assert_eq!(first.len(), other.len(), "{name}: {what} makes more or fewer decisions");
+    }
+    first
+}
+
+#[test]
+fn recorded_programs_decide_alike() {
+    for name in TRACES {
+        let trace = trace(name);
+        for conf in CONFS {
+            let log = agree(name, |closing| decisions(&trace, conf, closing));
+            assert!(log.len() > trace.events.len() / 2, "{name}: {} decisions", log.len());
+            assert!(log.iter().any(|decision| matches!(decision, Decision::Step { .. })), "{name}: no driver's step");
+        }
+    }
+}
+
+/// A program with uses on other streams, points, long kernels, waits and a limit.
+fn program_decisions(seed: u64, closing: Closing) -> Vec<Decision> {
+    let mut random = Random::new(seed);
+    let setup = Setup::draw(&mut random);
+    let ops = Op::sequence(&mut random, 300, setup.streams, setup.largest);
+    let builder = Sim::builder().total_bytes(setup.rules.total).cost(CostModel::free()).closing(closing);
+    let sim = builder.build();
+    let mut allocator = Allocator::builder(sim.clone()).settings(setup.settings());
+    if let Some(limit) = setup.rules.limit {
+        allocator = allocator.limit(limit);
+    }
+    let allocator = allocator.build().unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+    allocator.start_decisions();
+    let mut program = Program::new(sim, allocator.clone(), setup.streams);
+    for op in ops {
+        let outcome = program.step(op);
+        assert!(!outcome.is_err_and(|error| error.fault() != Fault::OutOfMemory), "seed {seed}: {op:?} failed");
+        program.submit();
+    }
+    program.free_all();
+    allocator.finish_decisions()
+}
+
+#[test]
+fn programs_with_uses_and_points_decide_alike() {
+    for seed in 0..120 {
+        agree(&format!("seed {seed}"), |closing| program_decisions(seed, closing));
+    }
+}
+
+#[test]
+fn programs_that_differ_decide_differently() {
+    assert_ne!(program_decisions(1, Closing::Backend), program_decisions(2, Closing::Backend));
+}

@@ -1,0 +1,186 @@
+//! Every driver call fails once, in programs that reach every kind of call; and the allocator goes on.
+
+use millpond::backend::Fault;
+use millpond::settings::{Policy, Settings};
+use millpond::{Allocator, Error};
+use millpond_sim::{CallKind, CostModel, Sim, SimError};
+use millpond_tests::pair::Op;
+use millpond_tests::program::{Program, leaked};
+use millpond_tests::random::Random;
+
+const MIB: u64 = 1 << 20;
+const OPERATIONS: usize = 160;
+const STREAMS: usize = 2;
+const LARGEST: u64 = 24 * MIB;
+
+/// One kind of allocator.
+struct Case {
+    name: &'static str,
+    settings: Settings,
+    limit: Option<u64>,
+    /// Bytes of the device: small, so that it runs out.
+    total: u64,
+}
+
+fn cases() -> [Case; 5] {
+    let case = |name, settings, limit| Case { name, settings, limit, total: 96 * MIB };
+    let expandable = Settings { expandable_segments: true, ..Settings::default() };
+    let direct = Settings { policy: Policy::Direct, ..Settings::default() };
+    let strict = Settings { max_split_bytes: Some(20 * MIB), gc_threshold: 0.5, ..Settings::default() };
+    [
+        case("classic", Settings::default(), None),
+        case("classic under a limit", strict, Some(64 * MIB)),
+        case("expandable", expandable.clone(), None),
+        case("expandable under a limit", expandable, Some(70 * MIB)),
+        case("direct", direct, Some(48 * MIB)),
+    ]
+}
+
+fn program(case: &Case) -> Program {
+    let sim = Sim::builder().total_bytes(case.total).cost(CostModel::free()).build();
+    let builder = Allocator::builder(sim.clone()).settings(case.settings.clone());
+    let builder = if let Some(limit) = case.limit { builder.limit(limit) } else { builder };
+    let allocator = builder.build().unwrap_or_else(|error| panic!("{}: {error}", case.name));
+    Program::new(sim, allocator, STREAMS)
+}
+
+fn script() -> Vec<Op> {
+    let mut ops = Op::sequence(&mut Random::new(11), OPERATIONS, STREAMS, LARGEST);
+    // At the end everything goes, so that whole ranges do, and some comes again.
+    ops.extend([Op::Free { block: 0 }; OPERATIONS]);
+    ops.extend([Op::Synchronize, Op::EmptyCache]);
+    ops.extend([1, MIB, 12 * MIB].map(|bytes| Op::Allocate { bytes, stream: 1 }));
+    ops
+}
+
+/// Driver calls that can fail, made so far.
+fn fallible(sim: &Sim) -> u64 {
+    let calls = sim.calls();
+    CallKind::ALL.iter().filter(|kind| kind.fallible()).map(|kind| calls.of(*kind)).sum()
+}
+
+/// How many calls that can fail the program makes when none does, opening streams left out.
+fn calls_of(case: &Case, ops: &[Op]) -> u64 {
+    let mut program = program(case);
+    let before = fallible(program.sim());
+    for op in ops {
+        let outcome = program.step(*op);
+        assert!(!outcome.is_err_and(|error| error.fault() != Fault::OutOfMemory), "{}: {op:?} failed", case.name);
+    }
+    program.free_all();
+    fallible(program.sim()) - before
+}
+
+/// Runs the program with one failure planned, and answers the driver's errors that came through.
+fn errors_of(case: &Case, ops: &[Op], nth: u64, fault: Fault) -> Vec<Error<SimError>> {
+    let at = format!("{}, call {nth}, {fault:?}", case.name);
+    let mut program = program(case);
+    program.sim().fail_any(nth, fault);
+    let (mut errors, mut looks) = (Vec::new(), 20);
+    for op in ops {
+        match program.step(*op) {
+            Ok(()) | Err(Error::OutOfMemory(_)) => {}
+            Err(error @ Error::Driver { .. }) => errors.push(error),
+            Err(error) => panic!("{at}: {op:?} failed with {error:?}, which is no driver's error"),
+        }
+        // The costly look is taken after the failure, for a while.
+        if !errors.is_empty() && looks > 0 {
+            program.allocator().check();
+            looks -= 1;
+        }
+    }
+    program.free_all();
+    program.allocator().check();
+    if fault != Fault::Lost {
+        recovers(&mut program, &mut errors, &at);
+    }
+    let sim = program.give_up();
+    assert_eq!(sim.violations(), [], "{at}");
+    if fault != Fault::Lost {
+        assert_eq!(leaked(&sim), 0, "{at}: bytes leaked");
+    }
+    errors
+}
+
+/// After the failure everything works: the cache empties and what then fits is granted.
+fn recovers(program: &mut Program, errors: &mut Vec<Error<SimError>>, at: &str) {
+    // The planned failure may strike here; then it is over.
+    if let Err(error) = program.step(Op::EmptyCache) {
+        errors.push(error);
+        program.step(Op::EmptyCache).unwrap_or_else(|error| panic!("{at}: the cache does not empty twice: {error}"));
+    }
+    program.allocator().check();
+    let stats = program.allocator().stats();
+    assert_eq!((stats.reserved_bytes.all.current, stats.active.all.current), (0, 0), "{at}: {stats:?}");
+    let mut outcome = program.step(Op::Allocate { bytes: 2 * MIB, stream: 0 });
+    if let Err(error @ Error::Driver { .. }) = outcome {
+        errors.push(error);
+        outcome = program.step(Op::Allocate { bytes: 2 * MIB, stream: 0 });
+    }
+    assert!(outcome.is_ok(), "{at}: {outcome:?}");
+    program.free_all();
+    program.allocator().check();
+}
+
+#[test]
+fn every_call_fails_once_and_says_so() {
+    let ops = script();
+    for case in cases() {
+        let calls = calls_of(&case, &ops);
+        assert!(calls >= 20, "{}: only {calls} calls", case.name);
+        let mut told = 0;
+        for nth in 1..=calls {
+            let errors = errors_of(&case, &ops, nth, Fault::Other);
+            assert!(errors.len() <= 1, "{}: one failure, {} errors: {errors:?}", case.name, errors.len());
+            told += errors.len() as u64;
+            for error in errors {
+                assert!(matches!(&error, Error::Driver { lost: false, .. }), "{}: {error:?}", case.name);
+                assert_eq!(error.fault(), Fault::Other, "{}: {error:?}", case.name);
+            }
+        }
+        // Frees under `direct` give memory back by themselves and have nobody to tell.
+        let heard = if case.settings.policy == Policy::Direct { calls / 4 } else { calls };
+        assert!(told >= heard, "{}: {calls} calls failed and {told} errors came", case.name);
+    }
+}
+
+#[test]
+fn every_call_runs_out_of_memory_once() {
+    let ops = script();
+    for case in cases() {
+        for nth in 1..=calls_of(&case, &ops) {
+            let errors = errors_of(&case, &ops, nth, Fault::OutOfMemory);
+            assert!(errors.len() <= 1, "{}: one failure, {} errors: {errors:?}", case.name, errors.len());
+        }
+    }
+}
+
+#[test]
+fn a_lost_device_is_told_as_lost_and_breaks_nothing() {
+    let ops = script();
+    for case in cases() {
+        for nth in 1..=calls_of(&case, &ops) {
+            for error in errors_of(&case, &ops, nth, Fault::Lost) {
+                assert!(matches!(&error, Error::Driver { lost: true, .. }), "{}: {error:?}", case.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_programs_reach_every_call_that_allocators_make() {
+    let mut reached = Vec::new();
+    for case in cases() {
+        let mut program = program(&case);
+        for op in script() {
+            let outcome = program.step(op);
+            assert!(!outcome.is_err_and(|error| error.fault() != Fault::OutOfMemory), "{}: {op:?} failed", case.name);
+        }
+        let calls = program.sim().calls();
+        reached.extend(CallKind::ALL.iter().filter(|kind| calls.of(**kind) > 0));
+    }
+    use CallKind::*;
+    for kind in [Reserve, Release, ReserveRange, ReleaseRange, CreatePage, ReleasePage, Map, Unmap, Reached, Wait] {
+        assert!(reached.contains(&kind), "no program calls {kind}");
+    }
+}

@@ -1,0 +1,158 @@
+//! Bugs planted in the core, and the checks that must catch each. The same runs find nothing where nothing is planted.
+//!
+//! The checks run apart from each other, so that the table below says which of them are able to see which bug.
+
+use std::mem::ManuallyDrop;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use millpond::backend::Fault;
+use millpond::plant::Plant;
+use millpond_conformance::{Trouble, Watched};
+use millpond_tests::pair::{Checks, Op, Pair, Setup};
+use millpond_tests::program::{Program, leaked};
+use millpond_tests::random::Random;
+
+/// Seeds of each round: few, as every bug shows within some.
+const RUNS: u64 = 24;
+const OPERATIONS: usize = 300;
+
+/// What can see a bug.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Check {
+    /// The allocator's own invariants.
+    Invariants,
+    /// The naive model: statistics, places and layout.
+    Model,
+    /// The shadow oracle: grants of memory that somebody still uses.
+    Oracle,
+    /// The device: accesses that nothing orders.
+    Device,
+    /// The device's memory after the allocator is gone.
+    Leak,
+}
+
+/// Every bug, and every check that sees it.
+const TABLE: [(Plant, &[Check]); 5] = [
+    (Plant::EarlyReuse, &[Check::Model, Check::Oracle, Check::Device]),
+    (Plant::MissedMerge, &[Check::Invariants, Check::Model]),
+    (Plant::OffByOneTick, &[Check::Model, Check::Oracle, Check::Device]),
+    (Plant::LeakedSegment, &[Check::Model, Check::Leak]),
+    (Plant::WrongCounter, &[Check::Invariants, Check::Model]),
+];
+
+const CHECKS: [Check; 5] = [Check::Invariants, Check::Model, Check::Oracle, Check::Device, Check::Leak];
+
+fn program(setup: &Setup, plant: Option<Plant>) -> Program {
+    let mut settings = setup.settings();
+    settings.plant = plant;
+    let (sim, allocator) = setup.build(settings);
+    Program::new(sim, allocator, setup.streams)
+}
+
+/// Runs something that may break off; then nothing of it is dropped, as a second panic would end the process.
+fn survives<T>(subject: T, run: impl FnOnce(&mut T) -> bool) -> Result<(bool, T), ()> {
+    let mut subject = ManuallyDrop::new(subject);
+    match catch_unwind(AssertUnwindSafe(|| run(&mut subject))) {
+        Ok(answer) => Ok((answer, ManuallyDrop::into_inner(subject))),
+        Err(_) => Err(()),
+    }
+}
+
+/// Whether a check complains of a run.
+fn catches(check: Check, plant: Option<Plant>, seed: u64) -> bool {
+    let mut random = Random::new(seed);
+    let setup = Setup::draw(&mut random);
+    let ops = Op::sequence(&mut random, OPERATIONS, setup.streams, setup.largest);
+    match check {
+        Check::Model => return model_differs(&setup, plant, &ops),
+        Check::Oracle => return oracle_objects(&setup, plant, &ops),
+        Check::Invariants | Check::Device | Check::Leak => {}
+    }
+    let ran = survives(program(&setup, plant), |program| {
+        for op in &ops {
+            assert!(!program.step(*op).is_err_and(|error| error.fault() != Fault::OutOfMemory), "{op:?} failed");
+            if check == Check::Invariants {
+                program.allocator().check();
+            }
+        }
+        program.free_all();
+        true
+    });
+    // An assertion of the allocator's own speaks for the invariants.
+    let Ok((_, program)) = ran else { return check == Check::Invariants };
+    let sim = program.give_up();
+    match check {
+        Check::Device => !sim.violations().is_empty(),
+        Check::Leak => leaked(&sim) > 0,
+        Check::Model | Check::Oracle | Check::Invariants => false,
+    }
+}
+
+fn model_differs(setup: &Setup, plant: Option<Plant>, ops: &[Op]) -> bool {
+    let mut settings = setup.settings();
+    settings.plant = plant;
+    // The invariants are never checked: operations are counted from 1.
+    let pair = Pair::with(setup, settings, Checks { layout_every: 4, invariants_every: usize::MAX });
+    let ran = survives(pair, |pair| ops.iter().zip(1..).any(|(op, at)| pair.step(at, *op).is_err()));
+    match ran {
+        Ok((true, pair)) => {
+            // Its blocks differ from the model's: dropping them may trip an assertion.
+            std::mem::forget(pair);
+            true
+        }
+        Ok((false, _)) | Err(()) => false,
+    }
+}
+
+/// The allocator under watch: only the oracle speaks.
+fn oracle_objects(setup: &Setup, plant: Option<Plant>, ops: &[Op]) -> bool {
+    let mut settings = setup.settings();
+    settings.plant = plant;
+    let (sim, allocator) = setup.build(settings);
+    let streams: Vec<_> = sim.open_streams(setup.streams).into_iter().map(|id| allocator.stream(id)).collect();
+    let subject = (Watched::new(allocator), Vec::new());
+    let ran = survives(subject, |(watched, live)| {
+        let mut objects = false;
+        for op in ops {
+            let at = |place: usize| (!live.is_empty()).then(|| place % live.len());
+            match *op {
+                Op::Allocate { bytes, stream } => match watched.allocate(&streams[stream], bytes) {
+                    Ok(tenancy) => live.push(tenancy),
+                    Err(trouble) => objects |= matches!(trouble, Trouble::Violation(_)),
+                },
+                Op::Free { block } => drop(at(block).map(|at| watched.free(live.swap_remove(at)))),
+                Op::Record { block, stream } => {
+                    if let Some(at) = at(block) {
+                        sim.busy(streams[stream].id());
+                        assert!(watched.record_stream(&live[at], &streams[stream]).is_ok(), "a stream was refused");
+                    }
+                }
+                Op::Complete { stream } => drop(sim.complete(streams[stream].id())),
+                Op::Synchronize => sim.synchronize(),
+                Op::EmptyCache => assert!(watched.allocator().empty_cache().is_ok(), "the driver failed unasked"),
+                _ => {}
+            }
+        }
+        live.drain(..).for_each(|tenancy| watched.free(tenancy));
+        objects
+    });
+    ran.is_ok_and(|(objects, _)| objects)
+}
+
+fn caught_by(plant: Option<Plant>) -> Vec<Check> {
+    CHECKS.into_iter().filter(|check| (0..RUNS).any(|seed| catches(*check, plant, seed))).collect()
+}
+
+#[test]
+fn every_planted_bug_is_caught() {
+    let named: Vec<Plant> = TABLE.iter().map(|(plant, _)| *plant).collect();
+    assert_eq!(named, Plant::ALL, "each bug has its row");
+    for (plant, expected) in TABLE {
+        assert_eq!(caught_by(Some(plant)), expected, "{plant:?}");
+    }
+}
+
+#[test]
+fn nothing_is_caught_where_nothing_is_planted() {
+    assert_eq!(caught_by(None), []);
+}
