@@ -21,7 +21,9 @@ use crate::trace::{Event, Trace};
 /// A caching allocator over one memory class of one device. Cheap to clone; clones are the same allocator.
 ///
 /// Several allocators, of one device or of several, stand side by side without sharing anything. When the last handle
-/// and the last buffer are gone, everything goes back to the driver.
+/// and the last buffer are gone, everything goes back to the driver, once the device is done with it. Where ticks are
+/// closed by the application's submit, make one after the last buffer is dropped: memory that unsubmitted work may
+/// still touch cannot be given back, and is left for the driver to take with the device.
 pub struct Allocator<B: Backend> {
     handle: Arc<Handle<B>>,
 }

@@ -1,0 +1,91 @@
+//! What the suite asks of a backend's author: a way to open the device, and some strings to pull where there are any.
+
+use std::fmt;
+
+use millpond_backend::{Backend, Fault, StreamId};
+
+/// What a scenario needs of a device before its allocator exists.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Need {
+    /// How many streams will be opened, at most.
+    pub streams: u32,
+    /// Bytes are written and read: a simulated device must keep them.
+    pub bytes: bool,
+    /// Virtual memory.
+    pub pages: bool,
+}
+
+/// Why a device cannot be opened for a scenario: the driver is missing, or a power is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Unavailable(
+    /// The reason, as a sentence for people.
+    pub String,
+);
+
+impl fmt::Display for Unavailable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Unavailable {}
+
+/// A device that the suite is run on.
+///
+/// Only [`name`](Self::name) and [`open`](Self::open) must be written. Every other method is a power that some devices
+/// have; a scenario that needs one is skipped, with the reason, where the method was left as it is.
+pub trait DeviceUnderTest: Sync {
+    /// The backend.
+    type Backend: Backend;
+
+    /// What people call it, in results.
+    fn name(&self) -> String;
+
+    /// Opens the device anew, with no stream and no memory in anybody's hands.
+    ///
+    /// # Errors
+    ///
+    /// [`Unavailable`], which skips the scenario.
+    fn open(&self, need: &Need) -> Result<Self::Backend, Unavailable>;
+
+    /// Another handle of the same device, where the backend is one: it outlives the allocator that owns the first.
+    fn twin(&self, _backend: &Self::Backend) -> Option<Self::Backend> {
+        None
+    }
+
+    /// Submits what was recorded on the stream. Devices whose backend closes ticks have nothing to do.
+    fn submit(&self, _backend: &Self::Backend, _stream: StreamId) {}
+
+    /// Queues work on the stream that runs until [`unhold`](Self::unhold), so that what is queued behind it stays in
+    /// flight. Answers whether the device can.
+    fn hold(&self, _backend: &Self::Backend, _stream: StreamId) -> bool {
+        false
+    }
+
+    /// Ends what [`hold`](Self::hold) began on the stream. What was queued behind it may complete now.
+    fn unhold(&self, _backend: &Self::Backend, _stream: StreamId) {}
+
+    /// Lets the oldest queued work of the stream complete, on devices where a test decides when that is.
+    fn advance(&self, _backend: &Self::Backend, _stream: StreamId) {}
+
+    /// Makes the `nth` fallible driver call, counted from 1 and from now, fail. Answers whether the device can.
+    fn fail_nth(&self, _backend: &Self::Backend, _nth: u64, _fault: Fault) -> bool {
+        false
+    }
+
+    /// How many fallible driver calls were made so far, where the device counts them as
+    /// [`fail_nth`](Self::fail_nth) does.
+    fn fallible_calls(&self, _backend: &Self::Backend) -> Option<u64> {
+        None
+    }
+
+    /// Bytes of the device's own memory in the allocator's hands, where the device can tell exactly.
+    fn held_bytes(&self, _backend: &Self::Backend) -> Option<u64> {
+        None
+    }
+
+    /// Breaches of the contract that the device itself has seen so far.
+    fn violations(&self, _backend: &Self::Backend) -> Vec<String> {
+        Vec::new()
+    }
+}

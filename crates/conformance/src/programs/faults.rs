@@ -1,0 +1,204 @@
+//! Every driver call fails once: a scripted program is run with its first fallible call failing, then with its second,
+//! and so on. Whatever fails, the error is typed, the allocator stays in order and goes on, and nothing is left behind.
+
+use millpond::Error;
+use millpond_backend::{Backend, Fault};
+
+use crate::device::DeviceUnderTest;
+use crate::scenario::Policy;
+use crate::session::{Session, Setup, Stop, device_is_content, nothing_is_left};
+use crate::watched::{Tenancy, Trouble};
+
+/// The most calls that the script may make: more would say that it does not end.
+const CALLS_MAX: u64 = 2000;
+/// Little enough that the script meets it, and gives memory back to go on.
+const LIMIT_BYTES: u64 = 44 << 20;
+
+/// One step of the script: sizes are in bytes, places are where the program keeps its buffers.
+#[derive(Clone, Copy)]
+enum Do {
+    Take { place: usize, bytes: u64, stream: usize },
+    Give { place: usize },
+    Share { place: usize, stream: usize },
+    Work { stream: usize },
+    Finish { stream: usize },
+    Poll,
+    Trim { bytes: u64 },
+    Empty,
+}
+
+const PLACES: usize = 4;
+const STREAMS: usize = 2;
+
+/// Growth on both sides, reuse, a use across streams, waiting for it under pressure, trimming, emptying, growing anew.
+const SCRIPT: [Do; 27] = [
+    Do::Take { place: 0, bytes: 1000, stream: 0 },
+    Do::Take { place: 1, bytes: 3 << 20, stream: 0 },
+    Do::Work { stream: 1 },
+    Do::Share { place: 1, stream: 1 },
+    Do::Give { place: 1 },
+    Do::Take { place: 1, bytes: 3 << 20, stream: 0 },
+    Do::Poll,
+    Do::Take { place: 2, bytes: 12 << 20, stream: 1 },
+    Do::Work { stream: 0 },
+    Do::Share { place: 2, stream: 0 },
+    Do::Give { place: 2 },
+    Do::Finish { stream: 0 },
+    Do::Finish { stream: 1 },
+    Do::Take { place: 3, bytes: 21 << 20, stream: 0 },
+    Do::Give { place: 3 },
+    Do::Give { place: 1 },
+    Do::Trim { bytes: 24 << 20 },
+    Do::Take { place: 1, bytes: 700 << 10, stream: 1 },
+    Do::Work { stream: 1 },
+    Do::Give { place: 1 },
+    Do::Empty,
+    Do::Finish { stream: 1 },
+    Do::Take { place: 2, bytes: 2 << 20, stream: 1 },
+    Do::Give { place: 0 },
+    Do::Poll,
+    Do::Empty,
+    Do::Give { place: 2 },
+];
+
+/// What the script met.
+#[derive(Default)]
+struct Met {
+    errors: u64,
+    losses: u64,
+}
+
+pub(super) fn out_of_memory<D: DeviceUnderTest>(device: &D, policy: &Policy) -> Result<(), Stop> {
+    each_call(device, policy, Fault::OutOfMemory)
+}
+
+pub(super) fn other<D: DeviceUnderTest>(device: &D, policy: &Policy) -> Result<(), Stop> {
+    each_call(device, policy, Fault::Other)
+}
+
+pub(super) fn lost<D: DeviceUnderTest>(device: &D, policy: &Policy) -> Result<(), Stop> {
+    each_call(device, policy, Fault::Lost)
+}
+
+fn each_call<D: DeviceUnderTest>(device: &D, policy: &Policy, fault: Fault) -> Result<(), Stop> {
+    let calls = clean_run(device, policy)?;
+    if calls == 0 || calls > CALLS_MAX {
+        return Err(Stop::Fail(format!("the script makes {calls} fallible driver calls, expected 1 to {CALLS_MAX}")));
+    }
+    for nth in 1..=calls {
+        failing_run(device, policy, nth, fault).map_err(|stop| match stop {
+            Stop::Fail(text) => Stop::Fail(format!("driver call {nth} of {calls} fails with {fault:?}: {text}")),
+            skip => skip,
+        })?;
+    }
+    Ok(())
+}
+
+fn open<'d, D: DeviceUnderTest>(device: &'d D, policy: &Policy) -> Result<Session<'d, D>, Stop> {
+    let setup = Setup { policy, conf: "", limit: Some(LIMIT_BYTES), streams: STREAMS as u32, bytes: false };
+    Session::open(device, &setup)
+}
+
+/// Runs the script without any fault and answers how many fallible calls it makes.
+fn clean_run<D: DeviceUnderTest>(device: &D, policy: &Policy) -> Result<u64, Stop> {
+    let session = open(device, policy)?;
+    let count = || device.fallible_calls(session.backend());
+    let before = count().ok_or_else(|| Stop::Skip("the device cannot make a driver call fail".to_owned()))?;
+    let met = script(&session, Fault::Other)?;
+    if met.errors + met.losses > 0 {
+        return Err(Stop::Fail(format!("without any fault the script meets {} errors", met.errors + met.losses)));
+    }
+    let calls = count().unwrap_or(before) - before;
+    session.finish()?;
+    Ok(calls)
+}
+
+fn failing_run<D: DeviceUnderTest>(device: &D, policy: &Policy, nth: u64, fault: Fault) -> Result<(), Stop> {
+    let session = open(device, policy)?;
+    if !device.fail_nth(session.backend(), nth, fault) {
+        return Err(Stop::Skip("the device cannot make a driver call fail".to_owned()));
+    }
+    let met = script(&session, fault)?;
+    if fault == Fault::Lost {
+        // What a lost device holds is its own affair; that dropping everything ends, and quietly, is ours.
+        let Session { device, watched, streams, twin, .. } = session;
+        drop((streams, watched));
+        return twin.map_or(Ok(()), |twin| Ok(device_is_content(device, &twin)?));
+    }
+    if met.errors > 1 || met.losses > 0 {
+        return Err(Stop::Fail(format!("one fault led to {} errors", met.errors + met.losses)));
+    }
+    session.sync()?;
+    session.check()?;
+    let Session { device, watched, streams, twin, .. } = session;
+    drop((streams, watched));
+    Ok(nothing_is_left(device, twin.as_ref())?)
+}
+
+/// Runs the script. A step that fails is tried once more, and must succeed then unless the device is lost.
+fn script<D: DeviceUnderTest>(session: &Session<'_, D>, fault: Fault) -> Result<Met, Stop> {
+    let mut places: [Option<Tenancy<D::Backend>>; PLACES] = [const { None }; PLACES];
+    let mut met = Met::default();
+    for (at, step) in SCRIPT.iter().enumerate() {
+        let mut result = act(session, &mut places, *step);
+        let failed = matches!(result, Err(Trouble::Refused(_)));
+        if let Err(Trouble::Refused(error)) = &result {
+            typed(error, fault, &mut met).map_err(|text| format!("step {at}: {text}"))?;
+            session.watched.check(true).map_err(|text| format!("after the error in step {at}: {text}"))?;
+        }
+        if failed && fault != Fault::Lost {
+            result = act(session, &mut places, *step);
+        }
+        match result {
+            Err(Trouble::Refused(_)) if fault == Fault::Lost => {}
+            Err(trouble) => return Err(Stop::Fail(format!("step {at}: {trouble}"))),
+            Ok(()) => {}
+        }
+        session.check()?;
+    }
+    places.into_iter().flatten().for_each(|tenancy| session.watched.free(tenancy));
+    Ok(met)
+}
+
+/// The error says what the fault was: as the driver's own error, or as a lack of memory with a report.
+fn typed<E: millpond_backend::BackendError>(error: &Error<E>, fault: Fault, met: &mut Met) -> Result<(), String> {
+    let fits = match error {
+        Error::Driver { lost, source, .. } => source.fault() == fault && *lost == (fault == Fault::Lost),
+        Error::OutOfMemory(_) => fault == Fault::OutOfMemory,
+        _ => false,
+    };
+    if error.fault() == Fault::Lost {
+        met.losses += 1;
+    } else {
+        met.errors += 1;
+    }
+    if fits { Ok(()) } else { Err(format!("the fault {fault:?} is reported as {error:?}")) }
+}
+
+fn act<D: DeviceUnderTest>(
+    session: &Session<'_, D>,
+    places: &mut [Option<Tenancy<D::Backend>>; PLACES],
+    step: Do,
+) -> Result<(), Trouble<<D::Backend as Backend>::Error>> {
+    let (watched, streams) = (&session.watched, &session.streams);
+    match step {
+        Do::Take { place, bytes, stream } => {
+            places[place] = Some(watched.allocate(&streams[stream], bytes)?);
+        }
+        Do::Give { place } => {
+            places[place].take().into_iter().for_each(|tenancy| watched.free(tenancy));
+            streams.iter().for_each(|stream| session.device.submit(session.backend(), stream.id()));
+        }
+        Do::Share { place, stream } => {
+            if let Some(tenancy) = &places[place] {
+                watched.record_stream(tenancy, &streams[stream])?;
+            }
+        }
+        Do::Work { stream } => drop(session.device.hold(session.backend(), streams[stream].id())),
+        Do::Finish { stream } => session.device.unhold(session.backend(), streams[stream].id()),
+        Do::Poll => watched.allocator().poll()?,
+        Do::Trim { bytes } => drop(watched.allocator().trim(bytes)?),
+        Do::Empty => watched.allocator().empty_cache()?,
+    }
+    Ok(())
+}

@@ -1,0 +1,61 @@
+//! Bytes: what device work wrote is what device work finds, whatever the allocator did in between.
+
+use crate::device::DeviceUnderTest;
+use crate::scenario::Policy;
+use crate::session::{Session, Setup, Stop};
+use crate::swarm::{self, Random, Swarm};
+
+/// Seeds of one test run for each device and policy: the swarm's own command runs as many as it is told to.
+const SEEDS: u64 = 6;
+const OPERATIONS: u32 = 150;
+
+/// Random programs without faults, with evidence from every block.
+pub(super) fn patterns<D: DeviceUnderTest>(device: &D, policy: &Policy) -> Result<(), Stop> {
+    let mut seen = 0;
+    for seed in 0..SEEDS {
+        let swarm = Swarm { seed, operations: OPERATIONS, policy: *policy, faults: false, check_every: 8 };
+        let tally = swarm::run_or_stop(device, &swarm)?;
+        if tally.evidence == 0 {
+            return Err(Stop::Skip("the device neither fills nor copies".to_owned()));
+        }
+        seen += tally.grants;
+    }
+    if seen == 0 { Err(Stop::Fail("no seed led to a grant".to_owned())) } else { Ok(()) }
+}
+
+/// Random programs in which driver calls fail, where the device can be told to.
+pub(super) fn swarm<D: DeviceUnderTest>(device: &D, policy: &Policy) -> Result<(), Stop> {
+    for seed in 0..SEEDS {
+        let swarm = Swarm { seed: 1000 + seed, operations: OPERATIONS, policy: *policy, faults: true, check_every: 8 };
+        swarm::run_or_stop(device, &swarm)?;
+    }
+    Ok(())
+}
+
+/// How many blocks are out at once, and how often each place is used.
+const BLOCKS: usize = 12;
+const ROUNDS: usize = 4;
+
+/// Every byte of every block, read back by the host: blocks side by side, then the same memory again.
+pub(super) fn whole_blocks<D: DeviceUnderTest>(device: &D, policy: &Policy) -> Result<(), Stop> {
+    let session = Session::open(device, &Setup { policy, conf: "", limit: None, streams: 2, bytes: true })?;
+    session.transfer()?;
+    let mut random = Random::new(7);
+    for round in 0..ROUNDS {
+        let mut blocks = Vec::new();
+        for at in 0..BLOCKS {
+            let (home, value) = (at % 2, (round * BLOCKS + at + 1) as u8);
+            let bytes = random.bytes(1, 2 << 20);
+            let granted = session.watched.allocate(&session.streams[home], bytes);
+            let tenancy = granted.map_err(|trouble| format!("{bytes} bytes: {trouble}"))?;
+            session.fill(home, &tenancy, value)?;
+            blocks.push((tenancy, home, value));
+        }
+        for (tenancy, home, value) in blocks {
+            session.verify(home, &tenancy, value)?;
+            session.watched.free(tenancy);
+        }
+        session.check()?;
+    }
+    session.finish()
+}

@@ -1,0 +1,48 @@
+//! Scenarios that are programs: what cannot be said in steps, because it repeats, branches, or has threads.
+
+mod decisions;
+mod drops;
+mod faults;
+mod integrity;
+mod threads;
+
+use crate::device::DeviceUnderTest;
+use crate::scenario::{POLICIES, Policy};
+use crate::session::Stop;
+
+/// A program that the suite runs on a device under a policy.
+pub(crate) struct Program<D: DeviceUnderTest> {
+    pub(crate) group: &'static str,
+    pub(crate) name: &'static str,
+    pub(crate) policies: &'static [Policy],
+    pub(crate) run: fn(&D, &Policy) -> Result<(), Stop>,
+}
+
+/// The groups of the programs, each of which has at least one.
+pub(crate) const GROUPS: [&str; 6] = ["faults", "drop_order", "threads", "integrity", "swarm", "decisions"];
+
+/// All programs.
+pub(crate) fn all<D: DeviceUnderTest>() -> Vec<Program<D>> {
+    let program = |group, name, run| Program { group, name, policies: &POLICIES, run };
+    vec![
+        program("faults", "each-call-out-of-memory", faults::out_of_memory),
+        program("faults", "each-call-fails", faults::other),
+        program("faults", "each-call-loses-the-device", faults::lost),
+        program("drop_order", "allocator-before-its-buffers", drops::allocator_first),
+        program("drop_order", "buffers-dropped-on-another-thread", drops::elsewhere),
+        program("drop_order", "clones-are-one-allocator", drops::clones),
+        program("drop_order", "work-in-flight-at-the-end", drops::in_flight),
+        program("threads", "streams-of-their-own", threads::own_streams),
+        program("threads", "one-stream-for-all", threads::one_stream),
+        program("threads", "buffers-change-hands", threads::change_hands),
+        program("integrity", "patterns", integrity::patterns),
+        program("integrity", "whole-blocks", integrity::whole_blocks),
+        program("swarm", "seeds", integrity::swarm),
+        Program {
+            group: "decisions",
+            name: "same-as-on-the-simulated-device",
+            policies: &POLICIES[..1],
+            run: decisions::same_as_simulated,
+        },
+    ]
+}

@@ -1,0 +1,198 @@
+//! One run on one freshly opened device: the watched allocator, its streams, and the device's strings.
+
+use std::fmt::Write as _;
+
+use millpond::{Allocator, Stream};
+use millpond_backend::{Backend, Point, Transfer};
+
+use crate::device::{DeviceUnderTest, Need};
+use crate::scenario::Policy;
+use crate::watched::{Tenancy, Watched};
+
+/// How much of a block is read at a time.
+const PART_BYTES: usize = 1 << 20;
+
+/// Why a run ended before its time.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Stop {
+    /// The device lacks something.
+    Skip(String),
+    /// Something is wrong.
+    Fail(String),
+}
+
+impl From<String> for Stop {
+    fn from(text: String) -> Self {
+        Stop::Fail(text)
+    }
+}
+
+/// What a run needs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Setup<'a> {
+    pub(crate) policy: &'a Policy,
+    /// Configuration behind the policy's.
+    pub(crate) conf: &'a str,
+    pub(crate) limit: Option<u64>,
+    pub(crate) streams: u32,
+    pub(crate) bytes: bool,
+}
+
+/// A run under way.
+pub(crate) struct Session<'d, D: DeviceUnderTest> {
+    pub(crate) device: &'d D,
+    pub(crate) watched: Watched<D::Backend>,
+    pub(crate) streams: Vec<Stream<D::Backend>>,
+    pub(crate) twin: Option<D::Backend>,
+    /// Threads work on it: peaks are not known.
+    pub(crate) threaded: bool,
+}
+
+/// An allocator, and another handle of its device where there is one.
+pub(crate) type Opened<B> = (Allocator<B>, Option<B>);
+
+/// Opens the device for a setup; skips where it cannot serve the policy.
+pub(crate) fn open_allocator<D: DeviceUnderTest>(device: &D, setup: &Setup<'_>) -> Result<Opened<D::Backend>, Stop> {
+    let need = Need { streams: setup.streams, bytes: setup.bytes, pages: setup.policy.pages };
+    let backend = device.open(&need).map_err(|missing| Stop::Skip(missing.0))?;
+    if setup.policy.pages && backend.caps().pages.is_none() {
+        return Err(Stop::Skip("the device has no virtual memory".to_owned()));
+    }
+    let twin = device.twin(&backend);
+    let mut builder = Allocator::builder(backend).conf(setup.policy.conf).conf(setup.conf);
+    if let Some(bytes) = setup.limit {
+        builder = builder.limit(bytes);
+    }
+    let allocator = builder.build().map_err(|error| Stop::Fail(format!("no allocator: {error}")))?;
+    Ok((allocator, twin))
+}
+
+impl<'d, D: DeviceUnderTest> Session<'d, D> {
+    pub(crate) fn open(device: &'d D, setup: &Setup<'_>) -> Result<Self, Stop> {
+        let (allocator, twin) = open_allocator(device, setup)?;
+        let watched = Watched::new(allocator);
+        let mut session = Self { device, watched, streams: Vec::new(), twin, threaded: false };
+        for _ in 0..setup.streams {
+            let stream = session.watched.allocator().create_stream();
+            session.streams.push(stream.map_err(|error| Stop::Skip(format!("no further stream: {error}")))?);
+        }
+        Ok(session)
+    }
+
+    pub(crate) fn backend(&self) -> &D::Backend {
+        self.watched.backend()
+    }
+
+    /// The powers of the device that move bytes; skips where there are none.
+    pub(crate) fn transfer(&self) -> Result<&Mover<'_, D::Backend>, Stop> {
+        self.backend().transfer().ok_or_else(|| Stop::Skip("the device neither fills nor copies".to_owned()))
+    }
+
+    /// Queues a fill of the whole buffer.
+    pub(crate) fn fill(&self, at: usize, tenancy: &Tenancy<D::Backend>, value: u8) -> Result<(), Stop> {
+        let Some(segment) = tenancy.segment() else { return Ok(()) };
+        let stream = self.streams[at].id();
+        let filled = self.transfer()?.fill(stream, segment, tenancy.offset(), tenancy.capacity(), value);
+        filled.map_err(|error| Stop::Fail(format!("fill of {} bytes on {stream}: {error}", tenancy.capacity())))
+    }
+
+    /// Reads the whole buffer on a stream and finds the first byte that is not `value`.
+    pub(crate) fn verify(&self, at: usize, tenancy: &Tenancy<D::Backend>, value: u8) -> Result<(), Stop> {
+        let Some(segment) = tenancy.segment() else { return Ok(()) };
+        let (stream, mover) = (self.streams[at].id(), self.transfer()?);
+        let mut bytes = vec![0; PART_BYTES];
+        for begin in (0..tenancy.capacity()).step_by(PART_BYTES) {
+            let length = PART_BYTES.min((tenancy.capacity() - begin) as usize);
+            let part = &mut bytes[..length];
+            let read = mover.download(stream, segment, tenancy.offset() + begin, part);
+            read.map_err(|error| format!("download on {stream}: {error}"))?;
+            if let Some(wrong) = part.iter().position(|&byte| byte != value) {
+                let (found, at) = (part[wrong], begin + wrong as u64);
+                let text = format!("{:?} holds {found:#04x} at byte {at}, and {value:#04x} was written", **tenancy);
+                return Err(Stop::Fail(text));
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes later work of one stream come after everything queued on another so far: on the device where it can do
+    /// that, or else by waiting.
+    pub(crate) fn order(&self, later: usize, earlier: usize) -> Result<(), Stop> {
+        let point = self.streams[earlier].point();
+        self.order_after(later, point)
+    }
+
+    pub(crate) fn order_after(&self, later: usize, point: Point) -> Result<(), Stop> {
+        // A point that was submitted cannot wait, through other streams, for the one that waits for it.
+        self.device.submit(self.backend(), point.stream);
+        let stream = self.streams[later].id();
+        match self.backend().stream_wait() {
+            Some(waits) => {
+                waits
+                    .stream_wait(stream, point)
+                    .map_err(|error| format!("{stream} cannot wait for {point}: {error}"))?;
+            }
+            None => drop(self.wait(point)?),
+        }
+        Ok(())
+    }
+
+    /// Waits on the host; answers whether the point was reached.
+    pub(crate) fn wait(&self, point: Point) -> Result<bool, Stop> {
+        let reached = self.backend().wait(point).map_err(|error| format!("the wait for {point} failed: {error}"))?;
+        Ok(reached >= point.tick)
+    }
+
+    /// Submits everything and waits for it.
+    pub(crate) fn sync(&self) -> Result<(), Stop> {
+        let points: Vec<Point> = self.streams.iter().map(Stream::point).collect();
+        for point in &points {
+            self.device.submit(self.backend(), point.stream);
+        }
+        for point in points {
+            if !self.wait(point)? {
+                return Err(Stop::Fail(format!("{point} was submitted, waited for, and is not reached")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Verifies everything that can be verified at any time.
+    pub(crate) fn check(&self) -> Result<(), Stop> {
+        self.watched.check(!self.threaded)?;
+        Ok(device_is_content(self.device, self.backend())?)
+    }
+
+    /// The end: nothing is held by the program. Drops the allocator and verifies that the device has everything back.
+    pub(crate) fn finish(self) -> Result<(), Stop> {
+        self.sync()?;
+        self.check()?;
+        let Self { device, watched, streams, twin, .. } = self;
+        drop((streams, watched));
+        Ok(nothing_is_left(device, twin.as_ref())?)
+    }
+}
+
+/// The part of a backend that moves bytes.
+pub(crate) type Mover<'a, B> = dyn Transfer<Segment = <B as Backend>::Segment, Error = <B as Backend>::Error> + 'a;
+
+/// The device saw no breach of the contract.
+pub(crate) fn device_is_content<D: DeviceUnderTest>(device: &D, backend: &D::Backend) -> Result<(), String> {
+    let seen = device.violations(backend);
+    let Some(first) = seen.first() else { return Ok(()) };
+    let mut text = format!("the device saw {} breaches of the contract: {first}", seen.len());
+    for more in seen.iter().skip(1).take(3) {
+        let _ = write!(text, "; {more}");
+    }
+    Err(text)
+}
+
+/// After the allocator is gone the device has all its memory back, as far as it can tell.
+pub(crate) fn nothing_is_left<D: DeviceUnderTest>(device: &D, twin: Option<&D::Backend>) -> Result<(), String> {
+    let Some(twin) = twin else { return Ok(()) };
+    device_is_content(device, twin)?;
+    match device.held_bytes(twin) {
+        Some(bytes) if bytes > 0 => Err(format!("the allocator is gone and {bytes} bytes were not given back")),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,92 @@
+//! What a seed makes of its run: how often each operation comes, and how large its blocks are.
+
+use super::random::Random;
+
+/// One kind of operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    Allocate,
+    Free,
+    Write,
+    RecordedUse,
+    UseUntilPoint,
+    Order,
+    Submit,
+    Advance,
+    HostWait,
+    Poll,
+    Trim,
+    EmptyCache,
+    Limit,
+    Fault,
+}
+
+/// Kinds that a seed may do without, and how often they come by default. The rest is always there.
+const OPTIONAL: [(Kind, usize); 12] = [
+    (Kind::Write, 10),
+    (Kind::RecordedUse, 15),
+    (Kind::UseUntilPoint, 10),
+    (Kind::Order, 3),
+    (Kind::Submit, 15),
+    (Kind::Advance, 25),
+    (Kind::HostWait, 3),
+    (Kind::Poll, 4),
+    (Kind::Trim, 2),
+    (Kind::EmptyCache, 1),
+    (Kind::Limit, 1),
+    (Kind::Fault, 3),
+];
+
+/// Shapes of sizes: the least and the most, in bytes.
+const SHAPES: [(u64, u64); 4] = [(1, 4 << 10), (512, 1 << 20), (1 << 10, 4 << 20), (256 << 10, 24 << 20)];
+
+/// The mix of one run.
+pub(super) struct Mix {
+    weights: Vec<(Kind, usize)>,
+    total: usize,
+    shapes: Vec<(u64, u64)>,
+    /// How many streams there are.
+    pub(super) streams: u32,
+    /// How many blocks the program holds at most.
+    pub(super) live_max: usize,
+}
+
+impl Mix {
+    pub(super) fn draw(random: &mut Random, faults: bool) -> Self {
+        let mut weights = vec![(Kind::Allocate, 30), (Kind::Free, 30)];
+        for (kind, weight) in OPTIONAL {
+            let wanted = kind != Kind::Fault || faults;
+            if wanted && !random.once_in(4) {
+                // From a third of the default to three times.
+                weights.push((kind, (weight * (1 + random.below(9))).div_ceil(3)));
+            }
+        }
+        let mut shapes: Vec<_> = SHAPES.into_iter().filter(|_| !random.once_in(3)).collect();
+        if shapes.is_empty() {
+            shapes.push(SHAPES[random.below(SHAPES.len())]);
+        }
+        Self {
+            total: weights.iter().map(|(_, weight)| weight).sum(),
+            weights,
+            shapes,
+            streams: 1 + random.below(4) as u32,
+            live_max: 4 << random.below(5),
+        }
+    }
+
+    pub(super) fn kind(&self, random: &mut Random) -> Kind {
+        let mut at = random.below(self.total);
+        for &(kind, weight) in &self.weights {
+            if at < weight {
+                return kind;
+            }
+            at -= weight;
+        }
+        unreachable!("{at} is left of a draw below the sum of all weights")
+    }
+
+    pub(super) fn bytes(&self, random: &mut Random) -> u64 {
+        let (least, most) = self.shapes[random.below(self.shapes.len())];
+        random.bytes(least, most)
+    }
+}

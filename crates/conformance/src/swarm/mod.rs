@@ -1,0 +1,65 @@
+//! The swarm: seeded random programs that use an allocator as badly as its contract permits.
+//!
+//! Each seed draws its own mix: some operations are often, some rare, some never there, because programs that do a
+//! little of everything rarely do much of anything. Every byte handed out is written by device work and looked at by
+//! device work, nothing waits for the host unless the mix says so, and the oracle judges every grant. The seed
+//! repeats the run.
+
+mod mix;
+mod random;
+mod run;
+
+use crate::device::DeviceUnderTest;
+use crate::scenario::Policy;
+use crate::session::Stop;
+
+pub(crate) use random::Random;
+
+/// One run to be.
+#[derive(Clone, Copy, Debug)]
+pub struct Swarm {
+    /// Draws everything: the mix, the operations, and with them the order in which work completes where a test decides
+    /// that.
+    pub seed: u64,
+    /// How many operations.
+    pub operations: u32,
+    /// Under which policy.
+    pub policy: Policy,
+    /// Driver calls fail now and then, on devices that can be told to.
+    pub faults: bool,
+    /// Verify everything after so many operations. Grants are judged each time.
+    pub check_every: u32,
+}
+
+/// What a run came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Tally {
+    /// Grants that the oracle judged.
+    pub grants: u64,
+    /// Requests that were refused for lack of memory.
+    pub refusals: u64,
+    /// Operations that a driver failed in.
+    pub failures: u64,
+    /// Pieces of evidence that were looked at; none where the device cannot move bytes.
+    pub evidence: usize,
+}
+
+/// Runs one swarm on a device. `Ok(None)`: the device cannot serve the policy.
+///
+/// # Errors
+///
+/// What went wrong, with the seed and the operation.
+pub fn run<D: DeviceUnderTest>(device: &D, swarm: &Swarm) -> Result<Option<Tally>, String> {
+    match run_or_stop(device, swarm) {
+        Ok(tally) => Ok(Some(tally)),
+        Err(Stop::Skip(_)) => Ok(None),
+        Err(Stop::Fail(text)) => Err(text),
+    }
+}
+
+pub(crate) fn run_or_stop<D: DeviceUnderTest>(device: &D, swarm: &Swarm) -> Result<Tally, Stop> {
+    run::run(device, swarm).map_err(|stop| match stop {
+        Stop::Fail(text) => Stop::Fail(format!("seed {} under {}: {text}", swarm.seed, swarm.policy.name)),
+        skip => skip,
+    })
+}

@@ -1,0 +1,48 @@
+//! The macro that makes a backend's test file.
+
+/// Makes one `#[test]` for each group of scenarios, and one that verifies the declared differences.
+///
+/// Takes an expression that makes the device, and the differences that its author admits to, each with a reason. Put
+/// several devices into modules of their own.
+///
+/// ```
+/// use millpond_backend::{Closing, Reuse};
+/// use millpond_conformance::{SimDevice, conformance_tests};
+/// use millpond_sim::Completion;
+///
+/// conformance_tests!(SimDevice::new(Closing::Backend, Reuse::InOrder, Completion::Manual), differences: []);
+/// ```
+#[macro_export]
+macro_rules! conformance_tests {
+    ($device:expr, differences: [$($scenario:literal => $reason:literal),* $(,)?]) => {
+        const DIFFERENCES: &[$crate::Difference<'static>] =
+            &[$($crate::Difference { scenario: $scenario, reason: $reason }),*];
+
+        $crate::conformance_tests!(@groups $device;
+            alignment sizes reuse cross_stream points unsubmitted pressure limits trim statistics data
+            faults drop_order threads integrity swarm decisions
+        );
+
+        #[test]
+        fn declared_differences_are_known() {
+            fn known<D: $crate::DeviceUnderTest>(_: &D) {
+                $crate::suite::expect_known_differences::<D>(DIFFERENCES);
+            }
+            known(&$device);
+        }
+
+        #[test]
+        fn every_group_has_a_test() {
+            assert_eq!(GROUPS, $crate::suite::groups());
+        }
+    };
+    (@groups $device:expr; $($group:ident)*) => {
+        const GROUPS: &[&str] = &[$(stringify!($group)),*];
+        $(
+            #[test]
+            fn $group() {
+                $crate::suite::expect_group(&$device, stringify!($group), DIFFERENCES);
+            }
+        )*
+    };
+}

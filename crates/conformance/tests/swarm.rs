@@ -1,0 +1,60 @@
+//! Two hundred seeds of the swarm on the simulated devices whose work completes out of step.
+
+use millpond_backend::{Closing, Reuse};
+use millpond_conformance::SimDevice;
+use millpond_conformance::scenario::POLICIES;
+use millpond_conformance::swarm::{Swarm, Tally, run};
+use millpond_sim::Completion;
+
+const SEEDS: u64 = 200;
+const OPERATIONS: u32 = 300;
+
+/// The device of a seed: every kind comes up, and so does every pair of kinds.
+fn device(seed: u64) -> SimDevice {
+    let closing = [Closing::Backend, Closing::Submit][(seed % 2) as usize];
+    // Most devices reuse in order.
+    let reuse = [Reuse::InOrder, Reuse::InOrder, Reuse::AfterSubmit, Reuse::AfterDone][(seed / 2 % 4) as usize];
+    let completion = if (seed / 8).is_multiple_of(3) { Completion::Seeded(seed) } else { Completion::Manual };
+    SimDevice::new(closing, reuse, completion)
+}
+
+fn runs(seeds: std::ops::Range<u64>) -> Tally {
+    let mut sum = Tally::default();
+    for seed in seeds {
+        let policy = POLICIES[(seed % POLICIES.len() as u64) as usize];
+        let swarm = Swarm { seed, operations: OPERATIONS, policy, faults: seed % 5 == 0, check_every: 4 };
+        match run(&device(seed), &swarm) {
+            Ok(Some(tally)) => {
+                sum.grants += tally.grants;
+                sum.refusals += tally.refusals;
+                sum.failures += tally.failures;
+                sum.evidence += tally.evidence;
+            }
+            Ok(None) => panic!("seed {seed}: the simulated device serves every policy"),
+            Err(text) => panic!("{:?}: {text}", device(seed)),
+        }
+    }
+    sum
+}
+
+#[test]
+fn two_hundred_seeds() {
+    let (first, second) = std::thread::scope(|scope| {
+        let first = scope.spawn(|| runs(0..SEEDS / 2));
+        let second = runs(SEEDS / 2..SEEDS);
+        (first.join(), second)
+    });
+    let Ok(first) = first else { panic!("the first half failed") };
+    println!("seeds 0..{SEEDS}: {first:?} and {second:?}");
+    for tally in [first, second] {
+        // A swarm that hardly does anything proves nothing.
+        assert!(tally.grants > 100 * SEEDS / 4, "{tally:?}");
+        assert!(tally.refusals > 0 && tally.failures > 0 && tally.evidence > 1000, "{tally:?}");
+    }
+}
+
+#[test]
+fn a_seed_repeats_its_run() {
+    let once = runs(10..14);
+    assert_eq!(once, runs(10..14));
+}
