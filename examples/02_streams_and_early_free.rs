@@ -19,7 +19,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     sim.busy(compute.id());
     drop(first);
     let second = compute.allocate(4096)?;
-    println!("same stream, kernel still running: same place again = {}, {:?}", second.address() == place, second.reuse());
+    println!(
+        "same stream, kernel still running: same place again = {}, {:?}",
+        second.address() == place,
+        second.reuse()
+    );
 
     // Another stream uses it too. Say so before freeing it: the pool then waits for that stream.
     sim.busy(copies.id());
