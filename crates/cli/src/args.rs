@@ -1,0 +1,146 @@
+//! The command line: what can be asked, and the pages that `--help` prints.
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand, ValueEnum};
+
+use crate::quantity::parse_bytes;
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  everything went well
+  1  a check failed: a recording differs, a conformance scenario failed
+  2  wrong usage, bad input (configuration, trace, recording), or output that cannot be written
+  3  a device is missing or its driver failed";
+
+const EXAMPLES: &str = "\
+Examples:
+  millpond replay                          replay the built-in trace on the best device
+  millpond replay --compare *.trace.gz     policies side by side
+  millpond devices --format json           what there is, for a program
+  millpond golden tests/corpus/golden/*    check against PyTorch's recorded behaviour";
+
+const REPLAY_MORE: &str = "\
+Configuration: --conf, or else the first of the environment variables MILLPOND_CONF,
+PYTORCH_CUDA_ALLOC_CONF and PYTORCH_ALLOC_CONF that is set. --policy comes on top.
+
+Columns: `cold` is the first pass in ns per event, `warm` the median of the passes after it; both
+are host time. `live` and `reserved` are peaks; `torch` is the peak that PyTorch reserved when the
+trace was recorded. `calls` and `driver` count the first pass: how often the driver was called and how
+long it took, on the device's own clock where it has one (the simulated device). `warm calls` is the
+sum over all warm passes. Statistics are those at the end of the first pass.
+
+An allocation refused for lack of memory is counted, not fatal; the first is explained on standard
+error.
+
+Examples:
+  millpond replay
+  millpond replay --compare --limit 12GiB gpt2_train.trace.gz
+  millpond replay --conf expandable_segments:True,max_split_size_mb:64 *.trace.gz
+  millpond replay --device sim:bytes=16GiB,reuse=after-done --stats gnn.trace.gz
+  millpond replay --format json --passes 20 gnn.trace.gz | jq .warm_ns_per_event";
+
+const DEVICE_HELP: &str = "\
+The device: NAME or NAME:KEY=VALUE,... as `millpond devices` lists them
+
+The simulated device takes options:
+  bytes=SIZE                  its memory (an H200's 139.80 GiB unless given)
+  reuse=in-order|after-done   when a stream's freed memory may be used on it again (in-order unless given)
+  pages=SIZE|none             granularity of its virtual memory (2MiB unless given)
+  cost=h200|free              what driver calls cost on its clock (as on an H200 unless given)
+[default: the best device there is]";
+
+/// Millpond, a caching allocator for GPU memory: replay traces, list devices, check recordings.
+#[derive(Debug, Parser)]
+#[command(name = "millpond", version, after_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"))]
+pub(crate) struct Args {
+    /// How results are printed on standard output
+    #[arg(long, global = true, value_enum, default_value_t = Format::Text)]
+    pub(crate) format: Format,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// How results are printed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Format {
+    /// Tables for people
+    Text,
+    /// One JSON value a line
+    Json,
+}
+
+/// What is asked.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// List every backend with its devices, their memory and what they can do; say what is missing and why
+    #[command(after_help = EXIT_CODES)]
+    Devices,
+    /// Replay recorded traces and print what was reserved, what was live and what it cost
+    #[command(after_help = format!("{REPLAY_MORE}\n\n{EXIT_CODES}"))]
+    Replay(ReplayArgs),
+    /// Replay recordings of PyTorch's allocator on the simulated device and compare every operation
+    #[command(after_help = format!("{GOLDEN_MORE}\n\n{EXIT_CODES}"))]
+    Golden(GoldenArgs),
+    /// Run the suite that every backend must pass
+    #[command(after_help = format!("{CONFORMANCE_MORE}\n\n{EXIT_CODES}"))]
+    Conformance(ConformanceArgs),
+}
+
+const GOLDEN_MORE: &str = "\
+Prints `NAME: matched M of N` for each file, and the first difference in full: statistics, layout, addresses and
+out-of-memory amounts are compared after every operation.";
+
+const CONFORMANCE_MORE: &str = "\
+Prints how many scenarios passed, by device and by group, why others were skipped or declared to differ, and
+every failure in full. `--device sim` means every kind of simulated device. JSON has a line for each scenario.";
+
+/// `millpond replay`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ReplayArgs {
+    /// Traces: plain text, gzip or zstd; `-` is standard input. Without any, a real one that is built in
+    #[arg(value_name = "TRACE")]
+    pub(crate) traces: Vec<PathBuf>,
+    #[arg(long, value_name = "DEVICE", help = "The device: NAME or NAME:KEY=VALUE,...", long_help = DEVICE_HELP)]
+    pub(crate) device: Option<String>,
+    /// The policy: classic (PyTorch's) or direct (no caching)
+    #[arg(long, value_name = "POLICY", conflicts_with = "compare")]
+    pub(crate) policy: Option<String>,
+    /// A configuration in the grammar of PYTORCH_CUDA_ALLOC_CONF, instead of the environment's
+    #[arg(long, value_name = "STRING")]
+    pub(crate) conf: Option<String>,
+    /// The most bytes that may be reserved, such as 12884901888, 12GiB or 800M
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    pub(crate) limit: Option<u64>,
+    /// How many warm passes follow the cold one
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    pub(crate) passes: usize,
+    /// Replay under every policy and put them side by side
+    #[arg(long)]
+    pub(crate) compare: bool,
+    /// Print the table of torch.cuda.memory_summary for each replay
+    #[arg(long)]
+    pub(crate) summary: bool,
+    /// Print the 122 values of torch.cuda.memory_stats for each replay
+    #[arg(long)]
+    pub(crate) stats: bool,
+}
+
+/// `millpond golden`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct GoldenArgs {
+    /// Recordings (`*.jsonl.gz`, `*.jsonl`)
+    #[arg(value_name = "FILE", required = true)]
+    pub(crate) files: Vec<PathBuf>,
+}
+
+/// `millpond conformance`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ConformanceArgs {
+    /// The device, as `millpond devices` lists it; the best one there is unless given
+    #[arg(long, value_name = "DEVICE")]
+    pub(crate) device: Option<String>,
+    /// Only the kinds of the device whose name contains this, such as "reuse InOrder"
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) only: Option<String>,
+}

@@ -1,0 +1,178 @@
+//! `millpond devices`: every backend, its devices, their memory and what they can do.
+
+use millpond::text::format_bytes;
+use millpond_backend::{Caps, ClassKind, Closing, Reuse};
+use serde::Serialize;
+
+use crate::devices::{BACKENDS, Device, Found};
+use crate::failure::Failure;
+use crate::output::{Align, Output, Table};
+
+/// Lists them. A backend without devices is an answer, not a failure.
+pub(crate) fn run(output: &mut Output) -> Result<(), Failure> {
+    for entry in &BACKENDS {
+        match (entry.find)() {
+            Found::Devices(devices) => {
+                for device in &devices {
+                    if output.is_json() {
+                        output.json(&Row::present(entry.name, device));
+                    } else {
+                        output.text(&describe(device));
+                    }
+                }
+            }
+            Found::Nothing { why, remedy } => {
+                if output.is_json() {
+                    output.json(&Row::absent(entry.name, &why, &remedy));
+                } else {
+                    output.text(&format!("{}: not available\n  {why}; {remedy}\n\n", entry.name));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn describe(device: &Device) -> String {
+    let mut memory = Table::new(&[("class", Align::Left), ("total", Align::Right), ("free", Align::Right)]);
+    for (class, budget) in device.caps.classes.iter().zip(&device.budgets) {
+        let free = budget.map_or("not told".into(), |budget| format_bytes(budget.free_bytes));
+        memory.row(vec![class.name.clone(), format_bytes(class.total_bytes), free]);
+    }
+    let mut powers = Table::new(&[("capability", Align::Left), ("", Align::Left)]);
+    for (name, value) in capabilities(&device.caps) {
+        powers.row(vec![name.into(), value]);
+    }
+    let name = &device.caps.name;
+    let body = indent(&format!("{}\n{}", memory.render(), powers.render()));
+    format!("{}: {name}\n{body}\n", device.target)
+}
+
+/// What the device can do, and what follows for the allocator where it cannot.
+fn capabilities(caps: &Caps) -> [(&'static str, String); 8] {
+    let or_missing = |has: bool, missing: &str| if has { "yes".to_string() } else { format!("no: {missing}") };
+    let mut reuse = match caps.reuse {
+        Reuse::InOrder => "at once, in order on the stream",
+        Reuse::AfterSubmit => "once the work before the free was submitted",
+        Reuse::AfterDone => "once the work before the free is done",
+    }
+    .to_string();
+    if caps.needs_barrier {
+        reuse += ", behind a memory barrier of the caller's";
+    }
+    let closing = match caps.closing {
+        Closing::Backend => "by the backend, when asked what was reached",
+        Closing::Submit => "by the application's submit",
+    };
+    let pages = match caps.pages {
+        Some(pages) => {
+            let twice = if pages.aliasing { "may" } else { "cannot" };
+            format!("yes: pages of {}, which {twice} be mapped twice", format_bytes(pages.granularity))
+        }
+        None => "no: expandable_segments is refused".into(),
+    };
+    let release = if caps.release_waits { "waits for the device" } else { "does not wait" };
+    [
+        ("reuse on the home stream", reuse),
+        ("ticks are closed", closing.into()),
+        ("giving a segment back", release.into()),
+        ("virtual memory", pages),
+        ("device-side waits", or_missing(caps.stream_wait, "the host waits where streams meet")),
+        ("host addresses", or_missing(caps.host_memory, "no class can be touched by the host")),
+        ("fills and copies", or_missing(caps.transfer, "bytes are moved by the application's own work")),
+        ("free memory is told", or_missing(caps.budget, "set a limit where others use the device too")),
+    ]
+}
+
+fn indent(text: &str) -> String {
+    text.lines().map(|line| if line.is_empty() { "\n".into() } else { format!("  {line}\n") }).collect()
+}
+
+/// A line of JSON.
+#[derive(Serialize)]
+struct Row<'a> {
+    backend: &'a str,
+    available: bool,
+    #[serde(flatten)]
+    rest: Rest<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Rest<'a> {
+    Present {
+        device: &'a str,
+        name: &'a str,
+        classes: Vec<ClassRow<'a>>,
+        reuse: &'static str,
+        needs_barrier: bool,
+        closing: &'static str,
+        release_waits: bool,
+        page_granularity_bytes: Option<u64>,
+        page_aliasing: Option<bool>,
+        stream_wait: bool,
+        host_memory: bool,
+        transfer: bool,
+        budget: bool,
+    },
+    Absent {
+        reason: &'a str,
+        remedy: &'a str,
+    },
+}
+
+#[derive(Serialize)]
+struct ClassRow<'a> {
+    name: &'a str,
+    kind: &'static str,
+    total_bytes: u64,
+    free_bytes: Option<u64>,
+    others_bytes: Option<u64>,
+    alignment: u64,
+    max_segment_bytes: u64,
+}
+
+impl<'a> Row<'a> {
+    fn absent(backend: &'a str, reason: &'a str, remedy: &'a str) -> Self {
+        Row { backend, available: false, rest: Rest::Absent { reason, remedy } }
+    }
+
+    fn present(backend: &'a str, device: &'a Device) -> Self {
+        let caps = &device.caps;
+        let classes = caps.classes.iter().zip(&device.budgets).map(|(class, budget)| ClassRow {
+            name: &class.name,
+            kind: match class.kind {
+                ClassKind::Device => "device",
+                ClassKind::Host => "host",
+            },
+            total_bytes: class.total_bytes,
+            free_bytes: budget.map(|budget| budget.free_bytes),
+            others_bytes: budget.and_then(|budget| budget.others_bytes),
+            alignment: class.alignment,
+            max_segment_bytes: class.max_segment_bytes,
+        });
+        let rest = Rest::Present {
+            device: &device.target,
+            name: &caps.name,
+            classes: classes.collect(),
+            reuse: match caps.reuse {
+                Reuse::InOrder => "in-order",
+                Reuse::AfterSubmit => "after-submit",
+                Reuse::AfterDone => "after-done",
+            },
+            needs_barrier: caps.needs_barrier,
+            closing: match caps.closing {
+                Closing::Backend => "backend",
+                Closing::Submit => "submit",
+            },
+            release_waits: caps.release_waits,
+            page_granularity_bytes: caps.pages.map(|pages| pages.granularity),
+            page_aliasing: caps.pages.map(|pages| pages.aliasing),
+            stream_wait: caps.stream_wait,
+            host_memory: caps.host_memory,
+            transfer: caps.transfer,
+            budget: caps.budget,
+        };
+        Row { backend, available: true, rest }
+    }
+}

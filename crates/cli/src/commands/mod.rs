@@ -1,0 +1,35 @@
+//! The commands. Each reads its arguments, calls the library and prints.
+
+pub(crate) mod conformance;
+pub(crate) mod devices;
+pub(crate) mod golden;
+pub(crate) mod replay;
+
+use std::path::Path;
+
+/// What a file is called in results: its name without the endings that say how it is written.
+fn name_of(path: &Path, endings: &[&str]) -> String {
+    let full = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
+    let mut name = full.as_ref();
+    for ending in endings {
+        name = name.strip_suffix(ending).filter(|rest| !rest.is_empty()).unwrap_or(name);
+    }
+    name.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_lose_their_endings() {
+        let endings = [".gz", ".zst", ".trace"];
+        for (path, expected) in
+            [("a/gnn.trace.gz", "gnn"), ("gnn.trace", "gnn"), ("b/gnn.trace.zst", "gnn"), ("gnn.txt", "gnn.txt")]
+        {
+            assert_eq!(name_of(Path::new(path), &endings), expected, "{path}");
+        }
+        assert_eq!(name_of(Path::new("-"), &endings), "-");
+        assert_eq!(name_of(Path::new(".gz"), &endings), ".gz");
+    }
+}

@@ -1,0 +1,123 @@
+//! `millpond replay`: recorded traces under one policy or several, and what came out.
+
+mod input;
+mod report;
+mod variant;
+
+use millpond::settings::Settings;
+use millpond::{Allocator, Replay, Replayed};
+use millpond_backend::Backend;
+
+use self::input::Source;
+use self::report::{Report, Row};
+use crate::args::ReplayArgs;
+use crate::devices::{Job, Target};
+use crate::failure::Failure;
+use crate::output::progress::Progress;
+use crate::output::{Output, tell};
+
+/// Replays the traces in the order given, each under every variant, each time on a device that has served nobody.
+///
+/// # Errors
+///
+/// The first trace, setting or device that fails; what was finished before is printed.
+pub(crate) fn run(args: &ReplayArgs, output: &mut Output) -> Result<(), Failure> {
+    let target = Target::choose(args.device.as_deref())?;
+    let variants = variant::choose(args, target.run(HasPages)?)?;
+    let sources = input::sources(&args.traces);
+    let mut report = Report::new(args);
+    let progress = Progress::new(sources.len() * variants.len() * (args.passes + 1));
+    let result = replay_all(args, &target, &sources, &variants, &progress, &mut report, output);
+    drop(progress);
+    report.finish(output);
+    result
+}
+
+fn replay_all(
+    args: &ReplayArgs,
+    target: &Target,
+    sources: &[Source],
+    variants: &[Settings],
+    progress: &Progress,
+    report: &mut Report,
+    output: &mut Output,
+) -> Result<(), Failure> {
+    for source in sources {
+        let name = source.name();
+        progress.doing(format!("reading {name}"));
+        let trace = source.read()?;
+        let replay = Replay::new(&trace);
+        for settings in variants {
+            if !output.is_open() {
+                return Ok(());
+            }
+            let policy = variant::label(settings);
+            progress.doing(format!("{name} under {policy}"));
+            let job = Run { replay: &replay, settings, limit: args.limit, passes: args.passes, progress };
+            let done = target.run(job)?;
+            let row = Row::new(&name, target.name(), settings, args, &trace.header, &done.replayed);
+            progress.aside(|| {
+                explain(&name, &policy, &done.replayed);
+                report.add(row, &done, output);
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Says why the first refused allocation was refused.
+fn explain(name: &str, policy: &str, replayed: &Replayed) {
+    let passes = || std::iter::once(&replayed.cold).chain(&replayed.warm);
+    if let Some(first) = passes().find_map(|pass| pass.first_oom.as_deref()) {
+        let refused: u64 = passes().map(|pass| pass.ooms).sum();
+        let count = passes().count();
+        tell(&format!(
+            "note: {name} under {policy}: {refused} allocations were refused in {count} passes; the first:\n{first}"
+        ));
+    }
+}
+
+/// Whether a device has virtual memory.
+struct HasPages;
+
+impl Job for HasPages {
+    type Output = bool;
+
+    fn run<B: Backend>(self, backend: B) -> Result<bool, Failure> {
+        Ok(backend.caps().pages.is_some())
+    }
+}
+
+/// One trace under one variant.
+struct Run<'a> {
+    replay: &'a Replay,
+    settings: &'a Settings,
+    limit: Option<u64>,
+    passes: usize,
+    progress: &'a Progress,
+}
+
+/// What came of it.
+struct Done {
+    replayed: Replayed,
+    /// What people call the device.
+    device: String,
+}
+
+impl Job for Run<'_> {
+    type Output = Done;
+
+    fn run<B: Backend>(self, backend: B) -> Result<Done, Failure> {
+        let device = backend.caps().name.clone();
+        let mut builder = Allocator::builder(backend).settings(self.settings.clone());
+        if let Some(limit) = self.limit {
+            builder = builder.limit(limit);
+        }
+        let allocator = builder.build().map_err(|error| Failure::Input(error.to_string()))?;
+        let failed = |error| Failure::from_allocator(&error);
+        let streams: Result<Vec<_>, _> = (0..self.replay.streams()).map(|_| allocator.create_stream()).collect();
+        let streams = streams.map_err(failed)?;
+        let replayed = self.replay.run_on(&allocator, &streams, self.passes, |_| self.progress.step());
+        Ok(Done { replayed: replayed.map_err(failed)?, device })
+    }
+}

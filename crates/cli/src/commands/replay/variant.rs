@@ -1,0 +1,115 @@
+//! Which settings a replay runs under: the configuration, the policy on top, or every policy side by side.
+
+use millpond::ENVIRONMENT;
+use millpond::conf::{self, ConfError, ConfErrorKind};
+use millpond::settings::{Policy, Settings};
+
+use crate::args::ReplayArgs;
+use crate::failure::Failure;
+use crate::output::tell;
+
+/// The policies of `--compare`, and whether their segments are expandable.
+const COMPARED: [(Policy, bool); 3] = [(Policy::Classic, false), (Policy::Classic, true), (Policy::Direct, false)];
+
+/// The settings to replay under, in order. `has_pages` says whether the device has virtual memory.
+///
+/// # Errors
+///
+/// [`Failure::Input`] for a malformed configuration and an unknown policy.
+pub(super) fn choose(args: &ReplayArgs, has_pages: bool) -> Result<Vec<Settings>, Failure> {
+    let base = configured(args.conf.as_deref(), |name| std::env::var(name).ok())?;
+    if args.compare {
+        return Ok(compared(&base, has_pages));
+    }
+    match &args.policy {
+        None => Ok(vec![base]),
+        Some(name) if name.chars().all(|c| c.is_ascii_alphanumeric()) => {
+            let parsed = conf::parse_over(base, &format!("policy:{name}"));
+            let refused = |error: ConfError| Failure::Input(format!("--policy: {}", error.kind));
+            Ok(vec![parsed.map_err(refused)?.settings])
+        }
+        Some(name) => Err(Failure::Input(format!("--policy: `{name}` is no policy; write one such as classic"))),
+    }
+}
+
+/// What people call the settings: the policy, and whether its segments are expandable.
+pub(super) fn label(settings: &Settings) -> String {
+    let suffix = if settings.expands() { "+expandable" } else { "" };
+    format!("{}{suffix}", settings.policy.name())
+}
+
+/// The settings of the text, or else those of the environment. Keys without effect are pointed out.
+fn configured(text: Option<&str>, look_up: impl Fn(&str) -> Option<String>) -> Result<Settings, Failure> {
+    let given = text.map(|text| ("--conf", text.to_string()));
+    let found = || ENVIRONMENT.into_iter().find_map(|variable| Some((variable, look_up(variable)?)));
+    let Some((origin, text)) = given.or_else(found) else { return Ok(Settings::default()) };
+    let parsed = conf::parse_over(Settings::default(), &text);
+    let parsed = parsed.map_err(|error| Failure::Input(explain(origin, &text, &error)))?;
+    if !parsed.ignored.is_empty() {
+        tell(&format!("note: {origin}: accepted, and without effect here: {}", parsed.ignored.join(", ")));
+    }
+    Ok(parsed.settings)
+}
+
+/// The mistake, the text with a mark below the mistake, and the keys where the mistake does not list them itself.
+fn explain(origin: &str, text: &str, error: &ConfError) -> String {
+    let before = text.get(..error.position).unwrap_or(text).chars().count();
+    let mut message = format!("{origin}: {error}");
+    if !text.contains(char::is_control) {
+        message += &format!("\n  {text}\n  {:before$}^", "");
+    }
+    if !matches!(error.kind, ConfErrorKind::UnknownKey { .. }) {
+        let keys: Vec<&str> = conf::keys().collect();
+        message += &format!("\nThe keys are {}", keys.join(", "));
+    }
+    message
+}
+
+fn compared(base: &Settings, has_pages: bool) -> Vec<Settings> {
+    let (possible, impossible): (Vec<_>, Vec<_>) =
+        COMPARED.into_iter().partition(|&(_, expandable)| has_pages || !expandable);
+    if !impossible.is_empty() {
+        tell("note: expandable segments are left out: the device has no virtual memory");
+    }
+    let with = |(policy, expandable_segments)| Settings { policy, expandable_segments, ..base.clone() };
+    possible.into_iter().map(with).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_variable_that_is_set_counts_alone() {
+        let environment = |name: &str| match name {
+            "PYTORCH_ALLOC_CONF" => Some("policy:direct".to_string()),
+            "PYTORCH_CUDA_ALLOC_CONF" => Some("expandable_segments:True".to_string()),
+            _ => None,
+        };
+        let both = configured(None, environment).unwrap();
+        assert_eq!(label(&both), "classic+expandable");
+        let given = configured(Some(""), environment).unwrap();
+        assert_eq!(given, Settings::default());
+        assert_eq!(configured(None, |_| None), Ok(Settings::default()));
+    }
+
+    #[test]
+    fn a_mistake_is_marked_where_it_is() {
+        let Err(Failure::Input(message)) = configured(Some("max_split_size_mb:64,expandable_segments:yes"), |_| None)
+        else {
+            panic!("accepted");
+        };
+        let lines: Vec<&str> = message.lines().collect();
+        assert!(lines[0].starts_with("--conf: at byte 41: `expandable_segments` is `yes`"), "{message}");
+        assert_eq!(lines[2].find('^'), Some(2 + 41), "{message}");
+        assert!(lines[3].contains("garbage_collection_threshold"), "{message}");
+    }
+
+    #[test]
+    fn a_device_without_virtual_memory_compares_less() {
+        let labels =
+            |has_pages| -> Vec<String> { compared(&Settings::default(), has_pages).iter().map(label).collect() };
+        assert_eq!(labels(true), ["classic", "classic+expandable", "direct"]);
+        assert_eq!(labels(false), ["classic", "direct"]);
+    }
+}

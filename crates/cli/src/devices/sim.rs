@@ -1,0 +1,141 @@
+//! The simulated device, and the options that `--device sim:...` takes.
+
+use millpond_backend::{PageCaps, Reuse};
+use millpond_sim::{CostModel, Sim};
+
+use super::{Device, Entry, Found, Target};
+use crate::failure::Failure;
+use crate::quantity::parse_bytes;
+
+/// The simulated device's place among the backends.
+pub(super) const ENTRY: Entry = Entry { name: "sim", find, target };
+
+/// What a simulated device is like; where nothing is said, like an H200.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub(crate) struct SimOptions {
+    bytes: Option<u64>,
+    reuse: Option<Reuse>,
+    /// The granularity of its virtual memory; `Some(None)` is a device without any.
+    pages: Option<Option<u64>>,
+    cost: Option<CostModel>,
+}
+
+fn find() -> Found {
+    Found::Devices(vec![Device::of("sim", &SimOptions::default().open())])
+}
+
+fn target(options: &str) -> Result<Target, Failure> {
+    SimOptions::parse(options).map(Target::Sim).map_err(|what| Failure::Input(format!("--device sim: {what}")))
+}
+
+impl SimOptions {
+    fn parse(text: &str) -> Result<Self, String> {
+        let mut options = Self::default();
+        for pair in text.split(',').filter(|_| !text.is_empty()) {
+            let Some((key, value)) = pair.split_once('=') else {
+                return Err(format!("`{pair}` is no option; write KEY=VALUE, such as bytes=16GiB"));
+            };
+            let twice = match key {
+                "bytes" => options.bytes.replace(size(key, value)?).is_some(),
+                "reuse" => options.reuse.replace(reuse(value)?).is_some(),
+                "pages" => options.pages.replace(pages(value)?).is_some(),
+                "cost" => options.cost.replace(cost(value)?).is_some(),
+                _ => return Err(format!("unknown option `{key}`; the options are bytes, reuse, pages and cost")),
+            };
+            if twice {
+                return Err(format!("`{key}` is set a second time; set it once"));
+            }
+        }
+        Ok(options)
+    }
+
+    /// A new device.
+    pub(crate) fn open(&self) -> Sim {
+        let mut builder = Sim::builder();
+        if let Some(bytes) = self.bytes {
+            builder = builder.total_bytes(bytes);
+        }
+        if let Some(reuse) = self.reuse {
+            builder = builder.reuse(reuse);
+        }
+        if let Some(pages) = self.pages {
+            builder = builder.pages(pages.map(|granularity| PageCaps { granularity, aliasing: true }));
+        }
+        if let Some(cost) = self.cost {
+            builder = builder.cost(cost);
+        }
+        builder.build()
+    }
+}
+
+fn size(key: &str, value: &str) -> Result<u64, String> {
+    match parse_bytes(value) {
+        Ok(0) => Err(format!("`{key}` is 0, must be at least one byte")),
+        Ok(bytes) => Ok(bytes),
+        Err(what) => Err(format!("`{key}`: {what}")),
+    }
+}
+
+/// A replay submits nothing, so reuse after a submit would never come.
+fn reuse(value: &str) -> Result<Reuse, String> {
+    match value {
+        "in-order" => Ok(Reuse::InOrder),
+        "after-done" => Ok(Reuse::AfterDone),
+        _ => Err(format!("`reuse` is `{value}`, must be in-order or after-done")),
+    }
+}
+
+/// Large segments are 20 MiB, made of whole pages; that bounds what a granularity can be.
+fn pages(value: &str) -> Result<Option<u64>, String> {
+    if value == "none" {
+        return Ok(None);
+    }
+    match size("pages", value)? {
+        bytes if bytes.is_power_of_two() && (4096..=2 << 20).contains(&bytes) => Ok(Some(bytes)),
+        _ => Err(format!("`pages` is `{value}`, must be none or a power of two from 4KiB to 2MiB")),
+    }
+}
+
+fn cost(value: &str) -> Result<CostModel, String> {
+    match value {
+        "h200" => Ok(CostModel::h200()),
+        "free" => Ok(CostModel::free()),
+        _ => Err(format!("`cost` is `{value}`, must be h200 or free")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use millpond_backend::Backend as _;
+
+    use super::*;
+
+    #[test]
+    fn options_shape_the_device() {
+        let sim = SimOptions::parse("bytes=16GiB,reuse=after-done,pages=64KiB,cost=free").unwrap().open();
+        assert_eq!(sim.caps().classes[0].total_bytes, 16 << 30);
+        assert_eq!(sim.caps().reuse, Reuse::AfterDone);
+        assert_eq!(sim.caps().pages.map(|pages| pages.granularity), Some(64 << 10));
+        assert_eq!(SimOptions::parse("pages=none").unwrap().open().caps().pages, None);
+        assert_eq!(SimOptions::parse("").unwrap().open().caps(), Sim::new().caps());
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        let cases = [
+            ("bytes", "`bytes` is no option; write KEY=VALUE"),
+            ("bytes=1GiB,", "`` is no option"),
+            ("bytes=lots", "`bytes`: `lots` is no size"),
+            ("bytes=0", "`bytes` is 0"),
+            ("bytes=1,bytes=2", "`bytes` is set a second time"),
+            ("reuse=never", "must be in-order or after-done"),
+            ("pages=3MiB", "must be none or a power of two"),
+            ("cost=5", "must be h200 or free"),
+            ("colour=red", "unknown option `colour`; the options are bytes"),
+        ];
+        for (text, expected) in cases {
+            let error = SimOptions::parse(text).expect_err(text);
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! Why the command stops early, and the exit code that says so.
+
+use std::error::Error as _;
+use std::fmt;
+use std::process::ExitCode;
+
+use millpond::Error;
+use millpond_backend::BackendError;
+
+/// A failure, told in a sentence that says what to do.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Failure {
+    /// A check that the command made did not hold. Exit code 1.
+    Check(String),
+    /// The arguments, the environment or a file cannot be used. Exit code 2.
+    Input(String),
+    /// The device is not there, or its driver failed. Exit code 3.
+    Device(String),
+}
+
+impl Failure {
+    /// What the allocator reported while it worked.
+    pub(crate) fn from_allocator<E: BackendError>(error: &Error<E>) -> Self {
+        let mut text = error.to_string();
+        let mut source = error.source();
+        while let Some(cause) = source {
+            text = format!("{text}: {cause}");
+            source = cause.source();
+        }
+        Self::Device(text)
+    }
+
+    /// The code of the process.
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        ExitCode::from(match self {
+            Self::Check(_) => 1,
+            Self::Input(_) => 2,
+            Self::Device(_) => 3,
+        })
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Check(text) | Self::Input(text) | Self::Device(text) => f.write_str(text),
+        }
+    }
+}

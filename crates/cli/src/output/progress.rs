@@ -1,0 +1,54 @@
+//! Progress on a terminal, and silence everywhere else.
+
+use std::io::{self, IsTerminal as _};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// A bar on standard error that goes away when it is done. Shown only where a person looks at both outputs: in a pipe
+/// it would get in the way of whoever shows the other end.
+pub(crate) struct Progress(ProgressBar);
+
+impl Progress {
+    /// A bar of so many steps.
+    pub(crate) fn new(steps: usize) -> Self {
+        Self::with(Some(steps as u64), "{bar:30} {pos}/{len}  {wide_msg}")
+    }
+
+    /// A count of steps, where nobody knows how many there will be.
+    pub(crate) fn unbounded() -> Self {
+        Self::with(None, "{spinner} {pos}  {wide_msg}")
+    }
+
+    fn with(steps: Option<u64>, template: &str) -> Self {
+        let watched = io::stderr().is_terminal() && io::stdout().is_terminal();
+        let target = if watched { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        let bar = ProgressBar::with_draw_target(steps, target);
+        let style = match ProgressStyle::with_template(template) {
+            Ok(style) => style,
+            Err(error) => panic!("the template of the progress bar is malformed: {error}"),
+        };
+        bar.set_style(style);
+        Self(bar)
+    }
+
+    /// Says what is being done.
+    pub(crate) fn doing(&self, what: String) {
+        self.0.set_message(what);
+    }
+
+    /// One step is done.
+    pub(crate) fn step(&self) {
+        self.0.inc(1);
+    }
+
+    /// Writes to the outputs while the bar is out of the way.
+    pub(crate) fn aside<R>(&self, write: impl FnOnce() -> R) -> R {
+        self.0.suspend(write)
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}

@@ -1,0 +1,95 @@
+//! Sizes and times, as people write and read them.
+
+use std::time::Duration;
+
+/// Bytes in a text such as `1073741824`, `512KiB`, `300M` or `16GiB`. K, M, G and T stand for powers of 1024, with or
+/// without `iB`; letters may be small.
+///
+/// # Errors
+///
+/// What is accepted, where the text is something else.
+pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
+    let trimmed = text.trim();
+    let digits = trimmed.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, suffix) = trimmed.split_at(digits);
+    let refused =
+        || format!("`{text}` is no size: write whole bytes, or a whole number with K, M, G, T, KiB, MiB, GiB or TiB");
+    if number.is_empty() {
+        return Err(refused());
+    }
+    let shift = match suffix.trim_start().to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "k" | "kib" => 10,
+        "m" | "mib" => 20,
+        "g" | "gib" => 30,
+        "t" | "tib" => 40,
+        _ => return Err(refused()),
+    };
+    let bytes = number.parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift));
+    bytes.ok_or_else(|| format!("`{text}` does not fit in 64 bits: write a smaller size"))
+}
+
+/// A duration in the unit that suits it, with three digits or so.
+pub(crate) fn format_time(time: Duration) -> String {
+    let nanos = time.as_nanos() as f64;
+    let (value, unit) = match nanos {
+        0.0 => return "0".into(),
+        _ if nanos < 1e3 => (nanos, "ns"),
+        _ if nanos < 1e6 => (nanos / 1e3, "us"),
+        _ if nanos < 1e9 => (nanos / 1e6, "ms"),
+        _ => (nanos / 1e9, "s"),
+    };
+    if value < 100.0 { format!("{value:.1} {unit}") } else { format!("{value:.0} {unit}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_suffixes_of_1024() {
+        let cases = [
+            ("0", 0),
+            ("1073741824", 1 << 30),
+            ("7b", 7),
+            ("512KiB", 512 << 10),
+            ("512k", 512 << 10),
+            ("20 MiB", 20 << 20),
+            ("300M", 300 << 20),
+            ("16GiB", 16 << 30),
+            (" 2g ", 2 << 30),
+            ("1TiB", 1 << 40),
+            ("18446744073709551615", u64::MAX),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(parse_bytes(text), Ok(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_size_is_refused_with_what_is_accepted() {
+        for text in ["", "GiB", "-1", "1.5GiB", "1GB", "1 G i", "0x10", "+4K"] {
+            let error = parse_bytes(text).expect_err(text);
+            assert!(error.contains("is no size: write whole bytes"), "{error}");
+        }
+        for text in ["18446744073709551616", "16777216TiB"] {
+            let error = parse_bytes(text).expect_err(text);
+            assert!(error.contains("does not fit in 64 bits"), "{error}");
+        }
+    }
+
+    #[test]
+    fn times_have_a_unit_that_suits_them() {
+        let cases = [
+            (0, "0"),
+            (43, "43.0 ns"),
+            (43_000, "43.0 us"),
+            (677_000, "677 us"),
+            (3_600_000, "3.6 ms"),
+            (12_345_000_000, "12.3 s"),
+        ];
+        for (nanos, expected) in cases {
+            assert_eq!(format_time(Duration::from_nanos(nanos)), expected);
+        }
+    }
+}

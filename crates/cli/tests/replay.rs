@@ -1,0 +1,243 @@
+//! `millpond replay`, as people start it.
+
+mod common;
+
+use std::collections::BTreeMap;
+
+use common::{Scratch, corpus, run, run_on_input, run_with};
+use millpond::settings::{Settings, Ties};
+use millpond::trace::Trace;
+use millpond::{Allocator, Replay};
+use millpond_sim::Sim;
+use serde_json::Value;
+
+const TRACES: [&str; 7] =
+    ["bert_multistream", "gnn", "gpt2_train", "llm_generate", "prefetch", "resnet50_amp", "serving_kv"];
+
+/// What `serving_kv` reserves where the driver's addresses rise, as the simulated device's do. PyTorch reserved
+/// 1222639616 bytes when it was recorded and 1279262720 when it replayed the trace: its choice between equally good
+/// blocks followed the addresses that the driver happened to give, and with them the peak.
+const SERVING_KV_RISING: u64 = 1_245_708_288;
+
+fn trace(name: &str) -> String {
+    corpus(&format!("traces/{name}.trace.gz"))
+}
+
+fn replay_all(extra: &[&str]) -> BTreeMap<String, Value> {
+    let files = TRACES.map(trace);
+    let mut args = vec!["replay", "--format", "json", "--passes", "0"];
+    args.extend(extra);
+    args.extend(files.iter().map(String::as_str));
+    let rows = run(&args).json();
+    let names: Vec<_> = rows.iter().map(|row| row["trace"].as_str().expect("a name")).collect();
+    assert_eq!(names, TRACES, "in the order given");
+    rows.iter().map(|row| (row["trace"].as_str().expect("a name").to_string(), row.clone())).collect()
+}
+
+/// Peak reserved bytes of one of the peers on every trace.
+fn peer(name: &str) -> BTreeMap<String, u64> {
+    let text = std::fs::read_to_string(corpus("peers.csv")).expect("the peers");
+    let rows = text.lines().skip(1).map(|line| line.split(',').collect::<Vec<_>>());
+    let own = rows.filter(|cells| cells[0] == name);
+    own.map(|cells| (cells[1].to_string(), cells[6].parse().expect("bytes"))).collect()
+}
+
+#[test]
+fn classic_reserves_what_pytorch_reserved() {
+    for (name, row) in replay_all(&["--policy", "classic"]) {
+        let expected = match name.as_str() {
+            "serving_kv" => Value::from(SERVING_KV_RISING),
+            _ => row["torch_peak_reserved_bytes"].clone(),
+        };
+        assert!(expected.is_u64(), "{name} has no recorded peak");
+        assert_eq!(row["peak_reserved_bytes"], expected, "{name}");
+        assert_eq!((&row["num_ooms"], &row["num_alloc_retries"]), (&0.into(), &0.into()), "{name}");
+    }
+}
+
+#[test]
+fn expandable_segments_reserve_what_pytorch_reserved() {
+    let peers = peer("torch_expandable");
+    for (name, row) in replay_all(&["--conf", "expandable_segments:True"]) {
+        assert_eq!(row["peak_reserved_bytes"], peers[&name], "{name}");
+        assert_eq!(row["policy"], "classic+expandable");
+    }
+}
+
+/// With rising addresses, ties by address and ties by birth are the same ties.
+#[test]
+fn serving_kv_does_not_depend_on_the_tie_rule_where_addresses_rise() {
+    let replay = Replay::new(&Trace::read(trace("serving_kv")).expect("a trace"));
+    for ties in [Ties::Birth, Ties::Address] {
+        let settings = Settings { ties, ..Settings::default() };
+        let allocator = Allocator::builder(Sim::new()).settings(settings).build().expect("valid settings");
+        replay.run(&allocator, 0).expect("no driver fails");
+        assert_eq!(allocator.max_memory_reserved(), SERVING_KV_RISING, "{ties:?}");
+    }
+}
+
+#[test]
+fn without_a_trace_a_real_one_is_replayed() {
+    let ran = run(&["replay"]);
+    assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""));
+    let lines: Vec<&str> = ran.stdout.lines().collect();
+    assert_eq!(lines[0], "On sim (simulated H200); cold and warm in ns per event");
+    for column in ["trace", "policy", "events", "cold", "warm", "live", "reserved", "torch", "calls", "retries", "OOMs"]
+    {
+        assert!(lines[2].split_whitespace().any(|word| word == column), "{column} in {}", lines[2]);
+    }
+    let cells: Vec<&str> = lines[3].split_whitespace().collect();
+    assert_eq!(cells[..3], ["gpt2_train", "classic", "71301"]);
+    // Ours and, beside it, PyTorch's.
+    assert_eq!(lines[3].matches("15.54 GiB").count(), 2, "{}", lines[3]);
+    assert_eq!(lines.len(), 4);
+}
+
+#[test]
+fn json_has_one_value_a_line_with_the_agreed_keys() {
+    let rows = run(&["replay", "--format", "json", "--passes", "1"]).json();
+    assert_eq!(rows.len(), 1);
+    let row = &rows[0];
+    for (key, value) in [("trace", "gpt2_train"), ("device", "sim"), ("policy", "classic")] {
+        assert_eq!(row[key], value, "{key}");
+    }
+    for (key, value) in [
+        ("events", 71_301_u64),
+        ("peak_live_bytes", 13_271_941_480),
+        ("peak_reserved_bytes", 16_680_747_008),
+        ("num_alloc_retries", 0),
+        ("num_ooms", 0),
+        ("warm_driver_calls", 0),
+    ] {
+        assert_eq!(row[key], value, "{key}");
+    }
+    for key in ["cold_ns_per_event", "warm_ns_per_event", "driver_time_us"] {
+        assert!(row[key].as_f64().is_some_and(|value| value > 0.0), "{key} is {}", row[key]);
+    }
+    assert!(row["driver_calls"].as_u64().is_some_and(|calls| calls > 0));
+    let ratio = row["reserved_over_live"].as_f64().expect("a ratio");
+    assert!((ratio - 1.257).abs() < 0.001, "{ratio}");
+    assert!(row.get("stats").is_none() && row.get("memory_summary").is_none());
+}
+
+#[test]
+fn compare_puts_the_policies_side_by_side() {
+    let file = trace("gnn");
+    let rows = run(&["replay", "--compare", "--passes", "0", "--format", "json", &file]).json();
+    let policies: Vec<_> = rows.iter().map(|row| row["policy"].as_str().expect("a policy")).collect();
+    assert_eq!(policies, ["classic", "classic+expandable", "direct"]);
+    let reserved: Vec<_> = rows.iter().map(|row| row["peak_reserved_bytes"].as_u64().expect("bytes")).collect();
+    assert!(reserved[0] > reserved[1] && reserved[1] > reserved[2], "{reserved:?}");
+    assert!(rows.iter().all(|row| row["warm_ns_per_event"].is_null()), "no warm pass, no figure");
+
+    let text = run(&["replay", "--compare", "--passes", "0", &file]).stdout;
+    assert_eq!(text.lines().filter(|line| line.starts_with("gnn ")).count(), 3, "{text}");
+
+    let fewer = run(&["replay", "--compare", "--passes", "0", "--device", "sim:pages=none", &file]);
+    assert!(!fewer.stdout.contains("expandable") && fewer.stderr.contains("no virtual memory"), "{}", fewer.stderr);
+}
+
+#[test]
+fn summary_and_stats_come_in_both_formats() {
+    let file = trace("gnn");
+    let base = ["replay", "--passes", "0", "--summary", "--stats", &file];
+    let text = run(&base).stdout;
+    assert!(text.contains("Millpond memory summary, device ID 0"), "{text}");
+    assert!(text.contains("\nallocated_bytes.all.peak "), "{text}");
+
+    let rows = run(&[&base[..], &["--format", "json"]].concat()).json();
+    let stats = rows[0]["stats"].as_object().expect("an object");
+    assert_eq!(stats.len(), 122);
+    assert_eq!(stats["reserved_bytes.all.peak"], rows[0]["peak_reserved_bytes"]);
+    assert!(rows[0]["memory_summary"].as_str().is_some_and(|table| table.contains("Cur Usage")));
+}
+
+#[test]
+fn a_limit_is_kept_and_refusals_are_counted_and_explained_once() {
+    let ran = run(&["replay", "--limit", "6GiB", "--passes", "1", "--format", "json", &trace("gnn")]);
+    let row = &ran.json()[0];
+    assert_eq!(row["limit_bytes"], 6_u64 << 30);
+    assert!(row["peak_reserved_bytes"].as_u64().is_some_and(|bytes| bytes <= 6 << 30), "{row}");
+    assert!(row["num_ooms"].as_u64().is_some_and(|ooms| ooms > 1), "{row}");
+    assert!(row["num_alloc_retries"].as_u64().is_some_and(|retries| retries > 0), "{row}");
+    assert_eq!(ran.stderr.matches("out of memory on device 0").count(), 1, "{}", ran.stderr);
+    assert!(ran.stderr.contains("6.00 GiB allowed") && ran.stderr.contains("What to do:"), "{}", ran.stderr);
+}
+
+#[test]
+fn a_small_device_runs_out_too() {
+    let ran = run(&["replay", "--device", "sim:bytes=1GiB,cost=free", "--passes", "0", "--format", "json"]);
+    let row = &ran.json()[0];
+    assert!(row["num_ooms"].as_u64().is_some_and(|ooms| ooms > 0), "{row}");
+    assert_eq!(row["driver_time_us"], 0.0);
+    assert!(ran.stderr.contains("total capacity of 1024.00 MiB"), "{}", ran.stderr);
+}
+
+#[test]
+fn reuse_after_completion_serves_the_same_program() {
+    let args = ["replay", "--device", "sim:reuse=after-done", "--passes", "1", "--format", "json", &trace("gnn")];
+    let row = &run(&args).json()[0];
+    assert_eq!(row["peak_reserved_bytes"], row["torch_peak_reserved_bytes"]);
+    assert_eq!(row["num_ooms"], 0);
+}
+
+#[test]
+fn the_environment_configures_and_arguments_overrule_it() {
+    let file = trace("gnn");
+    let policy = |variable, value, extra: &[&str]| {
+        let args = [&["replay", "--passes", "0", "--format", "json", file.as_str()], extra].concat();
+        run_with(variable, value, &args).json()[0]["policy"].clone()
+    };
+    assert_eq!(policy("MILLPOND_CONF", "policy:direct", &[]), "direct");
+    assert_eq!(policy("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True", &[]), "classic+expandable");
+    assert_eq!(policy("PYTORCH_ALLOC_CONF", "policy:direct", &["--policy", "classic"]), "classic");
+    assert_eq!(policy("MILLPOND_CONF", "policy:direct", &["--conf", ""]), "classic");
+}
+
+#[test]
+fn a_trace_comes_from_standard_input_too() {
+    let rows = run_on_input(b"a 0 4096 0\na 1 512 0\nf 0\nf 1\n", &["replay", "-", "--format", "json"]).json();
+    assert_eq!((&rows[0]["trace"], &rows[0]["peak_live_bytes"]), (&"-".into(), &4608.into()));
+    assert!(rows[0]["torch_peak_reserved_bytes"].is_null());
+}
+
+#[test]
+fn a_malformed_configuration_is_refused_with_its_place_and_the_keys() {
+    for (text, says) in [
+        ("max_split_size_mb:64,expandable_segments:yes", "--conf: at byte 41:"),
+        ("max_split:64", "--conf: at byte 0: unknown key `max_split`"),
+        ("garbage", "must be followed by `:`"),
+    ] {
+        run(&["replay", "--conf", text]).fails(2, &[says, "garbage_collection_threshold", "roundup_power2_divisions"]);
+    }
+    run_with("PYTORCH_ALLOC_CONF", "backend:mine", &["replay"]).fails(2, &["PYTORCH_ALLOC_CONF: at byte 8:"]);
+    run(&["replay", "--device", "sim:pages=none", "--conf", "expandable_segments:True"])
+        .fails(2, &["expandable_segments needs virtual memory, which simulated H200 does not have"]);
+}
+
+#[test]
+fn a_malformed_trace_is_refused_with_its_line() {
+    let scratch = Scratch::new("bad.trace", b"a 0 4096 0\nf 1\n");
+    let ran = run(&["replay", scratch.path()]);
+    ran.fails(2, &[scratch.path(), "line 2", "f 1"]);
+    assert_eq!(ran.stdout, "");
+}
+
+#[test]
+fn a_missing_trace_ends_the_run_after_what_was_done() {
+    let ran = run(&["replay", "--passes", "0", &trace("gnn"), "no/such.trace.gz"]);
+    ran.fails(2, &["cannot open no/such.trace.gz", "give the path of a trace"]);
+    assert!(ran.stdout.contains("\ngnn "), "{}", ran.stdout);
+}
+
+#[test]
+fn wrong_usage_is_refused_with_what_is_right() {
+    run(&["replay", "--device", "abacus"]).fails(2, &["no backend is called `abacus`", "sim", "millpond devices"]);
+    run(&["replay", "--device", "sim:colour=red"])
+        .fails(2, &["unknown option `colour`", "bytes, reuse, pages and cost"]);
+    run(&["replay", "--policy", "random"]).fails(2, &["--policy:", "`random`", "classic"]);
+    run(&["replay", "--policy", "direct,x:1"]).fails(2, &["is no policy"]);
+    run(&["replay", "--policy", "direct", "--compare"]).fails(2, &["cannot be used with"]);
+    run(&["replay", "--limit", "1.5GiB"]).fails(2, &["`1.5GiB` is no size", "MiB"]);
+    run(&["replay", "--passes=-1"]).fails(2, &["--passes"]);
+}
