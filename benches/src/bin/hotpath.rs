@@ -1,0 +1,64 @@
+//! This allocator at one case and nothing else, for a profiler that counts instructions: `hotpath CASE PASSES`.
+//!
+//! `CASE` is a case's name, or `exact` (an allocation and its free, the block fits as it is), `split` (the block is cut
+//! on the way out and joined again on the way in), `none` (the empty loop: subtract it, it is what the start costs); of
+//! these three, a pass is one pair.
+
+use std::error::Error;
+use std::hint::black_box;
+use std::process::ExitCode;
+use std::rc::Rc;
+
+use millpond_benches::case::{CASES, SEED};
+use millpond_benches::measure::{Player, Runner};
+use millpond_benches::subject::{Millpond, Subject, Variant};
+
+fn main() -> ExitCode {
+    let mut words = std::env::args().skip(1);
+    let (name, passes) = (words.next(), words.next().and_then(|word| word.parse().ok()));
+    let (Some(name), Some(passes)) = (name, passes) else {
+        eprintln!("usage: hotpath CASE|exact|split|none PASSES");
+        return ExitCode::from(2);
+    };
+    let result = match name.as_str() {
+        // A segment of its own, which one block fills.
+        "exact" => pairs(32 << 20, passes),
+        // Half of the smallest segment.
+        "split" => pairs(1 << 20, passes),
+        "none" => pairs(0, passes),
+        case => play(case, passes),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("hotpath: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The bare loop; none at 0 bytes.
+fn pairs(bytes: u64, passes: u64) -> Result<(), Box<dyn Error>> {
+    let mut subject = Millpond::new(Variant::Classic, 1);
+    // The first pair grows the pool; every later one is a hit.
+    drop(subject.allocate(1 << 20, 0));
+    for _ in 0..passes {
+        if bytes > 0 {
+            let block = subject.allocate(black_box(bytes), 0);
+            subject.free(black_box(block));
+        }
+    }
+    Ok(())
+}
+
+fn play(name: &str, passes: u64) -> Result<(), Box<dyn Error>> {
+    let Some(case) = CASES.iter().find(|case| case.name == name) else {
+        return Err(format!("no case is named '{name}'").into());
+    };
+    let workload = Rc::new(case.pattern.workload(SEED)?);
+    let mut player = Player::new(Millpond::new(Variant::Classic, workload.streams), workload);
+    for _ in 0..passes {
+        black_box(player.pass());
+    }
+    Ok(())
+}

@@ -1,0 +1,218 @@
+//! The cases: a table of what is measured, on whom, and what is hoped for.
+
+use std::rc::Rc;
+
+use millpond::Replay;
+use millpond::trace::TraceError;
+
+use crate::measure::{Player, Replayer, Runner, Team, team};
+#[cfg(feature = "peers")]
+use crate::subject::{Cubecl, Offset, SharedOffset};
+use crate::subject::{Kind, Malloc, Millpond, MutexPair, Variant};
+use crate::workload::{Pattern, Workload, read_trace};
+
+/// What a time is divided by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unit {
+    /// An allocation with its free.
+    Pair,
+    /// An allocation or a free.
+    Operation,
+}
+
+/// What is hoped for. Never a test: it is printed beside what was measured.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Goal {
+    /// At most so many times what the peer takes.
+    Within(f64, Kind),
+    /// The peer takes at least so many times what this allocator takes.
+    Faster(f64, Kind),
+    /// At most so many nanoseconds per unit.
+    Below(f64),
+}
+
+/// One case on one thread.
+#[derive(Clone, Copy, Debug)]
+pub struct Case {
+    /// Its name: words between slashes, from the general to the particular.
+    pub name: &'static str,
+    /// What is asked.
+    pub pattern: Pattern,
+    /// Per what the times are given.
+    pub unit: Unit,
+    /// Who is asked; this allocator first.
+    pub subjects: &'static [Kind],
+    /// What is hoped for.
+    pub goal: Goal,
+}
+
+/// One case on several threads.
+#[derive(Clone, Copy, Debug)]
+pub struct ThreadCase {
+    /// Its name.
+    pub name: &'static str,
+    /// What each thread asks, from a seed of its own.
+    pub pattern: Pattern,
+    /// Who is asked; this allocator first.
+    pub subjects: &'static [Kind],
+}
+
+/// How many threads race, by turns.
+pub const THREADS: [usize; 4] = [1, 2, 4, 8];
+
+const ALL: &[Kind] =
+    &[Kind::Millpond, Kind::MillpondExpandable, Kind::Offset, Kind::Cubecl, Kind::MutexPair, Kind::Malloc];
+
+const TRACED: &[Kind] = &[Kind::Millpond, Kind::MillpondExpandable, Kind::Offset];
+
+/// The mutexes are the threads' own: what they lose is what the machine could not give.
+const THREADED: &[Kind] = &[Kind::Millpond, Kind::SharedOffset, Kind::MutexPair];
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+
+const fn hit(name: &'static str, bytes: u64) -> Case {
+    let goal = Goal::Within(1.5, Kind::Offset);
+    Case { name, pattern: Pattern::Hit { bytes }, unit: Unit::Pair, subjects: ALL, goal }
+}
+
+const fn churn(name: &'static str, live: u32, max_bytes: u64) -> Case {
+    let (pattern, goal) = (Pattern::Churn { live, max_bytes }, Goal::Within(2.0, Kind::Offset));
+    Case { name, pattern, unit: Unit::Operation, subjects: ALL, goal }
+}
+
+const fn trace(name: &'static str, trace: &'static str) -> Case {
+    let (pattern, goal) = (Pattern::Trace(trace), Goal::Below(60.0));
+    Case { name, pattern, unit: Unit::Operation, subjects: TRACED, goal }
+}
+
+/// The cases on one thread.
+pub const CASES: &[Case] = &[
+    hit("hit/4KiB", 4 * KIB),
+    hit("hit/1MiB", MIB),
+    hit("hit/32MiB", 32 * MIB),
+    churn("churn/1000/1MiB", 1000, MIB),
+    churn("churn/1000/4MiB", 1000, 4 * MIB),
+    churn("churn/1000/64MiB", 1000, 64 * MIB),
+    churn("churn/10000/1MiB", 10_000, MIB),
+    churn("churn/10000/4MiB", 10_000, 4 * MIB),
+    churn("churn/10000/64MiB", 10_000, 64 * MIB),
+    Case {
+        name: "rmm/100000/1MiB",
+        pattern: Pattern::Rmm { allocations: 100_000, max_bytes: MIB },
+        unit: Unit::Operation,
+        subjects: ALL,
+        goal: Goal::Faster(500.0, Kind::Cubecl),
+    },
+    trace("trace/bert_multistream", "bert_multistream"),
+    trace("trace/gnn", "gnn"),
+    trace("trace/gpt2_train", "gpt2_train"),
+    trace("trace/llm_generate", "llm_generate"),
+    trace("trace/prefetch", "prefetch"),
+    trace("trace/resnet50_amp", "resnet50_amp"),
+    trace("trace/serving_kv", "serving_kv"),
+];
+
+/// The cases on several threads, each with a stream of its own.
+pub const THREAD_CASES: &[ThreadCase] = &[
+    ThreadCase { name: "threads/hit/1MiB", pattern: Pattern::Hit { bytes: MIB }, subjects: THREADED },
+    ThreadCase {
+        name: "threads/churn/1000/1MiB",
+        pattern: Pattern::Churn { live: 1000, max_bytes: MIB },
+        subjects: THREADED,
+    },
+];
+
+/// The seed of everything that is drawn.
+pub const SEED: u64 = 2026;
+
+/// A subject at work, with its name.
+pub type Named<T> = (Kind, Box<T>);
+
+impl Case {
+    /// The subjects that this build has, each at the workload.
+    ///
+    /// # Errors
+    ///
+    /// What reading a trace reports.
+    pub fn runners(&self, workload: &Rc<Workload>) -> Result<Vec<Named<dyn Runner>>, TraceError> {
+        let replay = match self.pattern {
+            Pattern::Trace(name) => Some(Rc::new(Replay::new(&read_trace(name)?))),
+            _ => None,
+        };
+        let make = |kind: &Kind| Some((*kind, runner(*kind, workload, replay.as_ref())?));
+        Ok(self.subjects.iter().filter_map(make).collect())
+    }
+
+    /// How many units a pass has.
+    pub fn units(&self, workload: &Workload) -> usize {
+        match self.unit {
+            Unit::Pair => workload.timed.len() / 2,
+            Unit::Operation => workload.timed.len(),
+        }
+    }
+}
+
+fn runner(kind: Kind, workload: &Rc<Workload>, replay: Option<&Rc<Replay>>) -> Option<Box<dyn Runner>> {
+    let own = |variant| -> Box<dyn Runner> {
+        let subject = Millpond::new(variant, workload.streams);
+        match replay {
+            Some(replay) => Box::new(Replayer::new(subject, Rc::clone(replay), Rc::clone(workload))),
+            None => Box::new(Player::new(subject, Rc::clone(workload))),
+        }
+    };
+    Some(match kind {
+        Kind::Millpond => own(Variant::Classic),
+        Kind::MillpondExpandable => own(Variant::Expandable),
+        #[cfg(feature = "peers")]
+        Kind::Offset => Box::new(Player::new(Offset::new(), Rc::clone(workload))),
+        #[cfg(feature = "peers")]
+        Kind::SharedOffset => Box::new(Player::new(SharedOffset::new(), Rc::clone(workload))),
+        #[cfg(feature = "peers")]
+        Kind::Cubecl => Box::new(Player::new(Cubecl::new(), Rc::clone(workload))),
+        Kind::MutexPair => Box::new(Player::new(MutexPair::default(), Rc::clone(workload))),
+        Kind::Malloc => Box::new(Player::new(Malloc, Rc::clone(workload))),
+        #[cfg(not(feature = "peers"))]
+        Kind::Offset | Kind::SharedOffset | Kind::Cubecl => return None,
+    })
+}
+
+impl ThreadCase {
+    /// What each of the threads does.
+    ///
+    /// # Errors
+    ///
+    /// As [`Pattern::workload`].
+    pub fn workloads(&self) -> Result<Vec<Workload>, TraceError> {
+        let most = THREADS.iter().copied().max().unwrap_or(1) as u64;
+        (0..most).map(|thread| self.pattern.workload(SEED + thread)).collect()
+    }
+
+    /// The subjects that this build has, each with a member for every thread.
+    ///
+    /// # Panics
+    ///
+    /// If the table names a subject that threads cannot share.
+    pub fn teams(&self, workloads: &[Workload]) -> Vec<Named<dyn Team>> {
+        let make = |kind: &Kind| Some((*kind, members(*kind, workloads)?));
+        self.subjects.iter().filter_map(make).collect()
+    }
+}
+
+fn members(kind: Kind, workloads: &[Workload]) -> Option<Box<dyn Team>> {
+    Some(match kind {
+        Kind::Millpond => {
+            let first = Millpond::new(Variant::Classic, 0);
+            team(workloads.iter().map(|_| first.sibling()).collect(), workloads)
+        }
+        #[cfg(feature = "peers")]
+        Kind::SharedOffset => {
+            let shared = SharedOffset::new();
+            team(workloads.iter().map(|_| shared.clone()).collect(), workloads)
+        }
+        Kind::MutexPair => team(workloads.iter().map(|_| MutexPair::default()).collect(), workloads),
+        #[cfg(not(feature = "peers"))]
+        Kind::SharedOffset => return None,
+        other => panic!("{} cannot be shared by threads", other.name()),
+    })
+}

@@ -1,0 +1,116 @@
+//! How long single operations take, one by one.
+
+use hdrhistogram::Histogram;
+use quanta::Clock;
+
+/// The longest operation that is told apart, in ticks of the clock: minutes.
+const TICKS_MAX: u64 = 1 << 40;
+
+/// A clock fine enough for one operation, and what it costs itself.
+pub struct Meter {
+    clock: Clock,
+    cost: u64,
+    step: u64,
+}
+
+/// What single operations took, in nanoseconds, with the clock's own cost taken off.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Latency {
+    /// Half took at most this.
+    pub p50: f64,
+    /// 99 of 100 took at most this.
+    pub p99: f64,
+    /// 999 of 1000 took at most this.
+    pub p999: f64,
+    /// The longest.
+    pub max: f64,
+}
+
+impl Meter {
+    /// Finds out what reading the clock twice costs, the median of many tries, and how fine it is.
+    #[allow(clippy::new_without_default)] // Takes milliseconds.
+    pub fn new() -> Self {
+        let clock = Clock::new();
+        let (mut ticks, mut steps) = (histogram(), histogram());
+        for _ in 0..100_000 {
+            let start = clock.raw();
+            let ticked = clock.raw() - start;
+            note(&mut ticks, ticked);
+            if ticked > 0 {
+                note(&mut steps, ticked);
+            }
+        }
+        // Not the very least: a counter that the system rescales is off by a tick now and then.
+        Self { clock, cost: ticks.value_at_quantile(0.5), step: steps.value_at_quantile(0.01) }
+    }
+
+    /// The least that two readings differ by if they differ, in nanoseconds.
+    pub fn step_ns(&self) -> f64 {
+        self.nanoseconds(self.step)
+    }
+
+    /// What reading the clock twice costs, in nanoseconds.
+    pub fn cost_ns(&self) -> f64 {
+        self.nanoseconds(self.cost)
+    }
+
+    /// Runs `f` and counts what it took.
+    #[inline]
+    pub fn time<R>(&self, into: &mut Histogram<u64>, f: impl FnOnce() -> R) -> R {
+        let start = self.clock.raw();
+        let result = f();
+        note(into, self.clock.raw().saturating_sub(start));
+        result
+    }
+
+    /// The quantiles of what was counted.
+    pub fn latency(&self, ticks: &Histogram<u64>) -> Latency {
+        let at = |quantile| self.nanoseconds(ticks.value_at_quantile(quantile).saturating_sub(self.cost));
+        Latency { p50: at(0.5), p99: at(0.99), p999: at(0.999), max: at(1.0) }
+    }
+
+    /// Ticks in nanoseconds. Scaled from a long span, because the clock answers in whole nanoseconds.
+    fn nanoseconds(&self, ticks: u64) -> f64 {
+        const SPAN: u64 = 1 << 32;
+        ticks as f64 * self.clock.delta_as_nanos(0, SPAN) as f64 / SPAN as f64
+    }
+}
+
+/// A histogram of ticks with three significant digits.
+pub(super) fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, TICKS_MAX, 3).expect("the bounds are valid")
+}
+
+#[inline]
+fn note(ticks: &mut Histogram<u64>, value: u64) {
+    ticks.saturating_record(value);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Meter, histogram};
+
+    #[test]
+    fn the_clock_itself_is_taken_off() {
+        let meter = Meter::new();
+        let mut ticks = histogram();
+        for value in 1..=1000 {
+            ticks.record(meter.cost + value * 1000).expect("within the bounds");
+        }
+        let latency = meter.latency(&ticks);
+        let unit = meter.nanoseconds(1000);
+        for (got, expected) in
+            [(latency.p50, 500.0), (latency.p99, 990.0), (latency.p999, 999.0), (latency.max, 1000.0)]
+        {
+            assert!((got / unit - expected).abs() < expected * 0.002 + 1.0, "{got} / {unit} is not {expected}");
+        }
+    }
+
+    #[test]
+    fn what_is_timed_is_counted_and_answered() {
+        let meter = Meter::new();
+        let mut ticks = histogram();
+        assert_eq!(meter.time(&mut ticks, || 7), 7);
+        assert_eq!(ticks.len(), 1);
+    }
+}

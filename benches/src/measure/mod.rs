@@ -1,0 +1,13 @@
+//! Clocks, rounds and what they come to.
+
+mod latency;
+mod player;
+mod rounds;
+mod spread;
+mod threads;
+
+pub use latency::{Latency, Meter};
+pub use player::{Player, Replayer, Runner};
+pub use rounds::{Measured, measure};
+pub use spread::Spread;
+pub use threads::{Race, Races, Team, Timing, measure_threads, team};

@@ -1,0 +1,160 @@
+//! Many rounds, in each of which every subject has its turn: what disturbs the machine disturbs all of them.
+
+use std::time::Duration;
+
+use super::latency::{Latency, Meter, histogram};
+use super::player::Runner;
+use super::spread::Spread;
+
+/// A turn lasts at least about this long: short passes are repeated, and the turn counts as their median.
+const TURN: Duration = Duration::from_millis(20);
+
+/// The most passes of one turn.
+const PASSES_MAX: u32 = 32;
+
+/// A subject that has used this much time sits the remaining rounds out.
+const BUDGET: Duration = Duration::from_secs(10);
+
+/// So many operations are timed one by one, in whole passes.
+const SINGLES: usize = 500_000;
+
+/// What one subject took for one workload.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// The first pass, in nanoseconds per unit.
+    pub cold_ns: f64,
+    /// The turns of each round, in nanoseconds per unit; shorter where the subject sat rounds out.
+    pub turns_ns: Vec<f64>,
+    /// Single operations; `None` where a pass took too long to time them.
+    pub latency: Option<Latency>,
+}
+
+impl Measured {
+    /// The turns by their quartiles.
+    pub fn spread(&self) -> Spread {
+        Spread::of(self.turns_ns.clone())
+    }
+
+    /// The median over the rounds of how many times longer this one took than the other.
+    pub fn times(&self, other: &Measured) -> f64 {
+        let pairs = self.turns_ns.iter().zip(&other.turns_ns);
+        Spread::of(pairs.map(|(own, others)| own / others).collect()).median
+    }
+}
+
+struct Turns<'a> {
+    runner: &'a mut dyn Runner,
+    passes: u32,
+    spent: Duration,
+    cold: Duration,
+    turns: Vec<Duration>,
+}
+
+impl Turns<'_> {
+    fn take(&mut self) {
+        let mut passes: Vec<_> = (0..self.passes).map(|_| self.runner.pass()).collect();
+        self.spent += passes.iter().sum::<Duration>();
+        passes.sort_unstable();
+        self.turns.push(passes[passes.len() / 2]);
+    }
+
+    fn singles(&mut self, meter: &Meter, ops: usize) -> Option<Latency> {
+        if self.turns[0] * SINGLES.div_ceil(ops) as u32 > BUDGET {
+            return None;
+        }
+        let mut ticks = histogram();
+        while (ticks.len() as usize) < SINGLES {
+            self.runner.latencies(meter, &mut ticks);
+        }
+        Some(meter.latency(&ticks))
+    }
+}
+
+/// Lets all subjects have their turns, in an order that rotates from round to round, then times single operations.
+/// `ops` is the length of the timed list, `units` what a pass is divided by. Takes seconds.
+///
+/// # Panics
+///
+/// If there are no rounds or no operations.
+pub fn measure(
+    runners: &mut [Box<dyn Runner>],
+    rounds: usize,
+    ops: usize,
+    units: usize,
+    meter: &Meter,
+) -> Vec<Measured> {
+    assert!(rounds > 0 && ops > 0 && units > 0, "{rounds} rounds of {ops} operations in {units} units");
+    let mut turns: Vec<_> = runners.iter_mut().map(|runner| warm(runner.as_mut())).collect();
+    let count = turns.len();
+    for round in 0..rounds {
+        for turn in 0..count {
+            let turns = &mut turns[(round + turn) % count];
+            if turns.turns.is_empty() || turns.spent < BUDGET {
+                turns.take();
+            }
+        }
+    }
+    let per_unit = |time: Duration| time.as_nanos() as f64 / units as f64;
+    let close = |mut turns: Turns<'_>| Measured {
+        latency: turns.singles(meter, ops),
+        cold_ns: per_unit(turns.cold),
+        turns_ns: turns.turns.iter().copied().map(per_unit).collect(),
+    };
+    turns.into_iter().map(close).collect()
+}
+
+/// The first pass, which also tells how many make a turn.
+fn warm(runner: &mut dyn Runner) -> Turns<'_> {
+    let cold = runner.pass();
+    let passes = (TURN.as_nanos() / cold.as_nanos().max(1)).clamp(1, u128::from(PASSES_MAX)) as u32;
+    Turns { runner, passes, spent: cold, cold, turns: Vec::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use hdrhistogram::Histogram;
+
+    use super::{Measured, Meter, Runner, measure};
+
+    /// Says that each pass took longer than the one before, in steps of its own.
+    struct Slowing {
+        step: Duration,
+        passes: u32,
+    }
+
+    impl Runner for Slowing {
+        fn pass(&mut self) -> Duration {
+            self.passes += 1;
+            self.step * self.passes
+        }
+
+        fn latencies(&mut self, _meter: &Meter, into: &mut Histogram<u64>) {
+            into.record_n(1000, 600_000).expect("within the bounds");
+        }
+    }
+
+    fn run(steps: &[Duration], rounds: usize) -> Vec<Measured> {
+        let runner = |step: &Duration| Box::new(Slowing { step: *step, passes: 0 }) as Box<dyn Runner>;
+        let mut runners: Vec<_> = steps.iter().map(runner).collect();
+        measure(&mut runners, rounds, 1000, 1000, &Meter::new())
+    }
+
+    #[test]
+    fn turns_are_medians_of_passes_and_the_first_pass_is_cold() {
+        // Two passes of 10 ms make a turn: passes 2 and 3, then 4 and 5. The later one is counted.
+        let measured = &run(&[Duration::from_millis(10)], 2)[0];
+        assert_eq!(measured.cold_ns, 10_000.0);
+        assert_eq!(measured.turns_ns, [30_000.0, 50_000.0]);
+        assert!(measured.latency.is_none(), "500 passes of 30 ms are too many");
+    }
+
+    #[test]
+    fn the_slow_sit_rounds_out_but_the_first() {
+        let measured = run(&[Duration::from_secs(20), Duration::from_millis(1)], 5);
+        assert_eq!((measured[0].turns_ns.len(), measured[1].turns_ns.len()), (1, 5));
+        assert!(measured[1].latency.is_some());
+        assert_eq!(measured[0].times(&measured[1]), 40e6 / measured[1].turns_ns[0]);
+    }
+}

@@ -1,0 +1,220 @@
+//! Several threads at once, each with a subject and blocks of its own.
+//!
+//! All threads run without pause. What counts is a window in the middle: by then the system has spread them over its
+//! cores, which takes it a while on a busy machine, and none of them has finished and left the others alone.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::player::{empty_slots, play};
+use super::spread::Spread;
+use crate::subject::Subject;
+use crate::workload::{Op, Workload};
+
+/// So many operations pass between two looks at the phase.
+const SLICE: usize = 1000;
+
+/// How long a race lasts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Timing {
+    /// Before anything counts.
+    pub warm: Duration,
+    /// What counts.
+    pub window: Duration,
+}
+
+impl Timing {
+    /// Long enough for a busy system to spread the threads over its cores.
+    pub const USUAL: Timing = Timing { warm: Duration::from_millis(60), window: Duration::from_millis(160) };
+}
+
+/// Subjects that work side by side: one for each thread.
+pub trait Team {
+    /// Lets so many of them work at once.
+    ///
+    /// # Panics
+    ///
+    /// If there are fewer, or none.
+    fn race(&mut self, threads: usize, timing: Timing) -> Race;
+}
+
+/// What one race came to, in nanoseconds per operation of any thread.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Race {
+    /// Wall time: the inverse of the throughput of all threads together.
+    pub wall_ns: f64,
+    /// Processor time, where the system tells. Other programs lengthen it little.
+    pub cpu_ns: Option<f64>,
+}
+
+/// The races of one team at one number of threads, in nanoseconds per operation of any thread.
+#[derive(Clone, PartialEq, Default, Debug)]
+pub struct Races {
+    /// Wall time: the inverse of the throughput.
+    pub wall_ns: Vec<f64>,
+    /// Processor time; empty where the system does not tell.
+    pub cpu_ns: Vec<f64>,
+}
+
+impl Races {
+    /// The median of the processor time in nanoseconds, where the system tells.
+    pub fn cpu_median(&self) -> Option<f64> {
+        (!self.cpu_ns.is_empty()).then(|| Spread::of(self.cpu_ns.clone()).median)
+    }
+}
+
+/// What one thread works with, apart from the others' cache lines.
+#[repr(align(128))]
+struct Member<S: Subject> {
+    subject: S,
+    /// With unused ones at both ends, because the host may have placed another thread's beside them.
+    slots: Vec<Option<S::Block>>,
+    ops: Vec<Op>,
+    /// Where in the list the next race goes on.
+    next: usize,
+}
+
+/// What one thread did in its window.
+struct Share {
+    operations: usize,
+    wall: Duration,
+    cpu: Option<Duration>,
+}
+
+const WARM: u8 = 0;
+const COUNT: u8 = 1;
+const STOP: u8 = 2;
+
+impl<S: Subject> Member<S> {
+    fn slice(&mut self) -> usize {
+        let end = (self.next + SLICE).min(self.ops.len());
+        let ops = &self.ops[self.next..end];
+        play(&mut self.subject, used(&mut self.slots), ops);
+        self.next = end % self.ops.len();
+        ops.len()
+    }
+
+    fn run(&mut self, phase: &AtomicU8) -> Share {
+        while phase.load(Ordering::Relaxed) == WARM {
+            self.slice();
+        }
+        let (cpu, start) = (thread_cpu(), Instant::now());
+        let mut operations = self.slice();
+        while phase.load(Ordering::Relaxed) != STOP {
+            operations += self.slice();
+        }
+        let wall = start.elapsed();
+        Share { operations, wall, cpu: cpu.zip(thread_cpu()).map(|(before, after)| after - before) }
+    }
+}
+
+struct Members<S: Subject>(Vec<Member<S>>);
+
+/// Brings each subject to where its timed list can start.
+///
+/// # Panics
+///
+/// If a workload has operations between its passes: races have no pause for them.
+pub fn team<S>(subjects: Vec<S>, workloads: &[Workload]) -> Box<dyn Team>
+where
+    S: Subject + Send + 'static,
+    S::Block: Send,
+{
+    let prepare = |(mut subject, workload): (S, &Workload)| {
+        assert!(workload.finish.is_empty(), "{} operations between passes", workload.finish.len());
+        let mut slots = empty_slots(workload.slots + 2 * margin::<S::Block>());
+        play(&mut subject, used(&mut slots), &workload.prepare);
+        Member { subject, slots, ops: workload.timed.clone(), next: 0 }
+    };
+    Box::new(Members(subjects.into_iter().zip(workloads).map(prepare).collect()))
+}
+
+/// How many slots fill two cache lines, at least.
+fn margin<T>() -> usize {
+    128 / size_of::<Option<T>>().max(1) + 1
+}
+
+fn used<T>(slots: &mut [Option<T>]) -> &mut [Option<T>] {
+    let margin = margin::<T>();
+    let end = slots.len() - margin;
+    &mut slots[margin..end]
+}
+
+/// How long this thread has run on a processor: the first number of Linux's `schedstat`.
+fn thread_cpu() -> Option<Duration> {
+    // The number is brought up to date when the scheduler has its say.
+    thread::yield_now();
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    Some(Duration::from_nanos(text.split(' ').next()?.parse().ok()?))
+}
+
+impl<S> Team for Members<S>
+where
+    S: Subject + Send,
+    S::Block: Send,
+{
+    fn race(&mut self, threads: usize, timing: Timing) -> Race {
+        assert!((1..=self.0.len()).contains(&threads), "{threads} threads of {}", self.0.len());
+        let phase = AtomicU8::new(WARM);
+        let shares: Vec<Share> = thread::scope(|scope| {
+            let phase = &phase;
+            let racers = self.0[..threads].iter_mut().map(|member| scope.spawn(move || member.run(phase)));
+            let racers: Vec<_> = racers.collect();
+            thread::sleep(timing.warm);
+            phase.store(COUNT, Ordering::Relaxed);
+            thread::sleep(timing.window);
+            phase.store(STOP, Ordering::Relaxed);
+            racers.into_iter().map(|racer| racer.join().expect("a thread panicked")).collect()
+        });
+        let operations: usize = shares.iter().map(|share| share.operations).sum();
+        let per_ns: f64 = shares.iter().map(|share| share.operations as f64 / share.wall.as_nanos() as f64).sum();
+        let cpu: Option<Duration> = shares.iter().map(|share| share.cpu).sum();
+        Race { wall_ns: 1.0 / per_ns, cpu_ns: cpu.map(|cpu| cpu.as_nanos() as f64 / operations as f64) }
+    }
+}
+
+/// Lets all teams race at all numbers of threads in every round; answers the races by team, then by number of threads.
+/// Takes the timing once for each of them.
+pub fn measure_threads(
+    teams: &mut [Box<dyn Team>],
+    threads: &[usize],
+    rounds: usize,
+    timing: Timing,
+) -> Vec<Vec<Races>> {
+    let mut all = vec![vec![Races::default(); threads.len()]; teams.len()];
+    for _ in 0..rounds {
+        for (at, &count) in threads.iter().enumerate() {
+            for (team, races) in teams.iter_mut().zip(&mut all) {
+                let race = team.race(count, timing);
+                races[at].wall_ns.push(race.wall_ns);
+                races[at].cpu_ns.extend(race.cpu_ns);
+            }
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{Timing, measure_threads, team};
+    use crate::subject::{Millpond, Variant};
+    use crate::workload::{Pattern, Workload};
+
+    #[test]
+    fn every_team_and_number_of_threads_is_measured_in_every_round() {
+        let draw = |seed| Pattern::Churn { live: 20, max_bytes: 1 << 20 }.workload(seed).expect("no file is read");
+        let workloads: Vec<Workload> = (0..3).map(draw).collect();
+        let first = Millpond::new(Variant::Classic, 1);
+        let subjects = vec![first.sibling(), first.sibling(), first.sibling()];
+        let timing = Timing { warm: Duration::from_millis(1), window: Duration::from_millis(2) };
+        let mut teams = vec![team(subjects, &workloads)];
+        let races = measure_threads(&mut teams, &[1, 3], 2, timing);
+        assert_eq!(races.len(), 1);
+        assert_eq!(races[0].iter().map(|races| races.wall_ns.len()).collect::<Vec<_>>(), [2, 2]);
+        assert!(races[0].iter().flat_map(|races| &races.wall_ns).all(|wall| *wall > 0.0));
+        first.allocator().check();
+    }
+}

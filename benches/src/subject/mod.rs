@@ -1,0 +1,72 @@
+//! Who is measured: this allocator, its peers, and floors that no allocator can go below.
+
+#[cfg(feature = "peers")]
+mod cubecl;
+mod floor;
+mod millpond;
+#[cfg(feature = "peers")]
+mod offset;
+
+#[cfg(test)]
+mod tests;
+
+#[cfg(feature = "peers")]
+pub use self::cubecl::Cubecl;
+pub use self::floor::{Malloc, MutexPair};
+pub use self::millpond::{Millpond, Variant};
+#[cfg(feature = "peers")]
+pub use self::offset::{Offset, SharedOffset};
+
+/// Bytes of the device that everybody serves from: 2 TiB, which is what offset-allocator's 32 bits reach in units of
+/// 512 bytes, and more than any workload needs.
+pub const DEVICE_BYTES: u64 = 512 * (u32::MAX as u64);
+
+/// Something that hands out blocks.
+pub trait Subject {
+    /// What it gives, as its user would keep it.
+    type Block;
+
+    /// Hands out a block of at least `bytes` bytes.
+    ///
+    /// # Panics
+    ///
+    /// If it has none: a measurement of refusals would mean nothing.
+    fn allocate(&mut self, bytes: u64, stream: u16) -> Self::Block;
+
+    /// Takes a block back.
+    fn free(&mut self, block: Self::Block);
+}
+
+/// The names of the subjects.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// This allocator with default settings.
+    Millpond,
+    /// This allocator with expandable segments.
+    MillpondExpandable,
+    /// The crate `offset-allocator` over one range: no lock, no streams, no statistics.
+    Offset,
+    /// `offset-allocator` behind one mutex for all threads.
+    SharedOffset,
+    /// CubeCL's `MemoryManagement` over a storage that only counts.
+    Cubecl,
+    /// A mutex locked and unlocked for each operation.
+    MutexPair,
+    /// 64 bytes of host memory, whatever was asked for.
+    Malloc,
+}
+
+impl Kind {
+    /// What the record calls it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Kind::Millpond => "millpond",
+            Kind::MillpondExpandable => "millpond expandable",
+            Kind::Offset => "offset-allocator",
+            Kind::SharedOffset => "mutex + offset-allocator",
+            Kind::Cubecl => "cubecl",
+            Kind::MutexPair => "mutex pair",
+            Kind::Malloc => "malloc 64 B",
+        }
+    }
+}

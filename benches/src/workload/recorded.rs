@@ -1,0 +1,53 @@
+//! Recorded programs as operations, for subjects that have no replay of their own.
+
+use std::path::PathBuf;
+
+use millpond::trace::{Event, Trace, TraceError};
+
+use super::{Op, Workload};
+
+/// Where the corpus keeps a trace.
+pub fn trace_path(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("../tests/corpus/traces/{name}.trace.gz"))
+}
+
+/// Reads a trace of the corpus.
+///
+/// # Errors
+///
+/// As [`Trace::read`].
+pub fn read_trace(name: &str) -> Result<Trace, TraceError> {
+    Trace::read(trace_path(name))
+}
+
+/// A block goes when the device is done with it, as in a replay. What is alive at the end goes unclocked.
+pub(super) fn workload(trace: &Trace) -> Workload {
+    let blocks = trace.allocations();
+    let mut completes = vec![false; blocks];
+    for event in &trace.events {
+        if let Event::Complete { id } = event {
+            completes[*id as usize] = true;
+        }
+    }
+    let mut alive = vec![false; blocks];
+    let mut timed = Vec::with_capacity(trace.events.len());
+    for event in &trace.events {
+        match *event {
+            Event::Allocate { id, bytes, stream } => {
+                let stream = u16::try_from(stream).expect("streams of a valid trace are below 65536");
+                alive[id as usize] = true;
+                timed.push(Op::Allocate { stream, slot: id, bytes });
+            }
+            Event::Free { id } if completes[id as usize] => {}
+            Event::Free { id } | Event::Complete { id } => {
+                alive[id as usize] = false;
+                timed.push(Op::Free { slot: id });
+            }
+            other => panic!("{other:?} has no counterpart in the other allocators: replay such a trace alone"),
+        }
+    }
+    let left = (0_u32..).zip(&alive).filter(|(_, alive)| **alive);
+    let finish = left.map(|(slot, _)| Op::Free { slot }).collect();
+    let streams = u16::try_from(trace.streams).expect("no trace of the corpus has 65536 streams");
+    Workload { prepare: Vec::new(), timed, finish, slots: blocks, streams }
+}
