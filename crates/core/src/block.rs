@@ -27,7 +27,10 @@ pub(crate) enum State {
 }
 
 /// One range. The blocks of a segment tile it: `prev` and `next` are its neighbours by address.
+///
+/// One cache line each, so that blocks of different streams never share one.
 #[derive(Clone, Debug)]
+#[repr(align(64))]
 pub(crate) struct Block {
     /// Where it starts in its segment, in bytes.
     pub(crate) offset: u64,
@@ -64,38 +67,47 @@ impl Block {
     }
 }
 
-/// All blocks of a shard. Entries are reused last-out-first-in, which keeps the hot ones in cache.
+/// All blocks of a shard. Vacant entries are chained by `next` and reused last-out-first-in, which keeps the hot ones in
+/// cache.
 pub(crate) struct Blocks {
     table: Vec<Block>,
-    vacant: Vec<BlockId>,
+    vacant: BlockId,
 }
 
 impl Blocks {
     pub(crate) fn new() -> Self {
-        Self { table: Vec::new(), vacant: Vec::new() }
+        Self { table: Vec::new(), vacant: BlockId::NONE }
     }
 
     #[inline]
     pub(crate) fn insert(&mut self, block: Block) -> BlockId {
-        match self.vacant.pop() {
-            Some(id) => {
-                self.table[id.0 as usize] = block;
-                id
-            }
-            None => {
-                let id = self.table.len();
-                assert!(id < BLOCK_IDS as usize, "a shard holds {id} blocks already");
-                self.table.push(block);
-                BlockId(id as u32)
-            }
+        let id = self.vacant;
+        if id == BlockId::NONE {
+            return self.push(block);
         }
+        let entry = &mut self[id];
+        let next = entry.next;
+        *entry = block;
+        self.vacant = next;
+        id
+    }
+
+    #[cold]
+    fn push(&mut self, block: Block) -> BlockId {
+        let id = self.table.len();
+        assert!(id < BLOCK_IDS as usize, "a shard holds {id} blocks already");
+        self.table.push(block);
+        BlockId(id as u32)
     }
 
     #[inline]
     pub(crate) fn remove(&mut self, id: BlockId) {
-        debug_assert_ne!(self[id].state, State::Vacant, "block {} is removed twice", id.0);
-        self[id].state = State::Vacant;
-        self.vacant.push(id);
+        let vacant = self.vacant;
+        let entry = &mut self[id];
+        debug_assert_ne!(entry.state, State::Vacant, "block {} is removed twice", id.0);
+        entry.state = State::Vacant;
+        entry.next = vacant;
+        self.vacant = id;
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (BlockId, &Block)> {
@@ -105,7 +117,10 @@ impl Blocks {
 
     pub(crate) fn check(&self) {
         let vacant = self.table.iter().filter(|block| block.state == State::Vacant).count();
-        assert_eq!(vacant, self.vacant.len(), "vacant entries in the table against those listed");
+        let chained = core::iter::successors(self.vacant.some(), |&id| self[id].next.some());
+        // One more than there can be is enough to see a circle.
+        let chained = chained.take(vacant + 1).filter(|&id| self[id].state == State::Vacant).count();
+        assert_eq!(vacant, chained, "vacant entries in the table against those chained");
     }
 }
 

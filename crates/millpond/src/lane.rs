@@ -9,13 +9,18 @@ use crate::raw::OwnerRef;
 use crate::state::State;
 use crate::sync::{Arc, Mutex, MutexGuard};
 
-/// One stream of one allocator.
+/// One stream of one allocator. Aligned so that neighbours in the table of lanes share no cache line, nor a pair of
+/// lines that the processor fetches together.
+#[repr(align(128))]
 pub(crate) struct Lane<B: Backend> {
     pub(crate) stream: StreamId,
     pub(crate) shard: ShardId,
     owner: OwnerRef<B>,
     inner: Mutex<LaneState<B>>,
 }
+
+/// So many operations of a stream may be short of room before it settles, while other threads settle too.
+const SHORT_MAX: u32 = 32;
 
 /// A driver's segment at a place of its own.
 type SharedSegment<B> = std::sync::Arc<<B as Backend>::Segment>;
@@ -32,6 +37,8 @@ pub(crate) struct LaneState<B: Backend> {
     keep: Option<Arc<State<B>>>,
     /// The user's handles are gone: give `keep` up with the last block.
     closing: bool,
+    /// Operations short of room for a peak since the last settlement.
+    short: u32,
 }
 
 impl<B: Backend> Lane<B> {
@@ -46,6 +53,7 @@ impl<B: Backend> Lane<B> {
                 pages: BTreeMap::new(),
                 keep: None,
                 closing: false,
+                short: 0,
             }),
         }
     }
@@ -63,6 +71,13 @@ impl<B: Backend> Lane<B> {
 }
 
 impl<B: Backend> LaneState<B> {
+    /// An operation was short of room for a peak. Answers whether it is time to settle, where that is done for many at
+    /// once.
+    pub(crate) fn is_short(&mut self) -> bool {
+        self.short = (self.short + 1) % SHORT_MAX;
+        self.short == 0
+    }
+
     /// A block goes out: from now on the lane keeps the allocator alive.
     #[inline]
     pub(crate) fn hold(&mut self, state: &Arc<State<B>>) {

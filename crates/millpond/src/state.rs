@@ -1,5 +1,6 @@
 //! The allocator's state: the coordinator with its lock, the lanes, and what the hot path reads without a lock.
 
+use crossbeam_utils::CachePadded;
 use millpond_backend::{Backend, ClassId, Point, Reuse, StreamId, Tick};
 use millpond_core::{Coordinator, Freed, Grant, PoolId, Shard, ShardId, Shards, Side, Sizes, Uses, Want};
 
@@ -25,12 +26,14 @@ pub(crate) struct State<B: Backend> {
     pub(crate) direct: bool,
     /// Garbage collection counts searches, by side.
     counts_searches: AtomicBool,
-    searches: [AtomicU64; 2],
+    searches: CachePadded<[AtomicU64; 2]>,
     /// How many waits for points are outstanding: nearly always 0, and then nothing has to be asked.
     waiters: AtomicUsize,
     pub(crate) records: Records,
-    pub(crate) activity: Activity,
-    pub(crate) coordinator: Mutex<Coordinator>,
+    pub(crate) activity: CachePadded<Activity>,
+    /// The thread that was last short of room for a peak.
+    settler: CachePadded<AtomicUsize>,
+    pub(crate) coordinator: CachePadded<Mutex<Coordinator>>,
     /// Signalled when a driver release ends.
     pub(crate) released: Condvar,
     lanes: boxcar::Vec<Lane<B>>,
@@ -55,11 +58,12 @@ impl<B: Backend> State<B> {
             sizes: coordinator.sizes().clone(),
             direct: coordinator.settings().policy == millpond_core::settings::Policy::Direct,
             counts_searches: AtomicBool::new(coordinator.counts_searches()),
-            searches: [AtomicU64::new(0), AtomicU64::new(0)],
+            searches: CachePadded::new([AtomicU64::new(0), AtomicU64::new(0)]),
             waiters: AtomicUsize::new(0),
             records: Records::new(),
-            activity: Activity::new(),
-            coordinator: Mutex::new(coordinator),
+            activity: CachePadded::new(Activity::new()),
+            settler: CachePadded::new(AtomicUsize::new(0)),
+            coordinator: CachePadded::new(Mutex::new(coordinator)),
             released: Condvar::new(),
             lanes: boxcar::Vec::new(),
         }
@@ -183,9 +187,16 @@ impl<B: Backend> State<B> {
         self.waiters.store(coordinator.waiters(), Ordering::Relaxed);
     }
 
+    /// An operation left a lane short of room for a peak. As long as one thread does all of that, it settles at once and
+    /// every peak is exact. Threads that do it in turns would spend their time taking room from each other; each of their
+    /// streams settles once for many operations, and a peak may miss what rose and fell in between.
     #[cold]
     pub(crate) fn settle(&self, shard: ShardId) {
-        self.coordinator.lock().settle(shard, &mut LockedShards(self));
+        let me = this_thread();
+        let last = self.settler.swap(me, Ordering::Relaxed);
+        if last == me || last == 0 || self.lane(shard).lock().is_short() {
+            self.coordinator.lock().settle(shard, &mut LockedShards(self));
+        }
     }
 
     /// Asks the streams that somebody waits for how far they are, and retires what is ready. One thread does it for
@@ -234,6 +245,12 @@ impl<B: Backend> State<B> {
         self.waiters.store(coordinator.waiters(), Ordering::Relaxed);
         self.counts_searches.store(coordinator.counts_searches(), Ordering::Relaxed);
     }
+}
+
+/// A number of the calling thread, not 0, that no other living thread has.
+fn this_thread() -> usize {
+    thread_local!(static MARK: u8 = const { 0 });
+    MARK.with(|mark| std::ptr::from_ref(mark).addr())
 }
 
 /// What a buffer holds of its block.

@@ -271,7 +271,8 @@ impl Coordinator {
     /// # Panics
     ///
     /// On the first one that does not hold.
-    pub fn check(&self, shards: &mut impl Shards) {
+    pub fn check(&mut self, shards: &mut impl Shards) {
+        self.settle_all(shards);
         let mut ledger = WasteLedger::default();
         let mut mapped = [0; 2];
         for id in self.shard_ids() {

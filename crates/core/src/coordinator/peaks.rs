@@ -21,6 +21,15 @@ impl Coordinator {
         add(&mut self.peaks, &missing);
     }
 
+    /// Settles every shard that is short of room.
+    pub fn settle_all(&mut self, shards: &mut impl Shards) {
+        for id in self.shard_ids() {
+            if !shards.with(id, |shard| shard.meter.is_settled()) {
+                self.settle(id, shards);
+            }
+        }
+    }
+
     /// Sets every peak to what is there now.
     pub fn reset_peaks(&mut self, shards: &mut impl Shards) {
         self.peaks = [[0; LANES]; ROWS];
@@ -53,7 +62,8 @@ impl Coordinator {
     }
 
     /// All statistics now.
-    pub fn stats(&self, shards: &mut impl Shards) -> MemoryStats {
+    pub fn stats(&mut self, shards: &mut impl Shards) -> MemoryStats {
+        self.settle_all(shards);
         let mut families = [StatByPool::default(); LANES];
         for id in self.shard_ids() {
             shards.with(id, |shard| {
