@@ -46,7 +46,6 @@ fn climb(options: Options) -> Result<(), Box<dyn Error>> {
         date: options.date.unwrap_or_else(today),
         rounds: options.rounds,
         clock_ns: meter.cost_ns(),
-        step_ns: meter.step_ns(),
         load: [before, None],
         cases: Vec::new(),
         threads: Vec::new(),

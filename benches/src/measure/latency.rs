@@ -10,7 +10,6 @@ const TICKS_MAX: u64 = 1 << 40;
 pub struct Meter {
     clock: Clock,
     cost: u64,
-    step: u64,
 }
 
 /// What single operations took, in nanoseconds, with the clock's own cost taken off.
@@ -27,26 +26,16 @@ pub struct Latency {
 }
 
 impl Meter {
-    /// Finds out what reading the clock twice costs, the median of many tries, and how fine it is.
+    /// Finds out what reading the clock twice costs, the median of many tries.
     #[allow(clippy::new_without_default)] // Takes milliseconds.
     pub fn new() -> Self {
         let clock = Clock::new();
-        let (mut ticks, mut steps) = (histogram(), histogram());
+        let mut ticks = histogram();
         for _ in 0..100_000 {
             let start = clock.raw();
-            let ticked = clock.raw() - start;
-            note(&mut ticks, ticked);
-            if ticked > 0 {
-                note(&mut steps, ticked);
-            }
+            note(&mut ticks, clock.raw() - start);
         }
-        // Not the very least: a counter that the system rescales is off by a tick now and then.
-        Self { clock, cost: ticks.value_at_quantile(0.5), step: steps.value_at_quantile(0.01) }
-    }
-
-    /// The least that two readings differ by if they differ, in nanoseconds.
-    pub fn step_ns(&self) -> f64 {
-        self.nanoseconds(self.step)
+        Self { clock, cost: ticks.value_at_quantile(0.5) }
     }
 
     /// What reading the clock twice costs, in nanoseconds.

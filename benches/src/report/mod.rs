@@ -52,8 +52,6 @@ pub struct Run {
     pub rounds: usize,
     /// What reading the clock twice costs in nanoseconds: taken off single operations.
     pub clock_ns: f64,
-    /// The least that two readings differ by if they differ, in nanoseconds: single operations are not known any finer.
-    pub step_ns: f64,
     /// The system's load before and after, where it tells.
     pub load: [Option<String>; 2],
     /// The cases on one thread.

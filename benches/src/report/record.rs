@@ -49,7 +49,7 @@ mod tests {
         let machine = Machine { name: "m".to_owned(), processor: "p".to_owned(), cores: 2, mhz: None };
         let date = "2026-01-31".to_owned();
         let load = [None, None];
-        let run = Run { machine, date, rounds: 1, clock_ns: 1.0, step_ns: 1.0, load, cases: vec![], threads: vec![] };
+        let run = Run { machine, date, rounds: 1, clock_ns: 1.0, load, cases: vec![], threads: vec![] };
         let pages = [record(&run, &dir), record(&run, &dir)].map(|page| page.expect("the folder can be written"));
         let names = pages.map(|page| page.strip_prefix(&dir).expect("below the folder").display().to_string());
         let files = std::fs::read_dir(dir.join("m")).expect("it was made").count();

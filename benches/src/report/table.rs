@@ -83,8 +83,7 @@ pub fn summary(run: &Run) -> String {
     let mut out = format!("# {}, {}\n\n", machine.name, run.date);
     let mhz = machine.mhz.as_deref().map_or_else(String::new, |mhz| format!(" at {mhz} MHz"));
     let _ = write!(out, "{}{mhz}, {} cores, {} rounds per case. ", machine.processor, machine.cores, run.rounds);
-    let _ = write!(out, "Reading the clock twice costs {:.1} ns here, and two readings ", run.clock_ns);
-    let _ = write!(out, "differ by {:.1} ns at least. ", run.step_ns);
+    let _ = write!(out, "Reading the clock twice costs {:.1} ns here. ", run.clock_ns);
     if let [Some(before), Some(after)] = &run.load {
         let _ = write!(out, "System load (1, 5 and 15 minutes, runnable) before: {before}; after: {after}.");
     }
@@ -116,7 +115,6 @@ mod tests {
             date: "2026-01-31".to_owned(),
             rounds: 3,
             clock_ns: 10.0,
-            step_ns: 0.5,
             load: [None, None],
             cases: vec![CaseResult { case, ops: 10, subjects }],
             threads: vec![ThreadResult { case: THREAD_CASES[0], subjects: vec![(Kind::Millpond, walls)] }],

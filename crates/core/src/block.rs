@@ -67,8 +67,8 @@ impl Block {
     }
 }
 
-/// All blocks of a shard. Vacant entries are chained by `next` and reused last-out-first-in, which keeps the hot ones in
-/// cache.
+/// All blocks of a shard. Vacant entries are chained by `next` and reused last-out-first-in, which keeps the hot ones
+/// in cache.
 pub(crate) struct Blocks {
     table: Vec<Block>,
     vacant: BlockId,

@@ -91,7 +91,10 @@ impl Coordinator {
         match extend {
             Extend::Serve(block) => {
                 plan.growing = None;
-                let grant = shards.with(shard, |shard| shard.hand_out(block, &want, clock));
+                let grant = shards.with(shard, |shard| {
+                    shard.absorb_behind(block);
+                    shard.hand_out(block, &want, clock)
+                });
                 Some(Step::Grant(self.settled(shard, grant, shards)))
             }
             Extend::Restart => {

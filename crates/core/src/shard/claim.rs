@@ -58,9 +58,8 @@ impl Shard {
     /// Memory stands behind a claimed block now: joins it with `before`, the plan's own claimed block in front of it,
     /// or a free one there, and with a free one behind. Answers the claimed whole.
     pub(crate) fn mapped(&mut self, id: BlockId, before: Option<BlockId>) -> BlockId {
-        let (prev, next) = (self.blocks[id].prev, self.blocks[id].next);
         let mut whole = id;
-        if let Some(prev) = prev.some() {
+        if let Some(prev) = self.blocks[id].prev.some() {
             if Some(prev) == before {
                 whole = self.absorb(prev, id);
             } else if self.blocks[prev].state == State::Free {
@@ -68,14 +67,20 @@ impl Shard {
                 whole = self.absorb(prev, id);
             }
         }
-        if let Some(next) = next.some()
+        self.absorb_behind(whole);
+        self.blocks[whole].state = State::Claimed;
+        whole
+    }
+
+    /// Joins a claimed block with the one behind it if that is free: nobody joins with a claimed block, so what was
+    /// freed there meanwhile still stands alone.
+    pub(crate) fn absorb_behind(&mut self, id: BlockId) {
+        if let Some(next) = self.blocks[id].next.some()
             && self.blocks[next].state == State::Free
         {
             self.unlist(next);
-            whole = self.absorb(whole, next);
+            self.absorb(id, next);
         }
-        self.blocks[whole].state = State::Claimed;
-        whole
     }
 
     /// No memory stands behind a claimed block (any more): it is unmapped, joined with unmapped neighbours. Answers

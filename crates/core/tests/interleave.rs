@@ -1,0 +1,103 @@
+//! What other threads may do between two steps of a plan, played by hand.
+
+use millpond_backend::{Point, Reuse, StreamId, Tick};
+use millpond_core::settings::Settings;
+use millpond_core::{Coordinator, DeviceFacts, Freed, Grant, Outcome, Plan, PoolId, Shard, ShardId, Sizes, Step};
+
+const MIB: u64 = 1 << 20;
+const HOME: ShardId = ShardId(0);
+
+struct Device {
+    coordinator: Coordinator,
+    shards: Vec<Shard>,
+    sizes: Sizes,
+}
+
+impl Device {
+    fn new(settings: Settings) -> Self {
+        let facts = DeviceFacts { total_bytes: 1 << 30, reuse: Reuse::InOrder, page_granularity: Some(2 * MIB) };
+        let mut coordinator = Coordinator::new(settings, facts);
+        let shards = vec![coordinator.open_shard(StreamId(0), PoolId::default())];
+        let sizes = coordinator.sizes().clone();
+        Self { coordinator, shards, sizes }
+    }
+
+    fn plan(&self, bytes: u64) -> Plan {
+        Plan::allocate(HOME, self.sizes.want(bytes).expect("a size that exists"), [0; 2])
+    }
+
+    /// Runs a plan to its end; `meanwhile` is called with each step just before the next one is asked for.
+    fn run(&mut self, plan: &mut Plan, mut meanwhile: impl FnMut(&mut Self, &Step)) -> Option<Grant> {
+        loop {
+            let step = self.coordinator.next(plan, &mut self.shards);
+            let outcome = match &step {
+                Step::Grant(grant) => return Some(*grant),
+                Step::Done | Step::Refuse(_) => return None,
+                Step::Reserve { .. } | Step::ReserveRange { .. } => Outcome::Reserved { address: 0 },
+                Step::Wait(points) => Outcome::Reached(points.clone()),
+                Step::Synchronize(stream) => Outcome::Reached(vec![Point { stream: *stream, tick: Tick(1000) }]),
+                Step::Poll(_) | Step::Pause => panic!("{step:?} is not expected here"),
+                Step::Map { .. } | Step::Unmap { .. } | Step::Release { .. } | Step::ReleaseRange { .. } => {
+                    Outcome::Done
+                }
+            };
+            self.coordinator.learn(plan, outcome, &mut self.shards);
+            meanwhile(self, &step);
+        }
+    }
+
+    fn allocate(&mut self, bytes: u64) -> Grant {
+        let mut plan = self.plan(bytes);
+        self.run(&mut plan, |_, _| ()).expect("there is room")
+    }
+
+    fn free(&mut self, grant: &Grant) {
+        let freed = self.shards[0].free(grant.block, Tick(1), 0);
+        assert_eq!(freed, Freed::Done { unsettled: false });
+    }
+}
+
+/// A block that is freed behind one that is being extended is joined with what is left over of it.
+#[test]
+fn a_neighbour_is_freed_before_an_extended_block_is_served() {
+    let mut device = Device::new(Settings { expandable_segments: true, ..Settings::default() });
+    let _first = device.allocate(20 * MIB);
+    let hole = device.allocate(20 * MIB);
+    let last = device.allocate(20 * MIB);
+    device.free(&hole);
+    device.run(&mut Plan::empty_cache([0; 2]), |_, _| ());
+    device.coordinator.check(&mut device.shards);
+
+    // Eight MiB are served by mapping the hole again. Once that is done, and before the block is handed out, the block
+    // behind the hole is freed.
+    let mut plan = device.plan(8 * MIB);
+    let mut freed = false;
+    let served = device.run(&mut plan, |device, step| {
+        if matches!(step, Step::Map { .. }) && !freed {
+            device.free(&last);
+            freed = true;
+        }
+    });
+    assert!(freed && served.is_some_and(|grant| grant.offset == hole.offset), "{served:?}");
+    device.coordinator.check(&mut device.shards);
+}
+
+/// A neighbour that is freed while the addresses are being mapped is joined when that is done.
+#[test]
+fn nothing_is_lost_when_mapping_fails_beside_a_freed_neighbour() {
+    let mut device = Device::new(Settings { expandable_segments: true, ..Settings::default() });
+    let first = device.allocate(20 * MIB);
+    let hole = device.allocate(20 * MIB);
+    let last = device.allocate(20 * MIB);
+    device.free(&hole);
+    device.run(&mut Plan::empty_cache([0; 2]), |_, _| ());
+
+    let mut plan = device.plan(30 * MIB);
+    let step = device.coordinator.next(&mut plan, &mut device.shards);
+    assert!(matches!(step, Step::Map { .. }), "{step:?}");
+    device.free(&first);
+    device.free(&last);
+    device.coordinator.learn(&mut plan, Outcome::Failed, &mut device.shards);
+    device.coordinator.check(&mut device.shards);
+    assert_eq!(device.coordinator.reserved_bytes(), 40 * MIB);
+}
