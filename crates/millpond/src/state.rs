@@ -187,9 +187,9 @@ impl<B: Backend> State<B> {
         self.waiters.store(coordinator.waiters(), Ordering::Relaxed);
     }
 
-    /// An operation left a lane short of room for a peak. As long as one thread does all of that, it settles at once and
-    /// every peak is exact. Threads that do it in turns would spend their time taking room from each other; each of their
-    /// streams settles once for many operations, and a peak may miss what rose and fell in between.
+    /// An operation left a lane short of room for a peak. As long as one thread does all of that, it settles at once
+    /// and every peak is exact. Threads that do it in turns would spend their time taking room from each other; each of
+    /// their streams settles once for many operations, and a peak may miss what rose and fell in between.
     #[cold]
     pub(crate) fn settle(&self, shard: ShardId) {
         let me = this_thread();
