@@ -96,7 +96,7 @@ impl Requirement {
         ("in-order", Requirement::InOrder, "reuse in order on the home stream"),
         ("after-submit", Requirement::AfterSubmit, "reuse after the submit only"),
         ("after-done", Requirement::AfterDone, "reuse after completion only"),
-        ("backend-closes", Requirement::BackendCloses, "a backend that closes ticks"),
+        ("backend-closes", Requirement::BackendCloses, "ticks that the backend closes by itself"),
         ("submit-closes", Requirement::SubmitCloses, "ticks that are closed by submits"),
         ("transfer", Requirement::Transfer, "fills and copies"),
         ("hold", Requirement::Hold, "work that runs until it is told to end"),
