@@ -64,6 +64,11 @@ impl<B: Backend> Lane<B> {
         self.owner.get(self)
     }
 
+    /// The lock, if nobody holds it.
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, LaneState<B>>> {
+        self.inner.try_lock()
+    }
+
     #[inline]
     pub(crate) fn lock(&self) -> MutexGuard<'_, LaneState<B>> {
         self.inner.lock()

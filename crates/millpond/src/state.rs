@@ -48,6 +48,19 @@ impl<B: Backend> Shards for LockedShards<'_, B> {
     }
 }
 
+/// The same for a thread that does not wait for others.
+struct IdleShards<'a, B: Backend>(&'a State<B>);
+
+impl<B: Backend> Shards for IdleShards<'_, B> {
+    fn with<R>(&mut self, shard: ShardId, f: impl FnOnce(&mut Shard) -> R) -> R {
+        LockedShards(self.0).with(shard, f)
+    }
+
+    fn try_with<R>(&mut self, shard: ShardId, f: impl FnOnce(&mut Shard) -> R) -> Option<R> {
+        self.0.lane(shard).try_lock().map(|mut lane| f(lane.shard.tidied()))
+    }
+}
+
 impl<B: Backend> State<B> {
     pub(crate) fn new(backend: B, class: ClassId, device: u32, coordinator: Coordinator) -> Self {
         Self {
@@ -199,7 +212,7 @@ impl<B: Backend> State<B> {
         } else if self.lane(shard).lock().is_short()
             && let Some(mut coordinator) = self.coordinator.try_lock()
         {
-            coordinator.settle(shard, &mut LockedShards(self));
+            coordinator.settle(shard, &mut IdleShards(self));
         }
     }
 

@@ -31,6 +31,11 @@ pub use report::{FreeRange, Pin, Report};
 pub trait Shards {
     /// Runs `f` on the shard, [`tidied`](Shard::tidied).
     fn with<R>(&mut self, shard: ShardId, f: impl FnOnce(&mut Shard) -> R) -> R;
+
+    /// [`with`](Shards::with), unless that would mean to wait for another thread and this access does not wait.
+    fn try_with<R>(&mut self, shard: ShardId, f: impl FnOnce(&mut Shard) -> R) -> Option<R> {
+        Some(self.with(shard, f))
+    }
 }
 
 impl Shards for Vec<Shard> {

@@ -6,19 +6,28 @@ use crate::meter::{EVERY_LANE, LANES, ROWS, Row};
 use crate::stats::{MemoryStats, StatByPool};
 
 impl Coordinator {
-    /// A shard's counters rose beyond its room: takes room from the others, and raises the peaks by what is missing.
+    /// A shard's counters rose beyond its room: takes room from the others, and raises the peaks by what is missing. If
+    /// the access does not wait and another shard is busy, what is missing stays so: the busy one may have it.
     pub fn settle(&mut self, shard: ShardId, shards: &mut impl Shards) {
         let mut missing = shards.with(shard, |shard| take_missing(&mut shard.meter.room));
+        let mut passed_over = false;
         for other in self.shard_ids() {
             if missing.iter().flatten().all(|&m| m == 0) {
                 break;
             }
             if other != shard {
-                let given = shards.with(other, |other| give_room(&mut other.meter.room, &mut missing));
-                shards.with(shard, |shard| add(&mut shard.meter.room, &given));
+                match shards.try_with(other, |other| give_room(&mut other.meter.room, &mut missing)) {
+                    Some(given) => shards.with(shard, |shard| add(&mut shard.meter.room, &given)),
+                    None => passed_over = true,
+                }
             }
         }
-        add(&mut self.peaks, &missing);
+        if passed_over {
+            missing.iter_mut().flatten().for_each(|missing| *missing = -*missing);
+            shards.with(shard, |shard| add(&mut shard.meter.room, &missing));
+        } else {
+            add(&mut self.peaks, &missing);
+        }
     }
 
     /// Settles every shard that is short of room.
