@@ -207,11 +207,9 @@ impl<B: Backend> State<B> {
     pub(crate) fn settle(&self, shard: ShardId) {
         let me = this_thread();
         let last = self.settler.swap(me, Ordering::Relaxed);
-        if last == me || last == 0 {
-            self.coordinator.lock().settle(shard, &mut LockedShards(self));
-        } else if self.lane(shard).lock().is_short()
-            && let Some(mut coordinator) = self.coordinator.try_lock()
-        {
+        let now = last == me || last == 0 || self.lane(shard).lock().is_short();
+        // Nobody else is in the way of a lone thread; where somebody is, it can wait.
+        if now && let Some(mut coordinator) = self.coordinator.try_lock() {
             coordinator.settle(shard, &mut IdleShards(self));
         }
     }
