@@ -82,7 +82,7 @@ fn a_neighbour_is_freed_before_an_extended_block_is_served() {
     device.coordinator.check(&mut device.shards);
 }
 
-/// A neighbour that is freed while the addresses are being mapped is joined when that is done.
+/// Neighbours are freed while addresses are being mapped, and then the mapping fails: all of it is as if never tried.
 #[test]
 fn nothing_is_lost_when_mapping_fails_beside_a_freed_neighbour() {
     let mut device = Device::new(Settings { expandable_segments: true, ..Settings::default() });

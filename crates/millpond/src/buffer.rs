@@ -21,7 +21,7 @@ pub enum Reuse {
     Ordered,
     /// Its last use was on the same stream; place a memory barrier before the first new use there.
     NeedsBarrier,
-    /// Wait for this point, on the device or the host, before the first use.
+    /// Wait for this point, on the device or the host, before the first use. No policy of today hands such memory out.
     After(Point),
 }
 
