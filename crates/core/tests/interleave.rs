@@ -2,7 +2,9 @@
 
 use millpond_backend::{Point, Reuse, StreamId, Tick};
 use millpond_core::settings::Settings;
-use millpond_core::{Coordinator, DeviceFacts, Freed, Grant, Outcome, Plan, PoolId, Shard, ShardId, Sizes, Step};
+use millpond_core::{
+    Coordinator, DeviceFacts, Freed, Grant, Outcome, Plan, PoolId, Shard, ShardId, Shards, Sizes, Step,
+};
 
 const MIB: u64 = 1 << 20;
 const HOME: ShardId = ShardId(0);
@@ -100,4 +102,46 @@ fn nothing_is_lost_when_mapping_fails_beside_a_freed_neighbour() {
     device.coordinator.learn(&mut plan, Outcome::Failed, &mut device.shards);
     device.coordinator.check(&mut device.shards);
     assert_eq!(device.coordinator.reserved_bytes(), 40 * MIB);
+}
+
+/// Shards to which something happens just before the first look at one after `looks` others.
+struct Meddled<'a, F> {
+    shards: &'a mut Vec<Shard>,
+    looks: u32,
+    meddle: Option<F>,
+}
+
+impl<F: FnOnce(&mut Vec<Shard>)> Shards for Meddled<'_, F> {
+    fn with<R>(&mut self, shard: ShardId, f: impl FnOnce(&mut Shard) -> R) -> R {
+        match self.looks.checked_sub(1) {
+            Some(left) => self.looks = left,
+            None => self.meddle.take().into_iter().for_each(|meddle| meddle(self.shards)),
+        }
+        self.shards.with(shard, f)
+    }
+}
+
+/// Garbage collection chooses a segment, and before it is claimed another thread takes it: it is no garbage any more.
+/// The thread may strike between any two looks that the plan takes at the shard.
+#[test]
+fn garbage_is_taken_by_another_thread_between_two_looks() {
+    for looks in 0..6 {
+        let settings = Settings { gc_threshold: 0.01, ..Settings::default() };
+        let mut device = Device::new(settings);
+        let old = device.allocate(64 * MIB);
+        device.free(&old);
+        let mut plan = device.plan(128 * MIB);
+        let again = device.sizes.want(64 * MIB).expect("a size that exists");
+        let mut taken = None;
+        let mut shards = Meddled {
+            shards: &mut device.shards,
+            looks,
+            meddle: Some(|shards: &mut Vec<Shard>| taken = shards[0].allocate(&again, 0, Tick(u64::MAX))),
+        };
+        let step = device.coordinator.next(&mut plan, &mut shards);
+        match (&step, taken) {
+            (Step::Reserve { .. }, Some(_)) | (Step::Wait(_) | Step::Release { .. }, None) => {}
+            other => panic!("after {looks} looks: {other:?}"),
+        }
+    }
 }

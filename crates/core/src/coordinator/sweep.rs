@@ -156,9 +156,16 @@ impl Coordinator {
                 stays
             });
         }
-        for &(id, block) in &chosen {
-            shards.with(id, |shard| shard.claim(block));
-        }
+        // Between two looks at a shard another thread may have taken a block: that one is in use, and stays.
+        chosen.retain(|&(id, block)| {
+            shards.with(id, |shard| {
+                let stays_free = shard.is_whole_segment(block);
+                if stays_free {
+                    shard.claim(block);
+                }
+                stays_free
+            })
+        });
         self.begin(plan, Sweep::new(chosen, true, 0));
     }
 
