@@ -32,6 +32,21 @@ impl BlockId {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ShardId(pub u32);
 
+/// A handle of physical memory. Reused once the page is released.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct PageId(pub u32);
+
+/// Addresses that a page is, or can be, mapped at: an offset in bytes in a range of a shard.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Place {
+    /// Whose range.
+    pub shard: ShardId,
+    /// Which range.
+    pub slot: Slot,
+    /// Where in it, in bytes.
+    pub offset: u64,
+}
+
 /// A private pool. 0 is the default pool; CUDA graphs and PyTorch's `MemPool` use others.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct PoolId(pub u64);

@@ -223,8 +223,14 @@ impl FreeIndex {
 
     /// All blocks in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = BlockId> {
-        let bins = (0..WORDS).filter(|&word| self.words[word] != 0).flat_map(|word| word * 64..word * 64 + 64);
-        bins.filter(|&bin| self.is_marked(bin)).flat_map(|bin| {
+        self.iter_from(0)
+    }
+
+    /// The blocks of at least about `size` bytes in order: from the first block of that size's bin on.
+    pub(crate) fn iter_from(&self, size: u64) -> impl Iterator<Item = BlockId> {
+        let first = bin_of(size);
+        let bins = (first / 64..WORDS).filter(|&word| self.words[word] != 0).flat_map(|word| word * 64..word * 64 + 64);
+        bins.filter(move |&bin| bin >= first && self.is_marked(bin)).flat_map(|bin| {
             let held = self.bins[bin];
             let (one, several) =
                 if held & LIST == 0 { (Some(block_in(held)), None) } else { (None, Some(self.bucket(held))) };

@@ -12,6 +12,7 @@ mod ids;
 mod index;
 mod ledger;
 mod meter;
+mod page;
 #[cfg(feature = "plant")]
 pub mod plant;
 #[cfg(not(feature = "plant"))]
@@ -24,8 +25,8 @@ mod size;
 pub mod stats;
 pub mod units;
 
-pub use coordinator::{Coordinator, DeviceFacts, FreeRange, Outcome, Pin, Plan, Report, Shards, Step};
-pub use ids::{BlockId, PoolId, SegmentId, ShardId, Side, Slot};
+pub use coordinator::{Coordinator, DeviceFacts, FreeRange, Outcome, PageCall, Pin, Plan, Report, Shards, Step};
+pub use ids::{BlockId, PageId, Place, PoolId, SegmentId, ShardId, Side, Slot};
 pub use ledger::WasteLedger;
-pub use shard::{BlockState, BlockView, Freed, Grant, SegmentView, Shard, Uses};
+pub use shard::{BlockState, BlockView, Freed, Grant, PageView, SegmentView, Shard, Uses};
 pub use size::{Sizes, Want};

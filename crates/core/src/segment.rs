@@ -1,8 +1,9 @@
 //! A segment as its shard knows it, and the table that gives it a place.
 
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use crate::ids::{BlockId, SegmentId, Side, Slot};
+use crate::ids::{BlockId, PageId, SegmentId, Side, Slot};
 
 /// One driver allocation, or one reserved address range (`page_bytes` is then not 0).
 #[derive(Clone, Debug)]
@@ -19,17 +20,52 @@ pub(crate) struct Segment {
     pub(crate) first: BlockId,
     /// The page size of an expandable segment in bytes, 0 for a plain one.
     pub(crate) page_bytes: u64,
+    /// What is mapped in it, by offset. Mappings never overlap.
+    pub(crate) mappings: BTreeMap<u64, Mapping>,
+}
+
+/// A page mapped somewhere in a range.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Mapping {
+    pub(crate) page: PageId,
+    pub(crate) bytes: u64,
+    pub(crate) role: Role,
+}
+
+/// What a mapping is to its page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Role {
+    /// Here the page is at home: the blocks of these addresses have its memory.
+    Home,
+    /// The page was at home here once and lives elsewhere now. The addresses are unmapped to the shard, and nobody gets
+    /// them before the page comes back or the driver has unmapped it.
+    Shadow,
+    /// A shadow that the driver is unmapping.
+    Leaving,
 }
 
 impl Segment {
     pub(crate) fn is_expandable(&self) -> bool {
         self.page_bytes != 0
     }
+
+    /// The mappings that touch a range of offsets, in order.
+    pub(crate) fn mapped_in(&self, begin: u64, end: u64) -> impl DoubleEndedIterator<Item = (u64, Mapping)> {
+        let before = self.mappings.range(..begin).next_back().filter(|(at, mapping)| *at + mapping.bytes > begin);
+        let from = before.map_or(begin, |(&at, _)| at);
+        self.mappings.range(from..end).map(|(&at, &mapping)| (at, mapping))
+    }
+
+    /// The pages that lie wholly between two offsets, in order.
+    pub(crate) fn pages_within(&self, begin: u64, end: u64) -> impl DoubleEndedIterator<Item = (u64, Mapping)> {
+        let whole = self.mappings.range(begin..end).filter(move |(at, mapping)| *at + mapping.bytes <= end);
+        whole.map(|(&at, &mapping)| (at, mapping))
+    }
 }
 
 /// What a place in the table holds.
 #[derive(Clone, Debug)]
-pub(crate) enum Place {
+pub(crate) enum Seat {
     /// Nothing.
     Vacant,
     /// Promised to a plan whose driver call is under way.
@@ -40,7 +76,7 @@ pub(crate) enum Place {
 
 /// The segments of a shard.
 pub(crate) struct Segments {
-    table: Vec<Place>,
+    table: Vec<Seat>,
 }
 
 impl Segments {
@@ -49,33 +85,33 @@ impl Segments {
     }
 
     pub(crate) fn promise(&mut self) -> Slot {
-        let vacant = self.table.iter().position(|place| matches!(place, Place::Vacant));
+        let vacant = self.table.iter().position(|seat| matches!(seat, Seat::Vacant));
         let at = vacant.unwrap_or_else(|| {
-            self.table.push(Place::Vacant);
+            self.table.push(Seat::Vacant);
             self.table.len() - 1
         });
-        self.table[at] = Place::Promised;
+        self.table[at] = Seat::Promised;
         Slot(at as u32)
     }
 
     pub(crate) fn fulfil(&mut self, slot: Slot, segment: Segment) {
-        let place = &mut self.table[slot.0 as usize];
-        assert!(matches!(place, Place::Promised), "slot {} was not promised: {place:?}", slot.0);
-        *place = Place::Taken(segment);
+        let seat = &mut self.table[slot.0 as usize];
+        assert!(matches!(seat, Seat::Promised), "slot {} was not promised: {seat:?}", slot.0);
+        *seat = Seat::Taken(segment);
     }
 
     /// The segment is gone, its place is not free yet.
     pub(crate) fn withdraw(&mut self, slot: Slot) {
-        self.table[slot.0 as usize] = Place::Promised;
+        self.table[slot.0 as usize] = Seat::Promised;
     }
 
     pub(crate) fn vacate(&mut self, slot: Slot) {
-        self.table[slot.0 as usize] = Place::Vacant;
+        self.table[slot.0 as usize] = Seat::Vacant;
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Slot, &Segment)> {
-        self.table.iter().enumerate().filter_map(|(at, place)| match place {
-            Place::Taken(segment) => Some((Slot(at as u32), segment)),
+        self.table.iter().enumerate().filter_map(|(at, seat)| match seat {
+            Seat::Taken(segment) => Some((Slot(at as u32), segment)),
             _ => None,
         })
     }
@@ -87,7 +123,7 @@ impl core::ops::Index<Slot> for Segments {
     #[inline]
     fn index(&self, slot: Slot) -> &Segment {
         match &self.table[slot.0 as usize] {
-            Place::Taken(segment) => segment,
+            Seat::Taken(segment) => segment,
             other => panic!("slot {} holds no segment but {other:?}", slot.0),
         }
     }
@@ -97,7 +133,7 @@ impl core::ops::IndexMut<Slot> for Segments {
     #[inline]
     fn index_mut(&mut self, slot: Slot) -> &mut Segment {
         match &mut self.table[slot.0 as usize] {
-            Place::Taken(segment) => segment,
+            Seat::Taken(segment) => segment,
             other => panic!("slot {} holds no segment but {other:?}", slot.0),
         }
     }

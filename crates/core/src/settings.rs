@@ -10,6 +10,9 @@ pub enum Policy {
     /// PyTorch's native caching allocator, to the counter.
     #[default]
     Classic,
+    /// Blocks as in `classic`, over pages that move between streams and places, so that little more is reserved than is
+    /// live. Needs a device with virtual memory, and is the default there.
+    Paged,
     /// No caching: each allocation is one driver allocation. For memory checkers, and as a floor to compare with.
     Direct,
 }
@@ -19,7 +22,28 @@ impl Policy {
     pub const fn name(self) -> &'static str {
         match self {
             Policy::Classic => "classic",
+            Policy::Paged => "paged",
             Policy::Direct => "direct",
+        }
+    }
+}
+
+/// What `paged` does first when memory is short and all that is free may still be in use by the device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Growth {
+    /// Moves pages behind a device-side wait. The least memory.
+    Tight,
+    /// Creates pages. Streams never wait for each other.
+    #[default]
+    Balanced,
+}
+
+impl Growth {
+    /// The name used in configurations.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Growth::Tight => "tight",
+            Growth::Balanced => "balanced",
         }
     }
 }
@@ -59,6 +83,8 @@ pub struct Settings {
     /// `expandable_segments`: large address ranges that grow by pages instead of many fixed segments. Needs a device
     /// with virtual memory.
     pub expandable_segments: bool,
+    /// What `paged` does when memory is short.
+    pub growth: Growth,
     /// `max_split_size_mb`, in bytes: larger blocks are never split. `None`: no limit.
     pub max_split_bytes: Option<u64>,
     /// `max_non_split_rounding_mb`, in bytes: how much larger than the request an unsplit block may be.
@@ -93,6 +119,7 @@ impl Default for Settings {
         Self {
             policy: Policy::Classic,
             expandable_segments: false,
+            growth: Growth::default(),
             max_split_bytes: None,
             max_non_split_rounding_bytes: None,
             large_segment_bytes: 20 * MIB,
@@ -123,9 +150,19 @@ impl Settings {
         self.expandable_segments && self.policy == Policy::Classic
     }
 
-    /// The split limit in bytes, `u64::MAX` where there is none.
+    /// Whether pages move: the policy is `paged`.
+    pub fn is_paged(&self) -> bool {
+        self.policy == Policy::Paged
+    }
+
+    /// Whether the device must have virtual memory.
+    pub fn needs_pages(&self) -> bool {
+        self.expands() || self.is_paged()
+    }
+
+    /// The split limit in bytes, `u64::MAX` where there is none. Pages make any split undone, so `paged` has none.
     pub fn max_split(&self) -> u64 {
-        self.max_split_bytes.unwrap_or(u64::MAX)
+        if self.is_paged() { u64::MAX } else { self.max_split_bytes.unwrap_or(u64::MAX) }
     }
 
     /// How much larger than an oversize request an unsplit block may be, in bytes.

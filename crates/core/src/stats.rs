@@ -97,6 +97,29 @@ pub struct MemoryStats {
     pub max_split_size: Option<u64>,
 }
 
+/// What `paged` has done with pages. All 0 under other policies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PageStats {
+    /// Pages there are.
+    pub pages: u64,
+    /// Mappings that pages have left behind, to come back through at no cost.
+    pub shadows: u64,
+    /// Pages created.
+    pub created: u64,
+    /// Pages released.
+    pub released: u64,
+    /// Pages mapped at a new place once their last use was over or ordered.
+    pub moved: u64,
+    /// Pages mapped at a new place behind a device-side wait.
+    pub moved_behind_wait: u64,
+    /// Pages that came back to a place where they were mapped still, without any driver call.
+    pub returned: u64,
+    /// Places that pages have left: retired, until the page comes back or the driver has unmapped it there.
+    pub retired: u64,
+    /// Retired places that the driver has unmapped.
+    pub unmapped: u64,
+}
+
 impl MemoryStats {
     /// The families with a split by pool, under their PyTorch names, in alphabetical order.
     pub fn families(&self) -> [(&'static str, &StatByPool); 9] {

@@ -4,7 +4,7 @@ use std::fmt;
 
 use millpond_backend::{Backend, StreamId};
 use millpond_core::settings::Settings;
-use millpond_core::stats::MemoryStats;
+use millpond_core::stats::{MemoryStats, PageStats};
 use millpond_core::{Plan, SegmentView, WasteLedger};
 
 use crate::activity::DriverActivity;
@@ -198,6 +198,12 @@ impl<B: Backend> Allocator<B> {
     pub fn stats(&self) -> MemoryStats {
         let state = self.state();
         state.coordinator.lock().stats(&mut LockedShards(state))
+    }
+
+    /// What the `paged` policy has done with pages. How often the driver was called in all, and for how long, says
+    /// [`driver_activity`](Self::driver_activity). Costs a walk over the pages.
+    pub fn page_stats(&self) -> PageStats {
+        self.state().coordinator.lock().page_stats()
     }
 
     /// Bytes in buffers, after rounding (`torch.cuda.memory_allocated`).

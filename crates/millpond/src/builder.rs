@@ -88,9 +88,10 @@ impl<B: Backend> Builder<B> {
         check_range("garbage_collection_threshold", settings.gc_threshold, 0.0, 1.0)?;
         check_range("per_process_memory_fraction", settings.memory_fraction, 0.0, 1.0)?;
         let caps = self.backend.caps();
-        if settings.expands() && caps.pages.is_none() {
+        if settings.needs_pages() && caps.pages.is_none() {
+            let setting = if settings.is_paged() { "policy:paged" } else { "expandable_segments" };
             return Err(BuildError::Unsupported {
-                setting: "expandable_segments",
+                setting,
                 needs: "virtual memory",
                 device: caps.name.clone(),
             });
@@ -98,7 +99,8 @@ impl<B: Backend> Builder<B> {
         let facts = DeviceFacts {
             total_bytes: caps.class(self.class).total_bytes,
             reuse: caps.reuse,
-            page_granularity: caps.pages.map(|pages| pages.granularity),
+            pages: caps.pages,
+            stream_wait: caps.stream_wait,
         };
         let mut coordinator = Coordinator::new(settings, facts);
         if self.limit.is_some() {

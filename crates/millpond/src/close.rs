@@ -1,6 +1,7 @@
 //! The end of an allocator: everything goes back to the driver.
 
 use millpond_backend::Backend;
+use millpond_core::ShardId;
 
 use crate::lane::Lane;
 use crate::state::{LockedShards, State};
@@ -12,20 +13,30 @@ impl<B: Backend> Drop for State<B> {
     /// they concern is left to the driver, which takes it with the device.
     fn drop(&mut self) {
         self.finish_points();
-        let holdings = self.coordinator.lock().holdings(&mut LockedShards(self));
-        for lane in self.lanes() {
-            let own: Vec<_> = holdings.iter().filter(|&&(shard, ..)| shard == lane.shard).collect();
-            if own.is_empty() {
-                continue;
+        let (holdings, mappings) = {
+            let coordinator = self.coordinator.lock();
+            (coordinator.holdings(&mut LockedShards(self)), coordinator.mappings())
+        };
+        let used = |lane: &Lane<B>| {
+            holdings.iter().any(|&(shard, ..)| shard == lane.shard)
+                || mappings.iter().flat_map(|(_, places)| places).any(|place| place.shard == lane.shard)
+        };
+        let left: Vec<_> = self.lanes().filter(|&lane| used(lane) && !self.is_done_with(lane)).map(|l| l.shard).collect();
+        let is_left = |shard: &ShardId| left.contains(shard);
+        let mut ranges_left = Vec::new();
+        for (page, places) in mappings {
+            if places.iter().any(|place| is_left(&place.shard)) {
+                std::mem::forget(self.pages.take(page));
+                ranges_left.extend(places.iter().map(|place| (place.shard, place.slot)));
+            } else {
+                self.release_page(page, &places);
             }
-            if !self.is_done_with(lane) {
-                let mut state = lane.lock();
-                std::mem::forget((std::mem::take(&mut state.segments), std::mem::take(&mut state.pages)));
-                continue;
-            }
-            for &&(_, slot, is_range) in &own {
-                self.release_pages(lane, slot);
-                self.release(lane.shard, slot, is_range);
+        }
+        for (shard, slot, is_range) in holdings {
+            if is_left(&shard) || ranges_left.contains(&(shard, slot)) {
+                std::mem::forget(self.lane(shard).lock().take_segment(slot));
+            } else {
+                self.release(shard, slot, is_range);
             }
         }
     }

@@ -43,6 +43,7 @@ impl<B: Backend> State<B> {
 
     /// Runs a plan to its end.
     pub(crate) fn run(&self, plan: &mut Plan) -> Result<Option<Grant>, Error<B::Error>> {
+        let mut failure = None;
         loop {
             let step = {
                 let mut coordinator = self.coordinator.lock();
@@ -55,7 +56,8 @@ impl<B: Backend> State<B> {
             self.records.step(&step);
             let performed = match step {
                 Step::Grant(grant) => return Ok(Some(grant)),
-                Step::Done => return Ok(None),
+                // After a failure the plan has put everything back.
+                Step::Done => return failure.map_or(Ok(None), Err),
                 Step::Refuse(report) => {
                     return Err(Error::OutOfMemory(Box::new(OutOfMemory::new(self.device, *report))));
                 }
@@ -67,9 +69,7 @@ impl<B: Backend> State<B> {
             self.publish(&coordinator);
             drop(coordinator);
             self.released.notify_all();
-            if let Some(error) = performed.error {
-                return Err(error);
-            }
+            failure = failure.or(performed.error);
         }
     }
 
@@ -88,13 +88,8 @@ impl<B: Backend> State<B> {
             Step::Synchronize(stream) => self.wait_all(vec![Point { stream, tick: self.backend.mark(stream) }]),
             Step::Reserve { shard, slot, bytes } => self.reserve(shard, slot, bytes),
             Step::ReserveRange { shard, slot, bytes } => self.reserve_range(shard, slot, bytes),
-            Step::Map { shard, slot, offset, bytes, page_bytes } => {
-                self.map(shard, slot, offset..offset + bytes, page_bytes)
-            }
-            Step::Unmap { shard, slot, offset, bytes, page_bytes } => {
-                self.unmap(shard, slot, offset..offset + bytes, page_bytes);
-                Performed::ok(Outcome::Done)
-            }
+            Step::Pages(calls) => self.page_calls(&calls),
+            Step::StreamWait { stream, points } => self.stream_waits(stream, &points),
             Step::Release { shard, slot, .. } => {
                 self.release(shard, slot, false);
                 Performed::ok(Outcome::Done)
@@ -116,6 +111,20 @@ impl<B: Backend> State<B> {
             }
         }
         Performed::ok(Outcome::Reached(reached))
+    }
+
+    /// Has a stream wait on the device.
+    fn stream_waits(&self, stream: StreamId, points: &[Point]) -> Performed<B::Error> {
+        let Some(device) = self.backend.stream_wait() else {
+            panic!("the device announced device-side waits in its caps and has none");
+        };
+        for &point in points {
+            if let Err(error) = self.activity.book(&self.backend, || device.stream_wait(stream, point)) {
+                let error = Some(Error::driver("stream_wait", error));
+                return Performed { outcome: Outcome::Failed, error };
+            }
+        }
+        Performed::ok(Outcome::Waits(self.backend.mark(stream)))
     }
 
     /// Waits for a point, as far as it was submitted. Answers what was reached.

@@ -1,12 +1,10 @@
 //! The driver calls behind the steps. None of them holds a lock while the driver works.
 
-use std::ops::Range;
-
-use millpond_backend::{Backend, StreamId};
-use millpond_core::{Outcome, ShardId, Slot};
+use millpond_backend::{Backend, BackendError, Fault};
+use millpond_core::{Outcome, PageCall, PageId, Place, ShardId, Slot};
 
 use crate::drive::Performed;
-use crate::lane::Lane;
+use crate::error::Error;
 use crate::raw::{self, Vm};
 use crate::state::State;
 
@@ -52,76 +50,51 @@ impl<B: Backend> State<B> {
         });
     }
 
-    /// Creates pages and maps them; on a failure half-way, takes back what it did.
-    pub(crate) fn map(&self, shard: ShardId, slot: Slot, range: Range<u64>, page_bytes: u64) -> Performed<B::Error> {
-        let lane = self.lane(shard);
-        let mut made = Vec::new();
-        for offset in range.step_by(usize::try_from(page_bytes).unwrap_or(usize::MAX)) {
-            match self.make_page(shard, slot, offset, page_bytes) {
-                Ok(page) => made.push((offset, page)),
-                Err((call, error)) => {
-                    for (offset, page) in made.into_iter().rev() {
-                        self.unmap_one(shard, slot, offset, page, lane.stream);
-                    }
-                    return Performed::failed(call, error);
-                }
+    /// Makes page calls in order, up to the first that fails.
+    pub(crate) fn page_calls(&self, calls: &[PageCall]) -> Performed<B::Error> {
+        for (done, call) in calls.iter().enumerate() {
+            if let Err((name, error)) = self.page_call(call) {
+                let refused = error.fault() == Fault::OutOfMemory;
+                let error = (!refused).then(|| Error::driver(name, error));
+                return Performed { outcome: Outcome::Stopped { done, refused }, error };
             }
-        }
-        let mut state = lane.lock();
-        for (offset, page) in made {
-            let before = state.pages.insert((slot, offset), page);
-            assert!(before.is_none(), "two pages at offset {offset} of slot {}", slot.0);
         }
         Performed::ok(Outcome::Done)
     }
 
-    fn make_page(
-        &self,
-        shard: ShardId,
-        slot: Slot,
-        offset: u64,
-        bytes: u64,
-    ) -> Result<B::Page, (&'static str, B::Error)> {
+    fn page_call(&self, call: &PageCall) -> Result<(), (&'static str, B::Error)> {
         let vm = self.vm();
-        let page =
-            self.activity.book(&self.backend, || vm.create_page(self.class, bytes)).map_err(|e| ("create_page", e))?;
-        let range = raw::range_of(self.lane(shard), slot);
-        let stream = self.lane(shard).stream;
-        match self.activity.book(&self.backend, || raw::map::<B>(vm, range, offset, &page, stream)) {
-            Ok(()) => Ok(page),
-            Err(error) => {
+        match *call {
+            PageCall::Create { page, bytes } => {
+                let made = self.activity.book(&self.backend, || vm.create_page(self.class, bytes));
+                self.pages.put(page, made.map_err(|error| ("create_page", error))?);
+            }
+            PageCall::Map { page, at } => {
+                let (lane, page) = (self.lane(at.shard), self.pages.get(page));
+                let range = raw::range_of(lane, at.slot);
+                let mapped = self.activity.book(&self.backend, || raw::map::<B>(vm, range, at.offset, &page, lane.stream));
+                mapped.map_err(|error| ("map", error))?;
+            }
+            PageCall::Unmap { page, at } => self.unmap(page, at),
+            PageCall::Release { page } => {
+                let page = self.pages.take(page);
                 self.activity.book(&self.backend, || raw::release_page::<B>(vm, page));
-                Err(("map", error))
             }
         }
+        Ok(())
     }
 
-    pub(crate) fn unmap(&self, shard: ShardId, slot: Slot, range: Range<u64>, page_bytes: u64) {
-        let lane = self.lane(shard);
-        for offset in range.step_by(usize::try_from(page_bytes).unwrap_or(usize::MAX)) {
-            let page = lane.lock().pages.remove(&(slot, offset));
-            match page {
-                Some(page) => self.unmap_one(shard, slot, offset, page, lane.stream),
-                None => panic!("no page at offset {offset} of slot {} to unmap", slot.0),
-            }
-        }
+    fn unmap(&self, page: PageId, at: Place) {
+        let (lane, page) = (self.lane(at.shard), self.pages.get(page));
+        let range = raw::range_of(lane, at.slot);
+        self.activity.book(&self.backend, || raw::unmap::<B>(self.vm(), range, at.offset, &page, lane.stream));
     }
 
-    /// Unmaps and releases every page of a range.
-    pub(crate) fn release_pages(&self, lane: &Lane<B>, slot: Slot) {
-        loop {
-            let next = lane.lock().pages.range((slot, 0)..=(slot, u64::MAX)).next().map(|(&key, _)| key);
-            let Some(key) = next else { break };
-            let page = lane.lock().pages.remove(&key);
-            if let Some(page) = page {
-                self.unmap_one(lane.shard, slot, key.1, page, lane.stream);
-            }
-        }
-    }
-
-    fn unmap_one(&self, shard: ShardId, slot: Slot, offset: u64, page: B::Page, stream: StreamId) {
-        let range = raw::range_of(self.lane(shard), slot);
-        self.activity.book(&self.backend, || raw::unmap_and_release::<B>(self.vm(), range, offset, page, stream));
+    /// Unmaps a page everywhere and releases it.
+    pub(crate) fn release_page(&self, page: PageId, places: &[Place]) {
+        places.iter().for_each(|&at| self.unmap(page, at));
+        let page = self.pages.take(page);
+        self.activity.book(&self.backend, || raw::release_page::<B>(self.vm(), page));
     }
 
     fn vm(&self) -> &Vm<'_, B> {

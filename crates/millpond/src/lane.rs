@@ -1,7 +1,5 @@
 //! A lane: one stream's shard with its lock, and the driver's objects that belong to it.
 
-use std::collections::BTreeMap;
-
 use millpond_backend::{Backend, StreamId};
 use millpond_core::{Shard, ShardId, Slot};
 
@@ -31,8 +29,6 @@ pub(crate) struct LaneState<B: Backend> {
     /// The driver's segments and ranges by slot. Never cloned: an `Arc`, because references to what is in it outlive
     /// moves of the table, which a `Box` does not allow.
     pub(crate) segments: Vec<Option<SharedSegment<B>>>,
-    /// The driver's pages by slot and offset.
-    pub(crate) pages: BTreeMap<(Slot, u64), B::Page>,
     /// Keeps the allocator alive while blocks are out: see [`crate::raw`].
     keep: Option<Arc<State<B>>>,
     /// The user's handles are gone: give `keep` up with the last block.
@@ -50,7 +46,6 @@ impl<B: Backend> Lane<B> {
             inner: Mutex::new(LaneState {
                 shard,
                 segments: Vec::new(),
-                pages: BTreeMap::new(),
                 keep: None,
                 closing: false,
                 short: 0,

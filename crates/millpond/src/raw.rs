@@ -105,9 +105,9 @@ pub(crate) fn segment_of<B: Backend>(buffer: &crate::Buffer<B>) -> Option<&B::Se
 /// An expandable segment's range, for mapping and unmapping pages in it.
 pub(crate) fn range_of<B: Backend>(lane: &Lane<B>, slot: Slot) -> &B::Segment {
     let place = SegmentRef::<B>::new(lane.lock().segment(slot));
-    // SAFETY: ranges stand behind an `Arc` in their lane's table. The caller performs a plan's step on this range: a
-    // map or unmap whose addresses the plan has claimed, so the range is not wholly unmapped to anyone else and no
-    // other plan can release it before this step's outcome is told.
+    // SAFETY: ranges stand behind an `Arc` in their lane's table. The caller performs a plan's step on this range: at
+    // addresses that the plan has claimed, or on a mapping that stays in the core's table until this step's outcome is
+    // told. The core gives a range back only with all of it unmapped and no mapping left.
     unsafe { place.get() }
 }
 
@@ -126,7 +126,7 @@ pub(crate) fn release_range<B: Backend>(vm: &Vm<'_, B>, range: B::Segment) {
     unsafe { vm.release_range(range) }
 }
 
-/// Maps a page of the shell's own making.
+/// Maps a page.
 pub(crate) fn map<B: Backend>(
     vm: &Vm<'_, B>,
     range: &B::Segment,
@@ -134,30 +134,25 @@ pub(crate) fn map<B: Backend>(
     page: &B::Page,
     stream: StreamId,
 ) -> Result<(), B::Error> {
-    // SAFETY: the core claimed these addresses, which were unmapped, for this one plan; the page is new and mapped
-    // nowhere else.
+    // SAFETY: the core claimed these addresses for this one plan, and nothing is mapped there: what was has been
+    // unmapped by an earlier call. Where the page is mapped elsewhere the device allows aliasing, which the core looks
+    // up before it plans so; it has claimed the page's home, and grants the memory here only with the last use there
+    // over, ordered before on the same stream, or waited for on the device.
     unsafe { vm.map(range, offset, page, stream) }
 }
 
-/// Unmaps and releases a page.
-pub(crate) fn unmap_and_release<B: Backend>(
-    vm: &Vm<'_, B>,
-    range: &B::Segment,
-    offset: u64,
-    page: B::Page,
-    stream: StreamId,
-) {
-    // SAFETY: the page was mapped at this offset and taken out of the lane's table by the caller. The core emits an
-    // unmap only for pages inside one free block, after the home stream was synchronised and the block's last use was
-    // seen to be reached; a roll-back unmaps pages that no buffer has seen.
-    unsafe { vm.unmap(range, offset, &page, stream) }
-    // SAFETY: it was mapped only there.
-    unsafe { vm.release_page(page) }
+/// Unmaps a page.
+pub(crate) fn unmap<B: Backend>(vm: &Vm<'_, B>, range: &B::Segment, offset: u64, page: &B::Page, stream: StreamId) {
+    // SAFETY: the core's table says that the page is mapped there, and this plan alone is at it. The core emits an unmap
+    // only for a page inside one free block whose last use was seen to be reached, for an old mapping whose point
+    // was, and for a page that was mapped in vain and that no buffer has seen.
+    unsafe { vm.unmap(range, offset, page, stream) }
 }
 
-/// Releases a page that was never mapped.
+/// Releases a page.
 pub(crate) fn release_page<B: Backend>(vm: &Vm<'_, B>, page: B::Page) {
-    // SAFETY: mapping it failed, so it is mapped nowhere and nothing has touched it.
+    // SAFETY: earlier calls have unmapped it everywhere, which they may only do when nothing touches it any more; the
+    // handle is given up here by value.
     unsafe { vm.release_page(page) }
 }
 

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 
 use millpond_backend::{Backend, Point, StreamId};
-use millpond_core::{BlockId, Grant, SegmentId, ShardId, Slot, Step};
+use millpond_core::{BlockId, Grant, PageCall, SegmentId, ShardId, Slot, Step};
 
 use crate::lane::Lane;
 use crate::state::{Held, State};
@@ -214,9 +214,23 @@ fn name_of(step: &Step) -> Option<(&'static str, u64)> {
         Step::Synchronize(_) => ("synchronize", 0),
         Step::Reserve { bytes, .. } => ("reserve", *bytes),
         Step::ReserveRange { bytes, .. } => ("reserve_range", *bytes),
-        Step::Map { bytes, .. } => ("map", *bytes),
-        Step::Unmap { bytes, .. } => ("unmap", *bytes),
+        Step::Pages(calls) => (name_of_calls(calls), bytes_of(calls)),
+        Step::StreamWait { .. } => ("stream_wait", 0),
         Step::Release { bytes, .. } => ("release", *bytes),
         Step::ReleaseRange { .. } => ("release_range", 0),
     })
+}
+
+/// A batch of page calls by what it ends in.
+fn name_of_calls(calls: &[PageCall]) -> &'static str {
+    match calls.last() {
+        Some(PageCall::Create { .. } | PageCall::Map { .. }) => "map",
+        Some(PageCall::Unmap { .. } | PageCall::Release { .. }) | None => "unmap",
+    }
+}
+
+/// The bytes created. Pages that move have been counted before.
+fn bytes_of(calls: &[PageCall]) -> u64 {
+    let created = calls.iter().map(|call| if let PageCall::Create { bytes, .. } = call { *bytes } else { 0 });
+    created.sum()
 }

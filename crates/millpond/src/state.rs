@@ -7,6 +7,7 @@ use millpond_core::{Coordinator, Freed, Grant, PoolId, Shard, ShardId, Shards, S
 use crate::activity::Activity;
 use crate::error::Error;
 use crate::lane::Lane;
+use crate::pages::Pages;
 use crate::raw::OwnerRef;
 use crate::record::Records;
 use crate::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering};
@@ -37,6 +38,7 @@ pub(crate) struct State<B: Backend> {
     /// Signalled when a driver release ends.
     pub(crate) released: Condvar,
     lanes: boxcar::Vec<Lane<B>>,
+    pub(crate) pages: Pages<B>,
 }
 
 /// The shards of an allocator, each locked while it is visited.
@@ -79,6 +81,7 @@ impl<B: Backend> State<B> {
             coordinator: CachePadded::new(Mutex::new(coordinator)),
             released: Condvar::new(),
             lanes: boxcar::Vec::new(),
+            pages: Pages::new(),
         }
     }
 

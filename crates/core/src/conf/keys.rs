@@ -11,6 +11,7 @@ pub(super) enum Key {
     ExpandableSegmentsReserveByClass,
     GarbageCollectionThreshold,
     GraphCaptureRecordStreamReuse,
+    Growth,
     LargeSegmentSize,
     MaxNonSplitRounding,
     MaxSplitSize,
@@ -30,13 +31,14 @@ pub(super) enum Key {
 
 /// Every name, alphabetically but for the HIP spellings, which follow the CUDA ones: the first name of a key is the
 /// one that messages use.
-const NAMES: [(&str, Key); 23] = [
+const NAMES: [(&str, Key); 24] = [
     ("backend", Key::Backend),
     ("expandable_segments", Key::ExpandableSegments),
     ("expandable_segments_reserve", Key::ExpandableSegmentsReserve),
     ("expandable_segments_reserve_by_class", Key::ExpandableSegmentsReserveByClass),
     ("garbage_collection_threshold", Key::GarbageCollectionThreshold),
     ("graph_capture_record_stream_reuse", Key::GraphCaptureRecordStreamReuse),
+    ("growth", Key::Growth),
     ("large_segment_size_mb", Key::LargeSegmentSize),
     ("max_non_split_rounding_mb", Key::MaxNonSplitRounding),
     ("max_split_size_mb", Key::MaxSplitSize),

@@ -7,7 +7,7 @@ use super::error::{ConfError, ConfErrorKind as Kind};
 use super::grammar::{Pair, Value, Word};
 use super::keys::Key;
 use super::value::{boolean, decimal, divisions, mib, out_of_range, reserve, reserve_by_class, whole};
-use crate::settings::{Policy, Settings};
+use crate::settings::{Growth, Policy, Settings};
 use crate::units::MIB;
 
 /// Sets every pair over `base`.
@@ -60,6 +60,7 @@ fn set_word(settings: &mut Settings, key: Key, word: Word<'_>) -> Result<(), Con
     let name = key.name();
     match key {
         Key::Backend => backend(name, word)?,
+        Key::Growth => settings.growth = growth(name, word)?,
         Key::Policy => settings.policy = policy(name, word)?,
         Key::ExpandableSegments => settings.expandable_segments = boolean(name, word)?,
         Key::ThrowOnOom => settings.throw_on_oom = boolean(name, word)?,
@@ -118,10 +119,17 @@ fn backend(key: &'static str, word: Word<'_>) -> Result<(), ConfError> {
 }
 
 fn policy(key: &'static str, word: Word<'_>) -> Result<Policy, ConfError> {
-    [Policy::Classic, Policy::Direct]
+    [Policy::Classic, Policy::Paged, Policy::Direct]
         .into_iter()
         .find(|policy| policy.name() == word.text)
-        .ok_or_else(|| unknown_word(key, word, "`classic` or `direct`"))
+        .ok_or_else(|| unknown_word(key, word, "`paged`, `classic` or `direct`"))
+}
+
+fn growth(key: &'static str, word: Word<'_>) -> Result<Growth, ConfError> {
+    [Growth::Tight, Growth::Balanced]
+        .into_iter()
+        .find(|growth| growth.name() == word.text)
+        .ok_or_else(|| unknown_word(key, word, "`tight` or `balanced`"))
 }
 
 fn threads(key: &'static str, word: Word<'_>) -> Result<(), ConfError> {

@@ -21,6 +21,9 @@ pub fn write(settings: &Settings) -> String {
     if settings.policy != default.policy {
         pair(Key::Policy, settings.policy.name().into());
     }
+    if settings.growth != default.growth {
+        pair(Key::Growth, settings.growth.name().into());
+    }
     if settings.expandable_segments {
         pair(Key::ExpandableSegments, "True".into());
     }

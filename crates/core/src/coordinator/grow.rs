@@ -1,11 +1,14 @@
 //! Getting more from the driver: a segment, or pages for an expandable one.
 
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 
-use super::plan::{Attempt, Awaited, Plan, REPEATS_MAX, Rung, Step};
-use super::{Coordinator, Outcome, Shards};
+use super::calls::{Batch, Purpose};
+use super::plan::{Attempt, Awaited, Plan, REPEATS_MAX, Rung};
+use super::step::{Outcome, PageCall, Step};
+use super::{Coordinator, Shards};
 use crate::block::State;
-use crate::ids::{BlockId, ShardId};
+use crate::ids::{BlockId, Place, ShardId};
 use crate::shard::{Arrival, Shard};
 use crate::size::Want;
 
@@ -57,7 +60,7 @@ impl Coordinator {
     }
 
     /// What `throw_on_cudamalloc_oom` compares with: the configured share of the device's bytes.
-    fn throw_above(&self) -> u64 {
+    pub(super) fn throw_above(&self) -> u64 {
         (self.settings.memory_fraction * self.facts.total_bytes as f64) as u64
     }
 
@@ -103,32 +106,115 @@ impl Coordinator {
                 plan.refused = plan.repeats > REPEATS_MAX;
                 None
             }
-            Extend::Map(block) => {
-                let (slot, offset, bytes, page_bytes) = shards.with(shard, |shard| {
-                    let b = &shard.blocks[block];
-                    (b.slot, b.offset, b.size, shard.segments[b.slot].page_bytes)
-                });
-                self.reserving += bytes;
-                let step = Step::Map { shard, slot, offset, bytes, page_bytes };
-                Some(plan.awaits(Awaited::Map { block, bytes }, step))
-            }
-            Extend::NewRange => {
-                let page = self.page_bytes(&want);
-                // 9/8 of the device, in whole pages, as PyTorch reserves.
-                let bytes = (self.facts.total_bytes + self.facts.total_bytes / 8).div_ceil(page) * page;
-                if bytes < want.rounded {
-                    plan.refused = true;
-                    return None;
-                }
-                let slot = shards.with(shard, |shard| shard.promise());
-                Some(plan.awaits(Awaited::Range { slot, bytes }, Step::ReserveRange { shard, slot, bytes }))
-            }
+            Extend::Map(block) => Some(self.map_new(plan, shard, block, shards)),
+            Extend::NewRange => self.new_range(plan, shard, want, shards),
         }
     }
 
+    /// A range of addresses to grow in: 9/8 of the device, in whole pages, as PyTorch reserves.
+    pub(super) fn new_range(
+        &mut self,
+        plan: &mut Plan,
+        shard: ShardId,
+        want: Want,
+        shards: &mut impl Shards,
+    ) -> Option<Step> {
+        let page = self.page_bytes(&want);
+        let bytes = (self.facts.total_bytes + self.facts.total_bytes / 8).div_ceil(page) * page;
+        if bytes < want.rounded {
+            plan.refused = true;
+            return None;
+        }
+        let slot = shards.with(shard, |shard| shard.promise());
+        Some(plan.awaits(Awaited::Range { slot, bytes }, Step::ReserveRange { shard, slot, bytes }))
+    }
+
+    /// New pages for a claimed block of addresses, all of one size.
+    fn map_new(&mut self, plan: &mut Plan, shard: ShardId, block: BlockId, shards: &mut impl Shards) -> Step {
+        let (slot, side, begin, bytes, page_bytes) = shards.with(shard, |shard| {
+            let b = &shard.blocks[block];
+            (b.slot, b.side, b.offset, b.size, shard.segments[b.slot].page_bytes)
+        });
+        self.reserving += bytes;
+        let offsets = (0..bytes / page_bytes).map(|at| begin + at * page_bytes);
+        let calls = offsets.flat_map(|offset| {
+            let page = self.pages.insert(page_bytes, side);
+            let at = Place { shard, slot, offset };
+            [PageCall::Create { page, bytes: page_bytes }, PageCall::Map { page, at }]
+        });
+        let calls = calls.collect();
+        self.make(plan, Purpose::Extend { block, bytes }, calls)
+    }
+
+    /// All pages of an extension are mapped.
+    pub(super) fn extended(
+        &mut self,
+        plan: &mut Plan,
+        block: BlockId,
+        bytes: u64,
+        calls: &[PageCall],
+        shards: &mut impl Shards,
+    ) {
+        let (shard, want) = plan.request();
+        for call in calls {
+            if let PageCall::Map { page, at } = *call {
+                self.moves_in(page, at, shards);
+            }
+        }
+        self.reserving -= bytes;
+        self.book_reserved(want.side, bytes);
+        let before = plan.growing;
+        plan.growing = Some(shards.with(shard, |shard| shard.mapped(block, before)));
+    }
+
+    /// An extension failed after some calls: PyTorch takes back what was mapped.
+    pub(super) fn undo_extension(
+        &mut self,
+        plan: &mut Plan,
+        undo: Purpose,
+        made: &[PageCall],
+        shards: &mut impl Shards,
+    ) {
+        let calls: Vec<_> = made
+            .iter()
+            .rev()
+            .map(|call| match *call {
+                PageCall::Create { page, .. } => PageCall::Release { page },
+                PageCall::Map { page, at } => PageCall::Unmap { page, at },
+                other => panic!("{other:?} extends nothing"),
+            })
+            .collect();
+        let Purpose::Undo { block, bytes, refused } = undo else { panic!("{undo:?} undoes nothing") };
+        if calls.is_empty() {
+            self.extension_undone(plan, block, bytes, refused, shards);
+        } else {
+            plan.batch = Some(Batch { calls, purpose: undo });
+        }
+    }
+
+    /// Nothing is left of an extension that failed.
+    pub(super) fn extension_undone(
+        &mut self,
+        plan: &mut Plan,
+        block: BlockId,
+        bytes: u64,
+        refused: bool,
+        shards: &mut impl Shards,
+    ) {
+        let (shard, _) = plan.request();
+        self.reserving -= bytes;
+        shards.with(shard, |shard| shard.unmapped(block));
+        self.give_up_growing(plan, shard, shards);
+        plan.not_grown(refused);
+    }
+
+    /// The page of classic's expandable segments; under `paged` the unit of all pages.
     fn page_bytes(&self, want: &Want) -> u64 {
-        match self.facts.page_granularity {
-            Some(granularity) => self.sizes.page_bytes(want.side, granularity),
+        if self.settings.is_paged() {
+            return self.granularity();
+        }
+        match self.facts.pages {
+            Some(pages) => self.sizes.page_bytes(want.side, pages.granularity),
             None => panic!("a device without virtual memory is asked for pages"),
         }
     }
@@ -163,26 +249,14 @@ impl Coordinator {
                 let arrival = self.arrival(address, bytes, &want, page);
                 shards.with(shard, |shard| shard.adopt(slot, arrival));
             }
-            (Awaited::Segment { slot, bytes }, Outcome::Refused | Outcome::Failed) => {
+            (Awaited::Segment { slot, bytes }, outcome @ (Outcome::Refused | Outcome::Failed)) => {
                 self.reserving -= bytes;
                 shards.with(shard, |shard| shard.unpromise(slot));
-                plan.refused = true;
+                plan.not_grown(outcome == Outcome::Refused);
             }
-            (Awaited::Range { slot, .. }, Outcome::Refused | Outcome::Failed) => {
+            (Awaited::Range { slot, .. }, outcome @ (Outcome::Refused | Outcome::Failed)) => {
                 shards.with(shard, |shard| shard.unpromise(slot));
-                plan.refused = true;
-            }
-            (Awaited::Map { block, bytes }, Outcome::Done) => {
-                self.reserving -= bytes;
-                self.book_reserved(want.side, bytes);
-                let before = plan.growing;
-                plan.growing = Some(shards.with(shard, |shard| shard.mapped(block, before)));
-            }
-            (Awaited::Map { block, bytes }, Outcome::Refused | Outcome::Failed) => {
-                self.reserving -= bytes;
-                shards.with(shard, |shard| shard.unmapped(block));
-                self.give_up_growing(plan, shard, shards);
-                plan.refused = true;
+                plan.not_grown(outcome == Outcome::Refused);
             }
             (awaited, outcome) => panic!("{outcome:?} does not answer {awaited:?}"),
         }

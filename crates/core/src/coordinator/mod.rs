@@ -4,28 +4,36 @@
 //! plans of requests that missed. It holds no shard: callers lend it access through [`Shards`], one at a time, so that
 //! other streams go on while one grows.
 
+mod calls;
+mod check;
 mod grow;
 mod peaks;
 mod pending;
+mod paged;
 mod plan;
 mod report;
+mod step;
 mod sweep;
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use millpond_backend::{Point, Reuse, StreamId, Tick};
+use millpond_backend::{PageCaps, Point, Reuse, StreamId, Tick};
 
-use crate::ids::{BlockId, PoolId, SegmentId, ShardId, Side, Slot};
+use crate::ids::{BlockId, PageId, Place, PoolId, SegmentId, ShardId, Side, Slot};
 use crate::ledger::WasteLedger;
 use crate::meter::{LANES, ROWS, Row};
+use crate::page::{Page, Pages};
 use crate::settings::Settings;
 use crate::shard::{Rules, SegmentView, Shard};
 use crate::size::Sizes;
-use crate::stats::{Stat, StatByPool};
+use crate::stats::{PageStats, Stat, StatByPool};
 
-pub use plan::{Outcome, Plan, Step};
+use paged::Paging;
+
+pub use plan::Plan;
 pub use report::{FreeRange, Pin, Report};
+pub use step::{Outcome, PageCall, Step};
 
 /// Access to the shards of an allocator, one at a time. The shell locks a shard for each call.
 pub trait Shards {
@@ -51,8 +59,10 @@ pub struct DeviceFacts {
     pub total_bytes: u64,
     /// When a stream's freed memory is reusable on the stream.
     pub reuse: Reuse,
-    /// The page granularity in bytes, where there is virtual memory.
-    pub page_granularity: Option<u64>,
+    /// Its pages, where there is virtual memory.
+    pub pages: Option<PageCaps>,
+    /// One stream can wait for another on the device.
+    pub stream_wait: bool,
 }
 
 /// What one stream's queue of pending blocks holds.
@@ -88,6 +98,9 @@ pub struct Coordinator {
     /// By stream, the newest tick known reached.
     reached: Vec<Tick>,
     births: u64,
+    pages: Pages,
+    /// What `paged` has seen and done.
+    paging: Paging,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -109,8 +122,8 @@ impl Coordinator {
     pub fn new(settings: Settings, facts: DeviceFacts) -> Self {
         settings.check();
         assert!(
-            !settings.expands() || facts.page_granularity.is_some(),
-            "expandable segments on a device without virtual memory"
+            !settings.needs_pages() || facts.pages.is_some(),
+            "expandable segments or pages on a device without virtual memory"
         );
         let limit = limit_of(settings.memory_fraction, facts.total_bytes);
         Self {
@@ -131,6 +144,8 @@ impl Coordinator {
             waiters: 0,
             reached: Vec::new(),
             births: 0,
+            pages: Pages::default(),
+            paging: Paging::default(),
         }
     }
 
@@ -253,7 +268,7 @@ impl Coordinator {
 
     /// Where every reserved byte is.
     pub fn ledger(&self, shards: &mut impl Shards) -> WasteLedger {
-        let mut sum = WasteLedger::default();
+        let mut sum = WasteLedger { ready_bytes: self.pages.spare_bytes(), ..WasteLedger::default() };
         for id in self.shard_ids() {
             sum += shards.with(id, |shard| shard.ledger());
         }
@@ -271,35 +286,20 @@ impl Coordinator {
         all
     }
 
-    /// Verifies every invariant of the coordinator and of all shards.
-    ///
-    /// # Panics
-    ///
-    /// On the first one that does not hold.
-    pub fn check(&mut self, shards: &mut impl Shards) {
-        self.settle_all(shards);
-        let mut ledger = WasteLedger::default();
-        let mut mapped = [0; 2];
-        for id in self.shard_ids() {
-            shards.with(id, |shard| {
-                shard.check();
-                ledger += shard.ledger();
-                for view in shard.layout() {
-                    mapped[view.side.index()] += view.mapped_bytes();
-                }
-            });
+    /// Every page with the places where it is mapped: for giving all back at the end.
+    pub fn mappings(&self) -> Vec<(PageId, Vec<Place>)> {
+        let places = |page: &Page| page.shadows.iter().map(|shadow| shadow.place).chain(page.home).collect();
+        self.pages.iter().map(|(id, page)| (id, places(page))).collect()
+    }
+
+    /// What `paged` has done so far.
+    pub fn page_stats(&self) -> PageStats {
+        let (mut pages, mut shadows) = (0, 0);
+        for (_, page) in self.pages.iter() {
+            pages += 1;
+            shadows += page.shadows.len() as u64;
         }
-        let reserved = [self.reserved.small_pool.current, self.reserved.large_pool.current];
-        assert_eq!(mapped, reserved, "bytes in segments against bytes reserved, by side");
-        assert_eq!(ledger.total(), self.reserved.all.current, "the waste ledger {ledger:?} against reserved bytes");
-        assert_eq!(self.queues.iter().map(VecDeque::len).sum::<usize>(), self.waiters, "waiters listed and counted");
-        for (stream, queue) in self.queues.iter().enumerate() {
-            assert!(
-                queue.iter().is_sorted_by_key(|waiter| waiter.tick),
-                "the queue of stream {stream} is out of order"
-            );
-        }
-        self.check_peaks(shards);
+        PageStats { pages, shadows, ..self.paging.stats }
     }
 }
 

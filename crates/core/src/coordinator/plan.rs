@@ -7,113 +7,17 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use millpond_backend::{Point, Reuse, StreamId};
+use millpond_backend::{Point, Reuse};
 
-use super::report::Report;
+use super::calls::{Batch, Purpose};
+use super::paged::Job;
+use super::step::{Outcome, Step};
 use super::sweep::Sweep;
 use super::{Coordinator, Shards};
 use crate::ids::{BlockId, ShardId, Slot};
 use crate::settings::Policy;
 use crate::shard::Grant;
 use crate::size::Want;
-
-/// What the shell is to do next for a plan. Everything but the ends ([`Grant`](Step::Grant), [`Refuse`](Step::Refuse),
-/// [`Done`](Step::Done)) is answered with an [`Outcome`].
-#[derive(Clone, PartialEq, Debug)]
-pub enum Step {
-    /// The request is served.
-    Grant(Grant),
-    /// The request cannot be served.
-    Refuse(Box<Report>),
-    /// There is nothing more to do (for plans without a request).
-    Done,
-    /// Ask these streams what they reached. Answer: [`Outcome::Reached`].
-    Poll(Vec<StreamId>),
-    /// Wait for these points. Answer: [`Outcome::Reached`], with what was in fact reached.
-    Wait(Vec<Point>),
-    /// Wait for everything recorded on this stream so far. Answer: [`Outcome::Reached`].
-    Synchronize(StreamId),
-    /// Take a segment from the driver. Answer: [`Outcome::Reserved`], [`Outcome::Refused`] or [`Outcome::Failed`].
-    Reserve {
-        /// Whose it will be.
-        shard: ShardId,
-        /// The place kept for it.
-        slot: Slot,
-        /// Its length.
-        bytes: u64,
-    },
-    /// Reserve a range of addresses. Answers as for [`Reserve`](Step::Reserve).
-    ReserveRange {
-        /// Whose it will be.
-        shard: ShardId,
-        /// The place kept for it.
-        slot: Slot,
-        /// Its length.
-        bytes: u64,
-    },
-    /// Create pages and map them. All or none. Answer: [`Outcome::Done`], [`Outcome::Refused`] or [`Outcome::Failed`].
-    Map {
-        /// Whose range.
-        shard: ShardId,
-        /// Which range.
-        slot: Slot,
-        /// Where the first page goes.
-        offset: u64,
-        /// How much to map: whole pages.
-        bytes: u64,
-        /// The size of a page.
-        page_bytes: u64,
-    },
-    /// Unmap pages and release them. Answer: [`Outcome::Done`].
-    Unmap {
-        /// Whose range.
-        shard: ShardId,
-        /// Which range.
-        slot: Slot,
-        /// Where the first page is.
-        offset: u64,
-        /// How much to unmap: whole pages.
-        bytes: u64,
-        /// The size of a page.
-        page_bytes: u64,
-    },
-    /// Give a segment back to the driver. Answer: [`Outcome::Done`].
-    Release {
-        /// Whose it was.
-        shard: ShardId,
-        /// Which one.
-        slot: Slot,
-        /// Its length.
-        bytes: u64,
-    },
-    /// Give an address range back to the driver. Answer: [`Outcome::Done`].
-    ReleaseRange {
-        /// Whose it was.
-        shard: ShardId,
-        /// Which one.
-        slot: Slot,
-    },
-    /// Other plans' releases are under way and may make room: wait until one ends. Answer: [`Outcome::Done`].
-    Pause,
-}
-
-/// What came of a step.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Outcome {
-    /// It is done.
-    Done,
-    /// A segment or a range, at this device address (0 on devices without addresses).
-    Reserved {
-        /// Where it starts.
-        address: u64,
-    },
-    /// The driver has no memory (or addresses) left.
-    Refused,
-    /// The driver failed otherwise; the plan ends here and leaves everything as it was.
-    Failed,
-    /// These streams reached these ticks.
-    Reached(Vec<Point>),
-}
 
 /// Which attempt to grow this is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -134,6 +38,10 @@ pub(super) enum Rung {
     Flush,
     /// The wait is over: retire, search again if the settings say so, and begin to release.
     AfterWait,
+    /// `paged`: wait for the oldest points.
+    Oldest,
+    /// They are reached: retire, search, and try again.
+    AfterOldest,
     Refuse,
     End,
 }
@@ -156,8 +64,8 @@ pub(super) enum Awaited {
     Points,
     Segment { slot: Slot, bytes: u64 },
     Range { slot: Slot, bytes: u64 },
-    Map { block: BlockId, bytes: u64 },
-    Unmap { shard: ShardId, block: BlockId, bytes: u64 },
+    Pages,
+    StreamWait,
     Release { shard: ShardId, slot: Slot },
     Pause,
 }
@@ -172,6 +80,16 @@ pub struct Plan {
     pub(super) sweep: Option<Sweep>,
     /// The plan's own claimed block in an expandable segment that is being extended.
     pub(super) growing: Option<BlockId>,
+    /// Page calls being made, or to be made next.
+    pub(super) batch: Option<Batch>,
+    /// What `paged` is doing for the request.
+    pub(super) job: Option<Job>,
+    /// `paged` has asked the streams how far they are.
+    pub(super) polled: bool,
+    /// The driver or the limit refused to create pages: `paged` makes do with those there are.
+    pub(super) no_new_pages: bool,
+    /// The points that `paged` waited for last: waiting for the same ones again leads nowhere.
+    pub(super) waited: Vec<Point>,
     /// The driver refused the current attempt to grow.
     pub(super) refused: bool,
     /// What [`Coordinator::releases_ended`] was when the current attempt began.
@@ -192,6 +110,11 @@ impl Plan {
             awaited: Awaited::Nothing,
             sweep: None,
             growing: None,
+            batch: None,
+            job: None,
+            polled: false,
+            no_new_pages: false,
+            waited: Vec::new(),
             refused: false,
             releases_seen: 0,
             repeats: 0,
@@ -227,6 +150,10 @@ impl Coordinator {
     /// If the outcome of the previous step was not told.
     pub fn next(&mut self, plan: &mut Plan, shards: &mut impl Shards) -> Step {
         assert_eq!(plan.awaited, Awaited::Nothing, "the outcome of the last step was not told");
+        if let Some(batch) = &plan.batch {
+            let calls = batch.calls.clone();
+            return plan.awaits(Awaited::Pages, Step::Pages(calls));
+        }
         loop {
             if let Some(step) = self.next_of_sweep(plan, shards) {
                 return step;
@@ -245,6 +172,9 @@ impl Coordinator {
                 self.search(plan, shards)
             }
             (Rung::Collect, _) => self.collect(plan, shards),
+            (Rung::Grow(attempt), Goal::Allocate(shard, want)) if self.settings.is_paged() => {
+                self.grow_paged(plan, attempt, shard, want, shards)
+            }
             (Rung::Grow(attempt), Goal::Allocate(shard, want)) => self.grow(plan, attempt, shard, want, shards),
             (Rung::Oversize, Goal::Allocate(shard, want)) => {
                 let enough = self.sweep_oversize(plan, shard, want, shards);
@@ -258,6 +188,8 @@ impl Coordinator {
                 (!points.is_empty()).then(|| plan.awaits(Awaited::Points, Step::Wait(points)))
             }
             (Rung::AfterWait, goal) => self.after_wait(plan, goal, shards),
+            (Rung::Oldest, _) => self.wait_for_oldest(plan, shards),
+            (Rung::AfterOldest, _) => self.after_oldest(plan, shards),
             (Rung::Refuse, Goal::Allocate(shard, want)) => {
                 self.scalars.num_ooms += 1;
                 Some(Step::Refuse(Box::new(self.report(shard, want, false, shards))))
@@ -320,6 +252,34 @@ impl Coordinator {
         None
     }
 
+    /// What came of page calls: all were made, or so many before one failed.
+    fn learn_pages(&mut self, plan: &mut Plan, stopped: Option<(usize, bool)>, shards: &mut impl Shards) {
+        let Some(Batch { mut calls, purpose }) = plan.batch.take() else { panic!("no page calls were asked for") };
+        if let Some((done, _)) = stopped {
+            if matches!(purpose, Purpose::Extend { .. }) {
+                self.forget_uncreated(&calls[done..]);
+            }
+            calls.truncate(done);
+        }
+        match (purpose, stopped) {
+            (Purpose::Extend { block, bytes }, None) => self.extended(plan, block, bytes, &calls, shards),
+            (Purpose::Extend { block, bytes }, Some((_, refused))) => {
+                self.undo_extension(plan, Purpose::Undo { block, bytes, refused }, &calls, shards);
+            }
+            (Purpose::Undo { block, bytes, refused }, None) => {
+                self.pages_undone(&calls);
+                self.extension_undone(plan, block, bytes, refused, shards);
+            }
+            (Purpose::GiveUp { shard, block, bytes }, None) => {
+                self.pages_released(&calls, shards);
+                self.unmapped(plan, shard, block, bytes, shards);
+            }
+            (Purpose::GiveUpSpare, None) => self.spare_released(&calls, shards),
+            (Purpose::Back, stopped) => self.backed(plan, &calls, stopped.map(|(_, refused)| refused), shards),
+            (purpose, Some(stopped)) => panic!("calls for {purpose:?} cannot fail and did: {stopped:?}"),
+        }
+    }
+
     /// Takes in what came of the last step.
     ///
     /// # Panics
@@ -333,13 +293,15 @@ impl Coordinator {
                     self.note_reached(point.stream, point.tick);
                 }
             }
-            // A driver that cannot wait any more: the plan is dropped by its owner, its claims go back.
-            (Awaited::Points | Awaited::Pause, Outcome::Failed) => self.abandon(plan, shards),
+            // A driver that cannot wait any more: the plan ends, its claims go back.
+            (Awaited::Points | Awaited::Pause | Awaited::StreamWait, Outcome::Failed) => self.abandon(plan, shards),
             (Awaited::Pause, Outcome::Done) => {}
             (Awaited::Release { shard, slot }, Outcome::Done) => self.released(shard, slot, shards),
-            (Awaited::Unmap { shard, block, bytes }, Outcome::Done) => {
-                self.unmapped(plan, shard, block, bytes, shards);
+            (Awaited::Pages, Outcome::Done) => self.learn_pages(plan, None, shards),
+            (Awaited::Pages, Outcome::Stopped { done, refused }) => {
+                self.learn_pages(plan, Some((done, refused)), shards);
             }
+            (Awaited::StreamWait, Outcome::Waits(tick)) => self.learn_waits(plan, tick),
             (awaited, outcome) => self.learn_growth(plan, awaited, outcome, shards),
         }
     }
@@ -349,6 +311,14 @@ impl Plan {
     pub(super) fn awaits(&mut self, awaited: Awaited, step: Step) -> Step {
         self.awaited = awaited;
         step
+    }
+
+    /// The driver refused to grow, or failed otherwise, which ends the plan.
+    pub(super) fn not_grown(&mut self, refused: bool) {
+        self.refused = refused;
+        if !refused {
+            self.rung = Rung::End;
+        }
     }
 
     /// What the request is for.

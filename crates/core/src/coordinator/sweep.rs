@@ -5,11 +5,14 @@ use alloc::vec::Vec;
 
 use millpond_backend::Point;
 
+use super::calls::Purpose;
 use super::pending::raise;
-use super::plan::{Awaited, Goal, Plan, Step};
+use super::plan::{Awaited, Goal, Plan, Rung};
+use super::step::{PageCall, Step};
 use super::{Coordinator, Shards};
-use crate::ids::{BlockId, ShardId, Side, Slot};
+use crate::ids::{BlockId, PageId, ShardId, Side, Slot};
 use crate::plant::Plant;
+use crate::segment::Role;
 use crate::size::Want;
 
 /// A claimed free block that is to go: a whole segment, or the pages inside a block of an expandable one.
@@ -29,6 +32,8 @@ pub(super) struct Sweep {
     waits: bool,
     /// Stop once no more than so many bytes are reserved.
     down_to: u64,
+    /// Spare pages go as well.
+    spare: bool,
     /// The range that the last unmap left without memory.
     empty_range: Option<(ShardId, Slot)>,
 }
@@ -37,7 +42,11 @@ impl Sweep {
     fn new(blocks: Vec<(ShardId, BlockId)>, waits: bool, down_to: u64) -> Option<Self> {
         let candidate = |(shard, block)| Candidate { shard, block, synchronized: false };
         let candidates: VecDeque<_> = blocks.into_iter().map(candidate).collect();
-        (!candidates.is_empty()).then_some(Self { candidates, waits, down_to, empty_range: None })
+        (!candidates.is_empty()).then(|| Self { candidates, waits, ..Self::empty(down_to) })
+    }
+
+    fn empty(down_to: u64) -> Self {
+        Self { candidates: VecDeque::new(), waits: false, down_to, spare: false, empty_range: None }
     }
 }
 
@@ -59,7 +68,12 @@ impl Coordinator {
             }
             _ => 0,
         };
-        self.begin(plan, Sweep::new(blocks, true, down_to));
+        let mut sweep = Sweep::new(blocks, true, down_to);
+        if !self.pages.spare.is_empty() {
+            let sweep = sweep.get_or_insert_with(|| Sweep::empty(down_to));
+            sweep.spare = true;
+        }
+        self.begin(plan, sweep);
     }
 
     fn claim_releasable(&self, id: ShardId, side: Side, shards: &mut impl Shards) -> Vec<(ShardId, BlockId)> {
@@ -137,9 +151,10 @@ impl Coordinator {
         let mut left: Vec<(u64, u64, ShardId, BlockId)> = Vec::new();
         for id in self.shard_ids() {
             shards.with(id, |shard| {
-                let whole = shard.free_blocks(Side::Large).filter(|&(block, _)| shard.is_whole_segment(block));
+                let free = shard.free_blocks(Side::Large);
+                let garbage = free.filter_map(|(block, b)| Some((block, b.age, shard.garbage_bytes(block)?)));
                 // Other threads may have freed blocks since the plan began: those are of age 0.
-                left.extend(whole.map(|(block, b)| (now.saturating_sub(b.age), b.size, id, block)));
+                left.extend(garbage.map(|(block, age, bytes)| (now.saturating_sub(age), bytes, id, block)));
             });
         }
         let mut chosen = Vec::new();
@@ -159,7 +174,7 @@ impl Coordinator {
         // Between two looks at a shard another thread may have taken a block: that one is in use, and stays.
         chosen.retain(|&(id, block)| {
             shards.with(id, |shard| {
-                let stays_free = shard.is_whole_segment(block);
+                let stays_free = shard.garbage_bytes(block).is_some();
                 if stays_free {
                     shard.claim(block);
                 }
@@ -198,11 +213,17 @@ impl Coordinator {
                 return Some(plan.awaits(Awaited::Points, Step::Wait(points)));
             }
         }
+        if core::mem::take(&mut sweep.spare)
+            && let Some(step) = self.releases_spare(plan, sweep.down_to, shards)
+        {
+            return Some(step);
+        }
         while let Some(candidate) = sweep.candidates.front_mut() {
             let Candidate { shard, block, synchronized } = *candidate;
             let done = self.reserved.all.current <= sweep.down_to && sweep.down_to > 0;
-            let (pages, slot) = shards.with(shard, |s| (s.whole_pages(block), s.blocks[block].slot));
-            if pages.is_some() && !synchronized && !done {
+            let has_pages = shards.with(shard, |s| s.whole_pages(block).is_some());
+            if has_pages && !self.settings.is_paged() && !synchronized && !done {
+                // PyTorch unmaps once the stream has come to an end.
                 candidate.synchronized = true;
                 let stream = self.stream_of(shard);
                 return Some(plan.awaits(Awaited::Points, Step::Synchronize(stream)));
@@ -214,19 +235,14 @@ impl Coordinator {
                 self.unclaim(plan, shard, block, shards);
                 continue;
             }
-            return Some(match pages {
-                Some((offset, bytes)) => self.unmaps(plan, shard, block, (offset, bytes), sweep.down_to, shards),
-                None => {
-                    let (bytes, side) = shards.with(shard, |s| (s.blocks[block].size, s.blocks[block].side));
-                    shards.with(shard, |s| s.forget(slot));
-                    self.book_released(side, bytes);
-                    self.book_segment(side, bytes, false);
-                    if self.settings.planted().is(Plant::LeakedSegment) {
-                        continue;
-                    }
-                    self.releases(plan, shard, slot, Step::Release { shard, slot, bytes })
-                }
-            });
+            let step = if has_pages {
+                self.unmaps(plan, shard, block, sweep.down_to, shards)
+            } else {
+                self.releases_segment(plan, shard, block, shards)
+            };
+            if step.is_some() {
+                return step;
+            }
         }
         None
     }
@@ -235,28 +251,112 @@ impl Coordinator {
         plan.awaits(Awaited::Release { shard, slot }, step)
     }
 
+    fn releases_segment(
+        &mut self,
+        plan: &mut Plan,
+        shard: ShardId,
+        block: BlockId,
+        shards: &mut impl Shards,
+    ) -> Option<Step> {
+        let (slot, bytes, side) = shards.with(shard, |s| {
+            let b = &s.blocks[block];
+            let (slot, bytes, side) = (b.slot, b.size, b.side);
+            s.forget(slot);
+            (slot, bytes, side)
+        });
+        self.book_released(side, bytes);
+        self.book_segment(side, bytes, false);
+        if self.settings.planted().is(Plant::LeakedSegment) {
+            return None;
+        }
+        Some(self.releases(plan, shard, slot, Step::Release { shard, slot, bytes }))
+    }
+
+    /// Unmaps and releases the pages in a claimed block that may go, as many as are to go. `None`: none may.
     fn unmaps(
         &mut self,
         plan: &mut Plan,
         shard: ShardId,
         block: BlockId,
-        (offset, mut bytes): (u64, u64),
         down_to: u64,
         shards: &mut impl Shards,
-    ) -> Step {
+    ) -> Option<Step> {
+        let excess = if down_to > 0 { self.reserved.all.current - down_to } else { u64::MAX };
+        let (offset, bytes, pages) = self.first_to_go(shard, block, excess, shards).or_else(|| {
+            self.unclaim(plan, shard, block, shards);
+            None
+        })?;
         let clocks = plan.clocks;
-        let reserved = self.reserved.all.current;
-        let (block, slot, bytes, page_bytes) = shards.with(shard, |s| {
-            let b = &s.blocks[block];
-            let (slot, side) = (b.slot, b.side);
-            let page = s.segments[slot].page_bytes;
-            if down_to > 0 {
-                bytes = bytes.min((reserved - down_to).div_ceil(page) * page);
-            }
-            (s.carve(block, offset, bytes, clocks[side.index()]), slot, bytes, page)
+        let block = shards.with(shard, |s| {
+            let side = s.blocks[block].side;
+            s.carve(block, offset, bytes, clocks[side.index()])
         });
-        let step = Step::Unmap { shard, slot, offset, bytes, page_bytes };
-        plan.awaits(Awaited::Unmap { shard, block, bytes }, step)
+        let calls = pages.into_iter().flat_map(|page| self.calls_to_release(page, shards)).collect();
+        Some(self.make(plan, Purpose::GiveUp { shard, block, bytes }, calls))
+    }
+
+    /// The first run of pages in a claimed block that nothing still uses through an old mapping, up to `excess` bytes
+    /// and the rest of a page: offset, bytes, pages.
+    fn first_to_go(
+        &self,
+        shard: ShardId,
+        block: BlockId,
+        excess: u64,
+        shards: &mut impl Shards,
+    ) -> Option<(u64, u64, Vec<PageId>)> {
+        let whole: Vec<_> = shards.with(shard, |s| s.pages_in(block).collect());
+        let (mut offset, mut bytes, mut pages) = (0, 0, Vec::new());
+        for (at, mapping) in whole {
+            if bytes >= excess {
+                break;
+            }
+            if self.shadows_may_go(mapping.page, shards) {
+                if pages.is_empty() {
+                    offset = at;
+                }
+                bytes += mapping.bytes;
+                pages.push(mapping.page);
+            } else if !pages.is_empty() {
+                break;
+            }
+        }
+        (!pages.is_empty()).then_some((offset, bytes, pages))
+    }
+
+    /// The old mappings of a page can be unmapped: all work through them is over, and nobody else is at it.
+    fn shadows_may_go(&self, page: PageId, shards: &mut impl Shards) -> bool {
+        self.pages[page].shadows.iter().all(|shadow| {
+            let at = shadow.place;
+            let role = shards.with(at.shard, |s| s.segments[at.slot].mappings[&at.offset].role);
+            role == Role::Shadow && self.is_reached(shadow.until)
+        })
+    }
+
+    /// Releases the spare pages that may go, as many as are to go.
+    fn releases_spare(&mut self, plan: &mut Plan, down_to: u64, shards: &mut impl Shards) -> Option<Step> {
+        let mut calls = Vec::new();
+        let mut left = self.reserved.all.current;
+        for page in core::mem::take(&mut self.pages.spare) {
+            if (down_to > 0 && left <= down_to) || !self.shadows_may_go(page, shards) {
+                self.pages.spare.push(page);
+                continue;
+            }
+            left -= self.pages[page].bytes;
+            calls.append(&mut self.calls_to_release(page, shards));
+        }
+        (!calls.is_empty()).then(|| self.make(plan, Purpose::GiveUpSpare, calls))
+    }
+
+    /// Spare pages are released.
+    pub(super) fn spare_released(&mut self, calls: &[PageCall], shards: &mut impl Shards) {
+        for call in calls {
+            if let PageCall::Release { page } = *call {
+                let (bytes, side) = (self.pages[page].bytes, self.pages[page].side);
+                self.book_released(side, bytes);
+            }
+        }
+        self.pages_released(calls, shards);
+        self.releases_ended += 1;
     }
 
     /// The driver has taken a segment or a range back.
@@ -276,7 +376,8 @@ impl Coordinator {
     ) {
         let (side, slot, empty) = shards.with(shard, |s| {
             let (side, slot) = (s.blocks[block].side, s.blocks[block].slot);
-            (side, slot, s.unmapped(block))
+            let empty = s.unmapped(block) && s.segments[slot].mappings.is_empty();
+            (side, slot, empty)
         });
         self.book_released(side, bytes);
         self.releases_ended += 1;
@@ -287,19 +388,31 @@ impl Coordinator {
         }
     }
 
-    /// The last uses of plain candidates that are not known to be over. Pages wait for their whole stream instead.
+    /// The last uses of candidates that are not known to be over. The pages of classic's expandable segments wait for
+    /// their whole stream instead.
     fn last_uses(&self, sweep: &Sweep, shards: &mut impl Shards) -> Vec<Point> {
         let mut points = Vec::new();
-        for candidate in &sweep.candidates {
-            let last_use = shards.with(candidate.shard, |shard| {
-                let plain = shard.whole_pages(candidate.block).is_none();
-                plain.then(|| Point { stream: shard.stream, tick: shard.blocks[candidate.block].tick })
+        for &Candidate { shard, block, .. } in &sweep.candidates {
+            let (last_use, pages) = shards.with(shard, |shard| {
+                let pages: Vec<_> = shard.pages_in(block).map(|(_, mapping)| mapping.page).collect();
+                (Point { stream: shard.stream, tick: shard.blocks[block].tick }, pages)
             });
-            if let Some(point) = last_use.filter(|&point| !self.is_reached(point)) {
-                raise(&mut points, point);
+            if pages.is_empty() || self.settings.is_paged() {
+                points.push(last_use);
+                points.extend(pages.iter().flat_map(|&page| &self.pages[page].shadows).map(|shadow| shadow.until));
             }
         }
-        points
+        if sweep.spare {
+            let shadows = self.pages.spare.iter().flat_map(|&page| &self.pages[page].shadows);
+            points.extend(shadows.map(|shadow| shadow.until));
+        }
+        let mut outstanding = Vec::new();
+        for point in points {
+            if !self.is_reached(point) {
+                raise(&mut outstanding, point);
+            }
+        }
+        outstanding
     }
 
     fn unclaim(&self, plan: &Plan, shard: ShardId, block: BlockId, shards: &mut impl Shards) {
@@ -312,6 +425,8 @@ impl Coordinator {
 
     /// A plan ends before its time: what it has claimed goes back.
     pub(super) fn abandon(&mut self, plan: &mut Plan, shards: &mut impl Shards) {
+        plan.rung = Rung::End;
+        self.abandon_job(plan, shards);
         if let Some(sweep) = plan.sweep.take() {
             self.releasing -= 1;
             for candidate in &sweep.candidates {

@@ -1,5 +1,7 @@
 //! Segments that come and go.
 
+use alloc::collections::BTreeMap;
+
 use millpond_backend::Tick;
 
 use super::Shard;
@@ -56,7 +58,16 @@ impl Shard {
             expandable: is_range,
             used_elsewhere: false,
         });
-        self.segments.fulfil(slot, Segment { id, base, rank, bytes, side, first, page_bytes });
+        self.segments.fulfil(slot, Segment {
+                id,
+                base,
+                rank,
+                bytes,
+                side,
+                first,
+                page_bytes,
+                mappings: BTreeMap::new(),
+            });
         if is_range {
             let key = self.unmapped_key(first);
             self.pool_mut(side).unmapped.insert(key);

@@ -6,6 +6,7 @@ use millpond_backend::Tick;
 use super::Shard;
 use crate::block::{Block, State};
 use crate::ids::{BlockId, Side};
+use crate::segment::Mapping;
 use crate::size::Want;
 
 impl Shard {
@@ -53,6 +54,22 @@ impl Shard {
             self.pool_mut(side).unmapped.insert(key);
         }
         self.blocks[id].state = State::Claimed;
+    }
+
+    /// Claims a part of an unmapped block, in whole pages; what is left on both sides stays unmapped. Answers the claimed
+    /// block.
+    pub(crate) fn claim_hole(&mut self, id: BlockId, begin: u64, end: u64) -> BlockId {
+        let front = begin - self.blocks[id].offset;
+        let mut part = id;
+        if front > 0 {
+            // Its key is its beginning, which stays.
+            part = self.cut(id, front);
+            let key = self.unmapped_key(part);
+            let side = self.blocks[part].side;
+            self.pool_mut(side).unmapped.insert(key);
+        }
+        self.claim_addresses(part, end - begin);
+        part
     }
 
     /// Memory stands behind a claimed block now: joins it with `before`, the plan's own claimed block in front of it,
@@ -107,14 +124,16 @@ impl Shard {
 
     /// The whole pages inside a block of an expandable segment, as offset and bytes.
     pub(crate) fn whole_pages(&self, id: BlockId) -> Option<(u64, u64)> {
+        let mut pages = self.pages_in(id);
+        let (begin, first) = pages.next()?;
+        let end = pages.next_back().map_or(begin + first.bytes, |(at, last)| at + last.bytes);
+        Some((begin, end - begin))
+    }
+
+    /// The pages that lie wholly inside a block, in order.
+    pub(crate) fn pages_in(&self, id: BlockId) -> impl DoubleEndedIterator<Item = (u64, Mapping)> {
         let block = &self.blocks[id];
-        let page = self.segments[block.slot].page_bytes;
-        if page == 0 {
-            return None;
-        }
-        let begin = block.offset.div_ceil(page) * page;
-        let end = block.end() / page * page;
-        (begin < end).then(|| (begin, end - begin))
+        self.segments[block.slot].pages_within(block.offset, block.end())
     }
 
     /// Cuts a claimed block down to the pages inside it; what is left before and behind becomes free. Answers the
@@ -137,7 +156,7 @@ impl Shard {
     }
 
     /// Cuts a block that is in no index behind its first `bytes`. The rest copies it and is in no index either.
-    fn cut(&mut self, id: BlockId, bytes: u64) -> BlockId {
+    pub(super) fn cut(&mut self, id: BlockId, bytes: u64) -> BlockId {
         let front = &mut self.blocks[id];
         debug_assert!(bytes > 0 && bytes < front.size);
         let rest =
@@ -155,6 +174,16 @@ impl Shard {
     /// The free blocks of a side in order, with their sizes.
     pub(crate) fn free_blocks(&self, side: Side) -> impl Iterator<Item = (BlockId, &Block)> {
         self.pools[side.index()].free.iter().map(|id| (id, &self.blocks[id]))
+    }
+
+    /// What garbage collection would give back of a free block: a whole segment, or the whole pages inside a block where
+    /// pages move. `None` if nothing.
+    pub(crate) fn garbage_bytes(&self, id: BlockId) -> Option<u64> {
+        if self.is_whole_segment(id) {
+            return Some(self.blocks[id].size);
+        }
+        let is_paged = self.rules.paged && self.blocks[id].state == State::Free;
+        is_paged.then(|| self.whole_pages(id)).flatten().map(|(_, bytes)| bytes)
     }
 
     /// The block is free, fills a plain segment, and may go back to the driver.

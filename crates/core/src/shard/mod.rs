@@ -11,6 +11,7 @@ mod free;
 mod put_off;
 mod take;
 mod view;
+mod window;
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
@@ -29,7 +30,8 @@ use crate::units::QUANTUM;
 
 pub(crate) use adopt::Arrival;
 pub use free::{Freed, Uses};
-pub use view::{BlockState, BlockView, SegmentView};
+pub use view::{BlockState, BlockView, PageView, SegmentView};
+pub(crate) use window::{Gap, Piece, Window};
 
 /// A block that was handed out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,6 +58,7 @@ pub(crate) struct Rules {
     pub(crate) max_split: u64,
     pub(crate) non_split_rounding: u64,
     pub(crate) expandable: bool,
+    pub(crate) paged: bool,
     pub(crate) caches: bool,
     pub(crate) reuse: Reuse,
     pub(crate) ties: Ties,
@@ -68,6 +71,7 @@ impl Rules {
             max_split: settings.max_split(),
             non_split_rounding: settings.max_non_split_rounding(),
             expandable: settings.expands(),
+            paged: settings.is_paged(),
             caches: settings.policy != Policy::Direct,
             reuse,
             ties: settings.ties,

@@ -116,7 +116,7 @@ impl Shard {
         }
         match want.side {
             Side::Small => rest >= QUANTUM,
-            Side::Large if self.rules.expandable => rest >= QUANTUM,
+            Side::Large if self.rules.expandable || self.rules.paged => rest >= QUANTUM,
             Side::Large => want.rounded < self.rules.max_split && rest > SMALL_BYTES,
         }
     }

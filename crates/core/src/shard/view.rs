@@ -6,8 +6,9 @@ use millpond_backend::StreamId;
 
 use super::Shard;
 use crate::block::State;
-use crate::ids::{PoolId, SegmentId, Side, Slot};
+use crate::ids::{PageId, PoolId, SegmentId, Side, Slot};
 use crate::ledger::WasteLedger;
+use crate::segment::{Mapping, Role};
 
 /// What a block is doing, in PyTorch's words, and one of ours.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,6 +57,21 @@ pub struct SegmentView {
     pub page_bytes: u64,
     /// Its blocks by offset.
     pub blocks: Vec<BlockView>,
+    /// The pages mapped in it, by offset; of an expandable segment or an arena.
+    pub pages: Vec<PageView>,
+}
+
+/// One page mapped in an address range.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PageView {
+    /// Which page.
+    pub page: PageId,
+    /// Where it is mapped, in bytes.
+    pub offset: u64,
+    /// Its length in bytes.
+    pub bytes: u64,
+    /// Here its memory is in use. Otherwise it was so once, and the addresses are out of use until it comes back.
+    pub is_home: bool,
 }
 
 impl Shard {
@@ -90,6 +106,7 @@ impl Shard {
             bytes: segment.bytes,
             page_bytes: segment.page_bytes,
             blocks: blocks.collect(),
+            pages: segment.mappings.iter().map(|(&offset, mapping)| PageView::new(offset, mapping)).collect(),
         }
     }
 
@@ -128,17 +145,21 @@ impl SegmentView {
         ledger
     }
 
-    /// What of a free block could go back to the driver: whole pages of an expandable segment, a plain segment only
-    /// when nothing pins it.
+    /// What of a free block could go back to the driver: whole pages of a range, a plain segment only when nothing pins
+    /// it.
     fn releasable_bytes(&self, block: &BlockView, is_pinned: bool) -> u64 {
-        match self.page_bytes {
-            0 if is_pinned => 0,
-            0 => block.size,
-            page => {
-                let begin = block.offset.div_ceil(page) * page;
-                let end = (block.offset + block.size) / page * page;
-                end.saturating_sub(begin)
-            }
+        if self.page_bytes == 0 {
+            return if is_pinned { 0 } else { block.size };
         }
+        let end = block.offset + block.size;
+        let first = self.pages.partition_point(|page| page.offset < block.offset);
+        let inside = self.pages[first..].iter().take_while(|page| page.offset + page.bytes <= end);
+        inside.map(|page| page.bytes).sum()
+    }
+}
+
+impl PageView {
+    fn new(offset: u64, mapping: &Mapping) -> Self {
+        Self { page: mapping.page, offset, bytes: mapping.bytes, is_home: mapping.role == Role::Home }
     }
 }

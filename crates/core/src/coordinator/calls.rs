@@ -1,0 +1,144 @@
+//! Driver calls about pages, in batches: what they are for, and what is true once they are made.
+
+use alloc::vec::Vec;
+
+use millpond_backend::Point;
+
+use super::plan::{Awaited, Plan};
+use super::step::{PageCall, Step};
+use super::{Coordinator, Shards};
+use crate::ids::{BlockId, PageId, Place, ShardId};
+use crate::page::Shadow;
+use crate::segment::{Mapping, Role};
+
+/// Calls that the shell is making, or is to make next.
+#[derive(Debug)]
+pub(super) struct Batch {
+    pub(super) calls: Vec<PageCall>,
+    pub(super) purpose: Purpose,
+}
+
+/// What a batch of page calls is for.
+#[derive(Debug)]
+pub(super) enum Purpose {
+    /// New pages for a claimed block of addresses of an expandable segment.
+    Extend { block: BlockId, bytes: u64 },
+    /// Taking back what was done of such an extension before a call failed.
+    Undo { block: BlockId, bytes: u64, refused: bool },
+    /// Unmapping and releasing the pages of a claimed block.
+    GiveUp { shard: ShardId, block: BlockId, bytes: u64 },
+    /// Releasing spare pages.
+    GiveUpSpare,
+    /// Backing the window of the plan's job.
+    Back,
+}
+
+impl Coordinator {
+    pub(super) fn make(&mut self, plan: &mut Plan, purpose: Purpose, calls: Vec<PageCall>) -> Step {
+        let step = Step::Pages(calls.clone());
+        plan.batch = Some(Batch { calls, purpose });
+        plan.awaits(Awaited::Pages, step)
+    }
+
+    /// A page is at home at a place now.
+    pub(super) fn moves_in(&mut self, id: PageId, at: Place, shards: &mut impl Shards) {
+        let page = &mut self.pages[id];
+        page.home = Some(at);
+        let bytes = page.bytes;
+        let before = shards.with(at.shard, |shard| {
+            let mapping = Mapping { page: id, bytes, role: Role::Home };
+            shard.segments[at.slot].mappings.insert(at.offset, mapping)
+        });
+        if let Some(before) = before {
+            assert_eq!((before.page, before.role), (id, Role::Shadow), "page {} moves in on {before:?}", id.0);
+            self.pages.take_shadow(id, at);
+        }
+    }
+
+    /// A page leaves its home: it stays mapped there as a shadow, or the driver has unmapped it.
+    pub(super) fn moves_out(&mut self, id: PageId, until: Option<Point>, shards: &mut impl Shards) {
+        let page = &mut self.pages[id];
+        let Some(home) = page.home.take() else { panic!("page {} has no home to leave", id.0) };
+        if let Some(until) = until {
+            page.shadows.push(Shadow { place: home, until });
+        }
+        shards.with(home.shard, |shard| {
+            let mappings = &mut shard.segments[home.slot].mappings;
+            let mapping = match until {
+                Some(_) => mappings.get_mut(&home.offset).map(|mapping| {
+                    mapping.role = Role::Shadow;
+                    *mapping
+                }),
+                None => mappings.remove(&home.offset),
+            };
+            assert!(mapping.is_some_and(|m| m.page == id), "page {} is not mapped at its home: {mapping:?}", id.0);
+        });
+    }
+
+    /// Notes that a shadow is being unmapped: nobody takes the page back through it any more.
+    pub(super) fn shadow_leaves(&mut self, at: Place, shards: &mut impl Shards) {
+        shards.with(at.shard, |shard| match shard.segments[at.slot].mappings.get_mut(&at.offset) {
+            Some(mapping) if mapping.role == Role::Shadow => mapping.role = Role::Leaving,
+            other => panic!("no shadow to unmap at {at:?}: {other:?}"),
+        });
+    }
+
+    /// A shadow that was to be unmapped stays.
+    pub(super) fn shadow_stays(&mut self, at: Place, shards: &mut impl Shards) {
+        shards.with(at.shard, |shard| match shard.segments[at.slot].mappings.get_mut(&at.offset) {
+            Some(mapping) if mapping.role == Role::Leaving => mapping.role = Role::Shadow,
+            other => panic!("no shadow was leaving at {at:?}: {other:?}"),
+        });
+    }
+
+    /// The driver has unmapped a shadow.
+    pub(super) fn shadow_left(&mut self, id: PageId, at: Place, shards: &mut impl Shards) {
+        self.pages.take_shadow(id, at);
+        let mapping = shards.with(at.shard, |shard| shard.segments[at.slot].mappings.remove(&at.offset));
+        assert!(mapping.is_some_and(|m| m.page == id && m.role == Role::Leaving), "unmapped at {at:?}: {mapping:?}");
+    }
+
+    /// The calls that unmap a page everywhere and release it. Its shadows are noted as leaving.
+    pub(super) fn calls_to_release(&mut self, id: PageId, shards: &mut impl Shards) -> Vec<PageCall> {
+        let page = &self.pages[id];
+        let mut places: Vec<Place> = page.shadows.iter().map(|shadow| shadow.place).collect();
+        for &at in &places {
+            self.shadow_leaves(at, shards);
+        }
+        places.extend(self.pages[id].home);
+        let unmaps = places.into_iter().map(|at| PageCall::Unmap { page: id, at });
+        unmaps.chain([PageCall::Release { page: id }]).collect()
+    }
+
+    /// Calls of [`calls_to_release`](Self::calls_to_release) were made.
+    pub(super) fn pages_released(&mut self, calls: &[PageCall], shards: &mut impl Shards) {
+        for call in calls {
+            match *call {
+                PageCall::Unmap { page, at } if self.pages[page].home == Some(at) => {
+                    self.moves_out(page, None, shards);
+                }
+                PageCall::Unmap { page, at } => self.shadow_left(page, at, shards),
+                PageCall::Release { page } => self.pages.remove(page),
+                PageCall::Create { .. } | PageCall::Map { .. } => panic!("{call:?} releases nothing"),
+            }
+        }
+    }
+
+    /// Pages that were promised to calls that were never made.
+    pub(super) fn forget_uncreated(&mut self, calls: &[PageCall]) {
+        for call in calls {
+            if let PageCall::Create { page, .. } = *call {
+                self.pages.remove(page);
+            }
+        }
+    }
+
+    /// New pages were unmapped and released again; nobody has known of them.
+    pub(super) fn pages_undone(&mut self, calls: &[PageCall]) {
+        for call in calls {
+            if let PageCall::Release { page } = *call {
+                self.pages.remove(page);
+            }
+        }
+    }
+}

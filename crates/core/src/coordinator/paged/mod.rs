@@ -1,0 +1,203 @@
+//! The `paged` policy's growth: memory for a request that missed, from pages that are spare, idle elsewhere, or new.
+//!
+//! One attempt has these parts, in order: [`survey`] lists the pages that could move and the windows in which the
+//! request could be served; [`scheme`] works out what each window would cost and takes the cheapest; [`job`] claims what
+//! that needs, has the driver called, and books what became true. An attempt that cannot be served waits for the oldest
+//! points and is made again, until nothing is left to wait for.
+
+mod job;
+mod scheme;
+mod sizes;
+mod survey;
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use millpond_backend::{Point, StreamId};
+
+pub(super) use job::Job;
+
+use self::scheme::Verdict;
+use self::survey::Means;
+use super::plan::{Attempt, Awaited, Plan, REPEATS_MAX, Rung};
+use super::step::Step;
+use super::{Coordinator, Shards};
+use crate::ids::{ShardId, Side};
+use crate::meter::Lane;
+use crate::settings::Growth;
+use crate::size::Want;
+use crate::stats::PageStats;
+
+/// What `paged` remembers of the whole device.
+#[derive(Default)]
+pub(super) struct Paging {
+    /// The most bytes that were live when a request missed, that request included.
+    high_live: u64,
+    pub(super) stats: PageStats,
+}
+
+impl Coordinator {
+    /// One attempt to serve a request that missed.
+    pub(super) fn grow_paged(
+        &mut self,
+        plan: &mut Plan,
+        attempt: Attempt,
+        shard: ShardId,
+        want: Want,
+        shards: &mut impl Shards,
+    ) -> Option<Step> {
+        if plan.refused {
+            return self.paged_refused(plan, attempt);
+        }
+        if plan.job.is_some() {
+            return self.go_on(plan, shards);
+        }
+        plan.releases_seen = self.releases_ended;
+        if self.settings.throw_on_oom && self.exceeds_throw(want.rounded) {
+            self.scalars.num_oom_rejections += 1;
+            return Some(Step::Refuse(Box::new(self.report(shard, want, true, shards))));
+        }
+        let granularity = self.granularity();
+        let means = self.survey(plan, shard, &want, shards);
+        let windows = shards.with(shard, |shard| shard.windows(&want, granularity, |page| means.comes_back(page)));
+        if windows.is_empty() {
+            return self.new_range(plan, shard, want, shards);
+        }
+        match scheme::choose(self, &means, windows) {
+            Verdict::Go(scheme) => {
+                let busy = means.busy_streams();
+                if scheme.creates() && !plan.polled && !busy.is_empty() {
+                    plan.polled = true;
+                    return Some(plan.awaits(Awaited::Points, Step::Poll(busy)));
+                }
+                self.begin_job(plan, scheme, shards);
+            }
+            Verdict::No => {
+                let busy = means.busy_streams();
+                if !plan.polled && !busy.is_empty() {
+                    plan.polled = true;
+                    return Some(plan.awaits(Awaited::Points, Step::Poll(busy)));
+                }
+                plan.refused = true;
+            }
+        }
+        None
+    }
+
+    pub(super) fn granularity(&self) -> u64 {
+        match self.facts.pages {
+            Some(pages) => pages.granularity,
+            None => panic!("a device without virtual memory is asked for pages"),
+        }
+    }
+
+    fn exceeds_throw(&self, bytes: u64) -> bool {
+        self.reserved.all.current + self.reserving + bytes > self.throw_above()
+    }
+
+    /// Live bytes on the device now, after rounding.
+    fn live_bytes(&self, shards: &mut impl Shards) -> u64 {
+        let live = |id| {
+            shards.with(id, |shard| {
+                Side::BOTH.iter().map(|&side| shard.meter.current(side, Lane::AllocatedBytes)).sum::<i64>()
+            })
+        };
+        self.shard_ids().map(live).sum::<i64>() as u64
+    }
+
+    /// Nothing served the attempt: try again when others have released memory, then wait for what is outstanding.
+    fn paged_refused(&mut self, plan: &mut Plan, attempt: Attempt) -> Option<Step> {
+        plan.refused = false;
+        if plan.repeats < REPEATS_MAX {
+            if self.releasing > 0 {
+                plan.repeats += 1;
+                return Some(plan.awaits(Awaited::Pause, Step::Pause));
+            }
+            if self.releases_ended != plan.releases_seen {
+                plan.repeats += 1;
+                return None;
+            }
+        }
+        if attempt == Attempt::First {
+            self.scalars.num_alloc_retries += 1;
+        }
+        plan.rung = Rung::Oldest;
+        None
+    }
+
+    /// Waits for the oldest outstanding point of each stream; with none left, refuses.
+    pub(super) fn wait_for_oldest(&mut self, plan: &mut Plan, shards: &mut impl Shards) -> Option<Step> {
+        let points = self.oldest_points(shards);
+        if points.is_empty() || points.iter().all(|point| plan.waited.contains(point)) {
+            plan.rung = Rung::Refuse;
+            return None;
+        }
+        plan.waited.clone_from(&points);
+        plan.rung = Rung::AfterOldest;
+        Some(plan.awaits(Awaited::Points, Step::Wait(points)))
+    }
+
+    /// The points are reached, as far as they can be: what they freed may serve the request as it is.
+    pub(super) fn after_oldest(&mut self, plan: &mut Plan, shards: &mut impl Shards) -> Option<Step> {
+        self.retire_ready(plan.clocks, shards);
+        plan.rung = Rung::Grow(Attempt::Last);
+        plan.polled = false;
+        self.search(plan, shards)
+    }
+
+    /// For each stream the first point that freed memory waits for, whether inside its block or as the last use of a
+    /// page that could move.
+    fn oldest_points(&self, shards: &mut impl Shards) -> Vec<Point> {
+        let mut points: Vec<Point> = Vec::new();
+        let mut lower = |point: Point| {
+            if self.is_reached(point) {
+                return;
+            }
+            match points.iter_mut().find(|known| known.stream == point.stream) {
+                Some(known) => known.tick = known.tick.min(point.tick),
+                None => points.push(point),
+            }
+        };
+        for (stream, queue) in self.queues.iter().enumerate() {
+            if let Some(first) = queue.front() {
+                let stream = StreamId(stream as u32);
+                lower(Point { stream, tick: first.tick });
+            }
+        }
+        let granularity = self.granularity();
+        for id in self.shard_ids() {
+            shards.with(id, |shard| {
+                let stream = shard.stream;
+                if let Some(&(tick, _)) = shard.settling.front() {
+                    lower(Point { stream, tick });
+                }
+                for side in Side::BOTH {
+                    for block in shard.free_with_pages(side, granularity) {
+                        lower(Point { stream, tick: shard.blocks[block].tick });
+                    }
+                }
+            });
+        }
+        points
+    }
+
+    fn survey(&mut self, plan: &Plan, shard: ShardId, want: &Want, shards: &mut impl Shards) -> Means {
+        let live = self.live_bytes(shards) + want.rounded;
+        self.paging.high_live = self.paging.high_live.max(live);
+        let reserved = self.reserved.all.current + self.reserving;
+        let room = if plan.no_new_pages {
+            0
+        } else {
+            self.limit.map_or(u64::MAX, |limit| limit.saturating_sub(reserved))
+        };
+        Means {
+            shard,
+            idle: self.idle_pages(shard, shards),
+            spare: self.pages.spare.iter().map(|&page| (page, self.pages[page].bytes)).collect(),
+            room,
+            slack: sizes::slack(self.paging.high_live).saturating_sub(reserved).min(room),
+            cap: sizes::page_cap(want.side, reserved, self.granularity()),
+            tight: self.settings.growth == Growth::Tight,
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! How a window could be backed, and what that would cost.
+
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+
+use super::sizes;
+use super::survey::{Idle, Means, When};
+use crate::coordinator::Coordinator;
+use crate::ids::{BlockId, PageId, Place};
+use crate::page::Shadow;
+use crate::segment::{Mapping, Role};
+use crate::shard::{Gap, Piece, Window};
+
+/// What the driver calls for a page cost, in nanoseconds: as measured on an H200. Only their proportions matter here.
+const MOVE_NS: u64 = 27_000;
+const CREATE_NS: u64 = 36_000;
+const UNMAP_NS: u64 = 16_000;
+
+/// A way to serve a request.
+pub(super) struct Scheme {
+    pub(super) window: Window,
+    /// By gap, where its claim must end: pages may be larger than the need.
+    pub(super) ends: Vec<u64>,
+    /// Old mappings that must go first.
+    pub(super) clears: Vec<(PageId, u64)>,
+    /// In order of addresses.
+    pub(super) backings: Vec<Backing>,
+    /// Bytes to create.
+    pub(super) created: u64,
+    /// Those of them beyond the slack.
+    over: u64,
+    ns: u64,
+}
+
+/// A page for a part of a gap.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Backing {
+    pub(super) offset: u64,
+    pub(super) bytes: u64,
+    pub(super) source: Source,
+}
+
+/// Where a page comes from.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Source {
+    /// It is mapped at these addresses already and comes back.
+    Back(Idle),
+    /// It is mapped anew.
+    Move(Idle),
+    /// A spare page.
+    Spare(PageId),
+    /// It is created.
+    New,
+}
+
+/// What an attempt came to.
+pub(super) enum Verdict {
+    Go(Scheme),
+    /// Nothing at hand serves the request.
+    No,
+}
+
+impl Scheme {
+    pub(super) fn creates(&self) -> bool {
+        self.created > 0
+    }
+}
+
+/// The cheapest way: the least memory beyond the slack, then the least driver time, then the first.
+pub(super) fn choose(coordinator: &Coordinator, means: &Means, windows: Vec<Window>) -> Verdict {
+    let mut best: Option<Scheme> = None;
+    for window in windows {
+        for takes_back in [true, false] {
+            let scheme = Filling::new(coordinator, means, &window).run(&window, takes_back);
+            if let Some(scheme) = scheme
+                && best.as_ref().is_none_or(|best| (scheme.over, scheme.ns) < (best.over, best.ns))
+            {
+                best = Some(scheme);
+            }
+        }
+        if best.as_ref().is_some_and(|best| best.ns == 0) {
+            break;
+        }
+    }
+    best.map_or(Verdict::No, Verdict::Go)
+}
+
+/// A window being filled.
+struct Filling<'a> {
+    coordinator: &'a Coordinator,
+    means: &'a Means,
+    used: BTreeSet<PageId>,
+    /// Free blocks of the window itself: their pages stay.
+    own: Vec<BlockId>,
+    clears: Vec<(PageId, u64)>,
+    backings: Vec<Backing>,
+    created: u64,
+    ns: u64,
+}
+
+impl<'a> Filling<'a> {
+    fn new(coordinator: &'a Coordinator, means: &'a Means, window: &Window) -> Self {
+        let own = window.pieces.iter().filter_map(|piece| match piece {
+            Piece::Free { block, .. } => Some(*block),
+            Piece::Gap(_) => None,
+        });
+        Self {
+            coordinator,
+            means,
+            used: BTreeSet::new(),
+            own: own.collect(),
+            clears: Vec::new(),
+            backings: Vec::new(),
+            created: 0,
+            ns: 0,
+        }
+    }
+
+    fn run(mut self, window: &Window, takes_back: bool) -> Option<Scheme> {
+        let mut ends = Vec::new();
+        for piece in &window.pieces {
+            if let Piece::Gap(gap) = piece {
+                ends.push(self.fill_gap(window, gap, takes_back)?);
+            }
+        }
+        Some(Scheme {
+            window: window.clone(),
+            ends,
+            clears: self.clears,
+            backings: self.backings,
+            created: self.created,
+            over: self.created.saturating_sub(self.means.slack),
+            ns: self.ns,
+        })
+    }
+
+    /// Backs a gap. Answers where its pages end, or `None` if that cannot be done.
+    fn fill_gap(&mut self, window: &Window, gap: &Gap, takes_back: bool) -> Option<u64> {
+        let mut at = gap.begin;
+        for &(offset, mapping) in &gap.shadows {
+            let home = self.usable(mapping.page).filter(|idle| idle.when == When::Now);
+            match home.filter(|_| takes_back && mapping.role == Role::Shadow) {
+                Some(idle) => {
+                    // What lies before it must fit exactly.
+                    self.fill(at, offset, offset)?;
+                    self.back(offset, mapping.bytes, Source::Back(idle));
+                    at = offset + mapping.bytes;
+                }
+                None => self.clear(window, offset, mapping)?,
+            }
+        }
+        if at < gap.end { self.fill(at, gap.end, gap.clear_to) } else { Some(at) }
+    }
+
+    fn clear(&mut self, window: &Window, offset: u64, mapping: Mapping) -> Option<()> {
+        let place = Place { shard: self.means.shard, slot: window.slot, offset };
+        let is_there = |shadow: &&Shadow| shadow.place == place;
+        let shadow = self.coordinator.pages[mapping.page].shadows.iter().find(is_there)?;
+        if mapping.role != Role::Shadow || !self.coordinator.is_reached(shadow.until) {
+            return None;
+        }
+        self.clears.push((mapping.page, offset));
+        self.ns += UNMAP_NS;
+        Some(())
+    }
+
+    /// Backs the addresses from `at` to `end` with pages that reach no farther than `limit`.
+    fn fill(&mut self, mut at: u64, end: u64, limit: u64) -> Option<u64> {
+        let means = self.means;
+        while let Some(page) = self.spare_for(end.saturating_sub(at), limit - at) {
+            at = self.back(at, page.1, Source::Spare(page.0));
+        }
+        if at < end && self.created + (end - at) <= means.slack {
+            return Some(self.create(at, end));
+        }
+        at = self.move_in(at, end, limit, When::Now);
+        if at < end && means.tight {
+            at = self.move_in(at, end, limit, When::BehindWait);
+        }
+        if at < end && self.created + (end - at) <= means.room {
+            at = self.create(at, end);
+        }
+        if at < end {
+            at = self.move_in(at, end, limit, When::BehindWait);
+        }
+        (at >= end).then_some(at)
+    }
+
+    fn create(&mut self, mut at: u64, end: u64) -> u64 {
+        self.created += end - at;
+        for bytes in sizes::created(end - at, self.means.cap) {
+            at = self.back(at, bytes, Source::New);
+        }
+        at
+    }
+
+    fn move_in(&mut self, mut at: u64, end: u64, limit: u64, when: When) -> u64 {
+        while at < end {
+            let Some(idle) = self.idle_for(end - at, limit - at, when) else { break };
+            at = self.back(at, idle.bytes, Source::Move(idle));
+        }
+        at
+    }
+
+    /// The page to move next: the largest that is needed in full, or else the smallest that is large enough.
+    fn idle_for(&self, need: u64, most: u64, when: When) -> Option<Idle> {
+        let fits = |idle: &&Idle| idle.when == when && idle.bytes <= most && self.is_free(idle);
+        let fits = || self.means.idle.values().filter(fits);
+        let within = fits().filter(|idle| idle.bytes <= need).max_by_key(|idle| (idle.bytes, core::cmp::Reverse(idle.at)));
+        within.or_else(|| fits().min_by_key(|idle| (idle.bytes, idle.at))).copied()
+    }
+
+    fn spare_for(&self, need: u64, most: u64) -> Option<(PageId, u64)> {
+        let fits = |page: &&(PageId, u64)| need > 0 && page.1 <= most && !self.used.contains(&page.0);
+        let fits = || self.means.spare.iter().filter(fits);
+        fits().filter(|page| page.1 <= need).max_by_key(|page| page.1).or_else(|| fits().min_by_key(|page| page.1)).copied()
+    }
+
+    fn usable(&self, page: PageId) -> Option<Idle> {
+        self.means.idle.get(&page).filter(|idle| self.is_free(idle)).copied()
+    }
+
+    fn is_free(&self, idle: &Idle) -> bool {
+        !self.used.contains(&idle.page) && !(self.own.contains(&idle.block) && idle.at.shard == self.means.shard)
+    }
+
+    fn back(&mut self, offset: u64, bytes: u64, source: Source) -> u64 {
+        self.ns += match source {
+            Source::Back(_) => 0,
+            Source::Move(_) | Source::Spare(_) => MOVE_NS,
+            Source::New => CREATE_NS,
+        };
+        if let Source::Back(idle) | Source::Move(idle) = source {
+            self.used.insert(idle.page);
+        }
+        if let Source::Spare(page) = source {
+            self.used.insert(page);
+        }
+        self.backings.push(Backing { offset, bytes, source });
+        offset + bytes
+    }
+}

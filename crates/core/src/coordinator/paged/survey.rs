@@ -1,0 +1,105 @@
+//! What there is to serve a request with.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use millpond_backend::{StreamId, Tick};
+
+use crate::coordinator::{Coordinator, Shards};
+use crate::ids::{BlockId, PageId, Place, ShardId, Side};
+
+/// When a page inside a free block can move.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum When {
+    /// Now: the device is done with it, or the same stream will be before it gets there.
+    Now,
+    /// Now, if the stream that gets it waits on the device.
+    BehindWait,
+    /// Not before its last use is over.
+    Later,
+}
+
+/// A whole page inside a free block.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Idle {
+    pub(super) page: PageId,
+    pub(super) bytes: u64,
+    pub(super) at: Place,
+    pub(super) block: BlockId,
+    pub(super) stream: StreamId,
+    pub(super) tick: Tick,
+    pub(super) when: When,
+}
+
+/// What an attempt may use.
+pub(super) struct Means {
+    /// Whose request it is.
+    pub(super) shard: ShardId,
+    pub(super) idle: BTreeMap<PageId, Idle>,
+    /// Spare pages, with their sizes.
+    pub(super) spare: Vec<(PageId, u64)>,
+    /// So many bytes may be created at all.
+    pub(super) room: u64,
+    /// So many of them before anything is moved.
+    pub(super) slack: u64,
+    /// The largest page to create.
+    pub(super) cap: u64,
+    /// Pages move behind waits before any are created.
+    pub(super) tight: bool,
+}
+
+impl Means {
+    /// A page is idle, and would come back at no cost to where it is still mapped.
+    pub(super) fn comes_back(&self, page: PageId) -> bool {
+        self.idle.get(&page).is_some_and(|idle| idle.when == When::Now)
+    }
+
+    /// The streams whose idle pages wait for the device, as far as is known.
+    pub(super) fn busy_streams(&self) -> Vec<StreamId> {
+        let busy = self.idle.values().filter(|idle| idle.when != When::Now);
+        let mut streams: Vec<_> = busy.map(|idle| idle.stream).collect();
+        streams.sort_unstable();
+        streams.dedup();
+        streams
+    }
+}
+
+impl Coordinator {
+    /// The whole pages inside free blocks of every shard, with when they could move to one of them.
+    pub(super) fn idle_pages(&self, to: ShardId, shards: &mut impl Shards) -> BTreeMap<PageId, Idle> {
+        let granularity = self.granularity();
+        let mut all = BTreeMap::new();
+        for id in self.shard_ids() {
+            shards.with(id, |shard| {
+                for block in Side::BOTH.into_iter().flat_map(|side| shard.free_with_pages(side, granularity)) {
+                    let b = &shard.blocks[block];
+                    let when = self.when_to_move(to, id, b.tick);
+                    for (offset, mapping) in shard.pages_in(block) {
+                        let at = Place { shard: id, slot: b.slot, offset };
+                        let (page, bytes) = (mapping.page, mapping.bytes);
+                        let idle = Idle { page, bytes, at, block, stream: shard.stream, tick: b.tick, when };
+                        all.insert(page, idle);
+                    }
+                }
+            });
+        }
+        all
+    }
+
+    fn when_to_move(&self, to: ShardId, from: ShardId, tick: Tick) -> When {
+        let stream = self.stream_of(from);
+        let aliases = self.facts.pages.is_some_and(|pages| pages.aliasing);
+        if self.is_reached(millpond_backend::Point { stream, tick }) {
+            When::Now
+        } else if !aliases {
+            // The old address must be unmapped first, and the device is still at it.
+            When::Later
+        } else if self.stream_of(to) == stream {
+            When::Now
+        } else if self.facts.stream_wait {
+            When::BehindWait
+        } else {
+            When::Later
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! Where in its ranges a shard could serve a request that missed, and what memory is missing there.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use super::Shard;
+use crate::block::State;
+use crate::ids::{BlockId, PageId, Side, Slot};
+use crate::segment::{Mapping, Role};
+use crate::size::Want;
+
+/// So many windows are worked out in full.
+const WINDOWS_MAX: usize = 8;
+
+/// Addresses for a request: free blocks, and gaps that need memory.
+#[derive(Clone, Debug)]
+pub(crate) struct Window {
+    pub(crate) slot: Slot,
+    /// In order of addresses, each beginning where the one before ends.
+    pub(crate) pieces: Vec<Piece>,
+}
+
+/// Where a window begins: an offset in a free or unmapped block.
+#[derive(Clone, Copy, Debug)]
+struct Start {
+    block: BlockId,
+    offset: u64,
+}
+
+/// A part of a window.
+#[derive(Clone, Debug)]
+pub(crate) enum Piece {
+    /// A free block, as it was found.
+    Free { block: BlockId, offset: u64, size: u64 },
+    /// Addresses without memory, in whole pages.
+    Gap(Gap),
+}
+
+/// Addresses without memory inside a window.
+#[derive(Clone, Debug)]
+pub(crate) struct Gap {
+    /// The unmapped block, which may be longer.
+    pub(crate) block: BlockId,
+    pub(crate) begin: u64,
+    pub(crate) end: u64,
+    /// Old mappings that touch the gap.
+    pub(crate) shadows: Vec<(u64, Mapping)>,
+    /// How far pages may reach: to the end of the unmapped block, or to the first old mapping behind the gap.
+    pub(crate) clear_to: u64,
+}
+
+impl Shard {
+    /// The windows in which the least memory is missing, what `comes_back` not counted, at most [`WINDOWS_MAX`] of them.
+    /// In every run of free and unmapped neighbours that has a hole, a window can begin with each free block, with each
+    /// hole, in a hole where most comes back, and behind its last old mapping.
+    pub(crate) fn windows(&self, want: &Want, page: u64, comes_back: impl Fn(PageId) -> bool) -> Vec<Window> {
+        let mut found: Vec<(u64, Start)> = Vec::new();
+        let mut seen = None;
+        for &(_, hole) in &self.pools[want.side.index()].unmapped {
+            let (slot, offset) = (self.blocks[hole].slot, self.blocks[hole].offset);
+            if seen.is_some_and(|(run, end)| run == slot && offset < end) {
+                continue;
+            }
+            let mut starts = Vec::new();
+            let mut end = offset;
+            for id in self.run_around(hole) {
+                end = self.blocks[id].end();
+                self.starts_in(id, want, &comes_back, &mut starts);
+            }
+            seen = Some((slot, end));
+            let reaches = |start: &Start| end - start.offset >= want.rounded;
+            found.extend(starts.into_iter().filter(reaches).map(|start| (self.lacks(start, want, page, &comes_back), start)));
+        }
+        // A window that lacks nothing would be a free block that is large enough, which another thread has just freed.
+        found.retain(|(_, start)| self.blocks[start.block].state == State::Unmapped || self.blocks[start.block].size < want.rounded);
+        found.sort_by_key(|&(lacks, _)| lacks);
+        found.truncate(WINDOWS_MAX);
+        found.into_iter().map(|(_, start)| self.window_from(start, want, page)).collect()
+    }
+
+    /// The free and unmapped neighbours of the leftmost hole of a run.
+    fn run_around(&self, hole: BlockId) -> impl Iterator<Item = BlockId> {
+        let usable = |id: &BlockId| matches!(self.blocks[*id].state, State::Free | State::Unmapped);
+        let start = self.blocks[hole].prev.some().filter(usable).unwrap_or(hole);
+        self.run_from(start)
+    }
+
+    /// A free or unmapped block and those behind it.
+    fn run_from(&self, start: BlockId) -> impl Iterator<Item = BlockId> {
+        let usable = |id: &BlockId| matches!(self.blocks[*id].state, State::Free | State::Unmapped);
+        core::iter::successors(Some(start), move |&id| self.blocks[id].next.some().filter(usable))
+    }
+
+    /// Where in a block a window could begin.
+    fn starts_in(&self, id: BlockId, want: &Want, comes_back: &impl Fn(PageId) -> bool, starts: &mut Vec<Start>) {
+        let block = &self.blocks[id];
+        starts.push(Start { block: id, offset: block.offset });
+        let segment = &self.segments[block.slot];
+        if block.state == State::Free || segment.mappings.is_empty() {
+            return;
+        }
+        // A window of the request's length slides over the old mappings of the hole.
+        let mut inside: VecDeque<(u64, u64)> = VecDeque::new();
+        let (mut sum, mut best, mut last) = (0, (0, block.offset), block.offset);
+        for (at, mapping) in segment.mapped_in(block.offset, block.end()) {
+            last = at + mapping.bytes;
+            if mapping.role != Role::Shadow || !comes_back(mapping.page) {
+                continue;
+            }
+            inside.push_back((at, mapping.bytes));
+            sum += mapping.bytes;
+            while let Some(&(first, bytes)) = inside.front()
+                && last - first > want.rounded + mapping.bytes
+            {
+                inside.pop_front();
+                sum -= bytes;
+            }
+            if let Some(&(first, _)) = inside.front()
+                && sum > best.0
+            {
+                best = (sum, first);
+            }
+        }
+        for offset in [best.1, last] {
+            if offset > block.offset && offset < block.end() && starts.last().is_none_or(|start| start.offset != offset) {
+                starts.push(Start { block: id, offset });
+            }
+        }
+    }
+
+    /// Bytes missing in the window that begins there, without what comes back.
+    fn lacks(&self, start: Start, want: &Want, page: u64, comes_back: &impl Fn(PageId) -> bool) -> u64 {
+        let until = start.offset + want.rounded;
+        let mut lacks = 0;
+        for id in self.run_from(start.block) {
+            let block = &self.blocks[id];
+            let begin = block.offset.max(start.offset);
+            if block.state == State::Unmapped {
+                let end = block.end().min(until.div_ceil(page) * page);
+                let back = self.segments[block.slot].mapped_in(begin, end);
+                let back = back.filter(|(at, m)| *at >= begin && m.role == Role::Shadow && comes_back(m.page));
+                lacks += (end - begin).saturating_sub(back.map(|(_, m)| m.bytes).sum());
+            }
+            if block.end() >= until {
+                break;
+            }
+        }
+        lacks
+    }
+
+    fn window_from(&self, start: Start, want: &Want, page: u64) -> Window {
+        let until = start.offset + want.rounded;
+        let mut window = Window { slot: self.blocks[start.block].slot, pieces: Vec::new() };
+        for id in self.run_from(start.block) {
+            let block = &self.blocks[id];
+            window.pieces.push(if block.state == State::Free {
+                Piece::Free { block: id, offset: block.offset, size: block.size }
+            } else {
+                let end = block.end().min(until.div_ceil(page) * page);
+                Piece::Gap(self.gap(id, block.offset.max(start.offset), end))
+            });
+            if block.end() >= until {
+                break;
+            }
+        }
+        window
+    }
+
+    fn gap(&self, block: BlockId, begin: u64, end: u64) -> Gap {
+        let hole = &self.blocks[block];
+        let segment = &self.segments[hole.slot];
+        let shadows: Vec<_> = segment.mapped_in(begin, end).collect();
+        let from = shadows.last().map_or(end, |(at, mapping)| (at + mapping.bytes).max(end));
+        let clear_to = segment.mappings.range(from..hole.end().max(from)).next().map_or(hole.end(), |(&at, _)| at);
+        Gap { block, begin, end, shadows, clear_to }
+    }
+
+    /// Takes a window for a plan, the gaps up to the given ends (at least their own). Answers the claimed blocks in
+    /// order, or `None`, with nothing claimed, if another thread has changed one of its free blocks meanwhile.
+    pub(crate) fn claim_window(&mut self, window: &Window, ends: &[u64]) -> Option<Vec<BlockId>> {
+        let stands = |piece: &Piece| match *piece {
+            Piece::Free { block, offset, size } => {
+                let now = &self.blocks[block];
+                (now.state, now.slot, now.offset, now.size) == (State::Free, window.slot, offset, size)
+            }
+            Piece::Gap(_) => true,
+        };
+        if !window.pieces.iter().all(stands) {
+            return None;
+        }
+        let mut ends = ends.iter();
+        let mut claim = |piece: &Piece| match piece {
+            Piece::Free { block, .. } => {
+                self.claim(*block);
+                *block
+            }
+            Piece::Gap(gap) => {
+                let end = ends.next().copied().unwrap_or(gap.end);
+                self.claim_hole(gap.block, gap.begin, end)
+            }
+        };
+        Some(window.pieces.iter().map(&mut claim).collect())
+    }
+
+    /// Takes a page out of a free block for a plan; what is left of the block stays free. `None` if another thread has
+    /// taken it meanwhile.
+    pub(crate) fn claim_page(&mut self, id: BlockId, (slot, offset): (Slot, u64), bytes: u64) -> Option<BlockId> {
+        let block = &self.blocks[id];
+        let inside = block.slot == slot && block.offset <= offset && offset + bytes <= block.end();
+        if block.state != State::Free || !inside {
+            return None;
+        }
+        let age = block.age;
+        self.claim(id);
+        Some(self.carve(id, offset, bytes, age))
+    }
+
+    /// A plan that could not back all of a claimed gap keeps the first `backed` bytes: they become a free block.
+    pub(crate) fn keep_backed(&mut self, id: BlockId, backed: u64, clock: u64) {
+        if backed == 0 {
+            self.unmapped(id);
+        } else if backed < self.blocks[id].size {
+            let rest = self.cut(id, backed);
+            self.unmapped(rest);
+            self.unclaim(id, clock);
+        } else {
+            self.unclaim(id, clock);
+        }
+    }
+
+    /// The claimed pieces of a window become one block, with a free neighbour behind it.
+    pub(crate) fn join_window(&mut self, parts: &[BlockId]) -> BlockId {
+        let whole = parts.iter().copied().reduce(|whole, part| self.absorb(whole, part));
+        let Some(whole) = whole else { panic!("a window without parts") };
+        self.absorb_behind(whole);
+        whole
+    }
+
+    /// The free blocks of a side that may hold a whole page.
+    pub(crate) fn free_with_pages(&self, side: Side, page: u64) -> impl Iterator<Item = BlockId> {
+        self.pools[side.index()].free.iter_from(page)
+    }
+}
