@@ -20,6 +20,15 @@ pub(crate) struct Window {
     pub(crate) pieces: Vec<Piece>,
 }
 
+/// What speaks against a window, the worst first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Lacks {
+    /// Bytes without memory, what comes back not counted.
+    missing: u64,
+    /// Old mappings that do not come back.
+    in_the_way: u32,
+}
+
 /// Where a window begins: an offset in a free or unmapped block.
 #[derive(Clone, Copy, Debug)]
 struct Start {
@@ -54,7 +63,7 @@ impl Shard {
     /// In every run of free and unmapped neighbours that has a hole, a window can begin with each free block, with each
     /// hole, in a hole where most comes back, and behind its last old mapping.
     pub(crate) fn windows(&self, want: &Want, page: u64, comes_back: impl Fn(PageId) -> bool) -> Vec<Window> {
-        let mut found: Vec<(u64, Start)> = Vec::new();
+        let mut found: Vec<(Lacks, Start)> = Vec::new();
         let mut seen = None;
         for &(_, hole) in &self.pools[want.side.index()].unmapped {
             let (slot, offset) = (self.blocks[hole].slot, self.blocks[hole].offset);
@@ -128,18 +137,23 @@ impl Shard {
         }
     }
 
-    /// Bytes missing in the window that begins there, without what comes back.
-    fn lacks(&self, start: Start, want: &Want, page: u64, comes_back: &impl Fn(PageId) -> bool) -> u64 {
+    /// What is missing in the window that begins there, and what is in the way.
+    fn lacks(&self, start: Start, want: &Want, page: u64, comes_back: &impl Fn(PageId) -> bool) -> Lacks {
         let until = start.offset + want.rounded;
-        let mut lacks = 0;
+        let mut lacks = Lacks { missing: 0, in_the_way: 0 };
         for id in self.run_from(start.block) {
             let block = &self.blocks[id];
             let begin = block.offset.max(start.offset);
             if block.state == State::Unmapped {
                 let end = block.end().min(until.div_ceil(page) * page);
-                let back = self.segments[block.slot].mapped_in(begin, end);
-                let back = back.filter(|(at, m)| *at >= begin && m.role == Role::Shadow && comes_back(m.page));
-                lacks += (end - begin).saturating_sub(back.map(|(_, m)| m.bytes).sum());
+                lacks.missing += end - begin;
+                for (at, mapping) in self.segments[block.slot].mapped_in(begin, end) {
+                    if at >= begin && mapping.role == Role::Shadow && comes_back(mapping.page) {
+                        lacks.missing = lacks.missing.saturating_sub(mapping.bytes);
+                    } else {
+                        lacks.in_the_way += 1;
+                    }
+                }
             }
             if block.end() >= until {
                 break;

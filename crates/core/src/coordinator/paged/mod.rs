@@ -72,14 +72,13 @@ impl Coordinator {
                 }
                 self.begin_job(plan, scheme, shards);
             }
-            Verdict::No => {
-                let busy = means.busy_streams();
-                if !plan.polled && !busy.is_empty() {
-                    plan.polled = true;
-                    return Some(plan.awaits(Awaited::Points, Step::Poll(busy)));
-                }
-                plan.refused = true;
+            // What is not known to be over may be: pages elsewhere, and old mappings in the way.
+            Verdict::No if !plan.polled => {
+                plan.polled = true;
+                let streams = self.shard_ids().map(|id| self.stream_of(id)).collect();
+                return Some(plan.awaits(Awaited::Points, Step::Poll(streams)));
             }
+            Verdict::No => plan.refused = true,
         }
         None
     }

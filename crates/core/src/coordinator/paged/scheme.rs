@@ -141,7 +141,8 @@ impl<'a> Filling<'a> {
             let home = self.usable(mapping.page).filter(|idle| idle.when == When::Now);
             match home.filter(|_| takes_back && mapping.role == Role::Shadow) {
                 Some(idle) => {
-                    // What lies before it must fit exactly.
+                    // What lies before it must fit exactly, and do without this page.
+                    self.used.insert(idle.page);
                     self.fill(at, offset, offset)?;
                     self.back(offset, mapping.bytes, Source::Back(idle));
                     at = offset + mapping.bytes;
@@ -206,8 +207,8 @@ impl<'a> Filling<'a> {
     fn idle_for(&self, need: u64, most: u64, when: When) -> Option<Idle> {
         let fits = |idle: &&Idle| idle.when == when && idle.bytes <= most && self.is_free(idle);
         let fits = || self.means.idle.values().filter(fits);
-        let within = fits().filter(|idle| idle.bytes <= need).max_by_key(|idle| (idle.bytes, core::cmp::Reverse(idle.at)));
-        within.or_else(|| fits().min_by_key(|idle| (idle.bytes, idle.at))).copied()
+        let within = fits().filter(|idle| idle.bytes <= need).max_by_key(|idle| (idle.bytes, core::cmp::Reverse(idle.page)));
+        within.or_else(|| fits().min_by_key(|idle| (idle.bytes, idle.page))).copied()
     }
 
     fn spare_for(&self, need: u64, most: u64) -> Option<(PageId, u64)> {
