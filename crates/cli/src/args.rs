@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
-use crate::quantity::parse_bytes;
+use crate::commands::replay::{Limit, PatternChoice, pattern_help};
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -35,7 +35,8 @@ error.
 
 Examples:
   millpond replay
-  millpond replay --compare --limit 12GiB gpt2_train.trace.gz
+  millpond replay --compare --pattern all
+  millpond replay --compare --limit 1.10x gpt2_train.trace.gz
   millpond replay --conf expandable_segments:True,max_split_size_mb:64 *.trace.gz
   millpond replay --device sim:bytes=16GiB,reuse=after-done --stats gnn.trace.gz
   millpond replay --format json --passes 20 gnn.trace.gz | jq .warm_ns_per_event";
@@ -77,7 +78,7 @@ pub(crate) enum Command {
     #[command(after_help = EXIT_CODES)]
     Devices,
     /// Replay recorded traces and print what was reserved, what was live and what it cost
-    #[command(after_help = format!("{REPLAY_MORE}\n\n{EXIT_CODES}"))]
+    #[command(after_help = format!("Patterns:\n{}\n\n{REPLAY_MORE}\n\n{EXIT_CODES}", pattern_help()))]
     Replay(ReplayArgs),
     /// Replay recordings of PyTorch's allocator on the simulated device and compare every operation
     #[command(after_help = format!("{GOLDEN_MORE}\n\n{EXIT_CODES}"))]
@@ -101,6 +102,9 @@ pub(crate) struct ReplayArgs {
     /// Traces: plain text, gzip or zstd; `-` is standard input. Without any, a real one that is built in
     #[arg(value_name = "TRACE")]
     pub(crate) traces: Vec<PathBuf>,
+    /// A made-up program, hard on an allocator, replayed like a trace; `all` for each. May be repeated
+    #[arg(long = "pattern", value_name = "NAME[:seed=N]", value_parser = PatternChoice::parse)]
+    pub(crate) patterns: Vec<PatternChoice>,
     #[arg(long, value_name = "DEVICE", help = "The device: NAME or NAME:KEY=VALUE,...", long_help = DEVICE_HELP)]
     pub(crate) device: Option<String>,
     /// The policy: classic (PyTorch's) or direct (no caching)
@@ -109,9 +113,9 @@ pub(crate) struct ReplayArgs {
     /// A configuration in the grammar of PYTORCH_CUDA_ALLOC_CONF, instead of the environment's
     #[arg(long, value_name = "STRING")]
     pub(crate) conf: Option<String>,
-    /// The most bytes that may be reserved, such as 12884901888, 12GiB or 800M
-    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
-    pub(crate) limit: Option<u64>,
+    /// The most that may be reserved: bytes, as 12GiB or 800M, or a multiple of each trace's peak live bytes, as 1.10x
+    #[arg(long, value_name = "BYTES|TIMESx", value_parser = Limit::parse)]
+    pub(crate) limit: Option<Limit>,
     /// How many warm passes follow the cold one
     #[arg(long, value_name = "N", default_value_t = 5)]
     pub(crate) passes: usize,

@@ -165,6 +165,32 @@ fn a_limit_is_kept_and_refusals_are_counted_and_explained_once() {
 }
 
 #[test]
+fn a_limit_may_be_a_multiple_of_what_each_trace_has_alive() {
+    let traces = [trace("gnn"), trace("prefetch")];
+    let args = ["replay", "--limit", "1.10x", "--passes", "0", "--format", "json", &traces[0], &traces[1]];
+    let rows = run(&args).json();
+    // By hand: 6,563,430,144 * 1.1 = 7,219,773,158.4 and 3,050,163,535 * 1.1 = 3,355,179,888.5
+    let expected = [(6_563_430_144_u64, 7_219_773_158_u64), (3_050_163_535, 3_355_179_888)];
+    for (row, (live, limit)) in rows.iter().zip(expected) {
+        assert_eq!((&row["peak_live_bytes"], &row["limit_bytes"]), (&live.into(), &limit.into()));
+        assert!(row["peak_reserved_bytes"].as_u64().is_some_and(|bytes| bytes <= limit), "{row}");
+    }
+    let text = run(&args[..5]).stdout;
+    assert!(text.starts_with("On sim (simulated H200), limited to 1.10x live; "), "{text}");
+}
+
+#[test]
+fn patterns_are_replayed_like_traces() {
+    let args = ["replay", "--pattern", "growing", "--pattern", "streams:seed=7", "--passes", "0", "--format", "json"];
+    let rows = run(&args).json();
+    assert_eq!((&rows[0]["trace"], &rows[0]["events"]), (&"growing".into(), &25_664.into()));
+    assert_eq!(rows[1]["trace"], "streams:seed=7");
+    assert_eq!(rows.len(), 2, "no built-in trace beside patterns");
+    assert!(rows.iter().all(|row| row["torch_peak_reserved_bytes"].is_null() && row["num_ooms"] == 0));
+    run(&["replay", "--pattern", "rising"]).fails(2, &["no pattern is called `rising`", "sawtooth", "`all`"]);
+}
+
+#[test]
 fn a_small_device_runs_out_too() {
     let ran = run(&["replay", "--device", "sim:bytes=1GiB,cost=free", "--passes", "0", "--format", "json"]);
     let row = &ran.json()[0];
@@ -238,6 +264,6 @@ fn wrong_usage_is_refused_with_what_is_right() {
     run(&["replay", "--policy", "random"]).fails(2, &["--policy:", "`random`", "classic"]);
     run(&["replay", "--policy", "direct,x:1"]).fails(2, &["is no policy"]);
     run(&["replay", "--policy", "direct", "--compare"]).fails(2, &["cannot be used with"]);
-    run(&["replay", "--limit", "1.5GiB"]).fails(2, &["`1.5GiB` is no size", "MiB"]);
+    run(&["replay", "--limit", "1.5GiB"]).fails(2, &["`1.5GiB` is no size", "MiB", "1.10x"]);
     run(&["replay", "--passes=-1"]).fails(2, &["--passes"]);
 }

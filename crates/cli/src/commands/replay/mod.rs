@@ -1,6 +1,7 @@
-//! `millpond replay`: recorded traces under one policy or several, and what came out.
+//! `millpond replay`: recorded traces and patterns under one policy or several, and what came out.
 
 mod input;
+mod limit;
 mod report;
 mod variant;
 
@@ -9,6 +10,8 @@ use millpond::{Allocator, Replay, Replayed};
 use millpond_backend::Backend;
 
 use self::input::Source;
+pub(crate) use self::input::{PatternChoice, pattern_help};
+pub(crate) use self::limit::Limit;
 use self::report::{Report, Row};
 use crate::args::ReplayArgs;
 use crate::devices::{Job, Target};
@@ -24,7 +27,7 @@ use crate::output::{Output, tell};
 pub(crate) fn run(args: &ReplayArgs, output: &mut Output) -> Result<(), Failure> {
     let target = Target::choose(args.device.as_deref())?;
     let variants = variant::choose(args, target.run(HasPages)?)?;
-    let sources = input::sources(&args.traces);
+    let sources = input::sources(&args.traces, &args.patterns);
     let mut report = Report::new(args);
     let progress = Progress::new(sources.len() * variants.len() * (args.passes + 1));
     let result = replay_all(args, &target, &sources, &variants, &progress, &mut report, output);
@@ -47,15 +50,16 @@ fn replay_all(
         progress.doing(format!("reading {name}"));
         let trace = source.read()?;
         let replay = Replay::new(&trace);
+        let limit = args.limit.map(|limit| limit.bytes(replay.live_peak()));
         for settings in variants {
             if !output.is_open() {
                 return Ok(());
             }
             let policy = variant::label(settings);
             progress.doing(format!("{name} under {policy}"));
-            let job = Run { replay: &replay, settings, limit: args.limit, passes: args.passes, progress };
+            let job = Run { replay: &replay, settings, limit, passes: args.passes, progress };
             let done = target.run(job)?;
-            let row = Row::new(&name, target.name(), settings, args, &trace.header, &done.replayed);
+            let row = Row::new(&name, target.name(), settings, args, limit, &trace.header, &done.replayed);
             progress.aside(|| {
                 explain(&name, &policy, &done.replayed);
                 report.add(row, &done, output);

@@ -10,7 +10,7 @@ use millpond::{Replayed, conf};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::{Done, variant};
+use super::{Done, Limit, variant};
 use crate::args::ReplayArgs;
 use crate::output::{Align, Output, Table};
 use crate::quantity::format_time;
@@ -50,6 +50,7 @@ impl Row {
         device: &'static str,
         settings: &Settings,
         args: &ReplayArgs,
+        limit_bytes: Option<u64>,
         header: &Header,
         replayed: &Replayed,
     ) -> Self {
@@ -60,7 +61,7 @@ impl Row {
             device,
             policy: variant::label(settings),
             conf: conf::write(settings),
-            limit_bytes: args.limit,
+            limit_bytes,
             events: replayed.events,
             passes: replayed.warm.len(),
             cold_ns_per_event: replayed.cold_ns_per_event(),
@@ -123,7 +124,7 @@ fn micros(time: Duration) -> f64 {
 
 /// The rows so far.
 pub(super) struct Report {
-    limit: Option<u64>,
+    limit: Option<Limit>,
     title: String,
     table: Table,
     details: String,
@@ -158,7 +159,7 @@ impl Report {
             return;
         }
         if self.title.is_empty() {
-            let limit = self.limit.map_or(String::new(), |bytes| format!(", limited to {}", format_bytes(bytes)));
+            let limit = self.limit.map_or(String::new(), |limit| format!(", limited to {limit}"));
             self.title = format!("On {} ({}){limit}; cold and warm in ns per event\n\n", row.device, done.device);
         }
         self.table.row(row.cells());
