@@ -11,6 +11,9 @@ use crate::output::tell;
 /// The policies of `--compare`, and whether their segments are expandable.
 const COMPARED: [(Policy, bool); 3] = [(Policy::Classic, false), (Policy::Classic, true), (Policy::Direct, false)];
 
+/// The label of the variant that driver times are compared with.
+pub(super) const EXPANDABLE: &str = "classic+expandable";
+
 /// The settings to replay under, in order. `has_pages` says whether the device has virtual memory.
 ///
 /// # Errors
@@ -87,7 +90,7 @@ mod tests {
             _ => None,
         };
         let both = configured(None, environment).unwrap();
-        assert_eq!(label(&both), "classic+expandable");
+        assert_eq!(label(&both), EXPANDABLE);
         let given = configured(Some(""), environment).unwrap();
         assert_eq!(given, Settings::default());
         assert_eq!(configured(None, |_| None), Ok(Settings::default()));
@@ -109,7 +112,7 @@ mod tests {
     fn a_device_without_virtual_memory_compares_less() {
         let labels =
             |has_pages| -> Vec<String> { compared(&Settings::default(), has_pages).iter().map(label).collect() };
-        assert_eq!(labels(true), ["classic", "classic+expandable", "direct"]);
+        assert_eq!(labels(true), ["classic", EXPANDABLE, "direct"]);
         assert_eq!(labels(false), ["classic", "direct"]);
     }
 }
