@@ -96,7 +96,7 @@ impl SimBuilder {
         self
     }
 
-    /// Whether device memory keeps what is written to it, in leaves of 64 KiB made when first written. Off unless set:
+    /// Whether device memory keeps what is written to it, in leaves of 4 KiB made when first written. Off unless set:
     /// addresses only, and reads give zeros. Class 1 always keeps its bytes.
     pub fn bytes(mut self, real: bool) -> SimBuilder {
         self.real = real;

@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicU8, Ordering};
 /// What bytes become when the device catches a breach of the contract on them.
 pub const POISON: u8 = 0xDB;
 
-/// Device bytes are kept in leaves of this size, made when first written unevenly.
-const LEAF_BYTES: u64 = 64 << 10;
+/// Device bytes are kept in leaves of this size, made when first written unevenly: small, because a few bytes in every
+/// page of a large device shall not cost much of the page.
+const LEAF_BYTES: u64 = 4 << 10;
 
 /// Host segments start at a multiple of this, as the class promises for device addresses.
 const HOST_ALIGNMENT: usize = 512;
@@ -23,7 +24,7 @@ pub(crate) enum Store {
     Host { bytes: usize, made: Option<HostBytes> },
 }
 
-/// 64 KiB of device memory.
+/// 4 KiB of device memory.
 pub(crate) enum Leaf {
     /// All bytes are the same, as after a fill: costs no memory.
     Even(u8),

@@ -4,12 +4,12 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
-use crate::quantity::parse_bytes;
+use crate::commands::replay::{Limit, PatternChoice, pattern_help};
 
 const EXIT_CODES: &str = "\
 Exit codes:
   0  everything went well
-  1  a check failed: a recording differs, a conformance scenario failed
+  1  a check failed: a recording differs, a conformance scenario failed, a byte is wrong
   2  wrong usage, bad input (configuration, trace, recording), or output that cannot be written
   3  a device is missing or its driver failed";
 
@@ -25,17 +25,22 @@ Configuration: --conf, or else the first of the environment variables MILLPOND_C
 PYTORCH_CUDA_ALLOC_CONF and PYTORCH_ALLOC_CONF that is set. --policy comes on top.
 
 Columns: `cold` is the first pass in ns per event, `warm` the median of the passes after it; both
-are host time. `live` and `reserved` are peaks; `torch` is the peak that PyTorch reserved when the
-trace was recorded. `calls` and `driver` count the first pass: how often the driver was called and how
-long it took, on the device's own clock where it has one (the simulated device). `warm calls` is the
-sum over all warm passes. Statistics are those at the end of the first pass.
+are host time. `live` and `reserved` are peaks, `res/live` the second over the first; `torch` is the
+peak that PyTorch reserved when the trace was recorded. `calls` and `driver` count the first pass: how
+often the driver was called and how long it took, on the device's own clock where it has one (the
+simulated device). With --compare, `of exp.` is that time over the time of classic+expandable, and
+`events`, `live` and `torch` make room. `warm calls` is the sum over all warm passes. Statistics are those at
+the end of the first pass. Of several traces, the last line of each policy has the geometric mean of
+`res/live` and the sums of what follows it.
 
 An allocation refused for lack of memory is counted, not fatal; the first is explained on standard
 error.
 
 Examples:
   millpond replay
-  millpond replay --compare --limit 12GiB gpt2_train.trace.gz
+  millpond replay --compare --pattern all
+  millpond replay --compare --limit 1.10x gpt2_train.trace.gz
+  millpond replay --check-bytes --device sim:completion=random:1 --pattern many_streams
   millpond replay --conf expandable_segments:True,max_split_size_mb:64 *.trace.gz
   millpond replay --device sim:bytes=16GiB,reuse=after-done --stats gnn.trace.gz
   millpond replay --format json --passes 20 gnn.trace.gz | jq .warm_ns_per_event";
@@ -48,7 +53,18 @@ The simulated device takes options:
   reuse=in-order|after-done   when a stream's freed memory may be used on it again (in-order unless given)
   pages=SIZE|none             granularity of its virtual memory (2MiB unless given)
   cost=h200|free              what driver calls cost on its clock (as on an H200 unless given)
+  completion=at-once|random:SEED
+                              when queued work is done (at once unless given; only --check-bytes queues any)
 [default: the best device there is]";
+
+const CHECK_HELP: &str = "\
+Write to every block by device work when it is granted, and verify it before it is freed. Marked are the first and
+the last 64 bytes and the first 16 of every page of 2 MiB (or of the device's own size, if that is smaller), so that a
+page mapped in the wrong place shows; whole blocks would take too long. A block that was used on several streams is
+written by each of them once more as it is freed, so that reuse before that work is done shows as well: on the
+simulated device that takes `--device sim:completion=random:SEED`, as its work is otherwise done at once. The first
+wrong byte ends the command with exit code 1, and is told with its trace, event, block and offset. Times include the
+check";
 
 /// Millpond, a caching allocator for GPU memory: replay traces, list devices, check recordings.
 #[derive(Debug, Parser)]
@@ -77,7 +93,7 @@ pub(crate) enum Command {
     #[command(after_help = EXIT_CODES)]
     Devices,
     /// Replay recorded traces and print what was reserved, what was live and what it cost
-    #[command(after_help = format!("{REPLAY_MORE}\n\n{EXIT_CODES}"))]
+    #[command(after_help = format!("Patterns:\n{}\n\n{REPLAY_MORE}\n\n{EXIT_CODES}", pattern_help()))]
     Replay(ReplayArgs),
     /// Replay recordings of PyTorch's allocator on the simulated device and compare every operation
     #[command(after_help = format!("{GOLDEN_MORE}\n\n{EXIT_CODES}"))]
@@ -101,6 +117,9 @@ pub(crate) struct ReplayArgs {
     /// Traces: plain text, gzip or zstd; `-` is standard input. Without any, a real one that is built in
     #[arg(value_name = "TRACE")]
     pub(crate) traces: Vec<PathBuf>,
+    /// A made-up program, hard on an allocator, replayed like a trace; `all` for each. May be repeated
+    #[arg(long = "pattern", value_name = "NAME[:seed=N]", value_parser = PatternChoice::parse)]
+    pub(crate) patterns: Vec<PatternChoice>,
     #[arg(long, value_name = "DEVICE", help = "The device: NAME or NAME:KEY=VALUE,...", long_help = DEVICE_HELP)]
     pub(crate) device: Option<String>,
     /// The policy: classic (PyTorch's) or direct (no caching)
@@ -109,15 +128,23 @@ pub(crate) struct ReplayArgs {
     /// A configuration in the grammar of PYTORCH_CUDA_ALLOC_CONF, instead of the environment's
     #[arg(long, value_name = "STRING")]
     pub(crate) conf: Option<String>,
-    /// The most bytes that may be reserved, such as 12884901888, 12GiB or 800M
-    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
-    pub(crate) limit: Option<u64>,
+    /// The most that may be reserved: bytes, as 12GiB or 800M, or a multiple of each trace's peak live bytes, as 1.10x
+    #[arg(long, value_name = "BYTES|TIMESx", value_parser = Limit::parse)]
+    pub(crate) limit: Option<Limit>,
     /// How many warm passes follow the cold one
     #[arg(long, value_name = "N", default_value_t = 5)]
     pub(crate) passes: usize,
     /// Replay under every policy and put them side by side
     #[arg(long)]
     pub(crate) compare: bool,
+    #[arg(long, help = "Write to every block and verify it before its free", long_help = CHECK_HELP)]
+    pub(crate) check_bytes: bool,
+    /// Print the table in Markdown
+    #[arg(long, conflicts_with_all = ["summary", "stats"])]
+    pub(crate) markdown: bool,
+    /// Leave out the host's times, so that equal replays on a simulated device print equal tables
+    #[arg(long)]
+    pub(crate) no_times: bool,
     /// Print the table of torch.cuda.memory_summary for each replay
     #[arg(long)]
     pub(crate) summary: bool,

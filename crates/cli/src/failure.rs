@@ -1,6 +1,6 @@
 //! Why the command stops early, and the exit code that says so.
 
-use std::error::Error as _;
+use std::error::Error as StdError;
 use std::fmt;
 use std::process::ExitCode;
 
@@ -21,13 +21,7 @@ pub(crate) enum Failure {
 impl Failure {
     /// What the allocator reported while it worked.
     pub(crate) fn from_allocator<E: BackendError>(error: &Error<E>) -> Self {
-        let mut text = error.to_string();
-        let mut source = error.source();
-        while let Some(cause) = source {
-            text = format!("{text}: {cause}");
-            source = cause.source();
-        }
-        Self::Device(text)
+        Self::Device(with_causes(error))
     }
 
     /// The code of the process.
@@ -46,4 +40,15 @@ impl fmt::Display for Failure {
             Self::Check(text) | Self::Input(text) | Self::Device(text) => f.write_str(text),
         }
     }
+}
+
+/// An error, and behind it what caused it.
+pub(crate) fn with_causes(error: &dyn StdError) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
 }

@@ -6,6 +6,7 @@ use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
 
 use common::{command, corpus, run};
+use millpond::trace::Pattern;
 
 #[test]
 fn help_tells_the_exit_codes_and_examples() {
@@ -15,6 +16,11 @@ fn help_tells_the_exit_codes_and_examples() {
         assert!(ran.stdout.contains("Exit codes:"), "{args:?}: {}", ran.stdout);
     }
     assert!(run(&["replay", "--help"]).stdout.contains("millpond replay --compare"));
+    let help = run(&["replay", "--help"]).stdout;
+    for pattern in Pattern::ALL {
+        let line = help.lines().find(|line| line.trim_start().starts_with(&format!("{pattern} ")));
+        assert!(line.is_some_and(|line| line.contains(pattern.about())), "{pattern}: {help}");
+    }
     assert!(run(&["--version"]).stdout.starts_with("millpond "));
 }
 

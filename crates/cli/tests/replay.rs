@@ -130,11 +130,56 @@ fn compare_puts_the_policies_side_by_side() {
     assert!(reserved[0] > reserved[1] && reserved[1] > reserved[2], "{reserved:?}");
     assert!(rows.iter().all(|row| row["warm_ns_per_event"].is_null()), "no warm pass, no figure");
 
+    let times: Vec<_> = rows.iter().map(|row| row["driver_time_us"].as_f64().expect("a time")).collect();
+    for (row, time) in rows.iter().zip(&times) {
+        let over = row["driver_time_over_expandable"].as_f64().expect("a ratio");
+        assert!((over - time / times[1]).abs() < 1e-9, "{row}");
+    }
+
     let text = run(&["replay", "--compare", "--passes", "0", &file]).stdout;
     assert_eq!(text.lines().filter(|line| line.starts_with("gnn ")).count(), 3, "{text}");
+    assert!(!text.contains("\nall "), "one trace needs no totals: {text}");
 
     let fewer = run(&["replay", "--compare", "--passes", "0", "--device", "sim:pages=none", &file]);
     assert!(!fewer.stdout.contains("expandable") && fewer.stderr.contains("no virtual memory"), "{}", fewer.stderr);
+}
+
+#[test]
+fn several_traces_end_in_a_line_for_each_policy() {
+    let (first, second) = (trace("gnn"), trace("prefetch"));
+    let args = ["replay", "--compare", "--passes", "1", &first, &second];
+    let text = run(&args).stdout;
+    assert!(text.lines().all(|line| line.chars().count() <= 130), "{text}");
+    let rows = run(&[&args[..], &["--format", "json"]].concat()).json();
+    assert_eq!(rows.len(), 6, "JSON has the traces alone");
+    let totals: Vec<Vec<&str>> =
+        text.lines().filter(|line| line.starts_with("all 2 ")).map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(totals.len(), 3, "{text}");
+    for (total, at) in totals.iter().zip(0..) {
+        let number = |row: usize, key: &str| rows[row][key].as_f64().expect("a number");
+        assert_eq!(total[2], rows[at]["policy"]);
+        let mean = (number(at, "reserved_over_live") * number(at + 3, "reserved_over_live")).sqrt();
+        assert_eq!(total[3], format!("{mean:.3}"));
+        assert_eq!(total[4], (number(at, "driver_calls") + number(at + 3, "driver_calls")).to_string());
+        let time = |at| number(at, "driver_time_us") + number(at + 3, "driver_time_us");
+        assert_eq!(total[7], format!("{:.3}", time(at) / time(1)), "{total:?}");
+    }
+}
+
+#[test]
+fn markdown_without_times_is_the_same_every_time() {
+    let args = ["replay", "--compare", "--markdown", "--no-times", "--passes", "1", &trace("gnn")];
+    let text = run(&args).stdout;
+    assert_eq!(run(&args).stdout, text);
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines[0], "On sim (simulated H200)");
+    assert!(lines[2].starts_with("| trace | policy | live | reserved | res/live |"), "{text}");
+    assert!(
+        lines[3].starts_with("| --- | --- | ---: |") && lines[4].starts_with("| gnn | classic | 6.11 GiB |"),
+        "{text}"
+    );
+    run(&[&args[..], &["--format", "json"]].concat()).fails(2, &["--markdown"]);
+    run(&[&args[..], &["--stats"]].concat()).fails(2, &["--stats", "cannot be used with"]);
 }
 
 #[test]
@@ -162,6 +207,64 @@ fn a_limit_is_kept_and_refusals_are_counted_and_explained_once() {
     assert!(row["num_alloc_retries"].as_u64().is_some_and(|retries| retries > 0), "{row}");
     assert_eq!(ran.stderr.matches("out of memory on device 0").count(), 1, "{}", ran.stderr);
     assert!(ran.stderr.contains("6.00 GiB allowed") && ran.stderr.contains("What to do:"), "{}", ran.stderr);
+}
+
+#[test]
+fn a_limit_may_be_a_multiple_of_what_each_trace_has_alive() {
+    let traces = [trace("gnn"), trace("prefetch")];
+    let args = ["replay", "--limit", "1.10x", "--passes", "0", "--format", "json", &traces[0], &traces[1]];
+    let rows = run(&args).json();
+    // By hand: 6,563,430,144 * 1.1 = 7,219,773,158.4 and 3,050,163,535 * 1.1 = 3,355,179,888.5
+    let expected = [(6_563_430_144_u64, 7_219_773_158_u64), (3_050_163_535, 3_355_179_888)];
+    for (row, (live, limit)) in rows.iter().zip(expected) {
+        assert_eq!((&row["peak_live_bytes"], &row["limit_bytes"]), (&live.into(), &limit.into()));
+        assert!(row["peak_reserved_bytes"].as_u64().is_some_and(|bytes| bytes <= limit), "{row}");
+    }
+    let text = run(&args[..5]).stdout;
+    assert!(text.starts_with("On sim (simulated H200), limited to 1.10x live; "), "{text}");
+}
+
+#[test]
+fn patterns_are_replayed_like_traces() {
+    let args = ["replay", "--pattern", "growing", "--pattern", "streams:seed=7", "--passes", "0", "--format", "json"];
+    let rows = run(&args).json();
+    assert_eq!((&rows[0]["trace"], &rows[0]["events"]), (&"growing".into(), &25_664.into()));
+    assert_eq!(rows[1]["trace"], "streams:seed=7");
+    assert_eq!(rows.len(), 2, "no built-in trace beside patterns");
+    assert!(rows.iter().all(|row| row["torch_peak_reserved_bytes"].is_null() && row["num_ooms"] == 0));
+    run(&["replay", "--pattern", "rising"]).fails(2, &["no pattern is called `rising`", "sawtooth", "`all`"]);
+}
+
+#[test]
+fn checked_bytes_are_right_and_change_nothing() {
+    let policies = ["classic", "classic+expandable", "direct"];
+    for name in ["gnn", "resnet50_amp"] {
+        let file = trace(name);
+        let base = ["replay", "--compare", "--passes", "0", "--format", "json", &file];
+        let plain = run(&base).json();
+        let checked = run(&[&base[..], &["--check-bytes"]].concat()).json();
+        for ((plain, checked), policy) in plain.iter().zip(&checked).zip(policies) {
+            assert_eq!(checked["policy"], policy);
+            for key in ["peak_reserved_bytes", "driver_calls", "num_ooms", "events"] {
+                assert_eq!(checked[key], plain[key], "{name} under {policy}: {key}");
+            }
+            assert!(checked["checked_blocks"].as_u64().is_some_and(|blocks| blocks > 9000), "{checked}");
+            assert!(plain.get("checked_blocks").is_none());
+        }
+    }
+}
+
+/// Blocks are used on several streams, and the device does its work when it pleases.
+#[test]
+fn bytes_are_right_where_streams_cross() {
+    let device = ["--device", "sim:completion=random:5", "--check-bytes"];
+    let ran = run(&[&["replay", "--pattern", "many_streams", "--passes", "0"][..], &device].concat());
+    assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""));
+    assert!(ran.stdout.starts_with("On sim (simulated H200), bytes checked; "), "{}", ran.stdout);
+    // Completions in the trace itself: block 0 is in the device's hands until `c 0`.
+    let trace = b"a 0 4194304 0\na 1 4194304 1\nu 1 0\nf 0\na 2 4194304 0\nf 1\nc 0\na 3 4194304 0\nf 2\nf 3\n";
+    let rows = run_on_input(trace, &[&["replay", "-", "--format", "json"][..], &device].concat()).json();
+    assert_eq!(rows[0]["checked_blocks"], 4 * 6, "four blocks in six passes");
 }
 
 #[test]
@@ -234,10 +337,10 @@ fn a_missing_trace_ends_the_run_after_what_was_done() {
 fn wrong_usage_is_refused_with_what_is_right() {
     run(&["replay", "--device", "abacus"]).fails(2, &["no backend is called `abacus`", "sim", "millpond devices"]);
     run(&["replay", "--device", "sim:colour=red"])
-        .fails(2, &["unknown option `colour`", "bytes, reuse, pages and cost"]);
+        .fails(2, &["unknown option `colour`", "bytes, reuse, pages, cost and completion"]);
     run(&["replay", "--policy", "random"]).fails(2, &["--policy:", "`random`", "classic"]);
     run(&["replay", "--policy", "direct,x:1"]).fails(2, &["is no policy"]);
     run(&["replay", "--policy", "direct", "--compare"]).fails(2, &["cannot be used with"]);
-    run(&["replay", "--limit", "1.5GiB"]).fails(2, &["`1.5GiB` is no size", "MiB"]);
+    run(&["replay", "--limit", "1.5GiB"]).fails(2, &["`1.5GiB` is no size", "MiB", "1.10x"]);
     run(&["replay", "--passes=-1"]).fails(2, &["--passes"]);
 }

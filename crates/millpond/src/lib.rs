@@ -26,7 +26,7 @@ pub use buffer::{Buffer, Reuse};
 pub use builder::{Builder, ENVIRONMENT};
 pub use error::{BuildError, Error, OutOfMemory};
 pub use record::Decision;
-pub use replay::{Pass, Replay, Replayed};
+pub use replay::{CheckError, Pass, Replay, Replayed, WrongByte};
 pub use stream::Stream;
 
 pub use millpond_backend as backend;

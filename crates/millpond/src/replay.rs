@@ -2,6 +2,13 @@
 //!
 //! A replay does what the recorded program did, in the same order: the same sizes, streams, uses and frees. A block
 //! that the device was done with later than its free is freed then, as the trace says when that was.
+//!
+//! A checked replay also writes to every block and reads it back: `check` tells how.
+
+mod check;
+
+#[cfg(test)]
+mod tests;
 
 use std::time::{Duration, Instant};
 
@@ -14,10 +21,15 @@ use crate::error::Error;
 use crate::stats::MemoryStats;
 use crate::stream::Stream;
 use crate::trace::{Event, Trace};
+use check::Checker;
+
+pub use check::{CheckError, WrongByte};
 
 /// A trace made ready to be replayed any number of times.
 pub struct Replay {
     events: Vec<Event>,
+    /// Where in the trace the events stood that became part of others, in order.
+    left_out: Vec<usize>,
     allocations: usize,
     points: usize,
     streams: u32,
@@ -52,6 +64,44 @@ pub struct Replayed {
     pub driver: DriverActivity,
     /// What the driver was asked in all the passes after it.
     pub warm_driver: DriverActivity,
+    /// How many blocks were found to hold what was written to them, over all passes; 0 without a check.
+    pub checked_blocks: u64,
+}
+
+/// Whoever hears of the blocks of a pass while it is under way. What it does is in the time of the pass.
+trait Watch<B: Backend> {
+    type Error: From<Error<B::Error>>;
+
+    /// A block was granted. No work was queued on it yet.
+    fn granted(&mut self, id: u32, buffer: &Buffer<B>, stream: &Stream<B>) -> Result<(), Self::Error>;
+
+    /// A block is used on a stream from now to its free.
+    fn used(&mut self, id: u32, buffer: &Buffer<B>, stream: &Stream<B>) -> Result<(), Self::Error>;
+
+    /// A block is about to be freed by the event at that place of the pass.
+    fn freeing(&mut self, event: usize, id: u32, buffer: &Buffer<B>) -> Result<(), Self::Error>;
+}
+
+/// Nobody.
+struct Unwatched;
+
+impl<B: Backend> Watch<B> for Unwatched {
+    type Error = Error<B::Error>;
+
+    #[inline]
+    fn granted(&mut self, _: u32, _: &Buffer<B>, _: &Stream<B>) -> Result<(), Self::Error> {
+        Ok(())
+    }
+
+    #[inline]
+    fn used(&mut self, _: u32, _: &Buffer<B>, _: &Stream<B>) -> Result<(), Self::Error> {
+        Ok(())
+    }
+
+    #[inline]
+    fn freeing(&mut self, _: usize, _: u32, _: &Buffer<B>) -> Result<(), Self::Error> {
+        Ok(())
+    }
 }
 
 impl Replayed {
@@ -90,14 +140,19 @@ impl Replay {
                 completes[*id as usize] = true;
             }
         }
-        let events = trace.events.iter().copied().filter_map(|event| match event {
+        let mut left_out = Vec::new();
+        let events = trace.events.iter().enumerate().filter_map(|(at, event)| match *event {
             // The block goes when the device is done with it.
-            Event::Free { id } if completes[id as usize] => None,
+            Event::Free { id } if completes[id as usize] => {
+                left_out.push(at);
+                None
+            }
             Event::Complete { id } => Some(Event::Free { id }),
             other => Some(other),
         });
         Self {
             events: events.collect(),
+            left_out,
             allocations,
             points: trace.events.iter().filter(|event| matches!(event, Event::Mark { .. })).count(),
             streams: trace.streams,
@@ -130,26 +185,43 @@ impl Replay {
     ///
     /// If there are fewer streams than the trace needs.
     pub fn pass<B: Backend>(&self, allocator: &Allocator<B>, streams: &[Stream<B>]) -> Result<Pass, Error<B::Error>> {
+        self.watched_pass(allocator, streams, &mut Unwatched)
+    }
+
+    fn watched_pass<B: Backend, W: Watch<B>>(
+        &self,
+        allocator: &Allocator<B>,
+        streams: &[Stream<B>],
+        watch: &mut W,
+    ) -> Result<Pass, W::Error> {
         assert!(streams.len() >= self.streams as usize, "{} streams for {}", streams.len(), self.streams);
         let mut blocks: Vec<Option<Buffer<B>>> = Vec::new();
         blocks.resize_with(self.allocations, || None);
         let mut points = Vec::with_capacity(self.points);
         let (mut ooms, mut first_oom) = (0, None);
         let start = Instant::now();
-        for event in &self.events {
+        for (at, event) in self.events.iter().enumerate() {
             match *event {
                 Event::Allocate { id, bytes, stream } => match streams[stream as usize].allocate(bytes) {
-                    Ok(buffer) => blocks[id as usize] = Some(buffer),
+                    Ok(buffer) => {
+                        watch.granted(id, &buffer, &streams[stream as usize])?;
+                        blocks[id as usize] = Some(buffer);
+                    }
                     Err(error) if error.fault() == Fault::OutOfMemory => {
                         ooms += 1;
                         first_oom.get_or_insert_with(|| error.to_string());
                     }
-                    Err(error) => return Err(error),
+                    Err(error) => return Err(error.into()),
                 },
-                Event::Free { id } | Event::Complete { id } => drop(blocks[id as usize].take()),
+                Event::Free { id } | Event::Complete { id } => {
+                    if let Some(buffer) = blocks[id as usize].take() {
+                        watch.freeing(at, id, &buffer)?;
+                    }
+                }
                 Event::Use { id, stream } => {
                     if let Some(buffer) = &blocks[id as usize] {
                         buffer.record_stream(&streams[stream as usize])?;
+                        watch.used(id, buffer, &streams[stream as usize])?;
                     }
                 }
                 Event::Mark { stream, .. } => points.push(streams[stream as usize].point()),
@@ -162,7 +234,18 @@ impl Replay {
                 Event::Trim { bytes } => drop(allocator.trim(bytes)?),
             }
         }
-        Ok(Pass { time: start.elapsed(), ooms, first_oom })
+        let time = start.elapsed();
+        for (id, buffer) in (0..).zip(&blocks) {
+            if let Some(buffer) = buffer {
+                watch.freeing(self.events.len(), id, buffer)?;
+            }
+        }
+        Ok(Pass { time, ooms, first_oom })
+    }
+
+    /// Where in the trace an event of a pass stands.
+    fn place_in_trace(&self, at: usize) -> usize {
+        self.left_out.iter().fold(at, |place, &left_out| if left_out <= place { place + 1 } else { place })
     }
 
     /// A cold pass and `warm` more on an allocator that has served nothing yet, on streams that it opens.
@@ -185,15 +268,60 @@ impl Replay {
         allocator: &Allocator<B>,
         streams: &[Stream<B>],
         warm: usize,
-        mut progress: impl FnMut(usize),
+        progress: impl FnMut(usize),
     ) -> Result<Replayed, Error<B::Error>> {
+        self.passes(allocator, warm, progress, || self.pass(allocator, streams))
+    }
+
+    /// As [`run_on`](Self::run_on), with checked bytes: device work writes marks to each block when it is granted, and
+    /// reads them back before it is freed. The marks are the first and the last 64 bytes and 16 bytes at the start of
+    /// every page (2 MiB, or what the device says if that is less), each different from all others. Every stream that
+    /// used a block writes them once more when it is freed, so that reuse before that work is done shows in the next
+    /// owner's bytes.
+    ///
+    /// Costs at least three transfers for each mark, all in the time of the passes. Where work is never under way when
+    /// the host goes on (the simulated device unless told otherwise), only the order of the calls is checked.
+    ///
+    /// # Errors
+    ///
+    /// The first [`WrongByte`]; a device that moves no bytes; as [`run_on`](Self::run_on).
+    pub fn run_checked<B: Backend>(
+        &self,
+        allocator: &Allocator<B>,
+        streams: &[Stream<B>],
+        warm: usize,
+        progress: impl FnMut(usize),
+    ) -> Result<Replayed, CheckError<B::Error>> {
+        let mut checker = Checker::new(allocator)?;
+        let checked = self.passes(allocator, warm, progress, || {
+            let pass = self.watched_pass(allocator, streams, &mut checker);
+            checker.next_pass();
+            pass
+        });
+        match checked {
+            Ok(replayed) => Ok(Replayed { checked_blocks: checker.blocks(), ..replayed }),
+            Err(CheckError::WrongByte(wrong)) => {
+                let event = self.place_in_trace(wrong.event);
+                Err(WrongByte { event, ..wrong }.into())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn passes<B: Backend, E>(
+        &self,
+        allocator: &Allocator<B>,
+        warm: usize,
+        mut progress: impl FnMut(usize),
+        mut pass: impl FnMut() -> Result<Pass, E>,
+    ) -> Result<Replayed, E> {
         let before = allocator.driver_activity();
-        let cold = self.pass(allocator, streams)?;
+        let cold = pass()?;
         progress(1);
         let (stats, after) = (allocator.stats(), allocator.driver_activity());
         let mut passes = Vec::with_capacity(warm);
         for done in 0..warm {
-            passes.push(self.pass(allocator, streams)?);
+            passes.push(pass()?);
             progress(done + 2);
         }
         Ok(Replayed {
@@ -204,6 +332,7 @@ impl Replay {
             stats,
             driver: after.since(before),
             warm_driver: allocator.driver_activity().since(after),
+            checked_blocks: 0,
         })
     }
 }

@@ -1,7 +1,7 @@
 //! The simulated device, and the options that `--device sim:...` takes.
 
 use millpond_backend::{PageCaps, Reuse};
-use millpond_sim::{CostModel, Sim};
+use millpond_sim::{Completion, CostModel, Sim};
 
 use super::{Device, Entry, Found, Target};
 use crate::failure::Failure;
@@ -18,6 +18,9 @@ pub(crate) struct SimOptions {
     /// The granularity of its virtual memory; `Some(None)` is a device without any.
     pages: Option<Option<u64>>,
     cost: Option<CostModel>,
+    completion: Option<Completion>,
+    /// Bytes that are written can be read.
+    keeps_bytes: bool,
 }
 
 fn find() -> Found {
@@ -40,7 +43,11 @@ impl SimOptions {
                 "reuse" => options.reuse.replace(reuse(value)?).is_some(),
                 "pages" => options.pages.replace(pages(value)?).is_some(),
                 "cost" => options.cost.replace(cost(value)?).is_some(),
-                _ => return Err(format!("unknown option `{key}`; the options are bytes, reuse, pages and cost")),
+                "completion" => options.completion.replace(completion(value)?).is_some(),
+                _ => {
+                    let known = "bytes, reuse, pages, cost and completion";
+                    return Err(format!("unknown option `{key}`; the options are {known}"));
+                }
             };
             if twice {
                 return Err(format!("`{key}` is set a second time; set it once"));
@@ -64,7 +71,14 @@ impl SimOptions {
         if let Some(cost) = self.cost {
             builder = builder.cost(cost);
         }
-        builder.build()
+        if let Some(completion) = self.completion {
+            builder = builder.completion(completion);
+        }
+        builder.bytes(self.keeps_bytes).build()
+    }
+
+    pub(super) fn with_bytes(self) -> Self {
+        Self { keeps_bytes: true, ..self }
     }
 }
 
@@ -104,6 +118,15 @@ fn cost(value: &str) -> Result<CostModel, String> {
     }
 }
 
+fn completion(value: &str) -> Result<Completion, String> {
+    if value == "at-once" {
+        return Ok(Completion::Immediate);
+    }
+    let seed = value.strip_prefix("random:").and_then(|seed| seed.parse().ok());
+    seed.map(Completion::Seeded)
+        .ok_or_else(|| format!("`completion` is `{value}`, must be at-once or random:SEED with a whole number"))
+}
+
 #[cfg(test)]
 mod tests {
     use millpond_backend::Backend as _;
@@ -117,6 +140,9 @@ mod tests {
         assert_eq!(sim.caps().reuse, Reuse::AfterDone);
         assert_eq!(sim.caps().pages.map(|pages| pages.granularity), Some(64 << 10));
         assert_eq!(SimOptions::parse("pages=none").unwrap().open().caps().pages, None);
+        let late = SimOptions::parse("completion=random:7").unwrap();
+        assert_eq!(late.completion, Some(Completion::Seeded(7)));
+        assert_eq!(SimOptions::parse("completion=at-once").unwrap().completion, Some(Completion::Immediate));
         assert_eq!(SimOptions::parse("").unwrap().open().caps(), Sim::new().caps());
     }
 
@@ -131,6 +157,8 @@ mod tests {
             ("reuse=never", "must be in-order or after-done"),
             ("pages=3MiB", "must be none or a power of two"),
             ("cost=5", "must be h200 or free"),
+            ("completion=random", "must be at-once or random:SEED"),
+            ("completion=random:x", "must be at-once or random:SEED"),
             ("colour=red", "unknown option `colour`; the options are bytes"),
         ];
         for (text, expected) in cases {

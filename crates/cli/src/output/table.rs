@@ -31,10 +31,30 @@ impl Table {
         self.rows.is_empty()
     }
 
+    /// The columns that are shown.
+    fn columns(&self) -> Vec<usize> {
+        let filled = |column: &usize| self.rows.iter().any(|row| !row[*column].is_empty());
+        (0..self.head.len()).filter(filled).collect()
+    }
+
+    /// The table in Markdown, with a bar at every border and the head underlined.
+    pub(crate) fn markdown(&self) -> String {
+        let columns = self.columns();
+        let line = |cell: &dyn Fn(usize) -> String| {
+            let cells: String = columns.iter().map(|&column| format!(" {} |", cell(column))).collect();
+            format!("|{cells}\n")
+        };
+        let mut text = line(&|column| self.head[column].0.to_string());
+        text += &line(&|column| if self.head[column].1 == Align::Left { "---" } else { "---:" }.to_string());
+        for row in &self.rows {
+            text += &line(&|column| row[column].replace('|', "\\|"));
+        }
+        text
+    }
+
     /// The lines, each ended, without trailing spaces.
     pub(crate) fn render(&self) -> String {
-        let filled = |column: &usize| self.rows.iter().any(|row| !row[*column].is_empty());
-        let columns: Vec<usize> = (0..self.head.len()).filter(filled).collect();
+        let columns = self.columns();
         let head: Vec<String> = self.head.iter().map(|(name, _)| (*name).to_string()).collect();
         let lines = || std::iter::once(&head).chain(&self.rows);
         let width = |column: usize| lines().map(|row| row[column].chars().count()).max().unwrap_or(0);
@@ -67,6 +87,14 @@ mod tests {
         table.row(vec!["gpt2".into(), String::new(), "7".into()]);
         table.row(vec!["a".into(), String::new(), "1234567".into()]);
         assert_eq!(table.render(), "name    bytes\ngpt2        7\na     1234567\n");
+    }
+
+    #[test]
+    fn markdown_says_the_same_between_bars() {
+        let mut table = Table::new(&[("name", Align::Left), ("torch", Align::Right), ("bytes", Align::Right)]);
+        table.row(vec!["a|b".into(), String::new(), "7".into()]);
+        table.row(vec!["c".into(), String::new(), String::new()]);
+        assert_eq!(table.markdown(), "| name | bytes |\n| --- | ---: |\n| a\\|b | 7 |\n| c |  |\n");
     }
 
     #[test]

@@ -7,6 +7,8 @@
 //! - a block is used only while it is allocated, and only until points that were defined before,
 //! - sizes are from 1 to 2^63 - 1 bytes and streams from 0 to 65535.
 //!
+//! A [`Pattern`] makes one up instead of reading it.
+//!
 //! This module knows nothing of allocators: it neither records nor replays.
 
 mod error;
@@ -14,6 +16,7 @@ mod event;
 mod file;
 mod header;
 mod parse;
+mod pattern;
 mod rules;
 mod write;
 
@@ -24,6 +27,7 @@ pub use error::{Problem, TraceError};
 pub use event::Event;
 pub use file::{TEXT_BYTES_MAX, decompressed};
 pub use header::Header;
+pub use pattern::Pattern;
 pub use write::TraceWriter;
 
 /// A valid trace: its header and its events in program order.

@@ -1,18 +1,23 @@
-//! `millpond replay`: recorded traces under one policy or several, and what came out.
+//! `millpond replay`: recorded traces and patterns under one policy or several, and what came out.
 
 mod input;
+mod limit;
 mod report;
+mod row;
 mod variant;
 
 use millpond::settings::Settings;
-use millpond::{Allocator, Replay, Replayed};
+use millpond::{Allocator, CheckError, Replay, Replayed};
 use millpond_backend::Backend;
 
 use self::input::Source;
-use self::report::{Report, Row};
+pub(crate) use self::input::{PatternChoice, pattern_help};
+pub(crate) use self::limit::Limit;
+use self::report::Report;
+use self::row::Row;
 use crate::args::ReplayArgs;
 use crate::devices::{Job, Target};
-use crate::failure::Failure;
+use crate::failure::{Failure, with_causes};
 use crate::output::progress::Progress;
 use crate::output::{Output, tell};
 
@@ -22,9 +27,15 @@ use crate::output::{Output, tell};
 ///
 /// The first trace, setting or device that fails; what was finished before is printed.
 pub(crate) fn run(args: &ReplayArgs, output: &mut Output) -> Result<(), Failure> {
-    let target = Target::choose(args.device.as_deref())?;
+    if args.markdown && output.is_json() {
+        return Err(Failure::Input("--markdown is a way to print the table; give it or --format json".into()));
+    }
+    let mut target = Target::choose(args.device.as_deref())?;
+    if args.check_bytes {
+        target = target.with_bytes();
+    }
     let variants = variant::choose(args, target.run(HasPages)?)?;
-    let sources = input::sources(&args.traces);
+    let sources = input::sources(&args.traces, &args.patterns);
     let mut report = Report::new(args);
     let progress = Progress::new(sources.len() * variants.len() * (args.passes + 1));
     let result = replay_all(args, &target, &sources, &variants, &progress, &mut report, output);
@@ -47,22 +58,31 @@ fn replay_all(
         progress.doing(format!("reading {name}"));
         let trace = source.read()?;
         let replay = Replay::new(&trace);
+        let limit = args.limit.map(|limit| limit.bytes(replay.live_peak()));
         for settings in variants {
             if !output.is_open() {
                 return Ok(());
             }
             let policy = variant::label(settings);
             progress.doing(format!("{name} under {policy}"));
-            let job = Run { replay: &replay, settings, limit: args.limit, passes: args.passes, progress };
-            let done = target.run(job)?;
-            let row = Row::new(&name, target.name(), settings, args, &trace.header, &done.replayed);
-            progress.aside(|| {
-                explain(&name, &policy, &done.replayed);
-                report.add(row, &done, output);
-            });
+            let (passes, check_bytes) = (args.passes, args.check_bytes);
+            let job = Run { replay: &replay, settings, limit, passes, check_bytes, progress };
+            let done = target.run(job).map_err(|failure| located(failure, &name, &policy))?;
+            let row = Row::new(&name, target.name(), settings, args, limit, &trace.header, &done.replayed);
+            progress.aside(|| explain(&name, &policy, &done.replayed));
+            report.add(row, &done);
         }
+        progress.aside(|| report.end_trace(output));
     }
     Ok(())
+}
+
+/// A wrong byte, with where it was found.
+fn located(failure: Failure, name: &str, policy: &str) -> Failure {
+    match failure {
+        Failure::Check(wrong) => Failure::Check(format!("{name} under {policy}: {wrong}")),
+        other => other,
+    }
 }
 
 /// Says why the first refused allocation was refused.
@@ -94,6 +114,7 @@ struct Run<'a> {
     settings: &'a Settings,
     limit: Option<u64>,
     passes: usize,
+    check_bytes: bool,
     progress: &'a Progress,
 }
 
@@ -117,7 +138,16 @@ impl Job for Run<'_> {
         let failed = |error| Failure::from_allocator(&error);
         let streams: Result<Vec<_>, _> = (0..self.replay.streams()).map(|_| allocator.create_stream()).collect();
         let streams = streams.map_err(failed)?;
-        let replayed = self.replay.run_on(&allocator, &streams, self.passes, |_| self.progress.step());
-        Ok(Done { replayed: replayed.map_err(failed)?, device })
+        let step = |_| self.progress.step();
+        let replayed = if self.check_bytes {
+            self.replay.run_checked(&allocator, &streams, self.passes, step).map_err(|error| match error {
+                CheckError::Allocator(error) => failed(error),
+                CheckError::WrongByte(wrong) => Failure::Check(wrong.to_string()),
+                error => Failure::Device(with_causes(&error)),
+            })?
+        } else {
+            self.replay.run_on(&allocator, &streams, self.passes, step).map_err(failed)?
+        };
+        Ok(Done { replayed, device })
     }
 }

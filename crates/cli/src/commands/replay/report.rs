@@ -1,174 +1,123 @@
-//! What a replay prints: rows of JSON as they come, or one table at the end.
+//! What a replay prints: rows of JSON trace by trace, or one table at the end.
 
-use std::time::Duration;
-
-use millpond::settings::Settings;
-use millpond::summary::memory_summary;
-use millpond::text::format_bytes;
-use millpond::trace::Header;
-use millpond::{Replayed, conf};
-use serde::Serialize;
-use serde_json::{Map, Value};
-
-use super::{Done, variant};
+use super::row::{COLUMNS, Layout, Row, driver_time, ratio};
+use super::{Done, Limit, variant};
 use crate::args::ReplayArgs;
-use crate::output::{Align, Output, Table};
-use crate::quantity::format_time;
-
-/// One trace under one variant, as JSON.
-#[derive(Serialize)]
-pub(super) struct Row {
-    trace: String,
-    device: &'static str,
-    policy: String,
-    conf: String,
-    limit_bytes: Option<u64>,
-    events: usize,
-    passes: usize,
-    cold_ns_per_event: f64,
-    warm_ns_per_event: Option<f64>,
-    peak_live_bytes: u64,
-    peak_reserved_bytes: u64,
-    torch_peak_reserved_bytes: Option<u64>,
-    reserved_over_live: f64,
-    driver_calls: u64,
-    driver_time_us: f64,
-    warm_driver_calls: u64,
-    warm_driver_time_us: f64,
-    num_alloc_retries: u64,
-    num_ooms: u64,
-    warm_num_ooms: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    memory_summary: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    stats: Option<Map<String, Value>>,
-}
-
-impl Row {
-    pub(super) fn new(
-        trace: &str,
-        device: &'static str,
-        settings: &Settings,
-        args: &ReplayArgs,
-        header: &Header,
-        replayed: &Replayed,
-    ) -> Self {
-        let stats = &replayed.stats;
-        let values = || stats.flat().into_iter().map(|(key, value)| (key, Value::from(value))).collect();
-        Self {
-            trace: trace.into(),
-            device,
-            policy: variant::label(settings),
-            conf: conf::write(settings),
-            limit_bytes: args.limit,
-            events: replayed.events,
-            passes: replayed.warm.len(),
-            cold_ns_per_event: replayed.cold_ns_per_event(),
-            warm_ns_per_event: replayed.warm_ns_per_event(),
-            peak_live_bytes: replayed.live_peak,
-            peak_reserved_bytes: stats.reserved_bytes.all.peak,
-            torch_peak_reserved_bytes: header.peak_reserved(),
-            reserved_over_live: replayed.reserved_over_live(),
-            driver_calls: replayed.driver.calls,
-            driver_time_us: micros(replayed.driver.time),
-            warm_driver_calls: replayed.warm_driver.calls,
-            warm_driver_time_us: micros(replayed.warm_driver.time),
-            num_alloc_retries: stats.num_alloc_retries,
-            num_ooms: stats.num_ooms,
-            warm_num_ooms: replayed.warm.iter().map(|pass| pass.ooms).sum(),
-            memory_summary: args.summary.then(|| memory_summary(stats, 0, false)),
-            stats: args.stats.then(values),
-        }
-    }
-
-    fn cells(&self) -> Vec<String> {
-        vec![
-            self.trace.clone(),
-            self.policy.clone(),
-            self.events.to_string(),
-            format!("{:.1}", self.cold_ns_per_event),
-            self.warm_ns_per_event.map_or(String::new(), |ns| format!("{ns:.1}")),
-            format_bytes(self.peak_live_bytes),
-            format_bytes(self.peak_reserved_bytes),
-            self.torch_peak_reserved_bytes.map_or(String::new(), format_bytes),
-            format!("{:.3}", self.reserved_over_live),
-            self.driver_calls.to_string(),
-            format_time(Duration::from_secs_f64(self.driver_time_us / 1e6)),
-            if self.passes == 0 { String::new() } else { self.warm_driver_calls.to_string() },
-            self.num_alloc_retries.to_string(),
-            self.num_ooms.to_string(),
-        ]
-    }
-
-    /// The long answers, under a title of their own.
-    fn details(&self) -> String {
-        let mut text = String::new();
-        if let Some(summary) = &self.memory_summary {
-            text += &format!("\n{} under {}\n{summary}", self.trace, self.policy);
-        }
-        if let Some(stats) = &self.stats {
-            let mut table = Table::new(&[("statistic", Align::Left), ("value", Align::Right)]);
-            for (key, value) in stats {
-                table.row(vec![key.clone(), value.to_string()]);
-            }
-            text += &format!("\n{} under {}\n{}", self.trace, self.policy, table.render());
-        }
-        text
-    }
-}
-
-fn micros(time: Duration) -> f64 {
-    time.as_nanos() as f64 / 1e3
-}
+use crate::output::{Output, Table};
 
 /// The rows so far.
 pub(super) struct Report {
-    limit: Option<u64>,
-    title: String,
-    table: Table,
-    details: String,
+    layout: Layout,
+    limit: Option<Limit>,
+    check_bytes: bool,
+    markdown: bool,
+    /// What people call the device, once there is one.
+    device: String,
+    /// The rows of the trace under way.
+    open: Vec<Row>,
+    /// The rows for the table.
+    rows: Vec<Row>,
 }
 
 impl Report {
     pub(super) fn new(args: &ReplayArgs) -> Self {
-        use Align::{Left, Right};
-        let table = Table::new(&[
-            ("trace", Left),
-            ("policy", Left),
-            ("events", Right),
-            ("cold", Right),
-            ("warm", Right),
-            ("live", Right),
-            ("reserved", Right),
-            ("torch", Right),
-            ("reserved/live", Right),
-            ("calls", Right),
-            ("driver", Right),
-            ("warm calls", Right),
-            ("retries", Right),
-            ("OOMs", Right),
-        ]);
-        Self { limit: args.limit, title: String::new(), table, details: String::new() }
+        Self {
+            layout: Layout { compare: args.compare, no_times: args.no_times },
+            limit: args.limit,
+            check_bytes: args.check_bytes,
+            markdown: args.markdown,
+            device: String::new(),
+            open: Vec::new(),
+            rows: Vec::new(),
+        }
     }
 
-    /// Prints a row, or keeps it for the table.
-    pub(super) fn add(&mut self, row: Row, done: &Done, output: &mut Output) {
+    /// Takes a row of the trace under way.
+    pub(super) fn add(&mut self, row: Row, done: &Done) {
+        if self.device.is_empty() {
+            self.device = format!("{} ({})", row.device, done.device);
+        }
+        self.open.push(row);
+    }
+
+    /// Every variant of a trace is there: prints the rows, or keeps them for the table.
+    pub(super) fn end_trace(&mut self, output: &mut Output) {
+        let mut rows = std::mem::take(&mut self.open);
+        if self.layout.compare {
+            let expandable = rows.iter().find(|row| row.policy == variant::EXPANDABLE).map(|row| row.driver_time_us);
+            for row in &mut rows {
+                row.driver_time_over_expandable = over(row.driver_time_us, expandable);
+            }
+        }
         if output.is_json() {
-            output.json(&row);
+            rows.iter().for_each(|row| output.json(row));
+        } else {
+            self.rows.append(&mut rows);
+        }
+    }
+
+    /// Prints what was kept, also of a trace that was broken off.
+    pub(super) fn finish(mut self, output: &mut Output) {
+        self.end_trace(output);
+        if self.rows.is_empty() {
             return;
         }
-        if self.title.is_empty() {
-            let limit = self.limit.map_or(String::new(), |bytes| format!(", limited to {}", format_bytes(bytes)));
-            self.title = format!("On {} ({}){limit}; cold and warm in ns per event\n\n", row.device, done.device);
-        }
-        self.table.row(row.cells());
-        self.details += &row.details();
+        let mut table = Table::new(&COLUMNS);
+        self.rows.iter().for_each(|row| table.row(row.cells(&self.layout)));
+        totals(&self.rows, self.layout.compare).into_iter().for_each(|cells| table.row(cells));
+        let table = if self.markdown { table.markdown() } else { table.render() };
+        let details: String = self.rows.iter().map(Row::details).collect();
+        output.text(&format!("{}\n\n{table}{details}", self.title()));
     }
 
-    /// Prints the table, if there is one.
-    pub(super) fn finish(self, output: &mut Output) {
-        if !self.table.is_empty() {
-            output.text(&format!("{}{}{}", self.title, self.table.render(), self.details));
+    fn title(&self) -> String {
+        let limit = self.limit.map_or(String::new(), |limit| format!(", limited to {limit}"));
+        let check = if self.check_bytes { ", bytes checked" } else { "" };
+        let times = if self.layout.no_times { "" } else { "; cold and warm in ns per event" };
+        format!("On {}{limit}{check}{times}", self.device)
+    }
+}
+
+/// A time over that of expandable segments, where that is known and not 0.
+fn over(time: f64, expandable: Option<f64>) -> Option<f64> {
+    expandable.filter(|expandable| *expandable > 0.0).map(|expandable| time / expandable)
+}
+
+/// A last row for each policy, where there are several traces: the geometric mean of reserved over live, sums of the
+/// rest.
+fn totals(rows: &[Row], compare: bool) -> Vec<Vec<String>> {
+    let mut policies: Vec<&str> = Vec::new();
+    for row in rows {
+        if !policies.contains(&row.policy.as_str()) {
+            policies.push(&row.policy);
         }
     }
+    let of = |policy: &str| -> Vec<&Row> { rows.iter().filter(|row| row.policy == policy).collect() };
+    let time = |rows: &[&Row]| rows.iter().map(|row| row.driver_time_us).sum::<f64>();
+    let expandable = compare.then(|| time(&of(variant::EXPANDABLE)));
+    let several = policies.into_iter().map(|policy| (policy, of(policy))).filter(|(_, rows)| rows.len() > 1);
+    let total = |(policy, rows): (&str, Vec<&Row>)| {
+        let logarithms: f64 = rows.iter().map(|row| row.reserved_over_live.ln()).sum();
+        let sum = |value: fn(&Row) -> u64| rows.iter().map(|row| value(row)).sum::<u64>().to_string();
+        let empty = String::new;
+        let has_warm = rows.iter().any(|row| row.passes > 0);
+        vec![
+            format!("all {}", rows.len()),
+            policy.to_string(),
+            empty(),
+            empty(),
+            empty(),
+            empty(),
+            empty(),
+            empty(),
+            ratio((logarithms / rows.len() as f64).exp()),
+            sum(|row| row.driver_calls),
+            driver_time(time(&rows)),
+            over(time(&rows), expandable).map_or(String::new(), ratio),
+            if has_warm { sum(|row| row.warm_driver_calls) } else { empty() },
+            sum(|row| row.num_alloc_retries),
+            sum(|row| row.num_ooms),
+        ]
+    };
+    several.map(total).collect()
 }

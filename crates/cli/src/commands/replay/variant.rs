@@ -8,8 +8,24 @@ use crate::args::ReplayArgs;
 use crate::failure::Failure;
 use crate::output::tell;
 
-/// The policies of `--compare`, and whether their segments are expandable.
-const COMPARED: [(Policy, bool); 3] = [(Policy::Classic, false), (Policy::Classic, true), (Policy::Direct, false)];
+/// One variant of `--compare`.
+#[derive(Clone, Copy)]
+struct Variant {
+    policy: Policy,
+    expandable_segments: bool,
+    /// A device without virtual memory cannot serve it.
+    needs_pages: bool,
+}
+
+/// The variants of `--compare`, in the order of the table.
+const COMPARED: [Variant; 3] = [
+    Variant { policy: Policy::Classic, expandable_segments: false, needs_pages: false },
+    Variant { policy: Policy::Classic, expandable_segments: true, needs_pages: true },
+    Variant { policy: Policy::Direct, expandable_segments: false, needs_pages: false },
+];
+
+/// The label of the variant that driver times are compared with.
+pub(super) const EXPANDABLE: &str = "classic+expandable";
 
 /// The settings to replay under, in order. `has_pages` says whether the device has virtual memory.
 ///
@@ -67,11 +83,13 @@ fn explain(origin: &str, text: &str, error: &ConfError) -> String {
 
 fn compared(base: &Settings, has_pages: bool) -> Vec<Settings> {
     let (possible, impossible): (Vec<_>, Vec<_>) =
-        COMPARED.into_iter().partition(|&(_, expandable)| has_pages || !expandable);
+        COMPARED.into_iter().partition(|variant| has_pages || !variant.needs_pages);
+    let with =
+        |Variant { policy, expandable_segments, .. }: Variant| Settings { policy, expandable_segments, ..base.clone() };
     if !impossible.is_empty() {
-        tell("note: expandable segments are left out: the device has no virtual memory");
+        let labels: Vec<_> = impossible.into_iter().map(|variant| label(&with(variant))).collect();
+        tell(&format!("note: left out, as the device has no virtual memory: {}", labels.join(", ")));
     }
-    let with = |(policy, expandable_segments)| Settings { policy, expandable_segments, ..base.clone() };
     possible.into_iter().map(with).collect()
 }
 
@@ -87,7 +105,7 @@ mod tests {
             _ => None,
         };
         let both = configured(None, environment).unwrap();
-        assert_eq!(label(&both), "classic+expandable");
+        assert_eq!(label(&both), EXPANDABLE);
         let given = configured(Some(""), environment).unwrap();
         assert_eq!(given, Settings::default());
         assert_eq!(configured(None, |_| None), Ok(Settings::default()));
@@ -109,7 +127,7 @@ mod tests {
     fn a_device_without_virtual_memory_compares_less() {
         let labels =
             |has_pages| -> Vec<String> { compared(&Settings::default(), has_pages).iter().map(label).collect() };
-        assert_eq!(labels(true), ["classic", "classic+expandable", "direct"]);
+        assert_eq!(labels(true), ["classic", EXPANDABLE, "direct"]);
         assert_eq!(labels(false), ["classic", "direct"]);
     }
 }

@@ -1,0 +1,175 @@
+//! One trace under one variant: what JSON says of it, and its cells in the table.
+
+use std::time::Duration;
+
+use millpond::settings::Settings;
+use millpond::summary::memory_summary;
+use millpond::text::format_bytes;
+use millpond::trace::Header;
+use millpond::{Replayed, conf};
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::variant;
+use crate::args::ReplayArgs;
+use crate::output::{Align, Table};
+use crate::quantity::format_time;
+
+/// One trace under one variant, as JSON.
+#[derive(Serialize)]
+pub(super) struct Row {
+    pub(super) trace: String,
+    pub(super) device: &'static str,
+    pub(super) policy: String,
+    conf: String,
+    limit_bytes: Option<u64>,
+    events: usize,
+    pub(super) passes: usize,
+    cold_ns_per_event: f64,
+    warm_ns_per_event: Option<f64>,
+    peak_live_bytes: u64,
+    peak_reserved_bytes: u64,
+    torch_peak_reserved_bytes: Option<u64>,
+    pub(super) reserved_over_live: f64,
+    pub(super) driver_calls: u64,
+    pub(super) driver_time_us: f64,
+    /// Set by the report, which sees the other variants; null where there is nothing to compare with.
+    pub(super) driver_time_over_expandable: Option<f64>,
+    pub(super) warm_driver_calls: u64,
+    warm_driver_time_us: f64,
+    pub(super) num_alloc_retries: u64,
+    pub(super) num_ooms: u64,
+    warm_num_ooms: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    checked_blocks: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    memory_summary: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stats: Option<Map<String, Value>>,
+}
+
+impl Row {
+    pub(super) fn new(
+        trace: &str,
+        device: &'static str,
+        settings: &Settings,
+        args: &ReplayArgs,
+        limit_bytes: Option<u64>,
+        header: &Header,
+        replayed: &Replayed,
+    ) -> Self {
+        let stats = &replayed.stats;
+        let values = || stats.flat().into_iter().map(|(key, value)| (key, Value::from(value))).collect();
+        Self {
+            trace: trace.into(),
+            device,
+            policy: variant::label(settings),
+            conf: conf::write(settings),
+            limit_bytes,
+            events: replayed.events,
+            passes: replayed.warm.len(),
+            cold_ns_per_event: replayed.cold_ns_per_event(),
+            warm_ns_per_event: replayed.warm_ns_per_event(),
+            peak_live_bytes: replayed.live_peak,
+            peak_reserved_bytes: stats.reserved_bytes.all.peak,
+            torch_peak_reserved_bytes: header.peak_reserved(),
+            reserved_over_live: replayed.reserved_over_live(),
+            driver_calls: replayed.driver.calls,
+            driver_time_us: micros(replayed.driver.time),
+            driver_time_over_expandable: None,
+            warm_driver_calls: replayed.warm_driver.calls,
+            warm_driver_time_us: micros(replayed.warm_driver.time),
+            num_alloc_retries: stats.num_alloc_retries,
+            num_ooms: stats.num_ooms,
+            warm_num_ooms: replayed.warm.iter().map(|pass| pass.ooms).sum(),
+            checked_blocks: args.check_bytes.then_some(replayed.checked_blocks),
+            memory_summary: args.summary.then(|| memory_summary(stats, 0, false)),
+            stats: args.stats.then(values),
+        }
+    }
+
+    /// The cells below [`COLUMNS`]. Those that are left empty in every row leave the table.
+    pub(super) fn cells(&self, layout: &Layout) -> Vec<String> {
+        let unless = |hidden: bool, text: String| if hidden { String::new() } else { text };
+        let warm = self.warm_ns_per_event.map_or(String::new(), nanos);
+        vec![
+            self.trace.clone(),
+            self.policy.clone(),
+            unless(layout.compare, self.events.to_string()),
+            unless(layout.no_times, nanos(self.cold_ns_per_event)),
+            unless(layout.no_times, warm),
+            unless(layout.compare && !layout.no_times, format_bytes(self.peak_live_bytes)),
+            format_bytes(self.peak_reserved_bytes),
+            unless(layout.compare, self.torch_peak_reserved_bytes.map_or(String::new(), format_bytes)),
+            ratio(self.reserved_over_live),
+            self.driver_calls.to_string(),
+            driver_time(self.driver_time_us),
+            self.driver_time_over_expandable.map_or(String::new(), ratio),
+            unless(self.passes == 0, self.warm_driver_calls.to_string()),
+            self.num_alloc_retries.to_string(),
+            self.num_ooms.to_string(),
+        ]
+    }
+
+    /// The long answers, under a title of their own.
+    pub(super) fn details(&self) -> String {
+        let mut text = String::new();
+        if let Some(summary) = &self.memory_summary {
+            text += &format!("\n{} under {}\n{summary}", self.trace, self.policy);
+        }
+        if let Some(stats) = &self.stats {
+            let mut table = Table::new(&[("statistic", Align::Left), ("value", Align::Right)]);
+            for (key, value) in stats {
+                table.row(vec![key.clone(), value.to_string()]);
+            }
+            text += &format!("\n{} under {}\n{}", self.trace, self.policy, table.render());
+        }
+        text
+    }
+}
+
+fn micros(time: Duration) -> f64 {
+    time.as_nanos() as f64 / 1e3
+}
+
+/// Nanoseconds per event, in at most five characters up to 10 us.
+fn nanos(ns: f64) -> String {
+    if ns < 1000.0 { format!("{ns:.1}") } else { format!("{ns:.0}") }
+}
+
+pub(super) fn ratio(ratio: f64) -> String {
+    format!("{ratio:.3}")
+}
+
+pub(super) fn driver_time(us: f64) -> String {
+    format_time(Duration::from_secs_f64(us / 1e6))
+}
+
+/// The columns of the table.
+pub(super) const COLUMNS: [(&str, Align); 15] = [
+    ("trace", Align::Left),
+    ("policy", Align::Left),
+    ("events", Align::Right),
+    ("cold", Align::Right),
+    ("warm", Align::Right),
+    ("live", Align::Right),
+    ("reserved", Align::Right),
+    ("torch", Align::Right),
+    ("res/live", Align::Right),
+    ("calls", Align::Right),
+    ("driver", Align::Right),
+    ("of exp.", Align::Right),
+    ("warm calls", Align::Right),
+    ("retries", Align::Right),
+    ("OOMs", Align::Right),
+];
+
+/// Which columns are shown.
+#[derive(Clone, Copy)]
+pub(super) struct Layout {
+    /// Variants stand side by side: what is the same for each of them makes room for what differs, so that the table
+    /// stays within 130 characters.
+    pub(super) compare: bool,
+    /// Without the host's times.
+    pub(super) no_times: bool,
+}

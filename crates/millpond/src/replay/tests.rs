@@ -1,0 +1,147 @@
+//! Checked replays: they find what is planted, and nothing where nothing is.
+
+use millpond_backend::Transfer as _;
+use millpond_core::settings::{Policy, Settings};
+use millpond_sim::{Completion, CostModel, Sim};
+
+use super::*;
+use crate::trace::Pattern;
+
+/// A device that keeps bytes, and on which work stays under way until somebody looks.
+fn busy_device(seed: u64) -> Sim {
+    Sim::builder().bytes(true).cost(CostModel::free()).completion(Completion::Seeded(seed)).build()
+}
+
+fn allocator(sim: &Sim, settings: Settings) -> Allocator<Sim> {
+    Allocator::builder(sim.clone()).settings(settings).build().expect("valid settings")
+}
+
+fn open(allocator: &Allocator<Sim>, replay: &Replay) -> Vec<Stream<Sim>> {
+    (0..replay.streams()).map(|_| allocator.create_stream().expect("a stream")).collect()
+}
+
+/// The first events of a pattern, so that a test is short.
+fn beginning(pattern: Pattern, events: usize) -> Replay {
+    let mut trace = pattern.trace(1);
+    trace.events.truncate(events);
+    Replay::new(&trace)
+}
+
+fn variants() -> [Settings; 3] {
+    let of = |policy, expandable_segments| Settings { policy, expandable_segments, ..Settings::default() };
+    [of(Policy::Classic, false), of(Policy::Classic, true), of(Policy::Direct, false)]
+}
+
+#[test]
+fn sound_allocators_pass_whatever_is_under_way() {
+    for (pattern, events) in [(Pattern::ManyStreams, 3000), (Pattern::Phases, 1500), (Pattern::Growing, 1000)] {
+        let replay = beginning(pattern, events);
+        for settings in variants() {
+            let sim = busy_device(3);
+            let allocator = allocator(&sim, settings.clone());
+            let replayed = replay.run_checked(&allocator, &open(&allocator, &replay), 1, |_| ());
+            let replayed = replayed.unwrap_or_else(|error| panic!("{pattern} under {settings:?}: {error}"));
+            // Every block of both passes, those that are never freed included.
+            assert_eq!(replayed.checked_blocks, 2 * replay.allocations as u64, "{pattern}");
+            assert_eq!(sim.violations(), [], "{pattern} under {settings:?}");
+        }
+    }
+}
+
+#[test]
+fn a_check_changes_no_decision_where_work_is_done_at_once() {
+    let replay = beginning(Pattern::ManyStreams, 3000);
+    let sim = Sim::builder().bytes(true).build();
+    for settings in variants() {
+        let (plain, checked) = (allocator(&sim, settings.clone()), allocator(&sim, settings));
+        let expected = replay.run(&plain, 0).expect("no driver fails");
+        let found = replay.run_checked(&checked, &open(&checked, &replay), 0, |_| ()).expect("sound bytes");
+        assert_eq!(found.stats, expected.stats);
+        assert_eq!(found.driver.calls, expected.driver.calls);
+    }
+}
+
+/// A checker, and a hand that changes one byte of one block behind its back.
+struct Tampered<'a> {
+    checker: Checker<'a, Sim>,
+    block: u32,
+    offset: u64,
+}
+
+impl Watch<Sim> for Tampered<'_> {
+    type Error = CheckError<millpond_sim::SimError>;
+
+    fn granted(&mut self, id: u32, buffer: &Buffer<Sim>, stream: &Stream<Sim>) -> Result<(), Self::Error> {
+        self.checker.granted(id, buffer, stream)?;
+        if id == self.block {
+            let (backend, segment) = (buffer.lane().owner().backend.clone(), buffer.segment().expect("a segment"));
+            let place = buffer.offset() + self.offset;
+            let mut byte = [0];
+            backend.download(stream.id(), segment, place, &mut byte).expect("a byte");
+            backend.upload(stream.id(), &[byte[0] ^ 1], segment, place).expect("room");
+        }
+        Ok(())
+    }
+
+    fn used(&mut self, id: u32, buffer: &Buffer<Sim>, stream: &Stream<Sim>) -> Result<(), Self::Error> {
+        self.checker.used(id, buffer, stream)
+    }
+
+    fn freeing(&mut self, event: usize, id: u32, buffer: &Buffer<Sim>) -> Result<(), Self::Error> {
+        self.checker.freeing(event, id, buffer)
+    }
+}
+
+/// Block 1 takes five pages and one byte; its free is event 3, and block 0's, which completes later, is none.
+const FIVE_PAGES: &str = "a 0 512 0\na 1 10485761 0\nf 0\nf 1\nc 0\na 2 512 0\n";
+
+#[test]
+fn one_wrong_byte_in_any_mark_is_found_and_named() {
+    let replay = Replay::new(&Trace::parse(FIVE_PAGES.as_bytes()).expect("a trace"));
+    let sim = Sim::builder().bytes(true).build();
+    // The block's capacity is rounded up to 512 bytes.
+    let last = 10 * (1 << 20) + 511;
+    for offset in [0, 63, 2 << 20, (8 << 20) + 15, last - 63, last] {
+        let allocator = allocator(&sim, Settings::default());
+        let streams = open(&allocator, &replay);
+        let checker = Checker::new(&allocator).expect("a device that moves bytes");
+        let mut tampered = Tampered { checker, block: 1, offset };
+        let Err(CheckError::WrongByte(wrong)) = replay.watched_pass(&allocator, &streams, &mut tampered) else {
+            panic!("byte {offset} was changed and not found")
+        };
+        let place = replay.place_in_trace(wrong.event);
+        assert_eq!((wrong.block, wrong.offset, place, wrong.pass), (1, offset, 3, 0));
+        assert_eq!((wrong.bytes, wrong.expected ^ wrong.found), (last + 1, 1));
+        let text = wrong.to_string();
+        assert!(text.contains("frees block 1") && text.contains(&format!("whose byte {offset} holds")), "{text}");
+    }
+}
+
+#[test]
+fn events_keep_the_number_that_they_have_in_the_trace() {
+    let replay = Replay::new(&Trace::parse(FIVE_PAGES.as_bytes()).expect("a trace"));
+    let places: Vec<usize> = (0..=replay.events()).map(|at| replay.place_in_trace(at)).collect();
+    assert_eq!(places, [0, 1, 3, 4, 5, 6], "event 2 became part of event 4");
+}
+
+#[test]
+fn a_device_that_moves_no_bytes_cannot_be_checked() {
+    let sim = Sim::builder().transfer(false).name("mute").build();
+    let (replay, allocator) = (beginning(Pattern::Random, 10), allocator(&sim, Settings::default()));
+    let refused = replay.run_checked(&allocator, &open(&allocator, &replay), 0, |_| ()).expect_err("no transfers");
+    assert!(matches!(refused, CheckError::NoTransfer { .. }), "{refused}");
+    assert!(refused.to_string().starts_with("mute neither fills nor copies"), "{refused}");
+}
+
+/// Reuse that does not wait for the streams that a block was recorded on.
+#[cfg(feature = "plant")]
+#[test]
+fn planted_early_reuse_shows_in_the_bytes() {
+    let replay = beginning(Pattern::ManyStreams, 3000);
+    for settings in &variants()[..2] {
+        let planted = Settings { plant: Some(crate::plant::Plant::EarlyReuse), ..settings.clone() };
+        let allocator = allocator(&busy_device(3), planted);
+        let found = replay.run_checked(&allocator, &open(&allocator, &replay), 0, |_| ());
+        assert!(matches!(found, Err(CheckError::WrongByte(_))), "{found:?}");
+    }
+}
