@@ -18,6 +18,12 @@ pub enum Policy {
 }
 
 impl Policy {
+    /// The policy of an allocator that is told nothing else: `paged` where the device has virtual memory, or else
+    /// `classic`.
+    pub const fn default_for(has_virtual_memory: bool) -> Policy {
+        if has_virtual_memory { Policy::Paged } else { Policy::Classic }
+    }
+
     /// The name used on the command line and in reports.
     pub const fn name(self) -> &'static str {
         match self {

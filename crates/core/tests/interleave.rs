@@ -1,6 +1,6 @@
 //! What other threads may do between two steps of a plan, played by hand.
 
-use millpond_backend::{Point, Reuse, StreamId, Tick};
+use millpond_backend::{PageCaps, Point, Reuse, StreamId, Tick};
 use millpond_core::settings::Settings;
 use millpond_core::{
     Coordinator, DeviceFacts, Freed, Grant, Outcome, Plan, PoolId, Shard, ShardId, Shards, Sizes, Step,
@@ -17,7 +17,12 @@ struct Device {
 
 impl Device {
     fn new(settings: Settings) -> Self {
-        let facts = DeviceFacts { total_bytes: 1 << 30, reuse: Reuse::InOrder, page_granularity: Some(2 * MIB) };
+        let facts = DeviceFacts {
+            total_bytes: 1 << 30,
+            reuse: Reuse::InOrder,
+            pages: Some(PageCaps { granularity: 2 * MIB, aliasing: true }),
+            stream_wait: true,
+        };
         let mut coordinator = Coordinator::new(settings, facts);
         let shards = vec![coordinator.open_shard(StreamId(0), PoolId::default())];
         let sizes = coordinator.sizes().clone();
@@ -39,9 +44,8 @@ impl Device {
                 Step::Wait(points) => Outcome::Reached(points.clone()),
                 Step::Synchronize(stream) => Outcome::Reached(vec![Point { stream: *stream, tick: Tick(1000) }]),
                 Step::Poll(_) | Step::Pause => panic!("{step:?} is not expected here"),
-                Step::Map { .. } | Step::Unmap { .. } | Step::Release { .. } | Step::ReleaseRange { .. } => {
-                    Outcome::Done
-                }
+                Step::StreamWait { .. } => Outcome::Waits(Tick(1)),
+                Step::Pages(_) | Step::Release { .. } | Step::ReleaseRange { .. } => Outcome::Done,
             };
             self.coordinator.learn(plan, outcome, &mut self.shards);
             meanwhile(self, &step);
@@ -75,7 +79,7 @@ fn a_neighbour_is_freed_before_an_extended_block_is_served() {
     let mut plan = device.plan(8 * MIB);
     let mut freed = false;
     let served = device.run(&mut plan, |device, step| {
-        if matches!(step, Step::Map { .. }) && !freed {
+        if matches!(step, Step::Pages(_)) && !freed {
             device.free(&last);
             freed = true;
         }
@@ -96,10 +100,10 @@ fn nothing_is_lost_when_mapping_fails_beside_a_freed_neighbour() {
 
     let mut plan = device.plan(30 * MIB);
     let step = device.coordinator.next(&mut plan, &mut device.shards);
-    assert!(matches!(step, Step::Map { .. }), "{step:?}");
+    assert!(matches!(step, Step::Pages(_)), "{step:?}");
     device.free(&first);
     device.free(&last);
-    device.coordinator.learn(&mut plan, Outcome::Failed, &mut device.shards);
+    device.coordinator.learn(&mut plan, Outcome::Stopped { done: 0, refused: false }, &mut device.shards);
     device.coordinator.check(&mut device.shards);
     assert_eq!(device.coordinator.reserved_bytes(), 40 * MIB);
 }

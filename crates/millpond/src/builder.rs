@@ -2,7 +2,7 @@
 
 use millpond_backend::{Backend, ClassId};
 use millpond_core::conf;
-use millpond_core::settings::Settings;
+use millpond_core::settings::{Policy, Settings};
 use millpond_core::{Coordinator, DeviceFacts};
 
 use crate::allocator::Allocator;
@@ -14,6 +14,8 @@ use crate::state::State;
 pub const ENVIRONMENT: [&str; 3] = ["MILLPOND_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"];
 
 /// An allocator that is being set up. Made by [`Allocator::builder`].
+///
+/// Told nothing else, the policy is `paged` where the device has virtual memory, and `classic` elsewhere.
 #[must_use = "nothing is set up until `build`"]
 pub struct Builder<B: Backend> {
     backend: B,
@@ -25,10 +27,12 @@ pub struct Builder<B: Backend> {
 
 impl<B: Backend> Builder<B> {
     pub(crate) fn new(backend: B) -> Self {
-        Self { backend, class: ClassId::DEVICE, device: 0, limit: None, settings: Ok(Settings::default()) }
+        let policy = Policy::default_for(backend.caps().pages.is_some());
+        let settings = Ok(Settings { policy, ..Settings::default() });
+        Self { backend, class: ClassId::DEVICE, device: 0, limit: None, settings }
     }
 
-    /// Takes these settings.
+    /// Takes these settings, the policy included.
     pub fn settings(mut self, settings: Settings) -> Self {
         self.settings = Ok(settings);
         self
@@ -90,11 +94,7 @@ impl<B: Backend> Builder<B> {
         let caps = self.backend.caps();
         if settings.needs_pages() && caps.pages.is_none() {
             let setting = if settings.is_paged() { "policy:paged" } else { "expandable_segments" };
-            return Err(BuildError::Unsupported {
-                setting,
-                needs: "virtual memory",
-                device: caps.name.clone(),
-            });
+            return Err(BuildError::Unsupported { setting, needs: "virtual memory", device: caps.name.clone() });
         }
         let facts = DeviceFacts {
             total_bytes: caps.class(self.class).total_bytes,

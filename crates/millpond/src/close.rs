@@ -21,7 +21,8 @@ impl<B: Backend> Drop for State<B> {
             holdings.iter().any(|&(shard, ..)| shard == lane.shard)
                 || mappings.iter().flat_map(|(_, places)| places).any(|place| place.shard == lane.shard)
         };
-        let left: Vec<_> = self.lanes().filter(|&lane| used(lane) && !self.is_done_with(lane)).map(|l| l.shard).collect();
+        let left: Vec<_> =
+            self.lanes().filter(|&lane| used(lane) && !self.is_done_with(lane)).map(|l| l.shard).collect();
         let is_left = |shard: &ShardId| left.contains(shard);
         let mut ranges_left = Vec::new();
         for (page, places) in mappings {

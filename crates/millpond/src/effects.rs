@@ -72,7 +72,8 @@ impl<B: Backend> State<B> {
             PageCall::Map { page, at } => {
                 let (lane, page) = (self.lane(at.shard), self.pages.get(page));
                 let range = raw::range_of(lane, at.slot);
-                let mapped = self.activity.book(&self.backend, || raw::map::<B>(vm, range, at.offset, &page, lane.stream));
+                let mapped =
+                    self.activity.book(&self.backend, || raw::map::<B>(vm, range, at.offset, &page, lane.stream));
                 mapped.map_err(|error| ("map", error))?;
             }
             PageCall::Unmap { page, at } => self.unmap(page, at),

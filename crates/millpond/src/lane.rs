@@ -43,13 +43,7 @@ impl<B: Backend> Lane<B> {
             stream: shard.stream(),
             shard: shard.id(),
             owner,
-            inner: Mutex::new(LaneState {
-                shard,
-                segments: Vec::new(),
-                keep: None,
-                closing: false,
-                short: 0,
-            }),
+            inner: Mutex::new(LaneState { shard, segments: Vec::new(), keep: None, closing: false, short: 0 }),
         }
     }
 

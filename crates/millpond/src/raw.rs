@@ -143,8 +143,8 @@ pub(crate) fn map<B: Backend>(
 
 /// Unmaps a page.
 pub(crate) fn unmap<B: Backend>(vm: &Vm<'_, B>, range: &B::Segment, offset: u64, page: &B::Page, stream: StreamId) {
-    // SAFETY: the core's table says that the page is mapped there, and this plan alone is at it. The core emits an unmap
-    // only for a page inside one free block whose last use was seen to be reached, for an old mapping whose point
+    // SAFETY: the core's table says that the page is mapped there, and this plan alone is at it. The core emits an
+    // unmap only for a page inside one free block whose last use was seen to be reached, for an old mapping whose point
     // was, and for a page that was mapped in vain and that no buffer has seen.
     unsafe { vm.unmap(range, offset, page, stream) }
 }

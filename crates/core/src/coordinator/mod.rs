@@ -7,9 +7,9 @@
 mod calls;
 mod check;
 mod grow;
+mod paged;
 mod peaks;
 mod pending;
-mod paged;
 mod plan;
 mod report;
 mod step;

@@ -58,16 +58,8 @@ impl Shard {
             expandable: is_range,
             used_elsewhere: false,
         });
-        self.segments.fulfil(slot, Segment {
-                id,
-                base,
-                rank,
-                bytes,
-                side,
-                first,
-                page_bytes,
-                mappings: BTreeMap::new(),
-            });
+        self.segments
+            .fulfil(slot, Segment { id, base, rank, bytes, side, first, page_bytes, mappings: BTreeMap::new() });
         if is_range {
             let key = self.unmapped_key(first);
             self.pool_mut(side).unmapped.insert(key);

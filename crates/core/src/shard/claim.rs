@@ -56,8 +56,8 @@ impl Shard {
         self.blocks[id].state = State::Claimed;
     }
 
-    /// Claims a part of an unmapped block, in whole pages; what is left on both sides stays unmapped. Answers the claimed
-    /// block.
+    /// Claims a part of an unmapped block, in whole pages; what is left on both sides stays unmapped. Answers the
+    /// claimed block.
     pub(crate) fn claim_hole(&mut self, id: BlockId, begin: u64, end: u64) -> BlockId {
         let front = begin - self.blocks[id].offset;
         let mut part = id;
@@ -176,8 +176,8 @@ impl Shard {
         self.pools[side.index()].free.iter().map(|id| (id, &self.blocks[id]))
     }
 
-    /// What garbage collection would give back of a free block: a whole segment, or the whole pages inside a block where
-    /// pages move. `None` if nothing.
+    /// What garbage collection would give back of a free block: a whole segment, or the whole pages inside a block
+    /// where pages move. `None` if nothing.
     pub(crate) fn garbage_bytes(&self, id: BlockId) -> Option<u64> {
         if self.is_whole_segment(id) {
             return Some(self.blocks[id].size);

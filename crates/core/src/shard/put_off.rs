@@ -105,8 +105,10 @@ impl Shard {
         block.state = State::Live;
         let (slot, offset, last_use) = (block.slot, block.offset, block.tick);
         if let Some(behind) = behind {
-            // A remainder enters the index anew.
-            self.blocks[behind].age = clock;
+            // A remainder enters the index anew, with the last use of the whole.
+            let behind = &mut self.blocks[behind];
+            behind.age = clock;
+            behind.tick = behind.tick.max(last_use);
         }
         self.put_off = BlockId::NONE;
         let unsettled = self.meter.swap(want.side, want.rounded, before, want.requested, self.put_off_change);

@@ -59,9 +59,9 @@ pub(crate) struct Gap {
 }
 
 impl Shard {
-    /// The windows in which the least memory is missing, what `comes_back` not counted, at most [`WINDOWS_MAX`] of them.
-    /// In every run of free and unmapped neighbours that has a hole, a window can begin with each free block, with each
-    /// hole, in a hole where most comes back, and behind its last old mapping.
+    /// The windows in which the least memory is missing, what `comes_back` not counted, at most [`WINDOWS_MAX`] of
+    /// them. In every run of free and unmapped neighbours that has a hole, a window can begin with each free block,
+    /// with each hole, in a hole where most comes back, and behind its last old mapping.
     pub(crate) fn windows(&self, want: &Want, page: u64, comes_back: impl Fn(PageId) -> bool) -> Vec<Window> {
         let mut found: Vec<(Lacks, Start)> = Vec::new();
         let mut seen = None;
@@ -78,10 +78,14 @@ impl Shard {
             }
             seen = Some((slot, end));
             let reaches = |start: &Start| end - start.offset >= want.rounded;
-            found.extend(starts.into_iter().filter(reaches).map(|start| (self.lacks(start, want, page, &comes_back), start)));
+            found.extend(
+                starts.into_iter().filter(reaches).map(|start| (self.lacks(start, want, page, &comes_back), start)),
+            );
         }
         // A window that lacks nothing would be a free block that is large enough, which another thread has just freed.
-        found.retain(|(_, start)| self.blocks[start.block].state == State::Unmapped || self.blocks[start.block].size < want.rounded);
+        found.retain(|(_, start)| {
+            self.blocks[start.block].state == State::Unmapped || self.blocks[start.block].size < want.rounded
+        });
         found.sort_by_key(|&(lacks, _)| lacks);
         found.truncate(WINDOWS_MAX);
         found.into_iter().map(|(_, start)| self.window_from(start, want, page)).collect()
@@ -131,7 +135,8 @@ impl Shard {
             }
         }
         for offset in [best.1, last] {
-            if offset > block.offset && offset < block.end() && starts.last().is_none_or(|start| start.offset != offset) {
+            if offset > block.offset && offset < block.end() && starts.last().is_none_or(|start| start.offset != offset)
+            {
                 starts.push(Start { block: id, offset });
             }
         }

@@ -18,7 +18,8 @@ struct Variant {
 }
 
 /// The variants of `--compare`, in the order of the table.
-const COMPARED: [Variant; 3] = [
+const COMPARED: [Variant; 4] = [
+    Variant { policy: Policy::Paged, expandable_segments: false, needs_pages: true },
     Variant { policy: Policy::Classic, expandable_segments: false, needs_pages: false },
     Variant { policy: Policy::Classic, expandable_segments: true, needs_pages: true },
     Variant { policy: Policy::Direct, expandable_segments: false, needs_pages: false },
@@ -33,7 +34,9 @@ pub(super) const EXPANDABLE: &str = "classic+expandable";
 ///
 /// [`Failure::Input`] for a malformed configuration and an unknown policy.
 pub(super) fn choose(args: &ReplayArgs, has_pages: bool) -> Result<Vec<Settings>, Failure> {
-    let base = configured(args.conf.as_deref(), |name| std::env::var(name).ok())?;
+    let policy = Policy::default_for(has_pages);
+    let base = Settings { policy, ..Settings::default() };
+    let base = configured(base, args.conf.as_deref(), |name| std::env::var(name).ok())?;
     if args.compare {
         return Ok(compared(&base, has_pages));
     }
@@ -55,11 +58,15 @@ pub(super) fn label(settings: &Settings) -> String {
 }
 
 /// The settings of the text, or else those of the environment. Keys without effect are pointed out.
-fn configured(text: Option<&str>, look_up: impl Fn(&str) -> Option<String>) -> Result<Settings, Failure> {
+fn configured(
+    base: Settings,
+    text: Option<&str>,
+    look_up: impl Fn(&str) -> Option<String>,
+) -> Result<Settings, Failure> {
     let given = text.map(|text| ("--conf", text.to_string()));
     let found = || ENVIRONMENT.into_iter().find_map(|variable| Some((variable, look_up(variable)?)));
-    let Some((origin, text)) = given.or_else(found) else { return Ok(Settings::default()) };
-    let parsed = conf::parse_over(Settings::default(), &text);
+    let Some((origin, text)) = given.or_else(found) else { return Ok(base) };
+    let parsed = conf::parse_over(base, &text);
     let parsed = parsed.map_err(|error| Failure::Input(explain(origin, &text, &error)))?;
     if !parsed.ignored.is_empty() {
         tell(&format!("note: {origin}: accepted, and without effect here: {}", parsed.ignored.join(", ")));
@@ -104,16 +111,17 @@ mod tests {
             "PYTORCH_CUDA_ALLOC_CONF" => Some("expandable_segments:True".to_string()),
             _ => None,
         };
-        let both = configured(None, environment).unwrap();
+        let both = configured(Settings::default(), None, environment).unwrap();
         assert_eq!(label(&both), EXPANDABLE);
-        let given = configured(Some(""), environment).unwrap();
+        let given = configured(Settings::default(), Some(""), environment).unwrap();
         assert_eq!(given, Settings::default());
-        assert_eq!(configured(None, |_| None), Ok(Settings::default()));
+        assert_eq!(configured(Settings::default(), None, |_| None), Ok(Settings::default()));
     }
 
     #[test]
     fn a_mistake_is_marked_where_it_is() {
-        let Err(Failure::Input(message)) = configured(Some("max_split_size_mb:64,expandable_segments:yes"), |_| None)
+        let Err(Failure::Input(message)) =
+            configured(Settings::default(), Some("max_split_size_mb:64,expandable_segments:yes"), |_| None)
         else {
             panic!("accepted");
         };
@@ -127,7 +135,7 @@ mod tests {
     fn a_device_without_virtual_memory_compares_less() {
         let labels =
             |has_pages| -> Vec<String> { compared(&Settings::default(), has_pages).iter().map(label).collect() };
-        assert_eq!(labels(true), ["classic", EXPANDABLE, "direct"]);
+        assert_eq!(labels(true), ["paged", "classic", EXPANDABLE, "direct"]);
         assert_eq!(labels(false), ["classic", "direct"]);
     }
 }

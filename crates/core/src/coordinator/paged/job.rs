@@ -75,8 +75,8 @@ enum How {
 }
 
 impl Coordinator {
-    /// Claims what a scheme needs. Other threads may have taken some of it since the survey: then nothing is claimed, and
-    /// the attempt is made again.
+    /// Claims what a scheme needs. Other threads may have taken some of it since the survey: then nothing is claimed,
+    /// and the attempt is made again.
     pub(super) fn begin_job(&mut self, plan: &mut Plan, scheme: Scheme, shards: &mut impl Shards) {
         let (shard, want) = plan.request();
         let window = &scheme.window;
@@ -212,8 +212,8 @@ impl Coordinator {
         calls
     }
 
-    /// Books what the calls of a job have made true. If one failed, what is backed becomes free memory and the rest goes
-    /// back where it was: nothing is undone that need not be.
+    /// Books what the calls of a job have made true. If one failed, what is backed becomes free memory and the rest
+    /// goes back where it was: nothing is undone that need not be.
     pub(in crate::coordinator) fn backed(
         &mut self,
         plan: &mut Plan,

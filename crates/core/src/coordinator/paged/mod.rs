@@ -1,9 +1,9 @@
 //! The `paged` policy's growth: memory for a request that missed, from pages that are spare, idle elsewhere, or new.
 //!
 //! One attempt has these parts, in order: [`survey`] lists the pages that could move and the windows in which the
-//! request could be served; [`scheme`] works out what each window would cost and takes the cheapest; [`job`] claims what
-//! that needs, has the driver called, and books what became true. An attempt that cannot be served waits for the oldest
-//! points and is made again, until nothing is left to wait for.
+//! request could be served; [`scheme`] works out what each window would cost and takes the cheapest; [`job`] claims
+//! what that needs, has the driver called, and books what became true. An attempt that cannot be served waits for the
+//! oldest points and is made again, until nothing is left to wait for.
 
 mod job;
 mod scheme;
@@ -184,11 +184,8 @@ impl Coordinator {
         let live = self.live_bytes(shards) + want.rounded;
         self.paging.high_live = self.paging.high_live.max(live);
         let reserved = self.reserved.all.current + self.reserving;
-        let room = if plan.no_new_pages {
-            0
-        } else {
-            self.limit.map_or(u64::MAX, |limit| limit.saturating_sub(reserved))
-        };
+        let room =
+            if plan.no_new_pages { 0 } else { self.limit.map_or(u64::MAX, |limit| limit.saturating_sub(reserved)) };
         Means {
             shard,
             idle: self.idle_pages(shard, shards),

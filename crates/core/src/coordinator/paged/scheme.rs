@@ -207,14 +207,19 @@ impl<'a> Filling<'a> {
     fn idle_for(&self, need: u64, most: u64, when: When) -> Option<Idle> {
         let fits = |idle: &&Idle| idle.when == when && idle.bytes <= most && self.is_free(idle);
         let fits = || self.means.idle.values().filter(fits);
-        let within = fits().filter(|idle| idle.bytes <= need).max_by_key(|idle| (idle.bytes, core::cmp::Reverse(idle.page)));
+        let within =
+            fits().filter(|idle| idle.bytes <= need).max_by_key(|idle| (idle.bytes, core::cmp::Reverse(idle.page)));
         within.or_else(|| fits().min_by_key(|idle| (idle.bytes, idle.page))).copied()
     }
 
     fn spare_for(&self, need: u64, most: u64) -> Option<(PageId, u64)> {
         let fits = |page: &&(PageId, u64)| need > 0 && page.1 <= most && !self.used.contains(&page.0);
         let fits = || self.means.spare.iter().filter(fits);
-        fits().filter(|page| page.1 <= need).max_by_key(|page| page.1).or_else(|| fits().min_by_key(|page| page.1)).copied()
+        fits()
+            .filter(|page| page.1 <= need)
+            .max_by_key(|page| page.1)
+            .or_else(|| fits().min_by_key(|page| page.1))
+            .copied()
     }
 
     fn usable(&self, page: PageId) -> Option<Idle> {
