@@ -114,6 +114,8 @@ pub struct PageStats {
     pub moved_behind_wait: u64,
     /// Pages that came back to a place where they were mapped still, without any driver call.
     pub returned: u64,
+    /// Blocks lent to another stream as they were.
+    pub lent: u64,
     /// Places that pages have left: retired, until the page comes back or the driver has unmapped it there.
     pub retired: u64,
     /// Retired places that the driver has unmapped.

@@ -38,7 +38,7 @@ impl Device {
         loop {
             let step = self.coordinator.next(plan, &mut self.shards);
             let outcome = match &step {
-                Step::Grant(grant) => return Some(*grant),
+                Step::Grant(grant) | Step::Lend { grant, .. } => return Some(*grant),
                 Step::Done | Step::Refuse(_) => return None,
                 Step::Reserve { .. } | Step::ReserveRange { .. } => Outcome::Reserved { address: 0 },
                 Step::Wait(points) => Outcome::Reached(points.clone()),

@@ -1,7 +1,7 @@
 //! The effect loop: asks the coordinator for a step, performs it without any lock, tells what came of it.
 
 use millpond_backend::{Backend, BackendError, Fault, Point, StreamId};
-use millpond_core::{Grant, Outcome, Plan, Step, Want};
+use millpond_core::{Grant, Outcome, Plan, ShardId, Step, Want};
 
 use crate::error::{Error, OutOfMemory};
 use crate::lane::Lane;
@@ -28,21 +28,40 @@ impl<E: BackendError> Performed<E> {
     }
 }
 
+/// How a plan ended.
+pub(crate) enum Ending {
+    /// With a block of the shard that asked.
+    Granted(Grant),
+    /// With a block of another shard.
+    Lent(ShardId, Grant),
+    /// There was nothing to hand out.
+    Done,
+}
+
 impl<B: Backend> State<B> {
     /// Serves a request that missed in its shard.
     #[cold]
-    pub(crate) fn miss(this: &Arc<Self>, lane: &Lane<B>, want: Want) -> Result<Grant, Error<B::Error>> {
+    pub(crate) fn miss<'a>(
+        this: &'a Arc<Self>,
+        lane: &'a Lane<B>,
+        want: Want,
+    ) -> Result<(Grant, &'a Lane<B>), Error<B::Error>> {
         let mut plan = Plan::allocate(lane.shard, want, this.clocks());
         // The lane keeps the allocator before the block exists, so that no moment is left open.
         lane.lock().hold(this);
         match this.run(&mut plan)? {
-            Some(grant) => Ok(grant),
-            None => panic!("a plan for {want:?} ended without an answer"),
+            Ending::Granted(grant) => Ok((grant, lane)),
+            Ending::Lent(lender, grant) => {
+                let lender = this.lane(lender);
+                lender.lock().hold(this);
+                Ok((grant, lender))
+            }
+            Ending::Done => panic!("a plan for {want:?} ended without an answer"),
         }
     }
 
     /// Runs a plan to its end.
-    pub(crate) fn run(&self, plan: &mut Plan) -> Result<Option<Grant>, Error<B::Error>> {
+    pub(crate) fn run(&self, plan: &mut Plan) -> Result<Ending, Error<B::Error>> {
         let mut failure = None;
         loop {
             let step = {
@@ -55,9 +74,10 @@ impl<B: Backend> State<B> {
             self.released.notify_all();
             self.records.step(&step);
             let performed = match step {
-                Step::Grant(grant) => return Ok(Some(grant)),
+                Step::Grant(grant) => return Ok(Ending::Granted(grant)),
+                Step::Lend { lender, grant } => return Ok(Ending::Lent(lender, grant)),
                 // After a failure the plan has put everything back.
-                Step::Done => return failure.map_or(Ok(None), Err),
+                Step::Done => return failure.map_or(Ok(Ending::Done), Err),
                 Step::Refuse(report) => {
                     return Err(Error::OutOfMemory(Box::new(OutOfMemory::new(self.device, *report))));
                 }
@@ -98,7 +118,9 @@ impl<B: Backend> State<B> {
                 self.release(shard, slot, true);
                 Performed::ok(Outcome::Done)
             }
-            Step::Grant(_) | Step::Refuse(_) | Step::Done | Step::Pause => unreachable!("handled by the loop"),
+            Step::Grant(_) | Step::Lend { .. } | Step::Refuse(_) | Step::Done | Step::Pause => {
+                unreachable!("handled by the loop")
+            }
         }
     }
 

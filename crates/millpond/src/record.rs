@@ -176,9 +176,9 @@ impl Records {
 
 impl<B: Backend> State<B> {
     #[cold]
-    pub(crate) fn record_grant(&self, lane: &Lane<B>, requested: u64, grant: &Grant) {
+    pub(crate) fn record_grant(&self, lane: &Lane<B>, stream: StreamId, requested: u64, grant: &Grant) {
         let segment = lane.lock().shard.segment_id(grant.slot);
-        self.records.granted((lane.shard, lane.stream), requested, segment, grant);
+        self.records.granted((lane.shard, stream), requested, segment, grant);
     }
 
     #[cold]
@@ -207,7 +207,7 @@ impl Recorder {
 /// What a decision log keeps of a step. A grant is logged with its request; polls depend on device time.
 fn name_of(step: &Step) -> Option<(&'static str, u64)> {
     Some(match step {
-        Step::Grant(_) | Step::Poll(_) | Step::Pause => return None,
+        Step::Grant(_) | Step::Lend { .. } | Step::Poll(_) | Step::Pause => return None,
         Step::Refuse(report) => ("refuse", report.tried_bytes),
         Step::Done => ("done", 0),
         Step::Wait(_) => ("wait", 0),

@@ -108,9 +108,14 @@ impl<B: Backend> State<B> {
         &self.lanes[at]
     }
 
-    /// Serves a request of at least one byte.
+    /// Serves a request of at least one byte. Answers the block and the lane that it belongs to: another one than that of
+    /// the request where it is lent.
     #[inline]
-    pub(crate) fn allocate(this: &Arc<Self>, lane: &Lane<B>, want: &Want) -> Result<Grant, Error<B::Error>> {
+    pub(crate) fn allocate<'a>(
+        this: &'a Arc<Self>,
+        lane: &'a Lane<B>,
+        want: &Want,
+    ) -> Result<(Grant, &'a Lane<B>), Error<B::Error>> {
         if this.waiters.load(Ordering::Relaxed) != 0 {
             this.retire_ready()?;
         }
@@ -125,10 +130,10 @@ impl<B: Backend> State<B> {
             hit
         };
         match hit {
-            Some(grant) if !grant.unsettled => Ok(grant),
+            Some(grant) if !grant.unsettled => Ok((grant, lane)),
             Some(grant) => {
                 this.settle(lane.shard);
-                Ok(grant)
+                Ok((grant, lane))
             }
             None => Self::miss(this, lane, *want),
         }

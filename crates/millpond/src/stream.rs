@@ -58,11 +58,11 @@ impl<B: Backend> Stream<B> {
         }
         let state = &self.handle.state;
         let want = state.sizes.want(bytes).ok_or(Error::TooLarge { requested: bytes })?;
-        let grant = State::allocate(state, &self.lane, &want)?;
+        let (grant, lane) = State::allocate(state, &self.lane, &want)?;
         if state.records.is_on() {
-            state.record_grant(&self.lane, bytes, &grant);
+            state.record_grant(lane, self.lane.stream, bytes, &grant);
         }
-        Ok(Buffer::new(self.lane.clone(), &want, &grant))
+        Ok(Buffer::new(LaneRef::new(lane), &want, &grant))
     }
 }
 

@@ -9,12 +9,20 @@ use super::report::Report;
 use crate::ids::{PageId, Place, ShardId, Slot};
 use crate::shard::Grant;
 
-/// What the shell is to do next for a plan. Everything but the ends ([`Grant`](Step::Grant), [`Refuse`](Step::Refuse),
-/// [`Done`](Step::Done)) is answered with an [`Outcome`].
+/// What the shell is to do next for a plan. Everything but the ends ([`Grant`](Step::Grant), [`Lend`](Step::Lend),
+/// [`Refuse`](Step::Refuse), [`Done`](Step::Done)) is answered with an [`Outcome`].
 #[derive(Clone, PartialEq, Debug)]
 pub enum Step {
     /// The request is served.
     Grant(Grant),
+    /// The request is served with a block of another stream's shard, which is idle. It is used on the requesting stream
+    /// and goes back to the lender: the shell frees it there.
+    Lend {
+        /// Whose block it is.
+        lender: ShardId,
+        /// The block.
+        grant: Grant,
+    },
     /// The request cannot be served.
     Refuse(Box<Report>),
     /// There is nothing more to do: the plan had no request, or the driver failed and the plan has put everything back.

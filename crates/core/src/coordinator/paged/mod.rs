@@ -6,6 +6,7 @@
 //! oldest points and is made again, until nothing is left to wait for.
 
 mod job;
+mod lend;
 mod scheme;
 mod sizes;
 mod survey;
@@ -51,6 +52,9 @@ impl Coordinator {
         }
         if plan.job.is_some() {
             return self.go_on(plan, shards);
+        }
+        if let Some(step) = self.lend(plan, shard, want, shards) {
+            return Some(step);
         }
         plan.releases_seen = self.releases_ended;
         if self.settings.throw_on_oom && self.exceeds_throw(want.rounded) {

@@ -65,11 +65,11 @@ impl Means {
 }
 
 impl Coordinator {
-    /// The whole pages inside free blocks of every shard, with when they could move to one of them.
+    /// The whole pages inside free blocks of every shard of the pool, with when they could move to one of them.
     pub(super) fn idle_pages(&self, to: ShardId, shards: &mut impl Shards) -> BTreeMap<PageId, Idle> {
         let granularity = self.granularity();
         let mut all = BTreeMap::new();
-        for id in self.shard_ids() {
+        for id in self.neighbours(to).chain([to]) {
             shards.with(id, |shard| {
                 for block in Side::BOTH.into_iter().flat_map(|side| shard.free_with_pages(side, granularity)) {
                     let b = &shard.blocks[block];

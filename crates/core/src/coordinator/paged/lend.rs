@@ -1,0 +1,74 @@
+//! Free memory of one stream, lent to another as it is.
+//!
+//! Where a free block of another stream is large enough and the device is done with it, no page has to move: the block
+//! is handed out where it lies. It stays its shard's: once freed, and once the stream that had it has come as far as it
+//! was then, it is free there again. Small requests are not served so: their pages are few, and each is worth moving.
+
+use alloc::vec::Vec;
+
+use millpond_backend::{Point, StreamId};
+
+use crate::coordinator::plan::{Awaited, Plan};
+use crate::coordinator::step::Step;
+use crate::coordinator::{Coordinator, Shards};
+use crate::ids::{ShardId, Side};
+use crate::size::Want;
+
+impl Coordinator {
+    /// Serves a request from the best fit among the idle blocks of all other streams. Asks streams how far they are, at
+    /// most once for a plan, if that may make the difference.
+    pub(super) fn lend(
+        &mut self,
+        plan: &mut Plan,
+        borrower: ShardId,
+        want: Want,
+        shards: &mut impl Shards,
+    ) -> Option<Step> {
+        if want.side == Side::Small {
+            return None;
+        }
+        let mut best: Option<(u64, ShardId)> = None;
+        let mut busy: Vec<StreamId> = Vec::new();
+        for id in self.neighbours(borrower) {
+            let offer = shards.with(id, |shard| {
+                let block = &shard.blocks[shard.find(&want)?];
+                Some((block.size, Point { stream: shard.stream, tick: block.tick }))
+            });
+            match offer {
+                Some((size, point)) if self.is_reached(point) => {
+                    if best.is_none_or(|(least, _)| size < least) {
+                        best = Some((size, id));
+                    }
+                }
+                Some((_, point)) => busy.push(point.stream),
+                None => {}
+            }
+        }
+        let Some((_, lender)) = best else {
+            if plan.polled || busy.is_empty() {
+                return None;
+            }
+            plan.polled = true;
+            return Some(plan.awaits(Awaited::Points, Step::Poll(busy)));
+        };
+        let (clock, stream) = (plan.clocks[want.side.index()], self.stream_of(borrower));
+        let reached = self.reached[self.stream_of(lender).0 as usize];
+        let grant = shards.with(lender, |shard| {
+            // Another thread may have taken it, or freed one that is still in use.
+            let found = shard.find(&want).filter(|&found| shard.blocks[found].tick <= reached)?;
+            let grant = shard.take(found, &want, clock);
+            shard.record_stream(grant.block, stream);
+            Some(grant)
+        })?;
+        self.paging.stats.lent += 1;
+        let grant = self.settled(lender, grant, shards);
+        Some(Step::Lend { lender, grant })
+    }
+
+    /// The other shards of the same private pool.
+    pub(super) fn neighbours(&self, shard: ShardId) -> impl Iterator<Item = ShardId> + use<> {
+        let pool = self.shards[shard.0 as usize].1;
+        let same: Vec<_> = self.shard_ids().filter(|&id| id != shard && self.shards[id.0 as usize].1 == pool).collect();
+        same.into_iter()
+    }
+}
