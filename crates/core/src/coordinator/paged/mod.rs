@@ -190,13 +190,15 @@ impl Coordinator {
         let reserved = self.reserved.all.current + self.reserving;
         let room =
             if plan.no_new_pages { 0 } else { self.limit.map_or(u64::MAX, |limit| limit.saturating_sub(reserved)) };
+        let idle = self.idle_pages(shard, shards);
         Means {
             shard,
-            idle: self.idle_pages(shard, shards),
+            by_size: survey::by_size(&idle),
+            idle,
             spare: self.pages.spare.iter().map(|&page| (page, self.pages[page].bytes)).collect(),
             room,
             slack: sizes::slack(self.paging.high_live).saturating_sub(reserved).min(room),
-            cap: sizes::page_cap(want.side, reserved, self.granularity()),
+            cap: sizes::page_cap(want, reserved, self.granularity()),
             tight: self.settings.growth == Growth::Tight,
         }
     }

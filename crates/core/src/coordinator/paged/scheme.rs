@@ -2,6 +2,7 @@
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 
 use super::sizes;
 use super::survey::{Idle, Means, When};
@@ -71,12 +72,9 @@ pub(super) fn choose(coordinator: &Coordinator, means: &Means, windows: Vec<Wind
     let mut best: Option<Scheme> = None;
     for window in windows {
         for takes_back in [true, false] {
-            let scheme = Filling::new(coordinator, means, &window).run(&window, takes_back);
-            if let Some(scheme) = scheme
-                && best.as_ref().is_none_or(|best| (scheme.over, scheme.ns) < (best.over, best.ns))
-            {
-                best = Some(scheme);
-            }
+            let most = best.as_ref().map(|best| (best.over, best.ns));
+            let scheme = Filling::new(coordinator, means, &window, most).run(&window, takes_back);
+            best = scheme.or(best);
         }
         if best.as_ref().is_some_and(|best| best.ns == 0) {
             break;
@@ -96,10 +94,12 @@ struct Filling<'a> {
     backings: Vec<Backing>,
     created: u64,
     ns: u64,
+    /// What the best way so far costs: bytes beyond the slack, and time.
+    most: Option<(u64, u64)>,
 }
 
 impl<'a> Filling<'a> {
-    fn new(coordinator: &'a Coordinator, means: &'a Means, window: &Window) -> Self {
+    fn new(coordinator: &'a Coordinator, means: &'a Means, window: &Window, most: Option<(u64, u64)>) -> Self {
         let own = window.pieces.iter().filter_map(|piece| match piece {
             Piece::Free { block, .. } => Some(*block),
             Piece::Gap(_) => None,
@@ -113,9 +113,16 @@ impl<'a> Filling<'a> {
             backings: Vec::new(),
             created: 0,
             ns: 0,
+            most,
         }
     }
 
+    /// What is beyond the slack, and the time.
+    fn cost(&self) -> (u64, u64) {
+        (self.created.saturating_sub(self.means.slack), self.ns)
+    }
+
+    /// The scheme, if there is one and it is cheaper than the best so far.
     fn run(mut self, window: &Window, takes_back: bool) -> Option<Scheme> {
         let mut ends = Vec::new();
         for piece in &window.pieces {
@@ -123,14 +130,15 @@ impl<'a> Filling<'a> {
                 ends.push(self.fill_gap(window, gap, takes_back)?);
             }
         }
-        Some(Scheme {
+        let (over, ns) = self.cost();
+        self.most.is_none_or(|most| (over, ns) < most).then(|| Scheme {
             window: window.clone(),
             ends,
             clears: self.clears,
             backings: self.backings,
             created: self.created,
-            over: self.created.saturating_sub(self.means.slack),
-            ns: self.ns,
+            over,
+            ns,
         })
     }
 
@@ -196,7 +204,7 @@ impl<'a> Filling<'a> {
     }
 
     fn move_in(&mut self, mut at: u64, end: u64, limit: u64, when: When) -> u64 {
-        while at < end {
+        while at < end && self.most.is_none_or(|most| self.cost() < most) {
             let Some(idle) = self.idle_for(end - at, limit - at, when) else { break };
             at = self.back(at, idle.bytes, Source::Move(idle));
         }
@@ -205,11 +213,12 @@ impl<'a> Filling<'a> {
 
     /// The page to move next: the largest that is needed in full, or else the smallest that is large enough.
     fn idle_for(&self, need: u64, most: u64, when: When) -> Option<Idle> {
-        let fits = |idle: &&Idle| idle.when == when && idle.bytes <= most && self.is_free(idle);
-        let fits = || self.means.idle.values().filter(fits);
-        let within =
-            fits().filter(|idle| idle.bytes <= need).max_by_key(|idle| (idle.bytes, core::cmp::Reverse(idle.page)));
-        within.or_else(|| fits().min_by_key(|idle| (idle.bytes, idle.page))).copied()
+        let by_size = &self.means.by_size;
+        let fits = |(_, page): &(u64, Reverse<PageId>)| self.usable(page.0).filter(|idle| idle.when == when);
+        let larger = by_size.partition_point(|&(bytes, _)| bytes <= need);
+        let too_large = by_size.partition_point(|&(bytes, _)| bytes <= most);
+        let within = by_size[..larger].iter().rev().find_map(fits);
+        within.or_else(|| by_size[larger..too_large].iter().find_map(fits))
     }
 
     fn spare_for(&self, need: u64, most: u64) -> Option<(PageId, u64)> {

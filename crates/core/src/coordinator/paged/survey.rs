@@ -2,6 +2,7 @@
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 
 use millpond_backend::{StreamId, Tick};
 
@@ -36,6 +37,8 @@ pub(super) struct Means {
     /// Whose request it is.
     pub(super) shard: ShardId,
     pub(super) idle: BTreeMap<PageId, Idle>,
+    /// The same by size, and by number where sizes are equal, the highest first.
+    pub(super) by_size: Vec<(u64, Reverse<PageId>)>,
     /// Spare pages, with their sizes.
     pub(super) spare: Vec<(PageId, u64)>,
     /// So many bytes may be created at all.
@@ -62,6 +65,13 @@ impl Means {
         streams.dedup();
         streams
     }
+}
+
+/// The pages in order of size.
+pub(super) fn by_size(idle: &BTreeMap<PageId, Idle>) -> Vec<(u64, Reverse<PageId>)> {
+    let mut all: Vec<_> = idle.values().map(|idle| (idle.bytes, Reverse(idle.page))).collect();
+    all.sort_unstable();
+    all
 }
 
 impl Coordinator {
