@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use millpond_backend::{Backend, StreamId};
 use millpond_core::{Shard, ShardId, Slot};
 
-use crate::raw::OwnerRef;
+use crate::raw::{Guard, Latched, OwnerRef};
 use crate::state::State;
-use crate::sync::{Arc, Mutex, MutexGuard};
+use crate::sync::Arc;
 
 /// One stream of one allocator. Aligned so that neighbours in the table of lanes share no cache line, nor a pair of
 /// lines that the processor fetches together.
@@ -16,7 +16,7 @@ pub(crate) struct Lane<B: Backend> {
     pub(crate) stream: StreamId,
     pub(crate) shard: ShardId,
     owner: OwnerRef<B>,
-    inner: Mutex<LaneState<B>>,
+    inner: Latched<LaneState<B>>,
 }
 
 /// So many operations of a stream may be short of room before it settles, while other threads settle too.
@@ -47,7 +47,7 @@ impl<B: Backend> Lane<B> {
             stream: shard.stream(),
             shard: shard.id(),
             owner,
-            inner: Mutex::new(LaneState {
+            inner: Latched::new(LaneState {
                 shard,
                 segments: Vec::new(),
                 pages: BTreeMap::new(),
@@ -65,12 +65,12 @@ impl<B: Backend> Lane<B> {
     }
 
     /// The lock, if nobody holds it.
-    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, LaneState<B>>> {
+    pub(crate) fn try_lock(&self) -> Option<Guard<'_, LaneState<B>>> {
         self.inner.try_lock()
     }
 
     #[inline]
-    pub(crate) fn lock(&self) -> MutexGuard<'_, LaneState<B>> {
+    pub(crate) fn lock(&self) -> Guard<'_, LaneState<B>> {
         self.inner.lock()
     }
 }

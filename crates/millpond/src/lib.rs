@@ -9,6 +9,7 @@ mod drive;
 mod effects;
 mod error;
 mod lane;
+mod latch;
 mod raw;
 mod record;
 mod replay;
