@@ -46,21 +46,27 @@ impl Shard {
         if self.put_off != BlockId::NONE {
             self.tidy();
         }
-        let block = &mut self.blocks[id];
+        let block = &self.blocks[id];
         assert_eq!(block.state, State::Live, "block {} is freed and was not handed out", id.0);
-        block.tick = tick;
         if block.used_elsewhere || self.rules.reuse != Reuse::InOrder {
-            return self.free_later(id);
+            return self.free_later(id, tick);
         }
-        if self.puts_off(id, clock) {
+        if id == self.swapped {
+            // There was room for this free before, and what it took was given back since.
+            self.put_off(id, tick, clock);
             return Freed::Done { unsettled: false };
         }
-        self.free_now(id, clock)
+        self.swapped = BlockId::NONE;
+        if self.puts_off(id, tick, clock) {
+            return Freed::Done { unsettled: false };
+        }
+        self.free_now(id, tick, clock)
     }
 
     #[inline(never)]
-    fn free_now(&mut self, id: BlockId, clock: u64) -> Freed {
-        let block = &self.blocks[id];
+    fn free_now(&mut self, id: BlockId, tick: Tick, clock: u64) -> Freed {
+        let block = &mut self.blocks[id];
+        block.tick = tick;
         let (side, size, requested) = (block.side, block.size, block.requested);
         let oversize = size >= self.rules.max_split;
         let change = self.join(id, clock);
@@ -69,9 +75,10 @@ impl Shard {
     }
 
     #[cold]
-    fn free_later(&mut self, id: BlockId) -> Freed {
+    fn free_later(&mut self, id: BlockId, tick: Tick) -> Freed {
+        self.swapped = BlockId::NONE;
         let block = &mut self.blocks[id];
-        let tick = block.tick;
+        block.tick = tick;
         block.state = State::Pending;
         let oversize = block.size >= self.rules.max_split;
         self.meter.free(block.side, block.size, oversize);

@@ -104,8 +104,11 @@ pub struct Shard {
     pub(crate) settling: VecDeque<(Tick, BlockId)>,
     /// The block freed last, if its free was put off: see the module of that name.
     put_off: BlockId,
-    /// What that free will change in `inactive_split`.
-    put_off_change: SplitChange,
+    /// The block that was handed out last, if that undid a free that was put off and nothing has happened since but the
+    /// same again. What was found out then still holds.
+    swapped: BlockId,
+    /// What its free changes in `inactive_split`.
+    swapped_change: SplitChange,
     /// Uses beyond the home stream, by block: few at any time.
     uses: BTreeMap<BlockId, Uses>,
 }
@@ -125,7 +128,8 @@ impl Shard {
             meter: Meter::new(),
             settling: VecDeque::new(),
             put_off: BlockId::NONE,
-            put_off_change: SplitChange::default(),
+            swapped: BlockId::NONE,
+            swapped_change: SplitChange::default(),
             uses: BTreeMap::new(),
         }
     }

@@ -4,7 +4,11 @@
 //! filing the whole, finding it and cutting it up again would end where it began. So a free waits for the next
 //! operation on the shard: if that is a request which the joined block would serve with just this block, the block is
 //! handed out as it stands, and the counters are moved as if it had gone all the way; else the free is done first.
+//! When the same block is freed and asked for yet again, and nothing else happened in between, even the question is not
+//! asked anew.
 //! Nobody sees a difference: every look at a shard from outside the hot path finds it [`tidied`](Shard::tidied).
+
+use millpond_backend::Tick;
 
 use super::{Grant, Shard};
 use crate::block::State;
@@ -13,19 +17,34 @@ use crate::meter::SplitChange;
 use crate::size::Want;
 
 impl Shard {
-    /// Puts off the free of a block, if no peak would rise by it. Answers whether it did.
+    /// Puts off the free of a live block that nothing else waits for, if no peak would rise by it. Answers whether it
+    /// did.
     #[inline(always)]
-    pub(super) fn puts_off(&mut self, id: BlockId, clock: u64) -> bool {
-        let change = self.change_by_join(id);
-        let block = &mut self.blocks[id];
-        if !self.meter.has_split_room(block.side, change) {
+    pub(super) fn puts_off(&mut self, id: BlockId, tick: Tick, clock: u64) -> bool {
+        let block = &self.blocks[id];
+        // The most that the free of a block changes.
+        let most = SplitChange { blocks: 1, bytes: block.size as i64 };
+        if !self.meter.has_split_room(block.side, most) && !self.puts_off_nearly(id) {
             return false;
         }
+        self.put_off(id, tick, clock);
+        true
+    }
+
+    /// There is no room for the most that a free changes: whether there is for what this one does.
+    #[cold]
+    fn puts_off_nearly(&mut self, id: BlockId) -> bool {
+        let change = self.change_by_join(id);
+        self.meter.has_split_room(self.blocks[id].side, change)
+    }
+
+    #[inline(always)]
+    pub(super) fn put_off(&mut self, id: BlockId, tick: Tick, clock: u64) {
+        let block = &mut self.blocks[id];
         block.state = State::PutOff;
+        block.tick = tick;
         block.age = clock;
         self.put_off = id;
-        self.put_off_change = change;
-        true
     }
 
     /// What joining a block with its free neighbours will change in `inactive_split`.
@@ -63,14 +82,17 @@ impl Shard {
 
     /// The shard with nothing put off, for all but the hot path.
     pub fn tidied(&mut self) -> &mut Shard {
+        self.swapped = BlockId::NONE;
         if self.put_off != BlockId::NONE {
             self.tidy();
         }
         self
     }
 
+    /// Does the free that was put off.
     #[inline(never)]
     pub(super) fn tidy(&mut self) {
+        self.swapped = BlockId::NONE;
         let id = core::mem::replace(&mut self.put_off, BlockId::NONE);
         let block = &self.blocks[id];
         let (side, size, requested, clock) = (block.side, block.size, block.requested, block.age);
@@ -87,44 +109,56 @@ impl Shard {
     pub(super) fn retake(&mut self, want: &Want, clock: u64) -> Option<Grant> {
         let id = self.put_off;
         let block = &self.blocks[id];
-        if block.size != want.rounded || block.side != want.side || self.rules.expandable || !self.rules.caches {
+        if block.size != want.rounded || block.side != want.side {
             return None;
         }
-        if self.free_at(block.prev).is_some() {
+        if id != self.swapped {
+            self.swapped_change = self.would_retake(id, want)?;
+            self.swapped = id;
+        }
+        let block = &mut self.blocks[id];
+        let before = core::mem::replace(&mut block.requested, want.requested);
+        block.state = State::Live;
+        let (slot, offset, last_use, next) = (block.slot, block.offset, block.tick, block.next);
+        if let Some(behind) = self.free_at(next) {
+            // A remainder enters the index anew.
+            self.blocks[behind].age = clock;
+        }
+        self.put_off = BlockId::NONE;
+        let unsettled = self.meter.swap(want.side, want.rounded, before, want.requested, self.swapped_change);
+        Some(Grant { block: id, slot, offset, size: want.rounded, base: self.segments[slot].base, last_use, unsettled })
+    }
+
+    /// Whether the search would find the put-off block, joined with its neighbours, and cut it at just this block. If
+    /// so, answers what its free changes in `inactive_split`, which the grant changes back.
+    #[inline(never)]
+    fn would_retake(&self, id: BlockId, want: &Want) -> Option<SplitChange> {
+        let block = &self.blocks[id];
+        if !self.rules.caches || self.free_at(block.prev).is_some() {
             return None;
         }
         let behind = self.free_at(block.next);
         let rest = behind.map_or(0, |behind| self.blocks[behind].size);
         let whole = want.rounded + rest;
-        let max_split = self.rules.max_split;
-        if whole >= max_split || !self.is_best(want, whole, behind) || (rest != 0 && !self.splits(want, rest)) {
+        if whole >= self.rules.max_split || (rest != 0 && !self.splits(want, rest)) {
             return None;
         }
-        let block = &mut self.blocks[id];
-        let before = core::mem::replace(&mut block.requested, want.requested);
-        block.state = State::Live;
-        let (slot, offset, last_use) = (block.slot, block.offset, block.tick);
-        if let Some(behind) = behind {
-            // A remainder enters the index anew.
-            self.blocks[behind].age = clock;
-        }
-        self.put_off = BlockId::NONE;
-        let unsettled = self.meter.swap(want.side, want.rounded, before, want.requested, self.put_off_change);
-        Some(Grant { block: id, slot, offset, size: want.rounded, base: self.segments[slot].base, last_use, unsettled })
-    }
-
-    /// No other free block would be taken rather than one of `whole` bytes that has swallowed `part`.
-    #[inline(always)]
-    fn is_best(&self, want: &Want, whole: u64, part: Option<BlockId>) -> bool {
         let index = &self.pools[want.side.index()].free;
         let mut other = index.best_fit(want.rounded, |id| self.blocks[id].size);
-        if other.is_some() && other == part {
-            other = match part.and_then(|part| index.next_after_alone(part, self.blocks[part].size)) {
-                Some(next) => next,
-                None => return false,
-            };
+        if other.is_some() && other == behind {
+            other = behind.and_then(|behind| index.next_after_alone(behind, rest))?;
         }
-        // A tie would be decided by rank: leave it to the search.
-        other.is_none_or(|other| self.blocks[other].size > whole)
+        if let Some(other) = other {
+            // A tie would be decided by rank: leave it to the search.
+            if self.blocks[other].size <= whole {
+                return None;
+            }
+            // Where blocks count with what they could grow to, the next one must not beat it in that.
+            let last = behind.unwrap_or(id);
+            if self.rules.expandable && self.reach(other) < whole + self.unmapped_behind(last) {
+                return None;
+            }
+        }
+        Some(self.change_by_join(id))
     }
 }

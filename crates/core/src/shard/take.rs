@@ -23,6 +23,7 @@ impl Shard {
             }
             self.tidy();
         }
+        self.swapped = BlockId::NONE;
         if !self.settling.is_empty() && self.settle_home(usable, clock) {
             // A peak is to be settled first; the way of a miss does that and comes back here.
             return None;
@@ -64,10 +65,14 @@ impl Shard {
         found
     }
 
-    fn reach(&self, id: BlockId) -> u64 {
-        let block = &self.blocks[id];
-        let behind = block.next.some().map(|next| &self.blocks[next]);
-        block.size + behind.filter(|next| next.state == State::Unmapped).map_or(0, |next| next.size)
+    pub(super) fn reach(&self, id: BlockId) -> u64 {
+        self.blocks[id].size + self.unmapped_behind(id)
+    }
+
+    /// The bytes of addresses without memory right behind a block.
+    pub(super) fn unmapped_behind(&self, id: BlockId) -> u64 {
+        let behind = self.blocks[id].next.some().map(|next| &self.blocks[next]);
+        behind.filter(|next| next.state == State::Unmapped).map_or(0, |next| next.size)
     }
 
     /// Hands out the front of a free block.
