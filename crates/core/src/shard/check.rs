@@ -28,6 +28,7 @@ impl Shard {
             self.check_indexes(side);
             self.check_meter(side);
         }
+        self.meter.check_credit();
         self.check_waits();
     }
 

@@ -22,20 +22,16 @@ impl Shard {
     #[inline(always)]
     pub(super) fn puts_off(&mut self, id: BlockId, tick: Tick, clock: u64) -> bool {
         let block = &self.blocks[id];
-        // The most that the free of a block changes.
+        // The most that the free of a block changes; where that is too much, what this one changes.
         let most = SplitChange { blocks: 1, bytes: block.size as i64 };
-        if !self.meter.has_split_room(block.side, most) && !self.puts_off_nearly(id) {
-            return false;
+        if !self.meter.has_split_room(block.side, most) {
+            let change = self.change_by_join(id);
+            if !self.meter.has_split_room(self.blocks[id].side, change) {
+                return false;
+            }
         }
         self.put_off(id, tick, clock);
         true
-    }
-
-    /// There is no room for the most that a free changes: whether there is for what this one does.
-    #[cold]
-    fn puts_off_nearly(&mut self, id: BlockId) -> bool {
-        let change = self.change_by_join(id);
-        self.meter.has_split_room(self.blocks[id].side, change)
     }
 
     #[inline(always)]
@@ -48,7 +44,7 @@ impl Shard {
     }
 
     /// What joining a block with its free neighbours will change in `inactive_split`.
-    #[inline(always)]
+    #[inline(never)]
     fn change_by_join(&self, id: BlockId) -> SplitChange {
         let block = &self.blocks[id];
         if block.expandable {
