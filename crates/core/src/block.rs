@@ -79,6 +79,11 @@ impl Blocks {
         Self { table: Vec::new(), vacant: BlockId::NONE }
     }
 
+    #[inline(always)]
+    pub(crate) fn get_mut(&mut self, id: BlockId) -> Option<&mut Block> {
+        self.table.get_mut(id.0 as usize)
+    }
+
     #[inline]
     pub(crate) fn insert(&mut self, block: Block) -> BlockId {
         let id = self.vacant;

@@ -37,12 +37,14 @@ pub(crate) struct LaneState<B: Backend> {
     keep: Option<Arc<State<B>>>,
     /// The user's handles are gone: give `keep` up with the last block.
     closing: bool,
+    /// A free gives memory back to the driver.
+    direct: bool,
     /// Operations short of room for a peak since the last settlement.
     short: u32,
 }
 
 impl<B: Backend> Lane<B> {
-    pub(crate) fn new(owner: OwnerRef<B>, shard: Shard) -> Self {
+    pub(crate) fn new(owner: OwnerRef<B>, shard: Shard, direct: bool) -> Self {
         Self {
             stream: shard.stream(),
             shard: shard.id(),
@@ -53,6 +55,7 @@ impl<B: Backend> Lane<B> {
                 pages: BTreeMap::new(),
                 keep: None,
                 closing: false,
+                direct,
                 short: 0,
             }),
         }
@@ -89,6 +92,18 @@ impl<B: Backend> LaneState<B> {
         if self.keep.is_none() {
             self.keep = Some(Arc::clone(state));
         }
+    }
+
+    /// A block went out before, so the lane keeps the allocator alive.
+    #[inline(always)]
+    pub(crate) fn holds(&self) -> bool {
+        self.keep.is_some()
+    }
+
+    /// There is more to a free than the shard does.
+    #[inline(always)]
+    pub(crate) fn looks_back(&self) -> bool {
+        self.closing | self.direct
     }
 
     /// A block came back. With the user's handles gone and no block left, the allocator need not be kept; the caller

@@ -1,5 +1,6 @@
 //! Taking blocks back: at once, or once their points are reached.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::mem;
 
@@ -32,7 +33,7 @@ pub enum Freed {
     Settling,
     /// It waits for the current tick of each of these streams and for these points: the caller marks the streams and
     /// tells the coordinator.
-    Pending(Uses),
+    Pending(Box<Uses>),
 }
 
 impl Shard {
@@ -43,20 +44,20 @@ impl Shard {
     /// If the block is not handed out: a double free inside the library.
     #[inline(always)]
     pub fn free(&mut self, id: BlockId, tick: Tick, clock: u64) -> Freed {
+        if self.swaps_out(id, tick, clock) { Freed::Done { unsettled: false } } else { self.free_anew(id, tick, clock) }
+    }
+
+    #[inline(never)]
+    fn free_anew(&mut self, id: BlockId, tick: Tick, clock: u64) -> Freed {
         if self.put_off != BlockId::NONE {
             self.tidy();
         }
+        self.swap.end();
         let block = &self.blocks[id];
         assert_eq!(block.state, State::Live, "block {} is freed and was not handed out", id.0);
         if block.used_elsewhere || self.rules.reuse != Reuse::InOrder {
             return self.free_later(id, tick);
         }
-        if id == self.swapped {
-            // There was room for this free before, and what it took was given back since.
-            self.put_off(id, tick, clock);
-            return Freed::Done { unsettled: false };
-        }
-        self.swapped = BlockId::NONE;
         if self.puts_off(id, tick, clock) {
             return Freed::Done { unsettled: false };
         }
@@ -76,7 +77,6 @@ impl Shard {
 
     #[cold]
     fn free_later(&mut self, id: BlockId, tick: Tick) -> Freed {
-        self.swapped = BlockId::NONE;
         let block = &mut self.blocks[id];
         block.tick = tick;
         block.state = State::Pending;
@@ -86,7 +86,7 @@ impl Shard {
             let uses = self.uses.remove(&id).unwrap_or_default();
             block.waits = u32::try_from(uses.streams.len() + uses.points.len()).unwrap_or(u32::MAX);
             assert_ne!(block.waits, 0, "block {} was used elsewhere and nothing says where", id.0);
-            Freed::Pending(uses)
+            Freed::Pending(Box::new(uses))
         } else {
             self.put_in_line(tick, id);
             Freed::Settling

@@ -21,7 +21,7 @@ use crate::block::{Block, Blocks, State};
 use crate::bucket::Entry;
 use crate::ids::{BlockId, PoolId, SegmentId, ShardId, Side, Slot};
 use crate::index::FreeIndex;
-use crate::meter::{Lane, Meter, SplitChange};
+use crate::meter::{Lane, Meter};
 use crate::plant::{Plant, Planted};
 use crate::segment::Segments;
 use crate::settings::{Policy, Settings, Ties};
@@ -29,6 +29,7 @@ use crate::units::QUANTUM;
 
 pub(crate) use adopt::Arrival;
 pub use free::{Freed, Uses};
+use put_off::Swap;
 pub use view::{BlockState, BlockView, SegmentView};
 
 /// A block that was handed out.
@@ -104,11 +105,8 @@ pub struct Shard {
     pub(crate) settling: VecDeque<(Tick, BlockId)>,
     /// The block freed last, if its free was put off: see the module of that name.
     put_off: BlockId,
-    /// The block that was handed out last, if that undid a free that was put off and nothing has happened since but the
-    /// same again. What was found out then still holds.
-    swapped: BlockId,
-    /// What its free changes in `inactive_split`.
-    swapped_change: SplitChange,
+    /// What the last operation found out, if it gave back just what the one before had freed.
+    swap: Swap,
     /// Uses beyond the home stream, by block: few at any time.
     uses: BTreeMap<BlockId, Uses>,
 }
@@ -128,8 +126,7 @@ impl Shard {
             meter: Meter::new(),
             settling: VecDeque::new(),
             put_off: BlockId::NONE,
-            swapped: BlockId::NONE,
-            swapped_change: SplitChange::default(),
+            swap: Swap::NONE,
             uses: BTreeMap::new(),
         }
     }

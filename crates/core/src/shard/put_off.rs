@@ -4,19 +4,95 @@
 //! filing the whole, finding it and cutting it up again would end where it began. So a free waits for the next
 //! operation on the shard: if that is a request which the joined block would serve with just this block, the block is
 //! handed out as it stands, and the counters are moved as if it had gone all the way; else the free is done first.
-//! When the same block is freed and asked for yet again, and nothing else happened in between, even the question is not
-//! asked anew.
+//! When the same block is freed and asked for yet again, and nothing else happened in between, then what was found out
+//! before still holds (the [`Swap`]), and the question is not asked anew.
+//!
 //! Nobody sees a difference: every look at a shard from outside the hot path finds it [`tidied`](Shard::tidied).
 
 use millpond_backend::Tick;
 
 use super::{Grant, Shard};
-use crate::block::State;
-use crate::ids::BlockId;
+use crate::block::{Block, State};
+use crate::ids::{BlockId, Side, Slot};
 use crate::meter::SplitChange;
 use crate::size::Want;
 
+/// A block that was freed and handed out again as it stood. Holds until the shard does, or is looked at for, anything
+/// but the same again.
+#[derive(Clone, Copy)]
+pub(super) struct Swap {
+    /// What was handed out; its size is 0 where there is none.
+    grant: Grant,
+    side: Side,
+    /// The free block behind it.
+    behind: BlockId,
+    /// What its free changes in `inactive_split`, and the grant changes back.
+    change: SplitChange,
+}
+
+impl Swap {
+    pub(super) const NONE: Swap = Swap {
+        grant: Grant {
+            block: BlockId::NONE,
+            slot: Slot(0),
+            offset: 0,
+            size: 0,
+            base: 0,
+            last_use: Tick::ZERO,
+            unsettled: false,
+        },
+        side: Side::Small,
+        behind: BlockId::NONE,
+        change: SplitChange { blocks: 0, bytes: 0 },
+    };
+
+    /// Something else happens.
+    #[inline(always)]
+    pub(super) fn end(&mut self) {
+        self.grant.block = BlockId::NONE;
+        self.grant.size = 0;
+    }
+}
+
 impl Shard {
+    /// Frees the block of the swap: there was room for that before, and what it took was given back since. Answers whether
+    /// it is that block.
+    #[inline(always)]
+    pub(super) fn swaps_out(&mut self, id: BlockId, tick: Tick, clock: u64) -> bool {
+        if id != self.swap.grant.block {
+            return false;
+        }
+        let Some(block) = self.blocks.get_mut(id) else { return false };
+        if block.state != State::Live || block.used_elsewhere {
+            return false;
+        }
+        block.state = State::PutOff;
+        block.tick = tick;
+        block.age = clock;
+        self.swap.grant.last_use = tick;
+        self.put_off = id;
+        true
+    }
+
+    /// Hands the block of the swap out again, if it was freed and nothing else happened.
+    #[inline(always)]
+    pub(super) fn swap_in(&mut self, want: &Want, clock: u64) -> Option<Grant> {
+        let Swap { grant, side, behind, change } = &self.swap;
+        if self.put_off != grant.block || want.rounded != grant.size || want.side != *side {
+            return None;
+        }
+        let block = self.blocks.get_mut(grant.block)?;
+        let before = core::mem::replace(&mut block.requested, want.requested);
+        block.state = State::Live;
+        if let Some(behind) = self.blocks.get_mut(*behind) {
+            // A remainder enters the index anew.
+            behind.age = clock;
+        }
+        self.put_off = BlockId::NONE;
+        let unsettled = self.meter.swap(*side, grant.size, before, want.requested, *change);
+        Some(Grant { unsettled, ..*grant })
+    }
+
     /// Puts off the free of a live block that nothing else waits for, if no peak would rise by it. Answers whether it
     /// did.
     #[inline(always)]
@@ -78,7 +154,7 @@ impl Shard {
 
     /// The shard with nothing put off, for all but the hot path.
     pub fn tidied(&mut self) -> &mut Shard {
-        self.swapped = BlockId::NONE;
+        self.swap.end();
         if self.put_off != BlockId::NONE {
             self.tidy();
         }
@@ -88,7 +164,7 @@ impl Shard {
     /// Does the free that was put off.
     #[inline(never)]
     pub(super) fn tidy(&mut self) {
-        self.swapped = BlockId::NONE;
+        self.swap.end();
         let id = core::mem::replace(&mut self.put_off, BlockId::NONE);
         let block = &self.blocks[id];
         let (side, size, requested, clock) = (block.side, block.size, block.requested, block.age);
@@ -108,21 +184,13 @@ impl Shard {
         if block.size != want.rounded || block.side != want.side {
             return None;
         }
-        if id != self.swapped {
-            self.swapped_change = self.would_retake(id, want)?;
-            self.swapped = id;
-        }
-        let block = &mut self.blocks[id];
-        let before = core::mem::replace(&mut block.requested, want.requested);
-        block.state = State::Live;
-        let (slot, offset, last_use, next) = (block.slot, block.offset, block.tick, block.next);
-        if let Some(behind) = self.free_at(next) {
-            // A remainder enters the index anew.
-            self.blocks[behind].age = clock;
-        }
-        self.put_off = BlockId::NONE;
-        let unsettled = self.meter.swap(want.side, want.rounded, before, want.requested, self.swapped_change);
-        Some(Grant { block: id, slot, offset, size: want.rounded, base: self.segments[slot].base, last_use, unsettled })
+        let change = self.would_retake(id, want)?;
+        let block = &self.blocks[id];
+        let &Block { slot, offset, size, tick: last_use, next, .. } = block;
+        let grant = Grant { block: id, slot, offset, size, base: self.segments[slot].base, last_use, unsettled: false };
+        let behind = self.free_at(next).unwrap_or(BlockId::NONE);
+        self.swap = Swap { grant, side: want.side, behind, change };
+        self.swap_in(want, clock)
     }
 
     /// Whether the search would find the put-off block, joined with its neighbours, and cut it at just this block. If

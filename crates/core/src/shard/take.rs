@@ -17,13 +17,21 @@ impl Shard {
     /// searches on that side (0 unless garbage collection counts them).
     #[inline(always)]
     pub fn allocate(&mut self, want: &Want, clock: u64, usable: Tick) -> Option<Grant> {
+        match self.swap_in(want, clock) {
+            Some(grant) => Some(grant),
+            None => self.allocate_anew(want, clock, usable),
+        }
+    }
+
+    #[inline(never)]
+    fn allocate_anew(&mut self, want: &Want, clock: u64, usable: Tick) -> Option<Grant> {
         if self.put_off != BlockId::NONE {
             if let Some(grant) = self.retake(want, clock) {
                 return Some(grant);
             }
             self.tidy();
         }
-        self.swapped = BlockId::NONE;
+        self.swap.end();
         if !self.settling.is_empty() && self.settle_home(usable, clock) {
             // A peak is to be settled first; the way of a miss does that and comes back here.
             return None;
