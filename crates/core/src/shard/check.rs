@@ -6,8 +6,8 @@ use alloc::collections::BTreeMap;
 
 use super::Shard;
 use crate::block::State;
-use crate::bucket::Entry;
 use crate::ids::{BlockId, Side, Slot};
+use crate::index::Entry;
 use crate::meter::{EVERY_LANE, Lane};
 use crate::units::QUANTUM;
 

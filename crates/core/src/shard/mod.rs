@@ -18,9 +18,8 @@ use alloc::vec::Vec;
 use millpond_backend::{Point, Reuse, StreamId, Tick};
 
 use crate::block::{Block, Blocks, State};
-use crate::bucket::Entry;
 use crate::ids::{BlockId, PoolId, SegmentId, ShardId, Side, Slot};
-use crate::index::FreeIndex;
+use crate::index::{Entry, FreeIndex};
 use crate::meter::{Lane, Meter};
 use crate::plant::{Plant, Planted};
 use crate::segment::Segments;
@@ -232,8 +231,8 @@ impl Shard {
 
     #[inline(never)]
     fn unlist_among(&mut self, id: BlockId) {
-        let entry = self.entry(id);
-        self.pools[self.blocks[id].side.index()].free.remove_among(&entry);
+        let Block { size, side, .. } = self.blocks[id];
+        self.pools[side.index()].free.remove_among(id, size);
     }
 
     pub(crate) fn unmapped_key(&self, id: BlockId) -> (u64, BlockId) {
