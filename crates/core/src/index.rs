@@ -138,25 +138,23 @@ impl FreeIndex {
         self.bins[bin] = SEVERAL | bin_with(self.heaps.insert(first, block, entry_of(block).key()));
     }
 
-    /// Takes a block of `size` bytes out of its bin if it is alone there. Answers whether it was.
-    #[inline(always)]
-    pub(crate) fn remove_alone(&mut self, block: BlockId, size: u64) -> bool {
-        let bin = bin_of(size);
-        let alone = self.bins[bin] == bin_with(block);
-        if alone {
-            self.empty(bin);
-        }
-        alone
-    }
-
-    /// Takes a block of `size` bytes out of a bin that has others.
+    /// Takes a block of `size` bytes out of its bin, where it nearly always is alone.
     ///
     /// # Panics
     ///
     /// If it is not there: the caller's picture of the free blocks has parted from the index.
     #[inline(always)]
-    pub(crate) fn remove_among(&mut self, block: BlockId, size: u64) {
+    pub(crate) fn remove(&mut self, block: BlockId, size: u64) {
         let bin = bin_of(size);
+        if self.bins[bin] == bin_with(block) {
+            self.empty(bin);
+        } else {
+            self.remove_among(block, size, bin);
+        }
+    }
+
+    #[inline(never)]
+    fn remove_among(&mut self, block: BlockId, size: u64, bin: usize) {
         let held = self.bins[bin];
         assert!(held & SEVERAL != 0, "block {} of {size} bytes is not in bin {bin}, which holds {held:#x}", block.0);
         match self.heaps.remove(first_in(held), block) {
@@ -326,9 +324,7 @@ mod tests {
     }
 
     fn remove(index: &mut FreeIndex, entry: &Entry) {
-        if !index.remove_alone(entry.block, entry.size) {
-            index.remove_among(entry.block, entry.size);
-        }
+        index.remove(entry.block, entry.size);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use core::mem;
 use millpond_backend::{Point, Reuse, StreamId, Tick};
 
 use super::Shard;
-use crate::block::State;
+use crate::block::{Block, State};
 use crate::ids::BlockId;
 use crate::meter::SplitChange;
 use crate::plant::Plant;
@@ -149,38 +149,49 @@ impl Shard {
     /// `inactive_split`, which PyTorch books in one step.
     #[inline(always)]
     pub(super) fn join(&mut self, id: BlockId, clock: u64) -> SplitChange {
-        let mut change = SplitChange::default();
-        let (prev, next) = (self.blocks[id].prev, self.blocks[id].next);
-        let mut whole = id;
-        if let Some(prev) = prev.some()
-            && self.blocks[prev].state == State::Free
+        let Self { blocks, pools, rules, .. } = self;
+        let Block { size, side, mut tick, mut prev, mut next, expandable, .. } = blocks[id];
+        let index = &mut pools[side.index()].free;
+        let (mut whole, mut pieces, mut absorbed) = (id, 1, 0);
+        if let Some(before) = blocks.get_mut(prev)
+            && before.state == State::Free
         {
-            change.blocks -= 1;
-            change.bytes -= self.blocks[prev].size as i64;
-            self.unlist(prev);
-            whole = self.absorb(prev, id);
+            index.remove(prev, before.size);
+            absorbed += before.size;
+            tick = tick.max(before.tick);
+            pieces -= 1;
+            whole = mem::replace(&mut prev, before.prev);
+            blocks.remove(id);
         }
-        if let Some(next) = next.some()
-            && self.blocks[next].state == State::Free
-            && !self.rules.planted.is(Plant::MissedMerge)
+        if let Some(behind) = blocks.get_mut(next)
+            && behind.state == State::Free
+            && !rules.planted.is(Plant::MissedMerge)
         {
-            change.blocks -= 1;
-            change.bytes -= self.blocks[next].size as i64;
-            self.unlist(next);
-            whole = self.absorb(whole, next);
+            index.remove(next, behind.size);
+            absorbed += behind.size;
+            tick = tick.max(behind.tick);
+            pieces -= 1;
+            let gone = mem::replace(&mut next, behind.next);
+            blocks.remove(gone);
         }
-        let block = &mut self.blocks[whole];
+        if let Some(behind) = blocks.get_mut(next) {
+            behind.prev = whole;
+        }
+        let block = &mut blocks[whole];
+        block.size = size + absorbed;
+        block.tick = tick;
+        block.next = next;
         block.state = State::Free;
         block.age = clock;
-        if block.is_split() {
-            change.blocks += 1;
-            change.bytes += block.size as i64;
+        self.list(whole, size + absorbed, side);
+        if expandable {
+            SplitChange::default()
+        } else if prev == BlockId::NONE && next == BlockId::NONE {
+            // The segment is whole again: the pieces are gone, and the whole is none.
+            SplitChange { blocks: pieces - 1, bytes: -(absorbed as i64) }
+        } else {
+            SplitChange { blocks: pieces, bytes: size as i64 }
         }
-        if block.expandable {
-            change = SplitChange::default();
-        }
-        self.list(whole);
-        change
     }
 
     /// Joins two neighbours, neither of which is in an index; the lower one stays.

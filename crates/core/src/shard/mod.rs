@@ -206,33 +206,22 @@ impl Shard {
 
     /// Puts a free block into the index.
     #[inline(always)]
-    pub(crate) fn list(&mut self, id: BlockId) {
-        let Block { size, side, .. } = self.blocks[id];
+    pub(crate) fn list(&mut self, id: BlockId, size: u64, side: Side) {
         if !self.pools[side.index()].free.insert_alone(id, size) {
-            self.list_among(id);
+            self.list_among(id, size, side);
         }
     }
 
     #[inline(never)]
-    fn list_among(&mut self, id: BlockId) {
+    fn list_among(&mut self, id: BlockId, size: u64, side: Side) {
         let Self { blocks, segments, pools, .. } = self;
-        let Block { size, side, .. } = blocks[id];
         pools[side.index()].free.insert_among(id, size, |id| entry_of(blocks, segments, id));
     }
 
     /// Takes a block out of the index.
-    #[inline(always)]
     pub(crate) fn unlist(&mut self, id: BlockId) {
         let Block { size, side, .. } = self.blocks[id];
-        if !self.pools[side.index()].free.remove_alone(id, size) {
-            self.unlist_among(id);
-        }
-    }
-
-    #[inline(never)]
-    fn unlist_among(&mut self, id: BlockId) {
-        let Block { size, side, .. } = self.blocks[id];
-        self.pools[side.index()].free.remove_among(id, size);
+        self.pools[side.index()].free.remove(id, size);
     }
 
     pub(crate) fn unmapped_key(&self, id: BlockId) -> (u64, BlockId) {

@@ -175,27 +175,27 @@ impl Shard {
         let _ = self.meter.free_and_retire(side, size, requested, oversize, change);
     }
 
-    /// Hands out the block whose free was put off, if the joined block would be the best fit and would be cut at just
-    /// this size.
+    /// Whether the block whose free was put off serves the request as it stands: the joined block would be the best
+    /// fit and would be cut at just this size. Then it is the one to swap.
     #[inline(always)]
-    pub(super) fn retake(&mut self, want: &Want, clock: u64) -> Option<Grant> {
+    pub(super) fn is_retaken(&mut self, want: &Want) -> bool {
+        let block = &self.blocks[self.put_off];
+        block.size == want.rounded && block.side == want.side && self.finds_swap(want)
+    }
+
+    #[inline(never)]
+    fn finds_swap(&mut self, want: &Want) -> bool {
         let id = self.put_off;
-        let block = &self.blocks[id];
-        if block.size != want.rounded || block.side != want.side {
-            return None;
-        }
-        let change = self.would_retake(id, want)?;
-        let block = &self.blocks[id];
-        let &Block { slot, offset, size, tick: last_use, next, .. } = block;
+        let Some(change) = self.would_retake(id, want) else { return false };
+        let Block { slot, offset, size, tick: last_use, next, side, .. } = self.blocks[id];
         let grant = Grant { block: id, slot, offset, size, base: self.segments[slot].base, last_use, unsettled: false };
         let behind = self.free_at(next).unwrap_or(BlockId::NONE);
-        self.swap = Swap { grant, side: want.side, behind, change };
-        self.swap_in(want, clock)
+        self.swap = Swap { grant, side, behind, change };
+        true
     }
 
     /// Whether the search would find the put-off block, joined with its neighbours, and cut it at just this block. If
     /// so, answers what its free changes in `inactive_split`, which the grant changes back.
-    #[inline(never)]
     fn would_retake(&self, id: BlockId, want: &Want) -> Option<SplitChange> {
         let block = &self.blocks[id];
         if !self.rules.caches || self.free_at(block.prev).is_some() {

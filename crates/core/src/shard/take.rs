@@ -26,12 +26,13 @@ impl Shard {
     #[inline(never)]
     fn allocate_anew(&mut self, want: &Want, clock: u64, usable: Tick) -> Option<Grant> {
         if self.put_off != BlockId::NONE {
-            if let Some(grant) = self.retake(want, clock) {
-                return Some(grant);
+            if self.is_retaken(want) {
+                return self.swap_in(want, clock);
             }
             self.tidy();
+        } else {
+            self.swap.end();
         }
-        self.swap.end();
         if !self.settling.is_empty() && self.settle_home(usable, clock) {
             // A peak is to be settled first; the way of a miss does that and comes back here.
             return None;
@@ -86,7 +87,8 @@ impl Shard {
     /// Hands out the front of a free block.
     #[inline(always)]
     pub(crate) fn take(&mut self, id: BlockId, want: &Want, clock: u64) -> Grant {
-        self.unlist(id);
+        let size = self.blocks[id].size;
+        self.pools[want.side.index()].free.remove(id, size);
         self.hand_out(id, want, clock)
     }
 
@@ -95,14 +97,14 @@ impl Shard {
     pub(crate) fn hand_out(&mut self, id: BlockId, want: &Want, clock: u64) -> Grant {
         let block = &mut self.blocks[id];
         debug_assert!(block.size >= want.rounded, "block of {} bytes taken for {}", block.size, want.rounded);
-        let (was_split, rest) = (block.is_split(), block.size - want.rounded);
         block.state = State::Live;
         block.requested = want.requested;
-        let (slot, offset, last_use, expandable) = (block.slot, block.offset, block.tick, block.expandable);
-        let splits = self.splits(want, rest);
-        let size = if splits { want.rounded } else { want.rounded + rest };
-        let mut change = SplitChange::default();
-        if splits {
+        let Block { offset, size: whole, tick: last_use, prev, next, slot, expandable, .. } = *block;
+        let was_split = prev != BlockId::NONE || next != BlockId::NONE;
+        let rest = whole - want.rounded;
+        let (mut size, mut change) = (whole, SplitChange::default());
+        if self.splits(want, rest) {
+            size = want.rounded;
             self.split(id, size, clock);
             change = if was_split {
                 SplitChange { blocks: 0, bytes: -(size as i64) }
@@ -137,29 +139,30 @@ impl Shard {
     /// Cuts a block behind its first `size` bytes; the rest becomes a free block of its own.
     #[inline(always)]
     fn split(&mut self, id: BlockId, size: u64, clock: u64) {
-        let front = &mut self.blocks[id];
-        let behind = front.next;
-        let rest = Block {
-            offset: front.offset + size,
-            size: front.size - size,
+        let rest = self.blocks.vacancy();
+        let table = self.blocks.table();
+        let front = &mut table[id.0 as usize];
+        let Block { offset, size: whole, tick, next, slot, side, expandable, .. } = *front;
+        front.size = size;
+        front.next = rest;
+        table[rest.0 as usize] = Block {
+            offset: offset + size,
+            size: whole - size,
             requested: 0,
-            tick: front.tick,
+            tick,
             age: clock,
             prev: id,
-            next: behind,
-            slot: front.slot,
+            next,
+            slot,
             waits: 0,
             state: State::Free,
-            side: front.side,
-            expandable: front.expandable,
+            side,
+            expandable,
             used_elsewhere: false,
         };
-        front.size = size;
-        let rest = self.blocks.insert(rest);
-        self.blocks[id].next = rest;
-        if let Some(behind) = behind.some() {
-            self.blocks[behind].prev = rest;
+        if let Some(behind) = table.get_mut(next.0 as usize) {
+            behind.prev = rest;
         }
-        self.list(rest);
+        self.list(rest, whole - size, side);
     }
 }
