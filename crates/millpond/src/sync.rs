@@ -6,6 +6,40 @@ mod real {
     pub(crate) use std::sync::Arc;
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
+    /// Lets time pass in a loop that looks whether something has changed: the more of it, the more often the loop has
+    /// turned. A holder that was interrupted gets the processor, whatever the priorities are.
+    pub(crate) fn pause(turns: u32) {
+        match turns {
+            0..6 => (0..1 << turns).for_each(|_| std::hint::spin_loop()),
+            6..16 => std::thread::yield_now(),
+            _ => std::thread::sleep(std::time::Duration::from_micros(50)),
+        }
+    }
+
+    /// A place whose users see to it among themselves that one has it at a time.
+    pub(crate) struct Place<T>(std::cell::UnsafeCell<T>);
+
+    impl<T> Place<T> {
+        pub(crate) fn new(value: T) -> Self {
+            Self(std::cell::UnsafeCell::new(value))
+        }
+
+        #[inline(always)]
+        pub(crate) fn take(&self) -> Taken<T> {
+            Taken(self.0.get())
+        }
+    }
+
+    /// A place in use by one of them.
+    pub(crate) struct Taken<T>(*mut T);
+
+    impl<T> Taken<T> {
+        #[inline(always)]
+        pub(crate) fn pointer(&self) -> *mut T {
+            self.0
+        }
+    }
+
     /// Waits until `ready` holds of what the guard guards.
     pub(crate) fn wait_until<'a, T>(
         condvar: &Condvar,
@@ -24,6 +58,31 @@ mod real {
     pub(crate) use loom::sync::Arc;
     pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
     use std::sync::PoisonError;
+
+    pub(crate) fn pause(_turns: u32) {
+        loom::thread::yield_now();
+    }
+
+    /// Loom sees to it that no two uses of a place overlap.
+    pub(crate) struct Place<T>(loom::cell::UnsafeCell<T>);
+
+    impl<T> Place<T> {
+        pub(crate) fn new(value: T) -> Self {
+            Self(loom::cell::UnsafeCell::new(value))
+        }
+
+        pub(crate) fn take(&self) -> Taken<T> {
+            Taken(self.0.get_mut())
+        }
+    }
+
+    pub(crate) struct Taken<T>(loom::cell::MutPtr<T>);
+
+    impl<T> Taken<T> {
+        pub(crate) fn pointer(&self) -> *mut T {
+            self.0.with(|pointer| pointer)
+        }
+    }
 
     pub(crate) type MutexGuard<'a, T> = loom::sync::MutexGuard<'a, T>;
 

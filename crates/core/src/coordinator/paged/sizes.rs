@@ -17,8 +17,8 @@ const OF_REQUEST: u64 = 64;
 const LEAST_BYTES: u64 = 2 * MIB;
 /// The most: beyond it the driver's calls are no cost to speak of.
 const MOST_BYTES: u64 = 64 * MIB;
-/// Pages are created, and idle ones left where they are, as long as no more than so much is reserved beyond what was ever
-/// live.
+/// Pages are created, and idle ones left where they are, as long as no more than so much is reserved beyond what was
+/// ever live.
 const SLACK_BYTES: u64 = 8 * MIB;
 
 /// The largest page to create for a request while so many bytes are reserved, in multiples of the granularity.
