@@ -93,6 +93,15 @@ struct Totals {
     split: SplitChange,
     oversize_granted: i64,
     oversize_freed: i64,
+    low: Low,
+}
+
+/// The least that was live on one side since it was last asked for, and all that had been granted until then.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Low {
+    pub(crate) live_bytes: i64,
+    pub(crate) granted_blocks: i64,
+    pub(crate) granted_bytes: i64,
 }
 
 #[derive(Clone, Copy, Default, Debug)]
@@ -186,6 +195,7 @@ impl Meter {
         let totals = &mut self.totals[side.index()];
         totals.left.add(size as i64, 0);
         totals.oversize_freed += i64::from(oversize);
+        totals.note_low();
     }
 
     /// A freed block's last point was reached. Answers whether room ran out.
@@ -211,6 +221,7 @@ impl Meter {
         let totals = &mut self.totals[side.index()];
         totals.gone.add(size as i64, requested as i64);
         totals.oversize_freed += i64::from(oversize);
+        totals.note_low();
         totals.book_split(split);
         let credit = &mut self.credit[side.index()];
         credit[BLOCKS] += 1;
@@ -315,6 +326,16 @@ impl Meter {
         (came[lane as usize] as u64, went[lane as usize] as u64)
     }
 
+    /// The low point of a side since the last call, in what is granted since totals were reset. What is live there
+    /// counts from then on as well.
+    pub(crate) fn take_low(&mut self, side: Side) -> Low {
+        let base = self.base[side.index()][Lane::AllocatedBytes as usize];
+        let totals = &mut self.totals[side.index()];
+        let low = totals.low;
+        totals.low = totals.now();
+        Low { live_bytes: base + low.live_bytes, ..low }
+    }
+
     pub(crate) fn reset_totals(&mut self) {
         for side in Side::BOTH {
             self.base[side.index()] = self.current_row(side);
@@ -335,6 +356,20 @@ impl Meter {
 }
 
 impl Totals {
+    #[inline(always)]
+    fn now(&self) -> Low {
+        let live_bytes = self.granted.bytes - self.gone.bytes - self.left.bytes;
+        Low { live_bytes, granted_blocks: self.granted.blocks, granted_bytes: self.granted.bytes }
+    }
+
+    #[inline(always)]
+    fn note_low(&mut self) {
+        let now = self.now();
+        if now.live_bytes < self.low.live_bytes {
+            self.low = now;
+        }
+    }
+
     #[inline(always)]
     fn book_split(&mut self, change: SplitChange) {
         self.split_up.blocks += change.blocks.max(0);

@@ -9,6 +9,7 @@ mod check;
 mod claim;
 mod free;
 mod put_off;
+mod rounds;
 mod take;
 mod view;
 mod window;
@@ -30,6 +31,7 @@ use crate::units::QUANTUM;
 pub(crate) use adopt::Arrival;
 pub use free::{Freed, Uses};
 use put_off::Swap;
+use rounds::Rounds;
 pub use view::{BlockState, BlockView, PageView, SegmentView};
 pub(crate) use window::{Gap, Piece, Window};
 
@@ -110,6 +112,8 @@ pub struct Shard {
     put_off: BlockId,
     /// What the last operation found out, if it gave back just what the one before had freed.
     swap: Swap,
+    /// Whether the program repeats itself, by side.
+    rounds: [Rounds; 2],
     /// Uses beyond the home stream, by block: few at any time.
     uses: BTreeMap<BlockId, Uses>,
 }
@@ -130,6 +134,7 @@ impl Shard {
             settling: VecDeque::new(),
             put_off: BlockId::NONE,
             swap: Swap::NONE,
+            rounds: [Rounds::default(), Rounds::default()],
             uses: BTreeMap::new(),
         }
     }

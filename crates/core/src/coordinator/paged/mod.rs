@@ -187,6 +187,10 @@ impl Coordinator {
     fn survey(&mut self, plan: &Plan, shard: ShardId, want: &Want, shards: &mut impl Shards) -> Means {
         let live = self.live_bytes(shards) + want.rounded;
         self.paging.high_live = self.paging.high_live.max(live);
+        let repeated = match self.settings.growth {
+            Growth::Tight => 0,
+            Growth::Balanced => shards.with(shard, |shard| shard.rounds_repeated(want.side)),
+        };
         let reserved = self.reserved.all.current + self.reserving;
         let room =
             if plan.no_new_pages { 0 } else { self.limit.map_or(u64::MAX, |limit| limit.saturating_sub(reserved)) };
@@ -197,8 +201,9 @@ impl Coordinator {
             idle,
             spare: self.pages.spare.iter().map(|&page| (page, self.pages[page].bytes)).collect(),
             room,
-            slack: sizes::slack(self.paging.high_live).saturating_sub(reserved).min(room),
+            slack: sizes::slack(self.paging.high_live, repeated).saturating_sub(reserved).min(room),
             cap: sizes::page_cap(want, reserved, self.granularity()),
+            settles: repeated > 0,
             tight: self.settings.growth == Growth::Tight,
         }
     }
