@@ -1,5 +1,5 @@
-//! The one room of the library with `unsafe` in it: a pointer from buffers to their lane, what a lane's latch guards, and
-//! driver calls whose contract the core's decisions fulfil.
+//! The one room of the library with `unsafe` in it: a pointer from buffers to their lane, what a lane's latch guards,
+//! and driver calls whose contract the core's decisions fulfil.
 //!
 //! # Why a pointer
 //!
@@ -86,9 +86,9 @@ pub(crate) struct Latched<T> {
     value: Place<T>,
 }
 
-// SAFETY: the value is reached through a `Guard` only, there is one at a time, and what one of them wrote is seen through
-// the next: the latch sees to both. So threads that share this hand the value from one to the next, for which `Send` is
-// enough.
+// SAFETY: the value is reached through a `Guard` only, there is one at a time, and what one of them wrote is seen
+// through the next: the latch sees to both. So threads that share this hand the value from one to the next, for which
+// `Send` is enough.
 unsafe impl<T: Send> Sync for Latched<T> {}
 
 /// The value of a [`Latched`], for as long as this lives.
@@ -138,8 +138,8 @@ impl<T> DerefMut for Guard<'_, T> {
 impl<T> Drop for Guard<'_, T> {
     #[inline(always)]
     fn drop(&mut self) {
-        // SAFETY: dropped here alone, and not used afterwards. It goes before the latch opens, as the place is another's
-        // from then on.
+        // SAFETY: dropped here alone, and not used afterwards. It goes before the latch opens, as the place is
+        // another's from then on.
         unsafe { ManuallyDrop::drop(&mut self.value) }
         self.latch.open();
     }

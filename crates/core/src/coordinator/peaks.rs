@@ -138,8 +138,8 @@ fn add(rows: &mut [Row; ROWS], more: &[Row; ROWS]) {
     each(|row, lane| rows[row][lane] += more[row][lane]);
 }
 
-/// Covers what lacks to `rooms` out of another shard's, and then shares the two alike in every lane, so that two streams
-/// that rise in turns do not come back every time, nor for each lane by itself.
+/// Covers what lacks to `rooms` out of another shard's, and then shares the two alike in every lane, so that two
+/// streams that rise in turns do not come back every time, nor for each lane by itself.
 fn share_room(meter: &mut Meter, rooms: &mut [Row; ROWS]) {
     let theirs = meter.rooms();
     let mut taken = [[0; LANES]; ROWS];

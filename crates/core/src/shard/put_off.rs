@@ -55,8 +55,8 @@ impl Swap {
 }
 
 impl Shard {
-    /// Frees the block of the swap: there was room for that before, and what it took was given back since. Answers whether
-    /// it is that block.
+    /// Frees the block of the swap: there was room for that before, and what it took was given back since. Answers
+    /// whether it is that block.
     #[inline(always)]
     pub(super) fn swaps_out(&mut self, id: BlockId, tick: Tick, clock: u64) -> bool {
         if id != self.swap.grant.block {
