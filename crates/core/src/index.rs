@@ -78,13 +78,14 @@ const fn is_exact(bin: usize) -> bool {
 /// is not 0; a heap has more than one block.
 pub(crate) struct FreeIndex {
     summary: [u64; SUMMARIES],
-    words: [u64; WORDS],
+    words: Box<[u64; WORDS]>,
     bins: Box<[Bin; BINS]>,
     heaps: Heaps,
 }
 
+/// The bin of a size in bytes.
 #[inline]
-const fn bin_of(size: u64) -> usize {
+pub(crate) const fn bin_of(size: u64) -> usize {
     let units = size / QUANTUM;
     if units < EXACT_UNITS {
         return units as usize & (BINS - 1);
@@ -96,16 +97,16 @@ const fn bin_of(size: u64) -> usize {
 }
 
 /// Made on the heap and zeroed there, where the system gives such memory away untouched.
-fn empty_bins() -> Box<[Bin; BINS]> {
-    match alloc::vec![EMPTY; BINS].into_boxed_slice().try_into() {
-        Ok(bins) => bins,
+fn zeroed<T: Clone + Default, const N: usize>() -> Box<[T; N]> {
+    match alloc::vec![T::default(); N].into_boxed_slice().try_into() {
+        Ok(table) => table,
         Err(_) => unreachable!("as many were asked for"),
     }
 }
 
 impl FreeIndex {
     pub(crate) fn new() -> Self {
-        Self { summary: [0; SUMMARIES], words: [0; WORDS], bins: empty_bins(), heaps: Heaps::new() }
+        Self { summary: [0; SUMMARIES], words: zeroed(), bins: zeroed(), heaps: Heaps::new() }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -145,18 +146,23 @@ impl FreeIndex {
     /// If it is not there: the caller's picture of the free blocks has parted from the index.
     #[inline(always)]
     pub(crate) fn remove(&mut self, block: BlockId, size: u64) {
-        let bin = bin_of(size);
-        if self.bins[bin] == bin_with(block) {
-            self.empty(bin);
+        self.remove_from(bin_of(size), block);
+    }
+
+    /// [`remove`](Self::remove), where the bin is known.
+    #[inline(always)]
+    pub(crate) fn remove_from(&mut self, bin: usize, block: BlockId) {
+        if self.bins[bin & (BINS - 1)] == bin_with(block) {
+            self.empty(bin & (BINS - 1));
         } else {
-            self.remove_among(block, size, bin);
+            self.remove_among(block, bin);
         }
     }
 
     #[inline(never)]
-    fn remove_among(&mut self, block: BlockId, size: u64, bin: usize) {
+    fn remove_among(&mut self, block: BlockId, bin: usize) {
         let held = self.bins[bin];
-        assert!(held & SEVERAL != 0, "block {} of {size} bytes is not in bin {bin}, which holds {held:#x}", block.0);
+        assert!(held & SEVERAL != 0, "block {} is not in bin {bin}, which holds {held:#x}", block.0);
         match self.heaps.remove(first_in(held), block) {
             Some(first) if self.heaps.is_alone(first) => self.bins[bin] = bin_with(first),
             Some(first) => self.bins[bin] = SEVERAL | bin_with(first),
@@ -177,21 +183,27 @@ impl FreeIndex {
     /// The smallest block of at least `size` bytes; the oldest or lowest of equals.
     #[inline(always)]
     pub(crate) fn best_fit(&self, size: u64, size_of: impl Fn(BlockId) -> u64) -> Option<BlockId> {
+        self.best_fit_in(size, size_of).map(|(block, _)| block)
+    }
+
+    /// [`best_fit`](Self::best_fit), with the bin that the block is in.
+    #[inline(always)]
+    pub(crate) fn best_fit_in(&self, size: u64, size_of: impl Fn(BlockId) -> u64) -> Option<(BlockId, usize)> {
         let bin = bin_of(size);
         let held = self.bins[bin];
         if held != EMPTY {
             let first = first_in(held);
             if is_exact(bin) || size_of(first) >= size {
-                return Some(first);
+                return Some((first, bin));
             }
             // Here sizes are mixed, and the first is too small.
             if held & SEVERAL != 0
                 && let Some(found) = self.at_or_behind(held, Key::floor(size))
             {
-                return Some(found);
+                return Some((found, bin));
             }
         }
-        self.bin_after(bin).map(|bin| first_in(self.bins[bin]))
+        self.bin_after(bin).map(|bin| (first_in(self.bins[bin]), bin))
     }
 
     #[inline(never)]

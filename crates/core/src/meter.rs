@@ -9,15 +9,14 @@
 //! ```
 //!
 //! A shard keeps the sum of both, which its own operations leave alone: the *ceiling* that its counter may rise to.
-//! What is there now is the difference of what came and what went, so an operation adds to a few sums, and that is all
-//! it writes.
+//! What is there now is the difference of what came and what went, so an operation only adds to a few sums.
 //!
 //! Nor does it ask all rooms. Each side has *credit*: as much room as it surely has, in blocks and in bytes, over all
 //! counters that rise and fall together. A grant spends credit and a free gives it back. Only when it is used up are
 //! the rooms worked out, in [`Meter::refill`]. An operation that finds a room below zero there reports it, and
 //! [`Coordinator::settle`](crate::Coordinator::settle) takes room from other shards, or raises the peak by what is
-//! missing, which restores the equation with all rooms at zero or above. Driven from one thread, every peak is exact to
-//! the operation.
+//! missing, which restores the equation with all rooms at zero or above. Driven from one thread, every peak is exact
+//! to the operation.
 
 use crate::ids::Side;
 
@@ -120,8 +119,8 @@ impl Sums {
     }
 }
 
-/// How much the counters of one side may surely rise: those that count blocks in use, those of their bytes, and the two
-/// of free blocks in pieces.
+/// How much the counters of one side may surely rise: those that count blocks in use, those of their bytes, and the
+/// two of free blocks in pieces.
 ///
 /// Invariant: no side has more than its own rooms hold, and what both have above zero is in the rooms of all.
 type Credit = [i64; CREDITS];

@@ -6,14 +6,31 @@ mod real {
     pub(crate) use std::sync::Arc;
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-    /// Lets time pass in a loop that looks whether something has changed: the more of it, the more often the loop has
-    /// turned. A holder that was interrupted gets the processor, whatever the priorities are.
-    pub(crate) fn pause(turns: u32) {
-        match turns {
-            0..6 => (0..1 << turns).for_each(|_| std::hint::spin_loop()),
-            6..16 => std::thread::yield_now(),
-            _ => std::thread::sleep(std::time::Duration::from_micros(50)),
+    /// Those who wait for a flag. Nobody knows of them: they look after the flag themselves.
+    #[derive(Clone)]
+    pub(crate) struct Waiters;
+
+    impl Waiters {
+        pub(crate) fn new() -> Self {
+            Self
         }
+
+        /// Looks again and again: at once, then after others have run, then after a nap, so that a holder who was
+        /// interrupted gets the processor, whatever the priorities are.
+        pub(crate) fn wait_until(&self, ready: impl Fn() -> bool) {
+            let mut turns = 0;
+            while !ready() {
+                match turns {
+                    0..6 => (0..1 << turns).for_each(|_| std::hint::spin_loop()),
+                    6..16 => std::thread::yield_now(),
+                    _ => std::thread::sleep(std::time::Duration::from_micros(50)),
+                }
+                turns += 1;
+            }
+        }
+
+        #[inline(always)]
+        pub(crate) fn wake(&self) {}
     }
 
     /// A place whose users see to it among themselves that one has it at a time.
@@ -59,8 +76,26 @@ mod real {
     pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
     use std::sync::PoisonError;
 
-    pub(crate) fn pause(_turns: u32) {
-        loom::thread::yield_now();
+    /// Those who wait for a flag. Loom knows no time in which a loop may turn, so here they sleep and are woken.
+    #[derive(Clone)]
+    pub(crate) struct Waiters(std::sync::Arc<(loom::sync::Mutex<()>, loom::sync::Condvar)>);
+
+    impl Waiters {
+        pub(crate) fn new() -> Self {
+            Self(std::sync::Arc::new((loom::sync::Mutex::new(()), loom::sync::Condvar::new())))
+        }
+
+        pub(crate) fn wait_until(&self, ready: impl Fn() -> bool) {
+            let mut guard = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
+            while !ready() {
+                guard = self.0.1.wait(guard).unwrap_or_else(PoisonError::into_inner);
+            }
+        }
+
+        pub(crate) fn wake(&self) {
+            let _guard = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
+            self.0.1.notify_all();
+        }
     }
 
     /// Loom sees to it that no two uses of a place overlap.

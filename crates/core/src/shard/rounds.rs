@@ -1,8 +1,8 @@
 //! Whether a program repeats itself.
 //!
 //! Many programs come back, again and again, to a point at which nearly nothing is live, and do the same once more. Two
-//! rounds between such points that hand out just as many blocks and bytes are taken for the same. In a round that has been
-//! seen before, memory is worth more than the driver's time: what it lacks, it will lack each time.
+//! rounds between such points that hand out just as many blocks and bytes are taken for the same. In a round that has
+//! been seen before, memory is worth more than the driver's time: what it lacks, it will lack each time.
 
 use alloc::collections::VecDeque;
 

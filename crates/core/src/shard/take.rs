@@ -5,6 +5,7 @@ use millpond_backend::Tick;
 use super::{Grant, Shard};
 use crate::block::{Block, State};
 use crate::ids::{BlockId, Side};
+use crate::index::bin_of;
 use crate::meter::SplitChange;
 use crate::plant::Plant;
 use crate::size::Want;
@@ -37,28 +38,37 @@ impl Shard {
             // A peak is to be settled first; the way of a miss does that and comes back here.
             return None;
         }
-        let found = self.find(want)?;
-        Some(self.take(found, want, clock))
+        let (found, bin) = self.find_in(want)?;
+        self.pools[want.side.index()].free.remove_from(bin, found);
+        Some(self.hand_out(found, want, clock))
     }
 
     /// PyTorch's `get_free_block`: best fit, with the rules for expandable and for oversize blocks. Only one candidate
     /// is tested; there is no look further along.
-    #[inline(always)]
     pub(crate) fn find(&self, want: &Want) -> Option<BlockId> {
+        self.find_in(want).map(|(found, _)| found)
+    }
+
+    /// [`find`](Self::find), with the bin that the block is in.
+    #[inline(always)]
+    fn find_in(&self, want: &Want) -> Option<(BlockId, usize)> {
         if !self.rules.caches {
             return None;
         }
-        let mut found = self.pools[want.side.index()].free.best_fit(want.rounded, |id| self.blocks[id].size)?;
+        let index = &self.pools[want.side.index()].free;
+        let (mut found, mut bin) = index.best_fit_in(want.rounded, |id| self.blocks[id].size)?;
         if self.rules.expandable {
             found = self.least_reach(found, want.side);
+            bin = bin_of(self.blocks[found].size);
         }
         let (size, max_split) = (self.blocks[found].size, self.rules.max_split);
-        if want.rounded < max_split {
+        let fits = if want.rounded < max_split {
             // Oversize blocks are kept for oversize requests.
-            (size < max_split).then_some(found)
+            size < max_split
         } else {
-            (size < want.rounded.saturating_add(self.rules.non_split_rounding)).then_some(found)
-        }
+            size < want.rounded.saturating_add(self.rules.non_split_rounding)
+        };
+        fits.then_some((found, bin))
     }
 
     /// For best fit in expandable segments a block counts with what it could grow to: go on while that shrinks.
@@ -85,7 +95,6 @@ impl Shard {
     }
 
     /// Hands out the front of a free block.
-    #[inline(always)]
     pub(crate) fn take(&mut self, id: BlockId, want: &Want, clock: u64) -> Grant {
         let size = self.blocks[id].size;
         self.pools[want.side.index()].free.remove(id, size);
