@@ -96,11 +96,19 @@ struct Totals {
 }
 
 /// The least that was live on one side since it was last asked for, and all that had been granted until then.
-#[derive(Clone, Copy, Default, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Low {
     pub(crate) live_bytes: i64,
     pub(crate) granted_blocks: i64,
     pub(crate) granted_bytes: i64,
+}
+
+impl core::ops::AddAssign for Low {
+    fn add_assign(&mut self, other: Low) {
+        self.live_bytes += other.live_bytes;
+        self.granted_blocks += other.granted_blocks;
+        self.granted_bytes += other.granted_bytes;
+    }
 }
 
 #[derive(Clone, Copy, Default, Debug)]
@@ -325,14 +333,15 @@ impl Meter {
         (came[lane as usize] as u64, went[lane as usize] as u64)
     }
 
-    /// The low point of a side since the last call, in what is granted since totals were reset. What is live there
-    /// counts from then on as well.
-    pub(crate) fn take_low(&mut self, side: Side) -> Low {
+    /// The low point of a side since the last call, and now. Grants are counted since totals were reset; what is live
+    /// now counts for the next low point as well.
+    pub(crate) fn take_low(&mut self, side: Side) -> (Low, Low) {
         let base = self.base[side.index()][Lane::AllocatedBytes as usize];
         let totals = &mut self.totals[side.index()];
-        let low = totals.low;
-        totals.low = totals.now();
-        Low { live_bytes: base + low.live_bytes, ..low }
+        let (low, now) = (totals.low, totals.now());
+        totals.low = now;
+        let absolute = |low: Low| Low { live_bytes: base + low.live_bytes, ..low };
+        (absolute(low), absolute(now))
     }
 
     pub(crate) fn reset_totals(&mut self) {

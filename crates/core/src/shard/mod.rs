@@ -9,7 +9,6 @@ mod check;
 mod claim;
 mod free;
 mod put_off;
-mod rounds;
 mod take;
 mod view;
 mod window;
@@ -31,7 +30,6 @@ use crate::units::QUANTUM;
 pub(crate) use adopt::Arrival;
 pub use free::{Freed, Uses};
 use put_off::Swap;
-use rounds::Rounds;
 pub use view::{BlockState, BlockView, PageView, SegmentView};
 pub(crate) use window::{Gap, Piece, Window};
 
@@ -112,8 +110,6 @@ pub struct Shard {
     put_off: BlockId,
     /// What the last operation found out, if it gave back just what the one before had freed.
     swap: Swap,
-    /// Whether the program repeats itself, by side.
-    rounds: [Rounds; 2],
     /// Uses beyond the home stream, by block: few at any time.
     uses: BTreeMap<BlockId, Uses>,
 }
@@ -134,7 +130,6 @@ impl Shard {
             settling: VecDeque::new(),
             put_off: BlockId::NONE,
             swap: Swap::NONE,
-            rounds: [Rounds::default(), Rounds::default()],
             uses: BTreeMap::new(),
         }
     }

@@ -39,7 +39,7 @@ pub(super) fn page_cap(want: &Want, reserved: u64, granularity: u64) -> u64 {
 /// A program that has been seen to repeat itself, and still lacks memory, gets more with each round until it lacks
 /// none: then it calls the driver no more. It may have as much as a cache that never moves a page.
 pub(super) fn slack(high_live: u64, repeated: u32) -> u64 {
-    high_live + SLACK_BYTES + high_live / 3 * u64::from(repeated.min(6))
+    high_live + SLACK_BYTES + high_live / 2 * u64::from(repeated.min(4))
 }
 
 /// The sizes of the pages to create for `bytes`.
