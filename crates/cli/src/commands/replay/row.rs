@@ -83,7 +83,7 @@ impl Row {
             num_ooms: stats.num_ooms,
             warm_num_ooms: replayed.warm.iter().map(|pass| pass.ooms).sum(),
             checked_blocks: args.check_bytes.then_some(replayed.checked_blocks),
-            memory_summary: args.summary.then(|| memory_summary(stats, 0, false)),
+            memory_summary: args.summary.then(|| memory_summary(stats, &replayed.pages, 0, false)),
             stats: args.stats.then(values),
         }
     }
