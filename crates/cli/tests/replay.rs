@@ -64,6 +64,25 @@ fn expandable_segments_reserve_what_pytorch_reserved() {
     }
 }
 
+/// The default: a few percent above what is live, on each program and on all together.
+#[test]
+fn paged_reserves_little_more_than_is_live() {
+    let rows = replay_all(&[]);
+    let (mut logarithms, mut above) = (0.0, Vec::new());
+    for (name, row) in &rows {
+        assert_eq!((&row["policy"], &row["conf"]), (&"paged".into(), &"policy:paged".into()), "{name}");
+        assert_eq!((&row["num_ooms"], &row["num_alloc_retries"]), (&0.into(), &0.into()), "{name}");
+        let ratio = row["reserved_over_live"].as_f64().expect("a ratio");
+        let most = if name == "serving_kv" { 1.08 } else { 1.05 };
+        if !(1.0..=most).contains(&ratio) {
+            above.push(format!("{name}: {ratio:.4} is not from 1 to {most}"));
+        }
+        logarithms += ratio.ln();
+    }
+    let mean = (logarithms / rows.len() as f64).exp();
+    assert!(above.is_empty() && mean <= 1.025, "the geometric mean is {mean:.4}; {}", above.join("; "));
+}
+
 /// With rising addresses, ties by address and ties by birth are the same ties.
 #[test]
 fn serving_kv_does_not_depend_on_the_tie_rule_where_addresses_rise() {
