@@ -17,11 +17,14 @@ pub enum Reuse {
     Fresh,
     /// Its last use is known to be over: any stream, and the host, may use it.
     Complete,
-    /// Its last use was on the same stream, whose later work is ordered after it: use it there without any ado.
+    /// Its last use was on the same stream, or the stream waits for it on the device: later work there is ordered after
+    /// it, so use it there without any ado.
     Ordered,
-    /// Its last use was on the same stream; place a memory barrier before the first new use there.
+    /// As `Ordered`, once you place a memory barrier before the first new use there.
     NeedsBarrier,
-    /// Wait for this point, on the device or the host, before the first use. No policy of today hands such memory out.
+    /// Wait for this point, on the device or the host, before the first use. No policy hands such memory out: `paged`
+    /// does move memory whose last use on another stream is under way, and queues the device-side wait itself, so that
+    /// the grant is `Ordered` or `NeedsBarrier`.
     After(Point),
 }
 
