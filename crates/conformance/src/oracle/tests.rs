@@ -1,4 +1,4 @@
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 use millpond_backend::{Point, Reuse, StreamId, Tick};
 
@@ -9,6 +9,8 @@ use super::{BTreeMap, Clock, Granted, Oracle, Place, SegmentId, Violation};
 struct Hands {
     open: RefCell<BTreeMap<StreamId, u64>>,
     reached: RefCell<BTreeMap<StreamId, u64>>,
+    waits: RefCell<Vec<(StreamId, Point)>>,
+    knows_no_waits: Cell<bool>,
 }
 
 impl Hands {
@@ -25,6 +27,10 @@ impl Clock for Hands {
 
     fn reached(&self, stream: StreamId) -> Option<Tick> {
         Some(Tick(self.reached.borrow().get(&stream).copied().unwrap_or(0)))
+    }
+
+    fn comes_after(&self, stream: StreamId, point: Point) -> Option<bool> {
+        if self.knows_no_waits.get() { None } else { Some(self.waits.borrow().contains(&(stream, point))) }
     }
 }
 
@@ -46,9 +52,9 @@ fn point(stream: u32, tick: u64) -> Point {
 #[test]
 fn live_blocks_may_not_share_a_byte() {
     let (mut oracle, clock) = (Oracle::new(Reuse::InOrder), Hands::default());
-    oracle.granted(&at(512, 1024, 0), &clock).unwrap();
-    oracle.granted(&at(0, 512, 0), &clock).unwrap();
-    oracle.granted(&at(1536, 512, 1), &clock).unwrap();
+    oracle.granted(&at(512, 1024, 0), None, &clock).unwrap();
+    oracle.granted(&at(0, 512, 0), None, &clock).unwrap();
+    oracle.granted(&at(1536, 512, 1), None, &clock).unwrap();
     for (offset, bytes) in [(0, 512), (1024, 512), (512, 1024), (1024, 4096), (1536, 512)] {
         let found = oracle.apart(&at(offset, bytes, 0)).unwrap_err();
         assert!(matches!(found, Violation::Overlap { .. }), "{offset} {bytes}: {found}");
@@ -64,9 +70,9 @@ fn live_blocks_may_not_share_an_address_either() {
         address: Some(address),
         ..at(0, 1024, 0)
     };
-    oracle.granted(&with(0, 4096), &clock).unwrap();
-    oracle.granted(&with(1, 5120), &clock).unwrap();
-    let found = oracle.granted(&with(2, 4608), &clock).unwrap_err();
+    oracle.granted(&with(0, 4096), None, &clock).unwrap();
+    oracle.granted(&with(1, 5120), None, &clock).unwrap();
+    let found = oracle.granted(&with(2, 4608), None, &clock).unwrap_err();
     assert!(matches!(found, Violation::Overlap { .. }), "{found}");
 }
 
@@ -74,9 +80,9 @@ fn live_blocks_may_not_share_an_address_either() {
 fn in_order_the_home_stream_may_reuse_at_once_and_others_may_not() {
     let (mut oracle, clock) = (Oracle::new(Reuse::InOrder), Hands::default());
     clock.set(0, 5, 4);
-    oracle.granted(&at(0, 512, 0), &clock).unwrap();
+    oracle.granted(&at(0, 512, 0), None, &clock).unwrap();
     oracle.freed(at(0, 512, 0).place, &clock);
-    let found = oracle.granted(&at(0, 512, 1), &clock).unwrap_err();
+    let found = oracle.granted(&at(0, 512, 1), None, &clock).unwrap_err();
     let expected = Violation::Premature {
         place: at(0, 512, 1).place,
         bytes: 512,
@@ -87,12 +93,12 @@ fn in_order_the_home_stream_may_reuse_at_once_and_others_may_not() {
     assert_eq!(found, expected);
 
     let mut oracle = Oracle::new(Reuse::InOrder);
-    oracle.granted(&at(0, 512, 0), &clock).unwrap();
+    oracle.granted(&at(0, 512, 0), None, &clock).unwrap();
     oracle.freed(at(0, 512, 0).place, &clock);
-    oracle.granted(&at(0, 512, 0), &clock).unwrap();
+    oracle.granted(&at(0, 512, 0), None, &clock).unwrap();
     oracle.freed(at(0, 512, 0).place, &clock);
     clock.set(0, 6, 5);
-    oracle.granted(&at(0, 512, 1), &clock).unwrap();
+    oracle.granted(&at(0, 512, 1), None, &clock).unwrap();
 }
 
 #[test]
@@ -101,7 +107,7 @@ fn a_recorded_stream_counts_up_to_the_free_and_a_point_up_to_itself() {
         let (mut oracle, clock) = (Oracle::new(Reuse::InOrder), Hands::default());
         clock.set(1, 3, 2);
         let grant = at(0, 512, 0);
-        oracle.granted(&grant, &clock).unwrap();
+        oracle.granted(&grant, None, &clock).unwrap();
         if by_point {
             oracle.used_until(grant.place, point(1, 3));
         } else {
@@ -109,7 +115,7 @@ fn a_recorded_stream_counts_up_to_the_free_and_a_point_up_to_itself() {
         }
         clock.set(1, 7, 3);
         oracle.freed(grant.place, &clock);
-        let again = oracle.granted(&grant, &clock);
+        let again = oracle.granted(&grant, None, &clock);
         assert_eq!(again.is_ok(), by_point, "{again:?}");
     }
 }
@@ -124,10 +130,10 @@ fn after_submit_and_after_done_hold_the_home_stream_back() {
     ] {
         let (mut oracle, clock) = (Oracle::new(reuse), Hands::default());
         clock.set(0, 5, 4);
-        oracle.granted(&at(0, 512, 0), &clock).unwrap();
+        oracle.granted(&at(0, 512, 0), None, &clock).unwrap();
         oracle.freed(at(0, 512, 0).place, &clock);
         clock.set(0, open, reached);
-        let again = oracle.granted(&at(0, 512, 0), &clock);
+        let again = oracle.granted(&at(0, 512, 0), None, &clock);
         assert_eq!(again.is_ok(), sound, "{reuse:?}, open {open}, reached {reached}: {again:?}");
     }
 }
@@ -139,14 +145,14 @@ fn a_part_of_a_freed_range_is_judged_by_that_part_alone() {
     clock.set(1, 9, 1);
     for (offset, stream) in [(0, 0), (512, 1)] {
         let grant = at(offset, 512, 0);
-        oracle.granted(&grant, &clock).unwrap();
+        oracle.granted(&grant, None, &clock).unwrap();
         oracle.used(grant.place, StreamId(stream));
         oracle.freed(grant.place, &clock);
     }
     // The front was used at home only. The whole, and the back after it, still wait for stream 1.
-    oracle.granted(&at(0, 512, 0), &clock).unwrap();
+    oracle.granted(&at(0, 512, 0), None, &clock).unwrap();
     oracle.freed(at(0, 512, 0).place, &clock);
-    let found = oracle.granted(&at(0, 1024, 0), &clock).unwrap_err();
+    let found = oracle.granted(&at(0, 1024, 0), None, &clock).unwrap_err();
     assert!(matches!(found, Violation::Premature { waits_for, .. } if waits_for == point(1, 9)), "{found}");
 }
 
@@ -154,16 +160,16 @@ fn a_part_of_a_freed_range_is_judged_by_that_part_alone() {
 fn what_a_grant_tells_its_user_to_wait_for_is_allowed() {
     let (mut oracle, clock) = (Oracle::new(Reuse::InOrder), Hands::default());
     clock.set(0, 5, 4);
-    oracle.granted(&at(0, 512, 0), &clock).unwrap();
+    oracle.granted(&at(0, 512, 0), None, &clock).unwrap();
     oracle.freed(at(0, 512, 0).place, &clock);
-    oracle.granted(&Granted { wait_for: Some(point(0, 5)), ..at(0, 512, 1) }, &clock).unwrap();
+    oracle.granted(&Granted { wait_for: Some(point(0, 5)), ..at(0, 512, 1) }, None, &clock).unwrap();
 }
 
 #[test]
 fn memory_that_is_in_use_may_not_go_back() {
     let (mut oracle, clock) = (Oracle::new(Reuse::InOrder), Hands::default());
     clock.set(0, 5, 4);
-    oracle.granted(&at(0, 512, 0), &clock).unwrap();
+    oracle.granted(&at(0, 512, 0), None, &clock).unwrap();
     let found = oracle.check(&[], &clock).unwrap_err();
     assert!(matches!(found, Violation::NoMemory { bytes: 512, .. }), "{found}");
     oracle.freed(at(0, 512, 0).place, &clock);
@@ -171,7 +177,7 @@ fn memory_that_is_in_use_may_not_go_back() {
     assert!(matches!(found, Violation::Released { waits_for, .. } if waits_for == point(0, 5)), "{found}");
 
     let mut oracle = Oracle::new(Reuse::InOrder);
-    oracle.granted(&at(0, 512, 0), &clock).unwrap();
+    oracle.granted(&at(0, 512, 0), None, &clock).unwrap();
     oracle.freed(at(0, 512, 0).place, &clock);
     clock.set(0, 6, 5);
     oracle.check(&[], &clock).unwrap();
@@ -187,7 +193,7 @@ fn a_misshapen_grant_is_found() {
         at(0, 0, 0),
         Granted { address: Some(4097), ..at(0, 512, 0) },
     ] {
-        let found = Oracle::new(Reuse::InOrder).granted(&grant, &clock).unwrap_err();
+        let found = Oracle::new(Reuse::InOrder).granted(&grant, None, &clock).unwrap_err();
         assert!(matches!(found, Violation::Misshapen { .. }), "{found}");
     }
 }
