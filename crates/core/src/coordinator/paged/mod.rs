@@ -15,7 +15,7 @@ mod survey;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use millpond_backend::{Point, StreamId};
+use millpond_backend::{Point, Reuse, StreamId};
 
 pub(super) use job::Job;
 
@@ -56,6 +56,13 @@ impl Coordinator {
         if plan.job.is_some() {
             return self.go_on(plan, shards);
         }
+        // Freed blocks whose points are reached by now: nobody waits for them any more, so they must not be missed.
+        if core::mem::take(&mut plan.news) {
+            self.retire_ready(plan.clocks, shards);
+            if let Some(step) = self.search(plan, shards) {
+                return Some(step);
+            }
+        }
         if let Some(step) = self.lend(plan, shard, want, shards) {
             return Some(step);
         }
@@ -72,7 +79,8 @@ impl Coordinator {
         }
         match scheme::choose(self, &means, windows) {
             Verdict::Go(scheme) => {
-                let busy = means.busy_streams();
+                let mut busy = means.busy_streams();
+                busy.extend(self.streams_settling(shards));
                 if scheme.creates() && !plan.polled && !busy.is_empty() {
                     plan.polled = true;
                     return Some(plan.awaits(Awaited::Points, Step::Poll(busy)));
@@ -88,6 +96,15 @@ impl Coordinator {
             Verdict::No => plan.refused = true,
         }
         None
+    }
+
+    /// The streams on which freed blocks wait to be reusable at all.
+    fn streams_settling(&self, shards: &mut impl Shards) -> Vec<StreamId> {
+        if self.facts.reuse == Reuse::InOrder {
+            return Vec::new();
+        }
+        let settling = self.shard_ids().filter_map(|id| shards.with(id, |shard| shard.settling_until()));
+        settling.map(|point| point.stream).collect()
     }
 
     pub(super) fn granularity(&self) -> u64 {
