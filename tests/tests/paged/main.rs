@@ -1,0 +1,4 @@
+//! The `paged` policy as programs see it: what it holds, what it gives back, and when it calls the driver.
+
+mod device;
+mod settles;
