@@ -117,8 +117,14 @@ impl Coordinator {
                 PageCall::Unmap { page, at } if self.pages[page].home == Some(at) => {
                     self.moves_out(page, None, shards);
                 }
-                PageCall::Unmap { page, at } => self.shadow_left(page, at, shards),
-                PageCall::Release { page } => self.pages.remove(page),
+                PageCall::Unmap { page, at } => {
+                    self.shadow_left(page, at, shards);
+                    self.paging.stats.unmapped += 1;
+                }
+                PageCall::Release { page } => {
+                    self.pages.remove(page);
+                    self.paging.stats.released += 1;
+                }
                 PageCall::Create { .. } | PageCall::Map { .. } => panic!("{call:?} releases nothing"),
             }
         }

@@ -294,6 +294,9 @@ impl Coordinator {
 
     /// What `paged` has done so far.
     pub fn page_stats(&self) -> PageStats {
+        if !self.settings.is_paged() {
+            return PageStats::default();
+        }
         let (mut pages, mut shadows) = (0, 0);
         for (_, page) in self.pages.iter() {
             pages += 1;
