@@ -86,6 +86,8 @@ pub struct Plan {
     pub(super) job: Option<Job>,
     /// `paged` has asked the streams how far they are.
     pub(super) polled: bool,
+    /// `paged` has reserved a range for the request, because it could be served nowhere else.
+    pub(super) ranged: bool,
     /// The driver or the limit refused to create pages: `paged` makes do with those there are.
     pub(super) no_new_pages: bool,
     /// The points that `paged` waited for last: waiting for the same ones again leads nowhere.
@@ -113,6 +115,7 @@ impl Plan {
             batch: None,
             job: None,
             polled: false,
+            ranged: false,
             no_new_pages: false,
             waited: Vec::new(),
             refused: false,
