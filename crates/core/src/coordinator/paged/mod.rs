@@ -73,8 +73,9 @@ impl Coordinator {
         }
         match scheme::choose(self, &means, windows) {
             Verdict::Go(scheme) => {
+                // What is not known to be over may be: then nothing need be created, and nobody need wait.
                 let busy = means.busy_streams();
-                if scheme.creates() && !plan.polled && !busy.is_empty() {
+                if (scheme.creates() || scheme.waits()) && !plan.polled && !busy.is_empty() {
                     plan.polled = true;
                     return Some(plan.awaits(Awaited::Points, Step::Poll(busy)));
                 }
