@@ -4,3 +4,4 @@ mod device;
 mod faults;
 mod held;
 mod settles;
+mod streams;
