@@ -1,7 +1,7 @@
 //! Every driver call fails once, in programs that reach every kind of call; and the allocator goes on.
 
-use millpond::backend::Fault;
-use millpond::settings::{Policy, Settings};
+use millpond::backend::{Fault, PageCaps};
+use millpond::settings::{Growth, Policy, Settings};
 use millpond::{Allocator, Error};
 use millpond_sim::{CallKind, CostModel, Sim, SimError};
 use millpond_tests::pair::Op;
@@ -20,12 +20,15 @@ struct Case {
     limit: Option<u64>,
     /// Bytes of the device: small, so that it runs out.
     total: u64,
+    /// A page may be mapped in several places.
+    aliasing: bool,
 }
 
-fn cases() -> [Case; 5] {
-    let case = |name, settings, limit| Case { name, settings, limit, total: 96 * MIB };
+fn cases() -> [Case; 10] {
+    let case = |name, settings, limit| Case { name, settings, limit, total: 96 * MIB, aliasing: true };
     let expandable = Settings { expandable_segments: true, ..Settings::default() };
     let direct = Settings { policy: Policy::Direct, ..Settings::default() };
+    let paged = |growth| Settings { policy: Policy::Paged, growth, ..Settings::default() };
     let strict = Settings { max_split_bytes: Some(20 * MIB), gc_threshold: 0.5, ..Settings::default() };
     [
         case("classic", Settings::default(), None),
@@ -33,11 +36,17 @@ fn cases() -> [Case; 5] {
         case("expandable", expandable.clone(), None),
         case("expandable under a limit", expandable, Some(70 * MIB)),
         case("direct", direct, Some(48 * MIB)),
+        case("paged", paged(Growth::Balanced), None),
+        case("paged under a limit", paged(Growth::Balanced), Some(64 * MIB)),
+        case("paged, tight", paged(Growth::Tight), Some(80 * MIB)),
+        case("paged, collecting", Settings { gc_threshold: 0.5, ..paged(Growth::Tight) }, Some(90 * MIB)),
+        Case { aliasing: false, ..case("paged without aliasing", paged(Growth::Tight), Some(70 * MIB)) },
     ]
 }
 
 fn program(case: &Case) -> Program {
-    let sim = Sim::builder().total_bytes(case.total).cost(CostModel::free()).build();
+    let pages = PageCaps { granularity: 2 * MIB, aliasing: case.aliasing };
+    let sim = Sim::builder().total_bytes(case.total).pages(Some(pages)).cost(CostModel::free()).build();
     let builder = Allocator::builder(sim.clone()).settings(case.settings.clone());
     let builder = if let Some(limit) = case.limit { builder.limit(limit) } else { builder };
     let allocator = builder.build().unwrap_or_else(|error| panic!("{}: {error}", case.name));
@@ -180,7 +189,8 @@ fn the_programs_reach_every_call_that_allocators_make() {
         reached.extend(CallKind::ALL.iter().filter(|kind| calls.of(**kind) > 0));
     }
     use CallKind::*;
-    for kind in [Reserve, Release, ReserveRange, ReleaseRange, CreatePage, ReleasePage, Map, Unmap, Reached, Wait] {
+    let memory = [Reserve, Release, ReserveRange, ReleaseRange, CreatePage, ReleasePage, Map, Unmap];
+    for kind in memory.into_iter().chain([Reached, Wait, StreamWait]) {
         assert!(reached.contains(&kind), "no program calls {kind}");
     }
 }

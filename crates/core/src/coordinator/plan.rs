@@ -88,6 +88,8 @@ pub struct Plan {
     pub(super) polled: bool,
     /// It was told how far streams are, and has not retired what that makes ready.
     pub(super) news: bool,
+    /// `paged` has reserved a range for the request, because it could be served nowhere else.
+    pub(super) ranged: bool,
     /// The driver or the limit refused to create pages: `paged` makes do with those there are.
     pub(super) no_new_pages: bool,
     /// The points that `paged` waited for last: waiting for the same ones again leads nowhere.
@@ -116,6 +118,7 @@ impl Plan {
             job: None,
             polled: false,
             news: false,
+            ranged: false,
             no_new_pages: false,
             waited: Vec::new(),
             refused: false,

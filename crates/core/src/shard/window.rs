@@ -91,6 +91,16 @@ impl Shard {
         found.into_iter().map(|(_, start)| self.window_from(start, want, page)).collect()
     }
 
+    /// The window behind everything: in the last hole of the newest range, behind its old mappings.
+    pub(crate) fn last_window(&self, want: &Want, page: u64) -> Option<Window> {
+        let &(_, hole) = self.pools[want.side.index()].unmapped.last()?;
+        let block = &self.blocks[hole];
+        let last = self.segments[block.slot].mapped_in(block.offset, block.end()).last();
+        let offset = last.map_or(block.offset, |(at, mapping)| (at + mapping.bytes).max(block.offset));
+        let start = Start { block: hole, offset };
+        (offset < block.end() && block.end() - offset >= want.rounded).then(|| self.window_from(start, want, page))
+    }
+
     /// The free and unmapped neighbours of the leftmost hole of a run.
     fn run_around(&self, hole: BlockId) -> impl Iterator<Item = BlockId> {
         let usable = |id: &BlockId| matches!(self.blocks[*id].state, State::Free | State::Unmapped);

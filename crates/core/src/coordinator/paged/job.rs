@@ -64,6 +64,13 @@ struct Incoming {
     arrived: bool,
 }
 
+impl Incoming {
+    /// Somebody has had its memory before.
+    fn was_used(&self) -> bool {
+        self.how == How::Spare || self.from.is_some_and(|(.., last_use)| last_use.tick > Tick::ZERO)
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum How {
     Back,
@@ -98,8 +105,8 @@ impl Coordinator {
             pages: Vec::new(),
             clears: scheme.clears,
             waits: Vec::new(),
-            // Reached, and not 0: for memory whose use on other streams is over.
-            covered: self.reached[self.stream_of(shard).0 as usize].max(Tick(1)),
+            // Reached, or 0, which always is: for memory whose use on other streams is over.
+            covered: self.reached[self.stream_of(shard).0 as usize],
             created: scheme.created,
             state: State::Claimed,
         };
@@ -308,12 +315,16 @@ impl Coordinator {
         let clock = plan.clocks[want.side.index()];
         let tick = self.tick_of(&job);
         let parts: Vec<_> = job.parts.iter().map(|part| part.block).collect();
-        let grant = shards.with(shard, |s| {
+        let mut grant = shards.with(shard, |s| {
             let whole = s.join_window(&parts);
             let block = &mut s.blocks[whole];
             block.tick = block.tick.max(tick);
             s.hand_out(whole, &want, clock)
         });
+        if grant.last_use == Tick::ZERO && job.pages.iter().any(Incoming::was_used) {
+            // Not fresh. Only the grant says so: nobody may have marked that tick, so it is none to wait for.
+            grant.last_use = Tick(1);
+        }
         Some(Step::Grant(self.settled(shard, grant, shards)))
     }
 

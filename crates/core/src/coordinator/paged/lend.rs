@@ -3,6 +3,8 @@
 //! Where a free block of another stream is large enough and the device is done with it, no page has to move: the block
 //! is handed out where it lies. It stays its shard's: once freed, and once the stream that had it has come as far as it
 //! was then, it is free there again. Small requests are not served so: their pages are few, and each is worth moving.
+//! Nor is anything lent under `tight`: until the borrower's work is over, a block given back to its lender is of use to
+//! nobody, not even behind a wait, and others would have to create memory meanwhile.
 
 use alloc::vec::Vec;
 
@@ -12,6 +14,7 @@ use crate::coordinator::plan::{Awaited, Plan};
 use crate::coordinator::step::Step;
 use crate::coordinator::{Coordinator, Shards};
 use crate::ids::{ShardId, Side};
+use crate::settings::Growth;
 use crate::size::Want;
 
 impl Coordinator {
@@ -24,7 +27,7 @@ impl Coordinator {
         want: Want,
         shards: &mut impl Shards,
     ) -> Option<Step> {
-        if want.side == Side::Small {
+        if want.side == Side::Small || self.settings.growth == Growth::Tight {
             return None;
         }
         let mut best: Option<(u64, ShardId)> = None;

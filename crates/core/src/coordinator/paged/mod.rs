@@ -73,15 +73,20 @@ impl Coordinator {
         }
         let granularity = self.granularity();
         let means = self.survey(plan, shard, &want, shards);
-        let windows = shards.with(shard, |shard| shard.windows(&want, granularity, |page| means.comes_back(page)));
+        let windows = shards.with(shard, |shard| {
+            let mut windows = shard.windows(&want, granularity, |page| means.comes_back(page));
+            windows.extend(shard.last_window(&want, granularity).filter(|_| plan.ranged));
+            windows
+        });
         if windows.is_empty() {
             return self.new_range(plan, shard, want, shards);
         }
         match scheme::choose(self, &means, windows) {
             Verdict::Go(scheme) => {
+                // What is not known to be over may be: then nothing need be created, and nobody need wait.
                 let mut busy = means.busy_streams();
                 busy.extend(self.streams_settling(shards));
-                if scheme.creates() && !plan.polled && !busy.is_empty() {
+                if (scheme.creates() || scheme.waits()) && !plan.polled && !busy.is_empty() {
                     plan.polled = true;
                     return Some(plan.awaits(Awaited::Points, Step::Poll(busy)));
                 }
@@ -92,6 +97,11 @@ impl Coordinator {
                 plan.polled = true;
                 let streams = self.shard_ids().map(|id| self.stream_of(id)).collect();
                 return Some(plan.awaits(Awaited::Points, Step::Poll(streams)));
+            }
+            // There is enough, but wherever the request could lie something is in the way, or holds what could move.
+            Verdict::No if !plan.ranged && means.suffice(want.rounded) => {
+                plan.ranged = true;
+                return self.new_range(plan, shard, want, shards);
             }
             Verdict::No => plan.refused = true,
         }

@@ -59,6 +59,13 @@ impl Means {
         self.idle.get(&page).is_some_and(|idle| idle.when == When::Now)
     }
 
+    /// What could move at once, what is spare and what may be created come to so many bytes.
+    pub(super) fn suffice(&self, bytes: u64) -> bool {
+        let movable = self.idle.values().filter(|idle| idle.when != When::Later).map(|idle| idle.bytes);
+        let spare = self.spare.iter().map(|&(_, bytes)| bytes);
+        movable.chain(spare).sum::<u64>().saturating_add(self.room) >= bytes
+    }
+
     /// The streams whose idle pages wait for the device, as far as is known.
     pub(super) fn busy_streams(&self) -> Vec<StreamId> {
         let busy = self.idle.values().filter(|idle| idle.when != When::Now);

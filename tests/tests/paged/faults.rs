@@ -1,0 +1,233 @@
+//! One driver call fails, at each place where one can, while pages are created, moved, moved behind a wait, taken back
+//! and released. Nothing leaks, no byte of any block changes, and all memory can be used afterwards.
+
+use millpond::Error;
+use millpond::backend::{Fault, PageCaps};
+use millpond::settings::Growth;
+use millpond::stats::PageStats;
+use millpond_sim::{CallKind, Completion, SimError};
+use millpond_tests::program::leaked;
+
+use crate::device::{MIB, builder, device};
+use crate::held::Hands;
+
+const TOTAL: u64 = 64 * MIB;
+const KIB: u64 = 1 << 10;
+
+/// The calls that a program under `paged` makes and that can fail. Unmapping and releasing cannot.
+const FALLIBLE: [CallKind; 6] = [
+    CallKind::ReserveRange,
+    CallKind::CreatePage,
+    CallKind::Map,
+    CallKind::StreamWait,
+    CallKind::Reached,
+    CallKind::Wait,
+];
+
+/// One operation; hands are numbers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Do {
+    /// Into this hand, on that stream.
+    Take(usize, usize, u64),
+    Free(usize),
+    /// A long kernel is queued on the stream, and the hand's block is freed behind it.
+    FreeBusy(usize, usize),
+    Synchronize,
+    EmptyCache,
+    Trim(u64),
+}
+
+use Do::{EmptyCache, Free, FreeBusy, Synchronize, Take, Trim};
+
+/// Reaches every way in which `paged` gets memory, on three streams.
+const SCRIPT: [Do; 33] = [
+    // Created, on both sides.
+    Take(0, 0, 10 * MIB),
+    Take(1, 0, 14 * MIB),
+    Take(2, 0, 6 * MIB),
+    Take(3, 1, 700 * KIB),
+    Take(4, 1, 700 * KIB),
+    Take(5, 1, 700 * KIB),
+    Take(6, 1, 20 * MIB),
+    // Moved out of a hole of another stream, for want of memory.
+    Free(1),
+    Take(7, 2, 17 * MIB),
+    // Moved behind a wait.
+    FreeBusy(7, 2),
+    Take(8, 1, 9 * MIB),
+    Take(9, 0, 5 * MIB),
+    Synchronize,
+    // Taken back.
+    Free(8),
+    Free(9),
+    Take(10, 2, 16 * MIB),
+    Free(10),
+    Take(1, 0, 14 * MIB),
+    // A window of a free block and the hole behind it; small blocks on memory that was large.
+    Free(0),
+    Free(1),
+    Take(11, 0, 30 * MIB),
+    Free(6),
+    Take(12, 2, 900 * KIB),
+    Take(13, 2, 900 * KIB),
+    Take(14, 2, 900 * KIB),
+    // Released, in part and whole, and created anew.
+    Free(11),
+    Trim(28 * MIB),
+    Take(15, 1, 12 * MIB),
+    EmptyCache,
+    Take(16, 2, 21 * MIB),
+    FreeBusy(15, 1),
+    Take(17, 0, 19 * MIB),
+    Take(18, 2, 8 * MIB),
+];
+
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    growth: Growth,
+    aliasing: bool,
+    limit: Option<u64>,
+}
+
+const LIMIT: Option<u64> = Some(56 * MIB);
+
+const CASES: [Case; 4] = [
+    Case { growth: Growth::Balanced, aliasing: true, limit: None },
+    Case { growth: Growth::Tight, aliasing: true, limit: LIMIT },
+    Case { growth: Growth::Tight, aliasing: true, limit: None },
+    Case { growth: Growth::Balanced, aliasing: false, limit: LIMIT },
+];
+
+fn hands(case: Case) -> Hands {
+    let pages = PageCaps { granularity: 2 * MIB, aliasing: case.aliasing };
+    let sim = device(TOTAL, Completion::Immediate).pages(Some(pages)).bytes(true).build();
+    let builder = builder(&sim, case.growth);
+    let builder = if let Some(limit) = case.limit { builder.limit(limit) } else { builder };
+    let allocator = builder.build().unwrap_or_else(|error| panic!("{case:?}: {error}"));
+    Hands::new(sim, allocator, 3, 20)
+}
+
+fn perform(hands: &mut Hands, act: Do) -> Result<(), Error<SimError>> {
+    match act {
+        Take(hand, stream, bytes) => hands.take(hand, stream, bytes)?,
+        Free(hand) => hands.free(hand),
+        FreeBusy(hand, stream) => {
+            hands.sim.busy(hands.streams[stream].id());
+            hands.free_unread(hand);
+        }
+        Synchronize => hands.sim.synchronize(),
+        EmptyCache => hands.allocator.empty_cache()?,
+        Trim(bytes) => drop(hands.allocator.trim(bytes)?),
+    }
+    Ok(())
+}
+
+/// Runs the script; refusals are part of it. Answers the driver's errors that came through. The costly look is taken
+/// from the call of that kind on, for a while.
+fn run(hands: &mut Hands, case: Case, from: (CallKind, u64)) -> Vec<Error<SimError>> {
+    let (mut errors, mut looks) = (Vec::new(), 6);
+    for act in SCRIPT {
+        match perform(hands, act) {
+            Ok(()) | Err(Error::OutOfMemory(_)) => {}
+            Err(error @ Error::Driver { .. }) => errors.push(error),
+            Err(error) => panic!("{case:?}, {act:?}: {error}"),
+        }
+        if looks > 0 && hands.sim.calls().of(from.0) >= from.1 {
+            hands.allocator.check();
+            looks -= 1;
+        }
+    }
+    errors
+}
+
+/// All that the limit allows can be had in one piece, on that stream.
+fn all_is_usable(hands: &mut Hands, case: Case, stream: usize) -> Result<(), Error<SimError>> {
+    hands.free_all();
+    hands.allocator.check();
+    hands.take(0, stream, case.limit.unwrap_or(TOTAL))?;
+    hands.allocator.check();
+    hands.free(0);
+    hands.allocator.empty_cache()?;
+    assert_eq!(hands.allocator.memory_reserved(), 0, "{case:?}: {:?}", hands.allocator.layout());
+    let stats = hands.allocator.page_stats();
+    assert_eq!((stats.pages, stats.shadows, stats.created), (0, 0, stats.released), "{case:?}: {stats:?}");
+    Ok(())
+}
+
+/// Lets the `nth` call of a kind fail. Answers how many calls of the kind were made.
+fn strike(case: Case, kind: CallKind, nth: u64, fault: Fault) -> u64 {
+    let at = format!("{case:?}, {kind} {nth}, {fault:?}");
+    let mut hands = hands(case);
+    hands.sim.fail(kind, nth, fault);
+    let mut errors = run(&mut hands, case, (kind, nth));
+    hands.read_all();
+    let calls = hands.sim.calls().of(kind);
+    if fault != Fault::Lost {
+        // The failure may strike only now; then it is over.
+        let stream = (nth % 3) as usize;
+        if let Err(error) = all_is_usable(&mut hands, case, stream) {
+            errors.push(error);
+            all_is_usable(&mut hands, case, stream).unwrap_or_else(|error| panic!("{at}: {error}"));
+        }
+        assert!(errors.len() <= 1, "{at}: one failure, {} errors: {errors:?}", errors.len());
+    }
+    if fault != Fault::OutOfMemory && nth <= calls {
+        assert!(errors.iter().any(|error| error.fault() == fault), "{at}: nobody was told: {errors:?}");
+    }
+    let sim = hands.give_up();
+    assert_eq!(sim.violations(), [], "{at}");
+    if fault != Fault::Lost {
+        assert_eq!(leaked(&sim), 0, "{at}: bytes leaked");
+    }
+    calls
+}
+
+fn strike_each(fault: Fault) {
+    for case in CASES {
+        for kind in FALLIBLE {
+            let mut nth = 1;
+            while strike(case, kind, nth, fault) >= nth {
+                nth += 1;
+            }
+        }
+    }
+}
+
+#[test]
+fn each_call_fails_once() {
+    strike_each(Fault::Other);
+}
+
+#[test]
+fn each_call_finds_no_memory_once() {
+    strike_each(Fault::OutOfMemory);
+}
+
+#[test]
+fn the_device_is_lost_at_each_call() {
+    strike_each(Fault::Lost);
+}
+
+/// The script does what its comments say.
+#[test]
+fn the_script_reaches_every_way_to_get_memory() {
+    let mut sum = PageStats::default();
+    for case in CASES {
+        let mut hands = hands(case);
+        assert_eq!(run(&mut hands, case, (CallKind::Map, 1)).len(), 0, "{case:?}");
+        hands.read_all();
+        let stats = hands.allocator.page_stats();
+        sum.created += stats.created;
+        sum.moved += stats.moved;
+        sum.moved_behind_wait += stats.moved_behind_wait;
+        sum.returned += stats.returned;
+        sum.released += stats.released;
+        sum.unmapped += stats.unmapped;
+        sum.lent += stats.lent;
+        all_is_usable(&mut hands, case, 1).unwrap_or_else(|error| panic!("{case:?}: {error}"));
+    }
+    for ways in [sum.created, sum.moved, sum.moved_behind_wait, sum.returned, sum.released, sum.unmapped] {
+        assert!(ways >= 4, "{sum:?}");
+    }
+    assert!(sum.lent > 0, "{sum:?}");
+}

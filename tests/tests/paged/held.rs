@@ -1,0 +1,113 @@
+//! Blocks whose bytes are checked: marks are written when a block is granted, and read back before it is freed.
+
+use millpond::backend::Transfer;
+use millpond::{Allocator, Buffer, Error, Stream};
+use millpond_sim::{Sim, SimError};
+
+const MARK_EVERY: u64 = 2 << 20;
+
+/// A block with marks in it.
+struct Held {
+    buffer: Buffer<Sim>,
+    stream: usize,
+    number: u64,
+}
+
+/// A program on a device that keeps bytes, with its blocks in numbered hands.
+pub(crate) struct Hands {
+    pub(crate) sim: Sim,
+    pub(crate) allocator: Allocator<Sim>,
+    pub(crate) streams: Vec<Stream<Sim>>,
+    held: Vec<Option<Held>>,
+    granted: u64,
+}
+
+impl Hands {
+    /// `hands` empty ones.
+    pub(crate) fn new(sim: Sim, allocator: Allocator<Sim>, streams: usize, hands: usize) -> Hands {
+        let streams = crate::device::streams(&allocator, streams);
+        Hands { sim, allocator, streams, held: (0..hands).map(|_| None).collect(), granted: 0 }
+    }
+
+    /// Allocates into a hand. What it held is freed first.
+    pub(crate) fn take(&mut self, hand: usize, stream: usize, bytes: u64) -> Result<(), Error<SimError>> {
+        self.free(hand);
+        let buffer = self.streams[stream].allocate(bytes)?;
+        self.granted += 1;
+        let held = Held { buffer, stream, number: self.granted };
+        self.mark(&held, held.number);
+        self.held[hand] = Some(held);
+        Ok(())
+    }
+
+    /// Frees what a hand holds, if anything. Work that is still queued writes over its marks before: whoever gets the
+    /// memory too early has them among its own.
+    pub(crate) fn free(&mut self, hand: usize) {
+        if let Some(held) = self.held[hand].take() {
+            self.read(&held);
+            self.mark(&held, u64::MAX);
+        }
+    }
+
+    /// Frees what a hand holds without a look at it, which would wait for the device.
+    pub(crate) fn free_unread(&mut self, hand: usize) {
+        if let Some(held) = self.held[hand].take() {
+            self.mark(&held, u64::MAX);
+        }
+    }
+
+    /// Reads what every hand holds.
+    pub(crate) fn read_all(&self) {
+        self.held.iter().flatten().for_each(|held| self.read(held));
+    }
+
+    pub(crate) fn free_all(&mut self) {
+        (0..self.held.len()).for_each(|hand| self.free(hand));
+        self.sim.synchronize();
+    }
+
+    /// Gives everything up, and answers the device.
+    pub(crate) fn give_up(self) -> Sim {
+        let Hands { sim, allocator, streams, held, .. } = self;
+        drop((held, streams, allocator));
+        sim
+    }
+
+    fn mark(&self, held: &Held, number: u64) {
+        let Some(segment) = held.buffer.segment() else { return };
+        for at in places(held.buffer.len()) {
+            let mark = mark(number, at);
+            let offset = held.buffer.offset() + at;
+            match self.sim.upload(self.streams[held.stream].id(), &mark, segment, offset) {
+                Ok(()) | Err(SimError::Lost) => {}
+                Err(error) => panic!("block {number}, byte {at}: {error}"),
+            }
+        }
+    }
+
+    fn read(&self, held: &Held) {
+        let Some(segment) = held.buffer.segment() else { return };
+        for at in places(held.buffer.len()) {
+            let mut found = [0; 16];
+            let offset = held.buffer.offset() + at;
+            match self.sim.download(self.streams[held.stream].id(), segment, offset, &mut found) {
+                Ok(()) => assert_eq!(found, mark(held.number, at), "block {}, byte {at}", held.number),
+                Err(SimError::Lost) => {}
+                Err(error) => panic!("block {}, byte {at}: {error}", held.number),
+            }
+        }
+    }
+}
+
+/// Where the marks of a block lie: at regular distances, and at its end.
+fn places(bytes: u64) -> impl Iterator<Item = u64> {
+    let last = bytes.saturating_sub(16);
+    (0..last).step_by(MARK_EVERY as usize).filter(move |at| at + 16 <= last).chain([last])
+}
+
+fn mark(number: u64, at: u64) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&number.to_le_bytes());
+    bytes[8..].copy_from_slice(&at.to_le_bytes());
+    bytes
+}

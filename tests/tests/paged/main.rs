@@ -1,0 +1,7 @@
+//! The `paged` policy as programs see it: what it holds, what it gives back, and when it calls the driver.
+
+mod device;
+mod faults;
+mod held;
+mod settles;
+mod streams;

@@ -1,0 +1,89 @@
+//! Memory that one stream after the other needs is had once, whatever the device is still doing.
+
+use millpond::settings::Growth;
+use millpond::{Allocator, Stream};
+use millpond_sim::{Calls, Completion, Sim};
+
+use crate::device::{GIB, GROWTHS, MIB, allocator, changes, device, streams, written};
+
+const STREAMS: usize = 32;
+const BYTES: u64 = 2 * GIB;
+/// What may be reserved beyond that.
+const MORE: u64 = BYTES / 20;
+
+/// Allocates on one stream after the other, freeing each block before the next stream asks for one. Answers the driver
+/// calls that were made.
+fn round(sim: &Sim, streams: &[Stream<Sim>], sizes: &[u64]) -> Calls {
+    let before = sim.calls();
+    for stream in streams {
+        let blocks: Vec<_> = sizes.iter().map(|&bytes| written(sim, stream, bytes)).collect();
+        drop(blocks);
+    }
+    sim.calls().since(&before)
+}
+
+fn made(completion: Completion, growth: Growth) -> (Sim, Allocator<Sim>, Vec<Stream<Sim>>) {
+    let sim = device(140 * GIB, completion).build();
+    let allocator = allocator(&sim, growth);
+    let streams = streams(&allocator, STREAMS);
+    (sim, allocator, streams)
+}
+
+/// All work is done, all blocks are free: the invariants hold, the device saw nothing wrong, and all of it can go.
+fn ends(sim: &Sim, allocator: &Allocator<Sim>) {
+    sim.synchronize();
+    allocator.check();
+    allocator.empty_cache().unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!((allocator.memory_reserved(), sim.violations()), (0, vec![]));
+}
+
+#[test]
+fn idle_memory_goes_from_stream_to_stream() {
+    let shares = [700 * MIB, 500 * MIB, 400 * MIB, 300 * MIB, 100 * MIB, 48 * MIB];
+    assert_eq!(shares.iter().sum::<u64>(), BYTES);
+    for growth in GROWTHS {
+        for sizes in [&[BYTES][..], &shares] {
+            let (sim, allocator, streams) = made(Completion::Immediate, growth);
+            round(&sim, &streams, sizes);
+            let again = round(&sim, &streams, sizes);
+            assert_eq!(again.create_page, 0, "{growth:?}, {sizes:?}: {again:?}");
+            let third = round(&sim, &streams, sizes);
+            assert_eq!(changes(&third), 0, "{growth:?}, {sizes:?}: {third:?}");
+            let peak = allocator.max_memory_reserved();
+            assert!(peak <= BYTES + MORE, "{growth:?}, {sizes:?}: {peak} bytes reserved");
+            assert_eq!(sim.calls().wait, 0, "{growth:?}, {sizes:?}: the host waited");
+            ends(&sim, &allocator);
+        }
+    }
+}
+
+/// Kernels are never done by themselves: all memory is handed on behind device-side waits, and the host waits for none.
+#[test]
+fn tight_hands_memory_on_while_work_runs() {
+    for completion in [Completion::Manual, Completion::Seeded(3), Completion::Seeded(8)] {
+        let (sim, allocator, streams) = made(completion, Growth::Tight);
+        for pass in 0..3 {
+            let calls = round(&sim, &streams, &[BYTES]);
+            assert!(pass == 0 || calls.create_page == 0, "{completion:?}, pass {pass}: {calls:?}");
+        }
+        let peak = allocator.max_memory_reserved();
+        assert!(peak <= BYTES + MORE, "{completion:?}: {peak} bytes reserved");
+        let calls = sim.calls();
+        assert_eq!(calls.wait, 0, "{completion:?}: the host waited");
+        assert!(calls.stream_wait >= STREAMS as u64, "{completion:?}: {calls:?}");
+        ends(&sim, &allocator);
+    }
+}
+
+/// Where work still runs on all that is free, streams that are not to wait for each other get memory of their own.
+#[test]
+fn balanced_creates_while_work_runs() {
+    let (sim, allocator, streams) = made(Completion::Manual, Growth::Balanced);
+    let first = round(&sim, &streams, &[BYTES]);
+    assert_eq!(allocator.memory_reserved(), STREAMS as u64 * BYTES);
+    let again = round(&sim, &streams, &[BYTES]);
+    assert_eq!(changes(&again), 0, "{again:?} after {first:?}");
+    let calls = sim.calls();
+    assert_eq!((calls.wait, calls.stream_wait), (0, 0), "{calls:?}");
+    ends(&sim, &allocator);
+}
