@@ -69,6 +69,7 @@ fn page_section(table: &mut String, pages: &PageStats) {
         ("      moved at once", [None, None, Some(pages.moved), None]),
         ("      behind a wait", [None, None, Some(pages.moved_behind_wait), None]),
         ("      came back", [None, None, Some(pages.returned), None]),
+        ("Blocks lent", [None, None, Some(pages.lent), None]),
         ("Retired addresses", [Some(pages.shadows), None, Some(pages.retired), Some(pages.returned + pages.unmapped)]),
     ];
     for (name, values) in rows {
@@ -316,6 +317,7 @@ mod tests {
             moved: 1_234_567,
             moved_behind_wait: 5,
             returned: 40,
+            lent: 9,
             shadows: 120,
             retired: 357,
             unmapped: 197,
@@ -326,6 +328,7 @@ mod tests {
 |       moved at once   |            |            |    1234 K  |            |
 |       behind a wait   |            |            |       5    |            |
 |       came back       |            |            |      40    |            |
+| Blocks lent           |            |            |       9    |            |
 | Retired addresses     |     120    |            |     357    |     237    |
 ";
         let end = BUSY.len() - BUSY.lines().last().map_or(0, |line| line.len() + 1);

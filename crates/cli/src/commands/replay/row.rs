@@ -55,8 +55,9 @@ pub(super) struct Row {
 }
 
 /// What the policy did with pages, under the names of [`PageStats`].
-fn by_name(stats: &PageStats) -> [(&'static str, u64); 9] {
-    let &PageStats { pages, shadows, created, released, moved, moved_behind_wait, returned, retired, unmapped } = stats;
+fn by_name(stats: &PageStats) -> [(&'static str, u64); 10] {
+    let &PageStats { pages, shadows, created, released, moved, moved_behind_wait, returned, lent, retired, unmapped } =
+        stats;
     [
         ("pages", pages),
         ("created", created),
@@ -64,6 +65,7 @@ fn by_name(stats: &PageStats) -> [(&'static str, u64); 9] {
         ("moved", moved),
         ("moved_behind_wait", moved_behind_wait),
         ("returned", returned),
+        ("lent", lent),
         ("shadows", shadows),
         ("retired", retired),
         ("unmapped", unmapped),
