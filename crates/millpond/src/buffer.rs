@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use millpond_backend::{Backend, Point, Tick};
+use millpond_backend::{Backend, Point, StreamId, Tick};
 use millpond_core::{Grant, SegmentId, Side, Slot, Want};
 
 use crate::error::Error;
@@ -38,6 +38,8 @@ pub struct Buffer<B: Backend> {
     lane: LaneRef<B>,
     held: Held,
     slot: Slot,
+    /// Whose buffer it is; the lane is another stream's where the block is lent.
+    stream: StreamId,
     offset: u64,
     size: u64,
     requested: u64,
@@ -51,11 +53,12 @@ const EMPTY: millpond_core::BlockId = millpond_core::BlockId(u32::MAX);
 
 impl<B: Backend> Buffer<B> {
     #[inline]
-    pub(crate) fn new(lane: LaneRef<B>, want: &Want, grant: &Grant) -> Self {
+    pub(crate) fn new(lane: LaneRef<B>, stream: StreamId, want: &Want, grant: &Grant) -> Self {
         Self {
             lane,
             held: Held { block: grant.block, side: want.side },
             slot: grant.slot,
+            stream,
             offset: grant.offset,
             size: grant.size,
             requested: want.requested,
@@ -67,6 +70,7 @@ impl<B: Backend> Buffer<B> {
     /// A buffer of 0 bytes: PyTorch's null pointer. Nothing is counted.
     pub(crate) fn empty(lane: LaneRef<B>) -> Self {
         Self {
+            stream: lane.stream,
             lane,
             held: Held { block: EMPTY, side: Side::Small },
             slot: Slot(0),
@@ -80,6 +84,11 @@ impl<B: Backend> Buffer<B> {
 
     pub(crate) fn lane(&self) -> &LaneRef<B> {
         &self.lane
+    }
+
+    /// The stream that it was allocated on: its home stream.
+    pub fn stream(&self) -> StreamId {
+        self.stream
     }
 
     /// What was asked for, in bytes.
@@ -202,7 +211,7 @@ impl<B: Backend> fmt::Debug for Buffer<B> {
             .field("capacity", &self.size)
             .field("segment", &self.segment_id())
             .field("offset", &self.offset)
-            .field("stream", &self.lane.stream)
+            .field("stream", &self.stream)
             .finish()
     }
 }

@@ -66,7 +66,7 @@ impl<B: Backend> Stream<B> {
                 if grant.unsettled {
                     state.settle(self.lane.shard);
                 }
-                return Ok(Buffer::new(self.lane.clone(), &want, &grant));
+                return Ok(Buffer::new(self.lane.clone(), self.lane.stream, &want, &grant));
             }
         }
         self.allocate_otherwise(bytes)
@@ -84,7 +84,7 @@ impl<B: Backend> Stream<B> {
         if state.records.is_on() {
             state.record_grant(lane, self.lane.stream, bytes, &grant);
         }
-        Ok(Buffer::new(LaneRef::new(lane), &want, &grant))
+        Ok(Buffer::new(LaneRef::new(lane), self.lane.stream, &want, &grant))
     }
 }
 
