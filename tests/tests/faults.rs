@@ -58,6 +58,9 @@ fn script() -> Vec<Op> {
     // At the end everything goes, so that whole ranges do, and some comes again.
     ops.extend([Op::Free { block: 0 }; OPERATIONS]);
     ops.extend([Op::Synchronize, Op::EmptyCache]);
+    // Most of what there is goes to another stream while work still runs on it.
+    ops.extend([Op::Allocate { bytes: 60 * MIB, stream: 0 }, Op::Busy { stream: 0 }, Op::Free { block: 0 }]);
+    ops.extend([Op::Allocate { bytes: 50 * MIB, stream: 1 }, Op::Free { block: 0 }]);
     ops.extend([1, MIB, 12 * MIB].map(|bytes| Op::Allocate { bytes, stream: 1 }));
     ops
 }

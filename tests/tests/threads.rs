@@ -4,8 +4,8 @@ use std::sync::Barrier;
 use std::sync::mpsc::channel;
 use std::thread;
 
-use millpond::backend::Backend;
-use millpond::settings::{Policy, Settings};
+use millpond::backend::{Backend, PageCaps};
+use millpond::settings::{Growth, Policy, Settings};
 use millpond::stats::MemoryStats;
 use millpond::{Allocator, Buffer, Error, Stream};
 use millpond_sim::{Access, Completion, CostModel, Sim};
@@ -16,7 +16,12 @@ const MIB: u64 = 1 << 20;
 const ROUNDS: u64 = 400;
 
 fn device() -> Sim {
-    Sim::builder().cost(CostModel::free()).completion(Completion::Seeded(7)).build()
+    device_with(true)
+}
+
+fn device_with(aliasing: bool) -> Sim {
+    let pages = PageCaps { granularity: 2 * MIB, aliasing };
+    Sim::builder().pages(Some(pages)).cost(CostModel::free()).completion(Completion::Seeded(7)).build()
 }
 
 fn allocator(sim: &Sim, settings: Settings) -> Allocator<Sim> {
@@ -76,19 +81,26 @@ fn gives_back(sim: &Sim, allocator: Allocator<Sim>) {
     assert_eq!(sim.violations(), []);
 }
 
-fn each_kind(test: impl Fn(Settings)) {
-    test(Settings::default());
-    test(Settings { expandable_segments: true, ..Settings::default() });
-    test(Settings { policy: Policy::Direct, ..Settings::default() });
-    test(Settings { max_split_bytes: Some(20 * MIB), gc_threshold: 0.001, ..Settings::default() });
+fn paged(growth: Growth) -> Settings {
+    Settings { policy: Policy::Paged, growth, ..Settings::default() }
+}
+
+fn each_kind(test: impl Fn(&Sim, Settings)) {
+    test(&device(), Settings::default());
+    test(&device(), Settings { expandable_segments: true, ..Settings::default() });
+    test(&device(), Settings { policy: Policy::Direct, ..Settings::default() });
+    test(&device(), Settings { max_split_bytes: Some(20 * MIB), gc_threshold: 0.001, ..Settings::default() });
+    test(&device(), paged(Growth::Balanced));
+    test(&device(), paged(Growth::Tight));
+    test(&device(), Settings { gc_threshold: 0.001, ..paged(Growth::Tight) });
+    test(&device_with(false), paged(Growth::Tight));
 }
 
 #[test]
 fn threads_on_streams_of_their_own() {
     for threads in [1, 2, 4, 8] {
-        each_kind(|settings| {
-            let sim = device();
-            let allocator = allocator(&sim, settings);
+        each_kind(|sim, settings| {
+            let allocator = allocator(sim, settings);
             let streams = streams(&allocator, threads);
             thread::scope(|scope| {
                 for (seed, stream) in streams.iter().enumerate() {
@@ -96,9 +108,9 @@ fn threads_on_streams_of_their_own() {
                     scope.spawn(move || churn(sim, stream, seed as u64));
                 }
             });
-            settles(&sim, &allocator);
+            settles(sim, &allocator);
             drop(streams);
-            gives_back(&sim, allocator);
+            gives_back(sim, allocator);
         });
     }
 }
@@ -134,9 +146,8 @@ fn what_a_thread_gets_does_not_depend_on_the_others() {
 
 #[test]
 fn eight_threads_hammer_one_stream() {
-    each_kind(|settings| {
-        let sim = device();
-        let allocator = allocator(&sim, settings);
+    each_kind(|sim, settings| {
+        let allocator = allocator(sim, settings);
         let stream = &streams(&allocator, 1)[0];
         thread::scope(|scope| {
             for seed in 0..8 {
@@ -144,15 +155,14 @@ fn eight_threads_hammer_one_stream() {
                 scope.spawn(move || churn(sim, stream, seed));
             }
         });
-        settles(&sim, &allocator);
+        settles(sim, &allocator);
     });
 }
 
 #[test]
 fn buffers_travel_and_are_dropped_elsewhere() {
-    each_kind(|settings| {
-        let sim = device();
-        let allocator = allocator(&sim, settings);
+    each_kind(|sim, settings| {
+        let allocator = allocator(sim, settings);
         let streams = streams(&allocator, 4);
         thread::scope(|scope| {
             let (send, receive) = channel::<Buffer<Sim>>();
@@ -170,16 +180,15 @@ fn buffers_travel_and_are_dropped_elsewhere() {
             drop(send);
             scope.spawn(move || receive.into_iter().for_each(drop));
         });
-        let stats = settles(&sim, &allocator);
+        let stats = settles(sim, &allocator);
         assert_eq!(stats.allocation.all.allocated, 4 * ROUNDS);
     });
 }
 
 #[test]
 fn buffers_are_used_on_the_streams_of_other_threads() {
-    each_kind(|settings| {
-        let sim = device();
-        let allocator = allocator(&sim, settings);
+    each_kind(|sim, settings| {
+        let allocator = allocator(sim, settings);
         let streams = streams(&allocator, 2);
         let (own, other) = (&streams[0], &streams[1]);
         thread::scope(|scope| {
@@ -207,16 +216,15 @@ fn buffers_are_used_on_the_streams_of_other_threads() {
                 }
             });
         });
-        settles(&sim, &allocator);
+        settles(sim, &allocator);
     });
 }
 
 #[test]
 fn the_handle_goes_while_buffers_live_on_other_threads() {
-    each_kind(|settings| {
+    each_kind(|sim, settings| {
         for round in 0..40 {
-            let sim = device();
-            let allocator = allocator(&sim, settings.clone());
+            let allocator = allocator(sim, settings.clone());
             let streams = streams(&allocator, 2);
             let start = Barrier::new(5);
             thread::scope(|scope| {
@@ -234,21 +242,19 @@ fn the_handle_goes_while_buffers_live_on_other_threads() {
                 start.wait();
             });
             drop(streams);
-            assert_eq!(leaked(&sim), 0, "round {round}: bytes leaked");
+            assert_eq!(leaked(sim), 0, "round {round}: bytes leaked");
         }
     });
 }
 
-#[test]
-fn threads_under_a_limit_share_what_there_is() {
-    let (sim, settings) = (device(), Settings::default());
-    let limited = Allocator::builder(sim.clone()).settings(settings).limit(64 * MIB).build();
+/// Four threads, each on a stream of its own, each with at most 12 MiB at a time: nobody may be refused.
+fn share(sim: &Sim, settings: Settings, limit: u64) {
+    let limited = Allocator::builder(sim.clone()).settings(settings).limit(limit).build();
     let allocator = limited.unwrap_or_else(|error| panic!("{error}"));
     let streams = streams(&allocator, 4);
     thread::scope(|scope| {
         for stream in &streams {
-            let (sim, allocator) = (&sim, &allocator);
-            // Each holds at most 12 MiB at a time, and four times 12 fit: nobody may be refused.
+            let allocator = &allocator;
             scope.spawn(move || {
                 for round in 0..60 {
                     let buffer = stream.allocate(12 * MIB).unwrap_or_else(|error| panic!("round {round}: {error}"));
@@ -261,6 +267,22 @@ fn threads_under_a_limit_share_what_there_is() {
             });
         }
     });
-    let stats = settles(&sim, &allocator);
-    assert!(stats.reserved_bytes.all.peak <= 64 * MIB, "{:?}", stats.reserved_bytes.all);
+    let stats = settles(sim, &allocator);
+    assert!(stats.reserved_bytes.all.peak <= limit, "{:?}", stats.reserved_bytes.all);
+}
+
+#[test]
+fn threads_under_a_limit_share_what_there_is() {
+    share(&device(), Settings::default(), 64 * MIB);
+}
+
+/// Pages make do with exactly what is live.
+#[test]
+fn threads_under_the_least_limit_share_pages() {
+    for seed in 0..8 {
+        for growth in [Growth::Balanced, Growth::Tight] {
+            let sim = Sim::builder().cost(CostModel::free()).completion(Completion::Seeded(seed)).build();
+            share(&sim, paged(growth), 48 * MIB);
+        }
+    }
 }

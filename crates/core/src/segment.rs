@@ -113,6 +113,14 @@ impl Segments {
         self.vacant.push(slot);
     }
 
+    /// The segment at a place, if there is one.
+    pub(crate) fn get(&self, slot: Slot) -> Option<&Segment> {
+        match self.table.get(slot.0 as usize) {
+            Some(Seat::Taken(segment)) => Some(segment),
+            _ => None,
+        }
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Slot, &Segment)> {
         self.table.iter().enumerate().filter_map(|(at, seat)| match seat {
             Seat::Taken(segment) => Some((Slot(at as u32), segment)),

@@ -1,7 +1,10 @@
 //! The `paged` policy as programs see it: what it holds, what it gives back, and when it calls the driver.
 
+mod addresses;
+mod caches;
 mod device;
 mod faults;
 mod held;
+mod recorded;
 mod settles;
 mod streams;

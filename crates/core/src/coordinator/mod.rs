@@ -86,8 +86,8 @@ pub struct Coordinator {
     scalars: Scalars,
     /// Bytes that plans are asking the driver for right now.
     reserving: u64,
-    /// Sweeps under way, from the claims to the last release, and how many releases have ended: a refusal may be out of
-    /// date because of them.
+    /// Sweeps under way, from the claims to the last release, and jobs of `paged`, which may hold more than they will
+    /// need; and how many releases and jobs have ended: a refusal may be out of date because of them.
     releasing: u32,
     releases_ended: u64,
     /// The device's peaks of the shards' counters; see [`crate::meter`].
@@ -196,7 +196,7 @@ impl Coordinator {
         self.limit = limit_of(fraction, self.facts.total_bytes);
     }
 
-    /// Some plan is giving memory back, or has claimed what it will give back.
+    /// Some plan is giving memory back, or has claimed what it may give back.
     pub fn is_releasing(&self) -> bool {
         self.releasing > 0
     }

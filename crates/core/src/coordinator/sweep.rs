@@ -10,7 +10,7 @@ use super::pending::raise;
 use super::plan::{Awaited, Goal, Plan, Rung};
 use super::step::{PageCall, Step};
 use super::{Coordinator, Shards};
-use crate::ids::{BlockId, PageId, ShardId, Side, Slot};
+use crate::ids::{BlockId, PageId, SegmentId, ShardId, Side, Slot};
 use crate::plant::Plant;
 use crate::segment::Role;
 use crate::size::Want;
@@ -35,7 +35,7 @@ pub(super) struct Sweep {
     /// Spare pages go as well.
     spare: bool,
     /// The range that the last unmap left without memory.
-    empty_range: Option<(ShardId, Slot)>,
+    empty_range: Option<(ShardId, Slot, SegmentId)>,
 }
 
 impl Sweep {
@@ -203,8 +203,10 @@ impl Coordinator {
     }
 
     fn sweep_on(&mut self, plan: &mut Plan, sweep: &mut Sweep, shards: &mut impl Shards) -> Option<Step> {
-        if let Some((shard, slot)) = sweep.empty_range.take() {
-            shards.with(shard, |shard| shard.forget(slot));
+        // Other plans may have put memory there since.
+        if let Some((shard, slot, id)) = sweep.empty_range.take()
+            && shards.with(shard, |shard| shard.forget_empty(slot, id))
+        {
             return Some(self.releases(plan, shard, slot, Step::ReleaseRange { shard, slot }));
         }
         if core::mem::take(&mut sweep.waits) {
@@ -374,17 +376,15 @@ impl Coordinator {
         bytes: u64,
         shards: &mut impl Shards,
     ) {
-        let (side, slot, empty) = shards.with(shard, |s| {
+        let (side, empty) = shards.with(shard, |s| {
             let (side, slot) = (s.blocks[block].side, s.blocks[block].slot);
             let empty = s.unmapped(block) && s.segments[slot].mappings.is_empty();
-            (side, slot, empty)
+            (side, empty.then(|| (shard, slot, s.segments[slot].id)))
         });
         self.book_released(side, bytes);
         self.releases_ended += 1;
-        if let Some(sweep) = &mut plan.sweep
-            && empty
-        {
-            sweep.empty_range = Some((shard, slot));
+        if let Some(sweep) = &mut plan.sweep {
+            sweep.empty_range = empty;
         }
     }
 

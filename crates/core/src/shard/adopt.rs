@@ -67,6 +67,19 @@ impl Shard {
         first
     }
 
+    /// [`forget`](Self::forget)s the range of that number if it is still there without memory. Answers whether it was.
+    pub(crate) fn forget_empty(&mut self, slot: Slot, id: SegmentId) -> bool {
+        let is_empty = self.segments.get(slot).is_some_and(|segment| {
+            let first = &self.blocks[segment.first];
+            let is_bare = first.state == State::Unmapped && !first.is_split();
+            segment.id == id && is_bare && segment.mappings.is_empty()
+        });
+        if is_empty {
+            self.forget(slot);
+        }
+        is_empty
+    }
+
     /// Forgets a segment whose one block is claimed, or a range whose one block is unmapped. Its place stays promised
     /// until [`unpromise`](Self::unpromise), so that nobody moves in while the driver is still at it.
     pub(crate) fn forget(&mut self, slot: Slot) -> SegmentId {

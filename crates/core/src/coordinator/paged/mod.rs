@@ -148,10 +148,12 @@ impl Coordinator {
         if plan.repeats < REPEATS_MAX {
             if self.releasing > 0 {
                 plan.repeats += 1;
+                plan.no_new_pages = false;
                 return Some(plan.awaits(Awaited::Pause, Step::Pause));
             }
             if self.releases_ended != plan.releases_seen {
                 plan.repeats += 1;
+                plan.no_new_pages = false;
                 return None;
             }
         }

@@ -1,0 +1,104 @@
+//! Addresses are reserved in bounded amounts, however a program behaves.
+
+use std::collections::BTreeMap;
+
+use millpond::backend::StreamId;
+use millpond::settings::Growth;
+use millpond::{Allocator, Buffer, Error};
+use millpond_sim::{Completion, Sim};
+use millpond_tests::random::Random;
+
+use crate::device::{GIB, GROWTHS, MIB, allocator, device, streams};
+
+const STREAMS: usize = 3;
+
+/// A way to be hostile: the size of the next block, and how many operations it lives.
+type Hostile = fn(&mut Random, usize) -> (u64, usize);
+
+/// Each block is a little larger than the one before, so that none fits where others were.
+fn growing(random: &mut Random, at: usize) -> (u64, usize) {
+    (MIB + (at as u64 % 4096) * 9 * 512, random.between(4, 24) as usize)
+}
+
+fn random(random: &mut Random, _: usize) -> (u64, usize) {
+    (random.between(1, 40 * MIB), random.between(1, 40) as usize)
+}
+
+/// Among blocks that go at once, some that stay for long and pin what is around them.
+fn survivors(random: &mut Random, at: usize) -> (u64, usize) {
+    if at.is_multiple_of(16) {
+        (random.between(1, 3 * MIB), random.between(500, 3000) as usize)
+    } else {
+        (random.between(MIB, 24 * MIB), random.between(1, 12) as usize)
+    }
+}
+
+/// By stream, how many bytes of addresses are reserved.
+fn addresses(allocator: &Allocator<Sim>) -> BTreeMap<StreamId, u64> {
+    let mut sums = BTreeMap::new();
+    for view in allocator.layout() {
+        assert!(view.page_bytes > 0, "{:?} is no range", view.id);
+        *sums.entry(view.stream).or_default() += view.bytes;
+    }
+    sums
+}
+
+/// Runs so many operations on a device of `total` bytes. Every stream has at most three ranges of 9/8 of the device: one
+/// for each side, and one more where the device is full. Nothing is refused that whole idle pages and what is left of
+/// the device could serve.
+fn stays_bounded(name: &str, hostile: Hostile, growth: Growth, total: u64, operations: usize) {
+    let range = total + total / 8;
+    let sim = device(total, Completion::Immediate).build();
+    let allocator = allocator(&sim, growth);
+    let streams = streams(&allocator, STREAMS);
+    let mut random = Random::new(5);
+    let mut live: BTreeMap<usize, Vec<Buffer<Sim>>> = BTreeMap::new();
+    for at in 0..operations {
+        drop(live.remove(&at));
+        let (bytes, life) = hostile(&mut random, at);
+        match streams[random.below(STREAMS as u64) as usize].allocate(bytes) {
+            Ok(buffer) => live.entry(at + life).or_default().push(buffer),
+            Err(Error::OutOfMemory(error)) => {
+                let report = error.report();
+                let had = report.ledger.ready_bytes + total - report.reserved_bytes;
+                assert!(
+                    had < bytes + 2 * MIB,
+                    "{name}, {growth:?}, operation {at}: refused {bytes} with {had}: {error}"
+                );
+            }
+            Err(error) => panic!("{name}, {growth:?}, operation {at}: {error}"),
+        }
+        if at % (operations / 64) == 0 {
+            for (stream, bytes) in addresses(&allocator) {
+                assert!(bytes <= 3 * range, "{name}, {growth:?}, operation {at}: {bytes} bytes of {stream}");
+            }
+        }
+    }
+    allocator.check();
+    assert_eq!(sim.calls().reserve, 0, "{name}, {growth:?}: plain segments");
+}
+
+#[test]
+fn growing_blocks_take_no_more_addresses() {
+    stays_bounded("growing", growing, Growth::Balanced, GIB, 600_000);
+}
+
+#[test]
+fn random_blocks_take_no_more_addresses() {
+    stays_bounded("random", random, Growth::Balanced, GIB, 80_000);
+    stays_bounded("random", random, Growth::Tight, GIB, 20_000);
+}
+
+#[test]
+fn survivors_take_no_more_addresses() {
+    stays_bounded("survivors", survivors, Growth::Balanced, GIB, 230_000);
+    stays_bounded("survivors", survivors, Growth::Tight, GIB, 20_000);
+}
+
+/// More is asked for than there is, so that every page is wanted elsewhere all the time.
+#[test]
+fn a_full_device_takes_no_more_addresses() {
+    for growth in GROWTHS {
+        stays_bounded("full", random, growth, 256 * MIB, 25_000);
+    }
+}

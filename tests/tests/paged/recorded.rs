@@ -1,0 +1,71 @@
+//! Recorded programs fit into little more than they hold.
+
+use std::path::Path;
+
+use millpond::settings::Growth;
+use millpond::trace::Trace;
+use millpond::{Allocator, Replay};
+use millpond_sim::Completion;
+
+use crate::device::{GIB, builder, changes, device, streams};
+
+const TRACES: [&str; 7] =
+    ["bert_multistream", "gnn", "gpt2_train", "llm_generate", "prefetch", "resnet50_amp", "serving_kv"];
+
+fn replay(name: &str) -> Replay {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus/traces").join(format!("{name}.trace.gz"));
+    Replay::new(&Trace::read(&path).unwrap_or_else(|error| panic!("{name}: {error}")))
+}
+
+/// Refusals, and peak reserved over peak live bytes, of one pass with what the limit allows.
+fn pass(name: &str, replay: &Replay, growth: Option<Growth>, expandable: bool) -> (u64, f64) {
+    let sim = device(140 * GIB, Completion::Immediate).build();
+    let builder = match growth {
+        Some(growth) => builder(&sim, growth),
+        None => {
+            let settings = millpond::settings::Settings { expandable_segments: expandable, ..Default::default() };
+            Allocator::builder(sim.clone()).settings(settings)
+        }
+    };
+    let limit = replay.live_peak() + replay.live_peak() / 10;
+    let allocator = builder.limit(limit).build().unwrap_or_else(|error| panic!("{name}: {error}"));
+    let streams = streams(&allocator, replay.streams() as usize);
+    let pass = replay.pass(&allocator, &streams).unwrap_or_else(|error| panic!("{name}: {error}"));
+    allocator.check();
+    (pass.ooms, allocator.max_memory_reserved() as f64 / replay.live_peak() as f64)
+}
+
+/// With a tenth more than the program ever holds, nothing is refused. What the other policies refuse is printed.
+#[test]
+fn a_tenth_more_than_is_live_is_enough() {
+    for name in TRACES {
+        let replay = replay(name);
+        for growth in crate::device::GROWTHS {
+            let (ooms, ratio) = pass(name, &replay, Some(growth), false);
+            println!("{name}, paged, {growth:?}: {ooms} refused, {ratio:.3} reserved over live");
+            assert_eq!(ooms, 0, "{name}, {growth:?}");
+        }
+        for expandable in [false, true] {
+            let (ooms, ratio) = pass(name, &replay, None, expandable);
+            println!("{name}, classic, expandable {expandable}: {ooms} refused, {ratio:.3} reserved over live");
+        }
+    }
+}
+
+/// A training step whose blocks come and go in the same order each time settles at once.
+#[test]
+fn a_repeated_training_step_calls_the_driver_no_more() {
+    let replay = replay("resnet50_amp");
+    for growth in crate::device::GROWTHS {
+        let sim = device(140 * GIB, Completion::Immediate).build();
+        let allocator = builder(&sim, growth).build().unwrap_or_else(|error| panic!("{error}"));
+        let streams = streams(&allocator, replay.streams() as usize);
+        let calls = [(); 4].map(|()| {
+            let before = sim.calls();
+            let pass = replay.pass(&allocator, &streams).unwrap_or_else(|error| panic!("{growth:?}: {error}"));
+            assert_eq!(pass.ooms, 0, "{growth:?}");
+            changes(&sim.calls().since(&before))
+        });
+        assert_eq!(calls[1..], [0; 3], "{growth:?}: {calls:?}");
+    }
+}
