@@ -222,9 +222,10 @@ impl Coordinator {
 
     fn survey(&mut self, plan: &Plan, shard: ShardId, want: &Want, shards: &mut impl Shards) -> Means {
         let (low, now) = self.lows(shards);
-        self.paging.high_live = self.paging.high_live.max(now.live_bytes as u64 + want.rounded);
+        let high_live = self.paging.high_live.max(now.live_bytes as u64 + want.rounded);
+        self.paging.high_live = high_live;
+        let growth = self.settings.growth;
         let repeated = self.paging.rounds.miss(&low, &now);
-        let settles = repeated > 0 && self.settings.growth == Growth::Balanced;
         let reserved = self.reserved.all.current + self.reserving;
         let room =
             if plan.no_new_pages { 0 } else { self.limit.map_or(u64::MAX, |limit| limit.saturating_sub(reserved)) };
@@ -235,12 +236,10 @@ impl Coordinator {
             idle,
             spare: self.pages.spare.iter().map(|&page| (page, self.pages[page].bytes)).collect(),
             room,
-            slack: sizes::slack(self.paging.high_live, if settles { repeated } else { 0 })
-                .saturating_sub(reserved)
-                .min(room),
+            slack: sizes::slack(growth, high_live, repeated).saturating_sub(reserved).min(room),
             cap: sizes::page_cap(want, reserved, self.granularity()),
-            settles,
-            tight: self.settings.growth == Growth::Tight,
+            settles: repeated > 0 && growth == Growth::Balanced,
+            tight: growth == Growth::Tight,
         }
     }
 }

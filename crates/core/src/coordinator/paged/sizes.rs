@@ -6,6 +6,7 @@
 //! of rules that were tried stands in the design document.
 
 use crate::ids::Side;
+use crate::settings::Growth;
 use crate::size::Want;
 use crate::units::MIB;
 
@@ -34,12 +35,16 @@ pub(super) fn page_cap(want: &Want, reserved: u64, granularity: u64) -> u64 {
     }
 }
 
-/// Up to so many reserved bytes pages are created rather than moved.
+/// Up to so many reserved bytes pages are created rather than moved. Under `tight` that is what was ever live, and no
+/// more.
 ///
-/// A program that has been seen to repeat itself, and still lacks memory, gets more with each round until it lacks
-/// none: then it calls the driver no more. It may have as much as a cache that never moves a page.
-pub(super) fn slack(high_live: u64, repeated: u32) -> u64 {
-    high_live + SLACK_BYTES + high_live / 2 * u64::from(repeated.min(4))
+/// A program that has been seen to repeat itself, and still lacks memory, gets more with each round until it lacks none:
+/// then it calls the driver no more. It may have as much as a cache that never moves a page.
+pub(super) fn slack(growth: Growth, high_live: u64, repeated: u32) -> u64 {
+    match growth {
+        Growth::Tight => high_live,
+        Growth::Balanced => high_live + SLACK_BYTES + high_live / 2 * u64::from(repeated.min(4)),
+    }
 }
 
 /// The sizes of the pages to create for `bytes`.
