@@ -43,9 +43,9 @@ fn addresses(allocator: &Allocator<Sim>) -> BTreeMap<StreamId, u64> {
     sums
 }
 
-/// Runs so many operations on a device of `total` bytes. Every stream has at most three ranges of 9/8 of the device: one
-/// for each side, and one more where the device is full. Nothing is refused that whole idle pages and what is left of
-/// the device could serve.
+/// Runs so many operations on a device of `total` bytes. Every stream has at most three ranges of 9/8 of the device:
+/// one for each side, and one more where the device is full. Nothing is refused that whole idle pages and what is left
+/// of the device could serve.
 fn stays_bounded(name: &str, hostile: Hostile, growth: Growth, total: u64, operations: usize) {
     let range = total + total / 8;
     let sim = device(total, Completion::Immediate).build();
