@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use millpond::backend::{Closing, Fault};
+use millpond::settings::{Growth, Policy, Settings};
 use millpond::trace::{Event, Trace};
 use millpond::{Allocator, Buffer, Decision, Stream};
 use millpond_sim::{CostModel, Sim};
@@ -16,10 +17,12 @@ const EVENTS: usize = 12_000;
 const TRACES: [&str; 7] =
     ["bert_multistream", "gnn", "gpt2_train", "llm_generate", "prefetch", "resnet50_amp", "serving_kv"];
 
-const CONFS: [&str; 3] = [
-    "",
-    "expandable_segments:True",
-    "max_split_size_mb:32,garbage_collection_threshold:0.6,roundup_power2_divisions:4",
+const CONFS: [&str; 5] = [
+    "policy:classic",
+    "policy:paged,growth:balanced",
+    "policy:paged,growth:tight",
+    "policy:classic,expandable_segments:True",
+    "policy:classic,max_split_size_mb:32,garbage_collection_threshold:0.6,roundup_power2_divisions:4",
 ];
 
 fn trace(name: &str) -> Trace {
@@ -103,14 +106,18 @@ fn recorded_programs_decide_alike() {
     }
 }
 
-/// A program with uses on other streams, points, long kernels, waits and a limit.
-fn program_decisions(seed: u64, closing: Closing) -> Vec<Decision> {
+/// A program with uses on other streams, points, long kernels, waits and a limit; under `paged`, growing so, if asked.
+fn program_decisions(seed: u64, paged: Option<Growth>, closing: Closing) -> Vec<Decision> {
     let mut random = Random::new(seed);
     let setup = Setup::draw(&mut random);
     let ops = Op::sequence(&mut random, 300, setup.streams, setup.largest);
     let builder = Sim::builder().total_bytes(setup.rules.total).cost(CostModel::free()).closing(closing);
     let sim = builder.build();
-    let mut allocator = Allocator::builder(sim.clone()).settings(setup.settings());
+    let settings = match paged {
+        Some(growth) => Settings { policy: Policy::Paged, growth, ..setup.settings() },
+        None => setup.settings(),
+    };
+    let mut allocator = Allocator::builder(sim.clone()).settings(settings);
     if let Some(limit) = setup.rules.limit {
         allocator = allocator.limit(limit);
     }
@@ -129,11 +136,16 @@ fn program_decisions(seed: u64, closing: Closing) -> Vec<Decision> {
 #[test]
 fn programs_with_uses_and_points_decide_alike() {
     for seed in 0..120 {
-        agree(&format!("seed {seed}"), |closing| program_decisions(seed, closing));
+        for paged in [None, Some(Growth::Balanced), Some(Growth::Tight)] {
+            agree(&format!("seed {seed}, paged {paged:?}"), |closing| program_decisions(seed, paged, closing));
+        }
     }
 }
 
 #[test]
 fn programs_that_differ_decide_differently() {
-    assert_ne!(program_decisions(1, Closing::Backend), program_decisions(2, Closing::Backend));
+    for paged in [None, Some(Growth::Tight)] {
+        let of = |seed| program_decisions(seed, paged, Closing::Backend);
+        assert_ne!(of(1), of(2), "{paged:?}");
+    }
 }

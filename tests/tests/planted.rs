@@ -7,6 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use millpond::backend::Fault;
 use millpond::plant::Plant;
+use millpond::settings::{Growth, Policy, Settings};
 use millpond_conformance::{Trouble, Watched};
 use millpond_tests::pair::{Checks, Op, Pair, Setup};
 use millpond_tests::program::{Program, leaked};
@@ -15,6 +16,7 @@ use millpond_tests::random::Random;
 /// Seeds of each round: few, as every bug shows within some.
 const RUNS: u64 = 24;
 const OPERATIONS: usize = 300;
+const GROWTHS: [Growth; 2] = [Growth::Balanced, Growth::Tight];
 
 /// What can see a bug.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,11 +42,26 @@ const TABLE: [(Plant, &[Check]); 5] = [
     (Plant::WrongCounter, &[Check::Invariants, Check::Model]),
 ];
 
+/// The same under `paged`, which the model does not describe and which takes no segments.
+const PAGED_TABLE: [(Plant, &[Check]); 4] = [
+    (Plant::EarlyReuse, &[Check::Oracle, Check::Device]),
+    (Plant::MissedMerge, &[Check::Invariants]),
+    (Plant::OffByOneTick, &[Check::Oracle, Check::Device]),
+    (Plant::WrongCounter, &[Check::Invariants]),
+];
+
 const CHECKS: [Check; 5] = [Check::Invariants, Check::Model, Check::Oracle, Check::Device, Check::Leak];
 
-fn program(setup: &Setup, plant: Option<Plant>) -> Program {
-    let mut settings = setup.settings();
-    settings.plant = plant;
+/// The configuration with a bug in it, under its own policy or under `paged`.
+fn settings(setup: &Setup, plant: Option<Plant>, paged: Option<Growth>) -> Settings {
+    let settings = Settings { plant, ..setup.settings() };
+    match paged {
+        Some(growth) => Settings { policy: Policy::Paged, growth, ..settings },
+        None => settings,
+    }
+}
+
+fn program(setup: &Setup, settings: Settings) -> Program {
     let (sim, allocator) = setup.build(settings);
     Program::new(sim, allocator, setup.streams)
 }
@@ -59,16 +76,17 @@ fn survives<T>(subject: T, run: impl FnOnce(&mut T) -> bool) -> Result<(bool, T)
 }
 
 /// Whether a check complains of a run.
-fn catches(check: Check, plant: Option<Plant>, seed: u64) -> bool {
+fn catches(check: Check, plant: Option<Plant>, paged: Option<Growth>, seed: u64) -> bool {
     let mut random = Random::new(seed);
     let setup = Setup::draw(&mut random);
+    let settings = settings(&setup, plant, paged);
     let ops = Op::sequence(&mut random, OPERATIONS, setup.streams, setup.largest);
     match check {
-        Check::Model => return model_differs(&setup, plant, &ops),
-        Check::Oracle => return oracle_objects(&setup, plant, &ops),
+        Check::Model => return paged.is_none() && model_differs(&setup, settings, &ops),
+        Check::Oracle => return oracle_objects(&setup, settings, &ops),
         Check::Invariants | Check::Device | Check::Leak => {}
     }
-    let ran = survives(program(&setup, plant), |program| {
+    let ran = survives(program(&setup, settings), |program| {
         for op in &ops {
             assert!(!program.step(*op).is_err_and(|error| error.fault() != Fault::OutOfMemory), "{op:?} failed");
             if check == Check::Invariants {
@@ -88,9 +106,7 @@ fn catches(check: Check, plant: Option<Plant>, seed: u64) -> bool {
     }
 }
 
-fn model_differs(setup: &Setup, plant: Option<Plant>, ops: &[Op]) -> bool {
-    let mut settings = setup.settings();
-    settings.plant = plant;
+fn model_differs(setup: &Setup, settings: Settings, ops: &[Op]) -> bool {
     // The invariants are never checked: operations are counted from 1.
     let pair = Pair::with(setup, settings, Checks { layout_every: 4, invariants_every: usize::MAX });
     let ran = survives(pair, |pair| ops.iter().zip(1..).any(|(op, at)| pair.step(at, *op).is_err()));
@@ -105,9 +121,7 @@ fn model_differs(setup: &Setup, plant: Option<Plant>, ops: &[Op]) -> bool {
 }
 
 /// The allocator under watch: only the oracle speaks.
-fn oracle_objects(setup: &Setup, plant: Option<Plant>, ops: &[Op]) -> bool {
-    let mut settings = setup.settings();
-    settings.plant = plant;
+fn oracle_objects(setup: &Setup, settings: Settings, ops: &[Op]) -> bool {
     let (sim, allocator) = setup.build(settings);
     let streams: Vec<_> = sim.open_streams(setup.streams).into_iter().map(|id| allocator.stream(id)).collect();
     let subject = (Watched::new(allocator), Vec::new());
@@ -139,8 +153,8 @@ fn oracle_objects(setup: &Setup, plant: Option<Plant>, ops: &[Op]) -> bool {
     ran.is_ok_and(|(objects, _)| objects)
 }
 
-fn caught_by(plant: Option<Plant>) -> Vec<Check> {
-    CHECKS.into_iter().filter(|check| (0..RUNS).any(|seed| catches(*check, plant, seed))).collect()
+fn caught_by(plant: Option<Plant>, paged: Option<Growth>) -> Vec<Check> {
+    CHECKS.into_iter().filter(|check| (0..RUNS).any(|seed| catches(*check, plant, paged, seed))).collect()
 }
 
 #[test]
@@ -148,11 +162,22 @@ fn every_planted_bug_is_caught() {
     let named: Vec<Plant> = TABLE.iter().map(|(plant, _)| *plant).collect();
     assert_eq!(named, Plant::ALL, "each bug has its row");
     for (plant, expected) in TABLE {
-        assert_eq!(caught_by(Some(plant)), expected, "{plant:?}");
+        assert_eq!(caught_by(Some(plant), None), expected, "{plant:?}");
+    }
+}
+
+#[test]
+fn every_planted_bug_is_caught_under_paged() {
+    for growth in GROWTHS {
+        for (plant, expected) in PAGED_TABLE {
+            assert_eq!(caught_by(Some(plant), Some(growth)), expected, "{plant:?}, {growth:?}");
+        }
     }
 }
 
 #[test]
 fn nothing_is_caught_where_nothing_is_planted() {
-    assert_eq!(caught_by(None), []);
+    for paged in [None, Some(Growth::Balanced), Some(Growth::Tight)] {
+        assert_eq!(caught_by(None, paged), [], "{paged:?}");
+    }
 }

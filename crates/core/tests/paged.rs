@@ -234,7 +234,7 @@ fn two_plans_want_the_same_pages() {
     let other = device.until(&mut second, is_pages);
     let (Step::Pages(calls), Step::Pages(others)) = (&step, &other) else { panic!("{step:?}, {other:?}") };
     let moved = |calls: &[PageCall]| -> Vec<_> {
-        calls.iter().filter_map(|call| matches!(call, PageCall::Map { .. }).then(|| page_of(call))).collect()
+        calls.iter().filter(|call| matches!(call, PageCall::Map { .. })).map(page_of).collect()
     };
     assert!(moved(calls).iter().all(|page| !moved(others).contains(page)), "{calls:?} and {others:?}");
     device.done(&mut second, &other);

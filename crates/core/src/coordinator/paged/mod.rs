@@ -71,6 +71,11 @@ impl Coordinator {
             self.scalars.num_oom_rejections += 1;
             return Some(Step::Refuse(Box::new(self.report(shard, want, true, shards))));
         }
+        if want.rounded > self.limit.unwrap_or(u64::MAX).min(self.facts.total_bytes) {
+            // No wait would help.
+            plan.rung = Rung::Refuse;
+            return None;
+        }
         let granularity = self.granularity();
         let means = self.survey(plan, shard, &want, shards);
         let windows = shards.with(shard, |shard| {
