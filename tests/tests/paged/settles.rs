@@ -5,7 +5,7 @@ use millpond::{Allocator, Buffer, Stream};
 use millpond_sim::{Calls, Completion, Sim};
 use millpond_tests::random::Random;
 
-use crate::device::{GIB, GROWTHS, MIB, allocator, changes, device, streams, written};
+use crate::device::{GIB, MIB, allocator, changes, device, streams, written};
 
 const SEEDS: u64 = 12;
 const OPERATIONS: usize = 240;
@@ -67,6 +67,7 @@ fn stacked(seed: u64, streams: usize) -> Vec<Act> {
 /// A program on a device of its own, ready to be repeated.
 struct Repeated {
     what: String,
+    growth: Growth,
     sim: Sim,
     allocator: Allocator<Sim>,
     streams: Vec<Stream<Sim>>,
@@ -85,12 +86,11 @@ impl Repeated {
             .map(|at| written(&sim, &streams[at % count], size(&mut random)))
             .collect();
         let what = format!("seed {seed}, {count} streams, {growth:?}, {KEPT} blocks kept: {keeps}");
-        Repeated { what, sim, allocator, streams, kept, acts: acts(seed, count) }
+        Repeated { what, growth, sim, allocator, streams, kept, acts: acts(seed, count) }
     }
 
-    fn all(acts: fn(u64, usize) -> Vec<Act>) -> impl Iterator<Item = Repeated> {
-        let cases = (0..SEEDS).flat_map(|seed| GROWTHS.map(|growth| (seed, growth)));
-        cases.map(move |(seed, growth)| Repeated::new(seed, growth, seed % 3 == 0, acts))
+    fn all(acts: fn(u64, usize) -> Vec<Act>, growth: Growth, keeps: bool) -> impl Iterator<Item = Repeated> {
+        (0..SEEDS).map(move |seed| Repeated::new(seed, growth, keeps, acts))
     }
 
     /// The driver calls of one repetition.
@@ -116,25 +116,54 @@ impl Repeated {
     }
 }
 
-/// No pages are given back, few are created, and in any repetition after the third at most that share of the calls of
-/// the first is made. Little more is reserved than is live.
+/// A program that comes back to nothing and does the same again calls the driver no more after its third repetition.
+/// Where several streams take from each other, one program in twelve needs a fourth. It may cost memory, within bounds.
+fn settles(acts: fn(u64, usize) -> Vec<Act>) {
+    let mut late = Vec::new();
+    for program in Repeated::all(acts, Growth::Balanced, false) {
+        let calls: Vec<u64> = (0..8).map(|_| changes(&program.once())).collect();
+        assert!(calls[4..].iter().all(|&calls| calls == 0), "{}: calls by repetition {calls:?}", program.what);
+        if calls[3] > 0 {
+            late.push(format!("{}: calls by repetition {calls:?}", program.what));
+        }
+        let stats = program.allocator.stats();
+        let (reserved, live) = (stats.reserved_bytes.all.peak, stats.allocated_bytes.all.peak);
+        assert!(reserved <= 2 * live, "{}: {reserved} reserved for {live} live", program.what);
+        program.ends();
+    }
+    assert!(late.len() <= 1, "{} programs settle late:\n{}", late.len(), late.join("\n"));
+}
+
+#[test]
+fn a_program_that_works_as_a_stack_settles() {
+    settles(stacked);
+}
+
+#[test]
+fn a_program_that_frees_in_any_order_settles() {
+    settles(shuffled);
+}
+
+/// Where memory counts for more than calls, and where much stays live between repetitions: no pages are given back, few
+/// are created, and in any repetition after the third at most that share of the calls of the first is made. Little more
+/// is reserved than is live, at least under `tight`.
 fn lives_on_what_it_has(acts: fn(u64, usize) -> Vec<Act>, share: u64) {
-    for program in Repeated::all(acts) {
+    let tight = Repeated::all(acts, Growth::Tight, false).chain(Repeated::all(acts, Growth::Tight, true));
+    for program in tight.chain(Repeated::all(acts, Growth::Balanced, true)) {
         let first = changes(&program.once());
         for _ in 0..2 {
             program.once();
         }
-        let before = program.allocator.memory_reserved();
         for repetition in 4..8 {
             let calls = program.once();
             assert!(changes(&calls) <= first / share, "{}, {repetition}: {calls:?} after {first}", program.what);
             let gone = (calls.release_page, calls.release_range, calls.reserve_range);
             assert_eq!(gone, (0, 0, 0), "{}, {repetition}: {calls:?}", program.what);
         }
-        let (stats, now) = (program.allocator.stats(), program.allocator.memory_reserved());
-        assert!(now <= before + before / 32, "{}: {before} bytes reserved, then {now}", program.what);
+        let stats = program.allocator.stats();
         let (reserved, live) = (stats.reserved_bytes.all.peak, stats.allocated_bytes.all.peak);
-        assert!(reserved <= live + live / 10, "{}: {reserved} reserved for {live} live", program.what);
+        let most = if program.growth == Growth::Tight { live + live / 10 } else { 2 * live };
+        assert!(reserved <= most, "{}: {reserved} reserved for {live} live", program.what);
         program.ends();
     }
 }

@@ -38,8 +38,8 @@ pub(super) fn page_cap(want: &Want, reserved: u64, granularity: u64) -> u64 {
 /// Up to so many reserved bytes pages are created rather than moved. Under `tight` that is what was ever live, and no
 /// more.
 ///
-/// A program that has been seen to repeat itself, and still lacks memory, gets more with each round until it lacks none:
-/// then it calls the driver no more. It may have as much as a cache that never moves a page.
+/// A program that has been seen to repeat itself, and still lacks memory, gets more with each round until it lacks
+/// none: then it calls the driver no more. It may have as much as a cache that never moves a page.
 pub(super) fn slack(growth: Growth, high_live: u64, repeated: u32) -> u64 {
     match growth {
         Growth::Tight => high_live,
