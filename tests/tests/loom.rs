@@ -10,13 +10,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use loom::thread;
 use millpond::backend::{
-    Backend, BackendError, Caps, Class, ClassId, ClassKind, Closing, Fault, Point, Reuse, StreamId, Tick,
+    Backend, BackendError, Caps, Class, ClassId, ClassKind, Closing, Fault, PageCaps, Point, Reuse, StreamId, Tick,
+    VirtualMemory,
 };
 use millpond::settings::{Policy, Settings};
 use millpond::{Allocator, Buffer, Stream};
 
 const MIB: u64 = 1 << 20;
-/// The memory that the device has: two segments of the small pool, or one large one.
+/// The memory that the device has: two segments of the small pool or two pages, or one large segment.
 const TOTAL: u64 = 4 * MIB;
 
 /// What the test sees of a device, also when it is gone.
@@ -25,6 +26,7 @@ struct Witness {
     gone: AtomicBool,
     reserved: AtomicU64,
     segments: AtomicU64,
+    mapped: AtomicU64,
 }
 
 /// A device whose work is done as soon as it is recorded.
@@ -67,7 +69,7 @@ impl Device {
             needs_barrier: false,
             closing: Closing::Backend,
             release_waits: false,
-            pages: None,
+            pages: Some(PageCaps { granularity: 2 * MIB, aliasing: true }),
             stream_wait: false,
             host_memory: false,
             transfer: false,
@@ -82,6 +84,24 @@ impl Device {
         assert!(!self.witness.gone.load(Ordering::Relaxed), "the device is used after the allocator dropped it");
         &self.witness
     }
+
+    fn take(&self, bytes: u64) -> Result<u64, Full> {
+        let witness = self.seen();
+        if witness.reserved.load(Ordering::Relaxed) + bytes > TOTAL {
+            return Err(Full);
+        }
+        witness.reserved.fetch_add(bytes, Ordering::Relaxed);
+        witness.segments.fetch_add(1, Ordering::Relaxed);
+        Ok(bytes)
+    }
+
+    fn give_back(&self, bytes: u64) {
+        let witness = self.seen();
+        // The driver's call takes time, in which others run.
+        thread::yield_now();
+        witness.reserved.fetch_sub(bytes, Ordering::Relaxed);
+        witness.segments.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Drop for Device {
@@ -94,7 +114,7 @@ impl Drop for Device {
 // covers everything and is always reached; stream ids are counted up.
 unsafe impl Backend for Device {
     type Segment = u64;
-    type Page = ();
+    type Page = u64;
     type Error = Full;
 
     fn caps(&self) -> &Caps {
@@ -107,21 +127,11 @@ unsafe impl Backend for Device {
     }
 
     fn reserve(&self, _class: ClassId, bytes: u64) -> Result<u64, Full> {
-        let witness = self.seen();
-        if witness.reserved.load(Ordering::Relaxed) + bytes > TOTAL {
-            return Err(Full);
-        }
-        witness.reserved.fetch_add(bytes, Ordering::Relaxed);
-        witness.segments.fetch_add(1, Ordering::Relaxed);
-        Ok(bytes)
+        self.take(bytes)
     }
 
     unsafe fn release(&self, segment: u64) {
-        let witness = self.seen();
-        // The driver's call takes time, in which others run.
-        thread::yield_now();
-        witness.reserved.fetch_sub(segment, Ordering::Relaxed);
-        witness.segments.fetch_sub(1, Ordering::Relaxed);
+        self.give_back(segment);
     }
 
     fn address(&self, _segment: &u64) -> Option<u64> {
@@ -142,6 +152,42 @@ unsafe impl Backend for Device {
         self.seen();
         Ok(Tick(1))
     }
+
+    fn virtual_memory(&self) -> Option<&dyn VirtualMemory<Segment = u64, Page = u64, Error = Full>> {
+        Some(self)
+    }
+}
+
+impl VirtualMemory for Device {
+    type Segment = u64;
+    type Page = u64;
+    type Error = Full;
+
+    fn reserve_range(&self, _class: ClassId, bytes: u64) -> Result<u64, Full> {
+        self.seen();
+        Ok(bytes)
+    }
+
+    unsafe fn release_range(&self, _range: u64) {
+        self.seen();
+    }
+
+    fn create_page(&self, _class: ClassId, bytes: u64) -> Result<u64, Full> {
+        self.take(bytes)
+    }
+
+    unsafe fn release_page(&self, page: u64) {
+        self.give_back(page);
+    }
+
+    unsafe fn map(&self, _range: &u64, _offset: u64, _page: &u64, _stream: StreamId) -> Result<(), Full> {
+        self.seen().mapped.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    unsafe fn unmap(&self, _range: &u64, _offset: u64, _page: &u64, _stream: StreamId) {
+        self.seen().mapped.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// Explores a scenario; at the end of each execution the allocator is gone and the device has everything back.
@@ -157,7 +203,8 @@ fn explore(preemptions: usize, settings: Settings, scenario: fn(Allocator<Device
         };
         scenario(allocator);
         assert!(witness.gone.load(Ordering::Relaxed), "the allocator outlives its handles and buffers");
-        assert_eq!(witness.segments.load(Ordering::Relaxed), 0, "segments leaked");
+        assert_eq!(witness.segments.load(Ordering::Relaxed), 0, "segments or pages leaked");
+        assert_eq!(witness.mapped.load(Ordering::Relaxed), 0, "mappings leaked");
     });
 }
 
@@ -296,5 +343,37 @@ fn two_last_buffers_used_elsewhere_go_at_once() {
         let other = thread::spawn(move || drop(a));
         drop(b);
         other.join().unwrap();
+    });
+}
+
+fn paged() -> Settings {
+    Settings { policy: Policy::Paged, ..Settings::default() }
+}
+
+#[test]
+fn two_misses_for_the_pages_of_a_third_stream() {
+    explore(2, paged(), |allocator| {
+        let (one, two, three) = (stream(&allocator), stream(&allocator), stream(&allocator));
+        // Both pages that the device has are idle on the first stream: each of the others can have one.
+        drop((allocate(&one, MIB), allocate(&one, MIB), allocate(&one, MIB)));
+        let other = thread::spawn(move || three.allocate(MIB).is_ok());
+        let own = two.allocate(MIB).is_ok();
+        let others = other.join().unwrap();
+        assert!(own && others, "idle pages were there for both");
+        drop((one, two));
+        settles(&allocator, 5);
+    });
+}
+
+#[test]
+fn a_page_moves_while_its_stream_allocates() {
+    explore(2, paged(), |allocator| {
+        let (one, two) = (stream(&allocator), stream(&allocator));
+        drop(allocate(&one, MIB));
+        let other = thread::spawn(move || drop(allocate(&two, MIB)));
+        drop(allocate(&one, MIB));
+        other.join().unwrap();
+        drop(one);
+        settles(&allocator, 3);
     });
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{Parser, Subcommand, ValueEnum, value_parser};
 
 use crate::commands::replay::{Limit, PatternChoice, pattern_help};
 
@@ -122,7 +122,11 @@ out-of-memory amounts are compared after every operation.";
 
 const CONFORMANCE_MORE: &str = "\
 Prints how many scenarios passed, by device and by group, why others were skipped or declared to differ, and
-every failure in full. `--device sim` means every kind of simulated device. JSON has a line for each scenario.";
+every failure in full. `--device sim` means every kind of simulated device. JSON has a line for each scenario.
+
+With --soak, each run is a random program of several streams: blocks that change hands, limits, driver calls that fail,
+work that completes out of step. Every grant is judged, every block written and read by device work. The same seed is
+the same run: a run that fails is repeated by `--soak 1 --seed SEED`. JSON has a line for each run.";
 
 /// `millpond replay`.
 #[derive(Debug, clap::Args)]
@@ -183,4 +187,11 @@ pub(crate) struct ConformanceArgs {
     /// Only the kinds of the device whose name contains this, such as "reuse InOrder"
     #[arg(long, value_name = "TEXT")]
     pub(crate) only: Option<String>,
+    /// Instead of the suite, N seeded adversarial runs on simulated devices of every kind, under every policy
+    #[arg(long, value_name = "N", conflicts_with_all = ["device", "only"])]
+    #[arg(value_parser = value_parser!(u64).range(1..))]
+    pub(crate) soak: Option<u64>,
+    /// The seed of the first run; the others count up from it
+    #[arg(long, value_name = "SEED", default_value_t = 0, requires = "soak")]
+    pub(crate) seed: u64,
 }

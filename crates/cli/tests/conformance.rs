@@ -41,7 +41,28 @@ fn the_table_counts_by_device_and_by_group() {
 }
 
 #[test]
+fn a_soak_runs_seeds_that_repeat() {
+    let ran = run(&["conformance", "--soak", "6", "--seed", "100", "--format", "json"]);
+    let mut rows = ran.json();
+    rows.sort_by_key(|row| row["seed"].as_u64());
+    let seeds: Vec<_> = rows.iter().map(|row| row["seed"].as_u64()).collect();
+    assert_eq!(seeds, (100..106).map(Some).collect::<Vec<_>>());
+    assert!(rows.iter().all(|row| row["outcome"] == "passed"), "{}", ran.stdout);
+    let again = run(&["conformance", "--soak", "1", "--seed", "103", "--format", "json"]);
+    assert_eq!(again.json(), rows[3..4]);
+    let table = run(&["conformance", "--soak", "6", "--seed", "100"]);
+    assert_eq!(table.code, Some(0), "{}", table.stderr);
+    let rows = table.stdout.lines().skip(1).filter(|line| !line.starts_with("in "));
+    let runs = rows.filter_map(|row| row.split_whitespace().nth(1)?.parse::<u64>().ok());
+    assert_eq!(runs.sum::<u64>(), 6, "{}", table.stdout);
+}
+
+#[test]
 fn what_the_suite_does_not_heed_is_refused() {
+    run(&["conformance", "--soak", "0"]).fails(2, &["--soak"]);
+    run(&["conformance", "--seed", "1"]).fails(2, &["--soak"]);
+    run(&["conformance", "--soak", "1", "--device", "sim"]).fails(2, &["cannot be used with"]);
+    run(&["conformance", "--soak", "2", "--seed", &u64::MAX.to_string()]).fails(2, &["leave the seeds"]);
     run(&["conformance", "--device", "sim:bytes=1GiB"]).fails(2, &["`--device sim` without options"]);
     run(&["conformance", "--device", "abacus"]).fails(2, &["no backend is called `abacus`"]);
     run(&["conformance", "--only", "steam"]).fails(2, &["no device has `steam` in its name", KIND]);

@@ -9,6 +9,7 @@ mod programs;
 pub mod scenario;
 mod session;
 mod sim;
+pub mod soak;
 pub mod suite;
 pub mod swarm;
 mod tests_macro;

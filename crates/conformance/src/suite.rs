@@ -196,7 +196,7 @@ fn unknown<D: DeviceUnderTest>(cases: &[Case<D>], differences: &[Difference<'_>]
     strange.map(failed).collect()
 }
 
-fn text_of(panic: Box<dyn std::any::Any + Send>) -> String {
+pub(crate) fn text_of(panic: Box<dyn std::any::Any + Send>) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
     format!("panicked: {}", text.unwrap_or("without a text"))
 }

@@ -25,10 +25,7 @@ fn runs(seeds: std::ops::Range<u64>) -> Tally {
         let swarm = Swarm { seed, operations: OPERATIONS, policy, faults: seed % 5 == 0, check_every: 4 };
         match run(&device(seed), &swarm) {
             Ok(Some(tally)) => {
-                sum.grants += tally.grants;
-                sum.refusals += tally.refusals;
-                sum.failures += tally.failures;
-                sum.evidence += tally.evidence;
+                sum += tally;
             }
             Ok(None) => panic!("seed {seed}: the simulated device serves every policy"),
             Err(text) => panic!("{:?}: {text}", device(seed)),

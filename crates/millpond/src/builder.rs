@@ -100,8 +100,8 @@ impl<B: Backend> Builder<B> {
             total_bytes: caps.class(self.class).total_bytes,
             reuse: caps.reuse,
             pages: caps.pages,
-            // Where submits close ticks, a wait for one that is still open may never end: two streams could come to
-            // wait for each other's open ticks, and the application may submit one stream alone.
+            // Where submits close ticks, a wait for an open one may never end: two streams could come to wait
+            // for each other's open ticks, and the application may submit one stream alone.
             stream_wait: caps.stream_wait && caps.closing == Closing::Backend,
         };
         let mut coordinator = Coordinator::new(settings, facts);

@@ -18,6 +18,12 @@ impl<B: Backend> Pages<B> {
         Self { table: Mutex::new(Vec::new()) }
     }
 
+    /// Keeps the table locked, to show who does not need it.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn lock(&self) -> impl Sized + '_ {
+        self.table.lock()
+    }
+
     pub(crate) fn put(&self, id: PageId, page: B::Page) {
         let at = id.0 as usize;
         let mut table = self.table.lock();

@@ -12,6 +12,9 @@ use crate::raw::{Guard, OwnerRef};
 use crate::record::Records;
 use crate::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering};
 
+#[cfg(all(test, not(loom)))]
+mod tests;
+
 /// Everything that the handles of one allocator share.
 ///
 /// Lock order: the coordinator before any lane, lanes one at a time, the record last. None is held across a call of

@@ -18,11 +18,13 @@ pub(super) enum Kind {
     Trim,
     EmptyCache,
     Limit,
+    /// A stream's work comes to an end: all its blocks are freed, and its memory is there for others.
+    Retreat,
     Fault,
 }
 
 /// Kinds that a seed may do without, and how often they come by default. The rest is always there.
-const OPTIONAL: [(Kind, usize); 12] = [
+const OPTIONAL: [(Kind, usize); 13] = [
     (Kind::Write, 10),
     (Kind::RecordedUse, 15),
     (Kind::UseUntilPoint, 10),
@@ -34,11 +36,16 @@ const OPTIONAL: [(Kind, usize); 12] = [
     (Kind::Trim, 2),
     (Kind::EmptyCache, 1),
     (Kind::Limit, 1),
+    (Kind::Retreat, 4),
     (Kind::Fault, 3),
 ];
 
 /// Shapes of sizes: the least and the most, in bytes.
 const SHAPES: [(u64, u64); 4] = [(1, 4 << 10), (512, 1 << 20), (1 << 10, 4 << 20), (256 << 10, 24 << 20)];
+
+/// Limits on reserved bytes, so that small devices serve too, requests are refused at times, and memory is short in
+/// some runs.
+const LIMITS: [u64; 4] = [32 << 20, 48 << 20, 96 << 20, 192 << 20];
 
 /// The mix of one run.
 pub(super) struct Mix {
@@ -49,6 +56,8 @@ pub(super) struct Mix {
     pub(super) streams: u32,
     /// How many blocks the program holds at most.
     pub(super) live_max: usize,
+    /// The limit on reserved bytes from the beginning.
+    pub(super) limit: u64,
 }
 
 impl Mix {
@@ -71,6 +80,7 @@ impl Mix {
             shapes,
             streams: 1 + random.below(4) as u32,
             live_max: 4 << random.below(5),
+            limit: LIMITS[random.below(LIMITS.len())],
         }
     }
 

@@ -9,6 +9,8 @@ mod mix;
 mod random;
 mod run;
 
+use std::ops::AddAssign;
+
 use crate::device::DeviceUnderTest;
 use crate::scenario::Policy;
 use crate::session::Stop;
@@ -42,6 +44,21 @@ pub struct Tally {
     pub failures: u64,
     /// Pieces of evidence that were looked at; none where the device cannot move bytes.
     pub evidence: usize,
+    /// Pages that moved to another place.
+    pub moved: u64,
+    /// Those of them that moved behind a device-side wait.
+    pub moved_behind_wait: u64,
+}
+
+impl AddAssign for Tally {
+    fn add_assign(&mut self, other: Self) {
+        self.grants += other.grants;
+        self.refusals += other.refusals;
+        self.failures += other.failures;
+        self.evidence += other.evidence;
+        self.moved += other.moved;
+        self.moved_behind_wait += other.moved_behind_wait;
+    }
 }
 
 /// Runs one swarm on a device. `Ok(None)`: the device cannot serve the policy.

@@ -11,8 +11,6 @@ use crate::evidence::Evidence;
 use crate::session::{Session, Setup, Stop};
 use crate::watched::{Tenancy, Trouble};
 
-/// The limit on reserved bytes, so that small devices serve too and requests are refused at times.
-const LIMIT_BYTES: u64 = 192 << 20;
 /// How soon a planned fault strikes, in driver calls.
 const FAULT_WITHIN: usize = 12;
 
@@ -37,7 +35,7 @@ struct Runner<'d, 's, D: DeviceUnderTest> {
 pub(super) fn run<D: DeviceUnderTest>(device: &D, swarm: &Swarm) -> Result<Tally, Stop> {
     let mut random = Random::new(swarm.seed);
     let mix = Mix::draw(&mut random, swarm.faults);
-    let setup = Setup { policy: &swarm.policy, conf: "", limit: Some(LIMIT_BYTES), streams: mix.streams, bytes: true };
+    let setup = Setup { policy: &swarm.policy, conf: "", limit: Some(mix.limit), streams: mix.streams, bytes: true };
     let session = Session::open(device, &setup)?;
     let moves = session.backend().caps().transfer;
     let evidence = if moves { Some(open_evidence(&session)?) } else { None };
@@ -86,14 +84,15 @@ impl<D: DeviceUnderTest> Runner<'_, '_, D> {
             }
             Kind::Poll => self.expect_typed(session.watched.allocator().poll())?,
             Kind::Trim => {
-                let bytes = self.random.bytes(1 << 20, LIMIT_BYTES);
+                let bytes = self.random.bytes(1 << 20, self.mix.limit);
                 self.expect_typed(session.watched.allocator().trim(bytes).map(drop))?;
             }
             Kind::EmptyCache => self.expect_typed(session.watched.allocator().empty_cache())?,
             Kind::Limit => {
-                let bytes = self.random.bytes(32 << 20, LIMIT_BYTES);
+                let bytes = self.random.bytes(self.mix.limit / 6, self.mix.limit);
                 session.watched.allocator().set_limit(Some(bytes));
             }
+            Kind::Retreat => self.retreat(stream)?,
             Kind::Fault => {
                 let nth = 1 + self.random.below(FAULT_WITHIN) as u64;
                 let fault = if self.random.once_in(2) { Fault::OutOfMemory } else { Fault::Other };
@@ -122,9 +121,21 @@ impl<D: DeviceUnderTest> Runner<'_, '_, D> {
             return Ok(());
         }
         let block = self.blocks.swap_remove(self.random.below(self.blocks.len()));
+        self.give_back(block)
+    }
+
+    fn give_back(&mut self, block: Block<D::Backend>) -> Result<(), Stop> {
         self.look(block.home, &block)?;
         self.session.watched.free(block.tenancy);
         Ok(())
+    }
+
+    /// Frees every block of a stream, newest first, with its work in flight.
+    fn retreat(&mut self, stream: usize) -> Result<(), Stop> {
+        let (own, others) = std::mem::take(&mut self.blocks).into_iter().partition(|block| block.home == stream);
+        self.blocks = others;
+        let own: Vec<_> = own;
+        own.into_iter().rev().try_for_each(|block| self.give_back(block))
     }
 
     fn rewrite(&mut self) {
@@ -232,6 +243,9 @@ impl<D: DeviceUnderTest> Runner<'_, '_, D> {
             None => 0,
         };
         self.tally.grants = self.session.watched.grants();
+        let pages = self.session.watched.allocator().page_stats();
+        self.tally.moved = pages.moved + pages.moved_behind_wait;
+        self.tally.moved_behind_wait = pages.moved_behind_wait;
         self.session.check()?;
         Ok(self.tally)
     }

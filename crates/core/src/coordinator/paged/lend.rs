@@ -38,13 +38,9 @@ impl Coordinator {
                 Some((block.size, Point { stream: shard.stream, tick: block.tick }))
             });
             match offer {
-                Some((size, point)) if self.is_reached(point) => {
-                    if best.is_none_or(|(least, _)| size < least) {
-                        best = Some((size, id));
-                    }
-                }
-                Some((_, point)) => busy.push(point.stream),
-                None => {}
+                Some((_, point)) if !self.is_reached(point) => busy.push(point.stream),
+                Some((size, _)) if best.is_none_or(|(least, _)| size < least) => best = Some((size, id)),
+                _ => {}
             }
         }
         let Some((_, lender)) = best else {

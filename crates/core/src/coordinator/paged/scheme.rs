@@ -242,7 +242,8 @@ impl<'a> Filling<'a> {
     }
 
     fn is_free(&self, idle: &Idle) -> bool {
-        !self.used.contains(&idle.page) && !(self.own.contains(&idle.block) && idle.at.shard == self.means.shard)
+        let is_own = idle.at.shard == self.means.shard && self.own.contains(&idle.block);
+        !is_own && !self.used.contains(&idle.page)
     }
 
     fn back(&mut self, offset: u64, bytes: u64, source: Source) -> u64 {

@@ -1,4 +1,6 @@
-//! `millpond conformance`: the suite that every backend must pass, on one of them.
+//! `millpond conformance`: the suite that every backend must pass, on one of them; or a soak.
+
+mod soak;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,6 +21,9 @@ use crate::quantity::format_time;
 ///
 /// [`Failure::Check`] if a scenario failed.
 pub(crate) fn run(args: &ConformanceArgs, output: &mut Output) -> Result<(), Failure> {
+    if let Some(runs) = args.soak {
+        return soak::run(runs, args.seed, output);
+    }
     let target = Target::choose(args.device.as_deref())?;
     let progress = Progress::unbounded();
     let mut tally = Tally::default();

@@ -1,0 +1,55 @@
+//! A thousand runs of the soak; `millpond conformance --soak` makes as many as it is told to.
+
+use std::collections::BTreeMap;
+
+use millpond_conformance::DeviceUnderTest as _;
+use millpond_conformance::scenario::POLICIES;
+use millpond_conformance::soak::{Run, run};
+use millpond_conformance::swarm::Tally;
+
+const RUNS: u64 = 1000;
+
+#[test]
+fn a_thousand_runs() {
+    let mut by_policy: BTreeMap<&str, (u64, Tally)> = BTreeMap::new();
+    let mut failed = Vec::new();
+    run(0..RUNS, 2, &mut |done| {
+        let swarm = done.run.swarm;
+        match done.result {
+            Ok(tally) => {
+                let sum = by_policy.entry(swarm.policy.name).or_default();
+                sum.0 += 1;
+                sum.1 += tally;
+            }
+            Err(text) => failed.push(format!("seed {} on {}: {text}", swarm.seed, done.run.device.name())),
+        }
+    });
+    println!("{by_policy:#?}");
+    assert!(failed.is_empty(), "{} runs failed:\n{}", failed.len(), failed.join("\n"));
+    assert_eq!(by_policy.values().map(|(runs, _)| runs).sum::<u64>(), RUNS);
+    for policy in POLICIES {
+        let (runs, tally) = by_policy[policy.name];
+        // Runs that hardly do anything prove nothing.
+        assert!(runs > RUNS / 10 && tally.grants > 20 * runs, "{}: {runs} runs, {tally:?}", policy.name);
+        assert!(tally.refusals > runs / 4 && tally.failures > runs / 8, "{}: {runs} runs, {tally:?}", policy.name);
+        assert!(tally.evidence > 100, "{}: {tally:?}", policy.name);
+    }
+    let moved = |name| (by_policy[name].1.moved, by_policy[name].1.moved_behind_wait);
+    assert!(moved("paged").0 > RUNS / 2 && moved("paged").1 > 0, "{:?} pages moved under paged", moved("paged"));
+    assert!(
+        moved("tight").0 > RUNS / 2 && moved("tight").1 > RUNS / 10,
+        "{:?} pages moved under tight",
+        moved("tight")
+    );
+    assert_eq!(moved("expandable"), (0, 0));
+}
+
+#[test]
+fn a_seed_is_the_same_run_wherever_it_stands() {
+    let mut among = BTreeMap::new();
+    run(40..46, 2, &mut |done| drop(among.insert(done.run.swarm.seed, done.result)));
+    assert_eq!(among.len(), 6);
+    for (seed, result) in among {
+        assert_eq!(Run::new(seed).run(), result, "seed {seed}");
+    }
+}

@@ -1,0 +1,63 @@
+//! The hit path takes one lane's lock and no other: shown by keeping the others locked.
+
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use millpond_core::settings::{Policy, Settings};
+use millpond_sim::Sim;
+
+use crate::allocator::Allocator;
+use crate::buffer::Buffer;
+use crate::stream::Stream;
+
+const THREADS: usize = 8;
+const ROUNDS: usize = 2000;
+/// More than the hits take on the slowest machine: only a thread that waits for a lock needs so long.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Blocks of each size are out at once, in bytes.
+const SIZES: [u64; 4] = [512, 70_000, 1 << 20, 3 << 20];
+
+/// A block of each size.
+fn blocks(stream: &Stream<Sim>) -> [Buffer<Sim>; SIZES.len()] {
+    SIZES.map(|bytes| stream.allocate(bytes).unwrap_or_else(|error| panic!("{error}")))
+}
+
+#[test]
+fn eight_threads_on_eight_streams_meet_in_no_lock() {
+    for policy in [Policy::Classic, Policy::Paged] {
+        let settings = Settings { policy, ..Settings::default() };
+        let allocator = Allocator::builder(Sim::new()).settings(settings).build().unwrap_or_else(|e| panic!("{e}"));
+        let streams: Vec<_> =
+            (0..THREADS).map(|_| allocator.create_stream().unwrap_or_else(|error| panic!("{error}"))).collect();
+        // All at once, so that no stream's memory goes to another.
+        drop(streams.iter().map(blocks).collect::<Vec<_>>());
+        let before = allocator.driver_activity();
+
+        let one = streams[0].clone();
+        let state = one.lane().owner();
+        let coordinator = state.coordinator.lock();
+        let pages = state.pages.lock();
+        let (sender, ended) = mpsc::channel();
+        let hits: Vec<_> = streams
+            .into_iter()
+            .map(|stream| {
+                let sender = sender.clone();
+                thread::spawn(move || {
+                    (0..ROUNDS).for_each(|_| drop(blocks(&stream)));
+                    // The locks are held until this has arrived; the handle goes afterwards.
+                    let _ = sender.send(stream);
+                })
+            })
+            .collect();
+        let arrived: Vec<_> = (0..THREADS).map_while(|_| ended.recv_timeout(PATIENCE).ok()).collect();
+        drop((pages, coordinator));
+        assert_eq!(arrived.len(), THREADS, "{policy:?}: threads waited for a lock that all streams share");
+        hits.into_iter().for_each(|thread| assert!(thread.join().is_ok(), "a thread failed"));
+
+        assert_eq!(allocator.driver_activity().since(before).calls, 0, "{policy:?}: these were hits");
+        let grants = (THREADS * SIZES.len() * (ROUNDS + 1)) as u64;
+        assert_eq!(allocator.stats().allocation.all.allocated, grants, "{policy:?}");
+        allocator.check();
+    }
+}
