@@ -4,52 +4,48 @@
 
 use std::error::Error;
 
-use millpond::Allocator;
 use millpond::text::format_bytes;
+use millpond::{Allocator, Buffer, Stream};
 use millpond_sim::Sim;
 
 fn main() -> Result<(), Box<dyn Error>> {
+    // PyTorch's allocator keeps free memory in the segments that it came in.
     let sim = Sim::builder().total_bytes(1 << 30).build();
-    let allocator = Allocator::builder(sim.clone()).conf("max_split_size_mb:64").limit(200 << 20).build()?;
-    let stream = allocator.create_stream()?;
-
-    // Twenty blocks of 8 MiB, of which every second is freed: the free memory is there, but in pieces.
-    let mut blocks: Vec<_> = (0..20).map(|_| stream.allocate(8 << 20)).collect::<Result<_, _>>()?;
-    let mut number = 0;
-    blocks.retain(|_| {
-        number += 1;
-        number % 2 == 0
-    });
+    let classic = Allocator::builder(sim).conf("policy:classic,max_split_size_mb:64").limit(200 << 20).build()?;
+    let stream = classic.create_stream()?;
+    let _kept = every_second_block(&stream)?;
     println!(
         "{} live, {} reserved, limit {}",
-        format_bytes(allocator.memory_allocated()),
-        format_bytes(allocator.memory_reserved()),
-        format_bytes(allocator.limit().unwrap_or(0))
+        format_bytes(classic.memory_allocated()),
+        format_bytes(classic.memory_reserved()),
+        format_bytes(classic.limit().unwrap_or(0))
     );
-
     match stream.allocate(60 << 20) {
         Ok(_) => println!("60 MiB fitted after all"),
         Err(error) => println!("\n60 MiB more: {error}\n"),
     }
 
-    // The same program on expandable segments: free memory is not bound to segments there.
-    let expandable = Allocator::builder(sim).conf("expandable_segments:True").limit(200 << 20).build()?;
-    let stream = expandable.create_stream()?;
-    let mut blocks: Vec<_> = (0..20).map(|_| stream.allocate(8 << 20)).collect::<Result<_, _>>()?;
-    let mut number = 0;
-    blocks.retain(|_| {
-        number += 1;
-        number % 2 == 0
-    });
-    match stream.allocate(20 << 20) {
-        Ok(buffer) => println!("with expandable_segments:True, 20 MiB more: {}", format_bytes(buffer.capacity())),
-        Err(error) => println!("with expandable_segments:True, 20 MiB more: {error}"),
+    // The same program under the default policy: its free pages move to where they are needed.
+    let paged = Allocator::builder(Sim::builder().total_bytes(1 << 30).build()).limit(200 << 20).build()?;
+    let stream = paged.create_stream()?;
+    let _kept = every_second_block(&stream)?;
+    let _large = stream.allocate(60 << 20)?;
+    println!("under paged there are 60 MiB more, with {} reserved", format_bytes(paged.memory_reserved()));
+    match stream.allocate(80 << 20) {
+        Ok(_) => println!("80 MiB fitted after all"),
+        Err(error) => println!("\nand 80 MiB more: {error}"),
     }
 
     // A mistake in a configuration is refused, with its position and what is accepted.
     let mistake = Allocator::builder(Sim::new()).conf("max_split_size:64").build();
     println!("\nmax_split_size:64 -> {}", mistake.err().map_or(String::new(), |error| error.to_string()));
     Ok(())
+}
+
+/// Of twenty blocks of 8 MiB every second is freed: the free memory is there, but in pieces.
+fn every_second_block(stream: &Stream<Sim>) -> Result<Vec<Buffer<Sim>>, Box<dyn Error>> {
+    let blocks: Vec<_> = (0..20).map(|_| stream.allocate(8 << 20)).collect::<Result<_, _>>()?;
+    Ok(blocks.into_iter().step_by(2).collect())
 }
 
 #[test]

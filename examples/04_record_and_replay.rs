@@ -32,7 +32,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     // The file is the bug report, the benchmark and the test: anybody can replay it, on any policy.
     let replay = Replay::new(&Trace::read(&file)?);
     println!("\n{:<48} {:>14} {:>9} {:>7} {:>12}", "configuration", "peak reserved", "/ live", "calls", "driver time");
-    for conf in ["policy:classic", "roundup_power2_divisions:4", "expandable_segments:True", "policy:direct"] {
+    for conf in [
+        "policy:paged",
+        "policy:classic",
+        "policy:classic,roundup_power2_divisions:4",
+        "policy:classic,expandable_segments:True",
+        "policy:direct",
+    ] {
         let allocator = Allocator::builder(Sim::builder().build()).conf(conf).build()?;
         let result = replay.run(&allocator, 0)?;
         println!(

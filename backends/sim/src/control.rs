@@ -2,8 +2,9 @@
 
 use std::sync::atomic::Ordering;
 
-use millpond_backend::{Backend, Fault, StreamId, Tick};
+use millpond_backend::{Backend, ClassId, Fault, Point, StreamId, Tick};
 
+use crate::hazard::waits_for;
 use crate::lane::Op;
 use crate::{Access, CallKind, Calls, Segment, Sim, SimError, Violation};
 
@@ -135,6 +136,18 @@ impl Sim {
         self.device.step(&mut self.device.state());
     }
 
+    /// Whether all work that is queued on the stream from now on begins only after the point: it is reached, or
+    /// unfinished device-side waits lead from the stream to it.
+    ///
+    /// # Panics
+    ///
+    /// If a stream is not this device's.
+    pub fn comes_after(&self, stream: StreamId, point: Point) -> bool {
+        self.device.lane(stream);
+        let state = self.device.state();
+        self.device.is_reached(point) || waits_for(&state, stream, u64::MAX, point)
+    }
+
     /// Unfinished pieces of work on all streams, device-side waits included.
     pub fn queued(&self) -> u64 {
         self.device.queued.load(Ordering::Acquire)
@@ -153,6 +166,11 @@ impl Sim {
     /// Says how many bytes of class 0 other processes hold from now on. Memory already handed out is not taken back.
     pub fn set_others(&self, bytes: u64) {
         self.device.memory.space().others = bytes;
+    }
+
+    /// Bytes of class 0 in segments and pages that were not given back. No driver call, so no planned fault strikes.
+    pub fn held_bytes(&self) -> u64 {
+        self.device.memory.space().used(ClassId::DEVICE)
     }
 
     /// Plans that the `nth` call of the kind, counted from 1 and from now, fails with that fault. [`Fault::Lost`] kills

@@ -167,7 +167,7 @@ impl Device {
 
 /// Whether a task of a lane begins only after `goal`, through the unfinished waits before it and the waits before
 /// those. Finished waits need no look: what they waited for is finished too.
-fn waits_for(state: &State, stream: StreamId, task: u64, goal: Point) -> bool {
+pub(crate) fn waits_for(state: &State, stream: StreamId, task: u64, goal: Point) -> bool {
     // Per lane the newest tick whose waits were looked at: each lane is walked again only for newer ones.
     let mut seen = vec![0; state.queues.len()];
     let mut todo: Vec<Point> = Vec::new();

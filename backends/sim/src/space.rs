@@ -14,9 +14,10 @@ use crate::{Segment, SimError};
 /// The first address that is handed out unless a test says otherwise.
 const FIRST_ADDRESS: u64 = 0x7_0000_0000;
 
-/// Addresses rise in steps of this, as the CUDA driver's do.
 /// Asked-for addresses end below this, so that there is room behind them for all that follow.
 const HIGHEST_ADDRESS: u64 = 1 << 56;
+
+/// Addresses rise in steps of this, as the CUDA driver's do.
 const ADDRESS_STEP: u64 = 2 << 20;
 
 /// The memory of one device. Segments hold it, so that another device can copy from and to them.
@@ -120,6 +121,11 @@ impl Space {
         let index = usize::from(class.0);
         let others = if class == ClassId::DEVICE { self.others } else { 0 };
         self.total[index] - self.used[index].saturating_add(others).min(self.total[index])
+    }
+
+    /// Bytes of a class in segments and pages.
+    pub(crate) fn used(&self, class: ClassId) -> u64 {
+        self.used[usize::from(class.0)]
     }
 
     pub(crate) fn total(&self, class: ClassId) -> u64 {

@@ -14,6 +14,23 @@ fn release(sim: &Sim, segment: Segment) {
 }
 
 #[test]
+fn bytes_held_are_told_without_a_driver_call() {
+    let sim = Sim::builder().build();
+    let (segment, page) =
+        (sim.reserve(ClassId::DEVICE, 512).unwrap(), sim.create_page(ClassId::DEVICE, 2 << 20).unwrap());
+    let _pinned = sim.reserve(ClassId(1), 512).unwrap();
+    sim.fail_any(1, Fault::Other);
+    assert_eq!(sim.held_bytes(), 512 + (2 << 20));
+    assert!(sim.create_stream().is_err(), "the planned fault is still to come");
+    // SAFETY: nothing uses the segment or the page, which is mapped nowhere.
+    unsafe {
+        sim.release(segment);
+        sim.release_page(page);
+    }
+    assert_eq!(sim.held_bytes(), 0);
+}
+
+#[test]
 fn segments_and_pages_share_the_bytes_of_the_device() {
     let sim = Sim::builder().total_bytes(10 * MIB).build();
     let segment = sim.reserve(DEVICE, 5 * MIB).unwrap();

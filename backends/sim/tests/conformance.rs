@@ -5,10 +5,13 @@ use millpond_conformance::{SimDevice, conformance_tests};
 use millpond_sim::Completion;
 
 macro_rules! devices {
-    ($($name:ident: $closing:ident $reuse:ident $completion:expr;)*) => {
+    ($($name:ident: $closing:ident $reuse:ident $completion:expr $(, $with:ident($($with_arg:expr)?))*;)*) => {
         $(mod $name {
             use super::*;
-            conformance_tests!(SimDevice::new(Closing::$closing, Reuse::$reuse, $completion), differences: []);
+            conformance_tests!(
+                SimDevice::new(Closing::$closing, Reuse::$reuse, $completion)$(.$with($($with_arg)?))*,
+                differences: []
+            );
         })*
     };
 }
@@ -32,4 +35,13 @@ devices! {
     submit_after_done_immediate: Submit AfterDone Completion::Immediate;
     submit_after_done_manual: Submit AfterDone Completion::Manual;
     submit_after_done_seeded: Submit AfterDone Completion::Seeded(6);
+    no_aliasing_manual: Backend InOrder Completion::Manual, without_aliasing();
+    no_aliasing_submit_seeded: Submit InOrder Completion::Seeded(7), without_aliasing();
+    no_stream_wait_manual: Backend InOrder Completion::Manual, without_stream_wait();
+    no_stream_wait_submit_seeded: Submit InOrder Completion::Seeded(8), without_stream_wait();
+    neither_seeded: Backend InOrder Completion::Seeded(9), without_aliasing(), without_stream_wait();
+    neither_after_done: Submit AfterDone Completion::Seeded(10), without_aliasing(), without_stream_wait();
+    pages_of_64_kib: Backend InOrder Completion::Seeded(11), granularity(64 << 10);
+    pages_of_4_mib: Backend InOrder Completion::Manual, granularity(4 << 20);
+    no_pages: Backend InOrder Completion::Manual, pages(None);
 }

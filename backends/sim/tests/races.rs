@@ -140,6 +140,25 @@ fn a_wait_for_a_tick_that_is_not_submitted_yet_orders_its_work() {
 }
 
 #[test]
+fn what_a_stream_comes_after_is_known_through_other_streams_and_in_the_past() {
+    let Scene { sim, streams, .. } = scene();
+    let kernel = |stream| {
+        sim.busy(stream);
+        Point { stream, tick: sim.mark(stream) }
+    };
+    let first = kernel(streams[0]);
+    assert!(!sim.comes_after(streams[1], first) && !sim.comes_after(streams[2], first));
+    StreamWait::stream_wait(&sim, streams[1], first).unwrap();
+    let second = kernel(streams[1]);
+    StreamWait::stream_wait(&sim, streams[2], second).unwrap();
+    assert!(sim.comes_after(streams[1], first) && sim.comes_after(streams[2], first));
+    let next = kernel(streams[0]);
+    assert!(!sim.comes_after(streams[2], next), "the wait covers the first kernel alone");
+    sim.synchronize();
+    assert!(sim.comes_after(streams[2], first), "it is over");
+}
+
+#[test]
 fn two_addresses_of_one_page_race() {
     let sim = Sim::builder().completion(Completion::Manual).build();
     let streams = sim.open_streams(2);

@@ -20,6 +20,18 @@ Examples:
   millpond devices --format json           what there is, for a program
   millpond golden tests/corpus/golden/*    check against PyTorch's recorded behaviour";
 
+const POLICIES: &str = "\
+Policies:
+  paged         pages move between streams and places, so that little more is reserved than is live;
+                needs virtual memory, and is the default where there is any
+  classic       PyTorch's native allocator, to the counter; the default elsewhere. With
+                --conf expandable_segments:True its segments are expandable
+  direct        no caching: each allocation is one of the driver's
+
+When memory is short, paged creates pages rather than have a stream wait for another on the device, up
+to the limit (--conf growth:balanced, the default), or moves pages behind such waits first, which
+reserves the least (--conf growth:tight).";
+
 const REPLAY_MORE: &str = "\
 Configuration: --conf, or else the first of the environment variables MILLPOND_CONF,
 PYTORCH_CUDA_ALLOC_CONF and PYTORCH_ALLOC_CONF that is set. --policy comes on top.
@@ -41,7 +53,8 @@ Examples:
   millpond replay --compare --pattern all
   millpond replay --compare --limit 1.10x gpt2_train.trace.gz
   millpond replay --check-bytes --device sim:completion=random:1 --pattern many_streams
-  millpond replay --conf expandable_segments:True,max_split_size_mb:64 *.trace.gz
+  millpond replay --policy classic --conf max_split_size_mb:64 *.trace.gz
+  millpond replay --conf growth:tight --pattern streams
   millpond replay --device sim:bytes=16GiB,reuse=after-done --stats gnn.trace.gz
   millpond replay --format json --passes 20 gnn.trace.gz | jq .warm_ns_per_event";
 
@@ -93,7 +106,7 @@ pub(crate) enum Command {
     #[command(after_help = EXIT_CODES)]
     Devices,
     /// Replay recorded traces and print what was reserved, what was live and what it cost
-    #[command(after_help = format!("Patterns:\n{}\n\n{REPLAY_MORE}\n\n{EXIT_CODES}", pattern_help()))]
+    #[command(after_help = format!("{POLICIES}\n\nPatterns:\n{}\n\n{REPLAY_MORE}\n\n{EXIT_CODES}", pattern_help()))]
     Replay(ReplayArgs),
     /// Replay recordings of PyTorch's allocator on the simulated device and compare every operation
     #[command(after_help = format!("{GOLDEN_MORE}\n\n{EXIT_CODES}"))]
@@ -122,7 +135,7 @@ pub(crate) struct ReplayArgs {
     pub(crate) patterns: Vec<PatternChoice>,
     #[arg(long, value_name = "DEVICE", help = "The device: NAME or NAME:KEY=VALUE,...", long_help = DEVICE_HELP)]
     pub(crate) device: Option<String>,
-    /// The policy: classic (PyTorch's) or direct (no caching)
+    /// The policy: paged, classic or direct; paged unless given, where the device has virtual memory, or else classic
     #[arg(long, value_name = "POLICY", conflicts_with = "compare")]
     pub(crate) policy: Option<String>,
     /// A configuration in the grammar of PYTORCH_CUDA_ALLOC_CONF, instead of the environment's
@@ -148,7 +161,7 @@ pub(crate) struct ReplayArgs {
     /// Print the table of torch.cuda.memory_summary for each replay
     #[arg(long)]
     pub(crate) summary: bool,
-    /// Print the 122 values of torch.cuda.memory_stats for each replay
+    /// Print the 122 values of torch.cuda.memory_stats for each replay, and under paged what was done with pages
     #[arg(long)]
     pub(crate) stats: bool,
 }

@@ -6,6 +6,7 @@ use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
 
 use common::{command, corpus, run};
+use millpond::settings::Policy;
 use millpond::trace::Pattern;
 
 #[test]
@@ -21,6 +22,11 @@ fn help_tells_the_exit_codes_and_examples() {
         let line = help.lines().find(|line| line.trim_start().starts_with(&format!("{pattern} ")));
         assert!(line.is_some_and(|line| line.contains(pattern.about())), "{pattern}: {help}");
     }
+    for policy in [Policy::Paged, Policy::Classic, Policy::Direct] {
+        let of = |line: &&str| line.starts_with("  ") && line.split_whitespace().next() == Some(policy.name());
+        assert_eq!(help.lines().filter(of).count(), 1, "a line on {}: {help}", policy.name());
+    }
+    assert!(help.contains("growth:tight") && help.contains("growth:balanced, the default"), "{help}");
     assert!(run(&["--version"]).stdout.starts_with("millpond "));
 }
 
@@ -49,6 +55,9 @@ fn devices_lists_every_backend_and_what_is_missing() {
     assert_eq!(sim["classes"][0]["total_bytes"], 150_109_880_320_u64);
     assert_eq!(sim["classes"][0]["free_bytes"], 150_109_880_320_u64);
     assert_eq!((&sim["reuse"], &sim["closing"]), (&"in-order".into(), &"backend".into()));
+    assert_eq!(sim["default_policy"], "paged");
+    let reason = sim["default_policy_reason"].as_str().expect("a reason");
+    assert!(text.stdout.contains(&format!("default policy            paged: {reason}\n")), "{}", text.stdout);
 }
 
 /// A backend without a device says why when it is listed, and exits with 3 when it is asked for.

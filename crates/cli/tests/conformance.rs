@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use common::run;
 
-const KIND: &str = "closing by Backend, reuse InOrder, completion Immediate";
+const KIND: &str = "simulated, closing by Backend, reuse InOrder, completion Immediate";
 
 #[test]
 fn every_scenario_has_a_line_and_failures_decide_the_exit_code() {

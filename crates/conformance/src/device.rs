@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use millpond_backend::{Backend, Fault, StreamId};
+use millpond_backend::{Backend, Fault, Point, StreamId};
 
 /// What a scenario needs of a device before its allocator exists.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -79,8 +79,18 @@ pub trait DeviceUnderTest: Sync {
         None
     }
 
-    /// Bytes of the device's own memory in the allocator's hands, where the device can tell exactly.
+    /// Bytes of the device's own memory in the allocator's hands, where the device can tell exactly. Makes no driver
+    /// call that [`fail_nth`](Self::fail_nth) counts.
     fn held_bytes(&self, _backend: &Self::Backend) -> Option<u64> {
+        None
+    }
+
+    /// Whether device-side waits let all work that is recorded on the stream from now on begin only after the point,
+    /// where the device can tell. `Some(true)` also where the point is reached.
+    fn comes_after(_backend: &Self::Backend, _stream: StreamId, _point: Point) -> Option<bool>
+    where
+        Self: Sized,
+    {
         None
     }
 

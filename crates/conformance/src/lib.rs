@@ -18,4 +18,4 @@ pub use device::{DeviceUnderTest, Need, Unavailable};
 pub use model::Model;
 pub use sim::SimDevice;
 pub use suite::{Difference, Outcome, ScenarioResult};
-pub use watched::{Tenancy, Trouble, Watched};
+pub use watched::{Order, Tenancy, Trouble, Watched};

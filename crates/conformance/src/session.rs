@@ -70,7 +70,7 @@ pub(crate) fn open_allocator<D: DeviceUnderTest>(device: &D, setup: &Setup<'_>) 
 impl<'d, D: DeviceUnderTest> Session<'d, D> {
     pub(crate) fn open(device: &'d D, setup: &Setup<'_>) -> Result<Self, Stop> {
         let (allocator, twin) = open_allocator(device, setup)?;
-        let watched = Watched::new(allocator);
+        let watched = Watched::with_order(allocator, D::comes_after);
         let mut session = Self { device, watched, streams: Vec::new(), twin, threaded: false };
         for _ in 0..setup.streams {
             let stream = session.watched.allocator().create_stream();
@@ -160,6 +160,10 @@ impl<'d, D: DeviceUnderTest> Session<'d, D> {
     /// Verifies everything that can be verified at any time.
     pub(crate) fn check(&self) -> Result<(), Stop> {
         self.watched.check(!self.threaded)?;
+        let reserved = self.watched.allocator().memory_reserved();
+        if let Some(held) = self.device.held_bytes(self.backend()).filter(|&held| held != reserved) {
+            return Err(Stop::Fail(format!("{reserved} bytes are reserved, and the device has handed out {held}")));
+        }
         Ok(device_is_content(self.device, self.backend())?)
     }
 

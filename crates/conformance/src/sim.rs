@@ -1,6 +1,8 @@
 //! The simulated device as a device under test: the one that can do everything the suite knows how to ask for.
 
-use millpond_backend::{BackendError, Budget, ClassId, Closing, Fault, Reuse, StreamId};
+use std::fmt::Write as _;
+
+use millpond_backend::{Closing, Fault, PageCaps, Point, Reuse, StreamId};
 use millpond_sim::{CallKind, Completion, CostModel, Sim};
 
 use crate::device::{DeviceUnderTest, Need, Unavailable};
@@ -8,21 +10,48 @@ use crate::device::{DeviceUnderTest, Need, Unavailable};
 /// Bytes of the simulated devices of the suite.
 const TOTAL_BYTES: u64 = 1 << 30;
 
+/// The pages of simulated devices unless said otherwise: those of CUDA.
+const PAGES: PageCaps = PageCaps { granularity: 2 << 20, aliasing: true };
+
 /// A simulated device of 1 GiB, of one kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SimDevice {
     closing: Closing,
     reuse: Reuse,
     completion: Completion,
+    pages: Option<PageCaps>,
+    stream_wait: bool,
 }
 
 impl SimDevice {
-    /// A device that closes ticks, promises reuse and completes work in these ways.
+    /// A device that closes ticks, promises reuse and completes work in these ways. It has pages of 2 MiB that may be
+    /// mapped twice, and its streams can wait for each other.
     pub const fn new(closing: Closing, reuse: Reuse, completion: Completion) -> Self {
-        Self { closing, reuse, completion }
+        Self { closing, reuse, completion, pages: Some(PAGES), stream_wait: true }
     }
 
-    /// Every kind of device: both ways of closing ticks, all three of reuse, all three of completing work.
+    /// The same device with these pages, or none.
+    pub const fn pages(self, pages: Option<PageCaps>) -> Self {
+        Self { pages, ..self }
+    }
+
+    /// The same device with pages of another granularity, in bytes, a power of two. They may be mapped twice.
+    pub const fn granularity(self, granularity: u64) -> Self {
+        self.pages(Some(PageCaps { granularity, aliasing: true }))
+    }
+
+    /// The same device with pages of 2 MiB that have one place at a time.
+    pub const fn without_aliasing(self) -> Self {
+        self.pages(Some(PageCaps { aliasing: false, ..PAGES }))
+    }
+
+    /// The same device, whose streams wait for each other by the host alone.
+    pub const fn without_stream_wait(self) -> Self {
+        Self { stream_wait: false, ..self }
+    }
+
+    /// Every kind of device: both ways of closing ticks, all three of reuse, all three of completing work; and the
+    /// kinds of virtual memory, on devices whose work completes out of step.
     pub fn all() -> Vec<SimDevice> {
         let mut all = Vec::new();
         for closing in [Closing::Backend, Closing::Submit] {
@@ -32,6 +61,19 @@ impl SimDevice {
                 }
             }
         }
+        let manual = Self::new(Closing::Backend, Reuse::InOrder, Completion::Manual);
+        let seeded = Self { completion: Completion::Seeded(7), ..manual };
+        let submits = Self { closing: Closing::Submit, ..seeded };
+        all.extend([
+            manual.without_aliasing(),
+            manual.without_stream_wait(),
+            seeded.without_aliasing().without_stream_wait(),
+            submits.without_aliasing(),
+            submits.without_stream_wait(),
+            seeded.granularity(64 << 10),
+            manual.granularity(4 << 20),
+            manual.pages(None),
+        ]);
         all
     }
 }
@@ -40,7 +82,23 @@ impl DeviceUnderTest for SimDevice {
     type Backend = Sim;
 
     fn name(&self) -> String {
-        format!("simulated, closing by {:?}, reuse {:?}, completion {:?}", self.closing, self.reuse, self.completion)
+        let mut name = String::from("simulated");
+        match self.pages {
+            Some(pages) if pages.granularity != PAGES.granularity => {
+                let _ = write!(name, ", pages of {} KiB", pages.granularity >> 10);
+            }
+            None => name.push_str(", no pages"),
+            Some(_) => {}
+        }
+        if self.pages.is_some_and(|pages| !pages.aliasing) {
+            name.push_str(", no aliasing");
+        }
+        if !self.stream_wait {
+            name.push_str(", no stream waits");
+        }
+        let Self { closing, reuse, completion, .. } = self;
+        let _ = write!(name, ", closing by {closing:?}, reuse {reuse:?}, completion {completion:?}");
+        name
     }
 
     fn open(&self, need: &Need) -> Result<Sim, Unavailable> {
@@ -51,6 +109,8 @@ impl DeviceUnderTest for SimDevice {
             .closing(self.closing)
             .reuse(self.reuse)
             .completion(self.completion)
+            .pages(self.pages)
+            .stream_wait(self.stream_wait)
             .build();
         Ok(sim)
     }
@@ -90,10 +150,11 @@ impl DeviceUnderTest for SimDevice {
     }
 
     fn held_bytes(&self, backend: &Sim) -> Option<u64> {
-        // A fault planned for the allocator may be left over: it strikes once.
-        let ask = || Budget::budget(backend, ClassId::DEVICE);
-        let info = ask().or_else(|error| if error.fault() == Fault::Lost { Err(error) } else { ask() }).ok()?;
-        Some(info.total_bytes - info.free_bytes - info.others_bytes.unwrap_or(0))
+        Some(backend.held_bytes())
+    }
+
+    fn comes_after(backend: &Sim, stream: StreamId, point: Point) -> Option<bool> {
+        Some(backend.comes_after(stream, point))
     }
 
     fn violations(&self, backend: &Sim) -> Vec<String> {

@@ -19,7 +19,7 @@ macro_rules! conformance_tests {
             &[$($crate::Difference { scenario: $scenario, reason: $reason }),*];
 
         $crate::conformance_tests!(@groups $device;
-            alignment sizes reuse cross_stream points unsubmitted pressure limits trim statistics data
+            alignment sizes reuse cross_stream points unsubmitted pressure limits trim paged statistics data
             faults drop_order threads integrity swarm decisions
         );
 

@@ -83,6 +83,8 @@ fn every_group_runs_and_a_declared_difference_that_does_not_occur_fails() {
         "limits/no-room-at-all/classic",
         "limits/no-room-at-all/expandable",
         "limits/no-room-at-all/direct",
+        "limits/no-room-at-all/paged",
+        "limits/no-room-at-all/tight",
         "limits/no-such-scenario",
     ];
     assert_eq!(failed, expected);

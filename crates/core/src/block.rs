@@ -56,6 +56,22 @@ pub(crate) struct Block {
 }
 
 impl Block {
+    const VACANT: Block = Block {
+        offset: 0,
+        size: 0,
+        requested: 0,
+        tick: Tick::ZERO,
+        age: 0,
+        prev: BlockId::NONE,
+        next: BlockId::NONE,
+        slot: Slot(0),
+        waits: 0,
+        state: State::Vacant,
+        side: Side::Small,
+        expandable: false,
+        used_elsewhere: false,
+    };
+
     /// It has a neighbour, so its segment is in pieces.
     pub(crate) fn is_split(&self) -> bool {
         self.prev != BlockId::NONE || self.next != BlockId::NONE
@@ -79,28 +95,47 @@ impl Blocks {
         Self { table: Vec::new(), vacant: BlockId::NONE }
     }
 
+    #[inline(always)]
+    pub(crate) fn get_mut(&mut self, id: BlockId) -> Option<&mut Block> {
+        self.table.get_mut(id.0 as usize)
+    }
+
     #[inline]
     pub(crate) fn insert(&mut self, block: Block) -> BlockId {
-        let id = self.vacant;
-        if id == BlockId::NONE {
-            return self.push(block);
-        }
-        let entry = &mut self[id];
-        let next = entry.next;
-        *entry = block;
-        self.vacant = next;
+        let id = self.vacancy();
+        self[id] = block;
         id
     }
 
+    /// Takes an entry out of the chain of vacant ones, to be filled in place.
+    #[inline(always)]
+    pub(crate) fn vacancy(&mut self) -> BlockId {
+        let id = self.vacant;
+        match self.table.get(id.0 as usize) {
+            Some(entry) => {
+                self.vacant = entry.next;
+                id
+            }
+            None => self.push(),
+        }
+    }
+
+    /// All entries by id, for those who touch several: the compiler keeps place and length of a slice at hand.
+    #[inline(always)]
+    pub(crate) fn table(&mut self) -> &mut [Block] {
+        &mut self.table
+    }
+
     #[cold]
-    fn push(&mut self, block: Block) -> BlockId {
+    #[inline(never)]
+    fn push(&mut self) -> BlockId {
         let id = self.table.len();
         assert!(id < BLOCK_IDS as usize, "a shard holds {id} blocks already");
-        self.table.push(block);
+        self.table.push(Block::VACANT);
         BlockId(id as u32)
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn remove(&mut self, id: BlockId) {
         let vacant = self.vacant;
         let entry = &mut self[id];

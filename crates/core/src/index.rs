@@ -1,23 +1,45 @@
 //! The free blocks of one side of one shard, ordered by (size, birth or address): exact best fit without a tree.
 //!
 //! Sizes are multiples of 512, so a size has a number of units. Up to 2 MiB each number of units has a *bin* of its
-//! own; above, every octave is cut into 64 bins. Two levels of bitmaps find the next bin that is not empty. A bin is
-//! one word: empty, the one block in it (nearly always), or a list of several, sorted. The index knows blocks by their
-//! ids and asks for a block's [`Entry`] only where several must be put in order. An index has 32 KiB of bins, which an
-//! idle stream never touches.
+//! own; above, every octave is cut into 256 bins. Two levels of bitmaps find the next bin that is not empty. A bin is
+//! one word: empty, the one block in it (nearly always), or the root of a heap of several. The index knows blocks by
+//! their ids and asks for a block's [`Entry`] only where several must be put in order. An index has 64 KiB of bins,
+//! which an idle stream never touches.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use crate::bucket::{Bucket, Entry};
+use crate::heap::{Heaps, Key};
 use crate::ids::BlockId;
 use crate::units::QUANTUM;
+
+/// A free block as the index knows it. Ordered as the fields stand.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Entry {
+    /// Bytes.
+    pub(crate) size: u64,
+    /// Where it stands among blocks of its size: by birth of the segment or by address, then by offset.
+    pub(crate) rank: u64,
+    /// Whose entry it is; never decides, as no two blocks have one rank.
+    pub(crate) block: BlockId,
+}
+
+impl Entry {
+    /// A key at or below every entry of that size.
+    pub(crate) const fn floor(size: u64) -> Self {
+        Entry { size, rank: 0, block: BlockId(0) }
+    }
+
+    const fn key(&self) -> Key {
+        Key { size: self.size, rank: self.rank }
+    }
+}
 
 /// Sizes below this many units have a bin each.
 const EXACT_UNITS: u64 = 4096;
 const EXACT_LOG: u32 = EXACT_UNITS.ilog2();
 /// Octaves above it are cut into this many bins.
-const CUTS: u64 = 64;
+const CUTS: u64 = 256;
 const CUTS_LOG: u32 = CUTS.ilog2();
 /// The largest size is below 2^61 bytes, so 2^52 units.
 const OCTAVES: u64 = 52 - EXACT_LOG as u64;
@@ -26,41 +48,44 @@ const BINS: usize = ((EXACT_UNITS + OCTAVES * CUTS) as usize).next_power_of_two(
 const WORDS: usize = BINS / 64;
 const SUMMARIES: usize = WORDS / 64;
 
-/// What a bin holds, in one word: [`EMPTY`], one more than a block's id, or [`LIST`] and the number of a bucket.
+/// What a bin holds, in one word: [`EMPTY`], or one more than the id of the one block in it, or that of the root of a
+/// heap marked as [`SEVERAL`].
 type Bin = u32;
 
 const EMPTY: Bin = 0;
-const LIST: Bin = 1 << 31;
+const SEVERAL: Bin = 1 << 31;
 
 /// Ids of blocks in an index are below this.
-pub(crate) const BLOCK_IDS: u32 = LIST - 1;
+pub(crate) const BLOCK_IDS: u32 = SEVERAL - 1;
 
 const fn bin_with(block: BlockId) -> Bin {
     block.0 + 1
 }
 
-const fn block_in(held: Bin) -> BlockId {
-    BlockId(held - 1)
+/// The first block of a bin that is not empty.
+const fn first_in(held: Bin) -> BlockId {
+    BlockId((held & !SEVERAL) - 1)
 }
 
-const fn number_of(held: Bin) -> usize {
-    (held & !LIST) as usize
+/// All blocks of the bin have one size.
+const fn is_exact(bin: usize) -> bool {
+    bin < EXACT_UNITS as usize
 }
 
 /// The ordered set of free blocks.
 ///
 /// Invariant: bit `b` of `words` is set exactly when bin `b` is not empty; bit `w` of `summary` exactly when word `w`
-/// is not 0; each bucket belongs to one bin and is not empty, or is spare and empty.
+/// is not 0; a heap has more than one block.
 pub(crate) struct FreeIndex {
     summary: [u64; SUMMARIES],
-    words: [u64; WORDS],
+    words: Box<[u64; WORDS]>,
     bins: Box<[Bin; BINS]>,
-    buckets: Vec<Bucket>,
-    spare: Vec<Bin>,
+    heaps: Heaps,
 }
 
+/// The bin of a size in bytes.
 #[inline]
-const fn bin_of(size: u64) -> usize {
+pub(crate) const fn bin_of(size: u64) -> usize {
     let units = size / QUANTUM;
     if units < EXACT_UNITS {
         return units as usize & (BINS - 1);
@@ -72,16 +97,16 @@ const fn bin_of(size: u64) -> usize {
 }
 
 /// Made on the heap and zeroed there, where the system gives such memory away untouched.
-fn empty_bins() -> Box<[Bin; BINS]> {
-    match alloc::vec![EMPTY; BINS].into_boxed_slice().try_into() {
-        Ok(bins) => bins,
+fn zeroed<T: Clone + Default, const N: usize>() -> Box<[T; N]> {
+    match alloc::vec![T::default(); N].into_boxed_slice().try_into() {
+        Ok(table) => table,
         Err(_) => unreachable!("as many were asked for"),
     }
 }
 
 impl FreeIndex {
     pub(crate) fn new() -> Self {
-        Self { summary: [0; SUMMARIES], words: [0; WORDS], bins: empty_bins(), buckets: Vec::new(), spare: Vec::new() }
+        Self { summary: [0; SUMMARIES], words: zeroed(), bins: zeroed(), heaps: Heaps::new() }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -103,50 +128,45 @@ impl FreeIndex {
     }
 
     /// Puts a block into a bin that others are in. `entry_of` tells the order of blocks, this one included.
-    #[inline(never)]
+    #[inline(always)]
     pub(crate) fn insert_among(&mut self, block: BlockId, size: u64, entry_of: impl Fn(BlockId) -> Entry) {
         let bin = bin_of(size);
         let held = self.bins[bin];
-        let list = if held & LIST != 0 {
-            held
-        } else {
-            let list = self.spare.pop().unwrap_or_else(|| {
-                self.buckets.push(Bucket::new());
-                LIST | (self.buckets.len() - 1) as u32
-            });
-            self.buckets[number_of(list)].insert(entry_of(block_in(held)));
-            self.bins[bin] = list;
-            list
-        };
-        self.buckets[number_of(list)].insert(entry_of(block));
-    }
-
-    /// Takes a block of `size` bytes out of its bin if it is alone there. Answers whether it was.
-    #[inline(always)]
-    pub(crate) fn remove_alone(&mut self, block: BlockId, size: u64) -> bool {
-        let bin = bin_of(size);
-        let alone = self.bins[bin] == bin_with(block);
-        if alone {
-            self.empty(bin);
+        let first = first_in(held);
+        if held & SEVERAL == 0 {
+            self.heaps.plant(first, entry_of(first).key());
         }
-        alone
+        self.bins[bin] = SEVERAL | bin_with(self.heaps.insert(first, block, entry_of(block).key()));
     }
 
-    /// Takes a block out of a bin that has, or had, others.
+    /// Takes a block of `size` bytes out of its bin, where it nearly always is alone.
     ///
     /// # Panics
     ///
     /// If it is not there: the caller's picture of the free blocks has parted from the index.
+    #[inline(always)]
+    pub(crate) fn remove(&mut self, block: BlockId, size: u64) {
+        self.remove_from(bin_of(size), block);
+    }
+
+    /// [`remove`](Self::remove), where the bin is known.
+    #[inline(always)]
+    pub(crate) fn remove_from(&mut self, bin: usize, block: BlockId) {
+        if self.bins[bin & (BINS - 1)] == bin_with(block) {
+            self.empty(bin & (BINS - 1));
+        } else {
+            self.remove_among(block, bin);
+        }
+    }
+
     #[inline(never)]
-    pub(crate) fn remove_among(&mut self, entry: &Entry) {
-        let bin = bin_of(entry.size);
-        let list = self.bins[bin];
-        assert!(list & LIST != 0, "{entry:?} is not in bin {bin}, which holds {list:#x}");
-        let bucket = &mut self.buckets[number_of(list)];
-        assert!(bucket.remove(entry), "{entry:?} is not in bin {bin}");
-        if bucket.is_empty() {
-            self.spare.push(list);
-            self.empty(bin);
+    fn remove_among(&mut self, block: BlockId, bin: usize) {
+        let held = self.bins[bin];
+        assert!(held & SEVERAL != 0, "block {} is not in bin {bin}, which holds {held:#x}", block.0);
+        match self.heaps.remove(first_in(held), block) {
+            Some(first) if self.heaps.is_alone(first) => self.bins[bin] = bin_with(first),
+            Some(first) => self.bins[bin] = SEVERAL | bin_with(first),
+            None => self.empty(bin),
         }
     }
 
@@ -163,32 +183,42 @@ impl FreeIndex {
     /// The smallest block of at least `size` bytes; the oldest or lowest of equals.
     #[inline(always)]
     pub(crate) fn best_fit(&self, size: u64, size_of: impl Fn(BlockId) -> u64) -> Option<BlockId> {
+        self.best_fit_in(size, size_of).map(|(block, _)| block)
+    }
+
+    /// [`best_fit`](Self::best_fit), with the bin that the block is in.
+    #[inline(always)]
+    pub(crate) fn best_fit_in(&self, size: u64, size_of: impl Fn(BlockId) -> u64) -> Option<(BlockId, usize)> {
         let bin = bin_of(size);
         let held = self.bins[bin];
         if held != EMPTY {
-            if bin < EXACT_UNITS as usize {
-                return Some(self.first_in(held));
+            let first = first_in(held);
+            if is_exact(bin) || size_of(first) >= size {
+                return Some((first, bin));
             }
-            // Here sizes are mixed, and some may be too small.
-            if held & LIST == 0 {
-                if size_of(block_in(held)) >= size {
-                    return Some(block_in(held));
-                }
-            } else if let Some(found) = self.among_from(held, &Entry::floor(size)) {
-                return Some(found);
+            // Here sizes are mixed, and the first is too small.
+            if held & SEVERAL != 0
+                && let Some(found) = self.at_or_behind(held, Key::floor(size))
+            {
+                return Some((found, bin));
             }
         }
-        self.bin_after(bin).map(|bin| self.first_in(self.bins[bin]))
+        self.bin_after(bin).map(|bin| (first_in(self.bins[bin]), bin))
+    }
+
+    #[inline(never)]
+    fn at_or_behind(&self, held: Bin, key: Key) -> Option<BlockId> {
+        self.heaps.at_or_behind(first_in(held), key)
     }
 
     /// The block that follows in order.
     pub(crate) fn next_after(&self, entry: &Entry) -> Option<BlockId> {
         let bin = bin_of(entry.size);
         let held = self.bins[bin];
-        let behind = Entry { rank: entry.rank + 1, block: BlockId(0), ..*entry };
+        let behind = Key { rank: entry.rank + 1, ..entry.key() };
         // Alone in its bin, it is the entry itself.
-        let here = if held & LIST == 0 { None } else { self.among_from(held, &behind) };
-        here.or_else(|| self.bin_after(bin).map(|bin| self.first_in(self.bins[bin])))
+        let here = if held & SEVERAL == 0 { None } else { self.at_or_behind(held, behind) };
+        here.or_else(|| self.bin_after(bin).map(|bin| first_in(self.bins[bin])))
     }
 
     /// The block that follows one that is alone in its bin; the outer `None` says that it is not alone.
@@ -196,13 +226,7 @@ impl FreeIndex {
     pub(crate) fn next_after_alone(&self, block: BlockId, size: u64) -> Option<Option<BlockId>> {
         let bin = bin_of(size);
         let alone = self.bins[bin] == bin_with(block);
-        alone.then(|| self.bin_after(bin).map(|bin| self.first_in(self.bins[bin])))
-    }
-
-    /// The first block of a bucket that is at or behind a key.
-    #[inline(never)]
-    fn among_from(&self, held: Bin, key: &Entry) -> Option<BlockId> {
-        self.bucket(held).at_or_behind(key).map(|entry| entry.block)
+        alone.then(|| self.bin_after(bin).map(|bin| first_in(self.bins[bin])))
     }
 
     /// The block that comes before the first one of at least `size` bytes, or the last of all.
@@ -230,42 +254,25 @@ impl FreeIndex {
     pub(crate) fn iter_from(&self, size: u64) -> impl Iterator<Item = BlockId> {
         let first = bin_of(size);
         let bins = (first / 64..WORDS).filter(|&word| self.words[word] != 0).flat_map(|word| word * 64..word * 64 + 64);
-        bins.filter(move |&bin| bin >= first && self.is_marked(bin)).flat_map(|bin| {
-            let held = self.bins[bin];
-            let (one, several) =
-                if held & LIST == 0 { (Some(block_in(held)), None) } else { (None, Some(self.bucket(held))) };
-            one.into_iter().chain(several.into_iter().flat_map(Bucket::iter).map(|entry| entry.block))
-        })
+        bins.filter(move |&bin| bin >= first).flat_map(|bin| self.blocks(bin))
+    }
+
+    /// The blocks of a bin in order.
+    fn blocks(&self, bin: usize) -> Vec<BlockId> {
+        match self.bins[bin] {
+            EMPTY => Vec::new(),
+            held if held & SEVERAL == 0 => alloc::vec![first_in(held)],
+            held => self.heaps.sorted(first_in(held)),
+        }
     }
 
     fn entries(&self, bin: usize, entry_of: &impl Fn(BlockId) -> Entry) -> Vec<Entry> {
-        match self.bins[bin] {
-            EMPTY => Vec::new(),
-            held if held & LIST != 0 => self.bucket(held).iter().copied().collect(),
-            held => alloc::vec![entry_of(block_in(held))],
-        }
+        self.blocks(bin).into_iter().map(entry_of).collect()
     }
 
     #[inline]
     fn is_marked(&self, bin: usize) -> bool {
         self.words[bin / 64] & (1 << (bin % 64)) != 0
-    }
-
-    fn bucket(&self, held: Bin) -> &Bucket {
-        &self.buckets[number_of(held)]
-    }
-
-    #[inline(always)]
-    fn first_in(&self, held: Bin) -> BlockId {
-        if held & LIST == 0 { block_in(held) } else { self.first_among(held) }
-    }
-
-    #[inline(never)]
-    fn first_among(&self, held: Bin) -> BlockId {
-        match self.bucket(held).first() {
-            Some(entry) => entry.block,
-            None => panic!("bucket {held:#x} is in use and empty"),
-        }
     }
 
     /// The next bin behind `bin` that is not empty.
@@ -291,15 +298,12 @@ impl FreeIndex {
 
     /// Panics if the structure contradicts itself.
     pub(crate) fn check(&self, entry_of: impl Fn(BlockId) -> Entry) {
-        let mut lists = 0;
         for bin in 0..BINS {
             let held = self.bins[bin];
             assert_eq!(self.is_marked(bin), held != EMPTY, "bin {bin}: its bit against what it holds, {held:#x}");
-            if held != EMPTY && held & LIST != 0 {
-                lists += 1;
-                let bucket = self.bucket(held);
-                assert!(!bucket.is_empty() && bucket.iter().is_sorted_by(|a, b| a < b), "bin {bin}: {bucket:?}");
-                assert!(bucket.iter().all(|e| *e == entry_of(e.block)), "bin {bin} is out of date: {bucket:?}");
+            if held & SEVERAL != 0 {
+                self.heaps.check(first_in(held), |id| entry_of(id).key());
+                assert!(!self.heaps.is_alone(first_in(held)), "bin {bin} has a heap of one block");
             }
             if held != EMPTY {
                 let misplaced = self.entries(bin, &entry_of).into_iter().find(|entry| bin_of(entry.size) != bin);
@@ -310,7 +314,6 @@ impl FreeIndex {
             let marked = self.summary[word / 64] & (1 << (word % 64)) != 0;
             assert_eq!(marked, *bits != 0, "word {word}: its summary bit against {bits:#x}");
         }
-        assert_eq!(lists + self.spare.len(), self.buckets.len(), "buckets in use and spare against buckets");
     }
 }
 
@@ -339,9 +342,7 @@ mod tests {
     }
 
     fn remove(index: &mut FreeIndex, entry: &Entry) {
-        if !index.remove_alone(entry.block, entry.size) {
-            index.remove_among(entry);
-        }
+        index.remove(entry.block, entry.size);
     }
 
     #[test]

@@ -5,9 +5,9 @@
 extern crate alloc;
 
 mod block;
-mod bucket;
 pub mod conf;
 mod coordinator;
+mod heap;
 mod ids;
 mod index;
 mod ledger;

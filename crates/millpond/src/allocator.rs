@@ -250,9 +250,9 @@ impl<B: Backend> Allocator<B> {
         state.coordinator.lock().layout(&mut LockedShards(state))
     }
 
-    /// The table of `torch.cuda.memory_summary`.
+    /// The table of `torch.cuda.memory_summary`, with a section on pages where the policy moves them.
     pub fn memory_summary(&self, abbreviated: bool) -> String {
-        crate::summary::memory_summary(&self.stats(), self.state().device, abbreviated)
+        crate::summary::memory_summary(&self.stats(), &self.page_stats(), self.state().device, abbreviated)
     }
 
     /// How often the driver was called, and how long that took.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use millpond_backend::{Backend, Point, Tick};
+use millpond_backend::{Backend, Point, StreamId, Tick};
 use millpond_core::{Grant, SegmentId, Side, Slot, Want};
 
 use crate::error::Error;
@@ -17,11 +17,14 @@ pub enum Reuse {
     Fresh,
     /// Its last use is known to be over: any stream, and the host, may use it.
     Complete,
-    /// Its last use was on the same stream, whose later work is ordered after it: use it there without any ado.
+    /// Its last use was on the same stream, or the stream waits for it on the device: later work there is ordered after
+    /// it, so use it there without any ado.
     Ordered,
-    /// Its last use was on the same stream; place a memory barrier before the first new use there.
+    /// As `Ordered`, once you place a memory barrier before the first new use there.
     NeedsBarrier,
-    /// Wait for this point, on the device or the host, before the first use. No policy of today hands such memory out.
+    /// Wait for this point, on the device or the host, before the first use. No policy hands such memory out: `paged`
+    /// does move memory whose last use on another stream is under way, and queues the device-side wait itself, so that
+    /// the grant is `Ordered` or `NeedsBarrier`.
     After(Point),
 }
 
@@ -35,6 +38,8 @@ pub struct Buffer<B: Backend> {
     lane: LaneRef<B>,
     held: Held,
     slot: Slot,
+    /// Whose buffer it is; the lane is another stream's where the block is lent.
+    stream: StreamId,
     offset: u64,
     size: u64,
     requested: u64,
@@ -48,11 +53,12 @@ const EMPTY: millpond_core::BlockId = millpond_core::BlockId(u32::MAX);
 
 impl<B: Backend> Buffer<B> {
     #[inline]
-    pub(crate) fn new(lane: LaneRef<B>, want: &Want, grant: &Grant) -> Self {
+    pub(crate) fn new(lane: LaneRef<B>, stream: StreamId, want: &Want, grant: &Grant) -> Self {
         Self {
             lane,
             held: Held { block: grant.block, side: want.side },
             slot: grant.slot,
+            stream,
             offset: grant.offset,
             size: grant.size,
             requested: want.requested,
@@ -64,6 +70,7 @@ impl<B: Backend> Buffer<B> {
     /// A buffer of 0 bytes: PyTorch's null pointer. Nothing is counted.
     pub(crate) fn empty(lane: LaneRef<B>) -> Self {
         Self {
+            stream: lane.stream,
             lane,
             held: Held { block: EMPTY, side: Side::Small },
             slot: Slot(0),
@@ -77,6 +84,11 @@ impl<B: Backend> Buffer<B> {
 
     pub(crate) fn lane(&self) -> &LaneRef<B> {
         &self.lane
+    }
+
+    /// The stream that it was allocated on: its home stream.
+    pub fn stream(&self) -> StreamId {
+        self.stream
     }
 
     /// What was asked for, in bytes.
@@ -199,7 +211,7 @@ impl<B: Backend> fmt::Debug for Buffer<B> {
             .field("capacity", &self.size)
             .field("segment", &self.segment_id())
             .field("offset", &self.offset)
-            .field("stream", &self.lane.stream)
+            .field("stream", &self.stream)
             .finish()
     }
 }

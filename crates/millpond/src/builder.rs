@@ -1,6 +1,6 @@
 //! Setting up an allocator.
 
-use millpond_backend::{Backend, ClassId};
+use millpond_backend::{Backend, ClassId, Closing};
 use millpond_core::conf;
 use millpond_core::settings::{Policy, Settings};
 use millpond_core::{Coordinator, DeviceFacts};
@@ -100,7 +100,9 @@ impl<B: Backend> Builder<B> {
             total_bytes: caps.class(self.class).total_bytes,
             reuse: caps.reuse,
             pages: caps.pages,
-            stream_wait: caps.stream_wait,
+            // Where submits close ticks, a wait for one that is still open may never end: two streams could come to wait
+            // for each other's open ticks, and the application may submit one stream alone.
+            stream_wait: caps.stream_wait && caps.closing == Closing::Backend,
         };
         let mut coordinator = Coordinator::new(settings, facts);
         if self.limit.is_some() {

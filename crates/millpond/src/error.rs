@@ -148,13 +148,14 @@ impl fmt::Display for OutOfMemory {
             r.stream,
             format_bytes(r.total_bytes),
         )?;
-        if let Some(limit) = r.limit_bytes {
-            write!(f, "{} allowed; ", format_bytes(limit))?;
+        match r.limit_bytes {
+            Some(limit) => write!(f, "{} allowed; of", format_bytes(limit))?,
+            None => write!(f, "Of")?,
         }
         let unallocated = r.reserved_bytes.saturating_sub(r.allocated_bytes);
         write!(
             f,
-            "of the reserved memory {} is allocated, and {} is reserved but unallocated.",
+            " the reserved memory {} is allocated, and {} is reserved but unallocated.",
             format_bytes(r.allocated_bytes),
             format_bytes(unallocated)
         )?;
@@ -192,30 +193,80 @@ impl OutOfMemory {
             format_bytes(l.waiting_bytes),
             format_bytes(l.stranded_bytes),
         )?;
-        write!(
-            f,
-            "\n  Would have come free: {} by empty_cache, {} by waiting, {} in whole 2 MiB pages by a policy that \
-             moves pages.",
-            format_bytes(r.empty_cache_frees),
-            format_bytes(r.waiting_frees),
-            format_bytes(r.in_whole_pages),
-        )?;
-        match self.advice() {
-            Some(advice) => write!(f, "\n  What to do: {advice}"),
-            None => Ok(()),
-        }
+        self.explain_pages(f)?;
+        write!(f, "\n  What to do: {}", self.advice())
     }
 
-    fn advice(&self) -> Option<&'static str> {
+    /// What would have come free, and how.
+    fn explain_pages(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let r = &self.report;
-        if r.waiting_frees >= r.tried_bytes {
-            Some("submit or finish the work that freed blocks wait for, then try again.")
-        } else if r.in_whole_pages >= r.requested_bytes && !r.expands {
-            Some("set expandable_segments:True, so that free memory is not bound to segments.")
-        } else if r.limit_bytes.is_some_and(|limit| limit < r.total_bytes) {
-            Some("free buffers, or raise the limit: the device itself may have more.")
+        if r.moves_pages {
+            return write!(
+                f,
+                "\n  Pages, of all streams together: {} idle, {} free once their last use is over{}.",
+                format_bytes(self.idle()),
+                format_bytes(self.later()),
+                r.limit_bytes
+                    .map_or(String::new(), |_| format!("; {} left below the limit", format_bytes(self.room()))),
+            );
+        }
+        write!(
+            f,
+            "\n  Would have come free: {} by empty_cache, {} by waiting",
+            format_bytes(r.empty_cache_frees),
+            format_bytes(r.waiting_frees)
+        )?;
+        if r.has_pages {
+            write!(f, ", {} in whole 2 MiB pages by a policy that moves pages", format_bytes(r.in_whole_pages))?;
+        }
+        write!(f, ".")
+    }
+
+    /// Bytes that could be given back or moved at once.
+    fn idle(&self) -> u64 {
+        self.report.empty_cache_frees.saturating_sub(self.report.unreached_bytes)
+    }
+
+    /// Freed bytes that the device may still be at: it was waited for, so this is work that was never submitted.
+    fn later(&self) -> u64 {
+        self.report.waiting_frees + self.report.unreached_bytes
+    }
+
+    /// What the limit leaves; nothing without a limit, as the driver had no more.
+    fn room(&self) -> u64 {
+        self.report.limit_bytes.map_or(0, |limit| limit.saturating_sub(self.report.reserved_bytes))
+    }
+
+    fn advice(&self) -> String {
+        let r = &self.report;
+        let reserved = r.reserved_bytes;
+        // What can be had without anybody's help. Pages of every stream serve; under other policies only what is
+        // released first, which the last retry has done.
+        let missing = r.tried_bytes.saturating_sub(if r.moves_pages { self.idle() } else { 0 });
+        let below_limit = r.limit_bytes.is_none_or(|limit| reserved + missing <= limit);
+        let text = format_bytes;
+        if missing == 0 {
+            return "try again, or free buffers: idle pages suffice, but other threads were at them, or there are no \
+                    addresses left to map them at."
+                .into();
+        }
+        if self.later() > 0 && self.later() >= missing.saturating_sub(self.room()) {
+            format!("submit or finish the work that {} of freed memory wait for, then try again.", text(self.later()))
+        } else if !r.moves_pages && r.has_pages && r.in_whole_pages >= r.requested_bytes {
+            "set policy:paged, which moves free pages to the stream and the place where they are needed.".into()
+        } else if let Some(limit) = r.limit_bytes.filter(|&limit| limit < r.total_bytes && !below_limit) {
+            let more = reserved + missing - limit;
+            format!("free buffers, or raise the limit by {}: the device itself may have more.", text(more))
+        } else if reserved + missing > r.total_bytes {
+            let more = reserved + missing - r.total_bytes;
+            format!("free buffers of {} or more: caching cannot make more room than the device has.", text(more))
         } else {
-            Some("free buffers; caching cannot make more room than the device has.")
+            let unreserved = r.total_bytes - reserved;
+            format!(
+                "free buffers, here or in the programs that share the device: its driver refused, with {} of it not \
+                 reserved here.",
+                text(unreserved)
+            )
         }
     }
 }

@@ -3,9 +3,9 @@
 use millpond_backend::{Backend, StreamId};
 use millpond_core::{Shard, ShardId, Slot};
 
-use crate::raw::OwnerRef;
+use crate::raw::{Guard, Latched, OwnerRef};
 use crate::state::State;
-use crate::sync::{Arc, Mutex, MutexGuard};
+use crate::sync::Arc;
 
 /// One stream of one allocator. Aligned so that neighbours in the table of lanes share no cache line, nor a pair of
 /// lines that the processor fetches together.
@@ -14,7 +14,7 @@ pub(crate) struct Lane<B: Backend> {
     pub(crate) stream: StreamId,
     pub(crate) shard: ShardId,
     owner: OwnerRef<B>,
-    inner: Mutex<LaneState<B>>,
+    inner: Latched<LaneState<B>>,
 }
 
 /// So many operations of a stream may be short of room before it settles, while other threads settle too.
@@ -33,17 +33,26 @@ pub(crate) struct LaneState<B: Backend> {
     keep: Option<Arc<State<B>>>,
     /// The user's handles are gone: give `keep` up with the last block.
     closing: bool,
+    /// A free gives memory back to the driver.
+    direct: bool,
     /// Operations short of room for a peak since the last settlement.
     short: u32,
 }
 
 impl<B: Backend> Lane<B> {
-    pub(crate) fn new(owner: OwnerRef<B>, shard: Shard) -> Self {
+    pub(crate) fn new(owner: OwnerRef<B>, shard: Shard, direct: bool) -> Self {
         Self {
             stream: shard.stream(),
             shard: shard.id(),
             owner,
-            inner: Mutex::new(LaneState { shard, segments: Vec::new(), keep: None, closing: false, short: 0 }),
+            inner: Latched::new(LaneState {
+                shard,
+                segments: Vec::new(),
+                keep: None,
+                closing: false,
+                direct,
+                short: 0,
+            }),
         }
     }
 
@@ -54,12 +63,12 @@ impl<B: Backend> Lane<B> {
     }
 
     /// The lock, if nobody holds it.
-    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, LaneState<B>>> {
+    pub(crate) fn try_lock(&self) -> Option<Guard<'_, LaneState<B>>> {
         self.inner.try_lock()
     }
 
     #[inline]
-    pub(crate) fn lock(&self) -> MutexGuard<'_, LaneState<B>> {
+    pub(crate) fn lock(&self) -> Guard<'_, LaneState<B>> {
         self.inner.lock()
     }
 }
@@ -78,6 +87,18 @@ impl<B: Backend> LaneState<B> {
         if self.keep.is_none() {
             self.keep = Some(Arc::clone(state));
         }
+    }
+
+    /// A block went out before, so the lane keeps the allocator alive.
+    #[inline(always)]
+    pub(crate) fn holds(&self) -> bool {
+        self.keep.is_some()
+    }
+
+    /// There is more to a free than the shard does.
+    #[inline(always)]
+    pub(crate) fn looks_back(&self) -> bool {
+        self.closing | self.direct
     }
 
     /// A block came back. With the user's handles gone and no block left, the allocator need not be kept; the caller

@@ -9,6 +9,7 @@ mod drive;
 mod effects;
 mod error;
 mod lane;
+mod latch;
 mod pages;
 mod raw;
 mod record;

@@ -1,5 +1,5 @@
-//! The one room of the library with `unsafe` in it: a pointer from buffers to their lane, and driver calls whose
-//! contract the core's decisions fulfil.
+//! The one room of the library with `unsafe` in it: a pointer from buffers to their lane, what a lane's latch guards,
+//! and driver calls whose contract the core's decisions fulfil.
 //!
 //! # Why a pointer
 //!
@@ -11,14 +11,17 @@
 
 #![allow(unsafe_code)]
 
-use std::ops::Deref;
+use std::mem::ManuallyDrop;
+use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
 use millpond_backend::{Backend, StreamId, VirtualMemory};
 use millpond_core::Slot;
 
 use crate::lane::Lane;
+use crate::latch::Latch;
 use crate::state::State;
+use crate::sync::{Place, Taken};
 
 /// A lane, for those whose existence keeps it alive: buffers (through the lane's own count) and streams (through the
 /// allocator's handle).
@@ -76,6 +79,71 @@ impl<B: Backend> OwnerRef<B> {
 unsafe impl<B: Backend> Send for OwnerRef<B> {}
 // SAFETY: as above.
 unsafe impl<B: Backend> Sync for OwnerRef<B> {}
+
+/// Something that one thread has at a time, behind a [`Latch`].
+pub(crate) struct Latched<T> {
+    latch: Latch,
+    value: Place<T>,
+}
+
+// SAFETY: the value is reached through a `Guard` only, there is one at a time, and what one of them wrote is seen
+// through the next: the latch sees to both. So threads that share this hand the value from one to the next, for which
+// `Send` is enough.
+unsafe impl<T: Send> Sync for Latched<T> {}
+
+/// The value of a [`Latched`], for as long as this lives.
+pub(crate) struct Guard<'a, T> {
+    latch: &'a Latch,
+    value: ManuallyDrop<Taken<T>>,
+}
+
+impl<T> Latched<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self { latch: Latch::new(), value: Place::new(value) }
+    }
+
+    /// Waits until no other guard lives.
+    #[inline(always)]
+    pub(crate) fn lock(&self) -> Guard<'_, T> {
+        self.latch.close();
+        Guard { latch: &self.latch, value: ManuallyDrop::new(self.value.take()) }
+    }
+
+    /// A guard, if no other lives.
+    pub(crate) fn try_lock(&self) -> Option<Guard<'_, T>> {
+        let value = || ManuallyDrop::new(self.value.take());
+        self.latch.try_close().then(|| Guard { latch: &self.latch, value: value() })
+    }
+}
+
+impl<T> Deref for Guard<'_, T> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: the place is borrowed for as long as the guard, which closed the latch and opens it when it goes, so
+        // no other guard refers to the value, and this one only as its own borrows allow.
+        unsafe { &*self.value.pointer() }
+    }
+}
+
+impl<T> DerefMut for Guard<'_, T> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as above; the guard itself is borrowed mutably.
+        unsafe { &mut *self.value.pointer() }
+    }
+}
+
+impl<T> Drop for Guard<'_, T> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        // SAFETY: dropped here alone, and not used afterwards. It goes before the latch opens, as the place is
+        // another's from then on.
+        unsafe { ManuallyDrop::drop(&mut self.value) }
+        self.latch.open();
+    }
+}
 
 /// A segment's place in memory, for the buffer that lies in it.
 pub(crate) struct SegmentRef<B: Backend>(NonNull<B::Segment>);

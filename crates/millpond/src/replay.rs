@@ -18,7 +18,7 @@ use crate::activity::DriverActivity;
 use crate::allocator::Allocator;
 use crate::buffer::Buffer;
 use crate::error::Error;
-use crate::stats::MemoryStats;
+use crate::stats::{MemoryStats, PageStats};
 use crate::stream::Stream;
 use crate::trace::{Event, Trace};
 use check::Checker;
@@ -60,6 +60,8 @@ pub struct Replayed {
     pub live_peak: u64,
     /// The statistics at the end of the first pass.
     pub stats: MemoryStats,
+    /// What the `paged` policy had done with pages by then; all 0 under other policies.
+    pub pages: PageStats,
     /// What the driver was asked in the first pass.
     pub driver: DriverActivity,
     /// What the driver was asked in all the passes after it.
@@ -318,7 +320,7 @@ impl Replay {
         let before = allocator.driver_activity();
         let cold = pass()?;
         progress(1);
-        let (stats, after) = (allocator.stats(), allocator.driver_activity());
+        let (stats, pages, after) = (allocator.stats(), allocator.page_stats(), allocator.driver_activity());
         let mut passes = Vec::with_capacity(warm);
         for done in 0..warm {
             passes.push(pass()?);
@@ -330,6 +332,7 @@ impl Replay {
             warm: passes,
             live_peak: self.live_peak,
             stats,
+            pages,
             driver: after.since(before),
             warm_driver: allocator.driver_activity().since(after),
             checked_blocks: 0,

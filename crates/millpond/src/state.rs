@@ -6,9 +6,9 @@ use millpond_core::{Coordinator, Freed, Grant, PoolId, Shard, ShardId, Shards, S
 
 use crate::activity::Activity;
 use crate::error::Error;
-use crate::lane::Lane;
+use crate::lane::{Lane, LaneState};
 use crate::pages::Pages;
-use crate::raw::OwnerRef;
+use crate::raw::{Guard, OwnerRef};
 use crate::record::Records;
 use crate::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering};
 
@@ -30,6 +30,8 @@ pub(crate) struct State<B: Backend> {
     searches: CachePadded<[AtomicU64; 2]>,
     /// How many waits for points are outstanding: nearly always 0, and then nothing has to be asked.
     waiters: AtomicUsize,
+    /// Nobody waits, nothing counts searches, and memory is reused in order: a hit needs nothing but its lane.
+    is_plain: AtomicBool,
     pub(crate) records: Records,
     pub(crate) activity: CachePadded<Activity>,
     /// The thread that was last short of room for a peak.
@@ -65,7 +67,7 @@ impl<B: Backend> Shards for IdleShards<'_, B> {
 
 impl<B: Backend> State<B> {
     pub(crate) fn new(backend: B, class: ClassId, device: u32, coordinator: Coordinator) -> Self {
-        Self {
+        let state = Self {
             reuse: backend.caps().reuse,
             backend,
             class,
@@ -80,9 +82,12 @@ impl<B: Backend> State<B> {
             settler: CachePadded::new(AtomicUsize::new(0)),
             coordinator: CachePadded::new(Mutex::new(coordinator)),
             released: Condvar::new(),
+            is_plain: AtomicBool::new(false),
             lanes: boxcar::Vec::new(),
             pages: Pages::new(),
-        }
+        };
+        state.publish(&state.coordinator.lock());
+        state
     }
 
     pub(crate) fn lane(&self, shard: ShardId) -> &Lane<B> {
@@ -104,13 +109,19 @@ impl<B: Backend> State<B> {
             return lane;
         }
         let shard = coordinator.open_shard(stream, PoolId::default());
-        let at = self.lanes.push(Lane::new(OwnerRef::new(self), shard));
+        let at = self.lanes.push(Lane::new(OwnerRef::new(self), shard, self.direct));
         &self.lanes[at]
     }
 
-    /// Serves a request of at least one byte. Answers the block and the lane that it belongs to: another one than that of
-    /// the request where it is lent.
-    #[inline]
+    /// Operations need nothing but their lane: nothing is recorded, waited for or counted.
+    #[inline(always)]
+    pub(crate) fn is_plain(&self) -> bool {
+        self.is_plain.load(Ordering::Relaxed) && !self.records.is_on()
+    }
+
+    /// Serves a request of at least one byte. Answers the block and the lane that it belongs to: another one than that
+    /// of the request where it is lent.
+    #[inline(never)]
     pub(crate) fn allocate<'a>(
         this: &'a Arc<Self>,
         lane: &'a Lane<B>,
@@ -130,9 +141,10 @@ impl<B: Backend> State<B> {
             hit
         };
         match hit {
-            Some(grant) if !grant.unsettled => Ok((grant, lane)),
             Some(grant) => {
-                this.settle(lane.shard);
+                if grant.unsettled {
+                    this.settle(lane.shard);
+                }
                 Ok((grant, lane))
             }
             None => Self::miss(this, lane, *want),
@@ -140,13 +152,7 @@ impl<B: Backend> State<B> {
     }
 
     /// Up to which tick memory freed on a stream may be handed out there again.
-    #[inline(always)]
     fn usable(&self, stream: StreamId) -> Result<Tick, Error<B::Error>> {
-        if self.reuse == Reuse::InOrder { Ok(Tick(u64::MAX)) } else { self.usable_later(stream) }
-    }
-
-    #[inline(never)]
-    fn usable_later(&self, stream: StreamId) -> Result<Tick, Error<B::Error>> {
         match self.reuse {
             Reuse::InOrder => Ok(Tick(u64::MAX)),
             Reuse::AfterSubmit => Ok(Tick(self.backend.mark(stream).0.saturating_sub(1))),
@@ -154,7 +160,6 @@ impl<B: Backend> State<B> {
         }
     }
 
-    #[inline]
     fn count_search(&self, side: Side) -> u64 {
         if self.counts_searches.load(Ordering::Relaxed) {
             self.searches[side as usize].fetch_add(1, Ordering::Relaxed) + 1
@@ -171,29 +176,40 @@ impl<B: Backend> State<B> {
 
     /// Takes a block back. Cannot fail, calls no driver (but for `direct`, whose point that is). The answer may be what
     /// keeps this state: the caller drops it when it needs neither state nor lane any more.
-    #[inline]
-    pub(crate) fn free(&self, lane: &Lane<B>, grant: &Held) -> Option<Arc<Self>> {
+    #[inline(always)]
+    pub(crate) fn free(&self, lane: &Lane<B>, held: &Held) -> Option<Arc<Self>> {
         let tick = self.backend.mark(lane.stream);
-        let clock = self.searches[grant.side as usize].load(Ordering::Relaxed);
-        let direct = self.direct;
-        let (freed, keep) = {
-            let mut state = lane.lock();
-            let freed = state.shard.free(grant.block, tick, clock);
-            let over = matches!(freed, Freed::Done { unsettled: false } | Freed::Settling) && !direct;
-            // Once the lock is open another thread may take back the last block and with it the state: whoever still
-            // needs the state keeps it.
-            let keep = if over { state.let_go() } else { state.let_go().or_else(|| state.kept()) };
-            if over {
-                return keep;
-            }
-            (freed, keep)
-        };
+        let clock = if self.is_plain() { 0 } else { self.clocks()[held.side as usize] };
+        let mut state = lane.lock();
+        match state.shard.free(held.block, tick, clock) {
+            Freed::Done { unsettled: false } if !state.looks_back() => None,
+            freed => self.freed(lane, state, held, freed),
+        }
+    }
+
+    /// What a free may bring with it.
+    #[inline(never)]
+    fn freed(
+        &self,
+        lane: &Lane<B>,
+        mut state: Guard<'_, LaneState<B>>,
+        held: &Held,
+        freed: Freed,
+    ) -> Option<Arc<Self>> {
+        let over = matches!(freed, Freed::Done { unsettled: false } | Freed::Settling) && !self.direct;
+        // Once the lock is open another thread may take back the last block and with it the state: whoever still needs
+        // the state keeps it.
+        let keep = if over { state.let_go() } else { state.let_go().or_else(|| state.kept()) };
+        drop(state);
+        if over {
+            return keep;
+        }
         match freed {
             Freed::Done { unsettled: false } | Freed::Settling => {}
             Freed::Done { unsettled: true } => self.settle(lane.shard),
-            Freed::Pending(uses) => self.pend(lane, grant, &uses),
+            Freed::Pending(uses) => self.pend(lane, held, &uses),
         }
-        if direct {
+        if self.direct {
             self.reclaim();
         }
         keep
@@ -205,7 +221,7 @@ impl<B: Backend> State<B> {
         let points: Vec<_> = marks.chain(uses.points.iter().copied()).collect();
         let mut coordinator = self.coordinator.lock();
         coordinator.pend(lane.shard, held.block, points);
-        self.waiters.store(coordinator.waiters(), Ordering::Relaxed);
+        self.publish(&coordinator);
     }
 
     /// An operation left a lane short of room for a peak. As long as one thread does all of that, it settles at once
@@ -235,7 +251,7 @@ impl<B: Backend> State<B> {
             coordinator.note_reached(point.stream, point.tick);
         }
         coordinator.retire_ready(self.clocks(), &mut LockedShards(self));
-        self.waiters.store(coordinator.waiters(), Ordering::Relaxed);
+        self.publish(&coordinator);
         Ok(())
     }
 
@@ -264,9 +280,15 @@ impl<B: Backend> State<B> {
         streams.iter().map(ask).collect()
     }
 
+    /// Tells the hot path what the coordinator, whose lock the caller holds, has come to.
     pub(crate) fn publish(&self, coordinator: &Coordinator) {
-        self.waiters.store(coordinator.waiters(), Ordering::Relaxed);
-        self.counts_searches.store(coordinator.counts_searches(), Ordering::Relaxed);
+        let (waiters, counts) = (coordinator.waiters(), coordinator.counts_searches());
+        // Blocks keep the age that they got while searches were counted.
+        let counted = counts || self.clocks() != [0; 2];
+        let is_plain = waiters == 0 && !counted && self.reuse == Reuse::InOrder;
+        self.waiters.store(waiters, Ordering::Relaxed);
+        self.counts_searches.store(counts, Ordering::Relaxed);
+        self.is_plain.store(is_plain, Ordering::Relaxed);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use millpond_backend::{Backend, Point, StreamId};
+use millpond_backend::{Backend, Point, StreamId, Tick};
 
 use crate::allocator::Handle;
 use crate::buffer::Buffer;
@@ -53,6 +53,28 @@ impl<B: Backend> Stream<B> {
     /// [`Error::OutOfMemory`] with a report; [`Error::TooLarge`] from 2^60 bytes; [`Error::Driver`].
     #[inline]
     pub fn allocate(&self, bytes: u64) -> Result<Buffer<B>, Error<B::Error>> {
+        let state = self.lane.owner();
+        if bytes != 0
+            && state.is_plain()
+            && let Some(want) = state.sizes.want(bytes)
+        {
+            let mut lane = self.lane.lock();
+            if lane.holds()
+                && let Some(grant) = lane.shard.allocate(&want, 0, Tick(u64::MAX))
+            {
+                drop(lane);
+                if grant.unsettled {
+                    state.settle(self.lane.shard);
+                }
+                return Ok(Buffer::new(self.lane.clone(), self.lane.stream, &want, &grant));
+            }
+        }
+        self.allocate_otherwise(bytes)
+    }
+
+    /// What the hot path leaves: nothing is asked for, something is recorded, waited for or counted, or it was a miss.
+    #[inline(never)]
+    fn allocate_otherwise(&self, bytes: u64) -> Result<Buffer<B>, Error<B::Error>> {
         if bytes == 0 {
             return Ok(Buffer::empty(self.lane.clone()));
         }
@@ -62,7 +84,7 @@ impl<B: Backend> Stream<B> {
         if state.records.is_on() {
             state.record_grant(lane, self.lane.stream, bytes, &grant);
         }
-        Ok(Buffer::new(LaneRef::new(lane), &want, &grant))
+        Ok(Buffer::new(LaneRef::new(lane), self.lane.stream, &want, &grant))
     }
 }
 

@@ -1,11 +1,11 @@
 //! The table that `torch.cuda.memory_summary` prints, over Millpond's statistics.
 //!
 //! Row names, order, widths and the stepping of units are PyTorch's, so that people and scripts who know that table
-//! can read this one; only the title names Millpond.
+//! can read this one; the title names Millpond, and a last section has pages, where the policy moves them.
 
 use std::fmt::Write as _;
 
-use millpond_core::stats::{MemoryStats, Stat, StatByPool};
+use millpond_core::stats::{MemoryStats, PageStats, Stat, StatByPool};
 
 /// Characters between the two bars of a row.
 const WIDTH: usize = 75;
@@ -20,11 +20,15 @@ enum Quantity {
 /// The statistics as a table, in the layout of `torch.cuda.memory_summary`. Ends with a line break.
 ///
 /// `device` is the number in the title. With `abbreviated`, the rows of the large and the small pool are left out.
+/// Where `pages` counts any, a section that PyTorch does not have ends the table: pages created and released; among
+/// those that went to a new place, how many were moved at once, moved behind a device-side wait, and came back at no
+/// cost to a place where they still were mapped; and addresses that pages have left, retired until they are used again
+/// or unmapped.
 ///
 /// Each cell is a whole number: bytes step up a unit (B, KiB, ... PiB) while the value is 768 * 1024 or more, counts
 /// (none, K, M) while it is 750,000 or more, and the remainder is dropped. A pool's cell has the unit of the cell of
-/// both pools above it, so that they compare, and may therefore read 0. Builds one string of 2.2 or 3.6 KiB.
-pub fn memory_summary(stats: &MemoryStats, device: u32, abbreviated: bool) -> String {
+/// both pools above it, so that they compare, and may therefore read 0. Builds one string of at most 4 KiB.
+pub fn memory_summary(stats: &MemoryStats, pages: &PageStats, device: u32, abbreviated: bool) -> String {
     use Quantity::{Bytes, Count};
     let groups = [
         ("Allocated memory", &stats.allocated_bytes, Bytes),
@@ -50,8 +54,29 @@ pub fn memory_summary(stats: &MemoryStats, device: u32, abbreviated: bool) -> St
         rule(&mut table, '-');
         row(&mut table, name, stat, stat, Count);
     }
+    if pages.created > 0 {
+        rule(&mut table, '-');
+        page_section(&mut table, pages);
+    }
     rule(&mut table, '=');
     table
+}
+
+/// Pages in the columns for now, peak, came and went; what is not counted is left blank.
+fn page_section(table: &mut String, pages: &PageStats) {
+    let rows = [
+        ("Pages", [Some(pages.pages), None, Some(pages.created), Some(pages.released)]),
+        ("      moved at once", [None, None, Some(pages.moved), None]),
+        ("      behind a wait", [None, None, Some(pages.moved_behind_wait), None]),
+        ("      came back", [None, None, Some(pages.returned), None]),
+        ("Blocks lent", [None, None, Some(pages.lent), None]),
+        ("Retired addresses", [Some(pages.shadows), None, Some(pages.retired), Some(pages.returned + pages.unmapped)]),
+    ];
+    for (name, values) in rows {
+        let cells = values.map(|value| value.map_or(String::new(), |value| cell(value, value, Quantity::Count)));
+        let [now, peak, came, went] = cells;
+        line(table, format_args!(" {name:<21} | {now:10} | {peak:10} | {came:10} | {went:10} "));
+    }
 }
 
 /// The title, the two counts of trouble and the names of the columns.
@@ -269,18 +294,46 @@ mod tests {
 
     #[test]
     fn an_unused_device_prints_zeros() {
-        assert_eq!(memory_summary(&MemoryStats::default(), 3, true), EMPTY);
+        assert_eq!(memory_summary(&MemoryStats::default(), &PageStats::default(), 3, true), EMPTY);
     }
 
     #[test]
     fn a_full_table_names_both_pools_in_the_units_of_their_sum() {
-        assert_eq!(memory_summary(&busy(), 10, false), BUSY);
+        assert_eq!(memory_summary(&busy(), &PageStats::default(), 10, false), BUSY);
     }
 
     #[test]
     fn an_abbreviated_table_leaves_out_the_pools_and_nothing_else() {
         let kept: String = BUSY.lines().filter(|line| !line.contains("      from ")).flat_map(|l| [l, "\n"]).collect();
-        assert_eq!(memory_summary(&busy(), 10, true), kept);
+        assert_eq!(memory_summary(&busy(), &PageStats::default(), 10, true), kept);
+    }
+
+    #[test]
+    fn pages_end_the_table_where_there_were_any() {
+        let pages = PageStats {
+            pages: 421,
+            created: 500,
+            released: 79,
+            moved: 1_234_567,
+            moved_behind_wait: 5,
+            returned: 40,
+            lent: 9,
+            shadows: 120,
+            retired: 357,
+            unmapped: 197,
+        };
+        let section = "\
+|---------------------------------------------------------------------------|
+| Pages                 |     421    |            |     500    |      79    |
+|       moved at once   |            |            |    1234 K  |            |
+|       behind a wait   |            |            |       5    |            |
+|       came back       |            |            |      40    |            |
+| Blocks lent           |            |            |       9    |            |
+| Retired addresses     |     120    |            |     357    |     237    |
+";
+        let end = BUSY.len() - BUSY.lines().last().map_or(0, |line| line.len() + 1);
+        let expected = [&BUSY[..end], section, &BUSY[end..]].concat();
+        assert_eq!(memory_summary(&busy(), &pages, 10, false), expected);
     }
 
     #[test]

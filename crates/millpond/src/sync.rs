@@ -6,6 +6,57 @@ mod real {
     pub(crate) use std::sync::Arc;
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
+    /// Those who wait for a flag. Nobody knows of them: they look after the flag themselves.
+    #[derive(Clone)]
+    pub(crate) struct Waiters;
+
+    impl Waiters {
+        pub(crate) fn new() -> Self {
+            Self
+        }
+
+        /// Looks again and again: at once, then after others have run, then after a nap, so that a holder who was
+        /// interrupted gets the processor, whatever the priorities are.
+        pub(crate) fn wait_until(&self, ready: impl Fn() -> bool) {
+            let mut turns = 0;
+            while !ready() {
+                match turns {
+                    0..6 => (0..1 << turns).for_each(|_| std::hint::spin_loop()),
+                    6..16 => std::thread::yield_now(),
+                    _ => std::thread::sleep(std::time::Duration::from_micros(50)),
+                }
+                turns += 1;
+            }
+        }
+
+        #[inline(always)]
+        pub(crate) fn wake(&self) {}
+    }
+
+    /// A place whose users see to it among themselves that one has it at a time.
+    pub(crate) struct Place<T>(std::cell::UnsafeCell<T>);
+
+    impl<T> Place<T> {
+        pub(crate) fn new(value: T) -> Self {
+            Self(std::cell::UnsafeCell::new(value))
+        }
+
+        #[inline(always)]
+        pub(crate) fn take(&self) -> Taken<T> {
+            Taken(self.0.get())
+        }
+    }
+
+    /// A place in use by one of them.
+    pub(crate) struct Taken<T>(*mut T);
+
+    impl<T> Taken<T> {
+        #[inline(always)]
+        pub(crate) fn pointer(&self) -> *mut T {
+            self.0
+        }
+    }
+
     /// Waits until `ready` holds of what the guard guards.
     pub(crate) fn wait_until<'a, T>(
         condvar: &Condvar,
@@ -24,6 +75,49 @@ mod real {
     pub(crate) use loom::sync::Arc;
     pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
     use std::sync::PoisonError;
+
+    /// Those who wait for a flag. Loom knows no time in which a loop may turn, so here they sleep and are woken.
+    #[derive(Clone)]
+    pub(crate) struct Waiters(std::sync::Arc<(loom::sync::Mutex<()>, loom::sync::Condvar)>);
+
+    impl Waiters {
+        pub(crate) fn new() -> Self {
+            Self(std::sync::Arc::new((loom::sync::Mutex::new(()), loom::sync::Condvar::new())))
+        }
+
+        pub(crate) fn wait_until(&self, ready: impl Fn() -> bool) {
+            let mut guard = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
+            while !ready() {
+                guard = self.0.1.wait(guard).unwrap_or_else(PoisonError::into_inner);
+            }
+        }
+
+        pub(crate) fn wake(&self) {
+            let _guard = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
+            self.0.1.notify_all();
+        }
+    }
+
+    /// Loom sees to it that no two uses of a place overlap.
+    pub(crate) struct Place<T>(loom::cell::UnsafeCell<T>);
+
+    impl<T> Place<T> {
+        pub(crate) fn new(value: T) -> Self {
+            Self(loom::cell::UnsafeCell::new(value))
+        }
+
+        pub(crate) fn take(&self) -> Taken<T> {
+            Taken(self.0.get_mut())
+        }
+    }
+
+    pub(crate) struct Taken<T>(loom::cell::MutPtr<T>);
+
+    impl<T> Taken<T> {
+        pub(crate) fn pointer(&self) -> *mut T {
+            self.0.with(|pointer| pointer)
+        }
+    }
 
     pub(crate) type MutexGuard<'a, T> = loom::sync::MutexGuard<'a, T>;
 

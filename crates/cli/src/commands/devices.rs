@@ -1,5 +1,6 @@
 //! `millpond devices`: every backend, its devices, their memory and what they can do.
 
+use millpond::settings::Policy;
 use millpond::text::format_bytes;
 use millpond_backend::{Caps, ClassKind, Closing, Reuse};
 use serde::Serialize;
@@ -49,7 +50,7 @@ fn describe(device: &Device) -> String {
 }
 
 /// What the device can do, and what follows for the allocator where it cannot.
-fn capabilities(caps: &Caps) -> [(&'static str, String); 8] {
+fn capabilities(caps: &Caps) -> [(&'static str, String); 9] {
     let or_missing = |has: bool, missing: &str| if has { "yes".to_string() } else { format!("no: {missing}") };
     let mut reuse = match caps.reuse {
         Reuse::InOrder => "at once, in order on the stream",
@@ -69,7 +70,7 @@ fn capabilities(caps: &Caps) -> [(&'static str, String); 8] {
             let twice = if pages.aliasing { "may" } else { "cannot" };
             format!("yes: pages of {}, which {twice} be mapped twice", format_bytes(pages.granularity))
         }
-        None => "no: expandable_segments is refused".into(),
+        None => "no: policy:paged and expandable_segments are refused".into(),
     };
     let release = if caps.release_waits { "waits for the device" } else { "does not wait" };
     [
@@ -81,7 +82,24 @@ fn capabilities(caps: &Caps) -> [(&'static str, String); 8] {
         ("host addresses", or_missing(caps.host_memory, "no class can be touched by the host")),
         ("fills and copies", or_missing(caps.transfer, "bytes are moved by the application's own work")),
         ("free memory is told", or_missing(caps.budget, "set a limit where others use the device too")),
+        ("default policy", format!("{}: {}", default_policy(caps).name(), why_default(caps))),
     ]
+}
+
+fn default_policy(caps: &Caps) -> Policy {
+    Policy::default_for(caps.pages.is_some())
+}
+
+/// Why that policy is the default, and when its pages can move.
+fn why_default(caps: &Caps) -> &'static str {
+    match caps.pages {
+        None => "pages take virtual memory",
+        Some(pages) if !pages.aliasing => "free pages move once their last use is over",
+        Some(_) if !caps.stream_wait => {
+            "free pages move at once on their stream, to another one when their last use is over"
+        }
+        Some(_) => "free pages move at once, to another stream behind a device-side wait if need be",
+    }
 }
 
 fn indent(text: &str) -> String {
@@ -114,6 +132,8 @@ enum Rest<'a> {
         host_memory: bool,
         transfer: bool,
         budget: bool,
+        default_policy: &'static str,
+        default_policy_reason: &'static str,
     },
     Absent {
         reason: &'a str,
@@ -172,7 +192,34 @@ impl<'a> Row<'a> {
             host_memory: caps.host_memory,
             transfer: caps.transfer,
             budget: caps.budget,
+            default_policy: default_policy(caps).name(),
+            default_policy_reason: why_default(caps),
         };
         Row { backend, available: true, rest }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use millpond_backend::{Backend as _, PageCaps};
+    use millpond_sim::Sim;
+
+    use super::*;
+
+    #[test]
+    fn the_default_policy_follows_from_what_the_device_can_do() {
+        let pages = |aliasing| Some(PageCaps { granularity: 2 << 20, aliasing });
+        let cases = [
+            (None, true, "classic", "virtual memory"),
+            (pages(false), true, "paged", "once their last use is over"),
+            (pages(true), false, "paged", "to another one when their last use is over"),
+            (pages(true), true, "paged", "behind a device-side wait"),
+        ];
+        for (pages, stream_wait, policy, reason) in cases {
+            let sim = Sim::builder().pages(pages).stream_wait(stream_wait).build();
+            let (name, told) = capabilities(sim.caps())[8].clone();
+            assert_eq!(name, "default policy");
+            assert!(told.starts_with(&format!("{policy}: ")) && told.contains(reason), "{told}");
+        }
     }
 }

@@ -6,9 +6,11 @@
 //! For each byte that was ever handed out it remembers the points after which nobody touches it any more: the home
 //! stream's tick at the free, the ticks at the free of the streams that were recorded on it, and the points that it was
 //! used up to. A grant is sound if each of these is either reached, or ordered before all later work of the stream that
-//! gets the bytes.
+//! gets the bytes. Where pages move, a byte has two names, its address and its place in a page, and the account is kept
+//! by both.
 
 mod footprint;
+mod pages;
 mod violation;
 
 #[cfg(test)]
@@ -20,6 +22,7 @@ use millpond::{BlockState, SegmentId, SegmentView};
 use millpond_backend::{Point, Reuse, StreamId, Tick};
 
 use footprint::{Footprint, Ground};
+use pages::{PageAccount, Span};
 pub use violation::Violation;
 
 /// How the oracle asks the device. Answers must be the device's own.
@@ -29,6 +32,10 @@ pub trait Clock {
 
     /// The newest tick known to be complete; `None` if the device cannot tell any more.
     fn reached(&self, stream: StreamId) -> Option<Tick>;
+
+    /// Whether device-side waits let all later work of the stream begin only after the point; `None` if the device
+    /// cannot tell. The oracle trusts waits then, where a page has moved.
+    fn comes_after(&self, stream: StreamId, point: Point) -> Option<bool>;
 }
 
 /// Where a block lies: its name in the oracle's account while it is handed out.
@@ -67,6 +74,15 @@ struct Live {
     address: Option<u64>,
     streams: Vec<StreamId>,
     points: Vec<Point>,
+    /// The bytes of pages behind it.
+    spans: Vec<Span>,
+}
+
+/// By which name some bytes were known to a former tenant.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Known {
+    ByAddress,
+    ByPage,
 }
 
 /// The account of one allocator.
@@ -76,6 +92,7 @@ pub struct Oracle {
     /// By address, where a live block ends, and where it lies.
     addresses: BTreeMap<u64, (u64, Place)>,
     grounds: BTreeMap<SegmentId, Ground>,
+    pages: PageAccount,
     /// Ticks known reached, which spares questions.
     reached: BTreeMap<StreamId, Tick>,
     grants: u64,
@@ -89,6 +106,7 @@ impl Oracle {
             live: BTreeMap::new(),
             addresses: BTreeMap::new(),
             grounds: BTreeMap::new(),
+            pages: PageAccount::default(),
             reached: BTreeMap::new(),
             grants: 0,
         }
@@ -104,28 +122,29 @@ impl Oracle {
         self.live.len()
     }
 
-    /// Judges a grant and enters it. To be told after the grant, before any work is queued on it.
+    /// Judges a grant and enters it. To be told after the grant, before any work is queued on it. `view` is the segment
+    /// as the allocator shows it since the grant, where pages may lie behind it.
     ///
     /// # Errors
     ///
     /// What is wrong with the grant. The account is of no further use then.
-    pub fn granted(&mut self, grant: &Granted, clock: &dyn Clock) -> Result<(), Violation> {
+    pub fn granted(&mut self, grant: &Granted, view: Option<&SegmentView>, clock: &dyn Clock) -> Result<(), Violation> {
         self.grants += 1;
         in_shape(grant)?;
         self.apart(grant)?;
-        let end = grant.place.offset + grant.bytes;
-        let past = match self.grounds.get_mut(&grant.place.segment) {
-            Some(ground) => ground.cut(grant.place.offset, end),
+        let Granted { place, bytes, stream, address, .. } = *grant;
+        let past = match self.grounds.get_mut(&place.segment) {
+            Some(ground) => ground.cut(place.offset, place.offset + bytes),
             None => Vec::new(),
         };
-        for footprint in &past {
-            self.judge(grant, footprint, clock)?;
-        }
-        let Granted { place, bytes, stream, address, .. } = *grant;
+        self.judge(grant, &past, Known::ByAddress, clock)?;
+        let spans = view.map_or_else(|| Ok(Vec::new()), |view| pages::behind(view, place, bytes))?;
+        let past = self.pages.enter(&spans, place)?;
+        self.judge(grant, &past, Known::ByPage, clock)?;
         if let Some(address) = address {
             self.addresses.insert(address, (address + bytes, place));
         }
-        self.live.insert(place, Live { bytes, stream, address, streams: Vec::new(), points: Vec::new() });
+        self.live.insert(place, Live { bytes, stream, address, streams: Vec::new(), points: Vec::new(), spans });
         Ok(())
     }
 
@@ -161,39 +180,53 @@ impl Oracle {
         let others = live.streams.iter().map(|&stream| point(stream)).chain(live.points.iter().copied());
         let footprint =
             Footprint { end: place.offset + live.bytes, home: point(live.stream), others: others.collect() };
+        self.pages.leave(&live.spans, &footprint);
         self.grounds.entry(place.segment).or_default().put(place.offset, footprint);
     }
 
-    /// Holds the account against the allocator's layout: live blocks have memory, and memory that went back to the
-    /// driver was done with.
+    /// Holds the account against the allocator's layout: live blocks have memory, and the same pages as at their grant;
+    /// memory that went back to the driver, and addresses that were unmapped, were done with.
     ///
     /// # Errors
     ///
     /// The first block of which that is not so.
     pub fn check(&mut self, layout: &[SegmentView], clock: &dyn Clock) -> Result<(), Violation> {
-        let spans: BTreeMap<SegmentId, Vec<(u64, u64)>> =
-            layout.iter().map(|view| (view.id, memory_of(view))).collect();
-        for (place, live) in &self.live {
-            let spans = spans.get(&place.segment).map_or(&[][..], Vec::as_slice);
+        let views: BTreeMap<SegmentId, &SegmentView> = layout.iter().map(|view| (view.id, view)).collect();
+        for (&place, live) in &self.live {
+            let view = views.get(&place.segment).copied();
+            let spans = view.map(memory_of).unwrap_or_default();
             if !spans.iter().any(|&(begin, end)| begin <= place.offset && place.offset + live.bytes <= end) {
-                return Err(Violation::NoMemory { place: *place, bytes: live.bytes, stream: live.stream });
+                return Err(Violation::NoMemory { place, bytes: live.bytes, stream: live.stream });
+            }
+            if let (Some(view), false) = (view, live.spans.is_empty())
+                && pages::behind(view, place, live.bytes)? != live.spans
+            {
+                return Err(Violation::Moved { place, bytes: live.bytes, stream: live.stream });
             }
         }
         let segments: Vec<SegmentId> = self.grounds.keys().copied().collect();
         for segment in segments {
-            let kept = spans.get(&segment).map_or(&[][..], Vec::as_slice);
-            let gone = self.grounds.get_mut(&segment).map_or_else(Vec::new, |ground| ground.keep_only(kept));
+            let kept = views.get(&segment).map(|view| addresses_of(view)).unwrap_or_default();
+            let gone = self.grounds.get_mut(&segment).map_or_else(Vec::new, |ground| ground.keep_only(&kept));
             for (offset, footprint) in gone {
-                for point in footprint.points() {
-                    if !self.is_reached(point, clock) {
-                        let reached = self.reached.get(&point.stream).copied().unwrap_or(Tick::ZERO);
-                        let place = Place { segment, offset };
-                        return Err(Violation::Released { place, end: footprint.end, waits_for: point, reached });
-                    }
+                if let Some((waits_for, reached)) = self.not_over(&footprint, clock) {
+                    let place = Place { segment, offset };
+                    return Err(Violation::Released { place, end: footprint.end, waits_for, reached });
                 }
             }
         }
+        for (page, begin, footprint) in self.pages.forget_gone(layout) {
+            if let Some((waits_for, reached)) = self.not_over(&footprint, clock) {
+                return Err(Violation::ReleasedPage { page, begin, end: footprint.end, waits_for, reached });
+            }
+        }
         Ok(())
+    }
+
+    /// The first point of a footprint that is not reached, and how far its stream is.
+    fn not_over(&mut self, footprint: &Footprint, clock: &dyn Clock) -> Option<(Point, Tick)> {
+        let point = footprint.points().find(|&point| !self.is_reached(point, clock))?;
+        Some((point, self.reached.get(&point.stream).copied().unwrap_or(Tick::ZERO)))
     }
 
     fn live_at(&mut self, place: Place) -> &mut Live {
@@ -230,8 +263,8 @@ impl Oracle {
     }
 
     /// The past of some bytes permits that the grant's stream uses them.
-    fn judge(&mut self, grant: &Granted, past: &Footprint, clock: &dyn Clock) -> Result<(), Violation> {
-        for point in past.points() {
+    fn judge(&mut self, grant: &Granted, past: &[Footprint], known: Known, clock: &dyn Clock) -> Result<(), Violation> {
+        for point in past.iter().flat_map(Footprint::points) {
             let own = point.stream == grant.stream;
             let open = if own && self.reuse == Reuse::AfterSubmit { clock.mark(point.stream) } else { Tick::ZERO };
             let ordered = match self.reuse {
@@ -241,6 +274,10 @@ impl Oracle {
             };
             let told = grant.wait_for.is_some_and(|wait| wait.stream == point.stream && wait.tick >= point.tick);
             if ordered || told || self.is_reached(point, clock) {
+                continue;
+            }
+            let waits = clock.comes_after(grant.stream, point);
+            if !own && waits.unwrap_or(known == Known::ByPage) {
                 continue;
             }
             let Granted { place, bytes, stream, .. } = *grant;
@@ -278,6 +315,11 @@ fn in_shape(grant: &Granted) -> Result<(), Violation> {
     } else {
         Err(Violation::Misshapen { place, bytes, requested, address })
     }
+}
+
+/// The spans of a segment whose addresses reach memory: with blocks, or once with blocks and still mapped.
+fn addresses_of(view: &SegmentView) -> Vec<(u64, u64)> {
+    if view.page_bytes == 0 { memory_of(view) } else { pages::mapped(view) }
 }
 
 /// The spans of a segment with memory behind them, as begin and end, joined where they touch.

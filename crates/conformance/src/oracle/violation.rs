@@ -1,6 +1,7 @@
 //! What the oracle objects to.
 
 use millpond_backend::{Point, StreamId, Tick};
+use millpond_core::PageId;
 
 use super::Place;
 
@@ -102,5 +103,79 @@ pub enum Violation {
         waits_for: Point,
         /// How far that stream is.
         reached: Tick,
+    },
+    /// A page went back to the driver while the device may still use it.
+    #[error(
+        "bytes {begin}..{end} of page {} went back to the driver and are still in use until {waits_for}: only tick \
+         {reached} is reached there", page.0
+    )]
+    ReleasedPage {
+        /// Which page.
+        page: PageId,
+        /// Where in it a former tenant's bytes began.
+        begin: u64,
+        /// Where they ended.
+        end: u64,
+        /// What that tenant's use ends with.
+        waits_for: Point,
+        /// How far that stream is.
+        reached: Tick,
+    },
+    /// A grant lies at addresses that a page has left, where it is only mapped still.
+    #[error(
+        "{bytes} bytes at offset {} of {} were granted, where page {} at offset {at} is not at home",
+        place.offset, place.segment, page.0
+    )]
+    Retired {
+        /// Where the grant is.
+        place: Place,
+        /// Its length.
+        bytes: u64,
+        /// The page that is mapped there.
+        page: PageId,
+        /// Where in the segment it is.
+        at: u64,
+    },
+    /// A grant lies where no page is mapped.
+    #[error(
+        "{bytes} bytes at offset {} of {} were granted, and no page is at offset {at}", place.offset, place.segment
+    )]
+    Unbacked {
+        /// Where the grant is.
+        place: Place,
+        /// Its length.
+        bytes: u64,
+        /// The first offset in the segment without a page.
+        at: u64,
+    },
+    /// Two live blocks share bytes of a page.
+    #[error(
+        "bytes {begin}..{end} of page {} are behind offset {} of {} and behind offset {} of {}, both in use",
+        page.0, place.offset, place.segment, other.offset, other.segment
+    )]
+    SharedPage {
+        /// Which page.
+        page: PageId,
+        /// Where in it the common bytes begin, or before.
+        begin: u64,
+        /// Where they end.
+        end: u64,
+        /// The block that was granted.
+        place: Place,
+        /// The block that was there first.
+        other: Place,
+    },
+    /// Other pages lie behind a live block than at its grant.
+    #[error(
+        "the pages behind {bytes} bytes at offset {} of {} changed while {stream} uses them",
+        place.offset, place.segment
+    )]
+    Moved {
+        /// Where the block is.
+        place: Place,
+        /// Its length.
+        bytes: u64,
+        /// Its stream.
+        stream: StreamId,
     },
 }

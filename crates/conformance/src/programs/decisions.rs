@@ -1,8 +1,8 @@
-//! The promise across devices: on every device that reuses in order, the same program leads to the same decisions, the
-//! same layout and the same statistics.
+//! The promise across devices: on every device that reuses in order and has the same pages, the same program leads to
+//! the same decisions, the same layout and the same statistics.
 
 use millpond::{Decision, MemoryStats, SegmentId, Side};
-use millpond_backend::{Backend, Closing, Reuse};
+use millpond_backend::{Backend, Closing, PageCaps, Reuse};
 use millpond_sim::Completion;
 
 use crate::device::DeviceUnderTest;
@@ -29,8 +29,9 @@ struct Tiles(SegmentId, Side, u64, Vec<(u64, u64)>);
 
 /// Runs one program here and on the reference, and compares.
 pub(super) fn same_as_simulated<D: DeviceUnderTest>(device: &D, policy: &Policy) -> Result<(), Stop> {
-    let reference = SimDevice::new(Closing::Backend, Reuse::InOrder, Completion::Immediate);
-    let (here, there) = (trail(device, policy)?, trail(&reference, policy)?);
+    let (here, pages) = trail(device, policy)?;
+    let reference = SimDevice::new(Closing::Backend, Reuse::InOrder, Completion::Immediate).pages(pages);
+    let (there, _) = trail(&reference, policy)?;
     if let Some(at) = (0..here.decisions.len().max(there.decisions.len()))
         .find(|&at| here.decisions.get(at) != there.decisions.get(at))
     {
@@ -46,7 +47,8 @@ pub(super) fn same_as_simulated<D: DeviceUnderTest>(device: &D, policy: &Policy)
     Ok(())
 }
 
-fn trail<D: DeviceUnderTest>(device: &D, policy: &Policy) -> Result<Trail, Stop> {
+/// Runs the program, and answers with what it led to what pages the device has: decisions follow from those.
+fn trail<D: DeviceUnderTest>(device: &D, policy: &Policy) -> Result<(Trail, Option<PageCaps>), Stop> {
     let conf = "max_split_size_mb:21,garbage_collection_threshold:0.8";
     let session =
         Session::open(device, &Setup { policy, conf, limit: Some(LIMIT_BYTES), streams: STREAMS, bytes: false })?;
@@ -87,6 +89,7 @@ fn trail<D: DeviceUnderTest>(device: &D, policy: &Policy) -> Result<Trail, Stop>
     });
     let trail = Trail { layout: layout.collect(), stats: allocator.stats(), decisions };
     blocks.into_iter().for_each(|tenancy| session.watched.free(tenancy));
+    let pages = session.backend().caps().pages;
     session.finish()?;
-    Ok(trail)
+    Ok((trail, pages))
 }

@@ -11,8 +11,12 @@ use crate::watched::{Tenancy, Trouble};
 
 /// The most calls that the script may make: more would say that it does not end.
 const CALLS_MAX: u64 = 2000;
-/// Little enough that the script meets it, and gives memory back to go on.
-const LIMIT_BYTES: u64 = 44 << 20;
+/// Little enough that the script meets it, and gives memory back to go on: a page or a segment of the small pool, one
+/// of 20 MiB, and one of 22 MiB.
+fn limit_bytes(backend: &impl Backend) -> u64 {
+    let page = backend.caps().pages.map_or(0, |pages| pages.granularity);
+    [2, 20, 22].map(|mib: u64| (mib << 20).next_multiple_of(page.max(1))).iter().sum()
+}
 
 /// One step of the script: sizes are in bytes, places are where the program keeps its buffers.
 #[derive(Clone, Copy)]
@@ -95,8 +99,10 @@ fn each_call<D: DeviceUnderTest>(device: &D, policy: &Policy, fault: Fault) -> R
 }
 
 fn open<'d, D: DeviceUnderTest>(device: &'d D, policy: &Policy) -> Result<Session<'d, D>, Stop> {
-    let setup = Setup { policy, conf: "", limit: Some(LIMIT_BYTES), streams: STREAMS as u32, bytes: false };
-    Session::open(device, &setup)
+    let setup = Setup { policy, conf: "", limit: None, streams: STREAMS as u32, bytes: false };
+    let session = Session::open(device, &setup)?;
+    session.watched.allocator().set_limit(Some(limit_bytes(session.backend())));
+    Ok(session)
 }
 
 /// Runs the script without any fault and answers how many fallible calls it makes.

@@ -18,7 +18,7 @@ pub use load::LoadError;
 pub(crate) use play::play;
 
 /// The groups of scenarios in text, with their corpus files.
-pub(crate) const CORPUS: [(&str, &str); 11] = [
+pub(crate) const CORPUS: [(&str, &str); 12] = [
     ("alignment", include_str!("../../corpus/alignment.txt")),
     ("sizes", include_str!("../../corpus/sizes.txt")),
     ("reuse", include_str!("../../corpus/reuse.txt")),
@@ -28,6 +28,7 @@ pub(crate) const CORPUS: [(&str, &str); 11] = [
     ("pressure", include_str!("../../corpus/pressure.txt")),
     ("limits", include_str!("../../corpus/limits.txt")),
     ("trim", include_str!("../../corpus/trim.txt")),
+    ("paged", include_str!("../../corpus/paged.txt")),
     ("statistics", include_str!("../../corpus/statistics.txt")),
     ("data", include_str!("../../corpus/data.txt")),
 ];
@@ -44,10 +45,12 @@ pub struct Policy {
 }
 
 /// The policies that scenarios run under.
-pub const POLICIES: [Policy; 3] = [
+pub const POLICIES: [Policy; 5] = [
     Policy { name: "classic", conf: "policy:classic", pages: false },
     Policy { name: "expandable", conf: "policy:classic,expandable_segments:True", pages: true },
     Policy { name: "direct", conf: "policy:direct", pages: false },
+    Policy { name: "paged", conf: "policy:paged", pages: true },
+    Policy { name: "tight", conf: "policy:paged,growth:tight", pages: true },
 ];
 
 /// One scenario.
@@ -88,11 +91,17 @@ pub enum Requirement {
     Transfer,
     /// Work that runs until it is told to end.
     Hold,
+    /// Pages of 2 MiB, where there are any: for amounts that depend on it.
+    UsualPages,
+    /// Pages that may be mapped twice.
+    Aliasing,
+    /// Streams that wait for each other without the host.
+    StreamWait,
 }
 
 impl Requirement {
     /// The words that scenarios use, and those for people.
-    const WORDS: [(&'static str, Requirement, &'static str); 7] = [
+    const WORDS: [(&'static str, Requirement, &'static str); 10] = [
         ("in-order", Requirement::InOrder, "reuse in order on the home stream"),
         ("after-submit", Requirement::AfterSubmit, "reuse after the submit only"),
         ("after-done", Requirement::AfterDone, "reuse after completion only"),
@@ -100,6 +109,9 @@ impl Requirement {
         ("submit-closes", Requirement::SubmitCloses, "ticks that are closed by submits"),
         ("transfer", Requirement::Transfer, "fills and copies"),
         ("hold", Requirement::Hold, "work that runs until it is told to end"),
+        ("usual-pages", Requirement::UsualPages, "pages of 2 MiB"),
+        ("aliasing", Requirement::Aliasing, "pages that may be mapped twice"),
+        ("stream-wait", Requirement::StreamWait, "streams that wait for each other"),
     ];
 
     /// Whether facts alone say that the device has it; holding is found out by trying.
@@ -112,6 +124,9 @@ impl Requirement {
             Requirement::SubmitCloses => caps.closing == Closing::Submit,
             Requirement::Transfer => caps.transfer,
             Requirement::Hold => true,
+            Requirement::UsualPages => caps.pages.is_none_or(|pages| pages.granularity == 2 << 20),
+            Requirement::Aliasing => caps.pages.is_some_and(|pages| pages.aliasing),
+            Requirement::StreamWait => caps.stream_wait,
         }
     }
 

@@ -23,7 +23,7 @@ fn a_scenario_is_read_whole() {
                 expect segment.all.peak <= 3\n";
     let [one] = &load(text).unwrap()[..] else { panic!("one scenario was written") };
     assert_eq!((one.name.as_str(), one.line, one.streams), ("one", 2, 3));
-    assert_eq!(one.policies, POLICIES[1..]);
+    assert_eq!(one.policies, POLICIES[1..3]);
     assert_eq!(one.needs, [Requirement::InOrder, Requirement::Transfer]);
     assert_eq!((one.conf.as_str(), one.limit), ("a:1", Some(2 << 20)));
     let expect = Expect::Stat { key: "segment.all.peak".to_owned(), relation: Relation::AtMost, value: 3 };

@@ -61,7 +61,7 @@ pub struct DeviceFacts {
     pub reuse: Reuse,
     /// Its pages, where there is virtual memory.
     pub pages: Option<PageCaps>,
-    /// One stream can wait for another on the device.
+    /// One stream can wait for another on the device, also for work that was recorded a moment ago.
     pub stream_wait: bool,
 }
 

@@ -2,32 +2,33 @@
 
 use super::{Coordinator, Shards};
 use crate::ids::{ShardId, Side};
-use crate::meter::{EVERY_LANE, LANES, ROWS, Row};
+use crate::meter::{EVERY_LANE, LANES, Meter, ROWS, Row, each, has_shortage};
 use crate::stats::{MemoryStats, StatByPool};
 
 impl Coordinator {
     /// A shard's counters rose beyond its room: takes room from the others, and raises the peaks by what is missing. If
     /// the access does not wait and another shard is busy, what is missing stays so: the busy one may have it.
     pub fn settle(&mut self, shard: ShardId, shards: &mut impl Shards) {
-        let mut missing = shards.with(shard, |shard| take_missing(&mut shard.meter.room));
+        let before = shards.with(shard, |shard| shard.meter.rooms());
+        let mut rooms = before;
         let mut passed_over = false;
         for other in self.shard_ids() {
-            if missing.iter().flatten().all(|&m| m == 0) {
+            if !has_shortage(&rooms) {
                 break;
             }
             if other != shard {
-                match shards.try_with(other, |other| give_room(&mut other.meter.room, &mut missing)) {
-                    Some(given) => shards.with(shard, |shard| add(&mut shard.meter.room, &given)),
-                    None => passed_over = true,
-                }
+                let shared = shards.try_with(other, |other| share_room(&mut other.meter, &mut rooms));
+                passed_over |= shared.is_none();
             }
         }
-        if passed_over {
-            missing.iter_mut().flatten().for_each(|missing| *missing = -*missing);
-            shards.with(shard, |shard| add(&mut shard.meter.room, &missing));
-        } else {
-            add(&mut self.peaks, &missing);
+        if !passed_over {
+            each(|row, lane| {
+                self.peaks[row][lane] += (-rooms[row][lane]).max(0);
+                rooms[row][lane] = rooms[row][lane].max(0);
+            });
         }
+        each(|row, lane| rooms[row][lane] -= before[row][lane]);
+        shards.with(shard, |shard| shard.meter.add_room(&rooms));
     }
 
     /// Settles every shard that is short of room.
@@ -124,9 +125,9 @@ impl Coordinator {
         let mut sums = [[0; LANES]; ROWS];
         for id in self.shard_ids() {
             shards.with(id, |shard| {
-                assert!(shard.meter.is_settled(), "{id:?} has room below zero: {:?}", shard.meter.room);
+                assert!(shard.meter.is_settled(), "{id:?} has room below zero: {:?}", shard.meter.rooms());
                 add(&mut sums, &shard.meter.current_rows());
-                add(&mut sums, &shard.meter.room);
+                add(&mut sums, &shard.meter.rooms());
             });
         }
         assert_eq!(sums, self.peaks, "what is there plus room, against the peaks (all, small, large)");
@@ -134,33 +135,22 @@ impl Coordinator {
 }
 
 fn add(rows: &mut [Row; ROWS], more: &[Row; ROWS]) {
-    for (row, more) in rows.iter_mut().flatten().zip(more.iter().flatten()) {
-        *row += more;
-    }
+    each(|row, lane| rows[row][lane] += more[row][lane]);
 }
 
-/// Sets rooms below zero to zero and answers what they lacked.
-fn take_missing(rooms: &mut [Row; ROWS]) -> [Row; ROWS] {
-    let mut missing = [[0; LANES]; ROWS];
-    for (room, missing) in rooms.iter_mut().flatten().zip(missing.iter_mut().flatten()) {
-        *missing = (-*room).max(0);
-        *room = (*room).max(0);
-    }
-    missing
-}
-
-/// Takes what is missing from another shard's rooms, and half of what is left there as well, so that two streams that
-/// rise in turns do not come back every time. Answers what the taker may keep as room.
-fn give_room(rooms: &mut [Row; ROWS], missing: &mut [Row; ROWS]) -> [Row; ROWS] {
-    let mut kept = [[0; LANES]; ROWS];
-    let pairs = rooms.iter_mut().flatten().zip(missing.iter_mut().flatten()).zip(kept.iter_mut().flatten());
-    for ((room, missing), kept) in pairs {
-        if *missing > 0 && *room > 0 {
-            let covers = (*room).min(*missing);
-            *missing -= covers;
-            *kept = (*room - covers) / 2;
-            *room -= covers + *kept;
-        }
-    }
-    kept
+/// Covers what lacks to `rooms` out of another shard's, and then shares the two alike in every lane, so that two
+/// streams that rise in turns do not come back every time, nor for each lane by itself.
+fn share_room(meter: &mut Meter, rooms: &mut [Row; ROWS]) {
+    let theirs = meter.rooms();
+    let mut taken = [[0; LANES]; ROWS];
+    each(|row, lane| {
+        let (room, theirs) = (&mut rooms[row][lane], theirs[row][lane]);
+        let covers = (-*room).min(theirs).max(0);
+        let shares = (theirs - covers - (*room + covers)).max(0) >> 1;
+        // Where the two together lack something there is nothing to share.
+        let takes = if *room + covers < 0 { covers } else { covers + shares };
+        *room += takes;
+        taken[row][lane] = -takes;
+    });
+    meter.add_room(&taken);
 }

@@ -86,6 +86,8 @@ pub struct Plan {
     pub(super) job: Option<Job>,
     /// `paged` has asked the streams how far they are.
     pub(super) polled: bool,
+    /// It was told how far streams are, and has not retired what that makes ready.
+    pub(super) news: bool,
     /// `paged` has reserved a range for the request, because it could be served nowhere else.
     pub(super) ranged: bool,
     /// The driver or the limit refused to create pages: `paged` makes do with those there are.
@@ -115,6 +117,7 @@ impl Plan {
             batch: None,
             job: None,
             polled: false,
+            news: false,
             ranged: false,
             no_new_pages: false,
             waited: Vec::new(),
@@ -295,6 +298,7 @@ impl Coordinator {
                 for point in points {
                     self.note_reached(point.stream, point.tick);
                 }
+                plan.news = true;
             }
             // A driver that cannot wait any more: the plan ends, its claims go back.
             (Awaited::Points | Awaited::Pause | Awaited::StreamWait, Outcome::Failed) => self.abandon(plan, shards),

@@ -2,14 +2,15 @@
 
 use alloc::vec::Vec;
 
-use millpond_backend::StreamId;
+use millpond_backend::{Point, StreamId};
 
 use super::{Coordinator, Shards};
-use crate::ids::{SegmentId, ShardId};
+use crate::block::Block;
+use crate::ids::{BlockId, SegmentId, ShardId, Side};
 use crate::ledger::WasteLedger;
 use crate::shard::{BlockState, SegmentView};
 use crate::size::Want;
-use crate::units::SMALL_SEGMENT_BYTES;
+use crate::units::{SMALL_SEGMENT_BYTES, align_up};
 
 /// A block that keeps a free range from growing or from going back to the driver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,7 +45,8 @@ pub struct FreeRange {
 pub struct Report {
     /// What the program asked for.
     pub requested_bytes: u64,
-    /// The segment that was asked of the driver: what PyTorch's message says was tried.
+    /// The segment that was asked of the driver: what PyTorch's message says was tried. Under `paged`, which asks for
+    /// no segments, the request in whole pages of the least size.
     pub tried_bytes: u64,
     /// The stream of the request.
     pub stream: StreamId,
@@ -64,12 +66,16 @@ pub struct Report {
     pub largest_usable: Option<FreeRange>,
     /// Bytes that `empty_cache` would give back now.
     pub empty_cache_frees: u64,
+    /// Those of them whose last use is not known to be over. What work touches that was never submitted stays cached.
+    pub unreached_bytes: u64,
     /// Bytes that come free once the points they wait for are reached.
     pub waiting_frees: u64,
     /// Bytes in whole 2 MiB pages inside free blocks of any stream: what a policy that moves pages could use.
     pub in_whole_pages: u64,
-    /// Segments are expandable already.
-    pub expands: bool,
+    /// The device has virtual memory.
+    pub has_pages: bool,
+    /// Pages move: the policy is `paged`.
+    pub moves_pages: bool,
     /// Refused by `throw_on_cudamalloc_oom`, before anything was tried.
     pub rejected: bool,
 }
@@ -86,9 +92,13 @@ impl Coordinator {
         };
         let active = layout.iter().flat_map(|view| &view.blocks);
         let allocated = active.filter(|block| block.state == BlockState::ActiveAllocated).map(|block| block.size);
+        let moves_pages = self.settings.is_paged();
         Report {
             requested_bytes: want.requested,
-            tried_bytes: self.sizes().segment_bytes(want.rounded),
+            tried_bytes: match self.facts.pages {
+                Some(pages) if moves_pages => align_up(want.rounded, pages.granularity),
+                _ => self.sizes().segment_bytes(want.rounded),
+            },
             stream,
             limit_bytes: self.limit(),
             total_bytes: self.facts.total_bytes,
@@ -98,11 +108,32 @@ impl Coordinator {
             largest_free: largest(false),
             largest_usable: largest(true),
             empty_cache_frees: ledger.ready_bytes,
+            unreached_bytes: self.unreached_bytes(shards),
             waiting_frees: ledger.waiting_bytes,
             in_whole_pages: layout.iter().map(bytes_in_pages).sum(),
-            expands: self.settings.expands(),
+            has_pages: self.facts.pages.is_some(),
+            moves_pages,
             rejected,
         }
+    }
+
+    /// Bytes in free pages and in free segments whose last use is not known to be over.
+    fn unreached_bytes(&self, shards: &mut impl Shards) -> u64 {
+        let in_shard = |id| {
+            shards.with(id, |shard| {
+                let free = Side::BOTH.into_iter().flat_map(|side| shard.free_blocks(side));
+                let unreached = free.filter(|(_, b)| !self.is_reached(Point { stream: shard.stream, tick: b.tick }));
+                let releasable = |(id, b): (BlockId, &Block)| {
+                    if shard.is_whole_segment(id) {
+                        b.size
+                    } else {
+                        shard.pages_in(id).map(|(_, page)| page.bytes).sum()
+                    }
+                };
+                unreached.map(releasable).sum::<u64>()
+            })
+        };
+        self.shard_ids().map(in_shard).sum()
     }
 }
 

@@ -6,8 +6,8 @@ use alloc::collections::BTreeMap;
 
 use super::Shard;
 use crate::block::State;
-use crate::bucket::Entry;
 use crate::ids::{BlockId, Side, Slot};
+use crate::index::Entry;
 use crate::meter::{EVERY_LANE, Lane};
 use crate::units::QUANTUM;
 
@@ -28,6 +28,7 @@ impl Shard {
             self.check_indexes(side);
             self.check_meter(side);
         }
+        self.meter.check_credit();
         self.check_waits();
     }
 

@@ -1,12 +1,13 @@
 //! Taking blocks back: at once, or once their points are reached.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::mem;
 
 use millpond_backend::{Point, Reuse, StreamId, Tick};
 
 use super::Shard;
-use crate::block::State;
+use crate::block::{Block, State};
 use crate::ids::BlockId;
 use crate::meter::SplitChange;
 use crate::plant::Plant;
@@ -32,7 +33,7 @@ pub enum Freed {
     Settling,
     /// It waits for the current tick of each of these streams and for these points: the caller marks the streams and
     /// tells the coordinator.
-    Pending(Uses),
+    Pending(Box<Uses>),
 }
 
 impl Shard {
@@ -43,24 +44,30 @@ impl Shard {
     /// If the block is not handed out: a double free inside the library.
     #[inline(always)]
     pub fn free(&mut self, id: BlockId, tick: Tick, clock: u64) -> Freed {
-        if self.put_off != BlockId::NONE {
-            self.tidy();
-        }
-        let block = &mut self.blocks[id];
-        assert_eq!(block.state, State::Live, "block {} is freed and was not handed out", id.0);
-        block.tick = tick;
-        if block.used_elsewhere || self.rules.reuse != Reuse::InOrder {
-            return self.free_later(id);
-        }
-        if self.puts_off(id, clock) {
-            return Freed::Done { unsettled: false };
-        }
-        self.free_now(id, clock)
+        if self.swaps_out(id, tick, clock) { Freed::Done { unsettled: false } } else { self.free_anew(id, tick, clock) }
     }
 
     #[inline(never)]
-    fn free_now(&mut self, id: BlockId, clock: u64) -> Freed {
+    fn free_anew(&mut self, id: BlockId, tick: Tick, clock: u64) -> Freed {
+        if self.put_off != BlockId::NONE {
+            self.tidy();
+        }
+        self.swap.end();
         let block = &self.blocks[id];
+        assert_eq!(block.state, State::Live, "block {} is freed and was not handed out", id.0);
+        if block.used_elsewhere || self.rules.reuse != Reuse::InOrder {
+            return self.free_later(id, tick);
+        }
+        if self.puts_off(id, tick, clock) {
+            return Freed::Done { unsettled: false };
+        }
+        self.free_now(id, tick, clock)
+    }
+
+    #[inline(never)]
+    fn free_now(&mut self, id: BlockId, tick: Tick, clock: u64) -> Freed {
+        let block = &mut self.blocks[id];
+        block.tick = tick;
         let (side, size, requested) = (block.side, block.size, block.requested);
         let oversize = size >= self.rules.max_split;
         let change = self.join(id, clock);
@@ -69,9 +76,9 @@ impl Shard {
     }
 
     #[cold]
-    fn free_later(&mut self, id: BlockId) -> Freed {
+    fn free_later(&mut self, id: BlockId, tick: Tick) -> Freed {
         let block = &mut self.blocks[id];
-        let tick = block.tick;
+        block.tick = tick;
         block.state = State::Pending;
         let oversize = block.size >= self.rules.max_split;
         self.meter.free(block.side, block.size, oversize);
@@ -79,7 +86,7 @@ impl Shard {
             let uses = self.uses.remove(&id).unwrap_or_default();
             block.waits = u32::try_from(uses.streams.len() + uses.points.len()).unwrap_or(u32::MAX);
             assert_ne!(block.waits, 0, "block {} was used elsewhere and nothing says where", id.0);
-            Freed::Pending(uses)
+            Freed::Pending(Box::new(uses))
         } else {
             self.put_in_line(tick, id);
             Freed::Settling
@@ -142,38 +149,49 @@ impl Shard {
     /// `inactive_split`, which PyTorch books in one step.
     #[inline(always)]
     pub(super) fn join(&mut self, id: BlockId, clock: u64) -> SplitChange {
-        let mut change = SplitChange::default();
-        let (prev, next) = (self.blocks[id].prev, self.blocks[id].next);
-        let mut whole = id;
-        if let Some(prev) = prev.some()
-            && self.blocks[prev].state == State::Free
+        let Self { blocks, pools, rules, .. } = self;
+        let Block { size, side, mut tick, mut prev, mut next, expandable, .. } = blocks[id];
+        let index = &mut pools[side.index()].free;
+        let (mut whole, mut pieces, mut absorbed) = (id, 1, 0);
+        if let Some(before) = blocks.get_mut(prev)
+            && before.state == State::Free
         {
-            change.blocks -= 1;
-            change.bytes -= self.blocks[prev].size as i64;
-            self.unlist(prev);
-            whole = self.absorb(prev, id);
+            index.remove(prev, before.size);
+            absorbed += before.size;
+            tick = tick.max(before.tick);
+            pieces -= 1;
+            whole = mem::replace(&mut prev, before.prev);
+            blocks.remove(id);
         }
-        if let Some(next) = next.some()
-            && self.blocks[next].state == State::Free
-            && !self.rules.planted.is(Plant::MissedMerge)
+        if let Some(behind) = blocks.get_mut(next)
+            && behind.state == State::Free
+            && !rules.planted.is(Plant::MissedMerge)
         {
-            change.blocks -= 1;
-            change.bytes -= self.blocks[next].size as i64;
-            self.unlist(next);
-            whole = self.absorb(whole, next);
+            index.remove(next, behind.size);
+            absorbed += behind.size;
+            tick = tick.max(behind.tick);
+            pieces -= 1;
+            let gone = mem::replace(&mut next, behind.next);
+            blocks.remove(gone);
         }
-        let block = &mut self.blocks[whole];
+        if let Some(behind) = blocks.get_mut(next) {
+            behind.prev = whole;
+        }
+        let block = &mut blocks[whole];
+        block.size = size + absorbed;
+        block.tick = tick;
+        block.next = next;
         block.state = State::Free;
         block.age = clock;
-        if block.is_split() {
-            change.blocks += 1;
-            change.bytes += block.size as i64;
+        self.list(whole, size + absorbed, side);
+        if expandable {
+            SplitChange::default()
+        } else if prev == BlockId::NONE && next == BlockId::NONE {
+            // The segment is whole again: the pieces are gone, and the whole is none.
+            SplitChange { blocks: pieces - 1, bytes: -(absorbed as i64) }
+        } else {
+            SplitChange { blocks: pieces, bytes: size as i64 }
         }
-        if block.expandable {
-            change = SplitChange::default();
-        }
-        self.list(whole);
-        change
     }
 
     /// Joins two neighbours, neither of which is in an index; the lower one stays.

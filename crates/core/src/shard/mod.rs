@@ -19,10 +19,9 @@ use alloc::vec::Vec;
 use millpond_backend::{Point, Reuse, StreamId, Tick};
 
 use crate::block::{Block, Blocks, State};
-use crate::bucket::Entry;
 use crate::ids::{BlockId, PoolId, SegmentId, ShardId, Side, Slot};
-use crate::index::FreeIndex;
-use crate::meter::{Lane, Meter, SplitChange};
+use crate::index::{Entry, FreeIndex};
+use crate::meter::{Lane, Meter};
 use crate::plant::{Plant, Planted};
 use crate::segment::Segments;
 use crate::settings::{Policy, Settings, Ties};
@@ -30,6 +29,7 @@ use crate::units::QUANTUM;
 
 pub(crate) use adopt::Arrival;
 pub use free::{Freed, Uses};
+use put_off::Swap;
 pub use view::{BlockState, BlockView, PageView, SegmentView};
 pub(crate) use window::{Gap, Piece, Window};
 
@@ -108,8 +108,8 @@ pub struct Shard {
     pub(crate) settling: VecDeque<(Tick, BlockId)>,
     /// The block freed last, if its free was put off: see the module of that name.
     put_off: BlockId,
-    /// What that free will change in `inactive_split`.
-    put_off_change: SplitChange,
+    /// What the last operation found out, if it gave back just what the one before had freed.
+    swap: Swap,
     /// Uses beyond the home stream, by block: few at any time.
     uses: BTreeMap<BlockId, Uses>,
 }
@@ -129,7 +129,7 @@ impl Shard {
             meter: Meter::new(),
             settling: VecDeque::new(),
             put_off: BlockId::NONE,
-            put_off_change: SplitChange::default(),
+            swap: Swap::NONE,
             uses: BTreeMap::new(),
         }
     }
@@ -210,33 +210,22 @@ impl Shard {
 
     /// Puts a free block into the index.
     #[inline(always)]
-    pub(crate) fn list(&mut self, id: BlockId) {
-        let Block { size, side, .. } = self.blocks[id];
+    pub(crate) fn list(&mut self, id: BlockId, size: u64, side: Side) {
         if !self.pools[side.index()].free.insert_alone(id, size) {
-            self.list_among(id);
+            self.list_among(id, size, side);
         }
     }
 
     #[inline(never)]
-    fn list_among(&mut self, id: BlockId) {
+    fn list_among(&mut self, id: BlockId, size: u64, side: Side) {
         let Self { blocks, segments, pools, .. } = self;
-        let Block { size, side, .. } = blocks[id];
         pools[side.index()].free.insert_among(id, size, |id| entry_of(blocks, segments, id));
     }
 
     /// Takes a block out of the index.
-    #[inline(always)]
     pub(crate) fn unlist(&mut self, id: BlockId) {
         let Block { size, side, .. } = self.blocks[id];
-        if !self.pools[side.index()].free.remove_alone(id, size) {
-            self.unlist_among(id);
-        }
-    }
-
-    #[inline(never)]
-    fn unlist_among(&mut self, id: BlockId) {
-        let entry = self.entry(id);
-        self.pools[self.blocks[id].side.index()].free.remove_among(&entry);
+        self.pools[side.index()].free.remove(id, size);
     }
 
     pub(crate) fn unmapped_key(&self, id: BlockId) -> (u64, BlockId) {

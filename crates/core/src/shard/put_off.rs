@@ -4,32 +4,124 @@
 //! filing the whole, finding it and cutting it up again would end where it began. So a free waits for the next
 //! operation on the shard: if that is a request which the joined block would serve with just this block, the block is
 //! handed out as it stands, and the counters are moved as if it had gone all the way; else the free is done first.
+//! When the same block is freed and asked for yet again, and nothing else happened in between, then what was found out
+//! before still holds (the [`Swap`]), and the question is not asked anew.
+//!
 //! Nobody sees a difference: every look at a shard from outside the hot path finds it [`tidied`](Shard::tidied).
 
+use millpond_backend::Tick;
+
 use super::{Grant, Shard};
-use crate::block::State;
-use crate::ids::BlockId;
+use crate::block::{Block, State};
+use crate::ids::{BlockId, Side, Slot};
 use crate::meter::SplitChange;
 use crate::size::Want;
 
-impl Shard {
-    /// Puts off the free of a block, if no peak would rise by it. Answers whether it did.
+/// A block that was freed and handed out again as it stood. Holds until the shard does, or is looked at for, anything
+/// but the same again.
+#[derive(Clone, Copy)]
+pub(super) struct Swap {
+    /// What was handed out; its size is 0 where there is none.
+    grant: Grant,
+    side: Side,
+    /// The free block behind it.
+    behind: BlockId,
+    /// What its free changes in `inactive_split`, and the grant changes back.
+    change: SplitChange,
+}
+
+impl Swap {
+    pub(super) const NONE: Swap = Swap {
+        grant: Grant {
+            block: BlockId::NONE,
+            slot: Slot(0),
+            offset: 0,
+            size: 0,
+            base: 0,
+            last_use: Tick::ZERO,
+            unsettled: false,
+        },
+        side: Side::Small,
+        behind: BlockId::NONE,
+        change: SplitChange { blocks: 0, bytes: 0 },
+    };
+
+    /// Something else happens.
     #[inline(always)]
-    pub(super) fn puts_off(&mut self, id: BlockId, clock: u64) -> bool {
-        let change = self.change_by_join(id);
-        let block = &mut self.blocks[id];
-        if !self.meter.has_split_room(block.side, change) {
+    pub(super) fn end(&mut self) {
+        self.grant.block = BlockId::NONE;
+        self.grant.size = 0;
+    }
+}
+
+impl Shard {
+    /// Frees the block of the swap: there was room for that before, and what it took was given back since. Answers
+    /// whether it is that block.
+    #[inline(always)]
+    pub(super) fn swaps_out(&mut self, id: BlockId, tick: Tick, clock: u64) -> bool {
+        if id != self.swap.grant.block {
+            return false;
+        }
+        let Some(block) = self.blocks.get_mut(id) else { return false };
+        if block.state != State::Live || block.used_elsewhere {
             return false;
         }
         block.state = State::PutOff;
+        block.tick = tick;
         block.age = clock;
+        self.swap.grant.last_use = tick;
         self.put_off = id;
-        self.put_off_change = change;
         true
     }
 
-    /// What joining a block with its free neighbours will change in `inactive_split`.
+    /// Hands the block of the swap out again, if it was freed and nothing else happened.
     #[inline(always)]
+    pub(super) fn swap_in(&mut self, want: &Want, clock: u64) -> Option<Grant> {
+        let Swap { grant, side, behind, change } = &self.swap;
+        if self.put_off != grant.block || want.rounded != grant.size || want.side != *side {
+            return None;
+        }
+        let block = self.blocks.get_mut(grant.block)?;
+        let before = core::mem::replace(&mut block.requested, want.requested);
+        block.state = State::Live;
+        if let Some(behind) = self.blocks.get_mut(*behind) {
+            // A remainder enters the index anew, with the last use of the whole.
+            behind.age = clock;
+            behind.tick = behind.tick.max(grant.last_use);
+        }
+        self.put_off = BlockId::NONE;
+        let unsettled = self.meter.swap(*side, grant.size, before, want.requested, *change);
+        Some(Grant { unsettled, ..*grant })
+    }
+
+    /// Puts off the free of a live block that nothing else waits for, if no peak would rise by it. Answers whether it
+    /// did.
+    #[inline(always)]
+    pub(super) fn puts_off(&mut self, id: BlockId, tick: Tick, clock: u64) -> bool {
+        let block = &self.blocks[id];
+        // The most that the free of a block changes; where that is too much, what this one changes.
+        let most = SplitChange { blocks: 1, bytes: block.size as i64 };
+        if !self.meter.has_split_room(block.side, most) {
+            let change = self.change_by_join(id);
+            if !self.meter.has_split_room(self.blocks[id].side, change) {
+                return false;
+            }
+        }
+        self.put_off(id, tick, clock);
+        true
+    }
+
+    #[inline(always)]
+    pub(super) fn put_off(&mut self, id: BlockId, tick: Tick, clock: u64) {
+        let block = &mut self.blocks[id];
+        block.state = State::PutOff;
+        block.tick = tick;
+        block.age = clock;
+        self.put_off = id;
+    }
+
+    /// What joining a block with its free neighbours will change in `inactive_split`.
+    #[inline(never)]
     fn change_by_join(&self, id: BlockId) -> SplitChange {
         let block = &self.blocks[id];
         if block.expandable {
@@ -63,14 +155,17 @@ impl Shard {
 
     /// The shard with nothing put off, for all but the hot path.
     pub fn tidied(&mut self) -> &mut Shard {
+        self.swap.end();
         if self.put_off != BlockId::NONE {
             self.tidy();
         }
         self
     }
 
+    /// Does the free that was put off.
     #[inline(never)]
     pub(super) fn tidy(&mut self) {
+        self.swap.end();
         let id = core::mem::replace(&mut self.put_off, BlockId::NONE);
         let block = &self.blocks[id];
         let (side, size, requested, clock) = (block.side, block.size, block.requested, block.age);
@@ -81,52 +176,54 @@ impl Shard {
         let _ = self.meter.free_and_retire(side, size, requested, oversize, change);
     }
 
-    /// Hands out the block whose free was put off, if the joined block would be the best fit and would be cut at just
-    /// this size.
+    /// Whether the block whose free was put off serves the request as it stands: the joined block would be the best
+    /// fit and would be cut at just this size. Then it is the one to swap.
     #[inline(always)]
-    pub(super) fn retake(&mut self, want: &Want, clock: u64) -> Option<Grant> {
+    pub(super) fn is_retaken(&mut self, want: &Want) -> bool {
+        let block = &self.blocks[self.put_off];
+        block.size == want.rounded && block.side == want.side && self.finds_swap(want)
+    }
+
+    #[inline(never)]
+    fn finds_swap(&mut self, want: &Want) -> bool {
         let id = self.put_off;
+        let Some(change) = self.would_retake(id, want) else { return false };
+        let Block { slot, offset, size, tick: last_use, next, side, .. } = self.blocks[id];
+        let grant = Grant { block: id, slot, offset, size, base: self.segments[slot].base, last_use, unsettled: false };
+        let behind = self.free_at(next).unwrap_or(BlockId::NONE);
+        self.swap = Swap { grant, side, behind, change };
+        true
+    }
+
+    /// Whether the search would find the put-off block, joined with its neighbours, and cut it at just this block. If
+    /// so, answers what its free changes in `inactive_split`, which the grant changes back.
+    fn would_retake(&self, id: BlockId, want: &Want) -> Option<SplitChange> {
         let block = &self.blocks[id];
-        if block.size != want.rounded || block.side != want.side || self.rules.expandable || !self.rules.caches {
-            return None;
-        }
-        if self.free_at(block.prev).is_some() {
+        if !self.rules.caches || self.free_at(block.prev).is_some() {
             return None;
         }
         let behind = self.free_at(block.next);
         let rest = behind.map_or(0, |behind| self.blocks[behind].size);
         let whole = want.rounded + rest;
-        let max_split = self.rules.max_split;
-        if whole >= max_split || !self.is_best(want, whole, behind) || (rest != 0 && !self.splits(want, rest)) {
+        if whole >= self.rules.max_split || (rest != 0 && !self.splits(want, rest)) {
             return None;
         }
-        let block = &mut self.blocks[id];
-        let before = core::mem::replace(&mut block.requested, want.requested);
-        block.state = State::Live;
-        let (slot, offset, last_use) = (block.slot, block.offset, block.tick);
-        if let Some(behind) = behind {
-            // A remainder enters the index anew, with the last use of the whole.
-            let behind = &mut self.blocks[behind];
-            behind.age = clock;
-            behind.tick = behind.tick.max(last_use);
-        }
-        self.put_off = BlockId::NONE;
-        let unsettled = self.meter.swap(want.side, want.rounded, before, want.requested, self.put_off_change);
-        Some(Grant { block: id, slot, offset, size: want.rounded, base: self.segments[slot].base, last_use, unsettled })
-    }
-
-    /// No other free block would be taken rather than one of `whole` bytes that has swallowed `part`.
-    #[inline(always)]
-    fn is_best(&self, want: &Want, whole: u64, part: Option<BlockId>) -> bool {
         let index = &self.pools[want.side.index()].free;
         let mut other = index.best_fit(want.rounded, |id| self.blocks[id].size);
-        if other.is_some() && other == part {
-            other = match part.and_then(|part| index.next_after_alone(part, self.blocks[part].size)) {
-                Some(next) => next,
-                None => return false,
-            };
+        if other.is_some() && other == behind {
+            other = behind.and_then(|behind| index.next_after_alone(behind, rest))?;
         }
-        // A tie would be decided by rank: leave it to the search.
-        other.is_none_or(|other| self.blocks[other].size > whole)
+        if let Some(other) = other {
+            // A tie would be decided by rank: leave it to the search.
+            if self.blocks[other].size <= whole {
+                return None;
+            }
+            // Where blocks count with what they could grow to, the next one must not beat it in that.
+            let last = behind.unwrap_or(id);
+            if self.rules.expandable && self.reach(other) < whole + self.unmapped_behind(last) {
+                return None;
+            }
+        }
+        Some(self.change_by_join(id))
     }
 }

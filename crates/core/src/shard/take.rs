@@ -5,6 +5,7 @@ use millpond_backend::Tick;
 use super::{Grant, Shard};
 use crate::block::{Block, State};
 use crate::ids::{BlockId, Side};
+use crate::index::bin_of;
 use crate::meter::SplitChange;
 use crate::plant::Plant;
 use crate::size::Want;
@@ -17,38 +18,57 @@ impl Shard {
     /// searches on that side (0 unless garbage collection counts them).
     #[inline(always)]
     pub fn allocate(&mut self, want: &Want, clock: u64, usable: Tick) -> Option<Grant> {
+        match self.swap_in(want, clock) {
+            Some(grant) => Some(grant),
+            None => self.allocate_anew(want, clock, usable),
+        }
+    }
+
+    #[inline(never)]
+    fn allocate_anew(&mut self, want: &Want, clock: u64, usable: Tick) -> Option<Grant> {
         if self.put_off != BlockId::NONE {
-            if let Some(grant) = self.retake(want, clock) {
-                return Some(grant);
+            if self.is_retaken(want) {
+                return self.swap_in(want, clock);
             }
             self.tidy();
+        } else {
+            self.swap.end();
         }
         if !self.settling.is_empty() && self.settle_home(usable, clock) {
             // A peak is to be settled first; the way of a miss does that and comes back here.
             return None;
         }
-        let found = self.find(want)?;
-        Some(self.take(found, want, clock))
+        let (found, bin) = self.find_in(want)?;
+        self.pools[want.side.index()].free.remove_from(bin, found);
+        Some(self.hand_out(found, want, clock))
     }
 
     /// PyTorch's `get_free_block`: best fit, with the rules for expandable and for oversize blocks. Only one candidate
     /// is tested; there is no look further along.
-    #[inline(always)]
     pub(crate) fn find(&self, want: &Want) -> Option<BlockId> {
+        self.find_in(want).map(|(found, _)| found)
+    }
+
+    /// [`find`](Self::find), with the bin that the block is in.
+    #[inline(always)]
+    fn find_in(&self, want: &Want) -> Option<(BlockId, usize)> {
         if !self.rules.caches {
             return None;
         }
-        let mut found = self.pools[want.side.index()].free.best_fit(want.rounded, |id| self.blocks[id].size)?;
+        let index = &self.pools[want.side.index()].free;
+        let (mut found, mut bin) = index.best_fit_in(want.rounded, |id| self.blocks[id].size)?;
         if self.rules.expandable {
             found = self.least_reach(found, want.side);
+            bin = bin_of(self.blocks[found].size);
         }
         let (size, max_split) = (self.blocks[found].size, self.rules.max_split);
-        if want.rounded < max_split {
+        let fits = if want.rounded < max_split {
             // Oversize blocks are kept for oversize requests.
-            (size < max_split).then_some(found)
+            size < max_split
         } else {
-            (size < want.rounded.saturating_add(self.rules.non_split_rounding)).then_some(found)
-        }
+            size < want.rounded.saturating_add(self.rules.non_split_rounding)
+        };
+        fits.then_some((found, bin))
     }
 
     /// For best fit in expandable segments a block counts with what it could grow to: go on while that shrinks.
@@ -64,16 +84,20 @@ impl Shard {
         found
     }
 
-    fn reach(&self, id: BlockId) -> u64 {
-        let block = &self.blocks[id];
-        let behind = block.next.some().map(|next| &self.blocks[next]);
-        block.size + behind.filter(|next| next.state == State::Unmapped).map_or(0, |next| next.size)
+    pub(super) fn reach(&self, id: BlockId) -> u64 {
+        self.blocks[id].size + self.unmapped_behind(id)
+    }
+
+    /// The bytes of addresses without memory right behind a block.
+    pub(super) fn unmapped_behind(&self, id: BlockId) -> u64 {
+        let behind = self.blocks[id].next.some().map(|next| &self.blocks[next]);
+        behind.filter(|next| next.state == State::Unmapped).map_or(0, |next| next.size)
     }
 
     /// Hands out the front of a free block.
-    #[inline(always)]
     pub(crate) fn take(&mut self, id: BlockId, want: &Want, clock: u64) -> Grant {
-        self.unlist(id);
+        let size = self.blocks[id].size;
+        self.pools[want.side.index()].free.remove(id, size);
         self.hand_out(id, want, clock)
     }
 
@@ -82,14 +106,14 @@ impl Shard {
     pub(crate) fn hand_out(&mut self, id: BlockId, want: &Want, clock: u64) -> Grant {
         let block = &mut self.blocks[id];
         debug_assert!(block.size >= want.rounded, "block of {} bytes taken for {}", block.size, want.rounded);
-        let (was_split, rest) = (block.is_split(), block.size - want.rounded);
         block.state = State::Live;
         block.requested = want.requested;
-        let (slot, offset, last_use, expandable) = (block.slot, block.offset, block.tick, block.expandable);
-        let splits = self.splits(want, rest);
-        let size = if splits { want.rounded } else { want.rounded + rest };
-        let mut change = SplitChange::default();
-        if splits {
+        let Block { offset, size: whole, tick: last_use, prev, next, slot, expandable, .. } = *block;
+        let was_split = prev != BlockId::NONE || next != BlockId::NONE;
+        let rest = whole - want.rounded;
+        let (mut size, mut change) = (whole, SplitChange::default());
+        if self.splits(want, rest) {
+            size = want.rounded;
             self.split(id, size, clock);
             change = if was_split {
                 SplitChange { blocks: 0, bytes: -(size as i64) }
@@ -124,29 +148,30 @@ impl Shard {
     /// Cuts a block behind its first `size` bytes; the rest becomes a free block of its own.
     #[inline(always)]
     fn split(&mut self, id: BlockId, size: u64, clock: u64) {
-        let front = &mut self.blocks[id];
-        let behind = front.next;
-        let rest = Block {
-            offset: front.offset + size,
-            size: front.size - size,
+        let rest = self.blocks.vacancy();
+        let table = self.blocks.table();
+        let front = &mut table[id.0 as usize];
+        let Block { offset, size: whole, tick, next, slot, side, expandable, .. } = *front;
+        front.size = size;
+        front.next = rest;
+        table[rest.0 as usize] = Block {
+            offset: offset + size,
+            size: whole - size,
             requested: 0,
-            tick: front.tick,
+            tick,
             age: clock,
             prev: id,
-            next: behind,
-            slot: front.slot,
+            next,
+            slot,
             waits: 0,
             state: State::Free,
-            side: front.side,
-            expandable: front.expandable,
+            side,
+            expandable,
             used_elsewhere: false,
         };
-        front.size = size;
-        let rest = self.blocks.insert(rest);
-        self.blocks[id].next = rest;
-        if let Some(behind) = behind.some() {
-            self.blocks[behind].prev = rest;
+        if let Some(behind) = table.get_mut(next.0 as usize) {
+            behind.prev = rest;
         }
-        self.list(rest);
+        self.list(rest, whole - size, side);
     }
 }

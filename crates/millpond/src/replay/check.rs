@@ -194,7 +194,7 @@ impl<B: Backend> Watch<B> for Checker<'_, B> {
     }
 
     fn used(&mut self, id: u32, buffer: &Buffer<B>, stream: &Stream<B>) -> Result<(), Self::Error> {
-        let (home, other) = (buffer.lane().stream, stream.id());
+        let (home, other) = (buffer.stream(), stream.id());
         let used = self.used.entry(id).or_default();
         if other != home && !used.contains(&other) {
             used.push(other);
@@ -204,7 +204,7 @@ impl<B: Backend> Watch<B> for Checker<'_, B> {
     }
 
     fn freeing(&mut self, event: usize, id: u32, buffer: &Buffer<B>) -> Result<(), Self::Error> {
-        let home = buffer.lane().stream;
+        let home = buffer.stream();
         self.verify(event, id, buffer, home)?;
         self.blocks += 1;
         // The writers come one behind the other: among themselves they must not race.

@@ -90,10 +90,11 @@ fn explain(name: &str, policy: &str, replayed: &Replayed) {
     let passes = || std::iter::once(&replayed.cold).chain(&replayed.warm);
     if let Some(first) = passes().find_map(|pass| pass.first_oom.as_deref()) {
         let refused: u64 = passes().map(|pass| pass.ooms).sum();
-        let count = passes().count();
-        tell(&format!(
-            "note: {name} under {policy}: {refused} allocations were refused in {count} passes; the first:\n{first}"
-        ));
+        let passes = match passes().count() {
+            1 => "one pass".to_string(),
+            count => format!("{count} passes"),
+        };
+        tell(&format!("note: {name} under {policy}: allocations refused in {passes}: {refused}; the first:\n{first}"));
     }
 }
 

@@ -1,12 +1,14 @@
 //! One trace under one variant: what JSON says of it, and its cells in the table.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use millpond::Replayed;
 use millpond::settings::Settings;
+use millpond::stats::PageStats;
 use millpond::summary::memory_summary;
 use millpond::text::format_bytes;
 use millpond::trace::Header;
-use millpond::{Replayed, conf};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -40,12 +42,34 @@ pub(super) struct Row {
     pub(super) num_alloc_retries: u64,
     pub(super) num_ooms: u64,
     warm_num_ooms: u64,
+    page_stats: BTreeMap<&'static str, u64>,
+    /// The policy moves pages.
+    #[serde(skip)]
+    moves_pages: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     checked_blocks: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     memory_summary: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     stats: Option<Map<String, Value>>,
+}
+
+/// What the policy did with pages, under the names of [`PageStats`].
+fn by_name(stats: &PageStats) -> [(&'static str, u64); 10] {
+    let &PageStats { pages, shadows, created, released, moved, moved_behind_wait, returned, lent, retired, unmapped } =
+        stats;
+    [
+        ("pages", pages),
+        ("created", created),
+        ("released", released),
+        ("moved", moved),
+        ("moved_behind_wait", moved_behind_wait),
+        ("returned", returned),
+        ("lent", lent),
+        ("shadows", shadows),
+        ("retired", retired),
+        ("unmapped", unmapped),
+    ]
 }
 
 impl Row {
@@ -64,7 +88,7 @@ impl Row {
             trace: trace.into(),
             device,
             policy: variant::label(settings),
-            conf: conf::write(settings),
+            conf: variant::conf_text(settings),
             limit_bytes,
             events: replayed.events,
             passes: replayed.warm.len(),
@@ -82,8 +106,10 @@ impl Row {
             num_alloc_retries: stats.num_alloc_retries,
             num_ooms: stats.num_ooms,
             warm_num_ooms: replayed.warm.iter().map(|pass| pass.ooms).sum(),
+            page_stats: BTreeMap::from(by_name(&replayed.pages)),
+            moves_pages: settings.is_paged(),
             checked_blocks: args.check_bytes.then_some(replayed.checked_blocks),
-            memory_summary: args.summary.then(|| memory_summary(stats, 0, false)),
+            memory_summary: args.summary.then(|| memory_summary(stats, &replayed.pages, 0, false)),
             stats: args.stats.then(values),
         }
     }
@@ -121,6 +147,9 @@ impl Row {
             let mut table = Table::new(&[("statistic", Align::Left), ("value", Align::Right)]);
             for (key, value) in stats {
                 table.row(vec![key.clone(), value.to_string()]);
+            }
+            for (name, value) in self.page_stats.iter().filter(|_| self.moves_pages) {
+                table.row(vec![format!("page_stats.{name}"), value.to_string()]);
             }
             text += &format!("\n{} under {}\n{}", self.trace, self.policy, table.render());
         }

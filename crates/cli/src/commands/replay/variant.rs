@@ -40,21 +40,52 @@ pub(super) fn choose(args: &ReplayArgs, has_pages: bool) -> Result<Vec<Settings>
     if args.compare {
         return Ok(compared(&base, has_pages));
     }
-    match &args.policy {
-        None => Ok(vec![base]),
-        Some(name) if name.chars().all(|c| c.is_ascii_alphanumeric()) => {
-            let parsed = conf::parse_over(base, &format!("policy:{name}"));
-            let refused = |error: ConfError| Failure::Input(format!("--policy: {}", error.kind));
-            Ok(vec![parsed.map_err(refused)?.settings])
-        }
-        Some(name) => Err(Failure::Input(format!("--policy: `{name}` is no policy; write one such as classic"))),
+    let settings = match &args.policy {
+        None => base,
+        Some(name) => with_policy(base, name)?,
+    };
+    let idle = idle_keys(&settings);
+    if !idle.is_empty() {
+        let keys = idle.join(", ");
+        tell(&format!("note: without effect under paged: {keys}; PyTorch's allocator, which heeds them, is classic"));
     }
+    Ok(vec![settings])
+}
+
+fn with_policy(base: Settings, name: &str) -> Result<Settings, Failure> {
+    if !name.chars().all(|c| c.is_ascii_alphanumeric()) {
+        return Err(Failure::Input(format!("--policy: `{name}` is no policy; write one such as classic")));
+    }
+    let parsed = conf::parse_over(base, &format!("policy:{name}"));
+    parsed.map(|parsed| parsed.settings).map_err(|error| Failure::Input(format!("--policy: {}", error.kind)))
 }
 
 /// What people call the settings: the policy, and whether its segments are expandable.
 pub(super) fn label(settings: &Settings) -> String {
     let suffix = if settings.expands() { "+expandable" } else { "" };
     format!("{}{suffix}", settings.policy.name())
+}
+
+/// The configuration that gives these settings on any device: the policy is always in it, as the default is another
+/// one where there is virtual memory.
+pub(super) fn conf_text(settings: &Settings) -> String {
+    let text = conf::write(settings);
+    let policy = format!("policy:{}", settings.policy.name());
+    match text.as_str() {
+        "" => policy,
+        _ if text.starts_with(&policy) => text,
+        _ => format!("{policy},{text}"),
+    }
+}
+
+/// The keys that shape `classic` and have no effect on these settings, as pages move.
+fn idle_keys(settings: &Settings) -> Vec<&'static str> {
+    let keys = [
+        ("expandable_segments", settings.expandable_segments),
+        ("max_split_size_mb", settings.max_split_bytes.is_some()),
+        ("max_non_split_rounding_mb", settings.max_non_split_rounding_bytes.is_some()),
+    ];
+    keys.into_iter().filter(|(_, is_set)| *is_set && settings.is_paged()).map(|(key, _)| key).collect()
 }
 
 /// The settings of the text, or else those of the environment. Keys without effect are pointed out.
@@ -129,6 +160,24 @@ mod tests {
         assert!(lines[0].starts_with("--conf: at byte 41: `expandable_segments` is `yes`"), "{message}");
         assert_eq!(lines[2].find('^'), Some(2 + 41), "{message}");
         assert!(lines[3].contains("garbage_collection_threshold"), "{message}");
+    }
+
+    #[test]
+    fn the_written_configuration_means_the_same_on_every_device() {
+        for text in
+            ["policy:classic", "policy:paged,growth:tight", "policy:classic,max_split_size_mb:64", "policy:direct"]
+        {
+            let settings = conf::parse(text).expect(text);
+            assert_eq!(conf_text(&settings), text);
+        }
+    }
+
+    #[test]
+    fn what_shapes_segments_is_idle_where_pages_move() {
+        let parsed = |text: &str| conf::parse(text).expect(text);
+        let given = "expandable_segments:True,max_split_size_mb:64,garbage_collection_threshold:0.8";
+        assert_eq!(idle_keys(&parsed(&format!("policy:paged,{given}"))), ["expandable_segments", "max_split_size_mb"]);
+        assert!(idle_keys(&parsed(given)).is_empty() && idle_keys(&parsed("policy:paged")).is_empty());
     }
 
     #[test]

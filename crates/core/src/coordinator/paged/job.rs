@@ -10,10 +10,9 @@ use crate::coordinator::calls::Purpose;
 use crate::coordinator::pending::raise;
 use crate::coordinator::plan::{Awaited, Plan, REPEATS_MAX};
 use crate::coordinator::step::{PageCall, Step};
-use crate::coordinator::{Coordinator, Shards};
+use crate::coordinator::{Coordinator, Shards, both};
 use crate::ids::{BlockId, PageId, Place, ShardId, Side, Slot};
 use crate::shard::Piece;
-use crate::stats::StatByPool;
 
 /// What a plan of `paged` has claimed, and what it is about to do with it.
 #[derive(Debug)]
@@ -301,17 +300,13 @@ impl Coordinator {
         }
     }
 
-    /// Its bytes count on the side of its new home. The device's sum does not change.
+    /// Its bytes leave one side and come to the other. The device's sum does not change, but sees them go and come too,
+    /// so that totals of the sides add up to its own.
     fn change_side(&mut self, page: PageId, side: Side) {
         let page = &mut self.pages[page];
         if page.side != side {
-            let StatByPool { small_pool, large_pool, .. } = &mut self.reserved;
-            let (from, to) = match side {
-                Side::Small => (large_pool, small_pool),
-                Side::Large => (small_pool, large_pool),
-            };
-            from.decrease(page.bytes);
-            to.increase(page.bytes);
+            both(&mut self.reserved, page.side, |stat| stat.decrease(page.bytes));
+            both(&mut self.reserved, side, |stat| stat.increase(page.bytes));
             page.side = side;
         }
     }

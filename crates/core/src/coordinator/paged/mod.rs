@@ -7,6 +7,7 @@
 
 mod job;
 mod lend;
+mod rounds;
 mod scheme;
 mod sizes;
 mod survey;
@@ -14,17 +15,18 @@ mod survey;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use millpond_backend::{Point, StreamId};
+use millpond_backend::{Point, Reuse, StreamId};
 
 pub(super) use job::Job;
 
+use self::rounds::Rounds;
 use self::scheme::Verdict;
 use self::survey::Means;
 use super::plan::{Attempt, Awaited, Plan, REPEATS_MAX, Rung};
 use super::step::Step;
 use super::{Coordinator, Shards};
 use crate::ids::{ShardId, Side};
-use crate::meter::Lane;
+use crate::meter::Low;
 use crate::settings::Growth;
 use crate::size::Want;
 use crate::stats::PageStats;
@@ -34,6 +36,7 @@ use crate::stats::PageStats;
 pub(super) struct Paging {
     /// The most bytes that were live when a request missed, that request included.
     high_live: u64,
+    rounds: Rounds,
     pub(super) stats: PageStats,
 }
 
@@ -52,6 +55,13 @@ impl Coordinator {
         }
         if plan.job.is_some() {
             return self.go_on(plan, shards);
+        }
+        // Freed blocks whose points are reached by now: nobody waits for them any more, so they must not be missed.
+        if core::mem::take(&mut plan.news) {
+            self.retire_ready(plan.clocks, shards);
+            if let Some(step) = self.search(plan, shards) {
+                return Some(step);
+            }
         }
         if let Some(step) = self.lend(plan, shard, want, shards) {
             return Some(step);
@@ -79,7 +89,8 @@ impl Coordinator {
         match scheme::choose(self, &means, windows) {
             Verdict::Go(scheme) => {
                 // What is not known to be over may be: then nothing need be created, and nobody need wait.
-                let busy = means.busy_streams();
+                let mut busy = means.busy_streams();
+                busy.extend(self.streams_settling(shards));
                 if (scheme.creates() || scheme.waits()) && !plan.polled && !busy.is_empty() {
                     plan.polled = true;
                     return Some(plan.awaits(Awaited::Points, Step::Poll(busy)));
@@ -102,6 +113,15 @@ impl Coordinator {
         None
     }
 
+    /// The streams on which freed blocks wait to be reusable at all.
+    fn streams_settling(&self, shards: &mut impl Shards) -> Vec<StreamId> {
+        if self.facts.reuse == Reuse::InOrder {
+            return Vec::new();
+        }
+        let settling = self.shard_ids().filter_map(|id| shards.with(id, |shard| shard.settling_until()));
+        settling.map(|point| point.stream).collect()
+    }
+
     pub(super) fn granularity(&self) -> u64 {
         match self.facts.pages {
             Some(pages) => pages.granularity,
@@ -113,14 +133,18 @@ impl Coordinator {
         self.reserved.all.current + self.reserving + bytes > self.throw_above()
     }
 
-    /// Live bytes on the device now, after rounding.
-    fn live_bytes(&self, shards: &mut impl Shards) -> u64 {
-        let live = |id| {
-            shards.with(id, |shard| {
-                Side::BOTH.iter().map(|&side| shard.meter.current(side, Lane::AllocatedBytes)).sum::<i64>()
-            })
-        };
-        self.shard_ids().map(live).sum::<i64>() as u64
+    /// What was live on the device at its lowest since the last miss, and what is now, in bytes after rounding. With
+    /// several streams the first is what it would be if all had been at their lowest together.
+    fn lows(&self, shards: &mut impl Shards) -> (Low, Low) {
+        let (mut low, mut now) = (Low::default(), Low::default());
+        for id in self.shard_ids() {
+            for side in Side::BOTH {
+                let (shard_low, shard_now) = shards.with(id, |shard| shard.meter.take_low(side));
+                low += shard_low;
+                now += shard_now;
+            }
+        }
+        (low, now)
     }
 
     /// Nothing served the attempt: try again when others have released memory, then wait for what is outstanding.
@@ -202,8 +226,10 @@ impl Coordinator {
     }
 
     fn survey(&mut self, plan: &Plan, shard: ShardId, want: &Want, shards: &mut impl Shards) -> Means {
-        let live = self.live_bytes(shards) + want.rounded;
-        self.paging.high_live = self.paging.high_live.max(live);
+        let (low, now) = self.lows(shards);
+        self.paging.high_live = self.paging.high_live.max(now.live_bytes as u64 + want.rounded);
+        let repeated = self.paging.rounds.miss(&low, &now);
+        let settles = repeated > 0 && self.settings.growth == Growth::Balanced;
         let reserved = self.reserved.all.current + self.reserving;
         let room =
             if plan.no_new_pages { 0 } else { self.limit.map_or(u64::MAX, |limit| limit.saturating_sub(reserved)) };
@@ -214,8 +240,11 @@ impl Coordinator {
             idle,
             spare: self.pages.spare.iter().map(|&page| (page, self.pages[page].bytes)).collect(),
             room,
-            slack: sizes::slack(self.paging.high_live).saturating_sub(reserved).min(room),
+            slack: sizes::slack(self.paging.high_live, if settles { repeated } else { 0 })
+                .saturating_sub(reserved)
+                .min(room),
             cap: sizes::page_cap(want, reserved, self.granularity()),
+            settles,
             tight: self.settings.growth == Growth::Tight,
         }
     }

@@ -77,7 +77,7 @@ impl Scheme {
 pub(super) fn choose(coordinator: &Coordinator, means: &Means, windows: Vec<Window>) -> Verdict {
     let mut best: Option<Scheme> = None;
     for window in windows {
-        for takes_back in [true, false] {
+        for takes_back in [!means.settles, false] {
             let most = best.as_ref().map(|best| (best.over, best.ns));
             let scheme = Filling::new(coordinator, means, &window, most).run(&window, takes_back);
             best = scheme.or(best);

@@ -17,8 +17,8 @@ const OF_REQUEST: u64 = 64;
 const LEAST_BYTES: u64 = 2 * MIB;
 /// The most: beyond it the driver's calls are no cost to speak of.
 const MOST_BYTES: u64 = 64 * MIB;
-/// Pages are created, and idle ones left where they are, as long as no more than so much is reserved beyond what was ever
-/// live.
+/// Pages are created, and idle ones left where they are, as long as no more than so much is reserved beyond what was
+/// ever live.
 const SLACK_BYTES: u64 = 8 * MIB;
 
 /// The largest page to create for a request while so many bytes are reserved, in multiples of the granularity.
@@ -35,8 +35,11 @@ pub(super) fn page_cap(want: &Want, reserved: u64, granularity: u64) -> u64 {
 }
 
 /// Up to so many reserved bytes pages are created rather than moved.
-pub(super) fn slack(high_live: u64) -> u64 {
-    high_live + SLACK_BYTES
+///
+/// A program that has been seen to repeat itself, and still lacks memory, gets more with each round until it lacks
+/// none: then it calls the driver no more. It may have as much as a cache that never moves a page.
+pub(super) fn slack(high_live: u64, repeated: u32) -> u64 {
+    high_live + SLACK_BYTES + high_live / 2 * u64::from(repeated.min(4))
 }
 
 /// The sizes of the pages to create for `bytes`.

@@ -45,6 +45,8 @@ pub(super) struct Means {
     pub(super) room: u64,
     /// So many of them before anything is moved.
     pub(super) slack: u64,
+    /// Nothing moves and nothing comes back as long as the slack lasts: pages are where they will be needed again.
+    pub(super) settles: bool,
     /// The largest page to create.
     pub(super) cap: u64,
     /// Pages move behind waits before any are created.
