@@ -36,6 +36,8 @@ use crate::stats::PageStats;
 pub(super) struct Paging {
     /// The most bytes that were live when a request missed, that request included.
     high_live: u64,
+    /// The largest request that missed.
+    largest: u64,
     rounds: Rounds,
     pub(super) stats: PageStats,
 }
@@ -229,6 +231,7 @@ impl Coordinator {
         let (low, now) = self.lows(shards);
         let high_live = self.paging.high_live.max(now.live_bytes as u64 + want.rounded);
         self.paging.high_live = high_live;
+        self.paging.largest = self.paging.largest.max(want.rounded);
         let growth = self.settings.growth;
         let repeated = self.paging.rounds.miss(&low, &now);
         let reserved = self.reserved.all.current + self.reserving;
@@ -242,7 +245,7 @@ impl Coordinator {
             spare: self.pages.spare.iter().map(|&page| (page, self.pages[page].bytes)).collect(),
             room,
             slack: sizes::slack(growth, high_live, repeated).saturating_sub(reserved).min(room),
-            cap: sizes::page_cap(want, reserved, self.granularity()),
+            cap: sizes::page_cap(want.side, reserved + want.rounded, self.paging.largest, self.granularity()),
             settles: repeated > 0 && growth == Growth::Balanced,
             tight: growth == Growth::Tight,
         }

@@ -2,18 +2,17 @@
 //!
 //! A driver call costs the same for a page of any size, and a page moves whole or not at all: large pages are cheap to
 //! make and to move, small ones leave less memory behind beside a live block. What a page may waste is measured against
-//! what there is: a page is at most a small share of the reserved bytes, or of the one request that needs it. The table
-//! of rules that were tried stands in the design document.
+//! what there is: a page is at most a small share of the reserved bytes, or of the largest request so far, which tells
+//! early how large a program will become. The table of rules that were tried stands in the design document.
 
 use crate::ids::Side;
 use crate::settings::Growth;
-use crate::size::Want;
 use crate::units::MIB;
 
 /// A page is at most this share of what will be reserved,
 const OF_RESERVED: u64 = 256;
-/// or this share of the request, if that is more.
-const OF_REQUEST: u64 = 64;
+/// or this share of the largest request, if that is more.
+const OF_LARGEST: u64 = 36;
 /// The least that a page should have.
 const LEAST_BYTES: u64 = 2 * MIB;
 /// The most: beyond it the driver's calls are no cost to speak of.
@@ -22,13 +21,14 @@ const MOST_BYTES: u64 = 64 * MIB;
 /// ever live.
 const SLACK_BYTES: u64 = 8 * MIB;
 
-/// The largest page to create for a request while so many bytes are reserved, in multiples of the granularity.
-pub(super) fn page_cap(want: &Want, reserved: u64, granularity: u64) -> u64 {
+/// The largest page to create where `reserved` bytes will be reserved and no request was larger than `largest`, in
+/// multiples of the granularity.
+pub(super) fn page_cap(side: Side, reserved: u64, largest: u64, granularity: u64) -> u64 {
     let least = LEAST_BYTES.next_multiple_of(granularity);
-    match want.side {
+    match side {
         Side::Small => least,
         Side::Large => {
-            let share = ((reserved + want.rounded) / OF_RESERVED).max(want.rounded / OF_REQUEST);
+            let share = (reserved / OF_RESERVED).max(largest / OF_LARGEST);
             let power = share.checked_ilog2().map_or(0, |log| 1 << log);
             (power.min(MOST_BYTES) / granularity * granularity).max(least)
         }
