@@ -4,7 +4,7 @@ use std::error::Error;
 use std::process::ExitCode;
 use std::rc::Rc;
 
-use millpond_benches::case::{CASES, Case, SEED, THREAD_CASES, THREADS, ThreadCase};
+use millpond_benches::case::{CASES, Case, SEED, THREAD_CASES, ThreadCase, threads};
 use millpond_benches::measure::{Meter, Timing, measure, measure_threads};
 use millpond_benches::options::Options;
 use millpond_benches::report::{
@@ -56,7 +56,7 @@ fn climb(options: Options) -> Result<(), Box<dyn Error>> {
         run.cases.push(result);
     }
     for case in thread_cases {
-        let result = climb_threads(case, options.rounds)?;
+        let result = climb_threads(case, options.rounds, threads(run.machine.cores))?;
         println!("{}", thread_table(&result));
         run.threads.push(result);
     }
@@ -75,9 +75,9 @@ fn climb_case(case: &Case, rounds: usize, meter: &Meter) -> Result<CaseResult, B
     Ok(CaseResult { case: *case, ops, subjects: kinds.into_iter().zip(measured).collect() })
 }
 
-fn climb_threads(case: &ThreadCase, rounds: usize) -> Result<ThreadResult, Box<dyn Error>> {
+fn climb_threads(case: &ThreadCase, rounds: usize, threads: &[usize]) -> Result<ThreadResult, Box<dyn Error>> {
     let workloads = case.workloads()?;
     let (kinds, mut teams): (Vec<_>, Vec<_>) = case.teams(&workloads).into_iter().unzip();
-    let races = measure_threads(&mut teams, &THREADS, rounds, Timing::USUAL);
+    let races = measure_threads(&mut teams, threads, rounds, Timing::USUAL);
     Ok(ThreadResult { case: *case, subjects: kinds.into_iter().zip(races).collect() })
 }

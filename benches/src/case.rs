@@ -40,7 +40,7 @@ pub struct Case {
     pub pattern: Pattern,
     /// Per what the times are given.
     pub unit: Unit,
-    /// Who is asked; this allocator first.
+    /// Who is asked; this allocator's default first.
     pub subjects: &'static [Kind],
     /// What is hoped for.
     pub goal: Goal,
@@ -53,20 +53,29 @@ pub struct ThreadCase {
     pub name: &'static str,
     /// What each thread asks, from a seed of its own.
     pub pattern: Pattern,
-    /// Who is asked; this allocator first.
+    /// Who is asked; this allocator's default first.
     pub subjects: &'static [Kind],
 }
 
 /// How many threads race, by turns.
-pub const THREADS: [usize; 4] = [1, 2, 4, 8];
+pub const THREADS: &[usize] = &[1, 2, 4, 8, 16];
 
-const ALL: &[Kind] =
-    &[Kind::Millpond, Kind::MillpondExpandable, Kind::Offset, Kind::Cubecl, Kind::MutexPair, Kind::Malloc];
+/// Those of [`THREADS`] that a machine with so many cores can let race; always the first. Threads that take turns on a
+/// core have their windows at different times, so their throughputs must not be added.
+pub fn threads(cores: usize) -> &'static [usize] {
+    &THREADS[..THREADS.partition_point(|threads| *threads <= cores).max(1)]
+}
 
-const TRACED: &[Kind] = &[Kind::Millpond, Kind::MillpondExpandable, Kind::Offset];
+const PAGED: Kind = Kind::Millpond(Variant::Paged);
+const CLASSIC: Kind = Kind::Millpond(Variant::Classic);
+const EXPANDABLE: Kind = Kind::Millpond(Variant::Expandable);
+
+const ALL: &[Kind] = &[PAGED, CLASSIC, EXPANDABLE, Kind::Offset, Kind::Cubecl, Kind::MutexPair, Kind::Malloc];
+
+const TRACED: &[Kind] = &[PAGED, CLASSIC, EXPANDABLE, Kind::Offset];
 
 /// The mutexes are the threads' own: what they lose is what the machine could not give.
-const THREADED: &[Kind] = &[Kind::Millpond, Kind::SharedOffset, Kind::MutexPair];
+const THREADED: &[Kind] = &[PAGED, CLASSIC, Kind::SharedOffset, Kind::MutexPair];
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -162,8 +171,7 @@ fn runner(kind: Kind, workload: &Rc<Workload>, replay: Option<&Rc<Replay>>) -> O
         }
     };
     Some(match kind {
-        Kind::Millpond => own(Variant::Classic),
-        Kind::MillpondExpandable => own(Variant::Expandable),
+        Kind::Millpond(variant) => own(variant),
         #[cfg(feature = "peers")]
         Kind::Offset => Box::new(Player::new(Offset::new(), Rc::clone(workload))),
         #[cfg(feature = "peers")]
@@ -201,8 +209,8 @@ impl ThreadCase {
 
 fn members(kind: Kind, workloads: &[Workload]) -> Option<Box<dyn Team>> {
     Some(match kind {
-        Kind::Millpond => {
-            let first = Millpond::new(Variant::Classic, 0);
+        Kind::Millpond(variant) => {
+            let first = Millpond::new(variant, 0);
             team(workloads.iter().map(|_| first.sibling()).collect(), workloads)
         }
         #[cfg(feature = "peers")]
@@ -215,4 +223,16 @@ fn members(kind: Kind, workloads: &[Workload]) -> Option<Box<dyn Team>> {
         Kind::SharedOffset => return None,
         other => panic!("{} cannot be shared by threads", other.name()),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::threads;
+
+    #[test]
+    fn no_more_threads_than_cores() {
+        assert_eq!([threads(0), threads(1)], [[1], [1]]);
+        assert_eq!(threads(7), [1, 2, 4]);
+        assert_eq!([threads(16), threads(64)], [[1, 2, 4, 8, 16]; 2]);
+    }
 }

@@ -1,4 +1,5 @@
-//! This allocator at one case and nothing else, for a profiler that counts instructions: `hotpath CASE PASSES`.
+//! This allocator under `policy:classic` at one case and nothing else, for a profiler that counts instructions:
+//! `hotpath CASE PASSES`.
 //!
 //! `CASE` is a case's name, or `exact` (an allocation and its free, the block fits as it is), `split` (the block is cut
 //! on the way out and joined again on the way in), `none` (the empty loop: subtract it, it is what the start costs); of

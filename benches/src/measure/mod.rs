@@ -8,6 +8,6 @@ mod threads;
 
 pub use latency::{Latency, Meter};
 pub use player::{Player, Replayer, Runner};
-pub use rounds::{Measured, measure};
+pub use rounds::{Measured, WARM_PASSES, measure};
 pub use spread::Spread;
 pub use threads::{Race, Races, Team, Timing, measure_threads, team};

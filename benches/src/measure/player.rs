@@ -17,6 +17,9 @@ pub trait Runner {
 
     /// Goes over the timed list once, timing each operation by itself.
     fn latencies(&mut self, meter: &Meter, into: &mut Histogram<u64>);
+
+    /// How often the subject has called the driver since it was made; `None` if it does not count that.
+    fn driver_calls(&self) -> Option<u64>;
 }
 
 /// A subject and the blocks it has given.
@@ -72,6 +75,10 @@ impl<S: Subject> Runner for Player<S> {
         }
         play(&mut self.subject, &mut self.slots, &self.workload.finish);
     }
+
+    fn driver_calls(&self) -> Option<u64> {
+        self.subject.driver_calls()
+    }
 }
 
 /// This allocator at a trace, by the replay that its users have. Single operations are timed through the workload.
@@ -99,6 +106,10 @@ impl Runner for Replayer {
 
     fn latencies(&mut self, meter: &Meter, into: &mut Histogram<u64>) {
         self.player.latencies(meter, into);
+    }
+
+    fn driver_calls(&self) -> Option<u64> {
+        self.player.driver_calls()
     }
 }
 

@@ -6,6 +6,10 @@ use super::latency::{Latency, Meter, histogram};
 use super::player::Runner;
 use super::spread::Spread;
 
+/// How many passes every subject makes before anything but the first is counted. A policy that moves memory needs some
+/// before a program that repeats itself finds everything in its place. A subject that has used 10 s makes no more.
+pub const WARM_PASSES: u32 = 8;
+
 /// A turn lasts at least about this long: short passes are repeated, and the turn counts as their median.
 const TURN: Duration = Duration::from_millis(20);
 
@@ -27,6 +31,8 @@ pub struct Measured {
     pub turns_ns: Vec<f64>,
     /// Single operations; `None` where a pass took too long to time them.
     pub latency: Option<Latency>,
+    /// Driver calls in a pass, the mean over the turns; `None` where the subject does not count them.
+    pub driver_calls: Option<f64>,
 }
 
 impl Measured {
@@ -48,14 +54,23 @@ struct Turns<'a> {
     spent: Duration,
     cold: Duration,
     turns: Vec<Duration>,
+    driver_calls: Option<u64>,
 }
 
 impl Turns<'_> {
     fn take(&mut self) {
+        let before = self.runner.driver_calls();
         let mut passes: Vec<_> = (0..self.passes).map(|_| self.runner.pass()).collect();
+        let made = self.runner.driver_calls().zip(before).map(|(after, before)| after - before);
+        self.driver_calls = self.driver_calls.zip(made).map(|(sum, made)| sum + made);
         self.spent += passes.iter().sum::<Duration>();
         passes.sort_unstable();
         self.turns.push(passes[passes.len() / 2]);
+    }
+
+    fn driver_calls_per_pass(&self) -> Option<f64> {
+        let passes = self.turns.len() as f64 * f64::from(self.passes);
+        self.driver_calls.map(|calls| calls as f64 / passes)
     }
 
     fn singles(&mut self, meter: &Meter, ops: usize) -> Option<Latency> {
@@ -96,6 +111,7 @@ pub fn measure(
     }
     let per_unit = |time: Duration| time.as_nanos() as f64 / units as f64;
     let close = |mut turns: Turns<'_>| Measured {
+        driver_calls: turns.driver_calls_per_pass(),
         latency: turns.singles(meter, ops),
         cold_ns: per_unit(turns.cold),
         turns_ns: turns.turns.iter().copied().map(per_unit).collect(),
@@ -103,11 +119,19 @@ pub fn measure(
     turns.into_iter().map(close).collect()
 }
 
-/// The first pass, which also tells how many make a turn.
+/// The passes before the first turn. The last of them tells how many make a turn.
 fn warm(runner: &mut dyn Runner) -> Turns<'_> {
     let cold = runner.pass();
-    let passes = (TURN.as_nanos() / cold.as_nanos().max(1)).clamp(1, u128::from(PASSES_MAX)) as u32;
-    Turns { runner, passes, spent: cold, cold, turns: Vec::new() }
+    let (mut last, mut spent) = (cold, cold);
+    for _ in 1..WARM_PASSES {
+        if spent >= BUDGET {
+            break;
+        }
+        last = runner.pass();
+        spent += last;
+    }
+    let passes = (TURN.as_nanos() / last.as_nanos().max(1)).clamp(1, u128::from(PASSES_MAX)) as u32;
+    Turns { runner, passes, spent, cold, turns: Vec::new(), driver_calls: Some(0) }
 }
 
 #[cfg(test)]
@@ -133,6 +157,11 @@ mod tests {
         fn latencies(&mut self, _meter: &Meter, into: &mut Histogram<u64>) {
             into.record_n(1000, 600_000).expect("within the bounds");
         }
+
+        fn driver_calls(&self) -> Option<u64> {
+            // As many in a pass as its number says.
+            Some(u64::from(self.passes * (self.passes + 1) / 2))
+        }
     }
 
     fn run(steps: &[Duration], rounds: usize) -> Vec<Measured> {
@@ -142,19 +171,21 @@ mod tests {
     }
 
     #[test]
-    fn turns_are_medians_of_passes_and_the_first_pass_is_cold() {
-        // Two passes of 10 ms make a turn: passes 2 and 3, then 4 and 5. The later one is counted.
-        let measured = &run(&[Duration::from_millis(10)], 2)[0];
-        assert_eq!(measured.cold_ns, 10_000.0);
-        assert_eq!(measured.turns_ns, [30_000.0, 50_000.0]);
-        assert!(measured.latency.is_none(), "500 passes of 30 ms are too many");
+    fn turns_are_medians_of_warm_passes_and_the_first_pass_is_cold() {
+        // The last of eight warm passes takes 8 ms, so two make a turn: 9 and 10, then 11 and 12. The later one counts.
+        let measured = &run(&[Duration::from_millis(1)], 2)[0];
+        assert_eq!(measured.cold_ns, 1_000.0);
+        assert_eq!(measured.turns_ns, [10_000.0, 12_000.0]);
+        assert_eq!(measured.driver_calls, Some(f64::from(9 + 10 + 11 + 12) / 4.0));
+        assert!(measured.latency.is_some(), "500 passes of 10 ms are not too many");
     }
 
     #[test]
     fn the_slow_sit_rounds_out_but_the_first() {
         let measured = run(&[Duration::from_secs(20), Duration::from_millis(1)], 5);
         assert_eq!((measured[0].turns_ns.len(), measured[1].turns_ns.len()), (1, 5));
-        assert!(measured[1].latency.is_some());
+        assert_eq!((measured[0].latency.is_some(), measured[1].latency.is_some()), (false, true));
+        assert_eq!(measured[0].turns_ns, [40e6], "its second pass, because the first used all its time");
         assert_eq!(measured[0].times(&measured[1]), 40e6 / measured[1].turns_ns[0]);
     }
 }

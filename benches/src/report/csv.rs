@@ -7,10 +7,11 @@ use crate::case::{THREADS, Unit};
 use crate::measure::Spread;
 
 const HEAD: &str = "date,machine,case,threads,subject,unit,rounds,median_ns,min_ns,lower_quartile_ns,upper_quartile_ns,\
-                    cold_ns,times_millpond,cpu_ns,op_p50_ns,op_p99_ns,op_p999_ns,op_max_ns\n";
+                    cold_ns,times_paged,cpu_ns,op_p50_ns,op_p99_ns,op_p999_ns,op_max_ns,driver_calls\n";
 
-/// A run as comma-separated values. Times are nanoseconds per unit, single operations in the last four columns; empty
-/// where nothing was measured. `cpu_ns` is processor time, where several threads ran. No field needs quotes.
+/// A run as comma-separated values. Times are nanoseconds per unit, single operations in the columns that begin with
+/// `op`; empty where nothing was measured. `times_paged` is the ratio to the case's first subject, `cpu_ns` processor
+/// time, where several threads ran, and `driver_calls` the mean over the passes that count. No field needs quotes.
 pub fn csv(run: &Run) -> String {
     let mut out = String::from(HEAD);
     let mut line = |words: [&str; 4], spread: &Spread, rest: &str| {
@@ -31,7 +32,8 @@ pub fn csv(run: &Run) -> String {
             let single = measured
                 .latency
                 .map_or_else(|| ",,,".to_owned(), |l| format!("{:.1},{:.1},{:.1},{:.1}", l.p50, l.p99, l.p999, l.max));
-            let rest = format!("{:.2},{:.3},,{single}", measured.cold_ns, measured.times(own));
+            let calls = measured.driver_calls.map_or_else(String::new, |calls| format!("{calls:.2}"));
+            let rest = format!("{:.2},{:.3},,{single},{calls}", measured.cold_ns, measured.times(own));
             line([result.case.name, "1", kind.name(), unit], &measured.spread(), &rest);
         }
     }
@@ -39,7 +41,7 @@ pub fn csv(run: &Run) -> String {
         for (kind, races) in &result.subjects {
             for (threads, races) in THREADS.iter().zip(races) {
                 let wall = Spread::of(races.wall_ns.clone());
-                let rest = races.cpu_median().map_or_else(|| ",,,,,,".to_owned(), |cpu| format!(",,{cpu:.2},,,,"));
+                let rest = races.cpu_median().map_or_else(|| ",,,,,,,".to_owned(), |cpu| format!(",,{cpu:.2},,,,,"));
                 line([result.case.name, &threads.to_string(), kind.name(), "operation"], &wall, &rest);
             }
         }

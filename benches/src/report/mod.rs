@@ -37,7 +37,7 @@ impl CaseResult {
 pub struct ThreadResult {
     /// The case.
     pub case: ThreadCase,
-    /// Who took what, for each of [`THREADS`](crate::case::THREADS).
+    /// Who took what, for the first of [`THREADS`](crate::case::THREADS): as many as were raced.
     pub subjects: Vec<(Kind, Vec<Races>)>,
 }
 

@@ -4,18 +4,23 @@ use std::fmt::Write;
 
 use super::{CaseResult, Run, ThreadResult};
 use crate::case::{Goal, THREADS, Unit};
-use crate::measure::{Measured, Spread};
+use crate::measure::{Measured, Spread, WARM_PASSES};
 use crate::subject::Kind;
 
 /// How to read the tables.
-const LEGEND: &str = "\
+fn legend() -> String {
+    format!(
+        "\
 Times are nanoseconds: *median* over the rounds, in each of which every subject had its turn; *noise* is the width of
 the middle half of the rounds as a share of the median; *best* is the best round; *ratio* is the median over the
-rounds of the subject's time to millpond's in the same round; *cold* is the first pass. *p50* to *max* are single
-operations (an allocation or a free), timed one by one, with the clock's own cost taken off. *Processor ns* is the
-processor time of an operation, of all threads together: it rises where threads stand in each other's way, and says
-little about other programs.
-";
+rounds of the subject's time to the first subject's in the same round; *cold* is the first pass. Every subject made
+{WARM_PASSES} passes before the first round, the cold one included, or fewer if those took 10 s; *calls* are driver
+calls in one of the passes that count, the mean. *p50* to *max* are single operations (an allocation or a free), timed
+one by one, with the clock's own cost taken off. *Processor ns* is the processor time of an operation, of all threads
+together: it rises where threads stand in each other's way, and says little about other programs.
+"
+    )
+}
 
 /// One case as a table with its goal.
 pub fn case_table(result: &CaseResult) -> String {
@@ -24,14 +29,15 @@ pub fn case_table(result: &CaseResult) -> String {
         Unit::Operation => "operation",
     };
     let mut out = format!("### {} (ns per {unit})\n\n", result.case.name);
-    out.push_str("| subject | median | noise | best | ratio | cold | p50 | p99 | p99.9 | max |\n");
-    out.push_str("|---|---|---|---|---|---|---|---|---|---|\n");
+    out.push_str("| subject | median | noise | best | ratio | cold | calls | p50 | p99 | p99.9 | max |\n");
+    out.push_str("|---|---|---|---|---|---|---|---|---|---|---|\n");
     for (kind, measured) in &result.subjects {
         let spread = measured.spread();
         let ratio = measured.times(&result.subjects[0].1);
         // Writing to a string cannot fail.
         let _ = write!(out, "| {} | {:.1} | {:.0} % ", kind.name(), spread.median, spread.noise_percent());
-        let _ = write!(out, "| {:.1} | {ratio:.2} | {:.1} ", spread.min, measured.cold_ns);
+        let calls = measured.driver_calls.map_or_else(String::new, |calls| format!("{calls:.1} "));
+        let _ = write!(out, "| {:.1} | {ratio:.2} | {:.1} | {calls}", spread.min, measured.cold_ns);
         let _ = match measured.latency {
             Some(l) => writeln!(out, "| {:.0} | {:.0} | {:.0} | {:.0} |", l.p50, l.p99, l.p999, l.max),
             None => writeln!(out, "| | | | |"),
@@ -87,7 +93,7 @@ pub fn summary(run: &Run) -> String {
     if let [Some(before), Some(after)] = &run.load {
         let _ = write!(out, "System load (1, 5 and 15 minutes, runnable) before: {before}; after: {after}.");
     }
-    let _ = write!(out, "\n\n{LEGEND}");
+    let _ = write!(out, "\n\n{}", legend());
     let cases = run.cases.iter().map(case_table);
     for table in cases.chain(run.threads.iter().map(thread_table)) {
         let _ = write!(out, "\n{table}");
@@ -101,15 +107,20 @@ mod tests {
     use crate::case::{CASES, Case, Goal, THREAD_CASES};
     use crate::measure::{Latency, Measured, Races};
     use crate::report::{CaseResult, Machine, Run, ThreadResult, csv};
-    use crate::subject::Kind;
+    use crate::subject::{Kind, Variant};
+
+    const PAGED: Kind = Kind::Millpond(Variant::Paged);
 
     fn run() -> Run {
-        let measured = |ns: f64, latency| Measured { cold_ns: 9.0, turns_ns: vec![ns, ns, 2.0 * ns], latency };
+        let measured = |ns: f64, latency, driver_calls| {
+            let turns_ns = vec![ns, ns, 2.0 * ns];
+            Measured { cold_ns: 9.0, turns_ns, latency, driver_calls }
+        };
         let latency = Some(Latency { p50: 1.0, p99: 2.0, p999: 3.0, max: 4.0 });
-        let subjects = vec![(Kind::Millpond, measured(30.0, latency)), (Kind::Offset, measured(20.0, None))];
+        let subjects = vec![(PAGED, measured(30.0, latency, Some(0.25))), (Kind::Offset, measured(20.0, None, None))];
         let case = Case { goal: Goal::Within(1.5, Kind::Offset), ..CASES[0] };
         let wall = |ns: f64| Races { wall_ns: vec![ns], cpu_ns: vec![2.0 * ns] };
-        let walls = vec![wall(50.0), wall(25.0), wall(26.0), wall(25.0)];
+        let walls = vec![wall(50.0), wall(25.0), wall(26.0), wall(25.0), wall(25.0)];
         Run {
             machine: Machine { name: "m".to_owned(), processor: "p".to_owned(), cores: 2, mhz: None },
             date: "2026-01-31".to_owned(),
@@ -117,15 +128,18 @@ mod tests {
             clock_ns: 10.0,
             load: [None, None],
             cases: vec![CaseResult { case, ops: 10, subjects }],
-            threads: vec![ThreadResult { case: THREAD_CASES[0], subjects: vec![(Kind::Millpond, walls)] }],
+            threads: vec![ThreadResult { case: THREAD_CASES[0], subjects: vec![(PAGED, walls)] }],
         }
     }
 
     #[test]
     fn a_case_shows_its_ratio_and_its_goal() {
         let table = case_table(&run().cases[0]);
-        assert!(table.contains("| millpond | 30.0 | 50 % | 30.0 | 1.00 | 9.0 | 1 | 2 | 3 | 4 |\n"), "{table}");
-        assert!(table.contains("| offset-allocator | 20.0 | 50 % | 20.0 | 0.67 | 9.0 | | | | |\n"), "{table}");
+        assert!(
+            table.contains("| millpond paged | 30.0 | 50 % | 30.0 | 1.00 | 9.0 | 0.2 | 1 | 2 | 3 | 4 |\n"),
+            "{table}"
+        );
+        assert!(table.contains("| offset-allocator | 20.0 | 50 % | 20.0 | 0.67 | 9.0 | | | | | |\n"), "{table}");
         assert!(table.ends_with("Goal: at most 1.5 times offset-allocator. Measured: 1.50 times.\n"), "{table}");
         let mut faster = run().cases.remove(0);
         faster.case.goal = Goal::Faster(500.0, Kind::Cubecl);
@@ -135,7 +149,8 @@ mod tests {
     #[test]
     fn threads_show_throughput_and_gain() {
         let table = thread_table(&run().threads[0]);
-        assert!(table.contains("| millpond | 2 | 40.00 | 0 % | 2.00 | 50.0 |\n"), "{table}");
+        assert!(table.contains("| millpond paged | 2 | 40.00 | 0 % | 2.00 | 50.0 |\n"), "{table}");
+        assert!(table.contains("| millpond paged | 16 | 40.00 |"), "{table}");
     }
 
     #[test]
@@ -145,13 +160,13 @@ mod tests {
         assert!(page.starts_with("# m, 2026-01-31\n") && page.matches("\n### ").count() == 2, "{page}");
         let text = csv(&run);
         let fields: Vec<_> = text.lines().map(|line| line.split(',').count()).collect();
-        assert_eq!(fields, [18; 7], "{text}");
+        assert_eq!(fields, [19; 8], "{text}");
         assert!(
-            text.contains("hit/4KiB,1,offset-allocator,pair,3,20.00,20.00,20.00,30.00,9.00,0.667,,,,,\n"),
+            text.contains("hit/4KiB,1,offset-allocator,pair,3,20.00,20.00,20.00,30.00,9.00,0.667,,,,,,\n"),
             "{text}"
         );
         assert!(
-            text.contains("threads/hit/1MiB,2,millpond,operation,1,25.00,25.00,25.00,25.00,,,50.00,,,,\n"),
+            text.contains("threads/hit/1MiB,2,millpond paged,operation,1,25.00,25.00,25.00,25.00,,,50.00,,,,,\n"),
             "{text}"
         );
     }

@@ -5,13 +5,25 @@ use millpond_sim::{CostModel, Sim};
 
 use super::{DEVICE_BYTES, Subject};
 
-/// Which settings it runs with.
+/// Which settings it runs with. Each names its policy, so that a change of the default changes no measurement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Variant {
-    /// The defaults.
+    /// Pages that move between streams and places: the default on a device with virtual memory, as this one is.
+    Paged,
+    /// PyTorch's allocator.
     Classic,
-    /// `expandable_segments`.
+    /// PyTorch's allocator with expandable segments.
     Expandable,
+}
+
+impl Variant {
+    const fn conf(self) -> &'static str {
+        match self {
+            Variant::Paged => "policy:paged",
+            Variant::Classic => "policy:classic",
+            Variant::Expandable => "policy:classic,expandable_segments:True",
+        }
+    }
 }
 
 /// An allocator over a simulated device whose driver calls cost nothing, with some of its streams.
@@ -29,10 +41,7 @@ impl Millpond {
     /// If the simulated device refuses: a defect of this program.
     pub fn new(variant: Variant, streams: u16) -> Self {
         let device = Sim::builder().cost(CostModel::free()).total_bytes(DEVICE_BYTES).build();
-        let conf = match variant {
-            Variant::Classic => "",
-            Variant::Expandable => "expandable_segments:True",
-        };
+        let conf = variant.conf();
         let allocator = match Allocator::builder(device).conf(conf).build() {
             Ok(allocator) => allocator,
             Err(error) => panic!("the simulated device has all that '{conf}' needs, and yet: {error}"),
@@ -79,5 +88,9 @@ impl Subject for Millpond {
     #[inline]
     fn free(&mut self, block: Buffer<Sim>) {
         drop(block);
+    }
+
+    fn driver_calls(&self) -> Option<u64> {
+        Some(self.allocator.driver_activity().calls)
     }
 }

@@ -35,15 +35,18 @@ pub trait Subject {
 
     /// Takes a block back.
     fn free(&mut self, block: Self::Block);
+
+    /// How often it has called the driver since it was made; `None` if it does not count that.
+    fn driver_calls(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// The names of the subjects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// This allocator with default settings.
-    Millpond,
-    /// This allocator with expandable segments.
-    MillpondExpandable,
+    /// This allocator.
+    Millpond(Variant),
     /// The crate `offset-allocator` over one range: no lock, no streams, no statistics.
     Offset,
     /// `offset-allocator` behind one mutex for all threads.
@@ -60,8 +63,9 @@ impl Kind {
     /// What the record calls it.
     pub const fn name(self) -> &'static str {
         match self {
-            Kind::Millpond => "millpond",
-            Kind::MillpondExpandable => "millpond expandable",
+            Kind::Millpond(Variant::Paged) => "millpond paged",
+            Kind::Millpond(Variant::Classic) => "millpond classic",
+            Kind::Millpond(Variant::Expandable) => "millpond expandable",
             Kind::Offset => "offset-allocator",
             Kind::SharedOffset => "mutex + offset-allocator",
             Kind::Cubecl => "cubecl",

@@ -1,8 +1,10 @@
+use millpond::settings::Policy;
+
 use super::{Millpond, Subject, Variant};
 
 #[test]
 fn millpond_gives_disjoint_blocks_and_takes_them_back() {
-    for variant in [Variant::Classic, Variant::Expandable] {
+    for variant in [Variant::Paged, Variant::Classic, Variant::Expandable] {
         let mut subject = Millpond::new(variant, 2);
         let blocks: Vec<_> = (1..40).map(|n| subject.allocate(n * 70_000, (n % 2) as u16)).collect();
         let mut ranges: Vec<_> = blocks.iter().map(|b| (b.address().expect("not empty"), b.capacity())).collect();
@@ -12,6 +14,15 @@ fn millpond_gives_disjoint_blocks_and_takes_them_back() {
         assert_eq!(subject.allocator().memory_allocated(), 0, "{variant:?}");
         subject.allocator().check();
     }
+}
+
+#[test]
+fn each_variant_runs_its_own_policy() {
+    let policies = [Variant::Paged, Variant::Classic, Variant::Expandable].map(|variant| {
+        let settings = Millpond::new(variant, 0).allocator().settings();
+        (settings.policy, settings.expandable_segments)
+    });
+    assert_eq!(policies, [(Policy::Paged, false), (Policy::Classic, false), (Policy::Classic, true)]);
 }
 
 #[test]
