@@ -84,6 +84,8 @@ pub struct Plan {
     pub(super) batch: Option<Batch>,
     /// What `paged` is doing for the request.
     pub(super) job: Option<Job>,
+    /// How many known rounds had to ask `paged` for more, once that was asked.
+    pub(super) repeated: Option<u32>,
     /// `paged` has asked the streams how far they are.
     pub(super) polled: bool,
     /// It was told how far streams are, and has not retired what that makes ready.
@@ -116,6 +118,7 @@ impl Plan {
             growing: None,
             batch: None,
             job: None,
+            repeated: None,
             polled: false,
             news: false,
             ranged: false,

@@ -65,7 +65,15 @@ impl Coordinator {
                 return Some(step);
             }
         }
-        if let Some(step) = self.lend(plan, shard, want, shards) {
+        let repeated = match plan.repeated {
+            Some(repeated) => repeated,
+            None => self.note_miss(plan, &want, shards),
+        };
+        // In a known round each stream gets what it lacks, as long as the slack lasts.
+        let settles = repeated > 0 && self.settings.growth == Growth::Balanced;
+        if !(settles && self.slack(plan) >= want.rounded)
+            && let Some(step) = self.lend(plan, shard, want, shards)
+        {
             return Some(step);
         }
         plan.releases_seen = self.releases_ended;
@@ -227,24 +235,42 @@ impl Coordinator {
         points
     }
 
-    fn survey(&mut self, plan: &Plan, shard: ShardId, want: &Want, shards: &mut impl Shards) -> Means {
+    /// Takes in that a request missed, once for each. Answers how many known rounds had to ask for more so far, 0 in a
+    /// round that is not known.
+    fn note_miss(&mut self, plan: &mut Plan, want: &Want, shards: &mut impl Shards) -> u32 {
         let (low, now) = self.lows(shards);
-        let high_live = self.paging.high_live.max(now.live_bytes as u64 + want.rounded);
-        self.paging.high_live = high_live;
+        self.paging.high_live = self.paging.high_live.max(now.live_bytes as u64 + want.rounded);
         self.paging.largest = self.paging.largest.max(want.rounded);
-        let growth = self.settings.growth;
         let repeated = self.paging.rounds.miss(&low, &now);
+        plan.repeated = Some(repeated);
+        repeated
+    }
+
+    /// So many bytes may be created at all.
+    fn room(&self, plan: &Plan) -> u64 {
         let reserved = self.reserved.all.current + self.reserving;
-        let room =
-            if plan.no_new_pages { 0 } else { self.limit.map_or(u64::MAX, |limit| limit.saturating_sub(reserved)) };
+        let limited = self.limit.map_or(u64::MAX, |limit| limit.saturating_sub(reserved));
+        if plan.no_new_pages { 0 } else { limited }
+    }
+
+    /// So many of them before anything is moved.
+    fn slack(&self, plan: &Plan) -> u64 {
+        let reserved = self.reserved.all.current + self.reserving;
+        let most = sizes::slack(self.settings.growth, self.paging.high_live, plan.repeated.unwrap_or(0));
+        most.saturating_sub(reserved).min(self.room(plan))
+    }
+
+    fn survey(&self, plan: &Plan, shard: ShardId, want: &Want, shards: &mut impl Shards) -> Means {
+        let (growth, repeated) = (self.settings.growth, plan.repeated.unwrap_or(0));
+        let reserved = self.reserved.all.current + self.reserving;
         let idle = self.idle_pages(shard, shards);
         Means {
             shard,
             by_size: survey::by_size(&idle),
             idle,
             spare: self.pages.spare.iter().map(|&page| (page, self.pages[page].bytes)).collect(),
-            room,
-            slack: sizes::slack(growth, high_live, repeated).saturating_sub(reserved).min(room),
+            room: self.room(plan),
+            slack: self.slack(plan),
             cap: sizes::page_cap(want.side, reserved + want.rounded, self.paging.largest, self.granularity()),
             settles: repeated > 0 && growth == Growth::Balanced,
             tight: growth == Growth::Tight,
