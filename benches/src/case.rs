@@ -81,17 +81,17 @@ const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
 const fn hit(name: &'static str, bytes: u64) -> Case {
-    let goal = Goal::Within(1.5, Kind::Offset);
+    let goal = Goal::Within(1.0, Kind::Offset);
     Case { name, pattern: Pattern::Hit { bytes }, unit: Unit::Pair, subjects: ALL, goal }
 }
 
 const fn churn(name: &'static str, live: u32, max_bytes: u64) -> Case {
-    let (pattern, goal) = (Pattern::Churn { live, max_bytes }, Goal::Within(2.0, Kind::Offset));
+    let (pattern, goal) = (Pattern::Churn { live, max_bytes }, Goal::Within(1.5, Kind::Offset));
     Case { name, pattern, unit: Unit::Operation, subjects: ALL, goal }
 }
 
 const fn trace(name: &'static str, trace: &'static str) -> Case {
-    let (pattern, goal) = (Pattern::Trace(trace), Goal::Below(60.0));
+    let (pattern, goal) = (Pattern::Trace(trace), Goal::Below(40.0));
     Case { name, pattern, unit: Unit::Operation, subjects: TRACED, goal }
 }
 
