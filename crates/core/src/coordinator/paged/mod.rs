@@ -1,9 +1,10 @@
 //! The `paged` policy's growth: memory for a request that missed, from pages that are spare, idle elsewhere, or new.
 //!
-//! One attempt has these parts, in order: [`survey`] lists the pages that could move and the windows in which the
-//! request could be served; [`scheme`] works out what each window would cost and takes the cheapest; [`job`] claims
-//! what that needs, has the driver called, and books what became true. An attempt that cannot be served waits for the
-//! oldest points and is made again, until nothing is left to wait for.
+//! One attempt has these parts, in order: [`lend`] looks for a block of another stream that serves as it is; [`survey`]
+//! lists the pages that could move; the shard tells the windows in which the request could be served; [`scheme`] works
+//! out what each would cost and takes the cheapest; [`job`] claims what that needs, has the driver called, and books
+//! what became true. An attempt that cannot be served waits for the oldest points and is made again, until nothing is
+//! left to wait for. [`sizes`] and [`rounds`] say how large pages are made, and how many before any move.
 
 mod job;
 mod lend;
