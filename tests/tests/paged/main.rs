@@ -5,6 +5,7 @@ mod caches;
 mod device;
 mod faults;
 mod held;
+mod limits;
 mod recorded;
 mod settles;
 mod streams;

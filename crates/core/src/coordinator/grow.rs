@@ -43,8 +43,7 @@ impl Coordinator {
             let after = self.reserved.all.current + self.reserving + bytes;
             plan.releases_seen = self.releases_ended;
             if self.settings.throw_on_oom && after > self.throw_above() {
-                self.scalars.num_oom_rejections += 1;
-                return Some(Step::Refuse(Box::new(self.report(shard, want, true, shards))));
+                return Some(self.reject(shard, want, shards));
             }
             if self.limit.is_some_and(|limit| after > limit) {
                 plan.refused = true;
@@ -57,6 +56,12 @@ impl Coordinator {
         let slot = shards.with(shard, |shard| shard.promise());
         self.reserving += bytes;
         Some(plan.awaits(Awaited::Segment { slot, bytes }, Step::Reserve { shard, slot, bytes }))
+    }
+
+    /// Refuses without the retries, as `throw_on_cudamalloc_oom` asks.
+    pub(super) fn reject(&mut self, shard: ShardId, want: Want, shards: &mut impl Shards) -> Step {
+        self.scalars.num_oom_rejections += 1;
+        Step::Refuse(Box::new(self.report(shard, want, true, shards)))
     }
 
     /// What `throw_on_cudamalloc_oom` compares with: the configured share of the device's bytes.

@@ -13,7 +13,6 @@ mod scheme;
 mod sizes;
 mod survey;
 
-use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use millpond_backend::{Point, Reuse, StreamId};
@@ -21,7 +20,6 @@ use millpond_backend::{Point, Reuse, StreamId};
 pub(super) use job::Job;
 
 use self::rounds::Rounds;
-use self::scheme::Verdict;
 use self::survey::Means;
 use super::plan::{Attempt, Awaited, Plan, REPEATS_MAX, Rung};
 use super::step::Step;
@@ -66,24 +64,20 @@ impl Coordinator {
                 return Some(step);
             }
         }
-        let repeated = match plan.repeated {
-            Some(repeated) => repeated,
-            None => self.note_miss(plan, &want, shards),
-        };
-        // In a known round each stream gets what it lacks, as long as the slack lasts.
-        let settles = repeated > 0 && self.settings.growth == Growth::Balanced;
-        if !(settles && self.slack(plan) >= want.rounded)
+        if plan.repeated.is_none() {
+            self.note_miss(plan, &want, shards);
+        }
+        if !self.settles(plan, &want)
             && let Some(step) = self.lend(plan, shard, want, shards)
         {
             return Some(step);
         }
         plan.releases_seen = self.releases_ended;
-        if self.settings.throw_on_oom && self.exceeds_throw(want.rounded) {
-            self.scalars.num_oom_rejections += 1;
-            return Some(Step::Refuse(Box::new(self.report(shard, want, true, shards))));
-        }
         if want.rounded > self.limit.unwrap_or(u64::MAX).min(self.facts.total_bytes) {
             // No wait would help.
+            if self.settings.throw_on_oom {
+                return Some(self.reject(shard, want, shards));
+            }
             plan.rung = Rung::Refuse;
             return None;
         }
@@ -98,7 +92,7 @@ impl Coordinator {
             return self.new_range(plan, shard, want, shards);
         }
         match scheme::choose(self, &means, windows) {
-            Verdict::Go(scheme) => {
+            Some(scheme) => {
                 // What is not known to be over may be: then nothing need be created, and nobody need wait.
                 let mut busy = means.busy_streams();
                 busy.extend(self.streams_settling(shards));
@@ -109,17 +103,21 @@ impl Coordinator {
                 self.begin_job(plan, scheme, shards);
             }
             // What is not known to be over may be: pages elsewhere, and old mappings in the way.
-            Verdict::No if !plan.polled => {
+            None if !plan.polled => {
                 plan.polled = true;
                 let streams = self.shard_ids().map(|id| self.stream_of(id)).collect();
                 return Some(plan.awaits(Awaited::Points, Step::Poll(streams)));
             }
             // There is enough, but wherever the request could lie something is in the way, or holds what could move.
-            Verdict::No if !plan.ranged && means.suffice(want.rounded) => {
+            None if !plan.ranged && means.suffice(want.rounded) => {
                 plan.ranged = true;
                 return self.new_range(plan, shard, want, shards);
             }
-            Verdict::No => plan.refused = true,
+            // Neither idle memory nor what may be created suffices: refused at once, where that is asked for.
+            None if self.settings.throw_on_oom && !plan.no_new_pages => {
+                return Some(self.reject(shard, want, shards));
+            }
+            None => plan.refused = true,
         }
         None
     }
@@ -138,10 +136,6 @@ impl Coordinator {
             Some(pages) => pages.granularity,
             None => panic!("a device without virtual memory is asked for pages"),
         }
-    }
-
-    fn exceeds_throw(&self, bytes: u64) -> bool {
-        self.reserved.all.current + self.reserving + bytes > self.throw_above()
     }
 
     /// What was live on the device at its lowest since the last miss, and what is now, in bytes after rounding. With
@@ -236,22 +230,26 @@ impl Coordinator {
         points
     }
 
-    /// Takes in that a request missed, once for each. Answers how many known rounds had to ask for more so far, 0 in a
-    /// round that is not known.
-    fn note_miss(&mut self, plan: &mut Plan, want: &Want, shards: &mut impl Shards) -> u32 {
+    /// Takes in that a request missed, once for each.
+    fn note_miss(&mut self, plan: &mut Plan, want: &Want, shards: &mut impl Shards) {
         let (low, now) = self.lows(shards);
         self.paging.high_live = self.paging.high_live.max(now.live_bytes as u64 + want.rounded);
         self.paging.largest = self.paging.largest.max(want.rounded);
-        let repeated = self.paging.rounds.miss(&low, &now);
-        plan.repeated = Some(repeated);
-        repeated
+        plan.repeated = Some(self.paging.rounds.miss(&low, &now));
+    }
+
+    /// In a known round each stream gets what it lacks, as long as the slack lasts: nothing is lent, nothing comes back.
+    fn settles(&self, plan: &Plan, want: &Want) -> bool {
+        let is_known = plan.repeated.is_some_and(|repeated| repeated > 0);
+        is_known && self.settings.growth == Growth::Balanced && self.slack(plan) >= want.rounded
     }
 
     /// So many bytes may be created at all.
     fn room(&self, plan: &Plan) -> u64 {
         let reserved = self.reserved.all.current + self.reserving;
-        let limited = self.limit.map_or(u64::MAX, |limit| limit.saturating_sub(reserved));
-        if plan.no_new_pages { 0 } else { limited }
+        let throw_above = if self.settings.throw_on_oom { self.throw_above() } else { u64::MAX };
+        let most = self.limit.unwrap_or(u64::MAX).min(throw_above);
+        if plan.no_new_pages { 0 } else { most.saturating_sub(reserved) }
     }
 
     /// So many of them before anything is moved.
@@ -262,7 +260,6 @@ impl Coordinator {
     }
 
     fn survey(&self, plan: &Plan, shard: ShardId, want: &Want, shards: &mut impl Shards) -> Means {
-        let (growth, repeated) = (self.settings.growth, plan.repeated.unwrap_or(0));
         let reserved = self.reserved.all.current + self.reserving;
         let idle = self.idle_pages(shard, shards);
         Means {
@@ -273,8 +270,8 @@ impl Coordinator {
             room: self.room(plan),
             slack: self.slack(plan),
             cap: sizes::page_cap(want.side, reserved + want.rounded, self.paging.largest, self.granularity()),
-            settles: repeated > 0 && growth == Growth::Balanced,
-            tight: growth == Growth::Tight,
+            settles: self.settles(plan, want),
+            tight: self.settings.growth == Growth::Tight,
         }
     }
 }

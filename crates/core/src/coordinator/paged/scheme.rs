@@ -54,13 +54,6 @@ pub(super) enum Source {
     New,
 }
 
-/// What an attempt came to.
-pub(super) enum Verdict {
-    Go(Scheme),
-    /// Nothing at hand serves the request.
-    No,
-}
-
 impl Scheme {
     pub(super) fn creates(&self) -> bool {
         self.created > 0
@@ -73,11 +66,13 @@ impl Scheme {
     }
 }
 
-/// The cheapest way: the least memory beyond the slack, then the least driver time, then the first.
-pub(super) fn choose(coordinator: &Coordinator, means: &Means, windows: Vec<Window>) -> Verdict {
+/// The cheapest way: the least memory beyond the slack, then the least driver time, then the first. `None`: nothing at
+/// hand serves the request.
+pub(super) fn choose(coordinator: &Coordinator, means: &Means, windows: Vec<Window>) -> Option<Scheme> {
     let mut best: Option<Scheme> = None;
     for window in windows {
-        for takes_back in [!means.settles, false] {
+        let ways: &[bool] = if means.settles { &[false] } else { &[true, false] };
+        for &takes_back in ways {
             let most = best.as_ref().map(|best| (best.over, best.ns));
             let scheme = Filling::new(coordinator, means, &window, most).run(&window, takes_back);
             best = scheme.or(best);
@@ -86,7 +81,7 @@ pub(super) fn choose(coordinator: &Coordinator, means: &Means, windows: Vec<Wind
             break;
         }
     }
-    best.map_or(Verdict::No, Verdict::Go)
+    best
 }
 
 /// A window being filled.
