@@ -248,14 +248,7 @@ impl<B: Backend> State<B> {
         let Some(coordinator) = self.coordinator.try_lock() else { return Ok(()) };
         let streams = coordinator.streams_waited_for();
         drop(coordinator);
-        let reached = self.poll(&streams)?;
-        let mut coordinator = self.coordinator.lock();
-        for point in reached {
-            coordinator.note_reached(point.stream, point.tick);
-        }
-        coordinator.retire_ready(self.clocks(), &mut LockedShards(self));
-        self.publish(&coordinator);
-        Ok(())
+        self.retire_on(&streams)
     }
 
     /// Retires blocks that wait for their home stream, on devices that do not reuse in order; an allocation there does
@@ -265,7 +258,12 @@ impl<B: Backend> State<B> {
             return Ok(());
         }
         let streams: Vec<_> = self.lanes().map(|lane| lane.stream).collect();
-        let reached = self.poll(&streams)?;
+        self.retire_on(&streams)
+    }
+
+    /// Asks streams how far they are, and retires what that makes ready.
+    fn retire_on(&self, streams: &[StreamId]) -> Result<(), Error<B::Error>> {
+        let reached = self.poll(streams)?;
         let mut coordinator = self.coordinator.lock();
         for point in reached {
             coordinator.note_reached(point.stream, point.tick);
