@@ -238,7 +238,8 @@ impl Coordinator {
         plan.repeated = Some(self.paging.rounds.miss(&low, &now));
     }
 
-    /// In a known round each stream gets what it lacks, as long as the slack lasts: nothing is lent, nothing comes back.
+    /// In a known round each stream gets what it lacks, as long as the slack lasts: nothing is lent, nothing comes
+    /// back.
     fn settles(&self, plan: &Plan, want: &Want) -> bool {
         let is_known = plan.repeated.is_some_and(|repeated| repeated > 0);
         is_known && self.settings.growth == Growth::Balanced && self.slack(plan) >= want.rounded
