@@ -40,7 +40,7 @@ impl Program {
     /// Submits what was queued on every stream; nothing where the device closes ticks by itself.
     pub fn submit(&self) {
         for stream in &self.streams {
-            self.sim.submit(stream.id());
+            self.sim.submit(stream.id()).expect("the device is alive");
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use millpond::backend::{Closing, Fault};
+use millpond::backend::{Backend as _, Closing, Fault};
 use millpond::settings::{Growth, Policy, Settings};
 use millpond::trace::{Event, Trace};
 use millpond::{Allocator, Buffer, Decision, Stream};
@@ -62,7 +62,7 @@ fn decisions(trace: &Trace, conf: &str, closing: Closing) -> Vec<Decision> {
             _ => {}
         }
         for stream in &streams {
-            sim.submit(stream.id());
+            sim.submit(stream.id()).unwrap();
         }
     }
     allocator.finish_decisions()

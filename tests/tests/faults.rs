@@ -45,7 +45,7 @@ fn cases() -> [Case; 10] {
 }
 
 fn program(case: &Case) -> Program {
-    let pages = PageCaps { granularity: 2 * MIB, aliasing: case.aliasing };
+    let pages = PageCaps { aliasing: case.aliasing, ..PageCaps::new(2 * MIB) };
     let sim = Sim::builder().total_bytes(case.total).pages(Some(pages)).cost(CostModel::free()).build();
     let builder = Allocator::builder(sim.clone()).settings(case.settings.clone());
     let builder = if let Some(limit) = case.limit { builder.limit(limit) } else { builder };

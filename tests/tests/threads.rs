@@ -20,7 +20,7 @@ fn device() -> Sim {
 }
 
 fn device_with(aliasing: bool) -> Sim {
-    let pages = PageCaps { granularity: 2 * MIB, aliasing };
+    let pages = PageCaps { aliasing, ..PageCaps::new(2 * MIB) };
     Sim::builder().pages(Some(pages)).cost(CostModel::free()).completion(Completion::Seeded(7)).build()
 }
 

@@ -45,7 +45,8 @@ impl SimBuilder {
             needs_barrier: false,
             closing: Closing::Backend,
             release_waits: true,
-            pages: Some(PageCaps { granularity: 2 << 20, aliasing: true }),
+            oversubscribes: false,
+            pages: Some(PageCaps::new(2 << 20)),
             stream_wait: true,
             host_memory: true,
             transfer: true,
@@ -125,6 +126,13 @@ impl SimBuilder {
     /// Whether releasing a segment waits for all submitted work, as `cuMemFree` does. On unless set.
     pub fn release_waits(mut self, waits: bool) -> SimBuilder {
         self.caps.release_waits = waits;
+        self
+    }
+
+    /// Whether the allocator is to heed the budget before it grows, as on devices that go on granting memory when they
+    /// are full. Off unless set: this device refuses what it has not.
+    pub fn oversubscribes(mut self, oversubscribes: bool) -> SimBuilder {
+        self.caps.oversubscribes = oversubscribes;
         self
     }
 

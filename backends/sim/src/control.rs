@@ -88,17 +88,6 @@ impl Sim {
         tick
     }
 
-    /// Submits what was queued on a stream and returns the tick that this closes; an empty submit closes one too.
-    ///
-    /// Where the backend closes ticks nothing needs a submit: this is [`mark`](Backend::mark) then.
-    ///
-    /// # Panics
-    ///
-    /// If the stream is not this device's.
-    pub fn submit(&self, stream: StreamId) -> Tick {
-        self.device.submit(stream)
-    }
-
     /// Waits for the device: completes all submitted work of all streams. Work behind a wait for something that was
     /// never submitted stays.
     pub fn synchronize(&self) {

@@ -206,6 +206,11 @@ unsafe impl Backend for Sim {
         self.device.reached(stream)
     }
 
+    fn submit(&self, stream: StreamId) -> Result<Tick, SimError> {
+        self.device.alive()?;
+        Ok(self.device.submit(stream))
+    }
+
     fn wait(&self, point: Point) -> Result<Tick, SimError> {
         self.device.wait(point)
     }

@@ -65,7 +65,7 @@ fn unsubmitted_work_does_not_complete() {
     sim.launch(stream, Work::Kernel);
     sim.synchronize();
     assert_eq!(sim.complete(stream), 0);
-    sim.submit(stream);
+    sim.submit(stream).unwrap();
     assert_eq!(sim.complete(stream), 1);
 }
 

@@ -134,7 +134,7 @@ fn a_wait_for_a_tick_that_is_not_submitted_yet_orders_its_work() {
     sim.use_range(streams[1], &segment, 0, 8, Write);
     sim.use_range(streams[0], &segment, 0, 8, Write);
     assert_eq!(sim.violations(), [], "the later call is the earlier work");
-    sim.submit(streams[0]);
+    sim.submit(streams[0]).unwrap();
     sim.use_range(streams[0], &segment, 0, 8, Write);
     assert_eq!(sim.violations().len(), 1, "the next tick is not covered");
 }

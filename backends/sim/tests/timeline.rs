@@ -89,9 +89,9 @@ fn with_submit_a_tick_is_reached_only_after_its_submit() {
     assert_eq!(reached(&sim, stream), 0);
     assert_eq!(sim.wait(Point { stream, tick }).unwrap(), Tick::ZERO, "unsubmitted work is never waited for");
     assert_eq!(sim.mark(stream), tick, "asking closed nothing");
-    assert_eq!(sim.submit(stream), tick);
+    assert_eq!(sim.submit(stream).unwrap(), tick);
     assert_eq!(sim.reached(stream).unwrap(), tick);
-    assert_eq!(sim.submit(stream), Tick(2), "an empty submit closes a tick");
+    assert_eq!(sim.submit(stream).unwrap(), Tick(2), "an empty submit closes a tick");
     assert_eq!(reached(&sim, stream), 2);
     assert_eq!(sim.calls().record, 0);
 }
@@ -102,7 +102,7 @@ fn with_submit_work_queued_after_a_mark_joins_the_marked_tick() {
     let stream = sim.create_stream().unwrap();
     let tick = sim.mark(stream);
     assert_eq!(sim.busy(stream), tick);
-    sim.submit(stream);
+    sim.submit(stream).unwrap();
     assert!(sim.reached(stream).unwrap() < tick);
     assert_eq!(sim.wait(Point { stream, tick }).unwrap(), tick);
 }
@@ -152,8 +152,8 @@ fn a_circle_of_waits_does_not_hang_the_host() {
     let [a, b] = sim.open_streams(2)[..] else { panic!("two streams") };
     StreamWait::stream_wait(&sim, a, Point { stream: b, tick: Tick(1) }).unwrap();
     StreamWait::stream_wait(&sim, b, Point { stream: a, tick: Tick(1) }).unwrap();
-    sim.submit(a);
-    sim.submit(b);
+    sim.submit(a).unwrap();
+    sim.submit(b).unwrap();
     assert_eq!(sim.wait(Point { stream: a, tick: Tick(1) }).unwrap(), Tick::ZERO);
     sim.synchronize();
     assert_eq!(sim.queued(), 2);

@@ -70,6 +70,24 @@ pub unsafe trait Backend: Send + Sync + 'static {
     /// "Not yet" is an answer, not an error; everything else the driver reports is one.
     fn reached(&self, stream: StreamId) -> Result<Tick, Self::Error>;
 
+    /// Closes the open tick: submits what was recorded through the backend itself, if anything, behind what was
+    /// submitted on the stream before. The tick then covers all work that anybody recorded on the stream so far, so
+    /// whoever records work of his own submits it first. Answers the tick.
+    ///
+    /// Where the backend closes ticks ([`Closing::Backend`](crate::Closing::Backend)) there is nothing to submit, and
+    /// this is [`mark`](Backend::mark). Elsewhere it costs a driver call. Does not block.
+    ///
+    /// # Errors
+    ///
+    /// The driver's.
+    ///
+    /// # Panics
+    ///
+    /// If the stream is not this backend's.
+    fn submit(&self, stream: StreamId) -> Result<Tick, Self::Error> {
+        Ok(self.mark(stream))
+    }
+
     /// Blocks until the point is reached **or** until all submitted work of that stream is done, whichever is first,
     /// and returns what was reached. So it cannot hang on work that was never submitted, and the caller must look at
     /// the answer.

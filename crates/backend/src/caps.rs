@@ -54,6 +54,16 @@ pub struct PageCaps {
     pub granularity: u64,
     /// One page may be mapped at two addresses at the same time.
     pub aliasing: bool,
+    /// The longest range of addresses in bytes that can be reserved in one piece (`u64::MAX` where there is no bound:
+    /// CUDA). Nothing larger can be allocated in pages.
+    pub max_range_bytes: u64,
+}
+
+impl PageCaps {
+    /// Pages of that many bytes, a power of two, which may be mapped twice, in ranges of any length.
+    pub const fn new(granularity: u64) -> Self {
+        Self { granularity, aliasing: true, max_range_bytes: u64::MAX }
+    }
 }
 
 /// The facts about a device. Constant for the life of a backend.
@@ -72,6 +82,11 @@ pub struct Caps {
     pub closing: Closing,
     /// Releasing a segment waits for the whole device (CUDA: `cuMemFree`).
     pub release_waits: bool,
+    /// The driver goes on granting memory when the device is full, at a price (Vulkan: other memory is moved to the
+    /// host). The allocator then gives cached memory back before it grows beyond what [`Backend::budget`] leaves.
+    ///
+    /// [`Backend::budget`]: crate::Backend::budget
+    pub oversubscribes: bool,
     /// Virtual memory, where [`Backend::virtual_memory`](crate::Backend::virtual_memory) answers.
     pub pages: Option<PageCaps>,
     /// [`Backend::stream_wait`](crate::Backend::stream_wait) answers.

@@ -53,8 +53,10 @@ pub trait DeviceUnderTest: Sync {
         None
     }
 
-    /// Submits what was recorded on the stream. Devices whose backend closes ticks have nothing to do.
-    fn submit(&self, _backend: &Self::Backend, _stream: StreamId) {}
+    /// Submits what was recorded on the stream. A device that cannot will say so again to whoever waits for the work.
+    fn submit(&self, backend: &Self::Backend, stream: StreamId) {
+        let _ = backend.submit(stream);
+    }
 
     /// Queues work on the stream that runs until [`unhold`](Self::unhold), so that what is queued behind it stays in
     /// flight. Answers whether the device can.

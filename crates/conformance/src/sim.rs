@@ -11,7 +11,7 @@ use crate::device::{DeviceUnderTest, Need, Unavailable};
 const TOTAL_BYTES: u64 = 1 << 30;
 
 /// The pages of simulated devices unless said otherwise: those of CUDA.
-const PAGES: PageCaps = PageCaps { granularity: 2 << 20, aliasing: true };
+const PAGES: PageCaps = PageCaps::new(2 << 20);
 
 /// A simulated device of 1 GiB, of one kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,7 +37,7 @@ impl SimDevice {
 
     /// The same device with pages of another granularity, in bytes, a power of two. They may be mapped twice.
     pub const fn granularity(self, granularity: u64) -> Self {
-        self.pages(Some(PageCaps { granularity, aliasing: true }))
+        self.pages(Some(PageCaps::new(granularity)))
     }
 
     /// The same device with pages of 2 MiB that have one place at a time.
@@ -117,12 +117,6 @@ impl DeviceUnderTest for SimDevice {
 
     fn twin(&self, backend: &Sim) -> Option<Sim> {
         Some(backend.clone())
-    }
-
-    fn submit(&self, backend: &Sim, stream: StreamId) {
-        if self.closing == Closing::Submit {
-            backend.submit(stream);
-        }
     }
 
     fn hold(&self, backend: &Sim, stream: StreamId) -> bool {

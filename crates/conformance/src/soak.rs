@@ -49,7 +49,7 @@ impl Run {
         let reuse = [Reuse::InOrder, Reuse::InOrder, Reuse::AfterSubmit, Reuse::AfterDone][random.below(4)];
         let completion = [Completion::Manual, Completion::Seeded(seed), Completion::Immediate][random.below(5) / 2];
         let granularity = [2 << 20, 2 << 20, 64 << 10, 4 << 20][random.below(4)];
-        let pages = Some(PageCaps { granularity, aliasing: !random.once_in(3) });
+        let pages = Some(PageCaps { aliasing: !random.once_in(3), ..PageCaps::new(granularity) });
         let device = SimDevice::new(closing, reuse, completion).pages(pages);
         let device = if random.once_in(3) { device.without_stream_wait() } else { device };
         let policy = policy(&mut random);

@@ -1,6 +1,6 @@
 //! The suite itself: it finds what is wrong, and believes nobody's list of differences.
 
-use millpond_backend::{Closing, Reuse};
+use millpond_backend::{Closing, Reuse, StreamId};
 use millpond_conformance::suite::{groups, run};
 use millpond_conformance::{DeviceUnderTest, Difference, Need, Outcome, ScenarioResult, SimDevice, Unavailable};
 use millpond_sim::{Completion, Sim};
@@ -27,6 +27,8 @@ impl DeviceUnderTest for NeverSubmits {
     fn open(&self, need: &Need) -> Result<Sim, Unavailable> {
         Ok(Sim::builder().bytes(need.bytes).closing(Closing::Submit).build())
     }
+
+    fn submit(&self, _: &Sim, _: StreamId) {}
 }
 
 /// A device that is not there.

@@ -30,7 +30,7 @@ impl Device {
         let facts = DeviceFacts {
             total_bytes: 1 << 30,
             reuse: Reuse::InOrder,
-            pages: Some(PageCaps { granularity: 2 * MIB, aliasing: true }),
+            pages: Some(PageCaps::new(2 * MIB)),
             stream_wait: true,
         };
         let settings = Settings { policy: Policy::Paged, growth, ..Settings::default() };

@@ -11,11 +11,14 @@ const LAYERS: [(&str, &[&str]); 10] = [
     ("millpond-backend", &[]),
     ("millpond-core", &["millpond-backend"]),
     ("millpond", &["millpond-core", "millpond-backend"]),
-    ("millpond-conformance", &["millpond", "millpond-core", "millpond-backend", "millpond-sim"]),
+    (
+        "millpond-conformance",
+        &["millpond", "millpond-core", "millpond-backend", "millpond-sim", "millpond-vulkan", "millpond-wgpu"],
+    ),
     ("millpond-sim", &["millpond-backend"]),
     ("millpond-cuda", &["millpond-backend"]),
     ("millpond-vulkan", &["millpond-backend"]),
-    ("millpond-wgpu", &["millpond-backend"]),
+    ("millpond-wgpu", &["millpond-backend", "millpond-vulkan"]),
     ("millpond-capi", &["millpond", "millpond-core", "millpond-backend", "millpond-sim", "millpond-cuda"]),
     (
         "millpond-cli",

@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     fn the_default_policy_follows_from_what_the_device_can_do() {
-        let pages = |aliasing| Some(PageCaps { granularity: 2 << 20, aliasing });
+        let pages = |aliasing| Some(PageCaps { aliasing, ..PageCaps::new(2 << 20) });
         let cases = [
             (None, true, "classic", "virtual memory"),
             (pages(false), true, "paged", "once their last use is over"),

@@ -66,7 +66,7 @@ impl SimOptions {
             builder = builder.reuse(reuse);
         }
         if let Some(pages) = self.pages {
-            builder = builder.pages(pages.map(|granularity| PageCaps { granularity, aliasing: true }));
+            builder = builder.pages(pages.map(PageCaps::new));
         }
         if let Some(cost) = self.cost {
             builder = builder.cost(cost);

@@ -116,7 +116,8 @@ impl Coordinator {
         }
     }
 
-    /// A range of addresses to grow in: 9/8 of the device, in whole pages, as PyTorch reserves.
+    /// A range of addresses to grow in: 9/8 of the device, in whole pages, as PyTorch reserves; or the longest that the
+    /// device can reserve.
     pub(super) fn new_range(
         &mut self,
         plan: &mut Plan,
@@ -125,7 +126,9 @@ impl Coordinator {
         shards: &mut impl Shards,
     ) -> Option<Step> {
         let page = self.page_bytes(&want);
-        let bytes = (self.facts.total_bytes + self.facts.total_bytes / 8).div_ceil(page) * page;
+        let wished = (self.facts.total_bytes + self.facts.total_bytes / 8).div_ceil(page) * page;
+        let longest = self.facts.pages.map_or(u64::MAX, |pages| pages.max_range_bytes);
+        let bytes = wished.min(longest / page * page);
         if bytes < want.rounded {
             plan.refused = true;
             return None;
