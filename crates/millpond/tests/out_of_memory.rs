@@ -1,6 +1,6 @@
 //! What an out-of-memory error says, and that its advice helps.
 
-use millpond::backend::{Closing, Fault};
+use millpond::backend::{Backend as _, Closing, Fault};
 use millpond::{Allocator, Error, OutOfMemory, Stream};
 use millpond_sim::{Sim, SimBuilder, SimError};
 
