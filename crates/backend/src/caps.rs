@@ -54,15 +54,15 @@ pub struct PageCaps {
     pub granularity: u64,
     /// One page may be mapped at two addresses at the same time.
     pub aliasing: bool,
-    /// The longest range of addresses in bytes that can be reserved in one piece (`u64::MAX` where there is no bound:
-    /// CUDA). Nothing larger can be allocated in pages.
-    pub max_range_bytes: u64,
+    /// The longest range of addresses in bytes that is reserved unless a single request needs more: for devices whose
+    /// address space is scarce (Vulkan's `sparseAddressSpaceSize`). `u64::MAX` where addresses are plentiful (CUDA).
+    pub range_bytes: u64,
 }
 
 impl PageCaps {
-    /// Pages of that many bytes, a power of two, which may be mapped twice, in ranges of any length.
+    /// Pages of that many bytes, a power of two, which may be mapped twice, where addresses are plentiful.
     pub const fn new(granularity: u64) -> Self {
-        Self { granularity, aliasing: true, max_range_bytes: u64::MAX }
+        Self { granularity, aliasing: true, range_bytes: u64::MAX }
     }
 }
 

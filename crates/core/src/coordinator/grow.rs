@@ -116,8 +116,8 @@ impl Coordinator {
         }
     }
 
-    /// A range of addresses to grow in: 9/8 of the device, in whole pages, as PyTorch reserves; or the longest that the
-    /// device can reserve.
+    /// A range of addresses to grow in: 9/8 of the device, in whole pages, as PyTorch reserves; less
+    /// where addresses are scarce, but always enough for the request.
     pub(super) fn new_range(
         &mut self,
         plan: &mut Plan,
@@ -127,8 +127,8 @@ impl Coordinator {
     ) -> Option<Step> {
         let page = self.page_bytes(&want);
         let wished = (self.facts.total_bytes + self.facts.total_bytes / 8).div_ceil(page) * page;
-        let longest = self.facts.pages.map_or(u64::MAX, |pages| pages.max_range_bytes);
-        let bytes = wished.min(longest / page * page);
+        let usual = self.facts.pages.map_or(u64::MAX, |pages| pages.range_bytes);
+        let bytes = wished.min(usual.max(want.rounded).div_ceil(page).saturating_mul(page));
         if bytes < want.rounded {
             plan.refused = true;
             return None;
