@@ -114,7 +114,7 @@ impl Coordinator {
                 return self.new_range(plan, shard, want, shards);
             }
             // Neither idle memory nor what may be created suffices: refused at once, where that is asked for.
-            None if self.settings.throw_on_oom && !plan.no_new_pages => {
+            None if self.settings.throw_on_oom && !plan.no_new_pages && plan.allowance.is_none() => {
                 return Some(self.reject(shard, want, shards));
             }
             None => plan.refused = true,
@@ -249,7 +249,7 @@ impl Coordinator {
     fn room(&self, plan: &Plan) -> u64 {
         let reserved = self.reserved.all.current + self.reserving;
         let throw_above = if self.settings.throw_on_oom { self.throw_above() } else { u64::MAX };
-        let most = self.limit.unwrap_or(u64::MAX).min(throw_above);
+        let most = self.limit.unwrap_or(u64::MAX).min(throw_above).min(plan.allowance.unwrap_or(u64::MAX));
         if plan.no_new_pages { 0 } else { most.saturating_sub(reserved) }
     }
 
