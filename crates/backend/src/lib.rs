@@ -2,8 +2,8 @@
 //!
 //! A backend supplies seven things and the library does the rest: a table of facts ([`Caps`]), two verbs of space
 //! ([`Backend::reserve`], [`Backend::release`]) and four of time ([`Backend::mark`], [`Backend::reached`],
-//! [`Backend::submit`], [`Backend::wait`]). Everything else that a device may be able to do is an extension trait that it
-//! hands out when it has it: [`VirtualMemory`], [`StreamWait`], [`HostMemory`], [`Transfer`], [`Budget`].
+//! [`Backend::submit`], [`Backend::wait`]). Everything else that a device may be able to do is an extension trait that
+//! the backend hands out when it has it: [`VirtualMemory`], [`StreamWait`], [`HostMemory`], [`Transfer`], [`Budget`].
 //!
 //! # Positions
 //!
