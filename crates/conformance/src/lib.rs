@@ -6,6 +6,7 @@ pub mod golden;
 mod model;
 pub mod oracle;
 mod programs;
+pub mod sameness;
 pub mod scenario;
 mod session;
 mod sim;
