@@ -8,6 +8,9 @@ use ash::vk;
 use millpond_backend::Point;
 use parking_lot::Mutex;
 
+use crate::gate::Gate;
+use crate::staging::Ring;
+
 /// One stream. A pair of cache lines of its own, so that threads with streams of their own do not meet.
 #[repr(align(128))]
 pub(crate) struct Lane {
@@ -42,6 +45,22 @@ pub(crate) struct LaneState {
     pub(crate) spare: Vec<vk::CommandBuffer>,
     /// What the next submit waits for.
     pub(crate) waits: Vec<Point>,
+    /// Closed by tests only.
+    pub(crate) gate: Option<Gate>,
+    /// Made when bytes of the host first go through.
+    pub(crate) ring: Option<Ring>,
+}
+
+impl LaneState {
+    /// Whether there is anything of our own to submit.
+    pub(crate) fn has_commands(&self) -> bool {
+        self.recording.is_some() || !self.ended.is_empty()
+    }
+
+    /// The driver, or an engine, has taken a submit that waits for everything that was noted.
+    pub(crate) fn submitted(&mut self) {
+        self.waits.clear();
+    }
 }
 
 impl Lane {

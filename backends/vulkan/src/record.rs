@@ -135,6 +135,8 @@ impl LaneState {
             in_flight: Default::default(),
             spare: Vec::new(),
             waits: Vec::new(),
+            gate: None,
+            ring: None,
         }
     }
 }

@@ -6,6 +6,7 @@ use ash::vk;
 use millpond_backend::{Point, StreamId, Tick};
 
 use crate::device::Device;
+use crate::gate::Gate;
 use crate::lane::{Lane, LaneState};
 use crate::{Vulkan, VulkanError};
 
@@ -93,7 +94,7 @@ impl Device {
         let submitted = self.queues[lane.queue].locked(|queue| unsafe { self.sync2.submit(&self.raw, queue, batch) });
         submitted.map_err(self.failed("vkQueueSubmit2"))?;
         state.in_flight.extend(state.ended.drain(..).map(|commands| (tick, commands)));
-        state.waits.clear();
+        state.submitted();
         lane.submitted.store(tick, Ordering::Release);
         Ok(tick)
     }
@@ -117,7 +118,7 @@ impl Device {
     }
 
     /// The semaphores that a batch waits for: one value for each timeline, and none that is known to be reached.
-    fn waits(
+    pub(crate) fn waits(
         &self,
         lane: &Lane,
         state: &LaneState,
@@ -135,6 +136,7 @@ impl Device {
                 None => newest.push((other.semaphore, point.tick.0)),
             }
         }
+        newest.extend(state.gate.as_ref().and_then(Gate::wait));
         let points = newest.into_iter().map(|(semaphore, value)| timeline_at(semaphore, value));
         points.chain(submission.waits.iter().copied()).map(|at| semaphore_info(&at)).collect()
     }
