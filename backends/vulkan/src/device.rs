@@ -13,6 +13,7 @@ use millpond_backend::{
 };
 use parking_lot::Mutex;
 
+use crate::binds::Binds;
 use crate::classes::ClassFacts;
 use crate::fault::FaultPlan;
 use crate::instance::Instance;
@@ -55,6 +56,8 @@ pub(crate) struct Device {
     pub(crate) live: Mutex<HashMap<u64, Backed>>,
     /// Live allocations, of which the driver allows so many.
     pub(crate) allocations: AtomicU64,
+    /// Sparse memory, where the device has it.
+    pub(crate) binds: Option<Binds>,
     pub(crate) faults: FaultPlan,
     pub(crate) lost: AtomicBool,
     pub(crate) allocator: Mutex<Allocator>,
@@ -138,6 +141,9 @@ impl Drop for Device {
                 unsafe { self.raw.destroy_semaphore(lane.semaphore, None) };
             }
         }
+        if let Some(binds) = self.binds.take() {
+            self.destroy_binds(binds);
+        }
         let leaked = std::mem::take(self.live.get_mut());
         leaked.into_values().for_each(|backed| self.destroy_backed(backed));
     }
@@ -192,7 +198,7 @@ unsafe impl Backend for Vulkan {
     }
 
     fn virtual_memory(&self) -> Option<&dyn VirtualMemory<Segment = Segment, Page = Page, Error = VulkanError>> {
-        None
+        if self.device.binds.is_some() { Some(self) } else { None }
     }
 
     fn stream_wait(&self) -> Option<&dyn StreamWait<Error = VulkanError>> {
@@ -208,7 +214,7 @@ unsafe impl Backend for Vulkan {
     }
 
     fn budget(&self) -> Option<&dyn Budget<Error = VulkanError>> {
-        None
+        if self.device.enabled.memory_budget { Some(self) } else { None }
     }
 }
 

@@ -40,6 +40,8 @@ pub(crate) struct LaneState {
     pub(crate) in_flight: VecDeque<(u64, vk::CommandBuffer)>,
     /// Ready to be recorded anew.
     pub(crate) spare: Vec<vk::CommandBuffer>,
+    /// The newest bind of sparse memory that a submit has waited for.
+    pub(crate) bound: u64,
     /// What the next submit waits for.
     pub(crate) waits: Vec<Point>,
 }

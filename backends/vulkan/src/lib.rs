@@ -18,6 +18,8 @@
 #![allow(unsafe_code)] // Every call into Vulkan.
 
 mod assemble;
+mod binds;
+mod budget;
 mod builder;
 mod classes;
 mod device;
@@ -26,6 +28,7 @@ mod error;
 mod fault;
 mod instance;
 mod lane;
+mod notes;
 mod pages;
 mod probe;
 mod queue;
@@ -39,6 +42,7 @@ mod validation;
 
 pub use ash;
 pub use assemble::EnabledFeatures;
+pub use budget::HeapBudget;
 pub use builder::VulkanBuilder;
 pub use device::Vulkan;
 pub use devices::{DeviceInfo, FamilyInfo, HeapInfo};

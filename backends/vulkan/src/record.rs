@@ -134,6 +134,7 @@ impl LaneState {
             ended: Vec::new(),
             in_flight: Default::default(),
             spare: Vec::new(),
+            bound: 0,
             waits: Vec::new(),
         }
     }

@@ -76,11 +76,13 @@ impl Device {
         submission: &Submission<'_>,
     ) -> Result<u64, VulkanError> {
         self.enter("vkQueueSubmit2")?;
+        let bind = self.flush_binds()?;
         self.end_recording(state)?;
         // Whatever is marked from here on belongs to the next tick: it may be recorded after the driver took this one.
         let tick = lane.open.fetch_add(1, Ordering::AcqRel);
         let commands = self.batch(state, submission);
-        let waits = self.waits(lane, state, submission);
+        let mut waits = self.waits(lane, state, submission);
+        waits.extend(self.wait_for_binds(bind, state.bound));
         let mut signals: Vec<_> = submission.signals.iter().map(semaphore_info).collect();
         signals.push(semaphore_info(&timeline_at(lane.semaphore, tick)));
         let batch = vk::SubmitInfo2::default()
@@ -94,6 +96,7 @@ impl Device {
         submitted.map_err(self.failed("vkQueueSubmit2"))?;
         state.in_flight.extend(state.ended.drain(..).map(|commands| (tick, commands)));
         state.waits.clear();
+        state.bound = bind;
         lane.submitted.store(tick, Ordering::Release);
         Ok(tick)
     }
