@@ -81,7 +81,7 @@ pub(crate) fn assemble(parts: Parts) -> Result<Vulkan, VulkanError> {
         pages: None,
         stream_wait: true,
         host_memory: true,
-        transfer: false,
+        transfer: true,
         budget,
     };
     let mut device = Device {

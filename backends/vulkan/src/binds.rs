@@ -15,7 +15,6 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::device::Device;
 use crate::notes::{Note, Notes};
 use crate::queue::Queue;
-use crate::submit::{semaphore_info, timeline_at};
 use crate::{Vulkan, VulkanError};
 
 /// How long a request that was refused memory waits for binds that free some. They take microseconds, unless they share
@@ -158,9 +157,8 @@ impl Device {
     }
 
     /// What a submit waits for that comes after a bind, on a lane whose submits have waited for bind `waited`.
-    pub(crate) fn wait_for_binds(&self, bind: u64, waited: u64) -> Option<vk::SemaphoreSubmitInfo<'static>> {
-        let binds = self.binds.as_ref().filter(|_| bind > waited)?;
-        Some(semaphore_info(&timeline_at(binds.timeline, bind)))
+    pub(crate) fn bind_wait(&self, bind: u64, waited: u64) -> Option<(vk::Semaphore, u64)> {
+        self.binds.as_ref().filter(|_| bind > waited).map(|binds| (binds.timeline, bind))
     }
 
     /// All that is noted, as one bind.

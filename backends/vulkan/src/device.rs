@@ -128,6 +128,9 @@ impl fmt::Debug for Vulkan {
 impl Drop for Device {
     fn drop(&mut self) {
         for (_, lane) in self.lanes.iter() {
+            self.open_gate(&mut lane.state.lock());
+        }
+        for (_, lane) in self.lanes.iter() {
             // An error here means that the device is gone, and its work with it.
             let _ = self.wait_for(lane, lane.submitted());
         }
@@ -136,10 +139,11 @@ impl Drop for Device {
             let state = lane.state.into_inner();
             // SAFETY: all that was submitted is done or lost, and nobody has a handle of the device any more.
             unsafe { self.raw.destroy_command_pool(state.pool, None) };
-            if lane.owned {
+            for semaphore in lane.owned.then_some(lane.semaphore).into_iter().chain(state.gate.map(|g| g.semaphore)) {
                 // SAFETY: as above.
-                unsafe { self.raw.destroy_semaphore(lane.semaphore, None) };
+                unsafe { self.raw.destroy_semaphore(semaphore, None) };
             }
+            state.ring.into_iter().for_each(|ring| self.destroy_backed(ring.into_backed()));
         }
         if let Some(binds) = self.binds.take() {
             self.destroy_binds(binds);
@@ -210,7 +214,7 @@ unsafe impl Backend for Vulkan {
     }
 
     fn transfer(&self) -> Option<&dyn Transfer<Segment = Segment, Error = VulkanError>> {
-        None
+        Some(self)
     }
 
     fn budget(&self) -> Option<&dyn Budget<Error = VulkanError>> {

@@ -8,6 +8,9 @@ use ash::vk;
 use millpond_backend::Point;
 use parking_lot::Mutex;
 
+use crate::gate::Gate;
+use crate::staging::Ring;
+
 /// One stream. A pair of cache lines of its own, so that threads with streams of their own do not meet.
 #[repr(align(128))]
 pub(crate) struct Lane {
@@ -40,10 +43,29 @@ pub(crate) struct LaneState {
     pub(crate) in_flight: VecDeque<(u64, vk::CommandBuffer)>,
     /// Ready to be recorded anew.
     pub(crate) spare: Vec<vk::CommandBuffer>,
-    /// The newest bind of sparse memory that a submit has waited for.
+    /// The bind of sparse memory that the next submit waits for.
+    pub(crate) bind: u64,
+    /// The newest bind that a submit has waited for.
     pub(crate) bound: u64,
     /// What the next submit waits for.
     pub(crate) waits: Vec<Point>,
+    /// Closed by tests only.
+    pub(crate) gate: Option<Gate>,
+    /// Made when bytes of the host first go through.
+    pub(crate) ring: Option<Ring>,
+}
+
+impl LaneState {
+    /// Whether there is anything of our own to submit.
+    pub(crate) fn has_commands(&self) -> bool {
+        self.recording.is_some() || !self.ended.is_empty()
+    }
+
+    /// The driver, or an engine, has taken a submit that waits for everything that was noted.
+    pub(crate) fn submitted(&mut self) {
+        self.waits.clear();
+        self.bound = self.bind;
+    }
 }
 
 impl Lane {

@@ -17,6 +17,7 @@
 
 #![allow(unsafe_code)] // Every call into Vulkan.
 
+mod adopt;
 mod assemble;
 mod binds;
 mod budget;
@@ -25,7 +26,9 @@ mod classes;
 mod device;
 mod devices;
 mod error;
+mod external;
 mod fault;
+mod gate;
 mod instance;
 mod lane;
 mod notes;
@@ -34,12 +37,15 @@ mod probe;
 mod queue;
 mod record;
 mod segment;
+mod staging;
 mod streams;
 mod submit;
 mod sync2;
 mod timeline;
+mod transfer;
 mod validation;
 
+pub use adopt::{Adopted, AdoptedQueue};
 pub use ash;
 pub use assemble::EnabledFeatures;
 pub use budget::HeapBudget;
@@ -47,6 +53,7 @@ pub use builder::VulkanBuilder;
 pub use device::Vulkan;
 pub use devices::{DeviceInfo, FamilyInfo, HeapInfo};
 pub use error::VulkanError;
+pub use external::PendingSubmit;
 pub use pages::Page;
 pub use queue::{QueueChoice, QueueLock};
 pub use segment::Segment;

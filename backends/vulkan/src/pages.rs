@@ -182,7 +182,7 @@ impl Device {
     }
 
     /// Breaks off if a handle is another device's.
-    fn own(&self, call: &str, device: u64) {
+    fn of_this(&self, call: &str, device: u64) {
         assert!(device == self.id, "{call}: the handle is of Vulkan device {device}, not of device {}", self.id);
     }
 }
@@ -207,7 +207,7 @@ impl VirtualMemory for Vulkan {
     /// The buffer is destroyed once the binds noted before are made.
     unsafe fn release_range(&self, range: Segment) {
         let device = &*self.device;
-        device.own("release_range", range.device);
+        device.of_this("release_range", range.device);
         device.leave_range(device.page_books("release_range"), range.buffer);
     }
 
@@ -220,14 +220,14 @@ impl VirtualMemory for Vulkan {
     /// The memory is freed once the binds noted before are made.
     unsafe fn release_page(&self, page: Page) {
         let device = &*self.device;
-        device.own("release_page", page.device);
+        device.of_this("release_page", page.device);
         device.leave_page(device.page_books("release_page"), page.memory);
     }
 
     unsafe fn map(&self, range: &Segment, offset: u64, page: &Page, stream: StreamId) -> Result<(), VulkanError> {
         let device = &*self.device;
-        device.own("map", range.device);
-        device.own("map", page.device);
+        device.of_this("map", range.device);
+        device.of_this("map", page.device);
         device.lane(stream);
         let binds = device.checked(range, offset, page)?;
         let note = Note { bytes: page.bytes, memory: page.memory, memory_offset: 0 };
@@ -236,8 +236,8 @@ impl VirtualMemory for Vulkan {
 
     unsafe fn unmap(&self, range: &Segment, offset: u64, page: &Page, stream: StreamId) {
         let device = &*self.device;
-        device.own("unmap", range.device);
-        device.own("unmap", page.device);
+        device.of_this("unmap", range.device);
+        device.of_this("unmap", page.device);
         device.lane(stream);
         let note = Note { bytes: page.bytes, memory: vk::DeviceMemory::null(), memory_offset: 0 };
         let known = device.checked(range, offset, page).map(|binds| binds.note(range.buffer, offset, note));

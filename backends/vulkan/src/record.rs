@@ -134,8 +134,11 @@ impl LaneState {
             ended: Vec::new(),
             in_flight: Default::default(),
             spare: Vec::new(),
+            bind: 0,
             bound: 0,
             waits: Vec::new(),
+            gate: None,
+            ring: None,
         }
     }
 }

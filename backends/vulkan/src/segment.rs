@@ -172,12 +172,17 @@ impl Device {
             buffer: backed.buffer,
             bytes,
             class,
-            memory_type: self.classes[usize::from(class.0)].memory_type,
+            memory_type: self.memory_type(class),
             address: self.buffer_address(backed.buffer),
             mapped: backed.allocation.mapped_ptr().map(|pointer| HostPointer(pointer.cast())),
         };
         self.live.lock().insert(id, backed);
         Ok(segment)
+    }
+
+    /// The memory type that serves a class.
+    pub(crate) fn memory_type(&self, class: ClassId) -> u32 {
+        self.classes[usize::from(class.0)].memory_type
     }
 
     /// The address of a buffer, where buffers have them.

@@ -6,6 +6,7 @@ use ash::vk;
 use millpond_backend::{Point, StreamId, Tick};
 
 use crate::device::Device;
+use crate::gate::Gate;
 use crate::lane::{Lane, LaneState};
 use crate::{Vulkan, VulkanError};
 
@@ -76,13 +77,12 @@ impl Device {
         submission: &Submission<'_>,
     ) -> Result<u64, VulkanError> {
         self.enter("vkQueueSubmit2")?;
-        let bind = self.flush_binds()?;
+        state.bind = self.flush_binds()?;
         self.end_recording(state)?;
         // Whatever is marked from here on belongs to the next tick: it may be recorded after the driver took this one.
         let tick = lane.open.fetch_add(1, Ordering::AcqRel);
         let commands = self.batch(state, submission);
-        let mut waits = self.waits(lane, state, submission);
-        waits.extend(self.wait_for_binds(bind, state.bound));
+        let waits = self.waits(lane, state, submission);
         let mut signals: Vec<_> = submission.signals.iter().map(semaphore_info).collect();
         signals.push(semaphore_info(&timeline_at(lane.semaphore, tick)));
         let batch = vk::SubmitInfo2::default()
@@ -95,8 +95,7 @@ impl Device {
         let submitted = self.queues[lane.queue].locked(|queue| unsafe { self.sync2.submit(&self.raw, queue, batch) });
         submitted.map_err(self.failed("vkQueueSubmit2"))?;
         state.in_flight.extend(state.ended.drain(..).map(|commands| (tick, commands)));
-        state.waits.clear();
-        state.bound = bind;
+        state.submitted();
         lane.submitted.store(tick, Ordering::Release);
         Ok(tick)
     }
@@ -120,7 +119,7 @@ impl Device {
     }
 
     /// The semaphores that a batch waits for: one value for each timeline, and none that is known to be reached.
-    fn waits(
+    pub(crate) fn waits(
         &self,
         lane: &Lane,
         state: &LaneState,
@@ -138,6 +137,8 @@ impl Device {
                 None => newest.push((other.semaphore, point.tick.0)),
             }
         }
+        newest.extend(self.bind_wait(state.bind, state.bound));
+        newest.extend(state.gate.as_ref().and_then(Gate::wait));
         let points = newest.into_iter().map(|(semaphore, value)| timeline_at(semaphore, value));
         points.chain(submission.waits.iter().copied()).map(|at| semaphore_info(&at)).collect()
     }
