@@ -225,7 +225,8 @@ impl Device {
                 self.allocations.fetch_sub(1, Ordering::Relaxed);
             }
             Leaving::Range(range, bytes) => {
-                // SAFETY: the range was given back, no work touches it, and its last bind is made or cannot be any more.
+                // SAFETY: the range was given back, no work touches it, and its last bind is made, or cannot be any
+                // more.
                 unsafe { self.raw.destroy_buffer(range, None) };
                 state.addresses -= bytes;
             }

@@ -102,8 +102,8 @@ impl VulkanBuilder {
         self
     }
 
-    /// What the sizes of pages are multiples of, in bytes; the driver may want more. 2 MiB unless set: smaller pages cost
-    /// more binds and, on most devices, slower accesses.
+    /// What the sizes of pages are multiples of, in bytes; the driver may want more. 2 MiB unless set: smaller pages
+    /// cost more binds and, on most devices, slower accesses.
     ///
     /// # Panics
     ///

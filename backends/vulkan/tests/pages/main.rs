@@ -4,7 +4,6 @@
 #![allow(unsafe_code)] // The contract's unsafe methods, as the allocator calls them.
 
 mod bad_input;
-mod bench;
 mod budget;
 mod lab;
 mod moves;
