@@ -18,7 +18,7 @@ mod tests_macro;
 mod vulkan;
 mod watched;
 
-pub use device::{DeviceUnderTest, Need, Unavailable};
+pub use device::{DeviceUnderTest, Need, Unavailable, open_or_skip, required};
 pub use model::Model;
 pub use sim::SimDevice;
 pub use suite::{Difference, Outcome, ScenarioResult};

@@ -48,6 +48,10 @@ impl DeviceUnderTest for VulkanDevice {
         Ok(device)
     }
 
+    fn requirement(&self) -> Option<&'static str> {
+        Some("vulkan")
+    }
+
     fn twin(&self, backend: &Vulkan) -> Option<Vulkan> {
         Some(backend.clone())
     }

@@ -2,7 +2,7 @@
 
 use millpond::trace::{Event, Trace};
 use millpond::{Allocator, Buffer, Error, Stream};
-use millpond_backend::{Backend, Fault};
+use millpond_backend::{Backend, Closing, Fault};
 
 use super::trail::{Recording, Trail};
 use crate::session::Stop;
@@ -67,7 +67,8 @@ pub(super) fn run_trace<B: Backend>(
             Event::Free { id } | Event::Complete { id } => {
                 let live = &mut blocks[id as usize];
                 drop(live.buffer.take());
-                if !live.users.is_empty() {
+                // Lent memory waits for the stream that had it. Where the device closes ticks it asks for itself.
+                if !live.users.is_empty() || allocator.backend().caps().closing == Closing::Submit {
                     let all: Vec<_> = live.users.iter().chain([&live.home]).map(|&s| &streams[s as usize]).collect();
                     settle(allocator, &all)?;
                 }
