@@ -3,9 +3,11 @@
 //! A replay does what the recorded program did, in the same order: the same sizes, streams, uses and frees. A block
 //! that the device was done with later than its free is freed then, as the trace says when that was.
 //!
-//! A checked replay also writes to every block and reads it back: `check` tells how.
+//! Where the application closes ticks the replay submits, as `submits` says, so that a plain replay comes to the same on
+//! every device. A checked replay also writes to every block and reads it back: `check` tells how.
 
 mod check;
+mod submits;
 
 #[cfg(test)]
 mod tests;
@@ -22,6 +24,7 @@ use crate::stats::{MemoryStats, PageStats};
 use crate::stream::Stream;
 use crate::trace::{Event, Trace};
 use check::Checker;
+use submits::{Elsewhere, Submits};
 
 pub use check::{CheckError, WrongByte};
 
@@ -30,6 +33,8 @@ pub struct Replay {
     events: Vec<Event>,
     /// Where in the trace the events stood that became part of others, in order.
     left_out: Vec<usize>,
+    /// The streams beside its own that a block is used on.
+    elsewhere: Elsewhere,
     allocations: usize,
     points: usize,
     streams: u32,
@@ -155,6 +160,7 @@ impl Replay {
         Self {
             events: events.collect(),
             left_out,
+            elsewhere: submits::elsewhere(&trace.events),
             allocations,
             points: trace.events.iter().filter(|event| matches!(event, Event::Mark { .. })).count(),
             streams: trace.streams,
@@ -179,6 +185,9 @@ impl Replay {
 
     /// Goes over the trace once. Blocks that the trace never frees are freed at the end, after the clock has stopped.
     ///
+    /// Where the application closes ticks, this submits what a free leaves open before anybody looks, and waits for it.
+    /// Such a submit covers no work, and is in neither the time of the pass nor the driver's activity.
+    ///
     /// # Errors
     ///
     /// Whatever the driver reports but out of memory, which is counted.
@@ -187,13 +196,14 @@ impl Replay {
     ///
     /// If there are fewer streams than the trace needs.
     pub fn pass<B: Backend>(&self, allocator: &Allocator<B>, streams: &[Stream<B>]) -> Result<Pass, Error<B::Error>> {
-        self.watched_pass(allocator, streams, &mut Unwatched)
+        self.watched_pass(allocator, streams, &mut self.submits(allocator, streams, true), &mut Unwatched)
     }
 
     fn watched_pass<B: Backend, W: Watch<B>>(
         &self,
         allocator: &Allocator<B>,
         streams: &[Stream<B>],
+        submits: &mut Submits<'_, B>,
         watch: &mut W,
     ) -> Result<Pass, W::Error> {
         assert!(streams.len() >= self.streams as usize, "{} streams for {}", streams.len(), self.streams);
@@ -204,20 +214,24 @@ impl Replay {
         let start = Instant::now();
         for (at, event) in self.events.iter().enumerate() {
             match *event {
-                Event::Allocate { id, bytes, stream } => match streams[stream as usize].allocate(bytes) {
-                    Ok(buffer) => {
-                        watch.granted(id, &buffer, &streams[stream as usize])?;
-                        blocks[id as usize] = Some(buffer);
+                Event::Allocate { id, bytes, stream } => {
+                    let stream = &streams[stream as usize];
+                    match submits.allocate(stream, bytes) {
+                        Ok(buffer) => {
+                            watch.granted(id, &buffer, stream)?;
+                            blocks[id as usize] = Some(buffer);
+                        }
+                        Err(error) if error.fault() == Fault::OutOfMemory => {
+                            ooms += 1;
+                            first_oom.get_or_insert_with(|| error.to_string());
+                        }
+                        Err(error) => return Err(error.into()),
                     }
-                    Err(error) if error.fault() == Fault::OutOfMemory => {
-                        ooms += 1;
-                        first_oom.get_or_insert_with(|| error.to_string());
-                    }
-                    Err(error) => return Err(error.into()),
-                },
+                }
                 Event::Free { id } | Event::Complete { id } => {
                     if let Some(buffer) = blocks[id as usize].take() {
                         watch.freeing(at, id, &buffer)?;
+                        submits.free(id, buffer)?;
                     }
                 }
                 Event::Use { id, stream } => {
@@ -226,23 +240,44 @@ impl Replay {
                         watch.used(id, buffer, &streams[stream as usize])?;
                     }
                 }
-                Event::Mark { stream, .. } => points.push(streams[stream as usize].point()),
+                Event::Mark { stream, .. } => {
+                    points.push(streams[stream as usize].point());
+                    submits.marked(streams[stream as usize].id());
+                }
                 Event::Until { id, point } => {
                     if let Some(buffer) = &blocks[id as usize] {
                         buffer.used_until(points[point as usize])?;
                     }
                 }
-                Event::EmptyCache => allocator.empty_cache()?,
-                Event::Trim { bytes } => drop(allocator.trim(bytes)?),
+                Event::EmptyCache => {
+                    submits.submit()?;
+                    allocator.empty_cache()?;
+                }
+                Event::Trim { bytes } => {
+                    submits.submit()?;
+                    allocator.trim(bytes)?;
+                }
             }
         }
-        let time = start.elapsed();
-        for (id, buffer) in (0..).zip(&blocks) {
-            if let Some(buffer) = buffer {
-                watch.freeing(self.events.len(), id, buffer)?;
+        let time = start.elapsed().saturating_sub(submits.take_spent());
+        for (id, block) in (0..).zip(blocks) {
+            if let Some(buffer) = block {
+                watch.freeing(self.events.len(), id, &buffer)?;
+                submits.free(id, buffer)?;
             }
         }
+        submits.submit()?;
+        submits.take_spent();
         Ok(Pass { time, ooms, first_oom })
+    }
+
+    fn submits<'a, B: Backend>(
+        &'a self,
+        allocator: &'a Allocator<B>,
+        streams: &'a [Stream<B>],
+        waits: bool,
+    ) -> Submits<'a, B> {
+        Submits::new(allocator, streams, &self.elsewhere, waits)
     }
 
     /// Where in the trace an event of a pass stands.
@@ -272,7 +307,8 @@ impl Replay {
         warm: usize,
         progress: impl FnMut(usize),
     ) -> Result<Replayed, Error<B::Error>> {
-        self.passes(allocator, warm, progress, || self.pass(allocator, streams))
+        let mut submits = self.submits(allocator, streams, true);
+        self.passes(allocator, warm, progress, || self.watched_pass(allocator, streams, &mut submits, &mut Unwatched))
     }
 
     /// As [`run_on`](Self::run_on), with checked bytes: device work writes marks to each block when it is granted, and
@@ -295,8 +331,9 @@ impl Replay {
         progress: impl FnMut(usize),
     ) -> Result<Replayed, CheckError<B::Error>> {
         let mut checker = Checker::new(allocator)?;
+        let mut submits = self.submits(allocator, streams, false);
         let checked = self.passes(allocator, warm, progress, || {
-            let pass = self.watched_pass(allocator, streams, &mut checker);
+            let pass = self.watched_pass(allocator, streams, &mut submits, &mut checker);
             checker.next_pass();
             pass
         });

@@ -4,7 +4,7 @@ use millpond_backend::Transfer as _;
 use millpond_core::settings::{Policy, Settings};
 use millpond_sim::{Completion, CostModel, Sim};
 
-use super::*;
+use super::super::*;
 use crate::trace::Pattern;
 
 /// A device that keeps bytes, and on which work stays under way until somebody looks.
@@ -92,6 +92,16 @@ impl Watch<Sim> for Tampered<'_> {
     }
 }
 
+/// One watched pass.
+fn watched<W: Watch<Sim>>(
+    replay: &Replay,
+    allocator: &Allocator<Sim>,
+    streams: &[Stream<Sim>],
+    watch: &mut W,
+) -> Result<Pass, W::Error> {
+    replay.watched_pass(allocator, streams, &mut replay.submits(allocator, streams, false), watch)
+}
+
 /// Block 1 takes five pages and one byte; its free is event 3, and block 0's, which completes later, is none.
 const FIVE_PAGES: &str = "a 0 512 0\na 1 10485761 0\nf 0\nf 1\nc 0\na 2 512 0\n";
 
@@ -106,7 +116,7 @@ fn one_wrong_byte_in_any_mark_is_found_and_named() {
         let streams = open(&allocator, &replay);
         let checker = Checker::new(&allocator).expect("a device that moves bytes");
         let mut tampered = Tampered { checker, block: 1, offset };
-        let Err(CheckError::WrongByte(wrong)) = replay.watched_pass(&allocator, &streams, &mut tampered) else {
+        let Err(CheckError::WrongByte(wrong)) = watched(&replay, &allocator, &streams, &mut tampered) else {
             panic!("byte {offset} was changed and not found")
         };
         let place = replay.place_in_trace(wrong.event);
