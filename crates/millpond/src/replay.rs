@@ -7,6 +7,8 @@
 //! every device. A checked replay also writes to every block and reads it back: `check` tells how.
 
 mod check;
+mod evidence;
+mod marks;
 mod submits;
 
 #[cfg(test)]
@@ -87,6 +89,9 @@ trait Watch<B: Backend> {
 
     /// A block is about to be freed by the event at that place of the pass.
     fn freeing(&mut self, event: usize, id: u32, buffer: &Buffer<B>) -> Result<(), Self::Error>;
+
+    /// The pass is over: every block was freed.
+    fn over(&mut self) -> Result<(), Self::Error>;
 }
 
 /// Nobody.
@@ -107,6 +112,10 @@ impl<B: Backend> Watch<B> for Unwatched {
 
     #[inline]
     fn freeing(&mut self, _: usize, _: u32, _: &Buffer<B>) -> Result<(), Self::Error> {
+        Ok(())
+    }
+
+    fn over(&mut self) -> Result<(), Self::Error> {
         Ok(())
     }
 }
@@ -268,6 +277,7 @@ impl Replay {
         }
         submits.submit()?;
         submits.take_spent();
+        watch.over()?;
         Ok(Pass { time, ooms, first_oom })
     }
 
@@ -313,12 +323,15 @@ impl Replay {
 
     /// As [`run_on`](Self::run_on), with checked bytes: device work writes marks to each block when it is granted, and
     /// reads them back before it is freed. The marks are the first and the last 64 bytes and 16 bytes at the start of
-    /// every page (2 MiB, or what the device says if that is less), each different from all others. Every stream that
-    /// used a block writes them once more when it is freed, so that reuse before that work is done shows in the next
-    /// owner's bytes.
+    /// every page (2 MiB, or what the device says if that is less), drawn from a table of 1 MiB by block and place.
+    /// Every stream that used a block writes them once more when it is freed, so that reuse before that work is done
+    /// shows in the next owner's bytes. What was read stays on the device until there are 64 KiB of it on a stream, or
+    /// until the pass is over, and is judged then: the program goes on while work is under way. Where the application
+    /// closes ticks, streams are submitted where they meet and where the allocator may look for what was reached.
     ///
-    /// Costs at least three transfers for each mark, all in the time of the passes. Where work is never under way when
-    /// the host goes on (the simulated device unless told otherwise), only the order of the calls is checked.
+    /// Costs at least three copies on the device for each mark, all in the time of the passes, and memory past the
+    /// allocator: that table, and 64 KiB for each stream. Where work is never under way when the host goes on (the
+    /// simulated device unless told otherwise), only the order of the calls is checked.
     ///
     /// # Errors
     ///
@@ -330,13 +343,10 @@ impl Replay {
         warm: usize,
         progress: impl FnMut(usize),
     ) -> Result<Replayed, CheckError<B::Error>> {
-        let mut checker = Checker::new(allocator)?;
+        let mut checker = Checker::new(allocator, streams, 0)?;
         let mut submits = self.submits(allocator, streams, false);
-        let checked = self.passes(allocator, warm, progress, || {
-            let pass = self.watched_pass(allocator, streams, &mut submits, &mut checker);
-            checker.next_pass();
-            pass
-        });
+        let checked = self
+            .passes(allocator, warm, progress, || self.watched_pass(allocator, streams, &mut submits, &mut checker));
         match checked {
             Ok(replayed) => Ok(Replayed { checked_blocks: checker.blocks(), ..replayed }),
             Err(CheckError::WrongByte(wrong)) => {
