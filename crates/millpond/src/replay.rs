@@ -10,13 +10,14 @@ mod check;
 mod evidence;
 mod marks;
 mod submits;
+mod threads;
 
 #[cfg(test)]
 mod tests;
 
 use std::time::{Duration, Instant};
 
-use millpond_backend::{Backend, Fault};
+use millpond_backend::{Backend, BackendError, Fault};
 
 use crate::activity::DriverActivity;
 use crate::allocator::Allocator;
@@ -59,11 +60,13 @@ pub struct Pass {
 pub struct Replayed {
     /// How many events the trace has; completions are part of their frees.
     pub events: usize,
+    /// How many threads replayed it at the same time.
+    pub threads: usize,
     /// The first pass: the cache is empty, every growth happens.
     pub cold: Pass,
     /// The passes after it, on the same allocator.
     pub warm: Vec<Pass>,
-    /// The largest sum of requested bytes alive at one time.
+    /// The largest sum of requested bytes alive at one time: the trace's own, or what several threads came to together.
     pub live_peak: u64,
     /// The statistics at the end of the first pass.
     pub stats: MemoryStats,
@@ -290,6 +293,14 @@ impl Replay {
         Submits::new(allocator, streams, &self.elsewhere, waits)
     }
 
+    /// An error whose event has the number that it has in the trace.
+    fn located<E: BackendError>(&self, error: CheckError<E>) -> CheckError<E> {
+        match error {
+            CheckError::WrongByte(wrong) => WrongByte { event: self.place_in_trace(wrong.event), ..wrong }.into(),
+            error => error,
+        }
+    }
+
     /// Where in the trace an event of a pass stands.
     fn place_in_trace(&self, at: usize) -> usize {
         self.left_out.iter().fold(at, |place, &left_out| if left_out <= place { place + 1 } else { place })
@@ -343,17 +354,13 @@ impl Replay {
         warm: usize,
         progress: impl FnMut(usize),
     ) -> Result<Replayed, CheckError<B::Error>> {
-        let mut checker = Checker::new(allocator, streams, 0)?;
+        let mut checker = Checker::new(allocator, streams, 0, 0)?;
         let mut submits = self.submits(allocator, streams, false);
         let checked = self
             .passes(allocator, warm, progress, || self.watched_pass(allocator, streams, &mut submits, &mut checker));
         match checked {
             Ok(replayed) => Ok(Replayed { checked_blocks: checker.blocks(), ..replayed }),
-            Err(CheckError::WrongByte(wrong)) => {
-                let event = self.place_in_trace(wrong.event);
-                Err(WrongByte { event, ..wrong }.into())
-            }
-            Err(error) => Err(error),
+            Err(error) => Err(self.located(error)),
         }
     }
 
@@ -375,6 +382,7 @@ impl Replay {
         }
         Ok(Replayed {
             events: self.events.len(),
+            threads: 1,
             cold,
             warm: passes,
             live_peak: self.live_peak,

@@ -116,6 +116,7 @@ impl<'a, B: Backend> Checker<'a, B> {
         allocator: &'a Allocator<B>,
         streams: &[Stream<B>],
         thread: usize,
+        pass: usize,
     ) -> Result<Self, CheckError<B::Error>> {
         let backend = allocator.backend();
         let mover = backend.transfer();
@@ -127,7 +128,7 @@ impl<'a, B: Backend> Checker<'a, B> {
             class: streams.first().map_or(ClassId::DEVICE, |stream| stream.lane().owner().class),
             page_bytes,
             thread,
-            pass: 0,
+            pass,
             table: marks::table(),
             on_device: None,
             readers: Vec::new(),

@@ -132,7 +132,7 @@ fn one_wrong_byte_in_any_mark_is_found_and_named() {
     for offset in [0, 63, 2 << 20, (8 << 20) + 15, last - 63, last] {
         let allocator = allocator(&sim, Settings::default());
         let streams = open(&allocator, &replay);
-        let checker = Checker::new(&allocator, &streams, 0).expect("a device that moves bytes");
+        let checker = Checker::new(&allocator, &streams, 0, 0).expect("a device that moves bytes");
         let mut tampered = Tampered { checker, block: 1, offset };
         let Err(CheckError::WrongByte(wrong)) = watched(&replay, &allocator, &streams, &mut tampered) else {
             panic!("byte {offset} was changed and not found")
@@ -174,4 +174,29 @@ fn planted_early_reuse_shows_in_the_bytes() {
             assert!(matches!(found, Err(CheckError::WrongByte(_))), "{closing:?}: {found:?}");
         }
     }
+}
+
+#[test]
+fn threads_on_streams_of_their_own_find_their_own_marks() {
+    let replay = beginning(Pattern::ManyStreams, 1000);
+    for (closing, policy) in [(Closing::Backend, Policy::Paged), (Closing::Submit, Policy::Classic)] {
+        let sim = busy_device(3, closing, true);
+        let allocator = allocator(&sim, Settings { policy, ..Settings::default() });
+        let streams: Vec<_> = (0..3).map(|_| open(&allocator, &replay)).collect();
+        let replayed = replay.run_threads(&allocator, &streams, 1, true, |_| ()).expect("sound bytes");
+        assert_eq!((replayed.threads, replayed.checked_blocks), (3, 3 * 2 * replay.allocations as u64));
+        let allocations = replayed.stats.allocation.all.allocated;
+        assert_eq!(allocations, 3 * replay.allocations as u64, "the statistics are those of one pass of all threads");
+        assert_eq!(sim.violations(), [], "{closing:?}");
+    }
+}
+
+#[test]
+fn one_thread_comes_to_what_a_replay_comes_to() {
+    let replay = beginning(Pattern::Phases, 1500);
+    let sim = Sim::new();
+    let (alone, threads) = (allocator(&sim, Settings::default()), allocator(&sim, Settings::default()));
+    let expected = replay.run(&alone, 0).expect("no driver fails");
+    let found = replay.run_threads(&threads, &[open(&threads, &replay)], 0, false, |_| ()).expect("no driver fails");
+    assert_eq!((found.stats, found.live_peak, found.threads), (expected.stats, expected.live_peak, 1));
 }
