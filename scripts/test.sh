@@ -16,7 +16,40 @@ if ! command -v cc >/dev/null; then
     fi
 fi
 
-cargo test --workspace "$@"
+# Software Vulkan devices: what cannot be had is reported and skipped, unless MILLPOND_LAVAPIPE=both asks for both.
+scripts/lavapipe.sh
+newer=target/lavapipe/newer.env stock=target/lavapipe/stock.env
+if [ "${MILLPOND_LAVAPIPE:-}" = both ] && ! [ -f "$newer" -a -f "$stock" ]; then
+    echo "test.sh: MILLPOND_LAVAPIPE=both, and one of the two versions of lavapipe is missing (see above)" >&2
+    exit 1
+fi
+# Mesa wants a folder for its sockets and says so for each device that is opened.
+export XDG_RUNTIME_DIR="${XDG_RUNTIME_DIR:-/tmp}"
+
+# on ENVIRONMENT REQUIRED COMMAND...: with that device, where there is one, and then what it can do must not be skipped.
+on() (
+    file="$1" required="$2"
+    shift 2
+    if [ -f "$file" ]; then
+        # shellcheck source=/dev/null
+        . "$file"
+        export MILLPOND_REQUIRE="${MILLPOND_REQUIRE:-$required}"
+    fi
+    "$@"
+)
+
+all=vulkan,wgpu,sparse,budget
+if [ -f "$newer" ]; then
+    on "$newer" "$all" cargo test --workspace "$@"
+else
+    on "$stock" vulkan,wgpu cargo test --workspace "$@"
+fi
+
+# The devices' own tests once more on the version that lacks sparse binding and budgets, and under an address sanitizer.
+devices=(-p millpond-vulkan -p millpond-wgpu -p millpond-tests)
+if [ -f "$newer" ] && [ -f "$stock" ] && [ "$#" -eq 0 ]; then
+    on "$stock" vulkan,wgpu cargo test "${devices[@]}" --test 'vulkan*' --test 'wgpu*' --test 'sameness*'
+fi
 
 # Loom replaces the locks and atomics of the whole build, so these tests have a target folder of their own.
 if [ -f tests/tests/loom.rs ] && [ "$#" -eq 0 ]; then

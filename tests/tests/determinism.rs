@@ -1,4 +1,4 @@
-//! The same trace gives the same decisions: in every run, and where pages do not move, whoever closes the ticks.
+//! The same trace gives the same decisions: in every run, and whoever closes the ticks.
 
 use std::path::{Path, PathBuf};
 
@@ -79,13 +79,13 @@ fn late_frees(trace: &Trace) -> Vec<bool> {
     late
 }
 
-/// Two runs with the backend closing ticks, and two with the application's submits. All decide alike; under `paged`,
-/// which goes by what is known to be reached when a request misses, each with its like.
-fn agree(name: &str, is_paged: bool, run: impl Fn(Closing) -> Vec<Decision>) -> Vec<Decision> {
+/// Two runs with the backend closing ticks, and two with the application's submits: all decide alike. Where work is
+/// under way when a request misses, `paged` decides by what it may do about it, which differs: each with its like.
+fn agree(name: &str, has_busy_pages: bool, run: impl Fn(Closing) -> Vec<Decision>) -> Vec<Decision> {
     let first = run(Closing::Backend);
     differ_nowhere(name, "a second run", &first, &run(Closing::Backend));
     let submitted = run(Closing::Submit);
-    if is_paged {
+    if has_busy_pages {
         differ_nowhere(name, "a second run with submits", &submitted, &run(Closing::Submit));
     } else {
         differ_nowhere(name, "the other way to close ticks", &first, &submitted);
@@ -106,7 +106,7 @@ fn recorded_programs_decide_alike() {
     for name in TRACES {
         let trace = trace(name);
         for conf in CONFS {
-            let log = agree(name, conf.contains("paged"), |closing| decisions(&trace, conf, closing));
+            let log = agree(name, false, |closing| decisions(&trace, conf, closing));
             assert!(log.len() > trace.events.len() / 2, "{name}: {} decisions", log.len());
             assert!(log.iter().any(|decision| matches!(decision, Decision::Step { .. })), "{name}: no driver's step");
         }

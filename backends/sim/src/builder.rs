@@ -129,8 +129,8 @@ impl SimBuilder {
         self
     }
 
-    /// Whether the allocator is to heed the budget before it grows, as on devices that go on granting memory when they
-    /// are full. Off unless set: this device refuses what it has not.
+    /// Whether memory is granted beyond what other processes leave, as Vulkan drivers do that move memory to the host.
+    /// Off unless set.
     pub fn oversubscribes(mut self, oversubscribes: bool) -> SimBuilder {
         self.caps.oversubscribes = oversubscribes;
         self
@@ -183,7 +183,7 @@ impl SimBuilder {
         if let Some(pages) = self.caps.pages {
             assert!(pages.granularity.is_power_of_two(), "granularity {} is no power of two", pages.granularity);
         }
-        let memory = Memory::new(&self.caps.classes, self.real, self.address_space_bytes);
+        let memory = Memory::new(&self.caps.classes, self.real, self.address_space_bytes, self.caps.oversubscribes);
         let device = Device {
             caps: self.caps,
             costs: self.costs,

@@ -29,8 +29,8 @@ pub(crate) struct Memory {
 
 /// The state of a device's memory.
 ///
-/// Invariant: the bytes used of a class are the sum over its physical memory, and with what others hold they never
-/// exceed the class's total.
+/// Invariant: the bytes used of a class are the sum over its physical memory, and they never exceed the class's total,
+/// nor do they with what others hold when memory is taken, unless memory is oversubscribed.
 pub(crate) struct Space {
     kinds: Vec<ClassKind>,
     /// Device classes keep real bytes.
@@ -39,6 +39,8 @@ pub(crate) struct Space {
     used: Vec<u64>,
     /// Bytes of class 0 that other processes hold.
     pub(crate) others: u64,
+    /// What others hold is no reason to refuse.
+    oversubscribes: bool,
     /// Bytes of addresses that ranges may take in all, and have taken.
     range_total: u64,
     range_used: u64,
@@ -88,7 +90,12 @@ pub(crate) struct Piece {
 }
 
 impl Memory {
-    pub(crate) fn new(classes: &[millpond_backend::Class], real: bool, range_total: u64) -> Memory {
+    pub(crate) fn new(
+        classes: &[millpond_backend::Class],
+        real: bool,
+        range_total: u64,
+        oversubscribes: bool,
+    ) -> Memory {
         static DEVICES: AtomicU64 = AtomicU64::new(0);
         let space = Space {
             kinds: classes.iter().map(|class| class.kind).collect(),
@@ -96,6 +103,7 @@ impl Memory {
             total: classes.iter().map(|class| class.total_bytes).collect(),
             used: vec![0; classes.len()],
             others: 0,
+            oversubscribes,
             range_total,
             range_used: 0,
             next_number: 0,
@@ -134,7 +142,9 @@ impl Space {
 
     /// Makes physical memory and returns its number.
     pub(crate) fn create(&mut self, class: ClassId, bytes: u64) -> Result<u64, SimError> {
-        let free = self.free(class);
+        // Where memory is oversubscribed, what others hold makes room on the host.
+        let index = usize::from(class.0);
+        let free = if self.oversubscribes { self.total[index] - self.used[index] } else { self.free(class) };
         if bytes > free {
             return Err(SimError::OutOfMemory { asked: bytes, free, total: self.total(class) });
         }

@@ -1,9 +1,9 @@
 //! The contract between Millpond and a device.
 //!
-//! A backend supplies six things and the library does the rest: a table of facts ([`Caps`]), two verbs of space
-//! ([`Backend::reserve`], [`Backend::release`]) and three of time ([`Backend::mark`], [`Backend::reached`],
-//! [`Backend::wait`]). Everything else that a device may be able to do is an extension trait that the backend
-//! hands out when it has it: [`VirtualMemory`], [`StreamWait`], [`HostMemory`], [`Transfer`], [`Budget`].
+//! A backend supplies seven things and the library does the rest: a table of facts ([`Caps`]), two verbs of space
+//! ([`Backend::reserve`], [`Backend::release`]) and four of time ([`Backend::mark`], [`Backend::reached`],
+//! [`Backend::submit`], [`Backend::wait`]). Everything else that a device may be able to do is an extension trait that
+//! the backend hands out when it has it: [`VirtualMemory`], [`StreamWait`], [`HostMemory`], [`Transfer`], [`Budget`].
 //!
 //! # Positions
 //!

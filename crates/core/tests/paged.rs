@@ -194,7 +194,10 @@ fn a_free_block_of_the_window_is_taken_by_another_thread() {
 
 /// All that the limit allows is free on stream 1, in two pieces, and stream 0 needs most of it.
 fn pages_of_another_stream() -> (Device, u64) {
-    let mut device = Device::new(Growth::Tight, 80 * MIB);
+    pages_of(Device::new(Growth::Tight, 80 * MIB))
+}
+
+fn pages_of(mut device: Device) -> (Device, u64) {
     let blocks: Vec<_> = [24, 4, 44].map(|mib| device.allocate(1, mib * MIB)).into();
     device.free(blocks[0], 1);
     device.free(blocks[2], 2);
@@ -369,8 +372,9 @@ fn a_plan_fails_beside_another() {
 /// The waits cannot be queued: no page has moved, and nothing is claimed any more.
 #[test]
 fn a_plan_fails_at_its_waits() {
-    let (mut device, bytes) = pages_of_another_stream();
-    device.reached = [Tick::ZERO; 3];
+    let mut busy = Device::new(Growth::Tight, 80 * MIB);
+    busy.reached = [Tick::ZERO; 3];
+    let (mut device, bytes) = pages_of(busy);
     let mut plan = device.plan(0, bytes);
     let step = device.until(&mut plan, |step| matches!(step, Step::StreamWait { .. }));
     assert!(matches!(step, Step::StreamWait { .. }), "{step:?}");

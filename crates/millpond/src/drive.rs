@@ -47,6 +47,7 @@ impl<B: Backend> State<B> {
         want: Want,
     ) -> Result<(Grant, &'a Lane<B>), Error<B::Error>> {
         let mut plan = Plan::allocate(lane.shard, want, this.clocks());
+        this.heed_budget(&mut plan);
         // The lane keeps the allocator before the block exists, so that no moment is left open.
         lane.lock().hold(this);
         match this.run(&mut plan)? {
@@ -57,6 +58,18 @@ impl<B: Backend> State<B> {
                 Ok((grant, lender))
             }
             Ending::Done => panic!("a plan for {want:?} ended without an answer"),
+        }
+    }
+
+    /// On a device that grants more than it has, a request stays within what the device says is left as long as cached
+    /// memory can serve it. A budget that cannot be told leaves it to the driver.
+    fn heed_budget(&self, plan: &mut Plan) {
+        if !self.backend.caps().oversubscribes {
+            return;
+        }
+        let Some(budget) = self.backend.budget() else { return };
+        if let Ok(left) = self.activity.book(&self.backend, || budget.budget(self.class)) {
+            self.coordinator.lock().heed_budget(plan, left.free_bytes);
         }
     }
 

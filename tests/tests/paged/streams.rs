@@ -57,7 +57,8 @@ fn idle_memory_goes_from_stream_to_stream() {
     }
 }
 
-/// Kernels are never done by themselves: all memory is handed on behind device-side waits, and the host waits for none.
+/// Kernels take their time, or are never done by themselves: memory is handed on behind device-side waits, and the host
+/// waits for none.
 #[test]
 fn tight_hands_memory_on_while_work_runs() {
     for completion in [Completion::Manual, Completion::Seeded(3), Completion::Seeded(8)] {
@@ -70,7 +71,9 @@ fn tight_hands_memory_on_while_work_runs() {
         assert!(peak <= BYTES + MORE, "{completion:?}: {peak} bytes reserved");
         let calls = sim.calls();
         assert_eq!(calls.wait, 0, "{completion:?}: the host waited");
-        assert!(calls.stream_wait >= STREAMS as u64, "{completion:?}: {calls:?}");
+        // Where kernels end in their own time, some are over when they are asked.
+        let waits = if completion == Completion::Manual { STREAMS as u64 } else { 1 };
+        assert!(calls.stream_wait >= waits, "{completion:?}: {calls:?}");
         ends(&sim, &allocator);
     }
 }

@@ -45,7 +45,8 @@ impl Coordinator {
             if self.settings.throw_on_oom && after > self.throw_above() {
                 return Some(self.reject(shard, want, shards));
             }
-            if self.limit.is_some_and(|limit| after > limit) {
+            let most = self.limit.unwrap_or(u64::MAX).min(plan.allowance.unwrap_or(u64::MAX));
+            if after > most {
                 plan.refused = true;
                 return None;
             }

@@ -176,6 +176,12 @@ impl Coordinator {
         &self.sizes
     }
 
+    /// Tells a plan how many bytes the device's budget leaves, where the driver would grant more than that: cached
+    /// memory is given back or moved before the budget is exceeded, and nothing is refused because of it.
+    pub fn heed_budget(&self, plan: &mut Plan, free_bytes: u64) {
+        plan.allowance = Some((self.reserved.all.current + self.reserving).saturating_add(free_bytes));
+    }
+
     /// The limit on reserved bytes, if there is one.
     pub fn limit(&self) -> Option<u64> {
         self.limit

@@ -94,6 +94,8 @@ pub struct Plan {
     pub(super) ranged: bool,
     /// The driver or the limit refused to create pages: `paged` makes do with those there are.
     pub(super) no_new_pages: bool,
+    /// The request stays within so many reserved bytes, what the device's budget leaves, until nothing else serves it.
+    pub(super) allowance: Option<u64>,
     /// The points that `paged` waited for last: waiting for the same ones again leads nowhere.
     pub(super) waited: Vec<Point>,
     /// The driver refused the current attempt to grow.
@@ -123,6 +125,7 @@ impl Plan {
             news: false,
             ranged: false,
             no_new_pages: false,
+            allowance: None,
             waited: Vec::new(),
             refused: false,
             releases_seen: 0,
@@ -199,6 +202,10 @@ impl Coordinator {
             (Rung::AfterWait, goal) => self.after_wait(plan, goal, shards),
             (Rung::Oldest, _) => self.wait_for_oldest(plan, shards),
             (Rung::AfterOldest, _) => self.after_oldest(plan, shards),
+            (Rung::Refuse, Goal::Allocate(..)) if plan.allowance.is_some() => {
+                plan.leave_budget();
+                None
+            }
             (Rung::Refuse, Goal::Allocate(shard, want)) => {
                 self.scalars.num_ooms += 1;
                 Some(Step::Refuse(Box::new(self.report(shard, want, false, shards))))
@@ -329,6 +336,14 @@ impl Plan {
         if !refused {
             self.rung = Rung::End;
         }
+    }
+
+    /// Nothing within the budget serves the request: all over again, with what the driver grants beyond it.
+    fn leave_budget(&mut self) {
+        self.allowance = None;
+        self.rung = Rung::Search;
+        (self.polled, self.ranged, self.no_new_pages) = (false, false, false);
+        self.waited.clear();
     }
 
     /// What the request is for.

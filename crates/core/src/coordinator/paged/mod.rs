@@ -15,7 +15,7 @@ mod survey;
 
 use alloc::vec::Vec;
 
-use millpond_backend::{Point, Reuse, StreamId};
+use millpond_backend::{Point, StreamId};
 
 pub(super) use job::Job;
 
@@ -57,6 +57,12 @@ impl Coordinator {
         if plan.job.is_some() {
             return self.go_on(plan, shards);
         }
+        // What is not known to be over may be. Asking first makes what follows depend on how far the device is, and not
+        // on who asked last.
+        if !core::mem::replace(&mut plan.polled, true) {
+            let streams = self.shard_ids().map(|id| self.stream_of(id)).collect();
+            return Some(plan.awaits(Awaited::Points, Step::Poll(streams)));
+        }
         // Freed blocks whose points are reached by now: nobody waits for them any more, so they must not be missed.
         if core::mem::take(&mut plan.news) {
             self.retire_ready(plan.clocks, shards);
@@ -92,43 +98,19 @@ impl Coordinator {
             return self.new_range(plan, shard, want, shards);
         }
         match scheme::choose(self, &means, windows) {
-            Some(scheme) => {
-                // What is not known to be over may be: then nothing need be created, and nobody need wait.
-                let mut busy = means.busy_streams();
-                busy.extend(self.streams_settling(shards));
-                if (scheme.creates() || scheme.waits()) && !plan.polled && !busy.is_empty() {
-                    plan.polled = true;
-                    return Some(plan.awaits(Awaited::Points, Step::Poll(busy)));
-                }
-                self.begin_job(plan, scheme, shards);
-            }
-            // What is not known to be over may be: pages elsewhere, and old mappings in the way.
-            None if !plan.polled => {
-                plan.polled = true;
-                let streams = self.shard_ids().map(|id| self.stream_of(id)).collect();
-                return Some(plan.awaits(Awaited::Points, Step::Poll(streams)));
-            }
+            Some(scheme) => self.begin_job(plan, scheme, shards),
             // There is enough, but wherever the request could lie something is in the way, or holds what could move.
             None if !plan.ranged && means.suffice(want.rounded) => {
                 plan.ranged = true;
                 return self.new_range(plan, shard, want, shards);
             }
             // Neither idle memory nor what may be created suffices: refused at once, where that is asked for.
-            None if self.settings.throw_on_oom && !plan.no_new_pages => {
+            None if self.settings.throw_on_oom && !plan.no_new_pages && plan.allowance.is_none() => {
                 return Some(self.reject(shard, want, shards));
             }
             None => plan.refused = true,
         }
         None
-    }
-
-    /// The streams on which freed blocks wait to be reusable at all.
-    fn streams_settling(&self, shards: &mut impl Shards) -> Vec<StreamId> {
-        if self.facts.reuse == Reuse::InOrder {
-            return Vec::new();
-        }
-        let settling = self.shard_ids().filter_map(|id| shards.with(id, |shard| shard.settling_until()));
-        settling.map(|point| point.stream).collect()
     }
 
     pub(super) fn granularity(&self) -> u64 {
@@ -249,7 +231,7 @@ impl Coordinator {
     fn room(&self, plan: &Plan) -> u64 {
         let reserved = self.reserved.all.current + self.reserving;
         let throw_above = if self.settings.throw_on_oom { self.throw_above() } else { u64::MAX };
-        let most = self.limit.unwrap_or(u64::MAX).min(throw_above);
+        let most = self.limit.unwrap_or(u64::MAX).min(throw_above).min(plan.allowance.unwrap_or(u64::MAX));
         if plan.no_new_pages { 0 } else { most.saturating_sub(reserved) }
     }
 

@@ -54,18 +54,6 @@ pub(super) enum Source {
     New,
 }
 
-impl Scheme {
-    pub(super) fn creates(&self) -> bool {
-        self.created > 0
-    }
-
-    /// Some page moves behind a wait.
-    pub(super) fn waits(&self) -> bool {
-        let waits = |backing: &Backing| matches!(backing.source, Source::Move(idle) if idle.when == When::BehindWait);
-        self.backings.iter().any(waits)
-    }
-}
-
 /// The cheapest way: the least memory beyond the slack, then the least driver time, then the first. `None`: nothing at
 /// hand serves the request.
 pub(super) fn choose(coordinator: &Coordinator, means: &Means, windows: Vec<Window>) -> Option<Scheme> {

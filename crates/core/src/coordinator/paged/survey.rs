@@ -65,15 +65,6 @@ impl Means {
         let spare = self.spare.iter().map(|&(_, bytes)| bytes);
         movable.chain(spare).sum::<u64>().saturating_add(self.room) >= bytes
     }
-
-    /// The streams whose idle pages wait for the device, as far as is known.
-    pub(super) fn busy_streams(&self) -> Vec<StreamId> {
-        let busy = self.idle.values().filter(|idle| idle.when != When::Now);
-        let mut streams: Vec<_> = busy.map(|idle| idle.stream).collect();
-        streams.sort_unstable();
-        streams.dedup();
-        streams
-    }
 }
 
 /// The pages in order of size.
