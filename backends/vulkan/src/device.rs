@@ -56,6 +56,8 @@ pub(crate) struct Device {
     /// Live allocations, of which the driver allows so many.
     pub(crate) allocations: AtomicU64,
     pub(crate) faults: FaultPlan,
+    /// Closed gates.
+    pub(crate) gates: AtomicUsize,
     pub(crate) lost: AtomicBool,
     pub(crate) allocator: Mutex<Allocator>,
     pub(crate) raw: RawDevice,
@@ -124,9 +126,7 @@ impl fmt::Debug for Vulkan {
 
 impl Drop for Device {
     fn drop(&mut self) {
-        for (_, lane) in self.lanes.iter() {
-            self.open_gate(&mut lane.state.lock());
-        }
+        self.open_gates();
         for (_, lane) in self.lanes.iter() {
             // An error here means that the device is gone, and its work with it.
             let _ = self.wait_for(lane, lane.submitted());
