@@ -13,6 +13,7 @@ use millpond_backend::{
 };
 use parking_lot::Mutex;
 
+use crate::binds::Binds;
 use crate::classes::ClassFacts;
 use crate::fault::FaultPlan;
 use crate::instance::Instance;
@@ -55,6 +56,8 @@ pub(crate) struct Device {
     pub(crate) live: Mutex<HashMap<u64, Backed>>,
     /// Live allocations, of which the driver allows so many.
     pub(crate) allocations: AtomicU64,
+    /// Sparse memory, where the device has it.
+    pub(crate) binds: Option<Binds>,
     pub(crate) faults: FaultPlan,
     /// Closed gates.
     pub(crate) gates: AtomicUsize,
@@ -142,6 +145,9 @@ impl Drop for Device {
             }
             state.ring.into_iter().for_each(|ring| self.destroy_backed(ring.into_backed()));
         }
+        if let Some(binds) = self.binds.take() {
+            self.destroy_binds(binds);
+        }
         let leaked = std::mem::take(self.live.get_mut());
         leaked.into_values().for_each(|backed| self.destroy_backed(backed));
     }
@@ -196,7 +202,7 @@ unsafe impl Backend for Vulkan {
     }
 
     fn virtual_memory(&self) -> Option<&dyn VirtualMemory<Segment = Segment, Page = Page, Error = VulkanError>> {
-        None
+        if self.device.binds.is_some() { Some(self) } else { None }
     }
 
     fn stream_wait(&self) -> Option<&dyn StreamWait<Error = VulkanError>> {
@@ -212,7 +218,7 @@ unsafe impl Backend for Vulkan {
     }
 
     fn budget(&self) -> Option<&dyn Budget<Error = VulkanError>> {
-        None
+        if self.device.enabled.memory_budget { Some(self) } else { None }
     }
 }
 
