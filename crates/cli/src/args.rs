@@ -69,7 +69,11 @@ The simulated device takes options:
   cost=h200|free              what driver calls cost on its clock (as on an H200 unless given)
   completion=at-once|random:SEED
                               when queued work is done (at once unless given; only --touch queues any)
-[default: the best device there is]";
+
+A Vulkan device is named by its number, vulkan:0, and takes options behind a comma:
+  validation                  the validation layer watches; what it objects to ends the command with code 1
+  pages=none                  without virtual memory, even where it has it
+[default: the first GPU, by cuda, vulkan or wgpu, or else sim; devices in software are used only by name]";
 
 const TOUCH_HELP: &str = "\
 Write to every block by device work when it is granted, and verify it before it is freed. Marked are the first and
