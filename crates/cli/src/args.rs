@@ -52,7 +52,8 @@ Examples:
   millpond replay
   millpond replay --compare --pattern all
   millpond replay --compare --limit 1.10x gpt2_train.trace.gz
-  millpond replay --check-bytes --device sim:completion=random:1 --pattern many_streams
+  millpond replay --touch --device sim:completion=random:1 --pattern many_streams
+  millpond replay --device vulkan:0 --scale 64 --touch --threads 2
   millpond replay --policy classic --conf max_split_size_mb:64 *.trace.gz
   millpond replay --conf growth:tight --pattern streams
   millpond replay --device sim:bytes=16GiB,reuse=after-done --stats gnn.trace.gz
@@ -67,17 +68,30 @@ The simulated device takes options:
   pages=SIZE|none             granularity of its virtual memory (2MiB unless given)
   cost=h200|free              what driver calls cost on its clock (as on an H200 unless given)
   completion=at-once|random:SEED
-                              when queued work is done (at once unless given; only --check-bytes queues any)
-[default: the best device there is]";
+                              when queued work is done (at once unless given; only --touch queues any)
 
-const CHECK_HELP: &str = "\
+A Vulkan device is named by its number, vulkan:0, and takes options behind a comma:
+  validation                  the validation layer watches; what it objects to ends the command with code 1
+  pages=none                  without virtual memory, even where it has it
+[default: the first GPU, by cuda, vulkan or wgpu, or else sim; devices in software are used only by name]";
+
+const TOUCH_HELP: &str = "\
 Write to every block by device work when it is granted, and verify it before it is freed. Marked are the first and
 the last 64 bytes and the first 16 of every page of 2 MiB (or of the device's own size, if that is smaller), so that a
 page mapped in the wrong place shows; whole blocks would take too long. A block that was used on several streams is
 written by each of them once more as it is freed, so that reuse before that work is done shows as well: on the
-simulated device that takes `--device sim:completion=random:SEED`, as its work is otherwise done at once. The first
-wrong byte ends the command with exit code 1, and is told with its trace, event, block and offset. Times include the
-check";
+simulated device that takes `--device sim:completion=random:SEED`, as its work is otherwise done at once. What was read
+is kept on the device and judged many blocks at a time, so that work stays under way meanwhile; that takes 1 MiB, and
+64 KiB for each stream, past the allocator. The first wrong byte ends the command with exit code 1, and is told with its
+trace, event, block and offset. Times include the check";
+
+const SCALE_HELP: &str = "\
+Divide every size of a trace by N, rounded up to 512 bytes, so that a large trace fits a small device. The result is
+another program: what PyTorch reserved is left out, and numbers of different scales cannot be compared";
+
+const THREADS_HELP: &str = "\
+Replay each trace by N threads at once, each on streams of its own, on one allocator. What is reserved then depends on
+how they met. Times per event are those of one thread, the slowest in each pass; `live` is what they came to together";
 
 /// Millpond, a caching allocator for GPU memory: replay traces, list devices, check recordings.
 #[derive(Debug, Parser)]
@@ -154,8 +168,14 @@ pub(crate) struct ReplayArgs {
     /// Replay under every policy and put them side by side
     #[arg(long)]
     pub(crate) compare: bool,
-    #[arg(long, help = "Write to every block and verify it before its free", long_help = CHECK_HELP)]
-    pub(crate) check_bytes: bool,
+    #[arg(long, help = "Write to every block and verify it before its free", long_help = TOUCH_HELP)]
+    pub(crate) touch: bool,
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u16).range(1..=256))]
+    #[arg(help = "Replay each trace by N threads at once, each on streams of its own", long_help = THREADS_HELP)]
+    pub(crate) threads: u16,
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u64).range(1..=1 << 40))]
+    #[arg(help = "Divide every size of a trace by N, so that it fits a small device", long_help = SCALE_HELP)]
+    pub(crate) scale: u64,
     /// Print the table in Markdown
     #[arg(long, conflicts_with_all = ["summary", "stats"])]
     pub(crate) markdown: bool,
