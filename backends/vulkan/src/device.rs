@@ -88,6 +88,11 @@ impl Drop for RawDevice {
 }
 
 impl Vulkan {
+    /// The loader.
+    pub fn entry(&self) -> &ash::Entry {
+        &self.device.instance.entry
+    }
+
     /// The `VkInstance`.
     pub fn raw_instance(&self) -> &ash::Instance {
         &self.device.instance.raw
