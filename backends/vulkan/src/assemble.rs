@@ -100,6 +100,7 @@ pub(crate) fn assemble(parts: Parts) -> Result<Vulkan, VulkanError> {
         allocations: AtomicU64::new(0),
         binds: None,
         faults: FaultPlan::default(),
+        gates: AtomicUsize::new(0),
         lost: AtomicBool::new(false),
         allocator: Mutex::new(allocator),
         raw: parts.raw,

@@ -59,6 +59,8 @@ pub(crate) struct Device {
     /// Sparse memory, where the device has it.
     pub(crate) binds: Option<Binds>,
     pub(crate) faults: FaultPlan,
+    /// Closed gates.
+    pub(crate) gates: AtomicUsize,
     pub(crate) lost: AtomicBool,
     pub(crate) allocator: Mutex<Allocator>,
     pub(crate) raw: RawDevice,
@@ -89,6 +91,11 @@ impl Drop for RawDevice {
 }
 
 impl Vulkan {
+    /// The loader.
+    pub fn entry(&self) -> &ash::Entry {
+        &self.device.instance.entry
+    }
+
     /// The `VkInstance`.
     pub fn raw_instance(&self) -> &ash::Instance {
         &self.device.instance.raw
@@ -127,9 +134,7 @@ impl fmt::Debug for Vulkan {
 
 impl Drop for Device {
     fn drop(&mut self) {
-        for (_, lane) in self.lanes.iter() {
-            self.open_gate(&mut lane.state.lock());
-        }
+        self.open_gates();
         for (_, lane) in self.lanes.iter() {
             // An error here means that the device is gone, and its work with it.
             let _ = self.wait_for(lane, lane.submitted());
