@@ -14,9 +14,13 @@ pub mod suite;
 pub mod swarm;
 mod tests_macro;
 mod watched;
+#[cfg(feature = "wgpu")]
+mod wgpu;
 
 pub use device::{DeviceUnderTest, Need, Unavailable};
 pub use model::Model;
 pub use sim::SimDevice;
 pub use suite::{Difference, Outcome, ScenarioResult};
 pub use watched::{Order, Tenancy, Trouble, Watched};
+#[cfg(feature = "wgpu")]
+pub use wgpu::WgpuDevice;
