@@ -17,6 +17,7 @@ const EXAMPLES: &str = "\
 Examples:
   millpond replay                          replay the built-in trace on the best device
   millpond replay --compare *.trace.gz     policies side by side
+  millpond bench --device vulkan:0         what its driver costs, and what the cache makes of it
   millpond devices --format json           what there is, for a program
   millpond golden tests/corpus/golden/*    check against PyTorch's recorded behaviour";
 
@@ -125,6 +126,9 @@ pub(crate) enum Command {
     /// Replay recordings of PyTorch's allocator on the simulated device and compare every operation
     #[command(after_help = format!("{GOLDEN_MORE}\n\n{EXIT_CODES}"))]
     Golden(GoldenArgs),
+    /// Measure a device: its driver, the cache on top of it, streams, pages, transfers, and others who allocate
+    #[command(after_help = format!("{BENCH_MORE}\n\n{EXIT_CODES}"))]
+    Bench(BenchArgs),
     /// Run the suite that every backend must pass
     #[command(after_help = format!("{CONFORMANCE_MORE}\n\n{EXIT_CODES}"))]
     Conformance(ConformanceArgs),
@@ -133,6 +137,20 @@ pub(crate) enum Command {
 const GOLDEN_MORE: &str = "\
 Prints `NAME: matched M of N` for each file, and the first difference in full: statistics, layout, addresses and
 out-of-memory amounts are compared after every operation.";
+
+const BENCH_MORE: &str = "\
+  driver    what the driver takes for a segment of each size, and for giving it back
+  cached    a free and an allocation that the cache serves, on average and one by one
+  streams   what ticks, submits and waits cost; how long a block that another stream used takes to its reuse
+  pages     what the driver takes to map a page, to move it and to give it back, where there are pages
+  transfer  fills, copies, uploads and downloads, each submitted and waited for
+  trace     the built-in trace, with smaller sizes if need be, in ns per event
+  peer      others for the sizes of `cached`, in the same run; `x millpond` is their time over its
+
+Times are medians of rounds, on the host's clock, and p50, p99 and p99.9 are of single operations. Where `clock` says
+`device` they are by the device's own clock: what the simulated device says that an H200 would take. Sizes for which
+there is no memory are left out. For figures to compare, build with --release and leave the machine alone; the record of
+the hot path beside other allocators is made by scripts/bench.sh.";
 
 const CONFORMANCE_MORE: &str = "\
 Prints how many scenarios passed, by device and by group, why others were skipped or declared to differ, and
@@ -188,6 +206,16 @@ pub(crate) struct ReplayArgs {
     /// Print the 122 values of torch.cuda.memory_stats for each replay, and under paged what was done with pages
     #[arg(long)]
     pub(crate) stats: bool,
+}
+
+/// `millpond bench`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct BenchArgs {
+    #[arg(long, value_name = "DEVICE", help = "The device: NAME or NAME:KEY=VALUE,...", long_help = DEVICE_HELP)]
+    pub(crate) device: Option<String>,
+    /// Fewer sizes and rounds: a few seconds, to see that everything works
+    #[arg(long)]
+    pub(crate) quick: bool,
 }
 
 /// `millpond golden`.

@@ -4,6 +4,7 @@
 //! come here as a [`Job`] and are told which one it is.
 
 mod certify;
+mod peers;
 mod sim;
 #[cfg(feature = "vulkan")]
 mod vulkan;
@@ -12,6 +13,7 @@ use millpond_backend::{Backend, BudgetInfo, Caps, ClassId};
 
 use crate::failure::Failure;
 
+pub(crate) use peers::Peer;
 pub(crate) use sim::SimOptions;
 
 /// One backend that people may ask for.

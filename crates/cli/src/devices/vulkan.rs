@@ -1,10 +1,12 @@
 //! Vulkan devices, and the options that `--device vulkan:...` takes.
 
+use gpu_allocator::vulkan::{AllocationCreateDesc, AllocationScheme, AllocatorCreateDesc};
+use gpu_allocator::{AllocationError, AllocationSizes, AllocatorDebugSettings, MemoryLocation};
 use millpond::text::format_bytes;
-use millpond_vulkan::ash::vk::{PhysicalDeviceType, QueueFlags};
+use millpond_vulkan::ash::vk::{MemoryRequirements, PhysicalDeviceType, QueueFlags};
 use millpond_vulkan::{DeviceInfo, FamilyInfo, Vulkan, VulkanError};
 
-use super::{Broken, Device, Entry, Fact, Found, Job, Target};
+use super::{Broken, Device, Entry, Fact, Found, Job, Peer, Target};
 use crate::failure::{Failure, with_causes};
 
 /// Vulkan's place among the backends.
@@ -152,10 +154,21 @@ impl VulkanOptions {
         }
     }
 
+    fn open(&self) -> Result<Vulkan, Failure> {
+        let build = |index| Vulkan::builder().device(index).validation(self.validation).sparse(!self.no_pages).build();
+        self.index().and_then(build).map_err(|error| absent(&error))
+    }
+
+    /// gpu-allocator's own way: parts of blocks of memory, without a buffer, a stream or statistics.
+    pub(super) fn peers(&self) -> Result<Vec<Peer>, Failure> {
+        let mut blocks = Blocks::new(self.open()?)?;
+        let pair = Box::new(move |bytes| blocks.pair(bytes));
+        Ok(vec![Peer { name: "gpu-allocator, memory alone", max_per_round: u64::MAX, pair }])
+    }
+
     /// Opens it, does a job on it, and asks the validation layer, if it watched, once the device is gone.
     pub(super) fn run<J: Job>(&self, job: J) -> Result<J::Output, Failure> {
-        let open = |index| Vulkan::builder().device(index).validation(self.validation).sparse(!self.no_pages).build();
-        let device = self.index().and_then(open).map_err(|error| absent(&error))?;
+        let device = self.open()?;
         let log = device.validation().cloned();
         let done = job.run(device);
         let errors = log.map_or(Vec::new(), |log| log.errors());
@@ -170,6 +183,43 @@ impl VulkanOptions {
         let index = self.index().map_err(|error| absent(&error))?;
         Ok(millpond_conformance::VulkanDevice::new(index).validation(self.validation).sparse(!self.no_pages))
     }
+}
+
+/// gpu-allocator on a device. It goes before the device.
+struct Blocks {
+    allocator: gpu_allocator::vulkan::Allocator,
+    _device: Vulkan,
+}
+
+impl Blocks {
+    fn new(device: Vulkan) -> Result<Self, Failure> {
+        let description = AllocatorCreateDesc {
+            instance: device.raw_instance().clone(),
+            device: device.raw_device().clone(),
+            physical_device: device.physical_device(),
+            debug_settings: AllocatorDebugSettings::default(),
+            buffer_device_address: device.enabled().buffer_device_address,
+            allocation_sizes: AllocationSizes::default(),
+        };
+        let allocator = gpu_allocator::vulkan::Allocator::new(&description).map_err(|error| refused(&error))?;
+        Ok(Self { allocator, _device: device })
+    }
+
+    fn pair(&mut self, bytes: u64) -> Result<(), Failure> {
+        let allocation = self.allocator.allocate(&AllocationCreateDesc {
+            name: "peer",
+            requirements: MemoryRequirements { size: bytes, alignment: 256, memory_type_bits: u32::MAX },
+            location: MemoryLocation::GpuOnly,
+            linear: true,
+            allocation_scheme: AllocationScheme::GpuAllocatorManaged,
+        });
+        let allocation = allocation.map_err(|error| refused(&error))?;
+        self.allocator.free(allocation).map_err(|error| refused(&error))
+    }
+}
+
+fn refused(error: &AllocationError) -> Failure {
+    Failure::Device(format!("gpu-allocator: {}", with_causes(error)))
 }
 
 fn absent(error: &VulkanError) -> Failure {

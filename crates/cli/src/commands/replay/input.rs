@@ -12,6 +12,14 @@ use crate::failure::Failure;
 const BUILT_IN: (&str, &[u8]) =
     ("gpt2_train", include_bytes!("../../../../../tests/corpus/traces/gpt2_train.trace.gz"));
 
+/// The built-in trace and its name.
+pub(crate) fn built_in() -> (&'static str, Trace) {
+    match Trace::from_reader(BUILT_IN.1) {
+        Ok(trace) => (BUILT_IN.0, trace),
+        Err(error) => panic!("the built-in trace is malformed: {error}"),
+    }
+}
+
 /// A trace to be read.
 pub(super) enum Source {
     BuiltIn,
@@ -89,10 +97,7 @@ impl Source {
     /// [`Failure::Input`] that names the file and the line.
     pub(super) fn read(&self) -> Result<Trace, Failure> {
         match self {
-            Self::BuiltIn => match Trace::from_reader(BUILT_IN.1) {
-                Ok(trace) => Ok(trace),
-                Err(error) => panic!("the built-in trace is malformed: {error}"),
-            },
+            Self::BuiltIn => Ok(built_in().1),
             Self::Input => Trace::from_reader(io::stdin().lock())
                 .map_err(|error| Failure::Input(format!("standard input: {error}; give a trace"))),
             Self::File(path) => Trace::read(path).map_err(|error| Failure::Input(explain(path, &error))),
@@ -105,7 +110,7 @@ impl Source {
 const SCALED_UNIT: u64 = 512;
 
 /// The same program with every size divided. It never ran on PyTorch's allocator, so it has no header.
-pub(super) fn scaled(mut trace: Trace, by: u64) -> Trace {
+pub(crate) fn scaled(mut trace: Trace, by: u64) -> Trace {
     if by == 1 {
         return trace;
     }
