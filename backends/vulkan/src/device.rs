@@ -84,7 +84,8 @@ impl Deref for RawDevice {
 impl Drop for RawDevice {
     fn drop(&mut self) {
         if self.owned {
-            // SAFETY: we made the device; `Device::drop` has waited for all work and destroyed all that was made from it.
+            // SAFETY: we made the device; `Device::drop` has waited for all work and destroyed all that was made from
+            // it.
             unsafe { self.raw.destroy_device(None) };
         }
     }

@@ -1,5 +1,5 @@
-//! A lane: what is kept per stream. Its clock is made of atomics, so that `mark` and `reached` take no lock; the rest lies
-//! behind the lane's own lock.
+//! A lane: what is kept per stream. Its clock is made of atomics, so that `mark` and `reached` take no lock; the rest
+//! lies behind the lane's own lock.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,8 +16,8 @@ use crate::staging::Ring;
 pub(crate) struct Lane {
     /// The tick that the next submit closes. Raised under the lane's lock, before that submit reaches the driver.
     pub(crate) open: AtomicU64,
-    /// The newest tick that the driver has been given. Below `open - 1` for a moment during a submit, and for good after
-    /// one that failed.
+    /// The newest tick that the driver has been given. Below `open - 1` for a moment during a submit, and for good
+    /// after one that failed.
     pub(crate) submitted: AtomicU64,
     /// The newest tick known to be complete.
     pub(crate) reached: AtomicU64,

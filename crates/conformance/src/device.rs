@@ -75,8 +75,8 @@ pub trait DeviceUnderTest: Sync {
         false
     }
 
-    /// Forgets planned failures that have not struck. To be written where the number of driver calls depends on how fast
-    /// the device is.
+    /// Forgets planned failures that have not struck. To be written where the number of driver calls depends on how
+    /// fast the device is.
     fn forget_faults(&self, _backend: &Self::Backend) {}
 
     /// How many fallible driver calls were made so far, where the device counts them as

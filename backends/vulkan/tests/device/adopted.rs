@@ -25,6 +25,34 @@ impl QueueLock for Counting {
     }
 }
 
+/// An engine's lock, which looks what is marked at the moment when a submit reaches the driver.
+#[derive(Default)]
+struct Looking {
+    device: Mutex<Option<Vulkan>>,
+    marked: Mutex<Vec<Tick>>,
+}
+
+impl QueueLock for Looking {
+    fn locked(&self, work: &mut dyn FnMut()) {
+        let device = self.device.lock();
+        self.marked.lock().extend(device.as_ref().map(|device| device.mark(StreamId(0))));
+        work();
+    }
+}
+
+#[test]
+fn what_is_marked_while_the_driver_takes_a_submit_belongs_to_the_next() {
+    let Some(lab) = Lab::open() else { return };
+    let lock = Arc::new(Looking::default());
+    let device = adopt(handles(&lab, Some(lock.clone()))).unwrap();
+    let stream = device.create_stream().unwrap();
+    *lock.device.lock() = Some(device.clone());
+    assert_eq!(device.submit(stream).unwrap(), Tick(1));
+    assert_eq!(device.submit(stream).unwrap(), Tick(2));
+    assert_eq!(*lock.marked.lock(), [Tick(2), Tick(3)]);
+    *lock.device.lock() = None;
+}
+
 /// What an engine would hand over of the lab's device: its first queue, and this lock.
 fn handles(lab: &Lab, lock: Option<Arc<dyn QueueLock>>) -> Adopted {
     let ((family, index), _) = lab.queues()[0];
