@@ -179,7 +179,7 @@ fn engines_are_told_which_bind_to_wait_for_until_they_have() {
 #[test]
 fn binds_that_fail_go_with_the_next_submit() {
     let Some(lab) = Lab::open() else { return };
-    let (range, pages) = (lab.range(1), lab.pages(1));
+    let (range, pages) = (lab.range(2), lab.pages(1));
     lab.map(&range, 0, &pages[0]);
     lab.fill(&range, 0, 5);
     // The submit is the first call, its bind the second.
@@ -187,6 +187,9 @@ fn binds_that_fail_go_with_the_next_submit() {
     let failed = error(lab.device.submit(lab.stream));
     assert!(matches!(failed, VulkanError::Planned { call: "vkQueueBindSparse", .. }), "{failed}");
     assert_eq!(lab.value(&range, 0), 5);
+    lab.unmap(&range, 0, &pages[0]);
+    lab.map(&range, 1, &pages[0]);
+    assert_eq!(lab.value(&range, 1), 5, "it was the page that was written");
     lab.close(vec![range], pages);
 }
 
