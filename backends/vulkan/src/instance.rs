@@ -93,10 +93,14 @@ fn load(loader: Option<&OsString>) -> Result<ash::Entry, VulkanError> {
         // SAFETY: the system's Vulkan loader may be loaded and initialised at any time.
         None => unsafe { ash::Entry::load() },
     };
-    loaded.map_err(|error| VulkanError::NoLoader {
+    let entry = loaded.map_err(|error| VulkanError::NoLoader {
         loader: loader.map_or_else(|| "libvulkan".to_owned(), |path| path.to_string_lossy().into_owned()),
         reason: error.to_string(),
-    })
+    })?;
+    // Drivers leave destructors with the threads that called them. The library stays loaded, so that these threads can
+    // end after the last device is gone.
+    std::mem::forget(entry.clone());
+    Ok(entry)
 }
 
 fn has_layer(entry: &ash::Entry) -> Result<bool, VulkanError> {
