@@ -19,8 +19,8 @@ impl VulkanDevice {
         Self { index, validation: false, sparse: true }
     }
 
-    /// The same device, watched by the validation layer, where that is installed, or not. What the layer objects to is a
-    /// breach of the contract.
+    /// The same device, watched by the validation layer, where that is installed, or not. What the layer objects to is
+    /// a breach of the contract.
     pub const fn validation(self, validation: bool) -> Self {
         Self { validation, ..self }
     }
