@@ -1,9 +1,14 @@
-//! The command on the Vulkan devices of this machine, those in software included. Without any, that is said and skipped.
+//! The command on the real devices of this machine, those in software included. Without any, that is said and skipped.
 
 mod common;
 
 use common::{corpus, devices, run, run_on_machine};
 use serde_json::Value;
+
+/// The devices of every backend.
+fn real_devices() -> Vec<Value> {
+    ["vulkan", "wgpu"].into_iter().flat_map(devices).collect()
+}
 
 fn rows(args: &[&str]) -> Vec<Value> {
     run_on_machine(args).json()
@@ -12,7 +17,7 @@ fn rows(args: &[&str]) -> Vec<Value> {
 #[test]
 fn a_replay_decides_what_it_decides_on_the_simulated_device() {
     let file = corpus("traces/bert_multistream.trace.gz");
-    for device in devices("vulkan") {
+    for device in real_devices() {
         let name = device["device"].as_str().expect("a name");
         let base = ["replay", "--passes", "1", "--scale", "64", "--format", "json", "--compare", &file];
         let on = |device: &str| rows(&[&base[..], &["--device", device]].concat());
@@ -33,7 +38,7 @@ fn a_replay_decides_what_it_decides_on_the_simulated_device() {
 #[test]
 fn bytes_are_right_by_one_thread_and_by_several() {
     let file = corpus("traces/gnn.trace.gz");
-    for device in devices("vulkan") {
+    for device in real_devices() {
         let name = device["device"].as_str().expect("a name");
         let base = ["replay", "--passes", "1", "--scale", "64", "--format", "json", "--touch", "--device", name, &file];
         let blocks = |rows: &[Value]| rows[0]["checked_blocks"].as_u64().expect("a number");
@@ -48,14 +53,15 @@ fn bytes_are_right_by_one_thread_and_by_several() {
 
 #[test]
 fn a_device_is_described_and_one_in_software_used_only_by_name() {
-    let found = devices("vulkan");
+    let found = real_devices();
     for device in &found {
-        assert!(device["facts"]["driver"].is_string() && device["facts"]["queue families"].is_string(), "{device}");
+        assert!(device["facts"]["driver"].is_string() && device["facts"]["kind"].is_string(), "{device}");
         assert_eq!(device["closing"], "submit");
         let has_pages = device["page_granularity_bytes"].is_u64();
         let missing = device["missing"].as_array().expect("a list");
-        let lacks = |what: &str| missing.iter().any(|text| text.as_str().is_some_and(|text| text.starts_with(what)));
-        assert_eq!(lacks("sparse buffers"), !has_pages, "{device}");
+        let is_told =
+            missing.iter().any(|text| text.as_str().is_some_and(|text| text.contains("falls back to classic")));
+        assert_eq!(is_told, !has_pages, "{device}");
         assert_eq!(device["default_policy"], if has_pages { "paged" } else { "classic" });
     }
     let software = |row: &Value| row["facts"]["kind"].as_str().is_some_and(|kind| kind.starts_with("software"));
@@ -67,10 +73,12 @@ fn a_device_is_described_and_one_in_software_used_only_by_name() {
 
 #[test]
 fn a_device_that_is_not_there_is_refused_with_what_to_do() {
-    run(&["replay", "--device", "vulkan"]).fails(3, &["install", "VK_DRIVER_FILES", "millpond devices"]);
-    run(&["replay", "--device", "vulkan:x"]).fails(2, &["`x` is no option", "validation"]);
-    if !devices("vulkan").is_empty() {
-        let ran = run_on_machine(&["replay", "--device", "vulkan:99"]);
-        ran.fails(3, &["no Vulkan device 99", "millpond devices"]);
+    for (backend, options) in [("vulkan", "validation"), ("wgpu", "polls")] {
+        run(&["replay", "--device", backend]).fails(3, &["install", "millpond devices"]);
+        run(&["replay", "--device", &format!("{backend}:x")]).fails(2, &["`x` is no option", options]);
+        if !devices(backend).is_empty() {
+            let ran = run_on_machine(&["replay", "--device", &format!("{backend}:99")]);
+            ran.fails(3, &["99", "millpond devices"]);
+        }
     }
 }
