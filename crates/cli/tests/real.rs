@@ -16,14 +16,15 @@ fn rows(args: &[&str]) -> Vec<Value> {
 
 #[test]
 fn a_replay_decides_what_it_decides_on_the_simulated_device() {
-    let file = corpus("traces/bert_multistream.trace.gz");
-    for device in real_devices() {
+    let (streams, lone) = (corpus("traces/bert_multistream.trace.gz"), corpus("traces/gnn.trace.gz"));
+    let cases =
+        [["--policy", "classic", "--passes", "1", &streams], ["--compare", "--no-times", "--passes", "0", &lone]];
+    for (device, args) in real_devices().iter().flat_map(|device| cases.map(|args| (device, args))) {
         let name = device["device"].as_str().expect("a name");
-        let base = ["replay", "--passes", "1", "--scale", "64", "--format", "json", "--compare", &file];
+        let base = [&["replay", "--scale", "64", "--format", "json"][..], &args].concat();
         let on = |device: &str| rows(&[&base[..], &["--device", device]].concat());
         let (real, simulated) = (on(name), on("sim:pages=none"));
-        let policies: Vec<_> = real.iter().map(|row| row["policy"].as_str().expect("a policy")).collect();
-        assert!(policies.contains(&"classic") && policies.contains(&"direct"), "{policies:?}");
+        assert!(!simulated.is_empty());
         for expected in &simulated {
             let found = real.iter().find(|row| row["policy"] == expected["policy"]).expect("the same policies");
             // Where the driver tells how much memory is left, it is asked before the allocator grows.
@@ -40,10 +41,10 @@ fn bytes_are_right_by_one_thread_and_by_several() {
     let file = corpus("traces/gnn.trace.gz");
     for device in real_devices() {
         let name = device["device"].as_str().expect("a name");
-        let base = ["replay", "--passes", "1", "--scale", "64", "--format", "json", "--touch", "--device", name, &file];
+        let base = ["replay", "--passes", "0", "--scale", "64", "--format", "json", "--touch", "--device", name, &file];
         let blocks = |rows: &[Value]| rows[0]["checked_blocks"].as_u64().expect("a number");
         let alone = blocks(&rows(&base));
-        assert!(alone > 2 * 9000, "{alone} blocks on {name}");
+        assert!(alone > 9000, "{alone} blocks on {name}");
         assert_eq!(blocks(&rows(&[&base[..], &["--threads", "2"]].concat())), 2 * alone, "{name}");
         if device["page_granularity_bytes"].is_u64() {
             assert_eq!(blocks(&rows(&[&base[..], &["--policy", "paged"]].concat())), alone, "paged on {name}");
@@ -73,7 +74,8 @@ fn a_device_is_described_and_one_in_software_used_only_by_name() {
 
 #[test]
 fn a_device_that_is_not_there_is_refused_with_what_to_do() {
-    for (backend, options) in [("vulkan", "validation"), ("wgpu", "polls")] {
+    let backends = [("vulkan", "validation", cfg!(feature = "vulkan")), ("wgpu", "polls", cfg!(feature = "wgpu"))];
+    for (backend, options, _) in backends.into_iter().filter(|(_, _, is_built_in)| *is_built_in) {
         run(&["replay", "--device", backend]).fails(3, &["install", "millpond devices"]);
         run(&["replay", "--device", &format!("{backend}:x")]).fails(2, &["`x` is no option", options]);
         if !devices(backend).is_empty() {

@@ -28,6 +28,12 @@ fn target(options: &str) -> Result<Target, Failure> {
 
 /// The first adapter that is a GPU.
 fn preferred() -> Option<Target> {
+    // There wgpu reaches GPUs through Vulkan alone, which was asked before. A second look at its drivers costs time and
+    // has some of them complain on standard error.
+    #[cfg(all(feature = "vulkan", target_os = "linux"))]
+    if !super::vulkan::has_gpu() {
+        return None;
+    }
     let index = first_gpu(&Wgpu::adapters().ok()?)?;
     Some(Target::Wgpu(WgpuOptions { index: Some(index), ..WgpuOptions::default() }))
 }
