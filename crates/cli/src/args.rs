@@ -74,6 +74,9 @@ The simulated device takes options:
 A Vulkan device is named by its number, vulkan:0, and takes options behind a comma:
   validation                  the validation layer watches; what it objects to ends the command with code 1
   pages=none                  without virtual memory, even where it has it
+
+An adapter of wgpu is named the same way, wgpu:0:
+  polls                       wgpu alone is asked what is done, not a semaphore
 [default: the first GPU, by cuda, vulkan or wgpu, or else sim; devices in software are used only by name]";
 
 const TOUCH_HELP: &str = "\

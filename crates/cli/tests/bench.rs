@@ -62,7 +62,7 @@ fn a_table_is_for_people_and_what_is_missing_is_left_out() {
 
 #[test]
 fn devices_of_this_machine_are_measured_beside_their_peers() {
-    for backend in ["vulkan"] {
+    for backend in ["vulkan", "wgpu"] {
         for device in devices(backend) {
             let name = device["device"].as_str().expect("a name");
             let rows = run_on_machine(&["bench", "--quick", "--device", name, "--format", "json"]).json();

@@ -30,6 +30,8 @@ impl Target {
             }
             #[cfg(feature = "vulkan")]
             Self::Vulkan(options) => certify(&options.under_test()?, only, &mut names, tell),
+            #[cfg(feature = "wgpu")]
+            Self::Wgpu(options) => certify(&options.under_test()?, only, &mut names, tell),
         }
         if names.iter().any(|name| is_wanted(name, only)) {
             return Ok(());

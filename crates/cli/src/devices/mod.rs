@@ -9,6 +9,8 @@ mod sameness;
 mod sim;
 #[cfg(feature = "vulkan")]
 mod vulkan;
+#[cfg(feature = "wgpu")]
+mod wgpu;
 
 use millpond_backend::{Backend, BudgetInfo, Caps, ClassId};
 
@@ -36,6 +38,9 @@ pub(crate) const BACKENDS: [Entry; 4] = [
     vulkan::ENTRY,
     #[cfg(not(feature = "vulkan"))]
     Entry { name: "vulkan", find: || not_built_in("vulkan"), target: |_| Err(absent("vulkan")), preferred: || None },
+    #[cfg(feature = "wgpu")]
+    wgpu::ENTRY,
+    #[cfg(not(feature = "wgpu"))]
     Entry { name: "wgpu", find: || not_built_in("wgpu"), target: |_| Err(absent("wgpu")), preferred: || None },
     sim::ENTRY,
 ];
@@ -102,6 +107,9 @@ pub(crate) enum Target {
     /// One of Vulkan's.
     #[cfg(feature = "vulkan")]
     Vulkan(vulkan::VulkanOptions),
+    /// One of wgpu's.
+    #[cfg(feature = "wgpu")]
+    Wgpu(wgpu::WgpuOptions),
 }
 
 /// Something to do on a device, whichever backend it has.
@@ -145,7 +153,7 @@ impl Target {
     pub(crate) fn with_bytes(self) -> Self {
         match self {
             Self::Sim(options) => Self::Sim(options.with_bytes()),
-            #[cfg(feature = "vulkan")]
+            #[cfg(any(feature = "vulkan", feature = "wgpu"))]
             real => real,
         }
     }
@@ -156,6 +164,8 @@ impl Target {
             Self::Sim(_) => "sim",
             #[cfg(feature = "vulkan")]
             Self::Vulkan(_) => "vulkan",
+            #[cfg(feature = "wgpu")]
+            Self::Wgpu(_) => "wgpu",
         }
     }
 
@@ -169,6 +179,8 @@ impl Target {
             Self::Sim(options) => job.run(options.open()),
             #[cfg(feature = "vulkan")]
             Self::Vulkan(options) => options.run(job),
+            #[cfg(feature = "wgpu")]
+            Self::Wgpu(options) => options.run(job),
         }
     }
 }

@@ -24,6 +24,8 @@ impl Target {
             Self::Sim(_) => Ok(Vec::new()),
             #[cfg(feature = "vulkan")]
             Self::Vulkan(options) => options.peers(),
+            #[cfg(feature = "wgpu")]
+            Self::Wgpu(options) => options.peers(),
         }
     }
 }

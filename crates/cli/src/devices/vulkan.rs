@@ -37,6 +37,12 @@ fn preferred() -> Option<Target> {
     Some(Target::Vulkan(VulkanOptions { index: Some(index), ..VulkanOptions::default() }))
 }
 
+/// Whether any device, usable or not, is no software.
+#[cfg(all(feature = "wgpu", target_os = "linux"))]
+pub(super) fn has_gpu() -> bool {
+    Vulkan::devices().is_ok_and(|devices| devices.iter().any(|device| device.kind != PhysicalDeviceType::CPU))
+}
+
 fn is_gpu(device: &DeviceInfo) -> bool {
     device.missing.is_none() && device.kind != PhysicalDeviceType::CPU
 }
