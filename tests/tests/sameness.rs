@@ -9,7 +9,8 @@ use millpond::backend::{Backend as _, Caps};
 use millpond::trace::Trace;
 use millpond_conformance::sameness::{DECIDED_ALIKE, Program, divisor, reference, trail};
 use millpond_conformance::scenario::Policy;
-use millpond_conformance::{DeviceUnderTest, Outcome, VulkanDevice, open_or_skip};
+use millpond_wgpu::Wgpu;
+use millpond_conformance::{DeviceUnderTest, Outcome, VulkanDevice, WgpuDevice, open_or_skip};
 
 const TRACES: [&str; 7] =
     ["bert_multistream", "gnn", "gpt2_train", "llm_generate", "prefetch", "resnet50_amp", "serving_kv"];
@@ -70,4 +71,18 @@ fn traces_on_vulkan() {
 #[test]
 fn seeds_on_vulkan() {
     seeds_agree(&VulkanDevice::new(0));
+}
+
+fn wgpu() -> WgpuDevice {
+    WgpuDevice::new("the first adapter", Wgpu::builder().adapter(0))
+}
+
+#[test]
+fn traces_on_wgpu() {
+    traces_agree(&wgpu());
+}
+
+#[test]
+fn seeds_on_wgpu() {
+    seeds_agree(&wgpu());
 }

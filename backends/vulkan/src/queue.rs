@@ -90,6 +90,8 @@ pub enum QueueChoice {
     /// Every queue that can at least copy, those that compute first, and those that can only bind sparse memory.
     #[default]
     All,
+    /// The same, and at most so many of each family: each queue takes time to open, a second for all of a large GPU's.
+    AtMost(u32),
     /// Every queue that computes.
     Compute,
     /// As many queues of these families, as `(family, count)`; more than there are is an error.
@@ -109,11 +111,12 @@ impl QueueChoice {
             };
         }
         let useful = |flags: vk::QueueFlags| transfers(flags) || flags.contains(vk::QueueFlags::SPARSE_BINDING);
-        let fits = |flags| computes(flags) || (*self == QueueChoice::All && useful(flags));
+        let most = if let QueueChoice::AtMost(most) = *self { most.max(1) } else { u32::MAX };
+        let fits = |flags| computes(flags) || (*self != QueueChoice::Compute && useful(flags));
         let mut chosen: Vec<(u32, &vk::QueueFamilyProperties)> =
             (0..).zip(families).filter(|(_, family)| fits(family.queue_flags)).collect();
         chosen.sort_by_key(|(_, family)| !computes(family.queue_flags));
-        Ok(chosen.into_iter().map(|(index, family)| (index, family.queue_count)).collect())
+        Ok(chosen.into_iter().map(|(index, family)| (index, family.queue_count.min(most))).collect())
     }
 }
 

@@ -1,7 +1,7 @@
 //! A Vulkan device as a device under test.
 
 use millpond_backend::{Backend as _, Fault, StreamId};
-use millpond_vulkan::{Vulkan, VulkanError};
+use millpond_vulkan::{QueueChoice, Vulkan, VulkanError};
 
 use crate::device::{DeviceUnderTest, Need, Unavailable};
 
@@ -11,18 +11,25 @@ pub struct VulkanDevice {
     index: usize,
     validation: bool,
     sparse: bool,
+    /// At most so many queues of each family: each takes time to open, and each scenario opens the device anew.
+    queues: u32,
 }
 
 impl VulkanDevice {
     /// The device at that place of [`Vulkan::devices`], without validation, with virtual memory where it has it.
     pub const fn new(index: usize) -> Self {
-        Self { index, validation: false, sparse: true }
+        Self { index, validation: false, sparse: true, queues: 4 }
     }
 
     /// The same device, watched by the validation layer, where that is installed, or not. What the layer objects to is
     /// a breach of the contract.
     pub const fn validation(self, validation: bool) -> Self {
         Self { validation, ..self }
+    }
+
+    /// The same device, opened with at most so many queues of each family; 4 unless set.
+    pub const fn queues(self, queues: u32) -> Self {
+        Self { queues, ..self }
     }
 
     /// The same device, with virtual memory where it has it or without.
@@ -41,7 +48,10 @@ impl DeviceUnderTest for VulkanDevice {
     }
 
     fn open(&self, need: &Need) -> Result<Vulkan, Unavailable> {
-        let builder = Vulkan::builder().device(self.index).sparse(self.sparse);
+        let builder = Vulkan::builder()
+            .device(self.index)
+            .sparse(self.sparse)
+            .queues(QueueChoice::AtMost(self.queues));
         let opened = match builder.clone().validation(self.validation).build() {
             Err(VulkanError::NoValidation) => builder.build(),
             opened => opened,
