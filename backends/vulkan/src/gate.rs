@@ -1,0 +1,68 @@
+//! Gates: a testing aid that keeps a stream's work in flight for as long as a test wants.
+
+use ash::vk;
+use millpond_backend::StreamId;
+
+use crate::lane::LaneState;
+use crate::{Vulkan, VulkanError};
+
+/// A timeline semaphore that only the host signals.
+pub(crate) struct Gate {
+    pub(crate) semaphore: vk::Semaphore,
+    /// The value that the next submit waits for.
+    pub(crate) closed: u64,
+    /// The value that was signalled last.
+    opened: u64,
+}
+
+/// Aids for testing what stands on this backend.
+impl Vulkan {
+    /// Makes the stream's next submit, and so everything behind it on the same queue, wait until
+    /// [`unhold`](Vulkan::unhold). Streams that share the queue are held with it.
+    ///
+    /// # Errors
+    ///
+    /// The driver's.
+    ///
+    /// # Panics
+    ///
+    /// If the stream is not this device's.
+    pub fn hold(&self, stream: StreamId) -> Result<(), VulkanError> {
+        self.device.alive()?;
+        let mut state = self.device.lane(stream).state.lock();
+        match &mut state.gate {
+            Some(gate) => gate.closed += 1,
+            none => *none = Some(Gate { semaphore: self.device.create_timeline()?, closed: 1, opened: 0 }),
+        }
+        Ok(())
+    }
+
+    /// Ends every [`hold`](Vulkan::hold) of the stream. The work may complete now. Nothing happens if it is not held.
+    /// Dropping the last handle of a device does this too.
+    ///
+    /// # Panics
+    ///
+    /// If the stream is not this device's.
+    pub fn unhold(&self, stream: StreamId) {
+        self.device.open_gate(&mut self.device.lane(stream).state.lock());
+    }
+}
+
+impl crate::device::Device {
+    /// Lets through what waits at the gate, if there is one.
+    pub(crate) fn open_gate(&self, state: &mut LaneState) {
+        let Some(gate) = state.gate.as_mut().filter(|gate| gate.opened < gate.closed) else { return };
+        let info = vk::SemaphoreSignalInfo::default().semaphore(gate.semaphore).value(gate.closed);
+        // SAFETY: the semaphore is a timeline of this device that nobody else signals, and its values rise.
+        if unsafe { self.raw.signal_semaphore(&info) }.is_ok() {
+            gate.opened = gate.closed;
+        }
+    }
+}
+
+impl Gate {
+    /// What the next submit must wait for, while the gate is closed.
+    pub(crate) fn wait(&self) -> Option<(vk::Semaphore, u64)> {
+        (self.opened < self.closed).then_some((self.semaphore, self.closed))
+    }
+}
