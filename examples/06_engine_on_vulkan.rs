@@ -10,7 +10,7 @@ use millpond_examples::engine::{
 use millpond_examples::present;
 use millpond_vulkan::Vulkan;
 
-const ROWS: u32 = 75;
+const ROWS: u32 = 300;
 const STEPS: u64 = 6;
 
 fn main() -> Result<()> {
@@ -26,7 +26,7 @@ fn run(device: Vulkan) -> Result<()> {
     let session = Session::new(OnVulkan::new(device.clone())?);
     // Both streams may be on one queue or on two. Each has a timeline of its own.
     let (copies, compute) = (session.allocator().create_stream()?, session.allocator().create_stream()?);
-    let model = Model::new(&[301, 613, 409, 10]);
+    let model = Model::new(&[67, 131, 131, 131, 131, 10]);
     let network = Network::new(&session, &compute, &model, ROWS)?;
 
     let mut worst = 0.0_f32;
