@@ -95,6 +95,7 @@ pub(crate) fn assemble(parts: Parts) -> Result<Vulkan, VulkanError> {
         live: Mutex::default(),
         allocations: AtomicU64::new(0),
         faults: FaultPlan::default(),
+        gates: AtomicUsize::new(0),
         lost: AtomicBool::new(false),
         allocator: Mutex::new(allocator),
         raw: parts.raw,

@@ -56,6 +56,8 @@ pub(crate) struct Device {
     /// Live allocations, of which the driver allows so many.
     pub(crate) allocations: AtomicU64,
     pub(crate) faults: FaultPlan,
+    /// Closed gates.
+    pub(crate) gates: AtomicUsize,
     pub(crate) lost: AtomicBool,
     pub(crate) allocator: Mutex<Allocator>,
     pub(crate) raw: RawDevice,
@@ -79,13 +81,19 @@ impl Deref for RawDevice {
 impl Drop for RawDevice {
     fn drop(&mut self) {
         if self.owned {
-            // SAFETY: we made the device; `Device::drop` has waited for all work and destroyed all that was made from it.
+            // SAFETY: we made the device; `Device::drop` has waited for all work and destroyed all that was made from
+            // it.
             unsafe { self.raw.destroy_device(None) };
         }
     }
 }
 
 impl Vulkan {
+    /// The loader.
+    pub fn entry(&self) -> &ash::Entry {
+        &self.device.instance.entry
+    }
+
     /// The `VkInstance`.
     pub fn raw_instance(&self) -> &ash::Instance {
         &self.device.instance.raw
@@ -124,9 +132,7 @@ impl fmt::Debug for Vulkan {
 
 impl Drop for Device {
     fn drop(&mut self) {
-        for (_, lane) in self.lanes.iter() {
-            self.open_gate(&mut lane.state.lock());
-        }
+        self.open_gates();
         for (_, lane) in self.lanes.iter() {
             // An error here means that the device is gone, and its work with it.
             let _ = self.wait_for(lane, lane.submitted());

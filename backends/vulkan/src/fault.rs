@@ -83,6 +83,11 @@ impl Vulkan {
         plan.armed.store(true, Ordering::Release);
     }
 
+    /// Forgets the planned failures that have not struck.
+    pub fn forget_faults(&self) {
+        self.device.faults.planned.lock().clear();
+    }
+
     /// How many fallible driver calls there were so far, as [`fail_nth`](Vulkan::fail_nth) counts them.
     pub fn fallible_calls(&self) -> u64 {
         self.device.faults.calls.load(Ordering::Relaxed)

@@ -54,10 +54,17 @@ impl Device {
 
     /// Blocks until the driver has reached a submitted tick, or the device is lost.
     pub(crate) fn wait_for(&self, lane: &Lane, tick: u64) -> Result<(), VulkanError> {
+        let tick = lane.signalled(tick);
         let (semaphores, values) = ([lane.semaphore], [tick]);
         let info = vk::SemaphoreWaitInfo::default().semaphores(&semaphores).values(&values);
         // SAFETY: the semaphore is a timeline of this device, alive as long as the lane.
-        unsafe { self.raw.wait_semaphores(&info, u64::MAX) }.map_err(self.failed("vkWaitSemaphores"))?;
+        let wait = |nanoseconds| unsafe { self.raw.wait_semaphores(&info, nanoseconds) };
+        let mut waited = wait(self.patience());
+        while waited == Err(vk::Result::TIMEOUT) {
+            self.open_gates();
+            waited = wait(self.patience());
+        }
+        waited.map_err(self.failed("vkWaitSemaphores"))?;
         lane.reached.fetch_max(tick, Ordering::AcqRel);
         Ok(())
     }

@@ -75,6 +75,10 @@ pub trait DeviceUnderTest: Sync {
         false
     }
 
+    /// Forgets planned failures that have not struck. To be written where the number of driver calls depends on how
+    /// fast the device is.
+    fn forget_faults(&self, _backend: &Self::Backend) {}
+
     /// How many fallible driver calls were made so far, where the device counts them as
     /// [`fail_nth`](Self::fail_nth) does.
     fn fallible_calls(&self, _backend: &Self::Backend) -> Option<u64> {

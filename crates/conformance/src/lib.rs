@@ -14,10 +14,14 @@ pub mod soak;
 pub mod suite;
 pub mod swarm;
 mod tests_macro;
+#[cfg(feature = "vulkan")]
+mod vulkan;
 mod watched;
 
 pub use device::{DeviceUnderTest, Need, Unavailable};
 pub use model::Model;
 pub use sim::SimDevice;
 pub use suite::{Difference, Outcome, ScenarioResult};
+#[cfg(feature = "vulkan")]
+pub use vulkan::VulkanDevice;
 pub use watched::{Order, Tenancy, Trouble, Watched};
