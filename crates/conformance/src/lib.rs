@@ -17,6 +17,8 @@ mod tests_macro;
 #[cfg(feature = "vulkan")]
 mod vulkan;
 mod watched;
+#[cfg(feature = "wgpu")]
+mod wgpu;
 
 pub use device::{DeviceUnderTest, Need, Unavailable};
 pub use model::Model;
@@ -25,3 +27,5 @@ pub use suite::{Difference, Outcome, ScenarioResult};
 #[cfg(feature = "vulkan")]
 pub use vulkan::VulkanDevice;
 pub use watched::{Order, Tenancy, Trouble, Watched};
+#[cfg(feature = "wgpu")]
+pub use wgpu::WgpuDevice;
