@@ -4,6 +4,7 @@
 
 pub mod engine;
 pub mod present;
+pub mod vulkan_setup;
 
 /// The top README's own example, tested with the documentation.
 #[cfg(doctest)]

@@ -3,6 +3,7 @@
 use std::fmt::Display;
 
 use millpond_vulkan::{Vulkan, VulkanError};
+use millpond_wgpu::{Wgpu, WgpuError};
 
 use crate::engine::Result;
 
@@ -27,13 +28,26 @@ pub fn vulkan() -> Result<Option<Vulkan>> {
     }
 }
 
-/// Fails if the validation layer, where the device was opened with it, has found something.
+/// Opens wgpu adapter 0. `None`, after saying what to install, where there is none.
+///
+/// # Errors
+///
+/// The driver's; and that there is no adapter, where `MILLPOND_REQUIRE` names `wgpu`.
+pub fn wgpu() -> Result<Option<Wgpu>> {
+    match Wgpu::open(0) {
+        Ok(device) => Ok(Some(device)),
+        Err(error @ WgpuError::NoAdapter { .. }) => missing("wgpu", &error),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Fails if a device has objected to something: Vulkan's validation layer, or wgpu outside of Millpond's own calls.
 ///
 /// # Errors
 ///
 /// All that it found.
 pub fn expect_no_objection(messages: &[String]) -> Result<()> {
-    if messages.is_empty() { Ok(()) } else { Err(format!("Vulkan was misused: {}", messages.join("\n")).into()) }
+    if messages.is_empty() { Ok(()) } else { Err(format!("the device was misused: {}", messages.join("\n")).into()) }
 }
 
 fn is_absence(error: &VulkanError) -> bool {

@@ -64,18 +64,19 @@ impl OwnDevice {
     /// # Errors
     ///
     /// The driver's.
-    pub fn fill(&self, device: &Vulkan, stream: StreamId, block: &Buffer<Vulkan>, word: u32) -> Result<Tick> {
+    pub fn fill(&mut self, device: &Vulkan, stream: StreamId, block: &Buffer<Vulkan>, word: u32) -> Result<Tick> {
         let segment = block.segment().ok_or("a buffer of 0 bytes cannot be filled")?;
         let (offset, bytes) = (block.offset(), block.capacity());
         // On one queue later work may overlap earlier work, so memory that was used before is fenced off.
         let barrier = [device.reuse_barrier(segment, offset, bytes)?];
+        let raw = self.device.clone();
         let commands = self.record(|commands| {
             let dependency = vk::DependencyInfo::default().buffer_memory_barriers(&barrier);
             // SAFETY: the command buffer is recording and nobody else's. The block lies inside the buffer, which is
             // alive until the tick of this submit: its range is a multiple of 4 at a multiple of 4.
             unsafe {
-                self.device.cmd_pipeline_barrier2(commands, &dependency);
-                self.device.cmd_fill_buffer(commands, segment.buffer(), offset, bytes, word);
+                raw.cmd_pipeline_barrier2(commands, &dependency);
+                raw.cmd_fill_buffer(commands, segment.buffer(), offset, bytes, word);
             }
         })?;
         let pending = device.begin_submit(stream)?;
@@ -93,7 +94,7 @@ impl OwnDevice {
     /// # Errors
     ///
     /// The driver's.
-    pub fn submit_empty(&self, value: u64) -> Result<()> {
+    pub fn submit_empty(&mut self, value: u64) -> Result<()> {
         let commands = self.record(|_| {})?;
         let stages = vk::PipelineStageFlags2::ALL_COMMANDS;
         let signal = vk::SemaphoreSubmitInfo::default().semaphore(self.timeline).value(value).stage_mask(stages);
@@ -123,9 +124,9 @@ impl OwnDevice {
     }
 
     /// A command buffer of its own for each submit; they are freed with the pool.
-    fn record(&self, work: impl FnOnce(vk::CommandBuffer)) -> Result<vk::CommandBuffer> {
+    fn record(&mut self, work: impl FnOnce(vk::CommandBuffer)) -> Result<vk::CommandBuffer> {
         let info = vk::CommandBufferAllocateInfo::default().command_pool(self.commands).command_buffer_count(1);
-        // SAFETY: the engine uses its pool from one thread, as neither it nor this type is `Sync`.
+        // SAFETY: nobody else uses the pool meanwhile: the engine is borrowed mutably.
         let commands = unsafe { self.device.allocate_command_buffers(&info) }?[0];
         let info = vk::CommandBufferBeginInfo::default().flags(vk::CommandBufferUsageFlags::ONE_TIME_SUBMIT);
         // SAFETY: the command buffer is new.

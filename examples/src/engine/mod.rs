@@ -23,14 +23,16 @@ mod model;
 mod network;
 mod session;
 mod vulkan;
+mod wgpu;
 mod wgsl;
 
 pub use cpu::reference;
 pub use host::OnHost;
-pub use model::{Activation, Dense, Model, largest_difference, sample};
+pub use model::{Activation, Dense, Example, Model, largest_difference};
 pub use network::Network;
 pub use session::{Session, print_statistics};
 pub use vulkan::OnVulkan;
+pub use wgpu::OnWgpu;
 
 /// What may go wrong in an engine: the allocator's errors, the backend's, the driver's.
 pub type Result<T> = std::result::Result<T, Box<dyn Error>>;

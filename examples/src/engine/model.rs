@@ -1,5 +1,7 @@
 //! A perceptron of several layers, in host memory.
 
+use super::reference;
+
 /// What a layer applies to its sums.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Activation {
@@ -73,8 +75,41 @@ impl Model {
     }
 }
 
+/// What the examples compute: many layers, and tensors that are much larger than the weights between them. No size is a
+/// multiple of a tile.
+#[derive(Clone, Debug)]
+pub struct Example {
+    /// The model.
+    pub model: Model,
+    /// Rows of each batch.
+    pub rows: u32,
+}
+
+impl Example {
+    /// The model, which is always the same.
+    pub fn new() -> Example {
+        Example { model: Model::new(&[29, 31, 31, 31, 31, 31, 31, 31, 31, 10]), rows: 4999 }
+    }
+
+    /// The input of a step.
+    pub fn batch(&self, step: u64) -> Vec<f32> {
+        sample(1000 + step, self.rows as usize * self.model.inputs() as usize).collect()
+    }
+
+    /// What should come out of a step, computed on the host.
+    pub fn expected(&self, step: u64) -> Vec<f32> {
+        reference(&self.model, &self.batch(step))
+    }
+}
+
+impl Default for Example {
+    fn default() -> Example {
+        Example::new()
+    }
+}
+
 /// Arbitrary values from -1 to 1, the same for the same seed: the high bits of a multiplicative generator.
-pub fn sample(seed: u64, count: usize) -> impl Iterator<Item = f32> {
+fn sample(seed: u64, count: usize) -> impl Iterator<Item = f32> {
     let mut state = (seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (0..count).map(move |_| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

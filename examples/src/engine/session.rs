@@ -20,14 +20,19 @@ impl<K: Kernels> Session<K> {
         Session { kernels, allocator }
     }
 
+    /// An engine on this device, with an allocator configured by a text: see `millpond::conf`.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the text, or does not suit the device.
+    pub fn with(kernels: K, conf: &str) -> Result<Session<K>> {
+        let allocator = Allocator::builder(kernels.device()).conf(conf).build()?;
+        Ok(Session { kernels, allocator })
+    }
+
     /// The allocator.
     pub fn allocator(&self) -> &Allocator<K::Backend> {
         &self.allocator
-    }
-
-    /// The device with its kernels.
-    pub fn kernels(&self) -> &K {
-        &self.kernels
     }
 
     /// A device buffer with these values, written in the order of the stream.

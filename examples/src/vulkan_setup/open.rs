@@ -81,8 +81,7 @@ fn create_device(instance: &ash::Instance, physical: vk::PhysicalDevice, family:
     let queues = [vk::DeviceQueueCreateInfo::default().queue_family_index(family).queue_priorities(&[1.0])];
     let mut v12 = vk::PhysicalDeviceVulkan12Features::default().timeline_semaphore(true);
     let mut v13 = vk::PhysicalDeviceVulkan13Features::default().synchronization2(true);
-    let info =
-        vk::DeviceCreateInfo::default().queue_create_infos(&queues).push_next(&mut v12).push_next(&mut v13);
+    let info = vk::DeviceCreateInfo::default().queue_create_infos(&queues).push_next(&mut v12).push_next(&mut v13);
     // SAFETY: the family is the device's, both features are part of Vulkan 1.3, and all that the structure points to is
     // alive.
     Ok(unsafe { instance.create_device(physical, &info, None) }?)
