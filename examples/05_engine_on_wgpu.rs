@@ -12,7 +12,7 @@ fn main() -> Result<()> {
     println!("on {}", device.caps().name);
     let kernels = OnWgpu::new(device.clone());
 
-    let pooled = run("policy:paged", kernels.clone())?;
+    let pooled = run("policy:classic", kernels.clone())?;
     let single = run("policy:direct", kernels)?;
     println!(
         "with reuse {} from the driver, without {}: {:.1} times less",
@@ -48,7 +48,7 @@ fn run(conf: &str, kernels: OnWgpu) -> Result<u64> {
         if error > 1e-4 {
             return Err(format!("the device computes something else: {error:e} off").into());
         }
-        if conf == "policy:paged" && step > 0 && calls > 0 {
+        if conf == "policy:classic" && step > 0 && calls > 0 {
             return Err("a step like the one before needs nothing from the driver".into());
         }
     }

@@ -1,14 +1,14 @@
 //! An engine that has a device already, and goes on using it: Millpond stands on it, with wgpu and with Vulkan.
 //!
-//! Run it with `cargo run --release -p millpond-examples --example 07_bring_your_own_device`. The engine's own calls into
-//! Vulkan are in `src/vulkan_setup.rs`.
+//! Run it with `cargo run --release -p millpond-examples --example 07_bring_your_own_device`. The engine's own calls
+//! into Vulkan are in `src/vulkan_setup.rs`.
 
 use bytemuck::cast_slice;
 use millpond::backend::{Backend, Transfer};
 use millpond::{Allocator, Buffer, Stream};
 use millpond_examples::engine::{Example, Kernels, Network, OnVulkan, OnWgpu, Result, Session, largest_difference};
 use millpond_examples::present;
-use millpond_examples::vulkan_setup::OwnDevice;
+use millpond_examples::vulkan_setup::{OwnDevice, objections};
 use millpond_vulkan::Vulkan;
 use millpond_wgpu::{Wgpu, wgpu};
 
@@ -75,10 +75,12 @@ fn with_vulkan() -> Result<()> {
     engine.submit_empty(last + 1)?;
     engine.wait(last + 1)?;
     println!("  the engine's timeline went from 1 to {}, through Millpond's ticks", engine.reached()?);
+    drop(engine);
+    present::expect_no_objection(&objections())?;
     close("Vulkan", error)
 }
 
-/// The engine fills a block by a submit of its own, drops it, gets the same memory again and fills that: without waiting.
+/// The engine fills a block by a submit of its own, drops it, gets the same memory again and fills that: it never waits.
 fn own_submits(engine: &mut OwnDevice, allocator: &Allocator<Vulkan>, stream: &Stream<Vulkan>) -> Result<()> {
     let first = stream.allocate(1 << 20)?;
     let place = first.offset();

@@ -1,12 +1,11 @@
 //! One engine, written once, on every device there is: its results are compared across them.
 //!
-//! Run it with `cargo run --release -p millpond-examples --example 08_one_engine_many_backends`. It runs everywhere: where
-//! there is no GPU, on the simulated device, whose kernels the host computes.
+//! Run it with `cargo run --release -p millpond-examples --example 08_one_engine_many_backends`. It runs everywhere:
+//! where there is no GPU, on the simulated device, whose kernels the host computes.
 
 use millpond::backend::Backend;
-use millpond::text::format_bytes;
 use millpond_examples::engine::{
-    Example, Kernels, Network, OnHost, OnVulkan, OnWgpu, Result, Session, largest_difference,
+    Example, Kernels, Network, OnHost, OnVulkan, OnWgpu, Result, Session, largest_difference, print_statistics,
 };
 use millpond_examples::present;
 
@@ -49,14 +48,8 @@ fn run<K: Kernels>(example: &Example, kernels: K) -> Result<Vec<f32>> {
     let output = network.forward(&session, &stream, input)?;
     let result = session.download(&stream, &output)?;
 
-    let stats = allocator.stats();
-    println!(
-        "{}: {} handed out from {} in {} segments",
-        allocator.backend().caps().name,
-        format_bytes(stats.allocated_bytes.all.allocated),
-        format_bytes(allocator.memory_reserved()),
-        stats.segment.all.current
-    );
+    println!("on {}:", allocator.backend().caps().name);
+    print_statistics(allocator);
     drop((output, network));
     session.submit(&stream)?;
     Ok(result)

@@ -7,11 +7,11 @@ use millpond_wgpu::{Wgpu, WgpuError};
 
 use crate::engine::Result;
 
-/// Names, with commas between them, what must not be missing: "vulkan", "wgpu". A machine that is there to test sets it.
+/// Names, with commas between them, what must not be missing: "vulkan", "wgpu". Set it on a machine for tests.
 const REQUIRE: &str = "MILLPOND_REQUIRE";
 
-/// Opens Vulkan device 0, under the validation layer where that is installed. `None`, after saying what to install, where
-/// there is no such device.
+/// Opens Vulkan device 0, under the validation layer where that is installed. `None`, after saying what to install,
+/// where there is no such device.
 ///
 /// # Errors
 ///

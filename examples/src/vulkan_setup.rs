@@ -14,11 +14,15 @@ use parking_lot::Mutex;
 use crate::engine::Result;
 
 mod open;
+mod watch;
+
+pub use watch::objections;
 
 /// An engine's instance, device and queue, with a timeline semaphore on which the engine counts its submits.
 pub struct OwnDevice {
     entry: ash::Entry,
     instance: ash::Instance,
+    watcher: Option<watch::Watcher>,
     physical: vk::PhysicalDevice,
     device: ash::Device,
     family: u32,
@@ -30,8 +34,8 @@ pub struct OwnDevice {
 }
 
 impl OwnDevice {
-    /// Hands the device to Millpond, and the engine's timeline as a stream whose ticks are its values, from `next_value`
-    /// on. Everything of the engine's goes on working.
+    /// Hands the device to Millpond, and the engine's timeline as a stream whose ticks are its values, from
+    /// `next_value` on. Everything of the engine's goes on working.
     ///
     /// # Errors
     ///
@@ -48,8 +52,8 @@ impl OwnDevice {
             engine_submits: true,
         };
         // SAFETY: the handles belong together and were created with timeline semaphores and synchronization2 (`open`).
-        // They outlive the result: `drop` leaves them alone while somebody else holds the lock of the queue. The engine
-        // takes that lock before it uses the queue.
+        // They outlive the result: `drop` leaves them alone while somebody else holds the lock of the queue. The
+        // engine takes that lock before it uses the queue.
         let device = unsafe { Vulkan::adopt(adopted) }?;
         let timeline = Timeline::Engine { semaphore: self.timeline, next_value };
         // SAFETY: the semaphore is a timeline of this device and lives as long. All its values come from `submit`, which
@@ -58,8 +62,8 @@ impl OwnDevice {
         Ok((device, stream))
     }
 
-    /// Submits a fill of the block with a word: the engine's own command buffer, through the engine's own call. Millpond
-    /// is told of it first. Answers the value of the engine's timeline that covers it.
+    /// Submits a fill of the block with a word: the engine's own command buffer, through the engine's own call.
+    /// Millpond is told of it first. Answers the value of the engine's timeline that covers it.
     ///
     /// # Errors
     ///
@@ -171,8 +175,13 @@ impl Drop for OwnDevice {
             self.device.destroy_command_pool(self.commands, None);
             self.device.destroy_semaphore(self.timeline, None);
             self.device.destroy_device(None);
-            self.instance.destroy_instance(None);
         }
+        // What was left undestroyed has been reported by now.
+        if let Some(watcher) = self.watcher.take() {
+            watcher.end();
+        }
+        // SAFETY: the device and the messenger are gone, and nothing else was made from the instance.
+        unsafe { self.instance.destroy_instance(None) };
     }
 }
 

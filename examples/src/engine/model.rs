@@ -37,7 +37,8 @@ pub struct Model {
 
 impl Model {
     /// A model with these numbers of values between its layers: GELU and ReLU in turn, and no activation at the end.
-    /// The weights are arbitrary, the same for the same widths, and scaled so that values keep their size.
+    /// The weights are arbitrary, the same for the same widths, and scaled so that values keep their size although
+    /// activations cut off half of them.
     ///
     /// # Panics
     ///
@@ -47,13 +48,13 @@ impl Model {
         let last = widths.len() - 2;
         let layers = widths.windows(2).enumerate().map(|(index, pair)| {
             let (inner, columns) = (pair[0], pair[1]);
-            let scale = (3.0 / inner as f32).sqrt();
+            let scale = (6.0 / inner as f32).sqrt();
             let seed = 2 * index as u64;
             Dense {
                 inner,
                 columns,
                 weights: sample(seed, inner as usize * columns as usize).map(|value| value * scale).collect(),
-                bias: sample(seed + 1, columns as usize).collect(),
+                bias: sample(seed + 1, columns as usize).map(|value| value / 8.0).collect(),
                 activation: match index {
                     _ if index == last => Activation::None,
                     _ if index % 2 == 0 => Activation::Gelu,
@@ -124,4 +125,23 @@ pub fn largest_difference(one: &[f32], other: &[f32]) -> f32 {
     }
     let differences = one.iter().zip(other).map(|(one, other)| (one - other).abs());
     differences.fold(0.0, |largest, each| if each.is_nan() { f32::INFINITY } else { largest.max(each) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_depend_on_the_input() {
+        let example = Example::new();
+        assert!(largest_difference(&example.expected(0), &example.expected(1)) > 0.5);
+        assert_eq!(example.expected(0).len(), 4999 * 10);
+    }
+
+    #[test]
+    fn what_is_no_result_is_infinitely_different() {
+        assert_eq!(largest_difference(&[1.0, 2.0], &[1.5, 2.0]), 0.5);
+        assert_eq!(largest_difference(&[1.0], &[1.0, 2.0]), f32::INFINITY);
+        assert_eq!(largest_difference(&[f32::NAN], &[1.0]), f32::INFINITY);
+    }
 }

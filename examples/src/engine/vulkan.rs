@@ -58,8 +58,8 @@ impl Kernels for OnVulkan {
             .dst_set(set)
             .descriptor_type(vk::DescriptorType::STORAGE_BUFFER)
             .buffer_info(&infos);
-        // SAFETY: `take` answers a set that no work uses, and nobody else has it. Its layout has as many storage buffers
-        // as there are ranges; these lie in live segments of the device.
+        // SAFETY: `take` answers a set that no work uses, and nobody else has it. Its layout has as many storage
+        // buffers as there are ranges; these lie in live segments of the device.
         unsafe { raw.update_descriptor_sets(&[write], &[]) };
         let recorded = self.device.record(stream, |commands| {
             let (point, layout) = (vk::PipelineBindPoint::COMPUTE, self.pipelines.layout);

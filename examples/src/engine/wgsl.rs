@@ -24,8 +24,8 @@ pub(super) fn spirv() -> Result<Vec<u32>> {
     let info = Validator::new(ValidationFlags::all(), Capabilities::empty())
         .validate(&module)
         .map_err(|error| error.emit_to_string(SOURCE))?;
-    // The kernels look after their own bounds, and bindings without a place of their own keep the numbers that they have
-    // in the source: both are the defaults.
+    // The kernels look after their own bounds, and bindings keep the numbers that they have in the source: both are the
+    // defaults.
     let options = spv::Options { lang_version: (1, 3), ..spv::Options::default() };
     Ok(spv::write_vec(&module, &info, &options, None)?)
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use millpond_vulkan::ash::{self, vk};
 
 use super::OwnDevice;
+use super::watch::{self, Watcher};
 use crate::engine::Result;
 
 /// The engine's Vulkan version, in which timeline semaphores and synchronization2 are at home.
@@ -20,44 +21,43 @@ impl OwnDevice {
         // SAFETY: the system's Vulkan loader may be loaded and initialised at any time.
         let entry = unsafe { ash::Entry::load() }?;
         let application = vk::ApplicationInfo::default().application_name(c"engine").api_version(VERSION);
-        let info = vk::InstanceCreateInfo::default().application_info(&application);
+        let (layers, extensions) = watch::wanted(&entry)?;
+        let info = vk::InstanceCreateInfo::default()
+            .application_info(&application)
+            .enabled_layer_names(&layers)
+            .enabled_extension_names(&extensions);
         // SAFETY: what the structure points to is alive.
         let instance = unsafe { entry.create_instance(&info, None) }?;
         let opened = find(&instance).and_then(|(physical, family)| {
             let device = create_device(&instance, physical, family)?;
             Ok((physical, family, device))
         });
-        match opened {
-            Ok((physical, family, device)) => Self::equip(entry, instance, physical, device, family),
-            Err(error) => {
-                // SAFETY: nothing was made from the instance that is still there.
-                unsafe { instance.destroy_instance(None) };
-                Err(error)
-            }
-        }
-    }
-
-    fn equip(
-        entry: ash::Entry,
-        instance: ash::Instance,
-        physical: vk::PhysicalDevice,
-        device: ash::Device,
-        family: u32,
-    ) -> Result<OwnDevice> {
+        let (physical, family, device) = opened.inspect_err(|_| {
+            // SAFETY: nothing was made from the instance that is still there.
+            unsafe { instance.destroy_instance(None) };
+        })?;
         // SAFETY: the device was created with one queue of this family.
         let queue = unsafe { device.get_device_queue(family, 0) };
         // From here on dropping the value destroys what there is; destroying null does nothing.
         let (timeline, commands) = (vk::Semaphore::null(), vk::CommandPool::null());
-        let lock = Arc::default();
-        let mut own = OwnDevice { entry, instance, physical, device, family, queue, lock, timeline, commands };
+        let (watcher, lock) = (None, Arc::default());
+        let mut own = OwnDevice { entry, instance, watcher, physical, device, family, queue, lock, timeline, commands };
+        if !layers.is_empty() {
+            own.watcher = Some(Watcher::new(&own.entry, &own.instance)?);
+        }
+        own.equip()?;
+        Ok(own)
+    }
+
+    fn equip(&mut self) -> Result<()> {
         let mut kind = vk::SemaphoreTypeCreateInfo::default().semaphore_type(vk::SemaphoreType::TIMELINE);
         let info = vk::SemaphoreCreateInfo::default().push_next(&mut kind);
         // SAFETY: timeline semaphores are enabled.
-        own.timeline = unsafe { own.device.create_semaphore(&info, None) }?;
-        let info = vk::CommandPoolCreateInfo::default().queue_family_index(family);
+        self.timeline = unsafe { self.device.create_semaphore(&info, None) }?;
+        let info = vk::CommandPoolCreateInfo::default().queue_family_index(self.family);
         // SAFETY: the family is one of the device's.
-        own.commands = unsafe { own.device.create_command_pool(&info, None) }?;
-        Ok(own)
+        self.commands = unsafe { self.device.create_command_pool(&info, None) }?;
+        Ok(())
     }
 }
 
