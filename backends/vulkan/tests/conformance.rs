@@ -4,12 +4,16 @@ use millpond_conformance::{DeviceUnderTest as _, Need, VulkanDevice, conformance
 
 conformance_tests!(VulkanDevice::new(0).validation(true), differences: []);
 
-/// Without a device every scenario is skipped, which is not to go unnoticed.
+/// Without a device every scenario is skipped, and without the layer nobody watches: neither is to go unnoticed.
 #[test]
-fn the_device_is_there() {
-    if let Err(missing) = VulkanDevice::new(0).validation(true).open(&Need::default()) {
-        eprintln!("SKIPPED: {missing}");
-        let required = std::env::var("MILLPOND_REQUIRE").unwrap_or_default();
-        assert!(!required.split(',').any(|each| each.trim() == "vulkan"), "MILLPOND_REQUIRE names vulkan: {missing}");
-    }
+fn the_device_is_there_and_watched() {
+    let missing = match VulkanDevice::new(0).validation(true).open(&Need::default()) {
+        Ok(device) if device.validation().is_some() => return,
+        Ok(_) => ("validation", "the validation layer is not installed".to_owned()),
+        Err(missing) => ("vulkan", missing.to_string()),
+    };
+    let (power, reason) = missing;
+    eprintln!("SKIPPED: {reason}");
+    let required = std::env::var("MILLPOND_REQUIRE").unwrap_or_default();
+    assert!(!required.split(',').any(|each| each.trim() == power), "MILLPOND_REQUIRE names {power}: {reason}");
 }
