@@ -80,7 +80,8 @@ fn with_vulkan() -> Result<()> {
     close("Vulkan", error)
 }
 
-/// The engine fills a block by a submit of its own, drops it, gets the same memory again and fills that: it never waits.
+/// The engine fills a block by a submit of its own, drops it, gets the same memory again and fills that. It never
+/// waits.
 fn own_submits(engine: &mut OwnDevice, allocator: &Allocator<Vulkan>, stream: &Stream<Vulkan>) -> Result<()> {
     let first = stream.allocate(1 << 20)?;
     let place = first.offset();

@@ -56,8 +56,8 @@ impl OwnDevice {
         // engine takes that lock before it uses the queue.
         let device = unsafe { Vulkan::adopt(adopted) }?;
         let timeline = Timeline::Engine { semaphore: self.timeline, next_value };
-        // SAFETY: the semaphore is a timeline of this device and lives as long. All its values come from `submit`, which
-        // the callers give rising ones, below `next_value` before this and from Millpond after it.
+        // SAFETY: the semaphore is a timeline of this device and lives as long. All its values come from `submit`, to
+        // which the callers give rising ones, below `next_value` before this and from Millpond after it.
         let stream = unsafe { device.register_stream((self.family, 0), timeline) }?;
         Ok((device, stream))
     }

@@ -1,15 +1,15 @@
 //! A small compute engine whose tensors live in Millpond.
 //!
 //! An engine adds to a device what an allocator has no business to know: its kernels. Here that is one trait,
-//! [`Kernels`], with one method to launch them, implemented for wgpu ([`OnWgpu`]), Vulkan ([`OnVulkan`]) and the simulated
-//! device ([`OnHost`]). The network above it ([`Network`]) is written once.
+//! [`Kernels`], with one method to launch them, implemented for wgpu ([`OnWgpu`]), Vulkan ([`OnVulkan`]) and the
+//! simulated device ([`OnHost`]). The network above it ([`Network`]) is written once.
 //!
 //! # Positions
 //!
 //! - **A kernel is bound to blocks.** A [`Buffer`] says which segment it lies in and where; the segment is what
 //!   the device's own interface can bind, at that offset.
-//! - **Dropping a tensor is all the engine does to free it**, while the device still works on it. Later work on the same
-//!   stream may have the memory at once.
+//! - **Dropping a tensor is all the engine does to free it**, while the device still works on it. Later work on the
+//!   same stream may have the memory at once.
 //! - **All kernels bind four blocks**, all for reading and writing, so that one layout serves them all.
 
 use std::error::Error;
