@@ -9,6 +9,7 @@ use crate::assemble::{Parts, assemble};
 use crate::classes::{COUNT, USAGE};
 use crate::device::RawDevice;
 use crate::instance::Instance;
+use crate::pages::GRANULARITY;
 use crate::probe::Probe;
 use crate::queue::{Queue, QueueLock, describe_families};
 use crate::{EnabledFeatures, Vulkan, VulkanError};
@@ -94,6 +95,7 @@ impl Vulkan {
             queues,
             usages: [USAGE; COUNT],
             engine_submits: adopted.engine_submits,
+            page_granularity: GRANULARITY,
         })
     }
 }

@@ -41,6 +41,8 @@ pub(crate) struct Parts {
     pub(crate) queues: Vec<Queue>,
     pub(crate) usages: [vk::BufferUsageFlags; COUNT],
     pub(crate) engine_submits: bool,
+    /// What pages are multiples of, at least.
+    pub(crate) page_granularity: u64,
 }
 
 static DEVICES: AtomicU64 = AtomicU64::new(0);
@@ -66,6 +68,7 @@ pub(crate) fn assemble(parts: Parts) -> Result<Vulkan, VulkanError> {
         class: ClassId::DEVICE,
         source,
     })?;
+    let budget = parts.enabled.memory_budget;
     let caps = Caps {
         name: parts.probe.name.clone(),
         classes: table,
@@ -73,14 +76,15 @@ pub(crate) fn assemble(parts: Parts) -> Result<Vulkan, VulkanError> {
         needs_barrier: parts.engine_submits,
         closing: Closing::Submit,
         release_waits: false,
-        oversubscribes: false,
+        // Device memory that is full spills to the host on systems that tell a budget.
+        oversubscribes: budget,
         pages: None,
         stream_wait: true,
         host_memory: true,
         transfer: true,
-        budget: false,
+        budget,
     };
-    let device = Device {
+    let mut device = Device {
         id: DEVICES.fetch_add(1, Ordering::Relaxed),
         caps,
         probe: parts.probe,
@@ -94,6 +98,7 @@ pub(crate) fn assemble(parts: Parts) -> Result<Vulkan, VulkanError> {
         ids: AtomicU64::new(0),
         live: Mutex::default(),
         allocations: AtomicU64::new(0),
+        binds: None,
         faults: FaultPlan::default(),
         gates: AtomicUsize::new(0),
         lost: AtomicBool::new(false),
@@ -101,5 +106,6 @@ pub(crate) fn assemble(parts: Parts) -> Result<Vulkan, VulkanError> {
         raw: parts.raw,
         instance: parts.instance,
     };
+    device.open_pages(parts.page_granularity)?;
     Ok(Vulkan { device: Arc::new(device) })
 }

@@ -11,6 +11,7 @@ use crate::classes::{COUNT, USAGE};
 use crate::device::RawDevice;
 use crate::devices::{self, physical_devices};
 use crate::instance::Instance;
+use crate::pages::GRANULARITY;
 use crate::probe::Probe;
 use crate::queue::{Queue, describe_families};
 use crate::{DeviceInfo, EnabledFeatures, QueueChoice, Vulkan, VulkanError};
@@ -26,6 +27,7 @@ pub struct VulkanBuilder {
     sparse: bool,
     budget: bool,
     engine_submits: bool,
+    page_granularity: u64,
     usages: [vk::BufferUsageFlags; COUNT],
 }
 
@@ -58,6 +60,7 @@ impl Vulkan {
             sparse: true,
             budget: true,
             engine_submits: false,
+            page_granularity: GRANULARITY,
             usages: [USAGE; COUNT],
         }
     }
@@ -96,6 +99,18 @@ impl VulkanBuilder {
     /// Whether to use sparse binding, for virtual memory, where the device has it. On unless set.
     pub fn sparse(mut self, sparse: bool) -> VulkanBuilder {
         self.sparse = sparse;
+        self
+    }
+
+    /// What the sizes of pages are multiples of, in bytes; the driver may want more. 2 MiB unless set: smaller pages
+    /// cost more binds and, on most devices, slower accesses.
+    ///
+    /// # Panics
+    ///
+    /// If it is not a power of two.
+    pub fn page_granularity(mut self, bytes: u64) -> VulkanBuilder {
+        assert!(bytes.is_power_of_two(), "a page granularity of {bytes} bytes: it must be a power of two");
+        self.page_granularity = bytes;
         self
     }
 
@@ -172,8 +187,8 @@ impl VulkanBuilder {
                 queues.push(Queue::new(queue, (family, index), flags, None));
             }
         }
-        let (usages, engine_submits) = (self.usages, self.engine_submits);
-        assemble(Parts { raw, instance, probe, enabled, queues, usages, engine_submits })
+        let (usages, engine_submits, page_granularity) = (self.usages, self.engine_submits, self.page_granularity);
+        assemble(Parts { raw, instance, probe, enabled, queues, usages, engine_submits, page_granularity })
     }
 }
 

@@ -13,6 +13,7 @@ use millpond_backend::{
 };
 use parking_lot::Mutex;
 
+use crate::binds::Binds;
 use crate::classes::ClassFacts;
 use crate::fault::FaultPlan;
 use crate::instance::Instance;
@@ -55,6 +56,8 @@ pub(crate) struct Device {
     pub(crate) live: Mutex<HashMap<u64, Backed>>,
     /// Live allocations, of which the driver allows so many.
     pub(crate) allocations: AtomicU64,
+    /// Sparse memory, where the device has it.
+    pub(crate) binds: Option<Binds>,
     pub(crate) faults: FaultPlan,
     /// Closed gates.
     pub(crate) gates: AtomicUsize,
@@ -130,6 +133,19 @@ impl fmt::Debug for Vulkan {
     }
 }
 
+impl Device {
+    /// Waits until the queues have let go of what was submitted to them. A semaphore at its value does not say so
+    /// everywhere: Mesa's queue threads look once more at the semaphores of work that they have just signalled.
+    fn idle(&self) {
+        for queue in &self.queues {
+            // SAFETY: the queue is the device's, and nobody else uses it meanwhile.
+            let waited = queue.locked(|queue| unsafe { self.raw.queue_wait_idle(queue) });
+            // An error means that the device is gone, and its work with it.
+            let _ = waited;
+        }
+    }
+}
+
 impl Drop for Device {
     fn drop(&mut self) {
         self.open_gates();
@@ -137,6 +153,7 @@ impl Drop for Device {
             // An error here means that the device is gone, and its work with it.
             let _ = self.wait_for(lane, lane.submitted());
         }
+        self.idle();
         let lanes = std::mem::take(&mut self.lanes);
         for lane in lanes {
             let state = lane.state.into_inner();
@@ -147,6 +164,9 @@ impl Drop for Device {
                 unsafe { self.raw.destroy_semaphore(semaphore, None) };
             }
             state.ring.into_iter().for_each(|ring| self.destroy_backed(ring.into_backed()));
+        }
+        if let Some(binds) = self.binds.take() {
+            self.destroy_binds(binds);
         }
         let leaked = std::mem::take(self.live.get_mut());
         leaked.into_values().for_each(|backed| self.destroy_backed(backed));
@@ -202,7 +222,7 @@ unsafe impl Backend for Vulkan {
     }
 
     fn virtual_memory(&self) -> Option<&dyn VirtualMemory<Segment = Segment, Page = Page, Error = VulkanError>> {
-        None
+        if self.device.binds.is_some() { Some(self) } else { None }
     }
 
     fn stream_wait(&self) -> Option<&dyn StreamWait<Error = VulkanError>> {
@@ -218,7 +238,7 @@ unsafe impl Backend for Vulkan {
     }
 
     fn budget(&self) -> Option<&dyn Budget<Error = VulkanError>> {
-        None
+        if self.device.enabled.memory_budget { Some(self) } else { None }
     }
 }
 

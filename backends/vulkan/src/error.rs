@@ -88,6 +88,38 @@ pub enum VulkanError {
         /// `maxMemoryAllocationCount`.
         max: u64,
     },
+    /// Too few addresses are left for the range.
+    #[error("out of addresses: {asked} bytes asked, {free} of {total} free; release ranges first")]
+    AddressSpace {
+        /// Bytes of the request.
+        asked: u64,
+        /// Bytes of addresses left.
+        free: u64,
+        /// Bytes of addresses that the device has for ranges.
+        total: u64,
+    },
+    /// Only the device's own memory comes in pages.
+    #[error("class {} has no virtual memory; use class 0", class.0)]
+    NoPages {
+        /// The class that was asked for.
+        class: ClassId,
+    },
+    /// A size or offset is no multiple of the granularity.
+    #[error("{call}: {value} is no multiple of the granularity {granularity}; round it")]
+    Misaligned {
+        /// The call.
+        call: &'static str,
+        /// The size or offset.
+        value: u64,
+        /// What it must be a multiple of.
+        granularity: u64,
+    },
+    /// A segment was given where only a range of addresses will do.
+    #[error("the segment of {bytes} bytes is no range: it has memory of its own and nothing can be mapped there")]
+    NotARange {
+        /// How long the segment is.
+        bytes: u64,
+    },
     /// The memory library failed in another way than for want of memory.
     #[error("{bytes} bytes of class {} could not be allocated: {source}", class.0)]
     Memory {
@@ -189,9 +221,10 @@ impl VulkanError {
 impl BackendError for VulkanError {
     fn fault(&self) -> Fault {
         match self {
-            VulkanError::OutOfMemory { .. } | VulkanError::TooLarge { .. } | VulkanError::TooMany { .. } => {
-                Fault::OutOfMemory
-            }
+            VulkanError::OutOfMemory { .. }
+            | VulkanError::TooLarge { .. }
+            | VulkanError::TooMany { .. }
+            | VulkanError::AddressSpace { .. } => Fault::OutOfMemory,
             VulkanError::Driver { result: vk::Result::ERROR_OUT_OF_DEVICE_MEMORY, .. } => Fault::OutOfMemory,
             VulkanError::Lost | VulkanError::Driver { result: vk::Result::ERROR_DEVICE_LOST, .. } => Fault::Lost,
             VulkanError::Planned { fault, .. } => *fault,

@@ -98,6 +98,7 @@ impl Vulkan {
         if own > 0 {
             device.submit(lane, &mut state, &Submission::default())?;
         }
+        state.bind = device.flush_binds()?;
         let waits = device.waits(lane, &state, &Submission::default());
         // As in a submit of our own: whatever is marked from here on belongs to a later tick.
         lane.open.store(value + 1, Ordering::Release);

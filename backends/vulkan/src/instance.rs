@@ -43,11 +43,8 @@ impl Instance {
         if version < vk::API_VERSION_1_1 {
             return Err(VulkanError::NoDriver { reason: "the loader knows Vulkan 1.0 only".to_owned() });
         }
-        let log = validation.then(ValidationLog::default);
+        let log = if validation { Some(ValidationLog::new(layer_version(&entry)?)) } else { None };
         let layers: &[*const std::ffi::c_char] = if validation { &[LAYER.as_ptr()] } else { &[] };
-        if validation && !has_layer(&entry)? {
-            return Err(VulkanError::NoValidation);
-        }
         let extensions: &[*const std::ffi::c_char] =
             if validation { &[ext::debug_utils::NAME.as_ptr(), ext::validation_features::NAME.as_ptr()] } else { &[] };
         let application =
@@ -108,9 +105,11 @@ fn load(loader: Option<&OsString>) -> Result<ash::Entry, VulkanError> {
     Ok(entry)
 }
 
-fn has_layer(entry: &ash::Entry) -> Result<bool, VulkanError> {
+/// The version of the installed layer.
+fn layer_version(entry: &ash::Entry) -> Result<u32, VulkanError> {
     // SAFETY: the entry is loaded; the call has no other condition.
     let layers = unsafe { entry.enumerate_instance_layer_properties() }
         .map_err(VulkanError::driver("vkEnumerateInstanceLayerProperties"))?;
-    Ok(layers.iter().any(|layer| layer.layer_name_as_c_str() == Ok(LAYER)))
+    let layer = layers.iter().find(|layer| layer.layer_name_as_c_str() == Ok(LAYER));
+    layer.map(|layer| layer.spec_version).ok_or(VulkanError::NoValidation)
 }

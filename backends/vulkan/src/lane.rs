@@ -48,6 +48,10 @@ pub(crate) struct LaneState {
     pub(crate) in_flight: VecDeque<(u64, vk::CommandBuffer)>,
     /// Ready to be recorded anew.
     pub(crate) spare: Vec<vk::CommandBuffer>,
+    /// The bind of sparse memory that the next submit waits for.
+    pub(crate) bind: u64,
+    /// The newest bind that a submit has waited for.
+    pub(crate) bound: u64,
     /// What the next submit waits for.
     pub(crate) waits: Vec<Point>,
     /// Closed by tests only.
@@ -65,6 +69,7 @@ impl LaneState {
     /// The driver, or an engine, has taken a submit that waits for everything that was noted.
     pub(crate) fn submitted(&mut self) {
         self.waits.clear();
+        self.bound = self.bind;
     }
 }
 

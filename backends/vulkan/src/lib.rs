@@ -19,6 +19,8 @@
 
 mod adopt;
 mod assemble;
+mod binds;
+mod budget;
 mod builder;
 mod classes;
 mod device;
@@ -29,6 +31,7 @@ mod fault;
 mod gate;
 mod instance;
 mod lane;
+mod notes;
 mod pages;
 mod probe;
 mod queue;
@@ -45,6 +48,7 @@ mod validation;
 pub use adopt::{Adopted, AdoptedQueue};
 pub use ash;
 pub use assemble::EnabledFeatures;
+pub use budget::HeapBudget;
 pub use builder::VulkanBuilder;
 pub use device::Vulkan;
 pub use devices::{DeviceInfo, FamilyInfo, HeapInfo};

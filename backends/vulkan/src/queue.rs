@@ -66,6 +66,11 @@ impl Queue {
         computes(self.flags)
     }
 
+    /// Whether the queue can copy, without which it takes no stream.
+    pub(crate) fn transfers(&self) -> bool {
+        transfers(self.flags)
+    }
+
     /// Whether the queue can bind sparse memory.
     pub(crate) fn binds(&self) -> bool {
         self.flags.contains(vk::QueueFlags::SPARSE_BINDING)
@@ -82,7 +87,7 @@ impl fmt::Debug for Queue {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum QueueChoice {
-    /// Every queue that can at least copy, those that compute first.
+    /// Every queue that can at least copy, those that compute first, and those that can only bind sparse memory.
     #[default]
     All,
     /// Every queue that computes.
@@ -103,7 +108,8 @@ impl QueueChoice {
                 None => Ok(wanted.clone()),
             };
         }
-        let fits = |flags| computes(flags) || (*self == QueueChoice::All && transfers(flags));
+        let useful = |flags: vk::QueueFlags| transfers(flags) || flags.contains(vk::QueueFlags::SPARSE_BINDING);
+        let fits = |flags| computes(flags) || (*self == QueueChoice::All && useful(flags));
         let mut chosen: Vec<(u32, &vk::QueueFamilyProperties)> =
             (0..).zip(families).filter(|(_, family)| fits(family.queue_flags)).collect();
         chosen.sort_by_key(|(_, family)| !computes(family.queue_flags));

@@ -134,6 +134,8 @@ impl LaneState {
             ended: Vec::new(),
             in_flight: Default::default(),
             spare: Vec::new(),
+            bind: 0,
+            bound: 0,
             waits: Vec::new(),
             gate: None,
             ring: None,

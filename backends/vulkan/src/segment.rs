@@ -84,13 +84,18 @@ pub(crate) struct Backed {
 impl Device {
     /// Makes a buffer of a class with memory of its own. Both calls that may fail for want of memory are in here.
     pub(crate) fn create_backed(&self, class: ClassId, bytes: u64) -> Result<Backed, VulkanError> {
+        self.reclaiming(|| self.count_allocation(|| self.try_create_backed(class, bytes)))
+    }
+
+    /// Makes one allocation, if the device allows one more.
+    pub(crate) fn count_allocation<T>(&self, make: impl FnOnce() -> Result<T, VulkanError>) -> Result<T, VulkanError> {
         let max = u64::from(self.probe.properties.limits.max_memory_allocation_count);
         // Counted before the driver is asked, so that threads that come together cannot exceed it.
         if self.allocations.fetch_add(1, Ordering::Relaxed) >= max {
             self.allocations.fetch_sub(1, Ordering::Relaxed);
             return Err(VulkanError::TooMany { max });
         }
-        let made = self.try_create_backed(class, bytes);
+        let made = make();
         if made.is_err() {
             self.allocations.fetch_sub(1, Ordering::Relaxed);
         }
@@ -207,10 +212,11 @@ impl Device {
 }
 
 impl Vulkan {
-    /// Bytes of class 0 in segments that were not given back. Makes no driver call.
+    /// Bytes of class 0 in segments and pages that were not given back. Makes no driver call.
     pub fn held_bytes(&self) -> u64 {
         let live = self.device.live.lock();
-        live.values().filter(|backed| backed.class == ClassId::DEVICE).map(|backed| backed.bytes).sum()
+        let segments = live.values().filter(|backed| backed.class == ClassId::DEVICE).map(|backed| backed.bytes);
+        segments.sum::<u64>() + self.page_bytes()
     }
 }
 

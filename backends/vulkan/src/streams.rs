@@ -106,14 +106,18 @@ impl Device {
         self.enter("vkCreateSemaphore")?;
         let mut choice: Vec<usize> = (0..self.queues.len()).filter(|&at| self.queues[at].computes()).collect();
         if choice.is_empty() {
-            choice = (0..self.queues.len()).collect();
+            choice = (0..self.queues.len()).filter(|&at| self.queues[at].transfers()).collect();
+        }
+        if choice.is_empty() {
+            return Err(VulkanError::NoQueue { family: 0, index: 0, available: describe(&self.queues) });
         }
         let turn = self.next_queue.fetch_add(1, Ordering::Relaxed);
         self.open_lane(choice[turn % choice.len()])
     }
 
     fn find_queue(&self, family: u32, index: u32) -> Result<usize, VulkanError> {
-        let found = self.queues.iter().position(|queue| (queue.family, queue.index) == (family, index));
+        let found =
+            self.queues.iter().position(|queue| (queue.family, queue.index) == (family, index) && queue.transfers());
         found.ok_or_else(|| VulkanError::NoQueue { family, index, available: describe(&self.queues) })
     }
 

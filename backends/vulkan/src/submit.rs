@@ -77,6 +77,7 @@ impl Device {
         submission: &Submission<'_>,
     ) -> Result<u64, VulkanError> {
         self.enter("vkQueueSubmit2")?;
+        state.bind = self.flush_binds()?;
         self.end_recording(state)?;
         // Whatever is marked from here on belongs to the next tick: it may be recorded after the driver took this one.
         let tick = lane.open.fetch_add(1, Ordering::AcqRel);
@@ -137,6 +138,7 @@ impl Device {
                 None => newest.push((other.semaphore, tick)),
             }
         }
+        newest.extend(self.bind_wait(state.bind, state.bound));
         newest.extend(state.gate.as_ref().and_then(Gate::wait));
         let points = newest.into_iter().map(|(semaphore, value)| timeline_at(semaphore, value));
         points.chain(submission.waits.iter().copied()).map(|at| semaphore_info(&at)).collect()
