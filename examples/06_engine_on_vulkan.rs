@@ -24,7 +24,7 @@ fn run(device: Vulkan) -> Result<()> {
     let example = Example::new();
     let network = Network::new(&session, &compute, &example.model, example.rows)?;
 
-    for step in 0..4 {
+    for step in 0..3 {
         let before = session.allocator().driver_activity();
         let result = step_on(&session, &device, (&copies, &compute), &network, &example.batch(step))?;
         let calls = session.allocator().driver_activity().since(before).calls;

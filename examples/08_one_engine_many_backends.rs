@@ -17,7 +17,9 @@ fn main() -> Result<()> {
         return Err(format!("memory was touched too early: {:?}", host.sim().violations()).into());
     }
     if let Some(device) = present::vulkan()? {
+        let log = device.validation().cloned();
         results.push(("Vulkan", run(&example, OnVulkan::new(device)?)?));
+        present::expect_no_objection(&log.map_or_else(Vec::new, |log| log.errors()))?;
     }
     if let Some(device) = present::wgpu()? {
         results.push(("wgpu", run(&example, OnWgpu::new(device.clone()))?));
