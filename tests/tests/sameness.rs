@@ -9,8 +9,8 @@ use millpond::backend::{Backend as _, Caps};
 use millpond::trace::Trace;
 use millpond_conformance::sameness::{DECIDED_ALIKE, Program, divisor, reference, trail};
 use millpond_conformance::scenario::Policy;
-use millpond_wgpu::Wgpu;
 use millpond_conformance::{DeviceUnderTest, Outcome, VulkanDevice, WgpuDevice, open_or_skip};
+use millpond_wgpu::Wgpu;
 
 const TRACES: [&str; 7] =
     ["bert_multistream", "gnn", "gpt2_train", "llm_generate", "prefetch", "resnet50_amp", "serving_kv"];

@@ -48,10 +48,7 @@ impl DeviceUnderTest for VulkanDevice {
     }
 
     fn open(&self, need: &Need) -> Result<Vulkan, Unavailable> {
-        let builder = Vulkan::builder()
-            .device(self.index)
-            .sparse(self.sparse)
-            .queues(QueueChoice::AtMost(self.queues));
+        let builder = Vulkan::builder().device(self.index).sparse(self.sparse).queues(QueueChoice::AtMost(self.queues));
         let opened = match builder.clone().validation(self.validation).build() {
             Err(VulkanError::NoValidation) => builder.build(),
             opened => opened,
