@@ -55,8 +55,9 @@ impl fmt::Debug for AdoptedQueue {
 }
 
 impl Vulkan {
-    /// Stands on an engine's device. Nothing of it is ever destroyed here; what is made from it is, with the last handle,
-    /// which waits for what was submitted through it. Queues are numbered within their family in the order given.
+    /// Stands on an engine's device. Nothing of it is ever destroyed here; what is made from it is, with the last
+    /// handle, which waits for what was submitted through it. Queues are numbered within their family in the order
+    /// given.
     ///
     /// # Errors
     ///

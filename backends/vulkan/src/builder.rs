@@ -120,16 +120,16 @@ impl VulkanBuilder {
         self
     }
 
-    /// Whether somebody else submits work that touches memory of this device, around the device. It then says that reuse
-    /// in order wants a barrier ([`Vulkan::reuse_barrier`]). Off unless set: every submit goes through the device, which
-    /// places the barriers.
+    /// Whether somebody else submits work that touches memory of this device, around the device. It then says that
+    /// reuse in order wants a barrier ([`Vulkan::reuse_barrier`]). Off unless set: every submit goes through the
+    /// device, which places the barriers.
     pub fn engine_submits(mut self, engine_submits: bool) -> VulkanBuilder {
         self.engine_submits = engine_submits;
         self
     }
 
-    /// What buffers of a class are good for, besides copies and, where the device has them, addresses. Storage, uniform,
-    /// texel, vertex, index and indirect buffers unless set.
+    /// What buffers of a class are good for, besides copies and, where the device has them, addresses. Storage,
+    /// uniform, texel, vertex, index and indirect buffers unless set.
     ///
     /// # Panics
     ///

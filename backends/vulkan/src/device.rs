@@ -84,13 +84,19 @@ impl Deref for RawDevice {
 impl Drop for RawDevice {
     fn drop(&mut self) {
         if self.owned {
-            // SAFETY: we made the device; `Device::drop` has waited for all work and destroyed all that was made from it.
+            // SAFETY: we made the device; `Device::drop` has waited for all work and destroyed all that was made from
+            // it.
             unsafe { self.raw.destroy_device(None) };
         }
     }
 }
 
 impl Vulkan {
+    /// The loader.
+    pub fn entry(&self) -> &ash::Entry {
+        &self.device.instance.entry
+    }
+
     /// The `VkInstance`.
     pub fn raw_instance(&self) -> &ash::Instance {
         &self.device.instance.raw
@@ -127,6 +133,19 @@ impl fmt::Debug for Vulkan {
     }
 }
 
+impl Device {
+    /// Waits until the queues have let go of what was submitted to them. A semaphore at its value does not say so
+    /// everywhere: Mesa's queue threads look once more at the semaphores of work that they have just signalled.
+    fn idle(&self) {
+        for queue in &self.queues {
+            // SAFETY: the queue is the device's, and nobody else uses it meanwhile.
+            let waited = queue.locked(|queue| unsafe { self.raw.queue_wait_idle(queue) });
+            // An error means that the device is gone, and its work with it.
+            let _ = waited;
+        }
+    }
+}
+
 impl Drop for Device {
     fn drop(&mut self) {
         self.open_gates();
@@ -134,6 +153,7 @@ impl Drop for Device {
             // An error here means that the device is gone, and its work with it.
             let _ = self.wait_for(lane, lane.submitted());
         }
+        self.idle();
         let lanes = std::mem::take(&mut self.lanes);
         for lane in lanes {
             let state = lane.state.into_inner();

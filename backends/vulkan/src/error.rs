@@ -57,7 +57,7 @@ pub enum VulkanError {
         available: String,
     },
     /// No memory type of the device fits the class.
-    #[error("no memory type serves class {} ({location}) for buffers of usage {usage:?}; ask for fewer usages", class.0)]
+    #[error("no memory type serves class {} ({location}) for buffers of {usage:?}; ask for fewer usages", class.0)]
     NoMemoryType {
         /// The class.
         class: ClassId,

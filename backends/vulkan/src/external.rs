@@ -41,7 +41,7 @@ impl PendingSubmit<'_> {
     /// The engine has submitted. Answers the tick.
     pub fn finish(mut self) -> Tick {
         self.state.submitted();
-        self.lane.submitted.store(self.tick, Ordering::Release);
+        self.lane.note_submitted(self.tick);
         Tick(self.tick)
     }
 

@@ -24,8 +24,8 @@ pub(crate) struct Gate {
 /// Aids for testing what stands on this backend.
 impl Vulkan {
     /// Makes the stream's next submit, and so everything behind it on the same queue, wait until
-    /// [`unhold`](Vulkan::unhold). Streams that share the queue are held with it. A wait on the host that would last for
-    /// ever because of it ends it too, after 10 ms.
+    /// [`unhold`](Vulkan::unhold). Streams that share the queue are held with it. A wait on the host that would last
+    /// for ever because of it ends it too, after 10 ms.
     ///
     /// # Errors
     ///

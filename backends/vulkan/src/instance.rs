@@ -1,6 +1,7 @@
 //! The loader and the instance.
 
 use std::ffi::{CStr, OsString};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use ash::{ext, vk};
 
@@ -11,7 +12,12 @@ const LAYER: &CStr = c"VK_LAYER_KHRONOS_validation";
 /// The Vulkan version that this backend is written for.
 const VERSION: u32 = vk::API_VERSION_1_3;
 
-/// An instance of ours or of an engine's. Ours is destroyed with this value.
+/// Whether an instance was kept. The first one that nobody needs any more is never destroyed, so that the loader does
+/// not unload the drivers: not all of them survive that. NVIDIA's breaks down when threads are about, and cannot be
+/// loaded any more after some thirty times.
+static KEPT: AtomicBool = AtomicBool::new(false);
+
+/// An instance of ours or of an engine's. Ours is destroyed with this value, but for the first.
 pub(crate) struct Instance {
     pub(crate) entry: ash::Entry,
     pub(crate) raw: ash::Instance,
@@ -37,11 +43,8 @@ impl Instance {
         if version < vk::API_VERSION_1_1 {
             return Err(VulkanError::NoDriver { reason: "the loader knows Vulkan 1.0 only".to_owned() });
         }
-        let log = validation.then(ValidationLog::default);
+        let log = if validation { Some(ValidationLog::new(layer_version(&entry)?)) } else { None };
         let layers: &[*const std::ffi::c_char] = if validation { &[LAYER.as_ptr()] } else { &[] };
-        if validation && !has_layer(&entry)? {
-            return Err(VulkanError::NoValidation);
-        }
         let extensions: &[*const std::ffi::c_char] =
             if validation { &[ext::debug_utils::NAME.as_ptr(), ext::validation_features::NAME.as_ptr()] } else { &[] };
         let application =
@@ -79,7 +82,7 @@ impl Drop for Instance {
             // SAFETY: the messenger is this instance's, and is destroyed only here.
             unsafe { utils.destroy_debug_utils_messenger(messenger, None) };
         }
-        if self.owned {
+        if self.owned && KEPT.swap(true, Ordering::Relaxed) {
             // SAFETY: we made the instance, and whoever holds it destroys the device made from it first.
             unsafe { self.raw.destroy_instance(None) };
         }
@@ -93,15 +96,20 @@ fn load(loader: Option<&OsString>) -> Result<ash::Entry, VulkanError> {
         // SAFETY: the system's Vulkan loader may be loaded and initialised at any time.
         None => unsafe { ash::Entry::load() },
     };
-    loaded.map_err(|error| VulkanError::NoLoader {
+    let entry = loaded.map_err(|error| VulkanError::NoLoader {
         loader: loader.map_or_else(|| "libvulkan".to_owned(), |path| path.to_string_lossy().into_owned()),
         reason: error.to_string(),
-    })
+    })?;
+    // As with the drivers: see `KEPT`.
+    std::mem::forget(entry.clone());
+    Ok(entry)
 }
 
-fn has_layer(entry: &ash::Entry) -> Result<bool, VulkanError> {
+/// The version of the installed layer.
+fn layer_version(entry: &ash::Entry) -> Result<u32, VulkanError> {
     // SAFETY: the entry is loaded; the call has no other condition.
     let layers = unsafe { entry.enumerate_instance_layer_properties() }
         .map_err(VulkanError::driver("vkEnumerateInstanceLayerProperties"))?;
-    Ok(layers.iter().any(|layer| layer.layer_name_as_c_str() == Ok(LAYER)))
+    let layer = layers.iter().find(|layer| layer.layer_name_as_c_str() == Ok(LAYER));
+    layer.map(|layer| layer.spec_version).ok_or(VulkanError::NoValidation)
 }

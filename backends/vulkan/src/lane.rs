@@ -1,8 +1,8 @@
-//! A lane: what is kept per stream. Its clock is made of atomics, so that `mark` and `reached` take no lock; the rest lies
-//! behind the lane's own lock.
+//! A lane: what is kept per stream. Its clock is made of atomics, so that `mark` and `reached` take no lock; the rest
+//! lies behind the lane's own lock.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use ash::vk;
 use millpond_backend::Point;
@@ -16,8 +16,8 @@ use crate::staging::Ring;
 pub(crate) struct Lane {
     /// The tick that the next submit closes. Raised under the lane's lock, before that submit reaches the driver.
     pub(crate) open: AtomicU64,
-    /// The newest tick that the driver has been given. Below `open - 1` for a moment during a submit, and for good after
-    /// one that failed.
+    /// The newest tick that the driver has been given. Below `open - 1` for a moment during a submit, and for good
+    /// after one that failed.
     pub(crate) submitted: AtomicU64,
     /// The newest tick known to be complete.
     pub(crate) reached: AtomicU64,
@@ -28,6 +28,11 @@ pub(crate) struct Lane {
     /// An index into the device's queues.
     pub(crate) queue: usize,
     pub(crate) state: Mutex<LaneState>,
+    /// Values that no submit signals, as (first, the value that is signalled next): after a submit that failed or was
+    /// abandoned, and where an engine's timeline skips some.
+    gaps: Mutex<Vec<(u64, u64)>>,
+    /// There are any; lets the common case skip the lock.
+    has_gaps: AtomicBool,
 }
 
 /// What a lane records and submits.
@@ -79,7 +84,33 @@ impl Lane {
             owned,
             queue,
             state: Mutex::new(state),
+            gaps: Mutex::default(),
+            has_gaps: AtomicBool::new(false),
         }
+    }
+
+    /// The driver has been given a tick. To be called under the lane's lock.
+    pub(crate) fn note_submitted(&self, tick: u64) {
+        let newest = self.submitted.load(Ordering::Relaxed);
+        assert!(tick > newest, "tick {tick} was submitted after tick {newest}: they must rise");
+        if tick > newest + 1 || self.has_gaps.load(Ordering::Relaxed) {
+            let reached = self.reached();
+            let mut gaps = self.gaps.lock();
+            gaps.retain(|&(_, next)| next > reached);
+            gaps.extend((tick > newest + 1).then_some((newest + 1, tick)));
+            self.has_gaps.store(!gaps.is_empty(), Ordering::Release);
+        }
+        self.submitted.store(tick, Ordering::Release);
+    }
+
+    /// The value to wait for that comes with a submitted tick: the tick, or the next that is signalled at all. Vulkan
+    /// allows to wait for values in between, but validation layers are at a loss then.
+    pub(crate) fn signalled(&self, tick: u64) -> u64 {
+        if !self.has_gaps.load(Ordering::Acquire) {
+            return tick;
+        }
+        let gaps = self.gaps.lock();
+        gaps.iter().find(|&&(first, next)| first <= tick && tick < next).map_or(tick, |&(_, next)| next)
     }
 
     #[inline]

@@ -60,3 +60,8 @@ pub use segment::Segment;
 pub use streams::Timeline;
 pub use submit::{SemaphoreAt, Submission};
 pub use validation::ValidationLog;
+
+/// The README's example, compiled with the documentation tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

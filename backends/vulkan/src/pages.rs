@@ -84,6 +84,9 @@ impl Device {
         let addresses = self.probe.properties.limits.sparse_address_space_size;
         let range_bytes = (addresses / RANGES).min(self.probe.max_buffer_bytes) / granularity * granularity;
         self.binds = Some(Binds::new(queue, self.create_timeline()?));
+        if let Some(log) = &self.instance.log {
+            log.expect_sparse();
+        }
         self.caps.pages =
             Some(PageCaps { granularity, aliasing: enabled.sparse_aliased, range_bytes: range_bytes.max(granularity) });
         Ok(())

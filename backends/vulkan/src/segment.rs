@@ -223,6 +223,9 @@ impl Vulkan {
 impl HostMemory for Vulkan {
     type Segment = Segment;
 
+    /// Where the host sees the segment: those of classes 1 and 2, and of class 0 where all of the device's memory is
+    /// the host's. The memory is coherent. What the host writes before a submit, the work of that submit sees; before
+    /// the host reads what work wrote, that work ends with a barrier to the host stage, and is waited for.
     fn host_address(&self, segment: &Segment) -> Option<NonNull<u8>> {
         segment.mapped.map(|pointer| pointer.0)
     }

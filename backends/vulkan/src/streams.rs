@@ -61,6 +61,11 @@ impl Vulkan {
         Ok(device.push_lane(Lane::new(semaphore, false, next_value, index, state)))
     }
 
+    /// The queues that streams may be on, as `(family, index)` and what they can do.
+    pub fn queues(&self) -> Vec<((u32, u32), vk::QueueFlags)> {
+        self.device.queues.iter().map(|queue| ((queue.family, queue.index), queue.flags)).collect()
+    }
+
     /// The queue that a stream submits to, with its family. Take its lock before you submit to it yourself.
     ///
     /// # Panics

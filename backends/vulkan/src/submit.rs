@@ -96,7 +96,7 @@ impl Device {
         submitted.map_err(self.failed("vkQueueSubmit2"))?;
         state.in_flight.extend(state.ended.drain(..).map(|commands| (tick, commands)));
         state.submitted();
-        lane.submitted.store(tick, Ordering::Release);
+        lane.note_submitted(tick);
         Ok(tick)
     }
 
@@ -132,9 +132,10 @@ impl Device {
             if std::ptr::eq(other, lane) || other.reached() >= point.tick.0 {
                 continue;
             }
+            let tick = other.signalled(point.tick.0);
             match newest.iter_mut().find(|(semaphore, _)| *semaphore == other.semaphore) {
-                Some((_, value)) => *value = point.tick.0.max(*value),
-                None => newest.push((other.semaphore, point.tick.0)),
+                Some((_, value)) => *value = tick.max(*value),
+                None => newest.push((other.semaphore, tick)),
             }
         }
         newest.extend(self.bind_wait(state.bind, state.bound));

@@ -54,6 +54,7 @@ impl Device {
 
     /// Blocks until the driver has reached a submitted tick, or the device is lost.
     pub(crate) fn wait_for(&self, lane: &Lane, tick: u64) -> Result<(), VulkanError> {
+        let tick = lane.signalled(tick);
         let (semaphores, values) = ([lane.semaphore], [tick]);
         let info = vk::SemaphoreWaitInfo::default().semaphores(&semaphores).values(&values);
         // SAFETY: the semaphore is a timeline of this device, alive as long as the lane.

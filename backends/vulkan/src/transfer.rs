@@ -184,8 +184,8 @@ impl Transfer for Vulkan {
         device.record(lane, &mut lane.state.lock(), |commands| device.copy_region(commands, from, to, bytes))
     }
 
-    /// Copies host bytes to the device, through the stream's staging ring of 4 MiB. Where more than that is under way on
-    /// the stream, it is submitted and the oldest waited for.
+    /// Copies host bytes to the device, through the stream's staging ring of 4 MiB. Where more than that is under way
+    /// on the stream, it is submitted and the oldest waited for.
     ///
     /// # Errors
     ///

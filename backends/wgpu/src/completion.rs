@@ -18,9 +18,8 @@ impl Shared {
         if reached >= clock.submitted() {
             return Ok(reached);
         }
-        let oldest = clock.flight_to(0);
-        let value = oldest.and_then(|flight| flight.value);
-        let in_vain = self.hint.as_ref().zip(value).is_some_and(|(hint, value)| !hint.may_be_done(value));
+        let oldest = self.hint.as_ref().zip(clock.oldest_value());
+        let in_vain = oldest.is_some_and(|(hint, value)| !hint.may_be_done(value));
         if !in_vain {
             let _ = self.poll(wgpu::PollType::Poll)?;
         }

@@ -121,6 +121,16 @@ impl Shared {
         self.alive()?;
         Ok(buffer)
     }
+
+    /// Finds out whether the device is still there. One that is lost, or was destroyed with work under way, makes
+    /// buffers that are none and says nothing; only when such a buffer is to be looked at does it show.
+    fn probe(&self, call: &'static str) -> Result<(), WgpuError> {
+        let buffer = self.create_buffer(call, WORD, wgpu::BufferUsages::MAP_WRITE, true)?;
+        if let Err(error) = buffer.slice(..).get_mapped_range_mut() {
+            self.loss.note(&format!("it makes no buffers any more: {error}"));
+        }
+        self.alive()
+    }
 }
 
 impl Drop for Shared {
@@ -133,11 +143,11 @@ impl Drop for Shared {
     }
 }
 
-// SAFETY: each segment is a buffer of its own, made by wgpu with the bytes that were asked for. A lane's `reached` rises
-// only when wgpu says that the submission of that tick is done: in the callback left behind it, or by a wait for its
-// index. A tick is closed before its work is submitted and under the lock that recording takes, so whatever was recorded
-// before a mark is in that tick's submission or in a later one, and ticks are submitted in their order. Stream ids are
-// indices of a vector that only grows.
+// SAFETY: each segment is a buffer of its own, made by wgpu with the bytes that were asked for. A lane's `reached`
+// rises only when wgpu says that the submission of that tick is done: in the callback left behind it, or by a wait for
+// its index. A tick is closed before its work is submitted and under the lock that recording takes, so whatever was
+// recorded before a mark is in that tick's submission or in a later one, and ticks are submitted in their order. Stream
+// ids are indices of a vector that only grows.
 unsafe impl Backend for Wgpu {
     type Segment = Segment;
     type Page = ();
@@ -164,10 +174,10 @@ unsafe impl Backend for Wgpu {
         if bytes > max {
             return Err(WgpuError::TooLarge { asked: bytes, max });
         }
-        // A poll frees what was released and is done, and finds out whether the device is still there: on one that is
-        // lost, wgpu makes buffers that are none, and says nothing.
+        // A poll frees what was released and is done.
         let _ = shared.poll(wgpu::PollType::Poll)?;
         let buffer = shared.create_buffer(CALL, bytes, shared.usage, false)?;
+        shared.probe(CALL)?;
         Ok(Segment::new(&shared.account, buffer, bytes, class))
     }
 

@@ -109,6 +109,11 @@ impl Clock {
         self.reached.fetch_max(tick, Ordering::Release);
     }
 
+    /// What the semaphore counts to when the oldest submission under way is done.
+    pub(crate) fn oldest_value(&self) -> Option<u64> {
+        self.flights.lock().front().and_then(|flight| flight.value)
+    }
+
     /// The submission to wait for when a tick is wanted: the first that covers it, or the newest there is. `None` if
     /// nothing is under way.
     pub(crate) fn flight_to(&self, tick: u64) -> Option<Flight> {

@@ -8,7 +8,7 @@
 //! - **A segment is a buffer**, and a block is a range of it: [`Segment::binding`] makes it ready for a bind group.
 //! - **Streams are logical.** wgpu has one queue per device. A stream is a row of command encoders, one open at a time;
 //!   a tick is one submission.
-//! - **Everything is recorded.** Transfers go into the stream's encoder like any command, so that they run in its order.
+//! - **Everything is recorded.** Transfers go into the stream's encoder like any command, and run in its order.
 //! - **wgpu alone says what is done.** A semaphore may say when to ask.
 //! - **Errors are values.** Each call of wgpu that may fail runs in error scopes of its own.
 
@@ -30,6 +30,13 @@ mod transfer;
     path = "no_vulkan.rs"
 )]
 mod vulkan;
+
+#[cfg(test)]
+extern crate self as millpond_wgpu;
+
+#[cfg(test)]
+#[path = "../tests/common/mod.rs"]
+mod common;
 
 pub use builder::WgpuBuilder;
 pub use device::{EXCLUSIVE, Wgpu};

@@ -13,8 +13,8 @@ impl Wgpu {
     /// backend included, once the stream is submitted. Makes the stream's encoder if there is none.
     ///
     /// The stream is locked meanwhile. Allocate and free in `commands` as you like, but do not record, transfer or
-    /// submit on the same stream: that would wait for itself. The same holds for wgpu's callbacks (of
-    /// `on_submitted_work_done` and `map_async`), which wgpu runs inside of submits: let them do so on no stream at all.
+    /// submit on the same stream: that would wait for itself. Nor may wgpu's callbacks (of `on_submitted_work_done` and
+    /// `map_async`) do so, on any stream: wgpu runs them inside of submits.
     ///
     /// # Errors
     ///

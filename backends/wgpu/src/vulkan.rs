@@ -8,10 +8,10 @@ use wgpu::hal::api::Vulkan;
 
 /// A timeline semaphore that every submit of ours signals with a rising number.
 ///
-/// A hint, not the truth: what somebody else submits to the same queue between attaching and submitting takes the signal
-/// along and gives it early. So a number that is reached means "now ask wgpu", which knows; one that is not reached
-/// saves that question, and that is the common answer. Reading it costs nanoseconds, and waiting for it takes none of
-/// wgpu's locks.
+/// A hint, not the truth: what somebody else submits to the same queue between attaching and submitting takes the
+/// signal along and gives it early. So a number that is reached means "now ask wgpu", which knows; one that is not
+/// reached saves that question, and that is the common answer. Reading it costs nanoseconds, and waiting for it takes
+/// none of wgpu's locks.
 pub(crate) struct Hint {
     device: ash::Device,
     semaphore: vk::Semaphore,
@@ -88,4 +88,49 @@ pub(crate) fn device_bytes(device: &wgpu::Device) -> Option<u64> {
     let memory = unsafe { instance.get_physical_device_memory_properties(hal.raw_physical_device()) };
     let own = |heap: &&vk::MemoryHeap| heap.flags.contains(vk::MemoryHeapFlags::DEVICE_LOCAL);
     memory.memory_heaps_as_slice().iter().filter(own).map(|heap| heap.size).max()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use millpond_backend::{Backend, Point, Tick};
+
+    use super::*;
+    use crate::lane::Flight;
+    use crate::{Wgpu, common};
+
+    /// Somebody else submits between attaching and submitting: his submission takes the signal along, and gives it
+    /// while ours still waits for a gate.
+    #[test]
+    fn a_signal_that_came_early_reaches_nothing() {
+        let Some(device) = common::open(Wgpu::builder()) else { return };
+        let shared = &*device.shared;
+        let Some(hint) = &shared.hint else {
+            eprintln!("SKIPPED: the device does not run on Vulkan");
+            return;
+        };
+        let stream = device.create_stream().unwrap();
+        let clock = Arc::clone(&shared.lane(stream).clock);
+        let gate = Hint::new(&shared.device).unwrap();
+        let (index, value) = hint.submit(&shared.queue, || {
+            shared.queue.submit([]);
+            // SAFETY: the gate outlives the submission that waits for it.
+            let queue = unsafe { shared.queue.as_hal::<Vulkan>() }.unwrap();
+            queue.add_wait_semaphore(gate.semaphore, Some(1), vk::PipelineStageFlags::ALL_COMMANDS);
+            shared.queue.submit([])
+        });
+        let tick = clock.close();
+        clock.depart(Flight { tick, index, value, staged_bytes: 0 });
+        let told = Arc::clone(&clock);
+        shared.queue.on_submitted_work_done(move || told.arrive(tick));
+        hint.wait(value.unwrap());
+        assert!(hint.may_be_done(value.unwrap()), "the signal came early");
+        assert_eq!(device.reached(stream).unwrap(), Tick(0), "wgpu knows better");
+        let open = vk::SemaphoreSignalInfo::default().semaphore(gate.semaphore).value(1);
+        // SAFETY: the gate is alive and closed.
+        unsafe { gate.device.signal_semaphore(&open) }.unwrap();
+        assert_eq!(device.wait(Point { stream, tick: Tick(tick) }).unwrap(), Tick(tick));
+        gate.destroy();
+    }
 }

@@ -132,6 +132,9 @@ pub(crate) enum Command {
     /// Measure a device: its driver, the cache on top of it, streams, pages, transfers, and others who allocate
     #[command(after_help = format!("{BENCH_MORE}\n\n{EXIT_CODES}"))]
     Bench(BenchArgs),
+    /// Run the same programs on several devices and on the simulated one, and compare all that they led to
+    #[command(after_help = format!("{SAMENESS_MORE}\n\n{EXIT_CODES}"))]
+    Sameness(SamenessArgs),
     /// Run the suite that every backend must pass
     #[command(after_help = format!("{CONFORMANCE_MORE}\n\n{EXIT_CODES}"))]
     Conformance(ConformanceArgs),
@@ -140,6 +143,16 @@ pub(crate) enum Command {
 const GOLDEN_MORE: &str = "\
 Prints `NAME: matched M of N` for each file, and the first difference in full: statistics, layout, addresses and
 out-of-memory amounts are compared after every operation.";
+
+const SAMENESS_MORE: &str = "\
+Every program runs on each device and on a simulated one with the same memory and pages. Decisions, layouts and all
+statistics are compared, byte for byte; what the device's pace could change is taken out by waiting for it. Equal
+digests are equal runs, on any machine. Sizes are divided by a power of two where the smallest device asks for it. A
+policy that needs virtual memory is left out on devices without any.
+
+Examples:
+  millpond sameness --device vulkan:0 --device wgpu:0 tests/corpus/traces/*.trace.gz
+  millpond sameness --device vulkan:0 --seeds 200 --markdown";
 
 const BENCH_MORE: &str = "\
   driver    what the driver takes for a segment of each size, and for giving it back
@@ -227,6 +240,23 @@ pub(crate) struct GoldenArgs {
     /// Recordings (`*.jsonl.gz`, `*.jsonl`)
     #[arg(value_name = "FILE", required = true)]
     pub(crate) files: Vec<PathBuf>,
+}
+
+/// `millpond sameness`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct SamenessArgs {
+    /// Traces to compare
+    #[arg(value_name = "TRACE", required_unless_present = "seeds")]
+    pub(crate) traces: Vec<PathBuf>,
+    /// A device to compare with the simulated one, as `millpond devices` lists it. May be repeated
+    #[arg(long = "device", value_name = "DEVICE", required = true)]
+    pub(crate) devices: Vec<String>,
+    /// Compare so many made-up programs as well
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) seeds: u64,
+    /// Print the table in Markdown
+    #[arg(long)]
+    pub(crate) markdown: bool,
 }
 
 /// `millpond conformance`.

@@ -6,6 +6,7 @@ pub mod golden;
 mod model;
 pub mod oracle;
 mod programs;
+pub mod sameness;
 pub mod scenario;
 mod session;
 mod sim;
@@ -19,7 +20,7 @@ mod watched;
 #[cfg(feature = "wgpu")]
 mod wgpu;
 
-pub use device::{DeviceUnderTest, Need, Unavailable};
+pub use device::{DeviceUnderTest, Need, Unavailable, open_or_skip, required};
 pub use model::Model;
 pub use sim::SimDevice;
 pub use suite::{Difference, Outcome, ScenarioResult};

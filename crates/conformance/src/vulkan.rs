@@ -1,7 +1,7 @@
 //! A Vulkan device as a device under test.
 
 use millpond_backend::{Backend as _, Fault, StreamId};
-use millpond_vulkan::Vulkan;
+use millpond_vulkan::{Vulkan, VulkanError};
 
 use crate::device::{DeviceUnderTest, Need, Unavailable};
 
@@ -19,7 +19,8 @@ impl VulkanDevice {
         Self { index, validation: false, sparse: true }
     }
 
-    /// The same device, watched by the validation layer or not. What the layer objects to is a breach of the contract.
+    /// The same device, watched by the validation layer, where that is installed, or not. What the layer objects to is
+    /// a breach of the contract.
     pub const fn validation(self, validation: bool) -> Self {
         Self { validation, ..self }
     }
@@ -40,12 +41,20 @@ impl DeviceUnderTest for VulkanDevice {
     }
 
     fn open(&self, need: &Need) -> Result<Vulkan, Unavailable> {
-        let builder = Vulkan::builder().device(self.index).validation(self.validation).sparse(self.sparse);
-        let device = builder.build().map_err(|error| Unavailable(error.to_string()))?;
+        let builder = Vulkan::builder().device(self.index).sparse(self.sparse);
+        let opened = match builder.clone().validation(self.validation).build() {
+            Err(VulkanError::NoValidation) => builder.build(),
+            opened => opened,
+        };
+        let device = opened.map_err(|error| Unavailable(error.to_string()))?;
         if need.pages && device.caps().pages.is_none() {
             return Err(Unavailable("the device has no sparse buffers, or was opened without them".to_owned()));
         }
         Ok(device)
+    }
+
+    fn requirement(&self) -> Option<&'static str> {
+        Some("vulkan")
     }
 
     fn twin(&self, backend: &Vulkan) -> Option<Vulkan> {

@@ -179,7 +179,7 @@ fn engines_are_told_which_bind_to_wait_for_until_they_have() {
 #[test]
 fn binds_that_fail_go_with_the_next_submit() {
     let Some(lab) = Lab::open() else { return };
-    let (range, pages) = (lab.range(1), lab.pages(1));
+    let (range, pages) = (lab.range(2), lab.pages(1));
     lab.map(&range, 0, &pages[0]);
     lab.fill(&range, 0, 5);
     // The submit is the first call, its bind the second.
@@ -187,5 +187,23 @@ fn binds_that_fail_go_with_the_next_submit() {
     let failed = error(lab.device.submit(lab.stream));
     assert!(matches!(failed, VulkanError::Planned { call: "vkQueueBindSparse", .. }), "{failed}");
     assert_eq!(lab.value(&range, 0), 5);
+    lab.unmap(&range, 0, &pages[0]);
+    lab.map(&range, 1, &pages[0]);
+    assert_eq!(lab.value(&range, 1), 5, "it was the page that was written");
+    lab.close(vec![range], pages);
+}
+
+#[test]
+fn bytes_are_copied_within_a_page() {
+    let Some(lab) = Lab::open() else { return };
+    let (range, pages) = (lab.range(2), lab.pages(1));
+    lab.map(&range, 1, &pages[0]);
+    lab.fill(&range, 1, 3);
+    lab.device.fill(lab.stream, &range, lab.page, 16, 9).unwrap();
+    lab.device.copy(lab.stream, (&range, lab.page), (&range, lab.page + 64), 16).unwrap();
+    let mut bytes = [0; 96];
+    lab.device.download(lab.stream, &range, lab.page, &mut bytes).unwrap();
+    let expected: Vec<u8> = [[9; 16], [3; 16], [3; 16], [3; 16], [9; 16], [3; 16]].concat();
+    assert_eq!(bytes[..], expected[..]);
     lab.close(vec![range], pages);
 }

@@ -5,6 +5,7 @@
 
 mod certify;
 mod peers;
+mod sameness;
 mod sim;
 #[cfg(feature = "vulkan")]
 mod vulkan;

@@ -1,6 +1,6 @@
 //! The simulated device, and the options that `--device sim:...` takes.
 
-use millpond_backend::{PageCaps, Reuse};
+use millpond_backend::{Backend as _, PageCaps, Reuse};
 use millpond_sim::{Completion, CostModel, Sim};
 
 use super::{Device, Entry, Found, Target};
@@ -76,6 +76,11 @@ impl SimOptions {
             builder = builder.completion(completion);
         }
         builder.bytes(self.keeps_bytes).build()
+    }
+
+    /// How much memory it has, in bytes.
+    pub(super) fn total_bytes(&self) -> u64 {
+        self.open().caps().classes[0].total_bytes
     }
 
     pub(super) fn with_bytes(self) -> Self {

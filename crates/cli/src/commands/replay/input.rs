@@ -100,7 +100,7 @@ impl Source {
             Self::BuiltIn => Ok(built_in().1),
             Self::Input => Trace::from_reader(io::stdin().lock())
                 .map_err(|error| Failure::Input(format!("standard input: {error}; give a trace"))),
-            Self::File(path) => Trace::read(path).map_err(|error| Failure::Input(explain(path, &error))),
+            Self::File(path) => read_trace(path),
             Self::Pattern(pattern, seed) => Ok(pattern.trace(*seed)),
         }
     }
@@ -120,6 +120,15 @@ pub(crate) fn scaled(mut trace: Trace, by: u64) -> Trace {
         }
     }
     Trace { header: Header::default(), ..trace }
+}
+
+/// Reads a file.
+///
+/// # Errors
+///
+/// [`Failure::Input`] that names it, and the line.
+pub(crate) fn read_trace(path: &Path) -> Result<Trace, Failure> {
+    Trace::read(path).map_err(|error| Failure::Input(explain(path, &error)))
 }
 
 fn explain(path: &Path, error: &TraceError) -> String {

@@ -11,7 +11,7 @@ use millpond::{Allocator, CheckError, Replay, Replayed};
 use millpond_backend::Backend;
 
 use self::input::Source;
-pub(crate) use self::input::{PatternChoice, built_in, pattern_help, scaled};
+pub(crate) use self::input::{PatternChoice, built_in, pattern_help, read_trace, scaled};
 pub(crate) use self::limit::Limit;
 use self::report::Report;
 use self::row::Row;
