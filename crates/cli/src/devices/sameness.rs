@@ -39,6 +39,8 @@ impl Target {
             Self::Sim(options) => sameness::trail(&SimDevice::immediate(options.total_bytes()), policy, program),
             #[cfg(feature = "vulkan")]
             Self::Vulkan(options) => sameness::trail(&options.under_test()?, policy, program),
+            #[cfg(feature = "wgpu")]
+            Self::Wgpu(options) => sameness::trail(&options.under_test()?, policy, program),
         })
     }
 }
