@@ -39,7 +39,7 @@ pub fn watch_validation() {
         }
         fn log(&self, record: &log::Record<'_>) {
             let text = record.args().to_string();
-            // Drivers report refusals here too, and layers older than wgpu do not know that shaders are written in WGSL.
+            // Drivers report refusals here too, and layers older than wgpu do not know shaders written in WGSL.
             let ours = text.starts_with("VALIDATION") && !text.contains("Invalid source language operand");
             if self.enabled(record.metadata()) && ours {
                 eprintln!("the validation layer objects: {text}");
