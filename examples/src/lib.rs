@@ -1,5 +1,12 @@
-//! The examples are the numbered files beside this folder; see the README. Here the top README's own example is tested.
+//! What the examples share; the examples themselves are the numbered files beside this folder, see the README.
+//!
+//! [`engine`] is a small compute engine whose tensors live in Millpond, on several devices. [`present`] looks for a
 
+pub mod engine;
+pub mod present;
+pub mod vulkan_setup;
+
+/// The top README's own example, tested with the documentation.
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]
 struct Readme;

@@ -17,6 +17,7 @@ const EXAMPLES: &str = "\
 Examples:
   millpond replay                          replay the built-in trace on the best device
   millpond replay --compare *.trace.gz     policies side by side
+  millpond bench --device vulkan:0         what its driver costs, and what the cache makes of it
   millpond devices --format json           what there is, for a program
   millpond golden tests/corpus/golden/*    check against PyTorch's recorded behaviour";
 
@@ -52,7 +53,8 @@ Examples:
   millpond replay
   millpond replay --compare --pattern all
   millpond replay --compare --limit 1.10x gpt2_train.trace.gz
-  millpond replay --check-bytes --device sim:completion=random:1 --pattern many_streams
+  millpond replay --touch --device sim:completion=random:1 --pattern many_streams
+  millpond replay --device vulkan:0 --scale 64 --touch --threads 2
   millpond replay --policy classic --conf max_split_size_mb:64 *.trace.gz
   millpond replay --conf growth:tight --pattern streams
   millpond replay --device sim:bytes=16GiB,reuse=after-done --stats gnn.trace.gz
@@ -67,17 +69,33 @@ The simulated device takes options:
   pages=SIZE|none             granularity of its virtual memory (2MiB unless given)
   cost=h200|free              what driver calls cost on its clock (as on an H200 unless given)
   completion=at-once|random:SEED
-                              when queued work is done (at once unless given; only --check-bytes queues any)
-[default: the best device there is]";
+                              when queued work is done (at once unless given; only --touch queues any)
 
-const CHECK_HELP: &str = "\
+A Vulkan device is named by its number, vulkan:0, and takes options behind a comma:
+  validation                  the validation layer watches; what it objects to ends the command with code 1
+  pages=none                  without virtual memory, even where it has it
+
+An adapter of wgpu is named the same way, wgpu:0:
+  polls                       wgpu alone is asked what is done, not a semaphore
+[default: the first GPU, by cuda, vulkan or wgpu, or else sim; devices in software are used only by name]";
+
+const TOUCH_HELP: &str = "\
 Write to every block by device work when it is granted, and verify it before it is freed. Marked are the first and
 the last 64 bytes and the first 16 of every page of 2 MiB (or of the device's own size, if that is smaller), so that a
 page mapped in the wrong place shows; whole blocks would take too long. A block that was used on several streams is
 written by each of them once more as it is freed, so that reuse before that work is done shows as well: on the
-simulated device that takes `--device sim:completion=random:SEED`, as its work is otherwise done at once. The first
-wrong byte ends the command with exit code 1, and is told with its trace, event, block and offset. Times include the
-check";
+simulated device that takes `--device sim:completion=random:SEED`, as its work is otherwise done at once. What was read
+is kept on the device and judged many blocks at a time, so that work stays under way meanwhile; that takes 1 MiB, and
+64 KiB for each stream, past the allocator. The first wrong byte ends the command with exit code 1, and is told with its
+trace, event, block and offset. Times include the check";
+
+const SCALE_HELP: &str = "\
+Divide every size of a trace by N, rounded up to 512 bytes, so that a large trace fits a small device. The result is
+another program: what PyTorch reserved is left out, and numbers of different scales cannot be compared";
+
+const THREADS_HELP: &str = "\
+Replay each trace by N threads at once, each on streams of its own, on one allocator. What is reserved then depends on
+how they met. Times per event are those of one thread, the slowest in each pass; `live` is what they came to together";
 
 /// Millpond, a caching allocator for GPU memory: replay traces, list devices, check recordings.
 #[derive(Debug, Parser)]
@@ -111,6 +129,12 @@ pub(crate) enum Command {
     /// Replay recordings of PyTorch's allocator on the simulated device and compare every operation
     #[command(after_help = format!("{GOLDEN_MORE}\n\n{EXIT_CODES}"))]
     Golden(GoldenArgs),
+    /// Measure a device: its driver, the cache on top of it, streams, pages, transfers, and others who allocate
+    #[command(after_help = format!("{BENCH_MORE}\n\n{EXIT_CODES}"))]
+    Bench(BenchArgs),
+    /// Run the same programs on several devices and on the simulated one, and compare all that they led to
+    #[command(after_help = format!("{SAMENESS_MORE}\n\n{EXIT_CODES}"))]
+    Sameness(SamenessArgs),
     /// Run the suite that every backend must pass
     #[command(after_help = format!("{CONFORMANCE_MORE}\n\n{EXIT_CODES}"))]
     Conformance(ConformanceArgs),
@@ -119,6 +143,30 @@ pub(crate) enum Command {
 const GOLDEN_MORE: &str = "\
 Prints `NAME: matched M of N` for each file, and the first difference in full: statistics, layout, addresses and
 out-of-memory amounts are compared after every operation.";
+
+const SAMENESS_MORE: &str = "\
+Every program runs on each device and on a simulated one with the same memory and pages. Decisions, layouts and all
+statistics are compared, byte for byte; what the device's pace could change is taken out by waiting for it. Equal
+digests are equal runs, on any machine. Sizes are divided by a power of two where the smallest device asks for it. A
+policy that needs virtual memory is left out on devices without any.
+
+Examples:
+  millpond sameness --device vulkan:0 --device wgpu:0 tests/corpus/traces/*.trace.gz
+  millpond sameness --device vulkan:0 --seeds 200 --markdown";
+
+const BENCH_MORE: &str = "\
+  driver    what the driver takes for a segment of each size, and for giving it back
+  cached    a free and an allocation that the cache serves, on average and one by one
+  streams   what ticks, submits and waits cost; how long a block that another stream used takes to its reuse
+  pages     what the driver takes to map a page, to move it and to give it back, where there are pages
+  transfer  fills, copies, uploads and downloads, each submitted and waited for
+  trace     the built-in trace, with smaller sizes if need be, in ns per event
+  peer      others for the sizes of `cached`, in the same run; `x millpond` is their time over its
+
+Times are medians of rounds, on the host's clock, and p50, p99 and p99.9 are of single operations. Where `clock` says
+`device` they are by the device's own clock: what the simulated device says that an H200 would take. Sizes for which
+there is no memory are left out. For figures to compare, build with --release and leave the machine alone; the record of
+the hot path beside other allocators is made by scripts/bench.sh.";
 
 const CONFORMANCE_MORE: &str = "\
 Prints how many scenarios passed, by device and by group, why others were skipped or declared to differ, and
@@ -154,8 +202,14 @@ pub(crate) struct ReplayArgs {
     /// Replay under every policy and put them side by side
     #[arg(long)]
     pub(crate) compare: bool,
-    #[arg(long, help = "Write to every block and verify it before its free", long_help = CHECK_HELP)]
-    pub(crate) check_bytes: bool,
+    #[arg(long, help = "Write to every block and verify it before its free", long_help = TOUCH_HELP)]
+    pub(crate) touch: bool,
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u16).range(1..=256))]
+    #[arg(help = "Replay each trace by N threads at once, each on streams of its own", long_help = THREADS_HELP)]
+    pub(crate) threads: u16,
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u64).range(1..=1 << 40))]
+    #[arg(help = "Divide every size of a trace by N, so that it fits a small device", long_help = SCALE_HELP)]
+    pub(crate) scale: u64,
     /// Print the table in Markdown
     #[arg(long, conflicts_with_all = ["summary", "stats"])]
     pub(crate) markdown: bool,
@@ -170,12 +224,39 @@ pub(crate) struct ReplayArgs {
     pub(crate) stats: bool,
 }
 
+/// `millpond bench`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct BenchArgs {
+    #[arg(long, value_name = "DEVICE", help = "The device: NAME or NAME:KEY=VALUE,...", long_help = DEVICE_HELP)]
+    pub(crate) device: Option<String>,
+    /// Fewer sizes and rounds: a few seconds, to see that everything works
+    #[arg(long)]
+    pub(crate) quick: bool,
+}
+
 /// `millpond golden`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct GoldenArgs {
     /// Recordings (`*.jsonl.gz`, `*.jsonl`)
     #[arg(value_name = "FILE", required = true)]
     pub(crate) files: Vec<PathBuf>,
+}
+
+/// `millpond sameness`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct SamenessArgs {
+    /// Traces to compare
+    #[arg(value_name = "TRACE", required_unless_present = "seeds")]
+    pub(crate) traces: Vec<PathBuf>,
+    /// A device to compare with the simulated one, as `millpond devices` lists it. May be repeated
+    #[arg(long = "device", value_name = "DEVICE", required = true)]
+    pub(crate) devices: Vec<String>,
+    /// Compare so many made-up programs as well
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) seeds: u64,
+    /// Print the table in Markdown
+    #[arg(long)]
+    pub(crate) markdown: bool,
 }
 
 /// `millpond conformance`.

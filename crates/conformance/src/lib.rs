@@ -6,6 +6,7 @@ pub mod golden;
 mod model;
 pub mod oracle;
 mod programs;
+pub mod sameness;
 pub mod scenario;
 mod session;
 mod sim;
@@ -13,14 +14,18 @@ pub mod soak;
 pub mod suite;
 pub mod swarm;
 mod tests_macro;
+#[cfg(feature = "vulkan")]
+mod vulkan;
 mod watched;
 #[cfg(feature = "wgpu")]
 mod wgpu;
 
-pub use device::{DeviceUnderTest, Need, Unavailable};
+pub use device::{DeviceUnderTest, Need, Unavailable, open_or_skip, required};
 pub use model::Model;
 pub use sim::SimDevice;
 pub use suite::{Difference, Outcome, ScenarioResult};
+#[cfg(feature = "vulkan")]
+pub use vulkan::VulkanDevice;
 pub use watched::{Order, Tenancy, Trouble, Watched};
 #[cfg(feature = "wgpu")]
 pub use wgpu::WgpuDevice;

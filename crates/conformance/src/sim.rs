@@ -13,7 +13,7 @@ const TOTAL_BYTES: u64 = 1 << 30;
 /// The pages of simulated devices unless said otherwise: those of CUDA.
 const PAGES: PageCaps = PageCaps::new(2 << 20);
 
-/// A simulated device of 1 GiB, of one kind.
+/// A simulated device of one kind, of 1 GiB unless said otherwise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SimDevice {
     closing: Closing,
@@ -21,13 +21,19 @@ pub struct SimDevice {
     completion: Completion,
     pages: Option<PageCaps>,
     stream_wait: bool,
+    total_bytes: u64,
 }
 
 impl SimDevice {
     /// A device that closes ticks, promises reuse and completes work in these ways. It has pages of 2 MiB that may be
     /// mapped twice, and its streams can wait for each other.
     pub const fn new(closing: Closing, reuse: Reuse, completion: Completion) -> Self {
-        Self { closing, reuse, completion, pages: Some(PAGES), stream_wait: true }
+        Self { closing, reuse, completion, pages: Some(PAGES), stream_wait: true, total_bytes: TOTAL_BYTES }
+    }
+
+    /// A device of so many bytes that closes ticks itself, reuses in order and has its work done at once.
+    pub const fn immediate(total_bytes: u64) -> Self {
+        Self { total_bytes, ..Self::new(Closing::Backend, Reuse::InOrder, Completion::Immediate) }
     }
 
     /// The same device with these pages, or none.
@@ -103,7 +109,7 @@ impl DeviceUnderTest for SimDevice {
 
     fn open(&self, need: &Need) -> Result<Sim, Unavailable> {
         let sim = Sim::builder()
-            .total_bytes(TOTAL_BYTES)
+            .total_bytes(self.total_bytes)
             .cost(CostModel::free())
             .bytes(need.bytes)
             .closing(self.closing)

@@ -39,6 +39,10 @@ impl DeviceUnderTest for WgpuDevice {
         self.builder.clone().build().map_err(|error| Unavailable(error.to_string()))
     }
 
+    fn requirement(&self) -> Option<&'static str> {
+        Some("wgpu")
+    }
+
     fn twin(&self, backend: &Wgpu) -> Option<Wgpu> {
         Some(backend.clone())
     }

@@ -1,9 +1,11 @@
 //! The commands. Each reads its arguments, calls the library and prints.
 
+pub(crate) mod bench;
 pub(crate) mod conformance;
 pub(crate) mod devices;
 pub(crate) mod golden;
 pub(crate) mod replay;
+pub(crate) mod sameness;
 
 use std::path::Path;
 

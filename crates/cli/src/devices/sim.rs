@@ -1,6 +1,6 @@
 //! The simulated device, and the options that `--device sim:...` takes.
 
-use millpond_backend::{PageCaps, Reuse};
+use millpond_backend::{Backend as _, PageCaps, Reuse};
 use millpond_sim::{Completion, CostModel, Sim};
 
 use super::{Device, Entry, Found, Target};
@@ -8,7 +8,8 @@ use crate::failure::Failure;
 use crate::quantity::parse_bytes;
 
 /// The simulated device's place among the backends.
-pub(super) const ENTRY: Entry = Entry { name: "sim", find, target };
+pub(super) const ENTRY: Entry =
+    Entry { name: "sim", find, target, preferred: || Some(Target::Sim(SimOptions::default())) };
 
 /// What a simulated device is like; where nothing is said, like an H200.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -24,7 +25,7 @@ pub(crate) struct SimOptions {
 }
 
 fn find() -> Found {
-    Found::Devices(vec![Device::of("sim", &SimOptions::default().open())])
+    Found::Devices(vec![Ok(Device::of("sim", &SimOptions::default().open()))])
 }
 
 fn target(options: &str) -> Result<Target, Failure> {
@@ -75,6 +76,11 @@ impl SimOptions {
             builder = builder.completion(completion);
         }
         builder.bytes(self.keeps_bytes).build()
+    }
+
+    /// How much memory it has, in bytes.
+    pub(super) fn total_bytes(&self) -> u64 {
+        self.open().caps().classes[0].total_bytes
     }
 
     pub(super) fn with_bytes(self) -> Self {

@@ -7,6 +7,7 @@ mod integrity;
 mod threads;
 
 use crate::device::DeviceUnderTest;
+use crate::sameness::DECIDED_ALIKE;
 use crate::scenario::{POLICIES, Policy};
 use crate::session::Stop;
 
@@ -20,10 +21,6 @@ pub(crate) struct Program<D: DeviceUnderTest> {
 
 /// The groups of the programs, each of which has at least one.
 pub(crate) const GROUPS: [&str; 6] = ["faults", "drop_order", "threads", "integrity", "swarm", "decisions"];
-
-/// The policies that decide alike on all devices. `direct` gives memory back at a free or later, by how far the device
-/// is.
-const DECIDED_ALIKE: [Policy; 4] = [POLICIES[0], POLICIES[1], POLICIES[3], POLICIES[4]];
 
 /// All programs.
 pub(crate) fn all<D: DeviceUnderTest>() -> Vec<Program<D>> {

@@ -75,4 +75,20 @@ impl Trace {
         }
         u64::try_from(peak).unwrap_or(u64::MAX)
     }
+
+    /// The same program with every size divided by so much, rounded up to whole bytes: for devices that are smaller
+    /// than the one it was recorded on.
+    ///
+    /// # Panics
+    ///
+    /// If the divisor is 0.
+    #[must_use]
+    pub fn scaled_down(&self, divisor: u64) -> Trace {
+        let scaled = |event: &Event| match *event {
+            Event::Allocate { id, bytes, stream } => Event::Allocate { id, bytes: bytes.div_ceil(divisor), stream },
+            Event::Trim { bytes } => Event::Trim { bytes: bytes.div_ceil(divisor) },
+            other => other,
+        };
+        Trace { events: self.events.iter().map(scaled).collect(), ..self.clone() }
+    }
 }

@@ -1,0 +1,19 @@
+//! The conformance suite on this machine's first Vulkan device, watched by the validation layer.
+
+use millpond_conformance::{DeviceUnderTest as _, Need, VulkanDevice, conformance_tests};
+
+conformance_tests!(VulkanDevice::new(0).validation(true), differences: []);
+
+/// Without a device every scenario is skipped, and without the layer nobody watches: neither is to go unnoticed.
+#[test]
+fn the_device_is_there_and_watched() {
+    let missing = match VulkanDevice::new(0).validation(true).open(&Need::default()) {
+        Ok(device) if device.validation().is_some() => return,
+        Ok(_) => ("validation", "the validation layer is not installed".to_owned()),
+        Err(missing) => ("vulkan", missing.to_string()),
+    };
+    let (power, reason) = missing;
+    eprintln!("SKIPPED: {reason}");
+    let required = std::env::var("MILLPOND_REQUIRE").unwrap_or_default();
+    assert!(!required.split(',').any(|each| each.trim() == power), "MILLPOND_REQUIRE names {power}: {reason}");
+}

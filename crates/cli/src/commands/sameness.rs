@@ -1,0 +1,218 @@
+//! `millpond sameness`: the same programs on several devices, and whether all of them came to the same.
+
+use std::path::Path;
+
+use millpond::text::format_bytes;
+use millpond::trace::Trace;
+use millpond_backend::Caps;
+use millpond_conformance::Outcome;
+use millpond_conformance::sameness::{DECIDED_ALIKE, Program, Trail, divisor, reference, trail};
+use millpond_conformance::scenario::Policy;
+use serde::Serialize;
+
+use crate::args::SamenessArgs;
+use crate::commands::name_of;
+use crate::commands::replay::read_trace;
+use crate::devices::Target;
+use crate::failure::Failure;
+use crate::output::progress::Progress;
+use crate::output::{Align, Output, Table};
+
+/// A device with its facts.
+struct Side {
+    target: Target,
+    name: String,
+    caps: Caps,
+}
+
+/// What is run: one trace, or all the seeds, as one line.
+struct Subject {
+    name: String,
+    work: Work,
+}
+
+enum Work {
+    Trace(Trace),
+    Seeds(u64),
+}
+
+/// Compares.
+///
+/// # Errors
+///
+/// [`Failure::Check`] if anything differs; [`Failure::Device`] for a device that is missing.
+pub(crate) fn run(args: &SamenessArgs, output: &mut Output) -> Result<(), Failure> {
+    let sides = args.devices.iter().map(|text| Side::open(text)).collect::<Result<Vec<_>, _>>()?;
+    let subjects = subjects(args, &sides)?;
+    let progress = Progress::unbounded();
+    let mut rows = Vec::new();
+    for subject in &subjects {
+        for policy in &DECIDED_ALIKE {
+            progress.doing(format!("{} under {}", subject.name, policy.name));
+            let row = Row::new(subject, policy, &sides)?;
+            progress.step();
+            if output.is_json() {
+                progress.aside(|| output.json(&row));
+            }
+            rows.push(row);
+        }
+    }
+    drop(progress);
+    if !output.is_json() {
+        let table = table(&rows, &sides);
+        output.text(&if args.markdown { table.markdown() } else { table.render() });
+    }
+    let differing: Vec<_> =
+        rows.iter().flat_map(|row| row.cells.iter().filter_map(|cell| cell.difference.clone())).collect();
+    match differing.first() {
+        None => Ok(()),
+        Some(first) => Err(Failure::Check(format!("{} comparisons differ; the first: {first}", differing.len()))),
+    }
+}
+
+impl Side {
+    fn open(text: &str) -> Result<Self, Failure> {
+        let target = Target::choose(Some(text))?;
+        let caps = target.caps()?;
+        Ok(Self { target, name: text.to_owned(), caps })
+    }
+}
+
+fn subjects(args: &SamenessArgs, sides: &[Side]) -> Result<Vec<Subject>, Failure> {
+    let mut subjects = Vec::new();
+    for path in &args.traces {
+        subjects.push(scaled(path, sides)?);
+    }
+    if args.seeds > 0 {
+        subjects.push(Subject { name: format!("{} seeds", args.seeds), work: Work::Seeds(args.seeds) });
+    }
+    Ok(subjects)
+}
+
+/// A trace, with sizes that all of the devices can serve.
+fn scaled(path: &Path, sides: &[Side]) -> Result<Subject, Failure> {
+    let trace = read_trace(path)?;
+    let divisor = divisor(&trace, sides.iter().map(|side| &side.caps));
+    let name = name_of(path, &[".gz", ".zst", ".trace"]);
+    let name = if divisor == 1 { name } else { format!("{name} / {divisor}") };
+    Ok(Subject { name, work: Work::Trace(trace.scaled_down(divisor)) })
+}
+
+/// One program under one policy on all devices.
+#[derive(Serialize)]
+struct Row {
+    program: String,
+    policy: &'static str,
+    decisions: usize,
+    peak_reserved_bytes: u64,
+    cells: Vec<Cell>,
+}
+
+/// What it came to on one device.
+#[derive(Serialize)]
+struct Cell {
+    device: String,
+    /// Of all decisions, layouts and statistics; none where the device cannot serve the policy.
+    digest: Option<String>,
+    skipped: Option<String>,
+    difference: Option<String>,
+}
+
+/// What the programs of a subject came to.
+#[derive(Default)]
+struct Sum {
+    decisions: usize,
+    peak: u64,
+    digest: u64,
+}
+
+impl Sum {
+    fn add(&mut self, trail: &Trail) {
+        self.decisions += trail.decisions();
+        self.peak = self.peak.max(trail.peak_reserved_bytes());
+        self.digest = self.digest.rotate_left(7) ^ trail.digest();
+    }
+}
+
+impl Row {
+    fn new(subject: &Subject, policy: &'static Policy, sides: &[Side]) -> Result<Self, Failure> {
+        let mut row = Self {
+            program: subject.name.clone(),
+            policy: policy.name,
+            decisions: 0,
+            peak_reserved_bytes: 0,
+            cells: Vec::new(),
+        };
+        for side in sides {
+            let mut cell = Cell { device: side.name.clone(), digest: None, skipped: None, difference: None };
+            let mut sum = Sum::default();
+            match compare(subject, policy, side, &mut sum)? {
+                Ok(()) => {
+                    cell.digest = Some(format!("{:016x}", sum.digest));
+                    (row.decisions, row.peak_reserved_bytes) = (sum.decisions, sum.peak);
+                }
+                Err(Outcome::Skipped(reason)) => cell.skipped = Some(reason),
+                Err(outcome) => cell.difference = Some(format!("{} under {}: {outcome}", subject.name, policy.name)),
+            }
+            row.cells.push(cell);
+        }
+        Ok(row)
+    }
+}
+
+/// Runs all programs of a subject on a device and on the simulated one with the same facts.
+fn compare(subject: &Subject, policy: &Policy, side: &Side, sum: &mut Sum) -> Result<Result<(), Outcome>, Failure> {
+    if policy.pages && side.caps.pages.is_none() {
+        return Ok(Err(Outcome::Skipped("no virtual memory".to_owned())));
+    }
+    let programs: Vec<Program<'_>> = match &subject.work {
+        Work::Trace(trace) => vec![Program::Trace(trace)],
+        Work::Seeds(count) => (0..*count).map(Program::Seed).collect(),
+    };
+    for program in &programs {
+        let here = match side.target.trail(policy, program)? {
+            Ok(trail) => trail,
+            Err(outcome) => return Ok(Err(outcome)),
+        };
+        let there = match trail(&reference(&side.caps), policy, program) {
+            Ok(trail) => trail,
+            Err(outcome) => return Ok(Err(outcome)),
+        };
+        if let Some(difference) = here.difference(&there) {
+            return Ok(Err(Outcome::Failed(format!("on {}: {difference}", side.name))));
+        }
+        sum.add(&here);
+    }
+    Ok(Ok(()))
+}
+
+fn table(rows: &[Row], sides: &[Side]) -> Table {
+    let mut table = Table::new(&[
+        ("program", Align::Left),
+        ("policy", Align::Left),
+        ("decisions", Align::Right),
+        ("peak reserved", Align::Right),
+        ("device", Align::Left),
+        ("digest", Align::Left),
+        ("simulated", Align::Left),
+    ]);
+    for row in rows {
+        for (cell, _) in row.cells.iter().zip(sides) {
+            let verdict = match (&cell.digest, &cell.difference) {
+                (Some(_), _) => "equal",
+                (None, Some(_)) => "DIFFERS",
+                (None, None) => "left out",
+            };
+            table.row(vec![
+                row.program.clone(),
+                row.policy.into(),
+                row.decisions.to_string(),
+                format_bytes(row.peak_reserved_bytes),
+                cell.device.clone(),
+                cell.digest.clone().or(cell.skipped.clone()).unwrap_or_default(),
+                verdict.into(),
+            ]);
+        }
+    }
+    table
+}

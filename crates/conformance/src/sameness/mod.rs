@@ -1,0 +1,119 @@
+//! The promise across devices: on every device that reuses in order, the same program leads to the same decisions, the
+//! same layout and the same statistics.
+//!
+//! A program is a recorded trace or a seed. [`trail`] runs it on a device and answers all that it led to, without
+//! anything that a driver chose; trails of different devices are compared, or told apart by their [digest](Trail::digest).
+//! What the device's pace could change is taken out: what was queued is submitted and waited for wherever the allocator
+//! may ask for it later.
+
+mod program;
+mod trail;
+
+use millpond::trace::Trace;
+use millpond_backend::{Backend as _, Caps, Reuse};
+
+use crate::device::DeviceUnderTest;
+use crate::scenario::{POLICIES, Policy};
+use crate::session::{Setup, Stop, open_allocator};
+use crate::sim::SimDevice;
+use crate::suite::Outcome;
+
+pub use trail::Trail;
+
+use program::{run_seed, run_trace};
+
+/// The policies that decide alike on all devices. `direct` gives memory back at a free or later, by how far the device
+/// is.
+pub const DECIDED_ALIKE: [Policy; 4] = [POLICIES[0], POLICIES[1], POLICIES[3], POLICIES[4]];
+
+/// What is run on each device.
+#[derive(Clone, Copy, Debug)]
+pub enum Program<'a> {
+    /// A recorded program.
+    Trace(&'a Trace),
+    /// A made-up one with blocks of up to 24 MiB on several streams, uses on other streams, and a limit.
+    Seed(u64),
+}
+
+impl Program<'_> {
+    /// How many streams it needs.
+    fn streams(&self) -> u32 {
+        match self {
+            Program::Trace(trace) => trace.streams,
+            Program::Seed(_) => program::STREAMS,
+        }
+    }
+}
+
+/// The simulated device that decides as a device with these facts must: the same bytes, the same pages.
+pub fn reference(caps: &Caps) -> SimDevice {
+    SimDevice::immediate(caps.classes[0].total_bytes).pages(caps.pages)
+}
+
+/// By what a trace's sizes are divided so that devices with these facts can serve it: a power of two. No request is
+/// larger than half of a segment can be, and six times the live peak fit the device, as policies that do not move pages
+/// may reserve that much, and sixteen ranges of addresses.
+pub fn divisor<'a>(trace: &Trace, devices: impl IntoIterator<Item = &'a Caps>) -> u64 {
+    use millpond::trace::Event;
+    let largest = trace.events.iter().map(|event| match *event {
+        Event::Allocate { bytes, .. } => bytes,
+        _ => 0,
+    });
+    let (largest, live) = (largest.max().unwrap_or(0), trace.live_peak());
+    let needed = devices.into_iter().map(|caps| {
+        let class = &caps.classes[0];
+        let by_segment = largest.div_ceil((class.max_segment_bytes / 2).max(1));
+        let addresses = caps.pages.map_or(u64::MAX, |pages| pages.range_bytes.saturating_mul(16));
+        let by_total = live.saturating_mul(6).div_ceil(class.total_bytes.min(addresses).max(1));
+        by_segment.max(by_total)
+    });
+    needed.max().unwrap_or(1).max(1).next_power_of_two()
+}
+
+/// Runs a program on a device under a policy.
+///
+/// # Errors
+///
+/// [`Outcome::Skipped`] where the device lacks what the program or the policy needs; [`Outcome::Failed`].
+pub fn trail<D: DeviceUnderTest>(device: &D, policy: &Policy, program: &Program<'_>) -> Result<Trail, Outcome> {
+    run(device, policy, program).map_err(|stop| match stop {
+        Stop::Skip(reason) => Outcome::Skipped(reason),
+        Stop::Fail(text) => Outcome::Failed(format!("on {}: {text}", device.name())),
+    })
+}
+
+/// Runs a program on a device and on its reference, and compares.
+///
+/// # Errors
+///
+/// As [`trail`], and [`Outcome::Failed`] with the first difference.
+pub fn same_as_simulated<D: DeviceUnderTest>(
+    device: &D,
+    policy: &Policy,
+    program: &Program<'_>,
+) -> Result<Trail, Outcome> {
+    let here = trail(device, policy, program)?;
+    let there = trail(&reference(here.caps()), policy, program)?;
+    match here.difference(&there) {
+        None => Ok(here),
+        Some(text) => Err(Outcome::Failed(format!("on {}: {text}", device.name()))),
+    }
+}
+
+fn run<D: DeviceUnderTest>(device: &D, policy: &Policy, program: &Program<'_>) -> Result<Trail, Stop> {
+    let (conf, limit) = match program {
+        Program::Trace(_) => ("", None),
+        Program::Seed(_) => ("max_split_size_mb:21,garbage_collection_threshold:0.8", Some(program::LIMIT_BYTES)),
+    };
+    let setup = Setup { policy, conf, limit, streams: program.streams(), bytes: false };
+    let (allocator, _) = open_allocator(device, &setup)?;
+    if allocator.backend().caps().reuse != Reuse::InOrder {
+        return Err(Stop::Skip("the device does not reuse in order".to_owned()));
+    }
+    let opened: Result<Vec<_>, _> = (0..setup.streams).map(|_| allocator.create_stream()).collect();
+    let streams = opened.map_err(|error| Stop::Skip(format!("no further stream: {error}")))?;
+    match program {
+        Program::Trace(trace) => run_trace(&allocator, &streams, trace),
+        Program::Seed(seed) => run_seed(&allocator, &streams, *seed),
+    }
+}

@@ -1,0 +1,71 @@
+//! The kernels on the simulated device: the host computes them, over the device's bytes.
+
+use bytemuck::{cast_slice, cast_slice_mut};
+use millpond::Buffer;
+use millpond::backend::{StreamId, Transfer};
+use millpond_sim::Sim;
+
+use super::{Activation, Bound, Kernel, Kernels, Result, Shape, cpu, segment};
+
+/// The simulated device with the engine's kernels. It needs no GPU, and it notices whoever touches memory too early
+/// ([`Sim::violations`]).
+#[derive(Clone, Debug)]
+pub struct OnHost {
+    sim: Sim,
+}
+
+impl OnHost {
+    /// A device that keeps real bytes.
+    pub fn new() -> OnHost {
+        OnHost { sim: Sim::builder().bytes(true).build() }
+    }
+
+    /// The device.
+    pub fn sim(&self) -> &Sim {
+        &self.sim
+    }
+
+    fn words<T: bytemuck::Pod>(&self, stream: StreamId, buffer: &Buffer<Sim>) -> Result<Vec<T>> {
+        let mut words = vec![T::zeroed(); buffer.len() as usize / size_of::<T>()];
+        self.sim.download(stream, segment(buffer)?, buffer.offset(), cast_slice_mut(&mut words))?;
+        Ok(words)
+    }
+}
+
+impl Default for OnHost {
+    fn default() -> OnHost {
+        OnHost::new()
+    }
+}
+
+impl Kernels for OnHost {
+    type Backend = Sim;
+
+    fn device(&self) -> Sim {
+        self.sim.clone()
+    }
+
+    fn dispatch(&self, stream: StreamId, kernel: Kernel, bound: &Bound<'_, Sim>, groups: [u32; 2]) -> Result<()> {
+        let shape = shape(&self.words(stream, bound.shape)?)?;
+        if groups != shape.groups() {
+            return Err(format!("{groups:?} workgroups do not cover {shape:?}").into());
+        }
+        let (first, second) = (self.words(stream, bound.first)?, self.words(stream, bound.second)?);
+        let result = match kernel {
+            Kernel::Matmul => cpu::matmul(&first, &second, &shape),
+            Kernel::Activate => cpu::activate(&first, &second, shape.activation),
+        };
+        self.sim.upload(stream, cast_slice(&result), segment(bound.result)?, bound.result.offset())?;
+        Ok(())
+    }
+}
+
+fn shape(words: &[u32]) -> Result<Shape> {
+    let &[rows, inner, columns, activation] = words else {
+        return Err(format!("a shape has 4 words, and {} are bound", words.len()).into());
+    };
+    let known = [Activation::None, Activation::Relu, Activation::Gelu];
+    let activation = known.into_iter().find(|each| *each as u32 == activation);
+    let activation = activation.ok_or("the shape names no activation: its memory was overwritten")?;
+    Ok(Shape { rows, inner, columns, activation })
+}

@@ -1,0 +1,131 @@
+//! A small compute engine whose tensors live in Millpond.
+//!
+//! An engine adds to a device what an allocator has no business to know: its kernels. Here that is one trait,
+//! [`Kernels`], with one method to launch them, implemented for wgpu ([`OnWgpu`]), Vulkan ([`OnVulkan`]) and the
+//! simulated device ([`OnHost`]). The network above it ([`Network`]) is written once.
+//!
+//! # Positions
+//!
+//! - **A kernel is bound to blocks.** A [`Buffer`] says which segment it lies in and where; the segment is what
+//!   the device's own interface can bind, at that offset.
+//! - **Dropping a tensor is all the engine does to free it**, while the device still works on it. Later work on the
+//!   same stream may have the memory at once.
+//! - **All kernels bind four blocks**, all for reading and writing, so that one layout serves them all.
+
+use std::error::Error;
+
+use millpond::Buffer;
+use millpond::backend::{Backend, StreamId};
+
+mod cpu;
+mod host;
+mod model;
+mod network;
+mod session;
+mod vulkan;
+mod wgpu;
+mod wgsl;
+
+pub use cpu::reference;
+pub use host::OnHost;
+pub use model::{Activation, Dense, Example, Model, largest_difference};
+pub use network::Network;
+pub use session::{Session, print_statistics};
+pub use vulkan::OnVulkan;
+pub use wgpu::OnWgpu;
+
+/// What may go wrong in an engine: the allocator's errors, the backend's, the driver's.
+pub type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+/// How many rows and columns of the result one workgroup computes.
+pub const TILE: u32 = 16;
+
+/// The kernels that a device must have. What each computes stands in `kernels.wgsl`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kernel {
+    /// The product of two matrices.
+    Matmul,
+    /// A bias added to each row, and an activation function.
+    Activate,
+}
+
+impl Kernel {
+    /// All of them, each at its place `as usize`.
+    pub const ALL: [Kernel; 2] = [Kernel::Matmul, Kernel::Activate];
+}
+
+/// What a kernel is told of its matrices, besides where they are. On the device it is these four words.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Shape {
+    /// Rows of the first matrix and of the result.
+    pub rows: u32,
+    /// Columns of the first matrix, rows of the second.
+    pub inner: u32,
+    /// Columns of the second matrix and of the result.
+    pub columns: u32,
+    /// What [`Kernel::Activate`] applies.
+    pub activation: Activation,
+}
+
+impl Shape {
+    /// As the device sees it.
+    pub fn words(&self) -> [u32; 4] {
+        [self.rows, self.inner, self.columns, self.activation as u32]
+    }
+
+    /// How many workgroups cover the result, across and down.
+    pub fn groups(&self) -> [u32; 2] {
+        [self.columns.div_ceil(TILE), self.rows.div_ceil(TILE)]
+    }
+}
+
+/// The blocks that a kernel works on: two to read, one to write, and its [`Shape`].
+pub struct Bound<'a, B: Backend> {
+    /// The first operand.
+    pub first: &'a Buffer<B>,
+    /// The second operand.
+    pub second: &'a Buffer<B>,
+    /// Where the result goes.
+    pub result: &'a Buffer<B>,
+    /// The words of the shape.
+    pub shape: &'a Buffer<B>,
+}
+
+impl<'a, B: Backend> Bound<'a, B> {
+    /// In the order of their bindings.
+    pub fn in_order(&self) -> [&'a Buffer<B>; 4] {
+        [self.first, self.second, self.result, self.shape]
+    }
+}
+
+/// A device with the engine's kernels.
+pub trait Kernels {
+    /// The device.
+    type Backend: Backend;
+
+    /// The device, for the allocator: a cheap clone of its handle.
+    fn device(&self) -> Self::Backend;
+
+    /// Records a kernel on a stream, behind everything that was recorded there before, with `groups` workgroups across
+    /// and down. Does not block, and submits nothing.
+    ///
+    /// # Errors
+    ///
+    /// The device's; nothing was recorded then.
+    fn dispatch(
+        &self,
+        stream: StreamId,
+        kernel: Kernel,
+        bound: &Bound<'_, Self::Backend>,
+        groups: [u32; 2],
+    ) -> Result<()>;
+}
+
+/// The segment that a buffer lies in, for binding.
+///
+/// # Errors
+///
+/// An empty buffer lies nowhere, and no device binds nothing.
+pub(crate) fn segment<B: Backend>(buffer: &Buffer<B>) -> Result<&B::Segment> {
+    buffer.segment().ok_or_else(|| "a buffer of 0 bytes cannot be bound: give the tensor at least one row".into())
+}

@@ -1,0 +1,104 @@
+//! An engine's view of an allocator: moving values, launching kernels.
+
+use bytemuck::{Pod, cast_slice, cast_slice_mut};
+use millpond::backend::{Backend, Transfer};
+use millpond::text::format_bytes;
+use millpond::{Allocator, Buffer, Stream};
+
+use super::{Bound, Kernel, Kernels, Result, Shape, segment};
+
+/// A device with kernels, and an allocator over its memory.
+pub struct Session<K: Kernels> {
+    kernels: K,
+    allocator: Allocator<K::Backend>,
+}
+
+impl<K: Kernels> Session<K> {
+    /// An engine on this device, with the allocator's default settings.
+    pub fn new(kernels: K) -> Session<K> {
+        let allocator = Allocator::new(kernels.device());
+        Session { kernels, allocator }
+    }
+
+    /// An engine on this device, with an allocator configured by a text: see `millpond::conf`.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the text, or does not suit the device.
+    pub fn with(kernels: K, conf: &str) -> Result<Session<K>> {
+        let allocator = Allocator::builder(kernels.device()).conf(conf).build()?;
+        Ok(Session { kernels, allocator })
+    }
+
+    /// The allocator.
+    pub fn allocator(&self) -> &Allocator<K::Backend> {
+        &self.allocator
+    }
+
+    /// A device buffer with these values, written in the order of the stream.
+    ///
+    /// # Errors
+    ///
+    /// The allocator's and the device's.
+    pub fn upload<T: Pod>(&self, stream: &Stream<K::Backend>, values: &[T]) -> Result<Buffer<K::Backend>> {
+        let bytes: &[u8] = cast_slice(values);
+        let buffer = stream.allocate(bytes.len() as u64)?;
+        self.transfer()?.upload(stream.id(), bytes, segment(&buffer)?, buffer.offset())?;
+        Ok(buffer)
+    }
+
+    /// The values of a buffer, behind everything recorded on the stream, which this submits. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// The device's.
+    pub fn download(&self, stream: &Stream<K::Backend>, buffer: &Buffer<K::Backend>) -> Result<Vec<f32>> {
+        let mut values = vec![0.0; buffer.len() as usize / size_of::<f32>()];
+        self.transfer()?.download(stream.id(), segment(buffer)?, buffer.offset(), cast_slice_mut(&mut values))?;
+        Ok(values)
+    }
+
+    /// Records a kernel on the stream.
+    ///
+    /// # Errors
+    ///
+    /// The device's.
+    pub fn launch(
+        &self,
+        stream: &Stream<K::Backend>,
+        kernel: Kernel,
+        shape: &Shape,
+        bound: &Bound<'_, K::Backend>,
+    ) -> Result<()> {
+        self.kernels.dispatch(stream.id(), kernel, bound, shape.groups())
+    }
+
+    /// Submits what was recorded on the stream. Where the device closes ticks by itself there is nothing to do.
+    ///
+    /// # Errors
+    ///
+    /// The device's.
+    pub fn submit(&self, stream: &Stream<K::Backend>) -> Result<()> {
+        self.allocator.backend().submit(stream.id())?;
+        Ok(())
+    }
+
+    fn transfer(&self) -> Result<&DeviceTransfer<'_, K::Backend>> {
+        self.allocator.backend().transfer().ok_or_else(|| "the device cannot move bytes".into())
+    }
+}
+
+type DeviceTransfer<'a, B> = dyn Transfer<Segment = <B as Backend>::Segment, Error = <B as Backend>::Error> + 'a;
+
+/// Prints what the allocator handed out and what it got from the driver for that.
+pub fn print_statistics<B: Backend>(allocator: &Allocator<B>) {
+    let stats = allocator.stats();
+    let (handed_out, reserved) = (stats.allocated_bytes.all.allocated, stats.reserved_bytes.all.peak);
+    println!(
+        "{} handed out in {} blocks, out of {} from the driver: {:.1} times less than without reuse",
+        format_bytes(handed_out),
+        stats.allocation.all.allocated,
+        format_bytes(reserved),
+        handed_out as f64 / reserved as f64
+    );
+}

@@ -1,0 +1,87 @@
+//! The kernels on wgpu.
+
+use millpond::Buffer;
+use millpond::backend::StreamId;
+use millpond_wgpu::wgpu::{self, BindingResource, BindingType, BufferBindingType, ShaderStages};
+use millpond_wgpu::{Segment, Wgpu};
+
+use super::{Bound, Kernel, Kernels, Result, segment, wgsl};
+
+/// A wgpu device with the engine's kernels, on whatever wgpu runs on. Clones share them.
+#[derive(Clone, Debug)]
+pub struct OnWgpu {
+    device: Wgpu,
+    layout: wgpu::BindGroupLayout,
+    pipelines: [wgpu::ComputePipeline; Kernel::ALL.len()],
+}
+
+impl OnWgpu {
+    /// Compiles the kernels. wgpu tells what is wrong with them as an uncaptured error of the device.
+    pub fn new(device: Wgpu) -> OnWgpu {
+        let raw = device.device();
+        // One layout for all kernels, and one usage for all bindings: blocks of one segment are ranges of one buffer,
+        // which has one usage in a dispatch.
+        let entries = [0, 1, 2, 3].map(|binding| wgpu::BindGroupLayoutEntry {
+            binding,
+            visibility: ShaderStages::COMPUTE,
+            ty: BindingType::Buffer {
+                ty: BufferBindingType::Storage { read_only: false },
+                has_dynamic_offset: false,
+                min_binding_size: None,
+            },
+            count: None,
+        });
+        let descriptor = wgpu::BindGroupLayoutDescriptor { label: Some("four blocks"), entries: &entries };
+        let layout = raw.create_bind_group_layout(&descriptor);
+        let pipeline_layout = raw.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
+            label: Some("four blocks"),
+            bind_group_layouts: &[Some(&layout)],
+            immediate_size: 0,
+        });
+        let source = wgpu::ShaderSource::Wgsl(wgsl::SOURCE.into());
+        let module = raw.create_shader_module(wgpu::ShaderModuleDescriptor { label: Some("kernels"), source });
+        let pipelines = Kernel::ALL.map(|kernel| {
+            raw.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
+                label: Some(kernel.entry_point()),
+                layout: Some(&pipeline_layout),
+                module: &module,
+                entry_point: Some(kernel.entry_point()),
+                compilation_options: Default::default(),
+                cache: None,
+            })
+        });
+        OnWgpu { device, layout, pipelines }
+    }
+}
+
+impl Kernels for OnWgpu {
+    type Backend = Wgpu;
+
+    fn device(&self) -> Wgpu {
+        self.device.clone()
+    }
+
+    fn dispatch(&self, stream: StreamId, kernel: Kernel, bound: &Bound<'_, Wgpu>, groups: [u32; 2]) -> Result<()> {
+        let [first, second, result, shape] = bound.in_order();
+        let bindings = [binding(first)?, binding(second)?, binding(result)?, binding(shape)?];
+        let entries = [0, 1, 2, 3].map(|index| wgpu::BindGroupEntry {
+            binding: index,
+            resource: BindingResource::Buffer(bindings[index as usize].clone()),
+        });
+        let descriptor = wgpu::BindGroupDescriptor { label: None, layout: &self.layout, entries: &entries };
+        let group = self.device.device().create_bind_group(&descriptor);
+        self.device.record(stream, |encoder| {
+            let mut pass = encoder.begin_compute_pass(&Default::default());
+            pass.set_pipeline(&self.pipelines[kernel as usize]);
+            pass.set_bind_group(0, &group, &[]);
+            pass.dispatch_workgroups(groups[0], groups[1], 1);
+        })?;
+        Ok(())
+    }
+}
+
+/// Where a buffer lies, as a bind group names it.
+fn binding(buffer: &Buffer<Wgpu>) -> Result<wgpu::BufferBinding<'_>> {
+    let segment: &Segment = segment(buffer)?;
+    Ok(segment.binding(buffer.offset(), buffer.len())?)
+}

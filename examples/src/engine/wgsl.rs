@@ -1,0 +1,31 @@
+//! The kernels' source, and its translation for Vulkan.
+
+use naga::back::spv;
+use naga::valid::{Capabilities, ValidationFlags, Validator};
+
+use super::{Kernel, Result};
+
+/// The kernels, in WGSL.
+pub(super) const SOURCE: &str = include_str!("kernels.wgsl");
+
+impl Kernel {
+    /// Its entry point in the source.
+    pub(super) fn entry_point(self) -> &'static str {
+        match self {
+            Kernel::Matmul => "matmul",
+            Kernel::Activate => "activate",
+        }
+    }
+}
+
+/// All kernels as one SPIR-V module, translated as wgpu would.
+pub(super) fn spirv() -> Result<Vec<u32>> {
+    let module = naga::front::wgsl::parse_str(SOURCE).map_err(|error| error.emit_to_string(SOURCE))?;
+    let info = Validator::new(ValidationFlags::all(), Capabilities::empty())
+        .validate(&module)
+        .map_err(|error| error.emit_to_string(SOURCE))?;
+    // The kernels look after their own bounds, and bindings keep the numbers that they have in the source: both are the
+    // defaults.
+    let options = spv::Options { lang_version: (1, 3), ..spv::Options::default() };
+    Ok(spv::write_vec(&module, &info, &options, None)?)
+}

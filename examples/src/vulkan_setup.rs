@@ -1,0 +1,192 @@
+//! An engine's own Vulkan device, made and used without Millpond: what an engine has before it meets the allocator.
+
+#![allow(unsafe_code)] // Calls into Vulkan.
+
+use std::fmt;
+use std::sync::Arc;
+
+use millpond::Buffer;
+use millpond::backend::{StreamId, Tick};
+use millpond_vulkan::ash::{self, vk};
+use millpond_vulkan::{Adopted, AdoptedQueue, EnabledFeatures, QueueLock, Timeline, Vulkan};
+use parking_lot::Mutex;
+
+use crate::engine::Result;
+
+mod open;
+mod watch;
+
+pub use watch::objections;
+
+/// An engine's instance, device and queue, with a timeline semaphore on which the engine counts its submits.
+pub struct OwnDevice {
+    entry: ash::Entry,
+    instance: ash::Instance,
+    watcher: Option<watch::Watcher>,
+    physical: vk::PhysicalDevice,
+    device: ash::Device,
+    family: u32,
+    queue: vk::Queue,
+    /// Held by whoever uses the queue. Its second holder, if there is one, is Millpond.
+    lock: Arc<Mutex<()>>,
+    timeline: vk::Semaphore,
+    commands: vk::CommandPool,
+}
+
+impl OwnDevice {
+    /// Hands the device to Millpond, and the engine's timeline as a stream whose ticks are its values, from
+    /// `next_value` on. Everything of the engine's goes on working.
+    ///
+    /// # Errors
+    ///
+    /// The backend's.
+    pub fn lend(&self, next_value: u64) -> Result<(Vulkan, StreamId)> {
+        let lock: Arc<dyn QueueLock> = Arc::<Mutex<()>>::clone(&self.lock);
+        let adopted = Adopted {
+            entry: self.entry.clone(),
+            instance: self.instance.clone(),
+            physical_device: self.physical,
+            device: self.device.clone(),
+            queues: vec![AdoptedQueue { family: self.family, queue: self.queue, lock: Some(lock) }],
+            enabled: EnabledFeatures::default(),
+            engine_submits: true,
+        };
+        // SAFETY: the handles belong together and were created with timeline semaphores and synchronization2 (`open`).
+        // They outlive the result: `drop` leaves them alone while somebody else holds the lock of the queue. The
+        // engine takes that lock before it uses the queue.
+        let device = unsafe { Vulkan::adopt(adopted) }?;
+        let timeline = Timeline::Engine { semaphore: self.timeline, next_value };
+        // SAFETY: the semaphore is a timeline of this device and lives as long. All its values come from `submit`, to
+        // which the callers give rising ones, below `next_value` before this and from Millpond after it.
+        let stream = unsafe { device.register_stream((self.family, 0), timeline) }?;
+        Ok((device, stream))
+    }
+
+    /// Submits a fill of the block with a word: the engine's own command buffer, through the engine's own call.
+    /// Millpond is told of it first. Answers the value of the engine's timeline that covers it.
+    ///
+    /// # Errors
+    ///
+    /// The driver's.
+    pub fn fill(&mut self, device: &Vulkan, stream: StreamId, block: &Buffer<Vulkan>, word: u32) -> Result<Tick> {
+        let segment = block.segment().ok_or("a buffer of 0 bytes cannot be filled")?;
+        let (offset, bytes) = (block.offset(), block.capacity());
+        // On one queue later work may overlap earlier work, so memory that was used before is fenced off.
+        let barrier = [device.reuse_barrier(segment, offset, bytes)?];
+        let raw = self.device.clone();
+        let commands = self.record(|commands| {
+            let dependency = vk::DependencyInfo::default().buffer_memory_barriers(&barrier);
+            // SAFETY: the command buffer is recording and nobody else's. The block lies inside the buffer, which is
+            // alive until the tick of this submit: its range is a multiple of 4 at a multiple of 4.
+            unsafe {
+                raw.cmd_pipeline_barrier2(commands, &dependency);
+                raw.cmd_fill_buffer(commands, segment.buffer(), offset, bytes, word);
+            }
+        })?;
+        let pending = device.begin_submit(stream)?;
+        match self.submit(commands, pending.waits(), pending.signal()) {
+            Ok(()) => Ok(pending.finish()),
+            Err(error) => {
+                pending.abandon();
+                Err(error)
+            }
+        }
+    }
+
+    /// A submit of the engine's that has nothing to do with Millpond. Signals the engine's timeline.
+    ///
+    /// # Errors
+    ///
+    /// The driver's.
+    pub fn submit_empty(&mut self, value: u64) -> Result<()> {
+        let commands = self.record(|_| {})?;
+        let stages = vk::PipelineStageFlags2::ALL_COMMANDS;
+        let signal = vk::SemaphoreSubmitInfo::default().semaphore(self.timeline).value(value).stage_mask(stages);
+        self.submit(commands, &[], signal)
+    }
+
+    /// Where the engine's timeline is now.
+    ///
+    /// # Errors
+    ///
+    /// The driver's.
+    pub fn reached(&self) -> Result<u64> {
+        // SAFETY: the semaphore is a timeline of this device.
+        Ok(unsafe { self.device.get_semaphore_counter_value(self.timeline) }?)
+    }
+
+    /// Blocks until the engine's timeline is at the value, which must have been submitted.
+    ///
+    /// # Errors
+    ///
+    /// The driver's.
+    pub fn wait(&self, value: u64) -> Result<()> {
+        let (semaphores, values) = ([self.timeline], [value]);
+        let info = vk::SemaphoreWaitInfo::default().semaphores(&semaphores).values(&values);
+        // SAFETY: the semaphore is a timeline of this device.
+        Ok(unsafe { self.device.wait_semaphores(&info, u64::MAX) }?)
+    }
+
+    /// A command buffer of its own for each submit; they are freed with the pool.
+    fn record(&mut self, work: impl FnOnce(vk::CommandBuffer)) -> Result<vk::CommandBuffer> {
+        let info = vk::CommandBufferAllocateInfo::default().command_pool(self.commands).command_buffer_count(1);
+        // SAFETY: nobody else uses the pool meanwhile: the engine is borrowed mutably.
+        let commands = unsafe { self.device.allocate_command_buffers(&info) }?[0];
+        let info = vk::CommandBufferBeginInfo::default().flags(vk::CommandBufferUsageFlags::ONE_TIME_SUBMIT);
+        // SAFETY: the command buffer is new.
+        unsafe { self.device.begin_command_buffer(commands, &info) }?;
+        work(commands);
+        // SAFETY: it is recording.
+        unsafe { self.device.end_command_buffer(commands) }?;
+        Ok(commands)
+    }
+
+    fn submit(
+        &self,
+        commands: vk::CommandBuffer,
+        waits: &[vk::SemaphoreSubmitInfo<'static>],
+        signal: vk::SemaphoreSubmitInfo<'static>,
+    ) -> Result<()> {
+        let commands = [vk::CommandBufferSubmitInfo::default().command_buffer(commands)];
+        let signals = [signal];
+        let batch = vk::SubmitInfo2::default()
+            .wait_semaphore_infos(waits)
+            .command_buffer_infos(&commands)
+            .signal_semaphore_infos(&signals);
+        let _locked = self.lock.lock();
+        // SAFETY: the lock is held. The command buffer is ended and of the queue's family, the semaphores are this
+        // device's, and the value that is signalled is higher than any before.
+        Ok(unsafe { self.device.queue_submit2(self.queue, &[batch], vk::Fence::null()) }?)
+    }
+}
+
+impl Drop for OwnDevice {
+    /// Destroys everything, unless somebody still stands on it: then it is left to the end of the process.
+    fn drop(&mut self) {
+        // Millpond gives the lock up behind everything else that it does with the device.
+        if Arc::get_mut(&mut self.lock).is_none() {
+            eprintln!("an engine's device is dropped while Millpond uses it; it is left open");
+            return;
+        }
+        // SAFETY: nobody else uses the device any more, and the work is waited for before anything is destroyed. An
+        // error of the wait means that the device is lost, and its work with it.
+        unsafe {
+            let _ = self.device.device_wait_idle();
+            self.device.destroy_command_pool(self.commands, None);
+            self.device.destroy_semaphore(self.timeline, None);
+            self.device.destroy_device(None);
+        }
+        // What was left undestroyed has been reported by now.
+        if let Some(watcher) = self.watcher.take() {
+            watcher.end();
+        }
+        // SAFETY: the device and the messenger are gone, and nothing else was made from the instance.
+        unsafe { self.instance.destroy_instance(None) };
+    }
+}
+
+impl fmt::Debug for OwnDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OwnDevice").field("queue", &self.queue).field("family", &self.family).finish_non_exhaustive()
+    }
+}
