@@ -189,6 +189,33 @@ fn aligned(call: &'static str, value: u64, granularity: u64) -> Result<(), Vulka
     if value.is_multiple_of(granularity) { Ok(()) } else { Err(VulkanError::Misaligned { call, value, granularity }) }
 }
 
+impl Vulkan {
+    /// One allocation of the driver's and its free, without a buffer or any books: the least that memory costs here, for
+    /// measurements. Two driver calls.
+    ///
+    /// # Errors
+    ///
+    /// [`VulkanError::OutOfMemory`], [`VulkanError::TooLarge`], the driver's.
+    ///
+    /// # Panics
+    ///
+    /// If the device has no such class.
+    pub fn allocate_and_free(&self, class: ClassId, bytes: u64) -> Result<(), VulkanError> {
+        let device = &*self.device;
+        device.caps.class(class);
+        let max = device.probe.max_allocation_bytes;
+        if bytes == 0 || bytes > max {
+            return Err(VulkanError::TooLarge { asked: bytes, max });
+        }
+        device.enter("vkAllocateMemory")?;
+        let memory = device.allocate_page(class, bytes)?;
+        // SAFETY: the memory was just made, and nothing was bound to it.
+        unsafe { device.raw.free_memory(memory, None) };
+        device.allocations.fetch_sub(1, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
 /// Ranges are sparse buffers, which [`Segment::buffer`] gives; their addresses, where devices have them, never change.
 /// Mapping and unmapping cost no driver call: they are noted, and go to the driver together with the next submit of any
 /// stream, which waits for them on the device. Work that touches mapped memory is therefore submitted through the

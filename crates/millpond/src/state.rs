@@ -116,10 +116,10 @@ impl<B: Backend> State<B> {
         &self.lanes[at]
     }
 
-    /// Operations need nothing but their lane: nothing is recorded, waited for or counted.
+    /// Operations need nothing but their lane: nothing is waited for or counted.
     #[inline(always)]
     pub(crate) fn is_plain(&self) -> bool {
-        self.is_plain.load(Ordering::Relaxed) && !self.records.is_on()
+        self.is_plain.load(Ordering::Relaxed)
     }
 
     /// Serves a request of at least one byte. Answers the block and the lane that it belongs to: another one than that

@@ -75,13 +75,16 @@ impl<B: Backend> Stream<B> {
                 if grant.unsettled {
                     state.settle(self.lane.shard);
                 }
+                if state.records.is_on() {
+                    state.record_grant(&self.lane, self.lane.stream, bytes, &grant);
+                }
                 return Some(Buffer::new(self.lane.clone(), self.lane.stream, &want, &grant));
             }
         }
         None
     }
 
-    /// What the hot path leaves: nothing is asked for, something is recorded, waited for or counted, or it was a miss.
+    /// What the hot path leaves: nothing is asked for, something is waited for or counted, or it was a miss.
     #[inline(never)]
     pub(crate) fn allocate_otherwise(&self, bytes: u64) -> Result<Buffer<B>, Error<B::Error>> {
         if bytes == 0 {

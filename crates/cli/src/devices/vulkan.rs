@@ -3,6 +3,7 @@
 use gpu_allocator::vulkan::{AllocationCreateDesc, AllocationScheme, AllocatorCreateDesc};
 use gpu_allocator::{AllocationError, AllocationSizes, AllocatorDebugSettings, MemoryLocation};
 use millpond::text::format_bytes;
+use millpond_backend::ClassId;
 use millpond_vulkan::ash::vk::{MemoryRequirements, PhysicalDeviceType, QueueFlags};
 use millpond_vulkan::{DeviceInfo, FamilyInfo, Vulkan, VulkanError};
 
@@ -165,11 +166,16 @@ impl VulkanOptions {
         self.index().and_then(build).map_err(|error| absent(&error))
     }
 
-    /// gpu-allocator's own way: parts of blocks of memory, without a buffer, a stream or statistics.
+    /// gpu-allocator's own way: parts of blocks of memory, without a buffer, a stream or statistics. And the driver's.
     pub(super) fn peers(&self) -> Result<Vec<Peer>, Failure> {
         let mut blocks = Blocks::new(self.open()?)?;
         let pair = Box::new(move |bytes| blocks.pair(bytes));
-        Ok(vec![Peer { name: "gpu-allocator, memory alone", max_per_round: u64::MAX, pair }])
+        let device = self.open()?;
+        let bare = Box::new(move |bytes| device.allocate_and_free(ClassId::DEVICE, bytes).map_err(|e| absent(&e)));
+        Ok(vec![
+            Peer { name: "gpu-allocator, memory alone", max_per_round: u64::MAX, pair },
+            Peer { name: "vkAllocateMemory, memory alone", max_per_round: 1000, pair: bare },
+        ])
     }
 
     /// Opens it, does a job on it, and asks the validation layer, if it watched, once the device is gone.

@@ -76,19 +76,24 @@ impl Trace {
         u64::try_from(peak).unwrap_or(u64::MAX)
     }
 
-    /// The same program with every size divided by so much, rounded up to whole bytes: for devices that are smaller
-    /// than the one it was recorded on.
+    /// The same program with every size divided by so much and rounded up to 512 bytes, which allocators round to anyhow:
+    /// for devices that are smaller than the one it was recorded on. It never ran on PyTorch's allocator, so it has no
+    /// header. Divided by 1 it is the same.
     ///
     /// # Panics
     ///
     /// If the divisor is 0.
     #[must_use]
     pub fn scaled_down(&self, divisor: u64) -> Trace {
+        if divisor == 1 {
+            return self.clone();
+        }
+        let part = |bytes: u64| bytes.div_ceil(divisor).next_multiple_of(512);
         let scaled = |event: &Event| match *event {
-            Event::Allocate { id, bytes, stream } => Event::Allocate { id, bytes: bytes.div_ceil(divisor), stream },
-            Event::Trim { bytes } => Event::Trim { bytes: bytes.div_ceil(divisor) },
+            Event::Allocate { id, bytes, stream } => Event::Allocate { id, bytes: part(bytes), stream },
+            Event::Trim { bytes } => Event::Trim { bytes: part(bytes) },
             other => other,
         };
-        Trace { events: self.events.iter().map(scaled).collect(), ..self.clone() }
+        Trace { header: Header::default(), events: self.events.iter().map(scaled).collect(), streams: self.streams }
     }
 }

@@ -194,3 +194,20 @@ fn header_values_of_the_wrong_kind_are_refused() {
         assert!(message.starts_with(&format!("line 1: the header's `{key}` must be ")), "{message}");
     }
 }
+
+#[test]
+fn a_scaled_trace_has_smaller_sizes_and_nothing_else_in_it() {
+    let text = "a 0 1000000 0\na 1 513 1\nu 0 1\nt 4096\nf 0\na 2 1 0\n";
+    let trace = Trace::parse(text.as_bytes()).expect("a trace");
+    assert_eq!(trace.scaled_down(1), trace);
+    let tenth = trace.scaled_down(10);
+    let sizes = |trace: &Trace| -> Vec<u64> {
+        let size = |event: &Event| match *event {
+            Event::Allocate { bytes, .. } | Event::Trim { bytes } => Some(bytes),
+            _ => None,
+        };
+        trace.events.iter().filter_map(size).collect()
+    };
+    assert_eq!(sizes(&tenth), [100_352, 512, 512, 512]);
+    assert_eq!((tenth.events.len(), tenth.streams), (trace.events.len(), trace.streams));
+}

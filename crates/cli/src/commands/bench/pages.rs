@@ -1,10 +1,12 @@
 //! What pages cost: grown into, moved between streams, and given back.
 
+use std::time::Instant;
+
 use millpond::settings::Policy;
-use millpond_backend::Backend;
+use millpond_backend::{Backend, Closing};
 
 use super::measure::{Effort, median};
-use super::row::Row;
+use super::row::{Clock, Row};
 use super::scene::{Scene, failed, if_room};
 use crate::failure::Failure;
 
@@ -15,23 +17,35 @@ const BETWEEN: u64 = 16 << 20;
 
 pub(super) fn measure<B: Backend>(backend: B, effort: &Effort) -> Result<Vec<Row>, Failure> {
     let scene = Scene::new(backend, Policy::Paged, 2)?;
-    let (mut got, mut moved, mut given): (Vec<f64>, Vec<f64>, Vec<f64>) = Default::default();
+    let mut times: [Vec<f64>; 4] = Default::default();
     for _ in 0..effort.rounds {
-        let Some([get, shift, give]) = round(&scene)? else { return Ok(Vec::new()) };
-        got.extend(get);
-        moved.extend(shift);
-        given.extend(give);
+        let Some(round) = round(&scene)? else { return Ok(Vec::new()) };
+        times.iter_mut().zip(round).for_each(|(times, time)| times.extend(time));
     }
     let clock = scene.driver_clock();
-    let cases =
-        [("create and map a page", got), ("move a page to another stream", moved), ("unmap and release a page", given)];
-    let seen = cases.into_iter().filter(|(_, times)| !times.is_empty());
-    Ok(seen.map(|(case, times)| Row::new("pages", case, median(times)).by(clock)).collect())
+    let rows = CASES.into_iter().zip(times).filter(|(_, times)| !times.is_empty());
+    let clock_of = |case| if case == CASES[2] { Clock::Host } else { clock };
+    Ok(rows.map(|(case, times)| Row::new("pages", case, median(times)).by(clock_of(case))).collect())
 }
 
-/// The driver's time for each page, for three acts: nothing for an act that concerned no page. Nothing at all where
-/// there is no room.
-fn round<B: Backend>(scene: &Scene<B>) -> Result<Option<[Option<f64>; 3]>, Failure> {
+/// What is measured, for each page. Where mapping is queued work, what it takes shows only in the third: how much longer
+/// a submit and the wait for it take with a page to bind than without.
+const CASES: [&str; 4] = [
+    "create and map a page",
+    "move a page to another stream",
+    "bind a moved page, in a submit",
+    "unmap and release a page",
+];
+
+/// How long a submit of every stream takes, until it is over, in nanoseconds.
+fn settling<B: Backend>(scene: &Scene<B>) -> Result<f64, Failure> {
+    let start = Instant::now();
+    scene.settle()?;
+    Ok(start.elapsed().as_nanos() as f64)
+}
+
+/// The time for each page, by case: nothing for an act that concerned no page. Nothing at all where there is no room.
+fn round<B: Backend>(scene: &Scene<B>) -> Result<Option<[Option<f64>; 4]>, Failure> {
     let allocator = &scene.allocator;
     let each = |time: f64, pages: u64| (pages > 0).then(|| time / pages as f64);
     let before = allocator.page_stats();
@@ -52,6 +66,9 @@ fn round<B: Backend>(scene: &Scene<B>) -> Result<Option<[Option<f64>; 3]>, Failu
         Ok(())
     })?;
     let shifted = allocator.page_stats();
+    let bind = settling(scene)?;
+    let bind = (bind - settling(scene)?).max(0.0);
+    let queued = scene.backend().caps().closing == Closing::Submit;
     drop((whole, between));
     scene.settle()?;
     let give = scene.driver_time(|| allocator.empty_cache().map_err(failed))?;
@@ -59,6 +76,7 @@ fn round<B: Backend>(scene: &Scene<B>) -> Result<Option<[Option<f64>; 3]>, Failu
     Ok(Some([
         each(get, grown.created - before.created),
         each(shift, shifted.moved - grown.moved),
+        each(bind, shifted.moved - grown.moved).filter(|_| queued),
         each(give, emptied.released - shifted.released),
     ]))
 }

@@ -19,7 +19,7 @@ pub(super) fn measure<B: Backend>(backend: B, effort: &Effort) -> Result<Vec<Row
     let (name, trace) = built_in();
     let live = Replay::new(&trace).live_peak();
     let scale = live.div_ceil((total / PART).max(1)).next_power_of_two();
-    let replay = Replay::new(&crate::commands::replay::scaled(trace, scale));
+    let replay = Replay::new(&trace.scaled_down(scale));
     let scene = Scene::new(backend, policy, replay.streams() as usize)?;
     let replayed = replay.run_on(&scene.allocator, &scene.streams, effort.rounds, |_| ()).map_err(failed)?;
     let scale = if scale == 1 { String::new() } else { format!(", sizes divided by {scale}") };
