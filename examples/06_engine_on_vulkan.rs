@@ -56,7 +56,7 @@ fn step_on(
     let input = session.upload(copies, batch)?;
     let uploaded = copies.point();
     session.submit(copies)?;
-    StreamWait::stream_wait(device, compute.id(), uploaded)?;
+    StreamWait::wait_for(device, compute.id(), uploaded)?;
     // The input belongs to the stream of the copies. Saying that the other one uses it is all there is to it: `forward`
     // drops it as soon as its last use is recorded, long before that runs.
     input.record_stream(compute)?;
