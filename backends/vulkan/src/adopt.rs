@@ -74,11 +74,10 @@ impl Vulkan {
     ///
     /// # Safety
     ///
-    /// The handles are valid, belong together, and live until [`keep`](Adopted::keep) is dropped: so at least as long as
-    /// the last handle of the result, which nobody but `keep` can tell, as an allocator and its buffers hold some. The
-    /// device was created with
-    /// timeline semaphores, synchronization2, and what `enabled` says. Queues without a lock are used by nobody else at
-    /// the same time.
+    /// The handles are valid, belong together, and outlive the last handle of the result. Allocators and buffers hold
+    /// such handles too: [`keep`](Adopted::keep) tells when the last one is gone. The device was created with timeline
+    /// semaphores, synchronization2, and what `enabled` says. Queues without a lock are used by nobody else at the same
+    /// time.
     pub unsafe fn adopt(adopted: Adopted) -> Result<Vulkan, VulkanError> {
         let instance = Instance::adopted(adopted.entry, adopted.instance, adopted.validation);
         let probe = Probe::new(&instance, adopted.physical_device)?;

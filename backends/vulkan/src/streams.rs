@@ -48,9 +48,9 @@ impl Vulkan {
     ///
     /// # Safety
     ///
-    /// An engine's semaphore is a timeline of this device and lives until [`Adopted::keep`](crate::Adopted::keep) is
-    /// dropped, or until the last handle of a device that was not adopted is. Its values rise, and no submit that is
-    /// already under way signals `next_value` or more.
+    /// An engine's semaphore is a timeline of this device and outlives the last handle of it, as all that an engine
+    /// hands over: [`Adopted::keep`](crate::Adopted::keep) tells when that is gone. The semaphore's values rise, and no
+    /// submit that is already under way signals `next_value` or more.
     pub unsafe fn register_stream(&self, queue: (u32, u32), timeline: Timeline) -> Result<StreamId, VulkanError> {
         let Timeline::Engine { semaphore, next_value } = timeline else { return self.stream_on(queue.0, queue.1) };
         if next_value == 0 {

@@ -51,10 +51,7 @@ pub enum Error<E: BackendError> {
         advice: &'static str,
     },
     /// The bytes are not all inside the buffer.
-    #[error(
-        "{bytes} bytes at offset {offset} leave a buffer of {capacity} bytes: count offsets from its start, or allocate \
-         more"
-    )]
+    #[error("{bytes} bytes at offset {offset} leave a buffer of {capacity} bytes: offsets count from its start")]
     OutOfRange {
         /// Where the bytes begin, from the start of the buffer.
         offset: u64,

@@ -95,7 +95,7 @@ fn an_engines_device_outlives_what_stood_on_it() {
     lab.finish(stream);
 }
 
-/// Looks at an engine's semaphore and lock when it is dropped: it may still be destroyed then, and nobody holds the lock.
+/// Looks at an engine's semaphore and lock when it is dropped, and destroys the semaphore.
 struct Last {
     semaphore: vk::Semaphore,
     raw: ash::Device,
