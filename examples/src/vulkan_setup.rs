@@ -63,8 +63,8 @@ impl OwnDevice {
         // `keep` has them live for as long as they must. The engine takes the queue's lock before it uses the queue.
         let device = unsafe { Vulkan::adopt(adopted) }?;
         let timeline = Timeline::Engine { semaphore: own.timeline, next_value };
-        // SAFETY: the semaphore is a timeline of this device, and `keep` has it live. All its values come from `submit`,
-        // to which the callers give rising ones, below `next_value` before this and from Millpond after it.
+        // SAFETY: the semaphore is a timeline of this device, and `keep` has it live. Its values come from `submit`, to
+        // which the callers give rising ones, below `next_value` before this and from Millpond after it.
         let stream = unsafe { device.register_stream((own.family, 0), timeline) }?;
         Ok((device, stream))
     }
