@@ -17,6 +17,10 @@ use crate::notes::{Note, Notes};
 use crate::queue::Queue;
 use crate::{Vulkan, VulkanError};
 
+/// Pages of so many bytes at most are given back and still with the driver for want of a submit: then they are bound
+/// away without one.
+const LEAVING_BYTES: u64 = 64 << 20;
+
 /// How long a request that was refused memory waits for binds that free some. They take microseconds, unless they share
 /// a queue with work and stand behind it.
 const PATIENCE_NS: u64 = 1_000_000_000;
@@ -47,11 +51,13 @@ struct BindState {
     ranges: HashMap<vk::Buffer, u64>,
     /// Bytes of all ranges that are not destroyed.
     addresses: u64,
+    /// Bytes of pages given back since the last bind.
+    unbound: u64,
 }
 
 /// A page or a range that its owner gave back.
 enum Leaving {
-    Page(vk::DeviceMemory),
+    Page(vk::DeviceMemory, u64),
     Range(vk::Buffer, u64),
 }
 
@@ -139,6 +145,16 @@ impl Vulkan {
         self.device.binds.as_ref().map_or(0, |binds| binds.state.lock().pages.values().sum())
     }
 
+    /// Bytes in pages that were given back and are still with the driver, until the binds that take them out of their
+    /// ranges are made. Makes no driver call.
+    pub fn leaving_bytes(&self) -> u64 {
+        let bytes = |(_, left): &(u64, Leaving)| match *left {
+            Leaving::Page(_, bytes) => bytes,
+            Leaving::Range(..) => 0,
+        };
+        self.device.binds.as_ref().map_or(0, |binds| binds.state.lock().leaving.iter().map(bytes).sum())
+    }
+
     /// Bytes of addresses in ranges that were not destroyed: those given back as well, until their last bind is made.
     /// Makes no driver call.
     pub fn range_bytes(&self) -> u64 {
@@ -190,6 +206,7 @@ impl Device {
         };
         self.queues[binds.queue].locked(call).map_err(self.failed("vkQueueBindSparse"))?;
         state.notes.clear();
+        state.unbound = 0;
         binds.newest.store(before + 1, Ordering::Release);
         // After `newest`: whoever sees nothing noted sees the bind.
         binds.noted.store(false, Ordering::Release);
@@ -218,7 +235,7 @@ impl Device {
 
     fn destroy(&self, state: &mut BindState, left: Leaving) {
         match left {
-            Leaving::Page(memory) => {
+            Leaving::Page(memory, _) => {
                 // SAFETY: the page was given back, and the bind that took it out of its last range is made or cannot be
                 // any more.
                 unsafe { self.raw.free_memory(memory, None) };
@@ -236,9 +253,15 @@ impl Device {
     /// Takes a page back. It is freed once no range shows it.
     pub(crate) fn leave_page(&self, binds: &Binds, memory: vk::DeviceMemory) {
         let mut state = binds.state.lock();
-        let known = state.pages.remove(&memory);
-        assert!(known.is_some(), "release_page: page {memory:?} is not in the books of Vulkan device {}", self.id);
-        self.leave(binds, &mut state, Leaving::Page(memory));
+        let Some(bytes) = state.pages.remove(&memory) else {
+            panic!("release_page: page {memory:?} is not in the books of Vulkan device {}", self.id)
+        };
+        self.leave(binds, &mut state, Leaving::Page(memory, bytes));
+        state.unbound += bytes;
+        if state.unbound >= LEAVING_BYTES {
+            // What fails here is noted still, and goes with the next submit, which says so.
+            let _ = self.bind(binds, &mut state);
+        }
     }
 
     /// Takes a range back. It is destroyed once its last bind is made.
@@ -300,7 +323,7 @@ impl Device {
         let ranges: Vec<_> = state.ranges.drain().map(|(range, bytes)| Leaving::Range(range, bytes)).collect();
         let leaving = std::mem::take(&mut state.leaving).into_iter().map(|(_, left)| left);
         let (left_ranges, left_pages): (Vec<_>, Vec<_>) = leaving.partition(|left| matches!(left, Leaving::Range(..)));
-        let pages: Vec<_> = state.pages.drain().map(|(memory, _)| Leaving::Page(memory)).collect();
+        let pages: Vec<_> = state.pages.drain().map(|(memory, bytes)| Leaving::Page(memory, bytes)).collect();
         let all = ranges.into_iter().chain(left_ranges).chain(left_pages).chain(pages);
         all.for_each(|left| self.destroy(&mut state, left));
         // SAFETY: the newest bind is made or cannot be any more, and nobody has a handle of the device.

@@ -15,9 +15,6 @@ use crate::{Segment, Vulkan, VulkanError};
 /// Pages are no smaller, unless the builder says so: the size of a large page on most devices.
 pub(crate) const GRANULARITY: u64 = 2 << 20;
 
-/// One range takes no more than this part of the device's sparse addresses, so that streams can have one each.
-const RANGES: u64 = 32;
-
 /// A handle of physical memory: one `VkDeviceMemory`. What is dropped without `release_page` stays with the device
 /// until its last handle is dropped.
 pub struct Page {
@@ -81,14 +78,12 @@ impl Device {
             return Ok(());
         }
         let granularity = requirements.alignment.max(granularity);
-        let addresses = self.probe.properties.limits.sparse_address_space_size;
-        let range_bytes = (addresses / RANGES).min(self.probe.max_buffer_bytes) / granularity * granularity;
         self.binds = Some(Binds::new(queue, self.create_timeline()?));
         if let Some(log) = &self.instance.log {
             log.expect_sparse();
         }
-        self.caps.pages =
-            Some(PageCaps { granularity, aliasing: enabled.sparse_aliased, range_bytes: range_bytes.max(granularity) });
+        let address_bytes = self.probe.properties.limits.sparse_address_space_size;
+        self.caps.pages = Some(PageCaps { granularity, aliasing: enabled.sparse_aliased, address_bytes });
         Ok(())
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use millpond_backend::{Caps, Class, ClassKind, Closing, Reuse};
-use wgpu::{AdapterInfo, Backends, BufferUsages, Features, MemoryHints};
+use wgpu::{AdapterInfo, Backends, BufferUsages, Features, InstanceFlags, MemoryHints};
 
 use crate::device::Shared;
 use crate::fault::FaultPlan;
@@ -24,6 +24,7 @@ const ALIGNMENT: u64 = 512;
 #[must_use = "nothing exists until build, request or adopt is called"]
 pub struct WgpuBuilder {
     backends: Backends,
+    flags: InstanceFlags,
     adapter: usize,
     features: Features,
     memory_hints: MemoryHints,
@@ -40,7 +41,7 @@ impl Wgpu {
     ///
     /// [`WgpuError::NoAdapter`].
     pub fn adapters() -> Result<Vec<AdapterInfo>, WgpuError> {
-        let adapters = pollster::block_on(adapters(Backends::all()))?;
+        let adapters = pollster::block_on(adapters(Backends::all(), InstanceFlags::empty()))?;
         Ok(adapters.iter().map(wgpu::Adapter::get_info).collect())
     }
 
@@ -63,6 +64,7 @@ impl Wgpu {
     pub fn builder() -> WgpuBuilder {
         WgpuBuilder {
             backends: Backends::all(),
+            flags: InstanceFlags::from_build_config(),
             adapter: 0,
             features: Features::empty(),
             // wgpu takes memory from the driver in pieces and parts them. Large pieces would only delay that what
@@ -80,6 +82,13 @@ impl WgpuBuilder {
     /// Interfaces to look for adapters in. All that were compiled in unless set.
     pub fn backends(mut self, backends: Backends) -> WgpuBuilder {
         self.backends = backends;
+        self
+    }
+
+    /// What to have checked: [`InstanceFlags::VALIDATION`] for example. Unless set, as wgpu has it: validation by the
+    /// driver's layers in builds with debug assertions, where they are installed, and none in others.
+    pub fn flags(mut self, flags: InstanceFlags) -> WgpuBuilder {
+        self.flags = flags;
         self
     }
 
@@ -145,7 +154,7 @@ impl WgpuBuilder {
     ///
     /// As [`build`](WgpuBuilder::build).
     pub async fn request(self) -> Result<Wgpu, WgpuError> {
-        let mut adapters = adapters(self.backends).await?;
+        let mut adapters = adapters(self.backends, self.flags).await?;
         let (index, count) = (self.adapter, adapters.len());
         if index >= count {
             return Err(WgpuError::NoSuchAdapter { index, count });
@@ -198,9 +207,10 @@ impl WgpuBuilder {
     }
 }
 
-async fn adapters(backends: Backends) -> Result<Vec<wgpu::Adapter>, WgpuError> {
+async fn adapters(backends: Backends, flags: InstanceFlags) -> Result<Vec<wgpu::Adapter>, WgpuError> {
     let mut descriptor = wgpu::InstanceDescriptor::new_without_display_handle();
     descriptor.backends = backends;
+    descriptor.flags = flags;
     let adapters = wgpu::Instance::new(descriptor).enumerate_adapters(backends).await;
     if adapters.is_empty() { Err(WgpuError::NoAdapter { backends }) } else { Ok(adapters) }
 }

@@ -125,7 +125,8 @@ impl Shared {
     /// Finds out whether the device is still there. One that is lost, or was destroyed with work under way, makes
     /// buffers that are none and says nothing; only when such a buffer is to be looked at does it show.
     fn probe(&self, call: &'static str) -> Result<(), WgpuError> {
-        let buffer = self.create_buffer(call, WORD, wgpu::BufferUsages::MAP_WRITE, true)?;
+        let usage = wgpu::BufferUsages::MAP_WRITE | wgpu::BufferUsages::COPY_SRC;
+        let buffer = self.create_buffer(call, WORD, usage, true)?;
         if let Err(error) = buffer.slice(..).get_mapped_range_mut() {
             self.loss.note(&format!("it makes no buffers any more: {error}"));
         }

@@ -41,5 +41,11 @@ mod common;
 pub use builder::WgpuBuilder;
 pub use device::{EXCLUSIVE, Wgpu};
 pub use error::WgpuError;
+pub use millpond_backend as backend;
 pub use segment::Segment;
 pub use wgpu;
+
+/// The README's examples, compiled with the documentation tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -5,14 +5,19 @@ use millpond_wgpu::Wgpu;
 
 mod common;
 
+fn device(name: &str, semaphore: bool) -> WgpuDevice {
+    common::watch_validation();
+    WgpuDevice::new(name, Wgpu::builder().semaphore(semaphore))
+}
+
 mod with_a_semaphore {
     use super::*;
-    conformance_tests!(WgpuDevice::new("with a semaphore", Wgpu::builder()), differences: []);
+    conformance_tests!(device("with a semaphore", true), differences: []);
 }
 
 mod by_polls {
     use super::*;
-    conformance_tests!(WgpuDevice::new("by polls", Wgpu::builder().semaphore(false)), differences: []);
+    conformance_tests!(device("by polls", false), differences: []);
 }
 
 /// The suite skips what it cannot open; here it shows.

@@ -78,7 +78,7 @@ fn a_driver_without_memory_is_survived() {
                 Ok(segment) => segments.push(segment),
                 Err(error) => break error,
             }
-            if segments.len() as u64 * 512 > 2 * ADDRESSES_KIB >> 10 {
+            if segments.len() as u64 * 512 * MIB > 2 * (ADDRESSES_KIB << 10) {
                 println!("never refused");
                 return;
             }
@@ -86,7 +86,7 @@ fn a_driver_without_memory_is_survived() {
         let asked = 512 * MIB;
         assert!(matches!(refused, WgpuError::OutOfMemory { asked: bytes, .. } if bytes == asked), "{refused:?}");
         assert_eq!(refused.fault(), Fault::OutOfMemory);
-        // Not fatal: what there is goes on working, smaller requests are served, and so is the same one after a release.
+        // Not fatal: what there is goes on working, and the same request is served after a release.
         let stream = device.create_stream().unwrap();
         let last = segments.pop().unwrap();
         device.fill(stream, &last, 0, MIB, 5).unwrap();
@@ -140,10 +140,12 @@ fn a_lost_device_is_lost_for_good() {
     }
 }
 
+type Call = fn(&Wgpu) -> Result<(), WgpuError>;
+
 /// Nobody has looked since the device went: each call finds out by itself, and hangs on nothing.
 #[test]
 fn each_call_notices_the_loss_itself() {
-    let calls: [fn(&Wgpu) -> Result<(), WgpuError>; 3] = [
+    let calls: [Call; 3] = [
         |device| device.reserve(ClassId::DEVICE, MIB).map(drop),
         |device| {
             let stream = device.create_stream()?;

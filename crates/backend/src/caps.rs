@@ -54,15 +54,15 @@ pub struct PageCaps {
     pub granularity: u64,
     /// One page may be mapped at two addresses at the same time.
     pub aliasing: bool,
-    /// The longest range of addresses in bytes that is reserved unless a single request needs more: for devices whose
-    /// address space is scarce (Vulkan's `sparseAddressSpaceSize`). `u64::MAX` where addresses are plentiful (CUDA).
-    pub range_bytes: u64,
+    /// Bytes of addresses that all ranges together can have (Vulkan's `sparseAddressSpaceSize`), `u64::MAX` where they
+    /// are plentiful (CUDA). Where they are not, ranges are shorter, so that each stream gets some.
+    pub address_bytes: u64,
 }
 
 impl PageCaps {
     /// Pages of that many bytes, a power of two, which may be mapped twice, where addresses are plentiful.
     pub const fn new(granularity: u64) -> Self {
-        Self { granularity, aliasing: true, range_bytes: u64::MAX }
+        Self { granularity, aliasing: true, address_bytes: u64::MAX }
     }
 }
 

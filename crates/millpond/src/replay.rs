@@ -3,8 +3,8 @@
 //! A replay does what the recorded program did, in the same order: the same sizes, streams, uses and frees. A block
 //! that the device was done with later than its free is freed then, as the trace says when that was.
 //!
-//! Where the application closes ticks the replay submits, as `submits` says, so that a plain replay comes to the same on
-//! every device. A checked replay also writes to every block and reads it back: `check` tells how.
+//! Where the application closes ticks the replay submits, as `submits` says, so that a plain replay comes to the same
+//! on every device. A checked replay also writes to every block and reads it back: `check` tells how.
 
 mod check;
 mod evidence;

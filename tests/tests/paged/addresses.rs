@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use millpond::backend::StreamId;
+use millpond::backend::{PageCaps, StreamId};
 use millpond::settings::Growth;
 use millpond::{Allocator, Buffer, Error};
 use millpond_sim::{Completion, Sim};
@@ -100,5 +100,31 @@ fn survivors_take_no_more_addresses() {
 fn a_full_device_takes_no_more_addresses() {
     for growth in GROWTHS {
         stays_bounded("full", random, growth, 256 * MIB, 5_000);
+    }
+}
+
+/// Many streams on a device with as few addresses as lavapipe has: each gets a range for each side, and a request that is
+/// larger than what is left is refused as out of memory. Expandable segments have pages of 20 MiB, and need more.
+#[test]
+fn scarce_addresses_are_shared_by_many_streams() {
+    let pages = PageCaps { address_bytes: 2 * GIB, ..PageCaps::new(2 * MIB) };
+    for (policy, count) in [("policy:paged", 90), ("policy:classic,expandable_segments:True", 40)] {
+        let sim = Sim::builder().total_bytes(16 * GIB).pages(Some(pages)).build();
+        let allocator = Allocator::builder(sim).conf(policy).build().expect("a configuration that exists");
+        let streams = streams(&allocator, count);
+        let mut held = Vec::new();
+        for stream in &streams {
+            for bytes in [MIB / 2, 3 * MIB] {
+                held.push(stream.allocate(bytes).unwrap_or_else(|error| panic!("{policy}: {error}")));
+            }
+        }
+        let taken: u64 = addresses(&allocator).values().sum();
+        assert!(taken <= 2 * GIB, "{policy}: {taken} bytes of addresses");
+        let refused = streams[0].allocate(2 * GIB).expect_err("more than all addresses");
+        assert!(matches!(refused, Error::OutOfMemory(_)), "{policy}: {refused}");
+        drop(held);
+        allocator.empty_cache().expect("the device is alive");
+        drop(streams[7].allocate(GIB).unwrap_or_else(|error| panic!("{policy}: {error}")));
+        allocator.check();
     }
 }

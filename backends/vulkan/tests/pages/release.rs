@@ -37,6 +37,35 @@ fn what_is_given_back_goes_once_its_binds_are_made() {
 }
 
 #[test]
+fn much_that_is_given_back_waits_for_no_submit() {
+    let Some(lab) = Lab::open() else { return };
+    let count = (64 << 20) / lab.page;
+    let (range, pages) = (lab.range(2 * count), lab.pages(2 * count as usize));
+    for (at, page) in (0..).zip(&pages) {
+        lab.map(&range, at, page);
+    }
+    lab.finish();
+    for (at, page) in (0..).zip(&pages) {
+        lab.unmap(&range, at, page);
+    }
+    for page in pages {
+        // SAFETY: it is unmapped, and all work is over.
+        unsafe { lab.device.release_page(page) };
+    }
+    // Binds take their time; nothing is submitted meanwhile.
+    let begin = std::time::Instant::now();
+    while lab.device.leaving_bytes() >= 64 << 20 {
+        assert!(begin.elapsed().as_secs() < 20, "{} bytes stay with the driver", lab.device.leaving_bytes());
+        std::thread::yield_now();
+        // Whoever gives something back finds what has become free.
+        let page = lab.pages(1).pop().expect("one page");
+        // SAFETY: it was never mapped.
+        unsafe { lab.device.release_page(page) };
+    }
+    lab.close(vec![range], Vec::new());
+}
+
+#[test]
 fn addresses_that_wait_for_binds_are_had_by_who_needs_them() {
     let Some(lab) = Lab::open() else { return };
     let mut ranges = Vec::new();

@@ -8,6 +8,7 @@ use millpond_wgpu::{Wgpu, WgpuBuilder};
 
 /// Opens a device, or says that the test is skipped. A device that `MILLPOND_REQUIRE` names must be there.
 pub fn open(builder: WgpuBuilder) -> Option<Wgpu> {
+    watch_validation();
     match builder.build() {
         Ok(device) => Some(device),
         Err(error) if required("wgpu") => panic!("MILLPOND_REQUIRE names wgpu, and {error}"),
@@ -20,7 +21,36 @@ pub fn open(builder: WgpuBuilder) -> Option<Wgpu> {
 
 /// Both ways to learn what is done: with the semaphore, where the device runs on Vulkan, and by polls alone.
 pub fn both() -> Vec<Wgpu> {
-    [true, false].into_iter().filter_map(|semaphore| open(Wgpu::builder().semaphore(semaphore))).collect()
+    both_of(Wgpu::builder())
+}
+
+/// Both ways on the device of a builder.
+pub fn both_of(builder: WgpuBuilder) -> Vec<Wgpu> {
+    [true, false].into_iter().filter_map(|semaphore| open(builder.clone().semaphore(semaphore))).collect()
+}
+
+/// Ends the process when Vulkan's validation layer finds an error. wgpu logs these, from inside of the driver's calls,
+/// through which no panic may pass.
+pub fn watch_validation() {
+    struct Watch;
+    impl log::Log for Watch {
+        fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
+            metadata.level() == log::Level::Error && metadata.target().starts_with("wgpu_hal::vulkan")
+        }
+        fn log(&self, record: &log::Record<'_>) {
+            let text = record.args().to_string();
+            // Drivers report refusals here too, and layers older than wgpu do not know shaders written in WGSL.
+            let ours = text.starts_with("VALIDATION") && !text.contains("Invalid source language operand");
+            if self.enabled(record.metadata()) && ours {
+                eprintln!("the validation layer objects: {text}");
+                std::process::abort();
+            }
+        }
+        fn flush(&self) {}
+    }
+    if log::set_logger(&Watch).is_ok() {
+        log::set_max_level(log::LevelFilter::Error);
+    }
 }
 
 /// Whether `MILLPOND_REQUIRE`, a list with commas, has that word.

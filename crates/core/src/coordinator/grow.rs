@@ -3,6 +3,8 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
+use millpond_backend::PageCaps;
+
 use super::calls::{Batch, Purpose};
 use super::plan::{Attempt, Awaited, Plan, REPEATS_MAX, Rung};
 use super::step::{Outcome, PageCall, Step};
@@ -11,6 +13,9 @@ use crate::block::State;
 use crate::ids::{BlockId, Place, ShardId};
 use crate::shard::{Arrival, Shard};
 use crate::size::Want;
+
+/// Where addresses are scarce, a range takes one of so many parts of what is left.
+const PARTS: u64 = 64;
 
 /// The next thing to do for an expandable segment that is to serve a request.
 enum Extend {
@@ -117,8 +122,8 @@ impl Coordinator {
         }
     }
 
-    /// A range of addresses to grow in: 9/8 of the device, in whole pages, as PyTorch reserves; less
-    /// where addresses are scarce, but always enough for the request.
+    /// A range of addresses to grow in: 9/8 of the device, in whole pages, as PyTorch reserves. Where addresses are
+    /// scarce, a part of what is left of them, so that there is always something left; but enough for the request.
     pub(super) fn new_range(
         &mut self,
         plan: &mut Plan,
@@ -128,14 +133,25 @@ impl Coordinator {
     ) -> Option<Step> {
         let page = self.page_bytes(&want);
         let wished = (self.facts.total_bytes + self.facts.total_bytes / 8).div_ceil(page) * page;
-        let usual = self.facts.pages.map_or(u64::MAX, |pages| pages.range_bytes);
-        let bytes = wished.min(usual.max(want.rounded).div_ceil(page).saturating_mul(page));
-        if bytes < want.rounded {
+        let left = self.addresses_left(shards);
+        let bytes = wished.min((left / PARTS).max(want.rounded).div_ceil(page).saturating_mul(page));
+        if bytes < want.rounded || bytes > left {
             plan.refused = true;
             return None;
         }
         let slot = shards.with(shard, |shard| shard.promise());
         Some(plan.awaits(Awaited::Range { slot, bytes }, Step::ReserveRange { shard, slot, bytes }))
+    }
+
+    /// Bytes of addresses that no range has yet.
+    fn addresses_left(&self, shards: &mut impl Shards) -> u64 {
+        match self.facts.pages {
+            Some(PageCaps { address_bytes, .. }) if address_bytes < u64::MAX => {
+                let taken: u64 = self.shard_ids().map(|id| shards.with(id, |shard| shard.range_bytes())).sum();
+                address_bytes.saturating_sub(taken)
+            }
+            _ => u64::MAX,
+        }
     }
 
     /// New pages for a claimed block of addresses, all of one size.

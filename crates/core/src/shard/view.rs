@@ -82,6 +82,12 @@ impl Shard {
         views
     }
 
+    /// Bytes of addresses in its ranges.
+    pub(crate) fn range_bytes(&self) -> u64 {
+        let ranges = self.segments.iter().map(|(_, segment)| segment).filter(|segment| segment.is_expandable());
+        ranges.map(|range| range.bytes).sum()
+    }
+
     fn segment_view(&self, slot: Slot) -> SegmentView {
         let segment = &self.segments[slot];
         let blocks = self.tiles(slot).map(|id| {

@@ -85,7 +85,7 @@ pub(super) type Mover<'a, B> = dyn Transfer<Segment = <B as Backend>::Segment, E
 ///
 /// What it queues around a block, in this order:
 /// - at the grant, the block's marks are written on its stream: copies from a table of marks;
-/// - at the use on another stream, the home stream is submitted, and the other waits for it, on the device where it can;
+/// - at the use on another stream, the home stream is submitted, and the other waits for it, on the device if it can;
 /// - at the free, the marks are copied into the evidence of the home stream, and then written once more on the home
 ///   stream and on every stream that used the block. This last work may still be under way when the block is freed: if
 ///   the memory goes on to somebody else too early, it lands on their marks.

@@ -13,8 +13,8 @@ use crate::trace::Pattern;
 /// What a replay came to, and what was decided in it.
 type Outcome = (MemoryStats, PageStats, [u64; 3], Vec<Decision>);
 
-/// One replay: of one pass with its decisions, or of two. Without a log of decisions, blocks in the cache are handed out
-/// without any question.
+/// One replay: of one pass with its decisions, or of two. Without a log of decisions, blocks in the cache are handed
+/// out without any question.
 fn outcome(replay: &Replay, device: (Closing, Reuse), settings: &Settings, limit: Option<u64>, log: bool) -> Outcome {
     let sim = Sim::builder().closing(device.0).reuse(device.1).stream_wait(false).build();
     let mut builder = Allocator::builder(sim).settings(settings.clone());
