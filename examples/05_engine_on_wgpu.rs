@@ -55,7 +55,7 @@ fn run(conf: &str, kernels: OnWgpu) -> Result<u64> {
     let reserved = session.allocator().max_memory_reserved();
     // The last blocks go back before the last submit, so that the allocator can give everything to the driver.
     drop(network);
-    session.submit(&stream)?;
+    stream.submit()?;
     Ok(reserved)
 }
 

@@ -3,7 +3,7 @@
 //! Run it with `cargo run --release -p millpond-examples --example 06_engine_on_vulkan`.
 
 use millpond::Stream;
-use millpond::backend::{Backend, StreamWait};
+use millpond::backend::Backend;
 use millpond_examples::engine::{Example, Network, OnVulkan, Result, Session, largest_difference, print_statistics};
 use millpond_examples::present;
 use millpond_vulkan::Vulkan;
@@ -18,7 +18,7 @@ fn main() -> Result<()> {
 }
 
 fn run(device: Vulkan) -> Result<()> {
-    let session = Session::new(OnVulkan::new(device.clone())?);
+    let session = Session::new(OnVulkan::new(device)?);
     // Both streams may be on one queue or on two. Each has a timeline of its own.
     let (copies, compute) = (session.allocator().create_stream()?, session.allocator().create_stream()?);
     let example = Example::new();
@@ -26,7 +26,7 @@ fn run(device: Vulkan) -> Result<()> {
 
     for step in 0..3 {
         let before = session.allocator().driver_activity();
-        let result = step_on(&session, &device, (&copies, &compute), &network, &example.batch(step))?;
+        let result = step_on(&session, (&copies, &compute), &network, &example.batch(step))?;
         let calls = session.allocator().driver_activity().since(before).calls;
         let error = largest_difference(&result, &example.expected(step));
         println!("step {step}: {calls} driver calls by the allocator, error {error:e}");
@@ -41,22 +41,20 @@ fn run(device: Vulkan) -> Result<()> {
 
     // The last blocks go back before the last submit, so that the allocator can give everything to the driver.
     drop(network);
-    session.submit(&compute)?;
-    session.submit(&copies)
+    compute.submit()?;
+    copies.submit()?;
+    Ok(())
 }
 
 /// One batch: uploaded on one stream, computed on the other, which waits for it on the device.
 fn step_on(
     session: &Session<OnVulkan>,
-    device: &Vulkan,
     (copies, compute): (&Stream<Vulkan>, &Stream<Vulkan>),
     network: &Network<OnVulkan>,
     batch: &[f32],
 ) -> Result<Vec<f32>> {
     let input = session.upload(copies, batch)?;
-    let uploaded = copies.point();
-    session.submit(copies)?;
-    StreamWait::stream_wait(device, compute.id(), uploaded)?;
+    compute.wait_for(copies.submit()?)?;
     // The input belongs to the stream of the copies. Saying that the other one uses it is all there is to it: `forward`
     // drops it as soon as its last use is recorded, long before that runs.
     input.record_stream(compute)?;

@@ -53,7 +53,7 @@ fn run<K: Kernels>(example: &Example, kernels: K) -> Result<Vec<f32>> {
     println!("on {}:", allocator.backend().caps().name);
     print_statistics(allocator);
     drop((output, network));
-    session.submit(&stream)?;
+    stream.submit()?;
     Ok(result)
 }
 

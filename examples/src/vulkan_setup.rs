@@ -7,27 +7,32 @@ use std::sync::Arc;
 
 use millpond::Buffer;
 use millpond::backend::{StreamId, Tick};
-use millpond_vulkan::ash::{self, vk};
-use millpond_vulkan::{Adopted, AdoptedQueue, EnabledFeatures, QueueLock, Timeline, Vulkan};
+use millpond_vulkan::ash::{self, ext, vk};
+use millpond_vulkan::{Adopted, AdoptedQueue, EnabledFeatures, QueueLock, Timeline, ValidationLog, Vulkan};
 use parking_lot::Mutex;
 
 use crate::engine::Result;
 
 mod open;
-mod watch;
-
-pub use watch::objections;
 
 /// An engine's instance, device and queue, with a timeline semaphore on which the engine counts its submits.
 pub struct OwnDevice {
+    own: Arc<Handles>,
+}
+
+/// What the engine has made. Millpond holds on to it for as long as it stands on the device, so it is destroyed when
+/// neither the engine nor Millpond needs it any more, whoever goes last.
+struct Handles {
     entry: ash::Entry,
     instance: ash::Instance,
-    watcher: Option<watch::Watcher>,
+    /// What the validation layer says, where it is installed, and how it comes there.
+    log: Option<ValidationLog>,
+    messenger: Option<(ext::debug_utils::Instance, vk::DebugUtilsMessengerEXT)>,
     physical: vk::PhysicalDevice,
     device: ash::Device,
     family: u32,
     queue: vk::Queue,
-    /// Held by whoever uses the queue. Its second holder, if there is one, is Millpond.
+    /// Held by whoever uses the queue.
     lock: Arc<Mutex<()>>,
     timeline: vk::Semaphore,
     commands: vk::CommandPool,
@@ -41,25 +46,32 @@ impl OwnDevice {
     ///
     /// The backend's.
     pub fn lend(&self, next_value: u64) -> Result<(Vulkan, StreamId)> {
-        let lock: Arc<dyn QueueLock> = Arc::<Mutex<()>>::clone(&self.lock);
+        let own = &self.own;
+        let lock: Arc<dyn QueueLock> = Arc::<Mutex<()>>::clone(&own.lock);
         let adopted = Adopted {
-            entry: self.entry.clone(),
-            instance: self.instance.clone(),
-            physical_device: self.physical,
-            device: self.device.clone(),
-            queues: vec![AdoptedQueue { family: self.family, queue: self.queue, lock: Some(lock) }],
+            entry: own.entry.clone(),
+            instance: own.instance.clone(),
+            physical_device: own.physical,
+            device: own.device.clone(),
+            queues: vec![AdoptedQueue { family: own.family, queue: own.queue, lock: Some(lock) }],
             enabled: EnabledFeatures::default(),
             engine_submits: true,
+            validation: own.log.clone(),
+            keep: Some(Arc::<Handles>::clone(own)),
         };
         // SAFETY: the handles belong together and were created with timeline semaphores and synchronization2 (`open`).
-        // They outlive the result: `drop` leaves them alone while somebody else holds the lock of the queue. The
-        // engine takes that lock before it uses the queue.
+        // `keep` has them live for as long as they must. The engine takes the queue's lock before it uses the queue.
         let device = unsafe { Vulkan::adopt(adopted) }?;
-        let timeline = Timeline::Engine { semaphore: self.timeline, next_value };
-        // SAFETY: the semaphore is a timeline of this device and lives as long. All its values come from `submit`, to
+        let timeline = Timeline::Engine { semaphore: own.timeline, next_value };
+        // SAFETY: the semaphore is a timeline of this device, and `keep` has it live. Its values come from `submit`, to
         // which the callers give rising ones, below `next_value` before this and from Millpond after it.
-        let stream = unsafe { device.register_stream((self.family, 0), timeline) }?;
+        let stream = unsafe { device.register_stream((own.family, 0), timeline) }?;
         Ok((device, stream))
+    }
+
+    /// What the validation layer says of the device, whoever uses it; `None` where the layer is not installed.
+    pub fn log(&self) -> Option<ValidationLog> {
+        self.own.log.clone()
     }
 
     /// Submits a fill of the block with a word: the engine's own command buffer, through the engine's own call.
@@ -73,7 +85,7 @@ impl OwnDevice {
         let (offset, bytes) = (block.offset(), block.capacity());
         // On one queue later work may overlap earlier work, so memory that was used before is fenced off.
         let barrier = [device.reuse_barrier(segment, offset, bytes)?];
-        let raw = self.device.clone();
+        let raw = self.own.device.clone();
         let commands = self.record(|commands| {
             let dependency = vk::DependencyInfo::default().buffer_memory_barriers(&barrier);
             // SAFETY: the command buffer is recording and nobody else's. The block lies inside the buffer, which is
@@ -101,7 +113,7 @@ impl OwnDevice {
     pub fn submit_empty(&mut self, value: u64) -> Result<()> {
         let commands = self.record(|_| {})?;
         let stages = vk::PipelineStageFlags2::ALL_COMMANDS;
-        let signal = vk::SemaphoreSubmitInfo::default().semaphore(self.timeline).value(value).stage_mask(stages);
+        let signal = vk::SemaphoreSubmitInfo::default().semaphore(self.own.timeline).value(value).stage_mask(stages);
         self.submit(commands, &[], signal)
     }
 
@@ -112,7 +124,7 @@ impl OwnDevice {
     /// The driver's.
     pub fn reached(&self) -> Result<u64> {
         // SAFETY: the semaphore is a timeline of this device.
-        Ok(unsafe { self.device.get_semaphore_counter_value(self.timeline) }?)
+        Ok(unsafe { self.own.device.get_semaphore_counter_value(self.own.timeline) }?)
     }
 
     /// Blocks until the engine's timeline is at the value, which must have been submitted.
@@ -121,23 +133,23 @@ impl OwnDevice {
     ///
     /// The driver's.
     pub fn wait(&self, value: u64) -> Result<()> {
-        let (semaphores, values) = ([self.timeline], [value]);
+        let (semaphores, values) = ([self.own.timeline], [value]);
         let info = vk::SemaphoreWaitInfo::default().semaphores(&semaphores).values(&values);
         // SAFETY: the semaphore is a timeline of this device.
-        Ok(unsafe { self.device.wait_semaphores(&info, u64::MAX) }?)
+        Ok(unsafe { self.own.device.wait_semaphores(&info, u64::MAX) }?)
     }
 
     /// A command buffer of its own for each submit; they are freed with the pool.
     fn record(&mut self, work: impl FnOnce(vk::CommandBuffer)) -> Result<vk::CommandBuffer> {
-        let info = vk::CommandBufferAllocateInfo::default().command_pool(self.commands).command_buffer_count(1);
+        let info = vk::CommandBufferAllocateInfo::default().command_pool(self.own.commands).command_buffer_count(1);
         // SAFETY: nobody else uses the pool meanwhile: the engine is borrowed mutably.
-        let commands = unsafe { self.device.allocate_command_buffers(&info) }?[0];
+        let commands = unsafe { self.own.device.allocate_command_buffers(&info) }?[0];
         let info = vk::CommandBufferBeginInfo::default().flags(vk::CommandBufferUsageFlags::ONE_TIME_SUBMIT);
         // SAFETY: the command buffer is new.
-        unsafe { self.device.begin_command_buffer(commands, &info) }?;
+        unsafe { self.own.device.begin_command_buffer(commands, &info) }?;
         work(commands);
         // SAFETY: it is recording.
-        unsafe { self.device.end_command_buffer(commands) }?;
+        unsafe { self.own.device.end_command_buffer(commands) }?;
         Ok(commands)
     }
 
@@ -153,22 +165,16 @@ impl OwnDevice {
             .wait_semaphore_infos(waits)
             .command_buffer_infos(&commands)
             .signal_semaphore_infos(&signals);
-        let _locked = self.lock.lock();
+        let _locked = self.own.lock.lock();
         // SAFETY: the lock is held. The command buffer is ended and of the queue's family, the semaphores are this
         // device's, and the value that is signalled is higher than any before.
-        Ok(unsafe { self.device.queue_submit2(self.queue, &[batch], vk::Fence::null()) }?)
+        Ok(unsafe { self.own.device.queue_submit2(self.own.queue, &[batch], vk::Fence::null()) }?)
     }
 }
 
-impl Drop for OwnDevice {
-    /// Destroys everything, unless somebody still stands on it: then it is left to the end of the process.
+impl Drop for Handles {
     fn drop(&mut self) {
-        // Millpond gives the lock up behind everything else that it does with the device.
-        if Arc::get_mut(&mut self.lock).is_none() {
-            eprintln!("an engine's device is dropped while Millpond uses it; it is left open");
-            return;
-        }
-        // SAFETY: nobody else uses the device any more, and the work is waited for before anything is destroyed. An
+        // SAFETY: nobody else has the device any more, and the work is waited for before anything is destroyed. An
         // error of the wait means that the device is lost, and its work with it.
         unsafe {
             let _ = self.device.device_wait_idle();
@@ -177,8 +183,9 @@ impl Drop for OwnDevice {
             self.device.destroy_device(None);
         }
         // What was left undestroyed has been reported by now.
-        if let Some(watcher) = self.watcher.take() {
-            watcher.end();
+        if let Some((utils, messenger)) = self.messenger.take() {
+            // SAFETY: the messenger is this instance's, and is destroyed only here.
+            unsafe { utils.destroy_debug_utils_messenger(messenger, None) };
         }
         // SAFETY: the device and the messenger are gone, and nothing else was made from the instance.
         unsafe { self.instance.destroy_instance(None) };
@@ -187,6 +194,7 @@ impl Drop for OwnDevice {
 
 impl fmt::Debug for OwnDevice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OwnDevice").field("queue", &self.queue).field("family", &self.family).finish_non_exhaustive()
+        let (queue, family) = (self.own.queue, self.own.family);
+        f.debug_struct("OwnDevice").field("queue", &queue).field("family", &family).finish_non_exhaustive()
     }
 }

@@ -48,7 +48,7 @@ const CONF: &[(&str, usize, &str)] = &[
     ("expandable_segments_handle_type:posix_fd", 0, "unknown key `expandable_segments_handle_type`"),
     ("policy:direct,policy:direct", 14, "`policy` is set a second time (first at byte 0)"),
     // Words.
-    ("policy:best", 7, "`policy` is `best`, must be `paged`, `classic` or `direct`"),
+    ("policy:best", 7, "`policy` is `best`, must be `paged`, `classic`, `direct` or `auto`"),
     ("backend:cudaMallocAsync", 8, "hands all caching to the driver"),
     ("backend:Native", 8, "`backend` is `Native`, must be `native`"),
     ("expandable_segments:true", 20, "must be `True` or `False`, spelled so"),

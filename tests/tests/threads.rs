@@ -206,7 +206,7 @@ fn buffers_are_used_on_the_streams_of_other_threads() {
                 for (round, buffer) in receive.into_iter().enumerate() {
                     // The other stream waits on the device until the buffer is written, then writes it as well.
                     let waits = device.stream_wait().expect("the simulated device has device-side waits");
-                    waits.stream_wait(other.id(), own.point()).unwrap_or_else(|error| panic!("{error}"));
+                    waits.wait_for(other.id(), own.point()).unwrap_or_else(|error| panic!("{error}"));
                     write(device, other, &buffer);
                     if round % 2 == 0 {
                         buffer.record_stream(other).unwrap_or_else(|error| panic!("{error}"));

@@ -89,7 +89,7 @@ impl Device {
 impl StreamWait for Sim {
     type Error = SimError;
 
-    fn stream_wait(&self, stream: StreamId, point: Point) -> Result<(), SimError> {
+    fn wait_for(&self, stream: StreamId, point: Point) -> Result<(), SimError> {
         let device = &*self.device;
         if !device.caps.stream_wait {
             return Err(SimError::Unsupported { call: CallKind::StreamWait });

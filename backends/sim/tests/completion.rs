@@ -32,7 +32,7 @@ fn manual_completion_of_one_stream_stops_at_a_device_side_wait() {
     sim.launch(a, Work::Kernel);
     let point = Point { stream: a, tick: sim.mark(a) };
     sim.launch(b, Work::Busy);
-    StreamWait::stream_wait(&sim, b, point).unwrap();
+    StreamWait::wait_for(&sim, b, point).unwrap();
     sim.launch(b, Work::Kernel);
     assert_eq!(sim.complete(b), 1, "only what stands before the wait");
     assert_eq!(sim.complete(b), 0);
@@ -48,7 +48,7 @@ fn a_manual_host_wait_completes_what_it_needs_and_no_more() {
     sim.launch(a, Work::Kernel);
     let needed = Point { stream: a, tick: sim.mark(a) };
     sim.launch(a, Work::Kernel);
-    StreamWait::stream_wait(&sim, b, needed).unwrap();
+    StreamWait::wait_for(&sim, b, needed).unwrap();
     sim.launch(b, Work::Kernel);
     let goal = Point { stream: b, tick: sim.mark(b) };
     sim.launch(b, Work::Kernel);
@@ -102,7 +102,7 @@ fn seeded_lanes_overtake_each_other_but_honour_waits() {
             sim.launch(a, Work::Kernel);
         }
         let first = sim.mark(a);
-        StreamWait::stream_wait(&sim, b, Point { stream: a, tick: first }).unwrap();
+        StreamWait::wait_for(&sim, b, Point { stream: a, tick: first }).unwrap();
         sim.launch(b, Work::Kernel);
         sim.launch(c, Work::Kernel);
         let (behind, free) = (sim.mark(b), sim.mark(c));

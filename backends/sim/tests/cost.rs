@@ -61,7 +61,7 @@ fn time_costs_one_record_a_batch_and_one_query_a_poll() {
     assert_eq!(clock(&sim), 250 + 400);
     let _ = sim.reached(a).unwrap();
     assert_eq!(clock(&sim), 650, "nothing was outstanding");
-    StreamWait::stream_wait(&sim, b, Point { stream: a, tick }).unwrap();
+    StreamWait::wait_for(&sim, b, Point { stream: a, tick }).unwrap();
     assert_eq!(clock(&sim), 650 + 345);
 }
 

@@ -38,7 +38,7 @@ fn call_on(
             sim.busy(stream);
             sim.wait(point(stream)).map(drop)
         }
-        CallKind::StreamWait => StreamWait::stream_wait(sim, other, point(stream)),
+        CallKind::StreamWait => StreamWait::wait_for(sim, other, point(stream)),
         CallKind::Transfer => {
             let segment = sim.reserve(ClassId::DEVICE, MIB).unwrap();
             sim.fill(stream, &segment, 0, 1, 0)

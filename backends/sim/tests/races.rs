@@ -99,7 +99,7 @@ fn a_device_side_wait_orders_what_the_point_covers_and_no_more() {
     sim.use_range(streams[0], &segment, 0, 100, Write);
     let covered = Point { stream: streams[0], tick: sim.mark(streams[0]) };
     sim.use_range(streams[0], &segment, 200, 100, Write);
-    StreamWait::stream_wait(&sim, streams[1], covered).unwrap();
+    StreamWait::wait_for(&sim, streams[1], covered).unwrap();
     sim.use_range(streams[1], &segment, 0, 100, Write);
     assert_eq!(sim.violations(), []);
     sim.use_range(streams[1], &segment, 200, 100, Write);
@@ -110,8 +110,8 @@ fn a_device_side_wait_orders_what_the_point_covers_and_no_more() {
 fn order_passes_through_a_third_stream() {
     let Scene { sim, streams, segment } = scene();
     sim.use_range(streams[0], &segment, 0, 8, Write);
-    StreamWait::stream_wait(&sim, streams[1], Point { stream: streams[0], tick: sim.mark(streams[0]) }).unwrap();
-    StreamWait::stream_wait(&sim, streams[2], Point { stream: streams[1], tick: sim.mark(streams[1]) }).unwrap();
+    StreamWait::wait_for(&sim, streams[1], Point { stream: streams[0], tick: sim.mark(streams[0]) }).unwrap();
+    StreamWait::wait_for(&sim, streams[2], Point { stream: streams[1], tick: sim.mark(streams[1]) }).unwrap();
     sim.use_range(streams[2], &segment, 0, 8, Write);
     assert_eq!(sim.violations(), []);
 }
@@ -122,7 +122,7 @@ fn a_wait_queued_after_the_use_orders_nothing_before_it() {
     sim.use_range(streams[0], &segment, 0, 8, Write);
     let point = Point { stream: streams[0], tick: sim.mark(streams[0]) };
     sim.use_range(streams[1], &segment, 0, 8, Write);
-    StreamWait::stream_wait(&sim, streams[1], point).unwrap();
+    StreamWait::wait_for(&sim, streams[1], point).unwrap();
     assert_eq!(sim.violations().len(), 1);
 }
 
@@ -130,7 +130,7 @@ fn a_wait_queued_after_the_use_orders_nothing_before_it() {
 fn a_wait_for_a_tick_that_is_not_submitted_yet_orders_its_work() {
     let sim = Sim::builder().closing(Closing::Submit).completion(Completion::Manual).build();
     let Scene { sim, streams, segment } = scene_of(sim);
-    StreamWait::stream_wait(&sim, streams[1], Point { stream: streams[0], tick: Tick(1) }).unwrap();
+    StreamWait::wait_for(&sim, streams[1], Point { stream: streams[0], tick: Tick(1) }).unwrap();
     sim.use_range(streams[1], &segment, 0, 8, Write);
     sim.use_range(streams[0], &segment, 0, 8, Write);
     assert_eq!(sim.violations(), [], "the later call is the earlier work");
@@ -148,9 +148,9 @@ fn what_a_stream_comes_after_is_known_through_other_streams_and_in_the_past() {
     };
     let first = kernel(streams[0]);
     assert!(!sim.comes_after(streams[1], first) && !sim.comes_after(streams[2], first));
-    StreamWait::stream_wait(&sim, streams[1], first).unwrap();
+    StreamWait::wait_for(&sim, streams[1], first).unwrap();
     let second = kernel(streams[1]);
-    StreamWait::stream_wait(&sim, streams[2], second).unwrap();
+    StreamWait::wait_for(&sim, streams[2], second).unwrap();
     assert!(sim.comes_after(streams[1], first) && sim.comes_after(streams[2], first));
     let next = kernel(streams[0]);
     assert!(!sim.comes_after(streams[2], next), "the wait covers the first kernel alone");

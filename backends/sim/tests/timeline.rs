@@ -113,7 +113,7 @@ fn a_device_side_wait_holds_a_stream_until_the_point() {
     let [a, b] = sim.open_streams(2)[..] else { panic!("two streams") };
     sim.busy(a);
     let point = Point { stream: a, tick: sim.mark(a) };
-    StreamWait::stream_wait(&sim, b, point).unwrap();
+    StreamWait::wait_for(&sim, b, point).unwrap();
     let behind = sim.mark(b);
     assert!(sim.reached(b).unwrap() < behind);
     let _ = sim.wait(point).unwrap();
@@ -126,7 +126,7 @@ fn a_host_wait_follows_device_side_waits() {
     let streams = sim.open_streams(3);
     sim.busy(streams[0]);
     for pair in streams.windows(2) {
-        StreamWait::stream_wait(&sim, pair[1], Point { stream: pair[0], tick: sim.mark(pair[0]) }).unwrap();
+        StreamWait::wait_for(&sim, pair[1], Point { stream: pair[0], tick: sim.mark(pair[0]) }).unwrap();
         sim.busy(pair[1]);
     }
     let last = Point { stream: streams[2], tick: sim.mark(streams[2]) };
@@ -139,19 +139,19 @@ fn waiting_for_an_unmarked_point_is_an_error() {
     let sim = Sim::new();
     let [a, b] = sim.open_streams(2)[..] else { panic!("two streams") };
     let point = Point { stream: a, tick: Tick(1) };
-    assert_eq!(StreamWait::stream_wait(&sim, b, point), Err(SimError::NeverMarked { point, open: 1 }));
+    assert_eq!(StreamWait::wait_for(&sim, b, point), Err(SimError::NeverMarked { point, open: 1 }));
     sim.mark(a);
-    assert_eq!(StreamWait::stream_wait(&sim, b, point), Ok(()));
+    assert_eq!(StreamWait::wait_for(&sim, b, point), Ok(()));
     let later = Point { stream: a, tick: Tick(9) };
-    assert_eq!(StreamWait::stream_wait(&sim, b, later), Err(SimError::NeverMarked { point: later, open: 2 }));
+    assert_eq!(StreamWait::wait_for(&sim, b, later), Err(SimError::NeverMarked { point: later, open: 2 }));
 }
 
 #[test]
 fn a_circle_of_waits_does_not_hang_the_host() {
     let sim = submitting();
     let [a, b] = sim.open_streams(2)[..] else { panic!("two streams") };
-    StreamWait::stream_wait(&sim, a, Point { stream: b, tick: Tick(1) }).unwrap();
-    StreamWait::stream_wait(&sim, b, Point { stream: a, tick: Tick(1) }).unwrap();
+    StreamWait::wait_for(&sim, a, Point { stream: b, tick: Tick(1) }).unwrap();
+    StreamWait::wait_for(&sim, b, Point { stream: a, tick: Tick(1) }).unwrap();
     sim.submit(a).unwrap();
     sim.submit(b).unwrap();
     assert_eq!(sim.wait(Point { stream: a, tick: Tick(1) }).unwrap(), Tick::ZERO);

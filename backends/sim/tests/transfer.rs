@@ -97,7 +97,7 @@ fn a_download_submits_what_it_needs() {
     let [a, b] = sim.open_streams(2)[..] else { panic!("two streams") };
     let segment = sim.reserve(ClassId::DEVICE, 64).unwrap();
     sim.fill(a, &segment, 0, 64, 4).unwrap();
-    StreamWait::stream_wait(&sim, b, Point { stream: a, tick: sim.mark(a) }).unwrap();
+    StreamWait::wait_for(&sim, b, Point { stream: a, tick: sim.mark(a) }).unwrap();
     let mut seen = [0; 2];
     sim.download(b, &segment, 0, &mut seen).unwrap();
     assert_eq!(seen, [4; 2]);
@@ -110,8 +110,8 @@ fn a_download_in_a_circle_fails_instead_of_hanging() {
     let sim = Sim::builder().closing(Closing::Submit).build();
     let [a, b] = sim.open_streams(2)[..] else { panic!("two streams") };
     let segment = sim.reserve(ClassId::DEVICE, 64).unwrap();
-    StreamWait::stream_wait(&sim, a, Point { stream: b, tick: Tick(1) }).unwrap();
-    StreamWait::stream_wait(&sim, b, Point { stream: a, tick: Tick(1) }).unwrap();
+    StreamWait::wait_for(&sim, a, Point { stream: b, tick: Tick(1) }).unwrap();
+    StreamWait::wait_for(&sim, b, Point { stream: a, tick: Tick(1) }).unwrap();
     let answer = sim.download(a, &segment, 0, &mut [0; 1]);
     assert_eq!(answer, Err(SimError::Circle { point: Point { stream: a, tick: Tick(1) } }));
 }

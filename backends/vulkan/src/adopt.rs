@@ -1,5 +1,6 @@
 //! Standing on a device that an engine has made.
 
+use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use crate::instance::Instance;
 use crate::pages::GRANULARITY;
 use crate::probe::Probe;
 use crate::queue::{Queue, QueueLock, describe_families};
-use crate::{EnabledFeatures, Vulkan, VulkanError};
+use crate::{EnabledFeatures, ValidationLog, Vulkan, VulkanError};
 
 /// An engine's device.
 pub struct Adopted {
@@ -31,6 +32,13 @@ pub struct Adopted {
     /// The engine submits work that touches the memory without going through [`Vulkan`], so that it must place barriers
     /// before it reuses memory.
     pub engine_submits: bool,
+    /// Where the validation layer's messages go, if the engine's instance has them go to a log of ours
+    /// ([`ValidationLog::messenger`]): for [`Vulkan::validation`] to answer.
+    pub validation: Option<ValidationLog>,
+    /// Dropped after everything that was made from the device is destroyed and the locks of the queues are given up, on
+    /// the thread that drops the last handle. Whatever the handles and semaphores that were handed over need belongs in
+    /// here, or something whose drop tells the engine that it may destroy them.
+    pub keep: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 /// One queue of an engine's device.
@@ -57,7 +65,7 @@ impl fmt::Debug for AdoptedQueue {
 impl Vulkan {
     /// Stands on an engine's device. Nothing of it is ever destroyed here; what is made from it is, with the last
     /// handle, which waits for what was submitted through it. Queues are numbered within their family in the order
-    /// given.
+    /// given. Where this fails, nothing was made, and [`keep`](Adopted::keep) is dropped.
     ///
     /// # Errors
     ///
@@ -66,11 +74,12 @@ impl Vulkan {
     ///
     /// # Safety
     ///
-    /// The handles are valid, belong together, and outlive the last handle of the result. The device was created with
-    /// timeline semaphores, synchronization2, and what `enabled` says. Queues without a lock are used by nobody else at
-    /// the same time.
+    /// The handles are valid, belong together, and outlive the last handle of the result. Allocators and buffers hold
+    /// such handles too: [`keep`](Adopted::keep) tells when the last one is gone. The device was created with timeline
+    /// semaphores, synchronization2, and what `enabled` says. Queues without a lock are used by nobody else at the same
+    /// time.
     pub unsafe fn adopt(adopted: Adopted) -> Result<Vulkan, VulkanError> {
-        let instance = Instance::adopted(adopted.entry, adopted.instance);
+        let instance = Instance::adopted(adopted.entry, adopted.instance, adopted.validation);
         let probe = Probe::new(&instance, adopted.physical_device)?;
         probe.usable()?;
         if adopted.queues.is_empty() {
@@ -96,6 +105,7 @@ impl Vulkan {
             usages: [USAGE; COUNT],
             engine_submits: adopted.engine_submits,
             page_granularity: GRANULARITY,
+            keep: adopted.keep,
         })
     }
 }

@@ -1,5 +1,6 @@
 //! Putting a device together, opened by us or adopted from an engine.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
@@ -43,6 +44,8 @@ pub(crate) struct Parts {
     pub(crate) engine_submits: bool,
     /// What pages are multiples of, at least.
     pub(crate) page_granularity: u64,
+    /// What an engine wants dropped last.
+    pub(crate) keep: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 static DEVICES: AtomicU64 = AtomicU64::new(0);
@@ -105,6 +108,7 @@ pub(crate) fn assemble(parts: Parts) -> Result<Vulkan, VulkanError> {
         allocator: Mutex::new(allocator),
         raw: parts.raw,
         instance: parts.instance,
+        _keep: parts.keep,
     };
     device.open_pages(parts.page_granularity)?;
     Ok(Vulkan { device: Arc::new(device) })

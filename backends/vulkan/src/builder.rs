@@ -188,7 +188,8 @@ impl VulkanBuilder {
             }
         }
         let (usages, engine_submits, page_granularity) = (self.usages, self.engine_submits, self.page_granularity);
-        assemble(Parts { raw, instance, probe, enabled, queues, usages, engine_submits, page_granularity })
+        let keep = None;
+        assemble(Parts { raw, instance, probe, enabled, queues, usages, engine_submits, page_granularity, keep })
     }
 }
 

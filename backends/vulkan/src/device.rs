@@ -1,5 +1,6 @@
 //! The device itself, and the part of the contract that is neither memory, pages nor transfers.
 
+use std::any::Any;
 use std::collections::HashMap;
 use std::fmt;
 use std::ops::Deref;
@@ -34,7 +35,7 @@ pub struct Vulkan {
     pub(crate) device: Arc<Device>,
 }
 
-/// What all handles of a device share. The last three fields are destroyed in this order.
+/// What all handles of a device share. The last four fields are destroyed in this order.
 pub(crate) struct Device {
     /// Unique within the process.
     pub(crate) id: u64,
@@ -65,6 +66,8 @@ pub(crate) struct Device {
     pub(crate) allocator: Mutex<Allocator>,
     pub(crate) raw: RawDevice,
     pub(crate) instance: Instance,
+    /// What an engine wants dropped last.
+    pub(crate) _keep: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 /// A `VkDevice` that is destroyed with this value if it is ours.
@@ -251,7 +254,7 @@ impl StreamWait for Vulkan {
     ///
     /// [`VulkanError::NotSubmitted`] if the point's tick was not submitted: a queue that waits for work that is never
     /// submitted waits for ever. Submit that stream first.
-    fn stream_wait(&self, stream: StreamId, point: Point) -> Result<(), VulkanError> {
+    fn wait_for(&self, stream: StreamId, point: Point) -> Result<(), VulkanError> {
         let device = &*self.device;
         device.alive()?;
         let lane = device.lane(stream);

@@ -173,6 +173,22 @@ pub enum VulkanError {
         /// How long the segment is.
         segment_bytes: u64,
     },
+    /// A descriptor cannot begin there.
+    #[error("a storage buffer at offset {offset}, which is no multiple of {alignment}: bind from an aligned offset")]
+    DescriptorOffset {
+        /// Where it begins in the segment.
+        offset: u64,
+        /// `minStorageBufferOffsetAlignment`.
+        alignment: u64,
+    },
+    /// A shader may not see so much of a buffer at once.
+    #[error("a storage buffer of {bytes} bytes, {max} is the device's most (maxStorageBufferRange): bind parts")]
+    DescriptorTooLarge {
+        /// How long it is.
+        bytes: u64,
+        /// `maxStorageBufferRange`.
+        max: u64,
+    },
     /// Source and target of a copy share bytes.
     #[error("a copy of {bytes} bytes from offset {from} to offset {to} of one segment overlaps itself")]
     Overlap {

@@ -1,13 +1,11 @@
 //! The loader and the instance.
 
-use std::ffi::{CStr, OsString};
+use std::ffi::OsString;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ash::{ext, vk};
 
 use crate::{ValidationLog, VulkanError};
-
-const LAYER: &CStr = c"VK_LAYER_KHRONOS_validation";
 
 /// The Vulkan version that this backend is written for.
 const VERSION: u32 = vk::API_VERSION_1_3;
@@ -29,8 +27,8 @@ pub(crate) struct Instance {
 
 impl Instance {
     /// An instance that an engine made and destroys.
-    pub(crate) fn adopted(entry: ash::Entry, raw: ash::Instance) -> Instance {
-        Instance { entry, raw, messenger: None, log: None, owned: false }
+    pub(crate) fn adopted(entry: ash::Entry, raw: ash::Instance, log: Option<ValidationLog>) -> Instance {
+        Instance { entry, raw, messenger: None, log, owned: false }
     }
 
     /// Loads the loader and makes an instance.
@@ -43,8 +41,8 @@ impl Instance {
         if version < vk::API_VERSION_1_1 {
             return Err(VulkanError::NoDriver { reason: "the loader knows Vulkan 1.0 only".to_owned() });
         }
-        let log = if validation { Some(ValidationLog::new(layer_version(&entry)?)) } else { None };
-        let layers: &[*const std::ffi::c_char] = if validation { &[LAYER.as_ptr()] } else { &[] };
+        let log = if validation { Some(ValidationLog::installed(&entry)?) } else { None };
+        let layers: &[*const std::ffi::c_char] = if validation { &[ValidationLog::LAYER.as_ptr()] } else { &[] };
         let extensions: &[*const std::ffi::c_char] =
             if validation { &[ext::debug_utils::NAME.as_ptr(), ext::validation_features::NAME.as_ptr()] } else { &[] };
         let application =
@@ -103,13 +101,4 @@ fn load(loader: Option<&OsString>) -> Result<ash::Entry, VulkanError> {
     // As with the drivers: see `KEPT`.
     std::mem::forget(entry.clone());
     Ok(entry)
-}
-
-/// The version of the installed layer.
-fn layer_version(entry: &ash::Entry) -> Result<u32, VulkanError> {
-    // SAFETY: the entry is loaded; the call has no other condition.
-    let layers = unsafe { entry.enumerate_instance_layer_properties() }
-        .map_err(VulkanError::driver("vkEnumerateInstanceLayerProperties"))?;
-    let layer = layers.iter().find(|layer| layer.layer_name_as_c_str() == Ok(LAYER));
-    layer.map(|layer| layer.spec_version).ok_or(VulkanError::NoValidation)
 }

@@ -23,6 +23,7 @@ mod binds;
 mod budget;
 mod builder;
 mod classes;
+mod descriptor;
 mod device;
 mod devices;
 mod error;

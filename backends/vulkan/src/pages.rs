@@ -136,6 +136,7 @@ impl Device {
             memory_type: facts.memory_type,
             address: self.buffer_address(buffer),
             mapped: None,
+            limits: self.descriptor_limits(),
         })
     }
 

@@ -21,6 +21,10 @@ impl Vulkan {
     /// What `work` records comes after all work that was submitted or recorded on the stream before: a full barrier
     /// stands in front of it. Answers the tick that covers it.
     ///
+    /// **Within `work` there are only the barriers that it records.** Several dispatches or copies in one call may run
+    /// at the same time, so where one reads or writes what another wrote, place a barrier between them, or record each
+    /// in a call of its own.
+    ///
     /// `work` runs under the stream's lock. It must not end or reset the command buffer, nor call this device with the
     /// same stream.
     ///

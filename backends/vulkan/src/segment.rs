@@ -10,6 +10,7 @@ use gpu_allocator::vulkan::{Allocation, AllocationCreateDesc, AllocationScheme};
 use millpond_backend::{ClassId, HostMemory};
 
 use crate::classes::buffer_info;
+use crate::descriptor::DescriptorLimits;
 use crate::device::Device;
 use crate::{Vulkan, VulkanError};
 
@@ -29,6 +30,7 @@ pub struct Segment {
     pub(crate) memory_type: u32,
     pub(crate) address: Option<u64>,
     pub(crate) mapped: Option<HostPointer>,
+    pub(crate) limits: DescriptorLimits,
 }
 
 /// Where the host sees the beginning of a segment.
@@ -175,6 +177,7 @@ impl Device {
             memory_type: self.memory_type(class),
             address: self.buffer_address(backed.buffer),
             mapped: backed.allocation.mapped_ptr().map(|pointer| HostPointer(pointer.cast())),
+            limits: self.descriptor_limits(),
         };
         self.live.lock().insert(id, backed);
         Ok(segment)

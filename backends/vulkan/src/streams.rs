@@ -18,7 +18,8 @@ pub enum Timeline {
     Own,
     /// An engine's timeline semaphore. Ticks **are** its values.
     Engine {
-        /// The semaphore, of type timeline. It must live until the last handle of the device is dropped.
+        /// The semaphore, of type timeline. It must live until the last handle of the device is dropped, which an
+        /// engine learns from [`Adopted::keep`](crate::Adopted::keep).
         semaphore: vk::Semaphore,
         /// The lowest value that no submit signals yet, at least 1.
         next_value: u64,
@@ -47,8 +48,9 @@ impl Vulkan {
     ///
     /// # Safety
     ///
-    /// An engine's semaphore is a timeline of this device and outlives it. Its values rise, and no submit that is
-    /// already under way signals `next_value` or more.
+    /// An engine's semaphore is a timeline of this device and outlives the last handle of it, as all that an engine
+    /// hands over: [`Adopted::keep`](crate::Adopted::keep) tells when that is gone. The semaphore's values rise, and no
+    /// submit that is already under way signals `next_value` or more.
     pub unsafe fn register_stream(&self, queue: (u32, u32), timeline: Timeline) -> Result<StreamId, VulkanError> {
         let Timeline::Engine { semaphore, next_value } = timeline else { return self.stream_on(queue.0, queue.1) };
         if next_value == 0 {

@@ -37,7 +37,7 @@ pub struct Submission<'a> {
 impl Vulkan {
     /// Submits, as one batch: what was recorded through the device, a full barrier, then the given command buffers. It
     /// waits for the given points and semaphores and for what
-    /// [`stream_wait`](millpond_backend::StreamWait::stream_wait) queued, and closes the open tick, which it answers.
+    /// [`wait_for`](millpond_backend::StreamWait::wait_for) queued, and closes the open tick, which it answers.
     ///
     /// # Errors
     ///

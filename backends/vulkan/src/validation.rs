@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use ash::vk;
 use parking_lot::Mutex;
 
+use crate::VulkanError;
+
 /// What the validation layer said, in the order in which it did. A cheap handle, which outlives the device: leaks are
 /// reported only when the device is destroyed.
 #[derive(Clone, Debug, Default)]
@@ -29,6 +31,24 @@ const OVERLAP: &str = "VUID-vkCmdCopyBuffer-pRegions-00117";
 const OVERLAP_SOUND: u32 = vk::make_api_version(0, 1, 3, 268);
 
 impl ValidationLog {
+    /// The layer, by the name that an instance enables it with.
+    pub const LAYER: &CStr = c"VK_LAYER_KHRONOS_validation";
+
+    /// A log for the layer that is installed, for an engine that makes its own instance: enable
+    /// [`LAYER`](Self::LAYER) and `VK_EXT_debug_utils` there, and have messages come here with
+    /// [`messenger`](Self::messenger). Costs a list of the layers.
+    ///
+    /// # Errors
+    ///
+    /// [`VulkanError::NoValidation`] where it is not installed; else the loader's.
+    pub fn installed(entry: &ash::Entry) -> Result<ValidationLog, VulkanError> {
+        // SAFETY: the entry is loaded; the call has no other condition.
+        let layers = unsafe { entry.enumerate_instance_layer_properties() }
+            .map_err(VulkanError::driver("vkEnumerateInstanceLayerProperties"))?;
+        let layer = layers.iter().find(|layer| layer.layer_name_as_c_str() == Ok(Self::LAYER));
+        layer.map(|layer| ValidationLog::new(layer.spec_version)).ok_or(VulkanError::NoValidation)
+    }
+
     /// A log for a layer of that version.
     pub(crate) fn new(layer: u32) -> ValidationLog {
         ValidationLog { kept: Arc::new(Kept { layer, ..Kept::default() }) }
@@ -44,8 +64,12 @@ impl ValidationLog {
         self.kept.messages.lock().clone()
     }
 
-    /// How to have messages come here. The log must outlive the instance that this is given to.
-    pub(crate) fn messenger(&self) -> vk::DebugUtilsMessengerCreateInfoEXT<'static> {
+    /// How to have errors come here: for `vkCreateDebugUtilsMessengerEXT`, and behind `VkInstanceCreateInfo`.
+    ///
+    /// What is created with this points into the log without counting: whoever creates it keeps a clone of the log, or
+    /// lends it with [`Adopted::validation`](crate::Adopted::validation) **and** keeps one, until the messenger and the
+    /// instance are destroyed.
+    pub fn messenger(&self) -> vk::DebugUtilsMessengerCreateInfoEXT<'static> {
         let user_data = Arc::as_ptr(&self.kept).cast_mut().cast::<c_void>();
         vk::DebugUtilsMessengerCreateInfoEXT::default()
             .message_severity(vk::DebugUtilsMessageSeverityFlagsEXT::ERROR)

@@ -228,8 +228,8 @@ impl StreamWait for Wgpu {
     /// # Errors
     ///
     /// [`WgpuError::NotSubmitted`]: the point's stream must be submitted first. [`WgpuError::Lost`].
-    fn stream_wait(&self, stream: StreamId, point: Point) -> Result<(), WgpuError> {
-        self.shared.enter("stream_wait")?;
+    fn wait_for(&self, stream: StreamId, point: Point) -> Result<(), WgpuError> {
+        self.shared.enter("wait_for")?;
         self.shared.lane(stream);
         let submitted = self.submitted(point.stream).0;
         if stream == point.stream || point.tick.0 <= submitted {

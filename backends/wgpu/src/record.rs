@@ -10,7 +10,10 @@ use crate::{Wgpu, WgpuError};
 
 impl Wgpu {
     /// Records commands on a stream: they run after everything that was recorded there before, transfers of this
-    /// backend included, once the stream is submitted. Makes the stream's encoder if there is none.
+    /// backend included, once the stream is submitted. Answers the open tick, which that submit closes: it covers the
+    /// commands. Makes the stream's encoder if there is none.
+    ///
+    /// wgpu places the barriers, also between the passes and dispatches that one call records.
     ///
     /// The stream is locked meanwhile. Allocate and free in `commands` as you like, but do not record, transfer or
     /// submit on the same stream: that would wait for itself. Nor may wgpu's callbacks (of `on_submitted_work_done` and
@@ -24,14 +27,17 @@ impl Wgpu {
     /// # Panics
     ///
     /// If the stream is not this device's.
-    pub fn record<T>(
+    pub fn record(
         &self,
         stream: StreamId,
-        commands: impl FnOnce(&mut wgpu::CommandEncoder) -> T,
-    ) -> Result<T, WgpuError> {
+        commands: impl FnOnce(&mut wgpu::CommandEncoder),
+    ) -> Result<Tick, WgpuError> {
         self.shared.alive()?;
-        let mut work = self.shared.lane(stream).work.lock();
-        Ok(commands(self.shared.encoder(&mut work)?))
+        let lane = self.shared.lane(stream);
+        let mut work = lane.work.lock();
+        commands(self.shared.encoder(&mut work)?);
+        // A submit closes the tick under the same lock.
+        Ok(Tick(lane.clock.open()))
     }
 
     /// Submits what was recorded on the stream and then these command buffers, in one submission, and closes the open

@@ -79,7 +79,7 @@ fn a_tick_is_reached_when_its_work_is_done_and_not_before() {
             assert_eq!(device.reached(stream).unwrap(), Tick(0), "the gate is closed");
         }
         assert_eq!(device.reached(other).unwrap(), done, "older work is done all the same");
-        StreamWait::stream_wait(&device, other, Point { stream, tick }).unwrap();
+        StreamWait::wait_for(&device, other, Point { stream, tick }).unwrap();
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| device.wait(Point { stream, tick }).unwrap());
             std::thread::sleep(Duration::from_millis(20));

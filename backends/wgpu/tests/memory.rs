@@ -129,7 +129,7 @@ fn a_lost_device_is_lost_for_good() {
             device.fill(stream.id(), segment, offset, 4, 0),
             device.upload(stream.id(), &[0; 4], segment, offset),
             device.download(stream.id(), segment, offset, &mut [0; 4]),
-            device.record(stream.id(), |_| ()),
+            device.record(stream.id(), |_| ()).map(drop),
             device.create_stream().map(drop),
         ];
         for (at, answer) in answers.into_iter().enumerate() {

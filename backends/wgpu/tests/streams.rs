@@ -50,12 +50,10 @@ fn recorded_commands_and_given_buffers_run_in_that_order() {
             encoder.finish()
         };
         device.fill(stream, &segment, 0, 16, 7).unwrap();
-        let answer = device.record(stream, |encoder| {
-            encoder.clear_buffer(segment.buffer(), 0, Some(4));
-            "answer"
-        });
-        assert_eq!(answer.unwrap(), "answer");
+        let tick = device.record(stream, |encoder| encoder.clear_buffer(segment.buffer(), 0, Some(4)));
+        assert_eq!(tick.unwrap(), Tick(1));
         assert_eq!(device.submit_with(stream, [given]).unwrap(), Tick(1));
+        assert_eq!(device.record(stream, |_| ()).unwrap(), Tick(2), "what is recorded now goes with the next submit");
         let mut seen = [1; 20];
         device.download(stream, &segment, 0, &mut seen).unwrap();
         assert_eq!(seen, [0, 0, 0, 0, 7, 7, 7, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
@@ -85,13 +83,13 @@ fn what_wgpu_refuses_is_an_error_and_the_stream_goes_on() {
 fn streams_wait_for_what_was_submitted() {
     let Some(device) = common::open(Wgpu::builder()) else { return };
     let [a, b] = [(); 2].map(|()| device.create_stream().unwrap());
-    let early = StreamWait::stream_wait(&device, b, at(a, 1));
+    let early = StreamWait::wait_for(&device, b, at(a, 1));
     assert!(matches!(early, Err(WgpuError::NotSubmitted { point, submitted: 0 }) if point == at(a, 1)), "{early:?}");
-    StreamWait::stream_wait(&device, a, at(a, 1)).unwrap();
+    StreamWait::wait_for(&device, a, at(a, 1)).unwrap();
     let segment = device.reserve(ClassId::DEVICE, 1 << 20).unwrap();
     device.fill(a, &segment, 0, 1 << 20, 5).unwrap();
     let tick = device.submit(a).unwrap();
-    StreamWait::stream_wait(&device, b, Point { stream: a, tick }).unwrap();
+    StreamWait::wait_for(&device, b, Point { stream: a, tick }).unwrap();
     let mut seen = vec![0; 1 << 20];
     device.download(b, &segment, 0, &mut seen).unwrap();
     assert!(seen.iter().all(|&byte| byte == 5));

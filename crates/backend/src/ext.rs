@@ -84,7 +84,7 @@ pub trait StreamWait {
     /// # Errors
     ///
     /// The driver's; no wait is recorded then.
-    fn stream_wait(&self, stream: StreamId, point: Point) -> Result<(), Self::Error>;
+    fn wait_for(&self, stream: StreamId, point: Point) -> Result<(), Self::Error>;
 }
 
 /// Segments that the host can touch.

@@ -187,7 +187,7 @@ pub(crate) struct ReplayArgs {
     pub(crate) patterns: Vec<PatternChoice>,
     #[arg(long, value_name = "DEVICE", help = "The device: NAME or NAME:KEY=VALUE,...", long_help = DEVICE_HELP)]
     pub(crate) device: Option<String>,
-    /// The policy: paged, classic or direct; paged unless given, where the device has virtual memory, or else classic
+    /// The policy: paged, classic, direct or auto; auto, the default, is paged with virtual memory and else classic
     #[arg(long, value_name = "POLICY", conflicts_with = "compare")]
     pub(crate) policy: Option<String>,
     /// A configuration in the grammar of PYTORCH_CUDA_ALLOC_CONF, instead of the environment's

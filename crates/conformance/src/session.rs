@@ -128,9 +128,7 @@ impl<'d, D: DeviceUnderTest> Session<'d, D> {
         let stream = self.streams[later].id();
         match self.backend().stream_wait() {
             Some(waits) => {
-                waits
-                    .stream_wait(stream, point)
-                    .map_err(|error| format!("{stream} cannot wait for {point}: {error}"))?;
+                waits.wait_for(stream, point).map_err(|error| format!("{stream} cannot wait for {point}: {error}"))?;
             }
             None => drop(self.wait(point)?),
         }

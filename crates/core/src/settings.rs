@@ -15,6 +15,9 @@ pub enum Policy {
     Paged,
     /// No caching: each allocation is one driver allocation. For memory checkers, and as a floor to compare with.
     Direct,
+    /// `paged` where the device has virtual memory, or else `classic`: whoever builds an allocator resolves it
+    /// ([`Policy::resolved`]), so an allocator's own settings never say it.
+    Auto,
 }
 
 impl Policy {
@@ -24,9 +27,18 @@ impl Policy {
         if has_virtual_memory { Policy::Paged } else { Policy::Classic }
     }
 
+    /// The policy itself, with [`Policy::Auto`] replaced by what it means on a device with or without virtual memory.
+    pub const fn resolved(self, has_virtual_memory: bool) -> Policy {
+        match self {
+            Policy::Auto => Policy::default_for(has_virtual_memory),
+            certain => certain,
+        }
+    }
+
     /// The name used on the command line and in reports.
     pub const fn name(self) -> &'static str {
         match self {
+            Policy::Auto => "auto",
             Policy::Classic => "classic",
             Policy::Paged => "paged",
             Policy::Direct => "direct",
@@ -186,6 +198,7 @@ impl Settings {
 
     /// Panics on values that the parser refuses, so that settings made in code obey the same rules.
     pub(crate) fn check(&self) {
+        assert!(self.policy != Policy::Auto, "the policy is `auto`, must be resolved for the device first");
         assert!(
             self.large_segment_bytes > 10 * MIB && self.large_segment_bytes.is_multiple_of(QUANTUM),
             "large_segment_bytes is {}, must be more than 10 MiB and a multiple of 512",

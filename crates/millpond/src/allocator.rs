@@ -325,4 +325,9 @@ impl<B: Backend> State<B> {
             Err(Error::WrongDevice { what, belongs_to: owner.device, given_to: self.device })
         }
     }
+
+    /// Refuses a stream that the allocator does not have.
+    pub(crate) fn expect_stream(&self, stream: StreamId) -> Result<(), Error<B::Error>> {
+        if self.lanes().any(|lane| lane.stream == stream) { Ok(()) } else { Err(Error::UnknownStream { stream }) }
+    }
 }

@@ -175,9 +175,7 @@ impl<B: Backend> Buffer<B> {
     /// [`Error::UnknownStream`] if the allocator has no such stream.
     pub fn used_until(&self, point: Point) -> Result<(), Error<B::Error>> {
         let state = self.lane.owner();
-        if !state.lanes().any(|lane| lane.stream == point.stream) {
-            return Err(Error::UnknownStream { stream: point.stream });
-        }
+        state.expect_stream(point.stream)?;
         if self.held.block != EMPTY {
             self.lane.lock().shard.used_until(self.held.block, point);
             if state.records.is_on() {

@@ -15,7 +15,8 @@ pub const ENVIRONMENT: [&str; 3] = ["MILLPOND_CONF", "PYTORCH_CUDA_ALLOC_CONF", 
 
 /// An allocator that is being set up. Made by [`Allocator::builder`].
 ///
-/// Told nothing else, the policy is `paged` where the device has virtual memory, and `classic` elsewhere.
+/// Told nothing else, or `policy:auto`, the policy is `paged` where the device has virtual memory, and `classic`
+/// elsewhere.
 #[must_use = "nothing is set up until `build`"]
 pub struct Builder<B: Backend> {
     backend: B,
@@ -88,10 +89,11 @@ impl<B: Backend> Builder<B> {
     ///
     /// A malformed configuration, and settings that the device cannot serve.
     pub fn build(self) -> Result<Allocator<B>, BuildError> {
-        let settings = self.settings?;
+        let mut settings = self.settings?;
         check_range("garbage_collection_threshold", settings.gc_threshold, 0.0, 1.0)?;
         check_range("per_process_memory_fraction", settings.memory_fraction, 0.0, 1.0)?;
         let caps = self.backend.caps();
+        settings.policy = settings.policy.resolved(caps.pages.is_some());
         if settings.needs_pages() && caps.pages.is_none() {
             let setting = if settings.is_paged() { "policy:paged" } else { "expandable_segments" };
             return Err(BuildError::Unsupported { setting, needs: "virtual memory", device: caps.name.clone() });

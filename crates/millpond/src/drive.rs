@@ -154,8 +154,8 @@ impl<B: Backend> State<B> {
             panic!("the device announced device-side waits in its caps and has none");
         };
         for &point in points {
-            if let Err(error) = self.activity.book(&self.backend, || device.stream_wait(stream, point)) {
-                let error = Some(Error::driver("stream_wait", error));
+            if let Err(error) = self.activity.book(&self.backend, || device.wait_for(stream, point)) {
+                let error = Some(Error::driver("wait_for", error));
                 return Performed { outcome: Outcome::Failed, error };
             }
         }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use millpond_backend::{BackendError, Fault, StreamId};
+use millpond_backend::{BackendError, Fault, Point, StreamId, Tick};
 use millpond_core::Report;
 use millpond_core::conf::ConfError;
 
@@ -39,6 +39,36 @@ pub enum Error<E: BackendError> {
     UnknownStream {
         /// The stream.
         stream: StreamId,
+    },
+    /// The device has not what the call needs.
+    #[error("the device {device} has no {what}: {advice}")]
+    Unsupported {
+        /// What it would take.
+        what: &'static str,
+        /// The device's name.
+        device: String,
+        /// What to do instead.
+        advice: &'static str,
+    },
+    /// The bytes are not all inside the buffer.
+    #[error("{bytes} bytes at offset {offset} leave a buffer of {capacity} bytes: offsets count from its start")]
+    OutOfRange {
+        /// Where the bytes begin, from the start of the buffer.
+        offset: u64,
+        /// How many there are.
+        bytes: u64,
+        /// How many the buffer has.
+        capacity: u64,
+    },
+    /// A wait ended early: the work waits for other work that was never submitted.
+    #[error(
+        "the wait for {point} ended at tick {reached}: submit the streams that its work waits for, then wait again"
+    )]
+    NotReached {
+        /// What was waited for.
+        point: Point,
+        /// How far the stream came.
+        reached: Tick,
     },
     /// The driver failed. The request had no effect.
     #[error("the driver failed in `{call}`{}", advice_if(*lost))]

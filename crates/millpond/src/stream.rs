@@ -11,6 +11,9 @@ use crate::raw::LaneRef;
 use crate::state::State;
 use crate::sync::Arc;
 
+mod order;
+mod transfer;
+
 /// A stream to allocate on. Cheap to clone; clones are the same stream.
 ///
 /// Threads that work on streams of their own do not meet in the allocator.

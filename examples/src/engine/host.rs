@@ -1,11 +1,10 @@
 //! The kernels on the simulated device: the host computes them, over the device's bytes.
 
 use bytemuck::{cast_slice, cast_slice_mut};
-use millpond::Buffer;
-use millpond::backend::{StreamId, Transfer};
+use millpond::{Buffer, Stream};
 use millpond_sim::Sim;
 
-use super::{Activation, Bound, Kernel, Kernels, Result, Shape, cpu, segment};
+use super::{Activation, Bound, Kernel, Kernels, Result, Shape, cpu};
 
 /// The simulated device with the engine's kernels. It needs no GPU, and it notices whoever touches memory too early
 /// ([`Sim::violations`]).
@@ -24,12 +23,6 @@ impl OnHost {
     pub fn sim(&self) -> &Sim {
         &self.sim
     }
-
-    fn words<T: bytemuck::Pod>(&self, stream: StreamId, buffer: &Buffer<Sim>) -> Result<Vec<T>> {
-        let mut words = vec![T::zeroed(); buffer.len() as usize / size_of::<T>()];
-        self.sim.download(stream, segment(buffer)?, buffer.offset(), cast_slice_mut(&mut words))?;
-        Ok(words)
-    }
 }
 
 impl Default for OnHost {
@@ -45,19 +38,25 @@ impl Kernels for OnHost {
         self.sim.clone()
     }
 
-    fn dispatch(&self, stream: StreamId, kernel: Kernel, bound: &Bound<'_, Sim>, groups: [u32; 2]) -> Result<()> {
-        let shape = shape(&self.words(stream, bound.shape)?)?;
+    fn dispatch(&self, stream: &Stream<Sim>, kernel: Kernel, bound: &Bound<'_, Sim>, groups: [u32; 2]) -> Result<()> {
+        let shape = shape(&words(stream, bound.shape)?)?;
         if groups != shape.groups() {
             return Err(format!("{groups:?} workgroups do not cover {shape:?}").into());
         }
-        let (first, second) = (self.words(stream, bound.first)?, self.words(stream, bound.second)?);
+        let (first, second) = (words(stream, bound.first)?, words(stream, bound.second)?);
         let result = match kernel {
             Kernel::Matmul => cpu::matmul(&first, &second, &shape),
             Kernel::Activate => cpu::activate(&first, &second, shape.activation),
         };
-        self.sim.upload(stream, cast_slice(&result), segment(bound.result)?, bound.result.offset())?;
+        stream.upload(bound.result, 0, cast_slice(&result))?;
         Ok(())
     }
+}
+
+fn words<T: bytemuck::Pod>(stream: &Stream<Sim>, buffer: &Buffer<Sim>) -> Result<Vec<T>> {
+    let mut words = vec![T::zeroed(); buffer.len() as usize / size_of::<T>()];
+    stream.download(buffer, 0, cast_slice_mut(&mut words))?;
+    Ok(words)
 }
 
 fn shape(words: &[u32]) -> Result<Shape> {

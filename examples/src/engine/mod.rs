@@ -14,8 +14,8 @@
 
 use std::error::Error;
 
-use millpond::Buffer;
-use millpond::backend::{Backend, StreamId};
+use millpond::backend::Backend;
+use millpond::{Buffer, Stream};
 
 mod cpu;
 mod host;
@@ -114,7 +114,7 @@ pub trait Kernels {
     /// The device's; nothing was recorded then.
     fn dispatch(
         &self,
-        stream: StreamId,
+        stream: &Stream<Self::Backend>,
         kernel: Kernel,
         bound: &Bound<'_, Self::Backend>,
         groups: [u32; 2],

@@ -1,11 +1,11 @@
 //! An engine's view of an allocator: moving values, launching kernels.
 
 use bytemuck::{Pod, cast_slice, cast_slice_mut};
-use millpond::backend::{Backend, Transfer};
+use millpond::backend::Backend;
 use millpond::text::format_bytes;
 use millpond::{Allocator, Buffer, Stream};
 
-use super::{Bound, Kernel, Kernels, Result, Shape, segment};
+use super::{Bound, Kernel, Kernels, Result, Shape};
 
 /// A device with kernels, and an allocator over its memory.
 pub struct Session<K: Kernels> {
@@ -43,7 +43,7 @@ impl<K: Kernels> Session<K> {
     pub fn upload<T: Pod>(&self, stream: &Stream<K::Backend>, values: &[T]) -> Result<Buffer<K::Backend>> {
         let bytes: &[u8] = cast_slice(values);
         let buffer = stream.allocate(bytes.len() as u64)?;
-        self.transfer()?.upload(stream.id(), bytes, segment(&buffer)?, buffer.offset())?;
+        stream.upload(&buffer, 0, bytes)?;
         Ok(buffer)
     }
 
@@ -54,7 +54,7 @@ impl<K: Kernels> Session<K> {
     /// The device's.
     pub fn download(&self, stream: &Stream<K::Backend>, buffer: &Buffer<K::Backend>) -> Result<Vec<f32>> {
         let mut values = vec![0.0; buffer.len() as usize / size_of::<f32>()];
-        self.transfer()?.download(stream.id(), segment(buffer)?, buffer.offset(), cast_slice_mut(&mut values))?;
+        stream.download(buffer, 0, cast_slice_mut(&mut values))?;
         Ok(values)
     }
 
@@ -70,25 +70,9 @@ impl<K: Kernels> Session<K> {
         shape: &Shape,
         bound: &Bound<'_, K::Backend>,
     ) -> Result<()> {
-        self.kernels.dispatch(stream.id(), kernel, bound, shape.groups())
-    }
-
-    /// Submits what was recorded on the stream. Where the device closes ticks by itself there is nothing to do.
-    ///
-    /// # Errors
-    ///
-    /// The device's.
-    pub fn submit(&self, stream: &Stream<K::Backend>) -> Result<()> {
-        self.allocator.backend().submit(stream.id())?;
-        Ok(())
-    }
-
-    fn transfer(&self) -> Result<&DeviceTransfer<'_, K::Backend>> {
-        self.allocator.backend().transfer().ok_or_else(|| "the device cannot move bytes".into())
+        self.kernels.dispatch(stream, kernel, bound, shape.groups())
     }
 }
-
-type DeviceTransfer<'a, B> = dyn Transfer<Segment = <B as Backend>::Segment, Error = <B as Backend>::Error> + 'a;
 
 /// Prints what the allocator handed out and what it got from the driver for that.
 pub fn print_statistics<B: Backend>(allocator: &Allocator<B>) {

@@ -4,8 +4,8 @@
 
 use std::fmt;
 
-use millpond::Buffer;
-use millpond::backend::{Backend, StreamId};
+use millpond::backend::Backend;
+use millpond::{Buffer, Stream};
 use millpond_vulkan::Vulkan;
 use millpond_vulkan::ash::vk;
 use parking_lot::Mutex;
@@ -49,7 +49,13 @@ impl Kernels for OnVulkan {
         self.device.clone()
     }
 
-    fn dispatch(&self, stream: StreamId, kernel: Kernel, bound: &Bound<'_, Vulkan>, groups: [u32; 2]) -> Result<()> {
+    fn dispatch(
+        &self,
+        stream: &Stream<Vulkan>,
+        kernel: Kernel,
+        bound: &Bound<'_, Vulkan>,
+        groups: [u32; 2],
+    ) -> Result<()> {
         let raw = self.device.raw_device();
         let blocks = bound.in_order();
         let infos = [range(blocks[0])?, range(blocks[1])?, range(blocks[2])?, range(blocks[3])?];
@@ -61,7 +67,7 @@ impl Kernels for OnVulkan {
         // SAFETY: `take` answers a set that no work uses, and nobody else has it. Its layout has as many storage
         // buffers as there are ranges; these lie in live segments of the device.
         unsafe { raw.update_descriptor_sets(&[write], &[]) };
-        let recorded = self.device.record(stream, |commands| {
+        let recorded = self.device.record(stream.id(), |commands| {
             let (point, layout) = (vk::PipelineBindPoint::COMPUTE, self.pipelines.layout);
             // SAFETY: the command buffer is recording, and this closure alone records into it. Pipeline, layout and set
             // are this device's and outlive the work: `drop` waits for it. The blocks outlive it because the allocator
@@ -73,7 +79,7 @@ impl Kernels for OnVulkan {
             }
         });
         match recorded {
-            Ok(tick) => self.sets.lock().used(set, stream, tick),
+            Ok(tick) => self.sets.lock().used(set, stream.id(), tick),
             Err(error) => {
                 self.sets.lock().unused(set);
                 return Err(error.into());
@@ -85,8 +91,7 @@ impl Kernels for OnVulkan {
 
 /// Where a buffer lies, as a descriptor names it.
 fn range(buffer: &Buffer<Vulkan>) -> Result<vk::DescriptorBufferInfo> {
-    let info = vk::DescriptorBufferInfo::default().offset(buffer.offset()).range(buffer.len());
-    Ok(info.buffer(segment(buffer)?.buffer()))
+    Ok(segment(buffer)?.descriptor(buffer.offset(), buffer.len())?)
 }
 
 impl Drop for OnVulkan {

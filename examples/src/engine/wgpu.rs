@@ -1,9 +1,8 @@
 //! The kernels on wgpu.
 
-use millpond::Buffer;
-use millpond::backend::StreamId;
+use millpond::{Buffer, Stream};
+use millpond_wgpu::Wgpu;
 use millpond_wgpu::wgpu::{self, BindingResource, BindingType, BufferBindingType, ShaderStages};
-use millpond_wgpu::{Segment, Wgpu};
 
 use super::{Bound, Kernel, Kernels, Result, segment, wgsl};
 
@@ -61,7 +60,7 @@ impl Kernels for OnWgpu {
         self.device.clone()
     }
 
-    fn dispatch(&self, stream: StreamId, kernel: Kernel, bound: &Bound<'_, Wgpu>, groups: [u32; 2]) -> Result<()> {
+    fn dispatch(&self, stream: &Stream<Wgpu>, kernel: Kernel, bound: &Bound<'_, Wgpu>, groups: [u32; 2]) -> Result<()> {
         let [first, second, result, shape] = bound.in_order();
         let bindings = [binding(first)?, binding(second)?, binding(result)?, binding(shape)?];
         let entries = [0, 1, 2, 3].map(|index| wgpu::BindGroupEntry {
@@ -70,7 +69,7 @@ impl Kernels for OnWgpu {
         });
         let descriptor = wgpu::BindGroupDescriptor { label: None, layout: &self.layout, entries: &entries };
         let group = self.device.device().create_bind_group(&descriptor);
-        self.device.record(stream, |encoder| {
+        self.device.record(stream.id(), |encoder| {
             let mut pass = encoder.begin_compute_pass(&Default::default());
             pass.set_pipeline(&self.pipelines[kernel as usize]);
             pass.set_bind_group(0, &group, &[]);
@@ -82,6 +81,5 @@ impl Kernels for OnWgpu {
 
 /// Where a buffer lies, as a bind group names it.
 fn binding(buffer: &Buffer<Wgpu>) -> Result<wgpu::BufferBinding<'_>> {
-    let segment: &Segment = segment(buffer)?;
-    Ok(segment.binding(buffer.offset(), buffer.len())?)
+    Ok(segment(buffer)?.binding(buffer.offset(), buffer.len())?)
 }

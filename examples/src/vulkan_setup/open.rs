@@ -1,11 +1,12 @@
 //! Opening it.
 
+use std::ffi::c_char;
 use std::sync::Arc;
 
-use millpond_vulkan::ash::{self, vk};
+use millpond_vulkan::ash::{self, ext, vk};
+use millpond_vulkan::{ValidationLog, VulkanError};
 
-use super::OwnDevice;
-use super::watch::{self, Watcher};
+use super::{Handles, OwnDevice};
 use crate::engine::Result;
 
 /// The engine's Vulkan version, in which timeline semaphores and synchronization2 are at home.
@@ -21,11 +22,19 @@ impl OwnDevice {
         // SAFETY: the system's Vulkan loader may be loaded and initialised at any time.
         let entry = unsafe { ash::Entry::load() }?;
         let application = vk::ApplicationInfo::default().application_name(c"engine").api_version(VERSION);
-        let (layers, extensions) = watch::wanted(&entry)?;
+        let log = match ValidationLog::installed(&entry) {
+            Ok(log) => Some(log),
+            Err(VulkanError::NoValidation) => None,
+            Err(error) => return Err(error.into()),
+        };
+        let (layers, extensions): (&[*const c_char], &[*const c_char]) = match &log {
+            Some(_) => (&[ValidationLog::LAYER.as_ptr()], &[ext::debug_utils::NAME.as_ptr()]),
+            None => (&[], &[]),
+        };
         let info = vk::InstanceCreateInfo::default()
             .application_info(&application)
-            .enabled_layer_names(&layers)
-            .enabled_extension_names(&extensions);
+            .enabled_layer_names(layers)
+            .enabled_extension_names(extensions);
         // SAFETY: what the structure points to is alive.
         let instance = unsafe { entry.create_instance(&info, None) }?;
         let opened = find(&instance).and_then(|(physical, family)| {
@@ -40,16 +49,22 @@ impl OwnDevice {
         let queue = unsafe { device.get_device_queue(family, 0) };
         // From here on dropping the value destroys what there is; destroying null does nothing.
         let (timeline, commands) = (vk::Semaphore::null(), vk::CommandPool::null());
-        let (watcher, lock) = (None, Arc::default());
-        let mut own = OwnDevice { entry, instance, watcher, physical, device, family, queue, lock, timeline, commands };
-        if !layers.is_empty() {
-            own.watcher = Some(Watcher::new(&own.entry, &own.instance)?);
-        }
+        let (messenger, lock) = (None, Arc::default());
+        let mut own =
+            Handles { entry, instance, log, messenger, physical, device, family, queue, lock, timeline, commands };
         own.equip()?;
-        Ok(own)
+        Ok(OwnDevice { own: Arc::new(own) })
     }
+}
 
+impl Handles {
     fn equip(&mut self) -> Result<()> {
+        if let Some(log) = &self.log {
+            let utils = ext::debug_utils::Instance::new(&self.entry, &self.instance);
+            // SAFETY: the instance has the extension, and the log is kept until the messenger is destroyed.
+            let messenger = unsafe { utils.create_debug_utils_messenger(&log.messenger(), None) }?;
+            self.messenger = Some((utils, messenger));
+        }
         let mut kind = vk::SemaphoreTypeCreateInfo::default().semaphore_type(vk::SemaphoreType::TIMELINE);
         let info = vk::SemaphoreCreateInfo::default().push_next(&mut kind);
         // SAFETY: timeline semaphores are enabled.

@@ -1,11 +1,11 @@
 //! Standing on an engine's device: its queues, its timeline, its own submits.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use millpond_backend::{Backend, ClassId, Point, StreamId, StreamWait, Tick, Transfer};
-use millpond_vulkan::ash::vk;
-use millpond_vulkan::{Adopted, AdoptedQueue, PendingSubmit, QueueLock, Timeline, Vulkan, VulkanError};
+use millpond_vulkan::ash::{self, ext, vk};
+use millpond_vulkan::{Adopted, AdoptedQueue, PendingSubmit, QueueLock, Timeline, ValidationLog, Vulkan, VulkanError};
 use parking_lot::Mutex;
 
 use crate::lab::Lab;
@@ -66,6 +66,8 @@ fn handles(lab: &Lab, lock: Option<Arc<dyn QueueLock>>) -> Adopted {
         queues: vec![AdoptedQueue { family, queue, lock }],
         enabled: lab.enabled(),
         engine_submits: true,
+        validation: lab.validation().cloned(),
+        keep: None,
     }
 }
 
@@ -91,6 +93,78 @@ fn an_engines_device_outlives_what_stood_on_it() {
     drop(device);
     let stream = lab.create_stream().unwrap();
     lab.finish(stream);
+}
+
+/// Looks at an engine's semaphore and lock when it is dropped, and destroys the semaphore.
+struct Last {
+    semaphore: vk::Semaphore,
+    raw: ash::Device,
+    lock: Weak<Counting>,
+    seen: Arc<Mutex<Option<(u64, usize)>>>,
+}
+
+impl Drop for Last {
+    fn drop(&mut self) {
+        // SAFETY: the lab's device is alive, and so is the semaphore, as it is destroyed here.
+        let reached = unsafe { self.raw.get_semaphore_counter_value(self.semaphore) }.unwrap();
+        // SAFETY: as above; what was submitted is done, or the layer objects.
+        unsafe { self.raw.destroy_semaphore(self.semaphore, None) };
+        *self.seen.lock() = Some((reached, self.lock.strong_count()));
+    }
+}
+
+#[test]
+fn what_an_engine_wants_kept_goes_behind_everything_else() {
+    let Some(lab) = Lab::open() else { return };
+    let mut kind = vk::SemaphoreTypeCreateInfo::default().semaphore_type(vk::SemaphoreType::TIMELINE);
+    let info = vk::SemaphoreCreateInfo::default().push_next(&mut kind);
+    // SAFETY: the device has timeline semaphores.
+    let semaphore = unsafe { lab.raw_device().create_semaphore(&info, None) }.unwrap();
+    let (seen, lock) = (Arc::default(), Arc::new(Counting::default()));
+    let last = Last { semaphore, raw: lab.raw_device().clone(), lock: Arc::downgrade(&lock), seen: Arc::clone(&seen) };
+    let device = adopt(Adopted { keep: Some(Arc::new(last)), ..handles(&lab, Some(lock)) }).unwrap();
+    let timeline = Timeline::Engine { semaphore, next_value: 1 };
+    // SAFETY: the semaphore is destroyed with what the device keeps, and no submit signals it yet.
+    let stream = unsafe { device.register_stream(device.queues()[0].0, timeline) }.unwrap();
+    let segment = device.reserve(ClassId::DEVICE, 4096).unwrap();
+    device.fill(stream, &segment, 0, 4096, 6).unwrap();
+    device.submit(stream).unwrap();
+    let other = device.clone();
+    drop((device, segment));
+    assert_eq!(*seen.lock(), None, "there is another handle");
+    drop(other);
+    assert_eq!(*seen.lock(), Some((1, 0)), "all work is done, and the lock is given up");
+}
+
+#[test]
+fn what_is_kept_goes_when_there_is_nothing_to_keep_it_for() {
+    let Some(lab) = Lab::open() else { return };
+    let keep: Arc<()> = Arc::default();
+    let mut wrong = handles(&lab, None);
+    wrong.queues.clear();
+    wrong.keep = Some(keep.clone());
+    adopt(wrong).map(drop).unwrap_err();
+    assert_eq!(Arc::strong_count(&keep), 1);
+}
+
+#[test]
+fn an_engines_instance_writes_to_the_same_log() {
+    let Some(lab) = Lab::open().filter(Lab::is_watched) else { return };
+    let log = ValidationLog::installed(lab.entry()).unwrap();
+    let utils = ext::debug_utils::Instance::new(lab.entry(), lab.raw_instance());
+    // SAFETY: the lab's instance has the extension; the log lives longer than the messenger.
+    let messenger = unsafe { utils.create_debug_utils_messenger(&log.messenger(), None) }.unwrap();
+    let device = adopt(Adopted { validation: Some(log.clone()), ..handles(&lab, None) }).unwrap();
+    let text = c"said to both logs";
+    let data = vk::DebugUtilsMessengerCallbackDataEXT::default().message(text).message_id_name(c"told");
+    let (severity, kind) = (vk::DebugUtilsMessageSeverityFlagsEXT::ERROR, vk::DebugUtilsMessageTypeFlagsEXT::GENERAL);
+    // SAFETY: the structure and what it points to live until the call returns.
+    unsafe { utils.submit_debug_utils_message(severity, kind, &data) };
+    assert_eq!(device.validation().unwrap().errors(), ["told: said to both logs"]);
+    drop(device);
+    // SAFETY: made above, and destroyed only here.
+    unsafe { utils.destroy_debug_utils_messenger(messenger, None) };
+    assert_eq!(lab.close(), ["told: said to both logs"]);
 }
 
 /// Submits an empty batch as an engine would.
@@ -138,7 +212,7 @@ fn an_engines_submit_comes_after_what_was_recorded_and_waits_for_what_was_asked(
     let [stream, other] = [(); 2].map(|()| device.create_stream().unwrap());
     device.hold(other).unwrap();
     let tick = device.submit(other).unwrap();
-    StreamWait::stream_wait(&device, stream, Point { stream: other, tick }).unwrap();
+    StreamWait::wait_for(&device, stream, Point { stream: other, tick }).unwrap();
     let pending = device.begin_submit(stream).unwrap();
     assert_eq!((pending.tick(), pending.waits().len()), (Tick(1), 1));
     engine_submit(&lab, &device, stream, &pending);

@@ -72,7 +72,7 @@ impl Lab {
 
     /// Makes the stream wait for a point, on the device.
     pub(crate) fn after(&self, stream: StreamId, point: Point) -> Result<(), VulkanError> {
-        StreamWait::stream_wait(&**self, stream, point)
+        StreamWait::wait_for(&**self, stream, point)
     }
 
     /// Submits, and waits for everything that was submitted on the stream.

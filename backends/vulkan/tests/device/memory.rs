@@ -1,6 +1,7 @@
 //! Segments: the right memory, no two in one place, nothing left behind.
 
 use millpond_backend::{Backend, ClassId, ClassKind};
+use millpond_vulkan::VulkanError;
 use millpond_vulkan::ash::vk::MemoryPropertyFlags as Flags;
 
 use crate::lab::Lab;
@@ -66,5 +67,34 @@ fn a_usage_of_ones_own_replaces_the_defaults() {
     let segment = lab.segment(64);
     millpond_backend::Transfer::fill(&*lab, stream, &segment, 0, 64, 1).unwrap();
     assert_eq!(lab.read(stream, &segment, 0, 64), [1; 64]);
+    lab.give_back(segment);
+}
+
+#[test]
+fn descriptors_name_exactly_the_bytes_that_a_shader_may_see() {
+    let Some(lab) = Lab::open() else { return };
+    // SAFETY: the physical device is the instance's.
+    let limits = unsafe { lab.raw_instance().get_physical_device_properties(lab.physical_device()) }.limits;
+    let (step, most) = (limits.min_storage_buffer_offset_alignment, u64::from(limits.max_storage_buffer_range));
+    let segment = lab.segment(2 * step.max(256));
+    let found = segment.descriptor(step, 5).unwrap();
+    assert_eq!((found.buffer, found.offset, found.range), (segment.buffer(), step, 5));
+
+    assert!(matches!(segment.descriptor(0, 0).unwrap_err(), VulkanError::Empty { call: "descriptor" }));
+    let bytes = segment.bytes();
+    let error = segment.descriptor(step, bytes).unwrap_err();
+    assert!(matches!(error, VulkanError::OutOfRange { offset, bytes: asked, .. } if (offset, asked) == (step, bytes)));
+    if step > 1 {
+        let error = segment.descriptor(1, 4).unwrap_err();
+        assert!(matches!(error, VulkanError::DescriptorOffset { offset: 1, alignment } if alignment == step));
+    }
+    lab.give_back(segment);
+    if most >= 1 << 30 {
+        return; // Too much to allocate for a look at an error.
+    }
+    let segment = lab.segment(most + 256);
+    assert_eq!(segment.descriptor(0, most).unwrap().range, most);
+    let error = segment.descriptor(0, most + 1).unwrap_err();
+    assert!(matches!(error, VulkanError::DescriptorTooLarge { bytes, max } if (bytes, max) == (most + 1, most)));
     lab.give_back(segment);
 }

@@ -119,10 +119,10 @@ fn backend(key: &'static str, word: Word<'_>) -> Result<(), ConfError> {
 }
 
 fn policy(key: &'static str, word: Word<'_>) -> Result<Policy, ConfError> {
-    [Policy::Classic, Policy::Paged, Policy::Direct]
+    [Policy::Classic, Policy::Paged, Policy::Direct, Policy::Auto]
         .into_iter()
         .find(|policy| policy.name() == word.text)
-        .ok_or_else(|| unknown_word(key, word, "`paged`, `classic` or `direct`"))
+        .ok_or_else(|| unknown_word(key, word, "`paged`, `classic`, `direct` or `auto`"))
 }
 
 fn growth(key: &'static str, word: Word<'_>) -> Result<Growth, ConfError> {

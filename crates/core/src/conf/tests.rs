@@ -136,6 +136,7 @@ fn written_settings_parse_back() {
     let texts = [
         "",
         "policy:direct",
+        "policy:auto",
         "max_split_size_mb:64,garbage_collection_threshold:0.8",
         "roundup_power2_divisions:4",
         "roundup_power2_divisions:[1:4,4:2,16:8,>:4]",

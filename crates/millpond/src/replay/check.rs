@@ -221,7 +221,7 @@ impl<'a, B: Backend> Checker<'a, B> {
         let point = submitted(self.backend, earlier)?;
         match self.backend.stream_wait() {
             Some(waits) => {
-                waits.stream_wait(stream, point).map_err(|source| CheckError::Driver { call: "stream_wait", source })
+                waits.wait_for(stream, point).map_err(|source| CheckError::Driver { call: "wait_for", source })
             }
             None => wait(self.backend, point),
         }

@@ -52,7 +52,7 @@ fn ticks<B: Backend>(scene: &Scene<B>, effort: &Effort) -> Result<Vec<Row>, Fail
     ];
     if let Some(waits) = backend.stream_wait() {
         let queued = rounds(effort, || {
-            let cost = each(TRIPS, || waits.stream_wait(other, submit()?).map_err(|error| driver(&error)))?;
+            let cost = each(TRIPS, || waits.wait_for(other, submit()?).map_err(|error| driver(&error)))?;
             scene.settle()?;
             Ok::<_, Failure>(cost)
         })?;

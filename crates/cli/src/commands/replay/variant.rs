@@ -40,10 +40,11 @@ pub(super) fn choose(args: &ReplayArgs, has_pages: bool) -> Result<Vec<Settings>
     if args.compare {
         return Ok(compared(&base, has_pages));
     }
-    let settings = match &args.policy {
+    let mut settings = match &args.policy {
         None => base,
         Some(name) => with_policy(base, name)?,
     };
+    settings.policy = settings.policy.resolved(has_pages);
     let idle = idle_keys(&settings);
     if !idle.is_empty() {
         let keys = idle.join(", ");

@@ -1,0 +1,26 @@
+//! Which policy an allocator comes to have.
+
+use millpond::Allocator;
+use millpond::settings::{Policy, Settings};
+use millpond_sim::Sim;
+
+fn policy(has_pages: bool, set_up: impl FnOnce(millpond::Builder<Sim>) -> millpond::Builder<Sim>) -> Policy {
+    let sim = if has_pages { Sim::builder() } else { Sim::builder().pages(None) }.build();
+    set_up(Allocator::builder(sim)).build().unwrap().settings().policy
+}
+
+#[test]
+fn auto_is_what_an_allocator_that_is_told_nothing_has() {
+    for (has_pages, expected) in [(true, Policy::Paged), (false, Policy::Classic)] {
+        let auto = Settings { policy: Policy::Auto, ..Settings::default() };
+        assert_eq!(policy(has_pages, |builder| builder), expected);
+        assert_eq!(policy(has_pages, |builder| builder.conf("policy:direct").conf("policy:auto")), expected);
+        assert_eq!(policy(has_pages, |builder| builder.settings(auto)), expected);
+        let environment = |_: &str| Some("policy:auto".to_owned());
+        assert_eq!(
+            policy(has_pages, |builder| builder.settings(Settings::default()).environment_of(environment)),
+            expected
+        );
+        assert_eq!(policy(has_pages, |builder| builder.settings(Settings::default())), Policy::Classic);
+    }
+}
