@@ -1,5 +1,7 @@
 #![doc = include_str!("../README.md")]
 
+#[cfg(feature = "cuda")]
+mod cuda;
 mod device;
 mod evidence;
 pub mod golden;
@@ -16,6 +18,8 @@ pub mod swarm;
 mod tests_macro;
 mod watched;
 
+#[cfg(feature = "cuda")]
+pub use cuda::CudaDevice;
 pub use device::{DeviceUnderTest, Need, Unavailable};
 pub use model::Model;
 pub use sim::SimDevice;
