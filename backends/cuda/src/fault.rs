@@ -104,6 +104,11 @@ impl Cuda {
         plan.armed.store(true, Ordering::Release);
     }
 
+    /// Forgets the planned failures that have not struck.
+    pub fn forget_faults(&self) {
+        self.device.faults.planned.lock().clear();
+    }
+
     /// How many fallible driver calls there were so far, as [`fail_nth`](Cuda::fail_nth) counts them.
     pub fn fallible_calls(&self) -> u64 {
         self.device.faults.calls.load(Ordering::Relaxed)

@@ -41,7 +41,8 @@ unsafe extern "C" fn pass(gate: *mut c_void) {
 /// Aids for testing what stands on this backend.
 impl Cuda {
     /// Queues a function of the host on the stream that returns only after [`unhold`](Cuda::unhold), so that what is
-    /// queued behind it stays in flight. What was marked before is closed first, and is not held.
+    /// queued behind it stays in flight. What was marked before is closed first and, unless the stream is held already,
+    /// waited for: it is not held.
     ///
     /// The driver may run such functions of all streams on one thread: while a stream is held, another's may wait for it.
     /// Whatever waits for the whole device ([`Backend::release`](millpond_backend::Backend::release)) opens all gates, and
@@ -64,9 +65,8 @@ impl Cuda {
         if device.is_capturing(lane)? {
             return Err(CudaError::Capturing { call: CALL, stream });
         }
-        if lane.is_dirty() {
-            let _ = device.close(lane, &mut lane.state.lock())?;
-        }
+        let held = device.gates.lock().iter().any(|(held, _)| *held == stream);
+        device.settle(lane, !held)?;
         let gate = Arc::new(Gate::default());
         let data = Arc::into_raw(Arc::clone(&gate));
         let mut gates = device.gates.lock();

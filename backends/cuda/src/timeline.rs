@@ -179,14 +179,33 @@ impl Device {
             return Ok(Tick(lane.reached()));
         };
         drop(state);
+        self.wait_for_event(lane, tick, event)?;
+        Ok(Tick(lane.reached()))
+    }
+
+    /// Blocks until the event is complete, and retires everything up to its tick.
+    fn wait_for_event(&self, lane: &Lane, tick: u64, event: Arc<Event>) -> Result<(), CudaError> {
         let waited = self.synchronize(&event);
         let mut state = lane.state.lock();
         if waited.is_ok() {
             self.retire(lane, &mut state, tick);
         }
         self.recycle(lane, &mut state, event);
-        waited?;
-        Ok(Tick(lane.reached()))
+        waited
+    }
+
+    /// Closes the open tick if it was marked, and waits for all closed ones if so asked.
+    pub(crate) fn settle(&self, lane: &Lane, wait: bool) -> Result<(), CudaError> {
+        let mut state = lane.state.lock();
+        if lane.is_dirty() {
+            let _ = self.close(lane, &mut state)?;
+        }
+        let newest = state.pending.back().map(|pending| (pending.tick, Arc::clone(&pending.event)));
+        drop(state);
+        match newest.filter(|_| wait) {
+            Some((tick, event)) => self.wait_for_event(lane, tick, event),
+            None => Ok(()),
+        }
     }
 
     /// Waits for everything in the context, where a stream's own end cannot be recorded from this thread.

@@ -17,6 +17,7 @@ const EXAMPLES: &str = "\
 Examples:
   millpond replay                          replay the built-in trace on the best device
   millpond replay --compare *.trace.gz     policies side by side
+  millpond bench --device vulkan:0         what its driver costs, and what the cache makes of it
   millpond devices --format json           what there is, for a program
   millpond golden tests/corpus/golden/*    check against PyTorch's recorded behaviour";
 
@@ -52,7 +53,8 @@ Examples:
   millpond replay
   millpond replay --compare --pattern all
   millpond replay --compare --limit 1.10x gpt2_train.trace.gz
-  millpond replay --check-bytes --device sim:completion=random:1 --pattern many_streams
+  millpond replay --touch --device sim:completion=random:1 --pattern many_streams
+  millpond replay --device vulkan:0 --scale 64 --touch --threads 2
   millpond replay --policy classic --conf max_split_size_mb:64 *.trace.gz
   millpond replay --conf growth:tight --pattern streams
   millpond replay --device sim:bytes=16GiB,reuse=after-done --stats gnn.trace.gz
@@ -67,17 +69,30 @@ The simulated device takes options:
   pages=SIZE|none             granularity of its virtual memory (2MiB unless given)
   cost=h200|free              what driver calls cost on its clock (as on an H200 unless given)
   completion=at-once|random:SEED
-                              when queued work is done (at once unless given; only --check-bytes queues any)
-[default: the best device there is]";
+                              when queued work is done (at once unless given; only --touch queues any)
 
-const CHECK_HELP: &str = "\
+A Vulkan device is named by its number, vulkan:0, and takes options behind a comma:
+  validation                  the validation layer watches; what it objects to ends the command with code 1
+  pages=none                  without virtual memory, even where it has it
+[default: the first GPU, by cuda, vulkan or wgpu, or else sim; devices in software are used only by name]";
+
+const TOUCH_HELP: &str = "\
 Write to every block by device work when it is granted, and verify it before it is freed. Marked are the first and
 the last 64 bytes and the first 16 of every page of 2 MiB (or of the device's own size, if that is smaller), so that a
 page mapped in the wrong place shows; whole blocks would take too long. A block that was used on several streams is
 written by each of them once more as it is freed, so that reuse before that work is done shows as well: on the
-simulated device that takes `--device sim:completion=random:SEED`, as its work is otherwise done at once. The first
-wrong byte ends the command with exit code 1, and is told with its trace, event, block and offset. Times include the
-check";
+simulated device that takes `--device sim:completion=random:SEED`, as its work is otherwise done at once. What was read
+is kept on the device and judged many blocks at a time, so that work stays under way meanwhile; that takes 1 MiB, and
+64 KiB for each stream, past the allocator. The first wrong byte ends the command with exit code 1, and is told with its
+trace, event, block and offset. Times include the check";
+
+const SCALE_HELP: &str = "\
+Divide every size of a trace by N, rounded up to 512 bytes, so that a large trace fits a small device. The result is
+another program: what PyTorch reserved is left out, and numbers of different scales cannot be compared";
+
+const THREADS_HELP: &str = "\
+Replay each trace by N threads at once, each on streams of its own, on one allocator. What is reserved then depends on
+how they met. Times per event are those of one thread, the slowest in each pass; `live` is what they came to together";
 
 /// Millpond, a caching allocator for GPU memory: replay traces, list devices, check recordings.
 #[derive(Debug, Parser)]
@@ -111,6 +126,9 @@ pub(crate) enum Command {
     /// Replay recordings of PyTorch's allocator on the simulated device and compare every operation
     #[command(after_help = format!("{GOLDEN_MORE}\n\n{EXIT_CODES}"))]
     Golden(GoldenArgs),
+    /// Measure a device: its driver, the cache on top of it, streams, pages, transfers, and others who allocate
+    #[command(after_help = format!("{BENCH_MORE}\n\n{EXIT_CODES}"))]
+    Bench(BenchArgs),
     /// Run the suite that every backend must pass
     #[command(after_help = format!("{CONFORMANCE_MORE}\n\n{EXIT_CODES}"))]
     Conformance(ConformanceArgs),
@@ -119,6 +137,20 @@ pub(crate) enum Command {
 const GOLDEN_MORE: &str = "\
 Prints `NAME: matched M of N` for each file, and the first difference in full: statistics, layout, addresses and
 out-of-memory amounts are compared after every operation.";
+
+const BENCH_MORE: &str = "\
+  driver    what the driver takes for a segment of each size, and for giving it back
+  cached    a free and an allocation that the cache serves, on average and one by one
+  streams   what ticks, submits and waits cost; how long a block that another stream used takes to its reuse
+  pages     what the driver takes to map a page, to move it and to give it back, where there are pages
+  transfer  fills, copies, uploads and downloads, each submitted and waited for
+  trace     the built-in trace, with smaller sizes if need be, in ns per event
+  peer      others for the sizes of `cached`, in the same run; `x millpond` is their time over its
+
+Times are medians of rounds, on the host's clock, and p50, p99 and p99.9 are of single operations. Where `clock` says
+`device` they are by the device's own clock: what the simulated device says that an H200 would take. Sizes for which
+there is no memory are left out. For figures to compare, build with --release and leave the machine alone; the record of
+the hot path beside other allocators is made by scripts/bench.sh.";
 
 const CONFORMANCE_MORE: &str = "\
 Prints how many scenarios passed, by device and by group, why others were skipped or declared to differ, and
@@ -154,8 +186,14 @@ pub(crate) struct ReplayArgs {
     /// Replay under every policy and put them side by side
     #[arg(long)]
     pub(crate) compare: bool,
-    #[arg(long, help = "Write to every block and verify it before its free", long_help = CHECK_HELP)]
-    pub(crate) check_bytes: bool,
+    #[arg(long, help = "Write to every block and verify it before its free", long_help = TOUCH_HELP)]
+    pub(crate) touch: bool,
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u16).range(1..=256))]
+    #[arg(help = "Replay each trace by N threads at once, each on streams of its own", long_help = THREADS_HELP)]
+    pub(crate) threads: u16,
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u64).range(1..=1 << 40))]
+    #[arg(help = "Divide every size of a trace by N, so that it fits a small device", long_help = SCALE_HELP)]
+    pub(crate) scale: u64,
     /// Print the table in Markdown
     #[arg(long, conflicts_with_all = ["summary", "stats"])]
     pub(crate) markdown: bool,
@@ -168,6 +206,16 @@ pub(crate) struct ReplayArgs {
     /// Print the 122 values of torch.cuda.memory_stats for each replay, and under paged what was done with pages
     #[arg(long)]
     pub(crate) stats: bool,
+}
+
+/// `millpond bench`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct BenchArgs {
+    #[arg(long, value_name = "DEVICE", help = "The device: NAME or NAME:KEY=VALUE,...", long_help = DEVICE_HELP)]
+    pub(crate) device: Option<String>,
+    /// Fewer sizes and rounds: a few seconds, to see that everything works
+    #[arg(long)]
+    pub(crate) quick: bool,
 }
 
 /// `millpond golden`.

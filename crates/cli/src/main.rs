@@ -20,6 +20,7 @@ fn main() -> ExitCode {
     let result = match command {
         Command::Devices => commands::devices::run(&mut output),
         Command::Replay(args) => commands::replay::run(&args, &mut output),
+        Command::Bench(args) => commands::bench::run(&args, &mut output),
         Command::Golden(args) => commands::golden::run(&args, &mut output),
         Command::Conformance(args) => commands::conformance::run(&args, &mut output),
     };

@@ -288,7 +288,7 @@ fn checked_bytes_are_right_and_change_nothing() {
         let file = trace(name);
         let base = ["replay", "--compare", "--passes", "0", "--format", "json", &file];
         let plain = run(&base).json();
-        let checked = run(&[&base[..], &["--check-bytes"]].concat()).json();
+        let checked = run(&[&base[..], &["--touch"]].concat()).json();
         for ((plain, checked), policy) in plain.iter().zip(&checked).zip(policies) {
             assert_eq!(checked["policy"], policy);
             for key in ["peak_reserved_bytes", "driver_calls", "num_ooms", "events"] {
@@ -303,7 +303,7 @@ fn checked_bytes_are_right_and_change_nothing() {
 /// Blocks are used on several streams, and the device does its work when it pleases.
 #[test]
 fn bytes_are_right_where_streams_cross() {
-    let device = ["--device", "sim:completion=random:5", "--check-bytes"];
+    let device = ["--device", "sim:completion=random:5", "--touch"];
     let ran = run(&[&["replay", "--pattern", "many_streams", "--passes", "0"][..], &device].concat());
     assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""));
     assert!(ran.stdout.starts_with("On sim (simulated H200), bytes checked; "), "{}", ran.stdout);
@@ -402,4 +402,33 @@ fn wrong_usage_is_refused_with_what_is_right() {
     run(&["replay", "--policy", "direct", "--compare"]).fails(2, &["cannot be used with"]);
     run(&["replay", "--limit", "1.5GiB"]).fails(2, &["`1.5GiB` is no size", "MiB", "1.10x"]);
     run(&["replay", "--passes=-1"]).fails(2, &["--passes"]);
+}
+
+#[test]
+fn threads_share_one_allocator_and_find_their_own_bytes() {
+    let device = ["--device", "sim:completion=random:2", "--touch", "--threads", "3", "--passes", "1"];
+    let args = [&["replay", "--pattern", "streams", "--scale", "16", "--format", "json"][..], &device].concat();
+    let row = &run(&args).json()[0];
+    let alone =
+        &run(&["replay", "--pattern", "streams", "--scale", "16", "--passes", "1", "--format", "json"]).json()[0];
+    assert_eq!((&row["threads"], &row["scale"], &row["events"]), (&3.into(), &16.into(), &alone["events"]));
+    let blocks = run(&["replay", "--pattern", "streams", "--touch", "--passes", "1", "--format", "json"]).json();
+    let blocks = blocks[0]["checked_blocks"].as_u64().expect("a number");
+    assert_eq!(row["checked_blocks"], 3 * blocks);
+    let live = |row: &Value| row["peak_live_bytes"].as_u64().expect("bytes");
+    assert!(live(row) >= live(alone) && live(row) <= 3 * live(alone), "{row} {alone}");
+    run(&["replay", "--threads", "0"]).fails(2, &["0 is not in 1..=256"]);
+}
+
+#[test]
+fn a_scaled_trace_is_a_smaller_program() {
+    let whole = &run(&["replay", "--passes", "0", "--format", "json", &trace("gnn")]).json()[0];
+    let ran = run(&["replay", "--passes", "0", "--format", "json", "--scale", "64", &trace("gnn")]);
+    let scaled = &ran.json()[0];
+    let live = |row: &Value| row["peak_live_bytes"].as_f64().expect("bytes");
+    let ratio = live(whole) / live(scaled);
+    assert!((32.0..=64.0).contains(&ratio), "sizes are rounded up to 512: {ratio}");
+    assert_eq!((&scaled["events"], &scaled["torch_peak_reserved_bytes"]), (&whole["events"], &Value::Null));
+    let text = run(&["replay", "--passes", "0", "--scale", "64", "--threads", "2", &trace("gnn")]).stdout;
+    assert!(text.starts_with("On sim (simulated H200), by 2 threads, sizes divided by 64; "), "{text}");
 }

@@ -42,6 +42,10 @@ impl DeviceUnderTest for CudaDevice {
         Ok(device)
     }
 
+    fn requirement(&self) -> Option<&'static str> {
+        Some("cuda")
+    }
+
     fn twin(&self, backend: &Cuda) -> Option<Cuda> {
         Some(backend.clone())
     }
@@ -57,6 +61,10 @@ impl DeviceUnderTest for CudaDevice {
     fn fail_nth(&self, backend: &Cuda, nth: u64, fault: Fault) -> bool {
         backend.fail_nth(nth, fault);
         true
+    }
+
+    fn forget_faults(&self, backend: &Cuda) {
+        backend.forget_faults();
     }
 
     fn fallible_calls(&self, backend: &Cuda) -> Option<u64> {

@@ -48,6 +48,11 @@ pub trait DeviceUnderTest: Sync {
     /// [`Unavailable`], which skips the scenario.
     fn open(&self, need: &Need) -> Result<Self::Backend, Unavailable>;
 
+    /// The name under which the environment may demand the device, as [`required`] tells: `vulkan`, say.
+    fn requirement(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Another handle of the same device, where the backend is one: it outlives the allocator that owns the first.
     fn twin(&self, _backend: &Self::Backend) -> Option<Self::Backend> {
         None
@@ -75,6 +80,10 @@ pub trait DeviceUnderTest: Sync {
         false
     }
 
+    /// Forgets planned failures that have not struck. To be written where the number of driver calls depends on how
+    /// fast the device is.
+    fn forget_faults(&self, _backend: &Self::Backend) {}
+
     /// How many fallible driver calls were made so far, where the device counts them as
     /// [`fail_nth`](Self::fail_nth) does.
     fn fallible_calls(&self, _backend: &Self::Backend) -> Option<u64> {
@@ -99,5 +108,29 @@ pub trait DeviceUnderTest: Sync {
     /// Breaches of the contract that the device itself has seen so far.
     fn violations(&self, _backend: &Self::Backend) -> Vec<String> {
         Vec::new()
+    }
+}
+
+/// Whether the environment says that something must be there: `MILLPOND_REQUIRE` is a list with commas, as
+/// `vulkan,wgpu,sparse,budget`.
+pub fn required(name: &str) -> bool {
+    let listed = std::env::var("MILLPOND_REQUIRE").unwrap_or_default();
+    listed.split(',').any(|listed| listed.trim() == name)
+}
+
+/// Opens a device for a test. Where there is none, that is said loudly.
+///
+/// # Panics
+///
+/// If the environment says that the device must be there, and it is not.
+pub fn open_or_skip<D: DeviceUnderTest>(device: &D) -> Option<D::Backend> {
+    match device.open(&Need::default()) {
+        Ok(backend) => Some(backend),
+        Err(why) => {
+            let name = device.name();
+            assert!(!device.requirement().is_some_and(required), "MILLPOND_REQUIRE demands {name}: {why}");
+            eprintln!("SKIPPED: {name} is not there: {why}");
+            None
+        }
     }
 }

@@ -16,12 +16,20 @@ pub mod soak;
 pub mod suite;
 pub mod swarm;
 mod tests_macro;
+#[cfg(feature = "vulkan")]
+mod vulkan;
 mod watched;
+#[cfg(feature = "wgpu")]
+mod wgpu;
 
 #[cfg(feature = "cuda")]
 pub use cuda::CudaDevice;
-pub use device::{DeviceUnderTest, Need, Unavailable};
+pub use device::{DeviceUnderTest, Need, Unavailable, open_or_skip, required};
 pub use model::Model;
 pub use sim::SimDevice;
 pub use suite::{Difference, Outcome, ScenarioResult};
+#[cfg(feature = "vulkan")]
+pub use vulkan::VulkanDevice;
 pub use watched::{Order, Tenancy, Trouble, Watched};
+#[cfg(feature = "wgpu")]
+pub use wgpu::WgpuDevice;

@@ -15,7 +15,7 @@ use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
-use millpond_backend::{Backend, StreamId, VirtualMemory};
+use millpond_backend::{Backend, Point, StreamId, VirtualMemory};
 use millpond_core::Slot;
 
 use crate::lane::Lane;
@@ -185,6 +185,22 @@ pub(crate) fn release<B: Backend>(backend: &B, segment: B::Segment) {
     // stream is reached, and whose uses on other streams were reached before it became free. Nobody can record new
     // work on it: no buffer refers to it, and the segment is given up here by value.
     unsafe { backend.release(segment) }
+}
+
+/// Gives back a segment that was taken past the allocator and used by device work on these streams alone. Waits for
+/// them. A segment that they cannot be waited for is left for the driver to take with the device.
+pub(crate) fn release_own<B: Backend>(backend: &B, segment: B::Segment, streams: &[StreamId]) {
+    let is_over = |&stream: &StreamId| {
+        let Ok(tick) = backend.submit(stream) else { return false };
+        backend.wait(Point { stream, tick }).is_ok_and(|reached| reached >= tick)
+    };
+    if streams.iter().all(is_over) {
+        // SAFETY: all work that was recorded on the streams so far is over, and the caller recorded what there was for
+        // this segment. None can be recorded later, as it is given up here by value.
+        unsafe { backend.release(segment) }
+    } else {
+        std::mem::forget(segment);
+    }
 }
 
 /// Gives an address range back to the driver.

@@ -3,16 +3,21 @@
 //! A replay does what the recorded program did, in the same order: the same sizes, streams, uses and frees. A block
 //! that the device was done with later than its free is freed then, as the trace says when that was.
 //!
-//! A checked replay also writes to every block and reads it back: `check` tells how.
+//! Where the application closes ticks the replay submits, as `submits` says, so that a plain replay comes to the same on
+//! every device. A checked replay also writes to every block and reads it back: `check` tells how.
 
 mod check;
+mod evidence;
+mod marks;
+mod submits;
+mod threads;
 
 #[cfg(test)]
 mod tests;
 
 use std::time::{Duration, Instant};
 
-use millpond_backend::{Backend, Fault};
+use millpond_backend::{Backend, BackendError, Fault};
 
 use crate::activity::DriverActivity;
 use crate::allocator::Allocator;
@@ -22,6 +27,7 @@ use crate::stats::{MemoryStats, PageStats};
 use crate::stream::Stream;
 use crate::trace::{Event, Trace};
 use check::Checker;
+use submits::{Elsewhere, Submits};
 
 pub use check::{CheckError, WrongByte};
 
@@ -30,6 +36,8 @@ pub struct Replay {
     events: Vec<Event>,
     /// Where in the trace the events stood that became part of others, in order.
     left_out: Vec<usize>,
+    /// The streams beside its own that a block is used on.
+    elsewhere: Elsewhere,
     allocations: usize,
     points: usize,
     streams: u32,
@@ -52,11 +60,13 @@ pub struct Pass {
 pub struct Replayed {
     /// How many events the trace has; completions are part of their frees.
     pub events: usize,
+    /// How many threads replayed it at the same time.
+    pub threads: usize,
     /// The first pass: the cache is empty, every growth happens.
     pub cold: Pass,
     /// The passes after it, on the same allocator.
     pub warm: Vec<Pass>,
-    /// The largest sum of requested bytes alive at one time.
+    /// The largest sum of requested bytes alive at one time: the trace's own, or what several threads came to together.
     pub live_peak: u64,
     /// The statistics at the end of the first pass.
     pub stats: MemoryStats,
@@ -82,6 +92,9 @@ trait Watch<B: Backend> {
 
     /// A block is about to be freed by the event at that place of the pass.
     fn freeing(&mut self, event: usize, id: u32, buffer: &Buffer<B>) -> Result<(), Self::Error>;
+
+    /// The pass is over: every block was freed.
+    fn over(&mut self) -> Result<(), Self::Error>;
 }
 
 /// Nobody.
@@ -102,6 +115,10 @@ impl<B: Backend> Watch<B> for Unwatched {
 
     #[inline]
     fn freeing(&mut self, _: usize, _: u32, _: &Buffer<B>) -> Result<(), Self::Error> {
+        Ok(())
+    }
+
+    fn over(&mut self) -> Result<(), Self::Error> {
         Ok(())
     }
 }
@@ -155,6 +172,7 @@ impl Replay {
         Self {
             events: events.collect(),
             left_out,
+            elsewhere: submits::elsewhere(&trace.events),
             allocations,
             points: trace.events.iter().filter(|event| matches!(event, Event::Mark { .. })).count(),
             streams: trace.streams,
@@ -179,6 +197,9 @@ impl Replay {
 
     /// Goes over the trace once. Blocks that the trace never frees are freed at the end, after the clock has stopped.
     ///
+    /// Where the application closes ticks, this submits what a free leaves open before anybody looks, and waits for it.
+    /// Such a submit covers no work, and is in neither the time of the pass nor the driver's activity.
+    ///
     /// # Errors
     ///
     /// Whatever the driver reports but out of memory, which is counted.
@@ -187,13 +208,14 @@ impl Replay {
     ///
     /// If there are fewer streams than the trace needs.
     pub fn pass<B: Backend>(&self, allocator: &Allocator<B>, streams: &[Stream<B>]) -> Result<Pass, Error<B::Error>> {
-        self.watched_pass(allocator, streams, &mut Unwatched)
+        self.watched_pass(allocator, streams, &mut self.submits(allocator, streams, true), &mut Unwatched)
     }
 
     fn watched_pass<B: Backend, W: Watch<B>>(
         &self,
         allocator: &Allocator<B>,
         streams: &[Stream<B>],
+        submits: &mut Submits<'_, B>,
         watch: &mut W,
     ) -> Result<Pass, W::Error> {
         assert!(streams.len() >= self.streams as usize, "{} streams for {}", streams.len(), self.streams);
@@ -204,20 +226,24 @@ impl Replay {
         let start = Instant::now();
         for (at, event) in self.events.iter().enumerate() {
             match *event {
-                Event::Allocate { id, bytes, stream } => match streams[stream as usize].allocate(bytes) {
-                    Ok(buffer) => {
-                        watch.granted(id, &buffer, &streams[stream as usize])?;
-                        blocks[id as usize] = Some(buffer);
+                Event::Allocate { id, bytes, stream } => {
+                    let stream = &streams[stream as usize];
+                    match submits.allocate(stream, bytes) {
+                        Ok(buffer) => {
+                            watch.granted(id, &buffer, stream)?;
+                            blocks[id as usize] = Some(buffer);
+                        }
+                        Err(error) if error.fault() == Fault::OutOfMemory => {
+                            ooms += 1;
+                            first_oom.get_or_insert_with(|| error.to_string());
+                        }
+                        Err(error) => return Err(error.into()),
                     }
-                    Err(error) if error.fault() == Fault::OutOfMemory => {
-                        ooms += 1;
-                        first_oom.get_or_insert_with(|| error.to_string());
-                    }
-                    Err(error) => return Err(error.into()),
-                },
+                }
                 Event::Free { id } | Event::Complete { id } => {
                     if let Some(buffer) = blocks[id as usize].take() {
                         watch.freeing(at, id, &buffer)?;
+                        submits.free(id, buffer)?;
                     }
                 }
                 Event::Use { id, stream } => {
@@ -226,23 +252,53 @@ impl Replay {
                         watch.used(id, buffer, &streams[stream as usize])?;
                     }
                 }
-                Event::Mark { stream, .. } => points.push(streams[stream as usize].point()),
+                Event::Mark { stream, .. } => {
+                    points.push(streams[stream as usize].point());
+                    submits.marked(streams[stream as usize].id());
+                }
                 Event::Until { id, point } => {
                     if let Some(buffer) = &blocks[id as usize] {
                         buffer.used_until(points[point as usize])?;
                     }
                 }
-                Event::EmptyCache => allocator.empty_cache()?,
-                Event::Trim { bytes } => drop(allocator.trim(bytes)?),
+                Event::EmptyCache => {
+                    submits.submit()?;
+                    allocator.empty_cache()?;
+                }
+                Event::Trim { bytes } => {
+                    submits.submit()?;
+                    allocator.trim(bytes)?;
+                }
             }
         }
-        let time = start.elapsed();
-        for (id, buffer) in (0..).zip(&blocks) {
-            if let Some(buffer) = buffer {
-                watch.freeing(self.events.len(), id, buffer)?;
+        let time = start.elapsed().saturating_sub(submits.take_spent());
+        for (id, block) in (0..).zip(blocks) {
+            if let Some(buffer) = block {
+                watch.freeing(self.events.len(), id, &buffer)?;
+                submits.free(id, buffer)?;
             }
         }
+        submits.submit()?;
+        submits.take_spent();
+        watch.over()?;
         Ok(Pass { time, ooms, first_oom })
+    }
+
+    fn submits<'a, B: Backend>(
+        &'a self,
+        allocator: &'a Allocator<B>,
+        streams: &'a [Stream<B>],
+        waits: bool,
+    ) -> Submits<'a, B> {
+        Submits::new(allocator, streams, &self.elsewhere, waits)
+    }
+
+    /// An error whose event has the number that it has in the trace.
+    fn located<E: BackendError>(&self, error: CheckError<E>) -> CheckError<E> {
+        match error {
+            CheckError::WrongByte(wrong) => WrongByte { event: self.place_in_trace(wrong.event), ..wrong }.into(),
+            error => error,
+        }
     }
 
     /// Where in the trace an event of a pass stands.
@@ -272,17 +328,21 @@ impl Replay {
         warm: usize,
         progress: impl FnMut(usize),
     ) -> Result<Replayed, Error<B::Error>> {
-        self.passes(allocator, warm, progress, || self.pass(allocator, streams))
+        let mut submits = self.submits(allocator, streams, true);
+        self.passes(allocator, warm, progress, || self.watched_pass(allocator, streams, &mut submits, &mut Unwatched))
     }
 
     /// As [`run_on`](Self::run_on), with checked bytes: device work writes marks to each block when it is granted, and
     /// reads them back before it is freed. The marks are the first and the last 64 bytes and 16 bytes at the start of
-    /// every page (2 MiB, or what the device says if that is less), each different from all others. Every stream that
-    /// used a block writes them once more when it is freed, so that reuse before that work is done shows in the next
-    /// owner's bytes.
+    /// every page (2 MiB, or what the device says if that is less), drawn from a table of 1 MiB by block and place.
+    /// Every stream that used a block writes them once more when it is freed, so that reuse before that work is done
+    /// shows in the next owner's bytes. What was read stays on the device until there are 64 KiB of it on a stream, or
+    /// until the pass is over, and is judged then: the program goes on while work is under way. Where the application
+    /// closes ticks, streams are submitted where they meet and where the allocator may look for what was reached.
     ///
-    /// Costs at least three transfers for each mark, all in the time of the passes. Where work is never under way when
-    /// the host goes on (the simulated device unless told otherwise), only the order of the calls is checked.
+    /// Costs at least three copies on the device for each mark, all in the time of the passes, and memory past the
+    /// allocator: that table, and 64 KiB for each stream. Where work is never under way when the host goes on (the
+    /// simulated device unless told otherwise), only the order of the calls is checked.
     ///
     /// # Errors
     ///
@@ -294,19 +354,13 @@ impl Replay {
         warm: usize,
         progress: impl FnMut(usize),
     ) -> Result<Replayed, CheckError<B::Error>> {
-        let mut checker = Checker::new(allocator)?;
-        let checked = self.passes(allocator, warm, progress, || {
-            let pass = self.watched_pass(allocator, streams, &mut checker);
-            checker.next_pass();
-            pass
-        });
+        let mut checker = Checker::new(allocator, streams, 0, 0)?;
+        let mut submits = self.submits(allocator, streams, false);
+        let checked = self
+            .passes(allocator, warm, progress, || self.watched_pass(allocator, streams, &mut submits, &mut checker));
         match checked {
             Ok(replayed) => Ok(Replayed { checked_blocks: checker.blocks(), ..replayed }),
-            Err(CheckError::WrongByte(wrong)) => {
-                let event = self.place_in_trace(wrong.event);
-                Err(WrongByte { event, ..wrong }.into())
-            }
-            Err(error) => Err(error),
+            Err(error) => Err(self.located(error)),
         }
     }
 
@@ -328,6 +382,7 @@ impl Replay {
         }
         Ok(Replayed {
             events: self.events.len(),
+            threads: 1,
             cold,
             warm: passes,
             live_peak: self.live_peak,

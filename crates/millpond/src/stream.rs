@@ -53,6 +53,15 @@ impl<B: Backend> Stream<B> {
     /// [`Error::OutOfMemory`] with a report; [`Error::TooLarge`] from 2^60 bytes; [`Error::Driver`].
     #[inline]
     pub fn allocate(&self, bytes: u64) -> Result<Buffer<B>, Error<B::Error>> {
+        match self.hit(bytes) {
+            Some(buffer) => Ok(buffer),
+            None => self.allocate_otherwise(bytes),
+        }
+    }
+
+    /// The hot path: a cached block, where nothing but its lane is needed. Asks nobody what was reached.
+    #[inline(always)]
+    pub(crate) fn hit(&self, bytes: u64) -> Option<Buffer<B>> {
         let state = self.lane.owner();
         if bytes != 0
             && state.is_plain()
@@ -66,15 +75,15 @@ impl<B: Backend> Stream<B> {
                 if grant.unsettled {
                     state.settle(self.lane.shard);
                 }
-                return Ok(Buffer::new(self.lane.clone(), self.lane.stream, &want, &grant));
+                return Some(Buffer::new(self.lane.clone(), self.lane.stream, &want, &grant));
             }
         }
-        self.allocate_otherwise(bytes)
+        None
     }
 
     /// What the hot path leaves: nothing is asked for, something is recorded, waited for or counted, or it was a miss.
     #[inline(never)]
-    fn allocate_otherwise(&self, bytes: u64) -> Result<Buffer<B>, Error<B::Error>> {
+    pub(crate) fn allocate_otherwise(&self, bytes: u64) -> Result<Buffer<B>, Error<B::Error>> {
         if bytes == 0 {
             return Ok(Buffer::empty(self.lane.clone()));
         }

@@ -13,7 +13,15 @@ const LAYERS: [(&str, &[&str]); 10] = [
     ("millpond", &["millpond-core", "millpond-backend"]),
     (
         "millpond-conformance",
-        &["millpond", "millpond-core", "millpond-backend", "millpond-sim", "millpond-vulkan", "millpond-wgpu"],
+        &[
+            "millpond",
+            "millpond-core",
+            "millpond-backend",
+            "millpond-sim",
+            "millpond-cuda",
+            "millpond-vulkan",
+            "millpond-wgpu",
+        ],
     ),
     ("millpond-sim", &["millpond-backend"]),
     ("millpond-cuda", &["millpond-backend"]),

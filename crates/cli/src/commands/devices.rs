@@ -1,11 +1,13 @@
 //! `millpond devices`: every backend, its devices, their memory and what they can do.
 
+use std::collections::BTreeMap;
+
 use millpond::settings::Policy;
 use millpond::text::format_bytes;
 use millpond_backend::{Caps, ClassKind, Closing, Reuse};
 use serde::Serialize;
 
-use crate::devices::{BACKENDS, Device, Found};
+use crate::devices::{BACKENDS, Broken, Device, Fact, Found};
 use crate::failure::Failure;
 use crate::output::{Align, Output, Table};
 
@@ -14,11 +16,12 @@ pub(crate) fn run(output: &mut Output) -> Result<(), Failure> {
     for entry in &BACKENDS {
         match (entry.find)() {
             Found::Devices(devices) => {
-                for device in &devices {
-                    if output.is_json() {
-                        output.json(&Row::present(entry.name, device));
-                    } else {
-                        output.text(&describe(device));
+                for listed in &devices {
+                    match listed {
+                        Ok(device) if output.is_json() => output.json(&Row::present(entry.name, device)),
+                        Ok(device) => output.text(&describe(device)),
+                        Err(broken) if output.is_json() => output.json(&Row::broken(entry.name, broken)),
+                        Err(broken) => output.text(&describe_broken(broken)),
                     }
                 }
             }
@@ -40,13 +43,28 @@ fn describe(device: &Device) -> String {
         let free = budget.map_or("not told".into(), |budget| format_bytes(budget.free_bytes));
         memory.row(vec![class.name.clone(), format_bytes(class.total_bytes), free]);
     }
-    let mut powers = Table::new(&[("capability", Align::Left), ("", Align::Left)]);
-    for (name, value) in capabilities(&device.caps) {
-        powers.row(vec![name.into(), value]);
+    let powers = table("capability", capabilities(&device.caps));
+    let mut body = format!("{}\n{powers}", memory.render());
+    if !device.facts.is_empty() {
+        body = format!("{}\n{body}", table("device", device.facts.iter().cloned()));
     }
-    let name = &device.caps.name;
-    let body = indent(&format!("{}\n{}", memory.render(), powers.render()));
-    format!("{}: {name}\n{body}\n", device.target)
+    if !device.missing.is_empty() {
+        body += "\nmissing\n";
+        device.missing.iter().for_each(|missing| body += &format!("  {missing}\n"));
+    }
+    format!("{}: {}\n{}\n", device.target, device.caps.name, indent(&body))
+}
+
+fn describe_broken(broken: &Broken) -> String {
+    let Broken { target, name, facts, why, remedy } = broken;
+    let facts = indent(&table("device", facts.iter().cloned()));
+    format!("{target}: {name}\n  not available: {why}; {remedy}\n\n{facts}\n")
+}
+
+fn table(head: &'static str, rows: impl IntoIterator<Item = Fact>) -> String {
+    let mut table = Table::new(&[(head, Align::Left), ("", Align::Left)]);
+    rows.into_iter().for_each(|(name, value)| table.row(vec![name.into(), value]));
+    table.render()
 }
 
 /// What the device can do, and what follows for the allocator where it cannot.
@@ -93,7 +111,7 @@ fn default_policy(caps: &Caps) -> Policy {
 /// Why that policy is the default, and when its pages can move.
 fn why_default(caps: &Caps) -> &'static str {
     match caps.pages {
-        None => "pages take virtual memory",
+        None => "paged falls back to it, as there is no virtual memory",
         Some(pages) if !pages.aliasing => "free pages move once their last use is over",
         Some(_) if !caps.stream_wait => {
             "free pages move at once on their stream, to another one when their last use is over"
@@ -134,6 +152,15 @@ enum Rest<'a> {
         budget: bool,
         default_policy: &'static str,
         default_policy_reason: &'static str,
+        facts: BTreeMap<&'static str, &'a str>,
+        missing: &'a [String],
+    },
+    Broken {
+        device: &'a str,
+        name: &'a str,
+        facts: BTreeMap<&'static str, &'a str>,
+        reason: &'a str,
+        remedy: &'a str,
     },
     Absent {
         reason: &'a str,
@@ -194,9 +221,21 @@ impl<'a> Row<'a> {
             budget: caps.budget,
             default_policy: default_policy(caps).name(),
             default_policy_reason: why_default(caps),
+            facts: by_name(&device.facts),
+            missing: &device.missing,
         };
         Row { backend, available: true, rest }
     }
+
+    fn broken(backend: &'a str, broken: &'a Broken) -> Self {
+        let Broken { target, name, facts, why, remedy } = broken;
+        let rest = Rest::Broken { device: target, name, facts: by_name(facts), reason: why, remedy };
+        Row { backend, available: false, rest }
+    }
+}
+
+fn by_name(facts: &[Fact]) -> BTreeMap<&'static str, &str> {
+    facts.iter().map(|(name, value)| (*name, value.as_str())).collect()
 }
 
 #[cfg(test)]
@@ -210,7 +249,7 @@ mod tests {
     fn the_default_policy_follows_from_what_the_device_can_do() {
         let pages = |aliasing| Some(PageCaps { aliasing, ..PageCaps::new(2 << 20) });
         let cases = [
-            (None, true, "classic", "virtual memory"),
+            (None, true, "classic", "no virtual memory"),
             (pages(false), true, "paged", "once their last use is over"),
             (pages(true), false, "paged", "to another one when their last use is over"),
             (pages(true), true, "paged", "behind a device-side wait"),

@@ -1,5 +1,6 @@
 //! The commands. Each reads its arguments, calls the library and prints.
 
+pub(crate) mod bench;
 pub(crate) mod conformance;
 pub(crate) mod devices;
 pub(crate) mod golden;

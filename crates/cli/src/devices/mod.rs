@@ -3,13 +3,17 @@
 //! A backend is one entry of [`BACKENDS`] and one variant of [`Target`]. Commands are generic over the backend; they
 //! come here as a [`Job`] and are told which one it is.
 
+mod certify;
+mod peers;
 mod sim;
+#[cfg(feature = "vulkan")]
+mod vulkan;
 
 use millpond_backend::{Backend, BudgetInfo, Caps, ClassId};
-use millpond_conformance::{DeviceUnderTest as _, ScenarioResult, suite};
 
 use crate::failure::Failure;
 
+pub(crate) use peers::Peer;
 pub(crate) use sim::SimOptions;
 
 /// One backend that people may ask for.
@@ -20,20 +24,25 @@ pub(crate) struct Entry {
     pub(crate) find: fn() -> Found,
     /// The device that `NAME` or `NAME:OPTIONS` names, from its options.
     target: fn(options: &str) -> Result<Target, Failure>,
+    /// The device for a command that names none, if it has one that is no software.
+    preferred: fn() -> Option<Target>,
 }
 
-/// Every backend, the most wanted first: a replay that names no device takes the first that has one.
+/// Every backend, the most wanted first.
 pub(crate) const BACKENDS: [Entry; 4] = [
-    Entry { name: "cuda", find: || not_built_in("cuda"), target: |_| Err(absent("cuda")) },
-    Entry { name: "vulkan", find: || not_built_in("vulkan"), target: |_| Err(absent("vulkan")) },
-    Entry { name: "wgpu", find: || not_built_in("wgpu"), target: |_| Err(absent("wgpu")) },
+    Entry { name: "cuda", find: || not_built_in("cuda"), target: |_| Err(absent("cuda")), preferred: || None },
+    #[cfg(feature = "vulkan")]
+    vulkan::ENTRY,
+    #[cfg(not(feature = "vulkan"))]
+    Entry { name: "vulkan", find: || not_built_in("vulkan"), target: |_| Err(absent("vulkan")), preferred: || None },
+    Entry { name: "wgpu", find: || not_built_in("wgpu"), target: |_| Err(absent("wgpu")), preferred: || None },
     sim::ENTRY,
 ];
 
 /// What a backend has to offer here.
 pub(crate) enum Found {
-    /// Its devices, at least one.
-    Devices(Vec<Device>),
+    /// Its devices, at least one, and those that do not open.
+    Devices(Vec<Result<Device, Broken>>),
     /// Nothing, and why.
     Nothing {
         /// What is missing.
@@ -43,6 +52,9 @@ pub(crate) enum Found {
     },
 }
 
+/// Something about a device that the contract does not know: its name, and the value.
+pub(crate) type Fact = (&'static str, String);
+
 /// One device, as it is listed.
 pub(crate) struct Device {
     /// What to give to `--device`.
@@ -51,6 +63,24 @@ pub(crate) struct Device {
     pub(crate) caps: Caps,
     /// What is left of each class, where the device tells.
     pub(crate) budgets: Vec<Option<BudgetInfo>>,
+    /// What else there is to know of it.
+    pub(crate) facts: Vec<Fact>,
+    /// What it has not, what follows, and what to do.
+    pub(crate) missing: Vec<String>,
+}
+
+/// A device that is there and does not open.
+pub(crate) struct Broken {
+    /// What to give to `--device` once it does.
+    pub(crate) target: String,
+    /// What the driver calls it.
+    pub(crate) name: String,
+    /// What there is to know of it.
+    pub(crate) facts: Vec<Fact>,
+    /// What is missing.
+    pub(crate) why: String,
+    /// What to do about it.
+    pub(crate) remedy: String,
 }
 
 impl Device {
@@ -59,7 +89,7 @@ impl Device {
         let caps = backend.caps().clone();
         let budget = |class| backend.budget()?.budget(ClassId(class)).ok();
         let budgets = (0..caps.classes.len() as u16).map(budget).collect();
-        Self { target: target.into(), caps, budgets }
+        Self { target: target.into(), caps, budgets, facts: Vec::new(), missing: Vec::new() }
     }
 }
 
@@ -68,6 +98,9 @@ impl Device {
 pub(crate) enum Target {
     /// A simulated one.
     Sim(SimOptions),
+    /// One of Vulkan's.
+    #[cfg(feature = "vulkan")]
+    Vulkan(vulkan::VulkanOptions),
 }
 
 /// Something to do on a device, whichever backend it has.
@@ -99,10 +132,10 @@ impl Target {
         }
     }
 
+    /// The first that is no software; the simulated device is always there.
     fn best() -> Result<Self, Failure> {
-        let entry = BACKENDS.iter().find(|entry| matches!((entry.find)(), Found::Devices(_)));
-        match entry {
-            Some(entry) => (entry.target)(""),
+        match BACKENDS.iter().find_map(|entry| (entry.preferred)()) {
+            Some(target) => Ok(target),
             None => Err(Failure::Device("no backend has a device; `millpond devices` says why".into())),
         }
     }
@@ -111,6 +144,8 @@ impl Target {
     pub(crate) fn with_bytes(self) -> Self {
         match self {
             Self::Sim(options) => Self::Sim(options.with_bytes()),
+            #[cfg(feature = "vulkan")]
+            real => real,
         }
     }
 
@@ -118,6 +153,8 @@ impl Target {
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Sim(_) => "sim",
+            #[cfg(feature = "vulkan")]
+            Self::Vulkan(_) => "vulkan",
         }
     }
 
@@ -129,43 +166,9 @@ impl Target {
     pub(crate) fn run<J: Job>(&self, job: J) -> Result<J::Output, Failure> {
         match self {
             Self::Sim(options) => job.run(options.open()),
+            #[cfg(feature = "vulkan")]
+            Self::Vulkan(options) => options.run(job),
         }
-    }
-
-    /// Runs the conformance suite on the device, or on every kind of it whose name contains `only`, and tells each
-    /// result with the name of the kind.
-    ///
-    /// # Errors
-    ///
-    /// [`Failure::Input`] for options that the suite does not heed, and where no kind has such a name.
-    pub(crate) fn certify(
-        &self,
-        only: Option<&str>,
-        tell: &mut dyn FnMut(&str, &ScenarioResult),
-    ) -> Result<(), Failure> {
-        let is_wanted = |name: &str| only.is_none_or(|only| name.contains(only));
-        let mut names = Vec::new();
-        match self {
-            Self::Sim(options) if *options == SimOptions::default() => {
-                for device in suite::sim_devices() {
-                    names.push(device.name());
-                    if is_wanted(&device.name()) {
-                        suite::run(&device, &[], &mut |result| tell(&device.name(), result));
-                    }
-                }
-            }
-            Self::Sim(_) => {
-                return Err(Failure::Input(
-                    "the suite makes simulated devices of every kind itself; give `--device sim` without options"
-                        .into(),
-                ));
-            }
-        }
-        if names.iter().any(|name| is_wanted(name)) {
-            return Ok(());
-        }
-        let only = only.unwrap_or_default();
-        Err(Failure::Input(format!("no device has `{only}` in its name; the names are\n  {}", names.join("\n  "))))
     }
 }
 
@@ -187,24 +190,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_best_device_is_the_first_that_is_there() {
-        assert_eq!(Target::choose(None), Ok(Target::Sim(SimOptions::default())));
-        assert_eq!(Target::choose(Some("sim")), Target::choose(None));
+    fn a_device_is_chosen_by_name() {
+        assert_eq!(Target::choose(Some("sim")), Ok(Target::Sim(SimOptions::default())));
+        assert!(matches!(Target::choose(Some("simulated")), Err(Failure::Input(_))));
+        assert!(matches!(Target::choose(Some("cuda")), Err(Failure::Device(_))));
     }
 
     #[test]
-    fn what_is_listed_as_missing_cannot_be_chosen() {
+    fn what_is_listed_can_be_chosen() {
         for entry in &BACKENDS {
-            let chosen = Target::choose(Some(entry.name));
-            match (entry.find)() {
-                Found::Devices(devices) => {
-                    assert!(chosen.is_ok(), "{}", entry.name);
-                    for device in devices {
-                        assert!(Target::choose(Some(&device.target)).is_ok(), "{}", device.target);
-                    }
+            if let Found::Devices(devices) = (entry.find)() {
+                for listed in devices {
+                    let target = listed.map_or_else(|broken| broken.target, |device| device.target);
+                    assert!(Target::choose(Some(&target)).is_ok(), "{target}");
                 }
-                Found::Nothing { .. } => assert!(matches!(chosen, Err(Failure::Device(_))), "{}", entry.name),
             }
         }
+    }
+
+    #[test]
+    fn the_simulated_device_is_always_there() {
+        assert!(Target::choose(None).is_ok());
+        assert_eq!((BACKENDS[BACKENDS.len() - 1].preferred)(), Some(Target::Sim(SimOptions::default())));
     }
 }

@@ -8,7 +8,8 @@ use crate::failure::Failure;
 use crate::quantity::parse_bytes;
 
 /// The simulated device's place among the backends.
-pub(super) const ENTRY: Entry = Entry { name: "sim", find, target };
+pub(super) const ENTRY: Entry =
+    Entry { name: "sim", find, target, preferred: || Some(Target::Sim(SimOptions::default())) };
 
 /// What a simulated device is like; where nothing is said, like an H200.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -24,7 +25,7 @@ pub(crate) struct SimOptions {
 }
 
 fn find() -> Found {
-    Found::Devices(vec![Device::of("sim", &SimOptions::default().open())])
+    Found::Devices(vec![Ok(Device::of("sim", &SimOptions::default().open()))])
 }
 
 fn target(options: &str) -> Result<Target, Failure> {

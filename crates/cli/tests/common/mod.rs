@@ -8,6 +8,9 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
+/// No file, so no driver.
+const NO_DRIVER: &str = "/nonexistent/driver.json";
+
 /// What a run of the command came to.
 pub(crate) struct Ran {
     pub(crate) code: Option<i32>,
@@ -41,14 +44,40 @@ impl Ran {
     }
 }
 
-/// The command, in an environment that configures nothing.
+/// The command, in an environment that configures nothing and where no driver is found: results are the same on a
+/// machine with a GPU.
 pub(crate) fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_millpond"));
-    command.args(args);
+    command.args(args).env("VK_DRIVER_FILES", NO_DRIVER).env("VK_ICD_FILENAMES", NO_DRIVER);
     for variable in millpond::ENVIRONMENT {
         command.env_remove(variable);
     }
     command
+}
+
+/// Runs the command with the drivers of this machine.
+pub(crate) fn run_on_machine(args: &[&str]) -> Ran {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_millpond"));
+    // Some drivers complain on standard error where this is not set.
+    command.args(args).env("XDG_RUNTIME_DIR", env!("CARGO_TARGET_TMPDIR"));
+    for variable in millpond::ENVIRONMENT {
+        command.env_remove(variable);
+    }
+    Ran::of(command.output().expect("the command starts"))
+}
+
+/// The rows of `millpond devices` for the devices of a backend that open here. Without any this says so on standard
+/// error, and fails where the environment requires the backend.
+pub(crate) fn devices(backend: &str) -> Vec<Value> {
+    let rows = run_on_machine(&["devices", "--format", "json"]).json();
+    let found: Vec<Value> =
+        rows.into_iter().filter(|row| row["backend"] == backend && row["available"] == true).collect();
+    if found.is_empty() {
+        let required = std::env::var("MILLPOND_REQUIRE").unwrap_or_default();
+        assert!(!required.split(',').any(|name| name.trim() == backend), "{backend} is required and has no device");
+        eprintln!("SKIPPED: there is no {backend} device on this machine");
+    }
+    found
 }
 
 /// Runs the command to its end.

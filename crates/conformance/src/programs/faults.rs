@@ -125,6 +125,7 @@ fn failing_run<D: DeviceUnderTest>(device: &D, policy: &Policy, nth: u64, fault:
         return Err(Stop::Skip("the device cannot make a driver call fail".to_owned()));
     }
     let met = script(&session, fault)?;
+    device.forget_faults(session.backend());
     if fault == Fault::Lost {
         // What a lost device holds is its own affair; that dropping everything ends, and quietly, is ours.
         let Session { device, watched, streams, twin, .. } = session;

@@ -51,8 +51,8 @@ pub fn reference(caps: &Caps) -> SimDevice {
 }
 
 /// By what a trace's sizes are divided so that devices with these facts can serve it: a power of two. No request is
-/// larger than half of a segment can be, and six times the live peak fit the device, as policies without pages may
-/// reserve that much.
+/// larger than half of a segment can be, and six times the live peak fit the device, as policies that do not move pages
+/// may reserve that much, and sixteen ranges of addresses.
 pub fn divisor<'a>(trace: &Trace, devices: impl IntoIterator<Item = &'a Caps>) -> u64 {
     use millpond::trace::Event;
     let largest = trace.events.iter().map(|event| match *event {
@@ -63,7 +63,8 @@ pub fn divisor<'a>(trace: &Trace, devices: impl IntoIterator<Item = &'a Caps>) -
     let needed = devices.into_iter().map(|caps| {
         let class = &caps.classes[0];
         let by_segment = largest.div_ceil((class.max_segment_bytes / 2).max(1));
-        let by_total = live.saturating_mul(6).div_ceil(class.total_bytes.max(1));
+        let addresses = caps.pages.map_or(u64::MAX, |pages| pages.range_bytes.saturating_mul(16));
+        let by_total = live.saturating_mul(6).div_ceil(class.total_bytes.min(addresses).max(1));
         by_segment.max(by_total)
     });
     needed.max().unwrap_or(1).max(1).next_power_of_two()

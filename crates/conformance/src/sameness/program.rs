@@ -1,7 +1,7 @@
 //! Running a program so that the device's pace has no say.
 
-use millpond::trace::{Event, Trace};
-use millpond::{Allocator, Buffer, Error, Stream};
+use millpond::trace::Trace;
+use millpond::{Allocator, Buffer, Error, Replay, Stream};
 use millpond_backend::{Backend, Fault};
 
 use super::trail::{Recording, Trail};
@@ -12,11 +12,8 @@ pub(super) const STREAMS: u32 = 3;
 pub(super) const LIMIT_BYTES: u64 = 160 << 20;
 const OPERATIONS: usize = 400;
 
-/// How many layouts are looked at on the way through a trace.
-const LOOKS: usize = 8;
-
 /// Submits everything on these streams and waits for it.
-fn settle<B: Backend>(allocator: &Allocator<B>, streams: &[&Stream<B>]) -> Result<(), Stop> {
+fn settle<B: Backend>(allocator: &Allocator<B>, streams: &[Stream<B>]) -> Result<(), Stop> {
     let backend = allocator.backend();
     for stream in streams {
         let point = stream.point();
@@ -29,82 +26,20 @@ fn settle<B: Backend>(allocator: &Allocator<B>, streams: &[&Stream<B>]) -> Resul
     Ok(())
 }
 
-/// A live block of a trace: its buffer, unless it was refused, and the streams that use it beside its own.
-struct Live<B: Backend> {
-    buffer: Option<Buffer<B>>,
-    home: u32,
-    users: Vec<u32>,
-}
-
-/// By block, whether the device is done with it later than the free: it goes then.
-fn late_frees(trace: &Trace) -> Vec<bool> {
-    let mut late = vec![false; trace.allocations()];
-    for event in &trace.events {
-        if let Event::Complete { id } = event {
-            late[*id as usize] = true;
-        }
-    }
-    late
-}
-
+/// A trace, whole, and before that its first half alone: where everything lies at its end is another thing to compare.
 pub(super) fn run_trace<B: Backend>(
     allocator: &Allocator<B>,
     streams: &[Stream<B>],
     trace: &Trace,
 ) -> Result<Trail, Stop> {
-    let late = late_frees(trace);
     let mut recording = Recording::start(allocator);
-    let mut blocks: Vec<Live<B>> = Vec::new();
-    let mut points = Vec::new();
-    let part = (trace.events.len() / LOOKS).max(1);
-    for (at, event) in trace.events.iter().enumerate() {
-        match *event {
-            Event::Allocate { bytes, stream, .. } => {
-                let buffer = granted(streams[stream as usize].allocate(bytes))?;
-                blocks.push(Live { buffer, home: stream, users: Vec::new() });
-            }
-            Event::Free { id } if late[id as usize] => {}
-            Event::Free { id } | Event::Complete { id } => {
-                let live = &mut blocks[id as usize];
-                drop(live.buffer.take());
-                if !live.users.is_empty() {
-                    let all: Vec<_> = live.users.iter().chain([&live.home]).map(|&s| &streams[s as usize]).collect();
-                    settle(allocator, &all)?;
-                }
-            }
-            Event::Use { id, stream } => {
-                let live = &mut blocks[id as usize];
-                if let Some(buffer) = &live.buffer {
-                    buffer.record_stream(&streams[stream as usize]).map_err(|error| error.to_string())?;
-                    live.users.push(stream);
-                }
-            }
-            Event::Mark { stream, .. } => points.push((stream, streams[stream as usize].point())),
-            Event::Until { id, point } => {
-                let live = &mut blocks[id as usize];
-                if let Some(buffer) = &live.buffer {
-                    let (stream, point) = points[point as usize];
-                    buffer.used_until(point).map_err(|error| error.to_string())?;
-                    live.users.push(stream);
-                }
-            }
-            Event::EmptyCache | Event::Trim { .. } => {
-                settle(allocator, &streams.iter().collect::<Vec<_>>())?;
-                let done = match *event {
-                    Event::Trim { bytes } => allocator.trim(bytes).map(drop),
-                    _ => allocator.empty_cache(),
-                };
-                done.map_err(|error| error.to_string())?;
-            }
-        }
-        if (at + 1) % part == 0 {
-            recording.look();
-        }
+    let mut half = trace.clone();
+    half.events.truncate(trace.events.len() / 2);
+    for part in [&half, trace] {
+        Replay::new(part).pass(allocator, streams).map_err(|error| Stop::Fail(error.to_string()))?;
+        recording.look();
     }
-    let trail = recording.finish();
-    drop(blocks);
-    settle(allocator, &streams.iter().collect::<Vec<_>>())?;
-    Ok(trail)
+    Ok(recording.finish())
 }
 
 /// A grant, or nothing where memory is short.
@@ -117,12 +52,16 @@ fn granted<B: Backend>(result: Result<Buffer<B>, Error<B::Error>>) -> Result<Opt
 }
 
 pub(super) fn run_seed<B: Backend>(allocator: &Allocator<B>, streams: &[Stream<B>], seed: u64) -> Result<Trail, Stop> {
-    let every: Vec<&Stream<B>> = streams.iter().collect();
     let mut recording = Recording::start(allocator);
     let mut random = Random::new(seed);
     let mut blocks: Vec<Buffer<B>> = Vec::new();
     for at in 0..OPERATIONS {
-        match random.below(20) {
+        let draw = random.below(20);
+        if draw < 12 {
+            // A request, or whoever else looks, finds the same work done on every device.
+            settle(allocator, streams)?;
+        }
+        match draw {
             0..11 => {
                 let bytes = random.bytes(256, 24 << 20);
                 match granted(streams[random.below(streams.len())].allocate(bytes))? {
@@ -145,14 +84,12 @@ pub(super) fn run_seed<B: Backend>(allocator: &Allocator<B>, streams: &[Stream<B
             _ if !blocks.is_empty() => drop(blocks.swap_remove(random.below(blocks.len()))),
             _ => {}
         }
-        // A request finds the same work done on every device.
-        settle(allocator, &every)?;
     }
     recording.look();
     blocks.truncate(blocks.len() / 2);
-    settle(allocator, &every)?;
+    settle(allocator, streams)?;
     let trail = recording.finish();
     drop(blocks);
-    settle(allocator, &every)?;
+    settle(allocator, streams)?;
     Ok(trail)
 }

@@ -88,8 +88,9 @@ impl Trail {
             let (ours, theirs) = (self.layouts.get(at), other.layouts.get(at));
             return Some(format!("layout {at} is {ours:?}, and on the other {theirs:?}"));
         }
-        if self.stats != other.stats {
-            return Some(format!("the statistics are {:?}, and on the other {:?}", self.stats, other.stats));
+        let pairs = self.stats.flat().into_iter().zip(other.stats.flat());
+        if let Some((ours, theirs)) = pairs.into_iter().find(|(ours, theirs)| ours != theirs) {
+            return Some(format!("{} is {}, and on the other {}", ours.0, ours.1, theirs.1));
         }
         (self.pages != other.pages)
             .then(|| format!("the statistics of pages are {:?}, and on the other {:?}", self.pages, other.pages))

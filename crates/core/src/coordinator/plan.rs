@@ -202,7 +202,7 @@ impl Coordinator {
             (Rung::AfterWait, goal) => self.after_wait(plan, goal, shards),
             (Rung::Oldest, _) => self.wait_for_oldest(plan, shards),
             (Rung::AfterOldest, _) => self.after_oldest(plan, shards),
-            (Rung::Refuse, Goal::Allocate(..)) if plan.allowance.is_some() => {
+            (Rung::Refuse, Goal::Allocate(..)) if plan.is_held_by_budget(self.limit) => {
                 plan.leave_budget();
                 None
             }
@@ -336,6 +336,11 @@ impl Plan {
         if !refused {
             self.rung = Rung::End;
         }
+    }
+
+    /// The budget is what the request was refused for, rather than a limit.
+    fn is_held_by_budget(&self, limit: Option<u64>) -> bool {
+        self.allowance.is_some_and(|allowance| limit.is_none_or(|limit| allowance < limit))
     }
 
     /// Nothing within the budget serves the request: all over again, with what the driver grants beyond it.

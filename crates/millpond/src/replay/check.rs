@@ -6,19 +6,18 @@
 
 use std::collections::HashMap;
 
-use millpond_backend::{Backend, BackendError, Point, StreamId, Transfer};
+use millpond_backend::{Backend, BackendError, ClassId, Point, StreamId, Transfer};
 
 use super::Watch;
+use super::evidence::Evidence;
+use super::marks::{self, TABLE_BYTES};
 use crate::allocator::Allocator;
 use crate::buffer::{Buffer, Reuse};
 use crate::error::Error;
+use crate::raw;
 use crate::stream::Stream;
 
-/// Bytes marked at each end of a block.
-const EDGE_BYTES: u64 = 64;
-/// Bytes marked at the start of every page inside a block.
-const STAMP_BYTES: u64 = 16;
-/// How far apart those stamps are, where the device does not say that its pages are smaller.
+/// How far apart the marks inside a block are, where the device does not say that its pages are smaller.
 const PAGE_BYTES: u64 = 2 << 20;
 
 /// Why a checked replay ended early.
@@ -80,35 +79,63 @@ fn at_address(address: Option<u64>) -> String {
     address.map_or(String::new(), |address| format!(" at {address:#x}"))
 }
 
-type Mover<'a, B> = dyn Transfer<Segment = <B as Backend>::Segment, Error = <B as Backend>::Error> + 'a;
+pub(super) type Mover<'a, B> = dyn Transfer<Segment = <B as Backend>::Segment, Error = <B as Backend>::Error> + 'a;
 
 /// Marks blocks and verifies them.
 ///
 /// What it queues around a block, in this order:
-/// - at the grant, the block's marks are written on its stream;
-/// - at the use on another stream, that stream waits for the home stream, on the device where it can;
-/// - at the free, the marks are read on the home stream, and then written once more on the home stream and on every
-///   stream that used the block. This last work may still be under way when the block is freed: if the memory goes on
-///   to somebody else too early, it lands on their marks.
+/// - at the grant, the block's marks are written on its stream: copies from a table of marks;
+/// - at the use on another stream, the home stream is submitted, and the other waits for it, on the device where it can;
+/// - at the free, the marks are copied into the evidence of the home stream, and then written once more on the home
+///   stream and on every stream that used the block. This last work may still be under way when the block is freed: if
+///   the memory goes on to somebody else too early, it lands on their marks.
+///
+/// Nothing of this waits on the host, where streams wait for each other on the device: evidence is read and judged when
+/// there is no room for more, and at the end of a pass.
 pub(super) struct Checker<'a, B: Backend> {
     backend: &'a B,
     mover: &'a Mover<'a, B>,
+    class: ClassId,
     page_bytes: u64,
+    /// Which of the threads that replay at the same time it checks for.
+    thread: usize,
     pass: usize,
+    /// The table of marks, and its copy on the device, once there is one.
+    table: Vec<u8>,
+    on_device: Option<B::Segment>,
+    /// The streams whose work reads that copy.
+    readers: Vec<StreamId>,
+    evidence: Vec<(StreamId, Evidence<B>)>,
     /// The streams beside the home stream that use a live block.
     used: HashMap<u32, Vec<StreamId>>,
     blocks: u64,
 }
 
 impl<'a, B: Backend> Checker<'a, B> {
-    pub(super) fn new(allocator: &'a Allocator<B>) -> Result<Self, CheckError<B::Error>> {
+    pub(super) fn new(
+        allocator: &'a Allocator<B>,
+        streams: &[Stream<B>],
+        thread: usize,
+        pass: usize,
+    ) -> Result<Self, CheckError<B::Error>> {
         let backend = allocator.backend();
-        let caps = backend.caps();
-        let Some(mover) = backend.transfer() else {
-            return Err(CheckError::NoTransfer { device: caps.name.clone() });
-        };
-        let page_bytes = caps.pages.map_or(PAGE_BYTES, |pages| pages.granularity.min(PAGE_BYTES));
-        Ok(Self { backend, mover, page_bytes, pass: 0, used: HashMap::new(), blocks: 0 })
+        let mover = backend.transfer();
+        let mover = mover.ok_or_else(|| CheckError::NoTransfer { device: backend.caps().name.clone() })?;
+        let page_bytes = backend.caps().pages.map_or(PAGE_BYTES, |pages| pages.granularity.min(PAGE_BYTES));
+        Ok(Self {
+            backend,
+            mover,
+            class: streams.first().map_or(ClassId::DEVICE, |stream| stream.lane().owner().class),
+            page_bytes,
+            thread,
+            pass,
+            table: marks::table(),
+            on_device: None,
+            readers: Vec::new(),
+            evidence: Vec::new(),
+            used: HashMap::new(),
+            blocks: 0,
+        })
     }
 
     /// How many blocks were verified so far.
@@ -116,71 +143,101 @@ impl<'a, B: Backend> Checker<'a, B> {
         self.blocks
     }
 
-    pub(super) fn next_pass(&mut self) {
-        self.pass += 1;
+    /// The pieces of a block that are marked: (offset in the block, bytes, place in the table).
+    fn pieces(&self, id: u32, buffer: &Buffer<B>) -> impl Iterator<Item = (u64, u64, u64)> + use<B> {
+        let (thread, pass) = (self.thread, self.pass);
+        let pieces = marks::pieces(buffer.offset(), buffer.capacity(), self.page_bytes);
+        pieces.map(move |(offset, bytes)| (offset, bytes, marks::place(thread, pass, id, offset)))
     }
 
-    /// The pieces of a block that are marked: (offset in the block, bytes). Its ends, and the start of every page
-    /// that begins between them, so that every page with a part of the block in it has a mark.
-    fn pieces(&self, buffer: &Buffer<B>) -> impl Iterator<Item = (u64, u64)> + use<B> {
-        pieces(buffer.offset(), buffer.capacity(), self.page_bytes)
+    /// The table on the device, for work of that stream to read. No work writes to it any more.
+    fn table_for(&mut self, stream: StreamId) -> Result<&B::Segment, CheckError<B::Error>> {
+        if !self.readers.contains(&stream) {
+            self.readers.push(stream);
+        }
+        let (backend, class) = (self.backend, self.class);
+        if self.on_device.is_none() {
+            let segment = backend.reserve(class, TABLE_BYTES);
+            let segment = segment.map_err(|source| CheckError::Driver { call: "reserve", source })?;
+            let segment = self.on_device.insert(segment);
+            let uploaded = self.mover.upload(stream, &self.table, segment, 0);
+            uploaded.map_err(|source| CheckError::Driver { call: "upload", source })?;
+            let point = submitted(backend, stream)?;
+            wait(backend, point)?;
+        }
+        match &self.on_device {
+            Some(segment) => Ok(segment),
+            None => unreachable!("it was just put there"),
+        }
     }
 
-    fn write(&self, id: u32, buffer: &Buffer<B>, stream: StreamId) -> Result<(), CheckError<B::Error>> {
+    fn write(&mut self, id: u32, buffer: &Buffer<B>, stream: StreamId) -> Result<(), CheckError<B::Error>> {
         let Some(segment) = buffer.segment() else { return Ok(()) };
-        let mut marks = [0; EDGE_BYTES as usize];
-        for (offset, bytes) in self.pieces(buffer) {
-            let marks = &mut marks[..bytes as usize];
-            put_marks(self.pass, id, offset, marks);
-            let written = self.mover.upload(stream, marks, segment, buffer.offset() + offset);
-            written.map_err(|source| CheckError::Driver { call: "upload", source })?;
+        let (mover, pieces) = (self.mover, self.pieces(id, buffer));
+        let table = self.table_for(stream)?;
+        for (offset, bytes, place) in pieces {
+            let written = mover.copy(stream, (table, place), (segment, buffer.offset() + offset), bytes);
+            written.map_err(|source| CheckError::Driver { call: "copy", source })?;
         }
         Ok(())
     }
 
-    fn verify(&self, event: usize, id: u32, buffer: &Buffer<B>, home: StreamId) -> Result<(), CheckError<B::Error>> {
+    fn verify(&mut self, event: usize, id: u32, buffer: &Buffer<B>) -> Result<(), CheckError<B::Error>> {
         let Some(segment) = buffer.segment() else { return Ok(()) };
-        let (mut marks, mut found) = ([0; EDGE_BYTES as usize], [0; EDGE_BYTES as usize]);
-        for (offset, bytes) in self.pieces(buffer) {
-            let (marks, found) = (&mut marks[..bytes as usize], &mut found[..bytes as usize]);
-            put_marks(self.pass, id, offset, marks);
-            let read = self.mover.download(home, segment, buffer.offset() + offset, found);
-            read.map_err(|source| CheckError::Driver { call: "download", source })?;
-            if let Some(at) = (0..marks.len()).find(|&at| marks[at] != found[at]) {
-                return Err(CheckError::WrongByte(WrongByte {
-                    pass: self.pass,
-                    event,
-                    block: id,
-                    bytes: buffer.capacity(),
-                    stream: home,
-                    address: buffer.address(),
-                    offset: offset + at as u64,
-                    expected: marks[at],
-                    found: found[at],
-                }));
+        let home = buffer.stream();
+        let pieces = self.pieces(id, buffer);
+        let at = match self.evidence.iter().position(|(stream, _)| *stream == home) {
+            Some(at) => at,
+            None => {
+                self.evidence.push((home, Evidence::new(self.backend, self.class, home)?));
+                self.evidence.len() - 1
             }
+        };
+        let about = WrongByte {
+            pass: self.pass,
+            event,
+            block: id,
+            bytes: buffer.capacity(),
+            stream: home,
+            address: buffer.address(),
+            offset: 0,
+            expected: 0,
+            found: 0,
+        };
+        for (offset, bytes, place) in pieces {
+            let (from, about) = ((segment, buffer.offset() + offset), WrongByte { offset, ..about.clone() });
+            self.evidence[at].1.take(self.mover, &self.table, from, (bytes, place), about)?;
         }
         Ok(())
     }
 
-    /// Makes later work of a stream come after a point: on the device where it can wait, or else by waiting here.
-    fn order(&self, stream: StreamId, point: Point) -> Result<(), CheckError<B::Error>> {
-        if stream == point.stream {
+    /// Makes later work of a stream come after all work of another so far: on the device where it can wait, or else by
+    /// waiting here.
+    fn order(&self, stream: StreamId, earlier: StreamId) -> Result<(), CheckError<B::Error>> {
+        if stream == earlier {
             return Ok(());
         }
+        // A device waits only for what was submitted.
+        let point = submitted(self.backend, earlier)?;
         match self.backend.stream_wait() {
             Some(waits) => {
                 waits.stream_wait(stream, point).map_err(|source| CheckError::Driver { call: "stream_wait", source })
             }
-            // A wait ends early at work that was never submitted. Devices to which that can happen have one stream
-            // (wgpu) or waits of their own (Vulkan).
-            None => self.backend.wait(point).map(drop).map_err(|source| CheckError::Driver { call: "wait", source }),
+            None => wait(self.backend, point),
         }
     }
+}
 
-    fn point(&self, stream: StreamId) -> Point {
-        Point { stream, tick: self.backend.mark(stream) }
-    }
+/// Submits a stream, and answers the point that covers its work.
+fn submitted<B: Backend>(backend: &B, stream: StreamId) -> Result<Point, CheckError<B::Error>> {
+    let tick = backend.submit(stream).map_err(|source| CheckError::Driver { call: "submit", source })?;
+    Ok(Point { stream, tick })
+}
+
+fn wait<B: Backend>(backend: &B, point: Point) -> Result<(), CheckError<B::Error>> {
+    let reached = backend.wait(point).map_err(|source| CheckError::Driver { call: "wait", source })?;
+    assert!(reached >= point.tick, "{point} was submitted, and a wait for it ended at tick {reached}");
+    Ok(())
 }
 
 impl<B: Backend> Watch<B> for Checker<'_, B> {
@@ -188,7 +245,7 @@ impl<B: Backend> Watch<B> for Checker<'_, B> {
 
     fn granted(&mut self, id: u32, buffer: &Buffer<B>, stream: &Stream<B>) -> Result<(), Self::Error> {
         if let Reuse::After(point) = buffer.reuse() {
-            self.order(stream.id(), point)?;
+            wait(self.backend, point)?;
         }
         self.write(id, buffer, stream.id())
     }
@@ -198,101 +255,39 @@ impl<B: Backend> Watch<B> for Checker<'_, B> {
         let used = self.used.entry(id).or_default();
         if other != home && !used.contains(&other) {
             used.push(other);
-            self.order(other, self.point(home))?;
+            self.order(other, home)?;
         }
         Ok(())
     }
 
     fn freeing(&mut self, event: usize, id: u32, buffer: &Buffer<B>) -> Result<(), Self::Error> {
         let home = buffer.stream();
-        self.verify(event, id, buffer, home)?;
+        self.verify(event, id, buffer)?;
         self.blocks += 1;
         // The writers come one behind the other: among themselves they must not race.
         let mut last = home;
         self.write(id, buffer, home)?;
         for other in self.used.remove(&id).unwrap_or_default() {
-            self.order(other, self.point(last))?;
+            self.order(other, last)?;
             self.write(id, buffer, other)?;
             last = other;
         }
         Ok(())
     }
-}
 
-/// The pieces of a block of `capacity` bytes, which starts at `start` of its segment, that are marked.
-fn pieces(start: u64, capacity: u64, page_bytes: u64) -> impl Iterator<Item = (u64, u64)> {
-    let edge = EDGE_BYTES.min(capacity);
-    let first_page = start.next_multiple_of(page_bytes) - start;
-    let last = capacity - edge;
-    let pages = (first_page..last).step_by(usize::try_from(page_bytes).unwrap_or(usize::MAX));
-    let inside = pages.filter(move |&offset| offset >= edge && offset + STAMP_BYTES <= last);
-    let end = (last > 0).then_some((last, edge));
-    std::iter::once((0, edge)).chain(inside.map(|offset| (offset, STAMP_BYTES))).chain(end)
-}
-
-/// Fills in what a piece of a block holds: no two pieces of any blocks in any passes hold the same.
-fn put_marks(pass: usize, id: u32, offset: u64, marks: &mut [u8]) {
-    let block = scattered((pass as u64) << 32 | u64::from(id));
-    for (word, at) in marks.chunks_mut(8).zip((offset..).step_by(8)) {
-        word.copy_from_slice(&scattered(block ^ at).to_le_bytes()[..word.len()]);
+    fn over(&mut self) -> Result<(), Self::Error> {
+        self.pass += 1;
+        self.evidence.iter_mut().try_for_each(|(_, evidence)| evidence.judge(self.mover, &self.table))
     }
 }
 
-/// Spreads a number over 64 bits, one to one.
-fn scattered(number: u64) -> u64 {
-    let mixed = number.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    mixed ^ (mixed >> 31)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const PAGE: u64 = 2 << 20;
-
-    fn all(start: u64, capacity: u64) -> Vec<(u64, u64)> {
-        pieces(start, capacity, PAGE).collect()
-    }
-
-    #[test]
-    fn both_ends_and_every_page_are_marked() {
-        assert_eq!(all(0, 64), [(0, 64)]);
-        assert_eq!(all(512, 512), [(0, 64), (448, 64)]);
-        // From the last KiB of one page to the first of the third: three pages.
-        assert_eq!(all(PAGE - 1024, PAGE + 2048), [(0, 64), (1024, 16), (1024 + PAGE, 16), (PAGE + 1984, 64)]);
-        assert_eq!(all(4 * PAGE, 3 * PAGE), [(0, 64), (PAGE, 16), (2 * PAGE, 16), (3 * PAGE - 64, 64)]);
-    }
-
-    #[test]
-    fn pieces_stay_inside_apart_and_leave_out_no_page() {
-        for start in [0, 512, PAGE - 512, PAGE, 3 * PAGE + 1024] {
-            for capacity in [512, 1024, PAGE - 512, PAGE, PAGE + 512, 5 * PAGE, 7 * PAGE + 1536] {
-                let pieces = all(start, capacity);
-                let ends: Vec<u64> = pieces.iter().map(|(offset, bytes)| offset + bytes).collect();
-                assert!(pieces[1..].iter().zip(&ends).all(|((begin, _), end)| end <= begin), "{pieces:?}");
-                assert_eq!(ends.last(), Some(&capacity), "{pieces:?}");
-                let first = start / PAGE;
-                let touched = (start + capacity - 1) / PAGE - first + 1;
-                let mut marked: Vec<u64> = pieces.iter().map(|(offset, _)| (start + offset) / PAGE - first).collect();
-                marked.dedup();
-                assert_eq!(marked, (0..touched).collect::<Vec<_>>(), "{start} {capacity}: {pieces:?}");
-            }
+impl<B: Backend> Drop for Checker<'_, B> {
+    fn drop(&mut self) {
+        for (_, evidence) in self.evidence.drain(..) {
+            evidence.close(self.backend);
         }
-    }
-
-    #[test]
-    fn marks_differ_by_pass_block_and_place() {
-        let marks = |pass, id, offset| {
-            let mut marks = [0; 16];
-            put_marks(pass, id, offset, &mut marks);
-            marks
-        };
-        let base = marks(0, 1, 512);
-        assert_eq!(marks(0, 1, 512), base);
-        for other in [marks(1, 1, 512), marks(0, 2, 512), marks(0, 1, 1024), marks(0, 1, 520)] {
-            assert_ne!(other, base);
+        if let Some(table) = self.on_device.take() {
+            raw::release_own(self.backend, table, &self.readers);
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use millpond::trace::{Pattern, Trace, TraceError};
+use millpond::trace::{Event, Header, Pattern, Trace, TraceError};
 
 use crate::commands::name_of;
 use crate::failure::Failure;
@@ -11,6 +11,14 @@ use crate::failure::Failure;
 /// The built-in trace: the training of a GPT-2, as PyTorch's allocator was asked on an H200.
 const BUILT_IN: (&str, &[u8]) =
     ("gpt2_train", include_bytes!("../../../../../tests/corpus/traces/gpt2_train.trace.gz"));
+
+/// The built-in trace and its name.
+pub(crate) fn built_in() -> (&'static str, Trace) {
+    match Trace::from_reader(BUILT_IN.1) {
+        Ok(trace) => (BUILT_IN.0, trace),
+        Err(error) => panic!("the built-in trace is malformed: {error}"),
+    }
+}
 
 /// A trace to be read.
 pub(super) enum Source {
@@ -89,16 +97,29 @@ impl Source {
     /// [`Failure::Input`] that names the file and the line.
     pub(super) fn read(&self) -> Result<Trace, Failure> {
         match self {
-            Self::BuiltIn => match Trace::from_reader(BUILT_IN.1) {
-                Ok(trace) => Ok(trace),
-                Err(error) => panic!("the built-in trace is malformed: {error}"),
-            },
+            Self::BuiltIn => Ok(built_in().1),
             Self::Input => Trace::from_reader(io::stdin().lock())
                 .map_err(|error| Failure::Input(format!("standard input: {error}; give a trace"))),
             Self::File(path) => Trace::read(path).map_err(|error| Failure::Input(explain(path, &error))),
             Self::Pattern(pattern, seed) => Ok(pattern.trace(*seed)),
         }
     }
+}
+
+/// What sizes are rounded up to when they are divided: what allocators round to anyhow.
+const SCALED_UNIT: u64 = 512;
+
+/// The same program with every size divided. It never ran on PyTorch's allocator, so it has no header.
+pub(crate) fn scaled(mut trace: Trace, by: u64) -> Trace {
+    if by == 1 {
+        return trace;
+    }
+    for event in &mut trace.events {
+        if let Event::Allocate { bytes, .. } | Event::Trim { bytes } = event {
+            *bytes = bytes.div_ceil(by).next_multiple_of(SCALED_UNIT);
+        }
+    }
+    Trace { header: Header::default(), ..trace }
 }
 
 fn explain(path: &Path, error: &TraceError) -> String {
@@ -138,6 +159,23 @@ mod tests {
             let error = PatternChoice::parse(text).expect_err(text);
             assert!(error.contains("has no seed") && error.contains(":seed=7"), "{error}");
         }
+    }
+
+    #[test]
+    fn a_scaled_trace_has_smaller_sizes_and_nothing_else_in_it() {
+        let text = "a 0 1000000 0\na 1 513 1\nu 0 1\nt 4096\nf 0\na 2 1 0\n";
+        let trace = Trace::parse(text.as_bytes()).expect("a trace");
+        assert_eq!(scaled(trace.clone(), 1), trace);
+        let tenth = scaled(trace.clone(), 10);
+        let sizes = |trace: &Trace| -> Vec<u64> {
+            let size = |event: &Event| match *event {
+                Event::Allocate { bytes, .. } | Event::Trim { bytes } => Some(bytes),
+                _ => None,
+            };
+            trace.events.iter().filter_map(size).collect()
+        };
+        assert_eq!(sizes(&tenth), [100_352, 512, 512, 512]);
+        assert_eq!((tenth.events.len(), tenth.streams), (trace.events.len(), trace.streams));
     }
 
     #[test]

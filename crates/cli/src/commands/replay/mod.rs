@@ -11,7 +11,7 @@ use millpond::{Allocator, CheckError, Replay, Replayed};
 use millpond_backend::Backend;
 
 use self::input::Source;
-pub(crate) use self::input::{PatternChoice, pattern_help};
+pub(crate) use self::input::{PatternChoice, built_in, pattern_help, scaled};
 pub(crate) use self::limit::Limit;
 use self::report::Report;
 use self::row::Row;
@@ -31,7 +31,7 @@ pub(crate) fn run(args: &ReplayArgs, output: &mut Output) -> Result<(), Failure>
         return Err(Failure::Input("--markdown is a way to print the table; give it or --format json".into()));
     }
     let mut target = Target::choose(args.device.as_deref())?;
-    if args.check_bytes {
+    if args.touch {
         target = target.with_bytes();
     }
     let variants = variant::choose(args, target.run(HasPages)?)?;
@@ -56,7 +56,7 @@ fn replay_all(
     for source in sources {
         let name = source.name();
         progress.doing(format!("reading {name}"));
-        let trace = source.read()?;
+        let trace = scaled(source.read()?, args.scale);
         let replay = Replay::new(&trace);
         let limit = args.limit.map(|limit| limit.bytes(replay.live_peak()));
         for settings in variants {
@@ -65,8 +65,7 @@ fn replay_all(
             }
             let policy = variant::label(settings);
             progress.doing(format!("{name} under {policy}"));
-            let (passes, check_bytes) = (args.passes, args.check_bytes);
-            let job = Run { replay: &replay, settings, limit, passes, check_bytes, progress };
+            let job = Run { replay: &replay, settings, limit, args, progress };
             let done = target.run(job).map_err(|failure| located(failure, &name, &policy))?;
             let row = Row::new(&name, target.name(), settings, args, limit, &trace.header, &done.replayed);
             progress.aside(|| explain(&name, &policy, &done.replayed));
@@ -114,8 +113,7 @@ struct Run<'a> {
     replay: &'a Replay,
     settings: &'a Settings,
     limit: Option<u64>,
-    passes: usize,
-    check_bytes: bool,
+    args: &'a ReplayArgs,
     progress: &'a Progress,
 }
 
@@ -137,18 +135,20 @@ impl Job for Run<'_> {
         }
         let allocator = builder.build().map_err(|error| Failure::Input(error.to_string()))?;
         let failed = |error| Failure::from_allocator(&error);
-        let streams: Result<Vec<_>, _> = (0..self.replay.streams()).map(|_| allocator.create_stream()).collect();
-        let streams = streams.map_err(failed)?;
+        let open = |_| (0..self.replay.streams()).map(|_| allocator.create_stream()).collect::<Result<Vec<_>, _>>();
+        let streams = (0..self.args.threads).map(open).collect::<Result<Vec<_>, _>>().map_err(failed)?;
         let step = |_| self.progress.step();
-        let replayed = if self.check_bytes {
-            self.replay.run_checked(&allocator, &streams, self.passes, step).map_err(|error| match error {
-                CheckError::Allocator(error) => failed(error),
-                CheckError::WrongByte(wrong) => Failure::Check(wrong.to_string()),
-                error => Failure::Device(with_causes(&error)),
-            })?
-        } else {
-            self.replay.run_on(&allocator, &streams, self.passes, step).map_err(failed)?
+        let &ReplayArgs { passes, touch, .. } = self.args;
+        let replayed = match &streams[..] {
+            [streams] if touch => self.replay.run_checked(&allocator, streams, passes, step),
+            [streams] => self.replay.run_on(&allocator, streams, passes, step).map_err(CheckError::Allocator),
+            threads => self.replay.run_threads(&allocator, threads, passes, touch, step),
         };
+        let replayed = replayed.map_err(|error| match error {
+            CheckError::Allocator(error) => failed(error),
+            CheckError::WrongByte(wrong) => Failure::Check(wrong.to_string()),
+            error => Failure::Device(with_causes(&error)),
+        })?;
         Ok(Done { replayed, device })
     }
 }

@@ -9,7 +9,9 @@ use crate::output::{Output, Table};
 pub(super) struct Report {
     layout: Layout,
     limit: Option<Limit>,
-    check_bytes: bool,
+    touch: bool,
+    threads: u16,
+    scale: u64,
     markdown: bool,
     /// What people call the device, once there is one.
     device: String,
@@ -24,7 +26,9 @@ impl Report {
         Self {
             layout: Layout { compare: args.compare, no_times: args.no_times },
             limit: args.limit,
-            check_bytes: args.check_bytes,
+            touch: args.touch,
+            threads: args.threads,
+            scale: args.scale,
             markdown: args.markdown,
             device: String::new(),
             open: Vec::new(),
@@ -72,9 +76,11 @@ impl Report {
 
     fn title(&self) -> String {
         let limit = self.limit.map_or(String::new(), |limit| format!(", limited to {limit}"));
-        let check = if self.check_bytes { ", bytes checked" } else { "" };
+        let check = if self.touch { ", bytes checked" } else { "" };
+        let threads = if self.threads > 1 { format!(", by {} threads", self.threads) } else { String::new() };
+        let scale = if self.scale > 1 { format!(", sizes divided by {}", self.scale) } else { String::new() };
         let times = if self.layout.no_times { "" } else { "; cold and warm in ns per event" };
-        format!("On {}{limit}{check}{times}", self.device)
+        format!("On {}{threads}{scale}{limit}{check}{times}", self.device)
     }
 }
 

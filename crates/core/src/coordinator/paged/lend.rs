@@ -8,9 +8,9 @@
 
 use alloc::vec::Vec;
 
-use millpond_backend::{Point, StreamId};
+use millpond_backend::Point;
 
-use crate::coordinator::plan::{Awaited, Plan};
+use crate::coordinator::plan::Plan;
 use crate::coordinator::step::Step;
 use crate::coordinator::{Coordinator, Shards};
 use crate::ids::{ShardId, Side};
@@ -18,8 +18,7 @@ use crate::settings::Growth;
 use crate::size::Want;
 
 impl Coordinator {
-    /// Serves a request from the best fit among the idle blocks of all other streams. Asks streams how far they are, at
-    /// most once for a plan, if that may make the difference.
+    /// Serves a request from the best fit among the idle blocks of all other streams.
     pub(super) fn lend(
         &mut self,
         plan: &mut Plan,
@@ -31,25 +30,19 @@ impl Coordinator {
             return None;
         }
         let mut best: Option<(u64, ShardId)> = None;
-        let mut busy: Vec<StreamId> = Vec::new();
         for id in self.neighbours(borrower) {
             let offer = shards.with(id, |shard| {
                 let block = &shard.blocks[shard.find(&want)?];
                 Some((block.size, Point { stream: shard.stream, tick: block.tick }))
             });
             match offer {
-                Some((_, point)) if !self.is_reached(point) => busy.push(point.stream),
-                Some((size, _)) if best.is_none_or(|(least, _)| size < least) => best = Some((size, id)),
+                Some((size, point)) if self.is_reached(point) && best.is_none_or(|(least, _)| size < least) => {
+                    best = Some((size, id));
+                }
                 _ => {}
             }
         }
-        let Some((_, lender)) = best else {
-            if plan.polled || busy.is_empty() {
-                return None;
-            }
-            plan.polled = true;
-            return Some(plan.awaits(Awaited::Points, Step::Poll(busy)));
-        };
+        let (_, lender) = best?;
         let (clock, stream) = (plan.clocks[want.side.index()], self.stream_of(borrower));
         let reached = self.reached[self.stream_of(lender).0 as usize];
         let grant = shards.with(lender, |shard| {

@@ -1,15 +1,16 @@
 //! Checked replays: they find what is planted, and nothing where nothing is.
 
-use millpond_backend::Transfer as _;
+use millpond_backend::{Closing, Transfer as _};
 use millpond_core::settings::{Policy, Settings};
 use millpond_sim::{Completion, CostModel, Sim};
 
-use super::*;
+use super::super::*;
 use crate::trace::Pattern;
 
 /// A device that keeps bytes, and on which work stays under way until somebody looks.
-fn busy_device(seed: u64) -> Sim {
-    Sim::builder().bytes(true).cost(CostModel::free()).completion(Completion::Seeded(seed)).build()
+fn busy_device(seed: u64, closing: Closing, stream_wait: bool) -> Sim {
+    let sim = Sim::builder().bytes(true).cost(CostModel::free()).completion(Completion::Seeded(seed));
+    sim.closing(closing).stream_wait(stream_wait).build()
 }
 
 fn allocator(sim: &Sim, settings: Settings) -> Allocator<Sim> {
@@ -27,24 +28,37 @@ fn beginning(pattern: Pattern, events: usize) -> Replay {
     Replay::new(&trace)
 }
 
-fn variants() -> [Settings; 3] {
+fn variants() -> [Settings; 4] {
     let of = |policy, expandable_segments| Settings { policy, expandable_segments, ..Settings::default() };
-    [of(Policy::Classic, false), of(Policy::Classic, true), of(Policy::Direct, false)]
+    [of(Policy::Paged, false), of(Policy::Classic, false), of(Policy::Classic, true), of(Policy::Direct, false)]
 }
 
 #[test]
 fn sound_allocators_pass_whatever_is_under_way() {
     for (pattern, events) in [(Pattern::ManyStreams, 3000), (Pattern::Phases, 1500), (Pattern::Growing, 1000)] {
         let replay = beginning(pattern, events);
-        for settings in variants() {
-            let sim = busy_device(3);
-            let allocator = allocator(&sim, settings.clone());
-            let replayed = replay.run_checked(&allocator, &open(&allocator, &replay), 1, |_| ());
-            let replayed = replayed.unwrap_or_else(|error| panic!("{pattern} under {settings:?}: {error}"));
-            // Every block of both passes, those that are never freed included.
-            assert_eq!(replayed.checked_blocks, 2 * replay.allocations as u64, "{pattern}");
-            assert_eq!(sim.violations(), [], "{pattern} under {settings:?}");
+        for (closing, stream_wait) in [(Closing::Backend, true), (Closing::Submit, true), (Closing::Submit, false)] {
+            for settings in variants() {
+                let sim = busy_device(3, closing, stream_wait);
+                let allocator = allocator(&sim, settings.clone());
+                let replayed = replay.run_checked(&allocator, &open(&allocator, &replay), 1, |_| ());
+                let replayed = replayed.unwrap_or_else(|error| panic!("{pattern}, {closing:?}, {settings:?}: {error}"));
+                // Every block of both passes, those that are never freed included.
+                assert_eq!(replayed.checked_blocks, 2 * replay.allocations as u64, "{pattern}");
+                assert_eq!(sim.violations(), [], "{pattern}, {closing:?}, {settings:?}");
+            }
         }
+    }
+}
+
+#[test]
+fn what_a_check_took_for_itself_is_given_back() {
+    let replay = beginning(Pattern::ManyStreams, 200);
+    for closing in [Closing::Backend, Closing::Submit] {
+        let sim = busy_device(3, closing, true);
+        let allocator = allocator(&sim, Settings::default());
+        replay.run_checked(&allocator, &open(&allocator, &replay), 0, |_| ()).expect("sound bytes");
+        assert_eq!(sim.held_bytes(), allocator.memory_reserved(), "{closing:?}");
     }
 }
 
@@ -90,6 +104,20 @@ impl Watch<Sim> for Tampered<'_> {
     fn freeing(&mut self, event: usize, id: u32, buffer: &Buffer<Sim>) -> Result<(), Self::Error> {
         self.checker.freeing(event, id, buffer)
     }
+
+    fn over(&mut self) -> Result<(), Self::Error> {
+        self.checker.over()
+    }
+}
+
+/// One watched pass.
+fn watched<W: Watch<Sim>>(
+    replay: &Replay,
+    allocator: &Allocator<Sim>,
+    streams: &[Stream<Sim>],
+    watch: &mut W,
+) -> Result<Pass, W::Error> {
+    replay.watched_pass(allocator, streams, &mut replay.submits(allocator, streams, false), watch)
 }
 
 /// Block 1 takes five pages and one byte; its free is event 3, and block 0's, which completes later, is none.
@@ -104,9 +132,9 @@ fn one_wrong_byte_in_any_mark_is_found_and_named() {
     for offset in [0, 63, 2 << 20, (8 << 20) + 15, last - 63, last] {
         let allocator = allocator(&sim, Settings::default());
         let streams = open(&allocator, &replay);
-        let checker = Checker::new(&allocator).expect("a device that moves bytes");
+        let checker = Checker::new(&allocator, &streams, 0, 0).expect("a device that moves bytes");
         let mut tampered = Tampered { checker, block: 1, offset };
-        let Err(CheckError::WrongByte(wrong)) = replay.watched_pass(&allocator, &streams, &mut tampered) else {
+        let Err(CheckError::WrongByte(wrong)) = watched(&replay, &allocator, &streams, &mut tampered) else {
             panic!("byte {offset} was changed and not found")
         };
         let place = replay.place_in_trace(wrong.event);
@@ -138,10 +166,37 @@ fn a_device_that_moves_no_bytes_cannot_be_checked() {
 #[test]
 fn planted_early_reuse_shows_in_the_bytes() {
     let replay = beginning(Pattern::ManyStreams, 3000);
-    for settings in &variants()[..2] {
-        let planted = Settings { plant: Some(crate::plant::Plant::EarlyReuse), ..settings.clone() };
-        let allocator = allocator(&busy_device(3), planted);
-        let found = replay.run_checked(&allocator, &open(&allocator, &replay), 0, |_| ());
-        assert!(matches!(found, Err(CheckError::WrongByte(_))), "{found:?}");
+    for settings in &variants()[1..3] {
+        for closing in [Closing::Backend, Closing::Submit] {
+            let planted = Settings { plant: Some(crate::plant::Plant::EarlyReuse), ..settings.clone() };
+            let allocator = allocator(&busy_device(3, closing, true), planted);
+            let found = replay.run_checked(&allocator, &open(&allocator, &replay), 0, |_| ());
+            assert!(matches!(found, Err(CheckError::WrongByte(_))), "{closing:?}: {found:?}");
+        }
     }
+}
+
+#[test]
+fn threads_on_streams_of_their_own_find_their_own_marks() {
+    let replay = beginning(Pattern::ManyStreams, 1000);
+    for (closing, policy) in [(Closing::Backend, Policy::Paged), (Closing::Submit, Policy::Classic)] {
+        let sim = busy_device(3, closing, true);
+        let allocator = allocator(&sim, Settings { policy, ..Settings::default() });
+        let streams: Vec<_> = (0..3).map(|_| open(&allocator, &replay)).collect();
+        let replayed = replay.run_threads(&allocator, &streams, 1, true, |_| ()).expect("sound bytes");
+        assert_eq!((replayed.threads, replayed.checked_blocks), (3, 3 * 2 * replay.allocations as u64));
+        let allocations = replayed.stats.allocation.all.allocated;
+        assert_eq!(allocations, 3 * replay.allocations as u64, "the statistics are those of one pass of all threads");
+        assert_eq!(sim.violations(), [], "{closing:?}");
+    }
+}
+
+#[test]
+fn one_thread_comes_to_what_a_replay_comes_to() {
+    let replay = beginning(Pattern::Phases, 1500);
+    let sim = Sim::new();
+    let (alone, threads) = (allocator(&sim, Settings::default()), allocator(&sim, Settings::default()));
+    let expected = replay.run(&alone, 0).expect("no driver fails");
+    let found = replay.run_threads(&threads, &[open(&threads, &replay)], 0, false, |_| ()).expect("no driver fails");
+    assert_eq!((found.stats, found.live_peak, found.threads), (expected.stats, expected.live_peak, 1));
 }

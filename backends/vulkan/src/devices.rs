@@ -1,0 +1,112 @@
+//! The list of devices.
+
+use std::ffi::OsString;
+
+use ash::vk;
+
+use crate::VulkanError;
+use crate::instance::Instance;
+use crate::probe::{Probe, version};
+
+/// What there is to know of a device before it is opened.
+#[derive(Clone, Debug)]
+pub struct DeviceInfo {
+    /// What [`Vulkan::open`](crate::Vulkan::open) takes.
+    pub index: usize,
+    /// The driver's name for it.
+    pub name: String,
+    /// Discrete, integrated, in software, and so on.
+    pub kind: vk::PhysicalDeviceType,
+    /// The driver's name and version, as it tells them.
+    pub driver: String,
+    /// The Vulkan version that the device has, such as "1.3.230".
+    pub api_version: String,
+    /// The PCI vendor.
+    pub vendor_id: u32,
+    /// The vendor's number for the model.
+    pub device_id: u32,
+    /// The driver's identifier. Two devices may have the same.
+    pub uuid: [u8; 16],
+    /// The queue families, by their index.
+    pub queue_families: Vec<FamilyInfo>,
+    /// The memory heaps, by their index.
+    pub heaps: Vec<HeapInfo>,
+    /// Sparse buffers can be had: virtual memory.
+    pub sparse: bool,
+    /// One page may be mapped at several addresses.
+    pub sparse_aliased: bool,
+    /// The driver tells how much memory is left.
+    pub budget: bool,
+    /// Buffers have addresses.
+    pub addresses: bool,
+    /// What this backend needs and the device has not; `None` if it can be opened.
+    pub missing: Option<&'static str>,
+}
+
+/// One queue family.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FamilyInfo {
+    /// What its queues can do.
+    pub flags: vk::QueueFlags,
+    /// How many there are.
+    pub count: u32,
+}
+
+/// One heap of memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HeapInfo {
+    /// Its size in bytes.
+    pub bytes: u64,
+    /// It is the device's own.
+    pub device_local: bool,
+}
+
+/// All physical devices, in the loader's order. At least one.
+pub(crate) fn physical_devices(instance: &Instance) -> Result<Vec<vk::PhysicalDevice>, VulkanError> {
+    // SAFETY: the instance is alive; the call has no other condition.
+    let found = unsafe { instance.raw.enumerate_physical_devices() };
+    match found {
+        Ok(devices) if !devices.is_empty() => Ok(devices),
+        Ok(_) => Err(VulkanError::NoDriver { reason: "it lists no device".to_owned() }),
+        Err(vk::Result::ERROR_INITIALIZATION_FAILED) => {
+            Err(VulkanError::NoDriver { reason: "its drivers fail to start".to_owned() })
+        }
+        Err(result) => Err(VulkanError::Driver { call: "vkEnumeratePhysicalDevices", result }),
+    }
+}
+
+/// Lists the devices of this machine.
+pub(crate) fn list(loader: Option<&OsString>) -> Result<Vec<DeviceInfo>, VulkanError> {
+    let instance = Instance::open(loader, false)?;
+    let mut infos = Vec::new();
+    for (index, physical) in physical_devices(&instance)?.into_iter().enumerate() {
+        infos.push(info(index, &Probe::new(&instance, physical)?));
+    }
+    Ok(infos)
+}
+
+fn info(index: usize, probe: &Probe) -> DeviceInfo {
+    let family =
+        |family: &vk::QueueFamilyProperties| FamilyInfo { flags: family.queue_flags, count: family.queue_count };
+    let heap = |heap: &vk::MemoryHeap| HeapInfo {
+        bytes: heap.size,
+        device_local: heap.flags.contains(vk::MemoryHeapFlags::DEVICE_LOCAL),
+    };
+    DeviceInfo {
+        index,
+        name: probe.name.clone(),
+        kind: probe.properties.device_type,
+        driver: probe.driver.clone(),
+        api_version: version(probe.properties.api_version),
+        vendor_id: probe.properties.vendor_id,
+        device_id: probe.properties.device_id,
+        uuid: probe.uuid,
+        queue_families: probe.families.iter().map(family).collect(),
+        heaps: probe.memory.memory_heaps_as_slice().iter().map(heap).collect(),
+        sparse: probe.sparse(),
+        sparse_aliased: probe.sparse() && probe.features.sparse_aliased,
+        budget: probe.features.budget,
+        addresses: probe.features.address,
+        missing: probe.missing(),
+    }
+}

@@ -1,0 +1,106 @@
+//! The loader and the instance.
+
+use std::ffi::{CStr, OsString};
+
+use ash::{ext, vk};
+
+use crate::{ValidationLog, VulkanError};
+
+const LAYER: &CStr = c"VK_LAYER_KHRONOS_validation";
+
+/// The Vulkan version that this backend is written for.
+const VERSION: u32 = vk::API_VERSION_1_3;
+
+/// An instance of ours or of an engine's. Ours is destroyed with this value.
+pub(crate) struct Instance {
+    pub(crate) entry: ash::Entry,
+    pub(crate) raw: ash::Instance,
+    messenger: Option<(ext::debug_utils::Instance, vk::DebugUtilsMessengerEXT)>,
+    /// Where the messenger writes; must outlive the raw instance, and does, as fields are dropped after `drop` ran.
+    pub(crate) log: Option<ValidationLog>,
+    owned: bool,
+}
+
+impl Instance {
+    /// An instance that an engine made and destroys.
+    pub(crate) fn adopted(entry: ash::Entry, raw: ash::Instance) -> Instance {
+        Instance { entry, raw, messenger: None, log: None, owned: false }
+    }
+
+    /// Loads the loader and makes an instance.
+    pub(crate) fn open(loader: Option<&OsString>, validation: bool) -> Result<Instance, VulkanError> {
+        let entry = load(loader)?;
+        // SAFETY: the entry is loaded; the call has no other condition.
+        let version = unsafe { entry.try_enumerate_instance_version() }
+            .map_err(VulkanError::driver("vkEnumerateInstanceVersion"))?
+            .unwrap_or(vk::API_VERSION_1_0);
+        if version < vk::API_VERSION_1_1 {
+            return Err(VulkanError::NoDriver { reason: "the loader knows Vulkan 1.0 only".to_owned() });
+        }
+        let log = if validation { Some(ValidationLog::new(layer_version(&entry)?)) } else { None };
+        let layers: &[*const std::ffi::c_char] = if validation { &[LAYER.as_ptr()] } else { &[] };
+        let extensions: &[*const std::ffi::c_char] =
+            if validation { &[ext::debug_utils::NAME.as_ptr(), ext::validation_features::NAME.as_ptr()] } else { &[] };
+        let application =
+            vk::ApplicationInfo::default().application_name(c"millpond").api_version(version.min(VERSION));
+        let enables = [vk::ValidationFeatureEnableEXT::SYNCHRONIZATION_VALIDATION];
+        let mut features = vk::ValidationFeaturesEXT::default().enabled_validation_features(&enables);
+        let mut messenger = log.as_ref().map(ValidationLog::messenger).unwrap_or_default();
+        let mut info = vk::InstanceCreateInfo::default()
+            .application_info(&application)
+            .enabled_layer_names(layers)
+            .enabled_extension_names(extensions);
+        if validation {
+            info = info.push_next(&mut features).push_next(&mut messenger);
+        }
+        // SAFETY: all that the structure points to lives until the call returns, and the log longer than the instance.
+        let raw = unsafe { entry.create_instance(&info, None) }.map_err(|result| match result {
+            vk::Result::ERROR_INCOMPATIBLE_DRIVER => VulkanError::NoDriver { reason: format!("{result:?}") },
+            _ => VulkanError::Driver { call: "vkCreateInstance", result },
+        })?;
+        let mut instance = Instance { entry, raw, messenger: None, log, owned: true };
+        if let Some(log) = &instance.log {
+            let utils = ext::debug_utils::Instance::new(&instance.entry, &instance.raw);
+            // SAFETY: the extension is enabled, and the log outlives the messenger.
+            let messenger = unsafe { utils.create_debug_utils_messenger(&log.messenger(), None) }
+                .map_err(VulkanError::driver("vkCreateDebugUtilsMessengerEXT"))?;
+            instance.messenger = Some((utils, messenger));
+        }
+        Ok(instance)
+    }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        if let Some((utils, messenger)) = self.messenger.take() {
+            // SAFETY: the messenger is this instance's, and is destroyed only here.
+            unsafe { utils.destroy_debug_utils_messenger(messenger, None) };
+        }
+        if self.owned {
+            // SAFETY: we made the instance, and whoever holds it destroys the device made from it first.
+            unsafe { self.raw.destroy_instance(None) };
+        }
+    }
+}
+
+fn load(loader: Option<&OsString>) -> Result<ash::Entry, VulkanError> {
+    let loaded = match loader {
+        // SAFETY: the caller of `VulkanBuilder::loader` vouches for the library.
+        Some(path) => unsafe { ash::Entry::load_from(path) },
+        // SAFETY: the system's Vulkan loader may be loaded and initialised at any time.
+        None => unsafe { ash::Entry::load() },
+    };
+    loaded.map_err(|error| VulkanError::NoLoader {
+        loader: loader.map_or_else(|| "libvulkan".to_owned(), |path| path.to_string_lossy().into_owned()),
+        reason: error.to_string(),
+    })
+}
+
+/// The version of the installed layer.
+fn layer_version(entry: &ash::Entry) -> Result<u32, VulkanError> {
+    // SAFETY: the entry is loaded; the call has no other condition.
+    let layers = unsafe { entry.enumerate_instance_layer_properties() }
+        .map_err(VulkanError::driver("vkEnumerateInstanceLayerProperties"))?;
+    let layer = layers.iter().find(|layer| layer.layer_name_as_c_str() == Ok(LAYER));
+    layer.map(|layer| layer.spec_version).ok_or(VulkanError::NoValidation)
+}

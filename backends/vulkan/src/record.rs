@@ -1,0 +1,144 @@
+//! The stream's own command buffer.
+
+use ash::vk;
+use millpond_backend::{StreamId, Tick};
+
+use crate::device::Device;
+use crate::lane::{Lane, LaneState};
+use crate::{Vulkan, VulkanError};
+
+/// Orders everything after everything, and makes all writes visible: what submission order alone does not do.
+pub(crate) fn full_barrier() -> vk::MemoryBarrier2<'static> {
+    vk::MemoryBarrier2::default()
+        .src_stage_mask(vk::PipelineStageFlags2::ALL_COMMANDS)
+        .src_access_mask(vk::AccessFlags2::MEMORY_WRITE)
+        .dst_stage_mask(vk::PipelineStageFlags2::ALL_COMMANDS)
+        .dst_access_mask(vk::AccessFlags2::MEMORY_READ | vk::AccessFlags2::MEMORY_WRITE)
+}
+
+impl Vulkan {
+    /// Records commands into the stream's own command buffer, which the next submit of the stream hands to the driver.
+    /// What `work` records comes after all work that was submitted or recorded on the stream before: a full barrier
+    /// stands in front of it. Answers the tick that covers it.
+    ///
+    /// `work` runs under the stream's lock. It must not end or reset the command buffer, nor call this device with the
+    /// same stream.
+    ///
+    /// # Errors
+    ///
+    /// The driver's; `work` was not run then.
+    ///
+    /// # Panics
+    ///
+    /// If the stream is not this device's.
+    pub fn record(&self, stream: StreamId, work: impl FnOnce(vk::CommandBuffer)) -> Result<Tick, VulkanError> {
+        let device = &*self.device;
+        device.enter("vkBeginCommandBuffer")?;
+        let lane = device.lane(stream);
+        let mut state = lane.state.lock();
+        device.record(lane, &mut state, work)?;
+        Ok(Tick(lane.open()))
+    }
+}
+
+impl Device {
+    /// Records into the lane's open command buffer, behind a full barrier.
+    pub(crate) fn record<T>(
+        &self,
+        lane: &Lane,
+        state: &mut LaneState,
+        work: impl FnOnce(vk::CommandBuffer) -> T,
+    ) -> Result<T, VulkanError> {
+        let commands = match state.recording {
+            Some(commands) => commands,
+            None => {
+                let commands = self.begin(lane, state)?;
+                *state.recording.insert(commands)
+            }
+        };
+        // SAFETY: the command buffer is recording, outside a render pass, under the lane's lock.
+        unsafe { self.sync2.barrier(&self.raw, commands, full_barrier()) };
+        Ok(work(commands))
+    }
+
+    /// A command buffer that is recording: one that has completed, or a new one.
+    fn begin(&self, lane: &Lane, state: &mut LaneState) -> Result<vk::CommandBuffer, VulkanError> {
+        if state.spare.is_empty() && !state.in_flight.is_empty() {
+            self.query(lane)?;
+        }
+        let reached = lane.reached();
+        while state.in_flight.front().is_some_and(|(tick, _)| *tick <= reached) {
+            state.spare.extend(state.in_flight.pop_front().map(|(_, commands)| commands));
+        }
+        let commands = match state.spare.pop() {
+            Some(commands) => commands,
+            None => self.allocate_commands(state.pool)?,
+        };
+        let info = vk::CommandBufferBeginInfo::default().flags(vk::CommandBufferUsageFlags::ONE_TIME_SUBMIT);
+        // SAFETY: the command buffer is new, or the tick that covered it is reached; its pool is under the lane's lock
+        // and lets buffers be reset one by one, which beginning does.
+        let begun = unsafe { self.raw.begin_command_buffer(commands, &info) };
+        if let Err(result) = begun {
+            state.spare.push(commands);
+            return Err(self.failed("vkBeginCommandBuffer")(result));
+        }
+        Ok(commands)
+    }
+
+    fn allocate_commands(&self, pool: vk::CommandPool) -> Result<vk::CommandBuffer, VulkanError> {
+        let info = vk::CommandBufferAllocateInfo::default()
+            .command_pool(pool)
+            .level(vk::CommandBufferLevel::PRIMARY)
+            .command_buffer_count(1);
+        // SAFETY: the pool is under the lane's lock, or nobody else has it yet.
+        let made = unsafe { self.raw.allocate_command_buffers(&info) };
+        made.map(|made| made[0]).map_err(self.failed("vkAllocateCommandBuffers"))
+    }
+
+    /// Makes a pool, and in it the barrier that stands before other people's command buffers.
+    pub(crate) fn create_lane_state(&self, family: u32) -> Result<LaneState, VulkanError> {
+        let info = vk::CommandPoolCreateInfo::default()
+            .flags(vk::CommandPoolCreateFlags::RESET_COMMAND_BUFFER)
+            .queue_family_index(family);
+        // SAFETY: the family is one of the device's.
+        let pool = unsafe { self.raw.create_command_pool(&info, None) }.map_err(self.failed("vkCreateCommandPool"))?;
+        match self.record_barrier(pool) {
+            Ok(barrier) => Ok(LaneState::new(pool, barrier)),
+            Err(error) => {
+                // SAFETY: nothing from the pool was ever submitted.
+                unsafe { self.raw.destroy_command_pool(pool, None) };
+                Err(error)
+            }
+        }
+    }
+
+    fn record_barrier(&self, pool: vk::CommandPool) -> Result<vk::CommandBuffer, VulkanError> {
+        let commands = self.allocate_commands(pool)?;
+        let info = vk::CommandBufferBeginInfo::default().flags(vk::CommandBufferUsageFlags::SIMULTANEOUS_USE);
+        // SAFETY: the command buffer is new and nobody else has it.
+        unsafe {
+            self.raw.begin_command_buffer(commands, &info).map_err(self.failed("vkBeginCommandBuffer"))?;
+            self.sync2.barrier(&self.raw, commands, full_barrier());
+            self.raw.end_command_buffer(commands).map_err(self.failed("vkEndCommandBuffer"))?;
+        }
+        Ok(commands)
+    }
+}
+
+impl LaneState {
+    fn new(pool: vk::CommandPool, barrier: vk::CommandBuffer) -> LaneState {
+        LaneState {
+            pool,
+            barrier,
+            recording: None,
+            ended: Vec::new(),
+            in_flight: Default::default(),
+            spare: Vec::new(),
+            bind: 0,
+            bound: 0,
+            waits: Vec::new(),
+            gate: None,
+            ring: None,
+        }
+    }
+}

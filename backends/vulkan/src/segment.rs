@@ -1,0 +1,232 @@
+//! Segments: one buffer with memory of its own.
+
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::atomic::Ordering;
+
+use ash::vk;
+use gpu_allocator::AllocationError;
+use gpu_allocator::vulkan::{Allocation, AllocationCreateDesc, AllocationScheme};
+use millpond_backend::{ClassId, HostMemory};
+
+use crate::classes::buffer_info;
+use crate::device::Device;
+use crate::{Vulkan, VulkanError};
+
+/// A segment of a Vulkan device: one `VkBuffer` with memory of its own, for all queue families that the device was
+/// opened with (concurrent sharing where there are several), so that no ownership is ever handed from one to another.
+///
+/// Owned, as the contract wants. What is dropped without `release` stays with the device until its last handle is
+/// dropped. The buffer dies with the device, whoever still holds the segment.
+pub struct Segment {
+    /// The device's number within the process.
+    pub(crate) device: u64,
+    /// Unique on its device, never reused.
+    pub(crate) id: u64,
+    pub(crate) buffer: vk::Buffer,
+    pub(crate) bytes: u64,
+    pub(crate) class: ClassId,
+    pub(crate) memory_type: u32,
+    pub(crate) address: Option<u64>,
+    pub(crate) mapped: Option<HostPointer>,
+}
+
+/// Where the host sees the beginning of a segment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HostPointer(pub(crate) NonNull<u8>);
+
+// SAFETY: it is an address of mapped device memory, valid on every thread; whoever writes through it orders that.
+unsafe impl Send for HostPointer {}
+// SAFETY: as for `Send`: a shared reference gives the address away and nothing else.
+unsafe impl Sync for HostPointer {}
+
+impl Segment {
+    /// The buffer. Bytes 0 to [`bytes`](Segment::bytes) of it are the segment.
+    pub fn buffer(&self) -> vk::Buffer {
+        self.buffer
+    }
+
+    /// How many bytes it has.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The class that it was taken from.
+    pub fn class(&self) -> ClassId {
+        self.class
+    }
+
+    /// The index of the memory type that its memory is of.
+    pub fn memory_type(&self) -> u32 {
+        self.memory_type
+    }
+}
+
+impl fmt::Debug for Segment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Segment")
+            .field("buffer", &self.buffer)
+            .field("bytes", &self.bytes)
+            .field("class", &self.class.0)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A buffer with memory of its own, and the means to destroy both.
+pub(crate) struct Backed {
+    pub(crate) buffer: vk::Buffer,
+    pub(crate) allocation: Allocation,
+    /// As asked for; the allocation may be larger.
+    pub(crate) bytes: u64,
+    pub(crate) class: ClassId,
+}
+
+impl Device {
+    /// Makes a buffer of a class with memory of its own. Both calls that may fail for want of memory are in here.
+    pub(crate) fn create_backed(&self, class: ClassId, bytes: u64) -> Result<Backed, VulkanError> {
+        self.reclaiming(|| self.count_allocation(|| self.try_create_backed(class, bytes)))
+    }
+
+    /// Makes one allocation, if the device allows one more.
+    pub(crate) fn count_allocation<T>(&self, make: impl FnOnce() -> Result<T, VulkanError>) -> Result<T, VulkanError> {
+        let max = u64::from(self.probe.properties.limits.max_memory_allocation_count);
+        // Counted before the driver is asked, so that threads that come together cannot exceed it.
+        if self.allocations.fetch_add(1, Ordering::Relaxed) >= max {
+            self.allocations.fetch_sub(1, Ordering::Relaxed);
+            return Err(VulkanError::TooMany { max });
+        }
+        let made = make();
+        if made.is_err() {
+            self.allocations.fetch_sub(1, Ordering::Relaxed);
+        }
+        made
+    }
+
+    fn try_create_backed(&self, class: ClassId, bytes: u64) -> Result<Backed, VulkanError> {
+        let facts = self.classes[usize::from(class.0)];
+        let info = buffer_info(&self.families).size(bytes).usage(facts.usage);
+        // SAFETY: the families are the device's, and flags that need features are only set where those are enabled.
+        let buffer = unsafe { self.raw.create_buffer(&info, None) }.map_err(self.failed("vkCreateBuffer"))?;
+        // SAFETY: the buffer was just made, and is destroyed here alone if anything fails.
+        let mut requirements = unsafe { self.raw.get_buffer_memory_requirements(buffer) };
+        // The library takes the first type that fits; the one we chose is the only one it may see.
+        requirements.memory_type_bits &= 1 << facts.memory_type;
+        let description = AllocationCreateDesc {
+            name: "millpond segment",
+            requirements,
+            location: facts.location,
+            linear: true,
+            allocation_scheme: AllocationScheme::DedicatedBuffer(buffer),
+        };
+        let allocated = self.allocator.lock().allocate(&description);
+        let allocation = match allocated {
+            Ok(allocation) => allocation,
+            Err(error) => {
+                // SAFETY: nobody has seen the buffer.
+                unsafe { self.raw.destroy_buffer(buffer, None) };
+                return Err(match error {
+                    AllocationError::OutOfMemory => VulkanError::OutOfMemory { asked: bytes, class },
+                    source => VulkanError::Memory { bytes, class, source },
+                });
+            }
+        };
+        let backed = Backed { buffer, allocation, bytes, class };
+        // SAFETY: the memory is of a type, a size and an alignment that the buffer requires, and nothing else is in it.
+        let bound =
+            unsafe { self.raw.bind_buffer_memory(buffer, backed.allocation.memory(), backed.allocation.offset()) };
+        if let Err(result) = bound {
+            self.destroy_memory_of(backed);
+            return Err(self.failed("vkBindBufferMemory")(result));
+        }
+        Ok(backed)
+    }
+
+    /// Destroys a buffer and its memory. No work may touch it.
+    pub(crate) fn destroy_backed(&self, backed: Backed) {
+        self.destroy_memory_of(backed);
+        self.allocations.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    fn destroy_memory_of(&self, backed: Backed) {
+        // SAFETY: the callers own the buffer and know that no work touches it any more.
+        unsafe { self.raw.destroy_buffer(backed.buffer, None) };
+        let freed = self.allocator.lock().free(backed.allocation);
+        assert!(freed.is_ok(), "memory of {} bytes could not be freed: {freed:?}", backed.bytes);
+    }
+
+    /// What `reserve` does.
+    pub(crate) fn reserve(&self, class: ClassId, bytes: u64) -> Result<Segment, VulkanError> {
+        let facts = self.caps.class(class);
+        if bytes == 0 {
+            return Err(VulkanError::Empty { call: "reserve" });
+        }
+        if bytes > facts.max_segment_bytes {
+            return Err(VulkanError::TooLarge { asked: bytes, max: facts.max_segment_bytes });
+        }
+        self.enter("vkAllocateMemory")?;
+        let backed = self.create_backed(class, bytes)?;
+        let id = self.ids.fetch_add(1, Ordering::Relaxed);
+        let segment = Segment {
+            device: self.id,
+            id,
+            buffer: backed.buffer,
+            bytes,
+            class,
+            memory_type: self.memory_type(class),
+            address: self.buffer_address(backed.buffer),
+            mapped: backed.allocation.mapped_ptr().map(|pointer| HostPointer(pointer.cast())),
+        };
+        self.live.lock().insert(id, backed);
+        Ok(segment)
+    }
+
+    /// The memory type that serves a class.
+    pub(crate) fn memory_type(&self, class: ClassId) -> u32 {
+        self.classes[usize::from(class.0)].memory_type
+    }
+
+    /// The address of a buffer, where buffers have them.
+    pub(crate) fn buffer_address(&self, buffer: vk::Buffer) -> Option<u64> {
+        let info = vk::BufferDeviceAddressInfo::default().buffer(buffer);
+        // SAFETY: the feature is enabled, and with it every buffer is created with the usage for it.
+        self.enabled.buffer_device_address.then(|| unsafe { self.raw.get_buffer_device_address(&info) })
+    }
+
+    /// What `release` does. The contract's caller vouches that no work touches the segment.
+    ///
+    /// # Panics
+    ///
+    /// If the segment is another device's.
+    pub(crate) fn release(&self, segment: Segment) {
+        assert!(
+            segment.device == self.id,
+            "release: the segment is of Vulkan device {}, not of device {}",
+            segment.device,
+            self.id
+        );
+        let Some(backed) = self.live.lock().remove(&segment.id) else {
+            panic!("release: segment {} of {} bytes is not in the device's books", segment.id, segment.bytes)
+        };
+        self.destroy_backed(backed);
+    }
+}
+
+impl Vulkan {
+    /// Bytes of class 0 in segments and pages that were not given back. Makes no driver call.
+    pub fn held_bytes(&self) -> u64 {
+        let live = self.device.live.lock();
+        let segments = live.values().filter(|backed| backed.class == ClassId::DEVICE).map(|backed| backed.bytes);
+        segments.sum::<u64>() + self.page_bytes()
+    }
+}
+
+impl HostMemory for Vulkan {
+    type Segment = Segment;
+
+    /// Where the host sees the segment: those of classes 1 and 2, and of class 0 where all of the device's memory is
+    /// the host's. The memory is coherent. What the host writes before a submit, the work of that submit sees; before
+    /// the host reads what work wrote, that work ends with a barrier to the host stage, and is waited for.
+    fn host_address(&self, segment: &Segment) -> Option<NonNull<u8>> {
+        segment.mapped.map(|pointer| pointer.0)
+    }
+}

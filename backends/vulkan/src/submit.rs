@@ -1,0 +1,155 @@
+//! Submitting: closing the open tick.
+
+use std::sync::atomic::Ordering;
+
+use ash::vk;
+use millpond_backend::{Point, StreamId, Tick};
+
+use crate::device::Device;
+use crate::gate::Gate;
+use crate::lane::{Lane, LaneState};
+use crate::{Vulkan, VulkanError};
+
+/// A semaphore that a submit waits for or signals.
+#[derive(Clone, Copy, Debug)]
+pub struct SemaphoreAt {
+    /// The semaphore; binary or timeline.
+    pub semaphore: vk::Semaphore,
+    /// The value, for a timeline; ignored for a binary semaphore.
+    pub value: u64,
+    /// The stages that wait, or that the signal waits for.
+    pub stages: vk::PipelineStageFlags2,
+}
+
+/// What a submit hands to the driver besides what was recorded through the device itself.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Submission<'a> {
+    /// Command buffers, in order, behind the stream's own.
+    pub command_buffers: &'a [vk::CommandBuffer],
+    /// Semaphores to wait for.
+    pub waits: &'a [SemaphoreAt],
+    /// Semaphores to signal, besides the stream's own timeline.
+    pub signals: &'a [SemaphoreAt],
+    /// Points of other streams to wait for.
+    pub after: &'a [Point],
+}
+
+impl Vulkan {
+    /// Submits, as one batch: what was recorded through the device, a full barrier, then the given command buffers. It
+    /// waits for the given points and semaphores and for what
+    /// [`stream_wait`](millpond_backend::StreamWait::stream_wait) queued, and closes the open tick, which it answers.
+    ///
+    /// # Errors
+    ///
+    /// The driver's, and [`VulkanError::NotSubmitted`] for a point that nothing would ever reach. Nothing was submitted
+    /// then; what was recorded through the device goes with the next submit.
+    ///
+    /// # Panics
+    ///
+    /// If a stream is not this device's.
+    ///
+    /// # Safety
+    ///
+    /// The command buffers are ended, for the stream's queue family, and stay as they are until the tick is reached.
+    /// The semaphores are this device's and live as long. Values that are signalled rise.
+    pub unsafe fn submit_with(&self, stream: StreamId, submission: &Submission<'_>) -> Result<Tick, VulkanError> {
+        let lane = self.device.lane(stream);
+        for &point in submission.after {
+            self.device.submitted(point)?;
+        }
+        self.device.submit(lane, &mut lane.state.lock(), submission).map(Tick)
+    }
+}
+
+impl Device {
+    /// Fails if a point is of work that was not submitted.
+    pub(crate) fn submitted(&self, point: Point) -> Result<(), VulkanError> {
+        let submitted = self.lane(point.stream).submitted();
+        if point.tick.0 > submitted { Err(VulkanError::NotSubmitted { point, submitted }) } else { Ok(()) }
+    }
+
+    /// Closes the open tick of a lane by a submit and answers it. If that fails, the tick is closed all the same, but
+    /// nobody waits for it: what it should have covered goes with the next one.
+    pub(crate) fn submit(
+        &self,
+        lane: &Lane,
+        state: &mut LaneState,
+        submission: &Submission<'_>,
+    ) -> Result<u64, VulkanError> {
+        self.enter("vkQueueSubmit2")?;
+        state.bind = self.flush_binds()?;
+        self.end_recording(state)?;
+        // Whatever is marked from here on belongs to the next tick: it may be recorded after the driver took this one.
+        let tick = lane.open.fetch_add(1, Ordering::AcqRel);
+        let commands = self.batch(state, submission);
+        let waits = self.waits(lane, state, submission);
+        let mut signals: Vec<_> = submission.signals.iter().map(semaphore_info).collect();
+        signals.push(semaphore_info(&timeline_at(lane.semaphore, tick)));
+        let batch = vk::SubmitInfo2::default()
+            .wait_semaphore_infos(&waits)
+            .command_buffer_infos(&commands)
+            .signal_semaphore_infos(&signals);
+        // SAFETY: nobody else uses the queue meanwhile. Our own command buffers are ended, of the queue's family and
+        // not in flight, or allow simultaneous use; the lane's lock makes the signalled values rise. The caller of
+        // `submit_with` vouches for the others.
+        let submitted = self.queues[lane.queue].locked(|queue| unsafe { self.sync2.submit(&self.raw, queue, batch) });
+        submitted.map_err(self.failed("vkQueueSubmit2"))?;
+        state.in_flight.extend(state.ended.drain(..).map(|commands| (tick, commands)));
+        state.submitted();
+        lane.note_submitted(tick);
+        Ok(tick)
+    }
+
+    /// Ends the open command buffer, if there is one.
+    fn end_recording(&self, state: &mut LaneState) -> Result<(), VulkanError> {
+        let Some(commands) = state.recording.take() else { return Ok(()) };
+        // SAFETY: the command buffer is recording, under the lane's lock.
+        let ended = unsafe { self.raw.end_command_buffer(commands) };
+        // One that could not be ended is invalid; it stays in its pool, unused.
+        ended.map_err(self.failed("vkEndCommandBuffer"))?;
+        state.ended.push(commands);
+        Ok(())
+    }
+
+    /// The command buffers of a batch. Our own begin with a barrier, other people's need one before them.
+    fn batch(&self, state: &LaneState, submission: &Submission<'_>) -> Vec<vk::CommandBufferSubmitInfo<'static>> {
+        let barrier = if submission.command_buffers.is_empty() { &[][..] } else { &[state.barrier][..] };
+        let all = state.ended.iter().chain(barrier).chain(submission.command_buffers);
+        all.map(|&commands| vk::CommandBufferSubmitInfo::default().command_buffer(commands)).collect()
+    }
+
+    /// The semaphores that a batch waits for: one value for each timeline, and none that is known to be reached.
+    pub(crate) fn waits(
+        &self,
+        lane: &Lane,
+        state: &LaneState,
+        submission: &Submission<'_>,
+    ) -> Vec<vk::SemaphoreSubmitInfo<'static>> {
+        let mut newest: Vec<(vk::Semaphore, u64)> = Vec::new();
+        for point in state.waits.iter().chain(submission.after) {
+            let other = self.lane(point.stream);
+            // Order within a lane is by the queue and its barriers.
+            if std::ptr::eq(other, lane) || other.reached() >= point.tick.0 {
+                continue;
+            }
+            let tick = other.signalled(point.tick.0);
+            match newest.iter_mut().find(|(semaphore, _)| *semaphore == other.semaphore) {
+                Some((_, value)) => *value = tick.max(*value),
+                None => newest.push((other.semaphore, tick)),
+            }
+        }
+        newest.extend(self.bind_wait(state.bind, state.bound));
+        newest.extend(state.gate.as_ref().and_then(Gate::wait));
+        let points = newest.into_iter().map(|(semaphore, value)| timeline_at(semaphore, value));
+        points.chain(submission.waits.iter().copied()).map(|at| semaphore_info(&at)).collect()
+    }
+}
+
+/// A timeline's value, for all stages.
+pub(crate) fn timeline_at(semaphore: vk::Semaphore, value: u64) -> SemaphoreAt {
+    SemaphoreAt { semaphore, value, stages: vk::PipelineStageFlags2::ALL_COMMANDS }
+}
+
+pub(crate) fn semaphore_info(at: &SemaphoreAt) -> vk::SemaphoreSubmitInfo<'static> {
+    vk::SemaphoreSubmitInfo::default().semaphore(at.semaphore).value(at.value).stage_mask(at.stages)
+}

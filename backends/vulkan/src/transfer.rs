@@ -1,0 +1,245 @@
+//! Fills and copies. Any offset and any length will do.
+
+use ash::vk;
+use millpond_backend::{Point, StreamId, Tick, Transfer};
+
+use crate::device::Device;
+use crate::staging::{PIECE_BYTES, Piece};
+use crate::submit::Submission;
+use crate::{Segment, Vulkan, VulkanError};
+
+/// Offsets and lengths that `vkCmdFillBuffer` takes are multiples of this many bytes.
+const FILL_ALIGNMENT: u64 = 4;
+/// Bytes that a fill cannot reach, at both ends together, are fewer.
+const EDGE_BYTES: usize = 8;
+
+impl Segment {
+    /// Fails if the bytes leave the segment.
+    pub(crate) fn check(&self, offset: u64, bytes: u64) -> Result<(), VulkanError> {
+        match offset.checked_add(bytes) {
+            Some(end) if end <= self.bytes => Ok(()),
+            _ => Err(VulkanError::OutOfRange { offset, bytes, segment_bytes: self.bytes }),
+        }
+    }
+}
+
+impl Device {
+    /// Fails if the segment is another device's.
+    pub(crate) fn own(&self, segment: &Segment, call: &'static str) -> Result<(), VulkanError> {
+        if segment.device == self.id {
+            Ok(())
+        } else {
+            Err(VulkanError::Foreign { call, own: self.id, other: segment.device })
+        }
+    }
+
+    /// Copies one piece of the device's bytes to the ring and from there to the host. Blocks.
+    fn download_piece(
+        &self,
+        stream: StreamId,
+        segment: &Segment,
+        offset: u64,
+        to: &mut [u8],
+    ) -> Result<(), VulkanError> {
+        let lane = self.lane(stream);
+        let mut pinned = None;
+        let bytes = to.len() as u64;
+        let submitted = self.with_piece(lane, bytes, true, |state, piece| {
+            pinned = Some(piece.number);
+            self.record(lane, state, |commands| {
+                self.copy_region(commands, (segment.buffer, offset), (piece.buffer, piece.offset), bytes);
+                let to_host = vk::MemoryBarrier2::default()
+                    .src_stage_mask(vk::PipelineStageFlags2::ALL_TRANSFER)
+                    .src_access_mask(vk::AccessFlags2::TRANSFER_WRITE)
+                    .dst_stage_mask(vk::PipelineStageFlags2::HOST)
+                    .dst_access_mask(vk::AccessFlags2::HOST_READ);
+                // SAFETY: the command buffer is recording, under the lane's lock.
+                unsafe { self.sync2.barrier(&self.raw, commands, to_host) };
+            })?;
+            self.submit(lane, state, &Submission::default()).map(|tick| (piece, tick))
+        });
+        let arrived = submitted.and_then(|(piece, tick)| {
+            self.arrived(Point { stream, tick: Tick(tick) })?;
+            // SAFETY: the piece is mapped, that long, and pinned; the device has finished writing it, and a barrier has
+            // made that visible to the host.
+            unsafe { piece.pointer.0.as_ptr().copy_to_nonoverlapping(to.as_mut_ptr(), to.len()) };
+            Ok(())
+        });
+        if let (Some(number), Some(ring)) = (pinned, &mut lane.state.lock().ring) {
+            ring.unpin(number);
+        }
+        arrived
+    }
+
+    /// Waits for a submitted point.
+    fn arrived(&self, point: Point) -> Result<(), VulkanError> {
+        let reached = self.wait(point)?;
+        assert!(reached >= point.tick, "{point} was submitted and waited for, and {reached} is reached");
+        Ok(())
+    }
+
+    fn copy_region(&self, commands: vk::CommandBuffer, from: (vk::Buffer, u64), to: (vk::Buffer, u64), bytes: u64) {
+        let region = vk::BufferCopy::default().src_offset(from.1).dst_offset(to.1).size(bytes);
+        // SAFETY: the command buffer is recording, under its lane's lock; the callers have checked both ranges.
+        unsafe { self.raw.cmd_copy_buffer(commands, from.0, to.0, &[region]) };
+    }
+
+    /// Records a fill whose ends, which the fill command cannot reach, are copied from `edge`.
+    fn fill_commands(
+        &self,
+        commands: vk::CommandBuffer,
+        edge: Option<Piece>,
+        buffer: vk::Buffer,
+        parts: &Parts,
+        value: u8,
+    ) {
+        if let Some((offset, bytes)) = parts.middle {
+            let word = u32::from_ne_bytes([value; 4]);
+            // SAFETY: the command buffer is recording, under its lane's lock; the range is checked and aligned.
+            unsafe { self.raw.cmd_fill_buffer(commands, buffer, offset, bytes, word) };
+        }
+        let Some(edge) = edge else { return };
+        for &(offset, bytes) in parts.edges.iter().flatten() {
+            self.copy_region(commands, (edge.buffer, edge.offset), (buffer, offset), bytes);
+        }
+    }
+}
+
+/// A range, cut at multiples of the fill's alignment. Each part is an offset and a length, in bytes.
+#[derive(PartialEq, Eq, Debug)]
+struct Parts {
+    middle: Option<(u64, u64)>,
+    edges: [Option<(u64, u64)>; 2],
+}
+
+impl Parts {
+    fn of(offset: u64, bytes: u64) -> Parts {
+        let end = offset + bytes;
+        let (first, last) = (offset.next_multiple_of(FILL_ALIGNMENT), end / FILL_ALIGNMENT * FILL_ALIGNMENT);
+        if first >= last {
+            return Parts { middle: None, edges: [Some((offset, bytes)), None] };
+        }
+        let part = |from: u64, to: u64| (from < to).then_some((from, to - from));
+        Parts { middle: part(first, last), edges: [part(offset, first), part(last, end)] }
+    }
+
+    fn has_edges(&self) -> bool {
+        self.edges != [None, None]
+    }
+}
+
+impl Transfer for Vulkan {
+    type Segment = Segment;
+    type Error = VulkanError;
+
+    fn fill(&self, stream: StreamId, segment: &Segment, offset: u64, bytes: u64, value: u8) -> Result<(), VulkanError> {
+        let device = &*self.device;
+        device.own(segment, "fill")?;
+        segment.check(offset, bytes)?;
+        device.enter("vkCmdFillBuffer")?;
+        let lane = device.lane(stream);
+        if bytes == 0 {
+            return Ok(());
+        }
+        let parts = Parts::of(offset, bytes);
+        if !parts.has_edges() {
+            let fill = |commands| device.fill_commands(commands, None, segment.buffer, &parts, value);
+            return device.record(lane, &mut lane.state.lock(), fill);
+        }
+        device.with_piece(lane, EDGE_BYTES as u64, false, |state, piece| {
+            // SAFETY: the piece is mapped and that long, and no earlier command of the device reads it any more.
+            unsafe { piece.pointer.0.as_ptr().write_bytes(value, EDGE_BYTES) };
+            let fill = |commands| device.fill_commands(commands, Some(piece), segment.buffer, &parts, value);
+            device.record(lane, state, fill)
+        })
+    }
+
+    /// Copies within this device.
+    ///
+    /// # Errors
+    ///
+    /// [`VulkanError::Foreign`] if a segment is another device's, [`VulkanError::Overlap`],
+    /// [`VulkanError::OutOfRange`], and the driver's.
+    fn copy(
+        &self,
+        stream: StreamId,
+        from: (&Segment, u64),
+        to: (&Segment, u64),
+        bytes: u64,
+    ) -> Result<(), VulkanError> {
+        let device = &*self.device;
+        for (segment, offset) in [from, to] {
+            device.own(segment, "copy")?;
+            segment.check(offset, bytes)?;
+        }
+        if from.0.id == to.0.id && from.1 < to.1 + bytes && to.1 < from.1 + bytes {
+            return Err(VulkanError::Overlap { from: from.1, to: to.1, bytes });
+        }
+        device.enter("vkCmdCopyBuffer")?;
+        let lane = device.lane(stream);
+        if bytes == 0 {
+            return Ok(());
+        }
+        let (from, to) = ((from.0.buffer, from.1), (to.0.buffer, to.1));
+        device.record(lane, &mut lane.state.lock(), |commands| device.copy_region(commands, from, to, bytes))
+    }
+
+    /// Copies host bytes to the device, through the stream's staging ring of 4 MiB. Where more than that is under way
+    /// on the stream, it is submitted and the oldest waited for.
+    ///
+    /// # Errors
+    ///
+    /// [`VulkanError::Foreign`], [`VulkanError::OutOfRange`], and the driver's.
+    fn upload(&self, stream: StreamId, from: &[u8], segment: &Segment, offset: u64) -> Result<(), VulkanError> {
+        let device = &*self.device;
+        device.own(segment, "upload")?;
+        segment.check(offset, from.len() as u64)?;
+        device.enter("vkCmdCopyBuffer")?;
+        let lane = device.lane(stream);
+        for (part, at) in from.chunks(PIECE_BYTES as usize).zip((offset..).step_by(PIECE_BYTES as usize)) {
+            let bytes = part.len() as u64;
+            device.with_piece(lane, bytes, false, |state, piece| {
+                // SAFETY: the piece is mapped and that long, and no earlier command of the device reads it any more.
+                unsafe { piece.pointer.0.as_ptr().copy_from_nonoverlapping(part.as_ptr(), part.len()) };
+                device.record(lane, state, |commands| {
+                    device.copy_region(commands, (piece.buffer, piece.offset), (segment.buffer, at), bytes);
+                })
+            })?;
+        }
+        Ok(())
+    }
+
+    fn download(&self, stream: StreamId, segment: &Segment, offset: u64, to: &mut [u8]) -> Result<(), VulkanError> {
+        let device = &*self.device;
+        device.own(segment, "download")?;
+        segment.check(offset, to.len() as u64)?;
+        device.enter("vkCmdCopyBuffer")?;
+        device.lane(stream);
+        for (part, at) in to.chunks_mut(PIECE_BYTES as usize).zip((offset..).step_by(PIECE_BYTES as usize)) {
+            device.download_piece(stream, segment, at, part)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_byte_is_in_exactly_one_part() {
+        for offset in 0..9 {
+            for bytes in 1..20 {
+                let parts = Parts::of(offset, bytes);
+                let mut covered: Vec<u64> = Vec::new();
+                for (from, length) in parts.edges.iter().flatten().chain(&parts.middle) {
+                    covered.extend(*from..from + length);
+                }
+                covered.sort_unstable();
+                assert_eq!(covered, (offset..offset + bytes).collect::<Vec<_>>(), "{parts:?}");
+                assert!(parts.middle.is_none_or(|(from, length)| from % 4 == 0 && length % 4 == 0), "{parts:?}");
+                assert!(parts.edges.iter().flatten().all(|&(_, length)| length < EDGE_BYTES as u64), "{parts:?}");
+            }
+        }
+    }
+}

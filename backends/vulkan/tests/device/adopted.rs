@@ -1,0 +1,195 @@
+//! Standing on an engine's device: its queues, its timeline, its own submits.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use millpond_backend::{Backend, ClassId, Point, StreamId, StreamWait, Tick, Transfer};
+use millpond_vulkan::ash::vk;
+use millpond_vulkan::{Adopted, AdoptedQueue, PendingSubmit, QueueLock, Timeline, Vulkan, VulkanError};
+use parking_lot::Mutex;
+
+use crate::lab::Lab;
+
+/// An engine's lock, which counts.
+#[derive(Default)]
+struct Counting {
+    inner: Mutex<()>,
+    taken: AtomicU64,
+}
+
+impl QueueLock for Counting {
+    fn locked(&self, work: &mut dyn FnMut()) {
+        let _guard = self.inner.lock();
+        self.taken.fetch_add(1, Ordering::Relaxed);
+        work();
+    }
+}
+
+/// An engine's lock, which looks what is marked at the moment when a submit reaches the driver.
+#[derive(Default)]
+struct Looking {
+    device: Mutex<Option<Vulkan>>,
+    marked: Mutex<Vec<Tick>>,
+}
+
+impl QueueLock for Looking {
+    fn locked(&self, work: &mut dyn FnMut()) {
+        let device = self.device.lock();
+        self.marked.lock().extend(device.as_ref().map(|device| device.mark(StreamId(0))));
+        work();
+    }
+}
+
+#[test]
+fn what_is_marked_while_the_driver_takes_a_submit_belongs_to_the_next() {
+    let Some(lab) = Lab::open() else { return };
+    let lock = Arc::new(Looking::default());
+    let device = adopt(handles(&lab, Some(lock.clone()))).unwrap();
+    let stream = device.create_stream().unwrap();
+    *lock.device.lock() = Some(device.clone());
+    assert_eq!(device.submit(stream).unwrap(), Tick(1));
+    assert_eq!(device.submit(stream).unwrap(), Tick(2));
+    assert_eq!(*lock.marked.lock(), [Tick(2), Tick(3)]);
+    *lock.device.lock() = None;
+}
+
+/// What an engine would hand over of the lab's device: its first queue, and this lock.
+fn handles(lab: &Lab, lock: Option<Arc<dyn QueueLock>>) -> Adopted {
+    let ((family, index), _) = lab.queues()[0];
+    // SAFETY: the device was opened with that queue.
+    let queue = unsafe { lab.raw_device().get_device_queue(family, index) };
+    Adopted {
+        entry: lab.entry().clone(),
+        instance: lab.raw_instance().clone(),
+        physical_device: lab.physical_device(),
+        device: lab.raw_device().clone(),
+        queues: vec![AdoptedQueue { family, queue, lock }],
+        enabled: lab.enabled(),
+        engine_submits: true,
+    }
+}
+
+fn adopt(adopted: Adopted) -> Result<Vulkan, VulkanError> {
+    // SAFETY: the lab outlives what stands on it, has timeline semaphores and synchronization2 enabled, and uses the
+    // queue at no other time.
+    unsafe { Vulkan::adopt(adopted) }
+}
+
+#[test]
+fn an_engines_device_outlives_what_stood_on_it() {
+    let Some(lab) = Lab::open() else { return };
+    let lock = Arc::new(Counting::default());
+    let device = adopt(handles(&lab, Some(lock.clone()))).unwrap();
+    assert!(device.caps().needs_barrier && !lab.caps().needs_barrier);
+    let stream = device.create_stream().unwrap();
+    let segment = device.reserve(ClassId::DEVICE, 4096).unwrap();
+    device.fill(stream, &segment, 3, 4000, 6).unwrap();
+    let mut read = [0; 4096];
+    device.download(stream, &segment, 0, &mut read).unwrap();
+    assert_eq!(read[3..4003], [6; 4000]);
+    assert_eq!(lock.taken.load(Ordering::Relaxed), 1, "one submit, under the engine's lock");
+    drop(device);
+    let stream = lab.create_stream().unwrap();
+    lab.finish(stream);
+}
+
+/// Submits an empty batch as an engine would.
+fn engine_submit(lab: &Lab, device: &Vulkan, stream: StreamId, pending: &PendingSubmit<'_>) {
+    let signals = [pending.signal()];
+    let batch = vk::SubmitInfo2::default().wait_semaphore_infos(pending.waits()).signal_semaphore_infos(&signals);
+    // SAFETY: the test has but one thread, and the queue is the stream's.
+    unsafe { lab.raw_device().queue_submit2(device.queue_of(stream).1, &[batch], vk::Fence::null()) }.unwrap();
+}
+
+#[test]
+fn ticks_are_the_values_of_the_engines_own_timeline() {
+    let Some(lab) = Lab::open() else { return };
+    let device = adopt(handles(&lab, None)).unwrap();
+    let queue = device.queues()[0].0;
+    let mut kind = vk::SemaphoreTypeCreateInfo::default().semaphore_type(vk::SemaphoreType::TIMELINE).initial_value(9);
+    let info = vk::SemaphoreCreateInfo::default().push_next(&mut kind);
+    // SAFETY: the device has timeline semaphores.
+    let semaphore = unsafe { lab.raw_device().create_semaphore(&info, None) }.unwrap();
+    // SAFETY: the semaphore is destroyed after the device that it is registered with, and no submit signals it yet.
+    let stream = unsafe { device.register_stream(queue, Timeline::Engine { semaphore, next_value: 10 }) }.unwrap();
+    assert_eq!((device.mark(stream), device.reached(stream).unwrap()), (Tick(10), Tick(9)));
+
+    let pending = device.begin_submit_at(stream, 15).unwrap();
+    assert_eq!(device.mark(stream), Tick(16), "what is recorded during the submit belongs to the next");
+    engine_submit(&lab, &device, stream, &pending);
+    assert_eq!(pending.finish(), Tick(15));
+    assert_eq!(device.wait(Point { stream, tick: Tick(10) }).unwrap(), Tick(15));
+
+    let error = device.begin_submit_at(stream, 15).map(drop).unwrap_err();
+    assert!(matches!(error, VulkanError::Falls { value: 15, next: 16 }), "{error}");
+    assert_eq!(device.submit(stream).unwrap(), Tick(16), "our own submits go on with the engine's values");
+    assert_eq!(device.wait(Point { stream, tick: Tick(16) }).unwrap(), Tick(16));
+    drop(device);
+    // SAFETY: dropping the device has waited for all that was submitted.
+    assert_eq!(unsafe { lab.raw_device().get_semaphore_counter_value(semaphore) }, Ok(16));
+    // SAFETY: as above.
+    unsafe { lab.raw_device().destroy_semaphore(semaphore, None) };
+}
+
+#[test]
+fn an_engines_submit_comes_after_what_was_recorded_and_waits_for_what_was_asked() {
+    let Some(lab) = Lab::open() else { return };
+    let device = adopt(handles(&lab, None)).unwrap();
+    let [stream, other] = [(); 2].map(|()| device.create_stream().unwrap());
+    device.hold(other).unwrap();
+    let tick = device.submit(other).unwrap();
+    StreamWait::stream_wait(&device, stream, Point { stream: other, tick }).unwrap();
+    let pending = device.begin_submit(stream).unwrap();
+    assert_eq!((pending.tick(), pending.waits().len()), (Tick(1), 1));
+    engine_submit(&lab, &device, stream, &pending);
+    pending.finish();
+    assert_eq!(device.reached(stream).unwrap(), Tick::ZERO);
+    device.unhold(other);
+    assert_eq!(device.wait(Point { stream, tick: Tick(1) }).unwrap(), Tick(1));
+
+    device.record(stream, |_| ()).unwrap();
+    let pending = device.begin_submit(stream).unwrap();
+    assert_eq!((pending.tick(), pending.waits().len()), (Tick(3), 0), "tick 2 is what was recorded");
+    pending.abandon();
+    assert_eq!(device.mark(stream), Tick(4));
+    assert_eq!(device.wait(Point { stream, tick: Tick(3) }).unwrap(), Tick(2), "nobody waits for what was abandoned");
+    assert_eq!(device.submit(stream).unwrap(), Tick(4));
+    assert_eq!(device.wait(Point { stream, tick: Tick(3) }).unwrap(), Tick(4));
+}
+
+#[test]
+fn the_barrier_names_exactly_the_bytes() {
+    let Some(lab) = Lab::open() else { return };
+    let segment = lab.segment(4096);
+    let barrier = lab.reuse_barrier(&segment, 512, 1024).unwrap();
+    assert_eq!((barrier.buffer, barrier.offset, barrier.size), (segment.buffer(), 512, 1024));
+    assert_eq!(barrier.src_stage_mask, vk::PipelineStageFlags2::ALL_COMMANDS);
+    assert!(barrier.src_access_mask.contains(vk::AccessFlags2::MEMORY_WRITE));
+    assert!(barrier.dst_access_mask.contains(vk::AccessFlags2::MEMORY_READ | vk::AccessFlags2::MEMORY_WRITE));
+    assert_eq!(barrier.src_queue_family_index, barrier.dst_queue_family_index);
+    let stream = lab.create_stream().unwrap();
+    let record = |commands| {
+        let barriers = [barrier];
+        let info = vk::DependencyInfo::default().buffer_memory_barriers(&barriers);
+        // SAFETY: the command buffer is recording.
+        unsafe { lab.raw_device().cmd_pipeline_barrier2(commands, &info) };
+    };
+    lab.record(stream, record).unwrap();
+    lab.finish(stream);
+    lab.give_back(segment);
+}
+
+#[test]
+fn queues_that_the_device_has_not_are_refused() {
+    let Some(lab) = Lab::open() else { return };
+    let mut none = handles(&lab, None);
+    none.queues.clear();
+    assert!(matches!(adopt(none), Err(VulkanError::NoQueue { .. })));
+    let mut wrong = handles(&lab, None);
+    wrong.queues[0].family = 77;
+    assert!(matches!(adopt(wrong), Err(VulkanError::NoQueue { family: 77, index: 0, .. })));
+    let mut many = handles(&lab, None);
+    let count = Vulkan::devices().unwrap()[0].queue_families[0].count;
+    many.queues = vec![many.queues[0].clone(); count as usize + 1];
+    assert!(matches!(adopt(many), Err(VulkanError::NoQueue { index, .. }) if index == count));
+}

@@ -1,0 +1,145 @@
+//! An opened device that is watched to its end.
+
+use std::ops::Deref;
+
+use millpond_backend::{Backend, ClassId, Point, StreamId, StreamWait, Tick, Transfer};
+use millpond_vulkan::ash::vk;
+use millpond_vulkan::{Segment, SemaphoreAt, Submission, ValidationLog, Vulkan, VulkanBuilder, VulkanError};
+
+/// The device under test. Dropping it destroys the device and asserts that the layer was content.
+pub(crate) struct Lab {
+    device: Option<Vulkan>,
+    log: Option<ValidationLog>,
+}
+
+impl Lab {
+    /// The machine's first device; `None`, said aloud, if there is none.
+    pub(crate) fn open() -> Option<Lab> {
+        Lab::build(Vulkan::builder())
+    }
+
+    /// As this builder says.
+    pub(crate) fn build(builder: VulkanBuilder) -> Option<Lab> {
+        match builder.clone().validation(true).build() {
+            Ok(device) => Some(Lab { log: device.validation().cloned(), device: Some(device) }),
+            Err(VulkanError::NoValidation) => {
+                miss("validation", &VulkanError::NoValidation);
+                let device = builder.build().map_err(|error| miss("vulkan", &error)).ok()?;
+                Some(Lab { device: Some(device), log: None })
+            }
+            Err(error) => {
+                miss("vulkan", &error);
+                None
+            }
+        }
+    }
+
+    /// What the layer has said so far.
+    pub(crate) fn errors(&self) -> Vec<String> {
+        self.log.as_ref().map(ValidationLog::errors).unwrap_or_default()
+    }
+
+    /// Whether anybody watches.
+    pub(crate) fn is_watched(&self) -> bool {
+        self.log.is_some()
+    }
+
+    /// Destroys the device, unless another handle of it is left, and answers all that the layer said.
+    pub(crate) fn close(mut self) -> Vec<String> {
+        drop(self.device.take());
+        let errors = self.errors();
+        self.log = None;
+        errors
+    }
+
+    /// Device memory of that many bytes.
+    pub(crate) fn segment(&self, bytes: u64) -> Segment {
+        self.reserve(ClassId::DEVICE, bytes).unwrap()
+    }
+
+    /// Gives a segment back when nothing is under way any more.
+    pub(crate) fn give_back(&self, segment: Segment) {
+        // SAFETY: the tests call this when all work on the segment was waited for, and record no more.
+        unsafe { self.release(segment) };
+    }
+
+    /// The segment's bytes, after all earlier work of the stream.
+    pub(crate) fn read(&self, stream: StreamId, segment: &Segment, offset: u64, bytes: u64) -> Vec<u8> {
+        let mut read = vec![0; bytes as usize];
+        self.download(stream, segment, offset, &mut read).unwrap();
+        read
+    }
+
+    /// Makes the stream wait for a point, on the device.
+    pub(crate) fn after(&self, stream: StreamId, point: Point) -> Result<(), VulkanError> {
+        StreamWait::stream_wait(&**self, stream, point)
+    }
+
+    /// Submits, and waits for everything that was submitted on the stream.
+    pub(crate) fn finish(&self, stream: StreamId) -> Tick {
+        let tick = self.submit(stream).unwrap();
+        assert_eq!(self.wait(Point { stream, tick }).unwrap(), tick);
+        tick
+    }
+}
+
+impl Deref for Lab {
+    type Target = Vulkan;
+
+    fn deref(&self) -> &Vulkan {
+        self.device.as_ref().expect("the device is there until close takes it")
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        drop(self.device.take());
+        if !std::thread::panicking() {
+            assert_eq!(self.errors(), [""; 0], "the validation layer objects");
+        }
+    }
+}
+
+/// Says what is missing, and fails if it may not be.
+fn miss(power: &str, error: &VulkanError) {
+    eprintln!("SKIPPED: {error}");
+    let required = std::env::var("MILLPOND_REQUIRE").unwrap_or_default();
+    assert!(!required.split(',').any(|each| each.trim() == power), "MILLPOND_REQUIRE names {power}: {error}");
+}
+
+/// A timeline semaphore that only the test signals, and that a submit waits for.
+pub(crate) struct Latch<'a> {
+    device: &'a Vulkan,
+    semaphore: vk::Semaphore,
+}
+
+impl<'a> Latch<'a> {
+    pub(crate) fn new(device: &'a Vulkan) -> Latch<'a> {
+        let mut kind = vk::SemaphoreTypeCreateInfo::default().semaphore_type(vk::SemaphoreType::TIMELINE);
+        let info = vk::SemaphoreCreateInfo::default().push_next(&mut kind);
+        // SAFETY: the device has timeline semaphores.
+        let semaphore = unsafe { device.raw_device().create_semaphore(&info, None) }.unwrap();
+        Latch { device, semaphore }
+    }
+
+    /// Closes the stream's open tick by a submit that waits for the latch.
+    pub(crate) fn submit(&self, stream: StreamId) -> Tick {
+        let stages = vk::PipelineStageFlags2::ALL_COMMANDS;
+        let waits = [SemaphoreAt { semaphore: self.semaphore, value: 1, stages }];
+        // SAFETY: the semaphore lives until `drop`, before which the tests wait for the submit.
+        unsafe { self.device.submit_with(stream, &Submission { waits: &waits, ..Submission::default() }) }.unwrap()
+    }
+
+    pub(crate) fn open(&self) {
+        let info = vk::SemaphoreSignalInfo::default().semaphore(self.semaphore).value(1);
+        // SAFETY: nobody else signals the semaphore.
+        unsafe { self.device.raw_device().signal_semaphore(&info) }.unwrap();
+    }
+}
+
+impl Drop for Latch<'_> {
+    fn drop(&mut self) {
+        // SAFETY: what waited for it was opened and waited for.
+        unsafe { self.device.raw_device().destroy_semaphore(self.semaphore, None) };
+    }
+}

@@ -1,0 +1,230 @@
+//! The device, and the part of the contract that is neither time nor transfers.
+
+use std::fmt;
+use std::sync::Arc;
+
+use millpond_backend::{Backend, Caps, ClassId, Point, StreamId, StreamWait, Tick, Transfer};
+
+use crate::fault::FaultPlan;
+use crate::lane::Lane;
+use crate::scope::{Loss, Uncaptured};
+use crate::segment::{Account, WORD};
+use crate::transfer::Movers;
+use crate::vulkan::Hint;
+use crate::{Segment, WgpuError};
+
+/// The class whose blocks are meant to have a buffer of their own: the same memory and usages as class 0, to be used
+/// with the policy `direct`, by an allocator of its own that shares the device and its streams. See
+/// [`Segment::binding`] for what it is good for.
+pub const EXCLUSIVE: ClassId = ClassId(1);
+
+/// A wgpu device, and the handle to it: clones are the same device.
+///
+/// All methods may be called from any thread. Dropping the last handle waits for the work that was submitted.
+#[derive(Clone)]
+pub struct Wgpu {
+    pub(crate) shared: Arc<Shared>,
+}
+
+/// What all handles of a device share.
+pub(crate) struct Shared {
+    pub(crate) device: wgpu::Device,
+    pub(crate) queue: wgpu::Queue,
+    pub(crate) caps: Caps,
+    pub(crate) usage: wgpu::BufferUsages,
+    pub(crate) staging_bytes: u64,
+    pub(crate) account: Arc<Account>,
+    pub(crate) lanes: boxcar::Vec<Lane>,
+    pub(crate) hint: Option<Hint>,
+    pub(crate) movers: Movers,
+    pub(crate) faults: FaultPlan,
+    pub(crate) loss: Arc<Loss>,
+    pub(crate) uncaptured: Arc<Uncaptured>,
+}
+
+impl Wgpu {
+    /// The wgpu device.
+    pub fn device(&self) -> &wgpu::Device {
+        &self.shared.device
+    }
+
+    /// The wgpu queue. Whoever submits work to it that uses blocks of a stream submits that stream afterwards
+    /// ([`Backend::submit`]): the tick then covers it.
+    pub fn queue(&self) -> &wgpu::Queue {
+        &self.shared.queue
+    }
+
+    /// The number of the device within this process, as error messages give it.
+    pub fn serial(&self) -> u64 {
+        self.shared.account.serial
+    }
+
+    /// Bytes of the segments that were reserved and not released.
+    pub fn held_bytes(&self) -> u64 {
+        self.shared.account.held_bytes()
+    }
+
+    /// Whether a semaphore of Vulkan tells when to ask wgpu, which is a thousand times cheaper than asking.
+    pub fn has_semaphore(&self) -> bool {
+        self.shared.hint.is_some()
+    }
+
+    /// What wgpu objected to outside of this backend's calls, the first 64 of it: a device that was opened here keeps
+    /// such errors, where wgpu by itself would panic. Always empty on a device that was adopted.
+    pub fn errors(&self) -> Vec<String> {
+        self.shared.uncaptured.texts()
+    }
+
+    /// Tells that the device is lost. For adopted devices: wgpu has one callback for that, and it is yours; call this
+    /// from it. Without it a loss shows in waits and downloads, and on Vulkan in submits.
+    pub fn report_lost(&self, reason: &str) {
+        self.shared.loss.note(reason);
+    }
+}
+
+impl fmt::Debug for Wgpu {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Wgpu")
+            .field("name", &self.shared.caps.name)
+            .field("serial", &self.serial())
+            .field("streams", &self.shared.lanes.count())
+            .field("held_bytes", &self.held_bytes())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    /// The lane of a stream.
+    ///
+    /// # Panics
+    ///
+    /// If the stream is not this device's.
+    #[inline]
+    pub(crate) fn lane(&self, stream: StreamId) -> &Lane {
+        match self.lanes.get(stream.0 as usize) {
+            Some(lane) => lane,
+            None => panic!("{stream} asked of a device that has {} streams", self.lanes.count()),
+        }
+    }
+
+    /// A buffer of at least that many bytes.
+    pub(crate) fn create_buffer(
+        &self,
+        call: &'static str,
+        bytes: u64,
+        usage: wgpu::BufferUsages,
+        mapped: bool,
+    ) -> Result<wgpu::Buffer, WgpuError> {
+        let size = bytes.next_multiple_of(WORD);
+        let descriptor = wgpu::BufferDescriptor { label: Some("millpond"), size, usage, mapped_at_creation: mapped };
+        let buffer = self.caught(call, bytes, || self.device.create_buffer(&descriptor))?;
+        self.alive()?;
+        Ok(buffer)
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if let Some(hint) = &self.hint {
+            // A lost device has nothing under way, and answers so or not at all.
+            let _ = self.poll(wgpu::PollType::wait_indefinitely());
+            hint.destroy();
+        }
+    }
+}
+
+// SAFETY: each segment is a buffer of its own, made by wgpu with the bytes that were asked for. A lane's `reached` rises
+// only when wgpu says that the submission of that tick is done: in the callback left behind it, or by a wait for its
+// index. A tick is closed before its work is submitted and under the lock that recording takes, so whatever was recorded
+// before a mark is in that tick's submission or in a later one, and ticks are submitted in their order. Stream ids are
+// indices of a vector that only grows.
+unsafe impl Backend for Wgpu {
+    type Segment = Segment;
+    type Page = ();
+    type Error = WgpuError;
+
+    fn caps(&self) -> &Caps {
+        &self.shared.caps
+    }
+
+    fn create_stream(&self) -> Result<StreamId, WgpuError> {
+        self.shared.enter("create_stream")?;
+        let index = self.shared.lanes.push(Lane::new());
+        Ok(StreamId(u32::try_from(index).expect("fewer than 2^32 streams")))
+    }
+
+    fn reserve(&self, class: ClassId, bytes: u64) -> Result<Segment, WgpuError> {
+        const CALL: &str = "reserve";
+        let shared = &*self.shared;
+        shared.enter(CALL)?;
+        let max = shared.caps.class(class).max_segment_bytes;
+        if bytes == 0 {
+            return Err(WgpuError::Empty { call: CALL });
+        }
+        if bytes > max {
+            return Err(WgpuError::TooLarge { asked: bytes, max });
+        }
+        // A poll frees what was released and is done, and finds out whether the device is still there: on one that is
+        // lost, wgpu makes buffers that are none, and says nothing.
+        let _ = shared.poll(wgpu::PollType::Poll)?;
+        let buffer = shared.create_buffer(CALL, bytes, shared.usage, false)?;
+        Ok(Segment::new(&shared.account, buffer, bytes, class))
+    }
+
+    unsafe fn release(&self, segment: Segment) {
+        segment.destroy();
+        // wgpu frees a buffer when a poll finds its last use done, and it is done already.
+        let _ = self.shared.poll(wgpu::PollType::Poll);
+    }
+
+    fn address(&self, _segment: &Segment) -> Option<u64> {
+        None
+    }
+
+    #[inline]
+    fn mark(&self, stream: StreamId) -> Tick {
+        Tick(self.shared.lane(stream).clock.open())
+    }
+
+    #[inline]
+    fn reached(&self, stream: StreamId) -> Result<Tick, WgpuError> {
+        self.shared.reached(&self.shared.lane(stream).clock).map(Tick)
+    }
+
+    fn submit(&self, stream: StreamId) -> Result<Tick, WgpuError> {
+        self.submit_with(stream, [])
+    }
+
+    fn wait(&self, point: Point) -> Result<Tick, WgpuError> {
+        self.shared.wait(point).map(Tick)
+    }
+
+    fn stream_wait(&self) -> Option<&dyn StreamWait<Error = WgpuError>> {
+        Some(self)
+    }
+
+    fn transfer(&self) -> Option<&dyn Transfer<Segment = Segment, Error = WgpuError>> {
+        Some(self)
+    }
+}
+
+impl StreamWait for Wgpu {
+    type Error = WgpuError;
+
+    /// Costs nothing: there is one queue, and what was submitted runs before what is submitted later. A wait of a
+    /// stream for itself is always fine.
+    ///
+    /// # Errors
+    ///
+    /// [`WgpuError::NotSubmitted`]: the point's stream must be submitted first. [`WgpuError::Lost`].
+    fn stream_wait(&self, stream: StreamId, point: Point) -> Result<(), WgpuError> {
+        self.shared.enter("stream_wait")?;
+        self.shared.lane(stream);
+        let submitted = self.submitted(point.stream).0;
+        if stream == point.stream || point.tick.0 <= submitted {
+            Ok(())
+        } else {
+            Err(WgpuError::NotSubmitted { point, submitted })
+        }
+    }
+}

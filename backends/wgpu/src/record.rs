@@ -1,0 +1,117 @@
+//! Recording on a stream, and submitting what was recorded.
+
+use std::sync::Arc;
+
+use millpond_backend::{StreamId, Tick};
+
+use crate::device::Shared;
+use crate::lane::{Flight, Lane, Work};
+use crate::{Wgpu, WgpuError};
+
+impl Wgpu {
+    /// Records commands on a stream: they run after everything that was recorded there before, transfers of this
+    /// backend included, once the stream is submitted. Makes the stream's encoder if there is none.
+    ///
+    /// The stream is locked meanwhile. Allocate and free in `commands` as you like, but do not record, transfer or
+    /// submit on the same stream: that would wait for itself. The same holds for wgpu's callbacks (of
+    /// `on_submitted_work_done` and `map_async`), which wgpu runs inside of submits: let them do so on no stream at all.
+    ///
+    /// # Errors
+    ///
+    /// [`WgpuError::Lost`], and wgpu's if there is no encoder to be had. What wgpu objects to in the commands
+    /// themselves it says at the submit.
+    ///
+    /// # Panics
+    ///
+    /// If the stream is not this device's.
+    pub fn record<T>(
+        &self,
+        stream: StreamId,
+        commands: impl FnOnce(&mut wgpu::CommandEncoder) -> T,
+    ) -> Result<T, WgpuError> {
+        self.shared.alive()?;
+        let mut work = self.shared.lane(stream).work.lock();
+        Ok(commands(self.shared.encoder(&mut work)?))
+    }
+
+    /// Submits what was recorded on the stream and then these command buffers, in one submission, and closes the open
+    /// tick. Answers the tick, which covers all of it.
+    ///
+    /// # Errors
+    ///
+    /// [`WgpuError::Refused`] if wgpu objects to anything of it: nothing of it runs, and what was recorded is gone.
+    /// [`WgpuError::Lost`].
+    ///
+    /// # Panics
+    ///
+    /// If the stream is not this device's.
+    pub fn submit_with(
+        &self,
+        stream: StreamId,
+        command_buffers: impl IntoIterator<Item = wgpu::CommandBuffer>,
+    ) -> Result<Tick, WgpuError> {
+        let lane = self.shared.lane(stream);
+        let flight = self.shared.submit(lane, &mut lane.work.lock(), command_buffers)?;
+        Ok(Tick(flight.tick))
+    }
+
+    /// The newest tick of the stream that was submitted.
+    ///
+    /// # Panics
+    ///
+    /// If the stream is not this device's.
+    pub fn submitted(&self, stream: StreamId) -> Tick {
+        Tick(self.shared.lane(stream).clock.submitted())
+    }
+}
+
+impl Shared {
+    /// The open encoder of a stream.
+    pub(crate) fn encoder<'w>(&self, work: &'w mut Work) -> Result<&'w mut wgpu::CommandEncoder, WgpuError> {
+        let encoder = match work.encoder.take() {
+            Some(encoder) => encoder,
+            None => {
+                let descriptor = wgpu::CommandEncoderDescriptor { label: Some("millpond stream") };
+                self.caught("create_command_encoder", 0, || self.device.create_command_encoder(&descriptor))?
+            }
+        };
+        Ok(work.encoder.insert(encoder))
+    }
+
+    /// Submits a lane's work and closes its tick.
+    ///
+    /// One queue runs everything in the order of its submits, and wgpu places the barriers. So all that streams need of
+    /// each other is that what is to come first is submitted first.
+    pub(crate) fn submit(
+        &self,
+        lane: &Lane,
+        work: &mut Work,
+        command_buffers: impl IntoIterator<Item = wgpu::CommandBuffer>,
+    ) -> Result<Flight, WgpuError> {
+        self.alive()?;
+        let encoder = work.encoder.take();
+        let staged_bytes = std::mem::take(&mut work.staged_bytes);
+        let tick = lane.clock.close();
+        let (index, value) = self.caught("submit", 0, || {
+            // What is wrong with the recorded commands is raised by `finish`, and keeps the rest from being submitted.
+            let own = encoder.map(wgpu::CommandEncoder::finish);
+            self.send(own.into_iter().chain(command_buffers))
+        })?;
+        if self.hint.is_some() && value.is_none() {
+            self.loss.note("it took no submission and gave no reason");
+        }
+        self.alive()?;
+        let flight = Flight { tick, index, value, staged_bytes };
+        lane.clock.depart(flight.clone());
+        let clock = Arc::clone(&lane.clock);
+        self.queue.on_submitted_work_done(move || clock.arrive(tick));
+        Ok(flight)
+    }
+
+    fn send(&self, command_buffers: impl Iterator<Item = wgpu::CommandBuffer>) -> (wgpu::SubmissionIndex, Option<u64>) {
+        match &self.hint {
+            Some(hint) => hint.submit(&self.queue, || self.queue.submit(command_buffers)),
+            None => (self.queue.submit(command_buffers), None),
+        }
+    }
+}

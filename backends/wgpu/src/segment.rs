@@ -1,0 +1,135 @@
+//! A segment: one buffer, and what of it may be bound.
+
+use std::fmt;
+use std::num::NonZeroU64;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use millpond_backend::ClassId;
+
+use crate::WgpuError;
+
+/// What buffers and copies are measured in: `wgpu::COPY_BUFFER_ALIGNMENT`.
+pub(crate) const WORD: u64 = wgpu::COPY_BUFFER_ALIGNMENT;
+
+/// What segments need to know of their device: its number, its limits, and the account of what was handed out.
+pub(crate) struct Account {
+    pub(crate) serial: u64,
+    pub(crate) max_binding_bytes: u64,
+    pub(crate) offset_alignment: u64,
+    held_bytes: AtomicU64,
+}
+
+impl Account {
+    pub(crate) fn new(limits: &wgpu::Limits) -> Arc<Account> {
+        static SERIALS: AtomicU64 = AtomicU64::new(0);
+        Arc::new(Account {
+            serial: SERIALS.fetch_add(1, Ordering::Relaxed),
+            max_binding_bytes: limits.max_storage_buffer_binding_size,
+            offset_alignment: u64::from(limits.min_storage_buffer_offset_alignment),
+            held_bytes: AtomicU64::new(0),
+        })
+    }
+
+    pub(crate) fn held_bytes(&self) -> u64 {
+        self.held_bytes.load(Ordering::Relaxed)
+    }
+}
+
+/// A segment of a wgpu device: one buffer.
+///
+/// Owned, as the contract wants. One that is dropped rather than released keeps its place in
+/// [`Wgpu::held_bytes`](crate::Wgpu::held_bytes); its buffer goes once nothing else refers to it.
+pub struct Segment {
+    account: Arc<Account>,
+    buffer: wgpu::Buffer,
+    bytes: u64,
+    class: ClassId,
+}
+
+impl Segment {
+    pub(crate) fn new(account: &Arc<Account>, buffer: wgpu::Buffer, bytes: u64, class: ClassId) -> Segment {
+        account.held_bytes.fetch_add(bytes, Ordering::Relaxed);
+        Segment { account: Arc::clone(account), buffer, bytes, class }
+    }
+
+    /// Destroys the buffer, also where bind groups still refer to it. wgpu frees the memory when the device is done.
+    pub(crate) fn destroy(self) {
+        self.buffer.destroy();
+        self.account.held_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+
+    /// The buffer, for bind groups and commands of your own. Clones of it do not keep the memory beyond the segment's
+    /// release: work that uses one later is refused by wgpu when it is submitted.
+    pub fn buffer(&self) -> &wgpu::Buffer {
+        &self.buffer
+    }
+
+    /// How many bytes it has.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The class it was taken from.
+    pub fn class(&self) -> ClassId {
+        self.class
+    }
+
+    /// The range as a binding for a bind group. Costs nothing.
+    ///
+    /// Blocks start at multiples of 512 and no device wants more than 256, so the start of a block can always be bound.
+    /// The size of a block (`Buffer::capacity`) is a multiple of 512 as well; the bytes that were asked for
+    /// (`Buffer::len`) need not be a multiple of 4.
+    ///
+    /// **One usage per buffer and dispatch.** wgpu looks at whole buffers: a dispatch that reads one block through a
+    /// read-only binding and writes another one of the same segment through a read-write binding is refused, though
+    /// they share no byte. Either declare all bindings `read_write`, or take the blocks from the class
+    /// [`EXCLUSIVE`](crate::EXCLUSIVE) with the policy `direct`, so that each has a buffer of its own.
+    ///
+    /// # Errors
+    ///
+    /// [`WgpuError::Empty`], [`WgpuError::OutOfRange`], [`WgpuError::Misaligned`] for an offset that is no multiple of
+    /// the device's `min_storage_buffer_offset_alignment` or a size that is no multiple of 4, and
+    /// [`WgpuError::BindingTooLarge`].
+    pub fn binding(&self, offset: u64, size: u64) -> Result<wgpu::BufferBinding<'_>, WgpuError> {
+        const CALL: &str = "binding";
+        let Some(bound) = NonZeroU64::new(size) else { return Err(WgpuError::Empty { call: CALL }) };
+        self.inside(CALL, offset, size)?;
+        aligned(CALL, "offset", offset, self.account.offset_alignment)?;
+        aligned(CALL, "size", size, WORD)?;
+        let max = self.account.max_binding_bytes;
+        if size > max {
+            return Err(WgpuError::BindingTooLarge { bytes: size, max });
+        }
+        Ok(wgpu::BufferBinding { buffer: &self.buffer, offset, size: Some(bound) })
+    }
+
+    /// Refuses a range that leaves the segment.
+    pub(crate) fn inside(&self, call: &'static str, offset: u64, bytes: u64) -> Result<(), WgpuError> {
+        if offset.checked_add(bytes).is_some_and(|end| end <= self.bytes) {
+            return Ok(());
+        }
+        Err(WgpuError::OutOfRange { call, offset, bytes, segment_bytes: self.bytes })
+    }
+
+    /// Refuses a segment of another device.
+    pub(crate) fn of(&self, account: &Account, call: &'static str) -> Result<(), WgpuError> {
+        let (belongs_to, given_to) = (self.account.serial, account.serial);
+        if belongs_to == given_to { Ok(()) } else { Err(WgpuError::ForeignSegment { call, belongs_to, given_to }) }
+    }
+}
+
+/// Refuses a value that is no multiple.
+pub(crate) fn aligned(call: &'static str, what: &'static str, value: u64, multiple: u64) -> Result<(), WgpuError> {
+    if value.is_multiple_of(multiple) { Ok(()) } else { Err(WgpuError::Misaligned { call, what, value, multiple }) }
+}
+
+impl fmt::Debug for Segment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Segment")
+            .field("device", &self.account.serial)
+            .field("bytes", &self.bytes)
+            .field("class", &self.class.0)
+            .finish()
+    }
+}

@@ -1,0 +1,153 @@
+//! `millpond bench`: what a device's driver costs, what the cache makes of it, and what others make of it.
+
+mod cached;
+mod driver;
+mod measure;
+mod pages;
+mod peers;
+mod row;
+mod scene;
+mod streams;
+mod traces;
+mod transfers;
+
+use millpond_backend::Backend;
+
+use self::measure::Effort;
+use self::row::Row;
+use crate::args::BenchArgs;
+use crate::devices::{Job, Target};
+use crate::failure::Failure;
+use crate::output::progress::Progress;
+use crate::output::{Output, tell};
+
+/// One kind of measurement, each on a device that has served nobody.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Group {
+    Driver,
+    Cached,
+    Streams,
+    Pages,
+    Transfers,
+    Traces,
+}
+
+impl Group {
+    const ALL: [Group; 6] =
+        [Group::Driver, Group::Cached, Group::Streams, Group::Pages, Group::Transfers, Group::Traces];
+
+    fn name(self) -> &'static str {
+        match self {
+            Group::Driver => "the driver's calls",
+            Group::Cached => "cached allocation",
+            Group::Streams => "streams and ticks",
+            Group::Pages => "pages",
+            Group::Transfers => "transfers",
+            Group::Traces => "traces",
+        }
+    }
+}
+
+/// Measures group by group. What the device has not is told on standard error.
+///
+/// # Errors
+///
+/// The device's; what was measured before is printed.
+pub(crate) fn run(args: &BenchArgs, output: &mut Output) -> Result<(), Failure> {
+    let target = Target::choose(args.device.as_deref())?;
+    let effort = if args.quick { Effort::QUICK } else { Effort::FULL };
+    let progress = Progress::new(Group::ALL.len() + 1);
+    let mut report = Report { device: target.name(), called: String::new(), rows: Vec::new() };
+    let result = measure_all(&target, &effort, &progress, &mut report, output);
+    drop(progress);
+    if !output.is_json() && !report.rows.is_empty() {
+        let Report { device, called, rows } = &report;
+        output.text(&format!("On {device} ({called}); medians of {} rounds\n\n{}", effort.rounds, row::table(rows)));
+    }
+    result
+}
+
+struct Report {
+    device: &'static str,
+    /// What people call the device.
+    called: String,
+    rows: Vec<Row>,
+}
+
+impl Report {
+    fn add(&mut self, rows: Vec<Row>, progress: &Progress, output: &mut Output) {
+        let rows = rows.into_iter().map(|row| Row { device: self.device, ..row });
+        for row in rows {
+            if output.is_json() {
+                progress.aside(|| output.json(&row));
+            }
+            self.rows.push(row);
+        }
+        progress.step();
+    }
+}
+
+fn measure_all(
+    target: &Target,
+    effort: &Effort,
+    progress: &Progress,
+    report: &mut Report,
+    output: &mut Output,
+) -> Result<(), Failure> {
+    for group in Group::ALL {
+        if !output.is_open() {
+            return Ok(());
+        }
+        progress.doing(group.name().into());
+        let done = target.run(Measure { group, effort })?;
+        if let Some(note) = done.note {
+            progress.aside(|| tell(&format!("note: {} left out: {note}", group.name())));
+        }
+        report.called = done.called;
+        report.add(done.rows, progress, output);
+    }
+    progress.doing("peers".into());
+    let peers = peers::measure(target, effort, &report.rows)?;
+    report.add(peers, progress, output);
+    Ok(())
+}
+
+struct Measure<'a> {
+    group: Group,
+    effort: &'a Effort,
+}
+
+/// What came of a group.
+struct Done {
+    called: String,
+    rows: Vec<Row>,
+    /// Why there are no rows.
+    note: Option<String>,
+}
+
+impl Job for Measure<'_> {
+    type Output = Done;
+
+    fn run<B: Backend>(self, backend: B) -> Result<Done, Failure> {
+        let caps = backend.caps();
+        let called = caps.name.clone();
+        let note = match self.group {
+            Group::Pages if caps.pages.is_none() => Some("the device has no virtual memory"),
+            Group::Transfers if !caps.transfer => Some("the device neither fills nor copies"),
+            Group::Transfers if backend.driver_clock().is_some() => Some("a simulated device moves bytes in no time"),
+            _ => None,
+        };
+        if let Some(note) = note {
+            return Ok(Done { called, rows: Vec::new(), note: Some(note.into()) });
+        }
+        let rows = match self.group {
+            Group::Driver => driver::measure(backend, self.effort),
+            Group::Cached => cached::measure(backend, self.effort),
+            Group::Streams => streams::measure(backend, self.effort),
+            Group::Pages => pages::measure(backend, self.effort),
+            Group::Transfers => transfers::measure(backend, self.effort),
+            Group::Traces => traces::measure(backend, self.effort),
+        };
+        Ok(Done { called, rows: rows?, note: None })
+    }
+}

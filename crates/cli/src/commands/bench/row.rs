@@ -1,0 +1,137 @@
+//! What was measured: rows, as JSON and as a table.
+
+use std::time::Duration;
+
+use millpond::text::format_bytes;
+use serde::Serialize;
+
+use super::measure::Quantiles;
+use crate::output::{Align, Table};
+use crate::quantity::format_time;
+
+/// Whose clock a time is by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Clock {
+    /// The host's.
+    Host,
+    /// The device's own: what a simulated device says that its calls would have cost.
+    Device,
+}
+
+/// One measurement.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub(super) struct Row {
+    /// The device, as `--device` names its backend.
+    pub(super) device: &'static str,
+    /// What kind of measurement.
+    pub(super) group: &'static str,
+    /// What was measured.
+    pub(super) case: String,
+    /// The size of each operation in bytes, where it has one.
+    pub(super) bytes: Option<u64>,
+    pub(super) clock: Clock,
+    /// Nanoseconds for each operation, the median of rounds.
+    pub(super) ns: f64,
+    /// Quantiles of single operations, where they were timed one by one.
+    pub(super) p50_ns: Option<u64>,
+    pub(super) p99_ns: Option<u64>,
+    pub(super) p999_ns: Option<u64>,
+    /// Gibibytes a second, where bytes are moved.
+    pub(super) gib_per_s: Option<f64>,
+    /// This time over that of Millpond for the same, for peers.
+    pub(super) times_millpond: Option<f64>,
+}
+
+impl Row {
+    pub(super) fn new(group: &'static str, case: impl Into<String>, ns: f64) -> Self {
+        Self {
+            device: "",
+            group,
+            case: case.into(),
+            bytes: None,
+            clock: Clock::Host,
+            ns,
+            p50_ns: None,
+            p99_ns: None,
+            p999_ns: None,
+            gib_per_s: None,
+            times_millpond: None,
+        }
+    }
+
+    pub(super) fn of_bytes(self, bytes: u64) -> Self {
+        Self { bytes: Some(bytes), ..self }
+    }
+
+    pub(super) fn by(self, clock: Clock) -> Self {
+        Self { clock, ..self }
+    }
+
+    pub(super) fn with_quantiles(self, Quantiles { p50, p99, p999 }: Quantiles) -> Self {
+        Self { p50_ns: Some(p50), p99_ns: Some(p99), p999_ns: Some(p999), ..self }
+    }
+
+    /// Adds how many bytes were moved a second.
+    pub(super) fn with_bandwidth(self) -> Self {
+        let moved = |bytes: u64| bytes as f64 / (self.ns / 1e9) / f64::from(1 << 30);
+        Self { gib_per_s: self.bytes.map(moved), ..self }
+    }
+
+    fn cells(&self) -> Vec<String> {
+        let time = |ns: u64| format_time(Duration::from_nanos(ns));
+        let quantile = |ns: Option<u64>| ns.map_or(String::new(), time);
+        let number = |value: Option<f64>| value.map_or(String::new(), |value| format!("{value:.2}"));
+        vec![
+            self.group.into(),
+            self.case.clone(),
+            self.bytes.map_or(String::new(), format_bytes),
+            format_time(Duration::from_secs_f64(self.ns / 1e9)),
+            quantile(self.p50_ns),
+            quantile(self.p99_ns),
+            quantile(self.p999_ns),
+            number(self.gib_per_s),
+            number(self.times_millpond),
+            if self.clock == Clock::Device { "device" } else { "" }.into(),
+        ]
+    }
+}
+
+/// The rows as a table.
+pub(super) fn table(rows: &[Row]) -> String {
+    use Align::{Left, Right};
+    let mut table = Table::new(&[
+        ("what", Left),
+        ("case", Left),
+        ("size", Right),
+        ("time", Right),
+        ("p50", Right),
+        ("p99", Right),
+        ("p99.9", Right),
+        ("GiB/s", Right),
+        ("x millpond", Right),
+        ("clock", Left),
+    ]);
+    rows.iter().for_each(|row| table.row(row.cells()));
+    table.render()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_says_what_was_measured() {
+        let row = Row::new("transfer", "copy", 1e9).of_bytes(1 << 30).with_bandwidth();
+        assert_eq!(row.gib_per_s, Some(1.0));
+        let quantiles = Quantiles { p50: 10, p99: 20, p999: 30 };
+        let rows = [row, Row::new("cached", "hit", 12.5).with_quantiles(quantiles)];
+        let text = table(&rows);
+        let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(lines[0], ["what", "case", "size", "time", "p50", "p99", "p99.9", "GiB/s"]);
+        assert_eq!(lines[1], ["transfer", "copy", "1024.00", "MiB", "1.0", "s", "1.00"]);
+        assert_eq!(lines[2], ["cached", "hit", "12.0", "ns", "10.0", "ns", "20.0", "ns", "30.0", "ns"]);
+        let json = serde_json::to_value(&rows[0]).expect("a value");
+        assert_eq!((&json["group"], &json["clock"], &json["p50_ns"]), (&"transfer".into(), &"host".into(), &().into()));
+    }
+}

@@ -1,0 +1,69 @@
+//! An allocator with streams, and the acts of a program around it.
+
+use millpond::settings::{Policy, Settings};
+use millpond::{Allocator, Stream};
+use millpond_backend::{Backend, Fault, Point};
+
+use super::row::Clock;
+use crate::failure::{Failure, with_causes};
+
+/// What is measured on.
+pub(super) struct Scene<B: Backend> {
+    pub(super) allocator: Allocator<B>,
+    pub(super) streams: Vec<Stream<B>>,
+}
+
+impl<B: Backend> Scene<B> {
+    pub(super) fn new(backend: B, policy: Policy, streams: usize) -> Result<Self, Failure> {
+        let settings = Settings { policy, ..Settings::default() };
+        let allocator = Allocator::builder(backend).settings(settings).build();
+        let allocator = allocator.map_err(|error| Failure::Input(error.to_string()))?;
+        let streams = (0..streams).map(|_| allocator.create_stream()).collect::<Result<_, _>>();
+        Ok(Self { streams: streams.map_err(failed)?, allocator })
+    }
+
+    pub(super) fn backend(&self) -> &B {
+        self.allocator.backend()
+    }
+
+    /// Submits every stream and waits for it, so that everything freed so far is over.
+    pub(super) fn settle(&self) -> Result<(), Failure> {
+        for stream in &self.streams {
+            let tick = self.backend().submit(stream.id()).map_err(|error| driver(&error))?;
+            let point = Point { stream: stream.id(), tick };
+            // Everything was submitted, so the wait ends there.
+            let _ = self.backend().wait(point).map_err(|error| driver(&error))?;
+        }
+        Ok(())
+    }
+
+    /// What the driver takes for what `act` does, in nanoseconds, and by whose clock.
+    pub(super) fn driver_time(&self, act: impl FnOnce() -> Result<(), Failure>) -> Result<f64, Failure> {
+        let before = self.allocator.driver_activity();
+        act()?;
+        Ok(self.allocator.driver_activity().since(before).time.as_nanos() as f64)
+    }
+
+    pub(super) fn driver_clock(&self) -> Clock {
+        if self.backend().driver_clock().is_some() { Clock::Device } else { Clock::Host }
+    }
+}
+
+/// An error of the allocator's, as a failure of the command.
+pub(super) fn failed<E: millpond_backend::BackendError>(error: millpond::Error<E>) -> Failure {
+    Failure::from_allocator(&error)
+}
+
+/// An error of the driver's.
+pub(super) fn driver<E: millpond_backend::BackendError>(error: &E) -> Failure {
+    Failure::Device(with_causes(error))
+}
+
+/// What a measurement of one size came to, or nothing where the device has no room for that size.
+pub(super) fn if_room<B: Backend, T>(result: Result<T, millpond::Error<B::Error>>) -> Result<Option<T>, Failure> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.fault() == Fault::OutOfMemory => Ok(None),
+        Err(error) => Err(failed(error)),
+    }
+}

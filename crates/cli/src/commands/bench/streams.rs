@@ -1,0 +1,78 @@
+//! What ticks cost, and how long memory takes from a free on one stream, with uses on another, to its reuse.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use millpond::settings::Policy;
+use millpond_backend::{Backend, Point};
+
+use super::measure::{Effort, each, median, nanos, rounds};
+use super::row::Row;
+use super::scene::{Scene, driver, failed};
+use crate::failure::Failure;
+
+/// The block that changes hands.
+const BYTES: u64 = 1 << 20;
+/// So many rounds trip between host and device in one go, where one trip costs microseconds.
+const TRIPS: u64 = 20;
+
+pub(super) fn measure<B: Backend>(backend: B, effort: &Effort) -> Result<Vec<Row>, Failure> {
+    let scene = Scene::new(backend, Policy::Classic, 2)?;
+    let mut rows = ticks(&scene, effort)?;
+    let reuse = (0..effort.rounds * TRIPS as usize).map(|_| reuse(&scene)).collect::<Result<Vec<_>, _>>()?;
+    rows.push(Row::new("streams", "from a free to reuse, used on another stream", median(reuse)).of_bytes(BYTES));
+    Ok(rows)
+}
+
+fn ticks<B: Backend>(scene: &Scene<B>, effort: &Effort) -> Result<Vec<Row>, Failure> {
+    let (backend, [home, other]) = (scene.backend(), [scene.streams[0].id(), scene.streams[1].id()]);
+    let submit = || backend.submit(home).map(|tick| Point { stream: home, tick }).map_err(|error| driver(&error));
+    let wait = |point| backend.wait(point).map(|_| ()).map_err(|error| driver(&error));
+    let mark = rounds(effort, || {
+        each(effort.operations, || {
+            black_box(backend.mark(home));
+            Ok::<_, Failure>(())
+        })
+    })?;
+    wait(submit()?)?;
+    let reached = rounds(effort, || {
+        each(effort.operations, || backend.reached(home).map(black_box).map(|_| ()).map_err(|error| driver(&error)))
+    })?;
+    let submits = rounds(effort, || {
+        let cost = each(TRIPS, || submit().map(|_| ()))?;
+        wait(submit()?)?;
+        Ok::<_, Failure>(cost)
+    })?;
+    let trips = rounds(effort, || each(TRIPS, || wait(submit()?)))?;
+    let mut rows = vec![
+        Row::new("streams", "mark", mark),
+        Row::new("streams", "reached, nothing outstanding", reached),
+        Row::new("streams", "submit nothing", submits),
+        Row::new("streams", "submit nothing and wait for it", trips),
+    ];
+    if let Some(waits) = backend.stream_wait() {
+        let queued = rounds(effort, || {
+            let cost = each(TRIPS, || waits.stream_wait(other, submit()?).map_err(|error| driver(&error)))?;
+            scene.settle()?;
+            Ok::<_, Failure>(cost)
+        })?;
+        rows.push(Row::new("streams", "submit, and have another stream wait for it", queued));
+    }
+    Ok(rows)
+}
+
+/// Uses a block on a second stream, frees it, and allocates until the same place comes back. Answers nanoseconds.
+fn reuse<B: Backend>(scene: &Scene<B>) -> Result<f64, Failure> {
+    let [home, other] = [&scene.streams[0], &scene.streams[1]];
+    let buffer = home.allocate(BYTES).map_err(failed)?;
+    buffer.record_stream(other).map_err(failed)?;
+    let place = (buffer.segment_id(), buffer.offset());
+    let start = Instant::now();
+    drop(buffer);
+    scene.settle()?;
+    let again = home.allocate(BYTES).map_err(failed)?;
+    let took = nanos(start.elapsed());
+    let found = (again.segment_id(), again.offset());
+    assert_eq!(found, place, "a block whose uses are over was not the first to be handed out again");
+    Ok(took)
+}

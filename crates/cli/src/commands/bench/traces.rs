@@ -1,0 +1,30 @@
+//! A recorded program, cold and warm.
+
+use millpond::Replay;
+use millpond::settings::Policy;
+use millpond_backend::{Backend, ClassId};
+
+use super::measure::Effort;
+use super::row::Row;
+use super::scene::{Scene, failed};
+use crate::commands::replay::built_in;
+use crate::failure::Failure;
+
+/// The program may have a live peak of this part of the device's memory at most.
+const PART: u64 = 8;
+
+pub(super) fn measure<B: Backend>(backend: B, effort: &Effort) -> Result<Vec<Row>, Failure> {
+    let (has_pages, total) = (backend.caps().pages.is_some(), backend.caps().class(ClassId::DEVICE).total_bytes);
+    let policy = Policy::default_for(has_pages);
+    let (name, trace) = built_in();
+    let live = Replay::new(&trace).live_peak();
+    let scale = live.div_ceil((total / PART).max(1)).next_power_of_two();
+    let replay = Replay::new(&crate::commands::replay::scaled(trace, scale));
+    let scene = Scene::new(backend, policy, replay.streams() as usize)?;
+    let replayed = replay.run_on(&scene.allocator, &scene.streams, effort.rounds, |_| ()).map_err(failed)?;
+    let scale = if scale == 1 { String::new() } else { format!(", sizes divided by {scale}") };
+    let case = |pass: &str| format!("{pass} event of {name}, {}{scale}", policy.name());
+    let mut rows = vec![Row::new("trace", case("cold"), replayed.cold_ns_per_event())];
+    rows.extend(replayed.warm_ns_per_event().map(|ns| Row::new("trace", case("warm"), ns)));
+    Ok(rows)
+}

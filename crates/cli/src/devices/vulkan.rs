@@ -1,0 +1,245 @@
+//! Vulkan devices, and the options that `--device vulkan:...` takes.
+
+use gpu_allocator::vulkan::{AllocationCreateDesc, AllocationScheme, AllocatorCreateDesc};
+use gpu_allocator::{AllocationError, AllocationSizes, AllocatorDebugSettings, MemoryLocation};
+use millpond::text::format_bytes;
+use millpond_vulkan::ash::vk::{MemoryRequirements, PhysicalDeviceType, QueueFlags};
+use millpond_vulkan::{DeviceInfo, FamilyInfo, Vulkan, VulkanError};
+
+use super::{Broken, Device, Entry, Fact, Found, Job, Peer, Target};
+use crate::failure::{Failure, with_causes};
+
+/// Vulkan's place among the backends.
+pub(super) const ENTRY: Entry = Entry { name: "vulkan", find, target, preferred };
+
+/// What to do where a device cannot be opened and its error does not say.
+const REMEDY: &str = "update its driver or use another device";
+
+/// Which Vulkan device, and how it is opened.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub(crate) struct VulkanOptions {
+    /// Its place in the loader's list; the first that is no software unless given, or else the first.
+    index: Option<usize>,
+    /// The validation layer watches.
+    validation: bool,
+    /// Without virtual memory, even where it has it.
+    no_pages: bool,
+}
+
+fn target(options: &str) -> Result<Target, Failure> {
+    VulkanOptions::parse(options).map(Target::Vulkan).map_err(|what| Failure::Input(format!("--device vulkan: {what}")))
+}
+
+/// The first device that is a GPU.
+fn preferred() -> Option<Target> {
+    let devices = Vulkan::devices().ok()?;
+    let index = devices.iter().find(|device| is_gpu(device))?.index;
+    Some(Target::Vulkan(VulkanOptions { index: Some(index), ..VulkanOptions::default() }))
+}
+
+fn is_gpu(device: &DeviceInfo) -> bool {
+    device.missing.is_none() && device.kind != PhysicalDeviceType::CPU
+}
+
+fn find() -> Found {
+    match Vulkan::devices() {
+        Ok(devices) => Found::Devices(devices.iter().map(listed).collect()),
+        Err(error) => {
+            // Its errors name the remedy behind a semicolon.
+            let text = with_causes(&error);
+            let (why, remedy) = text.split_once("; ").unwrap_or((&text, "install a Vulkan driver"));
+            Found::Nothing { why: why.into(), remedy: remedy.into() }
+        }
+    }
+}
+
+fn listed(info: &DeviceInfo) -> Result<Device, Broken> {
+    let target = format!("vulkan:{}", info.index);
+    let broken = |why: String, remedy: &str| Broken {
+        target: target.clone(),
+        name: info.name.clone(),
+        facts: facts(info),
+        why,
+        remedy: remedy.into(),
+    };
+    if let Some(missing) = info.missing {
+        return Err(broken(format!("it lacks {missing}"), REMEDY));
+    }
+    match Vulkan::open(info.index) {
+        Ok(backend) => Ok(Device { facts: facts(info), missing: missing(info), ..Device::of(&target, &backend) }),
+        Err(error) => Err(broken(with_causes(&error), REMEDY)),
+    }
+}
+
+fn facts(info: &DeviceInfo) -> Vec<Fact> {
+    let kind = match info.kind {
+        PhysicalDeviceType::DISCRETE_GPU => "a GPU with memory of its own",
+        PhysicalDeviceType::INTEGRATED_GPU => "a GPU that shares the host's memory",
+        PhysicalDeviceType::VIRTUAL_GPU => "a virtual GPU",
+        PhysicalDeviceType::CPU => "software: used only where it is named",
+        _ => "not told",
+    };
+    let mut facts = vec![
+        ("kind", kind.to_string()),
+        ("driver", info.driver.clone()),
+        ("Vulkan", info.api_version.clone()),
+        ("vendor and model", format!("{:#06x}, {:#06x}", info.vendor_id, info.device_id)),
+    ];
+    let families = info.queue_families.iter().enumerate().map(|(family, facts)| describe(family, facts));
+    facts.push(("queue families", families.collect::<Vec<_>>().join("; ")));
+    let heap = |heap: &millpond_vulkan::HeapInfo| {
+        format!("{} {}", format_bytes(heap.bytes), if heap.device_local { "device" } else { "host" })
+    };
+    facts.push(("heaps", info.heaps.iter().map(heap).collect::<Vec<_>>().join("; ")));
+    facts
+}
+
+fn describe(family: usize, facts: &FamilyInfo) -> String {
+    let kinds = [
+        (QueueFlags::GRAPHICS, "graphics"),
+        (QueueFlags::COMPUTE, "compute"),
+        (QueueFlags::TRANSFER, "transfer"),
+        (QueueFlags::SPARSE_BINDING, "sparse"),
+    ];
+    let has = kinds.iter().filter(|(flag, _)| facts.flags.contains(*flag)).map(|(_, name)| *name);
+    format!("{family}: {} of {}", facts.count, has.collect::<Vec<_>>().join(" "))
+}
+
+/// What the device has not, what follows, and what to do.
+fn missing(info: &DeviceInfo) -> Vec<String> {
+    let lacks = [
+        (
+            info.sparse,
+            "sparse buffers: there are no pages, and paged falls back to classic; install a driver that has them, in \
+             software Mesa 25",
+        ),
+        (
+            info.budget,
+            "VK_EXT_memory_budget: nobody tells how much memory is left; set a limit, or install a driver that has it, \
+             in software Mesa 25",
+        ),
+    ];
+    lacks.into_iter().filter(|(has, _)| !has).map(|(_, text)| text.to_string()).collect()
+}
+
+impl VulkanOptions {
+    fn parse(text: &str) -> Result<Self, String> {
+        let mut options = Self::default();
+        for option in text.split(',').filter(|_| !text.is_empty()) {
+            let twice = match option {
+                "validation" => std::mem::replace(&mut options.validation, true),
+                "pages=none" => std::mem::replace(&mut options.no_pages, true),
+                number => match number.parse() {
+                    Ok(index) => options.index.replace(index).is_some(),
+                    Err(_) => {
+                        return Err(format!(
+                            "`{option}` is no option; write the device's number, validation or pages=none, with commas \
+                             between them, such as vulkan:0,validation"
+                        ));
+                    }
+                },
+            };
+            if twice {
+                return Err(format!("`{option}` comes on top of another of its kind; write one"));
+            }
+        }
+        Ok(options)
+    }
+
+    /// Its place in the loader's list.
+    fn index(&self) -> Result<usize, VulkanError> {
+        match self.index {
+            Some(index) => Ok(index),
+            None => Ok(Vulkan::devices()?.iter().find(|device| is_gpu(device)).map_or(0, |device| device.index)),
+        }
+    }
+
+    fn open(&self) -> Result<Vulkan, Failure> {
+        let build = |index| Vulkan::builder().device(index).validation(self.validation).sparse(!self.no_pages).build();
+        self.index().and_then(build).map_err(|error| absent(&error))
+    }
+
+    /// gpu-allocator's own way: parts of blocks of memory, without a buffer, a stream or statistics.
+    pub(super) fn peers(&self) -> Result<Vec<Peer>, Failure> {
+        let mut blocks = Blocks::new(self.open()?)?;
+        let pair = Box::new(move |bytes| blocks.pair(bytes));
+        Ok(vec![Peer { name: "gpu-allocator, memory alone", max_per_round: u64::MAX, pair }])
+    }
+
+    /// Opens it, does a job on it, and asks the validation layer, if it watched, once the device is gone.
+    pub(super) fn run<J: Job>(&self, job: J) -> Result<J::Output, Failure> {
+        let device = self.open()?;
+        let log = device.validation().cloned();
+        let done = job.run(device);
+        let errors = log.map_or(Vec::new(), |log| log.errors());
+        match errors.first() {
+            Some(first) => Err(Failure::Check(format!("the validation layer objects {} times: {first}", errors.len()))),
+            None => done,
+        }
+    }
+
+    /// The device as the conformance suite opens it.
+    pub(super) fn under_test(&self) -> Result<millpond_conformance::VulkanDevice, Failure> {
+        let index = self.index().map_err(|error| absent(&error))?;
+        Ok(millpond_conformance::VulkanDevice::new(index).validation(self.validation).sparse(!self.no_pages))
+    }
+}
+
+/// gpu-allocator on a device. It goes before the device.
+struct Blocks {
+    allocator: gpu_allocator::vulkan::Allocator,
+    _device: Vulkan,
+}
+
+impl Blocks {
+    fn new(device: Vulkan) -> Result<Self, Failure> {
+        let description = AllocatorCreateDesc {
+            instance: device.raw_instance().clone(),
+            device: device.raw_device().clone(),
+            physical_device: device.physical_device(),
+            debug_settings: AllocatorDebugSettings::default(),
+            buffer_device_address: device.enabled().buffer_device_address,
+            allocation_sizes: AllocationSizes::default(),
+        };
+        let allocator = gpu_allocator::vulkan::Allocator::new(&description).map_err(|error| refused(&error))?;
+        Ok(Self { allocator, _device: device })
+    }
+
+    fn pair(&mut self, bytes: u64) -> Result<(), Failure> {
+        let allocation = self.allocator.allocate(&AllocationCreateDesc {
+            name: "peer",
+            requirements: MemoryRequirements { size: bytes, alignment: 256, memory_type_bits: u32::MAX },
+            location: MemoryLocation::GpuOnly,
+            linear: true,
+            allocation_scheme: AllocationScheme::GpuAllocatorManaged,
+        });
+        let allocation = allocation.map_err(|error| refused(&error))?;
+        self.allocator.free(allocation).map_err(|error| refused(&error))
+    }
+}
+
+fn refused(error: &AllocationError) -> Failure {
+    Failure::Device(format!("gpu-allocator: {}", with_causes(error)))
+}
+
+fn absent(error: &VulkanError) -> Failure {
+    Failure::Device(format!("--device vulkan: {}; `millpond devices` lists what there is", with_causes(error)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_say_which_device_and_how() {
+        let parsed = |text| VulkanOptions::parse(text).expect(text);
+        assert_eq!(parsed(""), VulkanOptions::default());
+        assert_eq!(parsed("3"), VulkanOptions { index: Some(3), ..VulkanOptions::default() });
+        let all = VulkanOptions { index: Some(0), validation: true, no_pages: true };
+        assert_eq!((parsed("0,validation,pages=none"), parsed("pages=none,validation,0")), (all.clone(), all));
+        for text in ["x", "-1", "0,", "0,,1", "0,1", "validation,validation", "pages=2MiB", "0:validation"] {
+            let error = VulkanOptions::parse(text).expect_err(text);
+            assert!(error.contains("is no option") || error.contains("comes on top"), "{text}: {error}");
+        }
+    }
+}

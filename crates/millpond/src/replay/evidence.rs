@@ -1,0 +1,89 @@
+//! What device work found in blocks, kept on the device until there is enough of it to be worth a wait.
+//!
+//! To read a block on the host is to wait for the very work that a check is to catch under way. So the marks of a block
+//! are copied, on its stream, into a segment kept for the purpose, and many are read and judged at once.
+
+use millpond_backend::{Backend, ClassId, StreamId};
+
+use super::check::{CheckError, Mover, WrongByte};
+use crate::raw;
+
+/// Bytes of evidence for each stream.
+const EVIDENCE_BYTES: u64 = 64 << 10;
+
+/// The marks of one piece of a block.
+struct Sample {
+    /// Where they were copied to.
+    at: u64,
+    bytes: u64,
+    /// Where in the table they come from.
+    place: u64,
+    /// What to say if they are wrong. Its offset is that of the piece; what was expected and found is not known yet.
+    about: WrongByte,
+}
+
+/// Evidence of what one stream found.
+pub(super) struct Evidence<B: Backend> {
+    stream: StreamId,
+    segment: B::Segment,
+    samples: Vec<Sample>,
+    /// Bytes taken so far.
+    taken: u64,
+}
+
+impl<B: Backend> Evidence<B> {
+    /// Takes memory for it, past the allocator, whose decisions it does not change.
+    pub(super) fn new(backend: &B, class: ClassId, stream: StreamId) -> Result<Self, CheckError<B::Error>> {
+        let segment = backend.reserve(class, EVIDENCE_BYTES);
+        let segment = segment.map_err(|source| CheckError::Driver { call: "reserve", source })?;
+        Ok(Self { stream, segment, samples: Vec::new(), taken: 0 })
+    }
+
+    /// Queues a copy of a piece at `from`, whose marks come from that place of the table.
+    pub(super) fn take(
+        &mut self,
+        mover: &Mover<'_, B>,
+        table: &[u8],
+        (segment, from): (&B::Segment, u64),
+        (bytes, place): (u64, u64),
+        about: WrongByte,
+    ) -> Result<(), CheckError<B::Error>> {
+        if self.taken + bytes > EVIDENCE_BYTES {
+            self.judge(mover, table)?;
+        }
+        let copied = mover.copy(self.stream, (segment, from), (&self.segment, self.taken), bytes);
+        copied.map_err(|source| CheckError::Driver { call: "copy", source })?;
+        self.samples.push(Sample { at: self.taken, bytes, place, about });
+        self.taken += bytes;
+        Ok(())
+    }
+
+    /// Reads what there is, waiting for the stream, and compares it with what was written.
+    ///
+    /// # Errors
+    ///
+    /// The first byte that differs.
+    pub(super) fn judge(&mut self, mover: &Mover<'_, B>, table: &[u8]) -> Result<(), CheckError<B::Error>> {
+        let samples = std::mem::take(&mut self.samples);
+        let mut found = vec![0; std::mem::take(&mut self.taken) as usize];
+        if found.is_empty() {
+            return Ok(());
+        }
+        let read = mover.download(self.stream, &self.segment, 0, &mut found);
+        read.map_err(|source| CheckError::Driver { call: "download", source })?;
+        for Sample { at, bytes, place, about } in samples {
+            let found = &found[at as usize..(at + bytes) as usize];
+            let expected = &table[place as usize..(place + bytes) as usize];
+            if let Some(byte) = (0..found.len()).find(|&byte| found[byte] != expected[byte]) {
+                let offset = about.offset + byte as u64;
+                return Err(WrongByte { offset, expected: expected[byte], found: found[byte], ..about }.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the memory back once the stream is done with it.
+    pub(super) fn close(self, backend: &B) {
+        raw::release_own(backend, self.segment, &[self.stream]);
+    }
+}

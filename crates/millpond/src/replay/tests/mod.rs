@@ -1,0 +1,4 @@
+//! Tests of replays.
+
+mod checked;
+mod submitted;

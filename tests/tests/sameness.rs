@@ -1,0 +1,73 @@
+//! The promise across devices: recorded programs and seeded ones lead to the same decisions, layouts and statistics on
+//! the simulated device and on every real one, byte for byte.
+//!
+//! Real devices are software here. Traces are scaled down to what the smallest of them can serve.
+
+use std::path::Path;
+
+use millpond::backend::{Backend as _, Caps};
+use millpond::trace::Trace;
+use millpond_conformance::sameness::{DECIDED_ALIKE, Program, divisor, reference, trail};
+use millpond_conformance::scenario::Policy;
+use millpond_conformance::{DeviceUnderTest, Outcome, VulkanDevice, open_or_skip};
+
+const TRACES: [&str; 7] =
+    ["bert_multistream", "gnn", "gpt2_train", "llm_generate", "prefetch", "resnet50_amp", "serving_kv"];
+/// Events of each trace; `millpond sameness` compares whole traces.
+const EVENTS: usize = 40_000;
+const SEEDS: u64 = 200;
+
+fn read(name: &str) -> Trace {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus/traces").join(format!("{name}.trace.gz"));
+    let mut trace = Trace::read(&path).unwrap_or_else(|error| panic!("{name}: {error}"));
+    // A part of a trace from its start is a trace.
+    trace.events.truncate(EVENTS);
+    trace
+}
+
+/// A program on the device and on its reference. Policies that the device cannot serve are left out; answers how many
+/// were compared.
+fn compare<D: DeviceUnderTest>(name: &str, device: &D, caps: &Caps, program: &Program<'_>) -> usize {
+    let served = |policy: &&Policy| caps.pages.is_some() || !policy.pages;
+    DECIDED_ALIKE
+        .iter()
+        .filter(served)
+        .map(|policy| {
+            let run = |outcome: Result<_, Outcome>| {
+                outcome.unwrap_or_else(|outcome| panic!("{name}, {}: {outcome}", policy.name))
+            };
+            let here = run(trail(device, policy, program));
+            let there = run(trail(&reference(caps), policy, program));
+            if let Some(difference) = here.difference(&there) {
+                panic!("{name}, {}, on {}: {difference}", policy.name, device.name());
+            }
+            assert_eq!(here.digest(), there.digest(), "{name}, {}", policy.name);
+        })
+        .count()
+}
+
+fn traces_agree<D: DeviceUnderTest>(device: &D) {
+    let Some(caps) = open_or_skip(device).map(|backend| backend.caps().clone()) else { return };
+    for trace_name in TRACES {
+        let trace = read(trace_name);
+        let scaled = trace.scaled_down(divisor(&trace, [&caps]));
+        assert!(compare(trace_name, device, &caps, &Program::Trace(&scaled)) > 0);
+    }
+}
+
+fn seeds_agree<D: DeviceUnderTest>(device: &D) {
+    let Some(caps) = open_or_skip(device).map(|backend| backend.caps().clone()) else { return };
+    for seed in 0..SEEDS {
+        assert!(compare(&format!("seed {seed}"), device, &caps, &Program::Seed(seed)) > 0);
+    }
+}
+
+#[test]
+fn traces_on_vulkan() {
+    traces_agree(&VulkanDevice::new(0));
+}
+
+#[test]
+fn seeds_on_vulkan() {
+    seeds_agree(&VulkanDevice::new(0));
+}
