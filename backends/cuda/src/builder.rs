@@ -11,7 +11,7 @@ use millpond_backend::{Caps, Class, ClassKind, Closing, Reuse};
 use parking_lot::Mutex;
 
 use crate::code::Code;
-use crate::context::Bound;
+use crate::context::{self, Bound, Shared};
 use crate::device::Device;
 use crate::driver::Driver;
 use crate::fault::FaultPlan;
@@ -162,7 +162,7 @@ impl CudaBuilder {
             caps: caps(&info, pages.as_ref(), self.alloc),
             info,
             driver,
-            context,
+            context: Shared::new(driver, context),
             peers,
             pages,
             pool_stream,
@@ -183,7 +183,7 @@ impl CudaBuilder {
     }
 
     /// Lets each peer into this device's memory.
-    fn open_peers(&self, driver: &'static Driver, own: &CudaContext) -> Result<Vec<Arc<CudaContext>>, CudaError> {
+    fn open_peers(&self, driver: &'static Driver, own: &CudaContext) -> Result<Vec<Shared>, CudaError> {
         let mut peers = Vec::new();
         for &ordinal in self.peers.iter().filter(|&&ordinal| ordinal != own.ordinal()) {
             let peer = driver.device(ordinal)?;
@@ -194,7 +194,7 @@ impl CudaBuilder {
             if can == 0 {
                 return Err(CudaError::NoPeerAccess { own: own.ordinal(), peer: ordinal });
             }
-            let context = retain(driver, ordinal)?;
+            let context = Shared::new(driver, retain(driver, ordinal)?);
             let _bound = bind(driver, context.cu_ctx())?;
             // SAFETY: both contexts are held, and the peer's is current.
             let code = Code(unsafe { (driver.cuCtxEnablePeerAccess)(own.cu_ctx(), 0) });
@@ -208,7 +208,7 @@ impl CudaBuilder {
 }
 
 fn bind(driver: &'static Driver, context: CUcontext) -> Result<Bound, CudaError> {
-    Bound::new(driver, context).map_err(|(call, code)| CudaError::Driver { call, code: Code(code) })
+    Bound::new(driver, context).map_err(|(call, code)| CudaError::Driver { call, code })
 }
 
 /// For `map_err` on a call of cudarc's.
@@ -220,14 +220,9 @@ fn told(call: &'static str) -> impl Fn(DriverError) -> CudaError {
 fn retain(driver: &'static Driver, ordinal: usize) -> Result<Arc<CudaContext>, CudaError> {
     driver.device(ordinal)?;
     // cudarc makes the context current; the thread keeps the one that it had.
-    let mut current: CUcontext = ptr::null_mut();
-    // SAFETY: the pointer is to a local pointer.
-    Code(unsafe { (driver.cuCtxGetCurrent)(&raw mut current) }).check("cuCtxGetCurrent")?;
+    let current = context::current(driver).map_err(|code| CudaError::Driver { call: "cuCtxGetCurrent", code })?;
     let context = CudaContext::new(ordinal).map_err(told("cuDevicePrimaryCtxRetain"))?;
-    if !current.is_null() {
-        // SAFETY: it was current a moment ago.
-        Code(unsafe { (driver.cuCtxSetCurrent)(current) }).check("cuCtxSetCurrent")?;
-    }
+    context::restore(driver, current);
     untracked(&context);
     Ok(context)
 }

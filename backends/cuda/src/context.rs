@@ -1,11 +1,15 @@
 //! Making the device's context current on the calling thread, and leaving the thread as it was.
 
 use std::marker::PhantomData;
+use std::ops::Deref;
 use std::ptr;
+use std::sync::Arc;
 
+use cudarc::driver::CudaContext;
 use cudarc::driver::sys::CUcontext;
 
 use crate::CudaError;
+use crate::code::Code;
 use crate::device::Device;
 use crate::driver::Driver;
 
@@ -16,7 +20,8 @@ const RELAXED: u32 = 2;
 /// again afterwards: engines read the current device from it. A thread that had none keeps this one.
 pub(crate) struct Bound {
     driver: &'static Driver,
-    previous: Option<CUcontext>,
+    /// Null if there is nothing to go back to.
+    previous: CUcontext,
     /// Contexts are current per thread.
     thread: PhantomData<*const ()>,
 }
@@ -33,7 +38,7 @@ impl Device {
     /// Makes the context current if it is not. Costs one driver call of 10 ns where it is.
     pub(crate) fn bind(&self) -> Result<Bound, CudaError> {
         let bound = Bound::new(self.driver, self.context.cu_ctx());
-        bound.map_err(|(call, code)| match self.check(call, code) {
+        bound.map_err(|(call, code)| match self.check(call, code.0) {
             Err(error) => error,
             Ok(()) => panic!("{call} failed with success"),
         })
@@ -48,33 +53,74 @@ impl Device {
 
 impl Bound {
     /// Fails with the call and its code.
-    pub(crate) fn new(driver: &'static Driver, context: CUcontext) -> Result<Bound, (&'static str, u32)> {
-        let mut current: CUcontext = ptr::null_mut();
-        // SAFETY: the pointer is to a local pointer.
-        let code = unsafe { (driver.cuCtxGetCurrent)(&raw mut current) };
-        if code != 0 {
-            return Err(("cuCtxGetCurrent", code));
-        }
+    pub(crate) fn new(driver: &'static Driver, context: CUcontext) -> Result<Bound, (&'static str, Code)> {
+        let current = current(driver).map_err(|code| ("cuCtxGetCurrent", code))?;
         if current == context {
-            return Ok(Bound { driver, previous: None, thread: PhantomData });
+            return Ok(Bound { driver, previous: ptr::null_mut(), thread: PhantomData });
         }
         // SAFETY: the context is alive: the caller holds it.
         let code = unsafe { (driver.cuCtxSetCurrent)(context) };
         if code != 0 {
-            return Err(("cuCtxSetCurrent", code));
+            return Err(("cuCtxSetCurrent", Code(code)));
         }
-        let previous = Some(current).filter(|current| !current.is_null());
-        Ok(Bound { driver, previous, thread: PhantomData })
+        Ok(Bound { driver, previous: current, thread: PhantomData })
+    }
+}
+
+/// The context that is current on this thread, or null.
+pub(crate) fn current(driver: &Driver) -> Result<CUcontext, Code> {
+    let mut current: CUcontext = ptr::null_mut();
+    // SAFETY: the pointer is to a local pointer.
+    let code = Code(unsafe { (driver.cuCtxGetCurrent)(&raw mut current) });
+    if code == Code::SUCCESS { Ok(current) } else { Err(code) }
+}
+
+/// Makes a context current that was so before, unless there was none.
+pub(crate) fn restore(driver: &Driver, previous: CUcontext) {
+    if !previous.is_null() {
+        // SAFETY: it was current a moment ago. If somebody destroyed it meanwhile the driver refuses, and there is nothing
+        // to go back to.
+        unsafe { (driver.cuCtxSetCurrent)(previous) };
+    }
+}
+
+/// A context that is shared with cudarc. Letting the last of it go makes it current for a moment, and this puts back what
+/// was.
+#[derive(Clone)]
+pub(crate) struct Shared {
+    driver: &'static Driver,
+    context: Option<Arc<CudaContext>>,
+}
+
+impl Shared {
+    pub(crate) fn new(driver: &'static Driver, context: Arc<CudaContext>) -> Shared {
+        Shared { driver, context: Some(context) }
+    }
+}
+
+impl Deref for Shared {
+    type Target = Arc<CudaContext>;
+
+    fn deref(&self) -> &Arc<CudaContext> {
+        self.context.as_ref().expect("the context is there until the drop")
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if let Some(last) = self.context.take().and_then(Arc::into_inner) {
+            let previous = current(self.driver);
+            drop(last);
+            if let Ok(previous) = previous {
+                restore(self.driver, previous);
+            }
+        }
     }
 }
 
 impl Drop for Bound {
     fn drop(&mut self) {
-        if let Some(previous) = self.previous {
-            // SAFETY: it was current when we came. If somebody destroyed it meanwhile the driver refuses, and there is
-            // nothing to go back to.
-            unsafe { (self.driver.cuCtxSetCurrent)(previous) };
-        }
+        restore(self.driver, self.previous);
     }
 }
 

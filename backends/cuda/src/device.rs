@@ -12,6 +12,7 @@ use millpond_backend::{
 };
 use parking_lot::Mutex;
 
+use crate::context::Shared;
 use crate::driver::Driver;
 use crate::fault::FaultPlan;
 use crate::gate::Gate;
@@ -38,9 +39,9 @@ pub(crate) struct Device {
     pub(crate) ordinal: usize,
     pub(crate) info: DeviceInfo,
     pub(crate) driver: &'static Driver,
-    pub(crate) context: Arc<CudaContext>,
+    pub(crate) context: Shared,
     /// The devices that may touch this one's memory: held so that their contexts stay.
-    pub(crate) peers: Vec<Arc<CudaContext>>,
+    pub(crate) peers: Vec<Shared>,
     pub(crate) caps: Caps,
     pub(crate) pages: Option<PageFacts>,
     /// For `cuMemAllocAsync` alone, where that is used.

@@ -8,6 +8,7 @@ use millpond_backend::StreamId;
 use parking_lot::{Condvar, Mutex};
 
 use crate::device::Device;
+use crate::lane::Lane;
 use crate::{Cuda, CudaError};
 
 /// Where a function of the host, queued on a stream, waits.
@@ -45,8 +46,8 @@ impl Cuda {
     /// waited for: it is not held.
     ///
     /// The driver may run such functions of all streams on one thread: while a stream is held, another's may wait for it.
-    /// Whatever waits for the whole device ([`Backend::release`](millpond_backend::Backend::release)) opens all gates, and
-    /// so does a wait for a point that takes longer than a quarter of a second.
+    /// A wait for the stream opens its gates, and so does one for another stream that comes to nothing for a quarter of a
+    /// second. Whatever waits for the whole device ([`Backend::release`](millpond_backend::Backend::release)) opens all.
     ///
     /// # Errors
     ///
@@ -83,8 +84,12 @@ impl Cuda {
     }
 
     /// Ends every [`hold`](Cuda::hold) of the stream. The work may complete now. Nothing happens if it is not held.
+    ///
+    /// # Panics
+    ///
+    /// If the stream is not this device's.
     pub fn unhold(&self, stream: StreamId) {
-        self.device.open_gates_of(|held| held == stream);
+        self.device.open_gates_on(self.device.lane(stream));
     }
 }
 
@@ -98,6 +103,13 @@ impl Device {
     pub(crate) fn open_gates(&self) {
         if self.gates_closed() {
             self.open_gates_of(|_| true);
+        }
+    }
+
+    /// Ends every hold of one stream: before the host waits for it.
+    pub(crate) fn open_gates_on(&self, lane: &Lane) {
+        if self.gates_closed() {
+            self.open_gates_of(|held| std::ptr::eq(self.lane(held), lane));
         }
     }
 

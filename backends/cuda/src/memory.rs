@@ -107,7 +107,7 @@ impl Device {
         host: Option<HostPointer>,
         range: Option<Arc<Range>>,
     ) -> Segment {
-        let context = Arc::clone(&self.context);
+        let context = self.context.clone();
         Segment { device: self.id, id, ordinal: self.ordinal, context, address, bytes, class, host, range }
     }
 

@@ -5,11 +5,11 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use cudarc::driver::CudaContext;
 use cudarc::driver::sys::{CUdeviceptr, CUmemGenericAllocationHandle};
 use millpond_backend::{ClassId, HostMemory};
 use parking_lot::Mutex;
 
+use crate::context::Shared;
 use crate::{Cuda, CudaError};
 
 /// A segment of a CUDA device, or a range of its addresses.
@@ -23,7 +23,7 @@ pub struct Segment {
     pub(crate) id: u64,
     pub(crate) ordinal: usize,
     /// Where the memory is at home. Held, so that it can be named to the driver for as long as the segment is.
-    pub(crate) context: Arc<CudaContext>,
+    pub(crate) context: Shared,
     pub(crate) address: CUdeviceptr,
     pub(crate) bytes: u64,
     pub(crate) class: ClassId,

@@ -185,6 +185,7 @@ impl Device {
 
     /// Blocks until the event is complete, and retires everything up to its tick.
     fn wait_for_event(&self, lane: &Lane, tick: u64, event: Arc<Event>) -> Result<(), CudaError> {
+        self.open_gates_on(lane);
         let waited = self.synchronize(&event);
         let mut state = lane.state.lock();
         if waited.is_ok() {
