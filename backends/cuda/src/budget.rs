@@ -8,8 +8,8 @@ use crate::{Cuda, CudaError, host};
 impl Budget for Cuda {
     type Error = CudaError;
 
-    /// For the device's own memory what the driver says; for page-locked memory what the operating system has available.
-    /// Bytes of other processes are known with the feature `nvml` alone, and only where the driver tells.
+    /// For the device's own memory what the driver says; for page-locked memory what the operating system has
+    /// available. Bytes of other processes are known with the feature `nvml` alone, and only where the driver tells.
     ///
     /// # Errors
     ///

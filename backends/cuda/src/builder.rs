@@ -27,8 +27,8 @@ pub enum Alloc {
     /// `cuMemAlloc` and `cuMemFree`, which waits for the whole device.
     #[default]
     Sync,
-    /// `cuMemAllocAsync` and `cuMemFreeAsync`: the driver's own pool, with the pool's settings as they are. For comparison
-    /// of a driver's pool with Millpond's policies.
+    /// `cuMemAllocAsync` and `cuMemFreeAsync`: the driver's own pool, with the pool's settings as they are. For
+    /// comparison of a driver's pool with Millpond's policies.
     Async,
 }
 
@@ -44,8 +44,8 @@ pub struct CudaBuilder {
 }
 
 impl Cuda {
-    /// Opens a device by its place in [`devices`](Cuda::devices), in its primary context, which is shared with everybody
-    /// in the process who uses that: the CUDA runtime, cudarc, PyTorch.
+    /// Opens a device by its place in [`devices`](Cuda::devices), in its primary context, which is shared with
+    /// everybody in the process who uses that: the CUDA runtime, cudarc, PyTorch.
     ///
     /// # Errors
     ///
@@ -86,7 +86,8 @@ impl Cuda {
         // SAFETY: the context is alive and of that device, as the caller promises.
         let shared = unsafe { CudaContext::from_raw_context(ordinal, device, context) };
         let shared = shared.map_err(told("cuDeviceGetAttribute"))?;
-        // Dropped for the last time it would destroy the context, which is not ours: so there is one more of it for ever.
+        // Dropped for the last time it would destroy the context, which is not ours: so there is one more of it for
+        // ever.
         mem::forget(Arc::clone(&shared));
         untracked(&shared);
         Cuda::builder().adopt(shared)
@@ -100,8 +101,8 @@ impl CudaBuilder {
         self
     }
 
-    /// The devices whose kernels may touch this one's memory, by their places. Copies between devices need none. Each holds
-    /// its primary context.
+    /// The devices whose kernels may touch this one's memory, by their places. Copies between devices need none. Each
+    /// holds its primary context.
     pub fn peers(mut self, ordinals: &[usize]) -> CudaBuilder {
         self.peers = ordinals.to_vec();
         self
@@ -174,6 +175,7 @@ impl CudaBuilder {
             closed: AtomicUsize::new(0),
             ids: AtomicU64::new(0),
             live: Mutex::new(Live::default()),
+            deferred: Mutex::new(Vec::new()),
             held: AtomicU64::new(0),
             faults: FaultPlan::default(),
             lost: AtomicBool::new(false),

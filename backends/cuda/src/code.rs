@@ -39,6 +39,11 @@ impl Code {
         Code::FATAL.contains(&self.0)
     }
 
+    /// Whether the call is not permitted because a stream is being captured.
+    pub fn is_capture(self) -> bool {
+        (900..=908).contains(&self.0)
+    }
+
     /// Fails unless it is success.
     pub(crate) fn check(self, call: &'static str) -> Result<(), CudaError> {
         if self == Code::SUCCESS { Ok(()) } else { Err(CudaError::Driver { call, code: self }) }

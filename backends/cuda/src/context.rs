@@ -26,8 +26,8 @@ pub(crate) struct Bound {
     thread: PhantomData<*const ()>,
 }
 
-/// While it lives the thread may call what is unsafe during captures of other threads: asking for memory, asking events.
-/// Nothing of ours is in those captures, so it does them no harm.
+/// While it lives the thread may call what is unsafe during captures of other threads: asking for memory, asking
+/// events. Nothing of ours is in those captures, so it does them no harm.
 pub(crate) struct Relaxed {
     driver: &'static Driver,
     mode: u32,
@@ -78,14 +78,14 @@ pub(crate) fn current(driver: &Driver) -> Result<CUcontext, Code> {
 /// Makes a context current that was so before, unless there was none.
 pub(crate) fn restore(driver: &Driver, previous: CUcontext) {
     if !previous.is_null() {
-        // SAFETY: it was current a moment ago. If somebody destroyed it meanwhile the driver refuses, and there is nothing
-        // to go back to.
+        // SAFETY: it was current a moment ago. If somebody destroyed it meanwhile the driver refuses, and there is
+        // nothing to go back to.
         unsafe { (driver.cuCtxSetCurrent)(previous) };
     }
 }
 
-/// A context that is shared with cudarc. Letting the last of it go makes it current for a moment, and this puts back what
-/// was.
+/// A context that is shared with cudarc. Letting the last of it go makes it current for a moment, and this puts back
+/// what was.
 #[derive(Clone)]
 pub(crate) struct Shared {
     driver: &'static Driver,

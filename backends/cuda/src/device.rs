@@ -17,7 +17,7 @@ use crate::driver::Driver;
 use crate::fault::FaultPlan;
 use crate::gate::Gate;
 use crate::lane::{Event, Handle, Lane};
-use crate::memory::Live;
+use crate::memory::{Live, Taken};
 use crate::pages::PageFacts;
 use crate::streams::Registry;
 use crate::{Code, CudaError, DeviceInfo, Page, Segment};
@@ -60,7 +60,9 @@ pub(crate) struct Device {
     pub(crate) ids: AtomicU64,
     /// What is in the hands of others.
     pub(crate) live: Mutex<Live>,
-    /// Bytes of class 0 among it.
+    /// What was given back while a capture forbade it, to be given back when none does.
+    pub(crate) deferred: Mutex<Vec<Taken>>,
+    /// Bytes of class 0 in the hands of others.
     pub(crate) held: AtomicU64,
     pub(crate) faults: FaultPlan,
     pub(crate) lost: AtomicBool,
@@ -157,6 +159,7 @@ impl Drop for Device {
             unsafe { (self.driver.cuCtxSynchronize)() };
         }
         self.release_all(live);
+        self.give_deferred();
         let spare = std::mem::take(self.spare.get_mut());
         spare.into_iter().for_each(|event| self.destroy_event(event));
         for lane in lanes {
@@ -197,8 +200,8 @@ impl Device {
 
 // SAFETY: segments are driver allocations, ranges driver reservations of at least the bytes asked for, which the driver
 // keeps apart. A tick is reported only when the event recorded behind all its work was complete, and `open` is raised
-// before that event is recorded, so that work behind it is marked with a later tick. Ticks rise (`Lane::complete` panics
-// if they fell), and stream ids are indices of a vector that only grows.
+// before that event is recorded, so that work behind it is marked with a later tick. Ticks rise (`Lane::complete`
+// panics if they fell), and stream ids are indices of a vector that only grows.
 unsafe impl Backend for Cuda {
     type Segment = Segment;
     type Page = Page;
@@ -271,7 +274,8 @@ impl StreamWait for Cuda {
     /// # Errors
     ///
     /// [`CudaError::NeverMarked`] for a tick beyond the open one, [`CudaError::Capturing`] if either stream is being
-    /// captured and the point is not reached, [`CudaError::Unregistered`], [`CudaError::OtherThread`], and the driver's.
+    /// captured and the point is not reached, [`CudaError::Unregistered`], [`CudaError::OtherThread`], and the
+    /// driver's.
     fn stream_wait(&self, stream: StreamId, point: Point) -> Result<(), CudaError> {
         self.device.stream_wait(stream, point)
     }

@@ -1,7 +1,8 @@
 //! The driver's functions, each looked up by name once, so that an absent one is an error and not a panic.
 //!
-//! They return their codes as plain numbers. The bindings' own enumeration must not be used for what comes from a driver:
-//! one that is newer than the bindings may return a code that the enumeration lacks, which would be undefined behaviour.
+//! They return their codes as plain numbers. The bindings' own enumeration must not be used for what comes from a
+//! driver: one that is newer than the bindings may return a code that the enumeration lacks, which would be undefined
+//! behaviour.
 
 use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ulonglong, c_void};
 use std::sync::OnceLock;
@@ -19,7 +20,8 @@ macro_rules! functions {
         needed { $($name:ident($($argument:ty),*);)* }
         optional { $($maybe:ident($($maybe_argument:ty),*);)* }
     ) => {
-        /// What this backend calls. The library stays loaded for the life of the process, so the pointers are good for ever.
+        /// What this backend calls. The library stays loaded for the life of the process, so the pointers are good for
+        /// ever.
         #[allow(non_snake_case)] // The driver's names.
         pub(crate) struct Driver {
             $(pub(crate) $name: unsafe extern "C" fn($($argument),*) -> u32,)*
@@ -29,10 +31,10 @@ macro_rules! functions {
         impl Driver {
             fn look_up() -> Result<Driver, CudaError> {
                 for symbol in THROUGH_CUDARC {
-                    function::<*const ()>(symbol).ok_or(CudaError::MissingSymbol { symbol })?;
+                    needed::<*const ()>(symbol)?;
                 }
                 Ok(Driver {
-                    $($name: function(stringify!($name)).ok_or(CudaError::MissingSymbol { symbol: stringify!($name) })?,)*
+                    $($name: needed(stringify!($name))?,)*
                     $($maybe: function(stringify!($maybe)),)*
                 })
             }
@@ -103,15 +105,20 @@ functions! {
 }
 
 /// What cudarc calls for us besides, when it opens a context and when it lets it go.
-const THROUGH_CUDARC: [&str; 3] = ["cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRelease_v2", "cuCtxDestroy_v2"];
+const THROUGH_CUDARC: [&str; 2] = ["cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRelease_v2"];
 
 /// The function of that name, if the loaded driver has it.
 fn function<F: Copy>(name: &str) -> Option<F> {
-    // SAFETY: the callers have seen that the library is there, so that this does not panic; loading it runs the driver's
-    // initialisation, which is what it is made for.
+    // SAFETY: the callers have seen that the library is there, so that this does not panic; loading it runs the
+    // driver's initialisation, which is what it is made for.
     let library = unsafe { sys::culib() };
     // SAFETY: `F` is the signature that stands in the table, which is the one in the driver's header.
     unsafe { library.get::<F>(name.as_bytes()) }.ok().map(|symbol| *symbol)
+}
+
+/// The function of that name, which must be there.
+fn needed<F: Copy>(symbol: &'static str) -> Result<F, CudaError> {
+    function(symbol).ok_or(CudaError::MissingSymbol { symbol })
 }
 
 impl Driver {

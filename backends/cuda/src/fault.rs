@@ -79,8 +79,8 @@ impl Device {
         }
     }
 
-    /// Reads the result of a call that gives something back, and so cannot fail: what goes wrong there is told by the next
-    /// call that can.
+    /// Reads the result of a call that gives something back, and so cannot fail: what goes wrong there is told by the
+    /// next call that can.
     pub(crate) fn keep(&self, call: &'static str, code: u32) {
         if Code(code) != Code::SUCCESS {
             self.lose(call, Code(code));

@@ -45,9 +45,10 @@ impl Cuda {
     /// queued behind it stays in flight. What was marked before is closed first and, unless the stream is held already,
     /// waited for: it is not held.
     ///
-    /// The driver may run such functions of all streams on one thread: while a stream is held, another's may wait for it.
-    /// A wait for the stream opens its gates, and so does one for another stream that comes to nothing for a quarter of a
-    /// second. Whatever waits for the whole device ([`Backend::release`](millpond_backend::Backend::release)) opens all.
+    /// The driver may run such functions of all streams on one thread: while a stream is held, another's may wait for
+    /// it. A wait for the stream opens its gates, and so does one for another stream that comes to nothing for a
+    /// quarter of a second. Whatever waits for the whole device
+    /// ([`Backend::release`](millpond_backend::Backend::release)) opens all.
     ///
     /// # Errors
     ///

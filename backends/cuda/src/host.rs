@@ -11,8 +11,8 @@ use crate::{Cuda, CudaError};
 /// `CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP`.
 const PORTABLE_MAPPED: u32 = 1 | 2;
 
-/// Memory of the host that somebody else has allocated and that is page-locked while this lives. Dropping it undoes that
-/// and leaves the memory.
+/// Memory of the host that somebody else has allocated and that is page-locked while this lives. Dropping it undoes
+/// that and leaves the memory.
 pub struct RegisteredHost {
     cuda: Cuda,
     pointer: HostPointer,

@@ -116,8 +116,8 @@ impl Lane {
     /// The open tick, noted as marked.
     #[inline]
     pub(crate) fn mark(&self) -> Tick {
-        // `open` is read before `dirty`. `close` clears `dirty` before it raises `open`, so whoever reads the raised number
-        // also sees the flag cleared, and sets it again.
+        // `open` is read before `dirty`. `close` clears `dirty` before it raises `open`, so whoever reads the raised
+        // number also sees the flag cleared, and sets it again.
         let open = self.open.load(Ordering::Acquire);
         if !self.dirty.load(Ordering::Relaxed) {
             self.dirty.store(true, Ordering::Release);
@@ -150,8 +150,8 @@ impl Lane {
         !self.is_dirty() && self.reached() + 1 >= self.open()
     }
 
-    /// Raises `open` and returns the tick that it was. Only under the lane's lock, and before the event is recorded: work
-    /// behind the event must not be marked with a tick that the event closes.
+    /// Raises `open` and returns the tick that it was. Only under the lane's lock, and before the event is recorded:
+    /// work behind the event must not be marked with a tick that the event closes.
     pub(crate) fn raise(&self) -> u64 {
         self.dirty.store(false, Ordering::Relaxed);
         let open = self.open.load(Ordering::Relaxed);

@@ -1,9 +1,9 @@
 //! CUDA for Millpond.
 //!
-//! [`Cuda`] implements the backend contract on any device with a driver for CUDA 12.0 or newer, through [cudarc]. It opens
-//! a device by itself ([`Cuda::open`], [`Cuda::builder`]), or stands on a context that somebody else has
-//! ([`Cuda::adopt`], [`Cuda::adopt_raw`]). The crate builds without any CUDA toolkit; the driver is looked for at run time,
-//! and whatever is missing is an error that says what to do.
+//! [`Cuda`] implements the backend contract on any device with a driver for CUDA 12.0 or newer, through [cudarc]. It
+//! opens a device by itself ([`Cuda::open`], [`Cuda::builder`]), or stands on a context that somebody else has
+//! ([`Cuda::adopt`], [`Cuda::adopt_raw`]). The crate builds without any CUDA toolkit; the driver is looked for at run
+//! time, and whatever is missing is an error that says what to do.
 //!
 //! # Positions
 //!

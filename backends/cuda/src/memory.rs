@@ -71,6 +71,7 @@ impl Device {
         if bytes == 0 {
             return Err(CudaError::Empty { call: "reserve" });
         }
+        self.give_deferred();
         let (address, taken) = match (class, self.pool_stream) {
             (PINNED, _) => {
                 let (pointer, address) = self.take_host(bytes)?;
@@ -179,14 +180,26 @@ impl Device {
         self.give(taken);
     }
 
-    /// Gives back to the driver. No work may touch it.
+    /// Gives back to the driver. No work may touch it. Where a capture forbids that it is tried again later.
     pub(crate) fn give(&self, taken: Taken) {
+        self.give_deferred();
+        self.give_once(taken);
+    }
+
+    /// Tries again what a capture forbade.
+    pub(crate) fn give_deferred(&self) {
+        let deferred = std::mem::take(&mut *self.deferred.lock());
+        deferred.into_iter().for_each(|taken| self.give_once(taken));
+    }
+
+    fn give_once(&self, taken: Taken) {
         // The driver's own frees wait for the whole device.
         self.open_gates();
         let Ok(_bound) = self.bind_relaxed() else { return };
         let (call, code) = match (taken, self.driver.cuMemFreeAsync, self.pool_stream) {
             (Taken::Host { pointer }, ..) => {
-                // SAFETY: it was taken by the matching call and is given back once: it just left the list of what is live.
+                // SAFETY: it was taken by the matching call and is given back once: it just left the list of what is
+                // live, or of what could not be given back yet.
                 ("cuMemFreeHost", unsafe { (self.driver.cuMemFreeHost)(pointer.0.as_ptr().cast()) })
             }
             (Taken::Pooled { address }, Some(free), Some(pool)) => {
@@ -198,7 +211,11 @@ impl Device {
                 ("cuMemFree", unsafe { (self.driver.cuMemFree_v2)(address) })
             }
         };
-        self.keep(call, code);
+        if Code(code).is_capture() {
+            self.deferred.lock().push(taken);
+        } else {
+            self.keep(call, code);
+        }
     }
 
     /// Breaks off if a segment or page is another device's.

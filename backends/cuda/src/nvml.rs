@@ -35,8 +35,8 @@ fn uuid(info: &DeviceInfo) -> String {
 }
 
 impl Cuda {
-    /// Bytes of the device that this process holds, as NVML counts: with the context's own, which `cuMemGetInfo` does not
-    /// tell apart. `None` where NVML does not tell, as in containers that number processes anew.
+    /// Bytes of the device that this process holds, as NVML counts: with the context's own, which `cuMemGetInfo` does
+    /// not tell apart. `None` where NVML does not tell, as in containers that number processes anew.
     ///
     /// # Errors
     ///

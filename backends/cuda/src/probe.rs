@@ -36,8 +36,8 @@ impl Cuda {
     ///
     /// # Errors
     ///
-    /// [`CudaError::NoDriver`], [`CudaError::MissingSymbol`], [`CudaError::DriverTooOld`] and [`CudaError::NoDevice`] say
-    /// what to do; else the driver's.
+    /// [`CudaError::NoDriver`], [`CudaError::MissingSymbol`], [`CudaError::DriverTooOld`] and [`CudaError::NoDevice`]
+    /// say what to do; else the driver's.
     pub fn devices() -> Result<Vec<DeviceInfo>, CudaError> {
         let driver = Driver::load()?;
         (0..driver.count()?).map(|ordinal| driver.info(ordinal)).collect()

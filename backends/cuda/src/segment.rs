@@ -14,8 +14,8 @@ use crate::{Cuda, CudaError};
 
 /// A segment of a CUDA device, or a range of its addresses.
 ///
-/// Owned, as the contract wants. What is dropped without `release` stays with the device until its last handle goes; the
-/// memory dies with the device, whoever still holds the segment.
+/// Owned, as the contract wants. What is dropped without `release` stays with the device until its last handle goes;
+/// the memory dies with the device, whoever still holds the segment.
 pub struct Segment {
     /// The device's number within the process.
     pub(crate) device: u64,

@@ -111,8 +111,8 @@ impl Ring {
 }
 
 impl Device {
-    /// Runs `work` under the lane's lock with a piece of its ring, and answers the tick that covers it. Where the ring is
-    /// full it waits for the oldest piece, with the lock given up.
+    /// Runs `work` under the lane's lock with a piece of its ring, and answers the tick that covers it. Where the ring
+    /// is full it waits for the oldest piece, with the lock given up.
     pub(crate) fn with_piece(
         &self,
         stream: StreamId,

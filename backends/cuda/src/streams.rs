@@ -71,8 +71,8 @@ impl Cuda {
         self.device.register(Device::LEGACY.0, None)
     }
 
-    /// Registers the calling thread's own default stream. Other threads cannot record there: a wait of theirs for its open
-    /// tick waits for the whole context, and their transfers on it fail.
+    /// Registers the calling thread's own default stream. Other threads cannot record there: a wait of theirs for its
+    /// open tick waits for the whole context, and their transfers on it fail.
     ///
     /// # Errors
     ///
@@ -81,14 +81,15 @@ impl Cuda {
         self.device.register(PER_THREAD as CUstream, None)
     }
 
-    /// Takes a stream away, before it is destroyed; a stream that the device created is destroyed by this. Points of the
-    /// stream stay good: what was marked is still reached in its time. The number is not used again, and registering the
-    /// handle anew gives a new one.
+    /// Takes a stream away, before it is destroyed; a stream that the device created is destroyed by this. Points of
+    /// the stream stay good: what was marked is still reached in its time. The number is not used again, and
+    /// registering the handle anew gives a new one.
     ///
     /// # Errors
     ///
-    /// [`CudaError::Capturing`] while the stream is being captured, [`CudaError::OtherThread`] for the default stream of
-    /// another thread, [`CudaError::Unregistered`] the second time; else the driver's. The stream stays registered then.
+    /// [`CudaError::Capturing`] while the stream is being captured, [`CudaError::OtherThread`] for the default stream
+    /// of another thread, [`CudaError::Unregistered`] the second time; else the driver's. The stream stays registered
+    /// then.
     ///
     /// # Panics
     ///
@@ -154,8 +155,8 @@ impl Device {
         Ok(Some(unique))
     }
 
-    /// A registered stream was destroyed and its handle is another's now. Nothing can be recorded behind its work any more,
-    /// so everything is waited for.
+    /// A registered stream was destroyed and its handle is another's now. Nothing can be recorded behind its work any
+    /// more, so everything is waited for.
     fn bury(&self, lane: &Lane) -> Result<(), CudaError> {
         let _bound = self.bind_relaxed()?;
         let state = lane.state.lock();
@@ -186,8 +187,8 @@ impl Device {
         self.spare.lock().append(&mut state.spare);
         state.kept = None;
         if state.owned {
-            // SAFETY: we made it, and its lane is gone, so that nobody uses the handle any more. The driver lets its work
-            // end first.
+            // SAFETY: we made it, and its lane is gone, so that nobody uses the handle any more. The driver lets its
+            // work end first.
             self.keep("cuStreamDestroy", unsafe { (self.driver.cuStreamDestroy_v2)(lane.handle()) });
         }
         Ok(())

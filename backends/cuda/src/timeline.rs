@@ -229,8 +229,8 @@ impl Device {
         Ok(Tick(lane.reached()))
     }
 
-    /// Blocks until the event is complete. While gates are closed it is asked again and again, and gates that are in the
-    /// way for long are opened.
+    /// Blocks until the event is complete. While gates are closed it is asked again and again, and gates that are in
+    /// the way for long are opened.
     fn synchronize(&self, event: &Event) -> Result<(), CudaError> {
         let begin = Instant::now();
         while self.gates_closed() {
@@ -272,8 +272,8 @@ impl Device {
             }
         }
         let Some(pending) = state.covering(point.tick.0) else { return Ok(()) };
-        // SAFETY: the event is pending, so recorded, and stays as it is while the lane is locked; what is recorded into it
-        // later does not change what this call makes the stream wait for. Both handles are alive.
+        // SAFETY: the event is pending, so recorded, and stays as it is while the lane is locked; what is recorded into
+        // it later does not change what this call makes the stream wait for. Both handles are alive.
         self.check(CALL, unsafe { (self.driver.cuStreamWaitEvent)(later.handle(), pending.event.0, 0) })
     }
 

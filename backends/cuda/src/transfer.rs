@@ -37,8 +37,8 @@ impl Device {
         Ok(lane)
     }
 
-    /// As [`start`](Device::start), for what goes through the staging ring: a graph would read the ring's bytes of another
-    /// day.
+    /// As [`start`](Device::start), for what goes through the staging ring: a graph would read the ring's bytes of
+    /// another day.
     fn start_staged(&self, call: &'static str, stream: StreamId) -> Result<&Lane, CudaError> {
         let lane = self.start(call, stream)?;
         let _bound = self.bind_relaxed()?;
@@ -57,7 +57,8 @@ impl Device {
         let (piece, tick) = self.with_piece(stream, lane, bytes, true, |piece| {
             let _bound = self.bind()?;
             let pointer = piece.pointer.as_ptr().cast();
-            // SAFETY: the piece is page-locked and that long, and kept until it is read; the segment's bytes were checked.
+            // SAFETY: the piece is page-locked and that long, and kept until it is read; the segment's bytes were
+            // checked.
             let code = unsafe { (self.driver.cuMemcpyDtoHAsync_v2)(pointer, address, bytes, lane.handle()) };
             self.check("cuMemcpyDtoHAsync", code)
         })?;
@@ -96,8 +97,8 @@ impl Transfer for Cuda {
         device.check(CALL, code)
     }
 
-    /// Copies within this device, to or from page-locked segments, and between this device and another, with peer access
-    /// or without. The stream orders the copy on this device; what the other does is ordered by whoever calls.
+    /// Copies within this device, to or from page-locked segments, and between this device and another, with peer
+    /// access or without. The stream orders the copy on this device; what the other does is ordered by whoever calls.
     ///
     /// # Errors
     ///
@@ -143,8 +144,8 @@ impl Transfer for Cuda {
         })
     }
 
-    /// Copies host bytes to the device, through the stream's staging ring of 4 MiB. Where more than that is under way on
-    /// the stream, the oldest is waited for.
+    /// Copies host bytes to the device, through the stream's staging ring of 4 MiB. Where more than that is under way
+    /// on the stream, the oldest is waited for.
     ///
     /// # Errors
     ///
@@ -162,7 +163,8 @@ impl Transfer for Cuda {
                 // SAFETY: the piece is that long, and no earlier work of the device touches it any more.
                 unsafe { piece.pointer.as_ptr().copy_from_nonoverlapping(part.as_ptr(), part.len()) };
                 let pointer = piece.pointer.as_ptr().cast_const().cast();
-                // SAFETY: the piece stays as it is until the tick that covers this copy; the segment's bytes were checked.
+                // SAFETY: the piece stays as it is until the tick that covers this copy; the segment's bytes were
+                // checked.
                 let code = unsafe { (device.driver.cuMemcpyHtoDAsync_v2)(at, pointer, part.len(), lane.handle()) };
                 device.check(CALL, code)
             })?;

@@ -17,13 +17,13 @@ pub struct View<'segment, T> {
 }
 
 impl Segment {
-    /// Shows `len` elements at `offset` bytes to cudarc, to be used on `stream`. Costs no driver call, unless the context
-    /// tracks events (contexts that this backend opened do not).
+    /// Shows `len` elements at `offset` bytes to cudarc, to be used on `stream`. Costs no driver call, unless the
+    /// context tracks events (contexts that this backend opened do not).
     ///
     /// # Errors
     ///
-    /// [`CudaError::OutOfRange`], [`CudaError::Unmapped`], [`CudaError::Misaligned`], and [`CudaError::ForeignStream`] if
-    /// the stream is of another context.
+    /// [`CudaError::OutOfRange`], [`CudaError::Unmapped`], [`CudaError::Misaligned`], and [`CudaError::ForeignStream`]
+    /// if the stream is of another context.
     ///
     /// # Safety
     ///
@@ -47,8 +47,8 @@ impl Segment {
         if !address.is_multiple_of(granularity) {
             return Err(CudaError::Misaligned { call: "view", value: address, granularity });
         }
-        // SAFETY: the bytes lie in the segment, and the caller promises the rest. What is made here must not be dropped,
-        // because that would free the address: it is given up in our own drop.
+        // SAFETY: the bytes lie in the segment, and the caller promises the rest. What is made here must not be
+        // dropped, because that would free the address: it is given up in our own drop.
         let slice = unsafe { stream.upgrade_device_ptr(address, len) };
         Ok(View { slice: ManuallyDrop::new(slice), segment: PhantomData })
     }

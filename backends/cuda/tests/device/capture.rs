@@ -72,8 +72,10 @@ fn a_capture_is_not_disturbed_by_what_goes_on_beside_it() {
             pages.release_range(range);
         }
     }
-    end(&cuda, stream);
-    assert!(finish(&cuda, stream) >= early);
     give_back(&cuda, taken);
     give_back(&cuda, pinned);
+    assert_eq!(cuda.held_bytes(), 0);
+    end(&cuda, stream);
+    assert!(finish(&cuda, stream) >= early, "what cannot be given back during a capture loses no device");
+    give_back(&cuda, segment(&cuda));
 }

@@ -1,5 +1,5 @@
-//! What the conformance suite cannot ask: the CUDA device's own surface. On device 0 of this machine, and on device 1 where
-//! there is one; skipped, loudly, where there is no driver.
+//! What the conformance suite cannot ask: the CUDA device's own surface. On device 0 of this machine, and on device 1
+//! where there is one; skipped, loudly, where there is no driver.
 
 #![allow(unsafe_code)] // The contract's unsafe methods, and the driver's own functions.
 
