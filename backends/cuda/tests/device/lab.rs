@@ -9,6 +9,7 @@ pub(crate) const BYTES: u64 = 4 << 20;
 
 /// Device 0, opened anew; `None`, said aloud, if there is none.
 pub(crate) fn device() -> Option<Cuda> {
+    crate::machine::prepare();
     match Cuda::open(0) {
         Ok(cuda) => Some(cuda),
         Err(error) => {
