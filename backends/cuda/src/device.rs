@@ -154,9 +154,9 @@ impl Drop for Device {
         let bound = self.bind_relaxed();
         let lanes = std::mem::take(&mut self.lanes);
         let live = std::mem::take(self.live.get_mut());
-        if !live.is_empty() || lanes.iter().any(|(_, lane)| lane.state.lock().ring.is_some()) {
-            // SAFETY: the context is current. An error means that there is no work left to wait for.
-            unsafe { (self.driver.cuCtxSynchronize)() };
+        let staged = lanes.iter().any(|(_, lane)| lane.state.lock().ring.is_some());
+        if staged || !live.is_empty() {
+            lanes.iter().for_each(|(_, lane)| self.drain(lane));
         }
         self.release_all(live);
         self.give_deferred();
@@ -174,6 +174,13 @@ impl Drop for Device {
 }
 
 impl Device {
+    /// Waits for a stream's work, which may touch what is about to be given back. Not for the whole context: that would
+    /// spoil captures of others.
+    fn drain(&self, lane: &Lane) {
+        // An error means that there is no work left to wait for, or that it is a graph's, to be run another day.
+        let _ = self.settle_anyhow(lane);
+    }
+
     /// Destroys an event. Its work may still run: the driver keeps what it needs.
     fn destroy_event(&self, event: Event) {
         // SAFETY: we made it, and the last handle of the device goes, so nobody else has it.

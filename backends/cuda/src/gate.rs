@@ -64,7 +64,7 @@ impl Cuda {
         let lane = device.lane(stream);
         device.usable(CALL, stream, lane)?;
         let _bound = device.bind_relaxed()?;
-        if device.is_capturing(lane)? {
+        if device.is_capturing(lane.handle())? {
             return Err(CudaError::Capturing { call: CALL, stream });
         }
         let held = device.gates.lock().iter().any(|(held, _)| *held == stream);

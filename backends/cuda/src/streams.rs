@@ -57,7 +57,7 @@ impl Cuda {
     ///
     /// The handle is of this device's context, and the stream lives until [`unregister`](Cuda::unregister) or the last
     /// handle of the device goes. If it is destroyed earlier and its handle comes back, newer drivers tell (the stream
-    /// then gets a new number here), older ones do not.
+    /// then gets a new number here, after a wait for the whole context), older ones do not.
     pub unsafe fn register_raw(&self, stream: CUstream) -> Result<StreamId, CudaError> {
         self.device.register(stream, None)
     }
@@ -72,7 +72,7 @@ impl Cuda {
     }
 
     /// Registers the calling thread's own default stream. Other threads cannot record there: a wait of theirs for its
-    /// open tick waits for the whole context, and their transfers on it fail.
+    /// open tick waits for all blocking streams, and their transfers on it fail.
     ///
     /// # Errors
     ///
@@ -156,12 +156,18 @@ impl Device {
     }
 
     /// A registered stream was destroyed and its handle is another's now. Nothing can be recorded behind its work any
-    /// more, so everything is waited for.
+    /// more, so everything in the context is waited for.
     fn bury(&self, lane: &Lane) -> Result<(), CudaError> {
         let _bound = self.bind_relaxed()?;
-        let state = lane.state.lock();
-        self.wait_for_all(lane, state)?;
+        // Opened and waited for first: nobody waits for a lane that is locked.
+        self.open_gates();
+        // SAFETY: the context is current.
+        self.check("cuCtxSynchronize", unsafe { (self.driver.cuCtxSynchronize)() })?;
+        let mut state = lane.state.lock();
         lane.set_gone();
+        let tick = lane.raise();
+        self.retire(lane, &mut state, tick);
+        lane.complete(tick);
         Ok(())
     }
 

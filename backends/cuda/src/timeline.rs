@@ -3,9 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cudarc::driver::sys::CUevent;
+use cudarc::driver::sys::{CUevent, CUstream};
 use millpond_backend::{Point, StreamId, Tick};
-use parking_lot::MutexGuard;
 
 use crate::device::Device;
 use crate::lane::{Event, Lane, LaneState, Pending};
@@ -55,20 +54,32 @@ impl Device {
 
     /// Closes the open tick with an event behind all work of the stream, or says why that cannot be done now.
     pub(crate) fn close(&self, lane: &Lane, state: &mut LaneState) -> Result<Result<(), Stays>, CudaError> {
+        if lane.is_gone() || lane.on_this_thread() {
+            self.close_on(lane, state, lane.handle())
+        } else {
+            Ok(Err(Stays::OtherThread))
+        }
+    }
+
+    /// As [`close`](Device::close), for a tick that is needed now: where the stream is another thread's the event goes on
+    /// the legacy default stream, which waits for it, and for all other blocking streams besides.
+    fn close_anyhow(&self, lane: &Lane, state: &mut LaneState) -> Result<Result<(), Stays>, CudaError> {
+        let handle = if lane.on_this_thread() { lane.handle() } else { Device::LEGACY.0 };
+        self.close_on(lane, state, handle)
+    }
+
+    fn close_on(&self, lane: &Lane, state: &mut LaneState, handle: CUstream) -> Result<Result<(), Stays>, CudaError> {
         if lane.is_gone() {
             self.close_gone(lane, state);
             return Ok(Ok(()));
         }
-        if !lane.on_this_thread() {
-            return Ok(Err(Stays::OtherThread));
-        }
-        if self.is_capturing(lane)? {
+        if self.is_capturing(handle)? {
             return Ok(Err(Stays::Capturing));
         }
         let event = self.take_event(state)?;
         let tick = lane.raise();
-        // SAFETY: the event is ours and nobody waits for it; the stream is registered, so alive.
-        let code = unsafe { (self.driver.cuEventRecord)(event.0, lane.handle()) };
+        // SAFETY: the event is ours and nobody waits for it; the stream is registered or the legacy one, so alive.
+        let code = unsafe { (self.driver.cuEventRecord)(event.0, handle) };
         if let Err(error) = self.check("cuEventRecord", code) {
             lane.set_dirty();
             state.spare.push(event);
@@ -91,10 +102,10 @@ impl Device {
     }
 
     /// Whether the stream is being captured into a graph.
-    pub(crate) fn is_capturing(&self, lane: &Lane) -> Result<bool, CudaError> {
+    pub(crate) fn is_capturing(&self, handle: CUstream) -> Result<bool, CudaError> {
         let mut status = 0;
         // SAFETY: the stream is registered, so alive; the pointer is to a local number.
-        let code = unsafe { (self.driver.cuStreamIsCapturing)(lane.handle(), &raw mut status) };
+        let code = unsafe { (self.driver.cuStreamIsCapturing)(handle, &raw mut status) };
         if Code(code) == Code::STREAM_CAPTURE_IMPLICIT {
             return Ok(true);
         }
@@ -141,7 +152,7 @@ impl Device {
     }
 
     /// Everything up to the tick is complete.
-    fn retire(&self, lane: &Lane, state: &mut LaneState, tick: u64) {
+    pub(crate) fn retire(&self, lane: &Lane, state: &mut LaneState, tick: u64) {
         while state.pending.front().is_some_and(|pending| pending.tick <= tick) {
             let Some(done) = state.pending.pop_front() else { break };
             lane.complete(done.tick);
@@ -171,8 +182,9 @@ impl Device {
         let _bound = self.bind_relaxed()?;
         let mut state = lane.state.lock();
         let uncovered = lane.reached() < point.tick.0 && state.covering(point.tick.0).is_none();
-        if uncovered && self.close(lane, &mut state)? == Err(Stays::OtherThread) {
-            return self.wait_for_all(lane, state);
+        if uncovered {
+            // A tick that cannot be closed now is not waited for.
+            let _ = self.close_anyhow(lane, &mut state)?;
         }
         let newest = state.covering(point.tick.0).or(state.pending.back());
         let Some((tick, event)) = newest.map(|pending| (pending.tick, Arc::clone(&pending.event))) else {
@@ -209,24 +221,12 @@ impl Device {
         }
     }
 
-    /// Waits for everything in the context, where a stream's own end cannot be recorded from this thread.
-    pub(crate) fn wait_for_all(&self, lane: &Lane, state: MutexGuard<'_, LaneState>) -> Result<Tick, CudaError> {
-        // Raised first: what is marked from now on may be work that the call below does not wait for.
-        let tick = lane.raise();
-        drop(state);
-        self.open_gates();
-        // SAFETY: the context is current.
-        let code = unsafe { (self.driver.cuCtxSynchronize)() };
+    /// Closes the open tick, marked or not, and waits for it: before what the stream may use goes.
+    pub(crate) fn settle_anyhow(&self, lane: &Lane) -> Result<(), CudaError> {
         let mut state = lane.state.lock();
-        if let Err(error) = self.check("cuCtxSynchronize", code) {
-            lane.set_dirty();
-            return Err(error);
-        }
-        self.retire(lane, &mut state, tick);
-        if lane.reached() < tick {
-            lane.complete(tick);
-        }
-        Ok(Tick(lane.reached()))
+        let _ = self.close_anyhow(lane, &mut state)?;
+        drop(state);
+        self.settle(lane, true)
     }
 
     /// Blocks until the event is complete. While gates are closed it is asked again and again, and gates that are in
@@ -260,16 +260,13 @@ impl Device {
         self.enter(CALL)?;
         let _bound = self.bind_relaxed()?;
         self.usable(CALL, stream, later)?;
-        if self.is_capturing(later)? {
+        if self.is_capturing(later.handle())? {
             return Err(CudaError::Capturing { call: CALL, stream });
         }
         let mut state = earlier.state.lock();
         if earlier.reached() < point.tick.0 && state.covering(point.tick.0).is_none() {
-            match self.close(earlier, &mut state)? {
-                Ok(()) => {}
-                Err(Stays::Capturing) => return Err(CudaError::Capturing { call: CALL, stream: point.stream }),
-                Err(Stays::OtherThread) => return self.wait_for_all(earlier, state).map(drop),
-            }
+            let closed = self.close_anyhow(earlier, &mut state)?;
+            closed.map_err(|_| CudaError::Capturing { call: CALL, stream: point.stream })?;
         }
         let Some(pending) = state.covering(point.tick.0) else { return Ok(()) };
         // SAFETY: the event is pending, so recorded, and stays as it is while the lane is locked; what is recorded into

@@ -42,7 +42,7 @@ impl Device {
     fn start_staged(&self, call: &'static str, stream: StreamId) -> Result<&Lane, CudaError> {
         let lane = self.start(call, stream)?;
         let _bound = self.bind_relaxed()?;
-        if self.is_capturing(lane)? { Err(CudaError::Capturing { call, stream }) } else { Ok(lane) }
+        if self.is_capturing(lane.handle())? { Err(CudaError::Capturing { call, stream }) } else { Ok(lane) }
     }
 
     /// Copies one piece of the device's bytes to the ring and from there to the host. Blocks.

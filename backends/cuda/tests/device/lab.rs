@@ -1,11 +1,16 @@
 //! What the tests share: devices that may be missing, and a few short forms.
 
+use std::sync::Mutex;
+
 use millpond_backend::{Backend, ClassId, Point, StreamId, Tick, Transfer};
 use millpond_conformance::required;
 use millpond_cuda::{Cuda, Segment};
 
 /// How large the tests' segments are, in bytes.
 pub(crate) const BYTES: u64 = 4 << 20;
+
+/// Held by tests that capture, and by those that wait for the whole context, which would spoil the captures.
+pub(crate) static CAPTURES: Mutex<()> = Mutex::new(());
 
 /// Device 0, opened anew; `None`, said aloud, if there is none.
 pub(crate) fn device() -> Option<Cuda> {

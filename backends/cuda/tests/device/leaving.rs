@@ -6,7 +6,7 @@ use millpond_cuda::Cuda;
 use crate::lab::device;
 
 /// What the tests leave behind.
-const LEFT: u64 = 256 << 20;
+const LEFT: u64 = 3 << 30;
 
 fn free(cuda: &Cuda) -> u64 {
     Budget::budget(cuda, ClassId::DEVICE).unwrap().free_bytes
@@ -33,7 +33,7 @@ fn the_last_handle_gives_everything_back() {
     let stream = cuda.create_stream().unwrap();
     let segment = cuda.reserve(ClassId::DEVICE, LEFT / 2).unwrap();
     let pinned = cuda.reserve(ClassId(1), 1 << 20).unwrap();
-    cuda.fill(stream, &segment, 0, LEFT / 2, 1).unwrap();
+    cuda.fill(stream, &segment, 0, 1 << 20, 1).unwrap();
     cuda.upload(stream, &[1; 100], &segment, 0).unwrap();
     if let Some(pages) = cuda.caps().pages {
         let bytes = (LEFT / 2).next_multiple_of(pages.granularity);
@@ -41,7 +41,7 @@ fn the_last_handle_gives_everything_back() {
         let page = cuda.create_page(ClassId::DEVICE, bytes).unwrap();
         // SAFETY: the range is empty.
         unsafe { cuda.map(&range, 0, &page, stream) }.unwrap();
-        cuda.fill(stream, &range, 0, bytes, 2).unwrap();
+        cuda.fill(stream, &range, 0, 1 << 20, 2).unwrap();
         drop((range, page));
     }
     drop((segment, pinned));

@@ -1,5 +1,5 @@
-//! The tests of the device's own surface once more, and the conformance suite, on the simulated driver: where there is no
-//! GPU, and with two devices.
+//! The tests of the device's own surface once more, and the conformance suite, on the simulated driver: where there is
+//! no GPU, and with two devices.
 
 #![allow(unsafe_code)] // The contract's unsafe methods, and the driver's own functions.
 
