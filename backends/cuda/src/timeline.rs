@@ -61,8 +61,8 @@ impl Device {
         }
     }
 
-    /// As [`close`](Device::close), for a tick that is needed now: where the stream is another thread's the event goes on
-    /// the legacy default stream, which waits for it, and for all other blocking streams besides.
+    /// As [`close`](Device::close), for a tick that is needed now: where the stream is another thread's the event goes
+    /// on the legacy default stream, which waits for it, and for all other blocking streams besides.
     fn close_anyhow(&self, lane: &Lane, state: &mut LaneState) -> Result<Result<(), Stays>, CudaError> {
         let handle = if lane.on_this_thread() { lane.handle() } else { Device::LEGACY.0 };
         self.close_on(lane, state, handle)

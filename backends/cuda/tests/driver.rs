@@ -1,5 +1,6 @@
 //! What the backend asks of the driver, and what it makes of the answers, counted and planned on the simulated driver.
 
+#![cfg(target_os = "linux")] // Where the simulated driver is.
 #![allow(unsafe_code)] // The contract's unsafe methods.
 
 use millpond_backend::{

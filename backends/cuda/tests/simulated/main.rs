@@ -1,6 +1,7 @@
 //! The tests of the device's own surface once more, and the conformance suite, on the simulated driver: where there is
 //! no GPU, and with two devices.
 
+#![cfg(target_os = "linux")] // Where the simulated driver is.
 #![allow(unsafe_code)] // The contract's unsafe methods, and the driver's own functions.
 
 #[path = "../device/capture.rs"]
