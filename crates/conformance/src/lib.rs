@@ -1,5 +1,7 @@
 #![doc = include_str!("../README.md")]
 
+#[cfg(feature = "cuda")]
+mod cuda;
 mod device;
 mod evidence;
 pub mod golden;
@@ -20,6 +22,8 @@ mod watched;
 #[cfg(feature = "wgpu")]
 mod wgpu;
 
+#[cfg(feature = "cuda")]
+pub use cuda::CudaDevice;
 pub use device::{DeviceUnderTest, Need, Unavailable, open_or_skip, required};
 pub use model::Model;
 pub use sim::SimDevice;

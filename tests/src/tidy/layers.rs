@@ -13,7 +13,15 @@ const LAYERS: [(&str, &[&str]); 10] = [
     ("millpond", &["millpond-core", "millpond-backend"]),
     (
         "millpond-conformance",
-        &["millpond", "millpond-core", "millpond-backend", "millpond-sim", "millpond-vulkan", "millpond-wgpu"],
+        &[
+            "millpond",
+            "millpond-core",
+            "millpond-backend",
+            "millpond-sim",
+            "millpond-cuda",
+            "millpond-vulkan",
+            "millpond-wgpu",
+        ],
     ),
     ("millpond-sim", &["millpond-backend"]),
     ("millpond-cuda", &["millpond-backend"]),
@@ -36,7 +44,7 @@ const LAYERS: [(&str, &[&str]); 10] = [
 ];
 
 /// Member packages beside the stack: they may name everything, and nothing in the stack may name them.
-const BESIDE: [&str; 3] = ["millpond-tests", "millpond-benches", "millpond-examples"];
+const BESIDE: [&str; 4] = ["millpond-tests", "millpond-benches", "millpond-examples", "millpond-cuda-driver"];
 
 /// Every package depends only on packages below it, as the table `LAYERS` says, and every package is in the table.
 pub fn layer_order(files: &[TextFile]) -> Vec<Finding> {

@@ -17,13 +17,14 @@ enum Room {
 }
 
 /// By the start of the path.
-const ROOMS: [(&str, Room); 7] = [
+const ROOMS: [(&str, Room); 8] = [
     ("backends/", Room::Open),
     ("crates/capi/", Room::Open),
     ("crates/millpond/src/raw.rs", Room::Open),
     ("examples/src/engine/vulkan", Room::Open),
     ("examples/src/vulkan_setup", Room::Open),
     ("tests/tests/loom.rs", Room::Open),
+    ("tests/cuda-driver/", Room::Open),
     ("crates/backend/", Room::Declarations),
 ];
 

@@ -1,0 +1,141 @@
+//! Making the device's context current on the calling thread, and leaving the thread as it was.
+
+use std::marker::PhantomData;
+use std::ops::Deref;
+use std::ptr;
+use std::sync::Arc;
+
+use cudarc::driver::CudaContext;
+use cudarc::driver::sys::CUcontext;
+
+use crate::CudaError;
+use crate::code::Code;
+use crate::device::Device;
+use crate::driver::Driver;
+
+/// `CU_STREAM_CAPTURE_MODE_RELAXED`.
+const RELAXED: u32 = 2;
+
+/// While it lives the device's context is current on this thread. Whatever other context was current before is current
+/// again afterwards: engines read the current device from it. A thread that had none keeps this one.
+pub(crate) struct Bound {
+    driver: &'static Driver,
+    /// Null if there is nothing to go back to.
+    previous: CUcontext,
+    /// Contexts are current per thread.
+    thread: PhantomData<*const ()>,
+}
+
+/// While it lives the thread may call what is unsafe during captures of other threads: asking for memory, asking
+/// events. Nothing of ours is in those captures, so it does them no harm.
+pub(crate) struct Relaxed {
+    driver: &'static Driver,
+    mode: u32,
+    thread: PhantomData<*const ()>,
+}
+
+impl Device {
+    /// Makes the context current if it is not. Costs one driver call of 10 ns where it is.
+    pub(crate) fn bind(&self) -> Result<Bound, CudaError> {
+        let bound = Bound::new(self.driver, self.context.cu_ctx());
+        bound.map_err(|(call, code)| match self.check(call, code.0) {
+            Err(error) => error,
+            Ok(()) => panic!("{call} failed with success"),
+        })
+    }
+
+    /// As [`bind`](Device::bind), for calls that are prohibited while another thread captures.
+    pub(crate) fn bind_relaxed(&self) -> Result<(Bound, Relaxed), CudaError> {
+        let bound = self.bind()?;
+        Ok((bound, Relaxed::new(self.driver)))
+    }
+}
+
+impl Bound {
+    /// Fails with the call and its code.
+    pub(crate) fn new(driver: &'static Driver, context: CUcontext) -> Result<Bound, (&'static str, Code)> {
+        let current = current(driver).map_err(|code| ("cuCtxGetCurrent", code))?;
+        if current == context {
+            return Ok(Bound { driver, previous: ptr::null_mut(), thread: PhantomData });
+        }
+        // SAFETY: the context is alive: the caller holds it.
+        let code = unsafe { (driver.cuCtxSetCurrent)(context) };
+        if code != 0 {
+            return Err(("cuCtxSetCurrent", Code(code)));
+        }
+        Ok(Bound { driver, previous: current, thread: PhantomData })
+    }
+}
+
+/// The context that is current on this thread, or null.
+pub(crate) fn current(driver: &Driver) -> Result<CUcontext, Code> {
+    let mut current: CUcontext = ptr::null_mut();
+    // SAFETY: the pointer is to a local pointer.
+    let code = Code(unsafe { (driver.cuCtxGetCurrent)(&raw mut current) });
+    if code == Code::SUCCESS { Ok(current) } else { Err(code) }
+}
+
+/// Makes a context current that was so before, unless there was none.
+pub(crate) fn restore(driver: &Driver, previous: CUcontext) {
+    if !previous.is_null() {
+        // SAFETY: it was current a moment ago. If somebody destroyed it meanwhile the driver refuses, and there is
+        // nothing to go back to.
+        unsafe { (driver.cuCtxSetCurrent)(previous) };
+    }
+}
+
+/// A context that is shared with cudarc. Letting the last of it go makes it current for a moment, and this puts back
+/// what was.
+#[derive(Clone)]
+pub(crate) struct Shared {
+    driver: &'static Driver,
+    context: Option<Arc<CudaContext>>,
+}
+
+impl Shared {
+    pub(crate) fn new(driver: &'static Driver, context: Arc<CudaContext>) -> Shared {
+        Shared { driver, context: Some(context) }
+    }
+}
+
+impl Deref for Shared {
+    type Target = Arc<CudaContext>;
+
+    fn deref(&self) -> &Arc<CudaContext> {
+        self.context.as_ref().expect("the context is there until the drop")
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if let Some(last) = self.context.take().and_then(Arc::into_inner) {
+            let previous = current(self.driver);
+            drop(last);
+            if let Ok(previous) = previous {
+                restore(self.driver, previous);
+            }
+        }
+    }
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        restore(self.driver, self.previous);
+    }
+}
+
+impl Relaxed {
+    fn new(driver: &'static Driver) -> Relaxed {
+        let mut mode = RELAXED;
+        // SAFETY: the pointer is to a local number, a mode of the header's, which is exchanged for the thread's.
+        unsafe { (driver.cuThreadExchangeStreamCaptureMode)(&raw mut mode) };
+        Relaxed { driver, mode, thread: PhantomData }
+    }
+}
+
+impl Drop for Relaxed {
+    fn drop(&mut self) {
+        // SAFETY: as above, with the mode that the thread had.
+        unsafe { (self.driver.cuThreadExchangeStreamCaptureMode)(&raw mut self.mode) };
+    }
+}

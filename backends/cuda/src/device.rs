@@ -1,0 +1,289 @@
+//! The device itself, and the part of the contract that is neither memory, pages nor transfers.
+
+use std::fmt;
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use cudarc::driver::CudaContext;
+use cudarc::driver::sys::CUstream;
+use millpond_backend::{
+    Backend, Budget, Caps, ClassId, HostMemory, Point, StreamId, StreamWait, Tick, Transfer, VirtualMemory,
+};
+use parking_lot::Mutex;
+
+use crate::context::Shared;
+use crate::driver::Driver;
+use crate::fault::FaultPlan;
+use crate::gate::Gate;
+use crate::lane::{Event, Handle, Lane};
+use crate::memory::{Live, Taken};
+use crate::pages::PageFacts;
+use crate::streams::Registry;
+use crate::{Code, CudaError, DeviceInfo, Page, Segment};
+
+/// A CUDA device, in one context, and the handle to it: clones are the same device. Memory, streams and events that the
+/// device made are given back with the last handle.
+///
+/// All methods may be called from any thread, whatever context is current there, and leave that as it was. `mark`, and
+/// `reached` while nothing is outstanding, take no lock and call no driver.
+#[derive(Clone)]
+pub struct Cuda {
+    pub(crate) device: Arc<Device>,
+}
+
+/// What all handles of a device share.
+pub(crate) struct Device {
+    /// Unique within the process.
+    pub(crate) id: u64,
+    pub(crate) ordinal: usize,
+    pub(crate) info: DeviceInfo,
+    pub(crate) driver: &'static Driver,
+    pub(crate) context: Shared,
+    /// The devices that may touch this one's memory: held so that their contexts stay.
+    pub(crate) peers: Vec<Shared>,
+    pub(crate) caps: Caps,
+    pub(crate) pages: Option<PageFacts>,
+    /// For `cuMemAllocAsync` alone, where that is used.
+    pub(crate) pool_stream: Option<Handle>,
+    /// Who waits for an event sleeps.
+    pub(crate) blocking: bool,
+    /// One per stream, read without a lock.
+    pub(crate) lanes: boxcar::Vec<Lane>,
+    pub(crate) registry: Mutex<Registry>,
+    /// Events that unregistered streams have left.
+    pub(crate) spare: Mutex<Vec<Event>>,
+    pub(crate) gates: Mutex<Vec<(StreamId, Arc<Gate>)>>,
+    /// How many gates are closed.
+    pub(crate) closed: AtomicUsize,
+    /// The number of the next segment, range or page.
+    pub(crate) ids: AtomicU64,
+    /// What is in the hands of others.
+    pub(crate) live: Mutex<Live>,
+    /// What was given back while a capture forbade it, to be given back when none does.
+    pub(crate) deferred: Mutex<Vec<Taken>>,
+    /// Bytes of class 0 in the hands of others.
+    pub(crate) held: AtomicU64,
+    pub(crate) faults: FaultPlan,
+    pub(crate) lost: AtomicBool,
+    /// The first failure that the context did not survive.
+    pub(crate) cause: Mutex<Option<(&'static str, Code)>>,
+}
+
+// SAFETY: what is not `Send` by itself are the driver's own handles, names that its functions take on every thread.
+unsafe impl Send for Device {}
+// SAFETY: as for `Send`; everything that changes is atomic or behind a lock.
+unsafe impl Sync for Device {}
+
+impl Cuda {
+    /// The context, for the rest of cudarc.
+    pub fn context(&self) -> &Arc<CudaContext> {
+        &self.device.context
+    }
+
+    /// The device's place, by which it was opened.
+    pub fn ordinal(&self) -> usize {
+        self.device.ordinal
+    }
+
+    /// What is known of the device.
+    pub fn info(&self) -> &DeviceInfo {
+        &self.device.info
+    }
+
+    /// The places of the devices whose kernels may touch this one's memory.
+    pub fn peers(&self) -> Vec<usize> {
+        self.device.peers.iter().map(|peer| peer.ordinal()).collect()
+    }
+
+    /// Bytes of the device's own memory in the hands of others: segments of class 0, and pages.
+    pub fn held_bytes(&self) -> u64 {
+        self.device.held.load(Ordering::Acquire)
+    }
+
+    /// The driver's handle of a stream. Work that is put there belongs to the stream as all other work does.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaError::Unregistered`].
+    ///
+    /// # Panics
+    ///
+    /// If the stream is not this device's.
+    pub fn raw_stream(&self, stream: StreamId) -> Result<CUstream, CudaError> {
+        let lane = self.device.lane(stream);
+        if lane.is_gone() { Err(CudaError::Unregistered { stream }) } else { Ok(lane.handle()) }
+    }
+}
+
+impl fmt::Debug for Cuda {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cuda")
+            .field("name", &self.device.caps.name)
+            .field("ordinal", &self.device.ordinal)
+            .field("streams", &self.device.lanes.count())
+            .field("lost", &self.device.lost.load(Ordering::Relaxed))
+            .finish_non_exhaustive()
+    }
+}
+
+impl Device {
+    /// The lane of a stream.
+    ///
+    /// # Panics
+    ///
+    /// If the stream is not this device's.
+    #[inline]
+    pub(crate) fn lane(&self, stream: StreamId) -> &Lane {
+        match self.lanes.get(stream.0 as usize) {
+            Some(lane) => lane,
+            None => panic!("{stream} asked of a device that has {} streams", self.lanes.count()),
+        }
+    }
+
+    /// The next number for a segment, range or page.
+    pub(crate) fn number(&self) -> u64 {
+        self.ids.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        self.open_gates();
+        // Where even this fails the context is gone, and everything with it: nothing below can do harm.
+        let bound = self.bind_relaxed();
+        let lanes = std::mem::take(&mut self.lanes);
+        let live = std::mem::take(self.live.get_mut());
+        let staged = lanes.iter().any(|(_, lane)| lane.state.lock().ring.is_some());
+        if staged || !live.is_empty() {
+            lanes.iter().for_each(|(_, lane)| self.drain(lane));
+        }
+        self.release_all(live);
+        self.give_deferred();
+        let spare = std::mem::take(self.spare.get_mut());
+        spare.into_iter().for_each(|event| self.destroy_event(event));
+        for lane in lanes {
+            self.destroy_lane(lane);
+        }
+        if let Some(Handle(stream)) = self.pool_stream {
+            // SAFETY: we made it, and nobody else has seen it.
+            unsafe { (self.driver.cuStreamDestroy_v2)(stream) };
+        }
+        drop(bound);
+    }
+}
+
+impl Device {
+    /// Waits for a stream's work, which may touch what is about to be given back. Not for the whole context: that would
+    /// spoil captures of others.
+    fn drain(&self, lane: &Lane) {
+        // An error means that there is no work left to wait for, or that it is a graph's, to be run another day.
+        let _ = self.settle_anyhow(lane);
+    }
+
+    /// Destroys an event. Its work may still run: the driver keeps what it needs.
+    fn destroy_event(&self, event: Event) {
+        // SAFETY: we made it, and the last handle of the device goes, so nobody else has it.
+        unsafe { (self.driver.cuEventDestroy_v2)(event.0) };
+    }
+
+    fn destroy_lane(&self, lane: Lane) {
+        let (gone, handle) = (lane.is_gone(), lane.handle());
+        let state = lane.state.into_inner();
+        let pending = state.pending.into_iter().filter_map(|pending| Arc::into_inner(pending.event));
+        pending.chain(state.spare).for_each(|event| self.destroy_event(event));
+        if let Some(ring) = state.ring {
+            self.destroy_ring(ring);
+        }
+        if state.owned && !gone {
+            // SAFETY: we made it. The driver lets its work end before it frees what the stream holds.
+            unsafe { (self.driver.cuStreamDestroy_v2)(handle) };
+        }
+    }
+
+    /// A null pointer as a stream: the legacy default stream.
+    pub(crate) const LEGACY: Handle = Handle(ptr::null_mut());
+}
+
+// SAFETY: segments are driver allocations, ranges driver reservations of at least the bytes asked for, which the driver
+// keeps apart. A tick is reported only when the event recorded behind all its work was complete, and `open` is raised
+// before that event is recorded, so that work behind it is marked with a later tick. Ticks rise (`Lane::complete`
+// panics if they fell), and stream ids are indices of a vector that only grows.
+unsafe impl Backend for Cuda {
+    type Segment = Segment;
+    type Page = Page;
+    type Error = CudaError;
+
+    fn caps(&self) -> &Caps {
+        &self.device.caps
+    }
+
+    /// A stream that does not wait for the legacy default stream, nor that for it (`CU_STREAM_NON_BLOCKING`).
+    fn create_stream(&self) -> Result<StreamId, CudaError> {
+        self.device.create_stream()
+    }
+
+    fn reserve(&self, class: ClassId, bytes: u64) -> Result<Segment, CudaError> {
+        self.device.reserve(class, bytes)
+    }
+
+    unsafe fn release(&self, segment: Segment) {
+        self.device.release(segment);
+    }
+
+    fn address(&self, segment: &Segment) -> Option<u64> {
+        Some(segment.address)
+    }
+
+    #[inline]
+    fn mark(&self, stream: StreamId) -> Tick {
+        self.device.lane(stream).mark()
+    }
+
+    #[inline]
+    fn reached(&self, stream: StreamId) -> Result<Tick, CudaError> {
+        self.device.reached(stream)
+    }
+
+    fn wait(&self, point: Point) -> Result<Tick, CudaError> {
+        self.device.wait(point)
+    }
+
+    fn virtual_memory(&self) -> Option<&dyn VirtualMemory<Segment = Segment, Page = Page, Error = CudaError>> {
+        match self.device.pages {
+            Some(_) => Some(self),
+            None => None,
+        }
+    }
+
+    fn stream_wait(&self) -> Option<&dyn StreamWait<Error = CudaError>> {
+        Some(self)
+    }
+
+    fn host_memory(&self) -> Option<&dyn HostMemory<Segment = Segment>> {
+        Some(self)
+    }
+
+    fn transfer(&self) -> Option<&dyn Transfer<Segment = Segment, Error = CudaError>> {
+        Some(self)
+    }
+
+    fn budget(&self) -> Option<&dyn Budget<Error = CudaError>> {
+        Some(self)
+    }
+}
+
+impl StreamWait for Cuda {
+    type Error = CudaError;
+
+    /// Closes the point's tick if it is still open. A point that is reached needs no driver call.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaError::NeverMarked`] for a tick beyond the open one, [`CudaError::Capturing`] if either stream is being
+    /// captured and the point is not reached, [`CudaError::Unregistered`], [`CudaError::OtherThread`], and the
+    /// driver's.
+    fn stream_wait(&self, stream: StreamId, point: Point) -> Result<(), CudaError> {
+        self.device.stream_wait(stream, point)
+    }
+}

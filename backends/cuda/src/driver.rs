@@ -1,0 +1,139 @@
+//! The driver's functions, each looked up by name once, so that an absent one is an error and not a panic.
+//!
+//! They return their codes as plain numbers. The bindings' own enumeration must not be used for what comes from a
+//! driver: one that is newer than the bindings may return a code that the enumeration lacks, which would be undefined
+//! behaviour.
+
+use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ulonglong, c_void};
+use std::sync::OnceLock;
+
+use cudarc::driver::sys::{
+    self, CUcontext, CUdevice, CUdeviceptr, CUevent, CUhostFn, CUmemAccessDesc, CUmemAllocationProp,
+    CUmemGenericAllocationHandle, CUstream, CUuuid,
+};
+
+use crate::CudaError;
+
+/// Declares the table once: every function is a field of its own name, with the driver's signature.
+macro_rules! functions {
+    (
+        needed { $($name:ident($($argument:ty),*);)* }
+        optional { $($maybe:ident($($maybe_argument:ty),*);)* }
+    ) => {
+        /// What this backend calls. The library stays loaded for the life of the process, so the pointers are good for
+        /// ever.
+        #[allow(non_snake_case)] // The driver's names.
+        pub(crate) struct Driver {
+            $(pub(crate) $name: unsafe extern "C" fn($($argument),*) -> u32,)*
+            $(pub(crate) $maybe: Option<unsafe extern "C" fn($($maybe_argument),*) -> u32>,)*
+        }
+
+        impl Driver {
+            fn look_up() -> Result<Driver, CudaError> {
+                for symbol in THROUGH_CUDARC {
+                    needed::<*const ()>(symbol)?;
+                }
+                Ok(Driver {
+                    $($name: needed(stringify!($name))?,)*
+                    $($maybe: function(stringify!($maybe)),)*
+                })
+            }
+        }
+
+        /// The names of all functions that must be there.
+        #[cfg(test)]
+        pub(crate) const NEEDED: &[&str] = &[$(stringify!($name)),*];
+    };
+}
+
+functions! {
+    needed {
+        cuInit(c_uint);
+        cuDriverGetVersion(*mut c_int);
+        cuGetErrorName(u32, *mut *const c_char);
+        cuGetErrorString(u32, *mut *const c_char);
+        cuDeviceGetCount(*mut c_int);
+        cuDeviceGet(*mut CUdevice, c_int);
+        cuDeviceGetName(*mut c_char, c_int, CUdevice);
+        cuDeviceGetUuid(*mut CUuuid, CUdevice);
+        cuDeviceTotalMem_v2(*mut usize, CUdevice);
+        cuDeviceGetAttribute(*mut c_int, u32, CUdevice);
+        cuDeviceCanAccessPeer(*mut c_int, CUdevice, CUdevice);
+        cuCtxGetCurrent(*mut CUcontext);
+        cuCtxSetCurrent(CUcontext);
+        cuCtxSynchronize();
+        cuCtxEnablePeerAccess(CUcontext, c_uint);
+        cuStreamCreate(*mut CUstream, c_uint);
+        cuStreamDestroy_v2(CUstream);
+        cuStreamSynchronize(CUstream);
+        cuStreamWaitEvent(CUstream, CUevent, c_uint);
+        cuStreamIsCapturing(CUstream, *mut c_uint);
+        cuThreadExchangeStreamCaptureMode(*mut c_uint);
+        cuLaunchHostFunc(CUstream, CUhostFn, *mut c_void);
+        cuEventCreate(*mut CUevent, c_uint);
+        cuEventDestroy_v2(CUevent);
+        cuEventRecord(CUevent, CUstream);
+        cuEventQuery(CUevent);
+        cuEventSynchronize(CUevent);
+        cuMemGetInfo_v2(*mut usize, *mut usize);
+        cuMemAlloc_v2(*mut CUdeviceptr, usize);
+        cuMemFree_v2(CUdeviceptr);
+        cuMemHostAlloc(*mut *mut c_void, usize, c_uint);
+        cuMemFreeHost(*mut c_void);
+        cuMemHostGetDevicePointer_v2(*mut CUdeviceptr, *mut c_void, c_uint);
+        cuMemHostRegister_v2(*mut c_void, usize, c_uint);
+        cuMemHostUnregister(*mut c_void);
+        cuMemsetD8Async(CUdeviceptr, c_uchar, usize, CUstream);
+        cuMemcpyAsync(CUdeviceptr, CUdeviceptr, usize, CUstream);
+        cuMemcpyHtoDAsync_v2(CUdeviceptr, *const c_void, usize, CUstream);
+        cuMemcpyDtoHAsync_v2(*mut c_void, CUdeviceptr, usize, CUstream);
+        cuMemcpyPeerAsync(CUdeviceptr, CUcontext, CUdeviceptr, CUcontext, usize, CUstream);
+        cuMemGetAllocationGranularity(*mut usize, *const CUmemAllocationProp, c_uint);
+        cuMemAddressReserve(*mut CUdeviceptr, usize, usize, CUdeviceptr, c_ulonglong);
+        cuMemAddressFree(CUdeviceptr, usize);
+        cuMemCreate(*mut CUmemGenericAllocationHandle, usize, *const CUmemAllocationProp, c_ulonglong);
+        cuMemRelease(CUmemGenericAllocationHandle);
+        cuMemMap(CUdeviceptr, usize, usize, CUmemGenericAllocationHandle, c_ulonglong);
+        cuMemSetAccess(CUdeviceptr, usize, *const CUmemAccessDesc, usize);
+        cuMemUnmap(CUdeviceptr, usize);
+    }
+    optional {
+        cuMemAllocAsync(*mut CUdeviceptr, usize, CUstream);
+        cuMemFreeAsync(CUdeviceptr, CUstream);
+        cuStreamGetId(CUstream, *mut c_ulonglong);
+    }
+}
+
+/// What cudarc calls for us besides, when it opens a context and when it lets it go.
+const THROUGH_CUDARC: [&str; 2] = ["cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRelease_v2"];
+
+/// The function of that name, if the loaded driver has it.
+fn function<F: Copy>(name: &str) -> Option<F> {
+    // SAFETY: the callers have seen that the library is there, so that this does not panic; loading it runs the
+    // driver's initialisation, which is what it is made for.
+    let library = unsafe { sys::culib() };
+    // SAFETY: `F` is the signature that stands in the table, which is the one in the driver's header.
+    unsafe { library.get::<F>(name.as_bytes()) }.ok().map(|symbol| *symbol)
+}
+
+/// The function of that name, which must be there.
+fn needed<F: Copy>(symbol: &'static str) -> Result<F, CudaError> {
+    function(symbol).ok_or(CudaError::MissingSymbol { symbol })
+}
+
+impl Driver {
+    /// The driver of this machine, loaded and initialised. Costs hundreds of milliseconds the first time.
+    pub(crate) fn load() -> Result<&'static Driver, CudaError> {
+        static DRIVER: OnceLock<Driver> = OnceLock::new();
+        if let Some(driver) = DRIVER.get() {
+            return Ok(driver);
+        }
+        // SAFETY: loading a driver's library runs its initialisation and nothing else.
+        if !unsafe { sys::is_culib_present() } {
+            return Err(CudaError::NoDriver);
+        }
+        let driver = Driver::look_up()?;
+        driver.start()?;
+        Ok(DRIVER.get_or_init(|| driver))
+    }
+}

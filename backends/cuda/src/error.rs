@@ -1,0 +1,249 @@
+//! What can go wrong, with what to do about it.
+
+use millpond_backend::{BackendError, ClassId, Fault, Point, StreamId};
+use thiserror::Error;
+
+use crate::Code;
+
+/// An error of the CUDA device, or of the way there. All sizes and offsets are in bytes.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
+pub enum CudaError {
+    /// The driver's library is not on this machine.
+    #[error(
+        "no CUDA driver: libcuda was not found; install the NVIDIA driver, or run where the GPU's driver is mounted"
+    )]
+    NoDriver,
+    /// The driver's library lacks a function.
+    #[error("the CUDA driver has no {symbol}; update the NVIDIA driver to one for CUDA 12.0 or newer")]
+    MissingSymbol {
+        /// The function's name in the library.
+        symbol: &'static str,
+    },
+    /// The driver is older than this backend can use.
+    #[error(
+        "the driver is for CUDA {}.{}, {}.{} is the oldest that will do; update the NVIDIA driver",
+        found.0, found.1, needed.0, needed.1
+    )]
+    DriverTooOld {
+        /// The version that is installed, major and minor.
+        found: (u32, u32),
+        /// The oldest that will do.
+        needed: (u32, u32),
+    },
+    /// There is no such device.
+    #[error("no CUDA device {ordinal}: the driver lists {count}, from 0; look at nvidia-smi and CUDA_VISIBLE_DEVICES")]
+    NoDevice {
+        /// The device that was asked for.
+        ordinal: usize,
+        /// How many there are.
+        count: usize,
+    },
+    /// A peer cannot reach this device's memory.
+    #[error("device {peer} cannot reach the memory of device {own}; leave it out of the peers")]
+    NoPeerAccess {
+        /// This device.
+        own: usize,
+        /// The device that was named as its peer.
+        peer: usize,
+    },
+    /// The driver has no memory left for the request.
+    #[error("out of memory: {asked} bytes of class {} refused by {call}; release segments or pages first", class.0)]
+    OutOfMemory {
+        /// The call that refused.
+        call: &'static str,
+        /// Bytes of the request.
+        asked: u64,
+        /// The class.
+        class: ClassId,
+    },
+    /// The request is larger than what this machine can address.
+    #[error("out of memory: {asked} bytes asked in one piece, {max} is the most; ask for several")]
+    TooLarge {
+        /// Bytes of the request.
+        asked: u64,
+        /// The most bytes that one request may have.
+        max: u64,
+    },
+    /// A driver call failed.
+    #[error("{call} failed: {code}")]
+    Driver {
+        /// The call.
+        call: &'static str,
+        /// What it returned.
+        code: Code,
+    },
+    /// The context is gone, after this failure. Nothing works in it any more.
+    #[error("the CUDA context is lost ({call}: {code}); end the process, or reset the device and open it again")]
+    Lost {
+        /// The call that found it.
+        call: &'static str,
+        /// What it returned.
+        code: Code,
+    },
+    /// A test planned this failure: [`Cuda::fail_nth`](crate::Cuda::fail_nth).
+    #[error("planned fault in {call}: {fault:?}")]
+    Planned {
+        /// The call that failed.
+        call: &'static str,
+        /// The kind of failure that was planned.
+        fault: Fault,
+    },
+    /// The request is for nothing.
+    #[error("{call} of 0 bytes; ask for at least one")]
+    Empty {
+        /// The call.
+        call: &'static str,
+    },
+    /// The device, as it was opened, cannot do this.
+    #[error("{call}: {missing}; see the device's capabilities")]
+    Unsupported {
+        /// The call.
+        call: &'static str,
+        /// What the device has not, or was opened without.
+        missing: &'static str,
+    },
+    /// Only the device's own memory comes in pages.
+    #[error("class {} has no virtual memory; use class 0", class.0)]
+    NoPages {
+        /// The class that was asked for.
+        class: ClassId,
+    },
+    /// A size, an offset or an address is not a multiple of what it must be.
+    #[error("{call}: {value} is no multiple of {granularity}; round it")]
+    Misaligned {
+        /// The call.
+        call: &'static str,
+        /// The size, offset or address.
+        value: u64,
+        /// What it must be a multiple of.
+        granularity: u64,
+    },
+    /// The operation leaves its segment.
+    #[error("{bytes} bytes at offset {offset} leave a segment of {segment_bytes} bytes")]
+    OutOfRange {
+        /// Where the operation starts in the segment.
+        offset: u64,
+        /// How long it is.
+        bytes: u64,
+        /// How long the segment is.
+        segment_bytes: u64,
+    },
+    /// The operation touches addresses with nothing behind them.
+    #[error("{bytes} bytes at address {address:#x} touch unmapped addresses; map pages there first")]
+    Unmapped {
+        /// Where the operation starts.
+        address: u64,
+        /// How long it is.
+        bytes: u64,
+    },
+    /// The target of a map is taken.
+    #[error("{bytes} bytes at address {address:#x} are mapped already; unmap them first")]
+    AlreadyMapped {
+        /// Where the page should go.
+        address: u64,
+        /// The page's size.
+        bytes: u64,
+    },
+    /// A segment was asked where only a range of addresses will do.
+    #[error(
+        "the segment at address {address:#x} is no range: it has memory of its own and nothing can be mapped there"
+    )]
+    NotARange {
+        /// Where the segment starts.
+        address: u64,
+    },
+    /// Source and target of a copy share bytes.
+    #[error("a copy of {bytes} bytes from {from:#x} to {to:#x} overlaps itself")]
+    Overlap {
+        /// Address of the source.
+        from: u64,
+        /// Address of the target.
+        to: u64,
+        /// How much is copied.
+        bytes: u64,
+    },
+    /// A copy between devices failed.
+    #[error("{bytes} bytes from {from:#x} on device {from_device} to {to:#x} on device {to_device}: {code}")]
+    PeerCopy {
+        /// Address of the source.
+        from: u64,
+        /// The device that the source is on.
+        from_device: usize,
+        /// Address of the target.
+        to: u64,
+        /// The device that the target is on.
+        to_device: usize,
+        /// How much was to be copied.
+        bytes: u64,
+        /// What the driver returned.
+        code: Code,
+    },
+    /// Neither end of a copy is this device's, or the only segment is another's.
+    #[error("{call}: the segment is of device {other}, and this is device {own}; ask the device that owns it")]
+    Foreign {
+        /// The call.
+        call: &'static str,
+        /// This device.
+        own: usize,
+        /// The segment's.
+        other: usize,
+    },
+    /// The stream is of another context.
+    #[error("the stream belongs to another context than that of device {ordinal}; register it with its own device")]
+    ForeignStream {
+        /// This device.
+        ordinal: usize,
+    },
+    /// The stream was taken away by [`Cuda::unregister`](crate::Cuda::unregister).
+    #[error("{stream} was unregistered; register it again, which gives it a new number")]
+    Unregistered {
+        /// The stream.
+        stream: StreamId,
+    },
+    /// A per-thread default stream is another stream on each thread.
+    #[error("{call}: {stream} is the default stream of another thread; call from that thread")]
+    OtherThread {
+        /// The call.
+        call: &'static str,
+        /// The stream.
+        stream: StreamId,
+    },
+    /// The stream is being captured into a graph: what this call needs would be captured too, and never run by itself.
+    #[error("{call}: {stream} is being captured into a graph; end the capture first")]
+    Capturing {
+        /// The call.
+        call: &'static str,
+        /// The stream.
+        stream: StreamId,
+    },
+    /// A stream shall wait for a point that nobody marked.
+    #[error("{point} was never marked: the open tick is {open}; call mark first")]
+    NeverMarked {
+        /// The point.
+        point: Point,
+        /// The stream's open tick.
+        open: u64,
+    },
+    /// NVML, which tells of other processes, failed.
+    #[error("NVML: {reason}; install the NVIDIA driver's management library, or build without the feature `nvml`")]
+    Nvml {
+        /// What it said.
+        reason: String,
+    },
+}
+
+impl BackendError for CudaError {
+    fn fault(&self) -> Fault {
+        match self {
+            CudaError::OutOfMemory { .. } | CudaError::TooLarge { .. } => Fault::OutOfMemory,
+            CudaError::Driver { code, .. } | CudaError::PeerCopy { code, .. } if *code == Code::OUT_OF_MEMORY => {
+                Fault::OutOfMemory
+            }
+            CudaError::Lost { .. } => Fault::Lost,
+            CudaError::Driver { code, .. } | CudaError::PeerCopy { code, .. } if code.is_fatal() => Fault::Lost,
+            CudaError::Planned { fault, .. } => *fault,
+            _ => Fault::Other,
+        }
+    }
+}

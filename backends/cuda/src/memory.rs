@@ -1,0 +1,244 @@
+//! Segments: asking the driver for memory, giving it back, and giving back what nobody gave back.
+
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use cudarc::driver::sys::{CUdeviceptr, CUmemGenericAllocationHandle};
+use millpond_backend::ClassId;
+
+use crate::device::Device;
+use crate::lane::Handle;
+use crate::segment::{HostPointer, Range};
+use crate::{Code, CudaError, Segment};
+
+/// Page-locked host memory.
+pub(crate) const PINNED: ClassId = ClassId(1);
+
+/// `CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP`: for all contexts, and with an address for devices.
+const PORTABLE_MAPPED: u32 = 1 | 2;
+
+/// Every segment starts at a multiple of this many bytes: what drivers do, and what is verified for each.
+pub(crate) const ALIGNMENT: u64 = 512;
+
+/// What was taken from the driver and not given back.
+#[derive(Default)]
+pub(crate) struct Live {
+    pub(crate) segments: HashMap<u64, Taken>,
+    pub(crate) ranges: HashMap<u64, Arc<Range>>,
+    pub(crate) pages: HashMap<u64, CUmemGenericAllocationHandle>,
+}
+
+/// How a segment was taken, and so how it is given back.
+#[derive(Clone, Copy)]
+pub(crate) enum Taken {
+    Device { address: CUdeviceptr },
+    Pooled { address: CUdeviceptr },
+    Host { pointer: HostPointer },
+}
+
+impl Live {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.segments.is_empty() && self.ranges.is_empty() && self.pages.is_empty()
+    }
+}
+
+/// A size as the driver wants it.
+pub(crate) fn size(bytes: u64) -> Result<usize, CudaError> {
+    usize::try_from(bytes).map_err(|_| CudaError::TooLarge { asked: bytes, max: usize::MAX as u64 })
+}
+
+impl Device {
+    /// Reads the result of a call that asks for memory.
+    pub(crate) fn check_memory(
+        &self,
+        call: &'static str,
+        code: u32,
+        class: ClassId,
+        asked: u64,
+    ) -> Result<(), CudaError> {
+        if Code(code) == Code::OUT_OF_MEMORY {
+            return Err(CudaError::OutOfMemory { call, asked, class });
+        }
+        self.check(call, code)
+    }
+
+    /// What `reserve` does.
+    pub(crate) fn reserve(&self, class: ClassId, bytes: u64) -> Result<Segment, CudaError> {
+        self.caps.class(class);
+        if bytes == 0 {
+            return Err(CudaError::Empty { call: "reserve" });
+        }
+        self.give_deferred();
+        let (address, taken) = match (class, self.pool_stream) {
+            (PINNED, _) => {
+                let (pointer, address) = self.take_host(bytes)?;
+                (address, Taken::Host { pointer })
+            }
+            (_, Some(pool)) => {
+                let address = self.take_pooled(pool, class, bytes)?;
+                (address, Taken::Pooled { address })
+            }
+            (_, None) => {
+                let address = self.take_device(class, bytes)?;
+                (address, Taken::Device { address })
+            }
+        };
+        if address % ALIGNMENT != 0 {
+            self.give(taken);
+            return Err(CudaError::Misaligned { call: "reserve", value: address, granularity: ALIGNMENT });
+        }
+        let id = self.number();
+        self.live.lock().segments.insert(id, taken);
+        if class == ClassId::DEVICE {
+            self.held.fetch_add(bytes, Ordering::AcqRel);
+        }
+        let host = if let Taken::Host { pointer } = taken { Some(pointer) } else { None };
+        Ok(self.segment(id, address, bytes, class, host, None))
+    }
+
+    pub(crate) fn segment(
+        &self,
+        id: u64,
+        address: CUdeviceptr,
+        bytes: u64,
+        class: ClassId,
+        host: Option<HostPointer>,
+        range: Option<Arc<Range>>,
+    ) -> Segment {
+        let context = self.context.clone();
+        Segment { device: self.id, id, ordinal: self.ordinal, context, address, bytes, class, host, range }
+    }
+
+    fn take_device(&self, class: ClassId, bytes: u64) -> Result<CUdeviceptr, CudaError> {
+        const CALL: &str = "cuMemAlloc";
+        self.enter(CALL)?;
+        let _bound = self.bind_relaxed()?;
+        let mut address = 0;
+        // SAFETY: the pointer is to a local number; the context is current.
+        let code = unsafe { (self.driver.cuMemAlloc_v2)(&raw mut address, size(bytes)?) };
+        self.check_memory(CALL, code, class, bytes)?;
+        Ok(address)
+    }
+
+    /// From the driver's own pool. It hands memory out in the order of a stream; everybody may use it only once that
+    /// stream has come there.
+    fn take_pooled(&self, pool: Handle, class: ClassId, bytes: u64) -> Result<CUdeviceptr, CudaError> {
+        const CALL: &str = "cuMemAllocAsync";
+        let Some(take) = self.driver.cuMemAllocAsync else {
+            panic!("a device was opened for cuMemAllocAsync, and its driver has none");
+        };
+        self.enter(CALL)?;
+        let _bound = self.bind_relaxed()?;
+        let mut address = 0;
+        // SAFETY: the pointer is to a local number; the stream is ours.
+        let code = unsafe { take(&raw mut address, size(bytes)?, pool.0) };
+        self.check_memory(CALL, code, class, bytes)?;
+        // SAFETY: the stream is ours.
+        let synchronized = unsafe { (self.driver.cuStreamSynchronize)(pool.0) };
+        if let Err(error) = self.check("cuStreamSynchronize", synchronized) {
+            self.give(Taken::Pooled { address });
+            return Err(error);
+        }
+        Ok(address)
+    }
+
+    /// Page-locked host memory, and where devices see it.
+    pub(crate) fn take_host(&self, bytes: u64) -> Result<(HostPointer, CUdeviceptr), CudaError> {
+        const CALL: &str = "cuMemHostAlloc";
+        self.enter(CALL)?;
+        let _bound = self.bind_relaxed()?;
+        let mut pointer: *mut c_void = std::ptr::null_mut();
+        // SAFETY: the pointer is to a local pointer; the context is current.
+        let code = unsafe { (self.driver.cuMemHostAlloc)(&raw mut pointer, size(bytes)?, PORTABLE_MAPPED) };
+        self.check_memory(CALL, code, PINNED, bytes)?;
+        let host = NonNull::new(pointer.cast::<u8>()).map(HostPointer);
+        let Some(host) = host else { panic!("{CALL} of {bytes} bytes answered a null pointer with success") };
+        let mut address = 0;
+        // SAFETY: the memory was just made, mapped for devices.
+        let code = unsafe { (self.driver.cuMemHostGetDevicePointer_v2)(&raw mut address, pointer, 0) };
+        if let Err(error) = self.check("cuMemHostGetDevicePointer", code) {
+            self.give(Taken::Host { pointer: host });
+            return Err(error);
+        }
+        Ok((host, address))
+    }
+
+    /// What `release` does.
+    pub(crate) fn release(&self, segment: Segment) {
+        self.own(segment.device, "release", segment.ordinal);
+        assert!(!segment.is_range(), "release of the range at {:#x}: use release_range", segment.address);
+        let taken = self.live.lock().segments.remove(&segment.id);
+        let Some(taken) = taken else {
+            panic!("the segment at {:#x} is released, and the device does not have it", segment.address);
+        };
+        if segment.class == ClassId::DEVICE {
+            self.held.fetch_sub(segment.bytes, Ordering::AcqRel);
+        }
+        self.give(taken);
+    }
+
+    /// Gives back to the driver. No work may touch it. Where a capture forbids that it is tried again later.
+    pub(crate) fn give(&self, taken: Taken) {
+        self.give_deferred();
+        self.give_once(taken);
+    }
+
+    /// Tries again what a capture forbade.
+    pub(crate) fn give_deferred(&self) {
+        let deferred = std::mem::take(&mut *self.deferred.lock());
+        deferred.into_iter().for_each(|taken| self.give_once(taken));
+    }
+
+    fn give_once(&self, taken: Taken) {
+        // The driver's own frees wait for the whole device.
+        self.open_gates();
+        let Ok(_bound) = self.bind_relaxed() else { return };
+        let (call, code) = match (taken, self.driver.cuMemFreeAsync, self.pool_stream) {
+            (Taken::Host { pointer }, ..) => {
+                // SAFETY: it was taken by the matching call and is given back once: it just left the list of what is
+                // live, or of what could not be given back yet.
+                ("cuMemFreeHost", unsafe { (self.driver.cuMemFreeHost)(pointer.0.as_ptr().cast()) })
+            }
+            (Taken::Pooled { address }, Some(free), Some(pool)) => {
+                // SAFETY: as above; the stream is ours.
+                ("cuMemFreeAsync", unsafe { free(address, pool.0) })
+            }
+            (Taken::Device { address } | Taken::Pooled { address }, ..) => {
+                // SAFETY: as above. What came from a pool may be given back this way too.
+                ("cuMemFree", unsafe { (self.driver.cuMemFree_v2)(address) })
+            }
+        };
+        if Code(code).is_capture() {
+            self.deferred.lock().push(taken);
+        } else {
+            self.keep(call, code);
+        }
+    }
+
+    /// Breaks off if a segment or page is another device's.
+    pub(crate) fn own(&self, device: u64, call: &'static str, ordinal: usize) {
+        assert!(
+            device == self.id,
+            "{call}: what is given back was taken through another handle, on device {ordinal}, than this, on device {}",
+            self.ordinal
+        );
+    }
+
+    /// Gives back what its owners dropped without a word. No work may be running.
+    pub(crate) fn release_all(&self, live: Live) {
+        for range in live.ranges.values() {
+            let table = std::mem::take(&mut *range.table.lock());
+            for (offset, mapping) in table {
+                self.unmap_at(range.address + offset, mapping.bytes);
+            }
+            self.free_range(range);
+        }
+        for handle in live.pages.into_values() {
+            self.destroy_page(handle);
+        }
+        live.segments.into_values().for_each(|taken| self.give(taken));
+    }
+}

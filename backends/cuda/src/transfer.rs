@@ -1,0 +1,190 @@
+//! Fills and copies. Any offset and any length will do.
+
+use cudarc::driver::sys::CUdeviceptr;
+use millpond_backend::{Point, StreamId, Transfer};
+
+use crate::device::Device;
+use crate::lane::Lane;
+use crate::memory::size;
+use crate::staging::PIECE_BYTES;
+use crate::{Code, Cuda, CudaError, Segment};
+
+impl Device {
+    /// Whether the segment is at home in this device's context.
+    fn owns(&self, segment: &Segment) -> bool {
+        segment.context.cu_ctx() == self.context.cu_ctx()
+    }
+
+    /// Checks that a segment is this device's and answers the address of its bytes.
+    fn own_place(
+        &self,
+        call: &'static str,
+        segment: &Segment,
+        offset: u64,
+        bytes: u64,
+    ) -> Result<CUdeviceptr, CudaError> {
+        if !self.owns(segment) {
+            return Err(CudaError::Foreign { call, own: self.ordinal, other: segment.ordinal });
+        }
+        segment.place(offset, bytes)
+    }
+
+    /// The lane of a stream that work can be put on now.
+    fn start(&self, call: &'static str, stream: StreamId) -> Result<&Lane, CudaError> {
+        let lane = self.lane(stream);
+        self.enter(call)?;
+        self.usable(call, stream, lane)?;
+        Ok(lane)
+    }
+
+    /// As [`start`](Device::start), for what goes through the staging ring: a graph would read the ring's bytes of
+    /// another day.
+    fn start_staged(&self, call: &'static str, stream: StreamId) -> Result<&Lane, CudaError> {
+        let lane = self.start(call, stream)?;
+        let _bound = self.bind_relaxed()?;
+        if self.is_capturing(lane.handle())? { Err(CudaError::Capturing { call, stream }) } else { Ok(lane) }
+    }
+
+    /// Copies one piece of the device's bytes to the ring and from there to the host. Blocks.
+    fn download_piece(
+        &self,
+        stream: StreamId,
+        lane: &Lane,
+        address: CUdeviceptr,
+        to: &mut [u8],
+    ) -> Result<(), CudaError> {
+        let bytes = to.len();
+        let (piece, tick) = self.with_piece(stream, lane, bytes, true, |piece| {
+            let _bound = self.bind()?;
+            let pointer = piece.pointer.as_ptr().cast();
+            // SAFETY: the piece is page-locked and that long, and kept until it is read; the segment's bytes were
+            // checked.
+            let code = unsafe { (self.driver.cuMemcpyDtoHAsync_v2)(pointer, address, bytes, lane.handle()) };
+            self.check("cuMemcpyDtoHAsync", code)
+        })?;
+        let point = Point { stream, tick };
+        let arrived = self.wait(point).and_then(|reached| match reached >= tick {
+            true => Ok(()),
+            // Somebody has begun to capture the stream behind the copy.
+            false => Err(CudaError::Capturing { call: "download", stream }),
+        });
+        if arrived.is_ok() {
+            // SAFETY: the piece is that long and pinned, and the device has finished writing it.
+            unsafe { piece.pointer.as_ptr().copy_to_nonoverlapping(to.as_mut_ptr(), bytes) };
+        }
+        if let Some(ring) = &mut lane.state.lock().ring {
+            ring.unpin(piece.number);
+        }
+        arrived
+    }
+}
+
+impl Transfer for Cuda {
+    type Segment = Segment;
+    type Error = CudaError;
+
+    fn fill(&self, stream: StreamId, segment: &Segment, offset: u64, bytes: u64, value: u8) -> Result<(), CudaError> {
+        const CALL: &str = "cuMemsetD8Async";
+        let device = &*self.device;
+        let address = device.own_place(CALL, segment, offset, bytes)?;
+        let lane = device.start(CALL, stream)?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        let _bound = device.bind()?;
+        // SAFETY: the segment has these bytes and they are mapped; the stream is alive.
+        let code = unsafe { (device.driver.cuMemsetD8Async)(address, value, size(bytes)?, lane.handle()) };
+        device.check(CALL, code)
+    }
+
+    /// Copies within this device, to or from page-locked segments, and between this device and another, with peer
+    /// access or without. The stream orders the copy on this device; what the other does is ordered by whoever calls.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaError::Foreign`] if neither segment is this device's, [`CudaError::Overlap`], [`CudaError::OutOfRange`],
+    /// [`CudaError::Unmapped`], [`CudaError::PeerCopy`], [`CudaError::Unregistered`], and the driver's.
+    fn copy(&self, stream: StreamId, from: (&Segment, u64), to: (&Segment, u64), bytes: u64) -> Result<(), CudaError> {
+        const CALL: &str = "cuMemcpyAsync";
+        let device = &*self.device;
+        let (source, target) = (from.0.place(from.1, bytes)?, to.0.place(to.1, bytes)?);
+        let (from, to) = (from.0, to.0);
+        if !device.owns(from) && !device.owns(to) {
+            return Err(CudaError::Foreign { call: CALL, own: device.ordinal, other: from.ordinal });
+        }
+        // All devices and the host share one space of addresses.
+        if source < target + bytes && target < source + bytes {
+            return Err(CudaError::Overlap { from: source, to: target, bytes });
+        }
+        let lane = device.start(CALL, stream)?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        let _bound = device.bind()?;
+        let length = size(bytes)?;
+        if device.owns(from) && device.owns(to) {
+            // SAFETY: both segments have these bytes, mapped, and share none; the stream is alive.
+            let code = unsafe { (device.driver.cuMemcpyAsync)(target, source, length, lane.handle()) };
+            return device.check(CALL, code);
+        }
+        let (target_context, source_context) = (to.context.cu_ctx(), from.context.cu_ctx());
+        let peer = device.driver.cuMemcpyPeerAsync;
+        // SAFETY: as above; each segment holds the context that it is at home in.
+        let code = unsafe { peer(target, target_context, source, source_context, length, lane.handle()) };
+        device.check("cuMemcpyPeerAsync", code).map_err(|error| match error {
+            CudaError::Driver { code, .. } => CudaError::PeerCopy {
+                from: source,
+                from_device: from.ordinal,
+                to: target,
+                to_device: to.ordinal,
+                bytes,
+                code: Code(code.0),
+            },
+            lost => lost,
+        })
+    }
+
+    /// Copies host bytes to the device, through the stream's staging ring of 4 MiB. Where more than that is under way
+    /// on the stream, the oldest is waited for.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaError::Capturing`]: a graph would read the ring; copy from a page-locked segment instead. Further
+    /// [`CudaError::Foreign`], [`CudaError::OutOfRange`], [`CudaError::Unmapped`], [`CudaError::Unregistered`], and the
+    /// driver's.
+    fn upload(&self, stream: StreamId, from: &[u8], segment: &Segment, offset: u64) -> Result<(), CudaError> {
+        const CALL: &str = "cuMemcpyHtoDAsync";
+        let device = &*self.device;
+        let address = device.own_place(CALL, segment, offset, from.len() as u64)?;
+        let lane = device.start_staged(CALL, stream)?;
+        for (part, at) in from.chunks(PIECE_BYTES).zip((address..).step_by(PIECE_BYTES)) {
+            device.with_piece(stream, lane, part.len(), false, |piece| {
+                let _bound = device.bind()?;
+                // SAFETY: the piece is that long, and no earlier work of the device touches it any more.
+                unsafe { piece.pointer.as_ptr().copy_from_nonoverlapping(part.as_ptr(), part.len()) };
+                let pointer = piece.pointer.as_ptr().cast_const().cast();
+                // SAFETY: the piece stays as it is until the tick that covers this copy; the segment's bytes were
+                // checked.
+                let code = unsafe { (device.driver.cuMemcpyHtoDAsync_v2)(at, pointer, part.len(), lane.handle()) };
+                device.check(CALL, code)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Copies device bytes to the host, through the stream's staging ring.
+    ///
+    /// # Errors
+    ///
+    /// As [`upload`](Transfer::upload).
+    fn download(&self, stream: StreamId, segment: &Segment, offset: u64, to: &mut [u8]) -> Result<(), CudaError> {
+        const CALL: &str = "cuMemcpyDtoHAsync";
+        let device = &*self.device;
+        let address = device.own_place(CALL, segment, offset, to.len() as u64)?;
+        let lane = device.start_staged(CALL, stream)?;
+        for (part, at) in to.chunks_mut(PIECE_BYTES).zip((address..).step_by(PIECE_BYTES)) {
+            device.download_piece(stream, lane, at, part)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,84 @@
+//! Part of a segment as cudarc knows it.
+
+use std::marker::PhantomData;
+use std::mem::{ManuallyDrop, align_of, size_of};
+use std::ops::Deref;
+use std::sync::Arc;
+
+use cudarc::driver::{CudaSlice, CudaStream, CudaViewMut, DeviceRepr};
+
+use crate::{CudaError, Segment};
+
+/// Elements in a segment, for cudarc: an argument of kernels, and the source or target of its copies. Dropping it frees
+/// nothing.
+pub struct View<'segment, T> {
+    slice: ManuallyDrop<CudaSlice<T>>,
+    segment: PhantomData<&'segment Segment>,
+}
+
+impl Segment {
+    /// Shows `len` elements at `offset` bytes to cudarc, to be used on `stream`. Costs no driver call, unless the
+    /// context tracks events (contexts that this backend opened do not).
+    ///
+    /// # Errors
+    ///
+    /// [`CudaError::OutOfRange`], [`CudaError::Unmapped`], [`CudaError::Misaligned`], and [`CudaError::ForeignStream`]
+    /// if the stream is of another context.
+    ///
+    /// # Safety
+    ///
+    /// The bytes are the caller's for as long as work uses the view, are valid for `T` when they are read, and work on
+    /// different streams is ordered by the caller: nothing is tracked.
+    pub unsafe fn view<T: DeviceRepr>(
+        &self,
+        stream: &Arc<CudaStream>,
+        offset: u64,
+        len: usize,
+    ) -> Result<View<'_, T>, CudaError> {
+        if stream.context().cu_ctx() != self.context.cu_ctx() {
+            return Err(CudaError::ForeignStream { ordinal: self.ordinal });
+        }
+        let bytes = (len as u64).checked_mul(size_of::<T>() as u64);
+        let address = match bytes {
+            Some(bytes) => self.place(offset, bytes)?,
+            None => return Err(CudaError::OutOfRange { offset, bytes: u64::MAX, segment_bytes: self.bytes }),
+        };
+        let granularity = align_of::<T>() as u64;
+        if !address.is_multiple_of(granularity) {
+            return Err(CudaError::Misaligned { call: "view", value: address, granularity });
+        }
+        // SAFETY: the bytes lie in the segment, and the caller promises the rest. What is made here must not be
+        // dropped, because that would free the address: it is given up in our own drop.
+        let slice = unsafe { stream.upgrade_device_ptr(address, len) };
+        Ok(View { slice: ManuallyDrop::new(slice), segment: PhantomData })
+    }
+}
+
+impl<T> View<'_, T> {
+    /// All of it, to be written.
+    pub fn as_view_mut(&mut self) -> CudaViewMut<'_, T> {
+        self.slice.as_view_mut()
+    }
+}
+
+impl<T> Deref for View<'_, T> {
+    type Target = CudaSlice<T>;
+
+    fn deref(&self) -> &CudaSlice<T> {
+        &self.slice
+    }
+}
+
+impl<T> Drop for View<'_, T> {
+    fn drop(&mut self) {
+        // SAFETY: the slice is taken once, here, and not used again.
+        let slice = unsafe { ManuallyDrop::take(&mut self.slice) };
+        slice.leak();
+    }
+}
+
+impl<T> std::fmt::Debug for View<'_, T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("View").field("len", &self.slice.len()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,116 @@
+use millpond_backend::{Backend, BackendError, ClassId, Fault, Transfer, VirtualMemory};
+use millpond_cuda::{Cuda, CudaError, Page, Segment};
+
+use crate::lab::{device, finish, read};
+
+/// A device with virtual memory, and its granularity.
+fn paged() -> Option<(Cuda, u64)> {
+    let cuda = device()?;
+    let granularity = cuda.caps().pages.map(|pages| pages.granularity);
+    let Some(granularity) = granularity else {
+        eprintln!("SKIPPED: the device has no virtual memory");
+        return None;
+    };
+    Some((cuda, granularity))
+}
+
+fn range(cuda: &Cuda, bytes: u64) -> Segment {
+    cuda.reserve_range(ClassId::DEVICE, bytes).unwrap()
+}
+
+fn page(cuda: &Cuda, bytes: u64) -> Page {
+    cuda.create_page(ClassId::DEVICE, bytes).unwrap()
+}
+
+#[test]
+fn a_page_keeps_its_bytes_wherever_it_is_mapped() {
+    let Some((cuda, unit)) = paged() else { return };
+    let stream = cuda.create_stream().unwrap();
+    let (range, first, second) = (range(&cuda, 8 * unit), page(&cuda, unit), page(&cuda, 2 * unit));
+    assert_eq!(cuda.held_bytes(), 3 * unit);
+    // SAFETY: each target is unmapped; what maps a page twice reads only.
+    unsafe {
+        cuda.map(&range, 0, &first, stream).unwrap();
+        cuda.map(&range, unit, &second, stream).unwrap();
+        cuda.fill(stream, &range, unit - 64, 128, 5).unwrap();
+        cuda.map(&range, 4 * unit, &first, stream).unwrap();
+        assert_eq!(read(&cuda, stream, &range, 5 * unit - 64, 64), [5; 64], "two addresses, one page");
+        finish(&cuda, stream);
+        cuda.unmap(&range, 0, &first, stream);
+        cuda.unmap(&range, unit, &second, stream);
+        cuda.map(&range, 5 * unit, &second, stream).unwrap();
+        assert_eq!(read(&cuda, stream, &range, 5 * unit - 64, 128), [5; 128]);
+        cuda.unmap(&range, 4 * unit, &first, stream);
+        cuda.unmap(&range, 5 * unit, &second, stream);
+        cuda.release_page(first);
+        cuda.release_page(second);
+        cuda.release_range(range);
+    }
+    assert_eq!(cuda.held_bytes(), 0);
+}
+
+#[test]
+fn a_page_that_cannot_be_opened_is_not_mapped() {
+    let Some((cuda, unit)) = paged() else { return };
+    let stream = cuda.create_stream().unwrap();
+    let (range, page) = (range(&cuda, unit), page(&cuda, unit));
+    for (nth, call) in [(1, "cuMemMap"), (2, "cuMemSetAccess")] {
+        cuda.fail_nth(nth, Fault::OutOfMemory);
+        // SAFETY: the target is unmapped, also after a failure.
+        let error = unsafe { cuda.map(&range, 0, &page, stream) }.unwrap_err();
+        assert_eq!(error, CudaError::Planned { call, fault: Fault::OutOfMemory });
+        let unmapped = CudaError::Unmapped { address: range.address(), bytes: 1 };
+        assert_eq!(cuda.fill(stream, &range, 0, 1, 0), Err(unmapped));
+    }
+    // SAFETY: as above; nothing works there when it is unmapped.
+    unsafe {
+        cuda.map(&range, 0, &page, stream).expect("nothing is in the way");
+        cuda.fill(stream, &range, 0, unit, 3).unwrap();
+        finish(&cuda, stream);
+        cuda.unmap(&range, 0, &page, stream);
+        cuda.release_page(page);
+        cuda.release_range(range);
+    }
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_its_numbers() {
+    let Some((cuda, unit)) = paged() else { return };
+    let stream = cuda.create_stream().unwrap();
+    let misaligned = |call| CudaError::Misaligned { call, value: unit + 1, granularity: unit };
+    assert_eq!(cuda.reserve_range(ClassId::DEVICE, unit + 1).unwrap_err(), misaligned("cuMemAddressReserve"));
+    assert_eq!(cuda.create_page(ClassId::DEVICE, unit + 1).unwrap_err(), misaligned("cuMemCreate"));
+    assert_eq!(cuda.create_page(ClassId(1), unit).unwrap_err(), CudaError::NoPages { class: ClassId(1) });
+    let (range, first, second) = (range(&cuda, 2 * unit), page(&cuda, unit), page(&cuda, unit));
+    let segment = cuda.reserve(ClassId::DEVICE, unit).unwrap();
+    // SAFETY: nothing works on any of it.
+    unsafe {
+        cuda.map(&range, 0, &first, stream).unwrap();
+        let taken = CudaError::AlreadyMapped { address: range.address(), bytes: unit };
+        assert_eq!(cuda.map(&range, 0, &second, stream), Err(taken));
+        let outside = CudaError::OutOfRange { offset: 2 * unit, bytes: unit, segment_bytes: 2 * unit };
+        assert_eq!(cuda.map(&range, 2 * unit, &second, stream), Err(outside));
+        let no_range = CudaError::NotARange { address: segment.address() };
+        assert_eq!(cuda.map(&segment, 0, &second, stream), Err(no_range));
+        let across = CudaError::Unmapped { address: range.address() + unit - 1, bytes: 2 };
+        assert_eq!(cuda.fill(stream, &range, unit - 1, 2, 0), Err(across));
+        cuda.unmap(&range, 0, &first, stream);
+        cuda.release_page(first);
+        cuda.release_page(second);
+        cuda.release_range(range);
+        cuda.release(segment);
+    }
+}
+
+#[test]
+fn more_than_there_is_is_out_of_memory() {
+    let Some((cuda, unit)) = paged() else { return };
+    let too_much = cuda.info().total_bytes.next_multiple_of(unit) + unit;
+    for error in
+        [cuda.create_page(ClassId::DEVICE, too_much).unwrap_err(), cuda.reserve(ClassId::DEVICE, too_much).unwrap_err()]
+    {
+        assert_eq!(error.fault(), Fault::OutOfMemory, "{error}");
+        assert!(matches!(error, CudaError::OutOfMemory { asked, .. } if asked == too_much), "{error:?}");
+    }
+    assert_eq!(cuda.held_bytes(), 0);
+}

@@ -1,0 +1,209 @@
+//! What the backend asks of the driver, and what it makes of the answers, counted and planned on the simulated driver.
+
+#![cfg(target_os = "linux")] // Where the simulated driver is.
+#![allow(unsafe_code)] // The contract's unsafe methods.
+
+use millpond_backend::{
+    Backend, BackendError, ClassId, Fault, Point, StreamId, StreamWait, Tick, Transfer, VirtualMemory,
+};
+use millpond_cuda::{Code, Cuda, CudaError, Segment};
+use millpond_cuda_driver::{Control, Kind, install};
+
+/// Runs one test at a time, from a fresh start, and verifies that nothing is left and nothing was done wrongly.
+fn alone(test: impl FnOnce(Control, &Cuda)) {
+    alone_losing(0, test);
+}
+
+/// As [`alone`], for a test in which the driver does not take so many segments back.
+fn alone_losing(segments: u64, test: impl FnOnce(Control, &Cuda)) {
+    let control = install().expect("the simulator is built with the tests");
+    let _alone = control.alone();
+    // Who lets a primary context go last gives back all that is in it: that would hide what is left.
+    let keeper = Cuda::open(0).expect("the simulator has two devices");
+    let before = control.live(Kind::Allocation);
+    let cuda = Cuda::builder().build().expect("the simulator has two devices");
+    test(control, &cuda);
+    drop(cuda);
+    assert_eq!(control.violations(), []);
+    assert_eq!(control.live(Kind::Allocation), before + segments);
+    for kind in [Kind::HostMemory, Kind::Page, Kind::Range, Kind::Mapping, Kind::Stream, Kind::Event] {
+        assert_eq!(control.live(kind), 0, "{kind:?} left behind");
+    }
+    drop(keeper);
+}
+
+fn segment(cuda: &Cuda) -> Segment {
+    cuda.reserve(ClassId::DEVICE, 1 << 20).unwrap()
+}
+
+fn give_back(cuda: &Cuda, segment: Segment) {
+    // SAFETY: the tests call this when no work touches the segment any more.
+    unsafe { cuda.release(segment) };
+}
+
+fn finish(cuda: &Cuda, stream: StreamId) -> Tick {
+    let tick = cuda.mark(stream);
+    cuda.wait(Point { stream, tick }).unwrap()
+}
+
+#[test]
+fn a_hundred_marks_cost_one_event_and_events_are_recorded_anew() {
+    alone(|control, cuda| {
+        let stream = cuda.create_stream().unwrap();
+        for round in 1..=50 {
+            let tick = (0..100).map(|_| cuda.mark(stream)).max().unwrap();
+            assert!(cuda.wait(Point { stream, tick }).unwrap() >= tick);
+            assert_eq!((control.calls("cuEventRecord"), control.calls("cuEventCreate")), (round, 1));
+        }
+        let asked = ["cuCtxGetCurrent", "cuEventQuery", "cuEventSynchronize", "cuStreamIsCapturing"];
+        let count = || asked.map(|call| control.calls(call));
+        let before = count();
+        let reached = cuda.reached(stream).unwrap();
+        assert_eq!(cuda.wait(Point { stream, tick: reached }).unwrap(), reached);
+        assert_eq!(cuda.mark(stream), Tick(reached.0 + 1));
+        assert_eq!(count(), before, "nothing is outstanding");
+    });
+}
+
+#[test]
+fn a_reached_point_needs_no_wait_of_the_device() {
+    alone(|control, cuda| {
+        let (stream, other) = (cuda.create_stream().unwrap(), cuda.create_stream().unwrap());
+        let tick = finish(cuda, stream);
+        StreamWait::stream_wait(cuda, other, Point { stream, tick }).unwrap();
+        assert_eq!(control.calls("cuStreamWaitEvent"), 0);
+        let open = cuda.mark(stream);
+        StreamWait::stream_wait(cuda, other, Point { stream, tick: open }).unwrap();
+        StreamWait::stream_wait(cuda, other, Point { stream, tick: open }).unwrap();
+        assert!(control.calls("cuStreamWaitEvent") >= 1);
+        finish(cuda, other);
+    });
+}
+
+#[test]
+fn a_sticky_error_loses_the_device_with_its_cause() {
+    alone(|control, cuda| {
+        let stream = cuda.create_stream().unwrap();
+        cuda.mark(stream);
+        control.lose(0, 700);
+        let error = cuda.reached(stream).unwrap_err();
+        assert!(matches!(error, CudaError::Lost { code: Code(700), .. }), "{error:?}");
+        assert_eq!(error.fault(), Fault::Lost);
+        assert_eq!(cuda.reserve(ClassId::DEVICE, 512).unwrap_err(), error, "the first cause is kept");
+        control.reset();
+    });
+}
+
+#[test]
+fn a_code_that_no_header_knows_is_passed_on() {
+    alone(|control, cuda| {
+        control.fail_nth("cuMemAlloc_v2", 1, 4242);
+        let error = cuda.reserve(ClassId::DEVICE, 512).unwrap_err();
+        assert_eq!(error, CudaError::Driver { call: "cuMemAlloc", code: Code(4242) });
+        assert!(error.to_string().contains("4242"), "{error}");
+        assert_eq!(error.fault(), Fault::Other);
+        give_back(cuda, segment(cuda));
+    });
+}
+
+#[test]
+fn no_memory_is_out_of_memory_with_what_was_asked() {
+    alone(|control, cuda| {
+        control.set_bytes(0, 8 << 20);
+        let asked = 16 << 20;
+        let class = ClassId::DEVICE;
+        let refused = CudaError::OutOfMemory { call: "cuMemAlloc", asked, class };
+        assert_eq!(cuda.reserve(class, asked).unwrap_err(), refused);
+        let refused = CudaError::OutOfMemory { call: "cuMemCreate", asked, class };
+        assert_eq!(cuda.create_page(class, asked).unwrap_err(), refused);
+        assert_eq!(refused.fault(), Fault::OutOfMemory);
+        assert_eq!(cuda.held_bytes(), 0);
+    });
+}
+
+#[test]
+fn a_failed_release_is_told_by_the_next_call() {
+    alone_losing(1, |control, cuda| {
+        let (first, second) = (segment(cuda), segment(cuda));
+        control.fail_nth("cuMemFree_v2", 1, 1);
+        give_back(cuda, first);
+        let lost = CudaError::Lost { call: "cuMemFree", code: Code(1) };
+        assert_eq!(cuda.reserve(ClassId::DEVICE, 512).unwrap_err(), lost);
+        give_back(cuda, second);
+        assert_eq!(cuda.held_bytes(), 0);
+        control.reset();
+    });
+}
+
+#[test]
+fn what_a_capture_forbids_to_give_back_is_given_back_later() {
+    alone(|control, cuda| {
+        let before = control.live(Kind::Allocation);
+        let (first, second) = (segment(cuda), segment(cuda));
+        control.fail_nth("cuMemFree_v2", 1, 900);
+        give_back(cuda, first);
+        assert_eq!(control.live(Kind::Allocation), before + 2, "the driver has not taken it");
+        give_back(cuda, second);
+        assert_eq!(control.live(Kind::Allocation), before);
+    });
+}
+
+#[test]
+fn a_mapping_that_cannot_be_opened_is_undone() {
+    alone(|control, cuda| {
+        let stream = cuda.create_stream().unwrap();
+        let bytes = cuda.caps().pages.unwrap().granularity;
+        let range = cuda.reserve_range(ClassId::DEVICE, bytes).unwrap();
+        let page = cuda.create_page(ClassId::DEVICE, bytes).unwrap();
+        control.fail_nth("cuMemSetAccess", 1, 2);
+        // SAFETY: the range is empty, and no work touches it.
+        unsafe {
+            assert_eq!(cuda.map(&range, 0, &page, stream).unwrap_err().fault(), Fault::OutOfMemory);
+            assert_eq!(control.calls("cuMemUnmap"), 1);
+            cuda.map(&range, 0, &page, stream).unwrap();
+            cuda.unmap(&range, 0, &page, stream);
+            cuda.release_page(page);
+            cuda.release_range(range);
+        }
+    });
+}
+
+#[test]
+fn an_event_that_cannot_be_recorded_is_made_up_for() {
+    alone(|control, cuda| {
+        let stream = cuda.create_stream().unwrap();
+        let taken = segment(cuda);
+        cuda.fill(stream, &taken, 0, 1 << 20, 1).unwrap();
+        let tick = cuda.mark(stream);
+        control.fail_nth("cuEventRecord", 1, 1);
+        assert_eq!(cuda.reached(stream).unwrap_err().fault(), Fault::Other);
+        assert!(cuda.wait(Point { stream, tick }).unwrap() >= tick, "a later event covers the tick");
+        give_back(cuda, taken);
+    });
+}
+
+#[test]
+fn an_event_that_a_capture_caught_is_made_up_for() {
+    alone(|control, cuda| {
+        let stream = cuda.create_stream().unwrap();
+        let tick = cuda.mark(stream);
+        control.fail_nth("cuEventQuery", 1, Code::CAPTURED_EVENT.0);
+        assert!(cuda.reached(stream).unwrap() < tick, "nothing is known of it yet");
+        assert!(cuda.wait(Point { stream, tick }).unwrap() >= tick);
+    });
+}
+
+#[test]
+fn handles_that_are_dropped_without_a_word_are_given_back_at_the_end() {
+    alone(|_, cuda| {
+        let stream = cuda.create_stream().unwrap();
+        let bytes = cuda.caps().pages.unwrap().granularity;
+        let (range, page) =
+            (cuda.reserve_range(ClassId::DEVICE, bytes).unwrap(), cuda.create_page(ClassId::DEVICE, bytes).unwrap());
+        // SAFETY: the range is empty.
+        unsafe { cuda.map(&range, 0, &page, stream) }.unwrap();
+        cuda.fill(stream, &range, 0, bytes, 1).unwrap();
+        cuda.upload(stream, &[1; 5000], &range, 7).unwrap();
+        drop((segment(cuda), cuda.reserve(ClassId(1), 4096).unwrap(), range, page));
+    });
+}

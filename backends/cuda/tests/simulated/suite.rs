@@ -1,0 +1,71 @@
+//! The conformance suite, with virtual memory and without. What the simulator saw go wrong is a breach.
+
+use millpond_backend::{Fault, StreamId};
+use millpond_conformance::{CudaDevice, DeviceUnderTest, Need, Unavailable};
+use millpond_cuda::Cuda;
+
+use crate::machine::control;
+
+struct Simulated(CudaDevice);
+
+fn device(pages: bool) -> Simulated {
+    control();
+    Simulated(CudaDevice::new(0).pages(pages))
+}
+
+impl DeviceUnderTest for Simulated {
+    type Backend = Cuda;
+
+    fn name(&self) -> String {
+        self.0.name()
+    }
+
+    fn open(&self, need: &Need) -> Result<Cuda, Unavailable> {
+        self.0.open(need)
+    }
+
+    fn requirement(&self) -> Option<&'static str> {
+        // It is built with the tests: nothing may be skipped for want of it.
+        None
+    }
+
+    fn twin(&self, backend: &Cuda) -> Option<Cuda> {
+        self.0.twin(backend)
+    }
+
+    fn hold(&self, backend: &Cuda, stream: StreamId) -> bool {
+        self.0.hold(backend, stream)
+    }
+
+    fn unhold(&self, backend: &Cuda, stream: StreamId) {
+        self.0.unhold(backend, stream);
+    }
+
+    fn fail_nth(&self, backend: &Cuda, nth: u64, fault: Fault) -> bool {
+        self.0.fail_nth(backend, nth, fault)
+    }
+
+    fn forget_faults(&self, backend: &Cuda) {
+        self.0.forget_faults(backend);
+    }
+
+    fn fallible_calls(&self, backend: &Cuda) -> Option<u64> {
+        self.0.fallible_calls(backend)
+    }
+
+    fn held_bytes(&self, backend: &Cuda) -> Option<u64> {
+        self.0.held_bytes(backend)
+    }
+
+    fn violations(&self, _backend: &Cuda) -> Vec<String> {
+        control().violations().iter().map(|violation| format!("{violation:?}")).collect()
+    }
+}
+
+mod with_pages {
+    millpond_conformance::conformance_tests!(super::device(true), differences: []);
+}
+
+mod without_pages {
+    millpond_conformance::conformance_tests!(super::device(false), differences: []);
+}

@@ -1,0 +1,77 @@
+//! A CUDA device as a device under test.
+
+use millpond_backend::{Backend as _, Fault, StreamId};
+use millpond_cuda::Cuda;
+
+use crate::device::{DeviceUnderTest, Need, Unavailable};
+
+/// A CUDA device of this machine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CudaDevice {
+    ordinal: usize,
+    pages: bool,
+}
+
+impl CudaDevice {
+    /// The device at that place of [`Cuda::devices`], with virtual memory where it has it.
+    pub const fn new(ordinal: usize) -> Self {
+        Self { ordinal, pages: true }
+    }
+
+    /// The same device, with virtual memory where it has it or without.
+    pub const fn pages(self, pages: bool) -> Self {
+        Self { pages, ..self }
+    }
+}
+
+impl DeviceUnderTest for CudaDevice {
+    type Backend = Cuda;
+
+    fn name(&self) -> String {
+        let listed = Cuda::devices().ok().and_then(|devices| devices.into_iter().nth(self.ordinal));
+        let name = listed.map_or_else(|| "none".to_owned(), |device| device.name);
+        format!("CUDA device {} ({name}{})", self.ordinal, if self.pages { "" } else { ", no pages" })
+    }
+
+    fn open(&self, need: &Need) -> Result<Cuda, Unavailable> {
+        let builder = Cuda::builder().device(self.ordinal).pages(self.pages);
+        let device = builder.build().map_err(|error| Unavailable(error.to_string()))?;
+        if need.pages && device.caps().pages.is_none() {
+            return Err(Unavailable("the device has no virtual memory, or was opened without it".to_owned()));
+        }
+        Ok(device)
+    }
+
+    fn requirement(&self) -> Option<&'static str> {
+        Some("cuda")
+    }
+
+    fn twin(&self, backend: &Cuda) -> Option<Cuda> {
+        Some(backend.clone())
+    }
+
+    fn hold(&self, backend: &Cuda, stream: StreamId) -> bool {
+        backend.hold(stream).is_ok()
+    }
+
+    fn unhold(&self, backend: &Cuda, stream: StreamId) {
+        backend.unhold(stream);
+    }
+
+    fn fail_nth(&self, backend: &Cuda, nth: u64, fault: Fault) -> bool {
+        backend.fail_nth(nth, fault);
+        true
+    }
+
+    fn forget_faults(&self, backend: &Cuda) {
+        backend.forget_faults();
+    }
+
+    fn fallible_calls(&self, backend: &Cuda) -> Option<u64> {
+        Some(backend.fallible_calls())
+    }
+
+    fn held_bytes(&self, backend: &Cuda) -> Option<u64> {
+        Some(backend.held_bytes())
+    }
+}

@@ -1,0 +1,208 @@
+//! What a test does to the simulator and reads from it.
+
+use std::sync::PoisonError;
+use std::sync::{Mutex, MutexGuard};
+
+use crate::DEVICES;
+use crate::table::{Table, Text};
+
+/// The simulator's controls. All controls of a process speak of the same two devices.
+#[derive(Clone, Copy)]
+pub struct Control {
+    table: &'static Table,
+}
+
+/// A stream that is held by [`Control::hold`]. Dropping it opens the gate.
+#[must_use = "a gate opens when it is dropped"]
+pub struct Gate {
+    control: Control,
+    id: u64,
+}
+
+/// A mistake of the caller's that a real driver would not report.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Violation {
+    /// Memory was freed, unmapped or unregistered while queued work was going to touch it.
+    FreedInUse {
+        /// The device of the memory, or of the work where the memory is the host's.
+        device: usize,
+        /// Where the range starts.
+        address: u64,
+        /// How long it is, in bytes.
+        bytes: u64,
+    },
+    /// Queued work touched what is not mapped, or what its device has no access to. The device is lost since.
+    BadAccess {
+        /// The device that the work ran on.
+        device: usize,
+        /// Where the range starts.
+        address: u64,
+        /// How long it is, in bytes.
+        bytes: u64,
+    },
+}
+
+/// Things that a program makes and has to give back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum Kind {
+    /// Made by `cuMemAlloc` or `cuMemAllocAsync`.
+    Allocation = 0,
+    /// Made by `cuMemHostAlloc`, or registered.
+    HostMemory = 1,
+    /// Made by `cuMemAddressReserve`.
+    Range = 2,
+    /// Made by `cuMemMap`.
+    Mapping = 3,
+    /// Made by `cuMemCreate`: alive until it is released and mapped nowhere.
+    Page = 4,
+    /// Made by `cuStreamCreate`.
+    Stream = 5,
+    /// Made by `cuEventCreate`.
+    Event = 6,
+}
+
+impl Control {
+    #[cfg(target_os = "linux")]
+    pub(crate) fn new(table: &'static Table) -> Control {
+        Control { table }
+    }
+
+    /// Heals both devices, opens all gates, and forgets planned failures, counts, violations and caps. What the program
+    /// has made stays.
+    pub fn reset(self) {
+        (self.table.reset)();
+    }
+
+    /// Lets the tests of one process, which share the simulator, run one at a time, each from a [`reset`](Control::reset).
+    /// Blocks until the test before is done.
+    pub fn alone(self) -> MutexGuard<'static, ()> {
+        static TURN: Mutex<()> = Mutex::new(());
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        self.reset();
+        turn
+    }
+
+    /// Makes the `nth` coming call of one function fail with `code`, a `CUresult`, before it has any effect.
+    ///
+    /// # Panics
+    ///
+    /// If the simulator has no function of that name, or `nth` is 0.
+    pub fn fail_nth(self, function: &str, nth: u64, code: u32) {
+        assert!(nth > 0, "calls are counted from 1: call 0 cannot fail");
+        let known = (self.table.fail_nth)(Text::new(function), nth, code);
+        assert!(known != 0, "the simulator has no function {function}: use the exported name, such as cuMemAlloc_v2");
+    }
+
+    /// Makes the `nth` coming call of any function that works with a context or with pages fail with `code`, a `CUresult`.
+    ///
+    /// # Panics
+    ///
+    /// If `nth` is 0.
+    pub fn fail_any(self, nth: u64, code: u32) {
+        assert!(nth > 0, "calls are counted from 1: call 0 cannot fail");
+        (self.table.fail_nth)(Text::new(""), nth, code);
+    }
+
+    /// How often a function was called since the last reset, failed calls included.
+    ///
+    /// # Panics
+    ///
+    /// If the simulator has no function of that name.
+    pub fn calls(self, function: &str) -> u64 {
+        let calls = (self.table.calls)(Text::new(function));
+        assert!(calls != u64::MAX, "the simulator has no function {function}: use the exported name");
+        calls
+    }
+
+    /// Sets how much memory a device has, in bytes. What is held already stays, even above the cap.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such device.
+    pub fn set_bytes(self, device: usize, bytes: u64) {
+        (self.table.set_bytes)(ordinal(device), bytes);
+    }
+
+    /// Sets how many bytes of a device other processes hold: they are missing from what is free.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such device.
+    pub fn others(self, device: usize, bytes: u64) {
+        (self.table.set_others)(ordinal(device), bytes);
+    }
+
+    /// How many bytes of a device this process holds: allocations, and pages whether mapped or not.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such device.
+    pub fn held_bytes(self, device: usize) -> u64 {
+        (self.table.held_bytes)(ordinal(device))
+    }
+
+    /// Breaks a device: queued work is dropped, and every call on its context returns `code`, a `CUresult`, until the next
+    /// [`reset`](Control::reset).
+    ///
+    /// # Panics
+    ///
+    /// If there is no such device, or `code` is success.
+    pub fn lose(self, device: usize, code: u32) {
+        assert!(code != 0, "a device is not lost with success");
+        (self.table.lose)(ordinal(device), code);
+    }
+
+    /// Queues a gate: what is queued on the stream afterwards runs only when the gate is open. `stream` is a `CUstream` as a
+    /// number; 0 is the legacy default stream of the device.
+    ///
+    /// A call that waits for the stream waits for the gate, too; after a minute the simulator calls the device hung, as a
+    /// driver's watchdog does.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such device or stream.
+    pub fn hold(self, device: usize, stream: usize) -> Gate {
+        let id = (self.table.hold)(ordinal(device), stream);
+        assert!(id != 0, "device {device} has no stream {stream:#x}, or it is being captured");
+        Gate { control: self, id }
+    }
+
+    /// The mistakes since the last reset, in the order in which they were seen.
+    pub fn violations(self) -> Vec<Violation> {
+        let raw = (0..).map(|index| (self.table.violation)(index)).take_while(|raw| raw.kind != 0);
+        raw.map(|raw| {
+            let (device, address, bytes) = (raw.device as usize, raw.address, raw.bytes);
+            match raw.kind {
+                1 => Violation::FreedInUse { device, address, bytes },
+                2 => Violation::BadAccess { device, address, bytes },
+                kind => panic!("the library knows a violation {kind} that this test does not: build both anew"),
+            }
+        })
+        .collect()
+    }
+
+    /// How many things of a kind exist.
+    pub fn live(self, kind: Kind) -> u64 {
+        (self.table.live)(kind as u32)
+    }
+}
+
+impl Gate {
+    /// Lets the held work run. Returns at once.
+    pub fn open(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        (self.control.table.open)(self.id);
+    }
+}
+
+fn ordinal(device: usize) -> u32 {
+    assert!(device < DEVICES, "there is no device {device}: the simulator has {DEVICES}");
+    device as u32
+}

@@ -1,0 +1,15 @@
+//! The driver itself: what it remembers, and how it answers.
+
+pub(crate) mod call;
+pub(crate) mod capture;
+pub(crate) mod code;
+pub(crate) mod event;
+pub(crate) mod gaps;
+pub(crate) mod lane;
+pub(crate) mod memory;
+pub(crate) mod pages;
+pub(crate) mod plan;
+pub(crate) mod slots;
+pub(crate) mod thread;
+pub(crate) mod work;
+pub(crate) mod world;

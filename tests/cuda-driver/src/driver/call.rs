@@ -1,0 +1,53 @@
+//! What every exported function does first.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::driver::code::{Answer, Code};
+use crate::driver::{plan, thread, world};
+use crate::ffi::host;
+
+static INITIALIZED: AtomicBool = AtomicBool::new(false);
+
+/// What a function needs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Need {
+    Nothing,
+    /// `cuInit` was called.
+    Init,
+    /// A context is current and in order.
+    Context,
+    /// `cuInit` was called, and the current context, if any, is in order: pages and ranges belong to no context.
+    Pages,
+}
+
+pub(crate) fn initialize() {
+    INITIALIZED.store(true, Ordering::Release);
+}
+
+/// Counts a call, lets a planned failure strike, looks at what the function needs, and runs it. The body is given the
+/// device of the current context, or 0 if it needs none.
+pub(crate) fn call(function: &'static str, need: Need, body: impl FnOnce(usize) -> Answer) -> u32 {
+    match enter(function, need).and_then(body) {
+        Ok(()) => 0,
+        Err(code) => code.0,
+    }
+}
+
+fn enter(function: &'static str, need: Need) -> Result<usize, Code> {
+    if need == Need::Nothing {
+        return plan::strike(function, false).map(|()| 0);
+    }
+    if host::inside() {
+        return Err(Code::NOT_PERMITTED);
+    }
+    if !INITIALIZED.load(Ordering::Acquire) {
+        return Err(Code::NOT_INITIALIZED);
+    }
+    // A plan for any call strikes those that work with a device.
+    plan::strike(function, need != Need::Init)?;
+    match (need, thread::current()) {
+        (Need::Context, None) => Err(Code::INVALID_CONTEXT),
+        (Need::Context | Need::Pages, Some(device)) => world::lock().contexts[device].usable().map(|()| device),
+        _ => Ok(0),
+    }
+}

@@ -1,0 +1,65 @@
+//! What the driver remembers of each thread of the program.
+
+use std::cell::{Cell, RefCell};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::DEVICES;
+use crate::driver::code::Code;
+use crate::driver::lane::LaneId;
+
+thread_local! {
+    /// The current context is the last; each is named by its device.
+    static CONTEXTS: RefCell<Vec<Option<usize>>> = const { RefCell::new(Vec::new()) };
+    static MODE: Cell<u32> = const { Cell::new(0) };
+    static ID: u64 = {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        NEXT.fetch_add(1, Ordering::Relaxed)
+    };
+    /// The default streams of this thread.
+    static LANES: Cell<[Option<LaneId>; DEVICES]> = const { Cell::new([None; DEVICES]) };
+}
+
+/// The device whose context is current.
+pub(crate) fn current() -> Option<usize> {
+    CONTEXTS.with_borrow(|contexts| contexts.last().copied().flatten())
+}
+
+pub(crate) fn set_current(device: Option<usize>) {
+    CONTEXTS.with_borrow_mut(|contexts| {
+        contexts.pop();
+        contexts.push(device);
+    });
+}
+
+pub(crate) fn push(device: usize) {
+    CONTEXTS.with_borrow_mut(|contexts| contexts.push(Some(device)));
+}
+
+pub(crate) fn pop() -> Option<usize> {
+    CONTEXTS.with_borrow_mut(|contexts| contexts.pop()).flatten()
+}
+
+/// Its mode towards captures, 0 global, 1 thread-local, 2 relaxed; answers the one before.
+pub(crate) fn exchange_mode(mode: u32) -> Result<u32, Code> {
+    if mode > 2 {
+        return Err(Code::INVALID_VALUE);
+    }
+    Ok(MODE.replace(mode))
+}
+
+pub(crate) fn mode() -> u32 {
+    MODE.get()
+}
+
+/// A number of its own.
+pub(crate) fn id() -> u64 {
+    ID.with(|id| *id)
+}
+
+/// The thread's default stream of a device, made by `make` the first time.
+pub(crate) fn default_lane(device: usize, make: impl FnOnce() -> LaneId) -> LaneId {
+    let mut lanes = LANES.get();
+    let lane = *lanes[device].get_or_insert_with(make);
+    LANES.set(lanes);
+    lane
+}

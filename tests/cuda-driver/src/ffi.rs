@@ -1,0 +1,11 @@
+//! All unsafe code: the functions that the library exports, the pointers that come in with them, the address space that
+//! stands for the devices' memory, and the loader.
+
+#![allow(unsafe_code)] // The only room of this package, with its tests, that has any.
+
+pub(crate) mod arena;
+mod exports;
+pub(crate) mod host;
+pub(crate) mod library;
+mod pointers;
+pub(crate) mod touch;
