@@ -1,5 +1,5 @@
-//! Gives the library the driver's name inside, and only there: a file of that name beside the build's outputs would take
-//! the place of the real driver on machines that have one.
+//! Gives the library the driver's name inside, and only there: a file of that name beside the build's outputs would
+//! take the place of the real driver on machines that have one.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

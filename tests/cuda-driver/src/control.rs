@@ -75,8 +75,8 @@ impl Control {
         (self.table.reset)();
     }
 
-    /// Lets the tests of one process, which share the simulator, run one at a time, each from a [`reset`](Control::reset).
-    /// Blocks until the test before is done.
+    /// Lets the tests of one process, which share the simulator, run one at a time, each from a
+    /// [`reset`](Control::reset). Blocks until the test before is done.
     pub fn alone(self) -> MutexGuard<'static, ()> {
         static TURN: Mutex<()> = Mutex::new(());
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -95,7 +95,8 @@ impl Control {
         assert!(known != 0, "the simulator has no function {function}: use the exported name, such as cuMemAlloc_v2");
     }
 
-    /// Makes the `nth` coming call of any function that works with a context or with pages fail with `code`, a `CUresult`.
+    /// Makes the `nth` coming call of any function that works with a context or with pages fail with `code`, a
+    /// `CUresult`.
     ///
     /// # Panics
     ///
@@ -143,8 +144,8 @@ impl Control {
         (self.table.held_bytes)(ordinal(device))
     }
 
-    /// Breaks a device: queued work is dropped, and every call on its context returns `code`, a `CUresult`, until the next
-    /// [`reset`](Control::reset).
+    /// Breaks a device: queued work is dropped, and every call on its context returns `code`, a `CUresult`, until the
+    /// next [`reset`](Control::reset).
     ///
     /// # Panics
     ///
@@ -154,11 +155,11 @@ impl Control {
         (self.table.lose)(ordinal(device), code);
     }
 
-    /// Queues a gate: what is queued on the stream afterwards runs only when the gate is open. `stream` is a `CUstream` as a
-    /// number; 0 is the legacy default stream of the device.
+    /// Queues a gate: what is queued on the stream afterwards runs only when the gate is open. `stream` is a `CUstream`
+    /// as a number; 0 is the legacy default stream of the device.
     ///
-    /// A call that waits for the stream waits for the gate, too; after a minute the simulator calls the device hung, as a
-    /// driver's watchdog does.
+    /// A call that waits for the stream waits for the gate, too; after a minute the simulator calls the device hung, as
+    /// a driver's watchdog does.
     ///
     /// # Panics
     ///

@@ -51,8 +51,8 @@ pub enum Absent {
 ///
 /// # Errors
 ///
-/// [`Absent`] says why there is no simulator. In no case is a real driver used instead through this function; but bindings
-/// that are called in spite of an error will find one where there is one.
+/// [`Absent`] says why there is no simulator. In no case is a real driver used instead through this function; but
+/// bindings that are called in spite of an error will find one where there is one.
 pub fn install() -> Result<Control, Absent> {
     static INSTALLED: OnceLock<Result<Control, Absent>> = OnceLock::new();
     INSTALLED.get_or_init(load).clone()

@@ -1,7 +1,7 @@
 //! What crosses between a test's executable and the library: one table of functions.
 //!
-//! The executable links this package too, but its copy of the driver is never used: everything goes through the table that
-//! the loaded library hands out.
+//! The executable links this package too, but its copy of the driver is never used: everything goes through the table
+//! that the loaded library hands out.
 
 /// Counts up with every change of the layout below, so that a stale library is refused.
 pub(crate) const VERSION: u64 = 1;

@@ -17,14 +17,15 @@ enum Room {
 }
 
 /// By the start of the path.
-const ROOMS: [(&str, Room); 8] = [
+const ROOMS: [(&str, Room); 9] = [
     ("backends/", Room::Open),
     ("crates/capi/", Room::Open),
     ("crates/millpond/src/raw.rs", Room::Open),
     ("examples/src/engine/vulkan", Room::Open),
     ("examples/src/vulkan_setup", Room::Open),
     ("tests/tests/loom.rs", Room::Open),
-    ("tests/cuda-driver/", Room::Open),
+    ("tests/cuda-driver/src/ffi", Room::Open),
+    ("tests/cuda-driver/tests/", Room::Open),
     ("crates/backend/", Room::Declarations),
 ];
 
@@ -96,6 +97,16 @@ mod tests {
             assert_eq!(rooms(path, BLOCK).len(), 1, "{path}");
         }
         assert_eq!(rooms("crates/millpond/src/buffer.rs", "// unsafe\nconst A: &str = \"unsafe { }\";"), []);
+    }
+
+    #[test]
+    fn a_package_may_have_a_room_and_keep_the_rest_closed() {
+        for path in
+            ["tests/cuda-driver/src/ffi.rs", "tests/cuda-driver/src/ffi/arena.rs", "tests/cuda-driver/tests/a.rs"]
+        {
+            assert_eq!(rooms(path, BLOCK), [], "{path}");
+        }
+        assert_eq!(rooms("tests/cuda-driver/src/driver/lane.rs", BLOCK).len(), 1);
     }
 
     #[test]

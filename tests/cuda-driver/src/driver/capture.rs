@@ -138,7 +138,8 @@ impl World {
         Err(Code::STREAM_CAPTURE_UNSUPPORTED)
     }
 
-    /// Fails, and spoils the captures, if a call that is unsafe during captures comes while one forbids it to this thread.
+    /// Fails, and spoils the captures, if a call that is unsafe during captures comes while one forbids it to this
+    /// thread.
     pub(crate) fn refuse_unsafe(&mut self) -> Answer {
         let (thread, mode) = (thread::id(), thread::mode());
         let forbids = |capture: &Capture| {

@@ -70,8 +70,8 @@ impl World {
         Ok(())
     }
 
-    /// The place that a call may ask an event for. `None` if it was never recorded. Asking for a captured event spoils the
-    /// capture.
+    /// The place that a call may ask an event for. `None` if it was never recorded. Asking for a captured event spoils
+    /// the capture.
     pub(crate) fn position(&mut self, handle: u64) -> Result<Option<Position>, Code> {
         match &self.event(handle)?.recorded {
             Recorded::Never => Ok(None),

@@ -1,7 +1,7 @@
 //! The address space that stands for the devices' memory: reserved once, given pages and taken back piece by piece.
 //!
-//! Nobody but work that has looked at the table of memory touches these addresses, and no Rust reference leads there; so
-//! changing what is mapped inside harms nobody, and the functions are safe.
+//! Nobody but work that has looked at the table of memory touches these addresses, and no Rust reference leads there;
+//! so changing what is mapped inside harms nobody, and the functions are safe.
 
 use std::ffi::CStr;
 use std::ptr;

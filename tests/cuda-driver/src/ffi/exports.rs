@@ -4,8 +4,8 @@
 
 const _: () = assert!(size_of::<usize>() == size_of::<u64>(), "the simulator is for 64-bit hosts");
 
-/// Declares exported functions: what each needs, its name, its arguments as in the driver's header, and a body, which is
-/// given the device of the current context.
+/// Declares exported functions: what each needs, its name, its arguments as in the driver's header, and a body, which
+/// is given the device of the current context.
 macro_rules! exported {
     ($($need:ident fn $name:ident($($argument:ident: $type:ty),* $(,)?) |$device:ident| $body:block)*) => {
         $(

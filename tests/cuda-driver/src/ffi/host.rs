@@ -32,7 +32,8 @@ impl HostCall {
     /// Calls it on this thread.
     pub(crate) fn run(self) {
         INSIDE.set(true);
-        // SAFETY: whoever queued the function guarantees that it may be called with this data when the stream comes to it.
+        // SAFETY: whoever queued the function guarantees that it may be called with this data when the stream comes to
+        // it.
         unsafe { (self.function)(self.data) };
         INSIDE.set(false);
     }

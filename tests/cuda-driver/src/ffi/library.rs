@@ -18,7 +18,8 @@ pub(crate) fn load(path: &Path) -> Result<&'static Table, Absent> {
     // SAFETY: the library is this package's: loading it runs no code of its own.
     let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_GLOBAL) }.map_err(unloadable)?;
     let table = table(&library).ok_or_else(|| Absent::Stale { path: path.to_owned() })?;
-    // SAFETY: either the library above answers, or another driver, whose initialisation runs at loading and nothing else.
+    // SAFETY: either the library above answers, or another driver, whose initialisation runs at loading and nothing
+    // else.
     let driver = unsafe { Library::open(Some(DRIVER), RTLD_NOW) }.map_err(unloadable)?;
     let same = self::table(&driver).is_some_and(|found| std::ptr::eq(found, table));
     // The table is of the library, so neither is unloaded.

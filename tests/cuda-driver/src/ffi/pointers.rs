@@ -1,7 +1,8 @@
 //! Pointers that come in through the exported functions.
 //!
-//! Every exported function is unsafe, and the header that it follows obliges its caller: a pointer is null or leads to the
-//! type that its argument names, and stays good during the call. So the wrappers below, which nobody else makes, are safe.
+//! Every exported function is unsafe, and the header that it follows obliges its caller: a pointer is null or leads to
+//! the type that its argument names, and stays good during the call. So the wrappers below, which nobody else makes,
+//! are safe.
 
 use std::ffi::{CStr, c_char, c_void};
 
