@@ -283,7 +283,7 @@ impl StreamWait for Cuda {
     /// [`CudaError::NeverMarked`] for a tick beyond the open one, [`CudaError::Capturing`] if either stream is being
     /// captured and the point is not reached, [`CudaError::Unregistered`], [`CudaError::OtherThread`], and the
     /// driver's.
-    fn stream_wait(&self, stream: StreamId, point: Point) -> Result<(), CudaError> {
-        self.device.stream_wait(stream, point)
+    fn wait_for(&self, stream: StreamId, point: Point) -> Result<(), CudaError> {
+        self.device.wait_for(stream, point)
     }
 }

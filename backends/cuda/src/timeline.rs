@@ -245,8 +245,8 @@ impl Device {
         self.check("cuEventSynchronize", unsafe { (self.driver.cuEventSynchronize)(event.0) })
     }
 
-    /// What `stream_wait` does.
-    pub(crate) fn stream_wait(&self, stream: StreamId, point: Point) -> Result<(), CudaError> {
+    /// What `wait_for` does.
+    pub(crate) fn wait_for(&self, stream: StreamId, point: Point) -> Result<(), CudaError> {
         const CALL: &str = "cuStreamWaitEvent";
         self.alive()?;
         let (later, earlier) = (self.lane(stream), self.lane(point.stream));

@@ -70,11 +70,11 @@ fn a_reached_point_needs_no_wait_of_the_device() {
     alone(|control, cuda| {
         let (stream, other) = (cuda.create_stream().unwrap(), cuda.create_stream().unwrap());
         let tick = finish(cuda, stream);
-        StreamWait::stream_wait(cuda, other, Point { stream, tick }).unwrap();
+        StreamWait::wait_for(cuda, other, Point { stream, tick }).unwrap();
         assert_eq!(control.calls("cuStreamWaitEvent"), 0);
         let open = cuda.mark(stream);
-        StreamWait::stream_wait(cuda, other, Point { stream, tick: open }).unwrap();
-        StreamWait::stream_wait(cuda, other, Point { stream, tick: open }).unwrap();
+        StreamWait::wait_for(cuda, other, Point { stream, tick: open }).unwrap();
+        StreamWait::wait_for(cuda, other, Point { stream, tick: open }).unwrap();
         assert!(control.calls("cuStreamWaitEvent") >= 1);
         finish(cuda, other);
     });

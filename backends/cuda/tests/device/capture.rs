@@ -38,7 +38,7 @@ fn a_stream_is_left_alone_while_it_is_captured() {
     let point = Point { stream, tick };
     assert_eq!(cuda.reached(stream).unwrap(), done);
     assert_eq!(cuda.wait(point).unwrap(), done, "nothing was submitted since");
-    let refused = StreamWait::stream_wait(&cuda, other, point);
+    let refused = StreamWait::wait_for(&cuda, other, point);
     assert!(matches!(refused, Err(CudaError::Capturing { stream: captured, .. }) if captured == stream), "{refused:?}");
     assert!(matches!(cuda.upload(stream, &[1], &taken, 0), Err(CudaError::Capturing { .. })));
     assert!(matches!(cuda.download(stream, &taken, 0, &mut [0]), Err(CudaError::Capturing { .. })));

@@ -83,7 +83,7 @@ fn points_outlive_their_stream() {
     assert!(before < behind && behind < after, "{before} {behind} {after}");
     let reached = cuda.reached(stream).unwrap();
     assert!(reached >= before && reached < behind, "{reached} of {before}, {behind} is reached");
-    StreamWait::stream_wait(&cuda, other, Point { stream, tick: behind }).unwrap();
+    StreamWait::wait_for(&cuda, other, Point { stream, tick: behind }).unwrap();
     cuda.unhold(stream);
     assert!(cuda.wait(Point { stream, tick: after }).unwrap() >= after);
     finish(&cuda, other);

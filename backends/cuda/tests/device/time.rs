@@ -14,7 +14,7 @@ fn nothing_outstanding_needs_no_driver() {
     for _ in 0..100 {
         assert_eq!(cuda.reached(stream).unwrap(), tick);
         assert_eq!(cuda.wait(Point { stream, tick }).unwrap(), tick);
-        StreamWait::stream_wait(&cuda, other, Point { stream, tick }).unwrap();
+        StreamWait::wait_for(&cuda, other, Point { stream, tick }).unwrap();
     }
     let marks: Vec<Tick> = (0..100).map(|_| cuda.mark(stream)).collect();
     assert!(marks.iter().all(|mark| *mark == marks[0]), "one tick for all marks: {marks:?}");
@@ -65,11 +65,11 @@ fn streams_wait_for_each_other_on_the_device() {
     cuda.fill(writer, &taken, 0, taken.bytes(), 9).unwrap();
     let written = cuda.mark(writer);
     let point = Point { stream: writer, tick: written };
-    StreamWait::stream_wait(&cuda, reader, point).unwrap();
+    StreamWait::wait_for(&cuda, reader, point).unwrap();
     let read_from = cuda.mark(reader);
     assert!(cuda.reached(reader).unwrap() < read_from, "the reader overtook the writer");
     let beyond = Point { stream: writer, tick: Tick(written.0 + 2) };
-    let refused = StreamWait::stream_wait(&cuda, reader, beyond);
+    let refused = StreamWait::wait_for(&cuda, reader, beyond);
     assert_eq!(refused, Err(CudaError::NeverMarked { point: beyond, open: written.0 + 1 }));
     cuda.unhold(writer);
     assert_eq!(read(&cuda, reader, &taken, taken.bytes() - 64, 64), [9; 64]);
