@@ -191,8 +191,8 @@ fn aligned(call: &'static str, value: u64, granularity: u64) -> Result<(), Vulka
 }
 
 impl Vulkan {
-    /// One allocation of the driver's and its free, without a buffer or any books: the least that memory costs here, for
-    /// measurements. Two driver calls.
+    /// One allocation of the driver's and its free, without a buffer or any books: the least that memory costs here,
+    /// for measurements. Two driver calls.
     ///
     /// # Errors
     ///

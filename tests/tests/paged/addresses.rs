@@ -103,8 +103,8 @@ fn a_full_device_takes_no_more_addresses() {
     }
 }
 
-/// Many streams on a device with as few addresses as lavapipe has: each gets a range for each side, and a request that is
-/// larger than what is left is refused as out of memory. Expandable segments have pages of 20 MiB, and need more.
+/// Many streams on a device with as few addresses as lavapipe has: each gets a range for each side, and a request that
+/// is larger than what is left is refused as out of memory. Expandable segments have pages of 20 MiB, and need more.
 #[test]
 fn scarce_addresses_are_shared_by_many_streams() {
     let pages = PageCaps { address_bytes: 2 * GIB, ..PageCaps::new(2 * MIB) };

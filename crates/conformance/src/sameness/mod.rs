@@ -2,9 +2,9 @@
 //! same layout and the same statistics.
 //!
 //! A program is a recorded trace or a seed. [`trail`] runs it on a device and answers all that it led to, without
-//! anything that a driver chose; trails of different devices are compared, or told apart by their [digest](Trail::digest).
-//! What the device's pace could change is taken out: what was queued is submitted and waited for wherever the allocator
-//! may ask for it later.
+//! anything that a driver chose; trails of different devices are compared, or told apart by their
+//! [digest](Trail::digest). What the device's pace could change is taken out: what was queued is submitted and waited
+//! for wherever the allocator may ask for it later.
 
 mod program;
 mod trail;

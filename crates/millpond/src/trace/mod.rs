@@ -76,9 +76,9 @@ impl Trace {
         u64::try_from(peak).unwrap_or(u64::MAX)
     }
 
-    /// The same program with every size divided by so much and rounded up to 512 bytes, which allocators round to anyhow:
-    /// for devices that are smaller than the one it was recorded on. It never ran on PyTorch's allocator, so it has no
-    /// header. Divided by 1 it is the same.
+    /// The same program with every size divided by so much and rounded up to 512 bytes, which allocators round to
+    /// anyhow: for devices that are smaller than the one it was recorded on. It never ran on PyTorch's allocator, so it
+    /// has no header. Divided by 1 it is the same.
     ///
     /// # Panics
     ///

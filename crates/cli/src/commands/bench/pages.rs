@@ -28,8 +28,8 @@ pub(super) fn measure<B: Backend>(backend: B, effort: &Effort) -> Result<Vec<Row
     Ok(rows.map(|(case, times)| Row::new("pages", case, median(times)).by(clock_of(case))).collect())
 }
 
-/// What is measured, for each page. Where mapping is queued work, what it takes shows only in the third: how much longer
-/// a submit and the wait for it take with a page to bind than without.
+/// What is measured, for each page. Where mapping is queued work, what it takes shows only in the third: how much
+/// longer a submit and the wait for it take with a page to bind than without.
 const CASES: [&str; 4] = [
     "create and map a page",
     "move a page to another stream",
