@@ -146,8 +146,8 @@ impl WgpuBuilder {
     }
 
     /// Whether segments come from `millpond-vulkan`, which stands on the same device: with virtual memory, for the
-    /// policy `paged`, and a memory budget, where the driver has them. Off unless set; for devices that are opened here,
-    /// on Vulkan.
+    /// policy `paged`, and a memory budget, where the driver has them. Off unless set; for devices that are opened
+    /// here, on Vulkan.
     ///
     /// All work that uses the memory is then submitted through [`Wgpu`] (use [`Wgpu::submit_with`]), which binds pages
     /// first. Fresh memory holds any bytes: wgpu does not zero what it did not make. And where the device has a single

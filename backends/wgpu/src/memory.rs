@@ -105,8 +105,8 @@ impl Memory {
             enabled: opened.enabled,
             engine_submits: true,
         };
-        // SAFETY: the handles are wgpu's own. They outlive the result: it is held by `Shared` and by wgpu's buffers, and
-        // both hold the device. The device was opened with what `opened` says. The queue that wgpu uses has a lock,
+        // SAFETY: the handles are wgpu's own. They outlive the result: it is held by `Shared` and by wgpu's buffers,
+        // and both hold the device. The device was opened with what `opened` says. The queue that wgpu uses has a lock,
         // which all submits of ours take; the documentation of `vulkan_segments` has the users vouch for theirs.
         let vulkan = unsafe { Vulkan::adopt(adopted) }.map_err(failed("adopt"))?;
         let stream = vulkan.stream_on(family, 0).map_err(failed("stream_on"))?;

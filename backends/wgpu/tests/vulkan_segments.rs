@@ -14,10 +14,8 @@ fn builder() -> WgpuBuilder {
     Wgpu::builder().vulkan_segments(true)
 }
 
-/// Without validation: with many timeline semaphores and several devices at once, some versions of the layer break down
-/// in `vkGetSemaphoreCounterValue`. The tests below run with it.
 fn device() -> WgpuDevice {
-    WgpuDevice::new("Vulkan's segments", builder().flags(wgpu::InstanceFlags::empty()))
+    WgpuDevice::new("Vulkan's segments", common::for_the_suite(builder()))
 }
 
 conformance_tests!(device(), differences: []);
