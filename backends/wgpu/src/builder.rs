@@ -7,6 +7,7 @@ use wgpu::{AdapterInfo, Backends, BufferUsages, Features, InstanceFlags, MemoryH
 
 use crate::device::Shared;
 use crate::fault::FaultPlan;
+use crate::memory::Memory;
 use crate::scope::{Loss, Uncaptured};
 use crate::segment::{Account, WORD};
 use crate::transfer::Movers;
@@ -17,6 +18,9 @@ use crate::{Wgpu, WgpuError};
 const TOTAL_BYTES: u64 = 8 << 30;
 /// The least that all segments start at a multiple of. Each starts a buffer, so they start at a multiple of anything.
 const ALIGNMENT: u64 = 512;
+
+/// What all segments can be used for.
+const TRANSFERS: BufferUsages = BufferUsages::COPY_SRC.union(BufferUsages::COPY_DST);
 
 /// A device to be. Start with [`Wgpu::builder`], end with [`build`](WgpuBuilder::build),
 /// [`request`](WgpuBuilder::request) or [`adopt`](WgpuBuilder::adopt).
@@ -32,6 +36,8 @@ pub struct WgpuBuilder {
     total_bytes: Option<u64>,
     staging_bytes: u64,
     semaphore: bool,
+    #[cfg(feature = "vulkan-segments")]
+    vulkan_segments: bool,
 }
 
 impl Wgpu {
@@ -74,6 +80,8 @@ impl Wgpu {
             total_bytes: None,
             staging_bytes: 64 << 20,
             semaphore: true,
+            #[cfg(feature = "vulkan-segments")]
+            vulkan_segments: false,
         }
     }
 }
@@ -137,6 +145,19 @@ impl WgpuBuilder {
         self
     }
 
+    /// Whether segments come from `millpond-vulkan`, which stands on the same device: with virtual memory, for the
+    /// policy `paged`, and a memory budget, where the driver has them. Off unless set; for devices that are opened
+    /// here, on Vulkan.
+    ///
+    /// All work that uses the memory is then submitted through [`Wgpu`] (use [`Wgpu::submit_with`]), which binds pages
+    /// first. Fresh memory holds any bytes: wgpu does not zero what it did not make. And where the device has a single
+    /// queue that binds, as software devices do, nobody else submits to it, not even by `Queue::write_buffer`.
+    #[cfg(feature = "vulkan-segments")]
+    pub fn vulkan_segments(mut self, vulkan_segments: bool) -> WgpuBuilder {
+        self.vulkan_segments = vulkan_segments;
+        self
+    }
+
     /// Opens the device, with all the limits that its adapter has. It has no stream yet. Blocks; takes tens of
     /// milliseconds.
     ///
@@ -167,14 +188,26 @@ impl WgpuBuilder {
             memory_hints: self.memory_hints.clone(),
             ..Default::default()
         };
+        #[cfg(feature = "vulkan-segments")]
+        if self.vulkan_segments {
+            let usage = self.usage | TRANSFERS;
+            let (device, queue, opened) = crate::opening::open(&adapter, &descriptor, usage)?;
+            let memory = Memory::adopt(&device, opened)?;
+            return Ok(self.finish(device, queue, Some(memory)));
+        }
         let opened = adapter.request_device(&descriptor).await;
         let (device, queue) =
             opened.map_err(|source| WgpuError::NoDevice { adapter: adapter.get_info().name, source })?;
+        Ok(self.finish(device, queue, None))
+    }
+
+    /// Takes charge of a device that was opened here.
+    fn finish(self, device: wgpu::Device, queue: wgpu::Queue, memory: Option<Memory>) -> Wgpu {
         let (loss, uncaptured) = (Arc::new(Loss::default()), Arc::new(Uncaptured::default()));
         let (told, kept) = (Arc::clone(&loss), Arc::clone(&uncaptured));
         device.set_device_lost_callback(move |reason, text| told.note(format!("{reason:?}. {text}").trim_end()));
         device.on_uncaptured_error(Arc::new(move |error: wgpu::Error| kept.note(error.to_string())));
-        Ok(self.stand_on(device, queue, loss, uncaptured))
+        self.stand_on(device, queue, memory, (loss, uncaptured))
     }
 
     /// Stands on a device and its queue that somebody else has opened, and shares them. Neither the device's handler
@@ -182,16 +215,27 @@ impl WgpuBuilder {
     /// adapters and features has no effect. Blocks are limited by the limits that the device was requested with: wgpu's
     /// defaults are 256 MiB for a buffer and 128 MiB for a binding, so request `adapter.limits()`.
     pub fn adopt(self, device: wgpu::Device, queue: wgpu::Queue) -> Wgpu {
-        self.stand_on(device, queue, Arc::default(), Arc::default())
+        self.stand_on(device, queue, None, (Arc::default(), Arc::default()))
     }
 
-    fn stand_on(self, device: wgpu::Device, queue: wgpu::Queue, loss: Arc<Loss>, uncaptured: Arc<Uncaptured>) -> Wgpu {
+    fn stand_on(
+        self,
+        device: wgpu::Device,
+        queue: wgpu::Queue,
+        memory: Option<Memory>,
+        (loss, uncaptured): (Arc<Loss>, Arc<Uncaptured>),
+    ) -> Wgpu {
         let limits = device.limits();
         let total_bytes = self.total_bytes.or_else(|| device_bytes(&device)).unwrap_or(TOTAL_BYTES);
         let hint = if self.semaphore { Hint::new(&device) } else { None };
+        let mut caps = caps(device.adapter_info().name, &limits, total_bytes);
+        if let Some(memory) = &memory {
+            memory.amend(&mut caps);
+        }
         let shared = Shared {
-            caps: caps(device.adapter_info().name, &limits, total_bytes),
-            usage: self.usage | BufferUsages::COPY_SRC | BufferUsages::COPY_DST,
+            memory,
+            caps,
+            usage: self.usage | TRANSFERS,
             staging_bytes: (self.staging_bytes / WORD * WORD).max(WORD),
             account: Account::new(&limits),
             lanes: boxcar::Vec::new(),

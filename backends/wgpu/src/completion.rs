@@ -18,6 +18,7 @@ impl Shared {
         if reached >= clock.submitted() {
             return Ok(reached);
         }
+        self.enter("reached")?;
         let oldest = self.hint.as_ref().zip(clock.oldest_value());
         let in_vain = oldest.is_some_and(|(hint, value)| !hint.may_be_done(value));
         if !in_vain {
@@ -34,6 +35,7 @@ impl Shared {
             return Ok(clock.reached());
         }
         let Some(flight) = clock.flight_to(point.tick.0) else { return Ok(clock.reached()) };
+        self.enter("wait")?;
         self.finish(clock, &flight)?;
         Ok(clock.reached())
     }

@@ -7,6 +7,7 @@ use millpond_backend::{Backend, Caps, ClassId, Point, StreamId, StreamWait, Tick
 
 use crate::fault::FaultPlan;
 use crate::lane::Lane;
+use crate::memory::{Memory, Page};
 use crate::scope::{Loss, Uncaptured};
 use crate::segment::{Account, WORD};
 use crate::transfer::Movers;
@@ -28,6 +29,8 @@ pub struct Wgpu {
 
 /// What all handles of a device share.
 pub(crate) struct Shared {
+    /// Where segments come from other than wgpu. Goes before the device.
+    pub(crate) memory: Option<Memory>,
     pub(crate) device: wgpu::Device,
     pub(crate) queue: wgpu::Queue,
     pub(crate) caps: Caps,
@@ -136,10 +139,16 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
+        if self.hint.is_none() && self.memory.is_none() {
+            return;
+        }
+        // A lost device has nothing under way, and answers so or not at all.
+        let _ = self.poll(wgpu::PollType::wait_indefinitely());
         if let Some(hint) = &self.hint {
-            // A lost device has nothing under way, and answers so or not at all.
-            let _ = self.poll(wgpu::PollType::wait_indefinitely());
             hint.destroy();
+        }
+        if let Some(memory) = &self.memory {
+            memory.free_returned();
         }
     }
 }
@@ -151,7 +160,7 @@ impl Drop for Shared {
 // ids are indices of a vector that only grows.
 unsafe impl Backend for Wgpu {
     type Segment = Segment;
-    type Page = ();
+    type Page = Page;
     type Error = WgpuError;
 
     fn caps(&self) -> &Caps {
@@ -177,15 +186,27 @@ unsafe impl Backend for Wgpu {
         }
         // A poll frees what was released and is done.
         let _ = shared.poll(wgpu::PollType::Poll)?;
-        let buffer = shared.create_buffer(CALL, bytes, shared.usage, false)?;
-        shared.probe(CALL)?;
-        Ok(Segment::new(&shared.account, buffer, bytes, class))
+        let (buffer, backing) = match &shared.memory {
+            Some(memory) => memory.reserve(shared, bytes).map(|(buffer, backing)| (buffer, Some(backing)))?,
+            None => (shared.create_buffer(CALL, bytes, shared.usage, false)?, None),
+        };
+        let segment = Segment::new(&shared.account, buffer, bytes, class, backing);
+        match shared.probe(CALL) {
+            Ok(()) => Ok(segment),
+            Err(error) => {
+                segment.destroy();
+                Err(error)
+            }
+        }
     }
 
     unsafe fn release(&self, segment: Segment) {
         segment.destroy();
         // wgpu frees a buffer when a poll finds its last use done, and it is done already.
         let _ = self.shared.poll(wgpu::PollType::Poll);
+        if let Some(memory) = &self.shared.memory {
+            memory.free_returned();
+        }
     }
 
     fn address(&self, _segment: &Segment) -> Option<u64> {
@@ -208,6 +229,18 @@ unsafe impl Backend for Wgpu {
 
     fn wait(&self, point: Point) -> Result<Tick, WgpuError> {
         self.shared.wait(point).map(Tick)
+    }
+
+    #[cfg(all(feature = "vulkan-segments", not(target_vendor = "apple"), not(target_family = "wasm")))]
+    fn virtual_memory(
+        &self,
+    ) -> Option<&dyn millpond_backend::VirtualMemory<Segment = Segment, Page = Page, Error = WgpuError>> {
+        if self.shared.caps.pages.is_some() { Some(self) } else { None }
+    }
+
+    #[cfg(all(feature = "vulkan-segments", not(target_vendor = "apple"), not(target_family = "wasm")))]
+    fn budget(&self) -> Option<&dyn millpond_backend::Budget<Error = WgpuError>> {
+        if self.shared.caps.budget { Some(self) } else { None }
     }
 
     fn stream_wait(&self) -> Option<&dyn StreamWait<Error = WgpuError>> {

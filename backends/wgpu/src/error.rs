@@ -43,6 +43,24 @@ pub enum WgpuError {
         /// wgpu's own report.
         source: Box<wgpu::Error>,
     },
+    /// The Vulkan backend under the device failed.
+    #[cfg(feature = "vulkan-segments")]
+    #[error("{call}: {source}")]
+    Vulkan {
+        /// The call.
+        call: &'static str,
+        /// Its own error.
+        source: Box<millpond_vulkan::VulkanError>,
+    },
+    /// The adapter cannot serve segments of the Vulkan backend.
+    #[cfg(feature = "vulkan-segments")]
+    #[error("{adapter} cannot have Vulkan's segments: it lacks {missing}; leave vulkan_segments off")]
+    NoVulkanSegments {
+        /// The adapter's name.
+        adapter: String,
+        /// What is missing.
+        missing: &'static str,
+    },
     /// One buffer may not be so large, however much memory is left.
     #[error("out of memory: {asked} bytes asked in one segment, {max} is the most (max_buffer_size); ask for several")]
     TooLarge {
@@ -155,6 +173,8 @@ impl BackendError for WgpuError {
     fn fault(&self) -> Fault {
         match self {
             WgpuError::OutOfMemory { .. } | WgpuError::TooLarge { .. } => Fault::OutOfMemory,
+            #[cfg(feature = "vulkan-segments")]
+            WgpuError::Vulkan { source, .. } => source.fault(),
             WgpuError::Lost { .. } => Fault::Lost,
             WgpuError::Planned { fault, .. } => *fault,
             _ => Fault::Other,

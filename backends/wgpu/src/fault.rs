@@ -53,11 +53,8 @@ impl Shared {
 /// Aids for testing what stands on this backend.
 impl Wgpu {
     /// Plans that the `nth` fallible driver call, counted from 1 and from now, fails with that fault and does nothing.
-    /// [`Fault::Lost`] loses the device for good, as far as this backend is concerned.
-    ///
-    /// Counted is what opens streams, reserves, waits on the device and transfers. Looks at what is reached, waits of
-    /// the host and submits are not: how many of them a program needs depends on how fast the device is, and a plan
-    /// would not strike the same call twice.
+    /// [`Fault::Lost`] loses the device for good, as far as this backend is concerned. Calls that cannot fail are not
+    /// counted, nor are submits, nor questions that are answered from memory.
     ///
     /// # Panics
     ///
@@ -68,6 +65,15 @@ impl Wgpu {
         let mut planned = plan.planned.lock();
         planned.push((nth, fault));
         plan.armed.store(true, Ordering::Release);
+    }
+
+    /// Forgets all failures that were planned and have not struck. How many calls a program makes depends on how fast
+    /// the device is, so a plan may outlive the program it was made for.
+    pub fn forget_faults(&self) {
+        let plan = &self.shared.faults;
+        let mut planned = plan.planned.lock();
+        planned.clear();
+        plan.armed.store(false, Ordering::Release);
     }
 
     /// How many fallible driver calls were made so far, as [`fail_nth`](Wgpu::fail_nth) counts them.

@@ -20,6 +20,13 @@ mod device;
 mod error;
 mod fault;
 mod lane;
+#[cfg_attr(
+    not(all(feature = "vulkan-segments", not(target_vendor = "apple"), not(target_family = "wasm"))),
+    path = "no_memory.rs"
+)]
+mod memory;
+#[cfg(all(feature = "vulkan-segments", not(target_vendor = "apple"), not(target_family = "wasm")))]
+mod opening;
 mod pattern;
 mod record;
 mod scope;
@@ -41,6 +48,7 @@ mod common;
 pub use builder::WgpuBuilder;
 pub use device::{EXCLUSIVE, Wgpu};
 pub use error::WgpuError;
+pub use memory::Page;
 pub use millpond_backend as backend;
 pub use segment::Segment;
 pub use wgpu;

@@ -6,6 +6,7 @@ use millpond_backend::{StreamId, Tick};
 
 use crate::device::Shared;
 use crate::lane::{Flight, Lane, Work};
+use crate::memory::{Announced, Memory};
 use crate::{Wgpu, WgpuError};
 
 impl Wgpu {
@@ -95,13 +96,15 @@ impl Shared {
         command_buffers: impl IntoIterator<Item = wgpu::CommandBuffer>,
     ) -> Result<Flight, WgpuError> {
         self.alive()?;
+        // Before anything is taken: what was recorded survives an error here.
+        let announced = self.memory.as_ref().map(Memory::announce).transpose()?;
         let encoder = work.encoder.take();
         let staged_bytes = std::mem::take(&mut work.staged_bytes);
         let tick = lane.clock.close();
         let (index, value) = self.caught("submit", 0, || {
             // What is wrong with the recorded commands is raised by `finish`, and keeps the rest from being submitted.
             let own = encoder.map(wgpu::CommandEncoder::finish);
-            self.send(own.into_iter().chain(command_buffers))
+            self.send(announced, own.into_iter().chain(command_buffers))
         })?;
         if self.hint.is_some() && value.is_none() {
             self.loss.note("it took no submission and gave no reason");
@@ -114,10 +117,18 @@ impl Shared {
         Ok(flight)
     }
 
-    fn send(&self, command_buffers: impl Iterator<Item = wgpu::CommandBuffer>) -> (wgpu::SubmissionIndex, Option<u64>) {
+    fn send(
+        &self,
+        announced: Option<Announced<'_>>,
+        command_buffers: impl Iterator<Item = wgpu::CommandBuffer>,
+    ) -> (wgpu::SubmissionIndex, Option<u64>) {
+        let submit = || match announced {
+            Some(announced) => announced.submit(&self.queue, || self.queue.submit(command_buffers)),
+            None => self.queue.submit(command_buffers),
+        };
         match &self.hint {
-            Some(hint) => hint.submit(&self.queue, || self.queue.submit(command_buffers)),
-            None => (self.queue.submit(command_buffers), None),
+            Some(hint) => hint.submit(&self.queue, submit),
+            None => (submit(), None),
         }
     }
 }

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use millpond_backend::ClassId;
 
 use crate::WgpuError;
+use crate::memory::Backing;
 
 /// What buffers and copies are measured in: `wgpu::COPY_BUFFER_ALIGNMENT`.
 pub(crate) const WORD: u64 = wgpu::COPY_BUFFER_ALIGNMENT;
@@ -34,6 +35,16 @@ impl Account {
     pub(crate) fn held_bytes(&self) -> u64 {
         self.held_bytes.load(Ordering::Relaxed)
     }
+
+    /// Enters bytes of memory that were handed out.
+    pub(crate) fn add(&self, bytes: u64) {
+        self.held_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Strikes bytes out that were given back.
+    pub(crate) fn subtract(&self, bytes: u64) {
+        self.held_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
 }
 
 /// A segment of a wgpu device: one buffer.
@@ -45,18 +56,31 @@ pub struct Segment {
     buffer: wgpu::Buffer,
     bytes: u64,
     class: ClassId,
+    /// What is behind the buffer where it is not wgpu's own.
+    backing: Option<Arc<Backing>>,
+    /// Bytes of memory that it has of itself: none if it is a range of addresses.
+    own_bytes: u64,
 }
 
 impl Segment {
-    pub(crate) fn new(account: &Arc<Account>, buffer: wgpu::Buffer, bytes: u64, class: ClassId) -> Segment {
-        account.held_bytes.fetch_add(bytes, Ordering::Relaxed);
-        Segment { account: Arc::clone(account), buffer, bytes, class }
+    pub(crate) fn new(
+        account: &Arc<Account>,
+        buffer: wgpu::Buffer,
+        bytes: u64,
+        class: ClassId,
+        backing: Option<Arc<Backing>>,
+    ) -> Segment {
+        account.add(bytes);
+        Segment { account: Arc::clone(account), buffer, bytes, class, backing, own_bytes: bytes }
     }
 
     /// Destroys the buffer, also where bind groups still refer to it. wgpu frees the memory when the device is done.
     pub(crate) fn destroy(self) {
+        if let Some(backing) = &self.backing {
+            backing.release();
+        }
         self.buffer.destroy();
-        self.account.held_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.account.subtract(self.own_bytes);
     }
 
     /// The buffer, for bind groups and commands of your own. Clones of it do not keep the memory beyond the segment's
@@ -116,6 +140,28 @@ impl Segment {
     pub(crate) fn of(&self, account: &Account, call: &'static str) -> Result<(), WgpuError> {
         let (belongs_to, given_to) = (self.account.serial, account.serial);
         if belongs_to == given_to { Ok(()) } else { Err(WgpuError::ForeignSegment { call, belongs_to, given_to }) }
+    }
+}
+
+#[cfg(all(feature = "vulkan-segments", not(target_vendor = "apple"), not(target_family = "wasm")))]
+impl Segment {
+    /// A range of addresses, which has no memory of its own.
+    pub(crate) fn range(
+        account: &Arc<Account>,
+        buffer: wgpu::Buffer,
+        bytes: u64,
+        class: ClassId,
+        backing: Arc<Backing>,
+    ) -> Segment {
+        Segment { account: Arc::clone(account), buffer, bytes, class, backing: Some(backing), own_bytes: 0 }
+    }
+
+    /// What is behind a segment that pages are mapped into.
+    pub(crate) fn backing(&self) -> &Backing {
+        match &self.backing {
+            Some(backing) => backing,
+            None => panic!("{self:?} is a buffer of wgpu's own: no page can be there"),
+        }
     }
 }
 

@@ -35,8 +35,12 @@ impl DeviceUnderTest for WgpuDevice {
         self.name.clone()
     }
 
-    fn open(&self, _need: &Need) -> Result<Wgpu, Unavailable> {
-        self.builder.clone().build().map_err(|error| Unavailable(error.to_string()))
+    fn open(&self, need: &Need) -> Result<Wgpu, Unavailable> {
+        let device = self.builder.clone().build().map_err(|error| Unavailable(error.to_string()))?;
+        if need.pages && device.caps().pages.is_none() {
+            return Err(Unavailable("the device was opened without virtual memory, or has none".to_owned()));
+        }
+        Ok(device)
     }
 
     fn requirement(&self) -> Option<&'static str> {
@@ -69,6 +73,10 @@ impl DeviceUnderTest for WgpuDevice {
     fn fail_nth(&self, backend: &Wgpu, nth: u64, fault: Fault) -> bool {
         backend.fail_nth(nth, fault);
         true
+    }
+
+    fn forget_faults(&self, backend: &Wgpu) {
+        backend.forget_faults();
     }
 
     fn fallible_calls(&self, backend: &Wgpu) -> Option<u64> {

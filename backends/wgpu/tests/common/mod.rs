@@ -4,7 +4,7 @@
 
 use std::process::Command;
 
-use millpond_wgpu::{Wgpu, WgpuBuilder};
+use millpond_wgpu::{Wgpu, WgpuBuilder, wgpu};
 
 /// Opens a device, or says that the test is skipped. A device that `MILLPOND_REQUIRE` names must be there.
 pub fn open(builder: WgpuBuilder) -> Option<Wgpu> {
@@ -51,6 +51,15 @@ pub fn watch_validation() {
     if log::set_logger(&Watch).is_ok() {
         log::set_max_level(log::LevelFilter::Error);
     }
+}
+
+/// A device for the conformance suite, which submits tens of thousands of times: without validation, unless
+/// `MILLPOND_VALIDATION` is set. Some versions of the layer (1.3.239) break down once in a million calls of
+/// `vkGetSemaphoreCounterValue`, which wgpu makes with every submit. The other tests are watched.
+pub fn for_the_suite(builder: WgpuBuilder) -> WgpuBuilder {
+    watch_validation();
+    let watched = std::env::var_os("MILLPOND_VALIDATION").is_some();
+    builder.flags(if watched { wgpu::InstanceFlags::VALIDATION } else { wgpu::InstanceFlags::empty() })
 }
 
 /// Whether `MILLPOND_REQUIRE`, a list with commas, has that word.

@@ -1,0 +1,311 @@
+//! Segments that are not wgpu's: buffers of `millpond-vulkan` on the device that wgpu runs on, virtual memory included.
+//!
+//! wgpu is to Vulkan what an engine is: it submits by itself. So each submit is announced to the Vulkan backend, waits
+//! for what was bound before, and goes on. All of it is one stream there, as wgpu has one queue.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ash::vk;
+use millpond_backend::{Backend, Budget, BudgetInfo, Caps, ClassId, PageCaps, StreamId, VirtualMemory};
+use millpond_vulkan::{Adopted, AdoptedQueue, PendingSubmit, QueueLock, Vulkan};
+use parking_lot::{Mutex, ReentrantMutex};
+use wgpu::hal::api::Vulkan as Hal;
+use wgpu::hal::vulkan::Buffer as HalBuffer;
+
+use crate::device::Shared;
+use crate::opening::Opened;
+use crate::{Segment, Wgpu, WgpuError};
+
+pub use millpond_vulkan::Page;
+
+/// The Vulkan backend under a wgpu device.
+pub(crate) struct Memory {
+    vulkan: Vulkan,
+    /// What stands for wgpu's queue there.
+    stream: StreamId,
+    /// Held while the queue is used, by submits of ours and by binds that share it.
+    turn: Arc<Turn>,
+    returned: Arc<Returned>,
+}
+
+/// Whose turn it is on the queue. wgpu runs callbacks inside of submits, and what these drop may bind.
+struct Turn(ReentrantMutex<()>);
+
+impl QueueLock for Turn {
+    fn locked(&self, work: &mut dyn FnMut()) {
+        let _guard = self.0.lock();
+        work();
+    }
+}
+
+/// Segments that wgpu has let go of. It does so anywhere, also inside of submits, where nothing may be freed that takes
+/// a turn on the queue; so they are freed at the next occasion.
+///
+/// Every buffer in wgpu's hands holds it, and through it the Vulkan backend, which so outlives them all.
+struct Returned {
+    vulkan: Vulkan,
+    segments: Mutex<Vec<Loan>>,
+}
+
+/// A Vulkan segment, and whether it is a range of addresses.
+struct Loan {
+    segment: millpond_vulkan::Segment,
+    is_range: bool,
+}
+
+/// What a segment has of the Vulkan backend while wgpu has its buffer.
+pub(crate) struct Backing {
+    loan: Mutex<Option<Loan>>,
+    /// The allocator has given it up. What is merely dropped stays with the device.
+    released: AtomicBool,
+}
+
+impl Backing {
+    pub(crate) fn release(&self) {
+        self.released.store(true, Ordering::Release);
+    }
+
+    /// Does something with the Vulkan segment, which is there as long as the wgpu segment is.
+    fn with<T>(&self, act: impl FnOnce(&millpond_vulkan::Segment) -> T) -> T {
+        match &*self.loan.lock() {
+            Some(loan) => act(&loan.segment),
+            None => panic!("wgpu let go of a buffer that was not released"),
+        }
+    }
+}
+
+fn failed(call: &'static str) -> impl Fn(millpond_vulkan::VulkanError) -> WgpuError {
+    move |source| WgpuError::Vulkan { call, source: Box::new(source) }
+}
+
+impl Memory {
+    /// Adopts a device that was opened for it.
+    pub(crate) fn adopt(device: &wgpu::Device, opened: Opened) -> Result<Memory, WgpuError> {
+        // SAFETY: the handles are copied, and nothing of wgpu's is destroyed.
+        let Some(hal) = (unsafe { device.as_hal::<Hal>() }) else {
+            panic!("a device that was opened on Vulkan runs on something else")
+        };
+        let (instance, raw) = (hal.shared_instance(), hal.raw_device().clone());
+        let turn = Arc::new(Turn(ReentrantMutex::new(())));
+        let lock: Arc<dyn QueueLock> = turn.clone();
+        let family = hal.queue_family_index();
+        let mut queues = vec![AdoptedQueue { family, queue: hal.raw_queue(), lock: Some(lock) }];
+        if let Some((family, index)) = opened.binder {
+            // SAFETY: the device was opened with that queue, and wgpu knows nothing of it.
+            let queue = unsafe { raw.get_device_queue(family, index) };
+            queues.push(AdoptedQueue { family, queue, lock: None });
+        }
+        let adopted = Adopted {
+            entry: instance.entry().clone(),
+            instance: instance.raw_instance().clone(),
+            physical_device: hal.raw_physical_device(),
+            device: raw,
+            queues,
+            enabled: opened.enabled,
+            engine_submits: true,
+        };
+        // SAFETY: the handles are wgpu's own. They outlive the result: it is held by `Shared` and by wgpu's buffers,
+        // and both hold the device. The device was opened with what `opened` says. The queue that wgpu uses has a lock,
+        // which all submits of ours take; the documentation of `vulkan_segments` has the users vouch for theirs.
+        let vulkan = unsafe { Vulkan::adopt(adopted) }.map_err(failed("adopt"))?;
+        let stream = vulkan.stream_on(family, 0).map_err(failed("stream_on"))?;
+        let returned = Arc::new(Returned { vulkan: vulkan.clone(), segments: Mutex::default() });
+        Ok(Memory { vulkan, stream, turn, returned })
+    }
+
+    /// The device's facts, where they are the Vulkan backend's.
+    pub(crate) fn amend(&self, caps: &mut Caps) {
+        let own = self.vulkan.caps();
+        for class in &mut caps.classes {
+            class.max_segment_bytes = class.max_segment_bytes.min(own.classes[0].max_segment_bytes);
+            class.total_bytes = own.classes[0].total_bytes;
+        }
+        let max = caps.classes[0].max_segment_bytes;
+        let range = |pages: PageCaps| pages.range_bytes.min(max / pages.granularity * pages.granularity);
+        caps.pages = own.pages.map(|pages| PageCaps { range_bytes: range(pages), ..pages });
+        caps.budget = own.budget;
+        caps.oversubscribes = own.oversubscribes;
+    }
+
+    /// A segment with memory, as wgpu's buffer.
+    pub(crate) fn reserve(&self, shared: &Shared, bytes: u64) -> Result<(wgpu::Buffer, Arc<Backing>), WgpuError> {
+        self.free_returned();
+        let segment = self.vulkan.reserve(ClassId::DEVICE, bytes).map_err(failed("reserve"))?;
+        self.lend(shared, Loan { segment, is_range: false })
+    }
+
+    fn reserve_range(&self, shared: &Shared, bytes: u64) -> Result<(wgpu::Buffer, Arc<Backing>), WgpuError> {
+        self.free_returned();
+        let segment = VirtualMemory::reserve_range(&self.vulkan, ClassId::DEVICE, bytes);
+        self.lend(shared, Loan { segment: segment.map_err(failed("reserve_range"))?, is_range: true })
+    }
+
+    /// Hands a segment's buffer to wgpu.
+    fn lend(&self, shared: &Shared, loan: Loan) -> Result<(wgpu::Buffer, Arc<Backing>), WgpuError> {
+        let (raw, size) = (loan.segment.buffer(), loan.segment.bytes());
+        let backing = Arc::new(Backing { loan: Mutex::new(Some(loan)), released: AtomicBool::new(false) });
+        let (lent, returned) = (Arc::clone(&backing), Arc::clone(&self.returned));
+        let let_go = move || {
+            if lent.released.load(Ordering::Acquire) {
+                returned.segments.lock().extend(lent.loan.lock().take());
+            }
+        };
+        // SAFETY: the buffer lives until `let_go` was called: whatever frees it comes after that, or is the end of the
+        // Vulkan backend, which `let_go` keeps alive.
+        let hal = unsafe { HalBuffer::from_raw_externally_owned(raw, Box::new(let_go)) };
+        let descriptor =
+            wgpu::BufferDescriptor { label: Some("millpond"), size, usage: shared.usage, mapped_at_creation: false };
+        // SAFETY: the buffer is of this device, of that size and not empty, and its usages include those of the
+        // descriptor, which `opening` checked. Its bytes are whatever was there: reading them gives any value.
+        let make = || unsafe { shared.device.create_buffer_from_hal::<Hal>(hal, &descriptor) };
+        match shared.caught("reserve", size, make) {
+            Ok(buffer) => Ok((buffer, backing)),
+            Err(error) => {
+                // wgpu has dropped the buffer already, or drops it with the next poll.
+                backing.release();
+                self.returned.segments.lock().extend(backing.loan.lock().take());
+                Err(error)
+            }
+        }
+    }
+
+    /// Frees what wgpu has let go of.
+    pub(crate) fn free_returned(&self) {
+        let returned = std::mem::take(&mut *self.returned.segments.lock());
+        for Loan { segment, is_range } in returned {
+            if is_range {
+                // SAFETY: it was released, so nothing is mapped in it and no work touches it.
+                unsafe { VirtualMemory::release_range(&self.returned.vulkan, segment) };
+            } else {
+                // SAFETY: it was released, so no work touches it.
+                unsafe { self.returned.vulkan.release(segment) };
+            }
+        }
+    }
+
+    /// Binds what was mapped and unmapped, and announces a submit. Submits wait for each other from here on.
+    pub(crate) fn announce(&self) -> Result<Announced<'_>, WgpuError> {
+        self.free_returned();
+        let pending = self.vulkan.begin_submit(self.stream).map_err(failed("begin_submit"))?;
+        Ok(Announced { pending, turn: &self.turn })
+    }
+}
+
+/// A submit that is about to be made.
+pub(crate) struct Announced<'a> {
+    pending: PendingSubmit<'a>,
+    turn: &'a Turn,
+}
+
+impl Announced<'_> {
+    /// Makes it. Somebody else's submission may slip in between and take waits and signal along: then it stands between
+    /// the binds and ours, and ours comes after both, as the queue keeps its order.
+    pub(crate) fn submit<T>(self, queue: &wgpu::Queue, submit: impl FnOnce() -> T) -> T {
+        let _turn = self.turn.0.lock();
+        // SAFETY: the queue's handle is not touched; the semaphores live as long as the Vulkan backend, which ends by
+        // waiting for the device.
+        let hal = unsafe { queue.as_hal::<Hal>() };
+        let Some(hal) = hal else { panic!("a device on Vulkan has a queue on something else") };
+        let signal = self.pending.signal();
+        for wait in self.pending.waits() {
+            hal.add_wait_semaphore(wait.semaphore, Some(wait.value), vk::PipelineStageFlags::ALL_COMMANDS);
+        }
+        hal.add_signal_semaphore(signal.semaphore, Some(signal.value));
+        let answer = submit();
+        if hal.remove_signal_semaphore(signal.semaphore) {
+            for wait in self.pending.waits() {
+                hal.remove_wait_semaphore(wait.semaphore);
+            }
+            self.pending.abandon();
+        } else {
+            self.pending.finish();
+        }
+        answer
+    }
+}
+
+impl Wgpu {
+    /// The Vulkan backend that segments come from, where [`WgpuBuilder::vulkan_segments`] asked for it. Its books and
+    /// its budget may be read; memory and submits are this device's business.
+    ///
+    /// [`WgpuBuilder::vulkan_segments`]: crate::WgpuBuilder::vulkan_segments
+    pub fn vulkan(&self) -> Option<&Vulkan> {
+        self.shared.memory.as_ref().map(|memory| &memory.vulkan)
+    }
+
+    /// For calls that only a device with the Vulkan backend can be asked.
+    fn memory(&self) -> &Memory {
+        match &self.shared.memory {
+            Some(memory) => memory,
+            None => panic!("wgpu device {} has neither pages nor a budget: see its caps", self.serial()),
+        }
+    }
+}
+
+/// Ranges are sparse buffers. Mapping and unmapping are noted, and go to the driver before the next submit through
+/// [`Wgpu`], which waits for them on the device.
+impl VirtualMemory for Wgpu {
+    type Segment = Segment;
+    type Page = Page;
+    type Error = WgpuError;
+
+    fn reserve_range(&self, class: ClassId, bytes: u64) -> Result<Segment, WgpuError> {
+        let shared = &*self.shared;
+        shared.enter("reserve_range")?;
+        let max = shared.caps.class(class).max_segment_bytes;
+        if bytes > max {
+            return Err(WgpuError::TooLarge { asked: bytes, max });
+        }
+        let (buffer, backing) = self.memory().reserve_range(shared, bytes)?;
+        Ok(Segment::range(&shared.account, buffer, bytes, class, backing))
+    }
+
+    unsafe fn release_range(&self, range: Segment) {
+        // SAFETY: by the caller: nothing is mapped, no work touches it.
+        unsafe { self.release(range) };
+    }
+
+    fn create_page(&self, class: ClassId, bytes: u64) -> Result<Page, WgpuError> {
+        let shared = &*self.shared;
+        shared.enter("create_page")?;
+        shared.caps.class(class);
+        let memory = self.memory();
+        memory.free_returned();
+        let page = memory.vulkan.create_page(ClassId::DEVICE, bytes).map_err(failed("create_page"))?;
+        shared.account.add(bytes);
+        Ok(page)
+    }
+
+    unsafe fn release_page(&self, page: Page) {
+        self.shared.account.subtract(page.bytes());
+        // SAFETY: by the caller: it is mapped nowhere, no work touches it.
+        unsafe { self.memory().vulkan.release_page(page) };
+    }
+
+    unsafe fn map(&self, range: &Segment, offset: u64, page: &Page, stream: StreamId) -> Result<(), WgpuError> {
+        self.shared.enter("map")?;
+        self.shared.lane(stream);
+        let memory = self.memory();
+        // SAFETY: by the caller: the addresses are unmapped, and if the page is mapped elsewhere, accesses are ordered.
+        let map = |segment: &_| unsafe { memory.vulkan.map(segment, offset, page, memory.stream) };
+        range.backing().with(map).map_err(failed("map"))
+    }
+
+    unsafe fn unmap(&self, range: &Segment, offset: u64, page: &Page, stream: StreamId) {
+        self.shared.lane(stream);
+        let memory = self.memory();
+        // SAFETY: by the caller: the page is there, and no work touches it through these addresses.
+        range.backing().with(|segment| unsafe { memory.vulkan.unmap(segment, offset, page, memory.stream) });
+    }
+}
+
+impl Budget for Wgpu {
+    type Error = WgpuError;
+
+    fn budget(&self, class: ClassId) -> Result<BudgetInfo, WgpuError> {
+        self.shared.enter("budget")?;
+        self.shared.caps.class(class);
+        Budget::budget(&self.memory().vulkan, ClassId::DEVICE).map_err(failed("budget"))
+    }
+}
