@@ -3,7 +3,7 @@
 #   scripts/gpu.sh build FOLDER                     builds the release command, stripped, into FOLDER
 #   scripts/gpu.sh run FOLDER RESULTS [PART...]     runs it there, in the repository; RESULTS gets a file for each part
 # Parts: devices conformance sameness traces touch threads bench; all of them unless named. DEVICES says where
-# ("vulkan:0 wgpu:0" unless set). Fails if a part does, after the others have run.
+# ("cuda:0 vulkan:0 wgpu:0" unless set). Fails if a part does, after the others have run.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -23,15 +23,22 @@ fi
 results="$1"
 shift
 millpond="$folder/millpond"
-read -r -a devices <<<"${DEVICES:-vulkan:0 wgpu:0}"
+read -r -a devices <<<"${DEVICES:-cuda:0 vulkan:0 wgpu:0}"
 traces=(tests/corpus/traces/*.trace.gz)
 mkdir -p "$results"
 # Settings are the policies' own, whatever the caller's environment says.
 unset MILLPOND_CONF PYTORCH_CUDA_ALLOC_CONF PYTORCH_ALLOC_CONF
 
 # What a device can do decides what it is asked: the policies that need virtual memory, or the others.
-policies() { if "$millpond" devices --format json | grep -q "\"device\":\"$1\".*\"page_granularity_bytes\":[0-9]"; then
-    echo "classic paged"; else echo "classic"; fi; }
+# A device may be named with options, which the list does not have.
+policies() {
+    local listed="\"device\":\"${1%%,*}\".*\"page_granularity_bytes\":[0-9]"
+    if [[ ",$1," != *,pages=none,* ]] && "$millpond" devices --format json | grep -q "$listed"; then
+        echo "classic paged"
+    else
+        echo "classic"
+    fi
+}
 
 devices() { "$millpond" devices; }
 conformance() { for device in "${devices[@]}"; do "$millpond" conformance --device "$device" || return 1; done; }

@@ -189,11 +189,7 @@ impl CudaBuilder {
         let mut peers = Vec::new();
         for &ordinal in self.peers.iter().filter(|&&ordinal| ordinal != own.ordinal()) {
             let peer = driver.device(ordinal)?;
-            let mut can = 0;
-            // SAFETY: the pointer is to a local number.
-            let code = unsafe { (driver.cuDeviceCanAccessPeer)(&raw mut can, peer, own.cu_device()) };
-            Code(code).check("cuDeviceCanAccessPeer")?;
-            if can == 0 {
+            if !driver.can_reach(peer, own.cu_device())? {
                 return Err(CudaError::NoPeerAccess { own: own.ordinal(), peer: ordinal });
             }
             let context = Shared::new(driver, retain(driver, ordinal)?);

@@ -12,7 +12,7 @@ use millpond_backend::ClassId;
 use crate::device::Device;
 use crate::lane::Handle;
 use crate::segment::{HostPointer, Range};
-use crate::{Code, CudaError, Segment};
+use crate::{Code, Cuda, CudaError, Segment};
 
 /// Page-locked host memory.
 pub(crate) const PINNED: ClassId = ClassId(1);
@@ -48,6 +48,28 @@ impl Live {
 /// A size as the driver wants it.
 pub(crate) fn size(bytes: u64) -> Result<usize, CudaError> {
     usize::try_from(bytes).map_err(|_| CudaError::TooLarge { asked: bytes, max: usize::MAX as u64 })
+}
+
+impl Cuda {
+    /// One allocation of the device's own memory by the driver, and its free, without any books: the least that memory
+    /// costs here, for measurements. With [`Alloc::Async`](crate::Alloc::Async) both are put on one stream that nobody
+    /// waits for, as programs do that use the driver's pool by itself; else the free waits for the whole device.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaError::Empty`], [`CudaError::OutOfMemory`], [`CudaError::TooLarge`], [`CudaError::Lost`], the driver's.
+    pub fn allocate_and_free(&self, bytes: u64) -> Result<(), CudaError> {
+        let device = &*self.device;
+        if bytes == 0 {
+            return Err(CudaError::Empty { call: "allocate_and_free" });
+        }
+        let taken = match device.pool_stream {
+            Some(pool) => Taken::Pooled { address: device.queue_pooled(pool, ClassId::DEVICE, bytes)? },
+            None => Taken::Device { address: device.take_device(ClassId::DEVICE, bytes)? },
+        };
+        device.give(taken);
+        device.alive()
+    }
 }
 
 impl Device {
@@ -126,6 +148,19 @@ impl Device {
     /// From the driver's own pool. It hands memory out in the order of a stream; everybody may use it only once that
     /// stream has come there.
     fn take_pooled(&self, pool: Handle, class: ClassId, bytes: u64) -> Result<CUdeviceptr, CudaError> {
+        let _bound = self.bind_relaxed()?;
+        let address = self.queue_pooled(pool, class, bytes)?;
+        // SAFETY: the stream is ours.
+        let synchronized = unsafe { (self.driver.cuStreamSynchronize)(pool.0) };
+        if let Err(error) = self.check("cuStreamSynchronize", synchronized) {
+            self.give(Taken::Pooled { address });
+            return Err(error);
+        }
+        Ok(address)
+    }
+
+    /// From the driver's own pool, for that stream alone until somebody has waited for it.
+    fn queue_pooled(&self, pool: Handle, class: ClassId, bytes: u64) -> Result<CUdeviceptr, CudaError> {
         const CALL: &str = "cuMemAllocAsync";
         let Some(take) = self.driver.cuMemAllocAsync else {
             panic!("a device was opened for cuMemAllocAsync, and its driver has none");
@@ -136,12 +171,6 @@ impl Device {
         // SAFETY: the pointer is to a local number; the stream is ours.
         let code = unsafe { take(&raw mut address, size(bytes)?, pool.0) };
         self.check_memory(CALL, code, class, bytes)?;
-        // SAFETY: the stream is ours.
-        let synchronized = unsafe { (self.driver.cuStreamSynchronize)(pool.0) };
-        if let Err(error) = self.check("cuStreamSynchronize", synchronized) {
-            self.give(Taken::Pooled { address });
-            return Err(error);
-        }
         Ok(address)
     }
 

@@ -29,6 +29,9 @@ pub struct DeviceInfo {
     pub virtual_memory: bool,
     /// It has memory pools: `cuMemAllocAsync`.
     pub memory_pools: bool,
+    /// The places of the devices whose kernels can touch its memory, were they named to
+    /// [`CudaBuilder::peers`](crate::CudaBuilder::peers).
+    pub peers: Vec<usize>,
 }
 
 impl Cuda {
@@ -139,7 +142,28 @@ impl Driver {
             ),
             virtual_memory: has(A::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED)?,
             memory_pools: has(A::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED)?,
+            peers: self.peers(device, ordinal)?,
         })
+    }
+
+    /// The places of the other devices that can reach a device's memory.
+    fn peers(&self, device: CUdevice, ordinal: usize) -> Result<Vec<usize>, CudaError> {
+        let mut peers = Vec::new();
+        for place in (0..self.count()?).filter(|&place| place != ordinal) {
+            if self.can_reach(self.device(place)?, device)? {
+                peers.push(place);
+            }
+        }
+        Ok(peers)
+    }
+
+    /// Whether kernels of `peer` can touch the memory of `owner`.
+    pub(crate) fn can_reach(&self, peer: CUdevice, owner: CUdevice) -> Result<bool, CudaError> {
+        let mut can = 0;
+        // SAFETY: the pointer is to a local number.
+        let code = unsafe { (self.cuDeviceCanAccessPeer)(&raw mut can, peer, owner) };
+        Code(code).check("cuDeviceCanAccessPeer")?;
+        Ok(can != 0)
     }
 
     fn name(&self, device: CUdevice) -> Result<String, CudaError> {

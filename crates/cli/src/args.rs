@@ -17,7 +17,7 @@ const EXAMPLES: &str = "\
 Examples:
   millpond replay                          replay the built-in trace on the best device
   millpond replay --compare *.trace.gz     policies side by side
-  millpond bench --device vulkan:0         what its driver costs, and what the cache makes of it
+  millpond bench --device cuda:0           what its driver costs, and what the cache makes of it
   millpond devices --format json           what there is, for a program
   millpond golden tests/corpus/golden/*    check against PyTorch's recorded behaviour";
 
@@ -54,6 +54,7 @@ Examples:
   millpond replay --compare --pattern all
   millpond replay --compare --limit 1.10x gpt2_train.trace.gz
   millpond replay --touch --device sim:completion=random:1 --pattern many_streams
+  millpond replay --device cuda:0,alloc=async --policy direct gnn.trace.gz
   millpond replay --device vulkan:0 --scale 64 --touch --threads 2
   millpond replay --policy classic --conf max_split_size_mb:64 *.trace.gz
   millpond replay --conf growth:tight --pattern streams
@@ -70,6 +71,11 @@ The simulated device takes options:
   cost=h200|free              what driver calls cost on its clock (as on an H200 unless given)
   completion=at-once|random:SEED
                               when queued work is done (at once unless given; only --touch queues any)
+
+A CUDA device is named by its number, cuda:0, and takes options behind a comma:
+  alloc=async                 segments come from the driver's own pool, by cuMemAllocAsync; alloc=sync, the
+                              default, is cuMemAlloc
+  pages=none                  without virtual memory, even where it has it
 
 A Vulkan device is named by its number, vulkan:0, and takes options behind a comma:
   validation                  the validation layer watches; what it objects to ends the command with code 1
@@ -151,7 +157,7 @@ digests are equal runs, on any machine. Sizes are divided by a power of two wher
 policy that needs virtual memory is left out on devices without any.
 
 Examples:
-  millpond sameness --device vulkan:0 --device wgpu:0 tests/corpus/traces/*.trace.gz
+  millpond sameness --device cuda:0 --device vulkan:0 tests/corpus/traces/*.trace.gz
   millpond sameness --device vulkan:0 --seeds 200 --markdown";
 
 const BENCH_MORE: &str = "\
@@ -161,7 +167,8 @@ const BENCH_MORE: &str = "\
   pages     what the driver takes to map a page, to move it and to give it back, where there are pages
   transfer  fills, copies, uploads and downloads, each submitted and waited for
   trace     the built-in trace, with smaller sizes if need be, in ns per event
-  peer      others for the sizes of `cached`, in the same run; `x millpond` is their time over its
+  peer      others for the sizes of `cached`, in the same run; `x millpond` is their time over its. Of CUDA these
+            are the driver's own calls, of Vulkan gpu-allocator and the driver's calls, of wgpu a buffer each time
 
 Times are medians of rounds, on the host's clock, and p50, p99 and p99.9 are of single operations. Where `clock` says
 `device` they are by the device's own clock: what the simulated device says that an H200 would take. Sizes for which

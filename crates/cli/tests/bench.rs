@@ -57,12 +57,12 @@ fn a_table_is_for_people_and_what_is_missing_is_left_out() {
     assert!(ran.stdout.contains("take a segment") && !ran.stdout.contains("move a page"), "{}", ran.stdout);
     assert!(ran.stdout.contains("sizes divided by "), "the trace is made to fit: {}", ran.stdout);
     assert!(ran.stderr.contains("note: pages left out: the device has no virtual memory"), "{}", ran.stderr);
-    run(&["bench", "--device", "cuda"]).fails(3, &["without the cuda backend"]);
+    run(&["bench", "--device", "cuda"]).fails(3, &["cuda", "millpond devices"]);
 }
 
 #[test]
 fn devices_of_this_machine_are_measured_beside_their_peers() {
-    for backend in ["vulkan", "wgpu"] {
+    for backend in ["cuda", "vulkan", "wgpu"] {
         for device in devices(backend) {
             let name = device["device"].as_str().expect("a name");
             let rows = run_on_machine(&["bench", "--quick", "--device", name, "--format", "json"]).json();

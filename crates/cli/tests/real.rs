@@ -7,7 +7,7 @@ use serde_json::Value;
 
 /// The devices of every backend.
 fn real_devices() -> Vec<Value> {
-    ["vulkan", "wgpu"].into_iter().flat_map(devices).collect()
+    ["cuda", "vulkan", "wgpu"].into_iter().flat_map(devices).collect()
 }
 
 fn rows(args: &[&str]) -> Vec<Value> {
@@ -57,7 +57,7 @@ fn a_device_is_described_and_one_in_software_used_only_by_name() {
     let found = real_devices();
     for device in &found {
         assert!(device["facts"]["driver"].is_string() && device["facts"]["kind"].is_string(), "{device}");
-        assert_eq!(device["closing"], "submit");
+        assert_eq!(device["closing"], if device["backend"] == "cuda" { "backend" } else { "submit" });
         let has_pages = device["page_granularity_bytes"].is_u64();
         let missing = device["missing"].as_array().expect("a list");
         let is_told =

@@ -1,7 +1,7 @@
 //! A CUDA device as a device under test.
 
 use millpond_backend::{Backend as _, Fault, StreamId};
-use millpond_cuda::Cuda;
+use millpond_cuda::{Alloc, Cuda};
 
 use crate::device::{DeviceUnderTest, Need, Unavailable};
 
@@ -9,13 +9,20 @@ use crate::device::{DeviceUnderTest, Need, Unavailable};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CudaDevice {
     ordinal: usize,
+    alloc: Alloc,
     pages: bool,
 }
 
 impl CudaDevice {
-    /// The device at that place of [`Cuda::devices`], with virtual memory where it has it.
+    /// The device at that place of [`Cuda::devices`], with virtual memory where it has it and
+    /// segments from `cuMemAlloc`.
     pub const fn new(ordinal: usize) -> Self {
-        Self { ordinal, pages: true }
+        Self { ordinal, alloc: Alloc::Sync, pages: true }
+    }
+
+    /// The same device, with segments from that one of the driver's allocators.
+    pub const fn alloc(self, alloc: Alloc) -> Self {
+        Self { alloc, ..self }
     }
 
     /// The same device, with virtual memory where it has it or without.
@@ -30,11 +37,12 @@ impl DeviceUnderTest for CudaDevice {
     fn name(&self) -> String {
         let listed = Cuda::devices().ok().and_then(|devices| devices.into_iter().nth(self.ordinal));
         let name = listed.map_or_else(|| "none".to_owned(), |device| device.name);
-        format!("CUDA device {} ({name}{})", self.ordinal, if self.pages { "" } else { ", no pages" })
+        let alloc = if self.alloc == Alloc::Async { ", cuMemAllocAsync" } else { "" };
+        format!("CUDA device {} ({name}{alloc}{})", self.ordinal, if self.pages { "" } else { ", no pages" })
     }
 
     fn open(&self, need: &Need) -> Result<Cuda, Unavailable> {
-        let builder = Cuda::builder().device(self.ordinal).pages(self.pages);
+        let builder = Cuda::builder().device(self.ordinal).alloc(self.alloc).pages(self.pages);
         let device = builder.build().map_err(|error| Unavailable(error.to_string()))?;
         if need.pages && device.caps().pages.is_none() {
             return Err(Unavailable("the device has no virtual memory, or was opened without it".to_owned()));

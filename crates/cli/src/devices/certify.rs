@@ -28,6 +28,8 @@ impl Target {
                         .into(),
                 ));
             }
+            #[cfg(feature = "cuda")]
+            Self::Cuda(options) => options.tested(|device| certify(device, only, &mut names, tell))?,
             #[cfg(feature = "vulkan")]
             Self::Vulkan(options) => certify(&options.under_test()?, only, &mut names, tell),
             #[cfg(feature = "wgpu")]

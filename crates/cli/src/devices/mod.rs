@@ -4,6 +4,8 @@
 //! come here as a [`Job`] and are told which one it is.
 
 mod certify;
+#[cfg(feature = "cuda")]
+mod cuda;
 mod peers;
 mod sameness;
 mod sim;
@@ -33,6 +35,9 @@ pub(crate) struct Entry {
 
 /// Every backend, the most wanted first.
 pub(crate) const BACKENDS: [Entry; 4] = [
+    #[cfg(feature = "cuda")]
+    cuda::ENTRY,
+    #[cfg(not(feature = "cuda"))]
     Entry { name: "cuda", find: || not_built_in("cuda"), target: |_| Err(absent("cuda")), preferred: || None },
     #[cfg(feature = "vulkan")]
     vulkan::ENTRY,
@@ -104,6 +109,9 @@ impl Device {
 pub(crate) enum Target {
     /// A simulated one.
     Sim(SimOptions),
+    /// One of CUDA's.
+    #[cfg(feature = "cuda")]
+    Cuda(cuda::CudaOptions),
     /// One of Vulkan's.
     #[cfg(feature = "vulkan")]
     Vulkan(vulkan::VulkanOptions),
@@ -153,7 +161,7 @@ impl Target {
     pub(crate) fn with_bytes(self) -> Self {
         match self {
             Self::Sim(options) => Self::Sim(options.with_bytes()),
-            #[cfg(any(feature = "vulkan", feature = "wgpu"))]
+            #[cfg(any(feature = "cuda", feature = "vulkan", feature = "wgpu"))]
             real => real,
         }
     }
@@ -162,6 +170,8 @@ impl Target {
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Sim(_) => "sim",
+            #[cfg(feature = "cuda")]
+            Self::Cuda(_) => "cuda",
             #[cfg(feature = "vulkan")]
             Self::Vulkan(_) => "vulkan",
             #[cfg(feature = "wgpu")]
@@ -177,6 +187,8 @@ impl Target {
     pub(crate) fn run<J: Job>(&self, job: J) -> Result<J::Output, Failure> {
         match self {
             Self::Sim(options) => job.run(options.open()),
+            #[cfg(feature = "cuda")]
+            Self::Cuda(options) => options.run(job),
             #[cfg(feature = "vulkan")]
             Self::Vulkan(options) => options.run(job),
             #[cfg(feature = "wgpu")]
@@ -185,6 +197,7 @@ impl Target {
     }
 }
 
+#[cfg(not(all(feature = "cuda", feature = "vulkan", feature = "wgpu")))]
 fn not_built_in(name: &str) -> Found {
     Found::Nothing {
         why: format!("this binary was built without the {name} backend"),
@@ -192,6 +205,7 @@ fn not_built_in(name: &str) -> Found {
     }
 }
 
+#[cfg(not(all(feature = "cuda", feature = "vulkan", feature = "wgpu")))]
 fn absent(name: &str) -> Failure {
     Failure::Device(format!(
         "this binary was built without the {name} backend; `millpond devices` lists what there is, as `--device sim`"
@@ -206,7 +220,12 @@ mod tests {
     fn a_device_is_chosen_by_name() {
         assert_eq!(Target::choose(Some("sim")), Ok(Target::Sim(SimOptions::default())));
         assert!(matches!(Target::choose(Some("simulated")), Err(Failure::Input(_))));
-        assert!(matches!(Target::choose(Some("cuda")), Err(Failure::Device(_))));
+        for entry in &BACKENDS {
+            match Target::choose(Some(entry.name)) {
+                Ok(target) => assert_eq!(target.name(), entry.name),
+                Err(error) => assert!(error.to_string().contains("built without"), "{error}"),
+            }
+        }
     }
 
     #[test]

@@ -22,6 +22,8 @@ impl Target {
     pub(crate) fn peers(&self) -> Result<Vec<Peer>, Failure> {
         match self {
             Self::Sim(_) => Ok(Vec::new()),
+            #[cfg(feature = "cuda")]
+            Self::Cuda(options) => options.peers(),
             #[cfg(feature = "vulkan")]
             Self::Vulkan(options) => options.peers(),
             #[cfg(feature = "wgpu")]

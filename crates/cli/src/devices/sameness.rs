@@ -37,6 +37,8 @@ impl Target {
     pub(crate) fn trail(&self, policy: &Policy, program: &Program<'_>) -> Result<Result<Trail, Outcome>, Failure> {
         Ok(match self {
             Self::Sim(options) => sameness::trail(&SimDevice::immediate(options.total_bytes()), policy, program),
+            #[cfg(feature = "cuda")]
+            Self::Cuda(options) => options.tested(|device| sameness::trail(device, policy, program))?,
             #[cfg(feature = "vulkan")]
             Self::Vulkan(options) => sameness::trail(&options.under_test()?, policy, program),
             #[cfg(feature = "wgpu")]

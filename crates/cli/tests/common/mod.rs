@@ -49,6 +49,8 @@ impl Ran {
 pub(crate) fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_millpond"));
     command.args(args).env("VK_DRIVER_FILES", NO_DRIVER).env("VK_ICD_FILENAMES", NO_DRIVER);
+    // The driver of CUDA, if there is one, lists no device then.
+    command.env("CUDA_VISIBLE_DEVICES", "-1");
     for variable in millpond::ENVIRONMENT {
         command.env_remove(variable);
     }
@@ -83,6 +85,18 @@ pub(crate) fn devices(backend: &str) -> Vec<Value> {
 /// Runs the command to its end.
 pub(crate) fn run(args: &[&str]) -> Ran {
     Ran::of(command(args).output().expect("the command starts"))
+}
+
+/// Runs the command on the simulated CUDA driver, with no other driver, where there is one: on Linux.
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+pub(crate) fn run_on_simulated_cuda(args: &[&str]) -> Ran {
+    // Cargo builds it beside the tests. It has the driver's name inside, and whoever is loaded first is the driver.
+    let test = std::env::current_exe().expect("a running test");
+    let library = test.with_file_name("libmillpond_cuda_driver.so");
+    assert!(library.is_file(), "{} is missing: it is built with the tests", library.display());
+    let mut command = command(args);
+    command.env("LD_PRELOAD", library).env_remove("CUDA_VISIBLE_DEVICES");
+    Ran::of(command.output().expect("the command starts"))
 }
 
 /// Runs the command with a configuration in the environment.

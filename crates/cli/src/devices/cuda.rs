@@ -1,0 +1,185 @@
+//! CUDA devices, and the options that `--device cuda:...` takes.
+
+use millpond::text::format_bytes;
+use millpond_conformance::CudaDevice;
+use millpond_cuda::{Alloc, Cuda, CudaBuilder, CudaError, DeviceInfo};
+
+use super::{Broken, Device, Entry, Fact, Found, Job, Peer, Target};
+use crate::failure::{Failure, with_causes};
+
+/// CUDA's place among the backends.
+pub(super) const ENTRY: Entry = Entry { name: "cuda", find, target, preferred };
+
+/// So many pairs of `cuMemAlloc` and `cuMemFree` make a round: large ones take hundreds of microseconds.
+const SYNC_MAX: u64 = 1000;
+
+/// So many pairs of `cuMemAllocAsync` and `cuMemFreeAsync` make a round: what the driver queues stays within bounds.
+const ASYNC_MAX: u64 = 10_000;
+
+/// Which CUDA device, and how it is opened.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub(crate) struct CudaOptions {
+    /// Its place in the driver's list; the first unless given.
+    ordinal: Option<usize>,
+    /// Which of the driver's allocators serves segments.
+    alloc: Option<Alloc>,
+    /// Without virtual memory, even where it has it.
+    no_pages: bool,
+}
+
+fn target(options: &str) -> Result<Target, Failure> {
+    CudaOptions::parse(options).map(Target::Cuda).map_err(|what| Failure::Input(format!("--device cuda: {what}")))
+}
+
+/// The first device there is.
+fn preferred() -> Option<Target> {
+    let ordinal = Cuda::devices().ok()?.first()?.ordinal;
+    Some(Target::Cuda(CudaOptions { ordinal: Some(ordinal), ..CudaOptions::default() }))
+}
+
+fn find() -> Found {
+    match Cuda::devices() {
+        Ok(devices) if devices.is_empty() => nothing(&CudaError::NoDevice { ordinal: 0, count: 0 }),
+        Ok(devices) => Found::Devices(devices.iter().map(listed).collect()),
+        Err(error) => nothing(&error),
+    }
+}
+
+fn nothing(error: &CudaError) -> Found {
+    // The backend's errors name the remedy behind a semicolon.
+    let text = with_causes(error);
+    let (why, remedy) = text.split_once("; ").unwrap_or((&text, "look at nvidia-smi, and update the NVIDIA driver"));
+    Found::Nothing { why: why.into(), remedy: remedy.into() }
+}
+
+fn listed(info: &DeviceInfo) -> Result<Device, Broken> {
+    let target = format!("cuda:{}", info.ordinal);
+    match Cuda::open(info.ordinal) {
+        Ok(backend) => Ok(Device { facts: facts(info), missing: missing(info), ..Device::of(&target, &backend) }),
+        Err(error) => Err(Broken {
+            target,
+            name: info.name.clone(),
+            facts: facts(info),
+            why: with_causes(&error),
+            remedy: "look at nvidia-smi, or use another device".into(),
+        }),
+    }
+}
+
+fn facts(info: &DeviceInfo) -> Vec<Fact> {
+    let yes_or_no = |has: bool| if has { "yes" } else { "no" }.to_string();
+    let (major, minor) = info.compute;
+    let driver = Cuda::driver_version().map_or("not told".into(), |(major, minor)| format!("CUDA {major}.{minor}"));
+    let peers: Vec<String> = info.peers.iter().map(|peer| format!("cuda:{peer}")).collect();
+    vec![
+        ("kind", "a GPU".into()),
+        ("driver", driver),
+        ("compute capability", format!("{major}.{minor}")),
+        ("memory", format_bytes(info.total_bytes)),
+        ("virtual memory", yes_or_no(info.virtual_memory)),
+        ("memory pools", yes_or_no(info.memory_pools)),
+        ("peers", if peers.is_empty() { "none".into() } else { peers.join(" ") }),
+    ]
+}
+
+/// What the device has not, what follows, and what to do.
+fn missing(info: &DeviceInfo) -> Vec<String> {
+    let lacks = [
+        (
+            info.virtual_memory,
+            "virtual memory management: there are no pages, and paged falls back to classic; update the NVIDIA driver, \
+             or use a device that has it",
+        ),
+        (info.memory_pools, "memory pools: alloc=async is refused; leave it out, or update the NVIDIA driver"),
+    ];
+    lacks.into_iter().filter(|(has, _)| !has).map(|(_, text)| text.to_string()).collect()
+}
+
+impl CudaOptions {
+    fn parse(text: &str) -> Result<Self, String> {
+        let mut options = Self::default();
+        for option in text.split(',').filter(|_| !text.is_empty()) {
+            let twice = match option {
+                "alloc=async" => options.alloc.replace(Alloc::Async).is_some(),
+                "alloc=sync" => options.alloc.replace(Alloc::Sync).is_some(),
+                "pages=none" => std::mem::replace(&mut options.no_pages, true),
+                number => match number.parse() {
+                    Ok(ordinal) => options.ordinal.replace(ordinal).is_some(),
+                    Err(_) => {
+                        return Err(format!(
+                            "`{option}` is no option; write the device's number, alloc=async, alloc=sync or \
+                             pages=none, with commas between them, such as cuda:0,alloc=async"
+                        ));
+                    }
+                },
+            };
+            if twice {
+                return Err(format!("`{option}` comes on top of another of its kind; write one"));
+            }
+        }
+        Ok(options)
+    }
+
+    fn ordinal(&self) -> usize {
+        self.ordinal.unwrap_or(0)
+    }
+
+    fn builder(&self) -> CudaBuilder {
+        Cuda::builder().device(self.ordinal()).alloc(self.alloc.unwrap_or_default()).pages(!self.no_pages)
+    }
+
+    fn open(&self) -> Result<Cuda, Failure> {
+        self.builder().build().map_err(|error| absent(&error))
+    }
+
+    /// Opens it and does a job on it.
+    pub(super) fn run<J: Job>(&self, job: J) -> Result<J::Output, Failure> {
+        job.run(self.open()?)
+    }
+
+    /// Does something with the device as the conformance suite opens it. The device is held open meanwhile: the suite
+    /// opens it for each scenario, and the first of several takes hundreds of milliseconds.
+    pub(super) fn tested<R>(&self, test: impl FnOnce(&CudaDevice) -> R) -> Result<R, Failure> {
+        let held = self.open()?;
+        let alloc = self.alloc.unwrap_or_default();
+        let result = test(&CudaDevice::new(self.ordinal()).alloc(alloc).pages(!self.no_pages));
+        drop(held);
+        Ok(result)
+    }
+
+    /// The driver's own ways, without statistics: the plain one, and where it has them its pools.
+    pub(super) fn peers(&self) -> Result<Vec<Peer>, Failure> {
+        let open = |alloc| self.builder().alloc(alloc).build().map_err(|error| absent(&error));
+        let plain = open(Alloc::Sync)?;
+        let pooled = if plain.info().memory_pools { Some(open(Alloc::Async)?) } else { None };
+        let peer = |name, max_per_round, device: Cuda| {
+            let pair = Box::new(move |bytes| device.allocate_and_free(bytes).map_err(|error| absent(&error)));
+            Peer { name, max_per_round, pair }
+        };
+        let mut peers = vec![peer("cuMemAlloc and cuMemFree", SYNC_MAX, plain)];
+        peers.extend(pooled.map(|device| peer("cuMemAllocAsync and cuMemFreeAsync", ASYNC_MAX, device)));
+        Ok(peers)
+    }
+}
+
+fn absent(error: &CudaError) -> Failure {
+    Failure::Device(format!("--device cuda: {}; `millpond devices` lists what there is", with_causes(error)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_say_which_device_and_how() {
+        let parsed = |text| CudaOptions::parse(text).expect(text);
+        assert_eq!(parsed(""), CudaOptions::default());
+        assert_eq!(parsed("3"), CudaOptions { ordinal: Some(3), ..CudaOptions::default() });
+        let all = CudaOptions { ordinal: Some(0), alloc: Some(Alloc::Async), no_pages: true };
+        assert_eq!((parsed("0,alloc=async,pages=none"), parsed("pages=none,alloc=async,0")), (all.clone(), all));
+        for text in ["x", "-1", "0,", "0,,1", "0,1", "alloc=sync,alloc=async", "alloc=pool", "pages=2MiB"] {
+            let error = CudaOptions::parse(text).expect_err(text);
+            assert!(error.contains("is no option") || error.contains("comes on top"), "{text}: {error}");
+        }
+    }
+}
