@@ -1,6 +1,6 @@
 //! The ways in: open an adapter, or bring a device.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use millpond_backend::{Caps, Class, ClassKind, Closing, Reuse};
 use wgpu::{AdapterInfo, Backends, BufferUsages, Features, InstanceFlags, MemoryHints};
@@ -145,6 +145,14 @@ impl WgpuBuilder {
         self
     }
 
+    /// Whether the device may have virtual memory: whether segments come from the Vulkan backend.
+    pub fn may_have_pages(&self) -> bool {
+        #[cfg(feature = "vulkan-segments")]
+        return self.vulkan_segments;
+        #[cfg(not(feature = "vulkan-segments"))]
+        false
+    }
+
     /// Whether segments come from `millpond-vulkan`, which stands on the same device: with virtual memory, for the
     /// policy `paged`, and a memory budget, where the driver has them. Off unless set; for devices that are opened
     /// here, on Vulkan.
@@ -255,7 +263,11 @@ async fn adapters(backends: Backends, flags: InstanceFlags) -> Result<Vec<wgpu::
     let mut descriptor = wgpu::InstanceDescriptor::new_without_display_handle();
     descriptor.backends = backends;
     descriptor.flags = flags;
-    let adapters = wgpu::Instance::new(descriptor).enumerate_adapters(backends).await;
+    let instance = wgpu::Instance::new(descriptor);
+    // Never dropped: some drivers cannot be loaded again any number of times once their last instance has gone.
+    static FIRST: OnceLock<wgpu::Instance> = OnceLock::new();
+    let _ = FIRST.set(instance.clone());
+    let adapters = instance.enumerate_adapters(backends).await;
     if adapters.is_empty() { Err(WgpuError::NoAdapter { backends }) } else { Ok(adapters) }
 }
 
