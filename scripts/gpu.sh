@@ -47,22 +47,19 @@ sameness() {
     for device in "${devices[@]}"; do named+=(--device "$device"); done
     "$millpond" sameness "${named[@]}" --markdown "${traces[@]}"
 }
-# Reserved over live, beside the simulated device.
-traces() {
-    for device in sim "${devices[@]}"; do
-        "$millpond" replay --compare --device "$device" --markdown "${traces[@]}" || return 1
-    done
-}
-# Every block written by device work when it is granted, and checked when it is freed.
-touch_all() {
+# Every trace under the policies that the device can serve.
+replays() {
     local device policy
     for device in "${devices[@]}"; do
         for policy in $(policies "$device"); do
-            "$millpond" replay --touch --passes 1 --policy "$policy" --device "$device" --markdown "${traces[@]}" ||
-                return 1
+            "$millpond" replay "$@" --policy "$policy" --device "$device" --markdown "${traces[@]}" || return 1
         done
     done
 }
+# Reserved over live: as on the simulated device.
+traces() { replays --passes 3; }
+# Every block written by device work when it is granted, and checked when it is freed.
+touch_all() { replays --touch --passes 1; }
 threads() {
     for device in "${devices[@]}"; do
         "$millpond" replay --touch --threads 8 --passes 1 --device "$device" --pattern random --scale 8 || return 1

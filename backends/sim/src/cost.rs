@@ -77,6 +77,28 @@ impl CostModel {
         }
     }
 
+    /// What the same H200 takes through Vulkan, where segments are buffers with memory of their own and pages are bound
+    /// by a queue: `map_ns` is how much longer a submit takes for each page that it binds, which the host need not wait
+    /// for. Reserving addresses was not measured, and costs nothing here.
+    pub const fn h200_vulkan() -> CostModel {
+        const SMALL: u64 = 2 << 20;
+        const LARGE: u64 = 256 << 20;
+        CostModel {
+            reserve: Curve { small_bytes: SMALL, small_ns: 37_000, large_bytes: LARGE, large_ns: 180_000 },
+            release: Curve { small_bytes: SMALL, small_ns: 36_000, large_bytes: LARGE, large_ns: 140_000 },
+            reserve_range_ns: 0,
+            release_range_ns: 0,
+            create_page_ns: 170_000,
+            release_page_ns: 2_200,
+            map_ns: 141_000,
+            set_access_ns: 0,
+            unmap_ns: 0,
+            record_ns: 0,
+            query_ns: 22,
+            stream_wait_ns: 1_700,
+        }
+    }
+
     /// What an H200 with driver 580 was measured to take on an idle device.
     pub const fn h200() -> CostModel {
         const SMALL: u64 = 2 << 20;

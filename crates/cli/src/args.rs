@@ -68,7 +68,7 @@ The simulated device takes options:
   bytes=SIZE                  its memory (an H200's 139.80 GiB unless given)
   reuse=in-order|after-done   when a stream's freed memory may be used on it again (in-order unless given)
   pages=SIZE|none             granularity of its virtual memory (2MiB unless given)
-  cost=h200|free              what driver calls cost on its clock (as on an H200 unless given)
+  cost=h200|h200-vulkan|free  what driver calls cost on its clock (as on an H200 through CUDA unless given)
   completion=at-once|random:SEED
                               when queued work is done (at once unless given; only --touch queues any)
 

@@ -119,8 +119,9 @@ fn pages(value: &str) -> Result<Option<u64>, String> {
 fn cost(value: &str) -> Result<CostModel, String> {
     match value {
         "h200" => Ok(CostModel::h200()),
+        "h200-vulkan" => Ok(CostModel::h200_vulkan()),
         "free" => Ok(CostModel::free()),
-        _ => Err(format!("`cost` is `{value}`, must be h200 or free")),
+        _ => Err(format!("`cost` is `{value}`, must be h200, h200-vulkan or free")),
     }
 }
 
@@ -162,7 +163,7 @@ mod tests {
             ("bytes=1,bytes=2", "`bytes` is set a second time"),
             ("reuse=never", "must be in-order or after-done"),
             ("pages=3MiB", "must be none or a power of two"),
-            ("cost=5", "must be h200 or free"),
+            ("cost=5", "must be h200, h200-vulkan or free"),
             ("completion=random", "must be at-once or random:SEED"),
             ("completion=random:x", "must be at-once or random:SEED"),
             ("colour=red", "unknown option `colour`; the options are bytes"),
