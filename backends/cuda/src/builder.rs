@@ -147,7 +147,7 @@ impl CudaBuilder {
     pub fn adopt(self, context: Arc<CudaContext>) -> Result<Cuda, CudaError> {
         let driver = Driver::load()?;
         let (ordinal, raw) = (context.ordinal(), context.cu_device());
-        // Calls that need no context fail where the thread's own has been destroyed, as that of a device that was closed.
+        // Even calls that need no context fail where the thread's has been destroyed, as that of a closed device is.
         let _bound = bind(driver, context.cu_ctx())?;
         let info = driver.info(ordinal)?;
         let peers = self.open_peers(driver, &context)?;

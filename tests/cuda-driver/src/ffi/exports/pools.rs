@@ -75,8 +75,8 @@ fn device_of(pool: u64) -> Result<usize, Code> {
     (0..DEVICES).find(|device| handle(*device) == pool).ok_or(Code::INVALID_VALUE)
 }
 
-/// Allocates at once, unless only frees queued on the stream before make room: those are waited for. A driver would hand
-/// their memory out in the stream's order. While a gate is closed there is nothing to wait for.
+/// Allocates at once, unless only frees queued on the stream before make room: those are waited for. A driver would
+/// hand their memory out in the stream's order. While a gate is closed there is nothing to wait for.
 fn allocate(device: usize, owner: usize, address: Out<u64>, bytes: u64, stream: u64) -> Answer {
     let address = address.must()?;
     let mut world = world::lock();
