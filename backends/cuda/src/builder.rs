@@ -147,6 +147,8 @@ impl CudaBuilder {
     pub fn adopt(self, context: Arc<CudaContext>) -> Result<Cuda, CudaError> {
         let driver = Driver::load()?;
         let (ordinal, raw) = (context.ordinal(), context.cu_device());
+        // Even calls that need no context fail where the thread's has been destroyed, as that of a closed device is.
+        let _bound = bind(driver, context.cu_ctx())?;
         let info = driver.info(ordinal)?;
         let peers = self.open_peers(driver, &context)?;
         let peer_devices: Vec<CUdevice> = peers.iter().map(|peer| peer.cu_device()).collect();

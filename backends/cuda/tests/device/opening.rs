@@ -101,6 +101,36 @@ fn the_drivers_pool_can_serve_segments() {
 }
 
 #[test]
+fn a_bare_pair_leaves_nothing() {
+    let Some(cuda) = device() else { return };
+    for alloc in [Alloc::Sync, Alloc::Async] {
+        let Ok(cuda) = Cuda::builder().alloc(alloc).build() else {
+            assert!(alloc == Alloc::Async && !cuda.info().memory_pools, "the device opens otherwise");
+            continue;
+        };
+        let calls = cuda.fallible_calls();
+        cuda.allocate_and_free(1 << 20).unwrap();
+        assert_eq!(cuda.fallible_calls(), calls + 1, "the driver is asked each time");
+        assert_eq!(cuda.held_bytes(), 0);
+        assert_eq!(cuda.allocate_and_free(0), Err(CudaError::Empty { call: "allocate_and_free" }));
+        let refused = cuda.allocate_and_free(1 << 50).unwrap_err();
+        assert!(matches!(refused, CudaError::OutOfMemory { asked, .. } if asked == 1 << 50), "{refused}");
+    }
+}
+
+#[test]
+fn a_device_opens_where_the_thread_has_the_context_of_one_that_was_closed() {
+    let Some((first, _)) = two_devices() else { return };
+    drop(first);
+    for ordinal in [0, 1, 0] {
+        let cuda = Cuda::open(ordinal).unwrap();
+        let peer = 1 - ordinal;
+        assert!(cuda.info().peers.iter().all(|&place| place == peer || place > 1), "{:?}", cuda.info().peers);
+        drop(Cuda::open(peer).unwrap());
+    }
+}
+
+#[test]
 fn peers_are_named_or_refused() {
     let Some((_, second)) = two_devices() else { return };
     match Cuda::builder().device(0).peers(&[0, 1]).build() {

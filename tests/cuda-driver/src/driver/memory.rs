@@ -48,6 +48,8 @@ pub(crate) struct Allocation {
     pub(crate) bytes: u64,
     /// It came from `cuMemAllocAsync`.
     pub(crate) pooled: bool,
+    /// Its free is queued. Noted here, as the address may be another's before the queue says that the free is done.
+    pub(crate) freeing: bool,
 }
 
 pub(crate) struct Host {
@@ -131,7 +133,7 @@ impl Memory {
         if pooled {
             self.devices[device].pooled += rounded;
         }
-        self.allocations.insert(address, Allocation { device, bytes, pooled });
+        self.allocations.insert(address, Allocation { device, bytes, pooled, freeing: false });
         Ok(address)
     }
 

@@ -141,12 +141,6 @@ impl World {
         }
     }
 
-    /// Whether the freeing of an address is queued already.
-    pub(crate) fn is_freed(&self, address: u64) -> bool {
-        let mut queued = self.lanes.iter().flat_map(|lane| &lane.queue);
-        queued.any(|op| matches!(op, Op::Free(freed) if *freed == address))
-    }
-
     /// Whether all work up to a position is done.
     pub(crate) fn reached(&self, position: Position) -> bool {
         self.lanes[position.lane].done >= position.count

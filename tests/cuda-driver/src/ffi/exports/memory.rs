@@ -27,15 +27,13 @@ exported! {
     // It waits for all work of the device, as the real one does.
     Context fn cuMemFree_v2(address: u64) |_device| {
         let allocation = |memory: &Memory| {
-            let allocation = memory.allocations.get(&address).ok_or(Code::INVALID_VALUE)?;
+            let allocation = memory.allocations.get(&address).filter(|allocation| !allocation.freeing);
+            let allocation = allocation.ok_or(Code::INVALID_VALUE)?;
             Ok((allocation.device, allocation.bytes))
         };
         let mut world = world::lock();
         world.refuse_unsafe()?;
         let (owner, bytes) = allocation(&memory().read())?;
-        if world.is_freed(address) {
-            return Err(Code::INVALID_VALUE);
-        }
         world.note_use(owner, address, bytes);
         let ends = world.ends(owner);
         world::wait(&mut world, owner, |world| ends.iter().all(|end| world.reached(*end)))?;

@@ -28,9 +28,9 @@ exported! {
         let mut world = world::lock();
         let lane = world.stream(stream, device)?;
         world.refuse_captured(lane)?;
-        let pooled = memory().read().allocations.get(&address).is_some_and(|allocation| allocation.pooled);
-        if !pooled || world.is_freed(address) {
-            return Err(Code::INVALID_VALUE);
+        match memory().write().allocations.get_mut(&address) {
+            Some(allocation) if allocation.pooled && !allocation.freeing => allocation.freeing = true,
+            _ => return Err(Code::INVALID_VALUE),
         }
         world.push(lane, Op::Free(address))
     }
@@ -75,12 +75,18 @@ fn device_of(pool: u64) -> Result<usize, Code> {
     (0..DEVICES).find(|device| handle(*device) == pool).ok_or(Code::INVALID_VALUE)
 }
 
-/// Allocates at once: what is queued on the stream before is not asked.
+/// Allocates at once, unless only frees queued on the stream before make room: those are waited for. A driver would
+/// hand their memory out in the stream's order. While a gate is closed there is nothing to wait for.
 fn allocate(device: usize, owner: usize, address: Out<u64>, bytes: u64, stream: u64) -> Answer {
     let address = address.must()?;
     let mut world = world::lock();
     let lane = world.stream(stream, device)?;
     world.refuse_captured(lane)?;
-    let allocated = memory().write().allocate(owner, bytes, true)?;
-    address.put(allocated)
+    let mut allocated = memory().write().allocate(owner, bytes, true);
+    if allocated == Err(Code::OUT_OF_MEMORY) && world.gates.is_empty() {
+        let ends = world.ends_of(lane);
+        world::wait(&mut world, device, |world| ends.iter().all(|end| world.reached(*end)))?;
+        allocated = memory().write().allocate(owner, bytes, true);
+    }
+    address.put(allocated?)
 }
