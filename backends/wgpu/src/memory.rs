@@ -17,6 +17,9 @@ use crate::device::Shared;
 use crate::opening::Opened;
 use crate::{Segment, Wgpu, WgpuError};
 
+/// The allocator takes no larger part of scarce addresses for a range than one of so many.
+const RANGES_LEAST: u64 = 64;
+
 pub use millpond_vulkan::Page;
 
 /// The Vulkan backend under a wgpu device.
@@ -104,6 +107,8 @@ impl Memory {
             queues,
             enabled: opened.enabled,
             engine_submits: true,
+            keep: None,
+            validation: None,
         };
         // SAFETY: the handles are wgpu's own. They outlive the result: it is held by `Shared` and by wgpu's buffers,
         // and both hold the device. The device was opened with what `opened` says. The queue that wgpu uses has a lock,
@@ -122,8 +127,9 @@ impl Memory {
             class.total_bytes = own.classes[0].total_bytes;
         }
         let max = caps.classes[0].max_segment_bytes;
-        let range = |pages: PageCaps| pages.range_bytes.min(max / pages.granularity * pages.granularity);
-        caps.pages = own.pages.map(|pages| PageCaps { range_bytes: range(pages), ..pages });
+        // A range is a part of all addresses, and a buffer of wgpu's: with so many addresses no part is larger than one.
+        let address_bytes = |pages: PageCaps| pages.address_bytes.min(max.saturating_mul(RANGES_LEAST));
+        caps.pages = own.pages.map(|pages| PageCaps { address_bytes: address_bytes(pages), ..pages });
         caps.budget = own.budget;
         caps.oversubscribes = own.oversubscribes;
     }

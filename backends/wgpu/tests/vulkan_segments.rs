@@ -41,7 +41,7 @@ fn facts_are_those_of_both() {
     assert_eq!(caps.pages.map(|pages| pages.granularity), vulkan.pages.map(|pages| pages.granularity));
     assert_eq!(device.virtual_memory().is_some(), caps.pages.is_some());
     if let Some(pages) = caps.pages {
-        assert!(pages.range_bytes <= caps.classes[0].max_segment_bytes, "{pages:?}");
+        assert!(pages.address_bytes / 64 <= caps.classes[0].max_segment_bytes, "{pages:?}");
     }
 }
 
