@@ -127,7 +127,7 @@ impl Memory {
             class.total_bytes = own.classes[0].total_bytes;
         }
         let max = caps.classes[0].max_segment_bytes;
-        // A range is a part of all addresses, and a buffer of wgpu's: with so many addresses no part is larger than one.
+        // A range is a part of all addresses, and a buffer of wgpu's: with so many of them no part is larger than one.
         let address_bytes = |pages: PageCaps| pages.address_bytes.min(max.saturating_mul(RANGES_LEAST));
         caps.pages = own.pages.map(|pages| PageCaps { address_bytes: address_bytes(pages), ..pages });
         caps.budget = own.budget;
