@@ -1,5 +1,7 @@
 //! A CUDA device as a device under test.
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use millpond_backend::{Backend as _, Fault, StreamId};
 use millpond_cuda::{Alloc, Cuda};
 
@@ -52,6 +54,13 @@ impl DeviceUnderTest for CudaDevice {
 
     fn requirement(&self) -> Option<&'static str> {
         Some("cuda")
+    }
+
+    /// All devices of the process share a context, and the driver one thread for functions of the host: a free would
+    /// wait for what another scenario holds, and that scenario for a lock that the free has.
+    fn turn(&self) -> Option<MutexGuard<'static, ()>> {
+        static TURN: Mutex<()> = Mutex::new(());
+        Some(TURN.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn twin(&self, backend: &Cuda) -> Option<Cuda> {

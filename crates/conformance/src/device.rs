@@ -1,6 +1,7 @@
 //! What the suite asks of a backend's author: a way to open the device, and some strings to pull where there are any.
 
 use std::fmt;
+use std::sync::MutexGuard;
 
 use millpond_backend::{Backend, Fault, Point, StreamId};
 
@@ -50,6 +51,13 @@ pub trait DeviceUnderTest: Sync {
 
     /// The name under which the environment may demand the device, as [`required`] tells: `vulkan`, say.
     fn requirement(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// What a scenario keeps until it ends, so that no other runs on the device meanwhile: for devices that share
+    /// something in the process, so that work [held](Self::hold) on one would hold up another's calls. `None` lets
+    /// scenarios run side by side.
+    fn turn(&self) -> Option<MutexGuard<'static, ()>> {
         None
     }
 

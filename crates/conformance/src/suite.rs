@@ -169,6 +169,7 @@ impl<D: DeviceUnderTest> Case<D> {
 }
 
 fn run_case<D: DeviceUnderTest>(device: &D, case: &Case<D>, differences: &[Difference<'_>]) -> ScenarioResult {
+    let _turn = device.turn();
     let began = Instant::now();
     // What a scenario leaves behind when it panics is its own device, which goes with it.
     let ended = catch_unwind(AssertUnwindSafe(|| case.run(device)));

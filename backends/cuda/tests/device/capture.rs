@@ -4,7 +4,7 @@ use millpond_backend::{Backend, ClassId, Point, StreamId, StreamWait, Transfer};
 use millpond_cuda::cudarc::driver::sys::{self, CUgraph, CUstreamCaptureMode};
 use millpond_cuda::{Cuda, CudaError};
 
-use crate::lab::{CAPTURES, device, finish, give_back, segment};
+use crate::lab::{device, finish, give_back, segment};
 
 /// Captures what is put on the stream, in the strictest mode.
 fn begin(cuda: &Cuda, stream: StreamId) {
@@ -28,7 +28,6 @@ fn end(cuda: &Cuda, stream: StreamId) {
 
 #[test]
 fn a_stream_is_left_alone_while_it_is_captured() {
-    let _alone = CAPTURES.lock();
     let Some(cuda) = device() else { return };
     let (stream, other) = (cuda.create_stream().unwrap(), cuda.create_stream().unwrap());
     let taken = segment(&cuda);
@@ -51,7 +50,6 @@ fn a_stream_is_left_alone_while_it_is_captured() {
 
 #[test]
 fn a_capture_is_not_disturbed_by_what_goes_on_beside_it() {
-    let _alone = CAPTURES.lock();
     let Some(cuda) = device() else { return };
     let (stream, other) = (cuda.create_stream().unwrap(), cuda.create_stream().unwrap());
     let early = cuda.mark(stream);

@@ -1,6 +1,6 @@
 //! What the tests share: devices that may be missing, and a few short forms.
 
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use millpond_backend::{Backend, ClassId, Point, StreamId, Tick, Transfer};
 use millpond_conformance::required;
@@ -9,12 +9,18 @@ use millpond_cuda::{Cuda, Segment};
 /// How large the tests' segments are, in bytes.
 pub(crate) const BYTES: u64 = 4 << 20;
 
-/// Held by tests that capture, and by those that wait for the whole context, which would spoil the captures.
-pub(crate) static CAPTURES: Mutex<()> = Mutex::new(());
+static DEVICES: Mutex<()> = Mutex::new(());
+
+thread_local! {
+    /// From a test's first device to its end. All devices share a context: one test's free would wait for what another
+    /// holds, and one test's wait would spoil another's capture.
+    static TURN: MutexGuard<'static, ()> = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
+}
 
 /// Device 0, opened anew; `None`, said aloud, if there is none.
 pub(crate) fn device() -> Option<Cuda> {
     crate::machine::prepare();
+    TURN.with(|_| ());
     match Cuda::open(0) {
         Ok(cuda) => Some(cuda),
         Err(error) => {
