@@ -1,10 +1,12 @@
 //! The command line: what can be asked, and the pages that `--help` prints.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum, value_parser};
 
 use crate::commands::replay::{Limit, PatternChoice, pattern_help};
+use crate::quantity::parse_time;
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -46,6 +48,12 @@ simulated device). With --compare, `of exp.` is that time over the time of class
 the end of the first pass. Of several traces, the last line of each policy has the geometric mean of
 `res/live` and the sums of what follows it.
 
+--for adds `passes`, how many were made, the cold one among them: 3.25 are three and a quarter of one.
+--touch adds `checked`, the blocks verified, `stalls`, how often the host had to wait for the device
+in an allocation, and `waits`, how often a stream was told to wait for another on the device; each over
+all passes. JSON has those of the first pass and of the warm ones, and how long the stalls took. A
+release that makes the driver wait for the device by itself, as CUDA's do, shows in `driver` alone.
+
 An allocation refused for lack of memory is counted, not fatal; the first is explained on standard
 error.
 
@@ -54,6 +62,8 @@ Examples:
   millpond replay --compare --pattern all
   millpond replay --compare --limit 1.10x gpt2_train.trace.gz
   millpond replay --touch --device sim:completion=random:1 --pattern many_streams
+  millpond replay --compare --tight --touch --device cuda:0 --passes 2 *.trace.gz
+  millpond replay --for 10m --touch --threads 8 --scale 2 --device cuda:0
   millpond replay --device cuda:0,alloc=async --policy direct gnn.trace.gz
   millpond replay --device vulkan:0 --scale 64 --touch --threads 2
   millpond replay --policy classic --conf max_split_size_mb:64 *.trace.gz
@@ -94,6 +104,11 @@ simulated device that takes `--device sim:completion=random:SEED`, as its work i
 is kept on the device and judged many blocks at a time, so that work stays under way meanwhile; that takes 1 MiB, and
 64 KiB for each stream, past the allocator. The first wrong byte ends the command with exit code 1, and is told with its
 trace, event, block and offset. Times include the check";
+
+const FOR_HELP: &str = "\
+Replay each trace under each policy for so long: 500ms, 20s, 10m or 2h, from the beginning of the cold pass. The pass
+under way is then cut short at its next event, the cold one too: what is live is freed as at the end of a pass, with
+every check. Columns of a first pass that was cut short tell of the part that was made";
 
 const SCALE_HELP: &str = "\
 Divide every size of a trace by N, rounded up to 512 bytes, so that a large trace fits a small device. The result is
@@ -206,9 +221,15 @@ pub(crate) struct ReplayArgs {
     /// How many warm passes follow the cold one
     #[arg(long, value_name = "N", default_value_t = 5)]
     pub(crate) passes: usize,
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_time, conflicts_with = "passes")]
+    #[arg(help = "Instead of a number of passes, replay for so long: 20s, 10m or 2h", long_help = FOR_HELP)]
+    pub(crate) time: Option<Duration>,
     /// Replay under every policy and put them side by side
     #[arg(long)]
     pub(crate) compare: bool,
+    /// With --compare, also paged with growth:tight, as paged+tight
+    #[arg(long, requires = "compare")]
+    pub(crate) tight: bool,
     #[arg(long, help = "Write to every block and verify it before its free", long_help = TOUCH_HELP)]
     pub(crate) touch: bool,
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u16).range(1..=256))]

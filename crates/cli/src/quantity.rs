@@ -29,6 +29,27 @@ pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
     bytes.ok_or_else(|| format!("`{text}` does not fit in 64 bits: write a smaller size"))
 }
 
+/// A time in a text such as `500ms`, `20s`, `10m` or `2h`.
+///
+/// # Errors
+///
+/// What is accepted, where the text is something else.
+pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
+    let trimmed = text.trim();
+    let digits = trimmed.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = trimmed.split_at(digits);
+    let millis = match unit {
+        "ms" => 1,
+        "s" => 1000,
+        "m" => 60 * 1000,
+        "h" => 60 * 60 * 1000,
+        _ => 0,
+    };
+    let time = number.parse::<u64>().ok().and_then(|number| number.checked_mul(millis));
+    let time = time.filter(|millis| *millis > 0).map(Duration::from_millis);
+    time.ok_or_else(|| format!("`{text}` is no time: write a whole number above 0 with ms, s, m or h, such as 20s"))
+}
+
 /// A duration in the unit that suits it, with three digits or so.
 pub(crate) fn format_time(time: Duration) -> String {
     let nanos = time.as_nanos() as f64;
@@ -75,6 +96,17 @@ mod tests {
         for text in ["18446744073709551616", "16777216TiB"] {
             let error = parse_bytes(text).expect_err(text);
             assert!(error.contains("does not fit in 64 bits"), "{error}");
+        }
+    }
+
+    #[test]
+    fn times_are_read_with_their_unit() {
+        for (text, millis) in [("500ms", 500), ("20s", 20_000), (" 10m", 600_000), ("2h", 7_200_000)] {
+            assert_eq!(parse_time(text), Ok(Duration::from_millis(millis)), "{text}");
+        }
+        for text in ["", "s", "20", "0s", "1.5s", "-1s", "20 s", "1d", "1m30s", "18446744073709551615h"] {
+            let error = parse_time(text).expect_err(text);
+            assert!(error.contains("is no time: write a whole number") && error.contains("20s"), "{error}");
         }
     }
 

@@ -300,6 +300,45 @@ fn checked_bytes_are_right_and_change_nothing() {
     }
 }
 
+/// Both ways to grow beside the other policies, and what each of them costs a busy device.
+#[test]
+fn compare_tells_growths_apart_by_what_they_wait_for() {
+    let device = ["--device", "sim:completion=random:5", "--pattern", "many_streams", "--passes", "1"];
+    let args = [&["replay", "--compare", "--tight", "--touch"][..], &device].concat();
+    let rows = run(&[&args[..], &["--format", "json"]].concat()).json();
+    let policies: Vec<_> = rows.iter().map(|row| row["policy"].as_str().expect("a policy")).collect();
+    assert_eq!(policies, ["paged", "classic", "classic+expandable", "direct", "paged+tight"]);
+    assert_eq!(rows[4]["conf"], "policy:paged,growth:tight");
+    let count = |row: usize, key: &str| rows[row][key].as_u64().expect("a count");
+    assert!(count(4, "waits") > count(0, "waits"), "moving behind waits: {rows:?}");
+    assert_eq!((count(1, "waits"), count(1, "stalls")), (0, 0), "classic takes more instead");
+    let text = run(&args).stdout;
+    for (row, policy) in policies.iter().enumerate() {
+        let line = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        let cells = line.into_iter().find(|cells| cells.get(1) == Some(policy)).expect("a row");
+        let shown: Vec<u64> = cells[cells.len() - 3..].iter().map(|cell| cell.parse().expect("a count")).collect();
+        let sum = |key: &str| count(row, key) + count(row, &format!("warm_{key}"));
+        assert_eq!(shown, [sum("stalls"), sum("waits"), count(row, "checked_blocks")], "{text}");
+    }
+    run(&["replay", "--tight"]).fails(2, &["--compare"]);
+}
+
+#[test]
+fn a_replay_for_a_time_tells_how_far_it_came() {
+    let args = ["replay", "--pattern", "phases", "--policy", "classic", "--for", "300ms"];
+    let began = std::time::Instant::now();
+    let row = &run(&[&args[..], &["--touch", "--threads", "2", "--format", "json"]].concat()).json()[0];
+    assert!(began.elapsed().as_millis() >= 300);
+    let count = |key: &str| row[key].as_u64().expect("a count");
+    assert!(count("events_replayed") >= count("events") * count("passes"), "{row}");
+    assert!(count("checked_blocks") > 0 && count("checked_blocks") <= 2 * count("events_replayed"), "{row}");
+    let text = run(&args).stdout;
+    let cells: Vec<&str> = text.lines().nth(3).expect("a row").split_whitespace().collect();
+    assert!(cells.last().is_some_and(|passes| passes.parse::<f64>().is_ok_and(|passes| passes > 1.0)), "{text}");
+    run(&[&args[..], &["--passes", "1"]].concat()).fails(2, &["cannot be used with"]);
+    run(&["replay", "--for", "20"]).fails(2, &["is no time", "such as 20s"]);
+}
+
 /// Blocks are used on several streams, and the device does its work when it pleases.
 #[test]
 fn bytes_are_right_where_streams_cross() {

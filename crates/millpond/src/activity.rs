@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use millpond_backend::Backend;
+use millpond_backend::{Backend, Point};
 
 use crate::sync::{AtomicU64, Ordering};
 
@@ -14,12 +14,26 @@ pub struct DriverActivity {
     pub calls: u64,
     /// How long they took, on the device's own clock where it has one (the simulated device), or else the host's.
     pub time: Duration,
+    /// How often a plan (an allocation that no cached block served, a trim, emptying the cache) had the host wait for
+    /// the device, for one point or several. The waits are among the calls. A release that makes the driver wait for
+    /// the device, as CUDA's do, is no stall: its time is in the time of the calls alone.
+    pub stalls: u64,
+    /// How long those waits took, on the same clock; part of the time of the calls.
+    pub stall_time: Duration,
+    /// How many waits of one stream for a point of another were queued on the device; among the calls, too.
+    pub stream_waits: u64,
 }
 
 impl DriverActivity {
     /// What came on top of an earlier reading.
     pub fn since(self, earlier: DriverActivity) -> DriverActivity {
-        DriverActivity { calls: self.calls - earlier.calls, time: self.time.saturating_sub(earlier.time) }
+        DriverActivity {
+            calls: self.calls - earlier.calls,
+            time: self.time.saturating_sub(earlier.time),
+            stalls: self.stalls - earlier.stalls,
+            stall_time: self.stall_time.saturating_sub(earlier.stall_time),
+            stream_waits: self.stream_waits - earlier.stream_waits,
+        }
     }
 }
 
@@ -27,15 +41,53 @@ impl DriverActivity {
 pub(crate) struct Activity {
     calls: AtomicU64,
     nanos: AtomicU64,
+    stalls: AtomicU64,
+    stall_nanos: AtomicU64,
+    stream_waits: AtomicU64,
 }
 
 impl Activity {
     pub(crate) fn new() -> Self {
-        Self { calls: AtomicU64::new(0), nanos: AtomicU64::new(0) }
+        Self {
+            calls: AtomicU64::new(0),
+            nanos: AtomicU64::new(0),
+            stalls: AtomicU64::new(0),
+            stall_nanos: AtomicU64::new(0),
+            stream_waits: AtomicU64::new(0),
+        }
     }
 
     /// Runs one driver call and books it.
     pub(crate) fn book<B: Backend, R>(&self, backend: &B, call: impl FnOnce() -> R) -> R {
+        self.timed(backend, call).0
+    }
+
+    /// The host waits for these points, one call after the other, up to the first that fails.
+    pub(crate) fn book_stall<B: Backend, R, E>(
+        &self,
+        backend: &B,
+        points: Vec<Point>,
+        mut wait: impl FnMut(Point) -> Result<R, E>,
+    ) -> Result<Vec<R>, E> {
+        if !points.is_empty() {
+            self.stalls.fetch_add(1, Ordering::Relaxed);
+        }
+        let wait = |point| {
+            let (reached, nanos) = self.timed(backend, || wait(point));
+            self.stall_nanos.fetch_add(nanos, Ordering::Relaxed);
+            reached
+        };
+        points.into_iter().map(wait).collect()
+    }
+
+    /// Queues one wait of a stream.
+    pub(crate) fn book_stream_wait<B: Backend, R>(&self, backend: &B, wait: impl FnOnce() -> R) -> R {
+        self.stream_waits.fetch_add(1, Ordering::Relaxed);
+        self.book(backend, wait)
+    }
+
+    /// Runs and books a call, and answers how many nanoseconds it took.
+    fn timed<B: Backend, R>(&self, backend: &B, call: impl FnOnce() -> R) -> (R, u64) {
         let (own, host) = (backend.driver_clock(), Instant::now());
         let result = call();
         let nanos = match (own, backend.driver_clock()) {
@@ -44,13 +96,16 @@ impl Activity {
         };
         self.calls.fetch_add(1, Ordering::Relaxed);
         self.nanos.fetch_add(nanos, Ordering::Relaxed);
-        result
+        (result, nanos)
     }
 
     pub(crate) fn now(&self) -> DriverActivity {
         DriverActivity {
             calls: self.calls.load(Ordering::Relaxed),
             time: Duration::from_nanos(self.nanos.load(Ordering::Relaxed)),
+            stalls: self.stalls.load(Ordering::Relaxed),
+            stall_time: Duration::from_nanos(self.stall_nanos.load(Ordering::Relaxed)),
+            stream_waits: self.stream_waits.load(Ordering::Relaxed),
         }
     }
 }

@@ -138,14 +138,10 @@ impl<B: Backend> State<B> {
     }
 
     fn wait_all(&self, points: Vec<Point>) -> Performed<B::Error> {
-        let mut reached = Vec::with_capacity(points.len());
-        for point in points {
-            match self.wait(point) {
-                Ok(point) => reached.push(point),
-                Err(error) => return Performed { outcome: Outcome::Failed, error: Some(error) },
-            }
+        match self.activity.book_stall(&self.backend, points, |point| self.waited(point)) {
+            Ok(reached) => Performed::ok(Outcome::Reached(reached)),
+            Err(error) => Performed { outcome: Outcome::Failed, error: Some(error) },
         }
-        Performed::ok(Outcome::Reached(reached))
     }
 
     /// Has a stream wait on the device.
@@ -154,7 +150,7 @@ impl<B: Backend> State<B> {
             panic!("the device announced device-side waits in its caps and has none");
         };
         for &point in points {
-            if let Err(error) = self.activity.book(&self.backend, || device.wait_for(stream, point)) {
+            if let Err(error) = self.activity.book_stream_wait(&self.backend, || device.wait_for(stream, point)) {
                 let error = Some(Error::driver("wait_for", error));
                 return Performed { outcome: Outcome::Failed, error };
             }
@@ -164,7 +160,11 @@ impl<B: Backend> State<B> {
 
     /// Waits for a point, as far as it was submitted. Answers what was reached.
     pub(crate) fn wait(&self, point: Point) -> Result<Point, Error<B::Error>> {
-        let tick = self.activity.book(&self.backend, || self.backend.wait(point));
+        self.activity.book(&self.backend, || self.waited(point))
+    }
+
+    fn waited(&self, point: Point) -> Result<Point, Error<B::Error>> {
+        let tick = self.backend.wait(point);
         tick.map(|tick| Point { tick, ..point }).map_err(|e| Error::driver("wait", e))
     }
 

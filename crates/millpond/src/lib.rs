@@ -27,7 +27,7 @@ pub use buffer::{Buffer, Reuse};
 pub use builder::{Builder, ENVIRONMENT};
 pub use error::{BuildError, Error, OutOfMemory};
 pub use record::Decision;
-pub use replay::{CheckError, Pass, Replay, Replayed, WrongByte};
+pub use replay::{CheckError, Pass, Replay, Replayed, Until, WrongByte};
 pub use stream::Stream;
 
 pub use millpond_backend as backend;

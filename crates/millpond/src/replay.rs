@@ -11,6 +11,7 @@ mod evidence;
 mod marks;
 mod submits;
 mod threads;
+mod until;
 
 #[cfg(test)]
 mod tests;
@@ -28,8 +29,10 @@ use crate::stream::Stream;
 use crate::trace::{Event, Trace};
 use check::Checker;
 use submits::{Elsewhere, Submits};
+use until::Deadline;
 
 pub use check::{CheckError, WrongByte};
+pub use until::Until;
 
 /// A trace made ready to be replayed any number of times.
 pub struct Replay {
@@ -49,6 +52,9 @@ pub struct Replay {
 pub struct Pass {
     /// How long it took on the host, the driver's work included.
     pub time: Duration,
+    /// How many events it had: fewer than the trace where the replay's time was over before the pass was. Of several
+    /// threads, what each of them got to at least.
+    pub events: usize,
     /// Allocations refused for lack of memory. The replay goes on without those blocks.
     pub ooms: u64,
     /// What the first of them said.
@@ -64,9 +70,10 @@ pub struct Replayed {
     pub threads: usize,
     /// The first pass: the cache is empty, every growth happens.
     pub cold: Pass,
-    /// The passes after it, on the same allocator.
+    /// The passes after it, on the same allocator. The last may be cut short.
     pub warm: Vec<Pass>,
-    /// The largest sum of requested bytes alive at one time: the trace's own, or what several threads came to together.
+    /// The largest sum of requested bytes alive at one time: the trace's own, or what several threads, or a first pass
+    /// that was cut short, came to.
     pub live_peak: u64,
     /// The statistics at the end of the first pass.
     pub stats: MemoryStats,
@@ -126,27 +133,37 @@ impl<B: Backend> Watch<B> for Unwatched {
 impl Replayed {
     /// Nanoseconds per event of the first pass.
     pub fn cold_ns_per_event(&self) -> f64 {
-        self.per_event(self.cold.time)
+        per_event(self.cold.time, self.cold.events)
     }
 
-    /// Nanoseconds per event, the median over the warm passes; `None` if there were none.
+    /// Nanoseconds per event, the median over the whole warm passes; `None` if there were none.
     pub fn warm_ns_per_event(&self) -> Option<f64> {
-        let mut times: Vec<_> = self.warm.iter().map(|pass| pass.time).collect();
+        let mut times: Vec<_> = self.whole_warm_passes().map(|pass| pass.time).collect();
         times.sort_unstable();
         let middle = times.len().checked_sub(1)? / 2;
         let median =
             if times.len().is_multiple_of(2) { (times[middle] + times[middle + 1]) / 2 } else { times[middle] };
-        Some(self.per_event(median))
+        Some(per_event(median, self.events))
+    }
+
+    /// The warm passes that were not cut short.
+    pub fn whole_warm_passes(&self) -> impl Iterator<Item = &Pass> {
+        self.warm.iter().filter(|pass| pass.events == self.events)
+    }
+
+    /// How many events all passes had together, of one thread.
+    pub fn events_replayed(&self) -> u64 {
+        std::iter::once(&self.cold).chain(&self.warm).map(|pass| pass.events as u64).sum()
     }
 
     /// Peak reserved over peak live bytes: 1 is perfect.
     pub fn reserved_over_live(&self) -> f64 {
         self.stats.reserved_bytes.all.peak as f64 / self.live_peak.max(1) as f64
     }
+}
 
-    fn per_event(&self, time: Duration) -> f64 {
-        time.as_nanos() as f64 / self.events.max(1) as f64
-    }
+fn per_event(time: Duration, events: usize) -> f64 {
+    time.as_nanos() as f64 / events.max(1) as f64
 }
 
 impl Replay {
@@ -208,7 +225,8 @@ impl Replay {
     ///
     /// If there are fewer streams than the trace needs.
     pub fn pass<B: Backend>(&self, allocator: &Allocator<B>, streams: &[Stream<B>]) -> Result<Pass, Error<B::Error>> {
-        self.watched_pass(allocator, streams, &mut self.submits(allocator, streams, true), &mut Unwatched)
+        let mut submits = self.submits(allocator, streams, true);
+        self.watched_pass(allocator, streams, &mut submits, &mut Unwatched, Deadline::NEVER)
     }
 
     fn watched_pass<B: Backend, W: Watch<B>>(
@@ -217,14 +235,23 @@ impl Replay {
         streams: &[Stream<B>],
         submits: &mut Submits<'_, B>,
         watch: &mut W,
+        deadline: Deadline,
     ) -> Result<Pass, W::Error> {
         assert!(streams.len() >= self.streams as usize, "{} streams for {}", streams.len(), self.streams);
         let mut blocks: Vec<Option<Buffer<B>>> = Vec::new();
         blocks.resize_with(self.allocations, || None);
         let mut points = Vec::with_capacity(self.points);
         let (mut ooms, mut first_oom) = (0, None);
+        let (mut events, mut look_at) = (self.events.len(), deadline.first_look());
         let start = Instant::now();
         for (at, event) in self.events.iter().enumerate() {
+            if at == look_at {
+                let Some(next) = deadline.look(at) else {
+                    events = at;
+                    break;
+                };
+                look_at = next;
+            }
             match *event {
                 Event::Allocate { id, bytes, stream } => {
                     let stream = &streams[stream as usize];
@@ -274,14 +301,14 @@ impl Replay {
         let time = start.elapsed().saturating_sub(submits.take_spent());
         for (id, block) in (0..).zip(blocks) {
             if let Some(buffer) = block {
-                watch.freeing(self.events.len(), id, &buffer)?;
+                watch.freeing(events, id, &buffer)?;
                 submits.free(id, buffer)?;
             }
         }
         submits.submit()?;
         submits.take_spent();
         watch.over()?;
-        Ok(Pass { time, ooms, first_oom })
+        Ok(Pass { time, events, ooms, first_oom })
     }
 
     fn submits<'a, B: Backend>(
@@ -316,7 +343,8 @@ impl Replay {
         self.run_on(allocator, &streams, warm, |_| ())
     }
 
-    /// [`run`](Self::run) on given streams. `progress` hears after each pass how many are done.
+    /// [`run`](Self::run) on given streams, so many warm passes or for a time. `progress` hears after each pass how
+    /// many are done.
     ///
     /// # Errors
     ///
@@ -325,11 +353,13 @@ impl Replay {
         &self,
         allocator: &Allocator<B>,
         streams: &[Stream<B>],
-        warm: usize,
+        until: impl Into<Until>,
         progress: impl FnMut(usize),
     ) -> Result<Replayed, Error<B::Error>> {
         let mut submits = self.submits(allocator, streams, true);
-        self.passes(allocator, warm, progress, || self.watched_pass(allocator, streams, &mut submits, &mut Unwatched))
+        self.passes(allocator, until.into(), progress, |deadline| {
+            self.watched_pass(allocator, streams, &mut submits, &mut Unwatched, deadline)
+        })
     }
 
     /// As [`run_on`](Self::run_on), with checked bytes: device work writes marks to each block when it is granted, and
@@ -351,46 +381,17 @@ impl Replay {
         &self,
         allocator: &Allocator<B>,
         streams: &[Stream<B>],
-        warm: usize,
+        until: impl Into<Until>,
         progress: impl FnMut(usize),
     ) -> Result<Replayed, CheckError<B::Error>> {
         let mut checker = Checker::new(allocator, streams, 0, 0)?;
         let mut submits = self.submits(allocator, streams, false);
-        let checked = self
-            .passes(allocator, warm, progress, || self.watched_pass(allocator, streams, &mut submits, &mut checker));
+        let checked = self.passes(allocator, until.into(), progress, |deadline| {
+            self.watched_pass(allocator, streams, &mut submits, &mut checker, deadline)
+        });
         match checked {
             Ok(replayed) => Ok(Replayed { checked_blocks: checker.blocks(), ..replayed }),
             Err(error) => Err(self.located(error)),
         }
-    }
-
-    fn passes<B: Backend, E>(
-        &self,
-        allocator: &Allocator<B>,
-        warm: usize,
-        mut progress: impl FnMut(usize),
-        mut pass: impl FnMut() -> Result<Pass, E>,
-    ) -> Result<Replayed, E> {
-        let before = allocator.driver_activity();
-        let cold = pass()?;
-        progress(1);
-        let (stats, pages, after) = (allocator.stats(), allocator.page_stats(), allocator.driver_activity());
-        let mut passes = Vec::with_capacity(warm);
-        for done in 0..warm {
-            passes.push(pass()?);
-            progress(done + 2);
-        }
-        Ok(Replayed {
-            events: self.events.len(),
-            threads: 1,
-            cold,
-            warm: passes,
-            live_peak: self.live_peak,
-            stats,
-            pages,
-            driver: after.since(before),
-            warm_driver: allocator.driver_activity().since(after),
-            checked_blocks: 0,
-        })
     }
 }

@@ -1,6 +1,7 @@
 //! Progress on a terminal, and silence everywhere else.
 
 use std::io::{self, IsTerminal as _};
+use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
@@ -12,6 +13,16 @@ impl Progress {
     /// A bar of so many steps.
     pub(crate) fn new(steps: usize) -> Self {
         Self::with(Some(steps as u64), "{bar:30} {pos}/{len}  {wide_msg}")
+    }
+
+    /// The time gone by of so much, and how many steps were made in it.
+    pub(crate) fn timed(time: Duration) -> Self {
+        let progress = Self::with(None, &format!("{{elapsed}} of {}s  {{pos}}  {{wide_msg}}", time.as_secs()));
+        // The clock goes on while a step is under way.
+        if !progress.0.is_hidden() {
+            progress.0.enable_steady_tick(Duration::from_secs(1));
+        }
+        progress
     }
 
     /// A count of steps, where nobody knows how many there will be.

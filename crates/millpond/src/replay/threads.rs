@@ -5,7 +5,7 @@ use std::thread;
 use millpond_backend::Backend;
 
 use super::check::{CheckError, Checker};
-use super::{Pass, Replay, Replayed, Unwatched};
+use super::{Deadline, Pass, Replay, Replayed, Until, Unwatched};
 use crate::allocator::Allocator;
 use crate::stream::Stream;
 
@@ -27,14 +27,14 @@ impl Replay {
         &self,
         allocator: &Allocator<B>,
         streams: &[Vec<Stream<B>>],
-        warm: usize,
+        until: impl Into<Until>,
         checked: bool,
         progress: impl FnMut(usize),
     ) -> Result<Replayed, CheckError<B::Error>> {
         assert!(!streams.is_empty(), "a replay takes at least one thread");
         let (mut passes, mut checked_blocks) = (0, 0);
-        let replayed = self.passes(allocator, warm, progress, || {
-            let pass = |(thread, streams)| (thread, passes, streams, checked);
+        let replayed = self.passes(allocator, until.into(), progress, |deadline| {
+            let pass = |(thread, streams)| (thread, passes, streams, checked, deadline);
             let parts: Vec<_> = streams.iter().enumerate().map(pass).collect();
             let done = thread::scope(|scope| {
                 let start = |part| scope.spawn(move || self.part_of_pass(allocator, part));
@@ -63,14 +63,14 @@ impl Replay {
     fn part_of_pass<B: Backend>(
         &self,
         allocator: &Allocator<B>,
-        (thread, pass, streams, checked): (usize, usize, &Vec<Stream<B>>, bool),
+        (thread, pass, streams, checked, deadline): (usize, usize, &Vec<Stream<B>>, bool, Deadline),
     ) -> Result<(Pass, u64), CheckError<B::Error>> {
         let mut submits = self.submits(allocator, streams, !checked);
         if !checked {
-            return Ok((self.watched_pass(allocator, streams, &mut submits, &mut Unwatched)?, 0));
+            return Ok((self.watched_pass(allocator, streams, &mut submits, &mut Unwatched, deadline)?, 0));
         }
         let mut checker = Checker::new(allocator, streams, thread, pass)?;
-        let done = self.watched_pass(allocator, streams, &mut submits, &mut checker)?;
+        let done = self.watched_pass(allocator, streams, &mut submits, &mut checker, deadline)?;
         Ok((done, checker.blocks()))
     }
 }
@@ -79,6 +79,7 @@ impl Replay {
 fn together(passes: impl Iterator<Item = Pass>) -> Pass {
     let join = |all: Pass, pass: Pass| Pass {
         time: all.time.max(pass.time),
+        events: all.events.min(pass.events),
         ooms: all.ooms + pass.ooms,
         first_oom: all.first_oom.or(pass.first_oom),
     };

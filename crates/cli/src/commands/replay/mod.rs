@@ -7,7 +7,7 @@ mod row;
 mod variant;
 
 use millpond::settings::Settings;
-use millpond::{Allocator, CheckError, Replay, Replayed};
+use millpond::{Allocator, CheckError, Replay, Replayed, Until};
 use millpond_backend::Backend;
 
 use self::input::Source;
@@ -37,7 +37,11 @@ pub(crate) fn run(args: &ReplayArgs, output: &mut Output) -> Result<(), Failure>
     let variants = variant::choose(args, target.run(HasPages)?)?;
     let sources = input::sources(&args.traces, &args.patterns);
     let mut report = Report::new(args);
-    let progress = Progress::new(sources.len() * variants.len() * (args.passes + 1));
+    let replays = sources.len() * variants.len();
+    let progress = match args.time {
+        Some(time) => Progress::timed(time.saturating_mul(u32::try_from(replays).unwrap_or(u32::MAX))),
+        None => Progress::new(replays * (args.passes + 1)),
+    };
     let result = replay_all(args, &target, &sources, &variants, &progress, &mut report, output);
     drop(progress);
     report.finish(output);
@@ -138,11 +142,12 @@ impl Job for Run<'_> {
         let open = |_| (0..self.replay.streams()).map(|_| allocator.create_stream()).collect::<Result<Vec<_>, _>>();
         let streams = (0..self.args.threads).map(open).collect::<Result<Vec<_>, _>>().map_err(failed)?;
         let step = |_| self.progress.step();
-        let &ReplayArgs { passes, touch, .. } = self.args;
+        let &ReplayArgs { passes, time, touch, .. } = self.args;
+        let until = time.map_or(Until::Passes(passes), Until::Elapsed);
         let replayed = match &streams[..] {
-            [streams] if touch => self.replay.run_checked(&allocator, streams, passes, step),
-            [streams] => self.replay.run_on(&allocator, streams, passes, step).map_err(CheckError::Allocator),
-            threads => self.replay.run_threads(&allocator, threads, passes, touch, step),
+            [streams] if touch => self.replay.run_checked(&allocator, streams, until, step),
+            [streams] => self.replay.run_on(&allocator, streams, until, step).map_err(CheckError::Allocator),
+            threads => self.replay.run_threads(&allocator, threads, until, touch, step),
         };
         let replayed = replayed.map_err(|error| match error {
             CheckError::Allocator(error) => failed(error),

@@ -1,6 +1,6 @@
 //! What a replay prints: rows of JSON trace by trace, or one table at the end.
 
-use super::row::{COLUMNS, Layout, Row, driver_time, ratio};
+use super::row::{Busy, COLUMNS, Layout, Row, driver_time, ratio};
 use super::{Done, Limit, variant};
 use crate::args::ReplayArgs;
 use crate::output::{Output, Table};
@@ -106,6 +106,10 @@ fn totals(rows: &[Row], compare: bool) -> Vec<Vec<String>> {
         let logarithms: f64 = rows.iter().map(|row| row.reserved_over_live.ln()).sum();
         let sum = |value: fn(&Row) -> u64| rows.iter().map(|row| value(row)).sum::<u64>().to_string();
         let empty = String::new;
+        let busy = |value: fn(&Busy) -> u64| {
+            let values: Vec<_> = rows.iter().filter_map(|row| row.busy.as_ref().map(value)).collect();
+            if values.is_empty() { empty() } else { values.into_iter().sum::<u64>().to_string() }
+        };
         let has_warm = rows.iter().any(|row| row.passes > 0);
         vec![
             format!("all {}", rows.len()),
@@ -123,6 +127,10 @@ fn totals(rows: &[Row], compare: bool) -> Vec<Vec<String>> {
             if has_warm { sum(|row| row.warm_driver_calls) } else { empty() },
             sum(|row| row.num_alloc_retries),
             sum(|row| row.num_ooms),
+            busy(Busy::all_stalls),
+            busy(Busy::all_waits),
+            empty(),
+            busy(|busy| busy.checked_blocks),
         ]
     };
     several.map(total).collect()

@@ -29,6 +29,9 @@ pub(super) struct Row {
     threads: usize,
     events: usize,
     pub(super) passes: usize,
+    /// Of one thread, in all passes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) events_replayed: Option<u64>,
     cold_ns_per_event: f64,
     warm_ns_per_event: Option<f64>,
     peak_live_bytes: u64,
@@ -48,12 +51,49 @@ pub(super) struct Row {
     /// The policy moves pages.
     #[serde(skip)]
     moves_pages: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    checked_blocks: Option<u64>,
+    #[serde(flatten)]
+    pub(super) busy: Option<Busy>,
     #[serde(skip_serializing_if = "Option::is_none")]
     memory_summary: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     stats: Option<Map<String, Value>>,
+}
+
+/// What only a replay shows whose work keeps the device busy.
+#[derive(Clone, Copy, Serialize)]
+pub(super) struct Busy {
+    pub(super) checked_blocks: u64,
+    stalls: u64,
+    stall_time_us: f64,
+    waits: u64,
+    warm_stalls: u64,
+    warm_stall_time_us: f64,
+    warm_waits: u64,
+}
+
+impl Busy {
+    fn new(replayed: &Replayed) -> Self {
+        let (cold, warm) = (replayed.driver, replayed.warm_driver);
+        Self {
+            checked_blocks: replayed.checked_blocks,
+            stalls: cold.stalls,
+            stall_time_us: micros(cold.stall_time),
+            waits: cold.stream_waits,
+            warm_stalls: warm.stalls,
+            warm_stall_time_us: micros(warm.stall_time),
+            warm_waits: warm.stream_waits,
+        }
+    }
+
+    /// Of all passes, as the table has it.
+    pub(super) fn all_stalls(&self) -> u64 {
+        self.stalls + self.warm_stalls
+    }
+
+    /// Of all passes.
+    pub(super) fn all_waits(&self) -> u64 {
+        self.waits + self.warm_waits
+    }
 }
 
 /// What the policy did with pages, under the names of [`PageStats`].
@@ -95,7 +135,8 @@ impl Row {
             scale: args.scale,
             threads: replayed.threads,
             events: replayed.events,
-            passes: replayed.warm.len(),
+            passes: replayed.whole_warm_passes().count(),
+            events_replayed: args.time.map(|_| replayed.events_replayed()),
             cold_ns_per_event: replayed.cold_ns_per_event(),
             warm_ns_per_event: replayed.warm_ns_per_event(),
             peak_live_bytes: replayed.live_peak,
@@ -112,7 +153,7 @@ impl Row {
             warm_num_ooms: replayed.warm.iter().map(|pass| pass.ooms).sum(),
             page_stats: BTreeMap::from(by_name(&replayed.pages)),
             moves_pages: settings.is_paged(),
-            checked_blocks: args.touch.then_some(replayed.checked_blocks),
+            busy: args.touch.then(|| Busy::new(replayed)),
             memory_summary: args.summary.then(|| memory_summary(stats, &replayed.pages, 0, false)),
             stats: args.stats.then(values),
         }
@@ -122,6 +163,8 @@ impl Row {
     pub(super) fn cells(&self, layout: &Layout) -> Vec<String> {
         let unless = |hidden: bool, text: String| if hidden { String::new() } else { text };
         let warm = self.warm_ns_per_event.map_or(String::new(), nanos);
+        let busy = |value: fn(&Busy) -> u64| self.busy.as_ref().map_or(String::new(), |busy| value(busy).to_string());
+        let passes = |events: u64| format!("{:.2}", events as f64 / self.events.max(1) as f64);
         vec![
             self.trace.clone(),
             self.policy.clone(),
@@ -138,6 +181,10 @@ impl Row {
             unless(self.passes == 0, self.warm_driver_calls.to_string()),
             self.num_alloc_retries.to_string(),
             self.num_ooms.to_string(),
+            busy(Busy::all_stalls),
+            busy(Busy::all_waits),
+            self.events_replayed.map_or(String::new(), passes),
+            busy(|busy| busy.checked_blocks),
         ]
     }
 
@@ -179,7 +226,7 @@ pub(super) fn driver_time(us: f64) -> String {
 }
 
 /// The columns of the table.
-pub(super) const COLUMNS: [(&str, Align); 15] = [
+pub(super) const COLUMNS: [(&str, Align); 19] = [
     ("trace", Align::Left),
     ("policy", Align::Left),
     ("events", Align::Right),
@@ -195,6 +242,10 @@ pub(super) const COLUMNS: [(&str, Align); 15] = [
     ("warm calls", Align::Right),
     ("retries", Align::Right),
     ("OOMs", Align::Right),
+    ("stalls", Align::Right),
+    ("waits", Align::Right),
+    ("passes", Align::Right),
+    ("checked", Align::Right),
 ];
 
 /// Which columns are shown.

@@ -2,7 +2,7 @@
 
 use millpond::ENVIRONMENT;
 use millpond::conf::{self, ConfError, ConfErrorKind};
-use millpond::settings::{Policy, Settings};
+use millpond::settings::{Growth, Policy, Settings};
 
 use crate::args::ReplayArgs;
 use crate::failure::Failure;
@@ -13,17 +13,23 @@ use crate::output::tell;
 struct Variant {
     policy: Policy,
     expandable_segments: bool,
+    /// As configured, where it says nothing.
+    growth: Option<Growth>,
     /// A device without virtual memory cannot serve it.
     needs_pages: bool,
 }
 
 /// The variants of `--compare`, in the order of the table.
 const COMPARED: [Variant; 4] = [
-    Variant { policy: Policy::Paged, expandable_segments: false, needs_pages: true },
-    Variant { policy: Policy::Classic, expandable_segments: false, needs_pages: false },
-    Variant { policy: Policy::Classic, expandable_segments: true, needs_pages: true },
-    Variant { policy: Policy::Direct, expandable_segments: false, needs_pages: false },
+    Variant { policy: Policy::Paged, expandable_segments: false, growth: None, needs_pages: true },
+    Variant { policy: Policy::Classic, expandable_segments: false, growth: None, needs_pages: false },
+    Variant { policy: Policy::Classic, expandable_segments: true, growth: None, needs_pages: true },
+    Variant { policy: Policy::Direct, expandable_segments: false, growth: None, needs_pages: false },
 ];
+
+/// What `--tight` adds. Plain `paged` is balanced beside it.
+const TIGHT: Variant =
+    Variant { policy: Policy::Paged, expandable_segments: false, growth: Some(Growth::Tight), needs_pages: true };
 
 /// The label of the variant that driver times are compared with.
 pub(super) const EXPANDABLE: &str = "classic+expandable";
@@ -38,7 +44,7 @@ pub(super) fn choose(args: &ReplayArgs, has_pages: bool) -> Result<Vec<Settings>
     let base = Settings { policy, ..Settings::default() };
     let base = configured(base, args.conf.as_deref(), |name| std::env::var(name).ok())?;
     if args.compare {
-        return Ok(compared(&base, has_pages));
+        return Ok(compared(&base, has_pages, args.tight));
     }
     let mut settings = match &args.policy {
         None => base,
@@ -61,9 +67,13 @@ fn with_policy(base: Settings, name: &str) -> Result<Settings, Failure> {
     parsed.map(|parsed| parsed.settings).map_err(|error| Failure::Input(format!("--policy: {}", error.kind)))
 }
 
-/// What people call the settings: the policy, and whether its segments are expandable.
+/// What people call the settings: the policy, and whether its segments are expandable or its growth is tight.
 pub(super) fn label(settings: &Settings) -> String {
-    let suffix = if settings.expands() { "+expandable" } else { "" };
+    let suffix = match settings.growth {
+        _ if settings.expands() => "+expandable",
+        Growth::Tight if settings.is_paged() => "+tight",
+        _ => "",
+    };
     format!("{}{suffix}", settings.policy.name())
 }
 
@@ -120,11 +130,13 @@ fn explain(origin: &str, text: &str, error: &ConfError) -> String {
     message
 }
 
-fn compared(base: &Settings, has_pages: bool) -> Vec<Settings> {
-    let (possible, impossible): (Vec<_>, Vec<_>) =
-        COMPARED.into_iter().partition(|variant| has_pages || !variant.needs_pages);
-    let with =
-        |Variant { policy, expandable_segments, .. }: Variant| Settings { policy, expandable_segments, ..base.clone() };
+fn compared(base: &Settings, has_pages: bool, with_tight: bool) -> Vec<Settings> {
+    let variants = COMPARED.into_iter().chain(with_tight.then_some(TIGHT));
+    let (possible, impossible): (Vec<_>, Vec<_>) = variants.partition(|variant| has_pages || !variant.needs_pages);
+    let with = |Variant { policy, expandable_segments, growth, .. }: Variant| {
+        let growth = growth.unwrap_or(if with_tight { Growth::Balanced } else { base.growth });
+        Settings { policy, expandable_segments, growth, ..base.clone() }
+    };
     if !impossible.is_empty() {
         let labels: Vec<_> = impossible.into_iter().map(|variant| label(&with(variant))).collect();
         tell(&format!("note: left out, as the device has no virtual memory: {}", labels.join(", ")));
@@ -183,9 +195,12 @@ mod tests {
 
     #[test]
     fn a_device_without_virtual_memory_compares_less() {
-        let labels =
-            |has_pages| -> Vec<String> { compared(&Settings::default(), has_pages).iter().map(label).collect() };
-        assert_eq!(labels(true), ["paged", "classic", EXPANDABLE, "direct"]);
-        assert_eq!(labels(false), ["classic", "direct"]);
+        let labels = |has_pages, tight| -> Vec<String> {
+            compared(&Settings::default(), has_pages, tight).iter().map(label).collect()
+        };
+        assert_eq!(labels(true, false), ["paged", "classic", EXPANDABLE, "direct"]);
+        assert_eq!(labels(true, true), ["paged", "classic", EXPANDABLE, "direct", "paged+tight"]);
+        assert_eq!(labels(false, false), ["classic", "direct"]);
+        assert_eq!(labels(false, true), ["classic", "direct"]);
     }
 }

@@ -1,34 +1,34 @@
 //! Checked replays: they find what is planted, and nothing where nothing is.
 
 use millpond_backend::{Closing, Transfer as _};
-use millpond_core::settings::{Policy, Settings};
+use millpond_core::settings::{Growth, Policy, Settings};
 use millpond_sim::{Completion, CostModel, Sim};
 
 use super::super::*;
 use crate::trace::Pattern;
 
 /// A device that keeps bytes, and on which work stays under way until somebody looks.
-fn busy_device(seed: u64, closing: Closing, stream_wait: bool) -> Sim {
+pub(super) fn busy_device(seed: u64, closing: Closing, stream_wait: bool) -> Sim {
     let sim = Sim::builder().bytes(true).cost(CostModel::free()).completion(Completion::Seeded(seed));
     sim.closing(closing).stream_wait(stream_wait).build()
 }
 
-fn allocator(sim: &Sim, settings: Settings) -> Allocator<Sim> {
+pub(super) fn allocator(sim: &Sim, settings: Settings) -> Allocator<Sim> {
     Allocator::builder(sim.clone()).settings(settings).build().expect("valid settings")
 }
 
-fn open(allocator: &Allocator<Sim>, replay: &Replay) -> Vec<Stream<Sim>> {
+pub(super) fn open(allocator: &Allocator<Sim>, replay: &Replay) -> Vec<Stream<Sim>> {
     (0..replay.streams()).map(|_| allocator.create_stream().expect("a stream")).collect()
 }
 
 /// The first events of a pattern, so that a test is short.
-fn beginning(pattern: Pattern, events: usize) -> Replay {
+pub(super) fn beginning(pattern: Pattern, events: usize) -> Replay {
     let mut trace = pattern.trace(1);
     trace.events.truncate(events);
     Replay::new(&trace)
 }
 
-fn variants() -> [Settings; 4] {
+pub(super) fn variants() -> [Settings; 4] {
     let of = |policy, expandable_segments| Settings { policy, expandable_segments, ..Settings::default() };
     [of(Policy::Paged, false), of(Policy::Classic, false), of(Policy::Classic, true), of(Policy::Direct, false)]
 }
@@ -75,6 +75,29 @@ fn a_check_changes_no_decision_where_work_is_done_at_once() {
     }
 }
 
+#[test]
+fn waits_of_the_host_and_of_streams_are_counted_where_work_is_under_way() {
+    let replay = beginning(Pattern::ManyStreams, 3000);
+    let cost = |sim: Sim, settings: Settings| {
+        // So little memory that the next owner must wait for the last one's work.
+        let allocator = Allocator::builder(sim).settings(settings).limit(replay.live_peak());
+        let allocator = allocator.build().expect("valid settings");
+        replay.run_checked(&allocator, &open(&allocator, &replay), 0, |_| ()).expect("sound bytes").driver
+    };
+    let busy = || Sim::builder().bytes(true).completion(Completion::Seeded(3)).build();
+    let [paged, classic, ..] = variants();
+    for (settings, stream_waits) in
+        [(paged.clone(), true), (classic, false), (Settings { growth: Growth::Tight, ..paged.clone() }, true)]
+    {
+        let driver = cost(busy(), settings.clone());
+        assert!(driver.stalls > 0 && driver.stalls + driver.stream_waits < driver.calls, "{settings:?}: {driver:?}");
+        assert_eq!(driver.stream_waits > 0, stream_waits, "{settings:?}: {driver:?}");
+        assert!(driver.stall_time < driver.time, "{settings:?}: {driver:?}");
+    }
+    let idle = cost(Sim::builder().bytes(true).build(), paged);
+    assert_eq!((idle.stalls, idle.stream_waits), (0, 0), "nothing to wait for: {idle:?}");
+}
+
 /// A checker, and a hand that changes one byte of one block behind its back.
 struct Tampered<'a> {
     checker: Checker<'a, Sim>,
@@ -117,7 +140,7 @@ fn watched<W: Watch<Sim>>(
     streams: &[Stream<Sim>],
     watch: &mut W,
 ) -> Result<Pass, W::Error> {
-    replay.watched_pass(allocator, streams, &mut replay.submits(allocator, streams, false), watch)
+    replay.watched_pass(allocator, streams, &mut replay.submits(allocator, streams, false), watch, Deadline::NEVER)
 }
 
 /// Block 1 takes five pages and one byte; its free is event 3, and block 0's, which completes later, is none.

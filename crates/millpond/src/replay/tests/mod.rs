@@ -2,3 +2,4 @@
 
 mod checked;
 mod submitted;
+mod until;

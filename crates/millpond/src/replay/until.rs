@@ -1,0 +1,97 @@
+//! How long a replay goes on: a number of passes, or a time.
+
+use std::time::{Duration, Instant};
+
+use millpond_backend::Backend;
+
+use super::{Pass, Replay, Replayed};
+use crate::allocator::Allocator;
+
+/// So many events lie between two looks at the clock: few enough for a pass of slow events to end in time, and enough
+/// that looking costs none of them anything.
+const LOOK_EVERY: usize = 16;
+
+/// When a replay ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Until {
+    /// After the cold pass and so many warm ones.
+    Passes(usize),
+    /// When so much time has gone by since the cold pass began. The pass under way, the cold one too, is then cut short
+    /// at the next of its events: what is live is freed as it is after a whole pass, with every check made.
+    Elapsed(Duration),
+}
+
+impl From<usize> for Until {
+    fn from(warm: usize) -> Self {
+        Self::Passes(warm)
+    }
+}
+
+/// When a pass is to be cut short; never, where there is no instant.
+#[derive(Clone, Copy)]
+pub(super) struct Deadline(Option<Instant>);
+
+impl Deadline {
+    pub(super) const NEVER: Self = Self(None);
+
+    /// A time that the clock cannot tell is never over.
+    fn new(until: Until) -> Self {
+        match until {
+            Until::Passes(_) => Self::NEVER,
+            Until::Elapsed(time) => Self(Instant::now().checked_add(time)),
+        }
+    }
+
+    fn is_over(self) -> bool {
+        self.0.is_some_and(|end| Instant::now() >= end)
+    }
+
+    /// The first event before which somebody looks at the clock.
+    pub(super) fn first_look(self) -> usize {
+        if self.0.is_some() { LOOK_EVERY } else { usize::MAX }
+    }
+
+    /// Looks at the clock before that event: `None` where the pass ends there, or else the next event to look before.
+    #[inline(never)]
+    pub(super) fn look(self, at: usize) -> Option<usize> {
+        (!self.is_over()).then_some(at + LOOK_EVERY)
+    }
+}
+
+impl Replay {
+    /// A cold pass, and warm ones until the end, by whoever makes one pass up to a deadline.
+    pub(super) fn passes<B: Backend, E>(
+        &self,
+        allocator: &Allocator<B>,
+        until: Until,
+        mut progress: impl FnMut(usize),
+        mut pass: impl FnMut(Deadline) -> Result<Pass, E>,
+    ) -> Result<Replayed, E> {
+        let deadline = Deadline::new(until);
+        let before = allocator.driver_activity();
+        let cold = pass(deadline)?;
+        progress(1);
+        let (stats, pages, after) = (allocator.stats(), allocator.page_stats(), allocator.driver_activity());
+        let mut warm = Vec::new();
+        let goes_on = |done: usize| match until {
+            Until::Passes(count) => done < count,
+            Until::Elapsed(_) => !deadline.is_over(),
+        };
+        while goes_on(warm.len()) {
+            warm.push(pass(deadline)?);
+            progress(warm.len() + 1);
+        }
+        Ok(Replayed {
+            events: self.events.len(),
+            threads: 1,
+            live_peak: if cold.events < self.events.len() { stats.requested_bytes.all.peak } else { self.live_peak },
+            cold,
+            warm,
+            stats,
+            pages,
+            driver: after.since(before),
+            warm_driver: allocator.driver_activity().since(after),
+            checked_blocks: 0,
+        })
+    }
+}
