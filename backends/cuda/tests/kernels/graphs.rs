@@ -7,7 +7,7 @@ use millpond_backend::{Backend, ClassId, Point, Transfer};
 use millpond_cuda::cudarc::driver::sys::{self, CUgraph, CUgraphExec, CUstreamCaptureMode};
 use millpond_cuda::{Cuda, Segment};
 
-use crate::aid::{POLICIES, address, allocator, alone, machine, segment_holds};
+use crate::aid::{POLICIES, address, allocator, alone, holds, machine, segment_holds};
 use crate::lab::{finish, give_back};
 use crate::machine::SPIN;
 
@@ -154,8 +154,8 @@ fn what_a_captured_stream_uses_waits_for_the_end_of_the_capture() {
     }
 }
 
-/// While one stream is captured and another one's kernel runs, the captured stream gets memory of its own: it cannot be
-/// made to wait for a point that is no part of the graph.
+/// While one stream is captured, nobody can be made to wait for a point of its, nor it for one that is no part of the
+/// graph. Each gets memory of its own.
 #[test]
 fn a_captured_stream_waits_for_no_other() {
     let _alone = alone();
@@ -168,17 +168,24 @@ fn a_captured_stream_waits_for_no_other() {
         busy.fill(&freed, 0, 8 * BYTES, 1).unwrap();
         let spin = kernels.spin(busy.id(), SPIN);
         drop(freed);
-        let mut own = None;
+        let mut taken = Vec::new();
         let graph = Graph::capture(&cuda, &captured, || {
-            let buffer = captured.allocate(8 * BYTES).unwrap_or_else(|error| panic!("{conf}: {error}"));
-            captured.fill(&buffer, 0, BYTES, 9).unwrap();
-            kernels.copy(captured.id(), address(&buffer), witness.address(), BYTES);
-            own = Some(buffer);
+            let own = captured.allocate(8 * BYTES).unwrap_or_else(|error| panic!("{conf}: {error}"));
+            captured.fill(&own, 0, BYTES, 9).unwrap();
+            kernels.copy(captured.id(), address(&own), witness.address(), BYTES);
+            drop(own);
+            taken.extend((0..2).map(|_| busy.allocate(8 * BYTES).unwrap_or_else(|error| panic!("{conf}: {error}"))));
         });
         graph.launch(&captured);
         assert!(segment_holds(&cuda, captured.id(), &witness, 9), "{conf}: the graph wrote something else");
-        drop((own, spin));
-        busy.synchronize().unwrap();
+        spin.end();
+        for buffer in &taken {
+            busy.fill(buffer, 0, buffer.len(), 4).unwrap();
+            assert!(holds(&busy, buffer, 4));
+        }
+        let stats = allocator.page_stats();
+        assert_eq!(stats.moved_behind_wait, 0, "{conf}: {stats:?}");
+        drop(taken);
         allocator.check();
         give_back(&cuda, witness);
     }
