@@ -6,9 +6,9 @@
 //! - `--policy direct|classic|paged` says where memory comes from;
 //! - `--plant-oob` has the kernel write one number behind the end of its result.
 //!
-//! Under NVIDIA's `compute-sanitizer --tool memcheck` the planted mistake is found with `direct`, where every buffer is an
-//! allocation of the driver's. With the others it hits memory that the pool holds, and nobody sees it. The buffers have a
-//! multiple of 512 bytes: smaller ones are rounded up to that, and what lies behind their length is theirs too.
+//! Under NVIDIA's `compute-sanitizer --tool memcheck` the planted mistake is found with `direct`, where every buffer is
+//! an allocation of the driver's. With the others it hits memory that the pool holds, and nobody sees it. The buffers
+//! have a multiple of 512 bytes: smaller ones are rounded up to that, and what lies behind their length is theirs too.
 
 use std::env;
 
@@ -39,7 +39,7 @@ fn main() -> Result<()> {
 
 fn run(policy: &str, oob: bool) -> Result<()> {
     let Some(cuda) = present::cuda()? else { return Ok(()) };
-    if !present::cuda_compiler()? {
+    if !present::cuda_kernels(&cuda)? {
         return Ok(());
     }
     println!("on {}", cuda.caps().name);

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Everything that needs a real GPU, for a machine that has one and no compiler: built here, run there.
-#   scripts/gpu.sh build FOLDER                     builds the release command, the CUDA backend's tests and the examples
-#                                                   for CUDA, stripped, into FOLDER
+#   scripts/gpu.sh build FOLDER                     builds the release command, the CUDA tests and examples for CUDA,
+#                                                   all stripped, into FOLDER
 #   scripts/gpu.sh run FOLDER RESULTS [PART...]     runs it there, in the repository; RESULTS gets a file for each part
 # Parts: devices conformance sameness traces touch threads bench, tests and sanitizer (for CUDA); all but the last two
 # unless named. DEVICES says where ("cuda:0 vulkan:0 wgpu:0" unless set). The last two want NVRTC: NVRTC names the file
@@ -9,7 +9,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-usage() { sed -n '2,9s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2; }
+usage() { sed -n '2,8s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2; }
 [ "$#" -ge 2 ] || usage
 action="$1" folder="$2"
 shift 2

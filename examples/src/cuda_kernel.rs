@@ -1,10 +1,12 @@
-//! A kernel for CUDA: compiled on this machine, bound to buffers, launched. What an engine that has kernels brings along.
+//! A kernel for CUDA: compiled on this machine, bound to buffers, launched. What an engine that has kernels brings
+//! along.
 
 #![allow(unsafe_code)] // Calls into the compiler, and launches.
 
 use std::ffi::{CStr, CString, c_char};
 use std::sync::Arc;
 
+use cudarc::driver::sys as driver_sys;
 use cudarc::driver::{CudaFunction, CudaStream, LaunchConfig, PushKernelArg};
 use cudarc::nvrtc::{Ptx, result as compiler_calls, sys as compiler_sys};
 use millpond::Buffer;
@@ -12,8 +14,8 @@ use millpond_cuda::{Cuda, View};
 
 use crate::engine::Result;
 
-/// One thread for each number: `out[i] = a * x[i] + y[i]`. With `beyond` of 1 the last thread goes on to where `out` has
-/// ended.
+/// One thread for each number: `out[i] = a * x[i] + y[i]`. With `beyond` of 1 the last thread goes on to where `out`
+/// has ended.
 const SAXPY: &str = r#"
 extern "C" __global__ void saxpy(float a, const float *x, const float *y, float *out, unsigned count, unsigned beyond) {
     unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -41,6 +43,19 @@ pub fn compiler() -> Result<()> {
         .into())
 }
 
+/// Whether the driver of this device, which is open, runs kernels at all: a simulator of it may not.
+///
+/// # Errors
+///
+/// What it lacks.
+pub fn runs_kernels(_cuda: &Cuda) -> Result<()> {
+    // SAFETY: the driver is loaded, as a device is open; the function is looked for and not called.
+    match unsafe { driver_sys::culib().get::<*const ()>(b"cuModuleLoadData") } {
+        Ok(_) => Ok(()),
+        Err(error) => Err(format!("the driver runs no kernels: {error}").into()),
+    }
+}
+
 /// `a * x + y`, ready to be launched.
 pub struct Saxpy {
     function: CudaFunction,
@@ -60,8 +75,8 @@ impl Saxpy {
         Ok(Saxpy { function: module.load_function("saxpy")? })
     }
 
-    /// Queues the kernel on the stream: `out = a * x + y`, for as many numbers as `out` has. No buffer is freed by this,
-    /// and no event is recorded: the views own nothing.
+    /// Queues the kernel on the stream: `out = a * x + y`, for as many numbers as `out` has. No buffer is freed by
+    /// this, and no event is recorded: the views own nothing.
     ///
     /// `beyond` plants a mistake, for a memory checker to find: one number is written behind the end of `out`.
     ///
@@ -85,8 +100,8 @@ impl Saxpy {
         let mut out = out.as_view_mut();
         let mut launch = stream.launch_builder(&self.function);
         launch.arg(&a).arg(&*x).arg(&*y).arg(&mut out).arg(&count).arg(&beyond);
-        // SAFETY: the arguments are those of the kernel, in order; it stays within the lengths that were compared above,
-        // unless it is told not to, which is what the mistake is planted for.
+        // SAFETY: the arguments are those of the kernel, in order; it stays within the lengths that were compared
+        // above, unless it is told not to, which is what the mistake is planted for.
         unsafe { launch.launch(LaunchConfig::for_num_elems(count)) }?;
         Ok(())
     }

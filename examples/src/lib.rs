@@ -1,7 +1,8 @@
 //! What the examples share; the examples themselves are the numbered files beside this folder, see the README.
 //!
 //! [`engine`] is a small compute engine whose tensors live in Millpond, on several devices. [`present`] looks for a
-//! device and says so where there is none. [`cuda_kernel`] compiles a kernel for CUDA and launches it. [`vulkan_setup`] is a Vulkan device of an engine's own.
+//! device and says so where there is none. [`cuda_kernel`] compiles a kernel for CUDA and launches it. [`vulkan_setup`]
+//! is a Vulkan device of an engine's own.
 
 pub mod cuda_kernel;
 pub mod engine;

@@ -9,7 +9,8 @@ use millpond_wgpu::{Wgpu, WgpuError};
 use crate::cuda_kernel;
 use crate::engine::Result;
 
-/// Names, with commas between them, what must not be missing: "vulkan", "wgpu", "cuda", "nvrtc". Set it on a machine for tests.
+/// Names, with commas between them, what must not be missing: "vulkan", "wgpu", "cuda", "nvrtc". Set it on a machine
+/// for tests.
 const REQUIRE: &str = "MILLPOND_REQUIRE";
 
 /// Opens Vulkan device 0, under the validation layer where that is installed. `None`, after saying what to install,
@@ -46,13 +47,13 @@ pub fn cuda() -> Result<Option<Cuda>> {
     }
 }
 
-/// Whether CUDA kernels can be compiled here: says what to install where they cannot.
+/// Whether kernels can be compiled here for this device, and run there: says what to install where they cannot.
 ///
 /// # Errors
 ///
 /// That they cannot, where `MILLPOND_REQUIRE` names `nvrtc`.
-pub fn cuda_compiler() -> Result<bool> {
-    match cuda_kernel::compiler() {
+pub fn cuda_kernels(cuda: &Cuda) -> Result<bool> {
+    match cuda_kernel::runs_kernels(cuda).and_then(|()| cuda_kernel::compiler()) {
         Ok(()) => Ok(true),
         Err(error) => missing::<()>("nvrtc", &error).map(|_| false),
     }

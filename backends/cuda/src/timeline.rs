@@ -18,9 +18,9 @@ const BLOCKING_SYNC: u32 = 1;
 /// How long a wait may take before gates, which only tests close, have to do with it.
 const PATIENCE: Duration = Duration::from_millis(250);
 
-/// So many closed ticks of a stream are outstanding before a stream that is asked how far it is closes no more: the next
-/// one is closed when the oldest is reached. A stream that is far behind the host then needs no more events than this,
-/// and is still known to a sixteenth of what it has to do.
+/// So many closed ticks of a stream are outstanding before a stream that is asked how far it is closes no more: the
+/// next one is closed when the oldest is reached. A stream that is far behind the host then needs no more events than
+/// this, and is still known to a sixteenth of what it has to do.
 const OUTSTANDING_MAX: usize = 16;
 
 /// Why a tick cannot be closed now.
@@ -44,8 +44,8 @@ impl Device {
         self.ask(lane)
     }
 
-    /// While work is under way, four calls of the driver, of which one asks for an event and three are about the thread;
-    /// two more (and an event) where a tick is closed.
+    /// While work is under way, four calls of the driver, of which one asks for an event and three are about the
+    /// thread; two more (and an event) where a tick is closed.
     fn ask(&self, lane: &Lane) -> Result<Tick, CudaError> {
         // Whoever holds the lock is asking, or is busy with the stream's bytes: what is known will do meanwhile.
         let Some(mut state) = lane.state.try_lock() else { return Ok(Tick(lane.reached())) };

@@ -8,9 +8,9 @@ pub enum Fault {
     OutOfMemory,
     /// The device is gone; no further call can succeed.
     Lost,
-    /// The stream cannot do this at this moment or for this thread, and nothing is wrong: its work is being recorded into
-    /// a graph, for example. The allocator does without where it can: it has a stream that cannot wait for another's
-    /// memory use memory of its own.
+    /// The stream cannot do this at this moment or for this thread, and nothing is wrong: its work is being recorded
+    /// into a graph, for example. The allocator does without where it can: it has a stream that cannot wait for
+    /// another's memory use memory of its own.
     NotNow,
     /// Anything else; the request fails, the allocator's state is unharmed.
     Other,

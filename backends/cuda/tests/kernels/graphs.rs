@@ -21,8 +21,8 @@ struct Graph {
 }
 
 impl Graph {
-    /// Captures what is put on the stream, in the strictest mode: whatever asks the stream how far it is, or does on this
-    /// thread what is unsafe meanwhile, spoils it.
+    /// Captures what is put on the stream, in the strictest mode: whatever asks the stream how far it is, or does on
+    /// this thread what is unsafe meanwhile, spoils it.
     fn capture(cuda: &Cuda, stream: &Stream<Cuda>, work: impl FnOnce()) -> Graph {
         cuda.context().bind_to_thread().unwrap();
         let raw = cuda.raw_stream(stream.id()).unwrap();

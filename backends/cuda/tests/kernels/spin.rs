@@ -65,8 +65,8 @@ fn ten_thousand_requests_beside_a_kernel_do_not_wait_for_it() {
     for conf in POLICIES {
         let Some(allocator) = allocator(&cuda, conf) else { continue };
         let [busy, own, idle] = [(); 3].map(|()| allocator.create_stream().unwrap());
-        // Memory of a stream with nothing under way, and of the one that will have: pages for `paged` to move. And work,
-        // so that whatever the driver puts off until first use is done.
+        // Memory of a stream with nothing under way, and of the one that will have: pages for `paged` to move. And
+        // work, so that whatever the driver puts off until first use is done.
         let (early, late) = (idle.allocate(2 * BYTES).unwrap(), busy.allocate(2 * BYTES).unwrap());
         own.fill(&early, 0, BYTES, 3).unwrap();
         own.synchronize().unwrap();
