@@ -1,24 +1,46 @@
 #!/usr/bin/env bash
 # Everything that needs a real GPU, for a machine that has one and no compiler: built here, run there.
-#   scripts/gpu.sh build FOLDER                     builds the release command, stripped, into FOLDER
+#   scripts/gpu.sh build FOLDER                     builds the release command, the CUDA tests and examples for CUDA,
+#                                                   all stripped, into FOLDER
 #   scripts/gpu.sh run FOLDER RESULTS [PART...]     runs it there, in the repository; RESULTS gets a file for each part
-# Parts: devices conformance sameness traces touch threads bench growth; all of them unless named. DEVICES says where
-# ("cuda:0 vulkan:0 wgpu:0" unless set). Fails if a part does, after the others have run.
-# `soak` runs only where it is named: every trace by 8 threads under every policy, every block checked, SOAK_SECONDS in
-# all (600 unless set), sizes divided by SOAK_SCALE (2 unless set). RESULTS/soak gets a file for each trace and policy.
+# Parts: devices conformance sameness traces touch threads bench growth, all of them unless named; and where named,
+#   tests, sanitizer  for CUDA. They want NVRTC: NVRTC names the file if neither the loader nor python3 knows it
+#   soak              every trace by 8 threads under every policy, every block checked, SOAK_SECONDS in all (600 unless
+#                     set), sizes divided by SOAK_SCALE (2 unless set); RESULTS/soak has a file for each
+# DEVICES says where ("cuda:0 vulkan:0 wgpu:0" unless set). Fails if a part does, after the others have run.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-usage() { sed -n '2,8s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2; }
+usage() { sed -n '2,10s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2; }
 [ "$#" -ge 2 ] || usage
 action="$1" folder="$2"
 shift 2
+
+# Programs for CUDA, which run by themselves.
+examples=(09_cuda_kernel)
+
+# place WHERE ARGUMENTS...: builds test programs and examples, and puts them into that folder of FOLDER, by their names.
+# They are built for tests, with less optimization: the command's release build would be made anew for them.
+place() {
+    local where="$folder/$1" path name
+    shift
+    rm -rf "$where"
+    mkdir -p "$where"
+    if [ "$where" = "$folder/tests" ]; then set -- test --no-run "$@"; else set -- build --profile test "$@"; fi
+    cargo "$@" --message-format=json | sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' | while read -r path; do
+        name="$(basename "$path")"
+        # Tests have a number behind their name, examples have not.
+        strip -o "$where/${name%-????????????????}" "$path"
+    done
+}
 
 if [ "$action" = build ]; then
     cargo build --release -p millpond-cli
     mkdir -p "$folder"
     strip -o "$folder/millpond" "${CARGO_TARGET_DIR:-target}/release/millpond"
-    ls -l "$folder/millpond"
+    place tests -p millpond-cuda --test device --test kernels --test conformance
+    place examples -p millpond-examples "${examples[@]/#/--example=}"
+    ls -l "$folder/millpond" "$folder"/{tests,examples}/*
     exit 0
 fi
 [ "$action" = run ] && [ "$#" -ge 1 ] || usage
@@ -109,6 +131,50 @@ threads() {
 }
 bench() { for device in "${devices[@]}"; do "$millpond" bench --device "$device" || return 1; done; }
 
+# What NVRTC is called depends on its version. It is looked for by one name, so it gets that name.
+find_nvrtc() {
+    local found="${NVRTC:-}"
+    [ -n "$found" ] || found="$(python3 -c 'import glob, sys
+for folder in sys.path:
+    for path in glob.glob(folder + "/nvidia/*/lib/libnvrtc.so.*"):
+        print(path)' 2>/dev/null | head -n 1)"
+    [ -n "$found" ] || return 0
+    links="$(mktemp -d)"
+    ln -s "$(realpath "$found")" "$links/libnvrtc.so"
+    export LD_LIBRARY_PATH="$links:$(dirname "$found")${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+}
+# Nothing of CUDA's may be skipped. The tests with kernels print what they measured.
+tests() (
+    export MILLPOND_REQUIRE=cuda,nvrtc
+    find_nvrtc
+    failed=0
+    for test in "$folder"/tests/*; do "$test" --show-output || failed=1; done
+    for example in "${examples[@]}"; do
+        for policy in direct classic paged; do "$folder/examples/$example" --policy "$policy" || failed=1; done
+    done
+    exit "$failed"
+)
+# NVIDIA's memory checker: finds a write that is planted, and nothing else.
+sanitizer() (
+    export MILLPOND_REQUIRE=cuda,nvrtc
+    find_nvrtc
+    # Calls that the driver refuses are not reported: tests ask for more memory than there is, and query what is not
+    # ready. Allocations are padded, so that what lies behind one is not by chance another.
+    check=("${COMPUTE_SANITIZER:-compute-sanitizer}" --tool memcheck --report-api-errors no --error-exitcode 9)
+    example="$folder/examples/09_cuda_kernel"
+    failed=0 code=0
+    "${check[@]}" --padding 512 "$example" --policy direct --plant-oob >"$results/planted.txt" 2>&1 || code=$?
+    if [ "$code" -ne 9 ] || ! grep -q "Invalid __global__ write" "$results/planted.txt"; then
+        echo "the planted write was not found: exit code $code, see planted.txt"
+        failed=1
+    fi
+    for policy in direct classic paged; do "${check[@]}" "$example" --policy "$policy" || failed=1; done
+    "${check[@]}" "$folder/tests/device" || failed=1
+    "${check[@]}" "$folder/tests/kernels" graphs || failed=1
+    "${check[@]}" "$folder/tests/conformance" with_pages::{data,paged,reuse} || failed=1
+    exit "$failed"
+)
+
 parts=("$@")
 [ "${#parts[@]}" -gt 0 ] || parts=(devices conformance sameness traces touch threads bench growth)
 failed=()
@@ -116,7 +182,7 @@ for part in "${parts[@]}"; do
     run="$part"
     case "$part" in
         touch) run=touch_all ;;
-        devices | conformance | sameness | traces | threads | bench | growth | soak) ;;
+        devices | conformance | sameness | traces | threads | bench | growth | tests | sanitizer | soak) ;;
         *) echo "gpu.sh: no part is called '$part'" >&2; exit 2 ;;
     esac
     echo "== $part" >&2

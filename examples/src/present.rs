@@ -2,12 +2,15 @@
 
 use std::fmt::Display;
 
+use millpond_cuda::{Cuda, CudaError};
 use millpond_vulkan::{Vulkan, VulkanError};
 use millpond_wgpu::{Wgpu, WgpuError};
 
+use crate::cuda_kernel;
 use crate::engine::Result;
 
-/// Names, with commas between them, what must not be missing: "vulkan", "wgpu". Set it on a machine for tests.
+/// Names, with commas between them, what must not be missing: "vulkan", "wgpu", "cuda", "nvrtc". Set it on a machine
+/// for tests.
 const REQUIRE: &str = "MILLPOND_REQUIRE";
 
 /// Opens Vulkan device 0, under the validation layer where that is installed. `None`, after saying what to install,
@@ -25,6 +28,34 @@ pub fn vulkan() -> Result<Option<Vulkan>> {
         Ok(device) => Ok(Some(device)),
         Err(error) if is_absence(&error) => missing("vulkan", &error),
         Err(error) => Err(error.into()),
+    }
+}
+
+/// Opens CUDA device 0. `None`, after saying what to install, where there is none.
+///
+/// # Errors
+///
+/// The driver's; and that there is no device, where `MILLPOND_REQUIRE` names `cuda`.
+pub fn cuda() -> Result<Option<Cuda>> {
+    use CudaError::{DriverTooOld, MissingSymbol, NoDevice, NoDriver};
+    match Cuda::open(0) {
+        Ok(device) => Ok(Some(device)),
+        Err(error @ (NoDriver | MissingSymbol { .. } | DriverTooOld { .. } | NoDevice { .. })) => {
+            missing("cuda", &error)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Whether kernels can be compiled here for this device, and run there: says what to install where they cannot.
+///
+/// # Errors
+///
+/// That they cannot, where `MILLPOND_REQUIRE` names `nvrtc`.
+pub fn cuda_kernels(cuda: &Cuda) -> Result<bool> {
+    match cuda_kernel::runs_kernels(cuda).and_then(|()| cuda_kernel::compiler()) {
+        Ok(()) => Ok(true),
+        Err(error) => missing::<()>("nvrtc", &error).map(|_| false),
     }
 }
 

@@ -242,6 +242,7 @@ impl BackendError for CudaError {
             }
             CudaError::Lost { .. } => Fault::Lost,
             CudaError::Driver { code, .. } | CudaError::PeerCopy { code, .. } if code.is_fatal() => Fault::Lost,
+            CudaError::Capturing { .. } | CudaError::OtherThread { .. } => Fault::NotNow,
             CudaError::Planned { fault, .. } => *fault,
             _ => Fault::Other,
         }

@@ -18,6 +18,11 @@ const BLOCKING_SYNC: u32 = 1;
 /// How long a wait may take before gates, which only tests close, have to do with it.
 const PATIENCE: Duration = Duration::from_millis(250);
 
+/// So many closed ticks of a stream are outstanding before a stream that is asked how far it is closes no more: the
+/// next one is closed when the oldest is reached. A stream that is far behind the host then needs no more events than
+/// this, and is still known to a sixteenth of what it has to do.
+const OUTSTANDING_MAX: usize = 16;
+
 /// Why a tick cannot be closed now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stays {
@@ -39,16 +44,23 @@ impl Device {
         self.ask(lane)
     }
 
+    /// While work is under way, four calls of the driver, of which one asks for an event and three are about the
+    /// thread; two more (and an event) where a tick is closed.
     fn ask(&self, lane: &Lane) -> Result<Tick, CudaError> {
         // Whoever holds the lock is asking, or is busy with the stream's bytes: what is known will do meanwhile.
         let Some(mut state) = lane.state.try_lock() else { return Ok(Tick(lane.reached())) };
         self.enter("cuEventQuery")?;
         let _bound = self.bind_relaxed()?;
-        if lane.is_dirty() {
-            // A tick that cannot be closed now stays open; older ones may be complete all the same.
-            let _ = self.close(lane, &mut state)?;
-        }
         self.query(lane, &mut state)?;
+        let is_behind = !state.pending.is_empty();
+        if lane.is_dirty() && state.pending.len() < OUTSTANDING_MAX {
+            // A tick that cannot be closed now stays open.
+            let _ = self.close(lane, &mut state)?;
+            // Behind an event that is not complete the new one is not, either.
+            if !is_behind {
+                self.query(lane, &mut state)?;
+            }
+        }
         Ok(Tick(lane.reached()))
     }
 

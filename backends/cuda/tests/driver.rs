@@ -66,6 +66,31 @@ fn a_hundred_marks_cost_one_event_and_events_are_recorded_anew() {
 }
 
 #[test]
+fn a_stream_that_is_behind_costs_one_query_and_few_events() {
+    alone(|control, cuda| {
+        let stream = cuda.create_stream().unwrap();
+        let first = cuda.mark(stream);
+        let gate = control.hold(0, cuda.raw_stream(stream).unwrap() as usize);
+        let calls = ["cuEventQuery", "cuCtxGetCurrent", "cuThreadExchangeStreamCaptureMode", "cuEventRecord"];
+        let count = || calls.map(|call| control.calls(call));
+        assert!(cuda.reached(stream).unwrap() < first);
+        let before = count();
+        for _ in 0..100 {
+            assert!(cuda.reached(stream).unwrap() < first);
+        }
+        let cost: Vec<_> = count().iter().zip(before).map(|(after, before)| after - before).collect();
+        assert_eq!(cost, [100, 100, 200, 0], "{calls:?}, for a hundred questions");
+
+        let last = (0..1000).map(|_| (cuda.mark(stream), cuda.reached(stream).unwrap()).0).max().unwrap();
+        assert!(last > first);
+        assert_eq!((control.calls("cuEventRecord"), control.calls("cuEventCreate")), (16, 16));
+        gate.open();
+        assert!(cuda.wait(Point { stream, tick: last }).unwrap() >= last);
+        assert_eq!(cuda.reached(stream).unwrap(), last);
+    });
+}
+
+#[test]
 fn a_reached_point_needs_no_wait_of_the_device() {
     alone(|control, cuda| {
         let (stream, other) = (cuda.create_stream().unwrap(), cuda.create_stream().unwrap());

@@ -83,7 +83,8 @@ pub trait StreamWait {
     ///
     /// # Errors
     ///
-    /// The driver's; no wait is recorded then.
+    /// The driver's; no wait is recorded then. [`Fault::NotNow`](crate::Fault::NotNow) if one of the streams cannot
+    /// take part in a wait at this moment.
     fn wait_for(&self, stream: StreamId, point: Point) -> Result<(), Self::Error>;
 }
 

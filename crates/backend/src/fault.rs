@@ -1,6 +1,6 @@
 //! What went wrong, coarsely.
 
-/// The three kinds of driver failure that the allocator tells apart.
+/// The kinds of driver failure that the allocator tells apart.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Fault {
@@ -8,6 +8,10 @@ pub enum Fault {
     OutOfMemory,
     /// The device is gone; no further call can succeed.
     Lost,
+    /// The stream cannot do this at this moment or for this thread, and nothing is wrong: its work is being recorded
+    /// into a graph, for example. The allocator does without where it can: it has a stream that cannot wait for
+    /// another's memory use memory of its own.
+    NotNow,
     /// Anything else; the request fails, the allocator's state is unharmed.
     Other,
 }

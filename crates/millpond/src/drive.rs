@@ -151,6 +151,9 @@ impl<B: Backend> State<B> {
         };
         for &point in points {
             if let Err(error) = self.activity.book_stream_wait(&self.backend, || device.wait_for(stream, point)) {
+                if error.fault() == Fault::NotNow {
+                    return Performed::ok(Outcome::Refused);
+                }
                 let error = Some(Error::driver("wait_for", error));
                 return Performed { outcome: Outcome::Failed, error };
             }

@@ -1,8 +1,9 @@
 //! Memory that one stream after the other needs is had once, whatever the device is still doing.
 
+use millpond::backend::Fault;
 use millpond::settings::Growth;
 use millpond::{Allocator, Stream};
-use millpond_sim::{Calls, Completion, Sim};
+use millpond_sim::{CallKind, Calls, Completion, Sim};
 
 use crate::device::{GIB, GROWTHS, MIB, allocator, changes, device, streams, written};
 
@@ -76,6 +77,22 @@ fn tight_hands_memory_on_while_work_runs() {
         assert!(calls.stream_wait >= waits, "{completion:?}: {calls:?}");
         ends(&sim, &allocator);
     }
+}
+
+/// A stream that cannot be made to wait at the moment gets memory of its own, and the next one is asked anew.
+#[test]
+fn a_stream_that_cannot_wait_gets_memory_of_its_own() {
+    let (sim, allocator, streams) = made(Completion::Manual, Growth::Tight);
+    let sizes = [BYTES / 2, BYTES / 2];
+    round(&sim, &streams[..1], &sizes);
+    sim.fail(CallKind::StreamWait, 1, Fault::NotNow);
+    let calls = round(&sim, &streams[1..2], &sizes);
+    assert_eq!((calls.wait, allocator.memory_reserved()), (0, BYTES + BYTES / 2), "{calls:?}");
+    allocator.check();
+    let calls = round(&sim, &streams[2..3], &sizes);
+    assert!(calls.stream_wait > 0, "{calls:?}");
+    assert_eq!((calls.create_page, allocator.memory_reserved()), (0, BYTES + BYTES / 2), "{calls:?}");
+    ends(&sim, &allocator);
 }
 
 /// Where work still runs on all that is free, streams that are not to wait for each other get memory of their own.

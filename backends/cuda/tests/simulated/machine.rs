@@ -1,7 +1,16 @@
 //! The simulated driver, in the place of a real one.
 
+use std::sync::mpsc::{Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use millpond_backend::StreamId;
 use millpond_cuda::Cuda;
+use millpond_cuda::cudarc::driver::sys::cuMemcpyDtoDAsync_v2;
 use millpond_cuda_driver::{Control, DEVICE_NAME, DEVICES, install};
+
+/// For so long a stream is kept busy, unless the test ends it: more than any test takes on a busy machine.
+pub(crate) const SPIN: Duration = Duration::from_secs(30);
 
 /// Puts the simulator where the bindings look, once for the process.
 pub(crate) fn control() -> Control {
@@ -10,6 +19,64 @@ pub(crate) fn control() -> Control {
 
 pub(crate) fn prepare() {
     control();
+}
+
+/// The simulator runs no kernels: a gate keeps the stream busy instead, and the driver's own copy copies.
+pub(crate) struct Kernels {
+    cuda: Cuda,
+}
+
+/// A stream that is kept busy. Dropping it ends that.
+pub(crate) struct Spin {
+    ends: Option<Sender<()>>,
+    keeper: Option<JoinHandle<()>>,
+}
+
+impl Kernels {
+    pub(crate) fn new(cuda: &Cuda, _stream: StreamId) -> Kernels {
+        Kernels { cuda: cuda.clone() }
+    }
+
+    /// Keeps the stream busy for a time, or until that is ended.
+    pub(crate) fn spin(&self, stream: StreamId, time: Duration) -> Spin {
+        let gate = control().hold(self.cuda.ordinal(), self.cuda.raw_stream(stream).unwrap() as usize);
+        let (ends, ended) = channel();
+        let keeper = std::thread::spawn(move || {
+            // Both a message that never comes and a time that is over open the gate.
+            let _ = ended.recv_timeout(time);
+            gate.open();
+        });
+        Spin { ends: Some(ends), keeper: Some(keeper) }
+    }
+
+    /// Queues a copy.
+    pub(crate) fn copy(&self, stream: StreamId, from: u64, to: u64, bytes: u64) {
+        self.cuda.context().bind_to_thread().unwrap();
+        let stream = self.cuda.raw_stream(stream).unwrap();
+        // SAFETY: the tests give addresses of memory that is theirs; the stream is alive.
+        unsafe { cuMemcpyDtoDAsync_v2(to, from, bytes as usize, stream) }.result().unwrap();
+    }
+
+    /// Keeps the stream busy as `spin` does, and copies in the end.
+    pub(crate) fn spin_and_copy(&self, stream: StreamId, time: Duration, from: u64, to: u64, bytes: u64) -> Spin {
+        let spin = self.spin(stream, time);
+        self.copy(stream, from, to, bytes);
+        spin
+    }
+}
+
+impl Spin {
+    /// The test has seen what it wanted: the stream goes on.
+    pub(crate) fn end(self) {}
+}
+
+impl Drop for Spin {
+    fn drop(&mut self) {
+        drop(self.ends.take());
+        if let Some(keeper) = self.keeper.take() {
+            keeper.join().expect("the gate opens");
+        }
+    }
 }
 
 /// The other tests skip what is not there.

@@ -1,11 +1,15 @@
-//! The tests of the device's own surface once more, and the conformance suite, on the simulated driver: where there is
-//! no GPU, and with two devices.
+//! The tests of the device's own surface and those with kernels once more, and the conformance suite, on the simulated
+//! driver: where there is no GPU, and with two devices.
 
 #![cfg(target_os = "linux")] // Where the simulated driver is.
 #![allow(unsafe_code)] // The contract's unsafe methods, and the driver's own functions.
 
+#[path = "../kernels/aid.rs"]
+mod aid;
 #[path = "../device/capture.rs"]
 mod capture;
+#[path = "../kernels/graphs.rs"]
+mod graphs;
 #[path = "../device/interop.rs"]
 mod interop;
 #[path = "../device/lab.rs"]
@@ -17,6 +21,8 @@ mod machine;
 mod opening;
 #[path = "../device/pages.rs"]
 mod pages;
+#[path = "../kernels/spin.rs"]
+mod spin;
 #[path = "../device/streams.rs"]
 mod streams;
 mod suite;

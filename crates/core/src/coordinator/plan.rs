@@ -94,6 +94,8 @@ pub struct Plan {
     pub(super) ranged: bool,
     /// The driver or the limit refused to create pages: `paged` makes do with those there are.
     pub(super) no_new_pages: bool,
+    /// One of the streams cannot take part in a device-side wait now: `paged` moves no page behind one.
+    pub(super) no_waits: bool,
     /// The request stays within so many reserved bytes, what the device's budget leaves, until nothing else serves it.
     pub(super) allowance: Option<u64>,
     /// The points that `paged` waited for last: waiting for the same ones again leads nowhere.
@@ -125,6 +127,7 @@ impl Plan {
             news: false,
             ranged: false,
             no_new_pages: false,
+            no_waits: false,
             allowance: None,
             waited: Vec::new(),
             refused: false,
@@ -319,6 +322,11 @@ impl Coordinator {
                 self.learn_pages(plan, Some((done, refused)), shards);
             }
             (Awaited::StreamWait, Outcome::Waits(tick)) => self.learn_waits(plan, tick),
+            // The attempt is made again without waits; those that were queued do no harm.
+            (Awaited::StreamWait, Outcome::Refused) => {
+                plan.no_waits = true;
+                self.abandon_job(plan, shards);
+            }
             (awaited, outcome) => self.learn_growth(plan, awaited, outcome, shards),
         }
     }

@@ -33,7 +33,8 @@ pub enum Step {
     Wait(Vec<Point>),
     /// Wait for everything recorded on this stream so far. Answer: [`Outcome::Reached`].
     Synchronize(StreamId),
-    /// Have this stream wait, on the device, for these points of others. Answer: [`Outcome::Waits`].
+    /// Have this stream wait, on the device, for these points of others. Answer: [`Outcome::Waits`],
+    /// or [`Outcome::Refused`] if one of the streams cannot take part in a wait now.
     StreamWait {
         /// Who waits.
         stream: StreamId,
@@ -121,7 +122,7 @@ pub enum Outcome {
         /// Where it starts.
         address: u64,
     },
-    /// The driver has no memory (or addresses) left.
+    /// The driver has no memory (or addresses) left, or a stream cannot take part in a wait now.
     Refused,
     /// The driver failed otherwise. The plan puts everything back, which may take further steps, and is then
     /// [`Done`](Step::Done).

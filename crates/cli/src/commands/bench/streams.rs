@@ -8,13 +8,15 @@ use millpond_backend::{Backend, Point};
 
 use super::measure::{Effort, each, median, nanos, rounds};
 use super::row::Row;
-use super::scene::{Scene, driver, failed};
+use super::scene::{Scene, driver, failed, if_room};
 use crate::failure::Failure;
 
 /// The block that changes hands.
 const BYTES: u64 = 1 << 20;
 /// So many rounds trip between host and device in one go, where one trip costs microseconds.
 const TRIPS: u64 = 20;
+/// So many fills keep a stream busy.
+const FILLS: usize = 8;
 
 pub(super) fn measure<B: Backend>(backend: B, effort: &Effort) -> Result<Vec<Row>, Failure> {
     let scene = Scene::new(backend, Policy::Classic, 2)?;
@@ -50,6 +52,7 @@ fn ticks<B: Backend>(scene: &Scene<B>, effort: &Effort) -> Result<Vec<Row>, Fail
         Row::new("streams", "submit nothing", submits),
         Row::new("streams", "submit nothing and wait for it", trips),
     ];
+    rows.extend(outstanding(scene, effort)?.map(|ns| Row::new("streams", "reached, work outstanding", ns)));
     if let Some(waits) = backend.stream_wait() {
         let queued = rounds(effort, || {
             let cost = each(TRIPS, || waits.wait_for(other, submit()?).map_err(|error| driver(&error)))?;
@@ -59,6 +62,33 @@ fn ticks<B: Backend>(scene: &Scene<B>, effort: &Effort) -> Result<Vec<Row>, Fail
         rows.push(Row::new("streams", "submit, and have another stream wait for it", queued));
     }
     Ok(rows)
+}
+
+/// What it takes to ask a stream that has work to do. `None` where the device cannot be kept busy for so long: it moves
+/// no bytes, or moves them in no time.
+fn outstanding<B: Backend>(scene: &Scene<B>, effort: &Effort) -> Result<Option<f64>, Failure> {
+    let (backend, home) = (scene.backend(), &scene.streams[0]);
+    if !backend.caps().transfer || backend.driver_clock().is_some() {
+        return Ok(None);
+    }
+    let Some(buffer) = if_room::<B, _>(home.allocate(effort.bytes_max))? else { return Ok(None) };
+    let mut costs = Vec::new();
+    for _ in 0..effort.rounds {
+        for _ in 0..FILLS {
+            home.fill(&buffer, 0, buffer.len(), 1).map_err(failed)?;
+        }
+        let point = home.submit().map_err(failed)?;
+        let mut reached = backend.reached(home.id()).map_err(|error| driver(&error))?;
+        let cost = each(TRIPS, || {
+            reached = backend.reached(home.id()).map_err(|error| driver(&error))?;
+            Ok::<_, Failure>(())
+        })?;
+        if reached < point.tick {
+            costs.push(cost);
+        }
+        scene.settle()?;
+    }
+    Ok((!costs.is_empty()).then(|| median(costs)))
 }
 
 /// Uses a block on a second stream, frees it, and allocates until the same place comes back. Answers nanoseconds.

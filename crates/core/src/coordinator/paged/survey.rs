@@ -75,15 +75,16 @@ pub(super) fn by_size(idle: &BTreeMap<PageId, Idle>) -> Vec<(u64, Reverse<PageId
 }
 
 impl Coordinator {
-    /// The whole pages inside free blocks of every shard of the pool, with when they could move to one of them.
-    pub(super) fn idle_pages(&self, to: ShardId, shards: &mut impl Shards) -> BTreeMap<PageId, Idle> {
+    /// The whole pages inside free blocks of every shard of the pool, with when they could move to one of them, whose
+    /// stream can or cannot wait for others.
+    pub(super) fn idle_pages(&self, to: ShardId, can_wait: bool, shards: &mut impl Shards) -> BTreeMap<PageId, Idle> {
         let granularity = self.granularity();
         let mut all = BTreeMap::new();
         for id in self.neighbours(to).chain([to]) {
             shards.with(id, |shard| {
                 for block in Side::BOTH.into_iter().flat_map(|side| shard.free_with_pages(side, granularity)) {
                     let b = &shard.blocks[block];
-                    let when = self.when_to_move(to, id, b.tick);
+                    let when = self.when_to_move(to, id, b.tick, can_wait);
                     for (offset, mapping) in shard.pages_in(block) {
                         let at = Place { shard: id, slot: b.slot, offset };
                         let (page, bytes) = (mapping.page, mapping.bytes);
@@ -96,7 +97,7 @@ impl Coordinator {
         all
     }
 
-    fn when_to_move(&self, to: ShardId, from: ShardId, tick: Tick) -> When {
+    fn when_to_move(&self, to: ShardId, from: ShardId, tick: Tick, can_wait: bool) -> When {
         let stream = self.stream_of(from);
         let aliases = self.facts.pages.is_some_and(|pages| pages.aliasing);
         if self.is_reached(millpond_backend::Point { stream, tick }) {
@@ -106,7 +107,7 @@ impl Coordinator {
             When::Later
         } else if self.stream_of(to) == stream {
             When::Now
-        } else if self.facts.stream_wait {
+        } else if self.facts.stream_wait && can_wait {
             When::BehindWait
         } else {
             When::Later

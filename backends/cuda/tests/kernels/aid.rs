@@ -1,0 +1,67 @@
+//! What the tests with kernels share.
+
+use std::sync::{MutexGuard, PoisonError};
+
+use millpond::{Allocator, Buffer, Stream};
+use millpond_backend::{StreamId, Transfer};
+use millpond_cuda::cudarc::driver::sys::{CUresult, cuStreamQuery};
+use millpond_cuda::{Cuda, Segment};
+
+use crate::lab::{CAPTURES, device};
+use crate::machine::Kernels;
+
+/// Both kinds of memory, and moving pages behind waits as well as not.
+pub(crate) const POLICIES: [&str; 3] = ["policy:classic", "policy:paged", "policy:paged,growth:tight"];
+
+/// One test at a time: a kernel of another would be waited for.
+pub(crate) fn alone() -> MutexGuard<'static, ()> {
+    CAPTURES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A device with its kernels; `None`, said aloud, if there is none.
+pub(crate) fn machine() -> Option<(Cuda, Kernels)> {
+    let cuda = device()?;
+    let stream = millpond_backend::Backend::create_stream(&cuda).unwrap();
+    let kernels = Kernels::new(&cuda, stream);
+    crate::lab::finish(&cuda, stream);
+    Some((cuda, kernels))
+}
+
+/// An allocator with these settings; `None`, said aloud, if the device cannot serve them.
+pub(crate) fn allocator(cuda: &Cuda, conf: &str) -> Option<Allocator<Cuda>> {
+    if conf.starts_with("policy:paged") && millpond_backend::Backend::caps(cuda).pages.is_none() {
+        eprintln!("SKIPPED {conf}: the device has no virtual memory");
+        return None;
+    }
+    Some(Allocator::builder(cuda.clone()).conf(conf).build().unwrap())
+}
+
+/// Whether work of the stream is under way.
+pub(crate) fn runs(cuda: &Cuda, stream: StreamId) -> bool {
+    cuda.context().bind_to_thread().unwrap();
+    // SAFETY: the stream is alive.
+    match unsafe { cuStreamQuery(cuda.raw_stream(stream).unwrap()) } {
+        CUresult::CUDA_SUCCESS => false,
+        CUresult::CUDA_ERROR_NOT_READY => true,
+        other => panic!("{stream} was asked whether it runs, and answered {other:?}"),
+    }
+}
+
+/// The address of a buffer that has one.
+pub(crate) fn address(buffer: &Buffer<Cuda>) -> u64 {
+    buffer.address().expect("memory of a CUDA device has an address")
+}
+
+/// Whether all bytes of the buffer are these, after all earlier work of the stream.
+pub(crate) fn holds(stream: &Stream<Cuda>, buffer: &Buffer<Cuda>, value: u8) -> bool {
+    let mut bytes = vec![!value; buffer.len() as usize];
+    stream.download(buffer, 0, &mut bytes).unwrap();
+    bytes.iter().all(|byte| *byte == value)
+}
+
+/// Whether all bytes of the segment are these, after all earlier work of the stream.
+pub(crate) fn segment_holds(cuda: &Cuda, stream: StreamId, segment: &Segment, value: u8) -> bool {
+    let mut bytes = vec![!value; segment.bytes() as usize];
+    cuda.download(stream, segment, 0, &mut bytes).unwrap();
+    bytes.iter().all(|byte| *byte == value)
+}

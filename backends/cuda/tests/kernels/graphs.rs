@@ -1,0 +1,192 @@
+//! Work that is captured into a graph, on memory of an allocator.
+
+use std::ptr;
+
+use millpond::Stream;
+use millpond_backend::{Backend, ClassId, Point, Transfer};
+use millpond_cuda::cudarc::driver::sys::{self, CUgraph, CUgraphExec, CUstreamCaptureMode};
+use millpond_cuda::{Cuda, Segment};
+
+use crate::aid::{POLICIES, address, allocator, alone, holds, machine, segment_holds};
+use crate::lab::{finish, give_back};
+use crate::machine::SPIN;
+
+const BYTES: u64 = 3 << 20;
+
+/// A graph that was captured, and can be launched.
+struct Graph {
+    cuda: Cuda,
+    graph: CUgraph,
+    executable: CUgraphExec,
+}
+
+impl Graph {
+    /// Captures what is put on the stream, in the strictest mode: whatever asks the stream how far it is, or does on
+    /// this thread what is unsafe meanwhile, spoils it.
+    fn capture(cuda: &Cuda, stream: &Stream<Cuda>, work: impl FnOnce()) -> Graph {
+        cuda.context().bind_to_thread().unwrap();
+        let raw = cuda.raw_stream(stream.id()).unwrap();
+        let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL;
+        let (mut graph, mut executable): (CUgraph, CUgraphExec) = (ptr::null_mut(), ptr::null_mut());
+        // SAFETY: the stream is alive.
+        unsafe { sys::cuStreamBeginCapture_v2(raw, mode) }.result().unwrap();
+        work();
+        // SAFETY: the stream is alive and being captured; the pointer is to a local pointer.
+        let ended = unsafe { sys::cuStreamEndCapture(raw, &raw mut graph) };
+        ended.result().expect("nobody disturbs the capture");
+        // SAFETY: the pointer is to a local pointer, and the graph was just made.
+        let made = unsafe { sys::cuGraphInstantiateWithFlags(&raw mut executable, graph, 0) };
+        made.result().expect("the graph can be run");
+        Graph { cuda: cuda.clone(), graph, executable }
+    }
+
+    fn launch(&self, stream: &Stream<Cuda>) {
+        self.cuda.context().bind_to_thread().unwrap();
+        // SAFETY: both are alive, and the tests keep what the graph touches.
+        let launched = unsafe { sys::cuGraphLaunch(self.executable, self.cuda.raw_stream(stream.id()).unwrap()) };
+        launched.result().expect("the graph is launched");
+    }
+}
+
+impl Drop for Graph {
+    fn drop(&mut self) {
+        let _ = self.cuda.context().bind_to_thread();
+        // SAFETY: both were made for this, and are not used again.
+        unsafe {
+            let _ = sys::cuGraphExecDestroy(self.executable);
+            let _ = sys::cuGraphDestroy(self.graph);
+        }
+    }
+}
+
+/// Memory beside the allocators', with this in it.
+fn witness(cuda: &Cuda, stream: &Stream<Cuda>) -> Segment {
+    let segment = cuda.reserve(ClassId::DEVICE, BYTES).unwrap();
+    cuda.fill(stream.id(), &segment, 0, BYTES, 0).unwrap();
+    finish(cuda, stream.id());
+    segment
+}
+
+/// Three blocks come and go while a stream is captured, some cached and some not. The stream's order is the graph's, so
+/// one block's memory serves the next, and every replay writes the same bytes.
+#[test]
+fn blocks_come_and_go_while_their_stream_is_captured() {
+    let _alone = alone();
+    let Some((cuda, kernels)) = machine() else { return };
+    for conf in POLICIES {
+        let Some(allocator) = allocator(&cuda, conf) else { continue };
+        let stream = allocator.create_stream().unwrap();
+        let witnesses = [(); 3].map(|()| witness(&cuda, &stream));
+        let warm = stream.allocate(BYTES).unwrap();
+        stream.fill(&warm, 0, BYTES, 77).unwrap();
+        let cached = address(&warm);
+        drop(warm);
+
+        let mut places = Vec::new();
+        let graph = Graph::capture(&cuda, &stream, || {
+            for (witness, value) in witnesses.iter().zip(11..) {
+                let block = stream.allocate(BYTES).unwrap();
+                // More than there is of cached memory, so that the driver is asked during the capture.
+                let fresh = stream.allocate(64 << 20).unwrap();
+                stream.fill(&block, 0, BYTES, value).unwrap();
+                kernels.copy(stream.id(), address(&block), witness.address(), BYTES);
+                places.push(address(&block));
+                drop((block, fresh));
+            }
+        });
+        assert_eq!(places, [cached; 3], "{conf}: the captured stream reuses its own memory in order");
+        for (witness, value) in witnesses.iter().zip(11..) {
+            assert!(!segment_holds(&cuda, stream.id(), witness, value), "{conf}: what is captured does not run");
+        }
+        for replay in 0..3 {
+            for witness in &witnesses {
+                cuda.fill(stream.id(), witness, 0, BYTES, 0).unwrap();
+            }
+            graph.launch(&stream);
+            for (witness, value) in witnesses.iter().zip(11..) {
+                assert!(segment_holds(&cuda, stream.id(), witness, value), "{conf}: replay {replay}, {value} is lost");
+            }
+        }
+        stream.synchronize().unwrap();
+        allocator.check();
+        allocator.empty_cache().unwrap();
+        assert_eq!(allocator.memory_reserved(), 0, "{conf}: the capture has left something outstanding");
+        witnesses.into_iter().for_each(|witness| give_back(&cuda, witness));
+    }
+}
+
+/// A block that a captured stream uses, and that is freed during the capture, goes to nobody until the capture is over:
+/// until then nobody can know what that stream will do.
+#[test]
+fn what_a_captured_stream_uses_waits_for_the_end_of_the_capture() {
+    let _alone = alone();
+    let Some((cuda, kernels)) = machine() else { return };
+    for conf in POLICIES {
+        let Some(allocator) = allocator(&cuda, conf) else { continue };
+        let (captured, home) = (allocator.create_stream().unwrap(), allocator.create_stream().unwrap());
+        let witness = witness(&cuda, &captured);
+        let used = home.allocate(BYTES).unwrap();
+        home.fill(&used, 0, BYTES, 5).unwrap();
+        home.synchronize().unwrap();
+        let (place, point) = (address(&used), captured.point());
+        let graph = Graph::capture(&cuda, &captured, || {
+            kernels.copy(captured.id(), address(&used), witness.address(), BYTES);
+            used.record_stream(&captured).unwrap();
+            drop(used);
+            for _ in 0..10 {
+                let other = home.allocate(BYTES).unwrap();
+                assert_ne!(address(&other), place, "{conf}: the block is used by a stream that is being captured");
+                assert!(cuda.reached(captured.id()).unwrap() < captured.point().tick);
+            }
+            let reached = cuda.wait(Point { stream: captured.id(), tick: captured.point().tick }).unwrap();
+            assert!(reached < captured.point().tick, "{conf}: work that is only captured is reached");
+        });
+        graph.launch(&captured);
+        assert!(segment_holds(&cuda, captured.id(), &witness, 5), "{conf}: the graph read something else");
+        assert!(finish(&cuda, captured.id()) >= point.tick);
+        allocator.poll().unwrap();
+        let taken: Vec<_> = (0..2).map(|_| home.allocate(BYTES).unwrap()).collect();
+        let again = taken.iter().any(|buffer| address(buffer) == place);
+        assert!(again, "{conf}: the block is lost: {:#x} is not handed out again", place);
+        drop(taken);
+        allocator.check();
+        give_back(&cuda, witness);
+    }
+}
+
+/// While one stream is captured, nobody can be made to wait for a point of its, nor it for one that is no part of the
+/// graph. Each gets memory of its own.
+#[test]
+fn a_captured_stream_waits_for_no_other() {
+    let _alone = alone();
+    let Some((cuda, kernels)) = machine() else { return };
+    for conf in POLICIES {
+        let Some(allocator) = allocator(&cuda, conf) else { continue };
+        let (captured, busy) = (allocator.create_stream().unwrap(), allocator.create_stream().unwrap());
+        let witness = witness(&cuda, &captured);
+        let freed = busy.allocate(8 * BYTES).unwrap();
+        busy.fill(&freed, 0, 8 * BYTES, 1).unwrap();
+        let spin = kernels.spin(busy.id(), SPIN);
+        drop(freed);
+        let mut taken = Vec::new();
+        let graph = Graph::capture(&cuda, &captured, || {
+            let own = captured.allocate(8 * BYTES).unwrap_or_else(|error| panic!("{conf}: {error}"));
+            captured.fill(&own, 0, BYTES, 9).unwrap();
+            kernels.copy(captured.id(), address(&own), witness.address(), BYTES);
+            drop(own);
+            taken.extend((0..2).map(|_| busy.allocate(8 * BYTES).unwrap_or_else(|error| panic!("{conf}: {error}"))));
+        });
+        graph.launch(&captured);
+        assert!(segment_holds(&cuda, captured.id(), &witness, 9), "{conf}: the graph wrote something else");
+        spin.end();
+        for buffer in &taken {
+            busy.fill(buffer, 0, buffer.len(), 4).unwrap();
+            assert!(holds(&busy, buffer, 4));
+        }
+        let stats = allocator.page_stats();
+        assert_eq!(stats.moved_behind_wait, 0, "{conf}: {stats:?}");
+        drop(taken);
+        allocator.check();
+        give_back(&cuda, witness);
+    }
+}
