@@ -87,6 +87,7 @@ mod tests {
             compute: (9, 0),
             virtual_memory: true,
             memory_pools: true,
+            peers: Vec::new(),
         };
         assert_eq!(uuid(&info), "GPU-00112233-4455-6677-8899-aabbccddeeff");
     }

@@ -127,7 +127,7 @@ fn a_failed_release_is_told_by_the_next_call() {
         let (first, second) = (segment(cuda), segment(cuda));
         control.fail_nth("cuMemFree_v2", 1, 1);
         give_back(cuda, first);
-        let lost = CudaError::Lost { call: "cuMemFree", code: Code(1) };
+        let lost = CudaError::Lost { device: 0, call: "cuMemFree", code: Code(1) };
         assert_eq!(cuda.reserve(ClassId::DEVICE, 512).unwrap_err(), lost);
         give_back(cuda, second);
         assert_eq!(cuda.held_bytes(), 0);

@@ -9,6 +9,8 @@ mod lab;
 mod leaving;
 mod opening;
 mod pages;
+mod peers;
+mod side_by_side;
 mod streams;
 mod time;
 mod transfers;

@@ -17,6 +17,10 @@ mod machine;
 mod opening;
 #[path = "../device/pages.rs"]
 mod pages;
+#[path = "../device/peers.rs"]
+mod peers;
+#[path = "../device/side_by_side.rs"]
+mod side_by_side;
 #[path = "../device/streams.rs"]
 mod streams;
 mod suite;
