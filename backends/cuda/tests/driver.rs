@@ -4,7 +4,7 @@
 #![allow(unsafe_code)] // The contract's unsafe methods.
 
 use millpond_backend::{
-    Backend, BackendError, ClassId, Fault, Point, StreamId, StreamWait, Tick, Transfer, VirtualMemory,
+    Backend, BackendError, Budget, ClassId, Fault, Point, StreamId, StreamWait, Tick, Transfer, VirtualMemory,
 };
 use millpond_cuda::{Code, Cuda, CudaError, Segment};
 use millpond_cuda_driver::{Control, Kind, install};
@@ -118,6 +118,20 @@ fn no_memory_is_out_of_memory_with_what_was_asked() {
         assert_eq!(cuda.create_page(class, asked).unwrap_err(), refused);
         assert_eq!(refused.fault(), Fault::OutOfMemory);
         assert_eq!(cuda.held_bytes(), 0);
+    });
+}
+
+#[test]
+fn what_others_hold_is_in_use_and_not_told_apart() {
+    alone(|control, cuda| {
+        const GIB: u64 = 1 << 30;
+        control.others(0, 2 * GIB);
+        let taken = cuda.reserve(ClassId::DEVICE, GIB).unwrap();
+        let budget = Budget::budget(cuda, ClassId::DEVICE).unwrap();
+        assert_eq!((budget.free_bytes, budget.process_bytes, budget.others_bytes), (5 * GIB, None, None));
+        let usage = millpond::Usage::new(&budget, cuda.held_bytes());
+        assert_eq!(usage.parts(), [("reserved here", GIB), ("context, others", 2 * GIB)]);
+        give_back(cuda, taken);
     });
 }
 

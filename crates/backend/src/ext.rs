@@ -172,6 +172,9 @@ pub struct BudgetInfo {
     pub total_bytes: u64,
     /// Bytes that other processes hold, where the platform tells.
     pub others_bytes: Option<u64>,
+    /// Bytes that this process holds, through Millpond or not, with what the driver keeps for it (contexts, modules),
+    /// where the platform tells.
+    pub process_bytes: Option<u64>,
 }
 
 /// How much memory the device has left.

@@ -3,6 +3,7 @@
 
 #![allow(unsafe_code)] // The contract's unsafe methods, and the driver's own functions.
 
+mod budget;
 mod capture;
 mod interop;
 mod lab;
@@ -17,5 +18,7 @@ mod transfers;
 
 /// Tests run on what there is.
 mod machine {
+    pub(crate) const IS_SIMULATED: bool = false;
+
     pub(crate) fn prepare() {}
 }

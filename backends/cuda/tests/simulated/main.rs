@@ -4,6 +4,8 @@
 #![cfg(target_os = "linux")] // Where the simulated driver is.
 #![allow(unsafe_code)] // The contract's unsafe methods, and the driver's own functions.
 
+#[path = "../device/budget.rs"]
+mod budget;
 #[path = "../device/capture.rs"]
 mod capture;
 #[path = "../device/interop.rs"]
