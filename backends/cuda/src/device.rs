@@ -195,8 +195,13 @@ impl Device {
     /// Waits for a stream's work, which may touch what is about to be given back. Not for the whole context: that would
     /// spoil captures of others.
     fn drain(&self, lane: &Lane) {
-        // An error means that there is no work left to wait for, or that it is a graph's, to be run another day.
-        let _ = self.settle_anyhow(lane);
+        // A stream that is being captured is no error: its work is a graph's, to be run another day. Without an event
+        // the stream itself is waited for; where that fails, too, there is no work left.
+        if self.settle_anyhow(lane).is_err() && !lane.is_gone() {
+            let handle = if lane.on_this_thread() { lane.handle() } else { Device::LEGACY.0 };
+            // SAFETY: the stream is registered or the legacy one, so alive.
+            unsafe { (self.driver.cuStreamSynchronize)(handle) };
+        }
     }
 
     /// Destroys an event. Its work may still run: the driver keeps what it needs.
