@@ -101,6 +101,24 @@ impl Cuda {
         self.device.held.load(Ordering::Acquire)
     }
 
+    /// Work recorded on `stream` from now on begins only after a point of another device's stream is reached; the
+    /// devices wait, not the host. `peer` may also be another handle of this device.
+    ///
+    /// So a copy between devices is ordered on both: the copying stream waits here for the other stream before the
+    /// copy, and the other stream for the copying one behind it. What is then freed on the other stream, or used there,
+    /// comes after the copy. Costs as [`StreamWait::wait_for`].
+    ///
+    /// # Errors
+    ///
+    /// As [`StreamWait::wait_for`], and [`CudaError::Lost`] if either device is lost.
+    ///
+    /// # Panics
+    ///
+    /// If `stream` is not this device's, or the point's not the peer's.
+    pub fn wait_for_peer(&self, stream: StreamId, peer: &Cuda, point: Point) -> Result<(), CudaError> {
+        self.device.wait_for(stream, &peer.device, point)
+    }
+
     /// The driver's handle of a stream. Work that is put there belongs to the stream as all other work does.
     ///
     /// # Errors
@@ -177,8 +195,13 @@ impl Device {
     /// Waits for a stream's work, which may touch what is about to be given back. Not for the whole context: that would
     /// spoil captures of others.
     fn drain(&self, lane: &Lane) {
-        // An error means that there is no work left to wait for, or that it is a graph's, to be run another day.
-        let _ = self.settle_anyhow(lane);
+        // A stream that is being captured is no error: its work is a graph's, to be run another day. Without an event
+        // the stream itself is waited for; where that fails, too, there is no work left.
+        if self.settle_anyhow(lane).is_err() && !lane.is_gone() {
+            let handle = if lane.on_this_thread() { lane.handle() } else { Device::LEGACY.0 };
+            // SAFETY: the stream is registered or the legacy one, so alive.
+            unsafe { (self.driver.cuStreamSynchronize)(handle) };
+        }
     }
 
     /// Destroys an event. Its work may still run: the driver keeps what it needs.
@@ -284,6 +307,6 @@ impl StreamWait for Cuda {
     /// captured and the point is not reached, [`CudaError::Unregistered`], [`CudaError::OtherThread`], and the
     /// driver's.
     fn wait_for(&self, stream: StreamId, point: Point) -> Result<(), CudaError> {
-        self.device.wait_for(stream, point)
+        self.device.wait_for(stream, &self.device, point)
     }
 }

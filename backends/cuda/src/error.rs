@@ -1,9 +1,37 @@
 //! What can go wrong, with what to do about it.
 
+use std::fmt;
+
 use millpond_backend::{BackendError, ClassId, Fault, Point, StreamId};
 use thiserror::Error;
 
 use crate::Code;
+
+/// One end of a copy.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum End {
+    /// Memory of the program.
+    Host {
+        /// Where it starts.
+        address: u64,
+    },
+    /// Memory of a device, or page-locked memory that was taken from it.
+    Device {
+        /// The device's place.
+        ordinal: usize,
+        /// Where it starts.
+        address: u64,
+    },
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            End::Host { address } => write!(f, "{address:#x} of the host"),
+            End::Device { ordinal, address } => write!(f, "{address:#x} of device {ordinal}"),
+        }
+    }
+}
 
 /// An error of the CUDA device, or of the way there. All sizes and offsets are in bytes.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
@@ -74,8 +102,13 @@ pub enum CudaError {
         code: Code,
     },
     /// The context is gone, after this failure. Nothing works in it any more.
-    #[error("the CUDA context is lost ({call}: {code}); end the process, or reset the device and open it again")]
+    #[error(
+        "the CUDA context of device {device} is lost ({call}: {code}); end the process, or reset the device and open \
+         it again"
+    )]
     Lost {
+        /// The device.
+        device: usize,
         /// The call that found it.
         call: &'static str,
         /// What it returned.
@@ -120,8 +153,15 @@ pub enum CudaError {
         granularity: u64,
     },
     /// The operation leaves its segment.
-    #[error("{bytes} bytes at offset {offset} leave a segment of {segment_bytes} bytes")]
+    #[error(
+        "{bytes} bytes at offset {offset} leave the {end}, a segment of {segment_bytes} bytes on device {device}; \
+         stay within it"
+    )]
     OutOfRange {
+        /// Which segment of the operation: the source or the target of a copy, else the segment.
+        end: &'static str,
+        /// The device that the segment is on.
+        device: usize,
         /// Where the operation starts in the segment.
         offset: u64,
         /// How long it is.
@@ -163,17 +203,16 @@ pub enum CudaError {
         /// How much is copied.
         bytes: u64,
     },
-    /// A copy between devices failed.
-    #[error("{bytes} bytes from {from:#x} on device {from_device} to {to:#x} on device {to_device}: {code}")]
-    PeerCopy {
-        /// Address of the source.
-        from: u64,
-        /// The device that the source is on.
-        from_device: usize,
-        /// Address of the target.
-        to: u64,
-        /// The device that the target is on.
-        to_device: usize,
+    /// The driver refused a copy. Where it is one between devices and the code is one that no context survives, the
+    /// other device is the lost one: the loss of this device is [`CudaError::Lost`].
+    #[error("{call}: {bytes} bytes from {from} to {to} were not copied: {code}")]
+    Copy {
+        /// The call.
+        call: &'static str,
+        /// The source.
+        from: End,
+        /// The target.
+        to: End,
         /// How much was to be copied.
         bytes: u64,
         /// What the driver returned.
@@ -237,11 +276,11 @@ impl BackendError for CudaError {
     fn fault(&self) -> Fault {
         match self {
             CudaError::OutOfMemory { .. } | CudaError::TooLarge { .. } => Fault::OutOfMemory,
-            CudaError::Driver { code, .. } | CudaError::PeerCopy { code, .. } if *code == Code::OUT_OF_MEMORY => {
+            CudaError::Driver { code, .. } | CudaError::Copy { code, .. } if *code == Code::OUT_OF_MEMORY => {
                 Fault::OutOfMemory
             }
             CudaError::Lost { .. } => Fault::Lost,
-            CudaError::Driver { code, .. } | CudaError::PeerCopy { code, .. } if code.is_fatal() => Fault::Lost,
+            CudaError::Driver { code, .. } if code.is_fatal() => Fault::Lost,
             CudaError::Capturing { .. } | CudaError::OtherThread { .. } => Fault::NotNow,
             CudaError::Planned { fault, .. } => *fault,
             _ => Fault::Other,

@@ -50,7 +50,7 @@ impl Device {
     #[cold]
     fn loss(&self) -> CudaError {
         let (call, code) = self.cause.lock().unwrap_or(("an earlier call", PLANNED_LOSS));
-        CudaError::Lost { call, code }
+        CudaError::Lost { device: self.ordinal, call, code }
     }
 
     /// From now on everything fails with this.

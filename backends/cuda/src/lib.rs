@@ -46,7 +46,7 @@ pub use builder::{Alloc, CudaBuilder};
 pub use code::Code;
 pub use cudarc;
 pub use device::Cuda;
-pub use error::CudaError;
+pub use error::{CudaError, End};
 pub use host::RegisteredHost;
 pub use probe::DeviceInfo;
 pub use segment::{Page, Segment};

@@ -34,6 +34,18 @@ fn uuid(info: &DeviceInfo) -> String {
     text
 }
 
+/// A process and its bytes, where they are told.
+type Process = (u32, Option<u64>);
+
+/// What this process holds, and what all others do, as far as the list tells. `held` bytes are known to be this one's.
+fn shares(processes: &[Process], own: u32, held: u64) -> (Option<u64>, Option<u64>) {
+    // Without this process in the list, one of those in it is this one under another number. So it is where a number
+    // that happens to be this one's stands for less than this one has.
+    let is_own = |&&(process, bytes): &&Process| process == own && bytes.is_none_or(|bytes| bytes >= held);
+    let Some(&(_, bytes)) = processes.iter().find(is_own) else { return (None, None) };
+    (bytes, processes.iter().filter(|&&(process, _)| process != own).map(|&(_, bytes)| bytes).sum())
+}
+
 impl Cuda {
     /// Bytes of the device that this process holds, as NVML counts: with the context's own, which `cuMemGetInfo` does
     /// not tell apart. `None` where NVML does not tell, as in containers that number processes anew.
@@ -42,25 +54,31 @@ impl Cuda {
     ///
     /// [`CudaError::Nvml`].
     pub fn process_bytes(&self) -> Result<Option<u64>, CudaError> {
-        let own = std::process::id();
-        let processes = self.processes()?;
-        Ok(processes.into_iter().find(|&(process, _)| process == own).and_then(|(_, bytes)| bytes))
+        Ok(shares(&self.processes()?, std::process::id(), self.held_bytes()).0)
     }
 
-    /// Bytes that other processes hold, if all of them are told.
-    pub(crate) fn others_bytes(&self) -> Option<u64> {
-        let own = std::process::id();
-        let processes = self.processes().ok()?;
-        // Where this process is not in the list, one of the others in it is this one under another number.
-        if !processes.iter().any(|&(process, _)| process == own) {
-            return None;
-        }
-        processes.into_iter().filter(|&(process, _)| process != own).map(|(_, bytes)| bytes).sum()
+    /// Bytes of the device that are in use, as NVML counts: what `nvidia-smi` shows.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaError::Nvml`].
+    pub fn nvml_used_bytes(&self) -> Result<u64, CudaError> {
+        Ok(self.nvml_device()?.memory_info().map_err(told)?.used)
     }
 
-    /// Every process on the device, once, with its bytes where they are told.
-    fn processes(&self) -> Result<Vec<(u32, Option<u64>)>, CudaError> {
-        let device = nvml()?.device_by_uuid(uuid(self.info())).map_err(told)?;
+    /// What this process holds, and what others do, as far as NVML tells.
+    pub(crate) fn shares(&self) -> (Option<u64>, Option<u64>) {
+        let processes = self.processes();
+        processes.map_or((None, None), |processes| shares(&processes, std::process::id(), self.held_bytes()))
+    }
+
+    fn nvml_device(&self) -> Result<nvml_wrapper::Device<'static>, CudaError> {
+        nvml()?.device_by_uuid(uuid(self.info())).map_err(told)
+    }
+
+    /// Every process on the device, once.
+    fn processes(&self) -> Result<Vec<Process>, CudaError> {
+        let device = self.nvml_device()?;
         let mut processes = device.running_compute_processes().map_err(told)?;
         processes.extend(device.running_graphics_processes().map_err(told)?);
         processes.sort_unstable_by_key(|process| process.pid);
@@ -87,8 +105,21 @@ mod tests {
             compute: (9, 0),
             virtual_memory: true,
             memory_pools: true,
+            peers: Vec::new(),
         };
         assert_eq!(uuid(&info), "GPU-00112233-4455-6677-8899-aabbccddeeff");
+    }
+
+    #[test]
+    fn shares_are_told_where_this_process_is_in_the_list() {
+        let (ours, others) = ((7, Some(100)), (9, Some(30)));
+        assert_eq!(shares(&[ours, others, (11, Some(5))], 7, 80), (Some(100), Some(35)));
+        assert_eq!(shares(&[ours], 7, 100), (Some(100), Some(0)));
+        assert_eq!(shares(&[ours, (9, None)], 7, 80), (Some(100), None), "one of the others is not told");
+        assert_eq!(shares(&[(7, None), others], 7, 80), (None, Some(30)));
+        assert_eq!(shares(&[others], 7, 0), (None, None), "this one goes by another number");
+        assert_eq!(shares(&[ours, others], 7, 101), (None, None), "another one goes by this one's number");
+        assert_eq!(shares(&[], 7, 0), (None, None));
     }
 
     #[test]

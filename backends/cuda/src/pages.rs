@@ -193,7 +193,7 @@ impl VirtualMemory for Cuda {
         let reserved = range.range.as_ref().ok_or(CudaError::NotARange { address })?;
         aligned(CALL, offset, facts)?;
         if offset.checked_add(bytes).is_none_or(|end| end > range.bytes) {
-            return Err(CudaError::OutOfRange { offset, bytes, segment_bytes: range.bytes });
+            return Err(range.out_of_range("range", offset, bytes));
         }
         let address = address + offset;
         device.enter(CALL)?;

@@ -107,11 +107,15 @@ impl Segment {
         self.range.is_some()
     }
 
+    /// The error for bytes that leave it. `end` says which segment of the operation it is.
+    pub(crate) fn out_of_range(&self, end: &'static str, offset: u64, bytes: u64) -> CudaError {
+        CudaError::OutOfRange { end, device: self.ordinal, offset, bytes, segment_bytes: self.bytes }
+    }
+
     /// The address of bytes that work may touch; fails if they leave the segment or are not mapped.
-    pub(crate) fn place(&self, offset: u64, bytes: u64) -> Result<CUdeviceptr, CudaError> {
-        match offset.checked_add(bytes) {
-            Some(end) if end <= self.bytes => {}
-            _ => return Err(CudaError::OutOfRange { offset, bytes, segment_bytes: self.bytes }),
+    pub(crate) fn place(&self, end: &'static str, offset: u64, bytes: u64) -> Result<CUdeviceptr, CudaError> {
+        if offset.checked_add(bytes).is_none_or(|behind| behind > self.bytes) {
+            return Err(self.out_of_range(end, offset, bytes));
         }
         let address = self.address + offset;
         match &self.range {

@@ -257,16 +257,17 @@ impl Device {
         self.check("cuEventSynchronize", unsafe { (self.driver.cuEventSynchronize)(event.0) })
     }
 
-    /// What `wait_for` does.
-    pub(crate) fn wait_for(&self, stream: StreamId, point: Point) -> Result<(), CudaError> {
+    /// What `wait_for` does, for a point of this device or of another.
+    pub(crate) fn wait_for(&self, stream: StreamId, of: &Device, point: Point) -> Result<(), CudaError> {
         const CALL: &str = "cuStreamWaitEvent";
         self.alive()?;
-        let (later, earlier) = (self.lane(stream), self.lane(point.stream));
+        of.alive()?;
+        let (later, earlier) = (self.lane(stream), of.lane(point.stream));
         let open = earlier.open();
         if point.tick.0 > open {
             return Err(CudaError::NeverMarked { point, open });
         }
-        if stream == point.stream || earlier.reached() >= point.tick.0 {
+        if std::ptr::eq(later, earlier) || earlier.reached() >= point.tick.0 {
             return Ok(());
         }
         self.enter(CALL)?;
@@ -277,7 +278,9 @@ impl Device {
         }
         let mut state = earlier.state.lock();
         if earlier.reached() < point.tick.0 && state.covering(point.tick.0).is_none() {
-            let closed = self.close_anyhow(earlier, &mut state)?;
+            // An event belongs to the context of its stream.
+            let _there = if std::ptr::eq(self, of) { None } else { Some(of.bind()?) };
+            let closed = of.close_anyhow(earlier, &mut state)?;
             closed.map_err(|_| CudaError::Capturing { call: CALL, stream: point.stream })?;
         }
         let Some(pending) = state.covering(point.tick.0) else { return Ok(()) };

@@ -5,14 +5,19 @@ use millpond_backend::{Point, StreamId, Transfer};
 
 use crate::device::Device;
 use crate::lane::Lane;
-use crate::memory::size;
+use crate::memory::{PINNED, size};
 use crate::staging::PIECE_BYTES;
-use crate::{Code, Cuda, CudaError, Segment};
+use crate::{Code, Cuda, CudaError, End, Segment};
 
 impl Device {
     /// Whether the segment is at home in this device's context.
     fn owns(&self, segment: &Segment) -> bool {
         segment.context.cu_ctx() == self.context.cu_ctx()
+    }
+
+    /// An end of a copy on this device.
+    fn end(&self, address: CUdeviceptr) -> End {
+        End::Device { ordinal: self.ordinal, address }
     }
 
     /// Checks that a segment is this device's and answers the address of its bytes.
@@ -26,7 +31,27 @@ impl Device {
         if !self.owns(segment) {
             return Err(CudaError::Foreign { call, own: self.ordinal, other: segment.ordinal });
         }
-        segment.place(offset, bytes)
+        segment.place("segment", offset, bytes)
+    }
+
+    /// Reads the result of a call that copies.
+    fn check_copy(&self, call: &'static str, code: u32, from: End, to: End, bytes: u64) -> Result<(), CudaError> {
+        match Code(code) {
+            code if code == Code::SUCCESS || code.is_fatal() => self.check(call, code.0),
+            code => Err(CudaError::Copy { call, from, to, bytes, code }),
+        }
+    }
+
+    /// As [`check_copy`](Device::check_copy), for a copy between devices: what no context survives may have happened to
+    /// the other one. This one's tells whether it is well.
+    fn check_peer_copy(&self, call: &'static str, code: u32, from: End, to: End, bytes: u64) -> Result<(), CudaError> {
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: both pointers are to local numbers; the caller has made the context current.
+        let mut is_well = || unsafe { (self.driver.cuMemGetInfo_v2)(&raw mut free, &raw mut total) } == 0;
+        match Code(code) {
+            code if code.is_fatal() && is_well() => Err(CudaError::Copy { call, from, to, bytes, code }),
+            code => self.check_copy(call, code.0, from, to, bytes),
+        }
     }
 
     /// The lane of a stream that work can be put on now.
@@ -60,7 +85,8 @@ impl Device {
             // SAFETY: the piece is page-locked and that long, and kept until it is read; the segment's bytes were
             // checked.
             let code = unsafe { (self.driver.cuMemcpyDtoHAsync_v2)(pointer, address, bytes, lane.handle()) };
-            self.check("cuMemcpyDtoHAsync", code)
+            let (from, to) = (self.end(address), End::Host { address: to.as_ptr() as u64 });
+            self.check_copy("cuMemcpyDtoHAsync", code, from, to, bytes as u64)
         })?;
         let point = Point { stream, tick };
         let arrived = self.wait(point).and_then(|reached| match reached >= tick {
@@ -97,20 +123,35 @@ impl Transfer for Cuda {
         device.check(CALL, code)
     }
 
+    /// Always: the driver copies between all its devices, with peer access or without.
+    fn can_copy(&self, _segment: &Segment) -> bool {
+        true
+    }
+
     /// Copies within this device, to or from page-locked segments, and between this device and another, with peer
-    /// access or without. The stream orders the copy on this device; what the other does is ordered by whoever calls.
+    /// access or without, segments and ranges alike. The stream orders the copy on this device; the other's streams are
+    /// ordered by whoever calls, with [`Cuda::wait_for_peer`] on the device or with waits on the host.
     ///
     /// # Errors
     ///
-    /// [`CudaError::Foreign`] if neither segment is this device's, [`CudaError::Overlap`], [`CudaError::OutOfRange`],
-    /// [`CudaError::Unmapped`], [`CudaError::PeerCopy`], [`CudaError::Unregistered`], and the driver's.
+    /// [`CudaError::Foreign`] if neither segment is this device's, or one is page-locked and the other not this
+    /// device's, which the other device can copy; [`CudaError::Overlap`], [`CudaError::OutOfRange`],
+    /// [`CudaError::Unmapped`], [`CudaError::Copy`] with both ends, [`CudaError::Unregistered`], and the driver's.
     fn copy(&self, stream: StreamId, from: (&Segment, u64), to: (&Segment, u64), bytes: u64) -> Result<(), CudaError> {
         const CALL: &str = "cuMemcpyAsync";
         let device = &*self.device;
-        let (source, target) = (from.0.place(from.1, bytes)?, to.0.place(to.1, bytes)?);
+        let (source, target) = (from.0.place("source", from.1, bytes)?, to.0.place("target", to.1, bytes)?);
         let (from, to) = (from.0, to.0);
+        let foreign = |other: &Segment| CudaError::Foreign { call: CALL, own: device.ordinal, other: other.ordinal };
         if !device.owns(from) && !device.owns(to) {
-            return Err(CudaError::Foreign { call: CALL, own: device.ordinal, other: from.ordinal });
+            return Err(foreign(from));
+        }
+        // Page-locked memory is everybody's; the copy between devices is for memory of devices.
+        let near = |segment: &Segment| device.owns(segment) || segment.class == PINNED;
+        if let Some((other, _)) =
+            [(from, to), (to, from)].into_iter().find(|(far, own)| !near(far) && own.class == PINNED)
+        {
+            return Err(foreign(other));
         }
         // All devices and the host share one space of addresses.
         if source < target + bytes && target < source + bytes {
@@ -122,26 +163,18 @@ impl Transfer for Cuda {
         }
         let _bound = device.bind()?;
         let length = size(bytes)?;
-        if device.owns(from) && device.owns(to) {
+        let from_end = End::Device { ordinal: from.ordinal, address: source };
+        let to_end = End::Device { ordinal: to.ordinal, address: target };
+        if near(from) && near(to) {
             // SAFETY: both segments have these bytes, mapped, and share none; the stream is alive.
             let code = unsafe { (device.driver.cuMemcpyAsync)(target, source, length, lane.handle()) };
-            return device.check(CALL, code);
+            return device.check_copy(CALL, code, from_end, to_end, bytes);
         }
         let (target_context, source_context) = (to.context.cu_ctx(), from.context.cu_ctx());
         let peer = device.driver.cuMemcpyPeerAsync;
         // SAFETY: as above; each segment holds the context that it is at home in.
         let code = unsafe { peer(target, target_context, source, source_context, length, lane.handle()) };
-        device.check("cuMemcpyPeerAsync", code).map_err(|error| match error {
-            CudaError::Driver { code, .. } => CudaError::PeerCopy {
-                from: source,
-                from_device: from.ordinal,
-                to: target,
-                to_device: to.ordinal,
-                bytes,
-                code: Code(code.0),
-            },
-            lost => lost,
-        })
+        device.check_peer_copy("cuMemcpyPeerAsync", code, from_end, to_end, bytes)
     }
 
     /// Copies host bytes to the device, through the stream's staging ring of 4 MiB. Where more than that is under way
@@ -166,7 +199,8 @@ impl Transfer for Cuda {
                 // SAFETY: the piece stays as it is until the tick that covers this copy; the segment's bytes were
                 // checked.
                 let code = unsafe { (device.driver.cuMemcpyHtoDAsync_v2)(at, pointer, part.len(), lane.handle()) };
-                device.check(CALL, code)
+                let (from, to) = (End::Host { address: part.as_ptr() as u64 }, device.end(at));
+                device.check_copy(CALL, code, from, to, part.len() as u64)
             })?;
         }
         Ok(())

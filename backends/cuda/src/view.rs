@@ -40,8 +40,8 @@ impl Segment {
         }
         let bytes = (len as u64).checked_mul(size_of::<T>() as u64);
         let address = match bytes {
-            Some(bytes) => self.place(offset, bytes)?,
-            None => return Err(CudaError::OutOfRange { offset, bytes: u64::MAX, segment_bytes: self.bytes }),
+            Some(bytes) => self.place("segment", offset, bytes)?,
+            None => return Err(self.out_of_range("segment", offset, u64::MAX)),
         };
         let granularity = align_of::<T>() as u64;
         if !address.is_multiple_of(granularity) {

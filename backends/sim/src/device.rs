@@ -264,6 +264,9 @@ impl Budget for Sim {
         self.device.caps.class(class);
         let space = self.device.memory.space();
         let others_bytes = (class == ClassId::DEVICE).then_some(space.others);
-        Ok(BudgetInfo { free_bytes: space.free(class), total_bytes: space.total(class), others_bytes })
+        let (free_bytes, total_bytes) = (space.free(class), space.total(class));
+        // Where memory is oversubscribed more may be held than there is.
+        let process_bytes = others_bytes.map(|others| (total_bytes - free_bytes).saturating_sub(others));
+        Ok(BudgetInfo { free_bytes, total_bytes, others_bytes, process_bytes })
     }
 }

@@ -62,7 +62,7 @@ impl Vulkan {
 impl Budget for Vulkan {
     type Error = VulkanError;
 
-    /// Free is what the driver's budget leaves this process. What others hold is not told: a budget is the driver's
+    /// What this process holds is what the driver says of it: some (lavapipe) count everybody's. Free is what the driver's budget leaves this process. What others hold is not told: a budget is the driver's
     /// policy, and the heap less the budget is not what others have.
     fn budget(&self, class: ClassId) -> Result<BudgetInfo, VulkanError> {
         let heap = self.device.heap_budget(class)?;
@@ -70,6 +70,7 @@ impl Budget for Vulkan {
             free_bytes: heap.budget_bytes.saturating_sub(heap.used_bytes),
             total_bytes: heap.total_bytes,
             others_bytes: None,
+            process_bytes: Some(heap.used_bytes),
         })
     }
 }

@@ -154,6 +154,11 @@ impl Transfer for Vulkan {
         })
     }
 
+    /// Its own: memory of another Vulkan device has no name on this one.
+    fn can_copy(&self, segment: &Segment) -> bool {
+        segment.device == self.device.id
+    }
+
     /// Copies within this device.
     ///
     /// # Errors

@@ -147,6 +147,11 @@ impl Transfer for Wgpu {
         shared.fill_pattern(lane, segment.buffer(), offset, bytes, value)
     }
 
+    /// Its own: a buffer of another wgpu device has no name on this one.
+    fn can_copy(&self, segment: &Segment) -> bool {
+        segment.of(&self.shared.account, "copy").is_ok()
+    }
+
     fn copy(&self, stream: StreamId, from: (&Segment, u64), to: (&Segment, u64), bytes: u64) -> Result<(), WgpuError> {
         let shared = &*self.shared;
         shared.enter("copy")?;

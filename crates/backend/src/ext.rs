@@ -122,8 +122,14 @@ pub trait Transfer {
         value: u8,
     ) -> Result<(), Self::Error>;
 
-    /// Copies between two places of this device, or from a device of the same backend to another: the segments say
-    /// where they live. The ranges must not overlap.
+    /// Whether [`copy`](Transfer::copy) takes the segment as one of its ends: any of this device's, and where bytes go
+    /// from device to device those of another. Callers who cannot know whose a segment is ask this first. Calls no
+    /// driver.
+    fn can_copy(&self, segment: &Self::Segment) -> bool;
+
+    /// Copies between two places of this device, or between it and another device of the same backend: the segments
+    /// say where they live. The ranges must not overlap. The stream is this device's and orders the copy here; what
+    /// the other device does with the bytes is ordered by whoever calls.
     ///
     /// # Errors
     ///
@@ -167,6 +173,9 @@ pub struct BudgetInfo {
     pub total_bytes: u64,
     /// Bytes that other processes hold, where the platform tells.
     pub others_bytes: Option<u64>,
+    /// Bytes that this process holds, through Millpond or not, with what the driver keeps for it (contexts, modules),
+    /// where the platform tells.
+    pub process_bytes: Option<u64>,
 }
 
 /// How much memory the device has left.

@@ -53,6 +53,9 @@ fn devices_are_listed_with_their_facts() {
         assert_eq!(device["missing"], Value::Array(Vec::new()));
         assert_eq!(device["classes"][0]["free_bytes"], device["classes"][0]["total_bytes"]);
         assert_eq!(device["default_policy"], "paged");
+        let usage = &device["memory_usage"];
+        assert_eq!((&usage["used_bytes"], &usage["untold_bytes"]), (&0.into(), &0.into()), "{device}");
+        assert!(usage["process_bytes"].is_null() && usage["others_bytes"].is_null(), "nobody tells: {device}");
     }
     run_on_simulated_cuda(&["replay", "--device", "cuda:2"]).fails(3, &["no CUDA device 2", "millpond devices"]);
 }
@@ -70,6 +73,23 @@ fn it_is_the_first_choice_and_its_bytes_are_right() {
     }
     let refused = ["replay", "--policy", "paged", "--device", "cuda:0,pages=none", &trace];
     assert_ne!(run_on_simulated_cuda(&refused).code, Some(0), "an option that is not heeded");
+}
+
+/// The library that tells processes apart does not know the simulated driver's devices.
+#[test]
+fn a_summary_says_where_the_devices_memory_is() {
+    let base = ["replay", "--device", "cuda:1", "--passes", "0", "--scale", "64", "--summary"];
+    let trace = corpus("traces/gnn.trace.gz");
+    let row = &rows(&[&base[..], &[&trace]].concat())[0];
+    let usage = |key: &str| row["memory_usage"][key].as_u64().unwrap_or_else(|| panic!("no {key}: {row}"));
+    let (used, reserved) = (usage("used_bytes"), usage("reserved_bytes"));
+    assert_eq!((used, used), (reserved + usage("untold_bytes"), usage("total_bytes") - usage("free_bytes")));
+    assert!(reserved > 0 && row["memory_usage"]["process_bytes"].is_null(), "{row}");
+    let text = run_on_simulated_cuda(&[&base[..], &[&trace]].concat()).stdout;
+    for told in ["Device memory in use", "reserved here", "context, others", "Device memory free"] {
+        assert!(text.contains(told), "no {told}: {text}");
+    }
+    assert!(rows(&[&base[..7], &[&trace]].concat())[0].get("memory_usage").is_none());
 }
 
 #[test]

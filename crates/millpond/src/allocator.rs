@@ -17,6 +17,7 @@ use crate::state::{LockedShards, State};
 use crate::stream::Stream;
 use crate::sync::Arc;
 use crate::trace::{Event, Trace};
+use crate::usage::Usage;
 
 /// A caching allocator over one memory class of one device. Cheap to clone; clones are the same allocator.
 ///
@@ -250,9 +251,26 @@ impl<B: Backend> Allocator<B> {
         state.coordinator.lock().layout(&mut LockedShards(state))
     }
 
-    /// The table of `torch.cuda.memory_summary`, with a section on pages where the policy moves them.
+    /// Where the bytes of the device's memory are: reserved here, held by the rest of this process, by others. `None` on
+    /// a device that does not tell what is free. Costs a driver call, and where a management library is asked for
+    /// processes (`nvml` of `millpond-cuda`) some of its.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Driver`].
+    pub fn memory_usage(&self) -> Result<Option<Usage>, Error<B::Error>> {
+        let state = self.state();
+        let Some(device) = state.backend.budget() else { return Ok(None) };
+        let budget = device.budget(state.class).map_err(|e| Error::driver("budget", e))?;
+        Ok(Some(Usage::new(&budget, self.memory_reserved())))
+    }
+
+    /// The table of `torch.cuda.memory_summary`, with a section on pages where the policy moves them, and one on the
+    /// device's memory where it tells what is free. Costs as [`memory_usage`](Self::memory_usage).
     pub fn memory_summary(&self, abbreviated: bool) -> String {
-        crate::summary::memory_summary(&self.stats(), &self.page_stats(), self.state().device, abbreviated)
+        let usage = self.memory_usage().ok().flatten();
+        let (stats, pages) = (self.stats(), self.page_stats());
+        crate::summary::memory_summary(&stats, &pages, usage.as_ref(), self.state().device, abbreviated)
     }
 
     /// How often the driver was called, and how long that took.

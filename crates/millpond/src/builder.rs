@@ -16,7 +16,7 @@ pub const ENVIRONMENT: [&str; 3] = ["MILLPOND_CONF", "PYTORCH_CUDA_ALLOC_CONF", 
 /// An allocator that is being set up. Made by [`Allocator::builder`].
 ///
 /// Told nothing else, or `policy:auto`, the policy is `paged` where the device has virtual memory, and `classic`
-/// elsewhere.
+/// elsewhere, and for classes of memory that do not come in pages: all but the device's own.
 #[must_use = "nothing is set up until `build`"]
 pub struct Builder<B: Backend> {
     backend: B,
@@ -28,8 +28,7 @@ pub struct Builder<B: Backend> {
 
 impl<B: Backend> Builder<B> {
     pub(crate) fn new(backend: B) -> Self {
-        let policy = Policy::default_for(backend.caps().pages.is_some());
-        let settings = Ok(Settings { policy, ..Settings::default() });
+        let settings = Ok(Settings { policy: Policy::Auto, ..Settings::default() });
         Self { backend, class: ClassId::DEVICE, device: 0, limit: None, settings }
     }
 
@@ -93,15 +92,17 @@ impl<B: Backend> Builder<B> {
         check_range("garbage_collection_threshold", settings.gc_threshold, 0.0, 1.0)?;
         check_range("per_process_memory_fraction", settings.memory_fraction, 0.0, 1.0)?;
         let caps = self.backend.caps();
-        settings.policy = settings.policy.resolved(caps.pages.is_some());
-        if settings.needs_pages() && caps.pages.is_none() {
+        // Only the device's own memory comes in pages.
+        let pages = caps.pages.filter(|_| self.class == ClassId::DEVICE);
+        settings.policy = settings.policy.resolved(pages.is_some());
+        if settings.needs_pages() && pages.is_none() {
             let setting = if settings.is_paged() { "policy:paged" } else { "expandable_segments" };
             return Err(BuildError::Unsupported { setting, needs: "virtual memory", device: caps.name.clone() });
         }
         let facts = DeviceFacts {
             total_bytes: caps.class(self.class).total_bytes,
             reuse: caps.reuse,
-            pages: caps.pages,
+            pages,
             // Where submits close ticks, a wait for an open one may never end: two streams could come to wait
             // for each other's open ticks, and the application may submit one stream alone.
             stream_wait: caps.stream_wait && caps.closing == Closing::Backend,

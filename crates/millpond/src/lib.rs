@@ -20,6 +20,7 @@ pub mod summary;
 mod sync;
 pub mod text;
 pub mod trace;
+mod usage;
 
 pub use activity::DriverActivity;
 pub use allocator::Allocator;
@@ -29,6 +30,7 @@ pub use error::{BuildError, Error, OutOfMemory};
 pub use record::Decision;
 pub use replay::{CheckError, Pass, Replay, Replayed, Until, WrongByte};
 pub use stream::Stream;
+pub use usage::Usage;
 
 pub use millpond_backend as backend;
 #[cfg(feature = "plant")]

@@ -1,11 +1,14 @@
 //! The table that `torch.cuda.memory_summary` prints, over Millpond's statistics.
 //!
 //! Row names, order, widths and the stepping of units are PyTorch's, so that people and scripts who know that table
-//! can read this one; the title names Millpond, and a last section has pages, where the policy moves them.
+//! can read this one; the title names Millpond, and two last sections have pages, where the policy moves them, and the
+//! device's memory, where the device tells.
 
 use std::fmt::Write as _;
 
 use millpond_core::stats::{MemoryStats, PageStats, Stat, StatByPool};
+
+use crate::usage::Usage;
 
 /// Characters between the two bars of a row.
 const WIDTH: usize = 75;
@@ -23,12 +26,19 @@ enum Quantity {
 /// Where `pages` counts any, a section that PyTorch does not have ends the table: pages created and released; among
 /// those that went to a new place, how many were moved at once, moved behind a device-side wait, and came back at no
 /// cost to a place where they still were mapped; and addresses that pages have left, retired until they are used again
-/// or unmapped.
+/// or unmapped. With `usage` a section says where the device's memory is: the parts add up to what is used, but for
+/// the remainders that each cell drops.
 ///
 /// Each cell is a whole number: bytes step up a unit (B, KiB, ... PiB) while the value is 768 * 1024 or more, counts
 /// (none, K, M) while it is 750,000 or more, and the remainder is dropped. A pool's cell has the unit of the cell of
 /// both pools above it, so that they compare, and may therefore read 0. Builds one string of at most 4 KiB.
-pub fn memory_summary(stats: &MemoryStats, pages: &PageStats, device: u32, abbreviated: bool) -> String {
+pub fn memory_summary(
+    stats: &MemoryStats,
+    pages: &PageStats,
+    usage: Option<&Usage>,
+    device: u32,
+    abbreviated: bool,
+) -> String {
     use Quantity::{Bytes, Count};
     let groups = [
         ("Allocated memory", &stats.allocated_bytes, Bytes),
@@ -58,6 +68,10 @@ pub fn memory_summary(stats: &MemoryStats, pages: &PageStats, device: u32, abbre
         rule(&mut table, '-');
         page_section(&mut table, pages);
     }
+    if let Some(usage) = usage {
+        rule(&mut table, '-');
+        usage_section(&mut table, usage);
+    }
     rule(&mut table, '=');
     table
 }
@@ -77,6 +91,21 @@ fn page_section(table: &mut String, pages: &PageStats) {
         let [now, peak, came, went] = cells;
         line(table, format_args!(" {name:<21} | {now:10} | {peak:10} | {came:10} | {went:10} "));
     }
+}
+
+/// Where the device's memory is, in the column for now.
+fn usage_section(table: &mut String, usage: &Usage) {
+    let used = usage.used_bytes();
+    let mut now = |name: &str, bytes: u64, reference: u64| {
+        let cell = cell(bytes, reference, Quantity::Bytes);
+        line(table, format_args!(" {name:<21} | {cell} | {:10} | {:10} | {:10} ", "", "", ""));
+    };
+    now("Device memory in use", used, used);
+    for (name, bytes) in usage.parts() {
+        now(&format!("      {name}"), bytes, used);
+    }
+    now("Device memory free", usage.free_bytes, usage.free_bytes);
+    now("Device memory", usage.total_bytes, usage.total_bytes);
 }
 
 /// The title, the two counts of trouble and the names of the columns.
@@ -294,18 +323,18 @@ mod tests {
 
     #[test]
     fn an_unused_device_prints_zeros() {
-        assert_eq!(memory_summary(&MemoryStats::default(), &PageStats::default(), 3, true), EMPTY);
+        assert_eq!(memory_summary(&MemoryStats::default(), &PageStats::default(), None, 3, true), EMPTY);
     }
 
     #[test]
     fn a_full_table_names_both_pools_in_the_units_of_their_sum() {
-        assert_eq!(memory_summary(&busy(), &PageStats::default(), 10, false), BUSY);
+        assert_eq!(memory_summary(&busy(), &PageStats::default(), None, 10, false), BUSY);
     }
 
     #[test]
     fn an_abbreviated_table_leaves_out_the_pools_and_nothing_else() {
         let kept: String = BUSY.lines().filter(|line| !line.contains("      from ")).flat_map(|l| [l, "\n"]).collect();
-        assert_eq!(memory_summary(&busy(), &PageStats::default(), 10, true), kept);
+        assert_eq!(memory_summary(&busy(), &PageStats::default(), None, 10, true), kept);
     }
 
     #[test]
@@ -333,7 +362,32 @@ mod tests {
 ";
         let end = BUSY.len() - BUSY.lines().last().map_or(0, |line| line.len() + 1);
         let expected = [&BUSY[..end], section, &BUSY[end..]].concat();
-        assert_eq!(memory_summary(&busy(), &pages, 10, false), expected);
+        assert_eq!(memory_summary(&busy(), &pages, None, 10, false), expected);
+    }
+
+    #[test]
+    fn the_devices_memory_comes_last_and_adds_up() {
+        const G: u64 = 1 << 30;
+        let budget = millpond_backend::BudgetInfo {
+            free_bytes: 100 * G,
+            total_bytes: 139 * G + 5,
+            others_bytes: Some(10 * G),
+            process_bytes: Some(29 * G),
+        };
+        let section = "\
+|---------------------------------------------------------------------------|
+| Device memory in use  |  39936 MiB |            |            |            |
+|       reserved here   |  28672 MiB |            |            |            |
+|       rest of process |   1024 MiB |            |            |            |
+|       other processes |  10240 MiB |            |            |            |
+|       driver          |      0 MiB |            |            |            |
+| Device memory free    | 102400 MiB |            |            |            |
+| Device memory         | 142336 MiB |            |            |            |
+";
+        let end = BUSY.len() - BUSY.lines().last().map_or(0, |line| line.len() + 1);
+        let expected = [&BUSY[..end], section, &BUSY[end..]].concat();
+        let usage = Usage::new(&budget, 28 * G);
+        assert_eq!(memory_summary(&busy(), &PageStats::default(), Some(&usage), 10, false), expected);
     }
 
     #[test]

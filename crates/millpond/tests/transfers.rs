@@ -1,5 +1,7 @@
 //! Moving bytes through streams: what arrives, and what is refused.
 
+use millpond::backend::ClassId;
+use millpond::settings::Policy;
 use millpond::{Allocator, Error, Stream};
 use millpond_sim::{Completion, Sim, SimError};
 
@@ -74,22 +76,68 @@ fn no_bytes_are_moved_without_a_call_of_the_driver() {
 }
 
 #[test]
-fn a_buffer_of_another_allocator_is_refused_in_every_place() {
-    let allocator = |number| Allocator::builder(Sim::builder().bytes(true).build()).device(number).build().unwrap();
-    let (stream, other) = (allocator(0).create_stream().unwrap(), allocator(1).create_stream().unwrap());
-    let (ours, theirs) = (stream.allocate(64).unwrap(), other.allocate(64).unwrap());
+fn a_buffer_of_another_allocator_is_refused_wherever_it_is_not_one_end_of_a_copy() {
+    let (stream, other) = two_devices();
+    let (theirs, empty) = (other.allocate(64).unwrap(), other.allocate(0).unwrap());
     let refused = [
         stream.fill(&theirs, 0, 8, 1),
+        stream.fill(&empty, 0, 0, 1),
         stream.upload(&theirs, 0, &[1]),
         stream.download(&theirs, 0, &mut [1]),
-        stream.copy((&theirs, 0), (&ours, 0), 8),
-        stream.copy((&ours, 0), (&theirs, 0), 8),
-        stream.copy((&ours, 0), (&theirs, 0), 0),
+        stream.copy((&theirs, 0), (&theirs, 32), 8),
+        stream.copy((&theirs, 0), (&theirs, 32), 0),
     ];
     for answer in refused {
         let error = answer.unwrap_err();
         assert!(matches!(error, Error::WrongDevice { what: "buffer", belongs_to: 1, given_to: 0 }), "{error}");
     }
+}
+
+fn two_devices() -> (Stream<Sim>, Stream<Sim>) {
+    let allocator = |number| Allocator::builder(Sim::builder().bytes(true).build()).device(number).build().unwrap();
+    (allocator(0).create_stream().unwrap(), allocator(1).create_stream().unwrap())
+}
+
+#[test]
+fn bytes_go_to_another_allocators_buffer_and_back() {
+    let (stream, other) = two_devices();
+    let (ours, theirs) = (stream.allocate(512).unwrap(), other.allocate(512).unwrap());
+    let beside = other.allocate(512).unwrap();
+    other.fill(&beside, 0, 512, 4).unwrap();
+    other.fill(&theirs, 0, 512, 5).unwrap();
+    other.synchronize().unwrap();
+    stream.copy((&theirs, 0), (&ours, 0), 512).unwrap();
+    stream.fill(&ours, 1, 1, 6).unwrap();
+    stream.copy((&ours, 0), (&theirs, 2), 3).unwrap();
+    stream.synchronize().unwrap();
+    let mut bytes = [0; 6];
+    other.download(&theirs, 0, &mut bytes).unwrap();
+    assert_eq!(bytes, [5, 5, 5, 6, 5, 5]);
+    let error = stream.copy((&ours, 0), (&theirs, 510), 3).unwrap_err();
+    assert!(matches!(error, Error::OutOfRange { offset: 510, bytes: 3, capacity: 512 }), "{error}");
+    let error = stream.copy((&theirs, 511), (&ours, 0), 2).unwrap_err();
+    assert!(matches!(error, Error::OutOfRange { offset: 511, bytes: 2, capacity: 512 }), "{error}");
+    stream.copy((&theirs, 512), (&ours, 0), 0).unwrap();
+    let mut bytes = [0; 512];
+    other.download(&beside, 0, &mut bytes).unwrap();
+    assert_eq!(bytes, [4; 512]);
+}
+
+#[test]
+fn two_allocators_of_one_device_share_its_streams() {
+    let sim = Sim::builder().bytes(true).build();
+    let (device, pinned) =
+        (Allocator::new(sim.clone()), Allocator::builder(sim.clone()).class(ClassId(1)).build().unwrap());
+    let stream = device.create_stream().unwrap();
+    let same = pinned.stream(stream.id());
+    assert_eq!(pinned.settings().policy, Policy::Classic, "only the device's own memory comes in pages");
+    let (ours, staged) = (stream.allocate(64).unwrap(), same.allocate(64).unwrap());
+    stream.upload(&ours, 0, &[9; 64]).unwrap();
+    stream.copy((&ours, 0), (&staged, 0), 64).unwrap();
+    let mut bytes = [0; 64];
+    same.download(&staged, 0, &mut bytes).unwrap();
+    assert_eq!(bytes, [9; 64]);
+    assert!(sim.violations().is_empty(), "{:?}", sim.violations());
 }
 
 #[test]

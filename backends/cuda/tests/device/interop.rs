@@ -31,7 +31,9 @@ fn views_that_cannot_be_are_refused() {
     // SAFETY: the views are not used.
     let (outside, uneven) =
         unsafe { (taken.view::<u64>(&stream, BYTES - 8, 2).err(), taken.view::<u64>(&stream, 4, 1).err()) };
-    assert_eq!(outside, Some(CudaError::OutOfRange { offset: BYTES - 8, bytes: 16, segment_bytes: BYTES }));
+    let outside_of =
+        |offset, bytes| CudaError::OutOfRange { end: "segment", device: 0, offset, bytes, segment_bytes: BYTES };
+    assert_eq!(outside, Some(outside_of(BYTES - 8, 16)));
     let value = taken.address() + 4;
     assert_eq!(uneven, Some(CudaError::Misaligned { call: "view", value, granularity: 8 }));
     give_back(&cuda, taken);

@@ -3,17 +3,22 @@
 
 #![allow(unsafe_code)] // The contract's unsafe methods, and the driver's own functions.
 
+mod budget;
 mod capture;
 mod interop;
 mod lab;
 mod leaving;
 mod opening;
 mod pages;
+mod peers;
+mod side_by_side;
 mod streams;
 mod time;
 mod transfers;
 
 /// Tests run on what there is.
 mod machine {
+    pub(crate) const IS_SIMULATED: bool = false;
+
     pub(crate) fn prepare() {}
 }

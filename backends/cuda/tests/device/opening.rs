@@ -1,11 +1,11 @@
 use std::ptr;
 
-use millpond_backend::{Backend, BackendError, Budget, ClassId, Closing, Fault, Reuse};
+use millpond_backend::{Backend, BackendError, Budget, ClassId, Closing, Fault, Reuse, Transfer};
 use millpond_cuda::cudarc::driver::CudaContext;
 use millpond_cuda::cudarc::driver::sys::{self, CUcontext};
 use millpond_cuda::{Alloc, Cuda, CudaError};
 
-use crate::lab::{device, finish, give_back, segment, two_devices};
+use crate::lab::{device, finish, give_back, read, segment, two_devices};
 
 fn current() -> CUcontext {
     let mut context: CUcontext = ptr::null_mut();
@@ -63,6 +63,32 @@ fn contexts_of_others_are_used_and_left_alive() {
         assert!(context.mem_get_info().is_ok(), "the context was taken along");
     }
     drop(cuda);
+}
+
+#[test]
+fn a_context_of_an_engines_own_is_used_and_left_alive() {
+    let Some(cuda) = device() else { return };
+    if crate::machine::IS_SIMULATED {
+        eprintln!("SKIPPED: the simulator has primary contexts only");
+        return;
+    }
+    let mut raw: CUcontext = ptr::null_mut();
+    // SAFETY: the pointer is to a local pointer; the device was opened.
+    unsafe { sys::cuCtxCreate_v2(&raw mut raw, 0, cuda.context().cu_device()) }.result().unwrap();
+    // SAFETY: the context is alive, of device 0, and destroyed when nothing of the answer is left.
+    let adopted = unsafe { Cuda::adopt_raw(raw, 0) }.unwrap();
+    let (stream, other) = (adopted.create_stream().unwrap(), cuda.create_stream().unwrap());
+    let (taken, primary) = (segment(&adopted), segment(&cuda));
+    adopted.fill(stream, &taken, 0, taken.bytes(), 12).unwrap();
+    // Two contexts of one device are two devices to each other.
+    adopted.copy(stream, (&taken, 0), (&primary, 0), taken.bytes()).unwrap();
+    finish(&adopted, stream);
+    assert_eq!(read(&cuda, other, &primary, 0, 100), [12; 100]);
+    give_back(&adopted, taken);
+    give_back(&cuda, primary);
+    drop(adopted);
+    // SAFETY: nothing of the context is left; it is the test's.
+    unsafe { sys::cuCtxDestroy_v2(raw) }.result().expect("the context was taken along");
 }
 
 #[test]

@@ -88,7 +88,8 @@ fn what_cannot_be_is_refused_with_its_numbers() {
         cuda.map(&range, 0, &first, stream).unwrap();
         let taken = CudaError::AlreadyMapped { address: range.address(), bytes: unit };
         assert_eq!(cuda.map(&range, 0, &second, stream), Err(taken));
-        let outside = CudaError::OutOfRange { offset: 2 * unit, bytes: unit, segment_bytes: 2 * unit };
+        let outside =
+            CudaError::OutOfRange { end: "range", device: 0, offset: 2 * unit, bytes: unit, segment_bytes: 2 * unit };
         assert_eq!(cuda.map(&range, 2 * unit, &second, stream), Err(outside));
         let no_range = CudaError::NotARange { address: segment.address() };
         assert_eq!(cuda.map(&segment, 0, &second, stream), Err(no_range));

@@ -7,12 +7,17 @@ use millpond_cuda::{Cuda, CudaError};
 
 use crate::lab::{device, finish, give_back, read, segment, two_devices};
 
+/// `CU_STREAM_DEFAULT`: the stream and the legacy default stream wait for each other.
+const BLOCKING: u32 = 0;
+/// `CU_STREAM_NON_BLOCKING`.
+const NON_BLOCKING: u32 = 1;
+
 /// A stream that the device knows nothing of.
-fn raw_stream(cuda: &Cuda) -> CUstream {
+fn raw_stream(cuda: &Cuda, flags: u32) -> CUstream {
     cuda.context().bind_to_thread().unwrap();
     let mut stream: CUstream = ptr::null_mut();
-    // SAFETY: the pointer is to a local pointer, and the context is current. 1 is CU_STREAM_NON_BLOCKING.
-    unsafe { sys::cuStreamCreate(&raw mut stream, 1) }.result().unwrap();
+    // SAFETY: the pointer is to a local pointer, and the context is current.
+    unsafe { sys::cuStreamCreate(&raw mut stream, flags) }.result().unwrap();
     stream
 }
 
@@ -47,7 +52,7 @@ fn a_handle_that_comes_back_is_a_new_stream() {
     let Some(cuda) = device() else { return };
     let mut seen = Vec::new();
     for round in 0..8 {
-        let raw = raw_stream(&cuda);
+        let raw = raw_stream(&cuda, NON_BLOCKING);
         let stream = register(&cuda, raw);
         assert!(!seen.contains(&stream), "round {round}: {stream} again");
         let tick = cuda.mark(stream);
@@ -61,13 +66,67 @@ fn a_handle_that_comes_back_is_a_new_stream() {
             assert!(cuda.wait(Point { stream, tick }).unwrap() >= tick);
         }
     }
-    let last = raw_stream(&cuda);
+    let last = raw_stream(&cuda, NON_BLOCKING);
     assert!(!seen.contains(&register(&cuda, last)));
     for stream in seen {
         let lost = matches!(cuda.raw_stream(stream), Err(CudaError::Unregistered { .. }));
         // A handle that did not come back cannot be told from one that is alive.
         assert!(lost || cuda.raw_stream(stream).unwrap() != last, "{stream} still goes by a handle of another");
     }
+}
+
+#[test]
+fn the_handle_of_a_stream_that_was_destroyed_is_another_stream() {
+    let Some(cuda) = device() else { return };
+    let first = raw_stream(&cuda, NON_BLOCKING);
+    let stream = register(&cuda, first);
+    let taken = segment(&cuda);
+    cuda.fill(stream, &taken, 0, 100, 1).unwrap();
+    let tick = cuda.mark(stream);
+    destroy(first);
+    let mut made = Vec::new();
+    let came_back = (0..256).any(|_| {
+        made.push(raw_stream(&cuda, NON_BLOCKING));
+        made.last() == Some(&first)
+    });
+    if came_back {
+        let again = register(&cuda, first);
+        assert_ne!(again, stream);
+        assert_eq!(cuda.raw_stream(stream), Err(CudaError::Unregistered { stream }));
+        assert!(cuda.reached(stream).unwrap() >= tick, "what was marked on the old stream is over");
+        cuda.fill(again, &taken, 0, 100, 2).unwrap();
+        assert_eq!(read(&cuda, again, &taken, 0, 100), [2; 100]);
+        cuda.unregister(again).unwrap();
+    } else {
+        eprintln!("SKIPPED: the driver has not used the handle again for {} streams", made.len());
+    }
+    made.into_iter().for_each(destroy);
+    give_back(&cuda, taken);
+}
+
+#[test]
+fn the_legacy_default_stream_and_blocking_streams_keep_their_order() {
+    let Some(cuda) = device() else { return };
+    let legacy = cuda.register_legacy_default().unwrap();
+    let raw = raw_stream(&cuda, BLOCKING);
+    let blocking = register(&cuda, raw);
+    let (from, to) = (segment(&cuda), segment(&cuda));
+    finish(&cuda, legacy);
+    cuda.hold(legacy).unwrap();
+    cuda.fill(legacy, &from, 0, from.bytes(), 5).unwrap();
+    let filled = cuda.mark(legacy);
+    // Nobody says that the copy comes behind the fill: the driver sees to it.
+    cuda.copy(blocking, (&from, 0), (&to, 0), from.bytes()).unwrap();
+    let copied = cuda.mark(blocking);
+    assert!(cuda.reached(legacy).unwrap() < filled && cuda.reached(blocking).unwrap() < copied);
+    cuda.unhold(legacy);
+    assert!(cuda.wait(Point { stream: blocking, tick: copied }).unwrap() >= copied);
+    assert!(cuda.reached(legacy).unwrap() >= filled, "the blocking stream was behind it");
+    assert_eq!(read(&cuda, blocking, &to, to.bytes() - 10, 10), [5; 10]);
+    cuda.unregister(blocking).unwrap();
+    destroy(raw);
+    give_back(&cuda, from);
+    give_back(&cuda, to);
 }
 
 #[test]

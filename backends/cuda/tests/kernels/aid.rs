@@ -1,22 +1,15 @@
 //! What the tests with kernels share.
 
-use std::sync::{MutexGuard, PoisonError};
-
 use millpond::{Allocator, Buffer, Stream};
 use millpond_backend::{StreamId, Transfer};
 use millpond_cuda::cudarc::driver::sys::{CUresult, cuStreamQuery};
 use millpond_cuda::{Cuda, Segment};
 
-use crate::lab::{CAPTURES, device};
+use crate::lab::device;
 use crate::machine::Kernels;
 
 /// Both kinds of memory, and moving pages behind waits as well as not.
 pub(crate) const POLICIES: [&str; 3] = ["policy:classic", "policy:paged", "policy:paged,growth:tight"];
-
-/// One test at a time: a kernel of another would be waited for.
-pub(crate) fn alone() -> MutexGuard<'static, ()> {
-    CAPTURES.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// A device with its kernels; `None`, said aloud, if there is none.
 pub(crate) fn machine() -> Option<(Cuda, Kernels)> {

@@ -7,7 +7,7 @@ use millpond_backend::{Backend, ClassId, Point, Transfer};
 use millpond_cuda::cudarc::driver::sys::{self, CUgraph, CUgraphExec, CUstreamCaptureMode};
 use millpond_cuda::{Cuda, Segment};
 
-use crate::aid::{POLICIES, address, allocator, alone, holds, machine, segment_holds};
+use crate::aid::{POLICIES, address, allocator, holds, machine, segment_holds};
 use crate::lab::{finish, give_back};
 use crate::machine::SPIN;
 
@@ -71,7 +71,6 @@ fn witness(cuda: &Cuda, stream: &Stream<Cuda>) -> Segment {
 /// one block's memory serves the next, and every replay writes the same bytes.
 #[test]
 fn blocks_come_and_go_while_their_stream_is_captured() {
-    let _alone = alone();
     let Some((cuda, kernels)) = machine() else { return };
     for conf in POLICIES {
         let Some(allocator) = allocator(&cuda, conf) else { continue };
@@ -119,7 +118,6 @@ fn blocks_come_and_go_while_their_stream_is_captured() {
 /// until then nobody can know what that stream will do.
 #[test]
 fn what_a_captured_stream_uses_waits_for_the_end_of_the_capture() {
-    let _alone = alone();
     let Some((cuda, kernels)) = machine() else { return };
     for conf in POLICIES {
         let Some(allocator) = allocator(&cuda, conf) else { continue };
@@ -158,7 +156,6 @@ fn what_a_captured_stream_uses_waits_for_the_end_of_the_capture() {
 /// graph. Each gets memory of its own.
 #[test]
 fn a_captured_stream_waits_for_no_other() {
-    let _alone = alone();
     let Some((cuda, kernels)) = machine() else { return };
     for conf in POLICIES {
         let Some(allocator) = allocator(&cuda, conf) else { continue };

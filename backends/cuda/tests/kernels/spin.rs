@@ -7,7 +7,7 @@ use millpond::{Allocator, Buffer, Stream};
 use millpond_backend::{Backend, ClassId, Transfer};
 use millpond_cuda::Cuda;
 
-use crate::aid::{POLICIES, address, allocator, alone, holds, machine, runs, segment_holds};
+use crate::aid::{POLICIES, address, allocator, holds, machine, runs, segment_holds};
 use crate::lab::{finish, give_back};
 use crate::machine::SPIN;
 
@@ -21,7 +21,6 @@ const OPERATIONS: usize = 10_000;
 /// the pages by then, at other addresses, and its work waits on the device.
 #[test]
 fn pages_go_to_another_stream_while_a_kernel_still_reads_them() {
-    let _alone = alone();
     let Some((cuda, kernels)) = machine() else { return };
     let Some(allocator) = allocator(&cuda, "policy:paged,growth:tight") else { return };
     let (first, second) = (allocator.create_stream().unwrap(), allocator.create_stream().unwrap());
@@ -60,7 +59,6 @@ fn pages_go_to_another_stream_while_a_kernel_still_reads_them() {
 
 #[test]
 fn ten_thousand_requests_beside_a_kernel_do_not_wait_for_it() {
-    let _alone = alone();
     let Some((cuda, kernels)) = machine() else { return };
     for conf in POLICIES {
         let Some(allocator) = allocator(&cuda, conf) else { continue };
@@ -122,7 +120,6 @@ fn churn(own: &Stream<Cuda>, busy: &Stream<Cuda>) {
 /// Giving segments back is the one thing that has the host wait for kernels, of whatever stream: `cuMemFree` does.
 #[test]
 fn giving_segments_back_waits_for_every_kernel() {
-    let _alone = alone();
     let Some((cuda, kernels)) = machine() else { return };
     for act in [Allocator::empty_cache, |allocator: &Allocator<Cuda>| allocator.trim(0).map(drop)] {
         let allocator = allocator(&cuda, "policy:classic").expect("every device serves it");

@@ -17,6 +17,8 @@ pub(crate) fn control() -> Control {
     install().expect("the simulator is built with the tests")
 }
 
+pub(crate) const IS_SIMULATED: bool = true;
+
 pub(crate) fn prepare() {
     control();
 }

@@ -6,6 +6,8 @@
 
 #[path = "../kernels/aid.rs"]
 mod aid;
+#[path = "../device/budget.rs"]
+mod budget;
 #[path = "../device/capture.rs"]
 mod capture;
 #[path = "../kernels/graphs.rs"]
@@ -23,6 +25,10 @@ mod opening;
 mod pages;
 #[path = "../kernels/spin.rs"]
 mod spin;
+#[path = "../device/peers.rs"]
+mod peers;
+#[path = "../device/side_by_side.rs"]
+mod side_by_side;
 #[path = "../device/streams.rs"]
 mod streams;
 mod suite;

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use millpond::Usage;
 use millpond::settings::Policy;
 use millpond::text::format_bytes;
-use millpond_backend::{Caps, ClassKind, Closing, Reuse};
+use millpond_backend::{BudgetInfo, Caps, ClassKind, Closing, Reuse};
 use serde::Serialize;
 
-use crate::devices::{BACKENDS, Broken, Device, Fact, Found};
+use crate::devices::{BACKENDS, Broken, Device, Fact, Found, UsageRow};
 use crate::failure::Failure;
 use crate::output::{Align, Output, Table};
 
@@ -43,8 +44,9 @@ fn describe(device: &Device) -> String {
         let free = budget.map_or("not told".into(), |budget| format_bytes(budget.free_bytes));
         memory.row(vec![class.name.clone(), format_bytes(class.total_bytes), free]);
     }
+    let in_use = device.budgets.first().copied().flatten().map(in_use);
     let powers = table("capability", capabilities(&device.caps));
-    let mut body = format!("{}\n{powers}", memory.render());
+    let mut body = format!("{}\n{}{powers}", memory.render(), in_use.map_or(String::new(), |table| table + "\n"));
     if !device.facts.is_empty() {
         body = format!("{}\n{body}", table("device", device.facts.iter().cloned()));
     }
@@ -53,6 +55,17 @@ fn describe(device: &Device) -> String {
         device.missing.iter().for_each(|missing| body += &format!("  {missing}\n"));
     }
     format!("{}: {}\n{}\n", device.target, device.caps.name, indent(&body))
+}
+
+/// Where the device's memory is that is in use, with nothing reserved yet.
+fn in_use(budget: BudgetInfo) -> String {
+    let usage = Usage::new(&budget, 0);
+    let mut table = Table::new(&[("in use", Align::Left), ("", Align::Right)]);
+    let parts = usage.parts().into_iter().filter(|&(name, _)| name != "reserved here");
+    parts.chain([("in all", usage.used_bytes())]).for_each(|(name, bytes)| {
+        table.row(vec![name.into(), format_bytes(bytes)]);
+    });
+    table.render()
 }
 
 fn describe_broken(broken: &Broken) -> String {
@@ -140,6 +153,7 @@ enum Rest<'a> {
         device: &'a str,
         name: &'a str,
         classes: Vec<ClassRow<'a>>,
+        memory_usage: Option<UsageRow>,
         reuse: &'static str,
         needs_barrier: bool,
         closing: &'static str,
@@ -175,6 +189,7 @@ struct ClassRow<'a> {
     total_bytes: u64,
     free_bytes: Option<u64>,
     others_bytes: Option<u64>,
+    process_bytes: Option<u64>,
     alignment: u64,
     max_segment_bytes: u64,
 }
@@ -195,6 +210,7 @@ impl<'a> Row<'a> {
             total_bytes: class.total_bytes,
             free_bytes: budget.map(|budget| budget.free_bytes),
             others_bytes: budget.and_then(|budget| budget.others_bytes),
+            process_bytes: budget.and_then(|budget| budget.process_bytes),
             alignment: class.alignment,
             max_segment_bytes: class.max_segment_bytes,
         });
@@ -202,6 +218,12 @@ impl<'a> Row<'a> {
             device: &device.target,
             name: &caps.name,
             classes: classes.collect(),
+            memory_usage: device
+                .budgets
+                .first()
+                .copied()
+                .flatten()
+                .map(|budget| UsageRow::new(&Usage::new(&budget, 0))),
             reuse: match caps.reuse {
                 Reuse::InOrder => "in-order",
                 Reuse::AfterSubmit => "after-submit",

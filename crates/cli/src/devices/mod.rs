@@ -9,6 +9,7 @@ mod cuda;
 mod peers;
 mod sameness;
 mod sim;
+mod usage;
 #[cfg(feature = "vulkan")]
 mod vulkan;
 #[cfg(feature = "wgpu")]
@@ -20,6 +21,7 @@ use crate::failure::Failure;
 
 pub(crate) use peers::Peer;
 pub(crate) use sim::SimOptions;
+pub(crate) use usage::UsageRow;
 
 /// One backend that people may ask for.
 pub(crate) struct Entry {

@@ -9,6 +9,9 @@ use crate::error::Error;
 /// How a device moves bytes.
 type Device<'a, B> = dyn Transfer<Segment = <B as Backend>::Segment, Error = <B as Backend>::Error> + 'a;
 
+/// A segment and an offset in it, as transfers take them.
+type Place<'b, B> = Option<(&'b <B as Backend>::Segment, u64)>;
+
 /// Moving bytes. Each call is queued on this stream, behind what was queued there before; where the application closes
 /// ticks (Vulkan, wgpu) it runs once the stream is [submitted](Stream::submit), and a download submits by itself.
 ///
@@ -77,13 +80,33 @@ impl<B: Backend> Stream<B> {
     /// Copies `bytes` bytes from one place to another, each a buffer and an offset in it. Both may be in one buffer, as
     /// long as no byte is both read and written. Does not block; costs what recording a command costs.
     ///
+    /// One of the two may be another allocator's buffer: of the same device, such as page-locked memory, and of another
+    /// device where the backend copies between devices (CUDA does, with peer access or without). The copy is work of
+    /// this stream, and only this one orders it. The other allocator knows nothing of it, and points of its streams
+    /// mean nothing here. So before the copy let the other buffer's last work be done, and until the copy is done
+    /// neither use that buffer nor drop it: [`synchronize`](Self::synchronize) the other stream before, and this one
+    /// after. A buffer of the same device is simpler: let it be of this very stream, by its allocator's own handle
+    /// ([`Allocator::stream`](crate::Allocator::stream)). On CUDA the devices can do the waiting:
+    /// `Cuda::wait_for_peer` of `millpond-cuda`, here for a point of the other buffer's stream before the copy, and
+    /// there for a point of this one behind it; then the other buffer may be dropped at once.
+    ///
     /// # Errors
     ///
-    /// As [`fill`](Self::fill), for both buffers; [`Error::Driver`] if the places overlap.
+    /// As [`fill`](Self::fill), for both buffers, except that [`Error::WrongDevice`] is for a buffer that the device
+    /// cannot copy from or to, and for two buffers of other allocators; [`Error::Driver`] if the places overlap.
     pub fn copy(&self, from: (&Buffer<B>, u64), to: (&Buffer<B>, u64), bytes: u64) -> Result<(), Error<B::Error>> {
         let device = self.mover()?;
-        let (from, to) = (self.place(from.0, from.1, bytes)?, self.place(to.0, to.1, bytes)?);
-        let (Some(from), Some(to)) = (from, to) else { return Ok(()) };
+        let state = self.lane.owner();
+        let is_own = |buffer: &Buffer<B>| std::ptr::eq(state, buffer.lane().owner());
+        let can_copy = |buffer: &Buffer<B>| buffer.segment().is_none_or(|segment| device.can_copy(segment));
+        for (buffer, other) in [(from.0, to.0), (to.0, from.0)] {
+            if !is_own(buffer) && !(is_own(other) && can_copy(buffer)) {
+                state.expect_own("buffer", buffer.lane().owner())?;
+            }
+        }
+        let (Some(from), Some(to)) = (inside(from.0, from.1, bytes)?, inside(to.0, to.1, bytes)?) else {
+            return Ok(());
+        };
         device.copy(self.id(), from, to, bytes).map_err(|e| Error::driver("copy", e))
     }
 
@@ -92,22 +115,21 @@ impl<B: Backend> Stream<B> {
         self.lane.owner().backend.transfer().ok_or_else(none)
     }
 
-    /// Where a range of a buffer lies; `None` for no bytes, which lie nowhere.
-    #[expect(clippy::type_complexity, reason = "a segment and an offset, as transfers take them")]
-    fn place<'b>(
-        &self,
-        buffer: &'b Buffer<B>,
-        offset: u64,
-        bytes: u64,
-    ) -> Result<Option<(&'b B::Segment, u64)>, Error<B::Error>> {
+    /// Where a range of one of the allocator's own buffers lies; `None` for no bytes.
+    fn place<'b>(&self, buffer: &'b Buffer<B>, offset: u64, bytes: u64) -> Result<Place<'b, B>, Error<B::Error>> {
         self.lane.owner().expect_own("buffer", buffer.lane().owner())?;
-        let capacity = buffer.capacity();
-        if offset.checked_add(bytes).is_none_or(|end| end > capacity) {
-            return Err(Error::OutOfRange { offset, bytes, capacity });
-        }
-        if bytes == 0 {
-            return Ok(None);
-        }
-        Ok(buffer.segment().map(|segment| (segment, buffer.offset() + offset)))
+        inside(buffer, offset, bytes)
     }
+}
+
+/// Where a range of a buffer lies; `None` for no bytes, which lie nowhere.
+fn inside<B: Backend>(buffer: &Buffer<B>, offset: u64, bytes: u64) -> Result<Place<'_, B>, Error<B::Error>> {
+    let capacity = buffer.capacity();
+    if offset.checked_add(bytes).is_none_or(|end| end > capacity) {
+        return Err(Error::OutOfRange { offset, bytes, capacity });
+    }
+    if bytes == 0 {
+        return Ok(None);
+    }
+    Ok(buffer.segment().map(|segment| (segment, buffer.offset() + offset)))
 }

@@ -7,7 +7,7 @@ mod row;
 mod variant;
 
 use millpond::settings::Settings;
-use millpond::{Allocator, CheckError, Replay, Replayed, Until};
+use millpond::{Allocator, CheckError, Replay, Replayed, Until, Usage};
 use millpond_backend::Backend;
 
 use self::input::Source;
@@ -71,7 +71,8 @@ fn replay_all(
             progress.doing(format!("{name} under {policy}"));
             let job = Run { replay: &replay, settings, limit, args, progress };
             let done = target.run(job).map_err(|failure| located(failure, &name, &policy))?;
-            let row = Row::new(&name, target.name(), settings, args, limit, &trace.header, &done.replayed);
+            let usage = done.usage.as_ref();
+            let row = Row::new(&name, target.name(), settings, args, limit, &trace.header, &done.replayed, usage);
             progress.aside(|| explain(&name, &policy, &done.replayed));
             report.add(row, &done);
         }
@@ -126,6 +127,8 @@ struct Done {
     replayed: Replayed,
     /// What people call the device.
     device: String,
+    /// Where its memory was in the end, if that was asked for and it tells.
+    usage: Option<Usage>,
 }
 
 impl Job for Run<'_> {
@@ -154,6 +157,7 @@ impl Job for Run<'_> {
             CheckError::WrongByte(wrong) => Failure::Check(wrong.to_string()),
             error => Failure::Device(with_causes(&error)),
         })?;
-        Ok(Done { replayed, device })
+        let usage = if self.args.summary { allocator.memory_usage().map_err(failed)? } else { None };
+        Ok(Done { replayed, device, usage })
     }
 }

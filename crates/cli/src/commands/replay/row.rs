@@ -3,17 +3,18 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use millpond::Replayed;
 use millpond::settings::Settings;
 use millpond::stats::PageStats;
 use millpond::summary::memory_summary;
 use millpond::text::format_bytes;
 use millpond::trace::Header;
+use millpond::{Replayed, Usage};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::variant;
 use crate::args::ReplayArgs;
+use crate::devices::UsageRow;
 use crate::output::{Align, Table};
 use crate::quantity::format_time;
 
@@ -55,6 +56,8 @@ pub(super) struct Row {
     pub(super) busy: Option<Busy>,
     #[serde(skip_serializing_if = "Option::is_none")]
     memory_summary: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    memory_usage: Option<UsageRow>,
     #[serde(skip_serializing_if = "Option::is_none")]
     stats: Option<Map<String, Value>>,
 }
@@ -123,6 +126,7 @@ impl Row {
         limit_bytes: Option<u64>,
         header: &Header,
         replayed: &Replayed,
+        usage: Option<&Usage>,
     ) -> Self {
         let stats = &replayed.stats;
         let values = || stats.flat().into_iter().map(|(key, value)| (key, Value::from(value))).collect();
@@ -154,7 +158,8 @@ impl Row {
             page_stats: BTreeMap::from(by_name(&replayed.pages)),
             moves_pages: settings.is_paged(),
             busy: args.touch.then(|| Busy::new(replayed)),
-            memory_summary: args.summary.then(|| memory_summary(stats, &replayed.pages, 0, false)),
+            memory_summary: args.summary.then(|| memory_summary(stats, &replayed.pages, usage, 0, false)),
+            memory_usage: usage.filter(|_| args.summary).map(UsageRow::new),
             stats: args.stats.then(values),
         }
     }

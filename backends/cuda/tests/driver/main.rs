@@ -3,11 +3,18 @@
 #![cfg(target_os = "linux")] // Where the simulated driver is.
 #![allow(unsafe_code)] // The contract's unsafe methods.
 
+mod every_call;
+mod handles;
+
 use millpond_backend::{
-    Backend, BackendError, ClassId, Fault, Point, StreamId, StreamWait, Tick, Transfer, VirtualMemory,
+    Backend, BackendError, Budget, ClassId, Fault, Point, StreamId, StreamWait, Tick, Transfer, VirtualMemory,
 };
-use millpond_cuda::{Code, Cuda, CudaError, Segment};
+use millpond_cuda::{Code, Cuda, CudaError, End, Segment};
 use millpond_cuda_driver::{Control, Kind, install};
+
+/// All that a program makes and has to give back.
+const KINDS: [Kind; 7] =
+    [Kind::Allocation, Kind::HostMemory, Kind::Range, Kind::Mapping, Kind::Page, Kind::Stream, Kind::Event];
 
 /// Runs one test at a time, from a fresh start, and verifies that nothing is left and nothing was done wrongly.
 fn alone(test: impl FnOnce(Control, &Cuda)) {
@@ -20,14 +27,15 @@ fn alone_losing(segments: u64, test: impl FnOnce(Control, &Cuda)) {
     let _alone = control.alone();
     // Who lets a primary context go last gives back all that is in it: that would hide what is left.
     let keeper = Cuda::open(0).expect("the simulator has two devices");
-    let before = control.live(Kind::Allocation);
+    // The test that has every call fail leaves what could not be given back.
+    let before = KINDS.map(|kind| control.live(kind));
     let cuda = Cuda::builder().build().expect("the simulator has two devices");
     test(control, &cuda);
     drop(cuda);
     assert_eq!(control.violations(), []);
-    assert_eq!(control.live(Kind::Allocation), before + segments);
-    for kind in [Kind::HostMemory, Kind::Page, Kind::Range, Kind::Mapping, Kind::Stream, Kind::Event] {
-        assert_eq!(control.live(kind), 0, "{kind:?} left behind");
+    for (kind, before) in KINDS.into_iter().zip(before) {
+        let lost = if kind == Kind::Allocation { segments } else { 0 };
+        assert_eq!(control.live(kind), before + lost, "{kind:?} left behind");
     }
     drop(keeper);
 }
@@ -147,12 +155,108 @@ fn no_memory_is_out_of_memory_with_what_was_asked() {
 }
 
 #[test]
+fn what_others_hold_is_in_use_and_not_told_apart() {
+    alone(|control, cuda| {
+        const GIB: u64 = 1 << 30;
+        let others = 2 * GIB + control.held_bytes(0);
+        control.others(0, 2 * GIB);
+        let taken = cuda.reserve(ClassId::DEVICE, GIB).unwrap();
+        let budget = Budget::budget(cuda, ClassId::DEVICE).unwrap();
+        assert_eq!((budget.free_bytes, budget.process_bytes, budget.others_bytes), (7 * GIB - others, None, None));
+        let usage = millpond::Usage::new(&budget, cuda.held_bytes());
+        assert_eq!(usage.parts(), [("reserved here", GIB), ("context, others", others)]);
+        give_back(cuda, taken);
+    });
+}
+
+#[test]
+fn the_last_handle_waits_for_work_even_without_an_event() {
+    alone(|control, _| {
+        let cuda = Cuda::open(0).unwrap();
+        let stream = cuda.create_stream().unwrap();
+        let bytes = cuda.caps().pages.unwrap().granularity;
+        let range = cuda.reserve_range(ClassId::DEVICE, bytes).unwrap();
+        let page = cuda.create_page(ClassId::DEVICE, bytes).unwrap();
+        // SAFETY: the range is empty.
+        unsafe { cuda.map(&range, 0, &page, stream) }.unwrap();
+        let gate = control.hold(0, cuda.raw_stream(stream).unwrap() as usize);
+        cuda.fill(stream, &range, 0, bytes, 1).unwrap();
+        drop((range, page));
+        control.fail_nth("cuEventCreate", 1, 1);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(std::time::Duration::from_millis(30));
+                gate.open();
+            });
+            drop(cuda);
+        });
+        assert_eq!(control.calls("cuEventRecord"), 0, "there was no event to wait for");
+    });
+}
+
+#[test]
+fn a_copy_that_fails_names_both_ends() {
+    alone(|control, cuda| {
+        let other = Cuda::open(1).unwrap();
+        let stream = cuda.create_stream().unwrap();
+        let (ours, theirs, bytes) = (segment(cuda), segment(&other), [7; 64]);
+        let here = End::Device { ordinal: 0, address: ours.address() + 5 };
+        let there = End::Device { ordinal: 1, address: theirs.address() + 9 };
+        let host = End::Host { address: bytes.as_ptr() as u64 };
+        let failed = |call, from, to, code| Err(CudaError::Copy { call, from, to, bytes: 64, code: Code(code) });
+        // What a context does not survive has happened to the other one: this one is well.
+        for code in [1, 719] {
+            control.fail_nth("cuMemcpyPeerAsync", 1, code);
+            let copied = cuda.copy(stream, (&ours, 5), (&theirs, 9), 64);
+            assert_eq!(copied, failed("cuMemcpyPeerAsync", here, there, code));
+            assert_eq!(copied.unwrap_err().fault(), Fault::Other);
+        }
+        control.fail_nth("cuMemcpyHtoDAsync_v2", 1, 1);
+        assert_eq!(cuda.upload(stream, &bytes, &ours, 5), failed("cuMemcpyHtoDAsync", host, here, 1));
+        control.fail_nth("cuMemcpyDtoHAsync_v2", 1, 1);
+        let mut came = [0; 64];
+        let to = End::Host { address: came.as_mut_ptr() as u64 };
+        let refused = cuda.download(stream, &ours, 5, &mut came);
+        assert_eq!(refused, failed("cuMemcpyDtoHAsync", here, to, 1));
+        let text = refused.unwrap_err().to_string();
+        assert!(text.contains("of device 0 to") && text.contains("of the host"), "{text}");
+        cuda.copy(stream, (&ours, 5), (&theirs, 9), 64).unwrap();
+        finish(cuda, stream);
+        give_back(cuda, ours);
+        give_back(&other, theirs);
+    });
+}
+
+#[test]
+fn a_device_that_is_lost_in_the_middle_of_a_copy_is_named() {
+    alone(|control, cuda| {
+        let other = Cuda::open(1).unwrap();
+        let stream = cuda.create_stream().unwrap();
+        let (ours, theirs) = (segment(cuda), segment(&other));
+        cuda.hold(stream).unwrap();
+        cuda.copy(stream, (&ours, 0), (&theirs, 0), 1 << 20).unwrap();
+        let tick = cuda.mark(stream);
+        control.lose(0, 719);
+        cuda.unhold(stream);
+        let lost = cuda.wait(Point { stream, tick }).unwrap_err();
+        assert!(matches!(lost, CudaError::Lost { device: 0, code: Code(719), .. }), "{lost:?}");
+        assert_eq!(cuda.copy(stream, (&ours, 0), (&theirs, 0), 1), Err(lost));
+        let there = other.create_stream().unwrap();
+        other.fill(there, &theirs, 0, 100, 1).unwrap();
+        finish(&other, there);
+        control.reset();
+        give_back(cuda, ours);
+        give_back(&other, theirs);
+    });
+}
+
+#[test]
 fn a_failed_release_is_told_by_the_next_call() {
     alone_losing(1, |control, cuda| {
         let (first, second) = (segment(cuda), segment(cuda));
         control.fail_nth("cuMemFree_v2", 1, 1);
         give_back(cuda, first);
-        let lost = CudaError::Lost { call: "cuMemFree", code: Code(1) };
+        let lost = CudaError::Lost { device: 0, call: "cuMemFree", code: Code(1) };
         assert_eq!(cuda.reserve(ClassId::DEVICE, 512).unwrap_err(), lost);
         give_back(cuda, second);
         assert_eq!(cuda.held_bytes(), 0);

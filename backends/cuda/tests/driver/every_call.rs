@@ -1,0 +1,220 @@
+//! Each function of the driver that the backend calls fails once, the first times and the last: the failure is told,
+//! nothing is left behind, and a device that is opened anew serves.
+
+use std::collections::BTreeSet;
+use std::ptr::NonNull;
+
+use millpond_backend::{Backend, Budget, ClassId, Point, StreamId, StreamWait, Transfer, VirtualMemory};
+use millpond_cuda::cudarc::driver::DriverError;
+use millpond_cuda::cudarc::driver::sys::{self, CUstream};
+use millpond_cuda::{Alloc, Code, Cuda, CudaError};
+use millpond_cuda_driver::{Control, install};
+
+use super::KINDS;
+
+/// `CUDA_ERROR_INVALID_VALUE`: what no context is lost by.
+const REFUSED: Code = Code(1);
+
+/// Called once when the driver is loaded, or to put a code in words.
+const ELSEWHERE: [&str; 3] = ["cuInit", "cuGetErrorName", "cuGetErrorString"];
+
+/// What gives something back that the driver keeps where it fails, and what finds out or puts back which context is
+/// current: where that fails, as a device goes, there is no way to give back what it has.
+const LEAVES: [&str; 11] = [
+    "cuMemFree_v2",
+    "cuMemFreeAsync",
+    "cuMemFreeHost",
+    "cuMemHostUnregister",
+    "cuMemUnmap",
+    "cuMemRelease",
+    "cuMemAddressFree",
+    "cuStreamDestroy_v2",
+    "cuEventDestroy_v2",
+    "cuCtxGetCurrent",
+    "cuCtxSetCurrent",
+];
+
+/// Nobody needs to hear of these: they are about captures, of which there is none, and about waits in a drop, which has
+/// another way to wait.
+const SILENT: [&str; 6] = [
+    "cuEventCreate",
+    "cuThreadExchangeStreamCaptureMode",
+    "cuStreamIsCapturing",
+    "cuEventRecord",
+    "cuEventSynchronize",
+    "cuEventQuery",
+];
+
+/// The functions in the backend's table, from its source: one that is added there is wanted here.
+fn functions() -> BTreeSet<&'static str> {
+    let lines = include_str!("../../src/driver.rs").lines().map(str::trim);
+    let names = lines.filter(|line| line.starts_with("cu") && line.ends_with(");"));
+    names.filter_map(|line| line.split_once('(').map(|(name, _)| name)).collect()
+}
+
+fn finish(cuda: &Cuda, stream: StreamId) -> Result<(), CudaError> {
+    let tick = cuda.mark(stream);
+    cuda.wait(Point { stream, tick }).map(drop)
+}
+
+/// Everything that the backend does, once or a few times. What an error leaves in the middle goes with the handles.
+fn everything() -> Result<(), CudaError> {
+    Cuda::driver_version()?;
+    // Goes last, when the other one, as it goes, has waited for the copies between the two.
+    let other = Cuda::open(1)?;
+    let cuda = Cuda::builder().peers(&[1]).build()?;
+    let (stream, later) = (cuda.create_stream()?, cuda.create_stream()?);
+    memory(&cuda, stream)?;
+    pages(&cuda, stream)?;
+    between(&cuda, &other, stream)?;
+    pool()?;
+    cuda.hold(stream)?;
+    let point = Point { stream, tick: cuda.mark(stream) };
+    cuda.reached(stream)?;
+    cuda.wait_for(later, point)?;
+    cuda.unhold(stream);
+    finish(&cuda, later)?;
+    cuda.unregister(later)?;
+    came_back(&cuda)?;
+    // What could not be given back is told by the next call.
+    cuda.create_stream()?;
+    other.create_stream().map(drop)
+}
+
+fn memory(cuda: &Cuda, stream: StreamId) -> Result<(), CudaError> {
+    Budget::budget(cuda, ClassId::DEVICE)?;
+    let (first, second) = (cuda.reserve(ClassId::DEVICE, 4096)?, cuda.reserve(ClassId(1), 4096)?);
+    cuda.fill(stream, &first, 0, 4096, 1)?;
+    cuda.copy(stream, (&first, 0), (&second, 0), 4096)?;
+    cuda.upload(stream, &[2; 100], &first, 0)?;
+    cuda.download(stream, &first, 0, &mut [0; 100])?;
+    // Never freed: where it cannot be unregistered, nobody else may come to lie there.
+    let own = NonNull::from(vec![0_u8; 4096].leak()).cast();
+    // SAFETY: the memory stays, and no work of a device touches it.
+    drop(unsafe { cuda.register_host(own, 4096) }?);
+    finish(cuda, stream)?;
+    // SAFETY: all work was waited for.
+    unsafe {
+        cuda.release(first);
+        cuda.release(second);
+    }
+    Ok(())
+}
+
+fn pages(cuda: &Cuda, stream: StreamId) -> Result<(), CudaError> {
+    let bytes = cuda.caps().pages.expect("simulated devices have virtual memory").granularity;
+    let range = cuda.reserve_range(ClassId::DEVICE, 2 * bytes)?;
+    let page = cuda.create_page(ClassId::DEVICE, bytes)?;
+    // SAFETY: each target is unmapped, and no work touches it when it is unmapped again.
+    unsafe {
+        cuda.map(&range, 0, &page, stream)?;
+        cuda.map(&range, bytes, &page, stream)?;
+        cuda.unmap(&range, 0, &page, stream);
+        cuda.unmap(&range, bytes, &page, stream);
+        cuda.release_page(page);
+        cuda.release_range(range);
+    }
+    Ok(())
+}
+
+fn between(cuda: &Cuda, other: &Cuda, stream: StreamId) -> Result<(), CudaError> {
+    let (here, there) = (cuda.reserve(ClassId::DEVICE, 4096)?, other.reserve(ClassId::DEVICE, 4096)?);
+    cuda.copy(stream, (&here, 0), (&there, 0), 4096)?;
+    let behind = other.create_stream()?;
+    other.wait_for_peer(behind, cuda, Point { stream, tick: cuda.mark(stream) })?;
+    finish(other, behind)?;
+    // SAFETY: the copy was waited for.
+    unsafe {
+        cuda.release(here);
+        other.release(there);
+    }
+    Ok(())
+}
+
+/// The driver's own pool.
+fn pool() -> Result<(), CudaError> {
+    let pooled = Cuda::builder().alloc(Alloc::Async).build()?;
+    let taken = pooled.reserve(ClassId::DEVICE, 4096)?;
+    // SAFETY: no work touches it.
+    unsafe { pooled.release(taken) };
+    pooled.create_stream().map(drop)
+}
+
+/// A failure that strikes a call of the test's own.
+fn own_call(error: DriverError) -> CudaError {
+    CudaError::Driver { call: "the test", code: Code(error.0 as u32) }
+}
+
+/// A registered stream is destroyed, and its handle is another's.
+fn came_back(cuda: &Cuda) -> Result<(), CudaError> {
+    for _ in 0..2 {
+        cuda.context().bind_to_thread().map_err(own_call)?;
+        let mut raw: CUstream = std::ptr::null_mut();
+        // SAFETY: the pointer is to a local pointer, and the context is current.
+        unsafe { sys::cuStreamCreate(&raw mut raw, 1) }.result().map_err(own_call)?;
+        // SAFETY: the stream is alive and of the device's context. It is destroyed in spite of the promise, which the
+        // device can tell.
+        let registered = unsafe { cuda.register_raw(raw) };
+        // SAFETY: it is the test's, and not used again.
+        unsafe { sys::cuStreamDestroy_v2(raw) }.result().map_err(own_call)?;
+        cuda.mark(registered?);
+    }
+    Ok(())
+}
+
+fn live(control: Control) -> [u64; KINDS.len()] {
+    KINDS.map(|kind| control.live(kind))
+}
+
+fn code(error: &CudaError) -> Option<Code> {
+    match error {
+        CudaError::Driver { code, .. } | CudaError::Copy { code, .. } | CudaError::Lost { code, .. } => Some(*code),
+        _ => None,
+    }
+}
+
+/// Fails the nth call of one function, and looks at what comes of it.
+fn fail(control: Control, function: &str, nth: u64) {
+    let before = live(control);
+    control.fail_nth(function, nth, REFUSED.0);
+    let told = everything();
+    match &told {
+        Err(error) => assert_eq!(code(error), Some(REFUSED), "{function}, call {nth}: {error}"),
+        Ok(()) => {
+            let may = SILENT.contains(&function) || LEAVES.contains(&function);
+            assert!(may, "{function}, call {nth}: nobody was told");
+        }
+    }
+    assert_eq!(control.violations(), [], "{function}, call {nth}");
+    control.reset();
+    let after = live(control);
+    if !LEAVES.contains(&function) {
+        assert_eq!(after, before, "{function}, call {nth}: {KINDS:?} are left, {told:?}");
+    }
+    if let Err(error) = everything() {
+        panic!("{function}, call {nth}: a device that was opened afterwards: {error}");
+    }
+    assert_eq!(live(control), after, "{function}, call {nth}: a round that succeeds leaves something");
+}
+
+#[test]
+fn each_function_of_the_driver_fails_once() {
+    let control = install().expect("the simulator is built with the tests");
+    let _alone = control.alone();
+    // Who lets a primary context go last gives back all that is in it: that would hide what is left.
+    let _keepers = (Cuda::open(0).expect("it is there"), Cuda::open(1).expect("it is there"));
+    control.reset();
+    everything().expect("nothing is planned");
+    let functions = functions();
+    assert!(functions.len() > 45, "{functions:?}");
+    let counted: Vec<(&str, u64)> = functions.iter().map(|&function| (function, control.calls(function))).collect();
+    for (function, calls) in counted {
+        if ELSEWHERE.contains(&function) {
+            continue;
+        }
+        assert!(calls > 0, "{function} is not called: add to `everything` what calls it");
+        for nth in BTreeSet::from([1, 2, 3, calls / 2, calls]).into_iter().filter(|nth| (1..=calls).contains(nth)) {
+            fail(control, function, nth);
+        }
+    }
+}

@@ -1,0 +1,59 @@
+use std::ptr;
+
+use millpond_backend::{Backend, Point, StreamId, Transfer};
+use millpond_cuda::cudarc::driver::sys::{self, CUstream};
+use millpond_cuda::{Cuda, CudaError};
+
+use super::{alone, give_back, segment};
+
+/// A stream that the device knows nothing of.
+fn raw_stream(cuda: &Cuda) -> CUstream {
+    cuda.context().bind_to_thread().unwrap();
+    let mut stream: CUstream = ptr::null_mut();
+    // SAFETY: the pointer is to a local pointer, and the context is current. 1 is CU_STREAM_NON_BLOCKING.
+    unsafe { sys::cuStreamCreate(&raw mut stream, 1) }.result().unwrap();
+    stream
+}
+
+fn destroy(stream: CUstream) {
+    // SAFETY: the test made it, and does not use it again.
+    unsafe { sys::cuStreamDestroy_v2(stream) }.result().unwrap();
+}
+
+/// The simulator hands a handle out again as soon as it is free, as drivers do.
+#[test]
+fn a_handle_that_comes_back_gets_a_number_of_its_own() {
+    alone(|_, cuda| {
+        let mut numbers = Vec::new();
+        let mut before = None;
+        for round in 0..20 {
+            let raw = raw_stream(cuda);
+            assert!(before.is_none_or(|before| before == raw), "the handle has not come back");
+            before = Some(raw);
+            // SAFETY: the stream is alive and of the device's context.
+            let stream = unsafe { cuda.register_raw(raw) }.unwrap();
+            assert_eq!(stream, StreamId(round));
+            // SAFETY: as above.
+            assert_eq!(unsafe { cuda.register_raw(raw) }, Ok(stream), "it is registered already");
+            let taken = segment(cuda);
+            cuda.fill(stream, &taken, 0, 1 << 20, 1).unwrap();
+            let tick = cuda.mark(stream);
+            for &(old, last) in &numbers {
+                assert_eq!(cuda.raw_stream(old), Err(CudaError::Unregistered { stream: old }));
+                assert!(cuda.reached(old).unwrap() >= last, "what was marked there is over");
+                assert_eq!(cuda.fill(old, &taken, 0, 1, 0), Err(CudaError::Unregistered { stream: old }));
+            }
+            assert!(cuda.wait(Point { stream, tick }).unwrap() >= tick);
+            let last = cuda.mark(stream);
+            numbers.push((stream, last));
+            give_back(cuda, taken);
+            // Without a word, as engines do.
+            destroy(raw);
+        }
+        let raw = raw_stream(cuda);
+        // SAFETY: the stream is alive and of the device's context.
+        let last = unsafe { cuda.register_raw(raw) }.unwrap();
+        cuda.unregister(last).unwrap();
+        destroy(raw);
+    });
+}
