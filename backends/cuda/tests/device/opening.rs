@@ -1,6 +1,6 @@
 use std::ptr;
 
-use millpond_backend::{Backend, BackendError, Budget, ClassId, Closing, Fault, Reuse};
+use millpond_backend::{Backend, BackendError, Budget, ClassId, Closing, Fault, Reuse, Transfer};
 use millpond_cuda::cudarc::driver::CudaContext;
 use millpond_cuda::cudarc::driver::sys::{self, CUcontext};
 use millpond_cuda::{Alloc, Cuda, CudaError};
