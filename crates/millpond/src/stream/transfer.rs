@@ -100,7 +100,7 @@ impl<B: Backend> Stream<B> {
         let is_own = |buffer: &Buffer<B>| std::ptr::eq(state, buffer.lane().owner());
         let can_copy = |buffer: &Buffer<B>| buffer.segment().is_none_or(|segment| device.can_copy(segment));
         for (buffer, other) in [(from.0, to.0), (to.0, from.0)] {
-            if !is_own(buffer) && !(is_own(other) && can_copy(buffer)) {
+            if !(is_own(buffer) || is_own(other) && can_copy(buffer)) {
                 state.expect_own("buffer", buffer.lane().owner())?;
             }
         }
