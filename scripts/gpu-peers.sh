@@ -93,8 +93,8 @@ includes+=(-isystem "$cuda_include")
 
 cudart="$(library libcudart)" || fail "no libcudart.so in any of ${paths[*]:-no folder}; install CUDA's runtime, or set CUDA_HOME"
 needed=("$cudart")
-# Nothing is called of some of them, and without them PyTorch finds no device.
-if [ -n "$torch" ]; then needed+=(-Wl,--no-as-needed -ltorch -ltorch_cuda -ltorch_cpu -lc10_cuda -lc10 -Wl,--as-needed); fi
+# The allocator is in c10 alone. What these libraries need themselves, they find by their own paths.
+if [ -n "$torch" ]; then needed+=(-Wl,--no-as-needed -lc10_cuda -lc10 -Wl,--as-needed -Wl,--allow-shlib-undefined); fi
 if [ -n "${RMM_LIB:-}" ] && [ -n "${RMM_INCLUDE:-}" ]; then
     rmm="$(library librmm)" || fail "no librmm.so in $RMM_LIB"
     needed+=("$rmm")

@@ -72,7 +72,8 @@ template <class A> int serve(int device) {
         std::cout << "ok " << allocator.about() << std::endl;
         std::string line;
         while (std::getline(std::cin, line)) {
-            std::cout << "ok " << answer(game, allocator, meter, line) << std::endl;
+            const std::string answered = answer(game, allocator, meter, line);
+            std::cout << "ok " << answered << std::endl;
         }
         return 0;
     } catch (const std::exception &error) {
