@@ -36,6 +36,11 @@ impl<S: Subject> Player<S> {
         play(&mut subject, &mut slots, &workload.prepare);
         Self { subject, slots, workload }
     }
+
+    /// The subject.
+    pub fn subject(&self) -> &S {
+        &self.subject
+    }
 }
 
 pub(super) fn empty_slots<T>(count: usize) -> Vec<Option<T>> {
