@@ -123,14 +123,16 @@ fn contestants(options: &Options) -> Result<Vec<Box<dyn Contestant>>, Box<dyn Er
     let open: Open<Cuda> = Rc::new(move || Ok(Cuda::open(device)?));
     let own = |variant| Box::new(Own::new(variant, Rc::clone(&open), Rc::clone(&meter))) as Box<dyn Contestant>;
     let mut contestants: Vec<_> = [Variant::Paged, Variant::Classic, Variant::Expandable].map(own).into();
-    match &options.peers {
-        Some(program) => {
-            let peer = |name: &String| Box::new(Peer::new(program, name, device)) as Box<dyn Contestant>;
-            contestants.extend(served(program)?.iter().map(peer));
+    let Some(program) = &options.peers else {
+        eprintln!("millpond-gpu-bench: NOTHING TO COMPARE WITH: --peers names a program (see scripts/gpu-peers.sh)");
+        return Ok(contestants);
+    };
+    for name in served(program)? {
+        let mut peer = Peer::new(program, &name, device);
+        if let Err(error) = peer.start() {
+            eprintln!("millpond-gpu-bench: {name} does not start: {error}");
         }
-        None => {
-            eprintln!("millpond-gpu-bench: NOTHING TO COMPARE WITH: --peers names the program (scripts/gpu-peers.sh)")
-        }
+        contestants.push(Box::new(peer));
     }
     Ok(contestants)
 }

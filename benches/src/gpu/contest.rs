@@ -42,7 +42,7 @@ impl Effort {
         warm: Share { passes: 8, budget: Duration::from_millis(500) },
         timed: Share { passes: 16, budget: Duration::from_millis(150) },
         singles: Share { passes: 200_000, budget: Duration::from_millis(500) },
-        budget: Duration::from_millis(2500),
+        budget: Duration::from_millis(2000),
         timing: Timing::USUAL,
     };
 
@@ -77,7 +77,7 @@ pub struct Turn {
 pub struct Closer {
     /// Single operations.
     pub latency: Latency,
-    /// So many blocks were checked to be there, and to be apart from all others alive.
+    /// From no blocks at all through one pass, so many were checked to be there, and to be apart from all others alive.
     pub blocks: u64,
 }
 

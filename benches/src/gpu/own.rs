@@ -38,8 +38,7 @@ impl<B: Backend> Own<B> {
         while ticks.is_empty() || ((ticks.len() as usize) < share.passes && start.elapsed() < share.budget) {
             player.latencies(&self.meter, &mut ticks);
         }
-        drop(player);
-        let blocks = verify(&mut self.subject(list.streams)?, list)?;
+        let blocks = verify(&mut player.into_subject(), list)?;
         Ok(Closer { latency: self.meter.latency(&ticks), blocks })
     }
 }
@@ -83,7 +82,7 @@ impl<B: Backend> Contestant for Own<B> {
     }
 }
 
-/// From an empty allocator through one pass: every block has an address, and none overlaps another that is alive.
+/// From no blocks at all through one pass: every block has an address, and none overlaps another that is alive.
 /// Answers how many there were.
 ///
 /// # Errors

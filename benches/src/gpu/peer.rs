@@ -112,6 +112,15 @@ impl Peer {
         Self { program: program.to_owned(), name: name.to_owned(), device, about: None, line: None }
     }
 
+    /// Starts the process, so that the first turn need not wait for it. Takes seconds.
+    ///
+    /// # Errors
+    ///
+    /// What the program said; the next turn tries again.
+    pub fn start(&mut self) -> Result<(), Trouble> {
+        self.line().map(|_| ())
+    }
+
     fn line(&mut self) -> Result<&mut Line, Trouble> {
         if self.line.is_none() {
             let (line, about) = Line::open(&self.program, &self.name, self.device)?;
