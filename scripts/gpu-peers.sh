@@ -16,7 +16,8 @@ cxx="${CXX:-g++}"
 command -v "$cxx" >/dev/null || fail "there is no $cxx; install a C++ compiler, or name it with CXX"
 if [ -z "${CUDA_HOME:-}" ]; then
     nvcc="$(command -v nvcc || true)"
-    if [ -n "$nvcc" ]; then CUDA_HOME="$(dirname "$(dirname "$(readlink -f "$nvcc")")")"; else CUDA_HOME=/usr/local/cuda; fi
+    CUDA_HOME=/usr/local/cuda
+    [ -z "$nvcc" ] || CUDA_HOME="$(dirname "$(dirname "$(readlink -f "$nvcc")")")"
 fi
 cuda_include=
 for place in "$CUDA_HOME/include" "$CUDA_HOME/targets/x86_64-linux/include"; do
@@ -72,7 +73,7 @@ if facts="$(torch_facts 2>/dev/null)"; then
 else
     echo "gpu-peers.sh: ${PYTHON:-python3} has no torch: its allocators are left out" >&2
 fi
-[ -n "$cuda_include" ] || fail "no cuda_runtime_api.h under $CUDA_HOME; install CUDA's toolkit, or say where with CUDA_HOME"
+[ -n "$cuda_include" ] || fail "no cuda_runtime_api.h under $CUDA_HOME; install CUDA's toolkit, or set CUDA_HOME"
 for place in "$CUDA_HOME/lib64" "$CUDA_HOME/targets/x86_64-linux/lib" "$CUDA_HOME/lib"; do
     [ -d "$place" ] && library_folder "$place"
 done
@@ -91,7 +92,7 @@ else
 fi
 includes+=(-isystem "$cuda_include")
 
-cudart="$(library libcudart)" || fail "no libcudart.so in any of ${paths[*]:-no folder}; install CUDA's runtime, or set CUDA_HOME"
+cudart="$(library libcudart)" || fail "no libcudart.so in ${paths[*]:-any folder}; install CUDA, or set CUDA_HOME"
 needed=("$cudart")
 # The allocator is in c10 alone. What these libraries need themselves, they find by their own paths.
 if [ -n "$torch" ]; then needed+=(-Wl,--no-as-needed -lc10_cuda -lc10 -Wl,--as-needed -Wl,--allow-shlib-undefined); fi

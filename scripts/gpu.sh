@@ -1,22 +1,27 @@
 #!/usr/bin/env bash
 # Everything that needs a real GPU, for a machine that has one and no compiler: built here, run there.
-#   scripts/gpu.sh build FOLDER                     builds the release command, stripped, into FOLDER
+#   scripts/gpu.sh build FOLDER                     builds the release programs, stripped, into FOLDER
 #   scripts/gpu.sh run FOLDER RESULTS [PART...]     runs it there, in the repository; RESULTS gets a file for each part
 # Parts: devices conformance sameness traces touch threads bench; all of them unless named. DEVICES says where
-# ("cuda:0 vulkan:0 wgpu:0" unless set). Fails if a part does, after the others have run.
+# ("cuda:0 vulkan:0 wgpu:0" unless set). One more part only runs if it is named: peers, beside PyTorch's allocator and
+# others on the first CUDA device; it needs them there, with a C++ compiler (scripts/gpu-peers.sh says more).
+# Fails if a part does, after the others have run.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-usage() { sed -n '2,6s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2; }
+usage() { sed -n '2,8s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2; }
 [ "$#" -ge 2 ] || usage
 action="$1" folder="$2"
 shift 2
 
 if [ "$action" = build ]; then
     cargo build --release -p millpond-cli
+    cargo build --release -p millpond-benches --features cuda --bin millpond-gpu-bench
     mkdir -p "$folder"
-    strip -o "$folder/millpond" "${CARGO_TARGET_DIR:-target}/release/millpond"
-    ls -l "$folder/millpond"
+    for program in millpond millpond-gpu-bench; do
+        strip -o "$folder/$program" "${CARGO_TARGET_DIR:-target}/release/$program"
+        ls -l "$folder/$program"
+    done
     exit 0
 fi
 [ "$action" = run ] && [ "$#" -ge 1 ] || usage
@@ -66,6 +71,11 @@ threads() {
     done
 }
 bench() { for device in "${devices[@]}"; do "$millpond" bench --device "$device" || return 1; done; }
+peers() {
+    local program
+    program="$(mktemp -d)"
+    scripts/gpu-peers.sh "$program" && "$folder/millpond-gpu-bench" --peers "$program/peers" --csv "$results/peers.csv"
+}
 
 parts=("$@")
 [ "${#parts[@]}" -gt 0 ] || parts=(devices conformance sameness traces touch threads bench)
@@ -74,7 +84,7 @@ for part in "${parts[@]}"; do
     run="$part"
     case "$part" in
         touch) run=touch_all ;;
-        devices | conformance | sameness | traces | threads | bench) ;;
+        devices | conformance | sameness | traces | threads | bench | peers) ;;
         *) echo "gpu.sh: no part is called '$part'" >&2; exit 2 ;;
     esac
     echo "== $part" >&2

@@ -19,7 +19,8 @@ namespace peers {
 
 inline void check(cudaError_t result, const char *call) {
     if (result != cudaSuccess) {
-        throw std::runtime_error(std::string(call) + ": " + cudaGetErrorName(result) + ", " + cudaGetErrorString(result));
+        throw std::runtime_error(std::string(call) + ": " + cudaGetErrorName(result) + ", " +
+                                 cudaGetErrorString(result));
     }
 }
 

@@ -53,7 +53,8 @@ class Meter {
 
     // That share of the sorted ticks took at most so many nanoseconds, without the clock's own cost.
     double at(const std::vector<uint64_t> &sorted, double share) const {
-        const size_t place = std::min(sorted.size() - 1, static_cast<size_t>(share * static_cast<double>(sorted.size())));
+        const auto wanted = static_cast<size_t>(share * static_cast<double>(sorted.size()));
+        const size_t place = std::min(sorted.size() - 1, wanted);
         const uint64_t ticks = sorted[place] > cost_ ? sorted[place] - cost_ : 0;
         return static_cast<double>(ticks) * nanoseconds_;
     }

@@ -13,13 +13,13 @@ use crate::measure::{Race, Spread};
 /// How to read the tables.
 pub const LEGEND: &str = "\
 Every subject goes over the same list of operations, one after the other in each round, alone on the device and from an
-empty cache. Numbers are medians over the rounds; *noise* is the width of the middle half of the rounds as a share of the
-median; *ratio* is the median over the rounds of the subject's time to the first subject's in the same round, so above 1
-the first subject is faster. *Warm* is nanoseconds of passes that found their memory cached, *cold* milliseconds from an
-empty cache through the first pass, driver calls included. *Reserved* is the most that was held by the end of the first
-pass, *over live* as a multiple of what was asked for at one time. *p50* to *p99.9* are single operations in nanoseconds
-(an allocation or a free), timed one by one, without the clock's own cost. *Checked* blocks were there and apart from all
-others alive.
+empty cache. Numbers are medians over the rounds; *noise* is the width of the middle half of the rounds as a share of
+the median; *ratio* is the median over the rounds of the subject's time to the first subject's in the same round, so
+above 1 the first subject is faster. *Warm* is nanoseconds of passes that found their memory cached, *cold* milliseconds
+from an empty cache through the first pass, driver calls included. *Reserved* is the most that was held by the end of
+the first pass, *over live* as a multiple of what was asked for at one time. *p50* to *p99.9* are single operations in
+nanoseconds (an allocation or a free), timed one by one, without the clock's own cost. *Checked* blocks were there and
+apart from all others alive. *Processor ns* is the processor time of an operation, of all threads together.
 ";
 
 fn times<T>(row: &Row<T>, first: &Row<T>, time: impl Fn(&T) -> f64) -> Option<f64> {
