@@ -72,9 +72,12 @@ threads() {
 }
 bench() { for device in "${devices[@]}"; do "$millpond" bench --device "$device" || return 1; done; }
 peers() {
-    local program
+    local program status=0
     program="$(mktemp -d)"
-    scripts/gpu-peers.sh "$program" && "$folder/millpond-gpu-bench" --peers "$program/peers" --csv "$results/peers.csv"
+    scripts/gpu-peers.sh "$program" &&
+        "$folder/millpond-gpu-bench" --peers "$program/peers" --csv "$results/peers.csv" || status=1
+    rm -r "$program"
+    return "$status"
 }
 
 parts=("$@")

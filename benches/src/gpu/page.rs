@@ -58,7 +58,7 @@ fn cold_times(single: &Single, row: &Row<Turn>) -> Option<f64> {
 
 /// The row's cells behind the subject's name, or why there are none.
 fn cells(single: &Single, row: &Row<Turn>) -> String {
-    let Some(spread) = spread(row, warm(single, row)) else { return "| | | | | | | | | | | |".to_owned() };
+    let Some(spread) = spread(row, warm(single, row)) else { return "| | | | | | | | | | | | 0 |".to_owned() };
     let mut out = format!("| {:.1} | {:.0} % ", spread.median, spread.noise_percent());
     // Writing to a string cannot fail.
     let _ = write!(out, "| {:.2} ", warm_times(single, row).unwrap_or(f64::NAN));
@@ -224,4 +224,82 @@ pub fn csv(outcome: &Outcome) -> String {
         Outcome::Skipped(..) => {}
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Outcome, Row, Single, Threaded, csv, table};
+    use crate::gpu::case::{GPU_CASES, GpuCase};
+    use crate::gpu::contest::{Closer, Turn};
+    use crate::measure::{Latency, Race};
+
+    fn case(name: &str) -> GpuCase {
+        *GPU_CASES.iter().find(|case| case.name == name).expect(name)
+    }
+
+    fn row<T>(name: &str, turns: Vec<T>) -> Row<T> {
+        Row { name: name.to_owned(), turns, shortened: None, note: None }
+    }
+
+    /// Turns that took that long for 1000 operations, and so many milliseconds cold.
+    fn turns(times_ns: &[f64], cold_ms: f64, reserved: Option<u64>) -> Vec<Turn> {
+        let latency = Latency { p50: 1.0, p99: 2.0, p999: 3.0, max: 4.0 };
+        let turn = |(at, pass_ns): (usize, &f64)| {
+            let closer = (at == 0).then_some(Closer { latency, blocks: 77 });
+            Turn { cold_ns: cold_ms * 1e6, pass_ns: *pass_ns, passes: 3, reserved, closer }
+        };
+        times_ns.iter().enumerate().map(turn).collect()
+    }
+
+    fn single(name: &str) -> Outcome {
+        let own = row("millpond paged", turns(&[40e3, 50e3, 60e3], 2.0, Some(3 << 20)));
+        let torch = row("torch", turns(&[400e3, 400e3], 1.0, Some(4 << 20)));
+        let mut slow = row("cudaMalloc", turns(&[20e3], 5.0, None));
+        slow.shortened = Some(200);
+        let failed = Row { note: Some("failed: no memory".to_owned()), ..row("torch-expandable", Vec::new()) };
+        Outcome::Single(Single { case: case(name), ops: 1000, live: 2 << 20, rows: vec![own, torch, slow, failed] })
+    }
+
+    #[test]
+    fn times_are_per_unit_and_ratios_by_round() {
+        let page = table(&single("trace/gnn"));
+        for line in [
+            "| millpond paged | 50.0 | 20 % | 1.00 | 2.00 | 1.00 | 3.00 MiB | 1.500 | 1 | 2 | 3 | 77 | 3 |",
+            // The median of 10 and 8, over the rounds that both had.
+            "| torch | 400.0 | 0 % | 9.00 | 1.00 | 0.50 | 4.00 MiB | 2.000 | 1 | 2 | 3 | 77 | 2 |",
+            // By the operations of its own list; what is cold of a part says nothing.
+            "| cudaMalloc | 100.0 | 0 % | 2.50 | | | | | 1 | 2 | 3 | 77 | 1 |",
+            "- cudaMalloc: the first 200 operations of the list only",
+            "- torch-expandable: failed: no memory",
+            "Goal: warm, at least 8 times faster than torch. Measured: 9.00 times.",
+            "Goal: cold, at least 1 times as fast as torch-expandable. Measured: nothing.",
+        ] {
+            assert!(page.lines().any(|found| found == line), "{line} in {page}");
+        }
+        let pairs = table(&single("hit/4KiB"));
+        assert!(pairs.contains("| millpond paged | 100.0 |") && pairs.contains("| cudaMalloc | 200.0 |"), "{pairs}");
+        let widths: Vec<_> =
+            page.lines().filter(|line| line.starts_with('|')).map(|l| l.matches('|').count()).collect();
+        assert_eq!(widths, [14; 6], "{page}");
+    }
+
+    #[test]
+    fn threads_are_compared_by_their_throughput() {
+        let race = |wall_ns, cpu| Race { wall_ns, cpu_ns: cpu };
+        let own = row("millpond paged", vec![vec![race(40.0, Some(40.0)), race(4.0, Some(50.0))]]);
+        let torch = row("torch", vec![vec![race(200.0, None), race(400.0, None)]]);
+        let rows = vec![own, torch, row("silent", Vec::new())];
+        let case = case("threads/hit/1MiB");
+        let outcome = Outcome::Threaded(Threaded { case, threads: vec![1, 16], rows });
+        let page = table(&outcome);
+        for line in [
+            "| millpond paged | 16 | 250.000 | 0 % | 1.00 | 10.00 | 50.0 | 1 |",
+            "| torch | 16 | 2.500 | 0 % | 100.00 | 0.50 |  | 1 |",
+            "| silent | | | | | | | 0 |",
+            "Goal: 16 threads, at least 50 times the throughput of torch. Measured: 100.00 times.",
+        ] {
+            assert!(page.lines().any(|found| found == line), "{line} in {page}");
+        }
+        assert!(csv(&outcome).contains("threads/hit/1MiB,16,torch,,1,400.000,100.000,,,,,,,,\n"), "{}", csv(&outcome));
+    }
 }

@@ -116,3 +116,39 @@ pub fn write_workload(path: &Path, workload: &Workload) -> io::Result<()> {
     }
     out.flush()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Scratch, Task};
+    use crate::workload::{Op, Workload};
+
+    fn workload() -> Workload {
+        let allocate = |slot, stream, bytes| Op::Allocate { stream, slot, bytes };
+        Workload {
+            prepare: vec![allocate(0, 0, 1 << 40)],
+            timed: vec![allocate(1, 2, 7), Op::Free { slot: 0 }, Op::Free { slot: 1 }],
+            finish: vec![allocate(0, 1, 9)],
+            slots: 2,
+            streams: 3,
+        }
+    }
+
+    #[test]
+    fn the_file_has_a_head_and_the_three_lists() {
+        let scratch = Scratch::new("file-test").expect("the temporary folder can be written");
+        let task = Task::new(scratch.path(), "list", vec![workload(), workload()]).expect("it can be written");
+        assert_eq!((task.ops(), task.blocks(), task.files.len()), (3, 2, 2));
+        let data = std::fs::read(&task.files[1]).expect("it was written");
+        let mut expected = b"MPOPS-01".to_vec();
+        expected.extend([2_u32, 3, 1, 3, 1, 0].iter().flat_map(|number| number.to_ne_bytes()));
+        for (bytes, slot, stream) in [(1_u64 << 40, 0_u32, 0_u32), (7, 1, 2), (0, 0, 0), (0, 1, 0), (9, 0, 1)] {
+            expected.extend(bytes.to_ne_bytes());
+            expected.extend(slot.to_ne_bytes());
+            expected.extend(stream.to_ne_bytes());
+        }
+        assert_eq!(data, expected);
+        let path = scratch.path().to_owned();
+        drop(scratch);
+        assert!(!path.exists());
+    }
+}
