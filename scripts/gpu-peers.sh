@@ -95,7 +95,7 @@ includes+=(-isystem "$cuda_include")
 cudart="$(library libcudart)" || fail "no libcudart.so in ${paths[*]:-any folder}; install CUDA, or set CUDA_HOME"
 needed=("$cudart")
 # The allocator is in c10 alone. What these libraries need themselves, they find by their own paths.
-if [ -n "$torch" ]; then needed+=(-Wl,--no-as-needed -lc10_cuda -lc10 -Wl,--as-needed -Wl,--allow-shlib-undefined); fi
+if [ -n "$torch" ]; then needed+=(-Wl,--allow-shlib-undefined -Wl,--no-as-needed -lc10_cuda -lc10 -Wl,--as-needed); fi
 if [ -n "${RMM_LIB:-}" ] && [ -n "${RMM_INCLUDE:-}" ]; then
     rmm="$(library librmm)" || fail "no librmm.so in $RMM_LIB"
     needed+=("$rmm")
@@ -107,4 +107,5 @@ set -x
 "$cxx" "${flags[@]}" ${includes[@]+"${includes[@]}"} -o "$folder/peers" benches/gpu/peers.cpp "${libraries[@]}" \
     "${needed[@]}" -lpthread -ldl
 set +x
-echo "gpu-peers.sh: $folder/peers serves $("$folder/peers" --list | tr '\n' ' ')${torch:+(PyTorch $torch)}" >&2
+names="$("$folder/peers" --list | tr '\n' ' ')" || fail "$folder/peers was built and does not start: see above"
+echo "gpu-peers.sh: $folder/peers serves $names${torch:+(PyTorch $torch)}" >&2
