@@ -102,6 +102,10 @@ fn compare(options: &Options) -> Result<(), Box<dyn Error>> {
         let outcome = comparison.case(case)?;
         println!("{}", table(&outcome));
         lines += &csv(&outcome);
+        // After every case, for a run that is cut short.
+        if let Some(path) = &options.csv {
+            fs::write(path, &lines).map_err(|error| format!("{}: {error}", path.display()))?;
+        }
         eprintln!("{}: {:.1} s", case.name, start.elapsed().as_secs_f64());
     }
     for subject in &comparison.contestants {
@@ -111,9 +115,6 @@ fn compare(options: &Options) -> Result<(), Box<dyn Error>> {
     }
     if let Some(load) = load() {
         println!("\nSystem load after it (1, 5 and 15 minutes, runnable): {load}.");
-    }
-    if let Some(path) = &options.csv {
-        fs::write(path, lines).map_err(|error| format!("{}: {error}", path.display()))?;
     }
     Ok(())
 }
