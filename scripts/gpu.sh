@@ -1,17 +1,19 @@
 #!/usr/bin/env bash
 # Everything that needs a real GPU, for a machine that has one and no compiler: built here, run there.
-#   scripts/gpu.sh build FOLDER                     builds the release command, the CUDA tests and examples for CUDA,
+#   scripts/gpu.sh build FOLDER                     builds the release programs, and tests and examples for CUDA,
 #                                                   all stripped, into FOLDER
 #   scripts/gpu.sh run FOLDER RESULTS [PART...]     runs it there, in the repository; RESULTS gets a file for each part
 # Parts: devices conformance sameness traces touch threads bench growth, all of them unless named; and where named,
 #   tests, sanitizer  for CUDA. They want NVRTC: NVRTC names the file if neither the loader nor python3 knows it
+#   peers             PyTorch's allocator and others, turn by turn with this one, on the first CUDA device; they have to
+#                     be there, with a C++ compiler (scripts/gpu-peers.sh says more)
 #   soak              every trace by 8 threads under every policy, every block checked, SOAK_SECONDS in all (600 unless
 #                     set), sizes divided by SOAK_SCALE (2 unless set); RESULTS/soak has a file for each
 # DEVICES says where ("cuda:0 vulkan:0 wgpu:0" unless set). Fails if a part does, after the others have run.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-usage() { sed -n '2,10s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2; }
+usage() { sed -n '2,12s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2; }
 [ "$#" -ge 2 ] || usage
 action="$1" folder="$2"
 shift 2
@@ -36,11 +38,14 @@ place() {
 
 if [ "$action" = build ]; then
     cargo build --release -p millpond-cli
+    cargo build --release -p millpond-benches --features cuda --bin millpond-gpu-bench
     mkdir -p "$folder"
-    strip -o "$folder/millpond" "${CARGO_TARGET_DIR:-target}/release/millpond"
+    for program in millpond millpond-gpu-bench; do
+        strip -o "$folder/$program" "${CARGO_TARGET_DIR:-target}/release/$program"
+    done
     place tests -p millpond-cuda --test device --test kernels --test conformance
     place examples -p millpond-examples "${examples[@]/#/--example=}"
-    ls -l "$folder/millpond" "$folder"/{tests,examples}/*
+    ls -l "$folder"/millpond* "$folder"/{tests,examples}/*
     exit 0
 fi
 [ "$action" = run ] && [ "$#" -ge 1 ] || usage
@@ -130,6 +135,14 @@ threads() {
     done
 }
 bench() { for device in "${devices[@]}"; do "$millpond" bench --device "$device" || return 1; done; }
+peers() {
+    local program status=0
+    program="$(mktemp -d)"
+    scripts/gpu-peers.sh "$program" &&
+        "$folder/millpond-gpu-bench" --peers "$program/peers" --csv "$results/peers.csv" || status=1
+    rm -r "$program"
+    return "$status"
+}
 
 # What NVRTC is called depends on its version. It is looked for by one name, so it gets that name.
 find_nvrtc() {
@@ -182,7 +195,7 @@ for part in "${parts[@]}"; do
     run="$part"
     case "$part" in
         touch) run=touch_all ;;
-        devices | conformance | sameness | traces | threads | bench | growth | tests | sanitizer | soak) ;;
+        devices | conformance | sameness | traces | threads | bench | growth | tests | sanitizer | peers | soak) ;;
         *) echo "gpu.sh: no part is called '$part'" >&2; exit 2 ;;
     esac
     echo "== $part" >&2

@@ -66,7 +66,7 @@ impl Meter {
 }
 
 /// A histogram of ticks with three significant digits.
-pub(super) fn histogram() -> Histogram<u64> {
+pub fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, TICKS_MAX, 3).expect("the bounds are valid")
 }
 

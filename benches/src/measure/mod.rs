@@ -6,7 +6,7 @@ mod rounds;
 mod spread;
 mod threads;
 
-pub use latency::{Latency, Meter};
+pub use latency::{Latency, Meter, histogram};
 pub use player::{Player, Replayer, Runner};
 pub use rounds::{Measured, WARM_PASSES, measure};
 pub use spread::Spread;

@@ -36,6 +36,17 @@ impl<S: Subject> Player<S> {
         play(&mut subject, &mut slots, &workload.prepare);
         Self { subject, slots, workload }
     }
+
+    /// The subject.
+    pub fn subject(&self) -> &S {
+        &self.subject
+    }
+
+    /// Gives all blocks back, and the subject with them.
+    pub fn into_subject(mut self) -> S {
+        self.slots.into_iter().flatten().for_each(|block| self.subject.free(block));
+        self.subject
+    }
 }
 
 pub(super) fn empty_slots<T>(count: usize) -> Vec<Option<T>> {

@@ -1,6 +1,9 @@
 //! This allocator, as its users call it: buffers from streams, given back by dropping them.
 
+use std::error::Error;
+
 use millpond::{Allocator, Buffer, Stream};
+use millpond_backend::Backend;
 use millpond_sim::{CostModel, Sim};
 
 use super::{DEVICE_BYTES, Subject};
@@ -8,7 +11,7 @@ use super::{DEVICE_BYTES, Subject};
 /// Which settings it runs with. Each names its policy, so that a change of the default changes no measurement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Variant {
-    /// Pages that move between streams and places: the default on a device with virtual memory, as this one is.
+    /// Pages that move between streams and places: the default on a device with virtual memory.
     Paged,
     /// PyTorch's allocator.
     Classic,
@@ -26,11 +29,12 @@ impl Variant {
     }
 }
 
-/// An allocator over a simulated device whose driver calls cost nothing, with some of its streams.
+/// An allocator with some of its streams: over a simulated device whose driver calls cost nothing, unless it is told
+/// another one.
 #[derive(Debug)]
-pub struct Millpond {
-    allocator: Allocator<Sim>,
-    streams: Vec<Stream<Sim>>,
+pub struct Millpond<B: Backend = Sim> {
+    allocator: Allocator<B>,
+    streams: Vec<Stream<B>>,
 }
 
 impl Millpond {
@@ -41,44 +45,54 @@ impl Millpond {
     /// If the simulated device refuses: a defect of this program.
     pub fn new(variant: Variant, streams: u16) -> Self {
         let device = Sim::builder().cost(CostModel::free()).total_bytes(DEVICE_BYTES).build();
-        let conf = variant.conf();
-        let allocator = match Allocator::builder(device).conf(conf).build() {
-            Ok(allocator) => allocator,
-            Err(error) => panic!("the simulated device has all that '{conf}' needs, and yet: {error}"),
-        };
-        let mut subject = Self { allocator, streams: Vec::new() };
-        subject.open(streams);
-        subject
+        match Self::over(device, variant, streams) {
+            Ok(subject) => subject,
+            Err(error) => panic!("the simulated device has all that is needed, and yet: {error}"),
+        }
+    }
+}
+
+impl<B: Backend> Millpond<B> {
+    /// An allocator over that device, with new streams.
+    ///
+    /// # Errors
+    ///
+    /// What the device lacks for the variant, or the driver's.
+    pub fn over(device: B, variant: Variant, streams: u16) -> Result<Self, Box<dyn Error>> {
+        let allocator = Allocator::builder(device).conf(variant.conf()).build()?;
+        let streams = (0..streams).map(|_| allocator.create_stream()).collect::<Result<_, _>>()?;
+        Ok(Self { allocator, streams })
     }
 
     /// A handle to the same allocator with one new stream, for another thread.
+    ///
+    /// # Panics
+    ///
+    /// If the device has no further stream.
     pub fn sibling(&self) -> Self {
-        let mut subject = Self { allocator: self.allocator.clone(), streams: Vec::new() };
-        subject.open(1);
-        subject
-    }
-
-    fn open(&mut self, streams: u16) {
-        let new = || self.allocator.create_stream().expect("a simulated device has streams to give");
-        self.streams = (0..streams).map(|_| new()).collect();
+        let stream = match self.allocator.create_stream() {
+            Ok(stream) => stream,
+            Err(error) => panic!("a thread needs a stream of its own: {error}"),
+        };
+        Self { allocator: self.allocator.clone(), streams: vec![stream] }
     }
 
     /// The allocator.
-    pub fn allocator(&self) -> &Allocator<Sim> {
+    pub fn allocator(&self) -> &Allocator<B> {
         &self.allocator
     }
 
     /// Its streams, by the workload's numbers.
-    pub fn streams(&self) -> &[Stream<Sim>] {
+    pub fn streams(&self) -> &[Stream<B>] {
         &self.streams
     }
 }
 
-impl Subject for Millpond {
-    type Block = Buffer<Sim>;
+impl<B: Backend> Subject for Millpond<B> {
+    type Block = Buffer<B>;
 
     #[inline]
-    fn allocate(&mut self, bytes: u64, stream: u16) -> Buffer<Sim> {
+    fn allocate(&mut self, bytes: u64, stream: u16) -> Buffer<B> {
         match self.streams[usize::from(stream)].allocate(bytes) {
             Ok(buffer) => buffer,
             Err(error) => panic!("{bytes} bytes on stream {stream}: {error}"),
@@ -86,7 +100,7 @@ impl Subject for Millpond {
     }
 
     #[inline]
-    fn free(&mut self, block: Buffer<Sim>) {
+    fn free(&mut self, block: Buffer<B>) {
         drop(block);
     }
 

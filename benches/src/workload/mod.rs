@@ -9,7 +9,7 @@ mod rmm;
 #[cfg(test)]
 mod tests;
 
-pub use recorded::{read_trace, trace_path};
+pub use recorded::{read_trace, recorded, trace_path};
 
 use millpond::trace::TraceError;
 
@@ -45,6 +45,46 @@ pub struct Workload {
     pub slots: usize,
     /// How many streams there are.
     pub streams: u16,
+}
+
+impl Workload {
+    /// The most bytes alive at one time, as they were asked for.
+    pub fn live_peak(&self) -> u64 {
+        let (mut live, mut peak, mut held) = (0, 0, vec![0; self.slots]);
+        for op in self.prepare.iter().chain(&self.timed) {
+            match *op {
+                Op::Allocate { slot, bytes, .. } => {
+                    held[slot as usize] = bytes;
+                    live += bytes;
+                    peak = peak.max(live);
+                }
+                Op::Free { slot } => live -= held[slot as usize],
+            }
+        }
+        peak
+    }
+
+    /// The same with only the first operations of the timed list, for whoever takes too long for all of them.
+    ///
+    /// # Panics
+    ///
+    /// If the operations do not leave full what they found full and empty what they found empty, as those of a
+    /// recorded program do not.
+    pub fn shortened(&self, ops: usize) -> Workload {
+        let full_after = |ops: &[Op]| {
+            let mut full = vec![false; self.slots];
+            for op in self.prepare.iter().chain(ops) {
+                match *op {
+                    Op::Allocate { slot, .. } => full[slot as usize] = true,
+                    Op::Free { slot } => full[slot as usize] = false,
+                }
+            }
+            full
+        };
+        let timed = self.timed[..ops.min(self.timed.len())].to_vec();
+        assert!(full_after(&timed) == full_after(&[]), "{ops} operations of {} are no list", self.timed.len());
+        Workload { timed, finish: Vec::new(), ..self.clone() }
+    }
 }
 
 /// How operations are drawn.
@@ -84,7 +124,7 @@ impl Pattern {
             Pattern::Hit { bytes } => hit::workload(bytes),
             Pattern::Churn { live, max_bytes } => churn::workload(live, max_bytes, seed),
             Pattern::Rmm { allocations, max_bytes } => rmm::workload(allocations, max_bytes, seed),
-            Pattern::Trace(name) => recorded::workload(&read_trace(name)?),
+            Pattern::Trace(name) => recorded(&read_trace(name)?),
         })
     }
 }

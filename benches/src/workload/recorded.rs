@@ -20,8 +20,13 @@ pub fn read_trace(name: &str) -> Result<Trace, TraceError> {
     Trace::read(trace_path(name))
 }
 
-/// A block goes when the device is done with it, as in a replay. What is alive at the end goes unclocked.
-pub(super) fn workload(trace: &Trace) -> Workload {
+/// The operations of a trace. A block goes when the device is done with it, as in a replay. What is alive at the end
+/// goes unclocked.
+///
+/// # Panics
+///
+/// If the trace has events that only this allocator has an answer to: uses on further streams, points, trims.
+pub fn recorded(trace: &Trace) -> Workload {
     let blocks = trace.allocations();
     let mut completes = vec![false; blocks];
     for event in &trace.events {

@@ -87,3 +87,27 @@ fn a_recorded_program_becomes_operations() {
     assert_eq!(workload.timed.len(), 10_891 + 10_888);
     assert!(workload.streams > 1);
 }
+
+#[test]
+fn the_most_alive_is_what_was_asked_for_at_one_time() {
+    let op = |slot, bytes| Op::Allocate { stream: 0, slot, bytes };
+    let timed = vec![op(1, 5), Op::Free { slot: 0 }, op(0, 2), Op::Free { slot: 1 }, Op::Free { slot: 0 }, op(0, 10)];
+    let workload = Workload { prepare: vec![op(0, 10)], timed, slots: 2, streams: 1, ..Workload::default() };
+    assert_eq!(workload.live_peak(), 15);
+}
+
+#[test]
+fn a_shortened_list_can_be_gone_over_as_often() {
+    for pattern in [Pattern::Churn { live: 100, max_bytes: 1000 }, Pattern::Hit { bytes: 4096 }] {
+        let workload = pattern.workload(7).expect("no file is read");
+        let short = workload.shortened(200);
+        assert_eq!((short.timed.as_slice(), &short.prepare), (&workload.timed[..200], &workload.prepare));
+        assert_eq!(walk(&short), walk(&workload));
+    }
+}
+
+#[test]
+#[should_panic(expected = "3 operations of 20000 are no list")]
+fn a_list_is_not_cut_within_a_pair() {
+    Pattern::Hit { bytes: 4096 }.workload(1).expect("no file is read").shortened(3);
+}
