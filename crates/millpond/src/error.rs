@@ -60,6 +60,17 @@ pub enum Error<E: BackendError> {
         /// How many the buffer has.
         capacity: u64,
     },
+    /// The host asked for memory that the device may still be at.
+    #[error(
+        "the device may still use the buffer: {point} is not over, its stream is at tick {reached}; wait for the buffer, \
+         or take another one"
+    )]
+    InUse {
+        /// What covers the use.
+        point: Point,
+        /// How far the stream is.
+        reached: Tick,
+    },
     /// A wait ended early: the work waits for other work that was never submitted.
     #[error(
         "the wait for {point} ended at tick {reached}: submit the streams that its work waits for, then wait again"

@@ -7,7 +7,7 @@ use crate::buffer::Buffer;
 use crate::error::Error;
 
 /// How a device moves bytes.
-type Device<'a, B> = dyn Transfer<Segment = <B as Backend>::Segment, Error = <B as Backend>::Error> + 'a;
+pub(super) type Device<'a, B> = dyn Transfer<Segment = <B as Backend>::Segment, Error = <B as Backend>::Error> + 'a;
 
 /// Moving bytes. Each call is queued on this stream, behind what was queued there before; where the application closes
 /// ticks (Vulkan, wgpu) it runs once the stream is [submitted](Stream::submit), and a download submits by itself.
@@ -87,14 +87,14 @@ impl<B: Backend> Stream<B> {
         device.copy(self.id(), from, to, bytes).map_err(|e| Error::driver("copy", e))
     }
 
-    fn mover(&self) -> Result<&Device<'_, B>, Error<B::Error>> {
+    pub(super) fn mover(&self) -> Result<&Device<'_, B>, Error<B::Error>> {
         let none = || self.unsupported("transfers", "move the bytes with commands of your own");
         self.lane.owner().backend.transfer().ok_or_else(none)
     }
 
     /// Where a range of a buffer lies; `None` for no bytes, which lie nowhere.
     #[expect(clippy::type_complexity, reason = "a segment and an offset, as transfers take them")]
-    fn place<'b>(
+    pub(super) fn place<'b>(
         &self,
         buffer: &'b Buffer<B>,
         offset: u64,
