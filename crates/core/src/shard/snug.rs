@@ -15,8 +15,12 @@ use crate::units::{QUANTUM, align_up};
 
 /// A request of at most one such part of the peak shares a segment.
 const SHARES_BELOW: u64 = 128;
+/// So does one of at most so many bytes: half a page.
+const SHARES_BYTES: u64 = 2048;
 /// A shared segment is such a part of the peak.
 const SHARED_PART: u64 = 32;
+/// A shared segment has at least so many bytes.
+const SHARED_BYTES: u64 = 16384;
 /// Segments are multiples of this many bytes: a page of the host.
 const ROUNDING: u64 = 4096;
 
@@ -48,7 +52,7 @@ impl Snug {
     }
 
     fn shares(&self, want: &Want) -> bool {
-        want.rounded <= self.peak_with(want) / SHARES_BELOW
+        want.rounded <= (self.peak_with(want) / SHARES_BELOW).max(SHARES_BYTES)
     }
 
     fn takes(&mut self, size: u64, requested: u64) {
@@ -87,12 +91,15 @@ impl Shard {
         }
     }
 
-    /// Whether a free block may serve a request: it can be cut, or what is left over stays within the slack.
+    /// Whether a free block may serve a request: it can be cut, is what a fresh segment would be, or what is left over
+    /// stays within the slack.
     #[inline(always)]
     pub(super) fn is_snug(&self, found: BlockId, want: &Want) -> bool {
         let Some(snug) = &self.snug else { return true };
         let Block { size, slot, .. } = self.blocks[found];
-        self.segments[slot].shared || snug.loose + (size - exact(want.requested)) <= snug.share(snug.peak_with(want))
+        self.segments[slot].shared
+            || size <= align_up(want.rounded, ROUNDING)
+            || snug.loose + (size - exact(want.requested)) <= snug.share(snug.peak_with(want))
     }
 
     /// Whether a block of that segment may be cut.
@@ -106,7 +113,7 @@ impl Shard {
     pub(crate) fn snug_segment(&self, want: &Want) -> Option<(u64, bool)> {
         let snug = self.snug?;
         let shared = snug.shares(want);
-        let bytes = if shared { snug.peak_with(want) / SHARED_PART } else { want.rounded };
+        let bytes = if shared { (snug.peak_with(want) / SHARED_PART).max(SHARED_BYTES) } else { want.rounded };
         Some((align_up(bytes, ROUNDING), shared))
     }
 
