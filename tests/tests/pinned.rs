@@ -10,7 +10,8 @@ use millpond_sim::{Completion, Sim};
 use millpond_tests::random::Random;
 
 const MIB: u64 = 1 << 20;
-const SEEDS: u64 = 12;
+const SEEDS: u64 = 3;
+const TABLE_SEEDS: u64 = 12;
 const COPIES: u64 = 1000;
 
 /// A program on the cache, with its own account of what is live.
@@ -173,9 +174,9 @@ fn table() {
     for program in PROGRAMS {
         print!("| {} ", program.0);
         for (_, settings) in &columns {
-            let all: Vec<_> = (0..SEEDS).map(|seed| run(program, settings, seed)).collect();
+            let all: Vec<_> = (0..TABLE_SEEDS).map(|seed| run(program, settings, seed)).collect();
             let worst = all.iter().map(|one| one.waste).fold(0.0, f64::max);
-            let calls = all.iter().map(|one| one.calls).sum::<u64>() / SEEDS;
+            let calls = all.iter().map(|one| one.calls).sum::<u64>() / TABLE_SEEDS;
             print!("| {:.1} %, {calls} ", 100.0 * worst);
         }
         println!("|");

@@ -9,6 +9,7 @@ mod lab;
 mod leaving;
 mod opening;
 mod pages;
+mod pinned;
 mod streams;
 mod time;
 mod transfers;

@@ -17,6 +17,8 @@ mod machine;
 mod opening;
 #[path = "../device/pages.rs"]
 mod pages;
+#[path = "../device/pinned.rs"]
+mod pinned;
 #[path = "../device/streams.rs"]
 mod streams;
 mod suite;
