@@ -100,6 +100,19 @@ pub struct Caps {
 }
 
 impl Caps {
+    /// When memory of a class that was freed on a stream may be handed out again on that stream: as [`Caps::reuse`] says
+    /// of the device's own. The host may be the next to use its memory, and no stream's order holds for the host.
+    ///
+    /// # Panics
+    ///
+    /// If the device has no such class.
+    pub fn reuse_of(&self, class: crate::ClassId) -> Reuse {
+        match self.class(class).kind {
+            ClassKind::Device => self.reuse,
+            ClassKind::Host => Reuse::AfterDone,
+        }
+    }
+
     /// The class with that id.
     ///
     /// # Panics

@@ -72,6 +72,11 @@ impl Block {
         used_elsewhere: false,
     };
 
+    /// It is in the program's hands, or waits for the device after that.
+    pub(crate) fn is_held(&self) -> bool {
+        matches!(self.state, State::Live | State::Pending)
+    }
+
     /// It has a neighbour, so its segment is in pieces.
     pub(crate) fn is_split(&self) -> bool {
         self.prev != BlockId::NONE || self.next != BlockId::NONE

@@ -20,6 +20,8 @@ pub(crate) struct Segment {
     pub(crate) first: BlockId,
     /// The page size of an expandable segment in bytes, 0 for a plain one.
     pub(crate) page_bytes: u64,
+    /// Blocks may be cut from it: always, unless there is a slack.
+    pub(crate) shared: bool,
     /// What is mapped in it, by offset. Mappings never overlap.
     pub(crate) mappings: BTreeMap<u64, Mapping>,
 }

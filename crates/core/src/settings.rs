@@ -111,6 +111,14 @@ pub struct Settings {
     /// `large_segment_size_mb`, in bytes: the segment shared by large requests below 10 MiB, and the page of large
     /// expandable segments.
     pub large_segment_bytes: u64,
+    /// How much more than was ever live may stay reserved, as a share of it: 0.125 for an eighth. For memory that is
+    /// dear to take and whose segments cannot be taken apart, as page-locked memory of the host ([`Settings::for_host`]).
+    ///
+    /// Segments then have the size of the request, or for requests that are small beside that peak a part of it,
+    /// instead of PyTorch's 2 and 20 MiB, and before one is taken idle ones are given back as far as the share demands.
+    /// The less it is, the more often the driver is called. Shapes `classic` with plain
+    /// segments alone, and replaces its garbage collection. `None`: PyTorch's segments.
+    pub slack: Option<f64>,
     /// `garbage_collection_threshold`: the share of the limit above which unused segments are collected by age. 0: off.
     pub gc_threshold: f64,
     /// `roundup_power2_divisions`.
@@ -141,6 +149,7 @@ impl Default for Settings {
             max_split_bytes: None,
             max_non_split_rounding_bytes: None,
             large_segment_bytes: 20 * MIB,
+            slack: None,
             gc_threshold: 0.0,
             divisions: Divisions::default(),
             memory_fraction: 1.0,
@@ -161,6 +170,16 @@ impl Settings {
         self.gc_without_limit = false;
         self.ties = Ties::Address;
         self
+    }
+
+    /// For memory of the host: `classic` with a slack of an eighth.
+    pub fn for_host() -> Self {
+        Self { policy: Policy::Classic, slack: Some(0.125), ..Self::default() }
+    }
+
+    /// The slack, where it has an effect.
+    pub(crate) fn snug(&self) -> Option<f64> {
+        self.slack.filter(|_| self.policy == Policy::Classic && !self.expandable_segments)
     }
 
     /// Whether segments are expandable: asked for, and by a policy that keeps segments.
@@ -203,6 +222,11 @@ impl Settings {
             self.large_segment_bytes > 10 * MIB && self.large_segment_bytes.is_multiple_of(QUANTUM),
             "large_segment_bytes is {}, must be more than 10 MiB and a multiple of 512",
             self.large_segment_bytes
+        );
+        assert!(
+            self.slack.is_none_or(|slack| slack.is_finite() && slack >= 0.0),
+            "slack is {:?}, must be a finite share, 0 or more",
+            self.slack
         );
         assert!(
             (0.0..1.0).contains(&self.gc_threshold),

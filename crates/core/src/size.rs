@@ -24,6 +24,8 @@ pub struct Sizes {
     divisions: Option<Divisions>,
     large_segment_bytes: u64,
     shares_segments: bool,
+    /// The largest size of the small side.
+    small_bytes: u64,
 }
 
 impl Sizes {
@@ -33,7 +35,8 @@ impl Sizes {
         Self {
             divisions: divisions.0.iter().any(|&d| d > 1).then_some(divisions),
             large_segment_bytes: settings.large_segment_bytes,
-            shares_segments: settings.policy != Policy::Direct,
+            shares_segments: settings.policy != Policy::Direct && settings.snug().is_none(),
+            small_bytes: if settings.snug().is_some() { 0 } else { SMALL_BYTES },
         }
     }
 
@@ -51,11 +54,12 @@ impl Sizes {
             None => (requested + QUANTUM - 1) & !(QUANTUM - 1),
             Some(divisions) => round_to_division(requested, divisions.of(requested)),
         };
-        let side = if rounded <= SMALL_BYTES { Side::Small } else { Side::Large };
+        let side = if rounded <= self.small_bytes { Side::Small } else { Side::Large };
         Some(Want { requested, rounded, side })
     }
 
-    /// The segment that a miss takes from the driver: PyTorch's `get_allocation_size`. Without caching, the block.
+    /// The segment that a miss takes from the driver: PyTorch's `get_allocation_size`. Without caching, the block; with
+    /// a slack, the least that it may be.
     pub fn segment_bytes(&self, rounded: u64) -> u64 {
         if !self.shares_segments {
             rounded

@@ -47,7 +47,7 @@ impl<B: Backend> Allocator<B> {
         Self { handle: Arc::new(Handle { state: Arc::new(state) }) }
     }
 
-    fn state(&self) -> &State<B> {
+    pub(crate) fn state(&self) -> &State<B> {
         &self.handle.state
     }
 

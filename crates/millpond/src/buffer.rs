@@ -184,6 +184,13 @@ impl<B: Backend> Buffer<B> {
         }
         Ok(())
     }
+
+    /// As `used_until`, for points of streams that are not this allocator's but the backend's.
+    pub(crate) fn note_use(&self, point: Point) {
+        if self.held.block != EMPTY {
+            self.lane.lock().shard.used_until(self.held.block, point);
+        }
+    }
 }
 
 impl<B: Backend> Drop for Buffer<B> {

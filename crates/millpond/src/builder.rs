@@ -1,6 +1,6 @@
 //! Setting up an allocator.
 
-use millpond_backend::{Backend, ClassId, Closing};
+use millpond_backend::{Backend, Caps, ClassId, Closing};
 use millpond_core::conf;
 use millpond_core::settings::{Policy, Settings};
 use millpond_core::{Coordinator, DeviceFacts};
@@ -64,7 +64,9 @@ impl<B: Backend> Builder<B> {
         self
     }
 
-    /// Serves this class of memory instead of the device's own.
+    /// Serves this class of memory instead of the device's own. Memory of a class of the kind [`ClassKind::Host`](millpond_backend::ClassKind::Host) is
+    /// handed out again once the device is done with it, also on the stream it was freed on, as the host may be the
+    /// next to use it; [`Allocator::pinned`] makes a cache of it that belongs to no stream.
     pub fn class(mut self, class: ClassId) -> Self {
         self.class = class;
         self
@@ -88,31 +90,34 @@ impl<B: Backend> Builder<B> {
     ///
     /// A malformed configuration, and settings that the device cannot serve.
     pub fn build(self) -> Result<Allocator<B>, BuildError> {
-        let mut settings = self.settings?;
+        let settings = self.settings?;
         check_range("garbage_collection_threshold", settings.gc_threshold, 0.0, 1.0)?;
         check_range("per_process_memory_fraction", settings.memory_fraction, 0.0, 1.0)?;
-        let caps = self.backend.caps();
-        // Only the device's own memory comes in pages.
-        let pages = caps.pages.filter(|_| self.class == ClassId::DEVICE);
-        settings.policy = settings.policy.resolved(pages.is_some());
-        if settings.needs_pages() && pages.is_none() {
-            let setting = if settings.is_paged() { "policy:paged" } else { "expandable_segments" };
-            return Err(BuildError::Unsupported { setting, needs: "virtual memory", device: caps.name.clone() });
-        }
-        let facts = DeviceFacts {
-            total_bytes: caps.class(self.class).total_bytes,
-            reuse: caps.reuse,
-            pages,
-            // Where submits close ticks, a wait for an open one may never end: two streams could come to wait
-            // for each other's open ticks, and the application may submit one stream alone.
-            stream_wait: caps.stream_wait && caps.closing == Closing::Backend,
-        };
-        let mut coordinator = Coordinator::new(settings, facts);
+        let mut coordinator = coordinator_for(self.backend.caps(), self.class, settings)?;
         if self.limit.is_some() {
             coordinator.set_limit(self.limit);
         }
         Ok(Allocator::from_state(State::new(self.backend, self.class, self.device, coordinator)))
     }
+}
+
+/// The deciding half for a class of a device. Only the device's own memory comes in pages.
+pub(crate) fn coordinator_for(caps: &Caps, class: ClassId, mut settings: Settings) -> Result<Coordinator, BuildError> {
+    let pages = caps.pages.filter(|_| class == ClassId::DEVICE);
+    settings.policy = settings.policy.resolved(pages.is_some());
+    if settings.needs_pages() && pages.is_none() {
+        let setting = if settings.is_paged() { "policy:paged" } else { "expandable_segments" };
+        return Err(BuildError::Unsupported { setting, needs: "virtual memory", device: caps.name.clone() });
+    }
+    let facts = DeviceFacts {
+        total_bytes: caps.class(class).total_bytes,
+        reuse: caps.reuse_of(class),
+        pages,
+        // Where submits close ticks, a wait for an open one may never end: two streams could come to wait
+        // for each other's open ticks, and the application may submit one stream alone.
+        stream_wait: caps.stream_wait && caps.closing == Closing::Backend,
+    };
+    Ok(Coordinator::new(settings, facts))
 }
 
 fn check_range(name: &'static str, value: f64, low: f64, high: f64) -> Result<(), BuildError> {

@@ -1,6 +1,6 @@
 //! The effect loop: asks the coordinator for a step, performs it without any lock, tells what came of it.
 
-use millpond_backend::{Backend, BackendError, Fault, Point, StreamId};
+use millpond_backend::{Backend, BackendError, ClassId, Fault, Point, StreamId};
 use millpond_core::{Grant, Outcome, Plan, ShardId, Step, Want};
 
 use crate::error::{Error, OutOfMemory};
@@ -92,7 +92,11 @@ impl<B: Backend> State<B> {
                 // After a failure the plan has put everything back.
                 Step::Done => return failure.map_or(Ok(Ending::Done), Err),
                 Step::Refuse(report) => {
-                    return Err(Error::OutOfMemory(Box::new(OutOfMemory::new(self.device, *report))));
+                    return Err(Error::OutOfMemory(Box::new(OutOfMemory::new(
+                        self.device,
+                        self.class_name(),
+                        *report,
+                    ))));
                 }
                 Step::Pause => self.pause(),
                 step => self.perform(step),
@@ -104,6 +108,11 @@ impl<B: Backend> State<B> {
             self.released.notify_all();
             failure = failure.or(performed.error);
         }
+    }
+
+    /// What people call the class, unless it is the device's own.
+    fn class_name(&self) -> Option<String> {
+        (self.class != ClassId::DEVICE).then(|| self.backend.caps().class(self.class).name.clone())
     }
 
     fn pause(&self) -> Performed<B::Error> {

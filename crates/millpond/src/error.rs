@@ -60,6 +60,17 @@ pub enum Error<E: BackendError> {
         /// How many the buffer has.
         capacity: u64,
     },
+    /// The host asked for memory that the device may still be at.
+    #[error(
+        "the device may still use the buffer: {point} is not over, its stream is at tick {reached}; wait for the buffer, \
+         or take another one"
+    )]
+    InUse {
+        /// What covers the use.
+        point: Point,
+        /// How far the stream is.
+        reached: Tick,
+    },
     /// A wait ended early: the work waits for other work that was never submitted.
     #[error(
         "the wait for {point} ended at tick {reached}: submit the streams that its work waits for, then wait again"
@@ -149,12 +160,14 @@ pub enum BuildError {
 #[derive(Debug)]
 pub struct OutOfMemory {
     device: u32,
+    /// The class, unless it is the device's own.
+    class: Option<String>,
     report: Report,
 }
 
 impl OutOfMemory {
-    pub(crate) fn new(device: u32, report: Report) -> Self {
-        Self { device, report }
+    pub(crate) fn new(device: u32, class: Option<String>, report: Report) -> Self {
+        Self { device, class, report }
     }
 
     /// The numbers behind the message.
@@ -168,9 +181,13 @@ impl std::error::Error for OutOfMemory {}
 impl fmt::Display for OutOfMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let r = &self.report;
+        let (of, whose) = match &self.class {
+            Some(name) => (format!(" of the class {name}"), "class"),
+            None => (String::new(), "device"),
+        };
         write!(
             f,
-            "out of memory on device {}. Tried to allocate {} for a request of {} on {}. The device has a total \
+            "out of memory{of} on device {}. Tried to allocate {} for a request of {} on {}. The {whose} has a total \
              capacity of {}. ",
             self.device,
             format_bytes(r.tried_bytes),

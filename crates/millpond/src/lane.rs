@@ -1,6 +1,6 @@
 //! A lane: one stream's shard with its lock, and the driver's objects that belong to it.
 
-use millpond_backend::{Backend, StreamId};
+use millpond_backend::{Backend, StreamId, Tick};
 use millpond_core::{Shard, ShardId, Slot};
 
 use crate::raw::{Guard, Latched, OwnerRef};
@@ -13,6 +13,8 @@ use crate::sync::Arc;
 pub(crate) struct Lane<B: Backend> {
     pub(crate) stream: StreamId,
     pub(crate) shard: ShardId,
+    /// Nobody puts work on the stream: all that it covers is over.
+    idle: bool,
     owner: OwnerRef<B>,
     inner: Latched<LaneState<B>>,
 }
@@ -40,10 +42,11 @@ pub(crate) struct LaneState<B: Backend> {
 }
 
 impl<B: Backend> Lane<B> {
-    pub(crate) fn new(owner: OwnerRef<B>, shard: Shard, direct: bool) -> Self {
+    pub(crate) fn new(owner: OwnerRef<B>, shard: Shard, idle: bool, direct: bool) -> Self {
         Self {
             stream: shard.stream(),
             shard: shard.id(),
+            idle,
             owner,
             inner: Latched::new(LaneState {
                 shard,
@@ -60,6 +63,17 @@ impl<B: Backend> Lane<B> {
     #[inline]
     pub(crate) fn owner(&self) -> &State<B> {
         self.owner.get(self)
+    }
+
+    /// The tick that covers everything recorded on the stream so far.
+    #[inline(always)]
+    pub(crate) fn mark(&self, backend: &B) -> Tick {
+        if self.idle { Tick::ZERO } else { backend.mark(self.stream) }
+    }
+
+    /// How far the stream is.
+    pub(crate) fn reached(&self, backend: &B) -> Result<Tick, B::Error> {
+        if self.idle { Ok(Tick(u64::MAX)) } else { backend.reached(self.stream) }
     }
 
     /// The lock, if nobody holds it.

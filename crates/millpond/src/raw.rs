@@ -20,6 +20,7 @@ use millpond_core::Slot;
 
 use crate::lane::Lane;
 use crate::latch::Latch;
+use crate::pinned::{Idle, PinnedBuffer};
 use crate::state::State;
 use crate::sync::{Place, Taken};
 
@@ -168,6 +169,65 @@ pub(crate) fn segment_of<B: Backend>(buffer: &crate::Buffer<B>) -> Option<&B::Se
     // SAFETY: segments stand behind an `Arc` in their lane's table; the core gives a segment back only when all of it
     // is one free block, and this buffer, borrowed for as long as the answer, is a live block in it.
     Some(unsafe { place.get() })
+}
+
+/// Where the host sees a block of host memory.
+pub(crate) struct HostPlace {
+    start: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: it is an address and gives nothing else away by itself; slices are lent under the borrows of the buffer that
+// holds it.
+unsafe impl Send for HostPlace {}
+// SAFETY: as above.
+unsafe impl Sync for HostPlace {}
+
+impl HostPlace {
+    /// `None` if the host does not see the memory. An empty buffer is nowhere, and has no bytes to reach.
+    pub(crate) fn of<B: Backend>(buffer: &crate::Buffer<B>) -> Option<Self> {
+        let Some(segment) = buffer.segment() else { return Some(Self { start: NonNull::dangling(), bytes: 0 }) };
+        let base = buffer.lane().owner().backend.host_memory()?.host_address(segment)?;
+        let (offset, bytes) = (usize::try_from(buffer.offset()).ok()?, usize::try_from(buffer.len()).ok()?);
+        // SAFETY: the backend's pointer is valid for the whole segment, and the block lies in it.
+        Some(Self { start: unsafe { base.add(offset) }, bytes })
+    }
+
+    pub(crate) fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+}
+
+/// The bytes of a pinned buffer, to be read.
+pub(crate) fn host_bytes<'b, B: Backend>(buffer: &'b PinnedBuffer<B>, _idle: &Idle) -> &'b [u8] {
+    let HostPlace { start, bytes } = *buffer.place();
+    // SAFETY: the buffer is a live block for as long as the borrow, so its segment stays and nobody else has its bytes,
+    // which the driver handed out initialised. No device writes them: `Idle` says so for what was recorded, work that
+    // is recorded through the library later needs the buffer mutably, and whoever launches work of his own vouches for
+    // it there.
+    unsafe { std::slice::from_raw_parts(start.as_ptr(), bytes) }
+}
+
+/// The bytes of a pinned buffer, to be written.
+pub(crate) fn host_bytes_mut<'b, B: Backend>(buffer: &'b mut PinnedBuffer<B>, _idle: &Idle) -> &'b mut [u8] {
+    let HostPlace { start, bytes } = *buffer.place();
+    // SAFETY: as above, and the mutable borrow keeps out every other slice and every copy from or to the buffer.
+    unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), bytes) }
+}
+
+/// What engines need who record commands of their own.
+impl<B: Backend> PinnedBuffer<B> {
+    /// The backend's segment that the buffer lies in, and where in it, in bytes; `None` for an empty buffer.
+    ///
+    /// # Safety
+    ///
+    /// Work that is queued on the segment stays within the buffer, is told to it
+    /// ([`record_use`](PinnedBuffer::record_use)) before anything else is done with the buffer, and is not under way
+    /// while a slice of its bytes is in use.
+    pub unsafe fn segment(&self) -> Option<(&B::Segment, u64)> {
+        let buffer = self.buffer();
+        buffer.segment().map(|segment| (segment, buffer.offset()))
+    }
 }
 
 /// An expandable segment's range, for mapping and unmapping pages in it.

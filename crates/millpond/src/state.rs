@@ -26,6 +26,10 @@ pub(crate) struct State<B: Backend> {
     pub(crate) device: u32,
     pub(crate) sizes: Sizes,
     reuse: Reuse,
+    /// The stream that nobody puts work on, where the allocator has such a one.
+    idle: Option<StreamId>,
+    /// Allocators that share it number streams alike: they have one backend.
+    numbering: Arc<()>,
     /// No caching: a freed block goes back to the driver as soon as it may.
     pub(crate) direct: bool,
     /// Garbage collection counts searches, by side.
@@ -71,7 +75,9 @@ impl<B: Backend> Shards for IdleShards<'_, B> {
 impl<B: Backend> State<B> {
     pub(crate) fn new(backend: B, class: ClassId, device: u32, coordinator: Coordinator) -> Self {
         let state = Self {
-            reuse: backend.caps().reuse,
+            reuse: backend.caps().reuse_of(class),
+            idle: None,
+            numbering: Arc::new(()),
             backend,
             class,
             device,
@@ -93,6 +99,18 @@ impl<B: Backend> State<B> {
         state
     }
 
+    /// Has it stand beside another allocator of the same backend, with a stream of its own that nobody puts work on.
+    pub(crate) fn beside(mut self, other: &Self, idle: StreamId) -> Self {
+        self.numbering = Arc::clone(&other.numbering);
+        self.idle = Some(idle);
+        self
+    }
+
+    /// Both have one backend.
+    pub(crate) fn is_beside(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.numbering, &other.numbering)
+    }
+
     pub(crate) fn lane(&self, shard: ShardId) -> &Lane<B> {
         match self.lanes.get(shard.0 as usize) {
             Some(lane) => lane,
@@ -112,7 +130,8 @@ impl<B: Backend> State<B> {
             return lane;
         }
         let shard = coordinator.open_shard(stream, PoolId::default());
-        let at = self.lanes.push(Lane::new(OwnerRef::new(self), shard, self.direct));
+        let idle = self.idle == Some(stream);
+        let at = self.lanes.push(Lane::new(OwnerRef::new(self), shard, idle, self.direct));
         &self.lanes[at]
     }
 
@@ -133,7 +152,7 @@ impl<B: Backend> State<B> {
         if this.waiters.load(Ordering::Relaxed) != 0 {
             this.retire_ready()?;
         }
-        let usable = this.usable(lane.stream)?;
+        let usable = this.usable(lane)?;
         let clock = this.count_search(want.side);
         let hit = {
             let mut state = lane.lock();
@@ -155,11 +174,11 @@ impl<B: Backend> State<B> {
     }
 
     /// Up to which tick memory freed on a stream may be handed out there again.
-    fn usable(&self, stream: StreamId) -> Result<Tick, Error<B::Error>> {
+    fn usable(&self, lane: &Lane<B>) -> Result<Tick, Error<B::Error>> {
         match self.reuse {
             Reuse::InOrder => Ok(Tick(u64::MAX)),
-            Reuse::AfterSubmit => Ok(Tick(self.backend.mark(stream).0.saturating_sub(1))),
-            Reuse::AfterDone => self.backend.reached(stream).map_err(|e| Error::driver("reached", e)),
+            Reuse::AfterSubmit => Ok(Tick(lane.mark(&self.backend).0.saturating_sub(1))),
+            Reuse::AfterDone => lane.reached(&self.backend).map_err(|e| Error::driver("reached", e)),
         }
     }
 
@@ -181,7 +200,7 @@ impl<B: Backend> State<B> {
     /// keeps this state: the caller drops it when it needs neither state nor lane any more.
     #[inline(always)]
     pub(crate) fn free(&self, lane: &Lane<B>, held: &Held) -> Option<Arc<Self>> {
-        let tick = self.backend.mark(lane.stream);
+        let tick = lane.mark(&self.backend);
         let clock = if self.is_plain() { 0 } else { self.clocks()[held.side as usize] };
         let mut state = lane.lock();
         match state.shard.free(held.block, tick, clock) {

@@ -12,6 +12,7 @@ use crate::state::State;
 use crate::sync::Arc;
 
 mod order;
+mod pinned;
 mod transfer;
 
 /// A stream to allocate on. Cheap to clone; clones are the same stream.

@@ -11,6 +11,7 @@ mod leaving;
 mod opening;
 mod pages;
 mod peers;
+mod pinned;
 mod side_by_side;
 mod streams;
 mod time;

@@ -23,12 +23,14 @@ mod machine;
 mod opening;
 #[path = "../device/pages.rs"]
 mod pages;
-#[path = "../kernels/spin.rs"]
-mod spin;
 #[path = "../device/peers.rs"]
 mod peers;
+#[path = "../device/pinned.rs"]
+mod pinned;
 #[path = "../device/side_by_side.rs"]
 mod side_by_side;
+#[path = "../kernels/spin.rs"]
+mod spin;
 #[path = "../device/streams.rs"]
 mod streams;
 mod suite;

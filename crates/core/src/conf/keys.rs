@@ -26,12 +26,13 @@ pub(super) enum Key {
     Policy,
     ReleaseLock,
     RoundupDivisions,
+    Slack,
     ThrowOnOom,
 }
 
 /// Every name, alphabetically but for the HIP spellings, which follow the CUDA ones: the first name of a key is the
 /// one that messages use.
-const NAMES: [(&str, Key); 24] = [
+const NAMES: [(&str, Key); 25] = [
     ("backend", Key::Backend),
     ("expandable_segments", Key::ExpandableSegments),
     ("expandable_segments_reserve", Key::ExpandableSegmentsReserve),
@@ -55,6 +56,7 @@ const NAMES: [(&str, Key); 24] = [
     ("release_lock_on_cudamalloc", Key::ReleaseLock),
     ("release_lock_on_hipmalloc", Key::ReleaseLock),
     ("roundup_power2_divisions", Key::RoundupDivisions),
+    ("slack", Key::Slack),
     ("throw_on_cudamalloc_oom", Key::ThrowOnOom),
 ];
 

@@ -74,6 +74,10 @@ fn set_word(settings: &mut Settings, key: Key, word: Word<'_>) -> Result<(), Con
             share if share > 0.0 && share < 1.0 => settings.gc_threshold = share,
             _ => return Err(out_of_range(name, word, "above 0 and below 1; leave the key out to turn it off")),
         },
+        Key::Slack => match decimal(name, word)? {
+            share if share <= 1000.0 => settings.slack = Some(share),
+            _ => return Err(out_of_range(name, word, "from 0 to 1000")),
+        },
         Key::MemoryFraction => match decimal(name, word)? {
             share if share <= 1.0 => settings.memory_fraction = share,
             _ => return Err(out_of_range(name, word, "from 0 to 1")),

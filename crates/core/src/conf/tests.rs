@@ -28,7 +28,7 @@ fn nothing_gives_the_defaults() {
 fn every_key_with_an_effect_has_it() {
     let text = "policy:direct,expandable_segments:True,large_segment_size_mb:32,max_split_size_mb:64,\
                 max_non_split_rounding_mb:48,garbage_collection_threshold:0.8,roundup_power2_divisions:4,\
-                per_process_memory_fraction:0.5,throw_on_cudamalloc_oom:True";
+                per_process_memory_fraction:0.5,slack:0.25,throw_on_cudamalloc_oom:True";
     let expected = Settings {
         policy: Policy::Direct,
         expandable_segments: true,
@@ -36,6 +36,7 @@ fn every_key_with_an_effect_has_it() {
         max_split_bytes: Some(64 * MIB),
         max_non_split_rounding_bytes: Some(48 * MIB),
         gc_threshold: 0.8,
+        slack: Some(0.25),
         divisions: Divisions([4; 16]),
         memory_fraction: 0.5,
         throw_on_oom: true,
@@ -137,6 +138,8 @@ fn written_settings_parse_back() {
         "",
         "policy:direct",
         "policy:auto",
+        "slack:0",
+        "slack:0.125",
         "max_split_size_mb:64,garbage_collection_threshold:0.8",
         "roundup_power2_divisions:4",
         "roundup_power2_divisions:[1:4,4:2,16:8,>:4]",

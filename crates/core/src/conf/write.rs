@@ -36,6 +36,9 @@ pub fn write(settings: &Settings) -> String {
     if let Some(bytes) = settings.max_non_split_rounding_bytes {
         pair(Key::MaxNonSplitRounding, mib(bytes));
     }
+    if let Some(slack) = settings.slack {
+        pair(Key::Slack, format!("{slack}"));
+    }
     if settings.gc_threshold != default.gc_threshold {
         pair(Key::GarbageCollectionThreshold, format!("{}", settings.gc_threshold));
     }

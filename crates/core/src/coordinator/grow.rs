@@ -42,7 +42,7 @@ impl Coordinator {
         if plan.refused {
             return self.after_refusal(plan, attempt);
         }
-        let bytes = self.sizes.segment_bytes(want.rounded);
+        let bytes = self.segment_for(shard, &want, shards).0;
         // An extension under way was admitted when it began.
         if plan.growing.is_none() {
             let after = self.reserved.all.current + self.reserving + bytes;
@@ -266,7 +266,8 @@ impl Coordinator {
                 self.reserving -= bytes;
                 self.book_reserved(want.side, bytes);
                 self.book_segment(want.side, bytes, true);
-                let arrival = self.arrival(address, bytes, &want, 0);
+                let shared = self.segment_for(shard, &want, shards).1;
+                let arrival = Arrival { shared, ..self.arrival(address, bytes, &want, 0) };
                 plan.growing = Some(shards.with(shard, |shard| shard.adopt(slot, arrival)));
             }
             (Awaited::Range { slot, bytes }, Outcome::Reserved { address }) => {
@@ -287,8 +288,14 @@ impl Coordinator {
         }
     }
 
+    /// The segment that a miss takes, in bytes, and whether blocks are cut from it.
+    pub(super) fn segment_for(&self, shard: ShardId, want: &Want, shards: &mut impl Shards) -> (u64, bool) {
+        let snug = shards.with(shard, |shard| shard.snug_segment(want));
+        snug.unwrap_or_else(|| (self.sizes.segment_bytes(want.rounded), true))
+    }
+
     fn arrival(&mut self, base: u64, bytes: u64, want: &Want, page_bytes: u64) -> Arrival {
-        Arrival { id: self.birth(), base, bytes, side: want.side, page_bytes }
+        Arrival { id: self.birth(), base, bytes, side: want.side, page_bytes, shared: true }
     }
 }
 

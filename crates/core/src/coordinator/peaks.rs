@@ -47,6 +47,7 @@ impl Coordinator {
             shards.with(id, |shard| {
                 add(&mut self.peaks, &shard.meter.current_rows());
                 shard.meter.reset_room();
+                shard.snug_reset();
             });
         }
         for stats in [&mut self.reserved, &mut self.segments] {

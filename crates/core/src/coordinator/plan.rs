@@ -267,7 +267,13 @@ impl Coordinator {
         if self.settings.policy == Policy::Direct || plan.goal == Goal::Reclaim {
             return self.sweep_idle(plan, shards);
         }
-        self.sweep_garbage(plan, shards);
+        if let Goal::Allocate(shard, want) = plan.goal
+            && self.settings.snug().is_some()
+        {
+            self.sweep_surplus(plan, shard, want, shards);
+        } else {
+            self.sweep_garbage(plan, shards);
+        }
         None
     }
 

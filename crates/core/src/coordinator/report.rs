@@ -97,7 +97,7 @@ impl Coordinator {
             requested_bytes: want.requested,
             tried_bytes: match self.facts.pages {
                 Some(pages) if moves_pages => align_up(want.rounded, pages.granularity),
-                _ => self.sizes().segment_bytes(want.rounded),
+                _ => self.segment_for(shard, &want, shards).0,
             },
             stream,
             limit_bytes: self.limit(),

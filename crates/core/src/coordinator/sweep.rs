@@ -184,6 +184,29 @@ impl Coordinator {
         self.begin(plan, Sweep::new(chosen, true, 0));
     }
 
+    /// Whole idle segments, the largest first, until the segment that a request needs stays within the slack.
+    pub(super) fn sweep_surplus(&mut self, plan: &mut Plan, of: ShardId, want: Want, shards: &mut impl Shards) {
+        let bytes = self.segment_for(of, &want, shards).0;
+        let (mut bound, mut idle) = (0, Vec::new());
+        for id in self.shard_ids() {
+            bound += shards.with(id, |shard| shard.snug_bound((id == of).then_some(&want)));
+            idle.append(&mut self.claim_releasable(id, Side::Large, shards));
+        }
+        let size =
+            |(id, block): &(ShardId, BlockId), shards: &mut _| Shards::with(shards, *id, |s| s.blocks[*block].size);
+        idle.sort_by_key(|one| core::cmp::Reverse(size(one, shards)));
+        let mut excess = (self.reserved.all.current + self.reserving + bytes).saturating_sub(bound);
+        idle.retain(|one| {
+            let goes = excess > 0;
+            excess = excess.saturating_sub(size(one, shards));
+            if !goes {
+                self.unclaim(plan, one.0, one.1, shards);
+            }
+            goes
+        });
+        self.begin(plan, Sweep::new(idle, true, 0));
+    }
+
     /// From here on others know that memory may come back.
     fn begin(&mut self, plan: &mut Plan, sweep: Option<Sweep>) {
         self.releasing += u32::from(sweep.is_some());

@@ -20,6 +20,7 @@ pub(crate) struct Arrival {
     pub(crate) side: Side,
     /// 0 for a plain segment.
     pub(crate) page_bytes: u64,
+    pub(crate) shared: bool,
 }
 
 impl Shard {
@@ -36,7 +37,7 @@ impl Shard {
     /// Takes in a segment. Its one block is claimed for the plan that asked for it, so that no rival can take it first;
     /// a range without memory is unmapped instead, for all to see.
     pub(crate) fn adopt(&mut self, slot: Slot, arrival: Arrival) -> BlockId {
-        let Arrival { id, base, bytes, side, page_bytes } = arrival;
+        let Arrival { id, base, bytes, side, page_bytes, shared } = arrival;
         let rank = match self.rules.ties {
             Ties::Birth => self.next_rank,
             Ties::Address => base / QUANTUM,
@@ -58,8 +59,10 @@ impl Shard {
             expandable: is_range,
             used_elsewhere: false,
         });
-        self.segments
-            .fulfil(slot, Segment { id, base, rank, bytes, side, first, page_bytes, mappings: BTreeMap::new() });
+        self.segments.fulfil(
+            slot,
+            Segment { id, base, rank, bytes, side, first, page_bytes, shared, mappings: BTreeMap::new() },
+        );
         if is_range {
             let key = self.unmapped_key(first);
             self.pool_mut(side).unmapped.insert(key);

@@ -30,6 +30,7 @@ impl Shard {
         }
         self.meter.check_credit();
         self.check_waits();
+        self.check_snug();
     }
 
     /// T1: blocks tile their segment. T2: no two neighbours could be joined. T3: everything is a multiple of the

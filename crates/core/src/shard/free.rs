@@ -58,7 +58,7 @@ impl Shard {
         if block.used_elsewhere || self.rules.reuse != Reuse::InOrder {
             return self.free_later(id, tick);
         }
-        if self.puts_off(id, tick, clock) {
+        if self.snug.is_none() && self.puts_off(id, tick, clock) {
             return Freed::Done { unsettled: false };
         }
         self.free_now(id, tick, clock)
@@ -70,6 +70,7 @@ impl Shard {
         block.tick = tick;
         let (side, size, requested) = (block.side, block.size, block.requested);
         let oversize = size >= self.rules.max_split;
+        self.snug_gives(size, requested);
         let change = self.join(id, clock);
         let unsettled = self.meter.free_and_retire(side, size, requested, oversize, change);
         Freed::Done { unsettled }
@@ -141,6 +142,7 @@ impl Shard {
     fn retire(&mut self, id: BlockId, clock: u64) -> bool {
         let block = &self.blocks[id];
         let (side, size, requested) = (block.side, block.size, block.requested);
+        self.snug_gives(size, requested);
         let change = self.join(id, clock);
         self.meter.retire(side, size, requested, change)
     }

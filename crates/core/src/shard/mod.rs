@@ -9,6 +9,7 @@ mod check;
 mod claim;
 mod free;
 mod put_off;
+mod snug;
 mod take;
 mod view;
 mod window;
@@ -30,6 +31,7 @@ use crate::units::QUANTUM;
 pub(crate) use adopt::Arrival;
 pub use free::{Freed, Uses};
 use put_off::Swap;
+use snug::Snug;
 pub use view::{BlockState, BlockView, PageView, SegmentView};
 pub(crate) use window::{Gap, Piece, Window};
 
@@ -60,6 +62,7 @@ pub(crate) struct Rules {
     pub(crate) expandable: bool,
     pub(crate) paged: bool,
     pub(crate) caches: bool,
+    pub(crate) slack: Option<f64>,
     pub(crate) reuse: Reuse,
     pub(crate) ties: Ties,
     pub(crate) planted: Planted,
@@ -73,6 +76,7 @@ impl Rules {
             expandable: settings.expands(),
             paged: settings.is_paged(),
             caches: settings.policy != Policy::Direct,
+            slack: settings.snug(),
             reuse,
             ties: settings.ties,
             planted: settings.planted(),
@@ -103,6 +107,8 @@ pub struct Shard {
     /// The rank that the next segment begins at, where ties go by birth.
     pub(crate) next_rank: u64,
     pub(crate) meter: Meter,
+    /// What counts towards the slack, where there is one.
+    snug: Option<Snug>,
     /// Freed blocks whose home stream has not come far enough ([`Reuse::AfterSubmit`], [`Reuse::AfterDone`]), in order
     /// of their ticks.
     pub(crate) settling: VecDeque<(Tick, BlockId)>,
@@ -127,6 +133,7 @@ impl Shard {
             segments: Segments::new(),
             next_rank: 0,
             meter: Meter::new(),
+            snug: rules.slack.map(Snug::new),
             settling: VecDeque::new(),
             put_off: BlockId::NONE,
             swap: Swap::NONE,

@@ -68,7 +68,7 @@ impl Shard {
         } else {
             size < want.rounded.saturating_add(self.rules.non_split_rounding)
         };
-        fits.then_some((found, bin))
+        (fits && self.is_snug(found, want)).then_some((found, bin))
     }
 
     /// For best fit in expandable segments a block counts with what it could grow to: go on while that shrinks.
@@ -112,7 +112,7 @@ impl Shard {
         let was_split = prev != BlockId::NONE || next != BlockId::NONE;
         let rest = whole - want.rounded;
         let (mut size, mut change) = (whole, SplitChange::default());
-        if self.splits(want, rest) {
+        if self.splits(want, rest) && self.cuts(slot) {
             size = want.rounded;
             self.split(id, size, clock);
             change = if was_split {
@@ -128,6 +128,7 @@ impl Shard {
         }
         let oversize = size >= self.rules.max_split;
         let requested = if self.rules.planted.is(Plant::WrongCounter) { size } else { want.requested };
+        self.snug_takes(size, want.requested);
         let unsettled = self.meter.grant(want.side, size, requested, oversize, change);
         Grant { block: id, slot, offset, size, base: self.segments[slot].base, last_use, unsettled }
     }
@@ -140,7 +141,7 @@ impl Shard {
         }
         match want.side {
             Side::Small => rest >= QUANTUM,
-            Side::Large if self.rules.expandable || self.rules.paged => rest >= QUANTUM,
+            Side::Large if self.rules.expandable || self.rules.paged || self.snug.is_some() => rest >= QUANTUM,
             Side::Large => want.rounded < self.rules.max_split && rest > SMALL_BYTES,
         }
     }

@@ -7,7 +7,7 @@ use crate::buffer::Buffer;
 use crate::error::Error;
 
 /// How a device moves bytes.
-type Device<'a, B> = dyn Transfer<Segment = <B as Backend>::Segment, Error = <B as Backend>::Error> + 'a;
+pub(super) type Device<'a, B> = dyn Transfer<Segment = <B as Backend>::Segment, Error = <B as Backend>::Error> + 'a;
 
 /// A segment and an offset in it, as transfers take them.
 type Place<'b, B> = Option<(&'b <B as Backend>::Segment, u64)>;
@@ -110,13 +110,18 @@ impl<B: Backend> Stream<B> {
         device.copy(self.id(), from, to, bytes).map_err(|e| Error::driver("copy", e))
     }
 
-    fn mover(&self) -> Result<&Device<'_, B>, Error<B::Error>> {
+    pub(super) fn mover(&self) -> Result<&Device<'_, B>, Error<B::Error>> {
         let none = || self.unsupported("transfers", "move the bytes with commands of your own");
         self.lane.owner().backend.transfer().ok_or_else(none)
     }
 
     /// Where a range of one of the allocator's own buffers lies; `None` for no bytes.
-    fn place<'b>(&self, buffer: &'b Buffer<B>, offset: u64, bytes: u64) -> Result<Place<'b, B>, Error<B::Error>> {
+    pub(super) fn place<'b>(
+        &self,
+        buffer: &'b Buffer<B>,
+        offset: u64,
+        bytes: u64,
+    ) -> Result<Place<'b, B>, Error<B::Error>> {
         self.lane.owner().expect_own("buffer", buffer.lane().owner())?;
         inside(buffer, offset, bytes)
     }

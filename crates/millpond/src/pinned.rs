@@ -1,0 +1,150 @@
+//! The cache of page-locked host memory beside a device's allocator.
+
+use std::fmt;
+
+use millpond_backend::{Backend, ClassId, ClassKind};
+use millpond_core::settings::Settings;
+
+use crate::allocator::Allocator;
+use crate::builder::coordinator_for;
+use crate::error::Error;
+use crate::state::State;
+use crate::stream::Stream;
+
+mod buffer;
+mod uses;
+
+pub use buffer::PinnedBuffer;
+pub(crate) use uses::{Access, Idle};
+
+/// A cache of page-locked host memory, for copies to and from one device. Cheap to clone; clones are the same cache.
+///
+/// Taking such memory from the driver costs hundreds of microseconds for each MiB (CUDA: `cuMemHostAlloc`), and giving
+/// it back waits for the device (`cuMemFreeHost`). From here an allocation costs a microsecond or less.
+///
+/// There is one pool for all streams and threads: a [`PinnedBuffer`] belongs to no stream, and its memory goes to
+/// whoever asks next once the copies that used it are done, as the *host* may be the next to write it. So a buffer can
+/// be dropped as soon as its copies are queued.
+///
+/// The most that is reserved stays within an eighth beyond the most that was ever live at a time
+/// ([`Settings::for_host`]), what waits for copies included: idle segments are given back before more are taken. Where
+/// time matters more than memory, set a larger [`slack`](Settings::slack) with
+/// [`pinned_with`](Allocator::pinned_with).
+///
+/// ```
+/// use millpond::Allocator;
+/// use millpond_sim::Sim;
+///
+/// let allocator = Allocator::new(Sim::builder().bytes(true).build());
+/// let (stream, pinned) = (allocator.create_stream()?, allocator.pinned()?);
+/// let on_device = stream.allocate(8)?;
+///
+/// let mut batch = pinned.allocate(8)?;
+/// batch.bytes_mut()?.copy_from_slice(b"millpond");
+/// stream.upload_pinned((&batch, 0), (&on_device, 0), 8)?;
+/// drop(batch); // Its memory waits for the copy; the program does not.
+///
+/// let mut back = pinned.allocate(8)?;
+/// stream.download_pinned((&on_device, 0), (&mut back, 0), 8)?;
+/// back.wait()?;
+/// assert_eq!(back.bytes()?, b"millpond");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Pinned<B: Backend> {
+    cache: Allocator<B>,
+    home: Stream<B>,
+}
+
+impl<B: Backend + Clone> Allocator<B> {
+    /// A new cache of the device's page-locked memory, its first class of the kind [`ClassKind::Host`]. Takes no memory
+    /// yet. Make one for a device and clone it: caches share nothing. It stands beside this allocator and does not keep
+    /// it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] on a device without such a class, or whose host memory has no address (wgpu);
+    /// [`Error::Driver`].
+    pub fn pinned(&self) -> Result<Pinned<B>, Error<B::Error>> {
+        let classes = &self.backend().caps().classes;
+        match classes.iter().position(|class| class.kind == ClassKind::Host) {
+            Some(at) => self.pinned_with(ClassId(at as u16), Settings::for_host()),
+            None => Err(self.state().no_pinned()),
+        }
+    }
+
+    /// The same of a class that you choose (Vulkan has one for uploads and one that the host reads faster), with these
+    /// settings.
+    ///
+    /// # Errors
+    ///
+    /// As [`pinned`](Self::pinned); [`Error::Unsupported`] too if the class is not of the kind [`ClassKind::Host`], or
+    /// the settings need virtual memory, which host memory has not.
+    ///
+    /// # Panics
+    ///
+    /// If the device has no such class, or a setting is outside its range.
+    pub fn pinned_with(&self, class: ClassId, settings: Settings) -> Result<Pinned<B>, Error<B::Error>> {
+        let state = self.state();
+        let backend = state.backend.clone();
+        if backend.caps().class(class).kind != ClassKind::Host || !backend.caps().host_memory {
+            return Err(state.no_pinned());
+        }
+        let Ok(coordinator) = coordinator_for(backend.caps(), class, settings) else {
+            let advice = "set policy:classic or direct, without expandable segments";
+            let device = backend.caps().name.clone();
+            return Err(Error::Unsupported { what: "virtual memory for host memory", device, advice });
+        };
+        // A stream that nobody puts work on: its number is the pool's own, and all that it covers is over.
+        let home = backend.create_stream().map_err(|e| Error::driver("create_stream", e))?;
+        let cache = State::new(backend, class, state.device, coordinator).beside(state, home);
+        let cache = Allocator::from_state(cache);
+        Ok(Pinned { home: cache.stream(home), cache })
+    }
+}
+
+impl<B: Backend> State<B> {
+    fn no_pinned(&self) -> Error<B::Error> {
+        Error::Unsupported {
+            what: "page-locked memory that the host can address",
+            device: self.backend.caps().name.clone(),
+            advice: "use `Stream::upload` and `Stream::download`, which stage the bytes themselves",
+        }
+    }
+}
+
+impl<B: Backend> Pinned<B> {
+    /// Allocates at least `bytes` bytes. What they hold is not said: memory comes back as its last user left it.
+    ///
+    /// A hit calls no driver, except that while buffers wait for copies it asks their streams how far they are. A miss
+    /// may give idle segments back, which **waits for the device** where releases do (CUDA), and takes a new one. 0
+    /// bytes give an empty buffer and count nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`] with a report; [`Error::TooLarge`] from 2^60 bytes; [`Error::Driver`].
+    pub fn allocate(&self, bytes: u64) -> Result<PinnedBuffer<B>, Error<B::Error>> {
+        let buffer = self.home.allocate(bytes)?;
+        PinnedBuffer::new(buffer).ok_or_else(|| self.home.lane().owner().no_pinned())
+    }
+
+    /// The allocator behind it: limits, statistics, `memory_summary`, and what gives memory back. Its `empty_cache` and
+    /// `trim` wait for the copies under way, and on CUDA each segment that they release waits for the device.
+    ///
+    /// `set_limit` limits the reserved bytes of this cache alone. `reset_peak_stats` also forgets the peak that decides
+    /// how much may stay cached.
+    pub fn cache(&self) -> &Allocator<B> {
+        &self.cache
+    }
+}
+
+impl<B: Backend> Clone for Pinned<B> {
+    fn clone(&self) -> Self {
+        Self { cache: self.cache.clone(), home: self.home.clone() }
+    }
+}
+
+impl<B: Backend> fmt::Debug for Pinned<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pinned").field("reserved_bytes", &self.cache.memory_reserved()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,67 @@
+//! What the device may still be doing with a page-locked buffer.
+
+use millpond_backend::{Backend, Point};
+
+use crate::error::Error;
+use crate::state::State;
+use crate::sync::Mutex;
+
+/// What work does with a buffer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Access {
+    Read,
+    Write,
+}
+
+/// The points that cover the device's work on a buffer, at most one of each kind for a stream.
+pub(crate) struct Uses(Mutex<Vec<(Access, Point)>>);
+
+/// Proof that nothing of the device's is under way that the host could meet. Made by [`Uses`] alone.
+pub(crate) struct Idle(());
+
+impl Uses {
+    pub(crate) fn new() -> Self {
+        Self(Mutex::new(Vec::new()))
+    }
+
+    pub(crate) fn add(&self, access: Access, point: Point) {
+        let mut uses = self.0.lock();
+        match uses.iter_mut().find(|(kind, known)| (*kind, known.stream) == (access, point.stream)) {
+            Some((_, known)) => known.tick = known.tick.max(point.tick),
+            None => uses.push((access, point)),
+        }
+    }
+
+    /// The host is to read (it meets writes), or to write (it meets everything). Forgets what is over.
+    pub(crate) fn expect_idle<B: Backend>(&self, state: &State<B>, host: Access) -> Result<Idle, Error<B::Error>> {
+        let mut uses = self.0.lock();
+        let mut at = 0;
+        while let Some(&(access, point)) = uses.get(at) {
+            if host == Access::Read && access == Access::Read {
+                at += 1;
+                continue;
+            }
+            let reached = state.backend.reached(point.stream).map_err(|e| Error::driver("reached", e))?;
+            if reached < point.tick {
+                return Err(Error::InUse { point, reached });
+            }
+            uses.swap_remove(at);
+        }
+        Ok(Idle(()))
+    }
+
+    /// Submits what must be, and blocks until all of it is over.
+    pub(crate) fn wait<B: Backend>(&self, state: &State<B>) -> Result<(), Error<B::Error>> {
+        let uses = self.0.lock().clone();
+        for (_, point) in uses {
+            if state.backend.mark(point.stream) == point.tick {
+                state.backend.submit(point.stream).map_err(|e| Error::driver("submit", e))?;
+            }
+            let reached = state.wait(point)?.tick;
+            if reached < point.tick {
+                return Err(Error::NotReached { point, reached });
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,76 @@
+//! Copies between page-locked host memory and the device.
+
+use millpond_backend::Backend;
+
+use super::Stream;
+use crate::buffer::Buffer;
+use crate::error::Error;
+use crate::pinned::{Access, PinnedBuffer};
+
+/// Copies between page-locked host memory and the device, each queued on this stream behind what was queued there
+/// before. None of them blocks. They note on the pinned buffer that it is in use; it can be dropped at once.
+///
+/// What a graph that is captured from the stream copies at each of its launches is not noted: keep the buffer for as
+/// long as the graph.
+impl<B: Backend> Stream<B> {
+    /// Copies `bytes` bytes of the host to the device, each place a buffer and an offset in it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::WrongDevice`] for a buffer of another allocator or of another device's cache, [`Error::OutOfRange`],
+    /// [`Error::Unsupported`] on a device that cannot move bytes, and [`Error::Driver`].
+    pub fn upload_pinned(
+        &self,
+        from: (&PinnedBuffer<B>, u64),
+        to: (&Buffer<B>, u64),
+        bytes: u64,
+    ) -> Result<(), Error<B::Error>> {
+        let device = self.mover()?;
+        let (source, target) = (self.host_place(from.0, from.1, bytes)?, self.place(to.0, to.1, bytes)?);
+        let (Some(source), Some(target)) = (source, target) else { return Ok(()) };
+        let copied = device.copy(self.id(), source, target, bytes);
+        // Also after an error: part of the work may have been queued.
+        from.0.used(Access::Read, self);
+        copied.map_err(|e| Error::driver("copy", e))
+    }
+
+    /// Copies `bytes` bytes of the device to the host, each place a buffer and an offset in it. They are there once
+    /// [`PinnedBuffer::wait`] has returned, or [`PinnedBuffer::bytes`] answers them.
+    ///
+    /// # Errors
+    ///
+    /// As [`upload_pinned`](Self::upload_pinned).
+    pub fn download_pinned(
+        &self,
+        from: (&Buffer<B>, u64),
+        to: (&mut PinnedBuffer<B>, u64),
+        bytes: u64,
+    ) -> Result<(), Error<B::Error>> {
+        let device = self.mover()?;
+        let (source, target) = (self.place(from.0, from.1, bytes)?, self.host_place(to.0, to.1, bytes)?);
+        let (Some(source), Some(target)) = (source, target) else { return Ok(()) };
+        let copied = device.copy(self.id(), source, target, bytes);
+        to.0.used(Access::Write, self);
+        copied.map_err(|e| Error::driver("copy", e))
+    }
+
+    /// Where a range of a pinned buffer lies; `None` for no bytes.
+    #[expect(clippy::type_complexity, reason = "a segment and an offset, as transfers take them")]
+    fn host_place<'b>(
+        &self,
+        pinned: &'b PinnedBuffer<B>,
+        offset: u64,
+        bytes: u64,
+    ) -> Result<Option<(&'b B::Segment, u64)>, Error<B::Error>> {
+        pinned.expect_beside(self)?;
+        let capacity = pinned.len();
+        if offset.checked_add(bytes).is_none_or(|end| end > capacity) {
+            return Err(Error::OutOfRange { offset, bytes, capacity });
+        }
+        if bytes == 0 {
+            return Ok(None);
+        }
+        let buffer = pinned.buffer();
+        Ok(buffer.segment().map(|segment| (segment, buffer.offset() + offset)))
+    }
+}
