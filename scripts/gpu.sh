@@ -153,6 +153,8 @@ for folder in sys.path:
         print(path)' 2>/dev/null | head -n 1)"
     [ -n "$found" ] || return 0
     links="$(mktemp -d)"
+    # At the end of the part, which is a shell of its own.
+    trap 'rm -rf "$links"' EXIT
     ln -s "$(realpath "$found")" "$links/libnvrtc.so"
     export LD_LIBRARY_PATH="$links:$(dirname "$found")${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 }

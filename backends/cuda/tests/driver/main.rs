@@ -99,6 +99,25 @@ fn a_stream_that_is_behind_costs_one_query_and_few_events() {
 }
 
 #[test]
+fn a_view_makes_no_event_and_frees_nothing() {
+    alone(|control, cuda| {
+        let stream = cuda.context().new_stream().unwrap();
+        let taken = segment(cuda);
+        let calls = ["cuEventCreate", "cuEventRecord", "cuStreamWaitEvent", "cuMemFree_v2", "cuMemFreeAsync"];
+        let count = || calls.map(|call| control.calls(call));
+        let before = count();
+        for at in 0..100 {
+            // SAFETY: the bytes are the test's, any bytes are numbers, and all work is on one stream.
+            let mut view = unsafe { taken.view::<u32>(&stream, at * 4096, 1024) }.unwrap();
+            stream.memset_zeros(&mut view.as_view_mut()).unwrap();
+        }
+        stream.synchronize().unwrap();
+        assert_eq!(count(), before, "{calls:?}");
+        give_back(cuda, taken);
+    });
+}
+
+#[test]
 fn a_reached_point_needs_no_wait_of_the_device() {
     alone(|control, cuda| {
         let (stream, other) = (cuda.create_stream().unwrap(), cuda.create_stream().unwrap());
