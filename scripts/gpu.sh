@@ -96,7 +96,8 @@ touch_all() {
     local device conf
     for device in "${devices[@]}"; do
         for conf in $(variants "$device"); do
-            "$millpond" replay --touch --passes 1 --conf "$conf" --device "$device" --markdown "${traces[@]}" || return 1
+            "$millpond" replay --touch --passes 1 --conf "$conf" --device "$device" --markdown "${traces[@]}" ||
+                return 1
         done
     done
 }
@@ -122,7 +123,8 @@ soak() {
         read -r device conf trace <<<"$cell"
         local file="$results/soak/${device//:/-}-$(basename "$trace" .trace.gz)-${conf//[:,]/-}"
         "$millpond" replay --touch --threads 8 --scale "${SOAK_SCALE:-2}" --for "${each}ms" --conf "$conf" \
-            --device "$device" --format json "$trace" >"$file.json" 2>"$file.err" || { echo "FAILED: $cell" >&2; bad=1; }
+            --device "$device" --format json "$trace" >"$file.json" 2>"$file.err" ||
+            { echo "FAILED: $cell" >&2; bad=1; }
         cat "$file.json"
         cat "$file.err" >&2
     done
