@@ -186,9 +186,14 @@ sanitizer() (
         failed=1
     fi
     for policy in direct classic paged; do "${check[@]}" "$example" --policy "$policy" || failed=1; done
-    "${check[@]}" "$folder/tests/device" || failed=1
+    # Under it each launch is waited for, so tests are left out in which work stays behind what holds it.
+    local held=(
+        capture::a_stream_is_left leaving::the_last_handle opening::the_drivers_pool peers::streams_of_two
+        pinned::memory_that_a_copy streams::the_legacy streams::points_outlive time:: transfers::uploads_are_taken
+    )
+    "${check[@]}" "$folder/tests/device" "${held[@]/#/--skip=}" || failed=1
     "${check[@]}" "$folder/tests/kernels" graphs || failed=1
-    "${check[@]}" "$folder/tests/conformance" with_pages::{data,paged,reuse} || failed=1
+    "${check[@]}" "$folder/tests/conformance" with_pages::{alignment,data,sizes,trim,integrity,decisions} || failed=1
     exit "$failed"
 )
 
