@@ -67,8 +67,7 @@ fn replay_all(
             progress.doing(format!("{name} under {policy}"));
             let job = Run { replay: &replay, settings, limit, args, progress };
             let done = target.run(job).map_err(|failure| located(failure, &name, &policy))?;
-            let usage = done.usage.as_ref();
-            let row = Row::new(&name, target.name(), settings, args, limit, &trace.header, &done.replayed, usage);
+            let row = Row::new(&name, target.name(), settings, args, limit, &trace.header, &done);
             progress.aside(|| explain(&name, &policy, &done.replayed));
             report.add(row, &done);
         }

@@ -8,11 +8,10 @@ use millpond::stats::PageStats;
 use millpond::summary::memory_summary;
 use millpond::text::format_bytes;
 use millpond::trace::Header;
-use millpond::{Replayed, Usage};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::variant;
+use super::{Done, variant};
 use crate::args::ReplayArgs;
 use crate::devices::UsageRow;
 use crate::output::{Align, Table};
@@ -85,9 +84,9 @@ impl Row {
         args: &ReplayArgs,
         limit_bytes: Option<u64>,
         header: &Header,
-        replayed: &Replayed,
-        usage: Option<&Usage>,
+        done: &Done,
     ) -> Self {
+        let (replayed, usage) = (&done.replayed, done.usage.as_ref());
         let stats = &replayed.stats;
         let values = || stats.flat().into_iter().map(|(key, value)| (key, Value::from(value))).collect();
         Self {
