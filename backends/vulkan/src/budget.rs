@@ -62,8 +62,9 @@ impl Vulkan {
 impl Budget for Vulkan {
     type Error = VulkanError;
 
-    /// What this process holds is what the driver says of it: some (lavapipe) count everybody's. Free is what the driver's budget leaves this process. What others hold is not told: a budget is the driver's
-    /// policy, and the heap less the budget is not what others have.
+    /// What this process holds is what the driver says of it: some (lavapipe) count everybody's. Free is what the
+    /// driver's budget leaves this process. What others hold is not told: a budget is the driver's policy, and the heap
+    /// less the budget is not what others have.
     fn budget(&self, class: ClassId) -> Result<BudgetInfo, VulkanError> {
         let heap = self.device.heap_budget(class)?;
         Ok(BudgetInfo {

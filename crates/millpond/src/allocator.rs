@@ -251,8 +251,8 @@ impl<B: Backend> Allocator<B> {
         state.coordinator.lock().layout(&mut LockedShards(state))
     }
 
-    /// Where the bytes of the device's memory are: reserved here, held by the rest of this process, by others. `None` on
-    /// a device that does not tell what is free. Costs a driver call, and where a management library is asked for
+    /// Where the bytes of the device's memory are: reserved here, held by the rest of this process, by others. `None`
+    /// on a device that does not tell what is free. Costs a driver call, and where a management library is asked for
     /// processes (`nvml` of `millpond-cuda`) some of its.
     ///
     /// # Errors

@@ -33,10 +33,11 @@ pub(crate) fn device() -> Option<Cuda> {
 
 /// Devices 0 and 1.
 pub(crate) fn two_devices() -> Option<(Cuda, Cuda)> {
-    let first = device()?;
-    match Cuda::open(1) {
-        Ok(second) => Some((first, second)),
+    crate::machine::prepare();
+    match Cuda::open(0).and_then(|first| Ok((first, Cuda::open(1)?))) {
+        Ok(both) => Some(both),
         Err(error) => {
+            assert!(!required("cuda") || Cuda::open(0).is_ok(), "MILLPOND_REQUIRE demands a CUDA device: {error}");
             assert!(!required("cuda2"), "MILLPOND_REQUIRE demands two CUDA devices: {error}");
             eprintln!("SKIPPED: {error}");
             None

@@ -1,5 +1,5 @@
-//! Two devices: bytes go from one to the other, whoever has opened what for whom, and whatever cannot be is refused with
-//! both of them named.
+//! Two devices: bytes go from one to the other, whoever has opened what for whom, and whatever cannot be is refused
+//! with both of them named.
 
 use millpond_backend::{Backend, BackendError, ClassId, Fault, Point, StreamId, Tick, Transfer, VirtualMemory};
 use millpond_cuda::cudarc::driver::sys;

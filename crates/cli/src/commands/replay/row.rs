@@ -127,8 +127,7 @@ impl Row {
         header: &Header,
         done: &Done,
     ) -> Self {
-        let Done { replayed, usage, .. } = done;
-        let usage = usage.as_ref();
+        let (replayed, usage) = (&done.replayed, done.usage.as_ref());
         let stats = &replayed.stats;
         let values = || stats.flat().into_iter().map(|(key, value)| (key, Value::from(value))).collect();
         Self {
