@@ -2,12 +2,13 @@
 
 use std::fmt::Display;
 
+use millpond_cuda::{Cuda, CudaError};
 use millpond_vulkan::{Vulkan, VulkanError};
 use millpond_wgpu::{Wgpu, WgpuError};
 
 use crate::engine::Result;
 
-/// Names, with commas between them, what must not be missing: "vulkan", "wgpu". Set it on a machine for tests.
+/// Names, with commas between them, what must not be missing: "vulkan", "wgpu", "cuda". Set it on a machine for tests.
 const REQUIRE: &str = "MILLPOND_REQUIRE";
 
 /// Opens Vulkan device 0, under the validation layer where that is installed. `None`, after saying what to install,
@@ -24,6 +25,22 @@ pub fn vulkan() -> Result<Option<Vulkan>> {
     match opened {
         Ok(device) => Ok(Some(device)),
         Err(error) if is_absence(&error) => missing("vulkan", &error),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Opens CUDA device 0. `None`, after saying what to install, where there is none.
+///
+/// # Errors
+///
+/// The driver's; and that there is no device, where `MILLPOND_REQUIRE` names `cuda`.
+pub fn cuda() -> Result<Option<Cuda>> {
+    use CudaError::{DriverTooOld, MissingSymbol, NoDevice, NoDriver};
+    match Cuda::open(0) {
+        Ok(device) => Ok(Some(device)),
+        Err(error @ (NoDriver | MissingSymbol { .. } | DriverTooOld { .. } | NoDevice { .. })) => {
+            missing("cuda", &error)
+        }
         Err(error) => Err(error.into()),
     }
 }
