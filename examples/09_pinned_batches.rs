@@ -1,7 +1,7 @@
 //! Batches on their way to the device through page-locked memory: queued, dropped at once, and never overwritten early.
 //!
-//! Run it with `cargo run -p millpond-examples --example 09_pinned_batches`. It runs everywhere: where there is no GPU, on
-//! the simulated device.
+//! Run it with `cargo run -p millpond-examples --example 09_pinned_batches`. It runs everywhere: where there is no GPU,
+//! on the simulated device.
 
 use std::collections::VecDeque;
 

@@ -150,7 +150,7 @@ mod tests {
         assert_eq!(lines[0], ["what", "case", "size", "time", "p50", "p99", "p99.9", "GiB/s", "waste", "calls"]);
         assert_eq!(lines[1], ["transfer", "copy", "1024.00", "MiB", "1.0", "s", "1.00"]);
         assert_eq!(lines[2], ["cached", "hit", "12.0", "ns", "10.0", "ns", "20.0", "ns", "30.0", "ns"]);
-        assert_eq!(lines[3], ["pinned", "copies", "100.0", "ns", "12.5", "%", "7"]);
+        assert_eq!(lines[3], ["pinned", "copies", "100", "ns", "12.5", "%", "7"]);
         let json = serde_json::to_value(&rows[0]).expect("a value");
         assert_eq!((&json["group"], &json["clock"], &json["p50_ns"]), (&"transfer".into(), &"host".into(), &().into()));
     }
