@@ -100,8 +100,8 @@ pub struct Caps {
 }
 
 impl Caps {
-    /// When memory of a class that was freed on a stream may be handed out again on that stream: as [`Caps::reuse`] says
-    /// of the device's own. The host may be the next to use its memory, and no stream's order holds for the host.
+    /// When memory of a class that was freed on a stream may be handed out again on that stream: as [`Caps::reuse`]
+    /// says of the device's own. The host may be the next to use its memory, and no stream's order holds for the host.
     ///
     /// # Panics
     ///

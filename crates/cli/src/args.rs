@@ -181,6 +181,9 @@ const BENCH_MORE: &str = "\
   streams   what ticks, submits and waits cost; how long a block that another stream used takes to its reuse
   pages     what the driver takes to map a page, to move it and to give it back, where there are pages
   transfer  fills, copies, uploads and downloads, each submitted and waited for
+  pinned    page-locked memory for copies of 4 KiB to 64 MiB, from its cache and from the driver each time: the time
+            in allocations and frees for each copy, what was reserved beyond what was live, driver calls; every byte
+            that arrives is verified
   trace     the built-in trace, with smaller sizes if need be, in ns per event
   peer      others for the sizes of `cached`, in the same run; `x millpond` is their time over its. Of CUDA these
             are the driver's own calls, of Vulkan gpu-allocator and the driver's calls, of wgpu a buffer each time

@@ -18,6 +18,7 @@ fn expect_sound(rows: &[Value]) {
         assert!(quantiles.is_sorted(), "{row}");
         assert_eq!(row["group"] == "cached", quantiles[0].is_some(), "{row}");
         assert_eq!(row["group"] == "transfer", row["gib_per_s"].is_f64(), "{row}");
+        assert_eq!(row["group"] == "pinned", row["waste"].is_f64() && row["driver_calls"].is_u64(), "{row}");
         assert_eq!(row["group"] == "peer", row["times_millpond"].is_f64(), "{row}");
     }
     let cached = rows.iter().filter(|row| row["group"] == "cached").count();
@@ -31,7 +32,9 @@ fn the_simulated_device_tells_what_its_calls_would_cost() {
     expect_sound(&rows);
     assert_eq!(groups(&rows), BTreeSet::from(["driver", "cached", "streams", "pages", "trace"]));
     assert!(
-        ran.stderr.contains("note: transfers left out: a simulated device moves bytes in no time"),
+        ["transfers", "pinned memory"].iter().all(|group| {
+            ran.stderr.contains(&format!("note: {group} left out: a simulated device moves bytes in no time"))
+        }),
         "{}",
         ran.stderr
     );
@@ -70,6 +73,9 @@ fn devices_of_this_machine_are_measured_beside_their_peers() {
             let mut expected = BTreeSet::from(["driver", "cached", "streams", "transfer", "trace", "peer"]);
             if device["page_granularity_bytes"].is_u64() {
                 expected.insert("pages");
+            }
+            if backend != "wgpu" {
+                expected.insert("pinned");
             }
             assert_eq!(groups(&rows), expected, "{name}");
             assert!(rows.iter().all(|row| row["clock"] == "host" && row["device"] == backend), "{name}");

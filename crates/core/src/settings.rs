@@ -111,8 +111,9 @@ pub struct Settings {
     /// `large_segment_size_mb`, in bytes: the segment shared by large requests below 10 MiB, and the page of large
     /// expandable segments.
     pub large_segment_bytes: u64,
-    /// How much more than was ever live may stay reserved, as a share of it: 0.125 for an eighth. For memory that is
-    /// dear to take and whose segments cannot be taken apart, as page-locked memory of the host ([`Settings::for_host`]).
+    /// `slack`: how much more than was ever live may stay reserved, as a share of it: 0.125 for an eighth. For memory
+    /// that is dear to take and whose segments cannot be taken apart, as page-locked memory of the host
+    /// ([`Settings::for_host`]).
     ///
     /// Segments then have the size of the request, or for requests that are small beside that peak a part of it,
     /// instead of PyTorch's 2 and 20 MiB, and before one is taken idle ones are given back as far as the share demands.

@@ -62,8 +62,8 @@ pub enum Error<E: BackendError> {
     },
     /// The host asked for memory that the device may still be at.
     #[error(
-        "the device may still use the buffer: {point} is not over, its stream is at tick {reached}; wait for the buffer, \
-         or take another one"
+        "the device may still use the buffer: {point} is not over, its stream is at tick {reached}; wait for the \
+         buffer, or take another one"
     )]
     InUse {
         /// What covers the use.

@@ -140,6 +140,9 @@ fn a_wait_submits_where_the_application_does() {
     assert!(matches!(again.wait(), Err(Error::NotReached { .. })));
     other.synchronize().unwrap();
     again.wait().unwrap();
+    drop(again);
+    scene.pinned.cache().empty_cache().unwrap();
+    assert_eq!(scene.pinned.cache().memory_reserved(), 0, "nor does its memory wait for that stream");
 }
 
 #[test]

@@ -128,7 +128,7 @@ pub(crate) trait Job {
     type Output;
 
     /// Does it on a device that has served nobody yet.
-    fn run<B: Backend>(self, backend: B) -> Result<Self::Output, Failure>;
+    fn run<B: Backend + Clone>(self, backend: B) -> Result<Self::Output, Failure>;
 }
 
 impl Target {

@@ -14,7 +14,7 @@ struct Facts;
 impl Job for Facts {
     type Output = Caps;
 
-    fn run<B: Backend>(self, backend: B) -> Result<Caps, Failure> {
+    fn run<B: Backend + Clone>(self, backend: B) -> Result<Caps, Failure> {
         Ok(backend.caps().clone())
     }
 }

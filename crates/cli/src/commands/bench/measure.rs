@@ -11,6 +11,8 @@ pub(super) struct Effort {
     pub(super) rounds: usize,
     /// Operations on the host's side in a round.
     pub(super) operations: u64,
+    /// Copies of varied sizes.
+    pub(super) copies: u64,
     /// Driver calls in a round.
     pub(super) calls: u64,
     /// The largest size in bytes.
@@ -21,9 +23,11 @@ pub(super) struct Effort {
 
 impl Effort {
     /// All sizes, and times that can be compared.
-    pub(super) const FULL: Self = Self { rounds: 7, operations: 20_000, calls: 10, bytes_max: 256 << 20, step: 4 };
+    pub(super) const FULL: Self =
+        Self { rounds: 7, operations: 20_000, copies: 1000, calls: 10, bytes_max: 256 << 20, step: 4 };
     /// A few seconds, to see that everything works.
-    pub(super) const QUICK: Self = Self { rounds: 3, operations: 1000, calls: 2, bytes_max: 16 << 20, step: 64 };
+    pub(super) const QUICK: Self =
+        Self { rounds: 3, operations: 1000, copies: 100, calls: 2, bytes_max: 16 << 20, step: 64 };
 
     /// The sizes from `first` bytes on.
     pub(super) fn sizes(&self, first: u64) -> impl Iterator<Item = u64> + use<> {

@@ -5,6 +5,7 @@ mod driver;
 mod measure;
 mod pages;
 mod peers;
+mod pinned;
 mod row;
 mod scene;
 mod streams;
@@ -29,12 +30,13 @@ enum Group {
     Streams,
     Pages,
     Transfers,
+    Pinned,
     Traces,
 }
 
 impl Group {
-    const ALL: [Group; 6] =
-        [Group::Driver, Group::Cached, Group::Streams, Group::Pages, Group::Transfers, Group::Traces];
+    const ALL: [Group; 7] =
+        [Group::Driver, Group::Cached, Group::Streams, Group::Pages, Group::Transfers, Group::Pinned, Group::Traces];
 
     fn name(self) -> &'static str {
         match self {
@@ -43,6 +45,7 @@ impl Group {
             Group::Streams => "streams and ticks",
             Group::Pages => "pages",
             Group::Transfers => "transfers",
+            Group::Pinned => "pinned memory",
             Group::Traces => "traces",
         }
     }
@@ -128,13 +131,18 @@ struct Done {
 impl Job for Measure<'_> {
     type Output = Done;
 
-    fn run<B: Backend>(self, backend: B) -> Result<Done, Failure> {
+    fn run<B: Backend + Clone>(self, backend: B) -> Result<Done, Failure> {
         let caps = backend.caps();
         let called = caps.name.clone();
         let note = match self.group {
             Group::Pages if caps.pages.is_none() => Some("the device has no virtual memory"),
             Group::Transfers if !caps.transfer => Some("the device neither fills nor copies"),
-            Group::Transfers if backend.driver_clock().is_some() => Some("a simulated device moves bytes in no time"),
+            Group::Pinned if pinned::class_of(&backend).is_none() => {
+                Some("the device has none that the host can address")
+            }
+            Group::Transfers | Group::Pinned if backend.driver_clock().is_some() => {
+                Some("a simulated device moves bytes in no time")
+            }
             _ => None,
         };
         if let Some(note) = note {
@@ -146,6 +154,7 @@ impl Job for Measure<'_> {
             Group::Streams => streams::measure(backend, self.effort),
             Group::Pages => pages::measure(backend, self.effort),
             Group::Transfers => transfers::measure(backend, self.effort),
+            Group::Pinned => pinned::measure(backend, self.effort),
             Group::Traces => traces::measure(backend, self.effort),
         };
         Ok(Done { called, rows: rows?, note: None })

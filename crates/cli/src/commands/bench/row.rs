@@ -39,6 +39,10 @@ pub(super) struct Row {
     pub(super) p999_ns: Option<u64>,
     /// Gibibytes a second, where bytes are moved.
     pub(super) gib_per_s: Option<f64>,
+    /// The most that was reserved over the most that was live, less 1, where that was looked at.
+    pub(super) waste: Option<f64>,
+    /// Calls of the driver, where they were counted.
+    pub(super) driver_calls: Option<u64>,
     /// This time over that of Millpond for the same, for peers.
     pub(super) times_millpond: Option<f64>,
 }
@@ -56,6 +60,8 @@ impl Row {
             p99_ns: None,
             p999_ns: None,
             gib_per_s: None,
+            waste: None,
+            driver_calls: None,
             times_millpond: None,
         }
     }
@@ -78,6 +84,11 @@ impl Row {
         Self { gib_per_s: self.bytes.map(moved), ..self }
     }
 
+    /// Adds what was reserved in vain, and how often the driver was called.
+    pub(super) fn with_waste(self, waste: f64, driver_calls: u64) -> Self {
+        Self { waste: Some(waste), driver_calls: Some(driver_calls), ..self }
+    }
+
     fn cells(&self) -> Vec<String> {
         let time = |ns: u64| format_time(Duration::from_nanos(ns));
         let quantile = |ns: Option<u64>| ns.map_or(String::new(), time);
@@ -91,6 +102,8 @@ impl Row {
             quantile(self.p99_ns),
             quantile(self.p999_ns),
             number(self.gib_per_s),
+            self.waste.map_or(String::new(), |share| format!("{:.1} %", 100.0 * share)),
+            self.driver_calls.map_or(String::new(), |calls| calls.to_string()),
             number(self.times_millpond),
             if self.clock == Clock::Device { "device" } else { "" }.into(),
         ]
@@ -109,6 +122,8 @@ pub(super) fn table(rows: &[Row]) -> String {
         ("p99", Right),
         ("p99.9", Right),
         ("GiB/s", Right),
+        ("waste", Right),
+        ("calls", Right),
         ("x millpond", Right),
         ("clock", Left),
     ]);
@@ -125,12 +140,17 @@ mod tests {
         let row = Row::new("transfer", "copy", 1e9).of_bytes(1 << 30).with_bandwidth();
         assert_eq!(row.gib_per_s, Some(1.0));
         let quantiles = Quantiles { p50: 10, p99: 20, p999: 30 };
-        let rows = [row, Row::new("cached", "hit", 12.5).with_quantiles(quantiles)];
+        let rows = [
+            row,
+            Row::new("cached", "hit", 12.5).with_quantiles(quantiles),
+            Row::new("pinned", "copies", 100.0).with_waste(0.125, 7),
+        ];
         let text = table(&rows);
         let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
-        assert_eq!(lines[0], ["what", "case", "size", "time", "p50", "p99", "p99.9", "GiB/s"]);
+        assert_eq!(lines[0], ["what", "case", "size", "time", "p50", "p99", "p99.9", "GiB/s", "waste", "calls"]);
         assert_eq!(lines[1], ["transfer", "copy", "1024.00", "MiB", "1.0", "s", "1.00"]);
         assert_eq!(lines[2], ["cached", "hit", "12.0", "ns", "10.0", "ns", "20.0", "ns", "30.0", "ns"]);
+        assert_eq!(lines[3], ["pinned", "copies", "100", "ns", "12.5", "%", "7"]);
         let json = serde_json::to_value(&rows[0]).expect("a value");
         assert_eq!((&json["group"], &json["clock"], &json["p50_ns"]), (&"transfer".into(), &"host".into(), &().into()));
     }

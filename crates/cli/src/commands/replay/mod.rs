@@ -107,7 +107,7 @@ struct HasPages;
 impl Job for HasPages {
     type Output = bool;
 
-    fn run<B: Backend>(self, backend: B) -> Result<bool, Failure> {
+    fn run<B: Backend + Clone>(self, backend: B) -> Result<bool, Failure> {
         Ok(backend.caps().pages.is_some())
     }
 }
@@ -133,7 +133,7 @@ struct Done {
 impl Job for Run<'_> {
     type Output = Done;
 
-    fn run<B: Backend>(self, backend: B) -> Result<Done, Failure> {
+    fn run<B: Backend + Clone>(self, backend: B) -> Result<Done, Failure> {
         let device = backend.caps().name.clone();
         let mut builder = Allocator::builder(backend).settings(self.settings.clone());
         if let Some(limit) = self.limit {
