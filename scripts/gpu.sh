@@ -109,26 +109,26 @@ growth() {
         "$millpond" replay --compare --tight --touch --passes 2 --device "$device" --markdown "${traces[@]}" || return 1
     done
 }
-# The time is divided evenly. A cell that fails does not keep the others from running.
+# What is left of the time is divided evenly over the cells to come. One that fails does not stop the others.
 soak() {
-    local device trace conf cell cells=() bad=0
+    local device trace conf cell cells=() bad=0 done=0 end=$((SECONDS + ${SOAK_SECONDS:-600})) each
     for device in "${devices[@]}"; do
         for trace in "${traces[@]}"; do
             for conf in $(variants "$device"); do cells+=("$device $conf $trace"); done
         done
     done
-    local each=$((${SOAK_SECONDS:-600} * 1000 / ${#cells[@]}))
     mkdir -p "$results/soak"
     for cell in "${cells[@]}"; do
         read -r device conf trace <<<"$cell"
+        each=$(((end - SECONDS) * 1000 / (${#cells[@]} - done++)))
         local file="$results/soak/${device//:/-}-$(basename "$trace" .trace.gz)-${conf//[:,]/-}"
-        "$millpond" replay --touch --threads 8 --scale "${SOAK_SCALE:-2}" --for "${each}ms" --conf "$conf" \
-            --device "$device" --format json "$trace" >"$file.json" 2>"$file.err" ||
+        "$millpond" replay --touch --threads 8 --scale "${SOAK_SCALE:-2}" --for "$((each > 0 ? each : 1))ms" \
+            --conf "$conf" --device "$device" --format json "$trace" >"$file.json" 2>"$file.err" ||
             { echo "FAILED: $cell" >&2; bad=1; }
         cat "$file.json"
         cat "$file.err" >&2
     done
-    echo "soak: ${#cells[@]} cells of $each ms" >&2
+    echo "soak: ${#cells[@]} cells" >&2
     return "$bad"
 }
 threads() {
