@@ -69,11 +69,11 @@ fn run<B: Backend + Clone>(backend: B) -> Result<()> {
 
     let (cache, stats) = (pinned.cache(), pinned.cache().stats());
     println!(
-        "{}: {STEPS} batches; of page-locked memory at most {} live and {} reserved, in {} calls of the driver",
+        "{}: {STEPS} batches; of page-locked memory at most {} live and {} reserved; {} segments taken",
         allocator.backend().caps().name,
         format_bytes(stats.requested_bytes.all.peak),
         format_bytes(cache.max_memory_reserved()),
-        cache.driver_activity().calls
+        stats.num_device_alloc
     );
     Ok(())
 }
