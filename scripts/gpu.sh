@@ -90,7 +90,15 @@ replays() {
     done
 }
 # Reserved over live: as on the simulated device.
-traces() { replays --passes 3; }
+traces() {
+    local device
+    replays --passes 3 || return 1
+    for device in "${devices[@]}"; do
+        has_pages "$device" || continue
+        "$millpond" replay --passes 3 --conf policy:classic,expandable_segments:True --device "$device" --markdown \
+            "${traces[@]}" || return 1
+    done
+}
 # Every block written by device work when it is granted, and checked when it is freed.
 touch_all() {
     local device conf
@@ -101,12 +109,15 @@ touch_all() {
         done
     done
 }
-# What each growth of paged costs where work is under way, beside the other policies.
+# What each growth of paged costs where work is under way, beside the other policies that cache.
 growth() {
-    local device
+    local device conf
     for device in "${devices[@]}"; do
         has_pages "$device" || { echo "growth: $device has no virtual memory: skipped" >&2; continue; }
-        "$millpond" replay --compare --tight --touch --passes 2 --device "$device" --markdown "${traces[@]}" || return 1
+        for conf in $(variants "$device"); do
+            [ "$conf" != policy:direct ] || continue
+            "$millpond" replay --touch --passes 2 --conf "$conf" --device "$device" --markdown "${traces[@]}" || return 1
+        done
     done
 }
 # What is left of the time is divided evenly over the cells to come. One that fails does not stop the others.
