@@ -3,6 +3,7 @@
 use std::fmt;
 
 use millpond_backend::{Backend, Point, StreamId, Tick};
+use millpond_core::{Grant, Want};
 
 use crate::allocator::Handle;
 use crate::buffer::Buffer;
@@ -58,14 +59,29 @@ impl<B: Backend> Stream<B> {
     #[inline]
     pub fn allocate(&self, bytes: u64) -> Result<Buffer<B>, Error<B::Error>> {
         match self.hit(bytes) {
-            Some(buffer) => Ok(buffer),
-            None => self.allocate_otherwise(bytes),
+            Some((want, grant)) => Ok(self.buffer(&want, &grant)),
+            None => self.allocate_apart(bytes),
         }
     }
 
-    /// The hot path: a cached block, where nothing but its lane is needed. Asks nobody what was reached.
+    /// The hot path: a cached block, where nothing but its lane is needed and nothing is recorded. Asks nobody what was
+    /// reached. What it answers becomes a buffer where that is wanted: one that is passed on is copied.
     #[inline(always)]
-    pub(crate) fn hit(&self, bytes: u64) -> Option<Buffer<B>> {
+    pub(crate) fn hit(&self, bytes: u64) -> Option<(Want, Grant)> {
+        if self.lane.owner().records.is_on() { None } else { self.cached(bytes) }
+    }
+
+    /// The hot path where it is recorded: apart, because a grant that another function looks at lies in memory.
+    #[inline(never)]
+    pub(crate) fn recorded_hit(&self, bytes: u64) -> Option<Buffer<B>> {
+        let state = self.lane.owner();
+        let (want, grant) = if state.records.is_on() { self.cached(bytes)? } else { return None };
+        state.record_grant(&self.lane, self.lane.stream, bytes, &grant);
+        Some(self.buffer(&want, &grant))
+    }
+
+    #[inline(always)]
+    fn cached(&self, bytes: u64) -> Option<(Want, Grant)> {
         let state = self.lane.owner();
         if bytes != 0
             && state.is_plain()
@@ -79,13 +95,24 @@ impl<B: Backend> Stream<B> {
                 if grant.unsettled {
                     state.settle(self.lane.shard);
                 }
-                if state.records.is_on() {
-                    state.record_grant(&self.lane, self.lane.stream, bytes, &grant);
-                }
-                return Some(Buffer::new(self.lane.clone(), self.lane.stream, &want, &grant));
+                return Some((want, grant));
             }
         }
         None
+    }
+
+    /// The buffer of a hit.
+    #[inline(always)]
+    pub(crate) fn buffer(&self, want: &Want, grant: &Grant) -> Buffer<B> {
+        Buffer::new(self.lane.clone(), self.lane.stream, want, grant)
+    }
+
+    #[inline(never)]
+    fn allocate_apart(&self, bytes: u64) -> Result<Buffer<B>, Error<B::Error>> {
+        match self.recorded_hit(bytes) {
+            Some(buffer) => Ok(buffer),
+            None => self.allocate_otherwise(bytes),
+        }
     }
 
     /// What the hot path leaves: nothing is asked for, something is waited for or counted, or it was a miss.

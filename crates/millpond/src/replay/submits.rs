@@ -100,7 +100,10 @@ impl<'a, B: Backend> Submits<'a, B> {
     /// Allocates, after the submits that make the answer the same on every device.
     #[inline]
     pub(super) fn allocate(&mut self, stream: &Stream<B>, bytes: u64) -> Result<Buffer<B>, Error<B::Error>> {
-        if let Some(buffer) = stream.hit(bytes) {
+        if let Some((want, grant)) = stream.hit(bytes) {
+            return Ok(stream.buffer(&want, &grant));
+        }
+        if let Some(buffer) = stream.recorded_hit(bytes) {
             return Ok(buffer);
         }
         self.submit()?;
