@@ -43,7 +43,7 @@ if [ "$action" = build ]; then
     for program in millpond millpond-gpu-bench; do
         strip -o "$folder/$program" "${CARGO_TARGET_DIR:-target}/release/$program"
     done
-    place tests -p millpond-cuda --test device --test kernels --test conformance
+    place tests -p millpond-cuda --all-features --test device --test kernels --test conformance
     place examples -p millpond-examples "${examples[@]/#/--example=}"
     ls -l "$folder"/millpond* "$folder"/{tests,examples}/*
     exit 0
@@ -171,9 +171,10 @@ for folder in sys.path:
     ln -s "$(realpath "$found")" "$links/libnvrtc.so"
     export LD_LIBRARY_PATH="$links:$(dirname "$found")${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 }
-# Nothing of CUDA's may be skipped. The tests with kernels print what they measured.
+# Nothing of CUDA's may be skipped; REQUIRE names more, as cuda2 for a second device and nvml. The tests with kernels
+# print what they measured.
 tests() (
-    export MILLPOND_REQUIRE=cuda,nvrtc
+    export MILLPOND_REQUIRE="cuda,nvrtc${REQUIRE:+,$REQUIRE}"
     find_nvrtc
     failed=0
     for test in "$folder"/tests/*; do "$test" --show-output || failed=1; done

@@ -33,7 +33,9 @@ pub(super) fn measure<B: Backend + Clone>(backend: B, effort: &Effort) -> Result
     let Some(class) = class_of(&backend) else { return Ok(Vec::new()) };
     let scene = Scene::new(backend, Policy::Auto, 1)?;
     let direct = Settings { policy: Policy::Direct, ..Settings::default() };
-    let ways = [("from the cache", Settings::for_host()), ("from the driver each time", direct)];
+    // More room to keep what the sizes of the next copies may fit in.
+    let roomy = Settings { slack: Some(1.0), ..Settings::for_host() };
+    let ways = [("from the cache", Settings::for_host()), ("slack:1", roomy), ("from the driver each time", direct)];
     ways.into_iter()
         .map(|(way, settings)| {
             let pinned = scene.allocator.pinned_with(class, settings).map_err(failed)?;
