@@ -7,14 +7,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use cudarc::driver::sys::{CUcontext, CUdevice};
 use cudarc::driver::{CudaContext, DriverError};
-use millpond_backend::{Caps, Class, ClassKind, Closing, Reuse};
+use millpond_backend::{Caps, Class, ClassKind, Closing, FaultPlan, Reuse};
 use parking_lot::Mutex;
 
 use crate::code::Code;
 use crate::context::{self, Bound, Shared};
 use crate::device::Device;
 use crate::driver::Driver;
-use crate::fault::FaultPlan;
 use crate::lane::Handle;
 use crate::memory::{ALIGNMENT, Live};
 use crate::pages::PageFacts;

@@ -8,13 +8,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use cudarc::driver::CudaContext;
 use cudarc::driver::sys::CUstream;
 use millpond_backend::{
-    Backend, Budget, Caps, ClassId, HostMemory, Point, StreamId, StreamWait, Tick, Transfer, VirtualMemory,
+    Backend, Budget, Caps, ClassId, FaultPlan, HostMemory, Point, StreamId, StreamWait, Tick, Transfer, VirtualMemory,
 };
 use parking_lot::Mutex;
 
 use crate::context::Shared;
 use crate::driver::Driver;
-use crate::fault::FaultPlan;
 use crate::gate::Gate;
 use crate::lane::{Event, Handle, Lane};
 use crate::memory::{Live, Taken};

@@ -3,12 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-use millpond_backend::{Caps, Class, ClassKind, Closing, PageCaps, Reuse};
+use millpond_backend::{Caps, Class, ClassKind, Closing, FaultPlan, PageCaps, Reuse};
 use parking_lot::Mutex;
 
 use crate::calls::Counters;
 use crate::device::Device;
-use crate::fault::FaultPlan;
 use crate::schedule::{Completion, State};
 use crate::space::Memory;
 use crate::{CostModel, Sim};
@@ -193,7 +192,7 @@ impl SimBuilder {
             state: Mutex::new(State::new(self.completion)),
             queued: AtomicU64::new(0),
             counters: Counters::new(),
-            faults: FaultPlan::new(),
+            faults: FaultPlan::default(),
             lost: AtomicBool::new(false),
             clock: AtomicU64::new(0),
         };

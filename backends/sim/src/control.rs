@@ -169,6 +169,7 @@ impl Sim {
     ///
     /// If `nth` is 0 or such calls cannot fail.
     pub fn fail(&self, call: CallKind, nth: u64, fault: Fault) {
+        assert!(call.fallible(), "{call} cannot fail: the contract gives it no error");
         self.device.faults.add(Some(call), nth, fault);
     }
 

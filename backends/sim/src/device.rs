@@ -6,13 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use millpond_backend::{
-    Backend, Budget, BudgetInfo, Caps, ClassId, Fault, HostMemory, Point, StreamId, StreamWait, Tick, Transfer,
-    VirtualMemory,
+    Backend, Budget, BudgetInfo, Caps, ClassId, Fault, FaultPlan, HostMemory, Point, StreamId, StreamWait, Tick,
+    Transfer, VirtualMemory,
 };
 use parking_lot::Mutex;
 
 use crate::calls::Counters;
-use crate::fault::FaultPlan;
 use crate::lane::{Lane, Queue};
 use crate::schedule::{Completion, State};
 use crate::space::Memory;
@@ -39,7 +38,7 @@ pub(crate) struct Device {
     /// Unfinished tasks of all lanes. Changed only under `state`.
     pub(crate) queued: AtomicU64,
     pub(crate) counters: Counters,
-    pub(crate) faults: FaultPlan,
+    pub(crate) faults: FaultPlan<CallKind>,
     pub(crate) lost: AtomicBool,
     /// Nanoseconds that the driver calls so far would have taken.
     pub(crate) clock: AtomicU64,
@@ -100,7 +99,7 @@ impl Device {
     /// As [`enter`](Device::enter), for calls that are counted elsewhere.
     pub(crate) fn strike(&self, call: CallKind) -> Result<(), SimError> {
         self.alive()?;
-        let Some(fault) = self.faults.strike(call) else { return Ok(()) };
+        let Some(fault) = self.faults.strike(&call) else { return Ok(()) };
         if fault == Fault::Lost {
             self.lost.store(true, Ordering::Relaxed);
         }

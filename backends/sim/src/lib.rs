@@ -39,7 +39,6 @@ mod control;
 mod cost;
 mod device;
 mod error;
-mod fault;
 mod hazard;
 mod lane;
 mod memory;

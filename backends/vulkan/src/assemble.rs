@@ -6,12 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use ash::vk;
 use gpu_allocator::vulkan::{Allocator, AllocatorCreateDesc};
-use millpond_backend::{Caps, ClassId, Closing, Reuse};
+use millpond_backend::{Caps, ClassId, Closing, FaultPlan, Reuse};
 use parking_lot::Mutex;
 
 use crate::classes::{COUNT, classes};
 use crate::device::{Device, RawDevice};
-use crate::fault::FaultPlan;
 use crate::instance::Instance;
 use crate::probe::Probe;
 use crate::queue::Queue;

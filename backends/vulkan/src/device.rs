@@ -10,13 +10,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use ash::vk;
 use gpu_allocator::vulkan::Allocator;
 use millpond_backend::{
-    Backend, Budget, Caps, ClassId, HostMemory, Point, StreamId, StreamWait, Tick, Transfer, VirtualMemory,
+    Backend, Budget, Caps, ClassId, FaultPlan, HostMemory, Point, StreamId, StreamWait, Tick, Transfer, VirtualMemory,
 };
 use parking_lot::Mutex;
 
 use crate::binds::Binds;
 use crate::classes::ClassFacts;
-use crate::fault::FaultPlan;
 use crate::instance::Instance;
 use crate::lane::Lane;
 use crate::probe::Probe;

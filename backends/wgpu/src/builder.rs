@@ -2,11 +2,10 @@
 
 use std::sync::{Arc, OnceLock};
 
-use millpond_backend::{Caps, Class, ClassKind, Closing, Reuse};
+use millpond_backend::{Caps, Class, ClassKind, Closing, FaultPlan, Reuse};
 use wgpu::{AdapterInfo, Backends, BufferUsages, Features, InstanceFlags, MemoryHints};
 
 use crate::device::Shared;
-use crate::fault::FaultPlan;
 use crate::memory::Memory;
 use crate::scope::{Loss, Uncaptured};
 use crate::segment::{Account, WORD};

@@ -3,9 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use millpond_backend::{Backend, Caps, ClassId, Point, StreamId, StreamWait, Tick, Transfer};
+use millpond_backend::{Backend, Caps, ClassId, FaultPlan, Point, StreamId, StreamWait, Tick, Transfer};
 
-use crate::fault::FaultPlan;
 use crate::lane::Lane;
 use crate::memory::{Memory, Page};
 use crate::scope::{Loss, Uncaptured};

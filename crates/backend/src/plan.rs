@@ -1,0 +1,117 @@
+//! Planned failures: which of the coming driver calls shall fail, for tests of what stands on a backend.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::vec::Vec;
+
+use crate::Fault;
+
+/// One planned failure.
+struct Planned<K> {
+    /// The kind of call that it waits for, or any.
+    kind: Option<K>,
+    /// Calls still to come, the failing one included. Never 0.
+    left: u64,
+    fault: Fault,
+}
+
+/// What a test planned to fail, and how many fallible driver calls there were. A backend asks it before each of them;
+/// that costs two atomic operations while nothing is planned. `K` tells calls apart where a backend wants to.
+pub struct FaultPlan<K = ()> {
+    calls: AtomicU64,
+    /// Whether `planned` holds anything; lets the common case skip the lock.
+    armed: AtomicBool,
+    planned: Mutex<Vec<Planned<K>>>,
+}
+
+impl<K> Default for FaultPlan<K> {
+    fn default() -> Self {
+        Self { calls: AtomicU64::new(0), armed: AtomicBool::new(false), planned: Mutex::new(Vec::new()) }
+    }
+}
+
+impl<K: PartialEq> FaultPlan<K> {
+    /// Plans that the `nth` call of the kind, or of any, counted from 1 and from now, fails with that fault.
+    ///
+    /// # Panics
+    ///
+    /// If `nth` is 0.
+    pub fn add(&self, kind: Option<K>, nth: u64, fault: Fault) {
+        assert!(nth > 0, "calls are counted from 1: call 0 cannot fail");
+        let mut planned = self.planned();
+        planned.push(Planned { kind, left: nth, fault });
+        self.armed.store(true, Ordering::Release);
+    }
+
+    /// Forgets the failures that have not struck. How many calls a program makes depends on how fast the device is, so
+    /// a plan may outlive the program that it was made for.
+    pub fn forget(&self) {
+        let mut planned = self.planned();
+        planned.clear();
+        self.armed.store(false, Ordering::Release);
+    }
+
+    /// Counts one fallible call, and answers the fault if one was planned for it. Two plans for the same call strike
+    /// once, with the fault planned first.
+    pub fn strike(&self, kind: &K) -> Option<Fault> {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        if !self.armed.load(Ordering::Acquire) {
+            return None;
+        }
+        let mut struck = None;
+        let mut planned = self.planned();
+        planned.retain_mut(|plan| {
+            if plan.kind.as_ref().is_some_and(|only| only != kind) {
+                return true;
+            }
+            plan.left -= 1;
+            if plan.left == 0 {
+                struck = struck.or(Some(plan.fault));
+            }
+            plan.left > 0
+        });
+        self.armed.store(!planned.is_empty(), Ordering::Release);
+        struck
+    }
+
+    /// How many fallible driver calls there were so far.
+    pub fn calls(&self) -> u64 {
+        self.calls.load(Ordering::Relaxed)
+    }
+
+    /// A test that panicked leaves the list as whole as it was.
+    fn planned(&self) -> MutexGuard<'_, Vec<Planned<K>>> {
+        self.planned.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::FaultPlan;
+    use crate::Fault;
+
+    #[test]
+    fn the_first_plan_for_a_call_strikes_and_the_others_are_used_up() {
+        let plan = FaultPlan::default();
+        plan.add(Some('a'), 2, Fault::OutOfMemory);
+        plan.add(None, 3, Fault::Lost);
+        plan.add(None, 3, Fault::Other);
+        let struck: [Option<Fault>; 4] = ['a', 'b', 'a', 'a'].map(|kind| plan.strike(&kind));
+        assert_eq!(struck, [None, None, Some(Fault::OutOfMemory), None]);
+        assert_eq!(plan.calls(), 4);
+    }
+
+    #[test]
+    fn what_is_forgotten_does_not_strike() {
+        let plan = FaultPlan::default();
+        plan.add(None, 1, Fault::Other);
+        plan.forget();
+        assert_eq!([plan.strike(&()), plan.strike(&())], [None, None]);
+    }
+
+    #[test]
+    #[should_panic(expected = "call 0 cannot fail")]
+    fn there_is_no_call_0() {
+        FaultPlan::<()>::default().add(None, 0, Fault::Other);
+    }
+}
