@@ -109,10 +109,11 @@ fn it_is_measured_beside_the_drivers_own_ways() {
     let groups: BTreeSet<_> = found.iter().map(|row| row["group"].as_str().expect("a group")).collect();
     assert_eq!(groups, BTreeSet::from(["driver", "cached", "streams", "pages", "transfer", "pinned", "trace", "peer"]));
     let pinned: Vec<_> = found.iter().filter(|row| row["group"] == "pinned").collect();
-    let [cached, driver] = pinned[..] else { panic!("{pinned:?}") };
+    let [cached, roomy, driver] = pinned[..] else { panic!("{pinned:?}") };
     assert!(cached["waste"].as_f64() < Some(0.15), "{cached}");
     assert!(driver["driver_calls"].as_u64() >= Some(200), "each copy takes its memory and gives it back: {driver}");
     assert!(cached["driver_calls"].as_u64() < Some(100), "{cached}");
+    assert!(roomy["driver_calls"].as_u64() < cached["driver_calls"].as_u64(), "{roomy} {cached}");
     for peer in ["cuMemAlloc and cuMemFree", "cuMemAllocAsync and cuMemFreeAsync"] {
         let is_peers = |row: &&Value| row["case"].as_str().is_some_and(|case| case.ends_with(peer));
         let measured: Vec<_> = found.iter().filter(is_peers).collect();

@@ -20,7 +20,8 @@ pub(crate) use uses::{Access, Idle};
 /// A cache of page-locked host memory, for copies to and from one device. Cheap to clone; clones are the same cache.
 ///
 /// Taking such memory from the driver costs hundreds of microseconds for each MiB (CUDA: `cuMemHostAlloc`), and giving
-/// it back waits for the device (`cuMemFreeHost`). From here an allocation costs a microsecond or less.
+/// it back waits for the device (`cuMemFreeHost`). From here an allocation that finds its memory costs a microsecond or
+/// less.
 ///
 /// There is one pool for all streams and threads: a [`PinnedBuffer`] belongs to no stream, and its memory goes to
 /// whoever asks next once the copies that used it are done, as the *host* may be the next to write it. So a buffer can
