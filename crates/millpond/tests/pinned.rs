@@ -252,6 +252,8 @@ fn the_hosts_want_of_memory_is_told_in_numbers() {
     assert!(error.to_string().contains("out of memory of the class pinned on device 0"), "{error}");
     drop(kept);
     drop(scene.pinned.allocate(64 * MIB).unwrap());
+    // What is cached serves a request whatever the limit.
+    cache.empty_cache().unwrap();
     cache.set_limit(Some(32 * MIB));
     let Err(Error::OutOfMemory(error)) = scene.pinned.allocate(33 * MIB + 1) else { panic!("there is a limit") };
     assert_eq!(error.report().limit_bytes, Some(32 * MIB));
