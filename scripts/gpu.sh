@@ -116,7 +116,8 @@ growth() {
         has_pages "$device" || { echo "growth: $device has no virtual memory: skipped" >&2; continue; }
         for conf in $(variants "$device"); do
             [ "$conf" != policy:direct ] || continue
-            "$millpond" replay --touch --passes 2 --conf "$conf" --device "$device" --markdown "${traces[@]}" || return 1
+            "$millpond" replay --touch --passes 2 --conf "$conf" --device "$device" --markdown "${traces[@]}" ||
+                return 1
         done
     done
 }

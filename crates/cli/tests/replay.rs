@@ -327,11 +327,14 @@ fn compare_tells_growths_apart_by_what_they_wait_for() {
 fn a_replay_for_a_time_tells_how_far_it_came() {
     let args = ["replay", "--pattern", "phases", "--policy", "classic", "--for", "300ms"];
     let began = std::time::Instant::now();
-    let row = &run(&[&args[..], &["--touch", "--threads", "2", "--format", "json"]].concat()).json()[0];
+    let row = &run(&[&args[..], &["--touch", "--format", "json"]].concat()).json()[0];
     assert!(began.elapsed().as_millis() >= 300);
     let count = |key: &str| row[key].as_u64().expect("a count");
     assert!(count("events_replayed") >= count("events") * count("passes"), "{row}");
-    assert!(count("checked_blocks") > 0 && count("checked_blocks") <= 2 * count("events_replayed"), "{row}");
+    assert!(count("checked_blocks") > 0 && count("checked_blocks") <= count("events_replayed"), "{row}");
+    // Of several threads one may come much further than another.
+    let row = &run(&[&args[..], &["--touch", "--threads", "2", "--format", "json"]].concat()).json()[0];
+    assert!(row["checked_blocks"].as_u64() > Some(0) && row["events_replayed"].as_u64() > Some(0), "{row}");
     let text = run(&args).stdout;
     let cells: Vec<&str> = text.lines().nth(3).expect("a row").split_whitespace().collect();
     assert!(cells.last().is_some_and(|passes| passes.parse::<f64>().is_ok_and(|passes| passes > 1.0)), "{text}");

@@ -64,9 +64,11 @@ impl<B: Backend> Builder<B> {
         self
     }
 
-    /// Serves this class of memory instead of the device's own. Memory of a class of the kind [`ClassKind::Host`](millpond_backend::ClassKind::Host) is
+    /// Serves this class of memory instead of the device's own. Memory of a class of the kind [`ClassKind::Host`] is
     /// handed out again once the device is done with it, also on the stream it was freed on, as the host may be the
     /// next to use it; [`Allocator::pinned`] makes a cache of it that belongs to no stream.
+    ///
+    /// [`ClassKind::Host`]: millpond_backend::ClassKind::Host
     pub fn class(mut self, class: ClassId) -> Self {
         self.class = class;
         self
