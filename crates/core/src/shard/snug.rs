@@ -6,10 +6,6 @@
 //! request leaves unused of it is *loose*. A request takes such a segment only while all that is loose stays within the
 //! slack. So at every miss the segments that are wholly free can be given back, and what is left is within the slack by
 //! itself. Small requests share segments that are small beside the peak, and cut them as PyTorch does.
-//!
-//! Where blocks never had more than the slack beside them, one may be as loose as the peak allows: the memory that it
-//! leaves unused is memory that nobody else will need meanwhile. So a program that has one block at a time keeps one
-//! segment, however its sizes change.
 
 use super::Shard;
 use crate::block::Block;
@@ -25,8 +21,6 @@ const SHARES_BYTES: u64 = 2048;
 const SHARED_PART: u64 = 32;
 /// A shared segment has at least so many bytes.
 const SHARED_BYTES: u64 = 16384;
-/// With each block such a part of what lay beside earlier ones is forgotten: an eighth is left of it after 132.
-const FORGETS: u64 = 64;
 /// Segments are multiples of this many bytes: a page of the host.
 const ROUNDING: u64 = 4096;
 
@@ -41,13 +35,11 @@ pub(crate) struct Snug {
     peak: u64,
     /// Bytes in blocks beyond that.
     loose: u64,
-    /// The most that was live already when a block went out, less what is forgotten with each since.
-    beside: u64,
 }
 
 impl Snug {
     pub(crate) fn new(slack: f64) -> Self {
-        Self { slack, live: 0, peak: 0, loose: 0, beside: 0 }
+        Self { slack, live: 0, peak: 0, loose: 0 }
     }
 
     /// The peak, once the request is served.
@@ -63,17 +55,8 @@ impl Snug {
         want.rounded <= (self.peak_with(want) / SHARES_BELOW).max(SHARES_BYTES)
     }
 
-    /// What may be loose once the request is served: the slack, and where blocks are alone the rest of the peak.
-    fn may_be_loose(&self, want: &Want) -> u64 {
-        let peak = self.peak_with(want);
-        let (share, beside) = (self.share(peak), self.beside.max(self.live));
-        let rest = if beside <= share { peak - (self.live + exact(want.requested)) } else { 0 };
-        share + rest
-    }
-
     fn takes(&mut self, size: u64, requested: u64) {
         let exact = exact(requested);
-        self.beside = self.live.max(self.beside - self.beside / FORGETS);
         self.live += exact;
         self.peak = self.peak.max(self.live);
         self.loose += size - exact;
@@ -116,7 +99,7 @@ impl Shard {
         let Block { size, slot, .. } = self.blocks[found];
         self.segments[slot].shared
             || size <= align_up(want.rounded, ROUNDING)
-            || snug.loose + (size - exact(want.requested)) <= snug.may_be_loose(want)
+            || snug.loose + (size - exact(want.requested)) <= snug.share(snug.peak_with(want))
     }
 
     /// Whether a block of that segment may be cut.
@@ -142,11 +125,10 @@ impl Shard {
         peak + snug.share(peak)
     }
 
-    /// The peaks are what is live now.
+    /// The peak is what is live now.
     pub(crate) fn snug_reset(&mut self) {
         if let Some(snug) = &mut self.snug {
             snug.peak = snug.live;
-            snug.beside = snug.live;
         }
     }
 
