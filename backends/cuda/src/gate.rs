@@ -62,18 +62,17 @@ impl Cuda {
         let device = &*self.device;
         device.alive()?;
         let lane = device.lane(stream);
-        device.usable(CALL, stream, lane)?;
         let _bound = device.bind_relaxed()?;
-        if device.is_capturing(lane.handle())? {
-            return Err(CudaError::Capturing { call: CALL, stream });
-        }
+        device.uncaptured(CALL, stream, device.usable(CALL, stream, &lane.stay())?)?;
         let held = device.gates.lock().iter().any(|(held, _)| *held == stream);
         device.settle(lane, !held)?;
+        let stay = lane.stay();
+        let handle = device.usable(CALL, stream, &stay)?;
         let gate = Arc::new(Gate::default());
         let data = Arc::into_raw(Arc::clone(&gate));
         let mut gates = device.gates.lock();
         // SAFETY: the function takes the pointer that goes with it, once; it calls no driver.
-        let code = unsafe { (device.driver.cuLaunchHostFunc)(lane.handle(), Some(pass), data.cast_mut().cast()) };
+        let code = unsafe { (device.driver.cuLaunchHostFunc)(handle, Some(pass), data.cast_mut().cast()) };
         if let Err(error) = device.check(CALL, code) {
             // SAFETY: the driver has refused the function, so the pointer is still ours.
             drop(unsafe { Arc::from_raw(data) });
