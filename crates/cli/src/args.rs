@@ -199,7 +199,9 @@ every failure in full. `--device sim` means every kind of simulated device. JSON
 
 With --soak, each run is a random program of several streams: blocks that change hands, limits, driver calls that fail,
 work that completes out of step. Every grant is judged, every block written and read by device work. The same seed is
-the same run: a run that fails is repeated by `--soak 1 --seed SEED`. JSON has a line for each run.";
+the same run as long as --operations is the same: a run that fails is repeated by `--soak 1 --seed SEED`. The first that
+fail are made as short as they can be and printed as a scenario of the corpus, or else as a program for a test; after
+20 failures no further run begins. JSON has a line for each run.";
 
 /// `millpond replay`.
 #[derive(Debug, clap::Args)]
@@ -306,4 +308,11 @@ pub(crate) struct ConformanceArgs {
     /// The seed of the first run; the others count up from it
     #[arg(long, value_name = "SEED", default_value_t = 0, requires = "soak")]
     pub(crate) seed: u64,
+    /// How many operations a run of the soak has
+    #[arg(long, value_name = "N", default_value_t = millpond_conformance::soak::OPERATIONS, requires = "soak")]
+    #[arg(value_parser = value_parser!(u32).range(1..=100_000))]
+    pub(crate) operations: u32,
+    /// Write what the soak has come to into a file, in Markdown: every half a minute, and at the end
+    #[arg(long, value_name = "FILE", requires = "soak")]
+    pub(crate) record: Option<PathBuf>,
 }
