@@ -20,8 +20,9 @@ use crate::swarm::{Case, Failed, Program, Random, Shrunk, Swarm, Tally};
 /// How many operations a run has unless said otherwise: enough for memory to be short for most of it.
 pub const OPERATIONS: u32 = 400;
 
-/// Everything is verified after so many operations.
-const CHECK_EVERY: u32 = 4;
+/// Everything is verified after so many operations: rarely, because a look costs as much as many operations, and
+/// because what is put off is done at a look.
+const CHECK_EVERY: [u32; 3] = [8, 16, 64];
 
 /// What the seed of a run draws.
 #[derive(Clone, Copy, Debug)]
@@ -55,7 +56,8 @@ impl Run {
         let device = if random.once_in(3) { device.without_stream_wait() } else { device };
         let policy = policy(&mut random);
         let faults = random.once_in(2);
-        Self { device, swarm: Swarm { seed, operations, policy, faults, check_every: CHECK_EVERY } }
+        let check_every = CHECK_EVERY[random.below(CHECK_EVERY.len())];
+        Self { device, swarm: Swarm { seed, operations, policy, faults, check_every } }
     }
 
     /// Runs it. A panic is caught and told as what went wrong.
