@@ -76,6 +76,23 @@ fn nature(text: &str) -> String {
     nature
 }
 
+/// Why a program has no tally.
+pub(super) enum End {
+    /// The device cannot serve the policy: the reason.
+    Skipped(String),
+    Failed(Failed),
+}
+
+impl End {
+    fn unless_skipped(result: Result<Tally, End>) -> Result<Option<Tally>, Failed> {
+        match result {
+            Ok(tally) => Ok(Some(tally)),
+            Err(End::Skipped(_)) => Ok(None),
+            Err(End::Failed(failed)) => Err(failed),
+        }
+    }
+}
+
 /// A failure, and the shortest program found that leads to it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Shrunk {
@@ -98,6 +115,12 @@ impl<'d, D: DeviceUnderTest> Case<'d, D> {
     /// Runs the program of a seed, and answers what it was as well, as far as it came. `None` instead of a tally: the
     /// device cannot serve the policy. A panic is caught and told as what went wrong.
     pub fn record(&self, swarm: &Swarm) -> (Program, Result<Option<Tally>, Failed>) {
+        let (program, result) = self.attempt(swarm);
+        (program, End::unless_skipped(result))
+    }
+
+    /// The same, with the reason why the device cannot serve the policy.
+    pub(super) fn attempt(&self, swarm: &Swarm) -> (Program, Result<Tally, End>) {
         let mut drawing = Drawing::new(swarm.seed, swarm.faults);
         let (streams, limit) = (drawing.mix().streams, drawing.mix().limit);
         let check_every = swarm.check_every as usize;
@@ -124,7 +147,7 @@ impl<'d, D: DeviceUnderTest> Case<'d, D> {
     /// If the program names streams that it does not have.
     pub fn replay(&self, program: &Program) -> Result<Option<Tally>, Failed> {
         let mut operations = program.operations.iter().copied();
-        self.run(program, &mut |_| operations.next(), &mut Vec::new())
+        End::unless_skipped(self.run(program, &mut |_| operations.next(), &mut Vec::new()))
     }
 
     fn run(
@@ -132,7 +155,7 @@ impl<'d, D: DeviceUnderTest> Case<'d, D> {
         program: &Program,
         next: &mut dyn FnMut(&[u32]) -> Option<Operation>,
         trail: &mut Vec<Operation>,
-    ) -> Result<Option<Tally>, Failed> {
+    ) -> Result<Tally, End> {
         let mut over = false;
         let mut next = |held: &[u32]| {
             let operation = next(held);
@@ -144,13 +167,13 @@ impl<'d, D: DeviceUnderTest> Case<'d, D> {
             run::run(session, program.check_every, &mut next, trail)
         }));
         let what = match ran.unwrap_or_else(|panic| Err(Stop::Fail(text_of(panic)))) {
-            Ok(tally) => return Ok(Some(tally)),
-            Err(Stop::Skip(_)) => return Ok(None),
+            Ok(tally) => return Ok(tally),
+            Err(Stop::Skip(reason)) => return Err(End::Skipped(reason)),
             Err(Stop::Fail(what)) => what,
         };
         let operation = if over { None } else { trail.last().copied() };
         let at = if operation.is_some() { trail.len() - 1 } else { trail.len() };
-        Err(Failed { at, operation, what })
+        Err(End::Failed(Failed { at, operation, what }))
     }
 
     fn open(&self, program: &Program) -> Result<Session<'d, D>, Stop> {

@@ -23,6 +23,7 @@ use crate::device::DeviceUnderTest;
 use crate::scenario::Policy;
 use crate::session::Stop;
 
+use case::End;
 pub use case::{Case, Failed, Shrunk};
 pub use operation::{Noted, Operation, Program};
 pub(crate) use random::Random;
@@ -77,11 +78,17 @@ impl AddAssign for Tally {
 ///
 /// What went wrong, with the seed and the operation.
 pub fn run<D: DeviceUnderTest>(device: &D, swarm: &Swarm) -> Result<Option<Tally>, String> {
-    let (_, result) = Case::new(device, swarm.policy).record(swarm);
-    result.map_err(|failed| format!("seed {} under {}: {failed}", swarm.seed, swarm.policy.name))
+    match run_or_stop(device, swarm) {
+        Ok(tally) => Ok(Some(tally)),
+        Err(Stop::Skip(_)) => Ok(None),
+        Err(Stop::Fail(text)) => Err(text),
+    }
 }
 
 pub(crate) fn run_or_stop<D: DeviceUnderTest>(device: &D, swarm: &Swarm) -> Result<Tally, Stop> {
-    let skip = || Stop::Skip(format!("the device does not serve {}", swarm.policy.name));
-    run(device, swarm).map_err(Stop::Fail)?.ok_or_else(skip)
+    let (_, result) = Case::new(device, swarm.policy).attempt(swarm);
+    result.map_err(|end| match end {
+        End::Skipped(reason) => Stop::Skip(reason),
+        End::Failed(failed) => Stop::Fail(format!("seed {} under {}: {failed}", swarm.seed, swarm.policy.name)),
+    })
 }
