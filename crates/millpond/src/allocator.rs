@@ -95,17 +95,21 @@ impl<B: Backend> Allocator<B> {
     /// [`Error::Driver`], for example when the device has no further queue.
     pub fn create_stream(&self) -> Result<Stream<B>, Error<B::Error>> {
         let id = self.state().backend.create_stream().map_err(|e| Error::driver("create_stream", e))?;
-        Ok(self.stream(id))
+        self.stream(id)
     }
 
     /// A stream that was opened with the backend before, an engine's own for example. Costs a lock that all streams
     /// share: keep the answer.
     ///
-    /// # Panics
+    /// # Errors
     ///
-    /// The backend's, on its first use, if it does not know the stream.
-    pub fn stream(&self, id: StreamId) -> Stream<B> {
-        Stream::new(Arc::clone(&self.handle), LaneRef::new(self.state().lane_of(id)))
+    /// [`Error::UnknownStream`] if the device has no such stream. Nothing is kept for it then.
+    pub fn stream(&self, id: StreamId) -> Result<Stream<B>, Error<B::Error>> {
+        let state = self.state();
+        if !state.backend.has_stream(id) {
+            return Err(Error::UnknownStream { stream: id });
+        }
+        Ok(Stream::new(Arc::clone(&self.handle), LaneRef::new(state.lane_of(id))))
     }
 
     /// Allocates on a stream, as [`Stream::allocate`], after checking that the stream is this allocator's.

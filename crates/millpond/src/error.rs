@@ -34,8 +34,11 @@ pub enum Error<E: BackendError> {
         /// The device of the allocator that it was given to.
         given_to: u32,
     },
-    /// A stream number that the device does not know.
-    #[error("{stream} was never opened on this device; open it with the backend before registering it")]
+    /// A number of a stream that the device or the allocator does not have. Nothing was changed.
+    #[error(
+        "{stream} is not one of this allocator's: open it with `create_stream`; or open or register it with the backend \
+         and give its number to `Allocator::stream`"
+    )]
     UnknownStream {
         /// The stream.
         stream: StreamId,

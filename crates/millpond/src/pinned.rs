@@ -99,7 +99,7 @@ impl<B: Backend + Clone> Allocator<B> {
         let home = backend.create_stream().map_err(|e| Error::driver("create_stream", e))?;
         let cache = State::new(backend, class, state.device, coordinator).beside(state, home);
         let cache = Allocator::from_state(cache);
-        Ok(Pinned { home: cache.stream(home), cache })
+        Ok(Pinned { home: cache.stream(home)?, cache })
     }
 }
 
