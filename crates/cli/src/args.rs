@@ -4,8 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum, value_parser};
+use millpond::trace::Limits;
 
-use crate::commands::replay::{Limit, PatternChoice, pattern_help};
+use crate::commands::replay::{Limit, PatternChoice, parse_limits, pattern_help};
 use crate::quantity::parse_time;
 
 const EXIT_CODES: &str = "\
@@ -104,6 +105,13 @@ simulated device that takes `--device sim:completion=random:SEED`, as its work i
 is kept on the device and judged many blocks at a time, so that work stays under way meanwhile; that takes 1 MiB, and
 64 KiB for each stream, past the allocator. The first wrong byte ends the command with exit code 1, and is told with its
 trace, event, block and offset. Times include the check";
+
+const TRACE_LIMITS_HELP: &str = "\
+How large a trace may be, for files that would take much of the machine; `none` for any. What is not named stays:
+  text_bytes=SIZE  text, after decompression (1GiB)
+  expansion=N      bytes of text for each byte of a compressed file, beyond 1 MiB (64)
+  events=N         events, 24 bytes each (16777216)
+  streams=N        different streams, more than 100 KB each (1024)";
 
 const FOR_HELP: &str = "\
 Replay each trace under each policy for so long: 500ms, 20s, 10m or 2h, from the beginning of the cold pass. The pass
@@ -243,6 +251,9 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u64).range(1..=1 << 40))]
     #[arg(help = "Divide every size of a trace by N, so that it fits a small device", long_help = SCALE_HELP)]
     pub(crate) scale: u64,
+    #[arg(long, value_name = "KEY=N,...", default_value = "", hide_default_value = true)]
+    #[arg(value_parser = parse_limits, help = "How large a trace may be", long_help = TRACE_LIMITS_HELP)]
+    pub(crate) trace_limits: Limits,
     /// Print the table in Markdown
     #[arg(long, conflicts_with_all = ["summary", "stats"])]
     pub(crate) markdown: bool,
