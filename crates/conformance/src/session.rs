@@ -177,6 +177,9 @@ impl<'d, D: DeviceUnderTest> Session<'d, D> {
         if let Some(held) = self.device.held_bytes(self.backend()).filter(|&held| held != reserved) {
             return Err(Stop::Fail(format!("{reserved} bytes are reserved, and the device has handed out {held}")));
         }
+        if let Some(beyond) = self.watched.allocator().beyond_device() {
+            return Err(Stop::Fail(beyond.to_string()));
+        }
         Ok(device_is_content(self.device, self.backend())?)
     }
 

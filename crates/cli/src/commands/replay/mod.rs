@@ -156,6 +156,9 @@ impl Job for Run<'_> {
             CheckError::WrongByte(wrong) => Failure::Check(wrong.to_string()),
             error => Failure::Device(with_causes(&error)),
         })?;
+        if let Some(beyond) = allocator.beyond_device() {
+            self.progress.aside(|| tell(&format!("note: {beyond}")));
+        }
         let usage = if self.args.summary { allocator.memory_usage().map_err(failed)? } else { None };
         Ok(Done { replayed, device, usage })
     }
