@@ -23,7 +23,11 @@ impl Program {
     ///
     /// If the device opens no stream.
     pub fn new(sim: Sim, allocator: Allocator<Sim>, streams: usize) -> Program {
-        let streams = sim.open_streams(streams).into_iter().map(|id| allocator.stream(id)).collect();
+        let streams = sim
+            .open_streams(streams)
+            .into_iter()
+            .map(|id| allocator.stream(id).expect("a stream of the device"))
+            .collect();
         Program { sim, allocator, streams, live: Vec::new(), points: Vec::new() }
     }
 

@@ -192,6 +192,10 @@ unsafe impl Backend for Vulkan {
         self.device.create_stream()
     }
 
+    fn has_stream(&self, stream: StreamId) -> bool {
+        self.device.lanes.get(stream.0 as usize).is_some()
+    }
+
     fn reserve(&self, class: ClassId, bytes: u64) -> Result<Segment, VulkanError> {
         self.device.reserve(class, bytes)
     }

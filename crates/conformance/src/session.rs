@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use millpond::settings::Settings;
 use millpond::{Allocator, Stream};
 use millpond_backend::{Backend, Point, Transfer};
 
@@ -53,13 +54,22 @@ pub(crate) type Opened<B> = (Allocator<B>, Option<B>);
 
 /// Opens the device for a setup; skips where it cannot serve the policy.
 pub(crate) fn open_allocator<D: DeviceUnderTest>(device: &D, setup: &Setup<'_>) -> Result<Opened<D::Backend>, Stop> {
+    open_over(device, setup, Settings::default())
+}
+
+/// The same, with settings below those of the policy.
+fn open_over<D: DeviceUnderTest>(
+    device: &D,
+    setup: &Setup<'_>,
+    settings: Settings,
+) -> Result<Opened<D::Backend>, Stop> {
     let need = Need { streams: setup.streams, bytes: setup.bytes, pages: setup.policy.pages };
     let backend = device.open(&need).map_err(|missing| Stop::Skip(missing.0))?;
     if setup.policy.pages && backend.caps().pages.is_none() {
         return Err(Stop::Skip("the device has no virtual memory".to_owned()));
     }
     let twin = device.twin(&backend);
-    let mut builder = Allocator::builder(backend).conf(setup.policy.conf).conf(setup.conf);
+    let mut builder = Allocator::builder(backend).settings(settings).conf(setup.policy.conf).conf(setup.conf);
     if let Some(bytes) = setup.limit {
         builder = builder.limit(bytes);
     }
@@ -69,7 +79,12 @@ pub(crate) fn open_allocator<D: DeviceUnderTest>(device: &D, setup: &Setup<'_>) 
 
 impl<'d, D: DeviceUnderTest> Session<'d, D> {
     pub(crate) fn open(device: &'d D, setup: &Setup<'_>) -> Result<Self, Stop> {
-        let (allocator, twin) = open_allocator(device, setup)?;
+        Self::open_with(device, setup, Settings::default())
+    }
+
+    /// Opens it with settings below those of the policy.
+    pub(crate) fn open_with(device: &'d D, setup: &Setup<'_>, settings: Settings) -> Result<Self, Stop> {
+        let (allocator, twin) = open_over(device, setup, settings)?;
         let watched = Watched::with_order(allocator, D::comes_after);
         let mut session = Self { device, watched, streams: Vec::new(), twin, threaded: false };
         for _ in 0..setup.streams {
@@ -161,6 +176,9 @@ impl<'d, D: DeviceUnderTest> Session<'d, D> {
         let reserved = self.watched.allocator().memory_reserved();
         if let Some(held) = self.device.held_bytes(self.backend()).filter(|&held| held != reserved) {
             return Err(Stop::Fail(format!("{reserved} bytes are reserved, and the device has handed out {held}")));
+        }
+        if let Some(beyond) = self.watched.allocator().beyond_device() {
+            return Err(Stop::Fail(beyond.to_string()));
         }
         Ok(device_is_content(self.device, self.backend())?)
     }
