@@ -152,6 +152,15 @@ impl Vulkan {
         self.device.binds.as_ref().map_or(0, |binds| binds.state.lock().pages.values().sum())
     }
 
+    /// How many segments, pages and ranges were handed out and not given back, in this order. Makes no driver call.
+    pub fn live(&self) -> (u64, u64, u64) {
+        let (pages, ranges) = self.device.binds.as_ref().map_or((0, 0), |binds| {
+            let state = binds.state.lock();
+            (state.pages.len() as u64, state.ranges.len() as u64)
+        });
+        (self.device.live.lock().len() as u64, pages, ranges)
+    }
+
     /// Bytes in pages that were given back and are still with the driver, until the binds that take them out of their
     /// ranges are made. Makes no driver call.
     pub fn leaving_bytes(&self) -> u64 {
