@@ -263,7 +263,7 @@ impl StreamWait for Vulkan {
         let lane = device.lane(stream);
         device.submitted(point)?;
         if stream != point.stream && device.lane(point.stream).reached() < point.tick.0 {
-            lane.state.lock().waits.push(point);
+            lane.wait_for(point);
         }
         Ok(())
     }

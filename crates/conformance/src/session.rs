@@ -6,7 +6,7 @@ use millpond::settings::Settings;
 use millpond::{Allocator, Stream};
 use millpond_backend::{Backend, Point, Transfer};
 
-use crate::device::{DeviceUnderTest, Need};
+use crate::device::{DeviceUnderTest, Live, Need};
 use crate::scenario::Policy;
 use crate::watched::{Tenancy, Watched};
 
@@ -100,7 +100,10 @@ impl<'d, D: DeviceUnderTest> Session<'d, D> {
 
     /// The powers of the device that move bytes; skips where there are none.
     pub(crate) fn transfer(&self) -> Result<&Mover<'_, D::Backend>, Stop> {
-        self.backend().transfer().ok_or_else(|| Stop::Skip("the device neither fills nor copies".to_owned()))
+        self.backend().transfer().ok_or_else(|| match self.backend().caps().transfer {
+            true => Stop::Fail("Backend::transfer answers none, and Caps::transfer announces it".to_owned()),
+            false => Stop::Skip("the device neither fills nor copies".to_owned()),
+        })
     }
 
     /// Queues a fill of the whole buffer.
@@ -211,8 +214,9 @@ pub(crate) fn device_is_content<D: DeviceUnderTest>(device: &D, backend: &D::Bac
 pub(crate) fn nothing_is_left<D: DeviceUnderTest>(device: &D, twin: Option<&D::Backend>) -> Result<(), String> {
     let Some(twin) = twin else { return Ok(()) };
     device_is_content(device, twin)?;
-    match device.held_bytes(twin) {
-        Some(bytes) if bytes > 0 => Err(format!("the allocator is gone and {bytes} bytes were not given back")),
+    match (device.held_bytes(twin), device.live(twin)) {
+        (Some(bytes), _) if bytes > 0 => Err(format!("the allocator is gone and {bytes} bytes were not given back")),
+        (_, Some(live)) if live != Live::default() => Err(format!("the allocator is gone and has left {live:?}")),
         _ => Ok(()),
     }
 }
