@@ -62,7 +62,7 @@ fn with_vulkan() -> Result<()> {
     let (lent, stream) = engine.lend(2)?;
     println!("Vulkan: Millpond stands on {}", lent.caps().name);
     let session = Session::new(OnVulkan::new(lent.clone())?);
-    let stream = session.allocator().stream(stream);
+    let stream = session.allocator().stream(stream)?;
     own_submits(&mut engine, session.allocator(), &stream)?;
 
     // What goes through Millpond and what goes around it are in order on the stream.

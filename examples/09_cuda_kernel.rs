@@ -49,7 +49,7 @@ fn run(policy: &str, oob: bool) -> Result<()> {
     let own = cuda.context().new_stream()?;
     let lane = cuda.register(&own)?;
     let allocator = Allocator::builder(cuda).conf(&format!("policy:{policy}")).build()?;
-    let stream = allocator.stream(lane);
+    let stream = allocator.stream(lane)?;
 
     let x: Vec<f32> = (0..COUNT).map(|i| i as f32).collect();
     let y: Vec<f32> = (0..COUNT).map(|i| 1.0 - i as f32 / 4.0).collect();

@@ -92,10 +92,12 @@ impl<B: Backend> Allocator<B> {
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`], for example when the device has no further queue.
+    /// [`Error::Driver`], for example when the device has no further queue; [`Error::NoStreams`] of a cache of
+    /// page-locked memory.
     pub fn create_stream(&self) -> Result<Stream<B>, Error<B::Error>> {
+        self.state().expect_streams()?;
         let id = self.state().backend.create_stream().map_err(|e| Error::driver("create_stream", e))?;
-        Ok(self.stream(id))
+        Ok(self.open(id))
     }
 
     /// A stream that was opened with the backend before, an engine's own for example. Costs a lock that all streams
@@ -104,7 +106,19 @@ impl<B: Backend> Allocator<B> {
     /// # Panics
     ///
     /// The backend's, on its first use, if it does not know the stream.
-    pub fn stream(&self, id: StreamId) -> Stream<B> {
+    ///
+    /// # Errors
+    ///
+    /// [`Error::SetAside`] for a stream that a cache of page-locked memory has set aside; [`Error::NoStreams`] of such
+    /// a cache.
+    pub fn stream(&self, id: StreamId) -> Result<Stream<B>, Error<B::Error>> {
+        self.state().expect_streams()?;
+        self.state().expect_free(id)?;
+        Ok(self.open(id))
+    }
+
+    /// The stream, whoever may use it.
+    pub(crate) fn open(&self, id: StreamId) -> Stream<B> {
         Stream::new(Arc::clone(&self.handle), LaneRef::new(self.state().lane_of(id)))
     }
 

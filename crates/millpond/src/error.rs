@@ -40,6 +40,21 @@ pub enum Error<E: BackendError> {
         /// The stream.
         stream: StreamId,
     },
+    /// A stream was asked of a cache of page-locked memory. Its buffers belong to no stream.
+    #[error(
+        "a cache of page-locked memory has no streams to allocate on; take buffers with `Pinned::allocate`, and use \
+         them on streams of the device's allocator"
+    )]
+    NoStreams,
+    /// A cache of page-locked memory has set the stream aside for itself.
+    #[error(
+        "{stream} is set aside by a cache of page-locked memory, which relies on it that no work is put there; use \
+         another stream, such as one that `create_stream` opens"
+    )]
+    SetAside {
+        /// The stream.
+        stream: StreamId,
+    },
     /// The device has not what the call needs.
     #[error("the device {device} has no {what}: {advice}")]
     Unsupported {

@@ -13,7 +13,7 @@ use crate::sync::Arc;
 pub(crate) struct Lane<B: Backend> {
     pub(crate) stream: StreamId,
     pub(crate) shard: ShardId,
-    /// Nobody puts work on the stream: all that it covers is over.
+    /// The stream is set aside, and no work is put there: all that it covers is over.
     idle: bool,
     owner: OwnerRef<B>,
     inner: Latched<LaneState<B>>,

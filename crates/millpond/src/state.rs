@@ -26,10 +26,12 @@ pub(crate) struct State<B: Backend> {
     pub(crate) device: u32,
     pub(crate) sizes: Sizes,
     reuse: Reuse,
-    /// The stream that nobody puts work on, where the allocator has such a one.
+    /// The stream that the allocator has set aside for itself, where it is a cache of page-locked memory: the home of
+    /// all its memory, on which no work is put.
     idle: Option<StreamId>,
-    /// Allocators that share it number streams alike: they have one backend.
-    numbering: Arc<()>,
+    /// The streams that such caches have set aside. Allocators that share the list number streams alike: they have one
+    /// backend.
+    set_aside: Arc<Mutex<Vec<StreamId>>>,
     /// No caching: a freed block goes back to the driver as soon as it may.
     pub(crate) direct: bool,
     /// Garbage collection counts searches, by side.
@@ -77,7 +79,7 @@ impl<B: Backend> State<B> {
         let state = Self {
             reuse: backend.caps().reuse_of(class),
             idle: None,
-            numbering: Arc::new(()),
+            set_aside: Arc::new(Mutex::new(Vec::new())),
             backend,
             class,
             device,
@@ -99,16 +101,28 @@ impl<B: Backend> State<B> {
         state
     }
 
-    /// Has it stand beside another allocator of the same backend, with a stream of its own that nobody puts work on.
+    /// Has it stand beside another allocator of the same backend, and sets a stream aside for it.
     pub(crate) fn beside(mut self, other: &Self, idle: StreamId) -> Self {
-        self.numbering = Arc::clone(&other.numbering);
+        self.set_aside = Arc::clone(&other.set_aside);
+        self.set_aside.lock().push(idle);
         self.idle = Some(idle);
         self
     }
 
     /// Both have one backend.
     pub(crate) fn is_beside(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.numbering, &other.numbering)
+        Arc::ptr_eq(&self.set_aside, &other.set_aside)
+    }
+
+    /// Refuses to open streams in a cache of page-locked memory. A [`Buffer`](crate::Buffer) from there would give away
+    /// the segment that it shares with pinned buffers, whose bytes the host may be reading as a slice.
+    pub(crate) fn expect_streams(&self) -> Result<(), Error<B::Error>> {
+        if self.idle.is_none() { Ok(()) } else { Err(Error::NoStreams) }
+    }
+
+    /// Refuses a stream that is set aside.
+    pub(crate) fn expect_free(&self, stream: StreamId) -> Result<(), Error<B::Error>> {
+        if self.set_aside.lock().contains(&stream) { Err(Error::SetAside { stream }) } else { Ok(()) }
     }
 
     pub(crate) fn lane(&self, shard: ShardId) -> &Lane<B> {

@@ -129,7 +129,7 @@ fn two_allocators_of_one_device_share_its_streams() {
     let (device, pinned) =
         (Allocator::new(sim.clone()), Allocator::builder(sim.clone()).class(ClassId(1)).build().unwrap());
     let stream = device.create_stream().unwrap();
-    let same = pinned.stream(stream.id());
+    let same = pinned.stream(stream.id()).unwrap();
     assert_eq!(pinned.settings().policy, Policy::Classic, "only the device's own memory comes in pages");
     let (ours, staged) = (stream.allocate(64).unwrap(), same.allocate(64).unwrap());
     stream.upload(&ours, 0, &[9; 64]).unwrap();
