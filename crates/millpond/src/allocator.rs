@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use millpond_backend::{Backend, StreamId};
+use millpond_backend::{Backend, Point, StreamId};
 use millpond_core::settings::Settings;
 use millpond_core::stats::{MemoryStats, PageStats};
 use millpond_core::{Plan, SegmentView, WasteLedger};
@@ -361,5 +361,13 @@ impl<B: Backend> State<B> {
     /// Refuses a stream that the allocator does not have.
     pub(crate) fn expect_stream(&self, stream: StreamId) -> Result<(), Error<B::Error>> {
         if self.lanes().any(|lane| lane.stream == stream) { Ok(()) } else { Err(Error::UnknownStream { stream }) }
+    }
+
+    /// Refuses a point that no work can be covered by yet: whoever waited for it would wait for work that may never be
+    /// recorded.
+    pub(crate) fn expect_marked(&self, point: Point) -> Result<(), Error<B::Error>> {
+        self.expect_stream(point.stream)?;
+        let marked = self.backend.mark(point.stream);
+        if point.tick <= marked { Ok(()) } else { Err(Error::NotMarked { point, marked }) }
     }
 }

@@ -172,10 +172,11 @@ impl<B: Backend> Buffer<B> {
     ///
     /// # Errors
     ///
-    /// [`Error::UnknownStream`] if the allocator has no such stream.
+    /// [`Error::UnknownStream`] if the allocator has no such stream. [`Error::NotMarked`] if the stream has not come to
+    /// the tick: nothing is noted then, as the memory would wait for work that may never be recorded.
     pub fn used_until(&self, point: Point) -> Result<(), Error<B::Error>> {
         let state = self.lane.owner();
-        state.expect_stream(point.stream)?;
+        state.expect_marked(point)?;
         if self.held.block != EMPTY {
             self.lane.lock().shard.used_until(self.held.block, point);
             if state.records.is_on() {

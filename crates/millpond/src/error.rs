@@ -55,6 +55,17 @@ pub enum Error<E: BackendError> {
         /// The stream.
         stream: StreamId,
     },
+    /// A point that its stream has not come to: no work is covered by it yet.
+    #[error(
+        "{point} lies in the future: the newest tick of the stream is {marked}; take the point with `Stream::point` or \
+         `Stream::submit`, after the work was queued"
+    )]
+    NotMarked {
+        /// What was given.
+        point: Point,
+        /// The tick that covers everything recorded on the stream so far.
+        marked: Tick,
+    },
     /// The device has not what the call needs.
     #[error("the device {device} has no {what}: {advice}")]
     Unsupported {
