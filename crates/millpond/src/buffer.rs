@@ -7,7 +7,7 @@ use millpond_core::{Grant, SegmentId, Side, Slot, Want};
 
 use crate::error::Error;
 use crate::raw::{self, LaneRef, SegmentRef};
-use crate::state::Held;
+use crate::state::{Held, State};
 use crate::stream::Stream;
 
 /// How the memory of a buffer is safe to use on the stream it was allocated on.
@@ -204,7 +204,7 @@ impl<B: Backend> Drop for Buffer<B> {
         if state.records.is_on() {
             state.record_free(&self.lane, &self.held, self.slot, self.offset);
         }
-        let keep = state.free(&self.lane, &self.held);
+        let keep = State::free(&self.lane, &self.held);
         // Nothing of the allocator is borrowed here any more, so it may go with this.
         drop(keep);
     }

@@ -115,7 +115,12 @@ impl<B: Backend> LaneState<B> {
         self.closing | self.direct
     }
 
-    /// A block came back. With the user's handles gone and no block left, the allocator need not be kept; the caller
+    /// A free gives memory back to the driver.
+    pub(crate) fn is_direct(&self) -> bool {
+        self.direct
+    }
+
+    /// A block came back. With the user's handles gone and no buffer left, the allocator need not be kept; the caller
     /// drops the answer last of all, outside the lock.
     #[inline]
     pub(crate) fn let_go(&mut self) -> Option<Arc<State<B>>> {

@@ -8,7 +8,7 @@ use crate::activity::Activity;
 use crate::error::Error;
 use crate::lane::{Lane, LaneState};
 use crate::pages::Pages;
-use crate::raw::{Guard, OwnerRef};
+use crate::raw::{Guard, LaneRef, OwnerRef};
 use crate::record::Records;
 use crate::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering};
 
@@ -212,34 +212,38 @@ impl<B: Backend> State<B> {
 
     /// Takes a block back. Cannot fail, calls no driver (but for `direct`, whose point that is). The answer may be what
     /// keeps this state: the caller drops it when it needs neither state nor lane any more.
+    ///
+    /// Takes no reference to the lane or its state, as those may go while this returns: see [`crate::raw`].
     #[inline(always)]
-    pub(crate) fn free(&self, lane: &Lane<B>, held: &Held) -> Option<Arc<Self>> {
-        let tick = lane.mark(&self.backend);
-        let clock = if self.is_plain() { 0 } else { self.clocks()[held.side as usize] };
-        let mut state = lane.lock();
-        match state.shard.free(held.block, tick, clock) {
-            Freed::Done { unsettled: false } if !state.looks_back() => None,
-            freed => self.freed(lane, state, held, freed),
+    pub(crate) fn free(lane: &LaneRef<B>, held: &Held) -> Option<Arc<Self>> {
+        let state = lane.owner();
+        let tick = lane.mark(&state.backend);
+        let clock = if state.is_plain() { 0 } else { state.clocks()[held.side as usize] };
+        let mut inner = lane.lock();
+        match inner.shard.free(held.block, tick, clock) {
+            Freed::Done { unsettled: false } if !inner.looks_back() => None,
+            freed => Self::freed(lane, inner, held, freed),
         }
     }
 
-    /// What a free may bring with it.
+    /// What a free may bring with it. As [`free`](Self::free), takes no reference to what may go.
     #[inline(never)]
-    fn freed(
-        &self,
-        lane: &Lane<B>,
-        mut state: Guard<'_, LaneState<B>>,
-        held: &Held,
-        freed: Freed,
-    ) -> Option<Arc<Self>> {
-        let over = matches!(freed, Freed::Done { unsettled: false } | Freed::Settling) && !self.direct;
+    fn freed(lane: &LaneRef<B>, mut inner: Guard<'_, LaneState<B>>, held: &Held, freed: Freed) -> Option<Arc<Self>> {
+        let is_over = matches!(freed, Freed::Done { unsettled: false } | Freed::Settling) && !inner.is_direct();
         // Once the lock is open another thread may take back the last block and with it the state: whoever still needs
         // the state keeps it.
-        let keep = if over { state.let_go() } else { state.let_go().or_else(|| state.kept()) };
-        drop(state);
-        if over {
-            return keep;
+        let keep = inner.let_go().or_else(|| if is_over { None } else { inner.kept() });
+        drop(inner);
+        match &keep {
+            Some(state) if !is_over => state.go_on_from(lane, held, freed),
+            None if !is_over => panic!("block {} was out, and its lane kept no allocator", held.block.0),
+            _ => {}
         }
+        keep
+    }
+
+    /// What remains to be done for a block that was taken back, by a thread that keeps the state.
+    fn go_on_from(&self, lane: &Lane<B>, held: &Held, freed: Freed) {
         match freed {
             Freed::Done { unsettled: false } | Freed::Settling => {}
             Freed::Done { unsettled: true } => self.settle(lane.shard),
@@ -248,7 +252,6 @@ impl<B: Backend> State<B> {
         if self.direct {
             self.reclaim();
         }
-        keep
     }
 
     #[cold]
