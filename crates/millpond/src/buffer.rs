@@ -9,6 +9,7 @@ use crate::error::Error;
 use crate::raw::{self, LaneRef, SegmentRef};
 use crate::state::{Held, State};
 use crate::stream::Stream;
+use crate::sync::Arc;
 
 /// How the memory of a buffer is safe to use on the stream it was allocated on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,8 +68,10 @@ impl<B: Backend> Buffer<B> {
         }
     }
 
-    /// A buffer of 0 bytes: PyTorch's null pointer. Nothing is counted.
-    pub(crate) fn empty(lane: LaneRef<B>) -> Self {
+    /// A buffer of 0 bytes: PyTorch's null pointer. No statistic counts it. It keeps the allocator alive, whose lane it
+    /// refers to.
+    pub(crate) fn empty(lane: LaneRef<B>, state: &Arc<State<B>>) -> Self {
+        lane.lock().hand_out_nothing(state);
         Self {
             stream: lane.stream,
             lane,
@@ -198,6 +201,7 @@ impl<B: Backend> Drop for Buffer<B> {
     #[inline]
     fn drop(&mut self) {
         if self.held.block == EMPTY {
+            drop(State::free_nothing(&self.lane));
             return;
         }
         let state = self.lane.owner();

@@ -254,6 +254,12 @@ impl<B: Backend> State<B> {
         }
     }
 
+    /// Takes a buffer of 0 bytes back. The answer is as [`free`](Self::free)'s, and so is what this may refer to.
+    #[cold]
+    pub(crate) fn free_nothing(lane: &LaneRef<B>) -> Option<Arc<Self>> {
+        lane.lock().take_nothing()
+    }
+
     #[cold]
     fn pend(&self, lane: &Lane<B>, held: &Held, uses: &Uses) {
         let marks = uses.streams.iter().map(|&stream| Point { stream, tick: self.backend.mark(stream) });
