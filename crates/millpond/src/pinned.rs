@@ -12,6 +12,8 @@ use crate::state::State;
 use crate::stream::Stream;
 
 mod buffer;
+#[cfg(all(test, not(loom)))]
+mod tests;
 mod uses;
 
 pub use buffer::PinnedBuffer;

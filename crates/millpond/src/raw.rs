@@ -16,10 +16,10 @@
 //! - `Handle::state`, one for all handles of the user: `Allocator`, `Stream`, `Pinned`. Who borrows one of them has the
 //!   state for as long as the borrow. When the last handle goes, `Handle::drop` tells every lane that it is closing,
 //!   and gives its own reference up after that.
-//! - `LaneState::keep` of each lane, from before its first block (`State::allocate` and `State::miss` call `hold` first)
-//!   or its first buffer of 0 bytes (`Buffer::empty`). `LaneState::let_go` takes it out, which needs the lane's lock,
-//!   `closing`, no live block and no buffer of 0 bytes. So a `Buffer` of the lane has the state as long as it is not
-//!   given back, and giving it back is one step under that lock.
+//! - `LaneState::keep` of each lane. `State::allocate`, `State::miss` and `Buffer::empty` see to it before the first
+//!   buffer of the lane exists, while the stream that asks has a handle; a hit is served only where it is there.
+//!   `LaneState::let_go` takes it out, which needs the lane's lock, `closing`, no live block and no buffer of 0 bytes.
+//!   So a `Buffer` of the lane has the state until it is given back, which is one step under that lock.
 //! - What `State::free` holds: `freed` takes a reference, still under the lock, whenever something remains to be done
 //!   with the state after the lock is open. The buffer's drop gives it up last.
 //!

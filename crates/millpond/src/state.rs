@@ -216,10 +216,11 @@ impl<B: Backend> State<B> {
     /// Takes no reference to the lane or its state, as those may go while this returns: see [`crate::raw`].
     #[inline(always)]
     pub(crate) fn free(lane: &LaneRef<B>, held: &Held) -> Option<Arc<Self>> {
-        let state = lane.owner();
-        let tick = lane.mark(&state.backend);
+        let home: &Lane<B> = lane;
+        let state = home.owner();
+        let tick = home.mark(&state.backend);
         let clock = if state.is_plain() { 0 } else { state.clocks()[held.side as usize] };
-        let mut inner = lane.lock();
+        let mut inner = home.lock();
         match inner.shard.free(held.block, tick, clock) {
             Freed::Done { unsettled: false } if !inner.looks_back() => None,
             freed => Self::freed(lane, inner, held, freed),

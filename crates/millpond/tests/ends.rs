@@ -1,5 +1,8 @@
 //! What keeps an allocator alive: its handles and its buffers, also those of 0 bytes.
 
+use std::sync::Barrier;
+use std::thread;
+
 use millpond::backend::{Backend, Budget, ClassId};
 use millpond::{Allocator, Reuse};
 use millpond_sim::Sim;
@@ -47,6 +50,36 @@ fn buffers_of_nothing_and_of_something_go_in_any_order() {
         assert_ne!(reserved(&sim), 0);
         drop(last);
         assert_eq!(reserved(&sim), 0);
+    }
+}
+
+/// Buffers of two streams and the handles go on four threads at once, in whatever order: the last one takes the
+/// allocator with it, while others are still on their way out of theirs. For address sanitizers, mostly.
+#[test]
+fn the_last_of_everything_goes_on_some_thread() {
+    const ROUNDS: u64 = 300;
+    for round in 0..ROUNDS {
+        let sim = Sim::new();
+        let allocator = Allocator::new(sim.clone());
+        let (one, two) = (allocator.create_stream().unwrap(), allocator.create_stream().unwrap());
+        let [a, b, c] = [&one, &one, &two].map(|stream| stream.allocate(1000).unwrap());
+        if round % 2 == 0 {
+            b.record_stream(&two).unwrap();
+        }
+        let nothing = two.allocate(0).unwrap();
+        let start = Barrier::new(4);
+        let parts: [Box<dyn Send>; 4] =
+            [Box::new(a), Box::new((b, nothing)), Box::new(c), Box::new((one, two, allocator))];
+        thread::scope(|scope| {
+            for part in parts {
+                let start = &start;
+                scope.spawn(move || {
+                    start.wait();
+                    drop(part);
+                });
+            }
+        });
+        assert_eq!((reserved(&sim), sim.violations().len()), (0, 0), "round {round}");
     }
 }
 

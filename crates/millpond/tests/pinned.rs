@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use millpond::backend::{ClassId, Closing, Fault, Reuse, StreamId};
+use millpond::backend::{ClassId, Closing, Fault, Reuse};
 use millpond::settings::{Policy, Settings};
 use millpond::{Allocator, Error, Pinned, Stream};
 use millpond_sim::{CallKind, Completion, Sim, SimBuilder};
@@ -200,40 +200,6 @@ fn what_belongs_elsewhere_is_refused() {
         let refused = here.allocator.pinned_with(class, settings);
         assert!(matches!(refused, Err(Error::Unsupported { .. })), "{refused:?}");
     }
-}
-
-#[test]
-fn work_on_the_caches_own_stream_does_not_reach_bytes_that_are_lent() {
-    let scene = scene();
-    let [stream, _] = &scene.streams;
-    let device = stream.allocate(8).unwrap();
-    stream.fill(&device, 0, 8, 7).unwrap();
-    stream.synchronize().unwrap();
-    // Streams have dense numbers, so one can be named before it is opened, and here becomes the cache's.
-    let early = scene.allocator.stream(StreamId(3)).unwrap();
-    let cache = scene.allocator.pinned().unwrap();
-    let mut pinned = cache.allocate(8).unwrap();
-    let place = pinned.host_address();
-    assert_eq!(cache.cache().layout()[0].stream, early.id());
-    let refused = |answer: Result<(), Error<_>>| {
-        assert!(matches!(answer, Err(Error::SetAside { stream }) if stream == early.id()), "{answer:?}");
-    };
-    refused(early.download_pinned((&device, 0), (&mut pinned, 0), 8));
-    refused(early.upload_pinned((&pinned, 0), (&device, 0), 8));
-    refused(pinned.record_use(&early));
-    drop(pinned);
-    let mut next = cache.allocate(8).unwrap();
-    assert_eq!(next.host_address(), place);
-    next.bytes_mut().unwrap().fill(2);
-    let lent = next.bytes().unwrap();
-    scene.sim.complete(early.id());
-    assert_eq!(lent, [2; 8], "bytes changed under a slice");
-    // To another cache it is a stream as others are.
-    let mut other = scene.pinned.allocate(8).unwrap();
-    early.download_pinned((&device, 0), (&mut other, 0), 8).unwrap();
-    assert!(matches!(other.bytes(), Err(Error::InUse { .. })));
-    other.wait().unwrap();
-    assert_eq!(other.bytes().unwrap(), [7; 8]);
 }
 
 /// A plain buffer would lie in a segment with pinned ones, and any transfer may write to its segment.

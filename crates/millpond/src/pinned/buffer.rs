@@ -117,7 +117,7 @@ impl<B: Backend> PinnedBuffer<B> {
     }
 
     /// Refuses a stream that is numbered by another backend, and the home of the buffer's own memory, whose points mean
-    /// nothing to that memory. Such a stream can be had: by a number that was opened before the cache set it aside.
+    /// nothing to that memory. A handle of that stream can be had by who names it before the cache has set it aside.
     pub(crate) fn expect_beside(&self, stream: &Stream<B>) -> Result<(), Error<B::Error>> {
         let (own, other) = (self.state(), stream.lane().owner());
         if !own.is_beside(other) {
