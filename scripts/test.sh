@@ -66,6 +66,12 @@ if [ "$(uname -m)" = x86_64 ]; then
         cargo test --target x86_64-unknown-linux-gnu "${watched[@]}" --tests
 fi
 
+# The same over the library: what outlives its memory when threads drop the last buffers and handles. Here leaks count.
+if [ "$(uname -m)" = x86_64 ]; then
+    RUSTC_BOOTSTRAP=1 RUSTFLAGS="${RUSTFLAGS:-} -Zsanitizer=address" CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/asan" \
+        cargo test --target x86_64-unknown-linux-gnu -p millpond --tests
+fi
+
 # Loom replaces the locks and atomics of the whole build, so these tests have a target folder of their own.
 if [ -f tests/tests/loom.rs ]; then
     RUSTFLAGS="${RUSTFLAGS:-} --cfg loom" CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/loom" \

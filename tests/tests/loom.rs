@@ -1,12 +1,13 @@
 //! The lock protocol of the shell under every interleaving that loom can make, within a bound on preemptions.
 //!
 //! Only with `RUSTFLAGS="--cfg loom" cargo test -p millpond-tests --release --test loom`. The library's locks and
-//! atomics are loom's then; the device below uses plain ones, which loom does not see and so does not multiply.
+//! atomics are loom's then; the device below uses plain ones, which loom does not see and so does not multiply. Threads
+//! change at loom's own, so what the device does lies between any two of those.
 #![cfg(loom)]
 #![allow(unsafe_code)] // The contract's unsafe trait and methods.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use loom::thread;
 use millpond::backend::{
@@ -16,20 +17,116 @@ use millpond::backend::{
 use millpond::settings::{Policy, Settings};
 use millpond::{Allocator, Buffer, Stream};
 
+#[path = "loom/behind.rs"]
+mod behind;
+#[path = "loom/ends.rs"]
+mod ends;
+
 const MIB: u64 = 1 << 20;
 /// The memory that the device has: two segments of the small pool or two pages, or one large segment.
 const TOTAL: u64 = 4 * MIB;
 
 /// What the test sees of a device, also when it is gone.
-#[derive(Default)]
 struct Witness {
     gone: AtomicBool,
     reserved: AtomicU64,
     segments: AtomicU64,
+    numbers: AtomicU64,
     mapped: AtomicU64,
+    /// How far each stream is.
+    progress: Mutex<Vec<Progress>>,
+    /// Work that was queued, finished or not.
+    work: Mutex<Vec<Work>>,
+    /// Signalled when a stream has come further.
+    moved: (loom::sync::Mutex<()>, loom::sync::Condvar),
 }
 
-/// A device whose work is done as soon as it is recorded.
+/// A stream's newest tick, and the one that it has reached. A stream without work has reached its first.
+#[derive(Clone, Copy)]
+struct Progress {
+    marked: u64,
+    reached: u64,
+}
+
+/// A kernel that uses some bytes of a segment.
+struct Work {
+    segment: u64,
+    start: u64,
+    end: u64,
+    point: Point,
+}
+
+/// A driver's segment, or a range of addresses.
+struct Segment {
+    number: u64,
+    bytes: u64,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Witness {
+    fn new() -> Self {
+        Self {
+            gone: AtomicBool::new(false),
+            reserved: AtomicU64::new(0),
+            segments: AtomicU64::new(0),
+            numbers: AtomicU64::new(0),
+            mapped: AtomicU64::new(0),
+            progress: Mutex::new(Vec::new()),
+            work: Mutex::new(Vec::new()),
+            moved: (loom::sync::Mutex::new(()), loom::sync::Condvar::new()),
+        }
+    }
+
+    fn progress(&self, stream: StreamId) -> Progress {
+        locked(&self.progress)[stream.0 as usize]
+    }
+
+    /// Queues a kernel that uses the buffer and takes until [`finish`](Witness::finish).
+    fn queue(&self, stream: &Stream<Device>, buffer: &Buffer<Device>) -> Point {
+        // Before the lock, which no thread may hold where loom could change to another.
+        let segment = buffer.segment().map_or(u64::MAX, |segment| segment.number);
+        let (start, end) = (buffer.offset(), buffer.offset() + buffer.capacity());
+        let mut progress = locked(&self.progress);
+        let own = &mut progress[stream.id().0 as usize];
+        own.marked += 1;
+        let point = Point { stream: stream.id(), tick: Tick(own.marked) };
+        locked(&self.work).push(Work { segment, start, end, point });
+        point
+    }
+
+    /// The device comes to the end of what is queued on a stream.
+    fn finish(&self, stream: StreamId) {
+        let (lock, moved) = &self.moved;
+        let _guard = lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut progress = locked(&self.progress);
+        let own = &mut progress[stream.0 as usize];
+        own.reached = own.marked;
+        drop(progress);
+        moved.notify_all();
+    }
+
+    /// Blocks until the device has come to the point.
+    fn wait(&self, point: Point) -> Tick {
+        let (lock, moved) = &self.moved;
+        let mut guard = lock.lock().unwrap_or_else(PoisonError::into_inner);
+        while self.progress(point.stream).reached < point.tick.0 {
+            guard = moved.wait(guard).unwrap_or_else(PoisonError::into_inner);
+        }
+        Tick(self.progress(point.stream).reached)
+    }
+
+    /// Whether kernels that use these bytes are still to end.
+    fn is_busy(&self, segment: u64, start: u64, end: u64) -> bool {
+        let unfinished = |work: &&Work| self.progress(work.point.stream).reached < work.point.tick.0;
+        let overlaps = |work: &Work| work.segment == segment && work.start < end && start < work.end;
+        locked(&self.work).iter().filter(unfinished).any(overlaps)
+    }
+}
+
+/// A device whose streams are done at once with all but what [`Witness::queue`] has them do.
 struct Device {
     caps: Caps,
     witness: Arc<Witness>,
@@ -76,7 +173,7 @@ impl Device {
             transfer: false,
             budget: false,
         };
-        let witness = Arc::new(Witness::default());
+        let witness = Arc::new(Witness::new());
         (Device { caps, witness: Arc::clone(&witness), streams: AtomicU64::new(0) }, witness)
     }
 
@@ -96,6 +193,15 @@ impl Device {
         Ok(bytes)
     }
 
+    fn segment(&self, bytes: u64) -> Segment {
+        Segment { number: self.seen().numbers.fetch_add(1, Ordering::Relaxed), bytes }
+    }
+
+    /// The contract's condition for giving memory back.
+    fn expect_idle(&self, segment: &Segment, start: u64, end: u64) {
+        assert!(!self.seen().is_busy(segment.number, start, end), "memory goes back while a kernel uses it");
+    }
+
     fn give_back(&self, bytes: u64) {
         let witness = self.seen();
         // The driver's call takes time, in which others run.
@@ -111,10 +217,10 @@ impl Drop for Device {
     }
 }
 
-// SAFETY: segments are counted and have no addresses, so none overlap; all work is done when it is recorded, so tick 1
-// covers everything and is always reached; stream ids are counted up.
+// SAFETY: segments are counted and have no addresses, so none overlap; `reached` and `wait` answer what `finish` has
+// said, which never falls and never exceeds what was marked; stream ids are counted up.
 unsafe impl Backend for Device {
-    type Segment = u64;
+    type Segment = Segment;
     type Page = u64;
     type Error = Full;
 
@@ -124,6 +230,7 @@ unsafe impl Backend for Device {
     }
 
     fn create_stream(&self) -> Result<StreamId, Full> {
+        locked(&self.seen().progress).push(Progress { marked: 1, reached: 1 });
         Ok(StreamId(self.streams.fetch_add(1, Ordering::Relaxed) as u32))
     }
 
@@ -131,50 +238,47 @@ unsafe impl Backend for Device {
         (stream.0 as usize) < self.streams.load(Ordering::Relaxed) as usize
     }
 
-    fn reserve(&self, _class: ClassId, bytes: u64) -> Result<u64, Full> {
-        self.take(bytes)
+    fn reserve(&self, _class: ClassId, bytes: u64) -> Result<Segment, Full> {
+        self.take(bytes).map(|bytes| self.segment(bytes))
     }
 
-    unsafe fn release(&self, segment: u64) {
-        self.give_back(segment);
+    unsafe fn release(&self, segment: Segment) {
+        self.expect_idle(&segment, 0, segment.bytes);
+        self.give_back(segment.bytes);
     }
 
-    fn address(&self, _segment: &u64) -> Option<u64> {
+    fn address(&self, _segment: &Segment) -> Option<u64> {
         None
     }
 
-    fn mark(&self, _stream: StreamId) -> Tick {
-        self.seen();
-        Tick(1)
+    fn mark(&self, stream: StreamId) -> Tick {
+        Tick(self.seen().progress(stream).marked)
     }
 
-    fn reached(&self, _stream: StreamId) -> Result<Tick, Full> {
-        self.seen();
-        Ok(Tick(1))
+    fn reached(&self, stream: StreamId) -> Result<Tick, Full> {
+        Ok(Tick(self.seen().progress(stream).reached))
     }
 
-    fn wait(&self, _point: Point) -> Result<Tick, Full> {
-        self.seen();
-        Ok(Tick(1))
+    fn wait(&self, point: Point) -> Result<Tick, Full> {
+        Ok(self.seen().wait(point))
     }
 
-    fn virtual_memory(&self) -> Option<&dyn VirtualMemory<Segment = u64, Page = u64, Error = Full>> {
+    fn virtual_memory(&self) -> Option<&dyn VirtualMemory<Segment = Segment, Page = u64, Error = Full>> {
         Some(self)
     }
 }
 
 impl VirtualMemory for Device {
-    type Segment = u64;
+    type Segment = Segment;
     type Page = u64;
     type Error = Full;
 
-    fn reserve_range(&self, _class: ClassId, bytes: u64) -> Result<u64, Full> {
-        self.seen();
-        Ok(bytes)
+    fn reserve_range(&self, _class: ClassId, bytes: u64) -> Result<Segment, Full> {
+        Ok(self.segment(bytes))
     }
 
-    unsafe fn release_range(&self, _range: u64) {
-        self.seen();
+    unsafe fn release_range(&self, range: Segment) {
+        self.expect_idle(&range, 0, range.bytes);
     }
 
     fn create_page(&self, _class: ClassId, bytes: u64) -> Result<u64, Full> {
@@ -185,18 +289,28 @@ impl VirtualMemory for Device {
         self.give_back(page);
     }
 
-    unsafe fn map(&self, _range: &u64, _offset: u64, _page: &u64, _stream: StreamId) -> Result<(), Full> {
+    unsafe fn map(&self, _range: &Segment, _offset: u64, _page: &u64, _stream: StreamId) -> Result<(), Full> {
         self.seen().mapped.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
-    unsafe fn unmap(&self, _range: &u64, _offset: u64, _page: &u64, _stream: StreamId) {
+    unsafe fn unmap(&self, range: &Segment, offset: u64, page: &u64, _stream: StreamId) {
+        self.expect_idle(range, offset, offset + page);
         self.seen().mapped.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 /// Explores a scenario; at the end of each execution the allocator is gone and the device has everything back.
 fn explore(preemptions: usize, settings: Settings, scenario: fn(Allocator<Device>)) {
+    explore_device(preemptions, settings, move |allocator, _| scenario(allocator));
+}
+
+/// The same for scenarios that have the device do something.
+fn explore_device(
+    preemptions: usize,
+    settings: Settings,
+    scenario: impl Fn(Allocator<Device>, Arc<Witness>) + Send + Sync + 'static,
+) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(preemptions);
     model.max_branches = 50_000;
@@ -206,7 +320,7 @@ fn explore(preemptions: usize, settings: Settings, scenario: fn(Allocator<Device
             Ok(allocator) => allocator,
             Err(error) => panic!("{error}"),
         };
-        scenario(allocator);
+        scenario(allocator, Arc::clone(&witness));
         assert!(witness.gone.load(Ordering::Relaxed), "the allocator outlives its handles and buffers");
         assert_eq!(witness.segments.load(Ordering::Relaxed), 0, "segments or pages leaked");
         assert_eq!(witness.mapped.load(Ordering::Relaxed), 0, "mappings leaked");
@@ -298,56 +412,6 @@ fn the_cache_is_emptied_while_a_block_is_taken_from_it() {
         assert!(other.join().unwrap());
         drop(one);
         settles(&allocator, 2);
-    });
-}
-
-#[test]
-fn the_allocator_goes_while_a_buffer_goes_elsewhere() {
-    explore(3, Settings::default(), |allocator| {
-        let one = stream(&allocator);
-        let buffer = allocate(&one, 100);
-        drop(one);
-        let other = thread::spawn(move || drop(buffer));
-        drop(allocator);
-        other.join().unwrap();
-    });
-}
-
-#[test]
-fn two_last_buffers_go_at_once() {
-    explore(3, Settings::default(), |allocator| {
-        let one = stream(&allocator);
-        let (a, b) = (allocate(&one, 100), allocate(&one, 100));
-        drop((one, allocator));
-        let other = thread::spawn(move || drop(a));
-        drop(b);
-        other.join().unwrap();
-    });
-}
-
-#[test]
-fn two_last_buffers_go_at_once_without_caching() {
-    explore(3, Settings { policy: Policy::Direct, ..Settings::default() }, |allocator| {
-        let one = stream(&allocator);
-        let (a, b) = (allocate(&one, 100), allocate(&one, 100));
-        drop((one, allocator));
-        let other = thread::spawn(move || drop(a));
-        drop(b);
-        other.join().unwrap();
-    });
-}
-
-#[test]
-fn two_last_buffers_used_elsewhere_go_at_once() {
-    explore(3, Settings::default(), |allocator| {
-        let (one, two) = (stream(&allocator), stream(&allocator));
-        let (a, b) = (allocate(&one, 100), allocate(&one, 100));
-        a.record_stream(&two).unwrap();
-        b.record_stream(&two).unwrap();
-        drop((one, two, allocator));
-        let other = thread::spawn(move || drop(a));
-        drop(b);
-        other.join().unwrap();
     });
 }
 

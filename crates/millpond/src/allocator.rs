@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use millpond_backend::{Backend, StreamId};
+use millpond_backend::{Backend, Point, StreamId};
 use millpond_core::settings::Settings;
 use millpond_core::stats::{MemoryStats, PageStats};
 use millpond_core::{Plan, SegmentView, WasteLedger};
@@ -92,10 +92,12 @@ impl<B: Backend> Allocator<B> {
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`], for example when the device has no further queue.
+    /// [`Error::Driver`], for example when the device has no further queue; [`Error::NoStreams`] of a cache of
+    /// page-locked memory.
     pub fn create_stream(&self) -> Result<Stream<B>, Error<B::Error>> {
+        self.state().expect_streams()?;
         let id = self.state().backend.create_stream().map_err(|e| Error::driver("create_stream", e))?;
-        self.stream(id)
+        Ok(self.open(id))
     }
 
     /// A stream that was opened with the backend before, an engine's own for example. Costs a lock that all streams
@@ -103,13 +105,21 @@ impl<B: Backend> Allocator<B> {
     ///
     /// # Errors
     ///
-    /// [`Error::UnknownStream`] if the device has no such stream. Nothing is kept for it then.
+    /// [`Error::UnknownStream`] if the device has no such stream: nothing is kept for it. [`Error::SetAside`] for a
+    /// stream that a cache of page-locked memory has set aside; [`Error::NoStreams`] of such a cache.
     pub fn stream(&self, id: StreamId) -> Result<Stream<B>, Error<B::Error>> {
         let state = self.state();
+        state.expect_streams()?;
         if !state.backend.has_stream(id) {
             return Err(Error::UnknownStream { stream: id });
         }
-        Ok(Stream::new(Arc::clone(&self.handle), LaneRef::new(state.lane_of(id))))
+        state.expect_free(id)?;
+        Ok(self.open(id))
+    }
+
+    /// The stream, whoever may use it.
+    pub(crate) fn open(&self, id: StreamId) -> Stream<B> {
+        Stream::new(Arc::clone(&self.handle), LaneRef::new(self.state().lane_of(id)))
     }
 
     /// Allocates on a stream, as [`Stream::allocate`], after checking that the stream is this allocator's.
@@ -365,5 +375,13 @@ impl<B: Backend> State<B> {
     /// Refuses a stream that the allocator does not have.
     pub(crate) fn expect_stream(&self, stream: StreamId) -> Result<(), Error<B::Error>> {
         if self.lanes().any(|lane| lane.stream == stream) { Ok(()) } else { Err(Error::UnknownStream { stream }) }
+    }
+
+    /// Refuses a point that no work can be covered by yet: whoever waited for it would wait for work that may never be
+    /// recorded.
+    pub(crate) fn expect_marked(&self, point: Point) -> Result<(), Error<B::Error>> {
+        self.expect_stream(point.stream)?;
+        let marked = self.backend.mark(point.stream);
+        if point.tick <= marked { Ok(()) } else { Err(Error::NotMarked { point, marked }) }
     }
 }

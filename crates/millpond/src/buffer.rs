@@ -7,8 +7,9 @@ use millpond_core::{Grant, SegmentId, Side, Slot, Want};
 
 use crate::error::Error;
 use crate::raw::{self, LaneRef, SegmentRef};
-use crate::state::Held;
+use crate::state::{Held, State};
 use crate::stream::Stream;
+use crate::sync::Arc;
 
 /// How the memory of a buffer is safe to use on the stream it was allocated on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,8 +68,10 @@ impl<B: Backend> Buffer<B> {
         }
     }
 
-    /// A buffer of 0 bytes: PyTorch's null pointer. Nothing is counted.
-    pub(crate) fn empty(lane: LaneRef<B>) -> Self {
+    /// A buffer of 0 bytes: PyTorch's null pointer. No statistic counts it. It keeps the allocator alive, whose lane it
+    /// refers to.
+    pub(crate) fn empty(lane: LaneRef<B>, state: &Arc<State<B>>) -> Self {
+        lane.lock().hand_out_nothing(state);
         Self {
             stream: lane.stream,
             lane,
@@ -172,10 +175,11 @@ impl<B: Backend> Buffer<B> {
     ///
     /// # Errors
     ///
-    /// [`Error::UnknownStream`] if the allocator has no such stream.
+    /// [`Error::UnknownStream`] if the allocator has no such stream. [`Error::NotMarked`] if the stream has not come to
+    /// the tick: nothing is noted then, as the memory would wait for work that may never be recorded.
     pub fn used_until(&self, point: Point) -> Result<(), Error<B::Error>> {
         let state = self.lane.owner();
-        state.expect_stream(point.stream)?;
+        state.expect_marked(point)?;
         if self.held.block != EMPTY {
             self.lane.lock().shard.used_until(self.held.block, point);
             if state.records.is_on() {
@@ -197,13 +201,14 @@ impl<B: Backend> Drop for Buffer<B> {
     #[inline]
     fn drop(&mut self) {
         if self.held.block == EMPTY {
+            drop(State::free_nothing(&self.lane));
             return;
         }
         let state = self.lane.owner();
         if state.records.is_on() {
             state.record_free(&self.lane, &self.held, self.slot, self.offset);
         }
-        let keep = state.free(&self.lane, &self.held);
+        let keep = State::free(&self.lane, &self.held);
         // Nothing of the allocator is borrowed here any more, so it may go with this.
         drop(keep);
     }

@@ -47,6 +47,32 @@ pub enum Error<E: BackendError> {
     /// A setting outside its range.
     #[error(transparent)]
     Setting(#[from] SettingError),
+    /// A stream was asked of a cache of page-locked memory. Its buffers belong to no stream.
+    #[error(
+        "a cache of page-locked memory has no streams to allocate on; take buffers with `Pinned::allocate`, and use \
+         them on streams of the device's allocator"
+    )]
+    NoStreams,
+    /// A cache of page-locked memory has set the stream aside for itself.
+    #[error(
+        "{stream} is set aside by a cache of page-locked memory, which relies on it that no work is put there; use \
+         another stream, such as one that `create_stream` opens"
+    )]
+    SetAside {
+        /// The stream.
+        stream: StreamId,
+    },
+    /// A point that its stream has not come to: no work is covered by it yet.
+    #[error(
+        "{point} lies in the future: the newest tick of the stream is {marked}; take the point with `Stream::point` or \
+         `Stream::submit`, after the work was queued"
+    )]
+    NotMarked {
+        /// What was given.
+        point: Point,
+        /// The tick that covers everything recorded on the stream so far.
+        marked: Tick,
+    },
     /// The device has not what the call needs.
     #[error("the device {device} has no {what}: {advice}")]
     Unsupported {

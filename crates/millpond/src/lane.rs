@@ -13,7 +13,7 @@ use crate::sync::Arc;
 pub(crate) struct Lane<B: Backend> {
     pub(crate) stream: StreamId,
     pub(crate) shard: ShardId,
-    /// Nobody puts work on the stream: all that it covers is over.
+    /// The stream is set aside, and no work is put there: all that it covers is over.
     idle: bool,
     owner: OwnerRef<B>,
     inner: Latched<LaneState<B>>,
@@ -35,6 +35,8 @@ pub(crate) struct LaneState<B: Backend> {
     keep: Option<Arc<State<B>>>,
     /// The user's handles are gone: give `keep` up with the last block.
     closing: bool,
+    /// Buffers of 0 bytes that are out. They have no block, and rely on the lane as blocks do.
+    empty: u64,
     /// A free gives memory back to the driver.
     direct: bool,
     /// Operations short of room for a peak since the last settlement.
@@ -53,6 +55,7 @@ impl<B: Backend> Lane<B> {
                 segments: Vec::new(),
                 keep: None,
                 closing: false,
+                empty: 0,
                 direct,
                 short: 0,
             }),
@@ -103,6 +106,19 @@ impl<B: Backend> LaneState<B> {
         }
     }
 
+    /// A buffer of 0 bytes goes out: the lane keeps the allocator alive for it, too.
+    pub(crate) fn hand_out_nothing(&mut self, state: &Arc<State<B>>) {
+        self.hold(state);
+        self.empty += 1;
+    }
+
+    /// A buffer of 0 bytes came back. The answer is as [`let_go`](Self::let_go)'s.
+    pub(crate) fn take_nothing(&mut self) -> Option<Arc<State<B>>> {
+        assert!(self.empty > 0, "a buffer of 0 bytes came back to a lane that has handed out none");
+        self.empty -= 1;
+        self.let_go()
+    }
+
     /// A block went out before, so the lane keeps the allocator alive.
     #[inline(always)]
     pub(crate) fn holds(&self) -> bool {
@@ -115,11 +131,17 @@ impl<B: Backend> LaneState<B> {
         self.closing | self.direct
     }
 
-    /// A block came back. With the user's handles gone and no block left, the allocator need not be kept; the caller
+    /// A free gives memory back to the driver.
+    pub(crate) fn is_direct(&self) -> bool {
+        self.direct
+    }
+
+    /// A block came back. With the user's handles gone and no buffer left, the allocator need not be kept; the caller
     /// drops the answer last of all, outside the lock.
     #[inline]
     pub(crate) fn let_go(&mut self) -> Option<Arc<State<B>>> {
-        if self.closing && self.shard.live_blocks() == 0 { self.keep.take() } else { None }
+        let is_last = self.closing && self.empty == 0 && self.shard.live_blocks() == 0;
+        if is_last { self.keep.take() } else { None }
     }
 
     /// What keeps the allocator, once more.

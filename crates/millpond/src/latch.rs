@@ -33,13 +33,12 @@ impl Latch {
         self.closed.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Gives it up: what was written while it was held is seen by whoever takes it next. That may be the end of the
-    /// latch, so nothing of it is touched afterwards.
+    /// What it takes to give it up. Whoever holds it stores `false` with `Release`, so that what was written meanwhile is
+    /// seen by whoever takes it next, and then wakes the waiters. The store may be the end of the latch, and so it is
+    /// made where no reference to the latch is an argument: in [`crate::raw`].
     #[inline(always)]
-    pub(crate) fn open(&self) {
-        let waiters = self.waiters.clone();
-        self.closed.store(false, Ordering::Release);
-        waiters.wake();
+    pub(crate) fn parts(&self) -> (&AtomicBool, Waiters) {
+        (&self.closed, self.waiters.clone())
     }
 
     #[cold]

@@ -8,9 +8,52 @@
 //! operations on every allocation. Instead a lane that has handed out a block keeps the whole allocator alive through
 //! one counted reference of its own (`LaneState::keep`), taken with the first block and given
 //! up, under the lane's lock, only when the user's handles are gone and the last block has come back.
+//!
+//! # Who keeps what alive
+//!
+//! The state owns its lanes, and goes with the last of these counted references to it:
+//!
+//! - `Handle::state`, one for all handles of the user: `Allocator`, `Stream`, `Pinned`. Who borrows one of them has the
+//!   state for as long as the borrow. When the last handle goes, `Handle::drop` tells every lane that it is closing,
+//!   and gives its own reference up after that.
+//! - `LaneState::keep` of each lane. `State::allocate`, `State::miss` and `Buffer::empty` see to it before the first
+//!   buffer of the lane exists, while the stream that asks has a handle; a hit is served only where it is there.
+//!   `LaneState::let_go` takes it out, which needs the lane's lock, `closing`, no live block and no buffer of 0 bytes.
+//!   So a `Buffer` of the lane has the state until it is given back, which is one step under that lock.
+//! - What `State::free` holds: `freed` takes a reference, still under the lock, whenever something remains to be done
+//!   with the state after the lock is open. The buffer's drop gives it up last.
+//!
+//! # After the lock is open
+//!
+//! A thread that gives a block back has nothing that keeps the state once the lane's lock is open, except where `freed`
+//! took a reference. From the store in `Guard::drop` on, another thread may give back the last block, or drop the last
+//! handle, and with it the state and the lane, while the first thread is still on its way out of `Guard::drop`, `freed`,
+//! `free` and `Buffer::drop`. It touches neither any more, but that is not enough: a reference that is an *argument* of
+//! a function is promised to be valid until the function returns, used or not (Stacked Borrows and Tree Borrows call it
+//! protected, and LLVM may read through it anywhere). Therefore:
+//!
+//! - `State::free`, `freed` and `free_nothing` take a `&LaneRef`: a reference into the buffer, which holds a pointer.
+//!   The references to state and lane that they make of it are arguments only of functions that return before the store
+//!   (`mark`, `is_plain`, `lock`, the shard's `free`, `let_go`, `kept`), or that run under a reference of `freed`'s own
+//!   (`go_on_from`).
+//! - A [`Guard`] holds pointers, so passing it to `drop` passes no reference to the lane. [`Guard`]'s drop makes what it
+//!   needs of the latch before the store. The store is `AtomicBool::store(&self)`, whose argument covers an `UnsafeCell`
+//!   and nothing else; such bytes are not protected, which `Arc` in the standard library relies on as well.
+//! - `Buffer::drop` borrows the buffer only, which lies with its owner. A frame further up that borrows the state has a
+//!   handle or a live buffer for it.
+//!
+//! The last reference may be dropped by any thread. Its count orders that drop after everything that other holders did;
+//! what a thread did that had given its block back is ordered by the lane's latch: its store releases, the next closing
+//! acquires, and `let_go` by which the lane's reference came out ran under such a closing. Handles see to the lanes they
+//! close in the same way.
+//!
+//! In `State::drop` the state is borrowed mutably, which ends the validity of pointers that were made of shared borrows
+//! (`OwnerRef`). It reaches lanes through its own table, and none of them asks for its owner then: no buffer, no stream
+//! and no handle is left that could.
 
 #![allow(unsafe_code)]
 
+use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
@@ -22,7 +65,7 @@ use crate::lane::Lane;
 use crate::latch::Latch;
 use crate::pinned::{Idle, PinnedBuffer};
 use crate::state::State;
-use crate::sync::{Place, Taken};
+use crate::sync::{Ordering, Place, Taken};
 
 /// A lane, for those whose existence keeps it alive: buffers (through the lane's own count) and streams (through the
 /// allocator's handle).
@@ -47,8 +90,9 @@ impl<B: Backend> Deref for LaneRef<B> {
     #[inline]
     fn deref(&self) -> &Lane<B> {
         // SAFETY: lanes stand in the allocator's append-only table and never move or go before it. That state is alive:
-        // a `Stream` holds the allocator's handle, which holds it; a `Buffer` is a live block, and a lane with live
-        // blocks holds it in `LaneState::keep`, which is given up only under the lane's lock with no live block left.
+        // a `Stream` holds the allocator's handle, which holds it; a `Buffer` is a live block or one of the lane's empty
+        // buffers, and a lane with either holds it in `LaneState::keep`, which is given up only under the lane's lock
+        // with none left. Who gives a buffer back uses no answer of this after that lock is open.
         unsafe { self.0.as_ref() }
     }
 }
@@ -92,10 +136,12 @@ pub(crate) struct Latched<T> {
 // `Send` is enough.
 unsafe impl<T: Send> Sync for Latched<T> {}
 
-/// The value of a [`Latched`], for as long as this lives.
+/// The value of a [`Latched`], for as long as this lives. A pointer to the latch, not a reference: when this is dropped,
+/// and before that has returned, the latch may be gone.
 pub(crate) struct Guard<'a, T> {
-    latch: &'a Latch,
+    latch: NonNull<Latch>,
     value: ManuallyDrop<Taken<T>>,
+    latched: PhantomData<&'a Latched<T>>,
 }
 
 impl<T> Latched<T> {
@@ -107,13 +153,19 @@ impl<T> Latched<T> {
     #[inline(always)]
     pub(crate) fn lock(&self) -> Guard<'_, T> {
         self.latch.close();
-        Guard { latch: &self.latch, value: ManuallyDrop::new(self.value.take()) }
+        self.guard()
     }
 
     /// A guard, if no other lives.
     pub(crate) fn try_lock(&self) -> Option<Guard<'_, T>> {
-        let value = || ManuallyDrop::new(self.value.take());
-        self.latch.try_close().then(|| Guard { latch: &self.latch, value: value() })
+        self.latch.try_close().then(|| self.guard())
+    }
+
+    /// For who has just closed the latch.
+    #[inline(always)]
+    fn guard(&self) -> Guard<'_, T> {
+        let value = ManuallyDrop::new(self.value.take());
+        Guard { latch: NonNull::from(&self.latch), value, latched: PhantomData }
     }
 }
 
@@ -142,7 +194,11 @@ impl<T> Drop for Guard<'_, T> {
         // SAFETY: dropped here alone, and not used afterwards. It goes before the latch opens, as the place is
         // another's from then on.
         unsafe { ManuallyDrop::drop(&mut self.value) }
-        self.latch.open();
+        // SAFETY: the latch is closed by this guard. Whoever keeps its memory gives that up under the latch, or is kept
+        // by the guard's own thread, so it is there until the store below, and neither part is used after that.
+        let (closed, waiters) = unsafe { self.latch.as_ref() }.parts();
+        closed.store(false, Ordering::Release);
+        waiters.wake();
     }
 }
 

@@ -8,7 +8,7 @@ use crate::activity::Activity;
 use crate::error::Error;
 use crate::lane::{Lane, LaneState};
 use crate::pages::Pages;
-use crate::raw::{Guard, OwnerRef};
+use crate::raw::{Guard, LaneRef, OwnerRef};
 use crate::record::Records;
 use crate::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering};
 
@@ -26,10 +26,12 @@ pub(crate) struct State<B: Backend> {
     pub(crate) device: u32,
     pub(crate) sizes: Sizes,
     reuse: Reuse,
-    /// The stream that nobody puts work on, where the allocator has such a one.
+    /// The stream that the allocator has set aside for itself, where it is a cache of page-locked memory: the home of
+    /// all its memory, on which no work is put.
     idle: Option<StreamId>,
-    /// Allocators that share it number streams alike: they have one backend.
-    numbering: Arc<()>,
+    /// The streams that such caches have set aside. Allocators that share the list number streams alike: they have one
+    /// backend.
+    set_aside: Arc<Mutex<Vec<StreamId>>>,
     /// No caching: a freed block goes back to the driver as soon as it may.
     pub(crate) direct: bool,
     /// Garbage collection counts searches, by side.
@@ -77,7 +79,7 @@ impl<B: Backend> State<B> {
         let state = Self {
             reuse: backend.caps().reuse_of(class),
             idle: None,
-            numbering: Arc::new(()),
+            set_aside: Arc::new(Mutex::new(Vec::new())),
             backend,
             class,
             device,
@@ -99,16 +101,28 @@ impl<B: Backend> State<B> {
         state
     }
 
-    /// Has it stand beside another allocator of the same backend, with a stream of its own that nobody puts work on.
+    /// Has it stand beside another allocator of the same backend, and sets a stream aside for it.
     pub(crate) fn beside(mut self, other: &Self, idle: StreamId) -> Self {
-        self.numbering = Arc::clone(&other.numbering);
+        self.set_aside = Arc::clone(&other.set_aside);
+        self.set_aside.lock().push(idle);
         self.idle = Some(idle);
         self
     }
 
     /// Both have one backend.
     pub(crate) fn is_beside(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.numbering, &other.numbering)
+        Arc::ptr_eq(&self.set_aside, &other.set_aside)
+    }
+
+    /// Refuses to open streams in a cache of page-locked memory. A [`Buffer`](crate::Buffer) from there would give away
+    /// the segment that it shares with pinned buffers, whose bytes the host may be reading as a slice.
+    pub(crate) fn expect_streams(&self) -> Result<(), Error<B::Error>> {
+        if self.idle.is_none() { Ok(()) } else { Err(Error::NoStreams) }
+    }
+
+    /// Refuses a stream that is set aside.
+    pub(crate) fn expect_free(&self, stream: StreamId) -> Result<(), Error<B::Error>> {
+        if self.set_aside.lock().contains(&stream) { Err(Error::SetAside { stream }) } else { Ok(()) }
     }
 
     pub(crate) fn lane(&self, shard: ShardId) -> &Lane<B> {
@@ -198,34 +212,39 @@ impl<B: Backend> State<B> {
 
     /// Takes a block back. Cannot fail, calls no driver (but for `direct`, whose point that is). The answer may be what
     /// keeps this state: the caller drops it when it needs neither state nor lane any more.
+    ///
+    /// Takes no reference to the lane or its state, as those may go while this returns: see [`crate::raw`].
     #[inline(always)]
-    pub(crate) fn free(&self, lane: &Lane<B>, held: &Held) -> Option<Arc<Self>> {
-        let tick = lane.mark(&self.backend);
-        let clock = if self.is_plain() { 0 } else { self.clocks()[held.side as usize] };
-        let mut state = lane.lock();
-        match state.shard.free(held.block, tick, clock) {
-            Freed::Done { unsettled: false } if !state.looks_back() => None,
-            freed => self.freed(lane, state, held, freed),
+    pub(crate) fn free(lane: &LaneRef<B>, held: &Held) -> Option<Arc<Self>> {
+        let home: &Lane<B> = lane;
+        let state = home.owner();
+        let tick = home.mark(&state.backend);
+        let clock = if state.is_plain() { 0 } else { state.clocks()[held.side as usize] };
+        let mut inner = home.lock();
+        match inner.shard.free(held.block, tick, clock) {
+            Freed::Done { unsettled: false } if !inner.looks_back() => None,
+            freed => Self::freed(lane, inner, held, freed),
         }
     }
 
-    /// What a free may bring with it.
+    /// What a free may bring with it. As [`free`](Self::free), takes no reference to what may go.
     #[inline(never)]
-    fn freed(
-        &self,
-        lane: &Lane<B>,
-        mut state: Guard<'_, LaneState<B>>,
-        held: &Held,
-        freed: Freed,
-    ) -> Option<Arc<Self>> {
-        let over = matches!(freed, Freed::Done { unsettled: false } | Freed::Settling) && !self.direct;
+    fn freed(lane: &LaneRef<B>, mut inner: Guard<'_, LaneState<B>>, held: &Held, freed: Freed) -> Option<Arc<Self>> {
+        let is_over = matches!(freed, Freed::Done { unsettled: false } | Freed::Settling) && !inner.is_direct();
         // Once the lock is open another thread may take back the last block and with it the state: whoever still needs
         // the state keeps it.
-        let keep = if over { state.let_go() } else { state.let_go().or_else(|| state.kept()) };
-        drop(state);
-        if over {
-            return keep;
+        let keep = inner.let_go().or_else(|| if is_over { None } else { inner.kept() });
+        drop(inner);
+        match &keep {
+            Some(state) if !is_over => state.go_on_from(lane, held, freed),
+            None if !is_over => panic!("block {} was out, and its lane kept no allocator", held.block.0),
+            _ => {}
         }
+        keep
+    }
+
+    /// What remains to be done for a block that was taken back, by a thread that keeps the state.
+    fn go_on_from(&self, lane: &Lane<B>, held: &Held, freed: Freed) {
         match freed {
             Freed::Done { unsettled: false } | Freed::Settling => {}
             Freed::Done { unsettled: true } => self.settle(lane.shard),
@@ -234,7 +253,12 @@ impl<B: Backend> State<B> {
         if self.direct {
             self.reclaim();
         }
-        keep
+    }
+
+    /// Takes a buffer of 0 bytes back. The answer is as [`free`](Self::free)'s, and so is what this may refer to.
+    #[cold]
+    pub(crate) fn free_nothing(lane: &LaneRef<B>) -> Option<Arc<Self>> {
+        lane.lock().take_nothing()
     }
 
     #[cold]

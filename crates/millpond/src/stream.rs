@@ -119,7 +119,7 @@ impl<B: Backend> Stream<B> {
     #[inline(never)]
     pub(crate) fn allocate_otherwise(&self, bytes: u64) -> Result<Buffer<B>, Error<B::Error>> {
         if bytes == 0 {
-            return Ok(Buffer::empty(self.lane.clone()));
+            return Ok(Buffer::empty(self.lane.clone(), &self.handle.state));
         }
         let state = &self.handle.state;
         let want = state.sizes.want(bytes).ok_or(Error::TooLarge { requested: bytes })?;

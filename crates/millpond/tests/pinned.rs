@@ -202,6 +202,27 @@ fn what_belongs_elsewhere_is_refused() {
     }
 }
 
+/// A plain buffer would lie in a segment with pinned ones, and any transfer may write to its segment.
+#[test]
+fn nobody_gets_a_plain_buffer_of_the_cache() {
+    let scene = scene();
+    let cache = scene.pinned.cache();
+    let pinned = scene.pinned.allocate(8).unwrap();
+    let home = cache.layout()[0].stream;
+    for id in [home, scene.streams[0].id()] {
+        assert!(matches!(cache.stream(id), Err(Error::NoStreams)), "{id}");
+    }
+    let streams = scene.sim.calls().create_stream;
+    let error = cache.create_stream().unwrap_err();
+    assert!(matches!(error, Error::NoStreams) && error.to_string().contains("Pinned::allocate"), "{error}");
+    assert_eq!(scene.sim.calls().create_stream, streams, "none was opened in vain");
+    let foreign = cache.allocate(8, &scene.streams[0]).unwrap_err();
+    assert!(matches!(foreign, Error::WrongDevice { what: "stream", .. }), "{foreign}");
+    let named = scene.allocator.stream(home).unwrap_err();
+    assert!(matches!(named, Error::SetAside { stream } if stream == home), "{named}");
+    assert_eq!(pinned.len(), 8);
+}
+
 #[test]
 fn nothing_is_somewhere_too() {
     let scene = scene();

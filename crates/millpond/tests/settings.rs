@@ -146,7 +146,7 @@ fn work(allocator: &Allocator<Sim>) {
             Err(error) => panic!("{bytes} bytes: {error}"),
         }
         if at % 3 == 2 && !held.is_empty() {
-            held.swap_remove(0);
+            drop(held.swap_remove(0));
         }
         allocator.check();
     }

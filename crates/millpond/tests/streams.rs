@@ -1,6 +1,6 @@
 //! Submitting streams, waiting for them, and their waiting for each other.
 
-use millpond::backend::{Backend, Closing, Tick};
+use millpond::backend::{Backend, Closing, Point, Tick};
 use millpond::{Allocator, Error, Stream};
 use millpond_sim::{Completion, Sim, SimBuilder, SimError};
 
@@ -61,6 +61,35 @@ fn a_point_of_an_unknown_stream_is_refused() {
     let point = millpond::backend::Point { stream: id, tick: sim.mark(id) };
     let error = stream.wait_for(point).unwrap_err();
     assert!(matches!(error, Error::UnknownStream { stream } if stream == id), "{error}");
+}
+
+/// Memory that waited for it would be lost: nobody knows whether such work is ever recorded.
+#[test]
+fn a_point_in_the_future_is_refused() {
+    for closing in [Closing::Submit, Closing::Backend] {
+        let sim = Sim::builder().closing(closing).completion(Completion::Manual).build();
+        let allocator = Allocator::new(sim.clone());
+        let (stream, other) = (allocator.create_stream().unwrap(), allocator.create_stream().unwrap());
+        let buffer = stream.allocate(1000).unwrap();
+        sim.busy(other.id());
+        let now = other.point();
+        let future = Point { tick: Tick(now.tick.0 + 1), ..now };
+        for answer in [buffer.used_until(future), stream.wait_for(future)] {
+            let error = answer.unwrap_err();
+            let Error::NotMarked { point, marked } = &error else { panic!("{closing:?}: {error}") };
+            assert_eq!((*point, *marked), (future, now.tick), "{closing:?}");
+            let text = error.to_string();
+            let both = [future.to_string(), format!("newest tick of the stream is {}", now.tick)];
+            assert!(both.iter().all(|tick| text.contains(tick)), "{text}");
+        }
+        buffer.used_until(now).unwrap();
+        drop(buffer);
+        assert_eq!(allocator.ledger().waiting_bytes, 1024, "{closing:?}: {now} is not over");
+        other.submit().unwrap();
+        sim.complete(other.id());
+        allocator.poll().unwrap();
+        assert_eq!(allocator.ledger().waiting_bytes, 0, "{closing:?}: all that was recorded is over");
+    }
 }
 
 #[test]

@@ -99,11 +99,8 @@ impl Pair {
     /// The model of a configuration beside an allocator with settings of its own.
     pub fn with(setup: &Setup, settings: Settings, checks: Checks) -> Pair {
         let (sim, allocator) = setup.build(settings);
-        let streams = sim
-            .open_streams(setup.streams)
-            .into_iter()
-            .map(|id| allocator.stream(id).expect("a stream of the device"))
-            .collect();
+        let open = |id| allocator.stream(id).unwrap_or_else(|error| panic!("{error}"));
+        let streams = sim.open_streams(setup.streams).into_iter().map(open).collect();
         Pair {
             model: Model::new(setup.rules.clone(), setup.streams),
             sim,

@@ -84,6 +84,10 @@ unsafe impl Backend for Toy {
         Ok(if self.has(Flaw::StreamsShareANumber) { StreamId(0) } else { stream })
     }
 
+    fn has_stream(&self, stream: StreamId) -> bool {
+        self.sim.has_stream(stream)
+    }
+
     fn reserve(&self, class: ClassId, bytes: u64) -> Result<Segment, ToyError> {
         let bytes = if self.has(Flaw::ReserveHasLess) { bytes.div_ceil(2) } else { bytes };
         self.sim.reserve(class, bytes).map_err(|error| match self.flaw {

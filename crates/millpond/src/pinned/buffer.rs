@@ -108,28 +108,52 @@ impl<B: Backend> PinnedBuffer<B> {
     ///
     /// # Errors
     ///
-    /// [`Error::WrongDevice`] if the stream is not of the device that the cache was made for.
+    /// [`Error::WrongDevice`] if the stream is not of the device that the cache was made for; [`Error::SetAside`] if it
+    /// is the cache's own.
     pub fn record_use(&self, stream: &Stream<B>) -> Result<(), Error<B::Error>> {
         self.expect_beside(stream)?;
         self.used(Access::Write, stream);
         Ok(())
     }
 
-    /// Refuses a stream that is numbered by another backend.
+    /// Refuses a stream that is numbered by another backend, and the home of the buffer's own memory, whose points mean
+    /// nothing to that memory. A handle of that stream can be had by who names it before the cache has set it aside.
     pub(crate) fn expect_beside(&self, stream: &Stream<B>) -> Result<(), Error<B::Error>> {
         let (own, other) = (self.state(), stream.lane().owner());
-        if own.is_beside(other) {
-            Ok(())
-        } else {
+        if !own.is_beside(other) {
             Err(Error::WrongDevice { what: "stream", belongs_to: other.device, given_to: own.device })
+        } else if stream.id() == self.buffer.stream() {
+            Err(Error::SetAside { stream: stream.id() })
+        } else {
+            Ok(())
         }
     }
 
+    /// Work on the buffer is about to be queued on the stream. It is noted when the answer is dropped, so also when only
+    /// a part of it was queued, because of an error or a panic.
+    pub(crate) fn in_use<'a>(&'a self, access: Access, stream: &'a Stream<B>) -> BeingUsed<'a, B> {
+        BeingUsed { buffer: self, access, stream }
+    }
+
     /// Work on the buffer was queued on the stream just now.
-    pub(crate) fn used(&self, access: Access, stream: &Stream<B>) {
+    fn used(&self, access: Access, stream: &Stream<B>) {
         let point = self.state().mark(stream.id());
         self.uses.add(access, point);
         self.buffer.note_use(point);
+    }
+}
+
+/// Notes a use of a buffer when it is dropped.
+#[must_use]
+pub(crate) struct BeingUsed<'a, B: Backend> {
+    buffer: &'a PinnedBuffer<B>,
+    access: Access,
+    stream: &'a Stream<B>,
+}
+
+impl<B: Backend> Drop for BeingUsed<'_, B> {
+    fn drop(&mut self) {
+        self.buffer.used(self.access, self.stream);
     }
 }
 

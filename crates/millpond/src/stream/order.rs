@@ -36,13 +36,14 @@ impl<B: Backend> Stream<B> {
     ///
     /// [`Error::Unsupported`] on a device without such waits, where [`synchronize`](Self::synchronize) on the other
     /// stream has the host wait instead; [`Error::UnknownStream`] for a point of a stream that the allocator does not
-    /// have; [`Error::Driver`], for example on Vulkan and wgpu for a point that was not [submitted](Self::submit) yet.
+    /// have; [`Error::NotMarked`] if that stream has not come to the tick; [`Error::Driver`], for example on Vulkan and
+    /// wgpu for a point that was not [submitted](Self::submit) yet.
     pub fn wait_for(&self, point: Point) -> Result<(), Error<B::Error>> {
         let state = self.lane.owner();
         let Some(device) = state.backend.stream_wait() else {
             return Err(self.unsupported("device-side waits", "synchronize the other stream instead"));
         };
-        state.expect_stream(point.stream)?;
+        state.expect_marked(point)?;
         device.wait_for(self.lane.stream, point).map_err(|e| Error::driver("wait_for", e))
     }
 

@@ -17,8 +17,9 @@ impl<B: Backend> Stream<B> {
     ///
     /// # Errors
     ///
-    /// [`Error::WrongDevice`] for a buffer of another allocator or of another device's cache, [`Error::OutOfRange`],
-    /// [`Error::Unsupported`] on a device that cannot move bytes, and [`Error::Driver`].
+    /// [`Error::WrongDevice`] for a buffer of another allocator or of another device's cache, [`Error::SetAside`] on the
+    /// cache's own stream, [`Error::OutOfRange`], [`Error::Unsupported`] on a device that cannot move bytes, and
+    /// [`Error::Driver`].
     pub fn upload_pinned(
         &self,
         from: (&PinnedBuffer<B>, u64),
@@ -28,10 +29,8 @@ impl<B: Backend> Stream<B> {
         let device = self.mover()?;
         let (source, target) = (self.host_place(from.0, from.1, bytes)?, self.place(to.0, to.1, bytes)?);
         let (Some(source), Some(target)) = (source, target) else { return Ok(()) };
-        let copied = device.copy(self.id(), source, target, bytes);
-        // Also after an error: part of the work may have been queued.
-        from.0.used(Access::Read, self);
-        copied.map_err(|e| Error::driver("copy", e))
+        let _use = from.0.in_use(Access::Read, self);
+        device.copy(self.id(), source, target, bytes).map_err(|e| Error::driver("copy", e))
     }
 
     /// Copies `bytes` bytes of the device to the host, each place a buffer and an offset in it. They are there once
@@ -49,9 +48,8 @@ impl<B: Backend> Stream<B> {
         let device = self.mover()?;
         let (source, target) = (self.place(from.0, from.1, bytes)?, self.host_place(to.0, to.1, bytes)?);
         let (Some(source), Some(target)) = (source, target) else { return Ok(()) };
-        let copied = device.copy(self.id(), source, target, bytes);
-        to.0.used(Access::Write, self);
-        copied.map_err(|e| Error::driver("copy", e))
+        let _use = to.0.in_use(Access::Write, self);
+        device.copy(self.id(), source, target, bytes).map_err(|e| Error::driver("copy", e))
     }
 
     /// Where a range of a pinned buffer lies; `None` for no bytes.
