@@ -23,7 +23,6 @@ const H200_BYTES: u64 = 150_109_880_320;
 pub struct SimBuilder {
     caps: Caps,
     address_space_bytes: u64,
-    real: bool,
     completion: Completion,
     costs: CostModel,
 }
@@ -51,13 +50,7 @@ impl SimBuilder {
             transfer: true,
             budget: true,
         };
-        SimBuilder {
-            caps,
-            address_space_bytes: 1 << 47,
-            real: false,
-            completion: Completion::Immediate,
-            costs: CostModel::h200(),
-        }
+        SimBuilder { caps, address_space_bytes: 1 << 47, completion: Completion::Immediate, costs: CostModel::h200() }
     }
 
     /// What people call the device. "simulated H200" unless set.
@@ -93,13 +86,6 @@ impl SimBuilder {
     /// Bytes of addresses that live ranges may take together. 2^47 unless set.
     pub fn address_space_bytes(mut self, bytes: u64) -> SimBuilder {
         self.address_space_bytes = bytes;
-        self
-    }
-
-    /// Whether device memory keeps what is written to it, in leaves of 4 KiB made when first written. Off unless set:
-    /// addresses only, and reads give zeros. Class 1 always keeps its bytes.
-    pub fn bytes(mut self, real: bool) -> SimBuilder {
-        self.real = real;
         self
     }
 
@@ -153,7 +139,8 @@ impl SimBuilder {
         self
     }
 
-    /// Whether the device fills and copies. On unless set.
+    /// Whether the device fills and copies. On unless set. What is written is kept in host memory, in leaves of 4 KiB
+    /// made when first written; what is filled evenly costs next to nothing, and what is not touched nothing at all.
     pub fn transfer(mut self, has: bool) -> SimBuilder {
         self.caps.transfer = has;
         self
@@ -182,7 +169,7 @@ impl SimBuilder {
         if let Some(pages) = self.caps.pages {
             assert!(pages.granularity.is_power_of_two(), "granularity {} is no power of two", pages.granularity);
         }
-        let memory = Memory::new(&self.caps.classes, self.real, self.address_space_bytes, self.caps.oversubscribes);
+        let memory = Memory::new(&self.caps.classes, self.address_space_bytes, self.caps.oversubscribes);
         let device = Device {
             caps: self.caps,
             costs: self.costs,

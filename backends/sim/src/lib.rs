@@ -46,6 +46,7 @@ mod pages;
 mod schedule;
 mod segment;
 mod space;
+mod sparse;
 mod timeline;
 mod transfer;
 mod violation;

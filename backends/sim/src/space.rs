@@ -33,8 +33,6 @@ pub(crate) struct Memory {
 /// nor do they with what others hold when memory is taken, unless memory is oversubscribed.
 pub(crate) struct Space {
     kinds: Vec<ClassKind>,
-    /// Device classes keep real bytes.
-    real: bool,
     total: Vec<u64>,
     used: Vec<u64>,
     /// Bytes of class 0 that other processes hold.
@@ -90,16 +88,10 @@ pub(crate) struct Piece {
 }
 
 impl Memory {
-    pub(crate) fn new(
-        classes: &[millpond_backend::Class],
-        real: bool,
-        range_total: u64,
-        oversubscribes: bool,
-    ) -> Memory {
+    pub(crate) fn new(classes: &[millpond_backend::Class], range_total: u64, oversubscribes: bool) -> Memory {
         static DEVICES: AtomicU64 = AtomicU64::new(0);
         let space = Space {
             kinds: classes.iter().map(|class| class.kind).collect(),
-            real,
             total: classes.iter().map(|class| class.total_bytes).collect(),
             used: vec![0; classes.len()],
             others: 0,
@@ -151,8 +143,7 @@ impl Space {
         self.used[usize::from(class.0)] += bytes;
         let store = match self.kinds[usize::from(class.0)] {
             ClassKind::Host => Store::host(bytes),
-            ClassKind::Device if self.real => Store::sparse(),
-            ClassKind::Device => Store::Nothing,
+            ClassKind::Device => Store::sparse(),
         };
         let number = self.number();
         self.physical.insert(number, Physical { class, bytes, store, users: Vec::new(), mapped: 0 });

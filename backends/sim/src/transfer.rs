@@ -7,7 +7,6 @@ use parking_lot::Mutex;
 
 use crate::device::Device;
 use crate::lane::Op;
-use crate::schedule::is_real;
 use crate::space::Piece;
 use crate::{CallKind, Segment, Sim, SimError};
 
@@ -69,8 +68,7 @@ impl Transfer for Sim {
     fn upload(&self, stream: StreamId, from: &[u8], segment: &Segment, offset: u64) -> Result<(), SimError> {
         self.device.start_transfer(stream)?;
         let writes = segment.pieces(offset, from.len() as u64)?;
-        let kept = if writes.iter().any(is_real) { from.to_vec() } else { Vec::new() };
-        self.device.queue_transfer(stream, Op::Upload(kept), Vec::new(), writes);
+        self.device.queue_transfer(stream, Op::Upload(from.to_vec()), Vec::new(), writes);
         Ok(())
     }
 

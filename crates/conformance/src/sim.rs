@@ -107,11 +107,10 @@ impl DeviceUnderTest for SimDevice {
         name
     }
 
-    fn open(&self, need: &Need) -> Result<Sim, Unavailable> {
+    fn open(&self, _need: &Need) -> Result<Sim, Unavailable> {
         let sim = Sim::builder()
             .total_bytes(self.total_bytes)
             .cost(CostModel::free())
-            .bytes(need.bytes)
             .closing(self.closing)
             .reuse(self.reuse)
             .completion(self.completion)

@@ -101,7 +101,9 @@ impl<B: Backend> Buffer<B> {
         self.requested == 0
     }
 
-    /// How many bytes it really has: `len` after rounding. All of them may be used.
+    /// How many bytes it keeps from others: `len` after rounding. Transfers end with `len`. Work of the program's own,
+    /// which goes to the [`segment`](Self::segment) or the [`address`](Self::address), may use all of them; those behind
+    /// `len` hold what the last owner left there.
     pub fn capacity(&self) -> u64 {
         self.size
     }

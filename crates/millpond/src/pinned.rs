@@ -36,7 +36,7 @@ pub(crate) use uses::{Access, Idle};
 /// use millpond::Allocator;
 /// use millpond_sim::Sim;
 ///
-/// let allocator = Allocator::new(Sim::builder().bytes(true).build());
+/// let allocator = Allocator::new(Sim::new());
 /// let (stream, pinned) = (allocator.create_stream()?, allocator.pinned()?);
 /// let on_device = stream.allocate(8)?;
 ///
