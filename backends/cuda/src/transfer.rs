@@ -9,6 +9,9 @@ use crate::memory::{PINNED, size};
 use crate::staging::PIECE_BYTES;
 use crate::{Code, Cuda, CudaError, End, Segment};
 
+/// What fills.
+const FILL: &str = "cuMemsetD8Async";
+
 impl Device {
     /// Whether the segment is at home in this device's context.
     fn owns(&self, segment: &Segment) -> bool {
@@ -62,12 +65,23 @@ impl Device {
         Ok(lane)
     }
 
-    /// As [`start`](Device::start), for what goes through the staging ring: a graph would read the ring's bytes of
+    /// As [`start`](Device::start), for what must run by itself and once: a graph would read the staging ring's bytes of
     /// another day.
-    fn start_staged(&self, call: &'static str, stream: StreamId) -> Result<&Lane, CudaError> {
+    fn start_now(&self, call: &'static str, stream: StreamId) -> Result<&Lane, CudaError> {
         let lane = self.start(call, stream)?;
         let _bound = self.bind_relaxed()?;
         if self.is_capturing(lane.handle())? { Err(CudaError::Capturing { call, stream }) } else { Ok(lane) }
+    }
+
+    /// Queues a fill of bytes that are a segment's.
+    fn fill(&self, lane: &Lane, address: CUdeviceptr, bytes: u64, value: u8) -> Result<(), CudaError> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        let _bound = self.bind()?;
+        // SAFETY: the segment has these bytes and they are mapped; the stream is alive.
+        let code = unsafe { (self.driver.cuMemsetD8Async)(address, value, size(bytes)?, lane.handle()) };
+        self.check(FILL, code)
     }
 
     /// Copies one piece of the device's bytes to the ring and from there to the host. Blocks.
@@ -110,17 +124,20 @@ impl Transfer for Cuda {
     type Error = CudaError;
 
     fn fill(&self, stream: StreamId, segment: &Segment, offset: u64, bytes: u64, value: u8) -> Result<(), CudaError> {
-        const CALL: &str = "cuMemsetD8Async";
         let device = &*self.device;
-        let address = device.own_place(CALL, segment, offset, bytes)?;
-        let lane = device.start(CALL, stream)?;
-        if bytes == 0 {
-            return Ok(());
-        }
-        let _bound = device.bind()?;
-        // SAFETY: the segment has these bytes and they are mapped; the stream is alive.
-        let code = unsafe { (device.driver.cuMemsetD8Async)(address, value, size(bytes)?, lane.handle()) };
-        device.check(CALL, code)
+        let address = device.own_place(FILL, segment, offset, bytes)?;
+        device.fill(device.start(FILL, stream)?, address, bytes, value)
+    }
+
+    /// As `fill` with 0. Costs one call of the driver more, which asks whether the stream is being captured.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaError::Capturing`], and as `fill`.
+    fn overwrite(&self, stream: StreamId, segment: &Segment, offset: u64, bytes: u64) -> Result<(), CudaError> {
+        let device = &*self.device;
+        let address = device.own_place(FILL, segment, offset, bytes)?;
+        device.fill(device.start_now(FILL, stream)?, address, bytes, 0)
     }
 
     /// Always: the driver copies between all its devices, with peer access or without.
@@ -189,7 +206,7 @@ impl Transfer for Cuda {
         const CALL: &str = "cuMemcpyHtoDAsync";
         let device = &*self.device;
         let address = device.own_place(CALL, segment, offset, from.len() as u64)?;
-        let lane = device.start_staged(CALL, stream)?;
+        let lane = device.start_now(CALL, stream)?;
         for (part, at) in from.chunks(PIECE_BYTES).zip((address..).step_by(PIECE_BYTES)) {
             device.with_piece(stream, lane, part.len(), false, |piece| {
                 let _bound = device.bind()?;
@@ -215,7 +232,7 @@ impl Transfer for Cuda {
         const CALL: &str = "cuMemcpyDtoHAsync";
         let device = &*self.device;
         let address = device.own_place(CALL, segment, offset, to.len() as u64)?;
-        let lane = device.start_staged(CALL, stream)?;
+        let lane = device.start_now(CALL, stream)?;
         for (part, at) in to.chunks_mut(PIECE_BYTES).zip((address..).step_by(PIECE_BYTES)) {
             device.download_piece(stream, lane, at, part)?;
         }

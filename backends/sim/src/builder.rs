@@ -23,6 +23,7 @@ const H200_BYTES: u64 = 150_109_880_320;
 pub struct SimBuilder {
     caps: Caps,
     address_space_bytes: u64,
+    fresh: u8,
     completion: Completion,
     costs: CostModel,
 }
@@ -50,7 +51,13 @@ impl SimBuilder {
             transfer: true,
             budget: true,
         };
-        SimBuilder { caps, address_space_bytes: 1 << 47, completion: Completion::Immediate, costs: CostModel::h200() }
+        SimBuilder {
+            caps,
+            address_space_bytes: 1 << 47,
+            fresh: 0,
+            completion: Completion::Immediate,
+            costs: CostModel::h200(),
+        }
     }
 
     /// What people call the device. "simulated H200" unless set.
@@ -146,6 +153,12 @@ impl SimBuilder {
         self
     }
 
+    /// What device memory holds that comes from the driver, as drivers need not clear it. 0 unless set.
+    pub fn fresh(mut self, value: u8) -> SimBuilder {
+        self.fresh = value;
+        self
+    }
+
     /// When queued work completes. [`Completion::Immediate`] unless set.
     pub fn completion(mut self, completion: Completion) -> SimBuilder {
         self.completion = completion;
@@ -169,7 +182,7 @@ impl SimBuilder {
         if let Some(pages) = self.caps.pages {
             assert!(pages.granularity.is_power_of_two(), "granularity {} is no power of two", pages.granularity);
         }
-        let memory = Memory::new(&self.caps.classes, self.address_space_bytes, self.caps.oversubscribes);
+        let memory = Memory::new(&self.caps.classes, self.address_space_bytes, self.caps.oversubscribes, self.fresh);
         let device = Device {
             caps: self.caps,
             costs: self.costs,

@@ -11,7 +11,7 @@ pub const POISON: u8 = 0xDB;
 /// Host segments start at a multiple of this, as the class promises for device addresses.
 const HOST_ALIGNMENT: usize = 512;
 
-/// The bytes of one piece of physical memory. Fresh memory reads as zeros.
+/// The bytes of one piece of physical memory.
 pub(crate) enum Store {
     /// Device bytes.
     Sparse(Sparse),
@@ -20,8 +20,11 @@ pub(crate) enum Store {
 }
 
 impl Store {
-    pub(crate) fn sparse() -> Store {
-        Store::Sparse(Sparse::default())
+    /// Device bytes that all have that value.
+    pub(crate) fn sparse(bytes: u64, value: u8) -> Store {
+        let mut store = Sparse::default();
+        store.fill(0, bytes, value);
+        Store::Sparse(store)
     }
 
     pub(crate) fn host(bytes: u64) -> Store {

@@ -39,6 +39,8 @@ pub(crate) struct Space {
     pub(crate) others: u64,
     /// What others hold is no reason to refuse.
     oversubscribes: bool,
+    /// What device memory holds when it is made.
+    fresh: u8,
     /// Bytes of addresses that ranges may take in all, and have taken.
     range_total: u64,
     range_used: u64,
@@ -88,7 +90,12 @@ pub(crate) struct Piece {
 }
 
 impl Memory {
-    pub(crate) fn new(classes: &[millpond_backend::Class], range_total: u64, oversubscribes: bool) -> Memory {
+    pub(crate) fn new(
+        classes: &[millpond_backend::Class],
+        range_total: u64,
+        oversubscribes: bool,
+        fresh: u8,
+    ) -> Memory {
         static DEVICES: AtomicU64 = AtomicU64::new(0);
         let space = Space {
             kinds: classes.iter().map(|class| class.kind).collect(),
@@ -96,6 +103,7 @@ impl Memory {
             used: vec![0; classes.len()],
             others: 0,
             oversubscribes,
+            fresh,
             range_total,
             range_used: 0,
             next_number: 0,
@@ -143,7 +151,7 @@ impl Space {
         self.used[usize::from(class.0)] += bytes;
         let store = match self.kinds[usize::from(class.0)] {
             ClassKind::Host => Store::host(bytes),
-            ClassKind::Device => Store::sparse(),
+            ClassKind::Device => Store::sparse(bytes, self.fresh),
         };
         let number = self.number();
         self.physical.insert(number, Physical { class, bytes, store, users: Vec::new(), mapped: 0 });

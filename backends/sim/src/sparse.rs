@@ -10,7 +10,7 @@ use std::ops::Range;
 /// Bytes of a leaf.
 const LEAF_BYTES: u64 = 4 << 10;
 
-/// The bytes of one piece of physical memory. Fresh memory reads as zeros.
+/// The bytes of one piece of physical memory, at first all zeros.
 ///
 /// Invariant: a leaf is in one run at most, and in none if it has bytes of its own; no run is of zeros.
 #[derive(Default)]

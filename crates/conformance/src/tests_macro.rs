@@ -20,7 +20,7 @@ macro_rules! conformance_tests {
 
         $crate::conformance_tests!(@groups $device;
             alignment sizes reuse cross_stream points unsubmitted pressure limits trim paged statistics data
-            faults drop_order threads integrity swarm decisions
+            faults drop_order threads integrity swarm scrubbing decisions
         );
 
         #[test]
