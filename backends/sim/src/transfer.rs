@@ -45,6 +45,7 @@ impl Transfer for Sim {
         self.device.start_transfer(stream)?;
         let writes = segment.pieces(offset, bytes)?;
         self.device.queue_transfer(stream, Op::Fill(value), Vec::new(), writes);
+        self.device.charge(self.device.costs.fill.at(bytes));
         Ok(())
     }
 

@@ -109,8 +109,8 @@ fn first_leak<B: Backend>(backend: B, step: &dyn Fn(), conf: &str, streams: usiz
             7 if random.below(12) == 0 => allocator.empty_cache().unwrap(),
             _ => step(),
         }
-        allocator.check();
     }
+    allocator.check();
     None
 }
 
