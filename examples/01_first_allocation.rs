@@ -10,7 +10,7 @@ use millpond_sim::Sim;
 
 fn main() -> Result<(), Box<dyn Error>> {
     // A simulated device stands in for the GPU. Any backend goes here.
-    let allocator = Allocator::new(Sim::builder().build());
+    let allocator = Allocator::new(Sim::new());
     let stream = allocator.create_stream()?;
 
     let buffer = stream.allocate(1_000_000)?;
@@ -18,6 +18,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("  at offset {} of its segment, device address {:#x}", buffer.offset(), buffer.address().unwrap_or(0));
     println!("  how it may be used: {:?}", buffer.reuse());
     println!("the driver gave {} for it", format_bytes(allocator.memory_reserved()));
+
+    // Bytes go in and out in the order of the stream. The simulated device keeps them, too.
+    stream.upload(&buffer, 0, b"millpond")?;
+    let mut bytes = [0; 8];
+    stream.download(&buffer, 0, &mut bytes)?;
+    assert_eq!(&bytes, b"millpond");
+    println!("what was uploaded came back: {}", String::from_utf8_lossy(&bytes));
 
     // Dropping a buffer gives the block back to the pool, not to the driver.
     drop(buffer);

@@ -20,7 +20,7 @@ const RESULT: u64 = 4096;
 
 fn main() -> Result<()> {
     // A device whose work takes its time, in an order of its own.
-    let sim = Sim::builder().bytes(true).completion(Completion::Seeded(1)).build();
+    let sim = Sim::builder().completion(Completion::Seeded(1)).build();
     run(sim.clone())?;
     if !sim.violations().is_empty() {
         return Err(format!("memory was touched too early: {:?}", sim.violations()).into());

@@ -10,6 +10,9 @@ use crate::staging::PIECE_BYTES;
 use crate::stay::Stay;
 use crate::{Code, Cuda, CudaError, End, Segment};
 
+/// What fills.
+const FILL: &str = "cuMemsetD8Async";
+
 impl Device {
     /// Whether the segment is at home in this device's context.
     fn owns(&self, segment: &Segment) -> bool {
@@ -63,14 +66,25 @@ impl Device {
         Ok((stay, handle))
     }
 
-    /// The lane of a stream that is not being captured, for what goes through the staging ring, also where there are
-    /// no bytes. [`with_piece`](Device::with_piece) looks again for each piece.
-    fn start_staged(&self, call: &'static str, stream: StreamId) -> Result<&Lane, CudaError> {
+    /// As [`start`](Device::start), on a stream that is not being captured: for what must run by itself and once. A graph
+    /// would read other bytes of the staging ring at each launch. [`with_piece`](Device::with_piece) looks again for each
+    /// piece.
+    fn start_now(&self, call: &'static str, stream: StreamId) -> Result<(Stay<'_>, CUstream), CudaError> {
         let (stay, handle) = self.start(call, stream)?;
         let _bound = self.bind_relaxed()?;
         self.uncaptured(call, stream, handle)?;
-        drop(stay);
-        Ok(self.lane(stream))
+        Ok((stay, handle))
+    }
+
+    /// Queues a fill of bytes that are a segment's, on a stream that the caller keeps.
+    fn fill(&self, stream: CUstream, address: CUdeviceptr, bytes: u64, value: u8) -> Result<(), CudaError> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        let _bound = self.bind()?;
+        // SAFETY: the segment has these bytes and they are mapped; the stream is alive.
+        let code = unsafe { (self.driver.cuMemsetD8Async)(address, value, size(bytes)?, stream) };
+        self.check(FILL, code)
     }
 
     /// Copies one piece of the device's bytes to the ring and from there to the host. Blocks.
@@ -115,17 +129,22 @@ impl Transfer for Cuda {
     type Error = CudaError;
 
     fn fill(&self, stream: StreamId, segment: &Segment, offset: u64, bytes: u64, value: u8) -> Result<(), CudaError> {
-        const CALL: &str = "cuMemsetD8Async";
         let device = &*self.device;
-        let address = device.own_place(CALL, segment, offset, bytes)?;
-        let (_stay, handle) = device.start(CALL, stream)?;
-        if bytes == 0 {
-            return Ok(());
-        }
-        let _bound = device.bind()?;
-        // SAFETY: the segment has these bytes and they are mapped; the stream is alive, and stays so.
-        let code = unsafe { (device.driver.cuMemsetD8Async)(address, value, size(bytes)?, handle) };
-        device.check(CALL, code)
+        let address = device.own_place(FILL, segment, offset, bytes)?;
+        let (_stay, handle) = device.start(FILL, stream)?;
+        device.fill(handle, address, bytes, value)
+    }
+
+    /// As `fill` with 0. Costs one call of the driver more, which asks whether the stream is being captured.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaError::Capturing`], and as `fill`.
+    fn overwrite(&self, stream: StreamId, segment: &Segment, offset: u64, bytes: u64) -> Result<(), CudaError> {
+        let device = &*self.device;
+        let address = device.own_place(FILL, segment, offset, bytes)?;
+        let (_stay, handle) = device.start_now(FILL, stream)?;
+        device.fill(handle, address, bytes, 0)
     }
 
     /// Always: the driver copies between all its devices, with peer access or without.
@@ -196,7 +215,9 @@ impl Transfer for Cuda {
         const CALL: &str = "cuMemcpyHtoDAsync";
         let device = &*self.device;
         let address = device.own_place(CALL, segment, offset, from.len() as u64)?;
-        let lane = device.start_staged(CALL, stream)?;
+        // Each piece makes the stream stay for itself, as waiting for one must not keep it.
+        drop(device.start_now(CALL, stream)?);
+        let lane = device.lane(stream);
         for (part, at) in from.chunks(PIECE_BYTES).zip((address..).step_by(PIECE_BYTES)) {
             device.with_piece(CALL, stream, lane, part.len(), false, |piece, handle| {
                 let _bound = device.bind()?;
@@ -222,7 +243,9 @@ impl Transfer for Cuda {
         const CALL: &str = "cuMemcpyDtoHAsync";
         let device = &*self.device;
         let address = device.own_place(CALL, segment, offset, to.len() as u64)?;
-        let lane = device.start_staged(CALL, stream)?;
+        // Each piece makes the stream stay for itself, as waiting for one must not keep it.
+        drop(device.start_now(CALL, stream)?);
+        let lane = device.lane(stream);
         for (part, at) in to.chunks_mut(PIECE_BYTES).zip((address..).step_by(PIECE_BYTES)) {
             device.download_piece(stream, lane, at, part)?;
         }

@@ -28,7 +28,9 @@ impl Segment {
     /// # Safety
     ///
     /// The bytes are the caller's for as long as work uses the view, are valid for `T` when they are read, and work on
-    /// different streams is ordered by the caller: nothing is tracked.
+    /// different streams is ordered by the caller: nothing is tracked. The view checks against the segment alone, which
+    /// holds other buffers too: all of a buffer's `capacity` is the caller's, and what is behind its `len` holds what
+    /// the last owner left there.
     pub unsafe fn view<T: DeviceRepr>(
         &self,
         stream: &Arc<CudaStream>,

@@ -7,6 +7,7 @@ use millpond_backend::{Caps, Class, ClassKind, Closing, FaultPlan, PageCaps, Reu
 use parking_lot::Mutex;
 
 use crate::calls::Counters;
+use crate::control::Overwriting;
 use crate::device::Device;
 use crate::schedule::{Completion, State};
 use crate::space::Memory;
@@ -23,7 +24,7 @@ const H200_BYTES: u64 = 150_109_880_320;
 pub struct SimBuilder {
     caps: Caps,
     address_space_bytes: u64,
-    real: bool,
+    fresh: u8,
     completion: Completion,
     costs: CostModel,
     listed_bytes: Option<u64>,
@@ -55,7 +56,7 @@ impl SimBuilder {
         SimBuilder {
             caps,
             address_space_bytes: 1 << 47,
-            real: false,
+            fresh: 0,
             completion: Completion::Immediate,
             costs: CostModel::h200(),
             listed_bytes: None,
@@ -95,13 +96,6 @@ impl SimBuilder {
     /// Bytes of addresses that live ranges may take together. 2^47 unless set.
     pub fn address_space_bytes(mut self, bytes: u64) -> SimBuilder {
         self.address_space_bytes = bytes;
-        self
-    }
-
-    /// Whether device memory keeps what is written to it, in leaves of 4 KiB made when first written. Off unless set:
-    /// addresses only, and reads give zeros. Class 1 always keeps its bytes.
-    pub fn bytes(mut self, real: bool) -> SimBuilder {
-        self.real = real;
         self
     }
 
@@ -162,9 +156,16 @@ impl SimBuilder {
         self
     }
 
-    /// Whether the device fills and copies. On unless set.
+    /// Whether the device fills and copies. On unless set. What is written is kept in host memory, in leaves of 4 KiB
+    /// made when first written; what is filled evenly costs next to nothing, and what is not touched nothing at all.
     pub fn transfer(mut self, has: bool) -> SimBuilder {
         self.caps.transfer = has;
+        self
+    }
+
+    /// What device memory holds that comes from the driver, as drivers need not clear it. 0 unless set.
+    pub fn fresh(mut self, value: u8) -> SimBuilder {
+        self.fresh = value;
         self
     }
 
@@ -191,7 +192,7 @@ impl SimBuilder {
         if let Some(pages) = self.caps.pages {
             assert!(pages.granularity.is_power_of_two(), "granularity {} is no power of two", pages.granularity);
         }
-        let memory = Memory::new(&self.caps.classes, self.real, self.address_space_bytes, self.caps.oversubscribes);
+        let memory = Memory::new(&self.caps.classes, self.address_space_bytes, self.caps.oversubscribes, self.fresh);
         if let Some(bytes) = self.listed_bytes {
             self.caps.classes[0].total_bytes = bytes;
         }
@@ -205,6 +206,7 @@ impl SimBuilder {
             queued: AtomicU64::new(0),
             counters: Counters::new(),
             faults: FaultPlan::default(),
+            overwriting: Mutex::new(Overwriting::Sound),
             lost: AtomicBool::new(false),
             clock: AtomicU64::new(0),
         };

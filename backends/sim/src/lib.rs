@@ -46,13 +46,14 @@ mod pages;
 mod schedule;
 mod segment;
 mod space;
+mod sparse;
 mod timeline;
 mod transfer;
 mod violation;
 
 pub use builder::SimBuilder;
 pub use calls::{CallKind, Calls};
-pub use control::Work;
+pub use control::{Overwriting, Work};
 pub use cost::{CostModel, Curve};
 pub use device::Sim;
 pub use error::SimError;

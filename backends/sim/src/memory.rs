@@ -1,78 +1,35 @@
-//! The byte store behind physical memory: nothing at all, sparse device bytes, or host bytes with a fixed address.
+//! The byte store behind physical memory: sparse device bytes, or host bytes with a fixed address.
 
-use std::collections::HashMap;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, Ordering};
+
+use crate::sparse::Sparse;
 
 /// What bytes become when the device catches a breach of the contract on them.
 pub const POISON: u8 = 0xDB;
 
-/// Device bytes are kept in leaves of this size, made when first written unevenly: small, because a few bytes in every
-/// page of a large device shall not cost much of the page.
-const LEAF_BYTES: u64 = 4 << 10;
-
 /// Host segments start at a multiple of this, as the class promises for device addresses.
 const HOST_ALIGNMENT: usize = 512;
 
-/// The bytes of one piece of physical memory. Fresh memory reads as zeros.
+/// The bytes of one piece of physical memory.
 pub(crate) enum Store {
-    /// Addresses only: writes vanish, reads give zeros.
-    Nothing,
-    /// Device bytes by leaf; a leaf that is not there is all zeros.
-    Sparse(HashMap<u64, Leaf>),
+    /// Device bytes.
+    Sparse(Sparse),
     /// Host bytes, made at first use because a pinned segment that nobody touches shall cost nothing.
     Host { bytes: usize, made: Option<HostBytes> },
 }
 
-/// 4 KiB of device memory.
-pub(crate) enum Leaf {
-    /// All bytes are the same, as after a fill: costs no memory.
-    Even(u8),
-    /// Bytes of their own.
-    Bytes(Box<[u8]>),
-}
-
-impl Leaf {
-    fn bytes_mut(&mut self) -> &mut [u8] {
-        if let Leaf::Even(value) = *self {
-            *self = Leaf::Bytes(vec![value; LEAF_BYTES as usize].into_boxed_slice());
-        }
-        match self {
-            Leaf::Bytes(bytes) => bytes,
-            Leaf::Even(value) => unreachable!("a leaf of {value} was just given bytes of its own"),
-        }
-    }
-}
-
-/// Splits `bytes` bytes at `offset` at leaf borders: (leaf, start in the leaf, start in the caller's bytes, length).
-fn leaves(offset: u64, bytes: u64) -> impl Iterator<Item = (u64, usize, usize, usize)> {
-    let mut done = 0;
-    std::iter::from_fn(move || {
-        if done == bytes {
-            return None;
-        }
-        let at = offset + done;
-        let start = at % LEAF_BYTES;
-        let length = (LEAF_BYTES - start).min(bytes - done);
-        let part = (at / LEAF_BYTES, start as usize, done as usize, length as usize);
-        done += length;
-        Some(part)
-    })
-}
-
 impl Store {
-    pub(crate) fn sparse() -> Store {
-        Store::Sparse(HashMap::new())
+    /// Device bytes that all have that value.
+    pub(crate) fn sparse(bytes: u64, value: u8) -> Store {
+        let mut store = Sparse::default();
+        store.fill(0, bytes, value);
+        Store::Sparse(store)
     }
 
     pub(crate) fn host(bytes: u64) -> Store {
         let bytes = usize::try_from(bytes).expect("a host segment fits the host's address space");
         Store::Host { bytes, made: None }
-    }
-
-    /// Whether writes are kept.
-    pub(crate) fn is_real(&self) -> bool {
-        !matches!(self, Store::Nothing)
     }
 
     pub(crate) fn host_bytes(&mut self) -> Option<&HostBytes> {
@@ -84,13 +41,7 @@ impl Store {
 
     pub(crate) fn write(&mut self, offset: u64, from: &[u8]) {
         match self {
-            Store::Nothing => {}
-            Store::Sparse(map) => {
-                for (leaf, start, done, length) in leaves(offset, from.len() as u64) {
-                    let leaf = map.entry(leaf).or_insert(Leaf::Even(0));
-                    leaf.bytes_mut()[start..start + length].copy_from_slice(&from[done..done + length]);
-                }
-            }
+            Store::Sparse(bytes) => bytes.write(offset, from),
             Store::Host { .. } => {
                 for (cell, value) in self.host_cells(offset, from.len()).iter().zip(from) {
                     cell.store(*value, Ordering::Relaxed);
@@ -101,17 +52,7 @@ impl Store {
 
     pub(crate) fn read(&mut self, offset: u64, to: &mut [u8]) {
         match self {
-            Store::Nothing => to.fill(0),
-            Store::Sparse(map) => {
-                for (leaf, start, done, length) in leaves(offset, to.len() as u64) {
-                    let to = &mut to[done..done + length];
-                    match map.get(&leaf) {
-                        None => to.fill(0),
-                        Some(Leaf::Even(value)) => to.fill(*value),
-                        Some(Leaf::Bytes(bytes)) => to.copy_from_slice(&bytes[start..start + length]),
-                    }
-                }
-            }
+            Store::Sparse(bytes) => bytes.read(offset, to),
             Store::Host { .. } => {
                 for (cell, value) in self.host_cells(offset, to.len()).iter().zip(to) {
                     *value = cell.load(Ordering::Relaxed);
@@ -122,16 +63,7 @@ impl Store {
 
     pub(crate) fn fill(&mut self, offset: u64, bytes: u64, value: u8) {
         match self {
-            Store::Nothing => {}
-            Store::Sparse(map) => {
-                for (leaf, start, _, length) in leaves(offset, bytes) {
-                    if length as u64 == LEAF_BYTES {
-                        map.insert(leaf, Leaf::Even(value));
-                    } else {
-                        map.entry(leaf).or_insert(Leaf::Even(0)).bytes_mut()[start..start + length].fill(value);
-                    }
-                }
-            }
+            Store::Sparse(store) => store.fill(offset, bytes, value),
             Store::Host { .. } => {
                 for cell in self.host_cells(offset, bytes as usize) {
                     cell.store(value, Ordering::Relaxed);

@@ -226,11 +226,7 @@ fn perform(task: &Task) {
                 }
             }
         }
-        Op::Copy => {
-            if task.writes.iter().any(is_real) {
-                put(&task.writes, &fetch(&task.reads));
-            }
-        }
+        Op::Copy => put(&task.writes, &fetch(&task.reads)),
         Op::Upload(bytes) => put(&task.writes, bytes),
         Op::Download(to) => deliver(to, fetch(&task.reads)),
     }
@@ -238,11 +234,6 @@ fn perform(task: &Task) {
 
 fn deliver(to: &Arc<Mutex<Vec<u8>>>, bytes: Vec<u8>) {
     *to.lock() = bytes;
-}
-
-/// Whether the memory behind the piece keeps what is written to it.
-pub(crate) fn is_real(piece: &Piece) -> bool {
-    piece.memory.space().physical.get(&piece.physical).is_some_and(|physical| physical.store.is_real())
 }
 
 /// Reads all pieces, one behind the other. Memory that was released meanwhile reads as poison.

@@ -33,14 +33,14 @@ pub(crate) struct Memory {
 /// nor do they with what others hold when memory is taken, unless memory is oversubscribed.
 pub(crate) struct Space {
     kinds: Vec<ClassKind>,
-    /// Device classes keep real bytes.
-    real: bool,
     total: Vec<u64>,
     used: Vec<u64>,
     /// Bytes of class 0 that other processes hold.
     pub(crate) others: u64,
     /// What others hold is no reason to refuse.
     oversubscribes: bool,
+    /// What device memory holds when it is made.
+    fresh: u8,
     /// Bytes of addresses that ranges may take in all, and have taken.
     range_total: u64,
     range_used: u64,
@@ -92,18 +92,18 @@ pub(crate) struct Piece {
 impl Memory {
     pub(crate) fn new(
         classes: &[millpond_backend::Class],
-        real: bool,
         range_total: u64,
         oversubscribes: bool,
+        fresh: u8,
     ) -> Memory {
         static DEVICES: AtomicU64 = AtomicU64::new(0);
         let space = Space {
             kinds: classes.iter().map(|class| class.kind).collect(),
-            real,
             total: classes.iter().map(|class| class.total_bytes).collect(),
             used: vec![0; classes.len()],
             others: 0,
             oversubscribes,
+            fresh,
             range_total,
             range_used: 0,
             next_number: 0,
@@ -158,8 +158,7 @@ impl Space {
         self.used[usize::from(class.0)] += bytes;
         let store = match self.kinds[usize::from(class.0)] {
             ClassKind::Host => Store::host(bytes),
-            ClassKind::Device if self.real => Store::sparse(),
-            ClassKind::Device => Store::Nothing,
+            ClassKind::Device => Store::sparse(bytes, self.fresh),
         };
         let number = self.number();
         self.physical.insert(number, Physical { class, bytes, store, users: Vec::new(), mapped: 0 });

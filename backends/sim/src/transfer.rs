@@ -5,9 +5,9 @@ use std::sync::Arc;
 use millpond_backend::{Closing, Point, StreamId, Tick, Transfer};
 use parking_lot::Mutex;
 
+use crate::control::Overwriting;
 use crate::device::Device;
 use crate::lane::Op;
-use crate::schedule::is_real;
 use crate::space::Piece;
 use crate::{CallKind, Segment, Sim, SimError};
 
@@ -46,7 +46,18 @@ impl Transfer for Sim {
         self.device.start_transfer(stream)?;
         let writes = segment.pieces(offset, bytes)?;
         self.device.queue_transfer(stream, Op::Fill(value), Vec::new(), writes);
+        self.device.charge(self.device.costs.fill.at(bytes));
         Ok(())
+    }
+
+    fn overwrite(&self, stream: StreamId, segment: &Segment, offset: u64, bytes: u64) -> Result<(), SimError> {
+        let how = *self.device.overwriting.lock();
+        match how {
+            Overwriting::Sound => self.fill(stream, segment, offset, bytes, 0),
+            Overwriting::LeftOut => Ok(()),
+            Overwriting::OnStream(other) => self.fill(other, segment, offset, bytes, 0),
+            Overwriting::AllBut(end) => self.fill(stream, segment, offset, bytes.saturating_sub(end), 0),
+        }
     }
 
     /// Always: simulated devices reach each other's memory.
@@ -69,8 +80,7 @@ impl Transfer for Sim {
     fn upload(&self, stream: StreamId, from: &[u8], segment: &Segment, offset: u64) -> Result<(), SimError> {
         self.device.start_transfer(stream)?;
         let writes = segment.pieces(offset, from.len() as u64)?;
-        let kept = if writes.iter().any(is_real) { from.to_vec() } else { Vec::new() };
-        self.device.queue_transfer(stream, Op::Upload(kept), Vec::new(), writes);
+        self.device.queue_transfer(stream, Op::Upload(from.to_vec()), Vec::new(), writes);
         Ok(())
     }
 

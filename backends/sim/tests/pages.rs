@@ -9,7 +9,7 @@ const MIB: u64 = 1 << 20;
 const DEVICE: ClassId = ClassId::DEVICE;
 
 fn device() -> (Sim, StreamId) {
-    let sim = Sim::builder().bytes(true).build();
+    let sim = Sim::new();
     let stream = sim.create_stream().unwrap();
     (sim, stream)
 }

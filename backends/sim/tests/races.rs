@@ -21,7 +21,7 @@ fn scene_of(sim: Sim) -> Scene {
 }
 
 fn scene() -> Scene {
-    scene_of(Sim::builder().bytes(true).completion(Completion::Manual).build())
+    scene_of(Sim::builder().completion(Completion::Manual).build())
 }
 
 fn release(sim: &Sim, segment: Segment) {

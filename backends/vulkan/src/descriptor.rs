@@ -29,7 +29,8 @@ impl Segment {
     /// The range as a storage buffer's descriptor. Costs nothing.
     ///
     /// Blocks start at multiples of 512 and no device wants more than 256, so the start of a block can always be bound.
-    /// Any length will do. The buffer has the usage for it unless
+    /// Any length will do: bind the bytes that were asked for (`Buffer::len`), not the rounded block
+    /// (`Buffer::capacity`), whose end holds what the last owner left there. The buffer has the usage for it unless
     /// [`VulkanBuilder::usage`](crate::VulkanBuilder::usage) took it away.
     ///
     /// # Errors

@@ -102,8 +102,8 @@ impl Segment {
     /// The range as a binding for a bind group. Costs nothing.
     ///
     /// Blocks start at multiples of 512 and no device wants more than 256, so the start of a block can always be bound.
-    /// The size of a block (`Buffer::capacity`) is a multiple of 512 as well; the bytes that were asked for
-    /// (`Buffer::len`) need not be a multiple of 4.
+    /// Bind the bytes that were asked for (`Buffer::len`), rounded up to a multiple of 4: the size of the block
+    /// (`Buffer::capacity`) is a multiple of 512, and what is behind those bytes is what the last owner left there.
     ///
     /// **One usage per buffer and dispatch.** wgpu looks at whole buffers: a dispatch that reads one block through a
     /// read-only binding and writes another one of the same segment through a read-write binding is refused, though

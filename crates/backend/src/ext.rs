@@ -122,6 +122,17 @@ pub trait Transfer {
         value: u8,
     ) -> Result<(), Self::Error>;
 
+    /// Sets bytes to 0 for good, as [`fill`](Transfer::fill) does, and refuses where what is queued on the stream does
+    /// not run by itself, because it is being recorded into a graph (CUDA's captures): the bytes would stay as they are
+    /// until the graph is launched, and be overwritten at every launch.
+    ///
+    /// # Errors
+    ///
+    /// As [`fill`](Transfer::fill).
+    fn overwrite(&self, stream: StreamId, segment: &Self::Segment, offset: u64, bytes: u64) -> Result<(), Self::Error> {
+        self.fill(stream, segment, offset, bytes, 0)
+    }
+
     /// Whether [`copy`](Transfer::copy) takes the segment as one of its ends: any of this device's, and where bytes go
     /// from device to device those of another. Callers who cannot know whose a segment is ask this first. Calls no
     /// driver.

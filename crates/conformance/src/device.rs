@@ -10,7 +10,7 @@ use millpond_backend::{Backend, Fault, Point, StreamId};
 pub struct Need {
     /// How many streams will be opened, at most.
     pub streams: u32,
-    /// Bytes are written and read: a simulated device must keep them.
+    /// Bytes are written and read.
     pub bytes: bool,
     /// Virtual memory.
     pub pages: bool,

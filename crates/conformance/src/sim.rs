@@ -10,6 +10,9 @@ use crate::device::{DeviceUnderTest, Live, Need, Unavailable};
 /// Bytes of the simulated devices of the suite.
 const TOTAL_BYTES: u64 = 1 << 30;
 
+/// What their memory holds when it comes from the driver: whatever was there.
+const FRESH: u8 = 0x5F;
+
 /// The pages of simulated devices unless said otherwise: those of CUDA.
 const PAGES: PageCaps = PageCaps::new(2 << 20);
 
@@ -107,11 +110,11 @@ impl DeviceUnderTest for SimDevice {
         name
     }
 
-    fn open(&self, need: &Need) -> Result<Sim, Unavailable> {
+    fn open(&self, _need: &Need) -> Result<Sim, Unavailable> {
         let sim = Sim::builder()
             .total_bytes(self.total_bytes)
             .cost(CostModel::free())
-            .bytes(need.bytes)
+            .fresh(FRESH)
             .closing(self.closing)
             .reuse(self.reuse)
             .completion(self.completion)

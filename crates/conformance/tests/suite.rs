@@ -24,8 +24,8 @@ impl DeviceUnderTest for NeverSubmits {
         "never submits".to_owned()
     }
 
-    fn open(&self, need: &Need) -> Result<Sim, Unavailable> {
-        Ok(Sim::builder().bytes(need.bytes).closing(Closing::Submit).build())
+    fn open(&self, _: &Need) -> Result<Sim, Unavailable> {
+        Ok(Sim::builder().closing(Closing::Submit).build())
     }
 
     fn submit(&self, _: &Sim, _: StreamId) {}

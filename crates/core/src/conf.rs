@@ -3,8 +3,8 @@
 //! A configuration is a list of pairs, `key:value,key:value`. A value is a word or a list of pairs in brackets,
 //! `key:[a:b,c:d]`. White space around words and separators is ignored. An empty text sets nothing.
 //!
-//! The keys are those of `PYTORCH_CUDA_ALLOC_CONF`, plus `policy` and `growth`, which are our own. PyTorch skips
-//! separators without a look and so half-accepts malformed text; here every departure from the grammar is an error that
+//! The keys are those of `PYTORCH_CUDA_ALLOC_CONF`, plus `policy`, `growth`, `slack` and `scrub`, which are our own.
+//! PyTorch skips separators without a look and so half-accepts malformed text; here every departure from the grammar is an error that
 //! says where it is and what is accepted. Keys that steer parts of PyTorch that Millpond does not have are accepted,
 //! their values checked, and reported in [`Parsed::ignored`].
 //!

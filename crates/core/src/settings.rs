@@ -70,6 +70,34 @@ impl Growth {
     }
 }
 
+/// Which memory is overwritten with zeros before it is granted, so that its new owner cannot read what was in it.
+///
+/// All of the block is overwritten, what rounding added included, by work on the stream that asked, ahead of all work
+/// that the new owner queues there and behind all former use. The page `docs/scrubbing.md` says what this protects
+/// against, what not, and what it costs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Scrub {
+    /// None: memory is granted as its last owner left it.
+    #[default]
+    Off,
+    /// What another stream had, or whoever had it from the driver before. What a stream freed comes back to that stream
+    /// as it was. Host memory, which belongs to no stream, is overwritten always.
+    OtherStreams,
+    /// All of it: every allocation is of zeros.
+    Always,
+}
+
+impl Scrub {
+    /// The name used in configurations and on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Scrub::Off => "off",
+            Scrub::OtherStreams => "other_streams",
+            Scrub::Always => "always",
+        }
+    }
+}
+
 /// Which of several free blocks of equal size is taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Ties {
@@ -132,6 +160,8 @@ pub struct Settings {
     pub memory_fraction: f64,
     /// `throw_on_cudamalloc_oom`: refuse at once, without the retries, what would exceed the memory fraction.
     pub throw_on_oom: bool,
+    /// `scrub`: which memory is overwritten before it is granted. Needs a device that can fill.
+    pub scrub: Scrub,
     /// Search the pool again after the last wait, before growing. PyTorch does not, and so reports out of memory with
     /// a fitting block in the pool (its issue 189504). Off only to replay its recordings.
     pub search_after_wait: bool,
@@ -159,6 +189,7 @@ impl Default for Settings {
             divisions: Divisions::default(),
             memory_fraction: 1.0,
             throw_on_oom: false,
+            scrub: Scrub::Off,
             search_after_wait: true,
             gc_without_limit: true,
             ties: Ties::Birth,

@@ -89,6 +89,17 @@ impl<B: Backend> Buffer<B> {
         &self.lane
     }
 
+    /// Where all of its block lies in the lane: the segment's slot, the offset there and the length in bytes.
+    pub(crate) fn extent(&self) -> (Slot, u64, u64) {
+        (self.slot, self.offset, self.size)
+    }
+
+    /// The allocator has queued work on it, covered by that tick of the stream that it was allocated on.
+    pub(crate) fn was_overwritten(&mut self, tick: Tick) {
+        // Of a lent block the last use is told in ticks of the lender's stream, where this work never shows.
+        self.last_use = if self.stream == self.lane.stream { tick } else { Tick(u64::MAX) };
+    }
+
     /// The stream that it was allocated on: its home stream.
     pub fn stream(&self) -> StreamId {
         self.stream
@@ -104,7 +115,9 @@ impl<B: Backend> Buffer<B> {
         self.requested == 0
     }
 
-    /// How many bytes it really has: `len` after rounding. All of them may be used.
+    /// How many bytes it keeps from others: `len` after rounding. Transfers end with `len`. Work of the program's own,
+    /// which goes to the [`segment`](Self::segment) or the [`address`](Self::address), may use all of them; those behind
+    /// `len` hold what the last owner left there, unless the allocator [scrubs](millpond_core::settings::Scrub).
     pub fn capacity(&self) -> u64 {
         self.size
     }

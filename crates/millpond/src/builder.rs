@@ -2,11 +2,12 @@
 
 use millpond_backend::{Backend, Caps, ClassId, Closing};
 use millpond_core::conf;
-use millpond_core::settings::{Policy, Settings};
+use millpond_core::settings::{Policy, Scrub, Settings};
 use millpond_core::{Coordinator, DeviceFacts};
 
 use crate::allocator::Allocator;
 use crate::error::BuildError;
+use crate::scrub;
 use crate::state::State;
 
 /// The environment variables that hold a configuration, in the order in which they are looked for. The first one that
@@ -109,6 +110,11 @@ pub(crate) fn coordinator_for(caps: &Caps, class: ClassId, mut settings: Setting
     if settings.needs_pages() && pages.is_none() {
         let setting = if settings.is_paged() { "policy:paged" } else { "expandable_segments" };
         return Err(BuildError::Unsupported { setting, needs: "virtual memory", device: caps.name.clone() });
+    }
+    if settings.scrub != Scrub::Off
+        && let Some(needs) = scrub::missing(caps, class)
+    {
+        return Err(BuildError::Unsupported { setting: "scrub", needs, device: caps.name.clone() });
     }
     let facts = DeviceFacts {
         total_bytes: caps.class(class).total_bytes,

@@ -84,14 +84,17 @@ pub enum Error<E: BackendError> {
         advice: &'static str,
     },
     /// The bytes are not all inside the buffer.
-    #[error("{bytes} bytes at offset {offset} leave a buffer of {capacity} bytes: offsets count from its start")]
+    #[error(
+        "{bytes} bytes at offset {offset} leave a buffer of {len} bytes: offsets count from its start, and what was \
+         asked for counts, not the rounded block; allocate as many bytes as you use"
+    )]
     OutOfRange {
         /// Where the bytes begin, from the start of the buffer.
         offset: u64,
         /// How many there are.
         bytes: u64,
-        /// How many the buffer has.
-        capacity: u64,
+        /// How many were asked for.
+        len: u64,
     },
     /// The host asked for memory that the device may still be at.
     #[error(

@@ -15,6 +15,7 @@ mod pinned;
 mod raw;
 mod record;
 mod replay;
+mod scrub;
 mod state;
 mod stream;
 pub mod summary;

@@ -38,7 +38,7 @@ pub(crate) use uses::{Access, Idle};
 /// use millpond::Allocator;
 /// use millpond_sim::Sim;
 ///
-/// let allocator = Allocator::new(Sim::builder().bytes(true).build());
+/// let allocator = Allocator::new(Sim::new());
 /// let (stream, pinned) = (allocator.create_stream()?, allocator.pinned()?);
 /// let on_device = stream.allocate(8)?;
 ///
@@ -61,7 +61,8 @@ pub struct Pinned<B: Backend> {
 impl<B: Backend + Clone> Allocator<B> {
     /// A new cache of the device's page-locked memory, its first class of the kind [`ClassKind::Host`]. Takes no memory
     /// yet. Make one for a device and clone it: caches share nothing. It stands beside this allocator and does not keep
-    /// it.
+    /// it. Where this allocator [scrubs](millpond_core::settings::Scrub), in either mode, the host overwrites each buffer
+    /// of the cache before it is handed out.
     ///
     /// # Errors
     ///
@@ -70,7 +71,10 @@ impl<B: Backend + Clone> Allocator<B> {
     pub fn pinned(&self) -> Result<Pinned<B>, Error<B::Error>> {
         let classes = &self.backend().caps().classes;
         match classes.iter().position(|class| class.kind == ClassKind::Host) {
-            Some(at) => self.pinned_with(ClassId(at as u16), Settings::for_host()),
+            Some(at) => {
+                let settings = Settings { scrub: self.state().scrub, ..Settings::for_host() };
+                self.pinned_with(ClassId(at as u16), settings)
+            }
             None => Err(self.state().no_pinned()),
         }
     }
@@ -118,7 +122,8 @@ impl<B: Backend> State<B> {
 }
 
 impl<B: Backend> Pinned<B> {
-    /// Allocates at least `bytes` bytes. What they hold is not said: memory comes back as its last user left it.
+    /// Allocates at least `bytes` bytes. What they hold is not said: memory comes back as its last user left it, unless
+    /// the cache [scrubs](millpond_core::settings::Scrub).
     ///
     /// A hit calls no driver, except that while buffers wait for copies it asks their streams how far they are. A miss
     /// may give idle segments back, which **waits for the device** where releases do (CUDA), and takes a new one. 0

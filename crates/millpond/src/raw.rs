@@ -254,6 +254,22 @@ impl HostPlace {
     }
 }
 
+/// Writes zeros over all of a block of host memory that was just granted and not handed out yet. Answers whether the
+/// host sees the memory.
+pub(crate) fn overwrite_by_host<B: Backend>(buffer: &mut crate::Buffer<B>) -> bool {
+    let Some(segment) = buffer.segment() else { return true };
+    let Some(host) = buffer.lane().owner().backend.host_memory() else { return false };
+    let Some(base) = host.host_address(segment) else { return false };
+    let (Ok(offset), Ok(bytes)) = (usize::try_from(buffer.offset()), usize::try_from(buffer.capacity())) else {
+        return false;
+    };
+    // SAFETY: the backend's pointer is valid for the whole segment, and the block, live and borrowed mutably, lies in
+    // it. Nobody else has its bytes, as it was not handed out yet; device work of former owners on them is over, which
+    // the core makes sure of before it grants memory of this kind.
+    unsafe { base.add(offset).write_bytes(0, bytes) };
+    true
+}
+
 /// The bytes of a pinned buffer, to be read.
 pub(crate) fn host_bytes<'b, B: Backend>(buffer: &'b PinnedBuffer<B>, _idle: &Idle) -> &'b [u8] {
     let HostPlace { start, bytes } = *buffer.place();

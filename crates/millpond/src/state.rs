@@ -2,6 +2,7 @@
 
 use crossbeam_utils::CachePadded;
 use millpond_backend::{Backend, ClassId, Point, Reuse, StreamId, Tick};
+use millpond_core::settings::Scrub;
 use millpond_core::{Coordinator, Freed, Grant, PoolId, Shard, ShardId, Shards, Side, Sizes, Uses, Want};
 
 use crate::activity::Activity;
@@ -34,12 +35,15 @@ pub(crate) struct State<B: Backend> {
     set_aside: Arc<Mutex<Vec<StreamId>>>,
     /// No caching: a freed block goes back to the driver as soon as it may.
     pub(crate) direct: bool,
+    /// Which memory is overwritten before it is granted.
+    pub(crate) scrub: Scrub,
     /// Garbage collection counts searches, by side.
     counts_searches: AtomicBool,
     searches: CachePadded<[AtomicU64; 2]>,
     /// How many waits for points are outstanding: nearly always 0, and then nothing has to be asked.
     waiters: AtomicUsize,
-    /// Nobody waits, nothing counts searches, and memory is reused in order: a hit needs nothing but its lane.
+    /// Nobody waits, nothing counts searches, nothing is overwritten, and memory is reused in order: a hit needs nothing
+    /// but its lane.
     is_plain: AtomicBool,
     pub(crate) records: Records,
     pub(crate) activity: CachePadded<Activity>,
@@ -85,6 +89,7 @@ impl<B: Backend> State<B> {
             device,
             sizes: coordinator.sizes().clone(),
             direct: coordinator.settings().policy == millpond_core::settings::Policy::Direct,
+            scrub: coordinator.settings().scrub,
             counts_searches: AtomicBool::new(coordinator.counts_searches()),
             searches: CachePadded::new([AtomicU64::new(0), AtomicU64::new(0)]),
             waiters: AtomicUsize::new(0),
@@ -329,7 +334,7 @@ impl<B: Backend> State<B> {
         let (waiters, counts) = (coordinator.waiters(), coordinator.counts_searches());
         // Blocks keep the age that they got while searches were counted.
         let counted = counts || self.clocks() != [0; 2];
-        let is_plain = waiters == 0 && !counted && self.reuse == Reuse::InOrder;
+        let is_plain = waiters == 0 && !counted && self.reuse == Reuse::InOrder && self.scrub == Scrub::Off;
         self.waiters.store(waiters, Ordering::Relaxed);
         self.counts_searches.store(counts, Ordering::Relaxed);
         self.is_plain.store(is_plain, Ordering::Relaxed);

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use millpond_backend::{Backend, Point, StreamId, Tick};
+use millpond_core::settings::Scrub;
 use millpond_core::{Grant, Want};
 
 use crate::allocator::Handle;
@@ -55,7 +56,8 @@ impl<B: Backend> Stream<B> {
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfMemory`] with a report; [`Error::TooLarge`] from 2^60 bytes; [`Error::Driver`].
+    /// [`Error::OutOfMemory`] with a report; [`Error::TooLarge`] from 2^60 bytes; [`Error::Driver`], also where memory is
+    /// to be [scrubbed](millpond_core::settings::Scrub) and that fails: nothing is handed out then.
     #[inline]
     pub fn allocate(&self, bytes: u64) -> Result<Buffer<B>, Error<B::Error>> {
         match self.hit(bytes) {
@@ -127,7 +129,11 @@ impl<B: Backend> Stream<B> {
         if state.records.is_on() {
             state.record_grant(lane, self.lane.stream, bytes, &grant);
         }
-        Ok(Buffer::new(LaneRef::new(lane), self.lane.stream, &want, &grant))
+        let mut buffer = Buffer::new(LaneRef::new(lane), self.lane.stream, &want, &grant);
+        if state.scrub != Scrub::Off {
+            state.scrub(self.lane.shard, &mut buffer)?;
+        }
+        Ok(buffer)
     }
 }
 

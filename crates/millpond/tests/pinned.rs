@@ -18,7 +18,7 @@ struct Scene {
 }
 
 fn scene_of(builder: SimBuilder) -> Scene {
-    let sim = builder.bytes(true).completion(Completion::Manual).build();
+    let sim = builder.completion(Completion::Manual).build();
     let allocator = Allocator::new(sim.clone());
     let streams = [allocator.create_stream().unwrap(), allocator.create_stream().unwrap()];
     let pinned = allocator.pinned().unwrap();
@@ -147,7 +147,7 @@ fn a_wait_submits_where_the_application_does() {
 
 #[test]
 fn one_pool_serves_every_stream_and_thread() {
-    let sim = Sim::builder().bytes(true).completion(Completion::Seeded(7)).build();
+    let sim = Sim::builder().completion(Completion::Seeded(7)).build();
     let allocator = Allocator::new(sim.clone());
     let pinned = allocator.pinned().unwrap();
     thread::scope(|scope| {
@@ -193,7 +193,7 @@ fn what_belongs_elsewhere_is_refused() {
     wrong(there.streams[0].download_pinned((&device, 0), (&mut pinned, 0), 8), "buffer");
     wrong(pinned.record_use(&there.streams[0]), "stream");
     let outside = here.streams[0].upload_pinned((&pinned, 1), (&device, 0), 8);
-    assert!(matches!(outside, Err(Error::OutOfRange { offset: 1, bytes: 8, capacity: 8 })), "{outside:?}");
+    assert!(matches!(outside, Err(Error::OutOfRange { offset: 1, bytes: 8, len: 8 })), "{outside:?}");
     assert!(pinned.bytes_mut().is_ok(), "what was refused is not in use");
     let paged = Settings { policy: Policy::Paged, ..Settings::default() };
     for (class, settings) in [(ClassId::DEVICE, Settings::for_host()), (PINNED, paged)] {

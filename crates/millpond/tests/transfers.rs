@@ -10,7 +10,7 @@ fn stream_on(sim: Sim) -> Stream<Sim> {
 }
 
 fn with_bytes() -> Stream<Sim> {
-    stream_on(Sim::builder().bytes(true).build())
+    stream_on(Sim::new())
 }
 
 #[test]
@@ -34,45 +34,65 @@ fn offsets_count_from_the_start_of_the_buffer() {
 }
 
 #[test]
-fn all_of_the_capacity_may_be_used_and_nothing_beyond() {
+fn a_device_that_was_told_nothing_keeps_what_is_written() {
+    let stream = stream_on(Sim::new());
+    let buffer = stream.allocate(8).unwrap();
+    stream.upload(&buffer, 0, b"millpond").unwrap();
+    let mut bytes = [0; 8];
+    stream.download(&buffer, 0, &mut bytes).unwrap();
+    assert_eq!(&bytes, b"millpond");
+}
+
+#[test]
+fn transfers_end_with_what_was_asked_for() {
     let stream = with_bytes();
-    let buffer = stream.allocate(1000).unwrap();
-    assert_eq!(buffer.capacity(), 1024);
-    stream.fill(&buffer, 1000, 24, 4).unwrap();
+    let past = stream.allocate(512).unwrap();
+    stream.fill(&past, 0, 512, 0x5E).unwrap();
+    drop(past);
+    let (buffer, other) = (stream.allocate(16).unwrap(), stream.allocate(512).unwrap());
+    assert_eq!((buffer.len(), buffer.capacity(), buffer.offset()), (16, 512, 0));
+    let mut seen = [0; 512];
     let refused = [
-        (stream.fill(&buffer, 1000, 25, 4), (1000, 25)),
-        (stream.fill(&buffer, u64::MAX, 2, 4), (u64::MAX, 2)),
-        (stream.upload(&buffer, 1024, &[0]), (1024, 1)),
-        (stream.download(&buffer, 1, &mut [0; 1024]), (1, 1024)),
-        (stream.copy((&buffer, 1020), (&buffer, 0), 5), (1020, 5)),
-        (stream.copy((&buffer, 0), (&buffer, 1023), 2), (1023, 2)),
-        (stream.fill(&buffer, 1025, 0, 4), (1025, 0)),
+        ("download", stream.download(&buffer, 0, &mut seen), (0, 512)),
+        ("fill", stream.fill(&buffer, 15, 2, 4), (15, 2)),
+        ("far fill", stream.fill(&buffer, u64::MAX, 2, 4), (u64::MAX, 2)),
+        ("upload", stream.upload(&buffer, 16, &[0]), (16, 1)),
+        ("copy from", stream.copy((&buffer, 8), (&other, 0), 9), (8, 9)),
+        ("copy to", stream.copy((&other, 0), (&buffer, 1), 16), (1, 16)),
+        ("fill of nothing", stream.fill(&buffer, 17, 0, 4), (17, 0)),
     ];
-    for (answer, expected) in refused {
-        match answer.unwrap_err() {
-            Error::OutOfRange { offset, bytes, capacity } => assert_eq!(((offset, bytes), capacity), (expected, 1024)),
-            other => panic!("{other}"),
+    assert_eq!(seen, [0; 512], "what the last owner left was read");
+    for (call, answer, expected) in refused {
+        match answer {
+            Err(Error::OutOfRange { offset, bytes, len }) => {
+                assert_eq!(((offset, bytes), len), (expected, 16), "{call}")
+            }
+            other => panic!("{call}: {other:?}"),
         }
     }
-    let text = stream.upload(&buffer, 1024, &[0]).unwrap_err().to_string();
-    assert!(text.starts_with("1 bytes at offset 1024 leave a buffer of 1024 bytes"), "{text}");
+    let text = stream.upload(&buffer, 16, &[0]).unwrap_err().to_string();
+    let expected = "1 bytes at offset 16 leave a buffer of 16 bytes: offsets count from its start, and what was asked \
+                    for counts, not the rounded block; allocate as many bytes as you use";
+    assert_eq!(text, expected);
+    stream.fill(&buffer, 0, 16, 4).unwrap();
+    stream.fill(&buffer, 16, 0, 4).unwrap();
 }
 
 #[test]
 fn no_bytes_are_moved_without_a_call_of_the_driver() {
-    let sim = Sim::builder().bytes(true).build();
+    let sim = Sim::new();
     let stream = stream_on(sim.clone());
     let (buffer, empty) = (stream.allocate(64).unwrap(), stream.allocate(0).unwrap());
     let before = sim.calls().transfer;
     stream.fill(&empty, 0, 0, 1).unwrap();
     stream.upload(&empty, 0, &[]).unwrap();
     stream.download(&empty, 0, &mut []).unwrap();
-    stream.copy((&empty, 0), (&buffer, 512), 0).unwrap();
+    stream.copy((&empty, 0), (&buffer, 64), 0).unwrap();
     assert_eq!(sim.calls().transfer, before);
     stream.fill(&buffer, 0, 1, 1).unwrap();
     assert_eq!(sim.calls().transfer, before + 1);
     let error = stream.fill(&empty, 0, 1, 1).unwrap_err();
-    assert!(matches!(error, Error::OutOfRange { offset: 0, bytes: 1, capacity: 0 }), "{error}");
+    assert!(matches!(error, Error::OutOfRange { offset: 0, bytes: 1, len: 0 }), "{error}");
 }
 
 #[test]
@@ -94,7 +114,7 @@ fn a_buffer_of_another_allocator_is_refused_wherever_it_is_not_one_end_of_a_copy
 }
 
 fn two_devices() -> (Stream<Sim>, Stream<Sim>) {
-    let allocator = |number| Allocator::builder(Sim::builder().bytes(true).build()).device(number).build().unwrap();
+    let allocator = |number| Allocator::builder(Sim::new()).device(number).build().unwrap();
     (allocator(0).create_stream().unwrap(), allocator(1).create_stream().unwrap())
 }
 
@@ -114,9 +134,9 @@ fn bytes_go_to_another_allocators_buffer_and_back() {
     other.download(&theirs, 0, &mut bytes).unwrap();
     assert_eq!(bytes, [5, 5, 5, 6, 5, 5]);
     let error = stream.copy((&ours, 0), (&theirs, 510), 3).unwrap_err();
-    assert!(matches!(error, Error::OutOfRange { offset: 510, bytes: 3, capacity: 512 }), "{error}");
+    assert!(matches!(error, Error::OutOfRange { offset: 510, bytes: 3, len: 512 }), "{error}");
     let error = stream.copy((&theirs, 511), (&ours, 0), 2).unwrap_err();
-    assert!(matches!(error, Error::OutOfRange { offset: 511, bytes: 2, capacity: 512 }), "{error}");
+    assert!(matches!(error, Error::OutOfRange { offset: 511, bytes: 2, len: 512 }), "{error}");
     stream.copy((&theirs, 512), (&ours, 0), 0).unwrap();
     let mut bytes = [0; 512];
     other.download(&beside, 0, &mut bytes).unwrap();
@@ -125,7 +145,7 @@ fn bytes_go_to_another_allocators_buffer_and_back() {
 
 #[test]
 fn two_allocators_of_one_device_share_its_streams() {
-    let sim = Sim::builder().bytes(true).build();
+    let sim = Sim::new();
     let (device, pinned) =
         (Allocator::new(sim.clone()), Allocator::builder(sim.clone()).class(ClassId(1)).build().unwrap());
     let stream = device.create_stream().unwrap();
@@ -159,7 +179,7 @@ fn what_the_driver_refuses_comes_with_its_own_error() {
 
 #[test]
 fn bytes_move_in_the_order_of_the_stream() {
-    let sim = Sim::builder().bytes(true).completion(Completion::Manual).build();
+    let sim = Sim::builder().completion(Completion::Manual).build();
     let allocator = Allocator::new(sim.clone());
     let (stream, other) = (allocator.create_stream().unwrap(), allocator.create_stream().unwrap());
     let buffer = stream.allocate(64).unwrap();

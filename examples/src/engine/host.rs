@@ -16,7 +16,7 @@ pub struct OnHost {
 impl OnHost {
     /// A device that keeps real bytes.
     pub fn new() -> OnHost {
-        OnHost { sim: Sim::builder().bytes(true).build() }
+        OnHost { sim: Sim::new() }
     }
 
     /// The device.

@@ -14,7 +14,7 @@ const HANDS: usize = 48;
 
 /// Blocks of all sizes on two streams, every other of them freed again.
 fn half_empty(growth: Growth, settings: Settings, limit: u64) -> Hands {
-    let sim = device(GIB, Completion::Immediate).bytes(true).build();
+    let sim = device(GIB, Completion::Immediate).build();
     let allocator = builder(&sim, growth).settings(settings).limit(limit).build();
     let mut hands = Hands::new(sim, allocator.unwrap_or_else(|error| panic!("{error}")), 2, HANDS);
     let mut random = Random::new(9);

@@ -159,15 +159,6 @@ impl Target {
         }
     }
 
-    /// The same device, keeping the bytes that are written to it. Real devices do so anyhow.
-    pub(crate) fn with_bytes(self) -> Self {
-        match self {
-            Self::Sim(options) => Self::Sim(options.with_bytes()),
-            #[cfg(any(feature = "cuda", feature = "vulkan", feature = "wgpu"))]
-            real => real,
-        }
-    }
-
     /// What people call it.
     pub(crate) fn name(&self) -> &'static str {
         match self {

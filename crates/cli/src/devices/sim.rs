@@ -20,8 +20,6 @@ pub(crate) struct SimOptions {
     pages: Option<Option<u64>>,
     cost: Option<CostModel>,
     completion: Option<Completion>,
-    /// Bytes that are written can be read.
-    keeps_bytes: bool,
 }
 
 fn find() -> Found {
@@ -75,16 +73,12 @@ impl SimOptions {
         if let Some(completion) = self.completion {
             builder = builder.completion(completion);
         }
-        builder.bytes(self.keeps_bytes).build()
+        builder.build()
     }
 
     /// How much memory it has, in bytes.
     pub(super) fn total_bytes(&self) -> u64 {
         self.open().caps().classes[0].total_bytes
-    }
-
-    pub(super) fn with_bytes(self) -> Self {
-        Self { keeps_bytes: true, ..self }
     }
 }
 

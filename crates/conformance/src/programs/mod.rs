@@ -4,6 +4,7 @@ mod decisions;
 mod drops;
 mod faults;
 mod integrity;
+mod scrubbing;
 mod threads;
 mod unknown;
 
@@ -21,7 +22,8 @@ pub(crate) struct Program<D: DeviceUnderTest> {
 }
 
 /// The groups of the programs, each of which has at least one.
-pub(crate) const GROUPS: [&str; 6] = ["faults", "drop_order", "threads", "integrity", "swarm", "decisions"];
+pub(crate) const GROUPS: [&str; 7] =
+    ["faults", "drop_order", "threads", "integrity", "swarm", "scrubbing", "decisions"];
 
 /// All programs.
 pub(crate) fn all<D: DeviceUnderTest>() -> Vec<Program<D>> {
@@ -41,6 +43,8 @@ pub(crate) fn all<D: DeviceUnderTest>() -> Vec<Program<D>> {
         program("integrity", "patterns", integrity::patterns),
         program("integrity", "whole-blocks", integrity::whole_blocks),
         program("swarm", "seeds", integrity::swarm),
+        program("scrubbing", "other-streams-find-nothing", scrubbing::other_streams),
+        program("scrubbing", "nobody-finds-anything", scrubbing::always),
         Program {
             policies: &DECIDED_ALIKE,
             ..program("decisions", "same-as-on-the-simulated-device", decisions::same_as_simulated)

@@ -26,13 +26,14 @@ pub(super) enum Key {
     Policy,
     ReleaseLock,
     RoundupDivisions,
+    Scrub,
     Slack,
     ThrowOnOom,
 }
 
 /// Every name, alphabetically but for the HIP spellings, which follow the CUDA ones: the first name of a key is the
 /// one that messages use.
-const NAMES: [(&str, Key); 25] = [
+const NAMES: [(&str, Key); 26] = [
     ("backend", Key::Backend),
     ("expandable_segments", Key::ExpandableSegments),
     ("expandable_segments_reserve", Key::ExpandableSegmentsReserve),
@@ -56,6 +57,7 @@ const NAMES: [(&str, Key); 25] = [
     ("release_lock_on_cudamalloc", Key::ReleaseLock),
     ("release_lock_on_hipmalloc", Key::ReleaseLock),
     ("roundup_power2_divisions", Key::RoundupDivisions),
+    ("scrub", Key::Scrub),
     ("slack", Key::Slack),
     ("throw_on_cudamalloc_oom", Key::ThrowOnOom),
 ];

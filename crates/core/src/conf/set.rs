@@ -7,7 +7,7 @@ use super::error::{ConfError, ConfErrorKind as Kind};
 use super::grammar::{Pair, Value, Word};
 use super::keys::Key;
 use super::value::{boolean, decimal, divisions, mib, out_of_range, reserve, reserve_by_class, whole};
-use crate::settings::{Growth, Policy, Settings};
+use crate::settings::{Growth, Policy, Scrub, Settings};
 use crate::units::MIB;
 
 /// Sets every pair over `base`.
@@ -62,6 +62,7 @@ fn set_word(settings: &mut Settings, key: Key, word: Word<'_>) -> Result<(), Con
         Key::Backend => backend(name, word)?,
         Key::Growth => settings.growth = growth(name, word)?,
         Key::Policy => settings.policy = policy(name, word)?,
+        Key::Scrub => settings.scrub = scrub(name, word)?,
         Key::ExpandableSegments => settings.expandable_segments = boolean(name, word)?,
         Key::ThrowOnOom => settings.throw_on_oom = boolean(name, word)?,
         Key::LargeSegmentSize => match mib(name, word)? {
@@ -134,6 +135,13 @@ fn growth(key: &'static str, word: Word<'_>) -> Result<Growth, ConfError> {
         .into_iter()
         .find(|growth| growth.name() == word.text)
         .ok_or_else(|| unknown_word(key, word, "`tight` or `balanced`"))
+}
+
+fn scrub(key: &'static str, word: Word<'_>) -> Result<Scrub, ConfError> {
+    [Scrub::Off, Scrub::OtherStreams, Scrub::Always]
+        .into_iter()
+        .find(|scrub| scrub.name() == word.text)
+        .ok_or_else(|| unknown_word(key, word, "`off`, `other_streams` or `always`"))
 }
 
 fn threads(key: &'static str, word: Word<'_>) -> Result<(), ConfError> {

@@ -5,7 +5,7 @@ use alloc::string::{String, ToString};
 
 use super::error::ConfErrorKind as Kind;
 use super::*;
-use crate::settings::{Divisions, Policy};
+use crate::settings::{Divisions, Policy, Scrub};
 use crate::units::MIB;
 
 fn divisions(list: &str) -> [u64; 16] {
@@ -28,7 +28,7 @@ fn nothing_gives_the_defaults() {
 fn every_key_with_an_effect_has_it() {
     let text = "policy:direct,expandable_segments:True,large_segment_size_mb:32,max_split_size_mb:64,\
                 max_non_split_rounding_mb:48,garbage_collection_threshold:0.8,roundup_power2_divisions:4,\
-                per_process_memory_fraction:0.5,slack:0.25,throw_on_cudamalloc_oom:True";
+                per_process_memory_fraction:0.5,slack:0.25,throw_on_cudamalloc_oom:True,scrub:other_streams";
     let expected = Settings {
         policy: Policy::Direct,
         expandable_segments: true,
@@ -37,6 +37,7 @@ fn every_key_with_an_effect_has_it() {
         max_non_split_rounding_bytes: Some(48 * MIB),
         gc_threshold: 0.8,
         slack: Some(0.25),
+        scrub: Scrub::OtherStreams,
         divisions: Divisions([4; 16]),
         memory_fraction: 0.5,
         throw_on_oom: true,
@@ -138,6 +139,8 @@ fn written_settings_parse_back() {
         "",
         "policy:direct",
         "policy:auto",
+        "scrub:always",
+        "scrub:other_streams",
         "slack:0",
         "slack:0.125",
         "max_split_size_mb:64,garbage_collection_threshold:0.8",

@@ -48,6 +48,9 @@ pub fn write(settings: &Settings) -> String {
     if settings.memory_fraction != default.memory_fraction {
         pair(Key::MemoryFraction, format!("{}", settings.memory_fraction));
     }
+    if settings.scrub != default.scrub {
+        pair(Key::Scrub, settings.scrub.name().into());
+    }
     if settings.throw_on_oom {
         pair(Key::ThrowOnOom, "True".into());
     }

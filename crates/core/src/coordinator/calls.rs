@@ -47,6 +47,7 @@ impl Coordinator {
         let bytes = page.bytes;
         let before = shards.with(at.shard, |shard| {
             let mapping = Mapping { page: id, bytes, role: Role::Home };
+            shard.note_page(at, bytes);
             shard.segments[at.slot].mappings.insert(at.offset, mapping)
         });
         if let Some(before) = before {

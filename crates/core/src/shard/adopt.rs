@@ -66,6 +66,8 @@ impl Shard {
         if is_range {
             let key = self.unmapped_key(first);
             self.pool_mut(side).unmapped.insert(key);
+        } else {
+            self.note_foreign(slot, 0, bytes);
         }
         first
     }
@@ -102,6 +104,7 @@ impl Shard {
         }
         self.blocks.remove(first);
         self.segments.withdraw(slot);
+        self.forget_foreign(slot);
         id
     }
 }

@@ -7,6 +7,7 @@
 mod adopt;
 mod check;
 mod claim;
+mod foreign;
 mod free;
 mod put_off;
 mod snug;
@@ -25,10 +26,11 @@ use crate::index::{Entry, FreeIndex};
 use crate::meter::{Lane, Meter};
 use crate::plant::{Plant, Planted};
 use crate::segment::Segments;
-use crate::settings::{Policy, Settings, Ties};
+use crate::settings::{Policy, Scrub, Settings, Ties};
 use crate::units::QUANTUM;
 
 pub(crate) use adopt::Arrival;
+use foreign::Foreign;
 pub use free::{Freed, Uses};
 use put_off::Swap;
 use snug::Snug;
@@ -65,6 +67,7 @@ pub(crate) struct Rules {
     pub(crate) slack: Option<f64>,
     pub(crate) reuse: Reuse,
     pub(crate) ties: Ties,
+    pub(crate) scrub: Scrub,
     pub(crate) planted: Planted,
 }
 
@@ -79,6 +82,7 @@ impl Rules {
             slack: settings.snug(),
             reuse,
             ties: settings.ties,
+            scrub: settings.scrub,
             planted: settings.planted(),
         }
     }
@@ -118,6 +122,8 @@ pub struct Shard {
     swap: Swap,
     /// Uses beyond the home stream, by block: few at any time.
     uses: BTreeMap<BlockId, Uses>,
+    /// What others may have left their bytes in, where that matters.
+    foreign: Option<Foreign>,
 }
 
 impl Shard {
@@ -138,6 +144,7 @@ impl Shard {
             put_off: BlockId::NONE,
             swap: Swap::NONE,
             uses: BTreeMap::new(),
+            foreign: Foreign::under(rules.scrub),
         }
     }
 

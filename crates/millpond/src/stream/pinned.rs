@@ -3,6 +3,7 @@
 use millpond_backend::Backend;
 
 use super::Stream;
+use super::transfer::expect_inside;
 use crate::buffer::Buffer;
 use crate::error::Error;
 use crate::pinned::{Access, PinnedBuffer};
@@ -61,10 +62,7 @@ impl<B: Backend> Stream<B> {
         bytes: u64,
     ) -> Result<Option<(&'b B::Segment, u64)>, Error<B::Error>> {
         pinned.expect_beside(self)?;
-        let capacity = pinned.len();
-        if offset.checked_add(bytes).is_none_or(|end| end > capacity) {
-            return Err(Error::OutOfRange { offset, bytes, capacity });
-        }
+        expect_inside(pinned.len(), offset, bytes)?;
         if bytes == 0 {
             return Ok(None);
         }

@@ -1,6 +1,6 @@
 //! Moving bytes into, out of and between buffers, as queued work of a stream.
 
-use millpond_backend::{Backend, Transfer};
+use millpond_backend::{Backend, BackendError, Transfer};
 
 use super::Stream;
 use crate::buffer::Buffer;
@@ -15,8 +15,9 @@ type Place<'b, B> = Option<(&'b <B as Backend>::Segment, u64)>;
 /// Moving bytes. Each call is queued on this stream, behind what was queued there before; where the application closes
 /// ticks (Vulkan, wgpu) it runs once the stream is [submitted](Stream::submit), and a download submits by itself.
 ///
-/// Offsets and lengths are in bytes, and offsets count from the start of the buffer. All of its
-/// [`capacity`](Buffer::capacity) may be used. 0 bytes are moved without a call of the driver, also of an empty buffer.
+/// Offsets and lengths are in bytes, and offsets count from the start of the buffer. They end with its
+/// [`len`](Buffer::len), what was asked for: what rounding added holds what the last owner left there. 0 bytes are moved
+/// without a call of the driver, also of an empty buffer.
 /// wgpu writes whole words: there offsets and lengths that are no multiples of 4 are refused, except by downloads.
 ///
 /// The allocator does not watch who uses what. A buffer that is moved on another stream than its own
@@ -44,7 +45,7 @@ impl<B: Backend> Stream<B> {
     /// use millpond::Allocator;
     /// use millpond_sim::Sim;
     ///
-    /// let allocator = Allocator::new(Sim::builder().bytes(true).build());
+    /// let allocator = Allocator::new(Sim::new());
     /// let stream = allocator.create_stream()?;
     /// let (from, to) = (stream.allocate(8)?, stream.allocate(8)?);
     /// stream.upload(&from, 0, b"millpond")?;
@@ -129,12 +130,17 @@ impl<B: Backend> Stream<B> {
 
 /// Where a range of a buffer lies; `None` for no bytes, which lie nowhere.
 fn inside<B: Backend>(buffer: &Buffer<B>, offset: u64, bytes: u64) -> Result<Place<'_, B>, Error<B::Error>> {
-    let capacity = buffer.capacity();
-    if offset.checked_add(bytes).is_none_or(|end| end > capacity) {
-        return Err(Error::OutOfRange { offset, bytes, capacity });
-    }
+    expect_inside(buffer.len(), offset, bytes)?;
     if bytes == 0 {
         return Ok(None);
     }
     Ok(buffer.segment().map(|segment| (segment, buffer.offset() + offset)))
+}
+
+/// Refuses a range that leaves a buffer of which `len` bytes were asked for.
+pub(super) fn expect_inside<E: BackendError>(len: u64, offset: u64, bytes: u64) -> Result<(), Error<E>> {
+    match offset.checked_add(bytes) {
+        Some(end) if end <= len => Ok(()),
+        _ => Err(Error::OutOfRange { offset, bytes, len }),
+    }
 }

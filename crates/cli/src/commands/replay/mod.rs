@@ -30,10 +30,7 @@ pub(crate) fn run(args: &ReplayArgs, output: &mut Output) -> Result<(), Failure>
     if args.markdown && output.is_json() {
         return Err(Failure::Input("--markdown is a way to print the table; give it or --format json".into()));
     }
-    let mut target = Target::choose(args.device.as_deref())?;
-    if args.touch {
-        target = target.with_bytes();
-    }
+    let target = Target::choose(args.device.as_deref())?;
     let variants = variant::choose(args, target.run(HasPages)?)?;
     let sources = input::sources(&args.traces, &args.patterns);
     let mut report = Report::new(args);

@@ -50,6 +50,7 @@ impl Coordinator {
             let found = shard.find(&want).filter(|&found| shard.blocks[found].tick <= reached)?;
             let grant = shard.take(found, &want, clock);
             shard.record_stream(grant.block, stream);
+            shard.note_lent(&grant);
             Some(grant)
         })?;
         self.paging.stats.lent += 1;

@@ -9,7 +9,7 @@ use crate::trace::Pattern;
 
 /// A device that keeps bytes, and on which work stays under way until somebody looks.
 pub(super) fn busy_device(seed: u64, closing: Closing, stream_wait: bool) -> Sim {
-    let sim = Sim::builder().bytes(true).cost(CostModel::free()).completion(Completion::Seeded(seed));
+    let sim = Sim::builder().cost(CostModel::free()).completion(Completion::Seeded(seed));
     sim.closing(closing).stream_wait(stream_wait).build()
 }
 
@@ -65,7 +65,7 @@ fn what_a_check_took_for_itself_is_given_back() {
 #[test]
 fn a_check_changes_no_decision_where_work_is_done_at_once() {
     let replay = beginning(Pattern::ManyStreams, 3000);
-    let sim = Sim::builder().bytes(true).build();
+    let sim = Sim::new();
     for settings in variants() {
         let (plain, checked) = (allocator(&sim, settings.clone()), allocator(&sim, settings));
         let expected = replay.run(&plain, 0).expect("no driver fails");
@@ -84,7 +84,7 @@ fn waits_of_the_host_and_of_streams_are_counted_where_work_is_under_way() {
         let allocator = allocator.build().expect("valid settings");
         replay.run_checked(&allocator, &open(&allocator, &replay), 0, |_| ()).expect("sound bytes").driver
     };
-    let busy = || Sim::builder().bytes(true).completion(Completion::Seeded(3)).build();
+    let busy = || Sim::builder().completion(Completion::Seeded(3)).build();
     let [paged, classic, ..] = variants();
     for (settings, stream_waits) in
         [(paged.clone(), true), (classic, false), (Settings { growth: Growth::Tight, ..paged.clone() }, true)]
@@ -94,7 +94,7 @@ fn waits_of_the_host_and_of_streams_are_counted_where_work_is_under_way() {
         assert_eq!(driver.stream_waits > 0, stream_waits, "{settings:?}: {driver:?}");
         assert!(driver.stall_time < driver.time, "{settings:?}: {driver:?}");
     }
-    let idle = cost(Sim::builder().bytes(true).build(), paged);
+    let idle = cost(Sim::new(), paged);
     assert_eq!((idle.stalls, idle.stream_waits), (0, 0), "nothing to wait for: {idle:?}");
 }
 
@@ -149,7 +149,7 @@ const FIVE_PAGES: &str = "a 0 512 0\na 1 10485761 0\nf 0\nf 1\nc 0\na 2 512 0\n"
 #[test]
 fn one_wrong_byte_in_any_mark_is_found_and_named() {
     let replay = Replay::new(&Trace::parse(FIVE_PAGES.as_bytes()).expect("a trace"));
-    let sim = Sim::builder().bytes(true).build();
+    let sim = Sim::new();
     // The block's capacity is rounded up to 512 bytes.
     let last = 10 * (1 << 20) + 511;
     for offset in [0, 63, 2 << 20, (8 << 20) + 15, last - 63, last] {

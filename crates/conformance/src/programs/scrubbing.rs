@@ -1,0 +1,87 @@
+//! Overwriting: what one owner leaves in memory, the next one does not find, where the allocator was told so.
+//!
+//! Every stream writes a byte of its own over all of each of its blocks, what rounding added included, and reads all of
+//! each block that it is granted before it writes there.
+
+use crate::device::DeviceUnderTest;
+use crate::scenario::Policy;
+use crate::session::{Session, Setup, Stop};
+use crate::swarm::Random;
+use crate::watched::Tenancy;
+
+const STREAMS: usize = 2;
+const ROUNDS: usize = 3;
+/// How many blocks a stream has at once.
+const BLOCKS: usize = 6;
+/// The most bytes of one block: more than a page, so that pages move, and little enough for devices in software.
+const MOST_BYTES: u64 = 3 << 20;
+/// How much of a block is read at a time.
+const PART_BYTES: usize = 1 << 20;
+
+/// What a stream finds is its own, or zeros.
+pub(super) fn other_streams<D: DeviceUnderTest>(device: &D, policy: &Policy) -> Result<(), Stop> {
+    run(device, policy, "scrub:other_streams", true)
+}
+
+/// What a stream finds is zeros.
+pub(super) fn always<D: DeviceUnderTest>(device: &D, policy: &Policy) -> Result<(), Stop> {
+    run(device, policy, "scrub:always", false)
+}
+
+fn run<D: DeviceUnderTest>(device: &D, policy: &Policy, conf: &str, may_see_own: bool) -> Result<(), Stop> {
+    let without = Session::open(device, &Setup { policy, conf: "", limit: None, streams: 0, bytes: true })?;
+    without.transfer()?;
+    without.finish()?;
+    let session = Session::open(device, &Setup { policy, conf, limit: None, streams: STREAMS as u32, bytes: true })?;
+    let mut random = Random::new(11);
+    for round in 0..ROUNDS {
+        // Each stream in its turn, so that memory can go from one to the other.
+        for home in 0..STREAMS {
+            let mut blocks = Vec::new();
+            for _ in 0..BLOCKS {
+                blocks.push(occupied(&session, home, random.bytes(1, MOST_BYTES), may_see_own)?);
+            }
+            // Holes that smaller blocks are cut from, and whose neighbours join.
+            for at in (0..BLOCKS / 2).rev() {
+                session.watched.free(blocks.remove(2 * at));
+            }
+            blocks.push(occupied(&session, home, random.bytes(1, 1 << 16), may_see_own)?);
+            blocks.into_iter().for_each(|block| session.watched.free(block));
+            session.sync()?;
+            session.check()?;
+        }
+        if round == 1 {
+            let emptied = session.watched.allocator().empty_cache();
+            emptied.map_err(|error| format!("empty_cache: {error}"))?;
+        }
+    }
+    session.finish()
+}
+
+/// Allocates, finds nothing that is not allowed, and leaves the stream's own byte everywhere.
+fn occupied<D: DeviceUnderTest>(
+    session: &Session<'_, D>,
+    home: usize,
+    bytes: u64,
+    may_see_own: bool,
+) -> Result<Tenancy<D::Backend>, Stop> {
+    let granted = session.watched.allocate(&session.streams[home], bytes);
+    let block = granted.map_err(|trouble| format!("{bytes} bytes: {trouble}"))?;
+    let own = 0xA1 + home as u8;
+    let (stream, mover) = (session.streams[home].id(), session.transfer()?);
+    let Some(segment) = block.segment() else { return Err(Stop::Fail(format!("{bytes} bytes lie nowhere"))) };
+    let mut seen = vec![0xEE; PART_BYTES];
+    for begin in (0..block.capacity()).step_by(PART_BYTES) {
+        let length = PART_BYTES.min((block.capacity() - begin) as usize);
+        let part = &mut seen[..length];
+        let read = mover.download(stream, segment, block.offset() + begin, part);
+        read.map_err(|error| format!("download on {stream}: {error}"))?;
+        if let Some(at) = part.iter().position(|&byte| byte != 0 && !(may_see_own && byte == own)) {
+            let (found, at) = (part[at], begin + at as u64);
+            let text = format!("{:?}, just granted, holds {found:#04x} at byte {at}: somebody else's", *block);
+            return Err(Stop::Fail(text));
+        }
+    }
+    session.fill(home, &block, own)?;
+    Ok(block)
+}

@@ -1,0 +1,162 @@
+//! Memory of a shard that may hold what others left in it: another stream, or whoever had it from the driver before.
+//!
+//! Kept only where such memory is overwritten before it is granted ([`Scrub::OtherStreams`]). Memory becomes foreign
+//! when it comes from the driver, when a page moves in, also on its way back, and when a block is lent. It stays so, by
+//! place, whatever blocks lie there, until its overwriting is told. None of this is on the path of a hit or a free.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use crate::ids::{Place, ShardId, Slot};
+use crate::settings::Scrub;
+use crate::shard::{Grant, Shard};
+
+/// The foreign parts of a shard's segments, by slot and offset, with where each ends.
+///
+/// Invariant: the parts of a slot are not empty and do not touch.
+#[derive(Default)]
+pub(crate) struct Foreign(BTreeMap<(Slot, u64), u64>);
+
+impl Foreign {
+    /// What is kept under that setting.
+    pub(crate) fn under(scrub: Scrub) -> Option<Foreign> {
+        (scrub == Scrub::OtherStreams).then(Foreign::default)
+    }
+
+    fn add(&mut self, slot: Slot, begin: u64, end: u64) {
+        let (mut begin, mut end) = (begin, end);
+        // Together with all that it touches, so that parts stay few.
+        while let Some((&(_, start), &stop)) = self.0.range((slot, 0)..=(slot, end)).next_back() {
+            if stop < begin {
+                break;
+            }
+            self.0.remove(&(slot, start));
+            (begin, end) = (begin.min(start), end.max(stop));
+        }
+        self.0.insert((slot, begin), end);
+    }
+
+    fn remove(&mut self, slot: Slot, begin: u64, end: u64) {
+        for (start, stop) in self.overlapping(slot, begin, end) {
+            self.0.remove(&(slot, start));
+            if start < begin {
+                self.0.insert((slot, start), begin);
+            }
+            if stop > end {
+                self.0.insert((slot, end), stop);
+            }
+        }
+    }
+
+    /// The parts that share a byte with the range, as begin and end, the last one first.
+    fn overlapping(&self, slot: Slot, begin: u64, end: u64) -> Vec<(u64, u64)> {
+        let below = self.0.range((slot, 0)..(slot, end)).rev().map(|(&(_, start), &stop)| (start, stop));
+        below.take_while(|&(_, stop)| stop > begin).collect()
+    }
+}
+
+impl Shard {
+    /// Somebody else had these bytes.
+    pub(crate) fn note_foreign(&mut self, slot: Slot, offset: u64, bytes: u64) {
+        if let Some(foreign) = &mut self.foreign {
+            foreign.add(slot, offset, offset + bytes);
+        }
+    }
+
+    /// A segment is gone, and its slot is another's from now on.
+    pub(crate) fn forget_foreign(&mut self, slot: Slot) {
+        if let Some(foreign) = &mut self.foreign {
+            foreign.remove(slot, 0, u64::MAX);
+        }
+    }
+
+    /// What of a granted block must be overwritten before anybody gets it, each part as an offset in the segment and a
+    /// length in bytes.
+    pub fn to_scrub(&self, slot: Slot, offset: u64, bytes: u64) -> Vec<(u64, u64)> {
+        match (self.rules.scrub, &self.foreign) {
+            (Scrub::OtherStreams, Some(foreign)) => {
+                let end = offset + bytes;
+                let parts = foreign.overlapping(slot, offset, end).into_iter();
+                parts.map(|(start, stop)| (start.max(offset), stop.min(end) - start.max(offset))).collect()
+            }
+            (Scrub::Off, _) => Vec::new(),
+            _ => [(offset, bytes)].into(),
+        }
+    }
+
+    /// All of a granted block was overwritten: what it holds from now on is its owner's. `borrower` is the shard that
+    /// asked: another one where the block is lent, and then what it holds stays foreign here.
+    pub fn scrubbed(&mut self, slot: Slot, offset: u64, bytes: u64, borrower: ShardId) {
+        if let Some(foreign) = &mut self.foreign
+            && borrower == self.id
+        {
+            foreign.remove(slot, offset, offset + bytes);
+        }
+    }
+
+    /// A block goes to another stream, which leaves its bytes there.
+    pub(crate) fn note_lent(&mut self, grant: &Grant) {
+        self.note_foreign(grant.slot, grant.offset, grant.size);
+    }
+
+    /// A page arrives, whoever had it last.
+    pub(crate) fn note_page(&mut self, at: Place, bytes: u64) {
+        self.note_foreign(at.slot, at.offset, bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SLOT: Slot = Slot(3);
+
+    fn parts(foreign: &Foreign) -> Vec<(u64, u64)> {
+        foreign.0.iter().filter(|((slot, _), _)| *slot == SLOT).map(|(&(_, start), &stop)| (start, stop)).collect()
+    }
+
+    #[test]
+    fn parts_join_where_they_touch_and_split_where_something_goes() {
+        let mut foreign = Foreign::default();
+        foreign.add(Slot(2), 0, 100);
+        foreign.add(Slot(4), 0, 100);
+        foreign.add(SLOT, 20, 30);
+        foreign.add(SLOT, 40, 50);
+        foreign.add(SLOT, 30, 35);
+        assert_eq!(parts(&foreign), [(20, 35), (40, 50)]);
+        foreign.add(SLOT, 10, 60);
+        assert_eq!(parts(&foreign), [(10, 60)]);
+        foreign.remove(SLOT, 15, 20);
+        foreign.remove(SLOT, 50, 70);
+        assert_eq!(parts(&foreign), [(10, 15), (20, 50)]);
+        assert_eq!(foreign.overlapping(SLOT, 15, 20), []);
+        assert_eq!(foreign.overlapping(SLOT, 14, 21), [(20, 50), (10, 15)]);
+        foreign.remove(SLOT, 0, u64::MAX);
+        assert_eq!((parts(&foreign), foreign.0.len()), (Vec::new(), 2), "other slots keep theirs");
+    }
+
+    /// Against one flag for each byte.
+    #[test]
+    fn random_ranges_are_as_in_a_plain_table() {
+        let (mut foreign, mut plain, mut state) = (Foreign::default(), [false; 64], 1_u64);
+        for _ in 0..4000 {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let (a, b, adds) = ((state >> 33) % 65, (state >> 43) % 65, (state >> 53) % 2 == 0);
+            let (begin, end) = (a.min(b), a.max(b) + u64::from(a == b));
+            if end > 64 {
+                continue;
+            }
+            if adds {
+                foreign.add(SLOT, begin, end)
+            } else {
+                foreign.remove(SLOT, begin, end)
+            }
+            plain[begin as usize..end as usize].fill(adds);
+            let mut seen = [false; 64];
+            parts(&foreign).iter().for_each(|&(start, stop)| seen[start as usize..stop as usize].fill(true));
+            assert_eq!(seen, plain);
+            let touching = parts(&foreign).windows(2).any(|pair| pair[0].1 >= pair[1].0);
+            assert!(!touching, "{:?}", parts(&foreign));
+        }
+    }
+}

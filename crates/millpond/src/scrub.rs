@@ -1,0 +1,76 @@
+//! Overwriting what a former owner left in memory, before the buffer is handed out.
+//!
+//! The moment of the grant is the one at which this is sound: the core has ordered the memory on the stream that asked,
+//! behind all former use (in order, behind a device-side wait, or known to be over), and nobody else has the block yet.
+//! A fill that is queued there now runs before whatever the new owner queues later.
+
+use millpond_backend::{Backend, Caps, ClassId, ClassKind, Closing, StreamId, Tick};
+use millpond_core::ShardId;
+
+use crate::buffer::Buffer;
+use crate::error::Error;
+use crate::raw;
+use crate::state::State;
+
+/// What scrubbing memory of that class would need, and the device does not have.
+pub(crate) fn missing(caps: &Caps, class: ClassId) -> Option<&'static str> {
+    match caps.class(class).kind {
+        ClassKind::Device => (!caps.transfer).then_some("fills"),
+        ClassKind::Host => (!caps.host_memory).then_some("host memory with an address"),
+    }
+}
+
+impl<B: Backend> State<B> {
+    /// Overwrites what must be of a block that was just granted. `borrower` is the shard that asked.
+    ///
+    /// # Errors
+    ///
+    /// The driver's: the block must not be handed out then. Dropped, it goes back as it came, and what was queued is
+    /// over before anybody gets it, as all other work of its stream.
+    #[cold]
+    pub(crate) fn scrub(&self, borrower: ShardId, buffer: &mut Buffer<B>) -> Result<(), Error<B::Error>> {
+        if self.backend.caps().class(self.class).kind == ClassKind::Host {
+            return self.scrub_by_host(buffer);
+        }
+        let (slot, offset, bytes) = buffer.extent();
+        let parts = buffer.lane().lock().shard.to_scrub(slot, offset, bytes);
+        if parts.is_empty() {
+            return Ok(());
+        }
+        let (stream, Some(device)) = (buffer.stream(), self.backend.transfer()) else {
+            panic!("the device announced fills in its caps and has none");
+        };
+        let Some(segment) = buffer.segment() else { panic!("a block of {bytes} bytes lies in no segment") };
+        for (at, length) in parts {
+            let filled = self.activity.book(&self.backend, || device.overwrite(stream, segment, at, length));
+            filled.map_err(|error| Error::driver("overwrite", error))?;
+        }
+        let tick = self.send(stream)?;
+        buffer.lane().lock().shard.scrubbed(slot, offset, bytes, borrower);
+        buffer.was_overwritten(tick);
+        Ok(())
+    }
+
+    /// Has the device take what was queued, so that it comes before what the new owner submits past the backend.
+    /// Answers the tick that covers it.
+    fn send(&self, stream: StreamId) -> Result<Tick, Error<B::Error>> {
+        if self.backend.caps().closing == Closing::Backend {
+            return Ok(self.backend.mark(stream));
+        }
+        let submitted = self.activity.book(&self.backend, || self.backend.submit(stream));
+        submitted.map_err(|error| Error::driver("submit", error))
+    }
+
+    /// Host memory is granted once the device is done with it, and the host may be the next to use it, which no
+    /// stream's order holds for: the host overwrites it.
+    fn scrub_by_host(&self, buffer: &mut Buffer<B>) -> Result<(), Error<B::Error>> {
+        if raw::overwrite_by_host(buffer) {
+            return Ok(());
+        }
+        Err(Error::Unsupported {
+            what: "address of this host memory, which is to be overwritten",
+            device: self.backend.caps().name.clone(),
+            advice: "leave the setting scrub off for this class",
+        })
+    }
+}

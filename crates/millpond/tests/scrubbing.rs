@@ -1,0 +1,281 @@
+//! Overwriting what former owners left: read back on the simulated device, whose memory from the driver holds somebody
+//! else's bytes from the beginning.
+
+use millpond::backend::{Backend, ClassId, Fault};
+use millpond::{Allocator, Buffer, BuildError, Error, Reuse, Stream};
+use millpond_sim::{CallKind, Completion, Overwriting, Sim};
+
+const MIB: u64 = 1 << 20;
+/// What memory holds that comes from the driver.
+const FRESH: u8 = 0x5F;
+const POLICIES: [&str; 5] = [
+    "policy:classic",
+    "policy:classic,expandable_segments:True",
+    "policy:paged",
+    "policy:paged,growth:tight",
+    "policy:direct",
+];
+
+fn sim(completion: Completion) -> Sim {
+    Sim::builder().fresh(FRESH).completion(completion).build()
+}
+
+fn allocator<B: Backend>(backend: B, conf: &str) -> Allocator<B> {
+    Allocator::builder(backend).conf(conf).build().unwrap()
+}
+
+/// What a stream leaves in its blocks.
+fn own(stream: usize) -> u8 {
+    0xA0 + stream as u8
+}
+
+/// Every byte that the buffer keeps from others, read on its stream past the checks of `Stream`.
+fn all_of<B: Backend>(allocator: &Allocator<B>, buffer: &Buffer<B>) -> Vec<u8> {
+    let mut bytes = vec![0xEE; buffer.capacity() as usize];
+    let (segment, mover) = (buffer.segment().unwrap(), allocator.backend().transfer().unwrap());
+    mover.download(buffer.stream(), segment, buffer.offset(), &mut bytes).unwrap();
+    bytes
+}
+
+fn occupy<B: Backend>(allocator: &Allocator<B>, buffer: &Buffer<B>, value: u8) {
+    let mover = allocator.backend().transfer().unwrap();
+    mover.fill(buffer.stream(), buffer.segment().unwrap(), buffer.offset(), buffer.capacity(), value).unwrap();
+}
+
+/// The splitmix64 generator.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (mixed ^ (mixed >> 31)) % bound
+    }
+
+    /// One of so many.
+    fn index(&mut self, of: usize) -> usize {
+        self.below(of as u64) as usize
+    }
+
+    fn bytes(&mut self) -> u64 {
+        match self.below(8) {
+            0 | 1 => 1 + self.below(4000),
+            2 | 3 => 1 + self.below(1 << 20),
+            4 => 1 + self.below(9 << 20),
+            _ => 1 + self.below(3 << 20),
+        }
+    }
+}
+
+/// Allocates, frees, uses on other streams, empties the cache and runs out of memory at random, and answers the first
+/// byte that a new owner found and should not have.
+fn first_leak(sim: &Sim, conf: &str, streams: usize, seed: u64) -> Option<String> {
+    let may_see_own = conf.contains("other_streams");
+    let allocator = Allocator::builder(sim.clone()).conf(conf).limit(24 * MIB).build().unwrap();
+    let streams: Vec<_> = (0..streams).map(|_| allocator.create_stream().unwrap()).collect();
+    let (mut random, mut live) = (Random(seed), Vec::new());
+    for operation in 0..100 {
+        match random.below(8) {
+            0..=3 => {
+                let home = random.index(streams.len());
+                let bytes = random.bytes();
+                let Ok(buffer) = streams[home].allocate(bytes) else {
+                    live.clear();
+                    continue;
+                };
+                let seen = all_of(&allocator, &buffer);
+                let is_well = |byte: u8| byte == 0 || may_see_own && byte == own(home);
+                if let Some(at) = seen.iter().position(|&byte| !is_well(byte)) {
+                    return Some(format!(
+                        "{conf}, seed {seed}, operation {operation}: {:#04x} at {at} of {buffer:?}",
+                        seen[at]
+                    ));
+                }
+                occupy(&allocator, &buffer, own(home));
+                live.push(buffer);
+            }
+            4 | 5 if !live.is_empty() => {
+                drop(live.swap_remove(random.index(live.len())));
+            }
+            6 if !live.is_empty() => {
+                let other = &streams[random.index(streams.len())];
+                live[0].record_stream(other).unwrap();
+                sim.step();
+            }
+            7 if random.below(12) == 0 => allocator.empty_cache().unwrap(),
+            _ => sim.step(),
+        }
+    }
+    allocator.check();
+    None
+}
+
+#[test]
+fn no_owner_finds_what_another_left_in_random_programs() {
+    for policy in POLICIES {
+        for mode in ["other_streams", "always"] {
+            for streams in [1, 2, 4] {
+                for seed in 0..2 {
+                    let sim = sim(Completion::Seeded(seed));
+                    let conf = format!("{policy},scrub:{mode}");
+                    let leak = first_leak(&sim, &conf, streams, seed);
+                    assert_eq!(leak, None);
+                    assert_eq!(sim.violations(), [], "{conf}, {streams} streams, seed {seed}");
+                }
+            }
+        }
+    }
+}
+
+/// The programs above notice an overwriting that is left out, comes on another stream, or ends too early: with the bytes
+/// that were asked for, say.
+#[test]
+fn a_device_that_overwrites_badly_is_noticed() {
+    for policy in POLICIES {
+        for mode in ["other_streams", "always"] {
+            for case in 0..3 {
+                let conf = format!("{policy},scrub:{mode}");
+                let noticed = (0..6).any(|seed| {
+                    let sim = sim(Completion::Manual);
+                    let nobodys = sim.create_stream().unwrap();
+                    let how = [Overwriting::LeftOut, Overwriting::OnStream(nobodys), Overwriting::AllBut(256)];
+                    sim.set_overwriting(how[case]);
+                    first_leak(&sim, &conf, 2, seed).is_some()
+                });
+                assert!(noticed, "case {case} under {conf}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_stream_gets_its_own_memory_back_without_a_fill() {
+    let sim = sim(Completion::Immediate);
+    let allocator = allocator(sim.clone(), "policy:paged,scrub:other_streams");
+    let stream = allocator.create_stream().unwrap();
+    let fills = || sim.calls().transfer;
+    drop(stream.allocate(MIB).unwrap());
+    assert_eq!(fills(), 1, "what came from the driver");
+    for _ in 0..100 {
+        drop(stream.allocate(MIB).unwrap());
+    }
+    assert_eq!(fills(), 1);
+    let always = Allocator::builder(sim.clone()).conf("scrub:always").build().unwrap();
+    let stream = always.create_stream().unwrap();
+    drop(stream.allocate(MIB).unwrap());
+    drop(stream.allocate(MIB).unwrap());
+    assert_eq!(fills(), 3);
+}
+
+#[test]
+fn nothing_is_overwritten_unless_asked() {
+    let sim = sim(Completion::Immediate);
+    let allocator = allocator(sim.clone(), "policy:paged");
+    let stream = allocator.create_stream().unwrap();
+    drop(stream.allocate(MIB).unwrap());
+    drop(stream.allocate(8 * MIB).unwrap());
+    assert_eq!(sim.calls().transfer, 0);
+}
+
+#[test]
+fn a_lent_block_is_overwritten_for_its_borrower_and_for_its_owner() {
+    let sim = sim(Completion::Immediate);
+    let allocator = allocator(sim.clone(), "policy:paged,scrub:other_streams");
+    let [owner, borrower] = [(); 2].map(|()| allocator.create_stream().unwrap());
+    let block = owner.allocate(8 * MIB).unwrap();
+    occupy(&allocator, &block, own(0));
+    drop(block);
+    let lent = borrower.allocate(8 * MIB).unwrap();
+    assert_eq!(allocator.page_stats().lent, 1);
+    assert!(all_of(&allocator, &lent).iter().all(|&byte| byte == 0));
+    occupy(&allocator, &lent, own(1));
+    drop(lent);
+    let back = owner.allocate(8 * MIB).unwrap();
+    assert!(all_of(&allocator, &back).iter().all(|&byte| byte == 0));
+}
+
+#[test]
+fn a_buffer_says_that_its_memory_is_being_overwritten() {
+    let sim = sim(Completion::Manual);
+    let allocator = allocator(sim.clone(), "scrub:always");
+    let stream = allocator.create_stream().unwrap();
+    let buffer = stream.allocate(MIB).unwrap();
+    assert_eq!((buffer.reuse(), sim.queued()), (Reuse::Ordered, 1), "it came from the driver, and is in use");
+    sim.complete(stream.id());
+    assert_eq!(buffer.reuse(), Reuse::Complete);
+}
+
+#[test]
+fn where_overwriting_fails_nothing_is_handed_out_and_nothing_is_lost() {
+    for policy in POLICIES {
+        for mode in ["other_streams", "always"] {
+            let sim = sim(Completion::Immediate);
+            let allocator = allocator(sim.clone(), &format!("{policy},scrub:{mode}"));
+            let streams = [(); 2].map(|()| allocator.create_stream().unwrap());
+            for stream in &streams {
+                for fault in [Fault::Other, Fault::OutOfMemory] {
+                    sim.fail(CallKind::Transfer, 1, fault);
+                    let error = stream.allocate(3 * MIB).unwrap_err();
+                    assert!(matches!(error, Error::Driver { call: "overwrite", .. }), "{error}");
+                    assert_eq!((error.fault(), allocator.memory_allocated()), (fault, 0));
+                    allocator.check();
+                }
+                let buffer = stream.allocate(3 * MIB).unwrap();
+                assert!(all_of(&allocator, &buffer).iter().all(|&byte| byte == 0), "{policy} {mode}");
+            }
+            drop(streams);
+            drop(allocator);
+            assert_eq!((sim.held_bytes(), sim.violations().len()), (0, 0));
+        }
+    }
+}
+
+#[test]
+fn the_host_overwrites_page_locked_memory_for_everybody() {
+    for mode in ["other_streams", "always"] {
+        let sim = sim(Completion::Manual);
+        let conf = format!("scrub:{mode}");
+        let device = allocator(sim.clone(), &conf);
+        let (stream, pinned) = (device.create_stream().unwrap(), device.pinned().unwrap());
+        let target = stream.allocate(512).unwrap();
+        let mut secret = pinned.allocate(512).unwrap();
+        secret.bytes_mut().unwrap().fill(7);
+        stream.upload_pinned((&secret, 0), (&target, 0), 512).unwrap();
+        let place = secret.host_address();
+        drop(secret);
+        let beside = pinned.allocate(512).unwrap();
+        assert_ne!(beside.host_address(), place, "a copy is under way");
+        stream.synchronize().unwrap();
+        assert!(all_of(&device, &target).iter().all(|&byte| byte == 7), "the copy came before");
+        let next = pinned.allocate(16).unwrap();
+        assert_eq!((next.host_address(), next.capacity()), (place, 512));
+        assert_eq!(next.bytes().unwrap(), [0; 16]);
+        // The device sees what is behind the 16 bytes.
+        let host = allocator_of_host(&sim, &conf);
+        let home: Stream<Sim> = host.stream(stream.id());
+        drop(next);
+        let first = home.allocate(100).unwrap();
+        occupy(&host, &first, 9);
+        home.synchronize().unwrap();
+        drop(first);
+        let second = home.allocate(16).unwrap();
+        assert_eq!(second.capacity(), 512);
+        assert!(all_of(&host, &second).iter().all(|&byte| byte == 0));
+    }
+}
+
+fn allocator_of_host(sim: &Sim, conf: &str) -> Allocator<Sim> {
+    Allocator::builder(sim.clone()).class(ClassId(1)).conf(conf).build().unwrap()
+}
+
+#[test]
+fn a_device_that_cannot_fill_refuses_the_setting() {
+    let mute = || Sim::builder().transfer(false).name("mute").build();
+    for mode in ["other_streams", "always"] {
+        let error = Allocator::builder(mute()).conf(&format!("scrub:{mode}")).build().unwrap_err();
+        assert!(matches!(error, BuildError::Unsupported { setting: "scrub", .. }), "{error}");
+        assert_eq!(error.to_string(), "scrub needs fills, which mute does not have");
+    }
+    Allocator::builder(mute()).conf("scrub:off").build().unwrap();
+}
