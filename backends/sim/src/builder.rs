@@ -11,7 +11,7 @@ use crate::control::Overwriting;
 use crate::device::Device;
 use crate::schedule::{Completion, State};
 use crate::space::Memory;
-use crate::{CostModel, Sim};
+use crate::{CostModel, Sim, StreamOrder};
 
 /// The bytes that CUDA reports for an H200.
 const H200_BYTES: u64 = 150_109_880_320;
@@ -26,6 +26,7 @@ pub struct SimBuilder {
     address_space_bytes: u64,
     fresh: u8,
     completion: Completion,
+    order: StreamOrder,
     costs: CostModel,
     listed_bytes: Option<u64>,
 }
@@ -58,6 +59,7 @@ impl SimBuilder {
             address_space_bytes: 1 << 47,
             fresh: 0,
             completion: Completion::Immediate,
+            order: StreamOrder::Always,
             costs: CostModel::h200(),
             listed_bytes: None,
         }
@@ -106,13 +108,14 @@ impl SimBuilder {
     }
 
     /// What the device says about reuse on the home stream. [`Reuse::InOrder`] unless set; a fact for the allocator
-    /// that changes nothing in the device, whose streams always run in order.
+    /// that changes nothing in the device: see [`stream_order`](Self::stream_order) for that.
     pub fn reuse(mut self, reuse: Reuse) -> SimBuilder {
         self.caps.reuse = reuse;
         self
     }
 
-    /// Whether the device says that reuse in order wants a barrier. Off unless set; barriers are not checked.
+    /// Whether the device says that reuse in order wants a barrier. Off unless set; a fact for the allocator. Whether
+    /// barriers are there is checked under [`StreamOrder::Barriers`].
     pub fn needs_barrier(mut self, needs: bool) -> SimBuilder {
         self.caps.needs_barrier = needs;
         self
@@ -175,6 +178,12 @@ impl SimBuilder {
         self
     }
 
+    /// When the work of a stream is ordered with earlier work of the same stream. [`StreamOrder::Always`] unless set.
+    pub fn stream_order(mut self, order: StreamOrder) -> SimBuilder {
+        self.order = order;
+        self
+    }
+
     /// What driver calls cost on the virtual clock. [`CostModel::h200`] unless set.
     pub fn cost(mut self, costs: CostModel) -> SimBuilder {
         self.costs = costs;
@@ -185,13 +194,18 @@ impl SimBuilder {
     ///
     /// # Panics
     ///
-    /// If the alignment or the granularity is no power of two.
+    /// If the alignment or the granularity is no power of two, and if streams keep order by submits
+    /// ([`StreamOrder::Tracked`]) where nobody submits.
     pub fn build(mut self) -> Sim {
         let alignment = self.caps.classes[0].alignment;
         assert!(alignment.is_power_of_two(), "alignment {alignment} is no power of two");
         if let Some(pages) = self.caps.pages {
             assert!(pages.granularity.is_power_of_two(), "granularity {} is no power of two", pages.granularity);
         }
+        assert!(
+            self.order != StreamOrder::Tracked || self.caps.closing == Closing::Submit,
+            "streams are to keep order by submits, and the device closes ticks by itself"
+        );
         let memory = Memory::new(&self.caps.classes, self.address_space_bytes, self.caps.oversubscribes, self.fresh);
         if let Some(bytes) = self.listed_bytes {
             self.caps.classes[0].total_bytes = bytes;
@@ -200,6 +214,7 @@ impl SimBuilder {
             caps: self.caps,
             costs: self.costs,
             completion: self.completion,
+            order: self.order,
             memory: Arc::new(memory),
             lanes: boxcar::Vec::new(),
             state: Mutex::new(State::new(self.completion)),

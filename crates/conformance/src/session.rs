@@ -8,7 +8,7 @@ use millpond_backend::{Backend, Point, Transfer};
 
 use crate::device::{DeviceUnderTest, Live, Need};
 use crate::scenario::Policy;
-use crate::watched::{Tenancy, Watched};
+use crate::watched::{Strings, Tenancy, Watched};
 
 /// How much of a block is read at a time.
 const PART_BYTES: usize = 1 << 20;
@@ -85,7 +85,8 @@ impl<'d, D: DeviceUnderTest> Session<'d, D> {
     /// Opens it with settings below those of the policy.
     pub(crate) fn open_with(device: &'d D, setup: &Setup<'_>, settings: Settings) -> Result<Self, Stop> {
         let (allocator, twin) = open_over(device, setup, settings)?;
-        let watched = Watched::with_order(allocator, D::comes_after);
+        let strings = Strings { comes_after: D::comes_after, place_barrier: D::place_barrier };
+        let watched = Watched::with_strings(allocator, strings);
         let mut session = Self { device, watched, streams: Vec::new(), twin, threaded: false };
         for _ in 0..setup.streams {
             let stream = session.watched.allocator().create_stream();

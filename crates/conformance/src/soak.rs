@@ -57,6 +57,11 @@ impl Run {
         let policy = policy(&mut random);
         let faults = random.once_in(2);
         let check_every = CHECK_EVERY[random.below(CHECK_EVERY.len())];
+        let device = match random.below(6) {
+            0 => device.tracking(),
+            1 => device.with_barriers(),
+            _ => device,
+        };
         Self { device, swarm: Swarm { seed, operations, policy, faults, check_every } }
     }
 

@@ -204,7 +204,7 @@ impl Coordinator {
                 }
                 for side in Side::BOTH {
                     for block in shard.free_with_pages(side, granularity) {
-                        lower(Point { stream, tick: shard.blocks[block].tick });
+                        lower(Point { stream, tick: shard.blocks[block].last_use.tick() });
                     }
                 }
             });
@@ -244,7 +244,7 @@ impl Coordinator {
 
     fn survey(&self, plan: &Plan, shard: ShardId, want: &Want, shards: &mut impl Shards) -> Means {
         let reserved = self.reserved.all.current + self.reserving;
-        let idle = self.idle_pages(shard, !plan.no_waits, shards);
+        let idle = self.idle_pages(shard, !plan.no_waits, plan.open, shards);
         Means {
             shard,
             by_size: survey::by_size(&idle),
