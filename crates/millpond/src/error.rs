@@ -37,8 +37,8 @@ pub enum Error<E: BackendError> {
     },
     /// A number of a stream that the device or the allocator does not have. Nothing was changed.
     #[error(
-        "{stream} is not one of this allocator's: open it with `create_stream`, or open it with the backend and give its \
-         number to `Allocator::stream`"
+        "{stream} is not one of this allocator's: open it with `create_stream`, or open it with the backend and give \
+         its number to `Allocator::stream`"
     )]
     UnknownStream {
         /// The stream.
