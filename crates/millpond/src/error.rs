@@ -46,7 +46,7 @@ pub enum Error<E: BackendError> {
     },
     /// A setting outside its range.
     #[error(transparent)]
-    Setting(#[from] SettingError),
+    Setting(Box<SettingError>),
     /// The device has not what the call needs.
     #[error("the device {device} has no {what}: {advice}")]
     Unsupported {
