@@ -288,7 +288,8 @@ impl<B: Backend> Allocator<B> {
     }
 
     /// The table of `torch.cuda.memory_summary`, with a section on pages where the policy moves them, and one on the
-    /// device's memory where it tells what is free, and a line below where it [grants more than it lists]. Costs as [`memory_usage`](Self::memory_usage).
+    /// device's memory where it tells what is free; below it a line where the device [grants more than it lists]. Costs
+    /// as [`memory_usage`](Self::memory_usage).
     ///
     /// [grants more than it lists]: Self::beyond_device
     pub fn memory_summary(&self, abbreviated: bool) -> String {

@@ -37,8 +37,8 @@ pub enum Error<E: BackendError> {
     },
     /// A number of a stream that the device or the allocator does not have. Nothing was changed.
     #[error(
-        "{stream} is not one of this allocator's: open it with `create_stream`; or open or register it with the backend \
-         and give its number to `Allocator::stream`"
+        "{stream} is not one of this allocator's: open it with `create_stream`, or open it with the backend and give \
+         its number to `Allocator::stream`"
     )]
     UnknownStream {
         /// The stream.
@@ -46,7 +46,7 @@ pub enum Error<E: BackendError> {
     },
     /// A setting outside its range.
     #[error(transparent)]
-    Setting(#[from] SettingError),
+    Setting(Box<SettingError>),
     /// A stream was asked of a cache of page-locked memory. Its buffers belong to no stream.
     #[error(
         "a cache of page-locked memory has no streams to allocate on; take buffers with `Pinned::allocate`, and use \

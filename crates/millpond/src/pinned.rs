@@ -96,7 +96,7 @@ impl<B: Backend + Clone> Allocator<B> {
         if backend.caps().class(class).kind != ClassKind::Host || !backend.caps().host_memory {
             return Err(state.no_pinned());
         }
-        settings.validate()?;
+        settings.validate().map_err(|error| Error::Setting(Box::new(error)))?;
         let Ok(coordinator) = coordinator_for(backend.caps(), class, settings) else {
             let advice = "set policy:classic or direct, without expandable segments";
             let device = backend.caps().name.clone();

@@ -103,8 +103,11 @@ impl Random {
     fn settings(&mut self) -> Settings {
         let mut divisions = [0; 16];
         for slot in &mut divisions {
-            *slot =
-                if self.next() % 30 == 0 { self.next() >> (self.next() % 64) } else { self.of(&[0, 1, 2, 8, 1 << 30]) };
+            *slot = if self.next().is_multiple_of(30) {
+                self.next() >> (self.next() % 64)
+            } else {
+                self.of(&[0, 1, 2, 8, 1 << 30])
+            };
         }
         let large_segment_bytes = if self.yes() { 20 << 20 } else { self.bytes() };
         let limits = [(); 2].map(|()| if self.yes() { None } else { Some(self.bytes()) });

@@ -5,8 +5,8 @@
 //! device work, nothing waits for the host unless the mix says so, and the oracle judges every grant. The seed
 //! repeats the run.
 //!
-//! A run is a [`Program`] of [`Operation`]s, drawn as it goes. A program that fails [shrinks](Case::shrink) by itself to
-//! the few operations that its failure needs.
+//! A run is a [`Program`] of [`Operation`]s, drawn as it goes. One that fails [shrinks](Case::shrink) by itself to the
+//! few operations that its failure needs.
 
 mod case;
 mod draw;

@@ -11,8 +11,8 @@ use super::{Event, Header, Trace};
 pub(super) const LINE_BYTES_MAX: usize = 1 << 20;
 
 impl Trace {
-    /// Reads a trace from its text, which is not compressed; [`from_reader`](Trace::from_reader) decompresses. Within the
-    /// default [`Limits`].
+    /// Reads a trace from its text, which is not compressed, within the default [`Limits`];
+    /// [`from_reader`](Trace::from_reader) decompresses.
     ///
     /// Costs about 20 ns an event, and 25 bytes for each.
     ///

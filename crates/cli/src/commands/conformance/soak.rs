@@ -222,7 +222,7 @@ mod tests {
         let row = serde_json::to_value(Row::new(&failed)).expect("a value");
         assert_eq!(
             (&row["outcome"], &row["detail"], &row["seed"]),
-            (&"failed".into(), &"3 is not 4".into(), &77.into())
+            (&"failed".into(), &"after the last of 3 operations: 3 is not 4".into(), &77.into())
         );
     }
 }
