@@ -235,9 +235,14 @@ fn an_event_that_a_racing_capture_catches_disturbs_nobody() {
 fn an_event_that_a_capture_caught_and_left_behind_is_recorded_anew() {
     alone(|control, cuda| {
         let (stream, other, taken) = (cuda.create_stream().unwrap(), cuda.create_stream().unwrap(), segment(cuda));
-        let waits: [fn(&Cuda, StreamId, Point) -> Result<(), CudaError>; 2] = [
+        // The last one takes the stream away.
+        let waits: [fn(&Cuda, StreamId, Point) -> Result<(), CudaError>; 3] = [
             |cuda, other, point| cuda.wait_for(other, point),
             |cuda, _, point| cuda.wait(point).map(|reached| assert!(reached >= point.tick, "{point}: {reached}")),
+            |cuda, _, point| {
+                cuda.unregister(point.stream)?;
+                cuda.wait(point).map(|reached| assert!(reached >= point.tick, "{point}: {reached}"))
+            },
         ];
         for (value, wait) in (1..).zip(waits) {
             cuda.fill(stream, &taken, 0, 64, value).unwrap();
