@@ -17,6 +17,8 @@ pub struct Code(
 impl Code {
     /// `CUDA_SUCCESS`.
     pub const SUCCESS: Code = Code(0);
+    /// `CUDA_ERROR_INVALID_VALUE`.
+    pub const INVALID_VALUE: Code = Code(1);
     /// `CUDA_ERROR_OUT_OF_MEMORY`.
     pub const OUT_OF_MEMORY: Code = Code(2);
     /// `CUDA_ERROR_NO_DEVICE`.
@@ -42,6 +44,12 @@ impl Code {
     /// Whether the call is not permitted because a stream is being captured.
     pub fn is_capture(self) -> bool {
         (900..=908).contains(&self.0)
+    }
+
+    /// Whether this is what a question for a good event answers that a capture has caught: one code while the capture
+    /// lasts, and another when it is over (seen with the driver for CUDA 13.0).
+    pub(crate) fn is_caught(self) -> bool {
+        [Code::CAPTURED_EVENT, Code::INVALID_VALUE].contains(&self)
     }
 
     /// Fails unless it is success.

@@ -129,7 +129,8 @@ impl Cuda {
     ///
     /// If the stream is not this device's.
     pub fn raw_stream(&self, stream: StreamId) -> Result<CUstream, CudaError> {
-        self.device.lane(stream).stay().handle().ok_or(CudaError::Unregistered { stream })
+        let lane = self.device.lane(stream);
+        if lane.is_gone() { Err(CudaError::Unregistered { stream }) } else { Ok(lane.handle()) }
     }
 }
 

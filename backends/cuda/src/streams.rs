@@ -9,7 +9,7 @@ use cudarc::driver::sys::CUstream;
 use millpond_backend::StreamId;
 
 use crate::device::Device;
-use crate::lane::{Handle, Lane, LaneState, Pending};
+use crate::lane::{Handle, Lane, LaneState};
 use crate::timeline::Stays;
 use crate::{Cuda, CudaError};
 
@@ -185,17 +185,10 @@ impl Device {
         self.enter("cuEventRecord")?;
         let _bound = self.bind_relaxed()?;
         let mut state = lane.state.lock();
-        match self.close(&stay, &mut state)? {
+        match self.close_for_good(&stay, &mut state)? {
             Ok(()) => {}
             Err(Stays::Capturing) => return Err(CudaError::Capturing { call: CALL, stream }),
             Err(Stays::OtherThread) => return Err(CudaError::OtherThread { call: CALL, stream }),
-        }
-        // All that comes later relies on the last event. One that a capture has caught could not be made up for.
-        if let Some((tick, event)) = state.pending.back().map(Pending::share)
-            && self.look(lane, &mut state, tick, event)?
-            && lane.reached() < tick
-        {
-            return Err(CudaError::Capturing { call: CALL, stream });
         }
         lane.set_gone();
         self.spare.lock().append(&mut state.spare);

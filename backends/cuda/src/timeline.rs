@@ -24,6 +24,24 @@ const PATIENCE: Duration = Duration::from_millis(250);
 /// this, and is still known to a sixteenth of what it has to do.
 const OUTSTANDING_MAX: usize = 16;
 
+/// So many events in a row may be caught by captures that are over at once, each between two calls of the driver. After
+/// that something else is wrong with them, and the driver's answer is an error.
+const CAUGHT_MAX: usize = 8;
+
+/// The error after so many.
+fn always_caught(call: &'static str) -> CudaError {
+    CudaError::Driver { call, code: Code::INVALID_VALUE }
+}
+
+/// What an event answers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Asked {
+    Outstanding,
+    Complete,
+    /// A capture that is over has caught it: it will never be complete.
+    Caught,
+}
+
 /// Why a tick cannot be closed now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stays {
@@ -114,6 +132,26 @@ impl Device {
         is_caught.map(|_| Err(Stays::Capturing))
     }
 
+    /// As [`close`](Device::close), with an event that no capture has caught: the last one of a stream, on which all that
+    /// is asked later relies.
+    pub(crate) fn close_for_good(
+        &self,
+        stay: &Stay<'_>,
+        state: &mut LaneState,
+    ) -> Result<Result<(), Stays>, CudaError> {
+        for _ in 0..CAUGHT_MAX {
+            if let Err(stays) = self.close(stay, state)? {
+                return Ok(Err(stays));
+            }
+            let Some((_, event)) = state.pending.back().map(Pending::share) else { return Ok(Ok(())) };
+            if self.event(&event)? != Asked::Caught {
+                return Ok(Ok(()));
+            }
+            self.forget(stay.lane(), state, event);
+        }
+        Err(always_caught("cuEventQuery"))
+    }
+
     /// No work comes to an unregistered stream: what its last event covers is all there ever was.
     fn close_gone(&self, lane: &Lane, state: &mut LaneState) {
         let tick = lane.raise();
@@ -157,40 +195,36 @@ impl Device {
 
     /// Asks the oldest events and retires those that are complete.
     fn query(&self, lane: &Lane, state: &mut LaneState) -> Result<(), CudaError> {
-        while let Some((tick, event)) = state.pending.front().map(Pending::share) {
-            if !self.look(lane, state, tick, event)? {
-                break;
+        while let Some(oldest) = state.pending.front() {
+            let tick = oldest.tick;
+            match self.event(&oldest.event)? {
+                Asked::Outstanding => break,
+                Asked::Complete => self.retire(lane, state, tick),
+                Asked::Caught => {
+                    let event = Arc::clone(&oldest.event);
+                    self.forget(lane, state, event);
+                }
             }
         }
         Ok(())
     }
 
-    /// Asks one event, and retires it if it is complete. Answers whether it is pending no more.
-    pub(crate) fn look(
-        &self,
-        lane: &Lane,
-        state: &mut LaneState,
-        tick: u64,
-        event: Arc<Event>,
-    ) -> Result<bool, CudaError> {
-        // SAFETY: the event lives while it is held.
+    /// Asks one event.
+    fn event(&self, event: &Event) -> Result<Asked, CudaError> {
+        // SAFETY: the event lives while it is pending or held.
         match Code(unsafe { (self.driver.cuEventQuery)(event.0) }) {
-            Code::NOT_READY => return Ok(false),
-            Code::CAPTURED_EVENT => self.forget(lane, state, &event),
-            code => {
-                self.check("cuEventQuery", code.0)?;
-                self.retire(lane, state, tick);
-            }
+            Code::NOT_READY => Ok(Asked::Outstanding),
+            code if code.is_caught() => Ok(Asked::Caught),
+            code => self.check("cuEventQuery", code.0).map(|()| Asked::Complete),
         }
-        self.recycle(lane, state, event);
-        Ok(true)
     }
 
     /// An event was caught by a capture that is over, and will never be complete. The next event covers what it should
     /// have.
-    fn forget(&self, lane: &Lane, state: &mut LaneState, caught: &Arc<Event>) {
+    fn forget(&self, lane: &Lane, state: &mut LaneState, caught: Arc<Event>) {
         lane.set_dirty();
-        state.pending.retain(|pending| !Arc::ptr_eq(&pending.event, caught));
+        state.pending.retain(|pending| !Arc::ptr_eq(&pending.event, &caught));
+        self.recycle(lane, state, caught);
     }
 
     /// Everything up to the tick is complete.
@@ -222,7 +256,7 @@ impl Device {
         }
         self.enter("cuEventSynchronize")?;
         let _bound = self.bind_relaxed()?;
-        loop {
+        for _ in 0..CAUGHT_MAX {
             let stay = lane.stay();
             let mut state = lane.state.lock();
             let uncovered = lane.reached() < point.tick.0 && state.covering(point.tick.0).is_none();
@@ -237,6 +271,7 @@ impl Device {
                 return Ok(Tick(lane.reached()));
             }
         }
+        Err(always_caught("cuEventSynchronize"))
     }
 
     /// Blocks until the event is complete, and retires everything up to its tick. Answers `false` if a capture has
@@ -245,10 +280,12 @@ impl Device {
         self.open_gates_on(lane);
         let waited = self.synchronize(&event);
         let mut state = lane.state.lock();
-        match &waited {
-            Ok(true) => self.retire(lane, &mut state, tick),
-            Ok(false) => self.forget(lane, &mut state, &event),
-            Err(_) => {}
+        if let Ok(false) = waited {
+            self.forget(lane, &mut state, event);
+            return waited;
+        }
+        if waited.is_ok() {
+            self.retire(lane, &mut state, tick);
         }
         self.recycle(lane, &mut state, event);
         waited
@@ -256,7 +293,7 @@ impl Device {
 
     /// Closes the open tick if it was marked, and waits for all closed ones if so asked.
     pub(crate) fn settle(&self, lane: &Lane, wait: bool) -> Result<(), CudaError> {
-        loop {
+        for _ in 0..CAUGHT_MAX {
             let stay = lane.stay();
             let mut state = lane.state.lock();
             if lane.is_dirty() {
@@ -269,6 +306,7 @@ impl Device {
                 return Ok(());
             }
         }
+        Err(always_caught("cuEventSynchronize"))
     }
 
     /// Closes the open tick, marked or not, and waits for it: before what the stream may use goes.
@@ -289,13 +327,13 @@ impl Device {
             match Code(unsafe { (self.driver.cuEventQuery)(event.0) }) {
                 Code::NOT_READY if begin.elapsed() < PATIENCE => std::thread::yield_now(),
                 Code::NOT_READY => self.open_gates(),
-                Code::CAPTURED_EVENT => return Ok(false),
+                code if code.is_caught() => return Ok(false),
                 code => return self.check("cuEventQuery", code.0).map(|()| true),
             }
         }
         // SAFETY: the event is held by the caller.
         match Code(unsafe { (self.driver.cuEventSynchronize)(event.0) }) {
-            Code::CAPTURED_EVENT => Ok(false),
+            code if code.is_caught() => Ok(false),
             code => self.check("cuEventSynchronize", code.0).map(|()| true),
         }
     }
@@ -315,44 +353,47 @@ impl Device {
         }
         self.enter(CALL)?;
         let _bound = self.bind_relaxed()?;
-        let Some(event) = of.outstanding(CALL, earlier, point)? else { return Ok(()) };
-        let waits = self.wait_on(CALL, stream, &event);
-        of.recycle(earlier, &mut earlier.state.lock(), event);
-        waits
+        for _ in 0..CAUGHT_MAX {
+            let Some(event) = of.covering(CALL, earlier, point)? else { return Ok(()) };
+            let waits = self.wait_on(CALL, stream, &event);
+            let mut state = earlier.state.lock();
+            if let Ok(false) = waits {
+                of.forget(earlier, &mut state, event);
+                continue;
+            }
+            of.recycle(earlier, &mut state, event);
+            return waits.map(drop);
+        }
+        Err(always_caught(CALL))
     }
 
-    /// An event that covers the point and is not complete; `None` if the point is reached. It is not recorded anew
-    /// while it is held.
-    fn outstanding(&self, call: &'static str, lane: &Lane, point: Point) -> Result<Option<Arc<Event>>, CudaError> {
+    /// An event that covers the point; `None` if the point is reached. It is not recorded anew while it is held.
+    fn covering(&self, call: &'static str, lane: &Lane, point: Point) -> Result<Option<Arc<Event>>, CudaError> {
         // An event belongs to the context of its stream.
         let _bound = self.bind()?;
         let stay = lane.stay();
         let mut state = lane.state.lock();
-        while lane.reached() < point.tick.0 {
-            if state.covering(point.tick.0).is_none() {
-                let closed = self.close_anyhow(&stay, &mut state)?;
-                closed.map_err(|_| CudaError::Capturing { call, stream: point.stream })?;
-            }
-            let Some((tick, event)) = state.covering(point.tick.0).map(Pending::share) else { break };
-            // One that a capture has caught is no event to wait for, and must not be given to the driver as one.
-            if !self.look(lane, &mut state, tick, Arc::clone(&event))? {
-                return Ok(Some(event));
-            }
-            self.recycle(lane, &mut state, event);
+        if lane.reached() >= point.tick.0 {
+            return Ok(None);
         }
-        Ok(None)
+        if state.covering(point.tick.0).is_none() {
+            let closed = self.close_anyhow(&stay, &mut state)?;
+            closed.map_err(|_| CudaError::Capturing { call, stream: point.stream })?;
+        }
+        Ok(state.covering(point.tick.0).map(|pending| pending.share().1))
     }
 
-    /// Has a stream wait for an event, of whatever device.
-    fn wait_on(&self, call: &'static str, stream: StreamId, event: &Event) -> Result<(), CudaError> {
+    /// Has a stream wait for an event, of whatever device. Answers `false` if a capture has caught the event.
+    fn wait_on(&self, call: &'static str, stream: StreamId, event: &Event) -> Result<bool, CudaError> {
         let stay = self.lane(stream).stay();
         let handle = self.usable(call, stream, &stay)?;
         self.uncaptured(call, stream, handle)?;
         // SAFETY: the event is held, so it is not recorded anew, and the stream is alive, as its stay says.
         match Code(unsafe { (self.driver.cuStreamWaitEvent)(handle, event.0, 0) }) {
+            code if code.is_caught() => Ok(false),
             // A capture of the stream has begun this moment: what is outside of it cannot be waited for.
             code if code.is_capture() => Err(CudaError::Capturing { call, stream }),
-            code => self.check(call, code.0),
+            code => self.check(call, code.0).map(|()| true),
         }
     }
 }

@@ -36,13 +36,15 @@ const LEAVES: [&str; 11] = [
 
 /// Nobody needs to hear of these: they are about captures, of which there is none, and about waits in a drop, which has
 /// another way to wait.
-const SILENT: [&str; 6] = [
+const SILENT: [&str; 7] = [
     "cuEventCreate",
     "cuThreadExchangeStreamCaptureMode",
     "cuStreamIsCapturing",
     "cuEventRecord",
     "cuEventSynchronize",
     "cuEventQuery",
+    // Refused with this code it means that a capture has caught the event, which is made up for.
+    "cuStreamWaitEvent",
 ];
 
 /// The functions in the backend's table, from its source: one that is added there is wanted here.

@@ -20,6 +20,12 @@ const WHILE: Duration = Duration::from_millis(50);
 /// What a thread does with a stream, and the driver's call that it does it with.
 type Act = (&'static str, fn(&Scene) -> Result<(), CudaError>);
 
+/// What a thread asks of a stream, and how that is done.
+type Ask = (&'static str, fn(&Scene, Tick) -> Result<Tick, CudaError>);
+
+/// Waits for a point, or has another stream wait for it.
+type Wait = fn(&Cuda, StreamId, Point) -> Result<(), CudaError>;
+
 struct Scene<'s> {
     cuda: &'s Cuda,
     /// The one that is taken away, or captured.
@@ -185,7 +191,7 @@ fn is_captured(cuda: &Cuda, stream: StreamId) -> bool {
 }
 
 /// Whatever records an event on the stream, and what it answers if a capture has caught the event.
-const ASKS: [(&str, fn(&Scene, Tick) -> Result<Tick, CudaError>); 3] = [
+const ASKS: [Ask; 3] = [
     ("wait_for", |scene, tick| {
         let waited = scene.cuda.wait_for(scene.other, Point { stream: scene.stream, tick });
         let stream = scene.stream;
@@ -201,7 +207,7 @@ const ASKS: [(&str, fn(&Scene, Tick) -> Result<Tick, CudaError>); 3] = [
 ];
 
 /// Runs one of [`ASKS`], with a capture that begins when the backend has seen none and is about to record its event.
-fn caught(control: Control, scene: &Scene, (what, ask): (&str, fn(&Scene, Tick) -> Result<Tick, CudaError>)) {
+fn caught(control: Control, scene: &Scene, (what, ask): Ask) {
     let (cuda, stream) = (scene.cuda, scene.stream);
     let tick = cuda.mark(stream);
     let stop = control.stop_nth("cuEventRecord", 1);
@@ -235,9 +241,14 @@ fn an_event_that_a_racing_capture_catches_disturbs_nobody() {
 fn an_event_that_a_capture_caught_and_left_behind_is_recorded_anew() {
     alone(|control, cuda| {
         let (stream, other, taken) = (cuda.create_stream().unwrap(), cuda.create_stream().unwrap(), segment(cuda));
-        let waits: [fn(&Cuda, StreamId, Point) -> Result<(), CudaError>; 2] = [
+        // The last one takes the stream away.
+        let waits: [Wait; 3] = [
             |cuda, other, point| cuda.wait_for(other, point),
             |cuda, _, point| cuda.wait(point).map(|reached| assert!(reached >= point.tick, "{point}: {reached}")),
+            |cuda, _, point| {
+                cuda.unregister(point.stream)?;
+                cuda.wait(point).map(|reached| assert!(reached >= point.tick, "{point}: {reached}"))
+            },
         ];
         for (value, wait) in (1..).zip(waits) {
             cuda.fill(stream, &taken, 0, 64, value).unwrap();

@@ -111,7 +111,7 @@ impl World {
     /// Lets a stream wait for an event of a capture, in which it takes part from now on.
     pub(crate) fn join(&mut self, capture: u64, lane: LaneId, clock: BTreeMap<LaneId, u64>) -> Answer {
         if !self.captures.contains_key(&capture) {
-            return Err(Code::CAPTURED_EVENT);
+            return Err(Code::INVALID_VALUE);
         }
         if self.is_legacy(lane) {
             self.spoil(capture);

@@ -71,13 +71,16 @@ impl World {
     }
 
     /// The place that a call may ask an event for. `None` if it was never recorded. Asking for a captured event spoils
-    /// the capture.
+    /// the capture; when that is over the event is nothing that can be asked for, as real drivers say it.
     pub(crate) fn position(&mut self, handle: u64) -> Result<Option<Position>, Code> {
         match &self.event(handle)?.recorded {
             Recorded::Never => Ok(None),
             Recorded::At { position, .. } => Ok(Some(*position)),
             Recorded::Captured { capture, .. } => {
                 let capture = *capture;
+                if !self.captures.contains_key(&capture) {
+                    return Err(Code::INVALID_VALUE);
+                }
                 self.spoil(capture);
                 Err(Code::CAPTURED_EVENT)
             }
