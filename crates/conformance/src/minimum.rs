@@ -39,10 +39,10 @@ pub(crate) fn missed(group: &str, caps: &Caps, results: &[(bool, &Outcome)]) -> 
         }
         let reasons: Vec<&str> = skipped.into_iter().collect::<BTreeSet<_>>().into_iter().collect();
         let with = if pages { "that takes virtual memory, which the device announces, " } else { "" };
+        let reasons = reasons.join("; ");
         Some(format!(
-            "below the minimum: everything of the group {group} {with}was skipped ({}); a power that Caps announces may \
-             not be left untested",
-            reasons.join("; ")
+            "below the minimum: everything of the group {group} {with}was skipped ({reasons}); a power that Caps \
+             announces may not be left untested"
         ))
     })
 }
