@@ -21,8 +21,8 @@ const POWERS: [(&str, Power); 8] = [
 ];
 
 /// Groups that rest on facts, or on strings that a device's author need not have: who closes ticks, how memory is
-/// reused, calls that can be made to fail.
-const EXEMPT: [&str; 4] = ["unsubmitted", "faults", "swarm", "decisions"];
+/// reused, work that is held, calls that can be made to fail.
+const EXEMPT: [&str; 6] = ["cross_stream", "points", "unsubmitted", "faults", "swarm", "decisions"];
 
 /// What is missing if a group of these results, each with whether it took virtual memory, is below the minimum.
 pub(crate) fn missed(group: &str, caps: &Caps, results: &[(bool, &Outcome)]) -> Option<String> {
