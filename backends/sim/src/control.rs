@@ -177,8 +177,8 @@ impl Sim {
         self.device.memory.space().used(ClassId::DEVICE)
     }
 
-    /// How many segments, pages and ranges were handed out and not given back, in this order. No driver call, so no planned
-    /// fault strikes.
+    /// How many segments, pages and ranges were handed out and not given back, in this order. No driver call, so no
+    /// planned fault strikes.
     pub fn live(&self) -> (u64, u64, u64) {
         self.device.memory.space().live()
     }

@@ -5,9 +5,9 @@
 //! for yet. So memory that was mapped for one stream is safe to use on another. Binds wait for nothing but each other:
 //! the contract says that no work touches addresses while they change.
 //!
-//! The books' lock is innermost: under it the driver is called and nothing else is locked, no queue above all. So a bind
-//! has the queue first and then the books, and whoever has the queue can ask the books. A submit waits for the queue; an
-//! allocation or a free only tries it, as its thread may be the one that has it.
+//! The books' lock is innermost: under it the driver is called and nothing else is locked, no queue above all. So a
+//! bind has the queue first and then the books, and whoever has the queue can ask the books. A submit waits for the
+//! queue; an allocation or a free only tries it, as its thread may be the one that has it.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

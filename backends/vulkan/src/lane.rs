@@ -102,8 +102,8 @@ impl Lane {
         self.waits.lock().clone()
     }
 
-    /// Forgets the oldest points: a submit that waits for them was taken. To be called under the lane's lock, which keeps
-    /// others from forgetting them as well.
+    /// Forgets the oldest points: a submit that waits for them was taken. To be called under the lane's lock, which
+    /// keeps others from forgetting them as well.
     pub(crate) fn waited(&self, count: usize) {
         self.waits.lock().drain(..count);
     }

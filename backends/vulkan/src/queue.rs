@@ -18,7 +18,8 @@ pub trait QueueLock: Send + Sync {
     /// Runs `work`, once, while nobody else uses the queue. Waits for whoever does.
     fn locked(&self, work: &mut dyn FnMut());
 
-    /// Runs `work`, once, if nobody else uses the queue, and answers whether it has run. Never waits for another thread.
+    /// Runs `work`, once, if nobody else uses the queue, and answers whether it has run. Never waits for another
+    /// thread.
     ///
     /// A lock that cannot be tried answers `false`: memory that was given back then reaches the driver with the next
     /// submit, and a request that is refused memory is not made again with it.

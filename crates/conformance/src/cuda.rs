@@ -91,4 +91,9 @@ impl DeviceUnderTest for CudaDevice {
     fn held_bytes(&self, backend: &Cuda) -> Option<u64> {
         Some(backend.held_bytes())
     }
+
+    /// The driver's own pool gives memory back when it pleases.
+    fn budget_follows(&self, _backend: &Cuda) -> bool {
+        self.alloc == Alloc::Sync
+    }
 }

@@ -115,9 +115,9 @@ pub trait DeviceUnderTest: Sync {
         None
     }
 
-    /// How many segments, pages and ranges are in the allocator's hands, where the device can tell exactly. Makes no driver
-    /// call that [`fail_nth`](Self::fail_nth) counts. A device that grants more than it has and tells neither this nor
-    /// [`held_bytes`](Self::held_bytes) cannot be certified: nothing would show what it leaks.
+    /// How many segments, pages and ranges are in the allocator's hands, where the device can tell exactly. Makes no
+    /// driver call that [`fail_nth`](Self::fail_nth) counts. A device that grants more than it has and tells neither
+    /// this nor [`held_bytes`](Self::held_bytes) cannot be certified: nothing would show what it leaks.
     fn live(&self, _backend: &Self::Backend) -> Option<Live> {
         None
     }
@@ -128,8 +128,8 @@ pub trait DeviceUnderTest: Sync {
         true
     }
 
-    /// What offsets and lengths of fills, copies and uploads must be multiples of, in bytes, as the backend's documentation
-    /// says. 1 unless it says otherwise.
+    /// What offsets and lengths of fills, copies and uploads must be multiples of, in bytes, as the backend's
+    /// documentation says. 1 unless it says otherwise.
     fn transfer_alignment(&self) -> u64 {
         1
     }

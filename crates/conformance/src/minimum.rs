@@ -20,9 +20,9 @@ const POWERS: [(&str, Power); 8] = [
     ("budget", Power::Budget),
 ];
 
-/// Groups that rest on facts, or on strings that a device's author need not have: who closes ticks, how memory is reused,
-/// calls that can be made to fail.
-const EXEMPT: [&str; 4] = ["unsubmitted", "faults", "swarm", "decisions"];
+/// Groups that rest on facts, or on strings that a device's author need not have: who closes ticks, how memory is
+/// reused, work that is held, calls that can be made to fail.
+const EXEMPT: [&str; 6] = ["cross_stream", "points", "unsubmitted", "faults", "swarm", "decisions"];
 
 /// What is missing if a group of these results, each with whether it took virtual memory, is below the minimum.
 pub(crate) fn missed(group: &str, caps: &Caps, results: &[(bool, &Outcome)]) -> Option<String> {
@@ -31,17 +31,18 @@ pub(crate) fn missed(group: &str, caps: &Caps, results: &[(bool, &Outcome)]) -> 
         return None;
     }
     [false, true].into_iter().filter(|pages| !pages || caps.pages.is_some()).find_map(|pages| {
-        let own: Vec<&Outcome> = results.iter().filter(|(took, _)| *took == pages).map(|(_, outcome)| *outcome).collect();
+        let own = results.iter().filter(|(took, _)| *took == pages);
+        let own: Vec<&Outcome> = own.map(|(_, outcome)| *outcome).collect();
         let skipped: Vec<&str> = own.iter().filter_map(|outcome| outcome.reason_to_skip()).collect();
         if own.is_empty() || skipped.len() < own.len() {
             return None;
         }
         let reasons: Vec<&str> = skipped.into_iter().collect::<BTreeSet<_>>().into_iter().collect();
         let with = if pages { "that takes virtual memory, which the device announces, " } else { "" };
+        let reasons = reasons.join("; ");
         Some(format!(
-            "below the minimum: everything of the group {group} {with}was skipped ({}); a power that Caps announces may not \
-             be left untested",
-            reasons.join("; ")
+            "below the minimum: everything of the group {group} {with}was skipped ({reasons}); a power that Caps \
+             announces may not be left untested"
         ))
     })
 }

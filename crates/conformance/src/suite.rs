@@ -93,8 +93,8 @@ pub fn sim_devices() -> Vec<SimDevice> {
     SimDevice::all()
 }
 
-/// Runs every check and scenario on a device and tells each result as it comes. Where all of a group was skipped that the
-/// device must not skip, as it announces the power, a result `group/minimum` says so and is a failure.
+/// Runs every check and scenario on a device and tells each result as it comes. Where all of a group was skipped that
+/// the device must not skip, as it announces the power, a result `group/minimum` says so and is a failure.
 ///
 /// # Panics
 ///
@@ -153,13 +153,13 @@ fn run_cases<D: DeviceUnderTest>(
     results
 }
 
-/// Runs one group on a device, prints what passed and what was skipped and why, and answers every result, none where the
-/// device is not there; for tests.
+/// Runs one group on a device, prints what passed and what was skipped and why, and answers every result, none where
+/// the device is not there; for tests.
 ///
 /// # Panics
 ///
-/// If there is no such group, with all failures if anything failed or the [minimum](run) was missed, and if a device that
-/// the environment demands is not there.
+/// If there is no such group, with all failures if anything failed or the [minimum](run) was missed, and if a device
+/// that the environment demands is not there.
 pub fn expect_group<D: DeviceUnderTest>(
     device: &D,
     group: &str,
@@ -176,7 +176,8 @@ pub fn expect_group<D: DeviceUnderTest>(
     results
 }
 
-/// How many passed, failed, were skipped and differ, and each reason with how often it was given; some lines for people.
+/// How many passed, failed, were skipped and differ, and each reason with how often it was given; some lines for
+/// people.
 pub fn summary(results: &[ScenarioResult]) -> String {
     let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
     for result in results {

@@ -25,8 +25,11 @@ pub(super) struct Bench<'d, D: DeviceUnderTest> {
 /// The backend's segment.
 pub(super) type Segment<D> = <<D as DeviceUnderTest>::Backend as Backend>::Segment;
 /// The backend's virtual memory.
-type Virtual<'a, B> = dyn VirtualMemory<Segment = <B as Backend>::Segment, Page = <B as Backend>::Page, Error = <B as Backend>::Error>
-    + 'a;
+type Virtual<'a, B> = dyn VirtualMemory<Segment = <B as Backend>::Segment, Page = PageOf<B>, Error = FailureOf<B>> + 'a;
+/// The backend's page.
+type PageOf<B> = <B as Backend>::Page;
+/// The driver's error.
+type FailureOf<B> = <B as Backend>::Error;
 
 /// A range of addresses, and what is mapped in it: by offset, the number and the bytes of the page.
 pub(super) struct Range<D: DeviceUnderTest> {
@@ -128,7 +131,7 @@ impl<'d, D: DeviceUnderTest> Bench<'d, D> {
     pub(super) fn finish_stream(&self, stream: StreamId) -> Result<Tick, Stop> {
         let point = self.point(stream);
         self.device.submit(&self.backend, stream);
-        let rule = "blocks until the point is reached or all submitted work of the stream is done, and returns what was reached";
+        let rule = "blocks until the point is reached or all submitted work is done, and returns what was reached";
         let reached =
             self.backend.wait(point).map_err(|error| breach("Backend::wait", format!("{point}: {error}"), rule))?;
         if reached < point.tick {
@@ -180,7 +183,7 @@ impl<'d, D: DeviceUnderTest> Bench<'d, D> {
         assert!(end <= range.bytes && below.is_none_or(|(at, bytes)| at + bytes <= offset), "the place is taken");
         let aliasing = self.caps().pages.is_some_and(|pages| pages.aliasing);
         assert!(aliasing || page.places == 0, "the device maps a page once");
-        // SAFETY: nothing is mapped there, a page that is mapped elsewhere may be, and a check uses one stream or waits.
+        // SAFETY: nothing is mapped there; a page that is mapped elsewhere may be, and the check orders its accesses.
         let mapped = unsafe { self.pages()?.map(&range.segment, offset, &page.page, self.streams[0]) };
         mapped.map_err(|error| {
             let found =
@@ -233,8 +236,8 @@ impl<'d, D: DeviceUnderTest> Bench<'d, D> {
         for &(offset, value) in values {
             assert!(offset < bytes, "the check looks outside of the segment");
             let pointer = self.backend.host_memory().and_then(|memory| memory.host_address(segment));
-            // SAFETY: the backend vouches for the pointer while the segment lives, and the segment has that many bytes; the
-            // check has waited for the work that writes them.
+            // SAFETY: the backend vouches for the pointer while the segment lives, and the segment has that many bytes;
+            // the check has waited for the work that writes them.
             let seen = pointer.map(|pointer| unsafe { pointer.as_ptr().add(offset as usize).read_volatile() });
             if seen != Some(value) {
                 let found = format!(

@@ -74,7 +74,7 @@ pub(super) fn follows<D: DeviceUnderTest>(bench: &Bench<'_, D>) -> Result<(), St
         thread::sleep(PAUSE);
     }
     let found = seen.map(|(before, during, after)| {
-        format!("{bytes} bytes were taken and given back, {TRIES} times: {before:?} before, {during:?} meanwhile, {after:?} after")
+        format!("{bytes} bytes were taken and given back, {TRIES} times: {before:?}, then {during:?}, then {after:?}")
     });
     Err(breach(
         VERB,

@@ -9,13 +9,22 @@ use crate::session::Stop;
 
 /// The table of facts is one that a device can have, and stays as it is.
 pub(super) fn make_sense<D: DeviceUnderTest>(bench: &Bench<'_, D>) -> Result<(), Stop> {
-    let caps = bench.caps().clone();
+    let (caps, clock) = (bench.caps().clone(), bench.backend().driver_clock());
     possible(&caps)?;
     let segment = bench.reserve(ClassId::DEVICE, 4096)?;
     bench.release(segment)?;
     if *bench.caps() != caps {
         let found = format!("they were {caps:?} and are {:?}", bench.caps());
         return Err(breach("Backend::caps", found, "constant"));
+    }
+    let later = bench.backend().driver_clock();
+    if later.is_some() != clock.is_some() || later < clock {
+        let found = format!("{later:?} ns after {clock:?} ns");
+        return Err(breach(
+            "Backend::driver_clock",
+            found,
+            "nanoseconds on the device's own clock, which does not go back",
+        ));
     }
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! Fills, copies, uploads and downloads, held against a picture of the bytes that the host keeps: after each of them the
-//! whole segment is what it must be, so that a byte too many shows as well as a byte too few.
+//! Fills, copies, uploads and downloads, held against a picture of the bytes that the host keeps: after each of them
+//! the whole segment is what it must be, so that a byte too many shows as well as a byte too few.
 
 use millpond_backend::{ClassId, StreamId};
 
@@ -68,8 +68,8 @@ impl<'b, 'd, D: DeviceUnderTest> Pictured<'b, 'd, D> {
         let inside = if (offset..offset + bytes).contains(&(at as u64)) { "inside" } else { "outside" };
         let (class, found, expected) = (self.class.0, seen[at], self.bytes[at]);
         let found = format!(
-            "of {bytes} bytes at {offset} of {BYTES}, class {class}: byte {at}, {inside} of these, is {found:#04x} and must be \
-             {expected:#04x}"
+            "of {bytes} bytes at {offset} of {BYTES}, class {class}: byte {at}, {inside} of these, is {found:#04x} and \
+             must be {expected:#04x}"
         );
         Err(breach(verb.0, found, verb.1))
     }
@@ -229,8 +229,8 @@ pub(super) fn in_order<D: DeviceUnderTest>(bench: &Bench<'_, D>) -> Result<(), S
             read.map_err(|error| breach(DOWNLOAD.0, error, DOWNLOAD.1))?;
             if seen != expected {
                 let found = format!(
-                    "on {stream}: filled with {value}, copied, uploaded and filled over; the first 128 bytes are {seen:?} and \
-                     must be {expected:?}"
+                    "on {stream}: filled with {value}, copied, uploaded, filled over; the first 128 bytes are {seen:?} \
+                     and must be {expected:?}"
                 );
                 return Err(breach("Transfer", found, RULE));
             }

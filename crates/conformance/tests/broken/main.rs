@@ -1,5 +1,5 @@
-//! The suite is tested itself: backends with one flaw each are refused by a named check whose message names the verb, and
-//! the same backend without a flaw passes.
+//! The suite is tested itself: backends with one flaw each are refused by a named check whose message names the verb,
+//! and the same backend without a flaw passes.
 
 #![allow(unsafe_code)] // The contract's unsafe trait and methods, for the toys.
 #![allow(unreachable_pub)] // A test is no library.

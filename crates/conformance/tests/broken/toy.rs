@@ -194,7 +194,7 @@ impl VirtualMemory for Toy {
 
     unsafe fn map(&self, range: &Segment, offset: u64, page: &Page, stream: StreamId) -> Result<(), ToyError> {
         let offset = if self.has(Flaw::MapIgnoresItsOffset) { 0 } else { offset };
-        // SAFETY: by the caller, but for the offset, which is the flaw: the simulated device refuses a place that is taken.
+        // SAFETY: by the caller, but for the offset, which is the flaw: a place that is taken is refused.
         unsafe { self.sim.map(range, offset, page, stream) }.map_err(toy)
     }
 
