@@ -2,10 +2,9 @@
 
 use alloc::vec::Vec;
 
-use millpond_backend::Tick;
-
 use crate::ids::{BlockId, Side, Slot};
 use crate::index::BLOCK_IDS;
+use crate::last_use::LastUse;
 
 /// What a block is doing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,8 +37,8 @@ pub(crate) struct Block {
     pub(crate) size: u64,
     /// What the program asked for, in bytes; meaningful while live or pending.
     pub(crate) requested: u64,
-    /// The home stream's tick that covers the last use; 0 on memory that nobody has used yet.
-    pub(crate) tick: Tick,
+    /// The last use of its memory, on the home stream.
+    pub(crate) last_use: LastUse,
     /// The search count when it last entered the free index: the clock of garbage collection.
     pub(crate) age: u64,
     pub(crate) prev: BlockId,
@@ -60,7 +59,7 @@ impl Block {
         offset: 0,
         size: 0,
         requested: 0,
-        tick: Tick::ZERO,
+        last_use: LastUse::NEVER,
         age: 0,
         prev: BlockId::NONE,
         next: BlockId::NONE,

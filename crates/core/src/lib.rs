@@ -10,6 +10,7 @@ mod coordinator;
 mod heap;
 mod ids;
 mod index;
+mod last_use;
 mod ledger;
 mod meter;
 mod page;
@@ -27,6 +28,7 @@ pub mod units;
 
 pub use coordinator::{Coordinator, DeviceFacts, FreeRange, Outcome, PageCall, Pin, Plan, Report, Shards, Step};
 pub use ids::{BlockId, PageId, Place, PoolId, SegmentId, ShardId, Side, Slot};
+pub use last_use::LastUse;
 pub use ledger::WasteLedger;
 pub use shard::{BlockState, BlockView, Freed, Grant, PageView, SegmentView, Shard, Uses};
 pub use size::{Sizes, Want};

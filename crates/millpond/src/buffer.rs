@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use millpond_backend::{Backend, Point, StreamId, Tick};
-use millpond_core::{Grant, SegmentId, Side, Slot, Want};
+use millpond_backend::{Backend, Point, StreamId};
+use millpond_core::{Grant, LastUse, SegmentId, Side, Slot, Want};
 
 use crate::error::Error;
 use crate::raw::{self, LaneRef, SegmentRef};
@@ -20,7 +20,9 @@ pub enum Reuse {
     /// Its last use was on the same stream, or the stream waits for it on the device: later work there is ordered after
     /// it, so use it there without any ado.
     Ordered,
-    /// As `Ordered`, once you place a memory barrier before the first new use there.
+    /// As `Ordered`, once you place a memory barrier before the first new use there. It must be a global one (on Vulkan
+    /// a `VkMemoryBarrier`): the last use may have been through another buffer, at another address, when a page has
+    /// moved since, and a barrier for one buffer does not cover that.
     NeedsBarrier,
     /// Wait for this point, on the device or the host, before the first use. No policy hands such memory out: `paged`
     /// does move memory whose last use on another stream is under way, and queues the device-side wait itself, so that
@@ -45,7 +47,7 @@ pub struct Buffer<B: Backend> {
     requested: u64,
     /// The device address, 0 where there is none.
     address: u64,
-    last_use: Tick,
+    last_use: LastUse,
 }
 
 /// The block number of a buffer of 0 bytes, which has no block.
@@ -78,7 +80,7 @@ impl<B: Backend> Buffer<B> {
             size: 0,
             requested: 0,
             address: 0,
-            last_use: Tick::ZERO,
+            last_use: LastUse::NEVER,
         }
     }
 
@@ -136,16 +138,27 @@ impl<B: Backend> Buffer<B> {
     /// blocking.
     pub fn reuse(&self) -> Reuse {
         let state = self.lane.owner();
-        let stream = self.lane.stream;
-        if self.last_use == Tick::ZERO {
+        // Only what the device is done with is lent.
+        let is_over = || self.is_lent() || self.is_reached();
+        if self.last_use.is_never() {
             Reuse::Fresh
-        } else if state.backend.reached(stream).is_ok_and(|reached| reached >= self.last_use) {
+        } else if is_over() {
             Reuse::Complete
         } else if state.backend.caps().needs_barrier {
             Reuse::NeedsBarrier
         } else {
             Reuse::Ordered
         }
+    }
+
+    /// The block is another stream's.
+    fn is_lent(&self) -> bool {
+        self.stream != self.lane.stream
+    }
+
+    fn is_reached(&self) -> bool {
+        let reached = self.lane.owner().backend.reached(self.lane.stream);
+        reached.is_ok_and(|reached| reached >= self.last_use.tick())
     }
 
     /// The buffer is used on another stream: everything that is queued there **until the buffer is dropped** must be

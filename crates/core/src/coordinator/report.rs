@@ -122,7 +122,8 @@ impl Coordinator {
         let in_shard = |id| {
             shards.with(id, |shard| {
                 let free = Side::BOTH.into_iter().flat_map(|side| shard.free_blocks(side));
-                let unreached = free.filter(|(_, b)| !self.is_reached(Point { stream: shard.stream, tick: b.tick }));
+                let unreached =
+                    free.filter(|(_, b)| !self.is_reached(Point { stream: shard.stream, tick: b.last_use.tick() }));
                 let releasable = |(id, b): (BlockId, &Block)| {
                     if shard.is_whole_segment(id) {
                         b.size

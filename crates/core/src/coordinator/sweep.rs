@@ -254,7 +254,7 @@ impl Coordinator {
                 return Some(plan.awaits(Awaited::Points, Step::Synchronize(stream)));
             }
             sweep.candidates.pop_front();
-            let last_use = shards.with(shard, |s| Point { stream: s.stream, tick: s.blocks[block].tick });
+            let last_use = shards.with(shard, |s| Point { stream: s.stream, tick: s.blocks[block].last_use.tick() });
             if done || !self.is_reached(last_use) {
                 // Work that was never submitted may still touch it: it stays cached.
                 self.unclaim(plan, shard, block, shards);
@@ -418,7 +418,7 @@ impl Coordinator {
         for &Candidate { shard, block, .. } in &sweep.candidates {
             let (last_use, pages) = shards.with(shard, |shard| {
                 let pages: Vec<_> = shard.pages_in(block).map(|(_, mapping)| mapping.page).collect();
-                (Point { stream: shard.stream, tick: shard.blocks[block].tick }, pages)
+                (Point { stream: shard.stream, tick: shard.blocks[block].last_use.tick() }, pages)
             });
             if pages.is_empty() || self.settings.is_paged() {
                 points.push(last_use);

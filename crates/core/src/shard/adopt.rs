@@ -2,11 +2,10 @@
 
 use alloc::collections::BTreeMap;
 
-use millpond_backend::Tick;
-
 use super::Shard;
 use crate::block::{Block, State};
 use crate::ids::{BlockId, SegmentId, Side, Slot};
+use crate::last_use::LastUse;
 use crate::segment::Segment;
 use crate::settings::Ties;
 use crate::units::QUANTUM;
@@ -48,7 +47,7 @@ impl Shard {
             offset: 0,
             size: bytes,
             requested: 0,
-            tick: Tick::ZERO,
+            last_use: LastUse::NEVER,
             age: 0,
             prev: BlockId::NONE,
             next: BlockId::NONE,

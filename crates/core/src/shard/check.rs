@@ -126,7 +126,12 @@ impl Shard {
         assert!(self.settling.iter().is_sorted_by_key(|(tick, _)| *tick), "settling blocks out of order");
         for &(tick, id) in &self.settling {
             let block = &self.blocks[id];
-            assert_eq!((block.state, block.tick, block.waits), (State::Pending, tick, 0), "settling block {}", id.0);
+            assert_eq!(
+                (block.state, block.last_use.tick(), block.waits),
+                (State::Pending, tick, 0),
+                "settling block {}",
+                id.0
+            );
         }
         for id in self.uses_recorded() {
             assert_eq!(self.blocks[id].state, State::Live, "uses are kept for block {}", id.0);

@@ -1,11 +1,10 @@
 //! Blocks held by a plan while the driver works: addresses being mapped, pages being unmapped, segments on their way
 //! back. A claimed block is in no index, so no other thread can take it meanwhile.
 
-use millpond_backend::Tick;
-
 use super::Shard;
 use crate::block::{Block, State};
 use crate::ids::{BlockId, Side};
+use crate::last_use::LastUse;
 use crate::segment::Mapping;
 use crate::size::Want;
 
@@ -105,7 +104,7 @@ impl Shard {
     pub(crate) fn unmapped(&mut self, id: BlockId) -> bool {
         let block = &mut self.blocks[id];
         block.state = State::Unmapped;
-        block.tick = Tick::ZERO;
+        block.last_use = LastUse::NEVER;
         let (prev, next, side) = (block.prev, block.next, block.side);
         let mut whole = id;
         for (neighbour, is_before) in [(prev, true), (next, false)] {

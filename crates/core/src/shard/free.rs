@@ -9,6 +9,7 @@ use millpond_backend::{Point, Reuse, StreamId, Tick};
 use super::Shard;
 use crate::block::{Block, State};
 use crate::ids::BlockId;
+use crate::last_use::LastUse;
 use crate::meter::SplitChange;
 use crate::plant::Plant;
 
@@ -67,7 +68,7 @@ impl Shard {
     #[inline(never)]
     fn free_now(&mut self, id: BlockId, tick: Tick, clock: u64) -> Freed {
         let block = &mut self.blocks[id];
-        block.tick = tick;
+        block.last_use = LastUse::at(tick);
         let (side, size, requested) = (block.side, block.size, block.requested);
         let oversize = size >= self.rules.max_split;
         self.snug_gives(size, requested);
@@ -79,7 +80,7 @@ impl Shard {
     #[cold]
     fn free_later(&mut self, id: BlockId, tick: Tick) -> Freed {
         let block = &mut self.blocks[id];
-        block.tick = tick;
+        block.last_use = LastUse::at(tick);
         block.state = State::Pending;
         let oversize = block.size >= self.rules.max_split;
         self.meter.free(block.side, block.size, oversize);
@@ -109,7 +110,7 @@ impl Shard {
         if self.rules.reuse == Reuse::InOrder {
             return self.retire(id, clock);
         }
-        let tick = block.tick;
+        let tick = block.last_use.tick();
         self.put_in_line(tick, id);
         false
     }
@@ -152,7 +153,7 @@ impl Shard {
     #[inline(always)]
     pub(super) fn join(&mut self, id: BlockId, clock: u64) -> SplitChange {
         let Self { blocks, pools, rules, .. } = self;
-        let Block { size, side, mut tick, mut prev, mut next, expandable, .. } = blocks[id];
+        let Block { size, side, mut last_use, mut prev, mut next, expandable, .. } = blocks[id];
         let index = &mut pools[side.index()].free;
         let (mut whole, mut pieces, mut absorbed) = (id, 1, 0);
         if let Some(before) = blocks.get_mut(prev)
@@ -160,7 +161,7 @@ impl Shard {
         {
             index.remove(prev, before.size);
             absorbed += before.size;
-            tick = tick.max(before.tick);
+            last_use = last_use.max(before.last_use);
             pieces -= 1;
             whole = mem::replace(&mut prev, before.prev);
             blocks.remove(id);
@@ -171,7 +172,7 @@ impl Shard {
         {
             index.remove(next, behind.size);
             absorbed += behind.size;
-            tick = tick.max(behind.tick);
+            last_use = last_use.max(behind.last_use);
             pieces -= 1;
             let gone = mem::replace(&mut next, behind.next);
             blocks.remove(gone);
@@ -181,7 +182,7 @@ impl Shard {
         }
         let block = &mut blocks[whole];
         block.size = size + absorbed;
-        block.tick = tick;
+        block.last_use = last_use;
         block.next = next;
         block.state = State::Free;
         block.age = clock;
@@ -201,10 +202,10 @@ impl Shard {
     pub(crate) fn absorb(&mut self, low: BlockId, high: BlockId) -> BlockId {
         let gone = &self.blocks[high];
         debug_assert_eq!(gone.prev, low, "blocks that are no neighbours are joined");
-        let (size, tick, behind) = (gone.size, gone.tick, gone.next);
+        let (size, last_use, behind) = (gone.size, gone.last_use, gone.next);
         let block = &mut self.blocks[low];
         block.size += size;
-        block.tick = block.tick.max(tick);
+        block.last_use = block.last_use.max(last_use);
         block.next = behind;
         if let Some(behind) = behind.some() {
             self.blocks[behind].prev = low;

@@ -22,6 +22,7 @@ use millpond_backend::{Point, Reuse, StreamId, Tick};
 use crate::block::{Block, Blocks, State};
 use crate::ids::{BlockId, PoolId, SegmentId, ShardId, Side, Slot};
 use crate::index::{Entry, FreeIndex};
+use crate::last_use::LastUse;
 use crate::meter::{Lane, Meter};
 use crate::plant::{Plant, Planted};
 use crate::segment::Segments;
@@ -48,8 +49,8 @@ pub struct Grant {
     pub size: u64,
     /// The segment's device address, 0 where there are none.
     pub base: u64,
-    /// The home stream's tick that covers the last use of this memory; 0 if it was never used.
-    pub last_use: Tick,
+    /// The last use of this memory, on the stream whose block it is.
+    pub last_use: LastUse,
     /// Room for a peak ran out: the coordinator must settle before anything else happens.
     pub unsettled: bool,
 }
@@ -179,7 +180,7 @@ impl Shard {
 
     /// The newest tick of the home stream at which any of the shard's memory was freed; 0 where none was.
     pub fn last_use(&self) -> Tick {
-        self.blocks.iter().map(|(_, block)| block.tick).max().unwrap_or(Tick::ZERO)
+        self.blocks.iter().map(|(_, block)| block.last_use).max().map_or(Tick::ZERO, LastUse::tick)
     }
 
     /// Notes that the block is used on another stream until it is freed. The home stream itself is no news.
@@ -256,7 +257,7 @@ impl Shard {
             return None;
         }
         let pending = self.blocks.iter().filter(|(_, block)| block.state == State::Pending);
-        pending.map(|(_, block)| block.tick).max().map(|tick| Point { stream: self.stream, tick })
+        pending.map(|(_, block)| block.last_use.tick()).max().map(|tick| Point { stream: self.stream, tick })
     }
 
     pub(crate) fn uses_recorded(&self) -> Vec<BlockId> {

@@ -14,6 +14,7 @@ use millpond_backend::Tick;
 use super::{Grant, Shard};
 use crate::block::{Block, State};
 use crate::ids::{BlockId, Side, Slot};
+use crate::last_use::LastUse;
 use crate::meter::SplitChange;
 use crate::size::Want;
 
@@ -38,7 +39,7 @@ impl Swap {
             offset: 0,
             size: 0,
             base: 0,
-            last_use: Tick::ZERO,
+            last_use: LastUse::NEVER,
             unsettled: false,
         },
         side: Side::Small,
@@ -67,9 +68,9 @@ impl Shard {
             return false;
         }
         block.state = State::PutOff;
-        block.tick = tick;
+        block.last_use = LastUse::at(tick);
         block.age = clock;
-        self.swap.grant.last_use = tick;
+        self.swap.grant.last_use = block.last_use;
         self.put_off = id;
         true
     }
@@ -87,7 +88,7 @@ impl Shard {
         if let Some(behind) = self.blocks.get_mut(*behind) {
             // A remainder enters the index anew, with the last use of the whole.
             behind.age = clock;
-            behind.tick = behind.tick.max(grant.last_use);
+            behind.last_use = behind.last_use.max(grant.last_use);
         }
         self.put_off = BlockId::NONE;
         let unsettled = self.meter.swap(*side, grant.size, before, want.requested, *change);
@@ -115,7 +116,7 @@ impl Shard {
     pub(super) fn put_off(&mut self, id: BlockId, tick: Tick, clock: u64) {
         let block = &mut self.blocks[id];
         block.state = State::PutOff;
-        block.tick = tick;
+        block.last_use = LastUse::at(tick);
         block.age = clock;
         self.put_off = id;
     }
@@ -188,7 +189,7 @@ impl Shard {
     fn finds_swap(&mut self, want: &Want) -> bool {
         let id = self.put_off;
         let Some(change) = self.would_retake(id, want) else { return false };
-        let Block { slot, offset, size, tick: last_use, next, side, .. } = self.blocks[id];
+        let Block { slot, offset, size, last_use, next, side, .. } = self.blocks[id];
         let grant = Grant { block: id, slot, offset, size, base: self.segments[slot].base, last_use, unsettled: false };
         let behind = self.free_at(next).unwrap_or(BlockId::NONE);
         self.swap = Swap { grant, side, behind, change };

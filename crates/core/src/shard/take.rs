@@ -108,7 +108,7 @@ impl Shard {
         debug_assert!(block.size >= want.rounded, "block of {} bytes taken for {}", block.size, want.rounded);
         block.state = State::Live;
         block.requested = want.requested;
-        let Block { offset, size: whole, tick: last_use, prev, next, slot, expandable, .. } = *block;
+        let Block { offset, size: whole, last_use, prev, next, slot, expandable, .. } = *block;
         let was_split = prev != BlockId::NONE || next != BlockId::NONE;
         let rest = whole - want.rounded;
         let (mut size, mut change) = (whole, SplitChange::default());
@@ -152,14 +152,14 @@ impl Shard {
         let rest = self.blocks.vacancy();
         let table = self.blocks.table();
         let front = &mut table[id.0 as usize];
-        let Block { offset, size: whole, tick, next, slot, side, expandable, .. } = *front;
+        let Block { offset, size: whole, last_use, next, slot, side, expandable, .. } = *front;
         front.size = size;
         front.next = rest;
         table[rest.0 as usize] = Block {
             offset: offset + size,
             size: whole - size,
             requested: 0,
-            tick,
+            last_use,
             age: clock,
             prev: id,
             next,

@@ -2,16 +2,17 @@
 
 use alloc::vec::Vec;
 
-use millpond_backend::{Point, Tick};
+use millpond_backend::{Point, StreamId, Tick};
 
 use super::scheme::{Backing, Scheme, Source};
-use super::survey::When;
+use super::survey::{Idle, When};
 use crate::coordinator::calls::Purpose;
 use crate::coordinator::pending::raise;
 use crate::coordinator::plan::{Awaited, Plan, REPEATS_MAX};
 use crate::coordinator::step::{PageCall, Step};
 use crate::coordinator::{Coordinator, Shards, both};
 use crate::ids::{BlockId, PageId, Place, ShardId, Side, Slot};
+use crate::last_use::LastUse;
 use crate::shard::Piece;
 
 /// What a plan of `paged` has claimed, and what it is about to do with it.
@@ -57,17 +58,25 @@ struct Incoming {
     page: PageId,
     offset: u64,
     bytes: u64,
-    /// The claimed block at its present home, with its last use there.
-    from: Option<(Place, BlockId, Point)>,
+    from: Option<Origin>,
     how: How,
     /// It is at home in the window.
     arrived: bool,
 }
 
-impl Incoming {
-    /// Somebody has had its memory before.
-    fn was_used(&self) -> bool {
-        self.how == How::Spare || self.from.is_some_and(|(.., last_use)| last_use.tick > Tick::ZERO)
+/// The present home of a page that moves.
+#[derive(Clone, Copy, Debug)]
+struct Origin {
+    place: Place,
+    /// The claimed block of just its bytes.
+    block: BlockId,
+    stream: StreamId,
+    last_use: LastUse,
+}
+
+impl Origin {
+    fn until(&self) -> Point {
+        Point { stream: self.stream, tick: self.last_use.tick() }
     }
 }
 
@@ -143,13 +152,15 @@ impl Coordinator {
             if how == How::Spare {
                 self.pages.spare.retain(|&spare| spare != page);
             }
-            let from = idle.map(|idle| (idle.at, idle.block, Point { stream: idle.stream, tick: idle.tick }));
+            let origin = |Idle { at: place, block, stream, last_use, .. }| Origin { place, block, stream, last_use };
+            let from = idle.map(origin);
             job.pages.push(Incoming { page, offset: backing.offset, bytes: backing.bytes, from, how, arrived: false });
         }
         let mut order: Vec<usize> = (0..job.pages.len()).filter(|&at| job.pages[at].from.is_some()).collect();
-        order.sort_by_key(|&at| core::cmp::Reverse(job.pages[at].from.map(|(place, ..)| place)));
+        order.sort_by_key(|&at| core::cmp::Reverse(job.pages[at].from.map(|from| from.place)));
         for (done, &at) in order.iter().enumerate() {
-            let Incoming { bytes, from: Some((place, block, point)), .. } = job.pages[at] else { continue };
+            let Incoming { bytes, from: Some(from), .. } = job.pages[at] else { continue };
+            let Origin { place, block, .. } = from;
             let claimed = shards.with(place.shard, |s| s.claim_page(block, (place.slot, place.offset), bytes));
             let Some(block) = claimed else {
                 for &at in &order[done..] {
@@ -158,16 +169,16 @@ impl Coordinator {
                 return false;
             };
             // Freed again by another thread since the survey? Then its last use is later than was seen.
-            let now = shards.with(place.shard, |s| s.blocks[block].tick);
-            job.pages[at].from = Some((place, block, Point { tick: now, ..point }));
-            if now != point.tick {
+            let now = shards.with(place.shard, |s| s.blocks[block].last_use);
+            job.pages[at].from = Some(Origin { block, last_use: now, ..from });
+            if now != from.last_use {
                 for &at in &order[done + 1..] {
                     job.pages[at].from = None;
                 }
                 return false;
             }
             if job.pages[at].how == How::MoveBehindWait {
-                raise(&mut job.waits, point);
+                raise(&mut job.waits, from.until());
             }
         }
         true
@@ -212,7 +223,7 @@ impl Coordinator {
             match (how, from) {
                 (How::Back, _) => continue,
                 (How::New, _) => calls.push(PageCall::Create { page, bytes }),
-                (How::Move, Some((home, ..))) if !aliases => calls.push(PageCall::Unmap { page, at: home }),
+                (How::Move, Some(from)) if !aliases => calls.push(PageCall::Unmap { page, at: from.place }),
                 _ => {}
             }
             calls.push(PageCall::Map { page, at: place(offset) });
@@ -281,14 +292,14 @@ impl Coordinator {
         let Incoming { page, how, from, .. } = *incoming;
         incoming.arrived = true;
         if self.pages[page].home.is_some() {
-            let Some((.., last_use)) = from else { panic!("page {} comes from nowhere", page.0) };
-            self.moves_out(page, Some(last_use), shards);
+            let Some(from) = from else { panic!("page {} comes from nowhere", page.0) };
+            self.moves_out(page, Some(from.until()), shards);
             self.paging.stats.retired += 1;
         } else {
             self.pages.spare.retain(|&spare| spare != page);
         }
-        if let Some((home, block, _)) = from {
-            shards.with(home.shard, |s| s.unmapped(block));
+        if let Some(Origin { place, block, .. }) = from {
+            shards.with(place.shard, |s| s.unmapped(block));
         }
         self.moves_in(page, at, shards);
         self.change_side(page, side);
@@ -316,39 +327,35 @@ impl Coordinator {
         let job = plan.job.take()?;
         let (shard, want) = plan.request();
         let clock = plan.clocks[want.side.index()];
-        let tick = self.tick_of(&job);
+        let last_use = self.last_use_of(&job);
         let parts: Vec<_> = job.parts.iter().map(|part| part.block).collect();
-        let mut grant = shards.with(shard, |s| {
+        let grant = shards.with(shard, |s| {
             let whole = s.join_window(&parts);
             let block = &mut s.blocks[whole];
-            block.tick = block.tick.max(tick);
+            block.last_use = block.last_use.max(last_use);
             s.hand_out(whole, &want, clock)
         });
-        if grant.last_use == Tick::ZERO && job.pages.iter().any(Incoming::was_used) {
-            // Not fresh. Only the grant says so: nobody may have marked that tick, so it is none to wait for.
-            grant.last_use = Tick(1);
-        }
         self.job_ended();
         Some(Step::Grant(self.settled(shard, grant, shards)))
     }
 
-    /// The tick of the stream that covers the last use of the pages that came: those of the stream itself keep theirs;
-    /// what another stream used is covered by a wait, or over.
-    fn tick_of(&self, job: &Job) -> Tick {
+    /// The last use, on the stream, of the memory that came: pages of the stream itself keep theirs; what another
+    /// stream used is covered by a wait, or over. A page that was never used may still come beside one that was.
+    fn last_use_of(&self, job: &Job) -> LastUse {
         let stream = self.stream_of(job.shard);
         let used = |incoming: &Incoming| match incoming.from {
-            Some((.., last_use)) if last_use.stream == stream => last_use.tick,
-            Some((.., last_use)) if last_use.tick == Tick::ZERO => Tick::ZERO,
-            Some(_) => job.covered,
-            None if incoming.how == How::Spare => job.covered,
-            None => Tick::ZERO,
+            Some(from) if from.stream == stream || from.last_use.is_never() => from.last_use,
+            Some(_) => LastUse::at(job.covered),
+            // Who had a spare page is not known; what was done with it is over.
+            None if incoming.how == How::Spare => LastUse::at(job.covered),
+            None => LastUse::NEVER,
         };
-        job.pages.iter().map(used).max().unwrap_or(Tick::ZERO)
+        job.pages.iter().map(used).max().unwrap_or(LastUse::NEVER)
     }
 
     /// Gives up a job: pages that have arrived stay as free memory, claims go back.
     fn put_back(&mut self, job: &mut Job, clock: u64, shards: &mut impl Shards) {
-        let tick = self.tick_of(job);
+        let last_use = self.last_use_of(job);
         for incoming in job.pages.iter().filter(|incoming| !incoming.arrived) {
             self.stay(incoming, clock, shards);
         }
@@ -360,7 +367,7 @@ impl Coordinator {
             let backed = arrived(part);
             shards.with(job.shard, |s| {
                 if part.is_gap {
-                    s.blocks[part.block].tick = tick;
+                    s.blocks[part.block].last_use = last_use;
                     s.keep_backed(part.block, backed, clock);
                 } else {
                     s.unclaim(part.block, clock);
@@ -383,9 +390,9 @@ impl Coordinator {
                     self.pages.spare.push(incoming.page);
                 }
             }
-            (_, Some((home, block, _))) => {
-                let is_home = self.pages[incoming.page].home == Some(home);
-                shards.with(home.shard, |s| {
+            (_, Some(Origin { place, block, .. })) => {
+                let is_home = self.pages[incoming.page].home == Some(place);
+                shards.with(place.shard, |s| {
                     if is_home {
                         s.unclaim(block, clock);
                     } else {

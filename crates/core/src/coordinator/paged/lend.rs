@@ -33,7 +33,7 @@ impl Coordinator {
         for id in self.neighbours(borrower) {
             let offer = shards.with(id, |shard| {
                 let block = &shard.blocks[shard.find(&want)?];
-                Some((block.size, Point { stream: shard.stream, tick: block.tick }))
+                Some((block.size, Point { stream: shard.stream, tick: block.last_use.tick() }))
             });
             match offer {
                 Some((size, point)) if self.is_reached(point) && best.is_none_or(|(least, _)| size < least) => {
@@ -47,7 +47,7 @@ impl Coordinator {
         let reached = self.reached[self.stream_of(lender).0 as usize];
         let grant = shards.with(lender, |shard| {
             // Another thread may have taken it, or freed one that is still in use.
-            let found = shard.find(&want).filter(|&found| shard.blocks[found].tick <= reached)?;
+            let found = shard.find(&want).filter(|&found| shard.blocks[found].last_use.tick() <= reached)?;
             let grant = shard.take(found, &want, clock);
             shard.record_stream(grant.block, stream);
             Some(grant)

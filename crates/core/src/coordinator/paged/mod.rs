@@ -204,7 +204,7 @@ impl Coordinator {
                 }
                 for side in Side::BOTH {
                     for block in shard.free_with_pages(side, granularity) {
-                        lower(Point { stream, tick: shard.blocks[block].tick });
+                        lower(Point { stream, tick: shard.blocks[block].last_use.tick() });
                     }
                 }
             });

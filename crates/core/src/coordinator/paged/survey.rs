@@ -4,10 +4,11 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-use millpond_backend::{StreamId, Tick};
+use millpond_backend::{Point, StreamId};
 
 use crate::coordinator::{Coordinator, Shards};
 use crate::ids::{BlockId, PageId, Place, ShardId, Side};
+use crate::last_use::LastUse;
 
 /// When a page inside a free block can move.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,7 +29,7 @@ pub(super) struct Idle {
     pub(super) at: Place,
     pub(super) block: BlockId,
     pub(super) stream: StreamId,
-    pub(super) tick: Tick,
+    pub(super) last_use: LastUse,
     pub(super) when: When,
 }
 
@@ -84,11 +85,11 @@ impl Coordinator {
             shards.with(id, |shard| {
                 for block in Side::BOTH.into_iter().flat_map(|side| shard.free_with_pages(side, granularity)) {
                     let b = &shard.blocks[block];
-                    let when = self.when_to_move(to, id, b.tick, can_wait);
+                    let when = self.when_to_move(to, id, b.last_use, can_wait);
                     for (offset, mapping) in shard.pages_in(block) {
                         let at = Place { shard: id, slot: b.slot, offset };
                         let (page, bytes) = (mapping.page, mapping.bytes);
-                        let idle = Idle { page, bytes, at, block, stream: shard.stream, tick: b.tick, when };
+                        let idle = Idle { page, bytes, at, block, stream: shard.stream, last_use: b.last_use, when };
                         all.insert(page, idle);
                     }
                 }
@@ -97,10 +98,10 @@ impl Coordinator {
         all
     }
 
-    fn when_to_move(&self, to: ShardId, from: ShardId, tick: Tick, can_wait: bool) -> When {
+    fn when_to_move(&self, to: ShardId, from: ShardId, last_use: LastUse, can_wait: bool) -> When {
         let stream = self.stream_of(from);
         let aliases = self.facts.pages.is_some_and(|pages| pages.aliasing);
-        if self.is_reached(millpond_backend::Point { stream, tick }) {
+        if self.is_reached(Point { stream, tick: last_use.tick() }) {
             When::Now
         } else if !aliases {
             // The old address must be unmapped first, and the device is still at it.

@@ -1,0 +1,94 @@
+//! What a buffer says of its memory's past.
+
+use millpond::{Allocator, Buffer, Reuse, Stream};
+use millpond_backend::{Backend as _, StreamId, Transfer as _};
+use millpond_sim::Sim;
+
+const MIB: u64 = 1 << 20;
+
+/// A device that keeps what is written, all of whose memory has been used on one stream by blocks of 16 MiB in all, and
+/// another stream.
+struct Scene {
+    sim: Sim,
+    allocator: Allocator<Sim>,
+    other: Stream<Sim>,
+}
+
+fn scene(conf: &str) -> Scene {
+    let sim = Sim::builder().bytes(true).build();
+    let allocator = Allocator::builder(sim.clone()).conf(conf).limit(16 * MIB).build().unwrap();
+    let [user, other] = [(); 2].map(|()| allocator.create_stream().unwrap());
+    let block = user.allocate(16 * MIB).unwrap();
+    assert_eq!(block.reuse(), Reuse::Fresh);
+    sim.fill(user.id(), block.segment().unwrap(), block.offset(), 16 * MIB, 0xAB).unwrap();
+    drop(block);
+    Scene { sim, allocator, other }
+}
+
+/// The first byte of a buffer.
+fn first_byte(sim: &Sim, stream: StreamId, buffer: &Buffer<Sim>) -> u8 {
+    let mut byte = [0];
+    sim.download(stream, buffer.segment().unwrap(), buffer.offset(), &mut byte).unwrap();
+    byte[0]
+}
+
+/// Pages that another stream has used come for a request, and what is left of them serves the next ones.
+#[test]
+fn what_is_left_of_pages_that_were_used_is_not_fresh() {
+    let Scene { sim, allocator, other } = scene("policy:paged,growth:tight");
+    let first = other.allocate(5 * MIB / 2).unwrap();
+    let second = other.allocate(5 * MIB / 4).unwrap();
+    assert_eq!(allocator.memory_reserved(), 16 * MIB, "no page was created");
+    for buffer in [&second, &first] {
+        assert_eq!(first_byte(&sim, other.id(), buffer), 0xAB);
+        assert_eq!(buffer.reuse(), Reuse::Complete);
+    }
+}
+
+/// The same where a page has one place at a time, and passes through the driver's hands on its way.
+#[test]
+fn nor_where_pages_are_unmapped_before_they_move() {
+    let pages = millpond_backend::PageCaps { aliasing: false, ..millpond_backend::PageCaps::new(2 * MIB) };
+    let sim = Sim::builder().bytes(true).pages(Some(pages)).build();
+    let conf = "policy:paged,growth:tight";
+    let allocator = Allocator::builder(sim.clone()).conf(conf).limit(16 * MIB).build().unwrap();
+    let [user, other] = [(); 2].map(|()| allocator.create_stream().unwrap());
+    let block = user.allocate(16 * MIB).unwrap();
+    sim.fill(user.id(), block.segment().unwrap(), block.offset(), 16 * MIB, 0xAB).unwrap();
+    drop(block);
+    let buffers = [5 * MIB / 2, 5 * MIB / 4].map(|bytes| other.allocate(bytes).unwrap());
+    for buffer in buffers.iter().rev() {
+        assert_eq!((first_byte(&sim, other.id(), buffer), buffer.reuse()), (0xAB, Reuse::Complete));
+    }
+}
+
+/// A call fails after pages have come: they stay as free memory of the stream, and serve its next request.
+#[test]
+fn pages_that_came_for_a_request_that_failed_are_not_fresh() {
+    use millpond_backend::Fault;
+    for nth in 2..=5 {
+        let Scene { sim, other, .. } = scene("policy:paged,growth:tight");
+        sim.fail(millpond_sim::CallKind::Map, nth, Fault::Other);
+        let failed = other.allocate(12 * MIB);
+        assert!(failed.is_err(), "call {nth}");
+        let next = other.allocate(10 * MIB).unwrap();
+        assert_eq!(first_byte(&sim, other.id(), &next), 0xAB);
+        assert_eq!(next.reuse(), Reuse::Complete, "after call {nth} failed");
+    }
+}
+
+/// What nobody has had is fresh, also where memory that somebody had lies beside it.
+#[test]
+fn new_memory_is_fresh() {
+    for conf in ["policy:classic", "policy:classic,expandable_segments:True", "policy:paged", "policy:direct"] {
+        let sim = Sim::builder().bytes(true).build();
+        let allocator = Allocator::builder(sim.clone()).conf(conf).build().unwrap();
+        let stream = allocator.create_stream().unwrap();
+        let first = stream.allocate(3 * MIB).unwrap();
+        assert_eq!(first.reuse(), Reuse::Fresh, "{conf}");
+        let second = stream.allocate(30 * MIB).unwrap();
+        assert_eq!(second.reuse(), Reuse::Fresh, "{conf}");
+        drop((first, second));
+        assert!(sim.reached(stream.id()).is_ok());
+    }
+}
