@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::atomic::Ordering;
 
 use ash::vk;
-use millpond_backend::{ClassId, PageCaps, StreamId, VirtualMemory};
+use millpond_backend::{ClassId, PageCaps, Reuse, StreamId, VirtualMemory};
 
 use crate::binds::{Binds, queue_for_binds};
 use crate::classes::{ClassFacts, buffer_info};
@@ -83,7 +83,12 @@ impl Device {
             log.expect_sparse();
         }
         let address_bytes = self.probe.properties.limits.sparse_address_space_size;
-        self.caps.pages = Some(PageCaps { granularity, aliasing: enabled.sparse_aliased, address_bytes });
+        self.caps.pages = Some(PageCaps {
+            granularity,
+            aliasing: enabled.sparse_aliased,
+            alias_reuse: Reuse::InOrder,
+            address_bytes,
+        });
         Ok(())
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ash::vk;
-use millpond_backend::{Backend, Budget, BudgetInfo, Caps, ClassId, PageCaps, StreamId, VirtualMemory};
+use millpond_backend::{Backend, Budget, BudgetInfo, Caps, ClassId, PageCaps, Reuse, StreamId, VirtualMemory};
 use millpond_vulkan::{Adopted, AdoptedQueue, PendingSubmit, QueueLock, Vulkan};
 use parking_lot::{Mutex, ReentrantMutex};
 use wgpu::hal::api::Vulkan as Hal;
@@ -129,7 +129,10 @@ impl Memory {
         let max = caps.classes[0].max_segment_bytes;
         // A range is a part of all addresses, and a buffer of wgpu's: with so many of them no part is larger than one.
         let address_bytes = |pages: PageCaps| pages.address_bytes.min(max.saturating_mul(RANGES_LEAST));
-        caps.pages = own.pages.map(|pages| PageCaps { address_bytes: address_bytes(pages), ..pages });
+        // wgpu tracks buffers, and places no barrier between work on two of them. But each of its submits waits on the
+        // device for the one before, whose writes it sees.
+        let alias_reuse = Reuse::AfterSubmit;
+        caps.pages = own.pages.map(|pages| PageCaps { alias_reuse, address_bytes: address_bytes(pages), ..pages });
         caps.budget = own.budget;
         caps.oversubscribes = own.oversubscribes;
     }

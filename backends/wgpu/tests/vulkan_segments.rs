@@ -3,8 +3,8 @@
 #![cfg(all(feature = "vulkan-segments", not(target_vendor = "apple")))]
 #![allow(unsafe_code)] // Calls the contract's unsafe methods.
 
-use millpond::Allocator;
-use millpond_backend::{Backend, Budget, ClassId, Fault, Point, Transfer, VirtualMemory};
+use millpond::{Allocator, Error, Reuse};
+use millpond_backend::{Backend, Budget, ClassId, Fault, Point, Reuse as Promise, Transfer, VirtualMemory};
 use millpond_conformance::{WgpuDevice, conformance_tests};
 use millpond_wgpu::{EXCLUSIVE, Wgpu, WgpuBuilder, WgpuError, wgpu};
 
@@ -42,6 +42,7 @@ fn facts_are_those_of_both() {
     assert_eq!(device.virtual_memory().is_some(), caps.pages.is_some());
     if let Some(pages) = caps.pages {
         assert!(pages.address_bytes / 64 <= caps.classes[0].max_segment_bytes, "{pages:?}");
+        assert_eq!(pages.alias_reuse, Promise::AfterSubmit, "wgpu places no barrier between two buffers");
     }
 }
 
@@ -146,6 +147,49 @@ fn free_pages_of_other_streams_make_one_large_block() {
     }
     assert!(allocator.memory_reserved() <= 8 * size);
     allocator.check();
+    assert_eq!(device.errors(), [""; 0]);
+}
+
+/// wgpu places barriers for each buffer by itself. Small blocks and large ones lie in different buffers, so memory that
+/// small blocks gave up is not reached by a large one in the same submission, where nothing would order the two.
+#[test]
+fn memory_comes_to_another_buffer_only_behind_a_submit() {
+    let Some(device) = with_pages() else { return };
+    const MIB: u64 = 1 << 20;
+    let page = device.caps().pages.unwrap().granularity.max(2 * MIB);
+    for limited in [true, false] {
+        let limit = if limited { 4 * page } else { 16 * page };
+        let conf = "policy:paged,growth:tight";
+        let allocator = Allocator::builder(device.clone()).conf(conf).limit(limit).build().unwrap();
+        let stream = allocator.create_stream().unwrap();
+        let fill = |buffer: &millpond::Buffer<Wgpu>, value| {
+            let (segment, bytes) = (buffer.segment().unwrap(), buffer.capacity());
+            device.fill(stream.id(), segment, buffer.offset(), bytes, value).unwrap();
+        };
+        let small: Vec<_> = (0..4 * page / MIB).map(|_| stream.allocate(MIB).unwrap()).collect();
+        small.iter().for_each(|block| fill(block, 0x11));
+        drop(small);
+        let tick = device.mark(stream.id());
+        if limited {
+            let refused = stream.allocate(4 * page).map(|block| block.reuse());
+            assert!(matches!(refused, Err(Error::OutOfMemory(_))), "granted in tick {tick:?}: {refused:?}");
+            assert_eq!(device.submit(stream.id()).unwrap(), tick);
+        }
+        let large = stream.allocate(4 * page).unwrap();
+        let moved = allocator.page_stats().moved;
+        if limited {
+            assert!(moved > 0 && matches!(large.reuse(), Reuse::Ordered | Reuse::Complete), "{moved}: {large:?}");
+        } else {
+            assert_eq!((moved, large.reuse()), (0, Reuse::Fresh), "there is other memory");
+        }
+        fill(&large, 0x22);
+        let mut seen = vec![0; large.capacity() as usize];
+        device.download(stream.id(), large.segment().unwrap(), large.offset(), &mut seen).unwrap();
+        assert!(seen.iter().all(|&byte| byte == 0x22));
+        drop(large);
+        device.submit(stream.id()).unwrap();
+        allocator.check();
+    }
     assert_eq!(device.errors(), [""; 0]);
 }
 

@@ -54,15 +54,26 @@ pub struct PageCaps {
     pub granularity: u64,
     /// One page may be mapped at two addresses at the same time.
     pub aliasing: bool,
+    /// Where pages may be mapped twice: when memory that was freed on a stream may be handed out again on the same
+    /// stream **at another address**, through which the stream will use it.
+    ///
+    /// [`Reuse::InOrder`] says that order on the stream holds whatever addresses its work uses: at once on CUDA, and
+    /// once the caller has placed a *global* memory barrier where [`Caps::needs_barrier`] asks for one (a barrier for
+    /// one buffer does not cover what was written through another). [`Reuse::AfterSubmit`] is for devices that order
+    /// the accesses within a submission buffer by buffer, and so know nothing of two buffers with the same memory
+    /// (wgpu): work that is submitted later comes after work that was submitted earlier, and sees what it wrote.
+    /// [`Reuse::AfterDone`] promises nothing. Whatever is said here, a device-side wait orders work at all addresses.
+    pub alias_reuse: Reuse,
     /// Bytes of addresses that all ranges together can have (Vulkan's `sparseAddressSpaceSize`), `u64::MAX` where they
     /// are plentiful (CUDA). Where they are not, ranges are shorter, so that each stream gets some.
     pub address_bytes: u64,
 }
 
 impl PageCaps {
-    /// Pages of that many bytes, a power of two, which may be mapped twice, where addresses are plentiful.
+    /// Pages of that many bytes, a power of two, which may be mapped twice, where addresses are plentiful and streams
+    /// keep their order at all of them.
     pub const fn new(granularity: u64) -> Self {
-        Self { granularity, aliasing: true, address_bytes: u64::MAX }
+        Self { granularity, aliasing: true, alias_reuse: Reuse::InOrder, address_bytes: u64::MAX }
     }
 }
 
@@ -76,7 +87,8 @@ pub struct Caps {
     /// When memory freed on a stream can be reused on that stream.
     pub reuse: Reuse,
     /// With [`Reuse::InOrder`]: order on the stream holds only once the caller places a memory barrier between the
-    /// last use and the first reuse (Vulkan: submission order alone is not a dependency).
+    /// last use and the first reuse (Vulkan: submission order alone is not a dependency). Where memory has pages, that
+    /// is a global barrier: the last use may have been at another address.
     pub needs_barrier: bool,
     /// Who closes ticks.
     pub closing: Closing,

@@ -46,7 +46,7 @@ impl<B: Backend> State<B> {
         lane: &'a Lane<B>,
         want: Want,
     ) -> Result<(Grant, &'a Lane<B>), Error<B::Error>> {
-        let mut plan = Plan::allocate(lane.shard, want, this.clocks());
+        let mut plan = Plan::allocate(lane.shard, want, this.clocks()).with_open_tick(lane.mark(&this.backend));
         this.heed_budget(&mut plan);
         // The lane keeps the allocator before the block exists, so that no moment is left open.
         lane.lock().hold(this);

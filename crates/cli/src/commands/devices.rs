@@ -126,6 +126,8 @@ fn why_default(caps: &Caps) -> &'static str {
     match caps.pages {
         None => "paged falls back to it, as there is no virtual memory",
         Some(pages) if !pages.aliasing => "free pages move once their last use is over",
+        Some(pages) if pages.alias_reuse == Reuse::AfterDone => "free pages move once their last use is over",
+        Some(pages) if pages.alias_reuse == Reuse::AfterSubmit => "free pages move once their last use was submitted",
         Some(_) if !caps.stream_wait => {
             "free pages move at once on their stream, to another one when their last use is over"
         }
@@ -160,6 +162,7 @@ enum Rest<'a> {
         release_waits: bool,
         page_granularity_bytes: Option<u64>,
         page_aliasing: Option<bool>,
+        page_alias_reuse: Option<&'static str>,
         stream_wait: bool,
         host_memory: bool,
         transfer: bool,
@@ -194,6 +197,14 @@ struct ClassRow<'a> {
     max_segment_bytes: u64,
 }
 
+fn name_of(reuse: Reuse) -> &'static str {
+    match reuse {
+        Reuse::InOrder => "in-order",
+        Reuse::AfterSubmit => "after-submit",
+        Reuse::AfterDone => "after-done",
+    }
+}
+
 impl<'a> Row<'a> {
     fn absent(backend: &'a str, reason: &'a str, remedy: &'a str) -> Self {
         Row { backend, available: false, rest: Rest::Absent { reason, remedy } }
@@ -224,11 +235,7 @@ impl<'a> Row<'a> {
                 .copied()
                 .flatten()
                 .map(|budget| UsageRow::new(&Usage::new(&budget, 0))),
-            reuse: match caps.reuse {
-                Reuse::InOrder => "in-order",
-                Reuse::AfterSubmit => "after-submit",
-                Reuse::AfterDone => "after-done",
-            },
+            reuse: name_of(caps.reuse),
             needs_barrier: caps.needs_barrier,
             closing: match caps.closing {
                 Closing::Backend => "backend",
@@ -237,6 +244,7 @@ impl<'a> Row<'a> {
             release_waits: caps.release_waits,
             page_granularity_bytes: caps.pages.map(|pages| pages.granularity),
             page_aliasing: caps.pages.map(|pages| pages.aliasing),
+            page_alias_reuse: caps.pages.filter(|pages| pages.aliasing).map(|pages| name_of(pages.alias_reuse)),
             stream_wait: caps.stream_wait,
             host_memory: caps.host_memory,
             transfer: caps.transfer,
@@ -270,11 +278,14 @@ mod tests {
     #[test]
     fn the_default_policy_follows_from_what_the_device_can_do() {
         let pages = |aliasing| Some(PageCaps { aliasing, ..PageCaps::new(2 << 20) });
+        let ordered = |alias_reuse| Some(PageCaps { alias_reuse, ..PageCaps::new(2 << 20) });
         let cases = [
             (None, true, "classic", "no virtual memory"),
             (pages(false), true, "paged", "once their last use is over"),
             (pages(true), false, "paged", "to another one when their last use is over"),
             (pages(true), true, "paged", "behind a device-side wait"),
+            (ordered(Reuse::AfterSubmit), true, "paged", "once their last use was submitted"),
+            (ordered(Reuse::AfterDone), true, "paged", "once their last use is over"),
         ];
         for (pages, stream_wait, policy, reason) in cases {
             let sim = Sim::builder().pages(pages).stream_wait(stream_wait).build();

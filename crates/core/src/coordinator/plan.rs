@@ -7,7 +7,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use millpond_backend::{Point, Reuse};
+use millpond_backend::{Point, Reuse, Tick};
 
 use super::calls::{Batch, Purpose};
 use super::paged::Job;
@@ -75,6 +75,8 @@ pub(super) enum Awaited {
 pub struct Plan {
     pub(super) goal: Goal,
     pub(super) clocks: [u64; 2],
+    /// What the requesting stream's open tick was when the request came: lower ticks were submitted.
+    pub(super) open: Tick,
     pub(super) rung: Rung,
     pub(super) awaited: Awaited,
     pub(super) sweep: Option<Sweep>,
@@ -116,6 +118,7 @@ impl Plan {
         Self {
             goal,
             clocks,
+            open: Tick::ZERO,
             rung,
             awaited: Awaited::Nothing,
             sweep: None,
@@ -139,6 +142,12 @@ impl Plan {
     /// A request that missed in its shard. `clocks` are the counts of searches on the small and the large side.
     pub fn allocate(shard: ShardId, want: Want, clocks: [u64; 2]) -> Self {
         Self::new(Goal::Allocate(shard, want), Rung::Search, clocks)
+    }
+
+    /// Tells which tick of the requesting stream was open when the request came. What it covers, and what comes later,
+    /// counts as not submitted; without this, so does everything that is not reached.
+    pub fn with_open_tick(self, open: Tick) -> Self {
+        Self { open, ..self }
     }
 
     /// Give back everything cached: wait for what is outstanding, then release every free segment and page.

@@ -244,7 +244,7 @@ impl Coordinator {
 
     fn survey(&self, plan: &Plan, shard: ShardId, want: &Want, shards: &mut impl Shards) -> Means {
         let reserved = self.reserved.all.current + self.reserving;
-        let idle = self.idle_pages(shard, !plan.no_waits, shards);
+        let idle = self.idle_pages(shard, !plan.no_waits, plan.open, shards);
         Means {
             shard,
             by_size: survey::by_size(&idle),

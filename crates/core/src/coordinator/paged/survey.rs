@@ -4,8 +4,9 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-use millpond_backend::{Point, StreamId};
+use millpond_backend::{Point, Reuse, StreamId, Tick};
 
+use crate::block::Block;
 use crate::coordinator::{Coordinator, Shards};
 use crate::ids::{BlockId, PageId, Place, ShardId, Side};
 use crate::last_use::LastUse;
@@ -13,7 +14,7 @@ use crate::last_use::LastUse;
 /// When a page inside a free block can move.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum When {
-    /// Now: the device is done with it, or the same stream will be before it gets there.
+    /// Now: the device is done with it, or what the same stream does later comes after it also at another address.
     Now,
     /// Now, if the stream that gets it waits on the device.
     BehindWait,
@@ -77,20 +78,26 @@ pub(super) fn by_size(idle: &BTreeMap<PageId, Idle>) -> Vec<(u64, Reverse<PageId
 
 impl Coordinator {
     /// The whole pages inside free blocks of every shard of the pool, with when they could move to one of them, whose
-    /// stream can or cannot wait for others.
-    pub(super) fn idle_pages(&self, to: ShardId, can_wait: bool, shards: &mut impl Shards) -> BTreeMap<PageId, Idle> {
+    /// stream can or cannot wait for others and has this tick open.
+    pub(super) fn idle_pages(
+        &self,
+        to: ShardId,
+        can_wait: bool,
+        open: Tick,
+        shards: &mut impl Shards,
+    ) -> BTreeMap<PageId, Idle> {
         let granularity = self.granularity();
         let mut all = BTreeMap::new();
         for id in self.neighbours(to).chain([to]) {
             shards.with(id, |shard| {
                 for block in Side::BOTH.into_iter().flat_map(|side| shard.free_with_pages(side, granularity)) {
-                    let b = &shard.blocks[block];
-                    let when = self.when_to_move(to, id, b.last_use, can_wait);
+                    let Block { slot, last_use, .. } = shard.blocks[block];
+                    let point = Point { stream: shard.stream, tick: last_use.tick() };
+                    let when = self.when_to_move(self.stream_of(to), point, can_wait, open);
                     for (offset, mapping) in shard.pages_in(block) {
-                        let at = Place { shard: id, slot: b.slot, offset };
+                        let at = Place { shard: id, slot, offset };
                         let (page, bytes) = (mapping.page, mapping.bytes);
-                        let idle = Idle { page, bytes, at, block, stream: shard.stream, last_use: b.last_use, when };
-                        all.insert(page, idle);
+                        all.insert(page, Idle { page, bytes, at, block, stream: shard.stream, last_use, when });
                     }
                 }
             });
@@ -98,20 +105,23 @@ impl Coordinator {
         all
     }
 
-    fn when_to_move(&self, to: ShardId, from: ShardId, last_use: LastUse, can_wait: bool) -> When {
-        let stream = self.stream_of(from);
-        let aliases = self.facts.pages.is_some_and(|pages| pages.aliasing);
-        if self.is_reached(Point { stream, tick: last_use.tick() }) {
-            When::Now
-        } else if !aliases {
+    /// When memory that was used up to a point can move to a stream, which will reach it at other addresses.
+    fn when_to_move(&self, to: StreamId, last_use: Point, can_wait: bool, open: Tick) -> When {
+        let pages = self.facts.pages.filter(|pages| pages.aliasing);
+        match pages {
+            _ if self.is_reached(last_use) => When::Now,
             // The old address must be unmapped first, and the device is still at it.
-            When::Later
-        } else if self.stream_of(to) == stream {
-            When::Now
-        } else if self.facts.stream_wait && can_wait {
-            When::BehindWait
-        } else {
-            When::Later
+            None => When::Later,
+            Some(pages) if last_use.stream == to => {
+                let is_ordered = match pages.alias_reuse {
+                    Reuse::InOrder => true,
+                    Reuse::AfterSubmit => last_use.tick < open,
+                    Reuse::AfterDone => false,
+                };
+                if is_ordered { When::Now } else { When::Later }
+            }
+            Some(_) if self.facts.stream_wait && can_wait => When::BehindWait,
+            Some(_) => When::Later,
         }
     }
 }
