@@ -83,11 +83,12 @@ impl OwnDevice {
     pub fn fill(&mut self, device: &Vulkan, stream: StreamId, block: &Buffer<Vulkan>, word: u32) -> Result<Tick> {
         let segment = block.segment().ok_or("a buffer of 0 bytes cannot be filled")?;
         let (offset, bytes) = (block.offset(), block.capacity());
-        // On one queue later work may overlap earlier work, so memory that was used before is fenced off.
-        let barrier = [device.reuse_barrier(segment, offset, bytes)?];
+        // On one queue later work may overlap earlier work, so memory that was used before is fenced off,
+        // whichever buffer it was used through.
+        let barrier = [Vulkan::reuse_barrier()];
         let raw = self.own.device.clone();
         let commands = self.record(|commands| {
-            let dependency = vk::DependencyInfo::default().buffer_memory_barriers(&barrier);
+            let dependency = vk::DependencyInfo::default().memory_barriers(&barrier);
             // SAFETY: the command buffer is recording and nobody else's. The block lies inside the buffer, which is
             // alive until the tick of this submit: its range is a multiple of 4 at a multiple of 4.
             unsafe {

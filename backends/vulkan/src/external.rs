@@ -9,8 +9,9 @@ use parking_lot::MutexGuard;
 
 use crate::device::Device;
 use crate::lane::{Lane, LaneState};
+use crate::record::full_barrier;
 use crate::submit::{Submission, semaphore_info, timeline_at};
-use crate::{Segment, Vulkan, VulkanError};
+use crate::{Vulkan, VulkanError};
 
 /// A submit that an engine is about to make: what it must wait for and what it must signal. The stream is locked until
 /// this is finished or abandoned; dropping it abandons it.
@@ -107,28 +108,12 @@ impl Vulkan {
 
     /// The barrier that an engine records before the first use of memory that it got from this device, where it submits
     /// by itself: on a stream that reuses in order, the last use of those bytes may still run. It belongs on the stream
-    /// that the memory is for, at the beginning of the submit that uses it.
+    /// that the memory is for, at the beginning of the submit that uses it, or before the first command that does. One
+    /// serves all memory that was handed out before it was recorded. Costs nothing.
     ///
-    /// # Errors
-    ///
-    /// [`VulkanError::Foreign`] and [`VulkanError::OutOfRange`].
-    pub fn reuse_barrier(
-        &self,
-        segment: &Segment,
-        offset: u64,
-        bytes: u64,
-    ) -> Result<vk::BufferMemoryBarrier2<'static>, VulkanError> {
-        self.device.own(segment, "reuse_barrier")?;
-        segment.check(offset, bytes)?;
-        Ok(vk::BufferMemoryBarrier2::default()
-            .src_stage_mask(vk::PipelineStageFlags2::ALL_COMMANDS)
-            .src_access_mask(vk::AccessFlags2::MEMORY_WRITE)
-            .dst_stage_mask(vk::PipelineStageFlags2::ALL_COMMANDS)
-            .dst_access_mask(vk::AccessFlags2::MEMORY_READ | vk::AccessFlags2::MEMORY_WRITE)
-            .src_queue_family_index(vk::QUEUE_FAMILY_IGNORED)
-            .dst_queue_family_index(vk::QUEUE_FAMILY_IGNORED)
-            .buffer(segment.buffer)
-            .offset(offset)
-            .size(bytes))
+    /// It is a global barrier, as a barrier for the buffer alone would not do: where memory has pages, the last use may
+    /// have been through another buffer, or at another place of this one.
+    pub fn reuse_barrier() -> vk::MemoryBarrier2<'static> {
+        full_barrier()
     }
 }
