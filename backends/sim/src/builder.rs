@@ -10,7 +10,7 @@ use crate::calls::Counters;
 use crate::device::Device;
 use crate::schedule::{Completion, State};
 use crate::space::Memory;
-use crate::{CostModel, Sim};
+use crate::{CostModel, Sim, StreamOrder};
 
 /// The bytes that CUDA reports for an H200.
 const H200_BYTES: u64 = 150_109_880_320;
@@ -25,6 +25,7 @@ pub struct SimBuilder {
     address_space_bytes: u64,
     real: bool,
     completion: Completion,
+    order: StreamOrder,
     costs: CostModel,
 }
 
@@ -56,6 +57,7 @@ impl SimBuilder {
             address_space_bytes: 1 << 47,
             real: false,
             completion: Completion::Immediate,
+            order: StreamOrder::Always,
             costs: CostModel::h200(),
         }
     }
@@ -110,13 +112,14 @@ impl SimBuilder {
     }
 
     /// What the device says about reuse on the home stream. [`Reuse::InOrder`] unless set; a fact for the allocator
-    /// that changes nothing in the device, whose streams always run in order.
+    /// that changes nothing in the device: see [`stream_order`](Self::stream_order) for that.
     pub fn reuse(mut self, reuse: Reuse) -> SimBuilder {
         self.caps.reuse = reuse;
         self
     }
 
-    /// Whether the device says that reuse in order wants a barrier. Off unless set; barriers are not checked.
+    /// Whether the device says that reuse in order wants a barrier. Off unless set; a fact for the allocator. Whether
+    /// barriers are there is checked under [`StreamOrder::Barriers`].
     pub fn needs_barrier(mut self, needs: bool) -> SimBuilder {
         self.caps.needs_barrier = needs;
         self
@@ -165,6 +168,12 @@ impl SimBuilder {
         self
     }
 
+    /// When the work of a stream is ordered with earlier work of the same stream. [`StreamOrder::Always`] unless set.
+    pub fn stream_order(mut self, order: StreamOrder) -> SimBuilder {
+        self.order = order;
+        self
+    }
+
     /// What driver calls cost on the virtual clock. [`CostModel::h200`] unless set.
     pub fn cost(mut self, costs: CostModel) -> SimBuilder {
         self.costs = costs;
@@ -175,18 +184,24 @@ impl SimBuilder {
     ///
     /// # Panics
     ///
-    /// If the alignment or the granularity is no power of two.
+    /// If the alignment or the granularity is no power of two, and if streams keep order by submits
+    /// ([`StreamOrder::Tracked`]) where nobody submits.
     pub fn build(self) -> Sim {
         let alignment = self.caps.classes[0].alignment;
         assert!(alignment.is_power_of_two(), "alignment {alignment} is no power of two");
         if let Some(pages) = self.caps.pages {
             assert!(pages.granularity.is_power_of_two(), "granularity {} is no power of two", pages.granularity);
         }
+        assert!(
+            self.order != StreamOrder::Tracked || self.caps.closing == Closing::Submit,
+            "streams are to keep order by submits, and the device closes ticks by itself"
+        );
         let memory = Memory::new(&self.caps.classes, self.real, self.address_space_bytes, self.caps.oversubscribes);
         let device = Device {
             caps: self.caps,
             costs: self.costs,
             completion: self.completion,
+            order: self.order,
             memory: Arc::new(memory),
             lanes: boxcar::Vec::new(),
             state: Mutex::new(State::new(self.completion)),

@@ -15,7 +15,7 @@ use crate::calls::Counters;
 use crate::lane::{Lane, Queue};
 use crate::schedule::{Completion, State};
 use crate::space::Memory;
-use crate::{CallKind, CostModel, Page, Segment, SimBuilder, SimError};
+use crate::{CallKind, CostModel, Page, Segment, SimBuilder, SimError, StreamOrder};
 
 /// A simulated device, and the handle to it: clones are the same device.
 ///
@@ -31,6 +31,7 @@ pub(crate) struct Device {
     pub(crate) caps: Caps,
     pub(crate) costs: CostModel,
     pub(crate) completion: Completion,
+    pub(crate) order: StreamOrder,
     pub(crate) memory: Arc<Memory>,
     /// One per stream, read without a lock.
     pub(crate) lanes: boxcar::Vec<Lane>,

@@ -18,14 +18,14 @@ use crate::{Access, Violation};
 pub(crate) struct User {
     /// The device whose stream it runs on, its number there, and the point that covers it.
     device: u64,
-    task: u64,
-    point: Point,
+    pub(crate) task: u64,
+    pub(crate) point: Point,
     access: Access,
     /// Where in the physical memory.
     start: u64,
     bytes: u64,
     /// Through which segment or range, where in it, and at which address.
-    segment: u64,
+    pub(crate) segment: u64,
     at: u64,
     address: u64,
     /// Bytes to poison when the task completes: (start in the physical memory, length).
@@ -114,17 +114,17 @@ impl Memory {
         });
     }
 
-    /// Users of other lanes whose bytes the piece shares, where at least one side writes, each with the common bytes.
-    fn rivals(&self, piece: &Piece, own: (u64, StreamId), access: Access) -> Vec<(User, (u64, u64))> {
+    /// Users that are other tasks and whose bytes the piece shares, where at least one side writes, each with the bytes
+    /// that both touch.
+    fn rivals(&self, piece: &Piece, is_other: impl Fn(&User) -> bool, access: Access) -> Vec<(User, (u64, u64))> {
         let space = self.space();
         let Some(physical) = space.physical.get(&piece.physical) else { return Vec::new() };
-        let foreign = |user: &&User| (user.device, user.point.stream) != own;
         let clashes = |user: &&User| access == Access::Write || user.access == Access::Write;
         let both = |user: &User| common((user.start, user.bytes), (piece.start, piece.bytes));
         physical
             .users
             .iter()
-            .filter(foreign)
+            .filter(|user| is_other(user))
             .filter(clashes)
             .filter_map(|user| both(user).map(|span| (user.clone(), span)))
             .collect()
@@ -138,7 +138,14 @@ impl Device {
         let writes = task.writes.iter().map(|piece| (piece, Access::Write));
         for (piece, access) in reads.chain(writes) {
             piece.memory.enlist(piece, self.memory.device, task, stream, access);
-            for (user, span) in piece.memory.rivals(piece, (self.memory.device, stream), access) {
+            // Its own stream's earlier work comes before it, or counts as another's.
+            let is_other = |user: &User| {
+                let is_own = (user.device, user.point.stream) == (self.memory.device, stream);
+                let itself = is_own && user.task == task.number;
+                let comes_before = is_own && self.order.holds(state, stream, task, piece, user);
+                !(itself || comes_before)
+            };
+            for (user, span) in piece.memory.rivals(piece, is_other, access) {
                 let other_device = user.device != self.memory.device;
                 if !other_device && self.ordered(state, stream, task, &user) {
                     continue;
@@ -157,8 +164,9 @@ impl Device {
         }
     }
 
-    /// Whether device-side waits order the new task of a lane and an unfinished one of another lane, either way round.
-    /// The other way is possible where a stream may wait for a tick that is not submitted yet.
+    /// Whether device-side waits order the new task of a lane and an unfinished one, either way round: of another lane,
+    /// or of the same one by way of another. The new one may come first where a stream may wait for a tick that is not
+    /// submitted yet.
     fn ordered(&self, state: &State, stream: StreamId, task: &Task, other: &User) -> bool {
         let new = Point { stream, tick: Tick(task.tick) };
         waits_for(state, stream, task.number, other.point) || waits_for(state, other.point.stream, other.task, new)

@@ -1,5 +1,6 @@
 //! Which queued work completes when.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -34,13 +35,26 @@ pub(crate) struct State {
     pub(crate) queues: Vec<Queue>,
     pub(crate) violations: Vec<Violation>,
     next_task: u64,
+    /// By stream, the newest task before its last barrier.
+    pub(crate) barriers: BTreeMap<StreamId, u64>,
     random: SplitMix,
 }
 
 impl State {
     pub(crate) fn new(completion: Completion) -> State {
         let seed = if let Completion::Seeded(seed) = completion { seed } else { 0 };
-        State { queues: Vec::new(), violations: Vec::new(), next_task: 0, random: SplitMix(seed) }
+        State {
+            queues: Vec::new(),
+            violations: Vec::new(),
+            next_task: 0,
+            barriers: BTreeMap::new(),
+            random: SplitMix(seed),
+        }
+    }
+
+    /// The number of the task that was queued last.
+    pub(crate) fn newest_task(&self) -> u64 {
+        self.next_task
     }
 }
 

@@ -4,7 +4,7 @@
 
 use millpond_backend::{Backend, ClassId, Closing, Point, StreamId, StreamWait, Tick, Transfer, VirtualMemory};
 use millpond_sim::Access::{Read, Write};
-use millpond_sim::{Completion, POISON, Segment, Sim, Violation};
+use millpond_sim::{Completion, POISON, Page, Segment, Sim, StreamOrder, Violation};
 
 const MIB: u64 = 1 << 20;
 
@@ -212,4 +212,132 @@ fn streams_of_two_devices_race_too() {
     drop(other);
     sim.use_range(streams[1], &segment, 0, 8, Write);
     assert_eq!(sim.violations(), [], "the other device took its work with it");
+}
+
+/// Two ranges that show the same page, on a device of that order.
+struct Aliased {
+    sim: Sim,
+    stream: StreamId,
+    ranges: [Segment; 2],
+    page: Page,
+}
+
+fn aliased(order: StreamOrder) -> Aliased {
+    let sim = Sim::builder().completion(Completion::Manual).closing(Closing::Submit).stream_order(order).build();
+    let stream = sim.open_streams(1)[0];
+    let ranges = [(); 2].map(|()| sim.reserve_range(ClassId::DEVICE, 2 * MIB).unwrap());
+    let page = sim.create_page(ClassId::DEVICE, 2 * MIB).unwrap();
+    for range in &ranges {
+        // SAFETY: nothing is mapped in the range, and the device watches the accesses.
+        unsafe { sim.map(range, 0, &page, stream) }.unwrap();
+    }
+    Aliased { sim, stream, ranges, page }
+}
+
+impl Aliased {
+    /// Races so far, all of them of the stream with itself. Ends the scene.
+    fn races(self) -> usize {
+        let Aliased { sim, stream, ranges, page } = self;
+        let races = sim.violations();
+        let own = |race: &Violation| match race {
+            Violation::Race { by, other, .. } => by.stream == stream && other.stream == stream,
+            _ => false,
+        };
+        assert!(races.iter().all(own), "{races:?}");
+        sim.submit(stream).unwrap();
+        sim.synchronize();
+        for range in ranges {
+            // SAFETY: all work is done.
+            unsafe {
+                sim.unmap(&range, 0, &page, stream);
+                sim.release_range(range);
+            }
+        }
+        // SAFETY: it is mapped nowhere any more.
+        unsafe { sim.release_page(page) };
+        races.len()
+    }
+}
+
+#[test]
+fn a_stream_keeps_order_with_itself_unless_told_otherwise() {
+    let scene = aliased(StreamOrder::Always);
+    for range in &scene.ranges {
+        scene.sim.use_range(scene.stream, range, 0, 100, Write);
+    }
+    assert_eq!(scene.races(), 0);
+}
+
+#[test]
+fn where_buffers_are_tracked_two_of_them_are_ordered_by_a_submit() {
+    for submits in [false, true] {
+        let scene = aliased(StreamOrder::Tracked);
+        let [one, two] = &scene.ranges;
+        scene.sim.use_range(scene.stream, one, 0, 100, Write);
+        scene.sim.use_range(scene.stream, one, 50, 100, Write);
+        if submits {
+            scene.sim.submit(scene.stream).unwrap();
+        }
+        scene.sim.use_range(scene.stream, two, 0, 100, Read);
+        scene.sim.use_range(scene.stream, two, 200, 100, Write);
+        assert_eq!(scene.races(), if submits { 0 } else { 2 }, "the read, with both writes");
+    }
+}
+
+#[test]
+fn where_barriers_are_wanted_only_one_over_all_memory_orders_two_buffers() {
+    for (submits, barrier, races) in [(false, false, 1), (true, false, 1), (false, true, 0)] {
+        let scene = aliased(StreamOrder::Barriers);
+        let [one, two] = &scene.ranges;
+        // A transfer brings a barrier for its own buffer along.
+        scene.sim.fill(scene.stream, one, 0, 100, 1).unwrap();
+        scene.sim.fill(scene.stream, one, 0, 100, 2).unwrap();
+        if submits {
+            scene.sim.submit(scene.stream).unwrap();
+        }
+        if barrier {
+            scene.sim.place_barrier(scene.stream);
+        }
+        scene.sim.fill(scene.stream, two, 50, 10, 3).unwrap();
+        assert_eq!(scene.races(), 2 * races, "with both fills; submit {submits}, barrier {barrier}");
+    }
+}
+
+#[test]
+fn where_barriers_are_wanted_kernels_bring_none_along() {
+    for barrier in [false, true] {
+        let scene = aliased(StreamOrder::Barriers);
+        let [one, _] = &scene.ranges;
+        scene.sim.use_range(scene.stream, one, 0, 100, Write);
+        if barrier {
+            scene.sim.place_barrier(scene.stream);
+        }
+        scene.sim.use_range(scene.stream, one, 0, 100, Read);
+        assert_eq!(scene.races(), usize::from(!barrier));
+    }
+}
+
+/// A wait for another stream that waits for this one comes after what that one waits for.
+#[test]
+fn order_passes_through_another_stream_and_back() {
+    for waits in [false, true] {
+        let scene = aliased(StreamOrder::Barriers);
+        let other = scene.sim.open_streams(1)[0];
+        let [one, two] = &scene.ranges;
+        let tick = scene.sim.use_range(scene.stream, one, 0, 100, Write);
+        scene.sim.submit(scene.stream).unwrap();
+        if waits {
+            scene.sim.wait_for(other, Point { stream: scene.stream, tick }).unwrap();
+            let tick = scene.sim.submit(other).unwrap();
+            scene.sim.wait_for(scene.stream, Point { stream: other, tick }).unwrap();
+        }
+        scene.sim.use_range(scene.stream, two, 0, 100, Write);
+        assert_eq!(scene.races(), usize::from(!waits));
+    }
+}
+
+#[test]
+#[should_panic(expected = "closes ticks by itself")]
+fn order_by_submits_takes_somebody_who_submits() {
+    let _ = Sim::builder().stream_order(StreamOrder::Tracked).build();
 }
