@@ -44,4 +44,11 @@ devices! {
     pages_of_64_kib: Backend InOrder Completion::Seeded(11), granularity(64 << 10);
     pages_of_4_mib: Backend InOrder Completion::Manual, granularity(4 << 20);
     no_pages: Backend InOrder Completion::Manual, pages(None);
+    tracking_immediate: Submit InOrder Completion::Immediate, tracking();
+    tracking_manual: Submit InOrder Completion::Manual, tracking();
+    tracking_seeded: Submit InOrder Completion::Seeded(12), tracking();
+    tracking_no_stream_wait: Submit InOrder Completion::Manual, tracking(), without_stream_wait();
+    barriers_manual: Backend InOrder Completion::Manual, with_barriers();
+    barriers_submit_seeded: Submit InOrder Completion::Seeded(13), with_barriers();
+    barriers_after_submit: Submit AfterSubmit Completion::Manual, with_barriers();
 }

@@ -113,6 +113,15 @@ pub trait DeviceUnderTest: Sync {
         None
     }
 
+    /// Places a barrier over all memory on the stream: called where a grant says
+    /// [`NeedsBarrier`](millpond::Reuse::NeedsBarrier), before its memory is used. To be written for devices whose
+    /// transfers do not place one themselves.
+    fn place_barrier(_backend: &Self::Backend, _stream: StreamId)
+    where
+        Self: Sized,
+    {
+    }
+
     /// Breaches of the contract that the device itself has seen so far.
     fn violations(&self, _backend: &Self::Backend) -> Vec<String> {
         Vec::new()

@@ -30,6 +30,6 @@ pub use sim::SimDevice;
 pub use suite::{Difference, Outcome, ScenarioResult};
 #[cfg(feature = "vulkan")]
 pub use vulkan::VulkanDevice;
-pub use watched::{Order, Tenancy, Trouble, Watched};
+pub use watched::{Strings, Tenancy, Trouble, Watched};
 #[cfg(feature = "wgpu")]
 pub use wgpu::WgpuDevice;

@@ -7,7 +7,7 @@ use millpond_backend::{Backend, Point, Transfer};
 
 use crate::device::{DeviceUnderTest, Need};
 use crate::scenario::Policy;
-use crate::watched::{Tenancy, Watched};
+use crate::watched::{Strings, Tenancy, Watched};
 
 /// How much of a block is read at a time.
 const PART_BYTES: usize = 1 << 20;
@@ -70,7 +70,8 @@ pub(crate) fn open_allocator<D: DeviceUnderTest>(device: &D, setup: &Setup<'_>) 
 impl<'d, D: DeviceUnderTest> Session<'d, D> {
     pub(crate) fn open(device: &'d D, setup: &Setup<'_>) -> Result<Self, Stop> {
         let (allocator, twin) = open_allocator(device, setup)?;
-        let watched = Watched::with_order(allocator, D::comes_after);
+        let strings = Strings { comes_after: D::comes_after, place_barrier: D::place_barrier };
+        let watched = Watched::with_strings(allocator, strings);
         let mut session = Self { device, watched, streams: Vec::new(), twin, threaded: false };
         for _ in 0..setup.streams {
             let stream = session.watched.allocator().create_stream();

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use millpond_backend::{Closing, Fault, PageCaps, Point, Reuse, StreamId};
-use millpond_sim::{CallKind, Completion, CostModel, Sim};
+use millpond_sim::{CallKind, Completion, CostModel, Sim, StreamOrder};
 
 use crate::device::{DeviceUnderTest, Need, Unavailable};
 
@@ -21,6 +21,7 @@ pub struct SimDevice {
     completion: Completion,
     pages: Option<PageCaps>,
     stream_wait: bool,
+    order: StreamOrder,
     total_bytes: u64,
 }
 
@@ -28,7 +29,8 @@ impl SimDevice {
     /// A device that closes ticks, promises reuse and completes work in these ways. It has pages of 2 MiB that may be
     /// mapped twice, and its streams can wait for each other.
     pub const fn new(closing: Closing, reuse: Reuse, completion: Completion) -> Self {
-        Self { closing, reuse, completion, pages: Some(PAGES), stream_wait: true, total_bytes: TOTAL_BYTES }
+        let order = StreamOrder::Always;
+        Self { closing, reuse, completion, pages: Some(PAGES), stream_wait: true, order, total_bytes: TOTAL_BYTES }
     }
 
     /// A device of so many bytes that closes ticks itself, reuses in order and has its work done at once.
@@ -56,8 +58,24 @@ impl SimDevice {
         Self { stream_wait: false, ..self }
     }
 
+    /// The same device, whose streams keep order at other addresses of the same memory by submits alone, as those of
+    /// wgpu do. Its ticks are closed by submits, and it reuses in order.
+    pub const fn tracking(self) -> Self {
+        let pages = match self.pages {
+            Some(pages) => Some(PageCaps { alias_reuse: Reuse::AfterSubmit, ..pages }),
+            None => None,
+        };
+        let (closing, reuse) = (Closing::Submit, Reuse::InOrder);
+        Self { order: StreamOrder::Tracked, pages, closing, reuse, ..self }
+    }
+
+    /// The same device, whose streams keep order behind barriers alone, as those of Vulkan do.
+    pub const fn with_barriers(self) -> Self {
+        Self { order: StreamOrder::Barriers, ..self }
+    }
+
     /// Every kind of device: both ways of closing ticks, all three of reuse, all three of completing work; and the
-    /// kinds of virtual memory, on devices whose work completes out of step.
+    /// kinds of virtual memory and of order within a stream, on devices whose work completes out of step.
     pub fn all() -> Vec<SimDevice> {
         let mut all = Vec::new();
         for closing in [Closing::Backend, Closing::Submit] {
@@ -79,6 +97,11 @@ impl SimDevice {
             seeded.granularity(64 << 10),
             manual.granularity(4 << 20),
             manual.pages(None),
+            manual.tracking(),
+            seeded.tracking(),
+            seeded.tracking().without_stream_wait(),
+            manual.with_barriers(),
+            submits.with_barriers(),
         ]);
         all
     }
@@ -102,6 +125,11 @@ impl DeviceUnderTest for SimDevice {
         if !self.stream_wait {
             name.push_str(", no stream waits");
         }
+        match self.order {
+            StreamOrder::Always => {}
+            StreamOrder::Tracked => name.push_str(", order by buffers and submits"),
+            StreamOrder::Barriers => name.push_str(", order by barriers"),
+        }
         let Self { closing, reuse, completion, .. } = self;
         let _ = write!(name, ", closing by {closing:?}, reuse {reuse:?}, completion {completion:?}");
         name
@@ -115,6 +143,8 @@ impl DeviceUnderTest for SimDevice {
             .closing(self.closing)
             .reuse(self.reuse)
             .completion(self.completion)
+            .stream_order(self.order)
+            .needs_barrier(self.order == StreamOrder::Barriers)
             .pages(self.pages)
             .stream_wait(self.stream_wait)
             .build();
@@ -155,6 +185,10 @@ impl DeviceUnderTest for SimDevice {
 
     fn comes_after(backend: &Sim, stream: StreamId, point: Point) -> Option<bool> {
         Some(backend.comes_after(stream, point))
+    }
+
+    fn place_barrier(backend: &Sim, stream: StreamId) {
+        backend.place_barrier(stream);
     }
 
     fn violations(&self, backend: &Sim) -> Vec<String> {

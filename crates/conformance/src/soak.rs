@@ -54,6 +54,11 @@ impl Run {
         let device = if random.once_in(3) { device.without_stream_wait() } else { device };
         let policy = policy(&mut random);
         let faults = random.once_in(2);
+        let device = match random.below(6) {
+            0 => device.tracking(),
+            1 => device.with_barriers(),
+            _ => device,
+        };
         Self { device, swarm: Swarm { seed, operations: OPERATIONS, policy, faults, check_every: 4 } }
     }
 

@@ -7,7 +7,7 @@ use millpond::{Allocator, Buffer, Error, Reuse, SegmentId, SegmentView, Stream};
 use millpond_backend::{Backend, BackendError, Point, StreamId, Tick};
 
 use crate::model::Model;
-use crate::oracle::{Clock, Granted, Oracle, Place, Violation};
+use crate::oracle::{Clock, Granted, Oracle, Place, Promises, Violation};
 
 /// An allocator whose every operation is judged. Everything is done through it: a buffer that is dropped rather than
 /// given to [`free`](Self::free) stays in the account.
@@ -19,12 +19,26 @@ pub struct Watched<B: Backend> {
     account: Mutex<Account>,
     /// Blocks have pages behind them that may move.
     has_pages: bool,
-    order: Order<B>,
+    strings: Strings<B>,
 }
 
-/// How a backend is asked whether later work of a stream comes after a point:
-/// [`DeviceUnderTest::comes_after`](crate::DeviceUnderTest::comes_after).
-pub type Order<B> = fn(&B, StreamId, Point) -> Option<bool>;
+/// What a device can do beyond its contract, for those who watch it.
+pub struct Strings<B> {
+    /// Whether later work of a stream comes after a point:
+    /// [`DeviceUnderTest::comes_after`](crate::DeviceUnderTest::comes_after).
+    pub comes_after: fn(&B, StreamId, Point) -> Option<bool>,
+    /// Places the barrier that a grant asked for:
+    /// [`DeviceUnderTest::place_barrier`](crate::DeviceUnderTest::place_barrier).
+    pub place_barrier: fn(&B, StreamId),
+}
+
+impl<B> Clone for Strings<B> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<B> Copy for Strings<B> {}
 
 struct Account {
     oracle: Oracle,
@@ -55,7 +69,7 @@ pub enum Trouble<E: BackendError> {
 /// A backend as the oracle's clock.
 struct BackendClock<'a, B> {
     backend: &'a B,
-    order: Order<B>,
+    strings: Strings<B>,
 }
 
 /// How often the oracle asks a device that fails: a fault planned for the allocator may strike the oracle once.
@@ -71,7 +85,7 @@ impl<B: Backend> Clock for BackendClock<'_, B> {
     }
 
     fn comes_after(&self, stream: StreamId, point: Point) -> Option<bool> {
-        (self.order)(self.backend, stream, point)
+        (self.strings.comes_after)(self.backend, stream, point)
     }
 }
 
@@ -79,14 +93,14 @@ impl<B: Backend> Watched<B> {
     /// Watches an allocator that has handed nothing out yet. Device-side waits are taken on trust: of a page that has
     /// moved behind one, only wrong bytes would show that it is missing.
     pub fn new(allocator: Allocator<B>) -> Self {
-        Self::with_order(allocator, |_, _, _| None)
+        Self::with_strings(allocator, Strings { comes_after: |_, _, _| None, place_barrier: |_, _| {} })
     }
 
-    /// The same on a device that can tell what its streams wait for.
-    pub fn with_order(allocator: Allocator<B>, order: Order<B>) -> Self {
-        let oracle = Oracle::new(allocator.backend().caps().reuse);
+    /// The same on a device that can tell what its streams wait for, and on which barriers can be placed.
+    pub fn with_strings(allocator: Allocator<B>, strings: Strings<B>) -> Self {
+        let oracle = Oracle::new(Promises::of(allocator.backend().caps()));
         let has_pages = allocator.settings().needs_pages();
-        Self { allocator, account: Mutex::new(Account { oracle, model: Model::default() }), has_pages, order }
+        Self { allocator, account: Mutex::new(Account { oracle, model: Model::default() }), has_pages, strings }
     }
 
     /// The allocator, for everything that neither grants nor frees.
@@ -116,23 +130,24 @@ impl<B: Backend> Watched<B> {
         };
         let place = buffer.segment_id().map(|segment| Place { segment, offset: buffer.offset() });
         if let Some(place) = place {
-            let wait_for = match buffer.reuse() {
-                Reuse::After(point) => Some(point),
-                _ => None,
-            };
+            let reuse = buffer.reuse();
             let grant = Granted {
                 place,
                 bytes: buffer.capacity(),
                 requested: bytes,
                 stream: stream.id(),
                 address: buffer.address(),
-                wait_for,
+                reuse,
             };
             // The block is live: whatever others do meanwhile, what lies behind it stays.
             let view = if self.has_pages { self.view_of(place.segment) } else { None };
             let mut account = self.account();
             account.model.granted(grant.bytes, bytes);
             account.oracle.granted(&grant, view.as_ref(), &self.clock())?;
+            drop(account);
+            if reuse == Reuse::NeedsBarrier {
+                (self.strings.place_barrier)(self.backend(), stream.id());
+            }
         }
         Ok(Tenancy { buffer, place, stream: stream.id() })
     }
@@ -216,7 +231,7 @@ impl<B: Backend> Watched<B> {
     }
 
     fn clock(&self) -> BackendClock<'_, B> {
-        BackendClock { backend: self.backend(), order: self.order }
+        BackendClock { backend: self.backend(), strings: self.strings }
     }
 
     fn view_of(&self, segment: SegmentId) -> Option<SegmentView> {

@@ -15,7 +15,12 @@ fn device(seed: u64) -> SimDevice {
     // Most devices reuse in order.
     let reuse = [Reuse::InOrder, Reuse::InOrder, Reuse::AfterSubmit, Reuse::AfterDone][(seed / 2 % 4) as usize];
     let completion = if (seed / 8).is_multiple_of(3) { Completion::Seeded(seed) } else { Completion::Manual };
-    SimDevice::new(closing, reuse, completion)
+    let device = SimDevice::new(closing, reuse, completion);
+    match seed % 7 {
+        2 => device.tracking(),
+        5 => device.with_barriers(),
+        _ => device,
+    }
 }
 
 fn runs(seeds: std::ops::Range<u64>) -> Tally {

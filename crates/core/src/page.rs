@@ -10,6 +10,8 @@ use crate::ids::{PageId, Place, Side};
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Page {
     pub(crate) bytes: u64,
+    /// Counts up from page to page, where numbers are used again.
+    pub(crate) birth: u64,
     /// The side that its bytes are counted on: that of its home, or of its last one.
     pub(crate) side: Side,
     /// Where its memory is in use; `None` on a spare page.
@@ -31,13 +33,15 @@ pub(crate) struct Shadow {
 pub(crate) struct Pages {
     table: Vec<Option<Page>>,
     vacant: Vec<PageId>,
+    births: u64,
     /// Pages that are mapped nowhere as their home: got from the driver, or unmapped, for a plan that then failed.
     pub(crate) spare: Vec<PageId>,
 }
 
 impl Pages {
     pub(crate) fn insert(&mut self, bytes: u64, side: Side) -> PageId {
-        let page = Some(Page { bytes, side, home: None, shadows: Vec::new() });
+        let page = Some(Page { bytes, birth: self.births, side, home: None, shadows: Vec::new() });
+        self.births += 1;
         match self.vacant.pop() {
             Some(id) => {
                 self.table[id.0 as usize] = page;

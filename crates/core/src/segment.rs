@@ -30,6 +30,8 @@ pub(crate) struct Segment {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Mapping {
     pub(crate) page: PageId,
+    /// The page's.
+    pub(crate) birth: u64,
     pub(crate) bytes: u64,
     pub(crate) role: Role,
 }

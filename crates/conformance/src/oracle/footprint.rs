@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use millpond_backend::Point;
 
+use super::Place;
+
 /// A freed range that has had no tenant since.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Footprint {
@@ -13,6 +15,8 @@ pub(super) struct Footprint {
     pub(super) home: Point,
     /// The same of other streams that used it, and the points that it was used up to.
     pub(super) others: Vec<Point>,
+    /// In the account by page: where the page began while it was used.
+    pub(super) at: Option<Place>,
 }
 
 impl Footprint {

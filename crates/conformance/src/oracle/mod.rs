@@ -7,9 +7,11 @@
 //! stream's tick at the free, the ticks at the free of the streams that were recorded on it, and the points that it was
 //! used up to. A grant is sound if each of these is either reached, or ordered before all later work of the stream that
 //! gets the bytes. Where pages move, a byte has two names, its address and its place in a page, and the account is kept
-//! by both.
+//! by both. What a grant says of its memory ([`Buffer::reuse`](millpond::Buffer::reuse)) is held against the same
+//! account.
 
 mod footprint;
+mod judge;
 mod pages;
 mod violation;
 
@@ -18,10 +20,11 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use millpond::{BlockState, SegmentId, SegmentView};
-use millpond_backend::{Point, Reuse, StreamId, Tick};
+use millpond::{BlockState, Reuse, SegmentId, SegmentView};
+use millpond_backend::{Point, StreamId, Tick};
 
 use footprint::{Footprint, Ground};
+pub use judge::Promises;
 use pages::{PageAccount, Span};
 pub use violation::Violation;
 
@@ -60,8 +63,8 @@ pub struct Granted {
     pub stream: StreamId,
     /// The device address, where there is one.
     pub address: Option<u64>,
-    /// The point that the grant tells its user to wait for, if it does.
-    pub wait_for: Option<Point>,
+    /// What the grant says of its memory.
+    pub reuse: Reuse,
 }
 
 /// Blocks start at multiples of this many bytes, whatever the device.
@@ -82,12 +85,15 @@ struct Live {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Known {
     ByAddress,
-    ByPage,
+    /// `moved`: they were reached at other addresses then.
+    ByPage {
+        moved: bool,
+    },
 }
 
 /// The account of one allocator.
 pub struct Oracle {
-    reuse: Reuse,
+    promises: Promises,
     live: BTreeMap<Place, Live>,
     /// By address, where a live block ends, and where it lies.
     addresses: BTreeMap<u64, (u64, Place)>,
@@ -99,10 +105,10 @@ pub struct Oracle {
 }
 
 impl Oracle {
-    /// The account of an allocator that has handed nothing out yet, on a device with that promise.
-    pub fn new(reuse: Reuse) -> Self {
+    /// The account of an allocator that has handed nothing out yet, on a device with these promises.
+    pub fn new(promises: Promises) -> Self {
         Self {
-            reuse,
+            promises,
             live: BTreeMap::new(),
             addresses: BTreeMap::new(),
             grounds: BTreeMap::new(),
@@ -133,14 +139,17 @@ impl Oracle {
         in_shape(grant)?;
         self.apart(grant)?;
         let Granted { place, bytes, stream, address, .. } = *grant;
-        let past = match self.grounds.get_mut(&place.segment) {
-            Some(ground) => ground.cut(place.offset, place.offset + bytes),
-            None => Vec::new(),
-        };
-        self.judge(grant, &past, Known::ByAddress, clock)?;
+        let ground = self.grounds.get_mut(&place.segment);
+        let left = ground.map_or_else(Vec::new, |ground| ground.cut(place.offset, place.offset + bytes));
+        let by_address: Vec<_> = left.into_iter().map(|footprint| (footprint, Known::ByAddress)).collect();
         let spans = view.map_or_else(|| Ok(Vec::new()), |view| pages::behind(view, place, bytes))?;
-        let past = self.pages.enter(&spans, place)?;
-        self.judge(grant, &past, Known::ByPage, clock)?;
+        let by_page = self.pages.enter(&spans, place)?;
+        // Where there are pages, others may have had the addresses, with other memory behind them.
+        let tenants = if spans.is_empty() { &by_address } else { &by_page };
+        judge::fresh(grant, tenants)?;
+        for (footprint, known) in by_address.iter().chain(&by_page) {
+            self.judge(grant, footprint, *known, clock)?;
+        }
         if let Some(address) = address {
             self.addresses.insert(address, (address + bytes, place));
         }
@@ -179,7 +188,7 @@ impl Oracle {
         let point = |stream| Point { stream, tick: clock.mark(stream) };
         let others = live.streams.iter().map(|&stream| point(stream)).chain(live.points.iter().copied());
         let footprint =
-            Footprint { end: place.offset + live.bytes, home: point(live.stream), others: others.collect() };
+            Footprint { end: place.offset + live.bytes, home: point(live.stream), others: others.collect(), at: None };
         self.pages.leave(&live.spans, &footprint);
         self.grounds.entry(place.segment).or_default().put(place.offset, footprint);
     }
@@ -260,34 +269,6 @@ impl Oracle {
             Some((_, &(stop, other))) if stop > address => Err(overlap(other, &self.live[&other])),
             _ => Ok(()),
         }
-    }
-
-    /// The past of some bytes permits that the grant's stream uses them.
-    fn judge(&mut self, grant: &Granted, past: &[Footprint], known: Known, clock: &dyn Clock) -> Result<(), Violation> {
-        for point in past.iter().flat_map(Footprint::points) {
-            let own = point.stream == grant.stream;
-            let open = if own && self.reuse == Reuse::AfterSubmit { clock.mark(point.stream) } else { Tick::ZERO };
-            let ordered = match self.reuse {
-                Reuse::InOrder => own,
-                Reuse::AfterSubmit => point.tick < open,
-                Reuse::AfterDone => false,
-            };
-            let told = grant.wait_for.is_some_and(|wait| wait.stream == point.stream && wait.tick >= point.tick);
-            if ordered || told || self.is_reached(point, clock) {
-                continue;
-            }
-            let waits = clock.comes_after(grant.stream, point);
-            if !own && waits.unwrap_or(known == Known::ByPage) {
-                continue;
-            }
-            let Granted { place, bytes, stream, .. } = *grant;
-            if open != Tick::ZERO {
-                return Err(Violation::Unsubmitted { place, bytes, freed: point, open });
-            }
-            let reached = self.reached.get(&point.stream).copied().unwrap_or(Tick::ZERO);
-            return Err(Violation::Premature { place, bytes, stream, waits_for: point, reached });
-        }
-        Ok(())
     }
 
     /// The point is reached. A device that cannot tell gets the benefit of the doubt.

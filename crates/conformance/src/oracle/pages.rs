@@ -10,12 +10,17 @@ use millpond::SegmentView;
 use millpond_core::PageId;
 
 use super::footprint::{Footprint, Ground};
-use super::{Place, Violation};
+use super::{Known, Place, Violation};
+
+/// A page for its whole life: its number, and what tells it apart from others that have had the number.
+pub(super) type Sheet = (PageId, u64);
 
 /// Bytes of a page, from `begin` to `end`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Span {
-    pub(super) page: PageId,
+    pub(super) page: Sheet,
+    /// Where the page begins in the address range.
+    pub(super) at: Place,
     pub(super) begin: u64,
     pub(super) end: u64,
 }
@@ -39,7 +44,9 @@ pub(super) fn behind(view: &SegmentView, place: Place, bytes: u64) -> Result<Vec
             break;
         }
         let stop = end.min(page.offset + page.bytes);
-        spans.push(Span { page: page.page, begin: at - page.offset, end: stop - page.offset });
+        let start = Place { offset: page.offset, ..place };
+        let (begin, end) = (at - page.offset, stop - page.offset);
+        spans.push(Span { page: (page.page, page.birth), at: start, begin, end });
         at = stop;
     }
     if at < end { Err(Violation::Unbacked { place, bytes, at }) } else { Ok(spans) }
@@ -61,25 +68,30 @@ pub(super) fn mapped(view: &SegmentView) -> Vec<(u64, u64)> {
 #[derive(Default)]
 pub(super) struct PageAccount {
     /// By page and beginning, where a live block's bytes end, and where the block lies.
-    live: BTreeMap<(PageId, u64), (u64, Place)>,
-    grounds: BTreeMap<PageId, Ground>,
+    live: BTreeMap<(Sheet, u64), (u64, Place)>,
+    grounds: BTreeMap<Sheet, Ground>,
 }
 
 impl PageAccount {
-    /// A block comes to hold these bytes. Answers what former tenants have left on them.
+    /// A block comes to hold these bytes. Answers what former tenants have left on them, and whether they reached them
+    /// at other addresses.
     ///
     /// # Errors
     ///
     /// A live block holds some of them.
-    pub(super) fn enter(&mut self, spans: &[Span], place: Place) -> Result<Vec<Footprint>, Violation> {
+    pub(super) fn enter(&mut self, spans: &[Span], place: Place) -> Result<Vec<(Footprint, Known)>, Violation> {
         let mut past = Vec::new();
-        for &Span { page, begin, end } in spans {
+        for &Span { page, at, begin, end } in spans {
             let before = self.live.range((page, 0)..(page, end)).next_back();
             if let Some((_, &(stop, other))) = before.filter(|(_, (stop, _))| *stop > begin) {
-                return Err(Violation::SharedPage { page, begin, end: end.min(stop), place, other });
+                return Err(Violation::SharedPage { page: page.0, begin, end: end.min(stop), place, other });
             }
             if let Some(ground) = self.grounds.get_mut(&page) {
-                past.append(&mut ground.cut(begin, end));
+                let left = ground.cut(begin, end).into_iter();
+                past.extend(left.map(|footprint| {
+                    let moved = footprint.at != Some(at);
+                    (footprint, Known::ByPage { moved })
+                }));
             }
             self.live.insert((page, begin), (end, place));
         }
@@ -88,19 +100,20 @@ impl PageAccount {
 
     /// A block gives these bytes up, and leaves its footprint on them.
     pub(super) fn leave(&mut self, spans: &[Span], left: &Footprint) {
-        for &Span { page, begin, end } in spans {
+        for &Span { page, at, begin, end } in spans {
             self.live.remove(&(page, begin));
-            self.grounds.entry(page).or_default().put(begin, Footprint { end, ..left.clone() });
+            self.grounds.entry(page).or_default().put(begin, Footprint { end, at: Some(at), ..left.clone() });
         }
     }
 
     /// Forgets the pages that no segment has any more, and answers what was left on them, with where it began.
     pub(super) fn forget_gone(&mut self, layout: &[SegmentView]) -> Vec<(PageId, u64, Footprint)> {
-        let here: BTreeSet<PageId> = layout.iter().flat_map(|view| &view.pages).map(|page| page.page).collect();
-        let gone: Vec<PageId> = self.grounds.keys().copied().filter(|page| !here.contains(page)).collect();
+        let pages = layout.iter().flat_map(|view| &view.pages);
+        let here: BTreeSet<Sheet> = pages.map(|page| (page.page, page.birth)).collect();
+        let gone: Vec<Sheet> = self.grounds.keys().copied().filter(|page| !here.contains(page)).collect();
         let grounds = gone.into_iter().filter_map(|page| Some((page, self.grounds.remove(&page)?)));
         grounds
-            .flat_map(|(page, mut ground)| ground.keep_only(&[]).into_iter().map(move |(at, f)| (page, at, f)))
+            .flat_map(|(page, mut ground)| ground.keep_only(&[]).into_iter().map(move |(at, f)| (page.0, at, f)))
             .collect()
     }
 }

@@ -1,10 +1,12 @@
 use std::cell::{Cell, RefCell};
 
-use millpond::{BlockState, BlockView, SegmentView, Side};
+use millpond::{BlockState, BlockView, Reuse as Says, SegmentView, Side};
 use millpond_backend::{Point, Reuse, StreamId, Tick};
 use millpond_core::{PageId, PageView, PoolId, Slot};
 
-use super::{BTreeMap, Clock, Granted, Oracle, Place, SegmentId, Violation};
+use super::{BTreeMap, Clock, Granted, Oracle, Place, Promises, SegmentId, Violation};
+
+mod says;
 
 /// Streams whose open and reached ticks a test sets.
 #[derive(Default)]
@@ -43,7 +45,7 @@ fn at(offset: u64, bytes: u64, stream: u32) -> Granted {
         requested: bytes,
         stream: StreamId(stream),
         address: None,
-        wait_for: None,
+        reuse: Says::Ordered,
     }
 }
 
@@ -53,7 +55,7 @@ fn point(stream: u32, tick: u64) -> Point {
 
 #[test]
 fn live_blocks_may_not_share_a_byte() {
-    let (mut oracle, clock) = (Oracle::new(Reuse::InOrder), Hands::default());
+    let (mut oracle, clock) = (Oracle::new(Promises::new(Reuse::InOrder)), Hands::default());
     oracle.granted(&at(512, 1024, 0), None, &clock).unwrap();
     oracle.granted(&at(0, 512, 0), None, &clock).unwrap();
     oracle.granted(&at(1536, 512, 1), None, &clock).unwrap();
@@ -66,7 +68,7 @@ fn live_blocks_may_not_share_a_byte() {
 
 #[test]
 fn live_blocks_may_not_share_an_address_either() {
-    let (mut oracle, clock) = (Oracle::new(Reuse::InOrder), Hands::default());
+    let (mut oracle, clock) = (Oracle::new(Promises::new(Reuse::InOrder)), Hands::default());
     let with = |segment, address| Granted {
         place: Place { segment: SegmentId(segment), offset: 0 },
         address: Some(address),
@@ -80,7 +82,7 @@ fn live_blocks_may_not_share_an_address_either() {
 
 #[test]
 fn in_order_the_home_stream_may_reuse_at_once_and_others_may_not() {
-    let (mut oracle, clock) = (Oracle::new(Reuse::InOrder), Hands::default());
+    let (mut oracle, clock) = (Oracle::new(Promises::new(Reuse::InOrder)), Hands::default());
     clock.set(0, 5, 4);
     oracle.granted(&at(0, 512, 0), None, &clock).unwrap();
     oracle.freed(at(0, 512, 0).place, &clock);
@@ -94,7 +96,7 @@ fn in_order_the_home_stream_may_reuse_at_once_and_others_may_not() {
     };
     assert_eq!(found, expected);
 
-    let mut oracle = Oracle::new(Reuse::InOrder);
+    let mut oracle = Oracle::new(Promises::new(Reuse::InOrder));
     oracle.granted(&at(0, 512, 0), None, &clock).unwrap();
     oracle.freed(at(0, 512, 0).place, &clock);
     oracle.granted(&at(0, 512, 0), None, &clock).unwrap();
@@ -106,7 +108,7 @@ fn in_order_the_home_stream_may_reuse_at_once_and_others_may_not() {
 #[test]
 fn a_recorded_stream_counts_up_to_the_free_and_a_point_up_to_itself() {
     for by_point in [false, true] {
-        let (mut oracle, clock) = (Oracle::new(Reuse::InOrder), Hands::default());
+        let (mut oracle, clock) = (Oracle::new(Promises::new(Reuse::InOrder)), Hands::default());
         clock.set(1, 3, 2);
         let grant = at(0, 512, 0);
         oracle.granted(&grant, None, &clock).unwrap();
@@ -130,7 +132,7 @@ fn after_submit_and_after_done_hold_the_home_stream_back() {
         (Reuse::AfterDone, 6, 4, false),
         (Reuse::AfterDone, 6, 5, true),
     ] {
-        let (mut oracle, clock) = (Oracle::new(reuse), Hands::default());
+        let (mut oracle, clock) = (Oracle::new(Promises::new(reuse)), Hands::default());
         clock.set(0, 5, 4);
         oracle.granted(&at(0, 512, 0), None, &clock).unwrap();
         oracle.freed(at(0, 512, 0).place, &clock);
@@ -142,7 +144,7 @@ fn after_submit_and_after_done_hold_the_home_stream_back() {
 
 #[test]
 fn a_part_of_a_freed_range_is_judged_by_that_part_alone() {
-    let (mut oracle, clock) = (Oracle::new(Reuse::InOrder), Hands::default());
+    let (mut oracle, clock) = (Oracle::new(Promises::new(Reuse::InOrder)), Hands::default());
     clock.set(0, 2, 1);
     clock.set(1, 9, 1);
     for (offset, stream) in [(0, 0), (512, 1)] {
@@ -160,16 +162,16 @@ fn a_part_of_a_freed_range_is_judged_by_that_part_alone() {
 
 #[test]
 fn what_a_grant_tells_its_user_to_wait_for_is_allowed() {
-    let (mut oracle, clock) = (Oracle::new(Reuse::InOrder), Hands::default());
+    let (mut oracle, clock) = (Oracle::new(Promises::new(Reuse::InOrder)), Hands::default());
     clock.set(0, 5, 4);
     oracle.granted(&at(0, 512, 0), None, &clock).unwrap();
     oracle.freed(at(0, 512, 0).place, &clock);
-    oracle.granted(&Granted { wait_for: Some(point(0, 5)), ..at(0, 512, 1) }, None, &clock).unwrap();
+    oracle.granted(&Granted { reuse: Says::After(point(0, 5)), ..at(0, 512, 1) }, None, &clock).unwrap();
 }
 
 #[test]
 fn memory_that_is_in_use_may_not_go_back() {
-    let (mut oracle, clock) = (Oracle::new(Reuse::InOrder), Hands::default());
+    let (mut oracle, clock) = (Oracle::new(Promises::new(Reuse::InOrder)), Hands::default());
     clock.set(0, 5, 4);
     oracle.granted(&at(0, 512, 0), None, &clock).unwrap();
     let found = oracle.check(&[], &clock).unwrap_err();
@@ -178,7 +180,7 @@ fn memory_that_is_in_use_may_not_go_back() {
     let found = oracle.check(&[], &clock).unwrap_err();
     assert!(matches!(found, Violation::Released { waits_for, .. } if waits_for == point(0, 5)), "{found}");
 
-    let mut oracle = Oracle::new(Reuse::InOrder);
+    let mut oracle = Oracle::new(Promises::new(Reuse::InOrder));
     oracle.granted(&at(0, 512, 0), None, &clock).unwrap();
     oracle.freed(at(0, 512, 0).place, &clock);
     clock.set(0, 6, 5);
@@ -195,7 +197,7 @@ fn a_misshapen_grant_is_found() {
         at(0, 0, 0),
         Granted { address: Some(4097), ..at(0, 512, 0) },
     ] {
-        let found = Oracle::new(Reuse::InOrder).granted(&grant, None, &clock).unwrap_err();
+        let found = Oracle::new(Promises::new(Reuse::InOrder)).granted(&grant, None, &clock).unwrap_err();
         assert!(matches!(found, Violation::Misshapen { .. }), "{found}");
     }
 }
@@ -205,7 +207,7 @@ fn a_misshapen_grant_is_found() {
 fn range(segment: u64, places: [Option<(u32, bool)>; 4]) -> SegmentView {
     let page = |(at, place): (usize, &Option<(u32, bool)>)| {
         let (page, is_home) = (*place)?;
-        Some(PageView { page: PageId(page), offset: at as u64 * PAGE, bytes: PAGE, is_home })
+        Some(PageView { page: PageId(page), birth: 0, offset: at as u64 * PAGE, bytes: PAGE, is_home })
     };
     let pages: Vec<PageView> = places.iter().enumerate().filter_map(page).collect();
     let is_backed = |at: u64| pages.iter().any(|page| page.offset == at * PAGE && page.is_home);
@@ -237,7 +239,7 @@ fn in_range(segment: u64, offset: u64, bytes: u64, stream: u32) -> Granted {
 
 /// One block over page 7 at the beginning of range 0, used and freed on stream 0, which is at tick 5 and has reached 4.
 fn freed_in_flight(clock: &Hands) -> Oracle {
-    let mut oracle = Oracle::new(Reuse::InOrder);
+    let mut oracle = Oracle::new(Promises::new(Reuse::InOrder));
     clock.set(0, 5, 4);
     let grant = in_range(0, 0, PAGE, 0);
     oracle.granted(&grant, Some(&range(0, [Some((7, true)), None, None, None])), clock).unwrap();
@@ -280,7 +282,7 @@ fn a_device_that_cannot_tell_its_waits_is_trusted_with_pages_and_with_nothing_el
 fn only_the_bytes_of_a_page_that_were_used_are_waited_for() {
     let clock = Hands::default();
     clock.set(0, 5, 4);
-    let mut oracle = Oracle::new(Reuse::InOrder);
+    let mut oracle = Oracle::new(Promises::new(Reuse::InOrder));
     let grant = in_range(0, 0, 1024, 0);
     oracle.granted(&grant, Some(&range(0, [Some((7, true)), None, None, None])), &clock).unwrap();
     oracle.freed(grant.place, &clock);
@@ -294,7 +296,7 @@ fn only_the_bytes_of_a_page_that_were_used_are_waited_for() {
 #[test]
 fn a_page_has_one_tenant_wherever_it_is_mapped() {
     let clock = Hands::default();
-    let mut oracle = Oracle::new(Reuse::InOrder);
+    let mut oracle = Oracle::new(Promises::new(Reuse::InOrder));
     let here = range(0, [Some((7, true)), Some((8, true)), None, None]);
     oracle.granted(&in_range(0, 512, PAGE, 0), Some(&here), &clock).unwrap();
     let there = range(1, [None, None, Some((8, true)), None]);
@@ -309,16 +311,19 @@ fn a_page_has_one_tenant_wherever_it_is_mapped() {
 fn retired_and_empty_addresses_are_not_handed_out() {
     let clock = Hands::default();
     let retired = range(0, [Some((7, true)), Some((8, false)), Some((9, true)), None]);
-    let found = Oracle::new(Reuse::InOrder).granted(&in_range(0, 0, 3 * PAGE, 0), Some(&retired), &clock).unwrap_err();
+    let found = Oracle::new(Promises::new(Reuse::InOrder))
+        .granted(&in_range(0, 0, 3 * PAGE, 0), Some(&retired), &clock)
+        .unwrap_err();
     assert!(matches!(found, Violation::Retired { page: PageId(8), at: PAGE, .. }), "{found}");
-    let found = Oracle::new(Reuse::InOrder).granted(&in_range(0, 2 * PAGE, 4608, 0), Some(&retired), &clock);
+    let found =
+        Oracle::new(Promises::new(Reuse::InOrder)).granted(&in_range(0, 2 * PAGE, 4608, 0), Some(&retired), &clock);
     assert!(matches!(found, Err(Violation::Unbacked { at, .. }) if at == 3 * PAGE), "{found:?}");
 }
 
 #[test]
 fn pages_stay_behind_a_live_block() {
     let clock = Hands::default();
-    let mut oracle = Oracle::new(Reuse::InOrder);
+    let mut oracle = Oracle::new(Promises::new(Reuse::InOrder));
     let before = range(0, [Some((7, true)), Some((8, true)), None, None]);
     oracle.granted(&in_range(0, 0, 2 * PAGE, 0), Some(&before), &clock).unwrap();
     oracle.check(&[before], &clock).unwrap();

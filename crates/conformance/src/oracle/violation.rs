@@ -46,7 +46,7 @@ pub enum Violation {
         reached: Tick,
     },
     /// Memory was granted on its home stream before the work of its former tenant was submitted, on a device that
-    /// orders submits only.
+    /// orders submits only, be it at all addresses or where a page has moved.
     #[error(
         "{bytes} bytes at offset {} of {} were granted again before the work up to {freed} was submitted: tick {open} \
          is still open", place.offset, place.segment
@@ -60,6 +60,54 @@ pub enum Violation {
         freed: Point,
         /// The stream's open tick.
         open: Tick,
+    },
+    /// A grant says that its memory was never used, and a former tenant had bytes of it.
+    #[error(
+        "{bytes} bytes at offset {} of {} were granted on {stream} as fresh, and hold bytes that were freed at {freed}",
+        place.offset, place.segment
+    )]
+    NotFresh {
+        /// Where the grant is.
+        place: Place,
+        /// Its length.
+        bytes: u64,
+        /// Its stream.
+        stream: StreamId,
+        /// When the former tenant gave them up.
+        freed: Point,
+    },
+    /// A grant says that the last use of its memory is over, and it is not.
+    #[error(
+        "{bytes} bytes at offset {} of {} were granted on {stream} as if their last use were over, and are in use \
+         until {waits_for}: only tick {reached} is reached there", place.offset, place.segment
+    )]
+    NotComplete {
+        /// Where the grant is.
+        place: Place,
+        /// Its length.
+        bytes: u64,
+        /// Its stream.
+        stream: StreamId,
+        /// What a former tenant's use ends with.
+        waits_for: Point,
+        /// How far that stream is.
+        reached: Tick,
+    },
+    /// A grant says that its memory may be used without any ado, on a device whose streams keep order only behind
+    /// barriers.
+    #[error(
+        "{bytes} bytes at offset {} of {} were granted as ordered after {last_use}, which only a barrier would make \
+         true: tick {reached} is reached", place.offset, place.segment
+    )]
+    NoBarrier {
+        /// Where the grant is.
+        place: Place,
+        /// Its length.
+        bytes: u64,
+        /// The last use, on the stream of the grant.
+        last_use: Point,
+        /// How far that stream is.
+        reached: Tick,
     },
     /// A grant is too small, or starts where no block may start.
     #[error(

@@ -8,7 +8,7 @@ use super::plan::{Awaited, Plan};
 use super::step::{PageCall, Step};
 use super::{Coordinator, Shards};
 use crate::ids::{BlockId, PageId, Place, ShardId};
-use crate::page::Shadow;
+use crate::page::{Page, Shadow};
 use crate::segment::{Mapping, Role};
 
 /// Calls that the shell is making, or is to make next.
@@ -44,9 +44,9 @@ impl Coordinator {
     pub(super) fn moves_in(&mut self, id: PageId, at: Place, shards: &mut impl Shards) {
         let page = &mut self.pages[id];
         page.home = Some(at);
-        let bytes = page.bytes;
+        let Page { bytes, birth, .. } = *page;
         let before = shards.with(at.shard, |shard| {
-            let mapping = Mapping { page: id, bytes, role: Role::Home };
+            let mapping = Mapping { page: id, birth, bytes, role: Role::Home };
             shard.segments[at.slot].mappings.insert(at.offset, mapping)
         });
         if let Some(before) = before {

@@ -66,6 +66,8 @@ pub struct SegmentView {
 pub struct PageView {
     /// Which page.
     pub page: PageId,
+    /// Tells pages apart that had the same number one after the other: counts up from page to page of an allocator.
+    pub birth: u64,
     /// Where it is mapped, in bytes.
     pub offset: u64,
     /// Its length in bytes.
@@ -166,6 +168,7 @@ impl SegmentView {
 
 impl PageView {
     fn new(offset: u64, mapping: &Mapping) -> Self {
-        Self { page: mapping.page, offset, bytes: mapping.bytes, is_home: mapping.role == Role::Home }
+        let Mapping { page, birth, bytes, role } = *mapping;
+        Self { page, birth, offset, bytes, is_home: role == Role::Home }
     }
 }
