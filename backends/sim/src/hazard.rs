@@ -114,8 +114,8 @@ impl Memory {
         });
     }
 
-    /// Users that are other tasks and whose bytes the piece shares, where at least one side writes, each with the common
-    /// bytes.
+    /// Users that are other tasks and whose bytes the piece shares, where at least one side writes, each with the bytes
+    /// that both touch.
     fn rivals(&self, piece: &Piece, is_other: impl Fn(&User) -> bool, access: Access) -> Vec<(User, (u64, u64))> {
         let space = self.space();
         let Some(physical) = space.physical.get(&piece.physical) else { return Vec::new() };
@@ -164,8 +164,8 @@ impl Device {
         }
     }
 
-    /// Whether device-side waits order the new task of a lane and an unfinished one, either way round: of another lane, or
-    /// of the same one by way of another. The new one may come first where a stream may wait for a tick that is not
+    /// Whether device-side waits order the new task of a lane and an unfinished one, either way round: of another lane,
+    /// or of the same one by way of another. The new one may come first where a stream may wait for a tick that is not
     /// submitted yet.
     fn ordered(&self, state: &State, stream: StreamId, task: &Task, other: &User) -> bool {
         let new = Point { stream, tick: Tick(task.tick) };

@@ -29,8 +29,8 @@ impl fmt::Display for Access {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Violation {
-    /// Work touches bytes that unfinished work touches, nothing orders the two, and one writes. The other work is another
-    /// stream's, or the same stream's where that keeps no order: [`StreamOrder`](crate::StreamOrder).
+    /// Work touches bytes that unfinished work touches, nothing orders the two, and one writes. The other work is of
+    /// another stream, or the same stream's where that keeps no order: [`StreamOrder`](crate::StreamOrder).
     Race {
         /// The later work.
         by: Point,

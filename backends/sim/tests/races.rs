@@ -239,7 +239,10 @@ impl Aliased {
     fn races(self) -> usize {
         let Aliased { sim, stream, ranges, page } = self;
         let races = sim.violations();
-        let own = |race: &Violation| matches!(race, Violation::Race { by, other, .. } if by.stream == stream && other.stream == stream);
+        let own = |race: &Violation| match race {
+            Violation::Race { by, other, .. } => by.stream == stream && other.stream == stream,
+            _ => false,
+        };
         assert!(races.iter().all(own), "{races:?}");
         sim.submit(stream).unwrap();
         sim.synchronize();

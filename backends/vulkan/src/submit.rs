@@ -40,8 +40,8 @@ impl Vulkan {
     /// waits for the given points and semaphores and for what
     /// [`wait_for`](millpond_backend::StreamWait::wait_for) queued, and closes the open tick, which it answers.
     ///
-    /// **Between the given command buffers there are only the barriers that they record.** Where one uses memory that was
-    /// allocated after another was recorded, begin it with [`reuse_barrier`](Vulkan::reuse_barrier).
+    /// **Between the given command buffers there are only the barriers that they record.** Where one uses memory that
+    /// was allocated after another was recorded, begin it with [`reuse_barrier`](Vulkan::reuse_barrier).
     ///
     /// # Errors
     ///

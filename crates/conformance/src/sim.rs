@@ -61,8 +61,8 @@ impl SimDevice {
         Self { stream_wait: false, ..self }
     }
 
-    /// The same device, whose streams keep order at other addresses of the same memory by submits alone, as those of wgpu
-    /// do. Its ticks are closed by submits, and it reuses in order.
+    /// The same device, whose streams keep order at other addresses of the same memory by submits alone, as those of
+    /// wgpu do. Its ticks are closed by submits, and it reuses in order.
     pub const fn tracking(self) -> Self {
         let pages = match self.pages {
             Some(pages) => Some(PageCaps { alias_reuse: Reuse::AfterSubmit, ..pages }),

@@ -28,7 +28,7 @@ impl LastUse {
         Tick(self.0.saturating_sub(1))
     }
 
-    /// Nobody has used the memory since it came from the driver.
+    /// The memory was not used since it came from the driver.
     #[inline(always)]
     pub const fn is_never(self) -> bool {
         self.0 == 0

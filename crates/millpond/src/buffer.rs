@@ -21,9 +21,9 @@ pub enum Reuse {
     /// Its last use was on the same stream, or the stream waits for it on the device: later work there is ordered after
     /// it, so use it there without any ado.
     Ordered,
-    /// As `Ordered`, once you place a memory barrier before the first new use there. It must be a global one (on Vulkan a
-    /// `VkMemoryBarrier`): the last use may have been through another buffer, at another address, when a page has moved
-    /// since, and a barrier for one buffer does not cover that.
+    /// As `Ordered`, once you place a memory barrier before the first new use there. It must be a global one (on Vulkan
+    /// a `VkMemoryBarrier`): the last use may have been through another buffer, at another address, when a page has
+    /// moved since, and a barrier for one buffer does not cover that.
     NeedsBarrier,
     /// Wait for this point, on the device or the host, before the first use. No policy hands such memory out: `paged`
     /// does move memory whose last use on another stream is under way, and queues the device-side wait itself, so that

@@ -78,8 +78,8 @@ pub enum Violation {
     },
     /// A grant says that the last use of its memory is over, and it is not.
     #[error(
-        "{bytes} bytes at offset {} of {} were granted on {stream} as if their last use were over, and are in use until \
-         {waits_for}: only tick {reached} is reached there", place.offset, place.segment
+        "{bytes} bytes at offset {} of {} were granted on {stream} as if their last use were over, and are in use \
+         until {waits_for}: only tick {reached} is reached there", place.offset, place.segment
     )]
     NotComplete {
         /// Where the grant is.

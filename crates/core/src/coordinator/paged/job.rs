@@ -339,8 +339,8 @@ impl Coordinator {
         Some(Step::Grant(self.settled(shard, grant, shards)))
     }
 
-    /// The last use, on the stream, of the memory that came: pages of the stream itself keep theirs; what another stream
-    /// used is covered by a wait, or over. A page that was never used may still come beside one that was.
+    /// The last use, on the stream, of the memory that came: pages of the stream itself keep theirs; what another
+    /// stream used is covered by a wait, or over. A page that was never used may still come beside one that was.
     fn last_use_of(&self, job: &Job) -> LastUse {
         let stream = self.stream_of(job.shard);
         let used = |incoming: &Incoming| match incoming.from {
