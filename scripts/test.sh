@@ -65,7 +65,8 @@ fi
 
 # The same over the library: what outlives its memory when threads drop the last buffers and handles. Here leaks count.
 if [ "$(uname -m)" = x86_64 ]; then
-    RUSTC_BOOTSTRAP=1 RUSTFLAGS="${RUSTFLAGS:-} -Zsanitizer=address" CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/asan" \
+    RUSTC_BOOTSTRAP=1 RUSTFLAGS="${RUSTFLAGS:-} -Zsanitizer=address" \
+        CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/asan" \
         cargo test --target x86_64-unknown-linux-gnu -p millpond --tests
 fi
 
