@@ -9,11 +9,13 @@
 #                     be there, with a C++ compiler (scripts/gpu-peers.sh says more)
 #   soak              every trace by 8 threads under every policy, every block checked, SOAK_SECONDS in all (600 unless
 #                     set), sizes divided by SOAK_SCALE (2 unless set); RESULTS/soak has a file for each
+#   two               for CUDA on two GPUs: the device tests together, ROUNDS times (3 unless set), none longer than
+#                     ROUND_SECONDS (300 unless set), and then the soak on both devices at once
 # DEVICES says where ("cuda:0 vulkan:0 wgpu:0" unless set). Fails if a part does, after the others have run.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-usage() { sed -n '2,12s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2; }
+usage() { sed -n '2,14s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2; }
 [ "$#" -ge 2 ] || usage
 action="$1" folder="$2"
 shift 2
@@ -184,6 +186,29 @@ tests() (
     done
     exit "$failed"
 )
+# What two devices do together. A round that hangs is ended and told from one that fails.
+two() (
+    export MILLPOND_REQUIRE="cuda,cuda2${REQUIRE:+,$REQUIRE}"
+    failed=0
+    for round in $(seq "${ROUNDS:-3}"); do
+        code=0
+        timeout -k 10 "${ROUND_SECONDS:-300}" "$folder/tests/device" || code=$?
+        case "$code" in
+            0) said="passed" ;;
+            124 | 137) said="HUNG: ended after ${ROUND_SECONDS:-300} s" ;;
+            *) said="FAILED with exit code $code" ;;
+        esac
+        echo "round $round of the device tests: $said"
+        [ "$code" -eq 0 ] || failed=1
+    done
+    soaks=()
+    for device in cuda:0 cuda:1; do
+        ( devices=("$device"); soak ) &
+        soaks+=("$!")
+    done
+    for soak in "${soaks[@]}"; do wait "$soak" || failed=1; done
+    exit "$failed"
+)
 # NVIDIA's memory checker: finds a write that is planted, and nothing else.
 sanitizer() (
     export MILLPOND_REQUIRE=cuda,nvrtc
@@ -217,7 +242,8 @@ for part in "${parts[@]}"; do
     run="$part"
     case "$part" in
         touch) run=touch_all ;;
-        devices | conformance | sameness | traces | threads | bench | growth | tests | sanitizer | peers | soak) ;;
+        devices | conformance | sameness | traces | threads | bench | growth) ;;
+        tests | sanitizer | peers | soak | two) ;;
         *) echo "gpu.sh: no part is called '$part'" >&2; exit 2 ;;
     esac
     echo "== $part" >&2

@@ -23,8 +23,11 @@ impl Program {
     ///
     /// If the device opens no stream.
     pub fn new(sim: Sim, allocator: Allocator<Sim>, streams: usize) -> Program {
-        let open = |id| allocator.stream(id).unwrap_or_else(|error| panic!("{error}"));
-        let streams = sim.open_streams(streams).into_iter().map(open).collect();
+        let streams = sim
+            .open_streams(streams)
+            .into_iter()
+            .map(|id| allocator.stream(id).expect("a stream of the device"))
+            .collect();
         Program { sim, allocator, streams, live: Vec::new(), points: Vec::new() }
     }
 

@@ -44,8 +44,11 @@ fn allocator(conf: &str, closing: Closing) -> (Sim, Allocator<Sim>) {
 /// Replays a trace with its uses on other streams, submitting after every event, and answers the decisions.
 fn decisions(trace: &Trace, conf: &str, closing: Closing) -> Vec<Decision> {
     let (sim, allocator) = allocator(conf, closing);
-    let open = |id| allocator.stream(id).unwrap_or_else(|error| panic!("{error}"));
-    let streams: Vec<Stream<Sim>> = sim.open_streams(trace.streams as usize).into_iter().map(open).collect();
+    let streams: Vec<Stream<Sim>> = sim
+        .open_streams(trace.streams as usize)
+        .into_iter()
+        .map(|id| allocator.stream(id).expect("a stream of the device"))
+        .collect();
     let mut blocks: Vec<Option<Buffer<Sim>>> = Vec::new();
     allocator.start_decisions();
     let late = late_frees(trace);

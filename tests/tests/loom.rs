@@ -234,6 +234,10 @@ unsafe impl Backend for Device {
         Ok(StreamId(self.streams.fetch_add(1, Ordering::Relaxed) as u32))
     }
 
+    fn has_stream(&self, stream: StreamId) -> bool {
+        (stream.0 as usize) < self.streams.load(Ordering::Relaxed) as usize
+    }
+
     fn reserve(&self, _class: ClassId, bytes: u64) -> Result<Segment, Full> {
         self.take(bytes).map(|bytes| self.segment(bytes))
     }

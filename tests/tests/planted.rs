@@ -123,8 +123,11 @@ fn model_differs(setup: &Setup, settings: Settings, ops: &[Op]) -> bool {
 /// The allocator under watch: only the oracle speaks.
 fn oracle_objects(setup: &Setup, settings: Settings, ops: &[Op]) -> bool {
     let (sim, allocator) = setup.build(settings);
-    let open = |id| allocator.stream(id).unwrap_or_else(|error| panic!("{error}"));
-    let streams: Vec<_> = sim.open_streams(setup.streams).into_iter().map(open).collect();
+    let streams: Vec<_> = sim
+        .open_streams(setup.streams)
+        .into_iter()
+        .map(|id| allocator.stream(id).expect("a stream of the device"))
+        .collect();
     let subject = (Watched::new(allocator), Vec::new());
     let ran = survives(subject, |(watched, live)| {
         let mut objects = false;

@@ -118,7 +118,8 @@ impl Cuda {
         self.device.wait_for(stream, &peer.device, point)
     }
 
-    /// The driver's handle of a stream. Work that is put there belongs to the stream as all other work does.
+    /// The driver's handle of a stream. Work that is put there belongs to the stream as all other work does. The handle
+    /// is good until the stream is unregistered; it does not keep anybody from that.
     ///
     /// # Errors
     ///
@@ -128,8 +129,7 @@ impl Cuda {
     ///
     /// If the stream is not this device's.
     pub fn raw_stream(&self, stream: StreamId) -> Result<CUstream, CudaError> {
-        let lane = self.device.lane(stream);
-        if lane.is_gone() { Err(CudaError::Unregistered { stream }) } else { Ok(lane.handle()) }
+        self.device.lane(stream).stay().handle().ok_or(CudaError::Unregistered { stream })
     }
 }
 
@@ -196,8 +196,10 @@ impl Device {
     fn drain(&self, lane: &Lane) {
         // A stream that is being captured is no error: its work is a graph's, to be run another day. Without an event
         // the stream itself is waited for; where that fails, too, there is no work left.
-        if self.settle_anyhow(lane).is_err() && !lane.is_gone() {
-            let handle = if lane.on_this_thread() { lane.handle() } else { Device::LEGACY.0 };
+        if self.settle_anyhow(lane).is_err()
+            && let Some(handle) = lane.stay().handle()
+        {
+            let handle = if lane.on_this_thread() { handle } else { Device::LEGACY.0 };
             // SAFETY: the stream is registered or the legacy one, so alive.
             unsafe { (self.driver.cuStreamSynchronize)(handle) };
         }
@@ -243,6 +245,10 @@ unsafe impl Backend for Cuda {
     /// A stream that does not wait for the legacy default stream, nor that for it (`CU_STREAM_NON_BLOCKING`).
     fn create_stream(&self) -> Result<StreamId, CudaError> {
         self.device.create_stream()
+    }
+
+    fn has_stream(&self, stream: StreamId) -> bool {
+        self.device.lanes.get(stream.0 as usize).is_some()
     }
 
     fn reserve(&self, class: ClassId, bytes: u64) -> Result<Segment, CudaError> {

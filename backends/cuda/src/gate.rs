@@ -3,6 +3,7 @@
 use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use millpond_backend::StreamId;
 use parking_lot::{Condvar, Mutex};
@@ -11,24 +12,43 @@ use crate::device::Device;
 use crate::lane::Lane;
 use crate::{Cuda, CudaError};
 
+/// For so long a gate stays closed at the most. Whatever waits for a held stream goes on then: a call of the driver that
+/// cannot be interrupted, too.
+const HOLD_MAX: Duration = Duration::from_secs(30);
+
 /// Where a function of the host, queued on a stream, waits.
 #[derive(Default)]
 pub(crate) struct Gate {
-    open: Mutex<bool>,
+    passage: Mutex<Passage>,
     opened: Condvar,
 }
 
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+enum Passage {
+    #[default]
+    Closed,
+    Open,
+    /// Open by itself: nobody has opened it in time.
+    Expired,
+}
+
 impl Gate {
-    fn pass(&self) {
-        let mut open = self.open.lock();
-        while !*open {
-            self.opened.wait(&mut open);
+    /// Waits until it is open, and for so long at the most.
+    fn pass(&self, most: Duration) {
+        let deadline = Instant::now() + most;
+        let mut passage = self.passage.lock();
+        while *passage == Passage::Closed {
+            if self.opened.wait_until(&mut passage, deadline).timed_out() && *passage == Passage::Closed {
+                *passage = Passage::Expired;
+            }
         }
     }
 
-    fn open(&self) {
-        *self.open.lock() = true;
+    /// Opens it. Answers whether it has done so by itself.
+    fn open(&self) -> bool {
+        let before = std::mem::replace(&mut *self.passage.lock(), Passage::Open);
         self.opened.notify_all();
+        before == Passage::Expired
     }
 }
 
@@ -36,7 +56,7 @@ impl Gate {
 unsafe extern "C" fn pass(gate: *mut c_void) {
     // SAFETY: the pointer is the one that `hold` gave up, and the driver calls once.
     let gate = unsafe { Arc::from_raw(gate.cast_const().cast::<Gate>()) };
-    gate.pass();
+    gate.pass(HOLD_MAX);
 }
 
 /// Aids for testing what stands on this backend.
@@ -48,7 +68,9 @@ impl Cuda {
     /// The driver may run such functions of all streams on one thread: while a stream is held, another's may wait for
     /// it. A wait for the stream opens its gates, and so does one for another stream that comes to nothing for a
     /// quarter of a second. Whatever waits for the whole device
-    /// ([`Backend::release`](millpond_backend::Backend::release)) opens all.
+    /// ([`Backend::release`](millpond_backend::Backend::release)) opens all. Other handles of the same device, of other
+    /// devices and of the driver's own are not known here: what waits for a held stream there, with a lock of the
+    /// driver's that the holder needs, would wait for ever. So a hold ends by itself after 30 s, and `unhold` says so.
     ///
     /// # Errors
     ///
@@ -62,25 +84,24 @@ impl Cuda {
         let device = &*self.device;
         device.alive()?;
         let lane = device.lane(stream);
-        device.usable(CALL, stream, lane)?;
         let _bound = device.bind_relaxed()?;
-        if device.is_capturing(lane.handle())? {
-            return Err(CudaError::Capturing { call: CALL, stream });
-        }
+        device.uncaptured(CALL, stream, device.usable(CALL, stream, &lane.stay())?)?;
         let held = device.gates.lock().iter().any(|(held, _)| *held == stream);
         device.settle(lane, !held)?;
+        let stay = lane.stay();
+        let handle = device.usable(CALL, stream, &stay)?;
         let gate = Arc::new(Gate::default());
+        // Where the driver has no room for the function the gates before it can be opened meanwhile.
+        device.close_gate(stream, Arc::clone(&gate));
         let data = Arc::into_raw(Arc::clone(&gate));
-        let mut gates = device.gates.lock();
         // SAFETY: the function takes the pointer that goes with it, once; it calls no driver.
-        let code = unsafe { (device.driver.cuLaunchHostFunc)(lane.handle(), Some(pass), data.cast_mut().cast()) };
+        let code = unsafe { (device.driver.cuLaunchHostFunc)(handle, Some(pass), data.cast_mut().cast()) };
         if let Err(error) = device.check(CALL, code) {
             // SAFETY: the driver has refused the function, so the pointer is still ours.
             drop(unsafe { Arc::from_raw(data) });
+            device.take_gates(|_, closed| Arc::ptr_eq(closed, &gate));
             return Err(error);
         }
-        gates.push((stream, gate));
-        device.closed.store(gates.len(), Ordering::Release);
         Ok(())
     }
 
@@ -88,9 +109,15 @@ impl Cuda {
     ///
     /// # Panics
     ///
-    /// If the stream is not this device's.
+    /// If the stream is not this device's, or was held for more than 30 s and has gone on by itself: what was to be
+    /// seen while it was held may have been seen later.
     pub fn unhold(&self, stream: StreamId) {
-        self.device.open_gates_on(self.device.lane(stream));
+        let expired = self.device.open_gates_on(self.device.lane(stream));
+        assert!(
+            !expired || std::thread::panicking(),
+            "{stream} was held for more than {HOLD_MAX:?} and has gone on by itself: some call has waited for it, or the \
+             test takes too long"
+        );
     }
 }
 
@@ -103,26 +130,47 @@ impl Device {
     /// Ends every hold: before whatever waits for the whole device.
     pub(crate) fn open_gates(&self) {
         if self.gates_closed() {
-            self.open_gates_of(|_| true);
-        }
-    }
-
-    /// Ends every hold of one stream: before the host waits for it.
-    pub(crate) fn open_gates_on(&self, lane: &Lane) {
-        if self.gates_closed() {
-            self.open_gates_of(|held| std::ptr::eq(self.lane(held), lane));
-        }
-    }
-
-    fn open_gates_of(&self, chosen: impl Fn(StreamId) -> bool) {
-        let mut gates = self.gates.lock();
-        gates.retain(|(stream, gate)| {
-            let opens = chosen(*stream);
-            if opens {
+            for gate in self.take_gates(|_, _| true) {
                 gate.open();
             }
-            !opens
-        });
+        }
+    }
+
+    /// Ends every hold of one stream: before the host waits for it. Answers whether one has ended by itself before.
+    pub(crate) fn open_gates_on(&self, lane: &Lane) -> bool {
+        if !self.gates_closed() {
+            return false;
+        }
+        let gates = self.take_gates(|held, _| std::ptr::eq(self.lane(held), lane));
+        gates.iter().fold(false, |expired, gate| gate.open() | expired)
+    }
+
+    /// Notes a gate that is closed.
+    fn close_gate(&self, stream: StreamId, gate: Arc<Gate>) {
+        let mut gates = self.gates.lock();
+        gates.push((stream, gate));
         self.closed.store(gates.len(), Ordering::Release);
+    }
+
+    /// Takes gates off the list of those that are closed.
+    fn take_gates(&self, chosen: impl Fn(StreamId, &Arc<Gate>) -> bool) -> Vec<Arc<Gate>> {
+        let mut gates = self.gates.lock();
+        let taken = gates.extract_if(.., |(stream, gate)| chosen(*stream, gate)).map(|(_, gate)| gate).collect();
+        self.closed.store(gates.len(), Ordering::Release);
+        taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gate_that_nobody_opens_opens_by_itself_and_says_so() {
+        let gate = Gate::default();
+        gate.pass(Duration::from_millis(5));
+        assert!(gate.open(), "it has opened by itself");
+        gate.pass(Duration::from_secs(60));
+        assert!(!gate.open(), "it was open");
     }
 }

@@ -9,7 +9,7 @@ use std::thread::ThreadId;
 use cudarc::driver::CudaStream;
 use cudarc::driver::sys::{CUevent, CUstream};
 use millpond_backend::Tick;
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex, RwLock};
 
 use crate::staging::Ring;
 
@@ -25,12 +25,16 @@ pub(crate) struct Lane {
     dirty: AtomicBool,
     /// The newest tick known to be complete.
     reached: AtomicU64,
-    /// The stream was unregistered: its handle must not be used any more.
+    /// The stream was unregistered: its handle must not be used any more. Set under both locks.
     gone: AtomicBool,
+    /// Shared by those who use the handle, and for one alone who unregisters the stream. Taken before `state`.
+    pub(crate) users: RwLock<()>,
     handle: Handle,
     /// For a per-thread default stream, whose handle means another stream on each thread: the thread.
     pub(crate) thread: Option<ThreadId>,
     pub(crate) state: Mutex<LaneState>,
+    /// The host has read a piece of the ring.
+    pub(crate) unpinned: Condvar,
 }
 
 /// The driver's handle of a stream.
@@ -75,6 +79,15 @@ pub(crate) struct LaneState {
     pub(crate) ring: Option<Ring>,
 }
 
+impl Pending {
+    /// The tick and a share of the event, which is not recorded anew before that goes to [`Device::recycle`].
+    ///
+    /// [`Device::recycle`]: crate::device::Device::recycle
+    pub(crate) fn share(&self) -> (u64, Arc<Event>) {
+        (self.tick, Arc::clone(&self.event))
+    }
+}
+
 impl LaneState {
     /// The event that covers a tick: the oldest of those that were recorded at it or later.
     pub(crate) fn covering(&self, tick: u64) -> Option<&Pending> {
@@ -89,13 +102,16 @@ impl Lane {
             dirty: AtomicBool::new(false),
             reached: AtomicU64::new(0),
             gone: AtomicBool::new(false),
+            users: RwLock::new(()),
             handle,
             thread,
             state: Mutex::new(state),
+            unpinned: Condvar::new(),
         }
     }
 
-    /// The driver's handle. Good until the lane is gone.
+    /// The driver's handle. Good until the lane is gone: who gives it to the driver has it from a
+    /// [`Stay`](crate::stay::Stay), or is the only one left.
     pub(crate) fn handle(&self) -> CUstream {
         self.handle.0
     }

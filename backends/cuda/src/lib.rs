@@ -37,6 +37,7 @@ mod pages;
 mod probe;
 mod segment;
 mod staging;
+mod stay;
 mod streams;
 mod timeline;
 mod transfer;

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::ptr::NonNull;
 
+use cudarc::driver::sys::CUstream;
 use millpond_backend::{Point, StreamId, Tick};
 
 use crate::CudaError;
@@ -111,22 +112,31 @@ impl Ring {
 }
 
 impl Device {
-    /// Runs `work` under the lane's lock with a piece of its ring, and answers the tick that covers it. Where the ring
-    /// is full it waits for the oldest piece, with the lock given up.
+    /// Runs `work` under the lane's lock with a piece of its ring and the stream's handle, and answers the tick that
+    /// covers it. Where the ring is full it waits for the oldest piece, with the lock given up.
+    ///
+    /// Fails if the stream is being captured: the tick of the oldest piece is not closed before the capture ends, and a
+    /// graph would read the ring's bytes of another day. Where the capture begins while the work is queued it cannot be
+    /// told whether the graph has it.
     pub(crate) fn with_piece(
         &self,
+        call: &'static str,
         stream: StreamId,
         lane: &Lane,
         bytes: usize,
         pinned: bool,
-        work: impl FnOnce(Piece) -> Result<(), CudaError>,
+        work: impl FnOnce(Piece, CUstream) -> Result<(), CudaError>,
     ) -> Result<(Piece, Tick), CudaError> {
+        let _bound = self.bind_relaxed()?;
         loop {
+            let stay = lane.stay();
+            let handle = self.usable(call, stream, &stay)?;
             let mut state = lane.state.lock();
             let ring = self.ring(&mut state)?;
             ring.cursor.reclaim(lane.reached());
             if let Some(piece) = ring.take(bytes as u64, pinned) {
-                let queued = work(piece);
+                let queued = self.uncaptured(call, stream, handle).and_then(|()| work(piece, handle));
+                let queued = queued.and_then(|()| self.uncaptured(call, stream, handle));
                 let tick = lane.mark();
                 ring.queued(piece.number, tick.0);
                 if queued.is_err() {
@@ -135,11 +145,16 @@ impl Device {
                 return queued.map(|()| (piece, tick));
             }
             let oldest = ring.cursor.pieces.front().and_then(|piece| piece.tick);
-            drop(state);
-            match oldest.filter(|&tick| tick > lane.reached()) {
-                Some(tick) => drop(self.wait(Point { stream, tick: Tick(tick) })?),
+            drop(stay);
+            match oldest.filter(|&tick| tick > lane.reached()).map(Tick) {
+                Some(tick) => {
+                    drop(state);
+                    if self.wait(Point { stream, tick })? < tick {
+                        return Err(CudaError::Capturing { call, stream });
+                    }
+                }
                 // Another thread is about to read the oldest piece.
-                None => std::thread::yield_now(),
+                None => lane.unpinned.wait(&mut state),
             }
         }
     }

@@ -9,7 +9,7 @@ use cudarc::driver::sys::CUstream;
 use millpond_backend::StreamId;
 
 use crate::device::Device;
-use crate::lane::{Handle, Lane, LaneState};
+use crate::lane::{Handle, Lane, LaneState, Pending};
 use crate::timeline::Stays;
 use crate::{Cuda, CudaError};
 
@@ -83,7 +83,8 @@ impl Cuda {
 
     /// Takes a stream away, before it is destroyed; a stream that the device created is destroyed by this. Points of
     /// the stream stay good: what was marked is still reached in its time. The number is not used again, and
-    /// registering the handle anew gives a new one.
+    /// registering the handle anew gives a new one. Calls of other threads that use the stream at this moment are waited
+    /// for: they only queue work. What comes later is told that the stream is unregistered.
     ///
     /// # Errors
     ///
@@ -128,10 +129,13 @@ impl Device {
         let unique = if matches!(key, Key::Handle(_)) { self.unique(handle)? } else { None };
         if let Some(stream) = known {
             let lane = self.lane(stream);
-            if lane.state.lock().unique == unique {
-                return Ok(stream);
+            // One that is gone is about to leave the registry.
+            if !lane.is_gone() {
+                if lane.state.lock().unique == unique {
+                    return Ok(stream);
+                }
+                self.bury(lane)?;
             }
-            self.bury(lane)?;
         }
         let state = LaneState { kept, unique, ..LaneState::default() };
         Ok(self.enlist(&mut registry, key, Lane::new(handle, thread, state)))
@@ -163,6 +167,7 @@ impl Device {
         self.open_gates();
         // SAFETY: the context is current.
         self.check("cuCtxSynchronize", unsafe { (self.driver.cuCtxSynchronize)() })?;
+        let _stay = lane.stay_alone();
         let mut state = lane.state.lock();
         lane.set_gone();
         let tick = lane.raise();
@@ -175,28 +180,35 @@ impl Device {
         const CALL: &str = "unregister";
         self.alive()?;
         let lane = self.lane(stream);
-        self.usable(CALL, stream, lane)?;
+        let stay = lane.stay_alone();
+        let handle = self.usable(CALL, stream, &stay)?;
         self.enter("cuEventRecord")?;
-        let mut registry = self.registry.lock();
         let _bound = self.bind_relaxed()?;
         let mut state = lane.state.lock();
-        if lane.is_gone() {
-            return Err(CudaError::Unregistered { stream });
-        }
-        match self.close(lane, &mut state)? {
+        match self.close(&stay, &mut state)? {
             Ok(()) => {}
             Err(Stays::Capturing) => return Err(CudaError::Capturing { call: CALL, stream }),
             Err(Stays::OtherThread) => return Err(CudaError::OtherThread { call: CALL, stream }),
         }
-        registry.0.retain(|_, registered| *registered != stream);
+        // All that comes later relies on the last event. One that a capture has caught could not be made up for.
+        if let Some((tick, event)) = state.pending.back().map(Pending::share)
+            && self.look(lane, &mut state, tick, event)?
+            && lane.reached() < tick
+        {
+            return Err(CudaError::Capturing { call: CALL, stream });
+        }
         lane.set_gone();
         self.spare.lock().append(&mut state.spare);
         state.kept = None;
         if state.owned {
-            // SAFETY: we made it, and its lane is gone, so that nobody uses the handle any more. The driver lets its
-            // work end first.
-            self.keep("cuStreamDestroy", unsafe { (self.driver.cuStreamDestroy_v2)(lane.handle()) });
+            // SAFETY: we made it, and its lane is gone. Whoever used the handle has done so, as the stay says, and
+            // nobody gets it any more. The driver lets its work end first.
+            self.keep("cuStreamDestroy", unsafe { (self.driver.cuStreamDestroy_v2)(handle) });
         }
+        drop(state);
+        drop(stay);
+        // Last, and with no other lock: who registers a stream has this one first. The handle may be another's by now.
+        self.registry.lock().0.retain(|_, registered| *registered != stream);
         Ok(())
     }
 }

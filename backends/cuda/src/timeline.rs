@@ -8,6 +8,7 @@ use millpond_backend::{Point, StreamId, Tick};
 
 use crate::device::Device;
 use crate::lane::{Event, Lane, LaneState, Pending};
+use crate::stay::Stay;
 use crate::{Code, CudaError};
 
 /// `CU_EVENT_DISABLE_TIMING`: events that measure nothing are cheaper.
@@ -45,9 +46,11 @@ impl Device {
     }
 
     /// While work is under way, four calls of the driver, of which one asks for an event and three are about the
-    /// thread; two more (and an event) where a tick is closed.
+    /// thread; three more (and an event) where a tick is closed.
     fn ask(&self, lane: &Lane) -> Result<Tick, CudaError> {
-        // Whoever holds the lock is asking, or is busy with the stream's bytes: what is known will do meanwhile.
+        // Whoever holds the locks is asking, is busy with the stream's bytes, or takes the stream away: what is known
+        // will do meanwhile.
+        let Some(stay) = lane.try_stay() else { return Ok(Tick(lane.reached())) };
         let Some(mut state) = lane.state.try_lock() else { return Ok(Tick(lane.reached())) };
         self.enter("cuEventQuery")?;
         let _bound = self.bind_relaxed()?;
@@ -55,7 +58,7 @@ impl Device {
         let is_behind = !state.pending.is_empty();
         if lane.is_dirty() && state.pending.len() < OUTSTANDING_MAX {
             // A tick that cannot be closed now stays open.
-            let _ = self.close(lane, &mut state)?;
+            let _ = self.close(&stay, &mut state)?;
             // Behind an event that is not complete the new one is not, either.
             if !is_behind {
                 self.query(lane, &mut state)?;
@@ -65,40 +68,50 @@ impl Device {
     }
 
     /// Closes the open tick with an event behind all work of the stream, or says why that cannot be done now.
-    pub(crate) fn close(&self, lane: &Lane, state: &mut LaneState) -> Result<Result<(), Stays>, CudaError> {
-        if lane.is_gone() || lane.on_this_thread() {
-            self.close_on(lane, state, lane.handle())
-        } else {
-            Ok(Err(Stays::OtherThread))
+    pub(crate) fn close(&self, stay: &Stay<'_>, state: &mut LaneState) -> Result<Result<(), Stays>, CudaError> {
+        match stay.handle() {
+            None => self.close_gone(stay.lane(), state),
+            Some(handle) if stay.lane().on_this_thread() => return self.close_on(stay.lane(), state, handle),
+            Some(_) => return Ok(Err(Stays::OtherThread)),
         }
+        Ok(Ok(()))
     }
 
     /// As [`close`](Device::close), for a tick that is needed now: where the stream is another thread's the event goes
     /// on the legacy default stream, which waits for it, and for all other blocking streams besides.
-    fn close_anyhow(&self, lane: &Lane, state: &mut LaneState) -> Result<Result<(), Stays>, CudaError> {
-        let handle = if lane.on_this_thread() { lane.handle() } else { Device::LEGACY.0 };
-        self.close_on(lane, state, handle)
+    fn close_anyhow(&self, stay: &Stay<'_>, state: &mut LaneState) -> Result<Result<(), Stays>, CudaError> {
+        match self.close(stay, state)? {
+            Err(Stays::OtherThread) => self.close_on(stay.lane(), state, Device::LEGACY.0),
+            closed => Ok(closed),
+        }
     }
 
+    /// Closes the open tick with an event on a stream.
+    ///
+    /// A capture of another thread may begin between the look at the stream and the record. The event is then part of
+    /// the capture: to ask for it would spoil the capture, and who waits for it would be captured too. So the stream is
+    /// looked at once more, and unless it is free the event is not used. If the capture has ended by then the event
+    /// says so to who asks for it, and nothing is spoiled.
     fn close_on(&self, lane: &Lane, state: &mut LaneState, handle: CUstream) -> Result<Result<(), Stays>, CudaError> {
-        if lane.is_gone() {
-            self.close_gone(lane, state);
-            return Ok(Ok(()));
-        }
         if self.is_capturing(handle)? {
             return Ok(Err(Stays::Capturing));
         }
         let event = self.take_event(state)?;
         let tick = lane.raise();
-        // SAFETY: the event is ours and nobody waits for it; the stream is registered or the legacy one, so alive.
+        // SAFETY: the event is ours and nobody waits for it; the stream is alive, as the caller's stay says, or the
+        // legacy one.
         let code = unsafe { (self.driver.cuEventRecord)(event.0, handle) };
-        if let Err(error) = self.check("cuEventRecord", code) {
-            lane.set_dirty();
-            state.spare.push(event);
-            return Err(error);
+        let is_caught = match Code(code) {
+            code if code.is_capture() => Ok(true),
+            code => self.check("cuEventRecord", code.0).and_then(|()| self.is_capturing(handle)),
+        };
+        if let Ok(false) = is_caught {
+            state.pending.push_back(Pending { tick, event: Arc::new(event) });
+            return Ok(Ok(()));
         }
-        state.pending.push_back(Pending { tick, event: Arc::new(event) });
-        Ok(Ok(()))
+        lane.set_dirty();
+        state.spare.push(event);
+        is_caught.map(|_| Err(Stays::Capturing))
     }
 
     /// No work comes to an unregistered stream: what its last event covers is all there ever was.
@@ -113,10 +126,15 @@ impl Device {
         }
     }
 
+    /// Fails if the stream is being captured.
+    pub(crate) fn uncaptured(&self, call: &'static str, stream: StreamId, handle: CUstream) -> Result<(), CudaError> {
+        if self.is_capturing(handle)? { Err(CudaError::Capturing { call, stream }) } else { Ok(()) }
+    }
+
     /// Whether the stream is being captured into a graph.
-    pub(crate) fn is_capturing(&self, handle: CUstream) -> Result<bool, CudaError> {
+    fn is_capturing(&self, handle: CUstream) -> Result<bool, CudaError> {
         let mut status = 0;
-        // SAFETY: the stream is registered, so alive; the pointer is to a local number.
+        // SAFETY: the stream is alive, as the caller's stay says; the pointer is to a local number.
         let code = unsafe { (self.driver.cuStreamIsCapturing)(handle, &raw mut status) };
         if Code(code) == Code::STREAM_CAPTURE_IMPLICIT {
             return Ok(true);
@@ -139,28 +157,40 @@ impl Device {
 
     /// Asks the oldest events and retires those that are complete.
     fn query(&self, lane: &Lane, state: &mut LaneState) -> Result<(), CudaError> {
-        while let Some(oldest) = state.pending.front() {
-            // SAFETY: the event lives while it is pending.
-            match Code(unsafe { (self.driver.cuEventQuery)(oldest.event.0) }) {
-                Code::NOT_READY => break,
-                Code::CAPTURED_EVENT => self.forget(lane, state),
-                code => {
-                    self.check("cuEventQuery", code.0)?;
-                    let tick = oldest.tick;
-                    self.retire(lane, state, tick);
-                }
+        while let Some((tick, event)) = state.pending.front().map(Pending::share) {
+            if !self.look(lane, state, tick, event)? {
+                break;
             }
         }
         Ok(())
     }
 
-    /// The oldest event was caught by a capture that began while it was recorded, and will never be complete. The next
-    /// event covers what it should have.
-    fn forget(&self, lane: &Lane, state: &mut LaneState) {
-        lane.set_dirty();
-        if let Some(caught) = state.pending.pop_front() {
-            self.recycle(lane, state, caught.event);
+    /// Asks one event, and retires it if it is complete. Answers whether it is pending no more.
+    pub(crate) fn look(
+        &self,
+        lane: &Lane,
+        state: &mut LaneState,
+        tick: u64,
+        event: Arc<Event>,
+    ) -> Result<bool, CudaError> {
+        // SAFETY: the event lives while it is held.
+        match Code(unsafe { (self.driver.cuEventQuery)(event.0) }) {
+            Code::NOT_READY => return Ok(false),
+            Code::CAPTURED_EVENT => self.forget(lane, state, &event),
+            code => {
+                self.check("cuEventQuery", code.0)?;
+                self.retire(lane, state, tick);
+            }
         }
+        self.recycle(lane, state, event);
+        Ok(true)
+    }
+
+    /// An event was caught by a capture that is over, and will never be complete. The next event covers what it should
+    /// have.
+    fn forget(&self, lane: &Lane, state: &mut LaneState, caught: &Arc<Event>) {
+        lane.set_dirty();
+        state.pending.retain(|pending| !Arc::ptr_eq(&pending.event, caught));
     }
 
     /// Everything up to the tick is complete.
@@ -192,28 +222,33 @@ impl Device {
         }
         self.enter("cuEventSynchronize")?;
         let _bound = self.bind_relaxed()?;
-        let mut state = lane.state.lock();
-        let uncovered = lane.reached() < point.tick.0 && state.covering(point.tick.0).is_none();
-        if uncovered {
-            // A tick that cannot be closed now is not waited for.
-            let _ = self.close_anyhow(lane, &mut state)?;
+        loop {
+            let stay = lane.stay();
+            let mut state = lane.state.lock();
+            let uncovered = lane.reached() < point.tick.0 && state.covering(point.tick.0).is_none();
+            if uncovered {
+                // A tick that cannot be closed now is not waited for.
+                let _ = self.close_anyhow(&stay, &mut state)?;
+            }
+            let newest = state.covering(point.tick.0).or(state.pending.back()).map(Pending::share);
+            drop((stay, state));
+            let Some((tick, event)) = newest else { return Ok(Tick(lane.reached())) };
+            if self.wait_for_event(lane, tick, event)? {
+                return Ok(Tick(lane.reached()));
+            }
         }
-        let newest = state.covering(point.tick.0).or(state.pending.back());
-        let Some((tick, event)) = newest.map(|pending| (pending.tick, Arc::clone(&pending.event))) else {
-            return Ok(Tick(lane.reached()));
-        };
-        drop(state);
-        self.wait_for_event(lane, tick, event)?;
-        Ok(Tick(lane.reached()))
     }
 
-    /// Blocks until the event is complete, and retires everything up to its tick.
-    fn wait_for_event(&self, lane: &Lane, tick: u64, event: Arc<Event>) -> Result<(), CudaError> {
+    /// Blocks until the event is complete, and retires everything up to its tick. Answers `false` if a capture has
+    /// caught the event, which is forgotten then.
+    fn wait_for_event(&self, lane: &Lane, tick: u64, event: Arc<Event>) -> Result<bool, CudaError> {
         self.open_gates_on(lane);
         let waited = self.synchronize(&event);
         let mut state = lane.state.lock();
-        if waited.is_ok() {
-            self.retire(lane, &mut state, tick);
+        match &waited {
+            Ok(true) => self.retire(lane, &mut state, tick),
+            Ok(false) => self.forget(lane, &mut state, &event),
+            Err(_) => {}
         }
         self.recycle(lane, &mut state, event);
         waited
@@ -221,40 +256,48 @@ impl Device {
 
     /// Closes the open tick if it was marked, and waits for all closed ones if so asked.
     pub(crate) fn settle(&self, lane: &Lane, wait: bool) -> Result<(), CudaError> {
-        let mut state = lane.state.lock();
-        if lane.is_dirty() {
-            let _ = self.close(lane, &mut state)?;
-        }
-        let newest = state.pending.back().map(|pending| (pending.tick, Arc::clone(&pending.event)));
-        drop(state);
-        match newest.filter(|_| wait) {
-            Some((tick, event)) => self.wait_for_event(lane, tick, event),
-            None => Ok(()),
+        loop {
+            let stay = lane.stay();
+            let mut state = lane.state.lock();
+            if lane.is_dirty() {
+                let _ = self.close(&stay, &mut state)?;
+            }
+            let newest = state.pending.back().map(Pending::share);
+            drop((stay, state));
+            let Some((tick, event)) = newest.filter(|_| wait) else { return Ok(()) };
+            if self.wait_for_event(lane, tick, event)? {
+                return Ok(());
+            }
         }
     }
 
     /// Closes the open tick, marked or not, and waits for it: before what the stream may use goes.
     pub(crate) fn settle_anyhow(&self, lane: &Lane) -> Result<(), CudaError> {
+        let stay = lane.stay();
         let mut state = lane.state.lock();
-        let _ = self.close_anyhow(lane, &mut state)?;
-        drop(state);
+        let _ = self.close_anyhow(&stay, &mut state)?;
+        drop((stay, state));
         self.settle(lane, true)
     }
 
-    /// Blocks until the event is complete. While gates are closed it is asked again and again, and gates that are in
-    /// the way for long are opened.
-    fn synchronize(&self, event: &Event) -> Result<(), CudaError> {
+    /// Blocks until the event is complete; `false` if a capture has caught it. While gates are closed it is asked again
+    /// and again, and gates that are in the way for long are opened.
+    fn synchronize(&self, event: &Event) -> Result<bool, CudaError> {
         let begin = Instant::now();
         while self.gates_closed() {
             // SAFETY: the event is held by the caller.
             match Code(unsafe { (self.driver.cuEventQuery)(event.0) }) {
                 Code::NOT_READY if begin.elapsed() < PATIENCE => std::thread::yield_now(),
                 Code::NOT_READY => self.open_gates(),
-                code => return self.check("cuEventQuery", code.0),
+                Code::CAPTURED_EVENT => return Ok(false),
+                code => return self.check("cuEventQuery", code.0).map(|()| true),
             }
         }
         // SAFETY: the event is held by the caller.
-        self.check("cuEventSynchronize", unsafe { (self.driver.cuEventSynchronize)(event.0) })
+        match Code(unsafe { (self.driver.cuEventSynchronize)(event.0) }) {
+            Code::CAPTURED_EVENT => Ok(false),
+            code => self.check("cuEventSynchronize", code.0).map(|()| true),
+        }
     }
 
     /// What `wait_for` does, for a point of this device or of another.
@@ -272,28 +315,44 @@ impl Device {
         }
         self.enter(CALL)?;
         let _bound = self.bind_relaxed()?;
-        self.usable(CALL, stream, later)?;
-        if self.is_capturing(later.handle())? {
-            return Err(CudaError::Capturing { call: CALL, stream });
-        }
-        let mut state = earlier.state.lock();
-        if earlier.reached() < point.tick.0 && state.covering(point.tick.0).is_none() {
-            // An event belongs to the context of its stream.
-            let _there = if std::ptr::eq(self, of) { None } else { Some(of.bind()?) };
-            let closed = of.close_anyhow(earlier, &mut state)?;
-            closed.map_err(|_| CudaError::Capturing { call: CALL, stream: point.stream })?;
-        }
-        let Some(pending) = state.covering(point.tick.0) else { return Ok(()) };
-        // SAFETY: the event is pending, so recorded, and stays as it is while the lane is locked; what is recorded into
-        // it later does not change what this call makes the stream wait for. Both handles are alive.
-        self.check(CALL, unsafe { (self.driver.cuStreamWaitEvent)(later.handle(), pending.event.0, 0) })
+        let Some(event) = of.outstanding(CALL, earlier, point)? else { return Ok(()) };
+        let waits = self.wait_on(CALL, stream, &event);
+        of.recycle(earlier, &mut earlier.state.lock(), event);
+        waits
     }
 
-    /// Fails if work of this thread cannot be recorded on the stream.
-    pub(crate) fn usable(&self, call: &'static str, stream: StreamId, lane: &Lane) -> Result<(), CudaError> {
-        if lane.is_gone() {
-            return Err(CudaError::Unregistered { stream });
+    /// An event that covers the point and is not complete; `None` if the point is reached. It is not recorded anew
+    /// while it is held.
+    fn outstanding(&self, call: &'static str, lane: &Lane, point: Point) -> Result<Option<Arc<Event>>, CudaError> {
+        // An event belongs to the context of its stream.
+        let _bound = self.bind()?;
+        let stay = lane.stay();
+        let mut state = lane.state.lock();
+        while lane.reached() < point.tick.0 {
+            if state.covering(point.tick.0).is_none() {
+                let closed = self.close_anyhow(&stay, &mut state)?;
+                closed.map_err(|_| CudaError::Capturing { call, stream: point.stream })?;
+            }
+            let Some((tick, event)) = state.covering(point.tick.0).map(Pending::share) else { break };
+            // One that a capture has caught is no event to wait for, and must not be given to the driver as one.
+            if !self.look(lane, &mut state, tick, Arc::clone(&event))? {
+                return Ok(Some(event));
+            }
+            self.recycle(lane, &mut state, event);
         }
-        if lane.on_this_thread() { Ok(()) } else { Err(CudaError::OtherThread { call, stream }) }
+        Ok(None)
+    }
+
+    /// Has a stream wait for an event, of whatever device.
+    fn wait_on(&self, call: &'static str, stream: StreamId, event: &Event) -> Result<(), CudaError> {
+        let stay = self.lane(stream).stay();
+        let handle = self.usable(call, stream, &stay)?;
+        self.uncaptured(call, stream, handle)?;
+        // SAFETY: the event is held, so it is not recorded anew, and the stream is alive, as its stay says.
+        match Code(unsafe { (self.driver.cuStreamWaitEvent)(handle, event.0, 0) }) {
+            // A capture of the stream has begun this moment: what is outside of it cannot be waited for.
+            code if code.is_capture() => Err(CudaError::Capturing { call, stream }),
+            code => self.check(call, code.0),
+        }
     }
 }

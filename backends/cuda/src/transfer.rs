@@ -1,12 +1,13 @@
 //! Fills and copies. Any offset and any length will do.
 
-use cudarc::driver::sys::CUdeviceptr;
+use cudarc::driver::sys::{CUdeviceptr, CUstream};
 use millpond_backend::{Point, StreamId, Transfer};
 
 use crate::device::Device;
 use crate::lane::Lane;
 use crate::memory::{PINNED, size};
 use crate::staging::PIECE_BYTES;
+use crate::stay::Stay;
 use crate::{Code, Cuda, CudaError, End, Segment};
 
 impl Device {
@@ -54,20 +55,22 @@ impl Device {
         }
     }
 
-    /// The lane of a stream that work can be put on now.
-    fn start(&self, call: &'static str, stream: StreamId) -> Result<&Lane, CudaError> {
-        let lane = self.lane(stream);
+    /// The handle of a stream that work can be put on now, and what keeps the stream while that is done.
+    fn start(&self, call: &'static str, stream: StreamId) -> Result<(Stay<'_>, CUstream), CudaError> {
         self.enter(call)?;
-        self.usable(call, stream, lane)?;
-        Ok(lane)
+        let stay = self.lane(stream).stay();
+        let handle = self.usable(call, stream, &stay)?;
+        Ok((stay, handle))
     }
 
-    /// As [`start`](Device::start), for what goes through the staging ring: a graph would read the ring's bytes of
-    /// another day.
+    /// The lane of a stream that is not being captured, for what goes through the staging ring, also where there are
+    /// no bytes. [`with_piece`](Device::with_piece) looks again for each piece.
     fn start_staged(&self, call: &'static str, stream: StreamId) -> Result<&Lane, CudaError> {
-        let lane = self.start(call, stream)?;
+        let (stay, handle) = self.start(call, stream)?;
         let _bound = self.bind_relaxed()?;
-        if self.is_capturing(lane.handle())? { Err(CudaError::Capturing { call, stream }) } else { Ok(lane) }
+        self.uncaptured(call, stream, handle)?;
+        drop(stay);
+        Ok(self.lane(stream))
     }
 
     /// Copies one piece of the device's bytes to the ring and from there to the host. Blocks.
@@ -78,15 +81,16 @@ impl Device {
         address: CUdeviceptr,
         to: &mut [u8],
     ) -> Result<(), CudaError> {
+        const CALL: &str = "cuMemcpyDtoHAsync";
         let bytes = to.len();
-        let (piece, tick) = self.with_piece(stream, lane, bytes, true, |piece| {
+        let (piece, tick) = self.with_piece(CALL, stream, lane, bytes, true, |piece, handle| {
             let _bound = self.bind()?;
             let pointer = piece.pointer.as_ptr().cast();
             // SAFETY: the piece is page-locked and that long, and kept until it is read; the segment's bytes were
             // checked.
-            let code = unsafe { (self.driver.cuMemcpyDtoHAsync_v2)(pointer, address, bytes, lane.handle()) };
+            let code = unsafe { (self.driver.cuMemcpyDtoHAsync_v2)(pointer, address, bytes, handle) };
             let (from, to) = (self.end(address), End::Host { address: to.as_ptr() as u64 });
-            self.check_copy("cuMemcpyDtoHAsync", code, from, to, bytes as u64)
+            self.check_copy(CALL, code, from, to, bytes as u64)
         })?;
         let point = Point { stream, tick };
         let arrived = self.wait(point).and_then(|reached| match reached >= tick {
@@ -101,6 +105,7 @@ impl Device {
         if let Some(ring) = &mut lane.state.lock().ring {
             ring.unpin(piece.number);
         }
+        lane.unpinned.notify_all();
         arrived
     }
 }
@@ -113,13 +118,13 @@ impl Transfer for Cuda {
         const CALL: &str = "cuMemsetD8Async";
         let device = &*self.device;
         let address = device.own_place(CALL, segment, offset, bytes)?;
-        let lane = device.start(CALL, stream)?;
+        let (_stay, handle) = device.start(CALL, stream)?;
         if bytes == 0 {
             return Ok(());
         }
         let _bound = device.bind()?;
-        // SAFETY: the segment has these bytes and they are mapped; the stream is alive.
-        let code = unsafe { (device.driver.cuMemsetD8Async)(address, value, size(bytes)?, lane.handle()) };
+        // SAFETY: the segment has these bytes and they are mapped; the stream is alive, and stays so.
+        let code = unsafe { (device.driver.cuMemsetD8Async)(address, value, size(bytes)?, handle) };
         device.check(CALL, code)
     }
 
@@ -157,7 +162,7 @@ impl Transfer for Cuda {
         if source < target + bytes && target < source + bytes {
             return Err(CudaError::Overlap { from: source, to: target, bytes });
         }
-        let lane = device.start(CALL, stream)?;
+        let (_stay, handle) = device.start(CALL, stream)?;
         if bytes == 0 {
             return Ok(());
         }
@@ -166,14 +171,14 @@ impl Transfer for Cuda {
         let from_end = End::Device { ordinal: from.ordinal, address: source };
         let to_end = End::Device { ordinal: to.ordinal, address: target };
         if near(from) && near(to) {
-            // SAFETY: both segments have these bytes, mapped, and share none; the stream is alive.
-            let code = unsafe { (device.driver.cuMemcpyAsync)(target, source, length, lane.handle()) };
+            // SAFETY: both segments have these bytes, mapped, and share none; the stream is alive, and stays so.
+            let code = unsafe { (device.driver.cuMemcpyAsync)(target, source, length, handle) };
             return device.check_copy(CALL, code, from_end, to_end, bytes);
         }
         let (target_context, source_context) = (to.context.cu_ctx(), from.context.cu_ctx());
         let peer = device.driver.cuMemcpyPeerAsync;
         // SAFETY: as above; each segment holds the context that it is at home in.
-        let code = unsafe { peer(target, target_context, source, source_context, length, lane.handle()) };
+        let code = unsafe { peer(target, target_context, source, source_context, length, handle) };
         device.check_peer_copy("cuMemcpyPeerAsync", code, from_end, to_end, bytes)
     }
 
@@ -182,7 +187,9 @@ impl Transfer for Cuda {
     ///
     /// # Errors
     ///
-    /// [`CudaError::Capturing`]: a graph would read the ring; copy from a page-locked segment instead. Further
+    /// [`CudaError::Capturing`]: a graph would read the ring; copy from a page-locked segment instead. So it ends, too,
+    /// where another thread begins to capture the stream meanwhile; some of the bytes may then have been copied, and the
+    /// graph is not to be launched. Further
     /// [`CudaError::Foreign`], [`CudaError::OutOfRange`], [`CudaError::Unmapped`], [`CudaError::Unregistered`], and the
     /// driver's.
     fn upload(&self, stream: StreamId, from: &[u8], segment: &Segment, offset: u64) -> Result<(), CudaError> {
@@ -191,14 +198,14 @@ impl Transfer for Cuda {
         let address = device.own_place(CALL, segment, offset, from.len() as u64)?;
         let lane = device.start_staged(CALL, stream)?;
         for (part, at) in from.chunks(PIECE_BYTES).zip((address..).step_by(PIECE_BYTES)) {
-            device.with_piece(stream, lane, part.len(), false, |piece| {
+            device.with_piece(CALL, stream, lane, part.len(), false, |piece, handle| {
                 let _bound = device.bind()?;
                 // SAFETY: the piece is that long, and no earlier work of the device touches it any more.
                 unsafe { piece.pointer.as_ptr().copy_from_nonoverlapping(part.as_ptr(), part.len()) };
                 let pointer = piece.pointer.as_ptr().cast_const().cast();
                 // SAFETY: the piece stays as it is until the tick that covers this copy; the segment's bytes were
                 // checked.
-                let code = unsafe { (device.driver.cuMemcpyHtoDAsync_v2)(at, pointer, part.len(), lane.handle()) };
+                let code = unsafe { (device.driver.cuMemcpyHtoDAsync_v2)(at, pointer, part.len(), handle) };
                 let (from, to) = (End::Host { address: part.as_ptr() as u64 }, device.end(at));
                 device.check_copy(CALL, code, from, to, part.len() as u64)
             })?;

@@ -26,6 +26,7 @@ pub struct SimBuilder {
     real: bool,
     completion: Completion,
     costs: CostModel,
+    listed_bytes: Option<u64>,
 }
 
 impl SimBuilder {
@@ -57,6 +58,7 @@ impl SimBuilder {
             real: false,
             completion: Completion::Immediate,
             costs: CostModel::h200(),
+            listed_bytes: None,
         }
     }
 
@@ -135,6 +137,13 @@ impl SimBuilder {
         self
     }
 
+    /// What the device lists as its own memory, in bytes, where that is not what it has: for tests of what stands on a
+    /// device whose facts are wrong. What it has unless set.
+    pub fn lists(mut self, bytes: u64) -> SimBuilder {
+        self.listed_bytes = Some(bytes);
+        self
+    }
+
     /// Virtual memory. 2 MiB with aliasing unless set.
     pub fn pages(mut self, pages: Option<PageCaps>) -> SimBuilder {
         self.caps.pages = pages;
@@ -176,13 +185,16 @@ impl SimBuilder {
     /// # Panics
     ///
     /// If the alignment or the granularity is no power of two.
-    pub fn build(self) -> Sim {
+    pub fn build(mut self) -> Sim {
         let alignment = self.caps.classes[0].alignment;
         assert!(alignment.is_power_of_two(), "alignment {alignment} is no power of two");
         if let Some(pages) = self.caps.pages {
             assert!(pages.granularity.is_power_of_two(), "granularity {} is no power of two", pages.granularity);
         }
         let memory = Memory::new(&self.caps.classes, self.real, self.address_space_bytes, self.caps.oversubscribes);
+        if let Some(bytes) = self.listed_bytes {
+            self.caps.classes[0].total_bytes = bytes;
+        }
         let device = Device {
             caps: self.caps,
             costs: self.costs,

@@ -162,6 +162,12 @@ impl Sim {
         self.device.memory.space().used(ClassId::DEVICE)
     }
 
+    /// How many segments, pages and ranges were handed out and not given back, in this order. No driver call, so no planned
+    /// fault strikes.
+    pub fn live(&self) -> (u64, u64, u64) {
+        self.device.memory.space().live()
+    }
+
     /// Plans that the `nth` call of the kind, counted from 1 and from now, fails with that fault. [`Fault::Lost`] kills
     /// the device with it.
     ///

@@ -155,6 +155,10 @@ unsafe impl Backend for Sim {
         Ok(StreamId(u32::try_from(index).expect("fewer than 2^32 streams")))
     }
 
+    fn has_stream(&self, stream: StreamId) -> bool {
+        self.device.lanes.get(stream.0 as usize).is_some()
+    }
+
     fn reserve(&self, class: ClassId, bytes: u64) -> Result<Segment, SimError> {
         let device = &*self.device;
         device.enter(CallKind::Reserve)?;

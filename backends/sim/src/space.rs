@@ -136,6 +136,13 @@ impl Space {
         self.used[usize::from(class.0)]
     }
 
+    /// How many segments, pages and ranges there are. Each segment has one piece of physical memory, a range none.
+    pub(crate) fn live(&self) -> (u64, u64, u64) {
+        let ranges = self.tables.len();
+        let segments = self.live.len() - ranges;
+        (segments as u64, (self.physical.len() - segments) as u64, ranges as u64)
+    }
+
     pub(crate) fn total(&self, class: ClassId) -> u64 {
         self.total[usize::from(class.0)]
     }

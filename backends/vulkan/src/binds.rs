@@ -4,9 +4,14 @@
 //! Binds are chained by a timeline semaphore, and every submit waits for the newest bind that its stream has not waited
 //! for yet. So memory that was mapped for one stream is safe to use on another. Binds wait for nothing but each other:
 //! the contract says that no work touches addresses while they change.
+//!
+//! The books' lock is innermost: under it the driver is called and nothing else is locked, no queue above all. So a bind
+//! has the queue first and then the books, and whoever has the queue can ask the books. A submit waits for the queue; an
+//! allocation or a free only tries it, as its thread may be the one that has it.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use ash::vk;
 use millpond_backend::{BackendError, Fault};
@@ -24,6 +29,8 @@ const LEAVING_BYTES: u64 = 64 << 20;
 /// How long a request that was refused memory waits for binds that free some. They take microseconds, unless they share
 /// a queue with work and stand behind it.
 const PATIENCE_NS: u64 = 1_000_000_000;
+/// How long it waits between two tries for the queue.
+const TRY_AGAIN: Duration = Duration::from_micros(100);
 
 /// What is kept about sparse memory.
 pub(crate) struct Binds {
@@ -145,6 +152,15 @@ impl Vulkan {
         self.device.binds.as_ref().map_or(0, |binds| binds.state.lock().pages.values().sum())
     }
 
+    /// How many segments, pages and ranges were handed out and not given back, in this order. Makes no driver call.
+    pub fn live(&self) -> (u64, u64, u64) {
+        let (pages, ranges) = self.device.binds.as_ref().map_or((0, 0), |binds| {
+            let state = binds.state.lock();
+            (state.pages.len() as u64, state.ranges.len() as u64)
+        });
+        (self.device.live.lock().len() as u64, pages, ranges)
+    }
+
     /// Bytes in pages that were given back and are still with the driver, until the binds that take them out of their
     /// ranges are made. Makes no driver call.
     pub fn leaving_bytes(&self) -> u64 {
@@ -167,9 +183,14 @@ impl Device {
     pub(crate) fn flush_binds(&self) -> Result<u64, VulkanError> {
         let Some(binds) = &self.binds else { return Ok(0) };
         if binds.noted.load(Ordering::Acquire) {
-            self.bind(binds, &mut binds.state.lock())?;
+            self.queues[binds.queue].locked(|queue| self.bind(binds, queue))?;
         }
         Ok(binds.newest.load(Ordering::Acquire))
+    }
+
+    /// Hands the driver what is noted if nobody else uses the queue at this moment. Answers whether that was done.
+    fn try_flush_binds(&self, binds: &Binds) -> bool {
+        self.queues[binds.queue].try_locked(|queue| self.bind(binds, queue)).is_some_and(|bound| bound.is_ok())
     }
 
     /// What a submit waits for that comes after a bind, on a lane whose submits have waited for bind `waited`.
@@ -177,8 +198,9 @@ impl Device {
         self.binds.as_ref().filter(|_| bind > waited).map(|binds| (binds.timeline, bind))
     }
 
-    /// All that is noted, as one bind.
-    fn bind(&self, binds: &Binds, state: &mut BindState) -> Result<(), VulkanError> {
+    /// All that is noted, as one bind. To be called while nobody else uses the queue, and without the books' lock.
+    fn bind(&self, binds: &Binds, queue: vk::Queue) -> Result<(), VulkanError> {
+        let state = &mut *binds.state.lock();
         if state.notes.is_empty() {
             return Ok(());
         }
@@ -198,13 +220,11 @@ impl Device {
             .signal_semaphores(&timeline)
             .buffer_binds(&buffers)
             .push_next(&mut values);
-        let call = |queue| {
-            // SAFETY: nobody else uses the queue meanwhile, and it can bind. Ranges and pages live until the bind after
-            // their release is made; pages are of a type and at offsets that the ranges allow, checked when they were
-            // made and mapped. The lock makes the signalled values rise.
-            unsafe { self.raw.queue_bind_sparse(queue, &[info], vk::Fence::null()) }
-        };
-        self.queues[binds.queue].locked(call).map_err(self.failed("vkQueueBindSparse"))?;
+        // SAFETY: nobody else uses the queue meanwhile, and it can bind. Ranges and pages live until the bind after
+        // their release is made; pages are of a type and at offsets that the ranges allow, checked when they were made
+        // and mapped. The books' lock makes the signalled values rise.
+        let bound = unsafe { self.raw.queue_bind_sparse(queue, &[info], vk::Fence::null()) };
+        bound.map_err(self.failed("vkQueueBindSparse"))?;
         state.notes.clear();
         state.unbound = 0;
         binds.newest.store(before + 1, Ordering::Release);
@@ -258,9 +278,11 @@ impl Device {
         };
         self.leave(binds, &mut state, Leaving::Page(memory, bytes));
         state.unbound += bytes;
-        if state.unbound >= LEAVING_BYTES {
-            // What fails here is noted still, and goes with the next submit, which says so.
-            let _ = self.bind(binds, &mut state);
+        let much = state.unbound >= LEAVING_BYTES;
+        drop(state);
+        if much {
+            // What fails here is noted still, and goes with the next release or the next submit, which says so.
+            self.try_flush_binds(binds);
         }
     }
 
@@ -279,20 +301,34 @@ impl Device {
         self.destroy_left(binds, state);
     }
 
-    /// Has all that was given back reach the driver, for a request that was refused. Blocks until the binds are made, a
-    /// second at most. Answers whether anything was destroyed.
+    /// Has all that was given back reach the driver, for a request that was refused. Blocks until the queue is free and
+    /// the binds are made, a second at most for each. Answers whether anything was destroyed.
     pub(crate) fn reclaim(&self) -> bool {
         let Some(binds) = &self.binds else { return false };
-        let mut state = binds.state.lock();
-        let before = state.leaving.len();
-        if before == 0 || self.bind(binds, &mut state).is_err() {
+        let before = binds.state.lock().leaving.len();
+        if before == 0 || !self.flush_binds_in_time(binds) {
             return false;
         }
-        let newest = binds.newest.load(Ordering::Relaxed);
+        let newest = binds.newest.load(Ordering::Acquire);
         // A bind that is late or lost frees nothing; the answer says so.
-        let _ = MutexGuard::unlocked(&mut state, || self.wait_for_bind(binds, newest));
-        self.destroy_left(binds, &mut state);
+        let _ = self.wait_for_bind(binds, newest);
+        let state = &mut *binds.state.lock();
+        self.destroy_left(binds, state);
         state.leaving.len() < before
+    }
+
+    /// Hands the driver what is noted, for a thread that may itself have the queue: tries for a second, and answers
+    /// whether it was done.
+    fn flush_binds_in_time(&self, binds: &Binds) -> bool {
+        let begin = Instant::now();
+        while binds.noted.load(Ordering::Acquire) {
+            match self.queues[binds.queue].try_locked(|queue| self.bind(binds, queue)) {
+                Some(bound) => return bound.is_ok(),
+                None if begin.elapsed().as_nanos() > u128::from(PATIENCE_NS) => return false,
+                None => std::thread::sleep(TRY_AGAIN),
+            }
+        }
+        true
     }
 
     /// Asks for memory, and where there is none, once more with all that was given back.

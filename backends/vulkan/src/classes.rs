@@ -39,6 +39,8 @@ pub(crate) struct ClassFacts {
     pub(crate) usage: vk::BufferUsageFlags,
     pub(crate) location: MemoryLocation,
     pub(crate) memory_type: u32,
+    /// What the host writes to and reads from mapped memory of this type is in step with the device, without flushes.
+    pub(crate) coherent: bool,
 }
 
 /// How many classes there are.
@@ -73,7 +75,7 @@ pub(crate) fn classes(
             let location = if kind == ClassKind::Device { "device local" } else { "host visible and coherent" };
             return Err(VulkanError::NoMemoryType { class, location, usage });
         };
-        let heap = probe.memory.memory_types[memory_type as usize].heap_index;
+        let vk::MemoryType { heap_index: heap, property_flags } = probe.memory.memory_types[memory_type as usize];
         let limits = &probe.properties.limits;
         let alignment = requirements
             .alignment
@@ -87,7 +89,8 @@ pub(crate) fn classes(
             max_segment_bytes: probe.max_allocation_bytes.min(probe.max_buffer_bytes),
             total_bytes: probe.memory.memory_heaps[heap as usize].size,
         });
-        facts.push(ClassFacts { usage, location, memory_type });
+        let coherent = property_flags.contains(vk::MemoryPropertyFlags::HOST_COHERENT);
+        facts.push(ClassFacts { usage, location, memory_type, coherent });
     }
     Ok((classes, facts))
 }

@@ -192,6 +192,10 @@ unsafe impl Backend for Vulkan {
         self.device.create_stream()
     }
 
+    fn has_stream(&self, stream: StreamId) -> bool {
+        self.device.lanes.get(stream.0 as usize).is_some()
+    }
+
     fn reserve(&self, class: ClassId, bytes: u64) -> Result<Segment, VulkanError> {
         self.device.reserve(class, bytes)
     }
@@ -259,7 +263,7 @@ impl StreamWait for Vulkan {
         let lane = device.lane(stream);
         device.submitted(point)?;
         if stream != point.stream && device.lane(point.stream).reached() < point.tick.0 {
-            lane.state.lock().waits.push(point);
+            lane.wait_for(point);
         }
         Ok(())
     }

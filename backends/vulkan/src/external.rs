@@ -14,12 +14,17 @@ use crate::{Segment, Vulkan, VulkanError};
 
 /// A submit that an engine is about to make: what it must wait for and what it must signal. The stream is locked until
 /// this is finished or abandoned; dropping it abandons it.
+///
+/// Meanwhile nothing is recorded, transferred or submitted on the stream: that would wait for itself. Allocating and
+/// freeing is fine; what is allocated now is for later submits, as this one was announced without what it waits for.
 #[must_use = "the engine submits now, and then says so"]
 pub struct PendingSubmit<'a> {
     lane: &'a Lane,
     state: MutexGuard<'a, LaneState>,
     tick: u64,
     waits: Vec<vk::SemaphoreSubmitInfo<'static>>,
+    /// How many of the lane's noted points are among them.
+    noted: usize,
 }
 
 impl PendingSubmit<'_> {
@@ -41,6 +46,7 @@ impl PendingSubmit<'_> {
     /// The engine has submitted. Answers the tick.
     pub fn finish(mut self) -> Tick {
         self.state.submitted();
+        self.lane.waited(self.noted);
         self.lane.note_submitted(self.tick);
         Tick(self.tick)
     }
@@ -99,10 +105,11 @@ impl Vulkan {
             device.submit(lane, &mut state, &Submission::default())?;
         }
         state.bind = device.flush_binds()?;
-        let waits = device.waits(lane, &state, &Submission::default());
+        let noted = lane.waits();
+        let waits = device.waits(lane, &state, &noted, &Submission::default());
         // As in a submit of our own: whatever is marked from here on belongs to a later tick.
         lane.open.store(value + 1, Ordering::Release);
-        Ok(PendingSubmit { lane, state, tick: value, waits })
+        Ok(PendingSubmit { lane, state, tick: value, waits, noted: noted.len() })
     }
 
     /// The barrier that an engine records before the first use of memory that it got from this device, where it submits

@@ -28,6 +28,9 @@ pub(crate) struct Lane {
     /// An index into the device's queues.
     pub(crate) queue: usize,
     pub(crate) state: Mutex<LaneState>,
+    /// What the next submit waits for. Behind a lock of its own, under which nothing else is locked: an allocation adds
+    /// to it while a submit that has the lane's lock stands before the queue.
+    waits: Mutex<Vec<Point>>,
     /// Values that no submit signals, as (first, the value that is signalled next): after a submit that failed or was
     /// abandoned, and where an engine's timeline skips some.
     gaps: Mutex<Vec<(u64, u64)>>,
@@ -42,6 +45,8 @@ pub(crate) struct LaneState {
     pub(crate) barrier: vk::CommandBuffer,
     /// The stream's own open command buffer, if anything was recorded since the last submit.
     pub(crate) recording: Option<vk::CommandBuffer>,
+    /// The open command buffer writes memory that the host sees.
+    pub(crate) to_host: bool,
     /// Recorded, ended and not yet submitted: there is one after a submit that failed.
     pub(crate) ended: Vec<vk::CommandBuffer>,
     /// Submitted, with the tick that covers them, oldest first.
@@ -52,8 +57,6 @@ pub(crate) struct LaneState {
     pub(crate) bind: u64,
     /// The newest bind that a submit has waited for.
     pub(crate) bound: u64,
-    /// What the next submit waits for.
-    pub(crate) waits: Vec<Point>,
     /// Closed by tests only.
     pub(crate) gate: Option<Gate>,
     /// Made when bytes of the host first go through.
@@ -66,9 +69,8 @@ impl LaneState {
         self.recording.is_some() || !self.ended.is_empty()
     }
 
-    /// The driver, or an engine, has taken a submit that waits for everything that was noted.
+    /// The driver, or an engine, has taken a submit that waits for the bind that was noted.
     pub(crate) fn submitted(&mut self) {
-        self.waits.clear();
         self.bound = self.bind;
     }
 }
@@ -84,9 +86,26 @@ impl Lane {
             owned,
             queue,
             state: Mutex::new(state),
+            waits: Mutex::default(),
             gaps: Mutex::default(),
             has_gaps: AtomicBool::new(false),
         }
+    }
+
+    /// Has the next submit wait for a point.
+    pub(crate) fn wait_for(&self, point: Point) {
+        self.waits.lock().push(point);
+    }
+
+    /// Answers what the next submit waits for, oldest first. Points that are noted later come behind these.
+    pub(crate) fn waits(&self) -> Vec<Point> {
+        self.waits.lock().clone()
+    }
+
+    /// Forgets the oldest points: a submit that waits for them was taken. To be called under the lane's lock, which keeps
+    /// others from forgetting them as well.
+    pub(crate) fn waited(&self, count: usize) {
+        self.waits.lock().drain(..count);
     }
 
     /// The driver has been given a tick. To be called under the lane's lock.

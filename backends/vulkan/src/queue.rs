@@ -10,15 +10,33 @@ use crate::probe::transfers;
 
 /// How access to a `VkQueue` is serialised, which Vulkan leaves to its users. An engine that submits to a queue itself
 /// shares its own lock by implementing this.
+///
+/// The lock is the outermost: whoever submits, flushes binds or drops the last handle of a device waits for it with
+/// locks of the device in hand, so an engine does none of that, and neither records nor transfers, while it holds it.
+/// Allocating and freeing is fine: what these need of the queue they only [try](QueueLock::try_locked).
 pub trait QueueLock: Send + Sync {
-    /// Runs `work`, once, while nobody else uses the queue.
+    /// Runs `work`, once, while nobody else uses the queue. Waits for whoever does.
     fn locked(&self, work: &mut dyn FnMut());
+
+    /// Runs `work`, once, if nobody else uses the queue, and answers whether it has run. Never waits for another thread.
+    ///
+    /// A lock that cannot be tried answers `false`: memory that was given back then reaches the driver with the next
+    /// submit, and a request that is refused memory is not made again with it.
+    fn try_locked(&self, work: &mut dyn FnMut()) -> bool;
 }
 
 impl QueueLock for Mutex<()> {
     fn locked(&self, work: &mut dyn FnMut()) {
         let _guard = self.lock();
         work();
+    }
+
+    fn try_locked(&self, work: &mut dyn FnMut()) -> bool {
+        let guard = self.try_lock();
+        if guard.is_some() {
+            work();
+        }
+        guard.is_some()
     }
 }
 
@@ -59,6 +77,17 @@ impl Queue {
             Some(result) => result,
             None => panic!("the lock of queue {} of family {} did not run what it was given", self.index, self.family),
         }
+    }
+
+    /// Runs `work` if nobody else uses the queue at this moment; `None` if somebody does.
+    pub(crate) fn try_locked<T>(&self, work: impl FnOnce(vk::Queue) -> T) -> Option<T> {
+        let (mut work, mut result) = (Some(work), None);
+        self.lock.try_locked(&mut || {
+            if let Some(work) = work.take() {
+                result = Some(work(self.raw));
+            }
+        });
+        result
     }
 
     /// Whether the queue computes or draws: what streams are for.

@@ -16,6 +16,15 @@ pub(crate) fn full_barrier() -> vk::MemoryBarrier2<'static> {
         .dst_access_mask(vk::AccessFlags2::MEMORY_READ | vk::AccessFlags2::MEMORY_WRITE)
 }
 
+/// Makes all writes of the commands before it available to the host, which waiting for a semaphore does not do.
+pub(crate) fn host_barrier() -> vk::MemoryBarrier2<'static> {
+    vk::MemoryBarrier2::default()
+        .src_stage_mask(vk::PipelineStageFlags2::ALL_COMMANDS)
+        .src_access_mask(vk::AccessFlags2::MEMORY_WRITE)
+        .dst_stage_mask(vk::PipelineStageFlags2::HOST)
+        .dst_access_mask(vk::AccessFlags2::HOST_READ)
+}
+
 impl Vulkan {
     /// Records commands into the stream's own command buffer, which the next submit of the stream hands to the driver.
     /// What `work` records comes after all work that was submitted or recorded on the stream before: a full barrier
@@ -23,7 +32,7 @@ impl Vulkan {
     ///
     /// **Within `work` there are only the barriers that it records.** Several dispatches or copies in one call may run
     /// at the same time, so where one reads or writes what another wrote, place a barrier between them, or record each
-    /// in a call of its own.
+    /// in a call of its own. What writes memory that the host reads afterwards ends with a barrier to the host stage.
     ///
     /// `work` runs under the stream's lock. It must not end or reset the command buffer, nor call this device with the
     /// same stream.
@@ -63,6 +72,20 @@ impl Device {
         // SAFETY: the command buffer is recording, outside a render pass, under the lane's lock.
         unsafe { self.sync2.barrier(&self.raw, commands, full_barrier()) };
         Ok(work(commands))
+    }
+
+    /// As [`record`](Device::record), for commands that write memory which the host sees if `to_host` says so: their
+    /// command buffer then ends with a barrier to the host.
+    pub(crate) fn record_write(
+        &self,
+        lane: &Lane,
+        state: &mut LaneState,
+        to_host: bool,
+        work: impl FnOnce(vk::CommandBuffer),
+    ) -> Result<(), VulkanError> {
+        self.record(lane, state, work)?;
+        state.to_host |= to_host;
+        Ok(())
     }
 
     /// A command buffer that is recording: one that has completed, or a new one.
@@ -135,12 +158,12 @@ impl LaneState {
             pool,
             barrier,
             recording: None,
+            to_host: false,
             ended: Vec::new(),
             in_flight: Default::default(),
             spare: Vec::new(),
             bind: 0,
             bound: 0,
-            waits: Vec::new(),
             gate: None,
             ring: None,
         }

@@ -62,6 +62,11 @@ impl Segment {
     pub fn memory_type(&self) -> u32 {
         self.memory_type
     }
+
+    /// Whether the host sees it.
+    pub(crate) fn is_mapped(&self) -> bool {
+        self.mapped.is_some()
+    }
 }
 
 impl fmt::Debug for Segment {
@@ -168,6 +173,9 @@ impl Device {
         self.enter("vkAllocateMemory")?;
         let backed = self.create_backed(class, bytes)?;
         let id = self.ids.fetch_add(1, Ordering::Relaxed);
+        // The device's own memory may be of a type that the host sees through a cache that nobody flushes: the driver
+        // library maps it, and it is not lent.
+        let coherent = self.classes[usize::from(class.0)].coherent;
         let segment = Segment {
             device: self.id,
             id,
@@ -176,7 +184,7 @@ impl Device {
             class,
             memory_type: self.memory_type(class),
             address: self.buffer_address(backed.buffer),
-            mapped: backed.allocation.mapped_ptr().map(|pointer| HostPointer(pointer.cast())),
+            mapped: backed.allocation.mapped_ptr().filter(|_| coherent).map(|pointer| HostPointer(pointer.cast())),
             limits: self.descriptor_limits(),
         };
         self.live.lock().insert(id, backed);
@@ -227,8 +235,9 @@ impl HostMemory for Vulkan {
     type Segment = Segment;
 
     /// Where the host sees the segment: those of classes 1 and 2, and of class 0 where all of the device's memory is
-    /// the host's. The memory is coherent. What the host writes before a submit, the work of that submit sees; before
-    /// the host reads what work wrote, that work ends with a barrier to the host stage, and is waited for.
+    /// the host's and coherent. What the host writes before a submit, the work of that submit sees. What transfers of
+    /// this device wrote, the host reads once it has waited for them; other work that the host reads after ends with a
+    /// barrier to the host stage.
     fn host_address(&self, segment: &Segment) -> Option<NonNull<u8>> {
         segment.mapped.map(|pointer| pointer.0)
     }

@@ -8,6 +8,7 @@ use millpond_backend::{Point, StreamId, Tick};
 use crate::device::Device;
 use crate::gate::Gate;
 use crate::lane::{Lane, LaneState};
+use crate::record::host_barrier;
 use crate::{Vulkan, VulkanError};
 
 /// A semaphore that a submit waits for or signals.
@@ -82,7 +83,8 @@ impl Device {
         // Whatever is marked from here on belongs to the next tick: it may be recorded after the driver took this one.
         let tick = lane.open.fetch_add(1, Ordering::AcqRel);
         let commands = self.batch(state, submission);
-        let waits = self.waits(lane, state, submission);
+        let noted = lane.waits();
+        let waits = self.waits(lane, state, &noted, submission);
         let mut signals: Vec<_> = submission.signals.iter().map(semaphore_info).collect();
         signals.push(semaphore_info(&timeline_at(lane.semaphore, tick)));
         let batch = vk::SubmitInfo2::default()
@@ -96,6 +98,7 @@ impl Device {
         submitted.map_err(self.failed("vkQueueSubmit2"))?;
         state.in_flight.extend(state.ended.drain(..).map(|commands| (tick, commands)));
         state.submitted();
+        lane.waited(noted.len());
         lane.note_submitted(tick);
         Ok(tick)
     }
@@ -103,6 +106,10 @@ impl Device {
     /// Ends the open command buffer, if there is one.
     fn end_recording(&self, state: &mut LaneState) -> Result<(), VulkanError> {
         let Some(commands) = state.recording.take() else { return Ok(()) };
+        if std::mem::take(&mut state.to_host) {
+            // SAFETY: the command buffer is recording, outside a render pass, under the lane's lock.
+            unsafe { self.sync2.barrier(&self.raw, commands, host_barrier()) };
+        }
         // SAFETY: the command buffer is recording, under the lane's lock.
         let ended = unsafe { self.raw.end_command_buffer(commands) };
         // One that could not be ended is invalid; it stays in its pool, unused.
@@ -123,10 +130,11 @@ impl Device {
         &self,
         lane: &Lane,
         state: &LaneState,
+        noted: &[Point],
         submission: &Submission<'_>,
     ) -> Vec<vk::SemaphoreSubmitInfo<'static>> {
         let mut newest: Vec<(vk::Semaphore, u64)> = Vec::new();
-        for point in state.waits.iter().chain(submission.after) {
+        for point in noted.iter().chain(submission.after) {
             let other = self.lane(point.stream);
             // Order within a lane is by the queue and its barriers.
             if std::ptr::eq(other, lane) || other.reached() >= point.tick.0 {

@@ -46,22 +46,15 @@ impl Device {
         let bytes = to.len() as u64;
         let submitted = self.with_piece(lane, bytes, true, |state, piece| {
             pinned = Some(piece.number);
-            self.record(lane, state, |commands| {
+            self.record_write(lane, state, true, |commands| {
                 self.copy_region(commands, (segment.buffer, offset), (piece.buffer, piece.offset), bytes);
-                let to_host = vk::MemoryBarrier2::default()
-                    .src_stage_mask(vk::PipelineStageFlags2::ALL_TRANSFER)
-                    .src_access_mask(vk::AccessFlags2::TRANSFER_WRITE)
-                    .dst_stage_mask(vk::PipelineStageFlags2::HOST)
-                    .dst_access_mask(vk::AccessFlags2::HOST_READ);
-                // SAFETY: the command buffer is recording, under the lane's lock.
-                unsafe { self.sync2.barrier(&self.raw, commands, to_host) };
             })?;
             self.submit(lane, state, &Submission::default()).map(|tick| (piece, tick))
         });
         let arrived = submitted.and_then(|(piece, tick)| {
             self.arrived(Point { stream, tick: Tick(tick) })?;
-            // SAFETY: the piece is mapped, that long, and pinned; the device has finished writing it, and a barrier has
-            // made that visible to the host.
+            // SAFETY: the piece is mapped, that long, and pinned; the device has finished writing it, and the
+            // barrier at the end of its command buffer has made that visible to the host.
             unsafe { piece.pointer.0.as_ptr().copy_to_nonoverlapping(to.as_mut_ptr(), to.len()) };
             Ok(())
         });
@@ -144,13 +137,13 @@ impl Transfer for Vulkan {
         let parts = Parts::of(offset, bytes);
         if !parts.has_edges() {
             let fill = |commands| device.fill_commands(commands, None, segment.buffer, &parts, value);
-            return device.record(lane, &mut lane.state.lock(), fill);
+            return device.record_write(lane, &mut lane.state.lock(), segment.is_mapped(), fill);
         }
         device.with_piece(lane, EDGE_BYTES as u64, false, |state, piece| {
             // SAFETY: the piece is mapped and that long, and no earlier command of the device reads it any more.
             unsafe { piece.pointer.0.as_ptr().write_bytes(value, EDGE_BYTES) };
             let fill = |commands| device.fill_commands(commands, Some(piece), segment.buffer, &parts, value);
-            device.record(lane, state, fill)
+            device.record_write(lane, state, segment.is_mapped(), fill)
         })
     }
 
@@ -185,8 +178,10 @@ impl Transfer for Vulkan {
         if bytes == 0 {
             return Ok(());
         }
+        let to_host = to.0.is_mapped();
         let (from, to) = ((from.0.buffer, from.1), (to.0.buffer, to.1));
-        device.record(lane, &mut lane.state.lock(), |commands| device.copy_region(commands, from, to, bytes))
+        let copy = |commands| device.copy_region(commands, from, to, bytes);
+        device.record_write(lane, &mut lane.state.lock(), to_host, copy)
     }
 
     /// Copies host bytes to the device, through the stream's staging ring of 4 MiB. Where more than that is under way
@@ -206,7 +201,7 @@ impl Transfer for Vulkan {
             device.with_piece(lane, bytes, false, |state, piece| {
                 // SAFETY: the piece is mapped and that long, and no earlier command of the device reads it any more.
                 unsafe { piece.pointer.0.as_ptr().copy_from_nonoverlapping(part.as_ptr(), part.len()) };
-                device.record(lane, state, |commands| {
+                device.record_write(lane, state, segment.is_mapped(), |commands| {
                     device.copy_region(commands, (piece.buffer, piece.offset), (segment.buffer, at), bytes);
                 })
             })?;

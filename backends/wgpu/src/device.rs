@@ -172,6 +172,10 @@ unsafe impl Backend for Wgpu {
         Ok(StreamId(u32::try_from(index).expect("fewer than 2^32 streams")))
     }
 
+    fn has_stream(&self, stream: StreamId) -> bool {
+        self.shared.lanes.get(stream.0 as usize).is_some()
+    }
+
     fn reserve(&self, class: ClassId, bytes: u64) -> Result<Segment, WgpuError> {
         const CALL: &str = "reserve";
         let shared = &*self.shared;

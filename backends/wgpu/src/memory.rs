@@ -32,13 +32,22 @@ pub(crate) struct Memory {
     returned: Arc<Returned>,
 }
 
-/// Whose turn it is on the queue. wgpu runs callbacks inside of submits, and what these drop may bind.
+/// Whose turn it is on the queue. wgpu runs callbacks inside of submits, with the turn taken: what these allocate and
+/// free may bind, on the thread that has the turn, while other threads only try for it.
 struct Turn(ReentrantMutex<()>);
 
 impl QueueLock for Turn {
     fn locked(&self, work: &mut dyn FnMut()) {
         let _guard = self.0.lock();
         work();
+    }
+
+    fn try_locked(&self, work: &mut dyn FnMut()) -> bool {
+        let guard = self.0.try_lock();
+        if guard.is_some() {
+            work();
+        }
+        guard.is_some()
     }
 }
 

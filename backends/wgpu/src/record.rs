@@ -18,7 +18,9 @@ impl Wgpu {
     ///
     /// The stream is locked meanwhile. Allocate and free in `commands` as you like, but do not record, transfer or
     /// submit on the same stream: that would wait for itself. Nor may wgpu's callbacks (of `on_submitted_work_done` and
-    /// `map_async`) do so, on any stream: wgpu runs them inside of submits.
+    /// `map_async`) do so, on any stream: wgpu runs them inside of submits, with the queue taken, and inside of
+    /// polls. They may drop buffers. They should not allocate from an allocator on this device: its own calls poll as
+    /// well, and where memory is short a request would wait for the release that its callback runs in.
     ///
     /// # Errors
     ///

@@ -3,6 +3,12 @@
 #![cfg(all(feature = "vulkan-segments", not(target_vendor = "apple")))]
 #![allow(unsafe_code)] // Calls the contract's unsafe methods.
 
+use std::io::Write as _;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
+use std::time::Duration;
+
 use millpond::Allocator;
 use millpond_backend::{Backend, Budget, ClassId, Fault, Point, Transfer, VirtualMemory};
 use millpond_conformance::{WgpuDevice, conformance_tests};
@@ -170,4 +176,86 @@ fn usages_that_vulkans_segments_lack_are_refused() {
     }
     let refused = builder().usage(wgpu::BufferUsages::QUERY_RESOLVE).build().unwrap_err();
     assert!(matches!(refused, WgpuError::NoVulkanSegments { .. }), "{refused:?}");
+}
+
+/// What is given back and more than this is bound away without a submit.
+const LEAVING_BYTES: u64 = 64 << 20;
+/// The scenario below takes a second, unless it hangs.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// wgpu runs callbacks inside of submits, in which this thread has the queue. One that allocates waits for nobody, though
+/// another thread gives so much back meanwhile that it would be bound away on the same queue.
+#[test]
+fn a_callback_allocates_inside_of_a_submit_while_another_thread_gives_pages_back() {
+    let Some(device) = with_pages() else { return };
+    let (tell, told) = channel();
+    let running = thread::spawn(move || {
+        allocate_in_a_callback(&device);
+        let _ = tell.send(());
+    });
+    if told.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+        let text = "FAILED: a callback that allocates and a thread that gives pages back wait for each other\n";
+        let _ = std::io::stderr().write_all(text.as_bytes());
+        std::process::exit(1);
+    }
+    running.join().expect("the scenario passes");
+}
+
+fn allocate_in_a_callback(device: &Wgpu) {
+    static SUBMITTING: AtomicBool = AtomicBool::new(false);
+    let size = device.caps().pages.unwrap().granularity;
+    let stream = device.create_stream().unwrap();
+    let count = LEAVING_BYTES / size + 1;
+    let range = device.reserve_range(ClassId::DEVICE, count * size).unwrap();
+    let pages: Vec<_> = (0..count).map(|_| device.create_page(ClassId::DEVICE, size).unwrap()).collect();
+    for (at, page) in (0..).zip(&pages) {
+        // SAFETY: nothing is mapped there.
+        unsafe { device.map(&range, at * size, page, stream) }.unwrap();
+    }
+    let target = device.reserve(ClassId::DEVICE, 4096).unwrap();
+    device.fill(stream, &target, 0, 4096, 1).unwrap();
+    device.submit(stream).unwrap();
+    let (tell, told) = channel();
+    let inside = device.clone();
+    device.queue().on_submitted_work_done(move || {
+        let in_time = SUBMITTING.load(Ordering::SeqCst);
+        let giver = thread::spawn({
+            let device = inside.clone();
+            move || {
+                for (at, page) in (0..).zip(pages) {
+                    // SAFETY: it is there, and no work touches it.
+                    unsafe {
+                        device.unmap(&range, at * size, &page, stream);
+                        device.release_page(page);
+                    }
+                }
+                range
+            }
+        });
+        // Time enough for the other thread to come to the queue, or to be done.
+        thread::sleep(Duration::from_millis(300));
+        let page = inside.create_page(ClassId::DEVICE, size).unwrap();
+        let segment = inside.reserve(ClassId::DEVICE, 4096).unwrap();
+        // SAFETY: no work touches them, and the page is mapped nowhere.
+        unsafe {
+            inside.release_page(page);
+            inside.release(segment);
+        }
+        let _ = tell.send((in_time, giver));
+    });
+    // The work is done by then, and the next submit is the first to notice.
+    thread::sleep(Duration::from_millis(200));
+    SUBMITTING.store(true, Ordering::SeqCst);
+    let tick = device.submit(stream).unwrap();
+    SUBMITTING.store(false, Ordering::SeqCst);
+    let (in_time, giver) = told.recv().unwrap();
+    assert!(in_time, "the callback ran elsewhere: the test shows nothing");
+    let range = giver.join().unwrap();
+    assert_eq!(device.wait(Point { stream, tick }).unwrap(), tick);
+    // SAFETY: nothing is mapped in the range, and all work is done.
+    unsafe {
+        device.release_range(range);
+        device.release(target);
+    }
+    assert_eq!(device.errors(), [""; 0]);
 }

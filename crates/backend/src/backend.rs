@@ -35,6 +35,11 @@ pub unsafe trait Backend: Send + Sync + 'static {
     /// The driver's, for example when the device has no further queue.
     fn create_stream(&self) -> Result<StreamId, Self::Error>;
 
+    /// Whether the stream is this backend's: opened or registered here, even if it was taken away since. The allocator
+    /// asks before it keeps anything for a stream that is named to it by number. Calls no driver, costs a few
+    /// nanoseconds.
+    fn has_stream(&self, stream: StreamId) -> bool;
+
     /// Takes `bytes` (not 0) of `class` from the driver.
     ///
     /// # Errors

@@ -4,8 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum, value_parser};
+use millpond::trace::Limits;
 
-use crate::commands::replay::{Limit, PatternChoice, pattern_help};
+use crate::commands::replay::{Limit, PatternChoice, parse_limits, pattern_help};
 use crate::quantity::parse_time;
 
 const EXIT_CODES: &str = "\
@@ -105,6 +106,13 @@ is kept on the device and judged many blocks at a time, so that work stays under
 64 KiB for each stream, past the allocator. The first wrong byte ends the command with exit code 1, and is told with its
 trace, event, block and offset. Times include the check";
 
+const TRACE_LIMITS_HELP: &str = "\
+How large a trace may be, for files that would take much of the machine; `none` for any. What is not named stays:
+  text_bytes=SIZE  text, after decompression (1GiB)
+  expansion=N      bytes of text for each byte of a compressed file, beyond 1 MiB (64)
+  events=N         events, 24 bytes each (16777216)
+  streams=N        different streams, more than 100 KB each (1024)";
+
 const FOR_HELP: &str = "\
 Replay each trace under each policy for so long: 500ms, 20s, 10m or 2h, from the beginning of the cold pass. The pass
 under way is then cut short at its next event, the cold one too: what is live is freed as at the end of a pass, with
@@ -199,7 +207,9 @@ every failure in full. `--device sim` means every kind of simulated device. JSON
 
 With --soak, each run is a random program of several streams: blocks that change hands, limits, driver calls that fail,
 work that completes out of step. Every grant is judged, every block written and read by device work. The same seed is
-the same run: a run that fails is repeated by `--soak 1 --seed SEED`. JSON has a line for each run.";
+the same run as long as --operations is the same: a run that fails is repeated by `--soak 1 --seed SEED`. The first that
+fail are made as short as they can be and printed as a scenario of the corpus, or else as a program for a test; after
+20 failures no further run begins. JSON has a line for each run.";
 
 /// `millpond replay`.
 #[derive(Debug, clap::Args)]
@@ -241,6 +251,9 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u64).range(1..=1 << 40))]
     #[arg(help = "Divide every size of a trace by N, so that it fits a small device", long_help = SCALE_HELP)]
     pub(crate) scale: u64,
+    #[arg(long, value_name = "KEY=N,...", default_value = "", hide_default_value = true)]
+    #[arg(value_parser = parse_limits, help = "How large a trace may be", long_help = TRACE_LIMITS_HELP)]
+    pub(crate) trace_limits: Limits,
     /// Print the table in Markdown
     #[arg(long, conflicts_with_all = ["summary", "stats"])]
     pub(crate) markdown: bool,
@@ -306,4 +319,11 @@ pub(crate) struct ConformanceArgs {
     /// The seed of the first run; the others count up from it
     #[arg(long, value_name = "SEED", default_value_t = 0, requires = "soak")]
     pub(crate) seed: u64,
+    /// How many operations a run of the soak has
+    #[arg(long, value_name = "N", default_value_t = millpond_conformance::soak::OPERATIONS, requires = "soak")]
+    #[arg(value_parser = value_parser!(u32).range(1..=100_000))]
+    pub(crate) operations: u32,
+    /// Write what the soak has come to into a file, in Markdown: every half a minute, and at the end
+    #[arg(long, value_name = "FILE", requires = "soak")]
+    pub(crate) record: Option<PathBuf>,
 }

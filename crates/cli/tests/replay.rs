@@ -474,3 +474,34 @@ fn a_scaled_trace_is_a_smaller_program() {
     let text = run(&["replay", "--passes", "0", "--scale", "64", "--threads", "2", &trace("gnn")]).stdout;
     assert!(text.starts_with("On sim (simulated H200), by 2 threads, sizes divided by 64; "), "{text}");
 }
+
+#[test]
+fn a_trace_of_nothing_is_no_success() {
+    for (name, text) in [("empty.trace", ""), ("comment.trace", "# {\"workload\": \"none\"}\n")] {
+        let file = Scratch::new(name, text.as_bytes());
+        run(&["replay", "--device", "sim", file.path()]).fails(2, &[name, "nothing to replay"]);
+    }
+    run_on_input(b"", &["replay", "--device", "sim", "-"]).fails(2, &["standard input", "nothing to replay"]);
+}
+
+#[test]
+fn a_limit_of_the_reader_is_told_with_how_to_raise_it() {
+    let text: String = (0..1025).map(|stream| format!("m {stream} {stream}\n")).collect();
+    let file = Scratch::new("many.trace", text.as_bytes());
+    let refused = run(&["replay", "--device", "sim", file.path()]);
+    refused.fails(2, &["many.trace", "line 1025", "1024 different streams", "--trace-limits streams=N"]);
+    let args = [
+        "replay",
+        "--device",
+        "sim",
+        "--passes",
+        "0",
+        "--format",
+        "json",
+        "--trace-limits",
+        "streams=1025",
+        file.path(),
+    ];
+    assert_eq!(run(&args).json()[0]["events"], 1025);
+    run(&["replay", "--trace-limits", "lines=3"]).fails(2, &["`lines` is no limit"]);
+}

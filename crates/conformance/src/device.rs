@@ -31,6 +31,17 @@ impl fmt::Display for Unavailable {
 
 impl std::error::Error for Unavailable {}
 
+/// What of a device is in others' hands, by count.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Live {
+    /// Segments of all classes, without ranges of addresses.
+    pub segments: u64,
+    /// Pages.
+    pub pages: u64,
+    /// Ranges of addresses.
+    pub ranges: u64,
+}
+
 /// A device that the suite is run on.
 ///
 /// Only [`name`](Self::name) and [`open`](Self::open) must be written. Every other method is a power that some devices
@@ -102,6 +113,25 @@ pub trait DeviceUnderTest: Sync {
     /// call that [`fail_nth`](Self::fail_nth) counts.
     fn held_bytes(&self, _backend: &Self::Backend) -> Option<u64> {
         None
+    }
+
+    /// How many segments, pages and ranges are in the allocator's hands, where the device can tell exactly. Makes no driver
+    /// call that [`fail_nth`](Self::fail_nth) counts. A device that grants more than it has and tells neither this nor
+    /// [`held_bytes`](Self::held_bytes) cannot be certified: nothing would show what it leaks.
+    fn live(&self, _backend: &Self::Backend) -> Option<Live> {
+        None
+    }
+
+    /// Whether the budget counts what this device hands out, at once. It must, unless its author says that it cannot: a
+    /// device in software may count what was written instead.
+    fn budget_follows(&self, _backend: &Self::Backend) -> bool {
+        true
+    }
+
+    /// What offsets and lengths of fills, copies and uploads must be multiples of, in bytes, as the backend's documentation
+    /// says. 1 unless it says otherwise.
+    fn transfer_alignment(&self) -> u64 {
+        1
     }
 
     /// Whether device-side waits let all work that is recorded on the stream from now on begin only after the point,

@@ -14,6 +14,8 @@ use crate::watched::{Tenancy, Trouble};
 const SAMPLE_BYTES: u64 = 16;
 /// Pieces for each stream.
 const SAMPLES: u64 = 1024;
+/// Bytes of the buffer that is kept on a stream.
+pub(crate) const BYTES: u64 = SAMPLE_BYTES * SAMPLES;
 
 /// What one piece must show.
 struct Sample {
@@ -47,7 +49,7 @@ impl<B: Backend> Evidence<B> {
         streams: impl IntoIterator<Item = usize>,
     ) -> Result<Self, Trouble<B::Error>> {
         let keep = |stream| {
-            let buffer = session.watched.allocate(&session.streams[stream], SAMPLE_BYTES * SAMPLES)?;
+            let buffer = session.watched.allocate(&session.streams[stream], BYTES)?;
             Ok(Record { stream, buffer, samples: Vec::new() })
         };
         let records: Result<_, Trouble<B::Error>> = streams.into_iter().map(keep).collect();

@@ -1,10 +1,12 @@
 #![doc = include_str!("../README.md")]
 
+mod contract;
 #[cfg(feature = "cuda")]
 mod cuda;
 mod device;
 mod evidence;
 pub mod golden;
+mod minimum;
 mod model;
 pub mod oracle;
 mod programs;
@@ -24,7 +26,7 @@ mod wgpu;
 
 #[cfg(feature = "cuda")]
 pub use cuda::CudaDevice;
-pub use device::{DeviceUnderTest, Need, Unavailable, open_or_skip, required};
+pub use device::{DeviceUnderTest, Live, Need, Unavailable, open_or_skip, required};
 pub use model::Model;
 pub use sim::SimDevice;
 pub use suite::{Difference, Outcome, ScenarioResult};

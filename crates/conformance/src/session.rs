@@ -2,10 +2,11 @@
 
 use std::fmt::Write as _;
 
+use millpond::settings::Settings;
 use millpond::{Allocator, Stream};
 use millpond_backend::{Backend, Point, Transfer};
 
-use crate::device::{DeviceUnderTest, Need};
+use crate::device::{DeviceUnderTest, Live, Need};
 use crate::scenario::Policy;
 use crate::watched::{Tenancy, Watched};
 
@@ -53,13 +54,22 @@ pub(crate) type Opened<B> = (Allocator<B>, Option<B>);
 
 /// Opens the device for a setup; skips where it cannot serve the policy.
 pub(crate) fn open_allocator<D: DeviceUnderTest>(device: &D, setup: &Setup<'_>) -> Result<Opened<D::Backend>, Stop> {
+    open_over(device, setup, Settings::default())
+}
+
+/// The same, with settings below those of the policy.
+fn open_over<D: DeviceUnderTest>(
+    device: &D,
+    setup: &Setup<'_>,
+    settings: Settings,
+) -> Result<Opened<D::Backend>, Stop> {
     let need = Need { streams: setup.streams, bytes: setup.bytes, pages: setup.policy.pages };
     let backend = device.open(&need).map_err(|missing| Stop::Skip(missing.0))?;
     if setup.policy.pages && backend.caps().pages.is_none() {
         return Err(Stop::Skip("the device has no virtual memory".to_owned()));
     }
     let twin = device.twin(&backend);
-    let mut builder = Allocator::builder(backend).conf(setup.policy.conf).conf(setup.conf);
+    let mut builder = Allocator::builder(backend).settings(settings).conf(setup.policy.conf).conf(setup.conf);
     if let Some(bytes) = setup.limit {
         builder = builder.limit(bytes);
     }
@@ -69,7 +79,12 @@ pub(crate) fn open_allocator<D: DeviceUnderTest>(device: &D, setup: &Setup<'_>) 
 
 impl<'d, D: DeviceUnderTest> Session<'d, D> {
     pub(crate) fn open(device: &'d D, setup: &Setup<'_>) -> Result<Self, Stop> {
-        let (allocator, twin) = open_allocator(device, setup)?;
+        Self::open_with(device, setup, Settings::default())
+    }
+
+    /// Opens it with settings below those of the policy.
+    pub(crate) fn open_with(device: &'d D, setup: &Setup<'_>, settings: Settings) -> Result<Self, Stop> {
+        let (allocator, twin) = open_over(device, setup, settings)?;
         let watched = Watched::with_order(allocator, D::comes_after);
         let mut session = Self { device, watched, streams: Vec::new(), twin, threaded: false };
         for _ in 0..setup.streams {
@@ -85,7 +100,10 @@ impl<'d, D: DeviceUnderTest> Session<'d, D> {
 
     /// The powers of the device that move bytes; skips where there are none.
     pub(crate) fn transfer(&self) -> Result<&Mover<'_, D::Backend>, Stop> {
-        self.backend().transfer().ok_or_else(|| Stop::Skip("the device neither fills nor copies".to_owned()))
+        self.backend().transfer().ok_or_else(|| match self.backend().caps().transfer {
+            true => Stop::Fail("Backend::transfer answers none, and Caps::transfer announces it".to_owned()),
+            false => Stop::Skip("the device neither fills nor copies".to_owned()),
+        })
     }
 
     /// Queues a fill of the whole buffer.
@@ -162,6 +180,9 @@ impl<'d, D: DeviceUnderTest> Session<'d, D> {
         if let Some(held) = self.device.held_bytes(self.backend()).filter(|&held| held != reserved) {
             return Err(Stop::Fail(format!("{reserved} bytes are reserved, and the device has handed out {held}")));
         }
+        if let Some(beyond) = self.watched.allocator().beyond_device() {
+            return Err(Stop::Fail(beyond.to_string()));
+        }
         Ok(device_is_content(self.device, self.backend())?)
     }
 
@@ -193,8 +214,9 @@ pub(crate) fn device_is_content<D: DeviceUnderTest>(device: &D, backend: &D::Bac
 pub(crate) fn nothing_is_left<D: DeviceUnderTest>(device: &D, twin: Option<&D::Backend>) -> Result<(), String> {
     let Some(twin) = twin else { return Ok(()) };
     device_is_content(device, twin)?;
-    match device.held_bytes(twin) {
-        Some(bytes) if bytes > 0 => Err(format!("the allocator is gone and {bytes} bytes were not given back")),
+    match (device.held_bytes(twin), device.live(twin)) {
+        (Some(bytes), _) if bytes > 0 => Err(format!("the allocator is gone and {bytes} bytes were not given back")),
+        (_, Some(live)) if live != Live::default() => Err(format!("the allocator is gone and has left {live:?}")),
         _ => Ok(()),
     }
 }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use millpond_backend::{Closing, Fault, PageCaps, Point, Reuse, StreamId};
 use millpond_sim::{CallKind, Completion, CostModel, Sim};
 
-use crate::device::{DeviceUnderTest, Need, Unavailable};
+use crate::device::{DeviceUnderTest, Live, Need, Unavailable};
 
 /// Bytes of the simulated devices of the suite.
 const TOTAL_BYTES: u64 = 1 << 30;
@@ -151,6 +151,11 @@ impl DeviceUnderTest for SimDevice {
 
     fn held_bytes(&self, backend: &Sim) -> Option<u64> {
         Some(backend.held_bytes())
+    }
+
+    fn live(&self, backend: &Sim) -> Option<Live> {
+        let (segments, pages, ranges) = backend.live();
+        Some(Live { segments, pages, ranges })
     }
 
     fn comes_after(backend: &Sim, stream: StreamId, point: Point) -> Option<bool> {

@@ -2,10 +2,9 @@
 //! policy.
 //!
 //! A run's seed draws the device, the policy and whether driver calls fail, and is the seed of a [swarm]
-//! on it; the same seed is the same run, alone or among thousands.
+//! on it; the same seed is the same run, alone or among thousands, as long as runs have as many operations.
 
-use std::ops::Range;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ops::{ControlFlow, Range};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::thread;
@@ -16,11 +15,14 @@ use millpond_sim::Completion;
 use crate::device::DeviceUnderTest as _;
 use crate::scenario::{POLICIES, Policy};
 use crate::sim::SimDevice;
-use crate::suite::text_of;
-use crate::swarm::{self, Random, Swarm, Tally};
+use crate::swarm::{Case, Failed, Program, Random, Shrunk, Swarm, Tally};
 
-/// How many operations a run has: enough for memory to be short for most of it.
-const OPERATIONS: u32 = 400;
+/// How many operations a run has unless said otherwise: enough for memory to be short for most of it.
+pub const OPERATIONS: u32 = 400;
+
+/// Everything is verified after so many operations: rarely, because a look costs as much as many operations, and
+/// because what is put off is done at a look.
+const CHECK_EVERY: [u32; 3] = [8, 16, 64];
 
 /// What the seed of a run draws.
 #[derive(Clone, Copy, Debug)]
@@ -37,12 +39,12 @@ pub struct Done {
     /// What it was.
     pub run: Run,
     /// What it came to, or what went wrong.
-    pub result: Result<Tally, String>,
+    pub result: Result<Tally, Failed>,
 }
 
 impl Run {
-    /// The run of a seed.
-    pub fn new(seed: u64) -> Self {
+    /// The run of a seed, of so many operations.
+    pub fn new(seed: u64, operations: u32) -> Self {
         // Apart from the swarm's own draws, so that neighbouring seeds differ in everything.
         let mut random = Random::new(seed ^ 0x50AC);
         let closing = [Closing::Backend, Closing::Backend, Closing::Submit][random.below(3)];
@@ -54,7 +56,8 @@ impl Run {
         let device = if random.once_in(3) { device.without_stream_wait() } else { device };
         let policy = policy(&mut random);
         let faults = random.once_in(2);
-        Self { device, swarm: Swarm { seed, operations: OPERATIONS, policy, faults, check_every: 4 } }
+        let check_every = CHECK_EVERY[random.below(CHECK_EVERY.len())];
+        Self { device, swarm: Swarm { seed, operations, policy, faults, check_every } }
     }
 
     /// Runs it. A panic is caught and told as what went wrong.
@@ -62,13 +65,38 @@ impl Run {
     /// # Errors
     ///
     /// What went wrong, with the operation.
-    pub fn run(&self) -> Result<Tally, String> {
-        let ran = catch_unwind(AssertUnwindSafe(|| swarm::run(&self.device, &self.swarm)));
-        match ran.unwrap_or_else(|panic| Err(text_of(panic))) {
-            Ok(Some(tally)) => Ok(tally),
-            Ok(None) => Err(format!("{} does not serve {}", self.device.name(), self.swarm.policy.name)),
-            Err(text) => Err(text),
-        }
+    pub fn run(&self) -> Result<Tally, Failed> {
+        self.served(self.case().record(&self.swarm).1)
+    }
+
+    /// Runs another program on the run's device, under its policy: one that [`shrink`](Self::shrink) has made, say.
+    ///
+    /// # Errors
+    ///
+    /// What went wrong, with the operation.
+    ///
+    /// # Panics
+    ///
+    /// If the program names streams that it does not have.
+    pub fn replay(&self, program: &Program) -> Result<Tally, Failed> {
+        self.served(self.case().replay(program))
+    }
+
+    /// Makes the run shorter, if it fails: the few operations that its failure needs. Runs some hundreds of programs.
+    pub fn shrink(&self) -> Option<Shrunk> {
+        let case = self.case();
+        let (program, result) = case.record(&self.swarm);
+        result.err()?;
+        case.shrink(&program)
+    }
+
+    fn case(&self) -> Case<'_, SimDevice> {
+        Case::new(&self.device, self.swarm.policy)
+    }
+
+    fn served(&self, result: Result<Option<Tally>, Failed>) -> Result<Tally, Failed> {
+        let what = || format!("{} does not serve {}", self.device.name(), self.swarm.policy.name);
+        result?.ok_or_else(|| Failed { at: 0, operation: None, what: what() })
     }
 }
 
@@ -80,8 +108,9 @@ fn policy(random: &mut Random) -> Policy {
     *wanted[random.below(wanted.len())]
 }
 
-/// Runs all these seeds on so many threads, and tells each run as it ends.
-pub fn run(seeds: Range<u64>, threads: usize, tell: &mut dyn FnMut(Done)) {
+/// Runs all these seeds, each with so many operations, on so many threads, and tells each run as it ends. Stops taking
+/// further seeds where `tell` answers that it has seen enough.
+pub fn run(seeds: Range<u64>, operations: u32, threads: usize, tell: &mut dyn FnMut(Done) -> ControlFlow<()>) {
     let next = AtomicU64::new(seeds.start);
     let (sender, ended) = mpsc::channel();
     thread::scope(|scope| {
@@ -90,9 +119,9 @@ pub fn run(seeds: Range<u64>, threads: usize, tell: &mut dyn FnMut(Done)) {
             scope.spawn(move || {
                 let take = || Some(next.fetch_add(1, Ordering::Relaxed)).filter(|&seed| seed < end);
                 while let Some(seed) = take() {
-                    let run = Run::new(seed);
+                    let run = Run::new(seed, operations);
                     let done = Done { run, result: run.run() };
-                    // Nobody listens any more: the rest need not run.
+                    // Enough was seen: the rest need not run.
                     if sender.send(done).is_err() {
                         break;
                     }
@@ -100,6 +129,7 @@ pub fn run(seeds: Range<u64>, threads: usize, tell: &mut dyn FnMut(Done)) {
             });
         }
         drop(sender);
-        ended.iter().for_each(tell);
+        // The receiver goes with this, so that threads hear of the end.
+        let _ = ended.into_iter().try_for_each(tell);
     });
 }

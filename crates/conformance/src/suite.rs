@@ -1,20 +1,25 @@
-//! The suite: every scenario, in text or as a program, on one device.
+//! The suite: every check of a verb and every scenario, in text or as a program, on one device.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use crate::device::{DeviceUnderTest, open_or_skip};
+use millpond_backend::{Backend, Caps};
+
+use crate::contract::{self, Check};
+use crate::device::{DeviceUnderTest, Need, open_or_skip};
+use crate::minimum;
 use crate::programs;
 use crate::scenario::{self, CORPUS, Policy, Scenario};
 use crate::session::Stop;
 use crate::sim::SimDevice;
 
-/// A scenario that a device is known not to pass, and why. To be declared by the backend's author.
+/// A scenario or a check that a device is known not to pass, and why. To be declared by the backend's author.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Difference<'a> {
-    /// The scenario: `group/name` for all its policies, `group/name/policy` for one.
+    /// The scenario: `group/name` for all its policies, `group/name/policy` for one. A check is `group/name`.
     pub scenario: &'a str,
     /// Why, as a sentence for those who read the results.
     pub reason: &'a str,
@@ -44,10 +49,20 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// One scenario under one policy, and what came of it.
+impl Outcome {
+    /// Why it was skipped, if it was.
+    pub(crate) fn reason_to_skip(&self) -> Option<&str> {
+        match self {
+            Outcome::Skipped(reason) => Some(reason),
+            _ => None,
+        }
+    }
+}
+
+/// One check, or one scenario under one policy, and what came of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ScenarioResult {
-    /// `group/name/policy`.
+    /// `group/name/policy`, and `group/name` for a check of the contract.
     pub name: String,
     /// What came of it.
     pub outcome: Outcome,
@@ -55,22 +70,22 @@ pub struct ScenarioResult {
     pub took: Duration,
 }
 
-/// One scenario under one policy, to be run.
+/// One check, or one scenario under one policy, to be run.
 struct Case<D: DeviceUnderTest> {
     name: String,
     group: &'static str,
     work: Work<D>,
-    policy: Policy,
 }
 
 enum Work<D: DeviceUnderTest> {
-    Text(Rc<Scenario>),
-    Program(fn(&D, &Policy) -> Result<(), Stop>),
+    Check(Check<D>),
+    Text(Rc<Scenario>, Policy),
+    Program(fn(&D, &Policy) -> Result<(), Stop>, Policy),
 }
 
-/// Every group of scenarios, in the order in which they run.
+/// Every group of checks and scenarios, in the order in which they run.
 pub fn groups() -> Vec<&'static str> {
-    CORPUS.iter().map(|(group, _)| *group).chain(programs::GROUPS).collect()
+    contract::GROUPS.into_iter().chain(CORPUS.iter().map(|(group, _)| *group)).chain(programs::GROUPS).collect()
 }
 
 /// The simulated devices that the suite certifies itself on: every kind there is.
@@ -78,7 +93,8 @@ pub fn sim_devices() -> Vec<SimDevice> {
     SimDevice::all()
 }
 
-/// Runs every scenario on a device and tells each result as it comes.
+/// Runs every check and scenario on a device and tells each result as it comes. Where all of a group was skipped that the
+/// device must not skip, as it announces the power, a result `group/minimum` says so and is a failure.
 ///
 /// # Panics
 ///
@@ -89,11 +105,10 @@ pub fn run<D: DeviceUnderTest>(
     progress: &mut dyn FnMut(&ScenarioResult),
 ) -> Vec<ScenarioResult> {
     let cases = cases::<D>();
+    let caps = device.open(&Need::default()).ok().map(|backend| backend.caps().clone());
     let mut results = Vec::new();
-    for case in &cases {
-        let result = run_case(device, case, differences);
-        progress(&result);
-        results.push(result);
+    for group in groups() {
+        results.extend(run_cases(device, caps.as_ref(), (&cases, group), differences, progress));
     }
     for result in unknown(&cases, differences) {
         progress(&result);
@@ -102,28 +117,77 @@ pub fn run<D: DeviceUnderTest>(
     results
 }
 
-/// Runs one group on a device and answers every result, none where the device is not there; for tests.
+/// Runs one group on a device and answers every result, with that of the [minimum](run) where it is missed.
 ///
 /// # Panics
 ///
-/// If there is no such group, with all failures if any scenario failed, and if a device that the environment demands is
-/// not there.
+/// If there is no such group.
+pub fn run_group<D: DeviceUnderTest>(device: &D, group: &str, differences: &[Difference<'_>]) -> Vec<ScenarioResult> {
+    assert!(groups().contains(&group), "there is no group `{group}`: {:?}", groups());
+    let caps = device.open(&Need::default()).ok().map(|backend| backend.caps().clone());
+    run_cases(device, caps.as_ref(), (&cases::<D>(), group), differences, &mut |_| {})
+}
+
+fn run_cases<D: DeviceUnderTest>(
+    device: &D,
+    caps: Option<&Caps>,
+    (cases, group): (&[Case<D>], &str),
+    differences: &[Difference<'_>],
+    progress: &mut dyn FnMut(&ScenarioResult),
+) -> Vec<ScenarioResult> {
+    let mut results = Vec::new();
+    let own: Vec<&Case<D>> = cases.iter().filter(|case| case.group == group).collect();
+    for case in &own {
+        let result = run_case(device, case, differences);
+        progress(&result);
+        results.push(result);
+    }
+    let judged = own.iter().zip(&results).map(|(case, result)| (case.needs_pages(), &result.outcome));
+    let missed = caps.and_then(|caps| minimum::missed(group, caps, &judged.collect::<Vec<_>>()));
+    if let Some(text) = missed {
+        let missed =
+            ScenarioResult { name: format!("{group}/minimum"), outcome: Outcome::Failed(text), took: Duration::ZERO };
+        progress(&missed);
+        results.push(missed);
+    }
+    results
+}
+
+/// Runs one group on a device, prints what passed and what was skipped and why, and answers every result, none where the
+/// device is not there; for tests.
+///
+/// # Panics
+///
+/// If there is no such group, with all failures if anything failed or the [minimum](run) was missed, and if a device that
+/// the environment demands is not there.
 pub fn expect_group<D: DeviceUnderTest>(
     device: &D,
     group: &str,
     differences: &[Difference<'_>],
 ) -> Vec<ScenarioResult> {
-    let cases = cases::<D>();
-    assert!(groups().contains(&group), "there is no group `{group}`: {:?}", groups());
     if open_or_skip(device).is_none() {
         return Vec::new();
     }
-    let own = cases.iter().filter(|case| case.group == group);
-    let results: Vec<ScenarioResult> = own.map(|case| run_case(device, case, differences)).collect();
+    let results = run_group(device, group, differences);
+    println!("{group} on {}: {}", device.name(), summary(&results));
     let failed = results.iter().filter(|result| matches!(result.outcome, Outcome::Failed(_)));
     let failed: Vec<String> = failed.map(|result| format!("{}: {}", result.name, result.outcome)).collect();
     assert!(failed.is_empty(), "on {}\n{}", device.name(), failed.join("\n"));
     results
+}
+
+/// How many passed, failed, were skipped and differ, and each reason with how often it was given; some lines for people.
+pub fn summary(results: &[ScenarioResult]) -> String {
+    let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
+    for result in results {
+        let line = match &result.outcome {
+            Outcome::Passed => "passed".to_owned(),
+            Outcome::Failed(_) => "FAILED".to_owned(),
+            other => other.to_string(),
+        };
+        *reasons.entry(line).or_default() += 1;
+    }
+    reasons.into_iter().map(|(line, count)| format!("{count} {line}")).collect::<Vec<_>>().join("\n  ")
 }
 
 /// Verifies that every declared difference names a scenario; for tests.
@@ -137,20 +201,24 @@ pub fn expect_known_differences<D: DeviceUnderTest>(differences: &[Difference<'_
 }
 
 fn cases<D: DeviceUnderTest>() -> Vec<Case<D>> {
-    let mut cases = Vec::new();
+    let check = |check: Check<D>| {
+        let name = format!("{}/{}", check.group, check.name);
+        Case { name, group: check.group, work: Work::Check(check) }
+    };
+    let mut cases: Vec<Case<D>> = contract::all().into_iter().map(check).collect();
     for (group, text) in CORPUS {
         let scenarios = scenario::load(text).unwrap_or_else(|error| panic!("corpus/{group}.txt, {error}"));
         for scenario in scenarios.into_iter().map(Rc::new) {
             for &policy in &scenario.policies {
                 let name = format!("{group}/{}/{}", scenario.name, policy.name);
-                cases.push(Case { name, group, work: Work::Text(Rc::clone(&scenario)), policy });
+                cases.push(Case { name, group, work: Work::Text(Rc::clone(&scenario), policy) });
             }
         }
     }
     for program in programs::all::<D>() {
         for &policy in program.policies {
             let name = format!("{}/{}/{}", program.group, program.name, policy.name);
-            cases.push(Case { name, group: program.group, work: Work::Program(program.run), policy });
+            cases.push(Case { name, group: program.group, work: Work::Program(program.run, policy) });
         }
     }
     cases
@@ -159,11 +227,20 @@ fn cases<D: DeviceUnderTest>() -> Vec<Case<D>> {
 impl<D: DeviceUnderTest> Case<D> {
     fn run(&self, device: &D) -> Result<(), Stop> {
         match &self.work {
-            Work::Text(scenario) => scenario::play(device, scenario, &self.policy).map_err(|stop| match stop {
+            Work::Check(check) => check.run(device),
+            Work::Text(scenario, policy) => scenario::play(device, scenario, policy).map_err(|stop| match stop {
                 Stop::Fail(text) => Stop::Fail(format!("corpus/{}.txt, {text}", self.group)),
                 skip => skip,
             }),
-            Work::Program(run) => run(device, &self.policy),
+            Work::Program(run, policy) => run(device, policy),
+        }
+    }
+
+    /// Whether it is run with virtual memory.
+    fn needs_pages(&self) -> bool {
+        match &self.work {
+            Work::Check(check) => check.power == contract::Power::Pages,
+            Work::Text(_, policy) | Work::Program(_, policy) => policy.pages,
         }
     }
 }
@@ -188,7 +265,8 @@ fn run_case<D: DeviceUnderTest>(device: &D, case: &Case<D>, differences: &[Diffe
 
 /// Whether a declared name means the case: its whole name, or all but the policy.
 fn names(declared: &str, case: &str) -> bool {
-    case == declared || case.rsplit_once('/').is_some_and(|(scenario, _)| scenario == declared)
+    let without_policy = case.rsplit_once('/').filter(|(scenario, _)| scenario.contains('/'));
+    case == declared || without_policy.is_some_and(|(scenario, _)| scenario == declared)
 }
 
 fn unknown<D: DeviceUnderTest>(cases: &[Case<D>], differences: &[Difference<'_>]) -> Vec<ScenarioResult> {

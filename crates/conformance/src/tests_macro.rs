@@ -1,6 +1,6 @@
 //! The macro that makes a backend's test file.
 
-/// Makes one `#[test]` for each group of scenarios, and one that verifies the declared differences.
+/// Makes one `#[test]` for each group of checks and scenarios, and one that verifies the declared differences.
 ///
 /// Takes an expression that makes the device, and the differences that its author admits to, each with a reason. Put
 /// several devices into modules of their own.
@@ -19,6 +19,7 @@ macro_rules! conformance_tests {
             &[$($crate::Difference { scenario: $scenario, reason: $reason }),*];
 
         $crate::conformance_tests!(@groups $device;
+            facts space time mapping transfers host budget
             alignment sizes reuse cross_stream points unsubmitted pressure limits trim paged statistics data
             faults drop_order threads integrity swarm decisions
         );

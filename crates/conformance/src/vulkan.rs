@@ -1,9 +1,10 @@
 //! A Vulkan device as a device under test.
 
 use millpond_backend::{Backend as _, Fault, StreamId};
+use millpond_vulkan::ash::vk::PhysicalDeviceType;
 use millpond_vulkan::{QueueChoice, Vulkan, VulkanError};
 
-use crate::device::{DeviceUnderTest, Need, Unavailable};
+use crate::device::{DeviceUnderTest, Live, Need, Unavailable};
 
 /// A Vulkan device of this machine, watched by the validation layer where it is installed and asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -92,6 +93,17 @@ impl DeviceUnderTest for VulkanDevice {
 
     fn held_bytes(&self, backend: &Vulkan) -> Option<u64> {
         Some(backend.held_bytes())
+    }
+
+    fn live(&self, backend: &Vulkan) -> Option<Live> {
+        let (segments, pages, ranges) = backend.live();
+        Some(Live { segments, pages, ranges })
+    }
+
+    /// In software the driver counts the machine's memory that is in use, and so what was written.
+    fn budget_follows(&self, _backend: &Vulkan) -> bool {
+        let listed = Vulkan::devices().ok().and_then(|devices| devices.into_iter().nth(self.index));
+        listed.is_some_and(|device| device.kind != PhysicalDeviceType::CPU)
     }
 
     fn violations(&self, backend: &Vulkan) -> Vec<String> {

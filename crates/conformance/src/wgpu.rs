@@ -89,6 +89,16 @@ impl DeviceUnderTest for WgpuDevice {
         Some(backend.held_bytes())
     }
 
+    /// In software the driver counts the machine's memory that is in use, and so what was written.
+    fn budget_follows(&self, backend: &Wgpu) -> bool {
+        backend.device().adapter_info().device_type != millpond_wgpu::wgpu::DeviceType::Cpu
+    }
+
+    /// wgpu moves words.
+    fn transfer_alignment(&self) -> u64 {
+        4
+    }
+
     fn comes_after(backend: &Wgpu, stream: StreamId, point: Point) -> Option<bool> {
         Some(stream == point.stream || backend.submitted(point.stream) >= point.tick)
     }

@@ -1,10 +1,11 @@
 //! A thousand runs of the soak; `millpond conformance --soak` makes as many as it is told to.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 
 use millpond_conformance::DeviceUnderTest as _;
 use millpond_conformance::scenario::POLICIES;
-use millpond_conformance::soak::{Run, run};
+use millpond_conformance::soak::{OPERATIONS, Run, run};
 use millpond_conformance::swarm::Tally;
 
 const RUNS: u64 = 1000;
@@ -13,7 +14,7 @@ const RUNS: u64 = 1000;
 fn a_thousand_runs() {
     let mut by_policy: BTreeMap<&str, (u64, Tally)> = BTreeMap::new();
     let mut failed = Vec::new();
-    run(0..RUNS, 2, &mut |done| {
+    run(0..RUNS, OPERATIONS, 2, &mut |done| {
         let swarm = done.run.swarm;
         match done.result {
             Ok(tally) => {
@@ -23,6 +24,7 @@ fn a_thousand_runs() {
             }
             Err(text) => failed.push(format!("seed {} on {}: {text}", swarm.seed, done.run.device.name())),
         }
+        ControlFlow::Continue(())
     });
     println!("{by_policy:#?}");
     assert!(failed.is_empty(), "{} runs failed:\n{}", failed.len(), failed.join("\n"));
@@ -47,9 +49,22 @@ fn a_thousand_runs() {
 #[test]
 fn a_seed_is_the_same_run_wherever_it_stands() {
     let mut among = BTreeMap::new();
-    run(40..46, 2, &mut |done| drop(among.insert(done.run.swarm.seed, done.result)));
+    run(40..46, OPERATIONS, 2, &mut |done| {
+        among.insert(done.run.swarm.seed, done.result);
+        ControlFlow::Continue(())
+    });
     assert_eq!(among.len(), 6);
     for (seed, result) in among {
-        assert_eq!(Run::new(seed).run(), result, "seed {seed}");
+        assert_eq!(Run::new(seed, OPERATIONS).run(), result, "seed {seed}");
     }
+}
+
+#[test]
+fn enough_is_enough() {
+    let mut seen = 0;
+    run(0..1_000_000, 20, 2, &mut |_| {
+        seen += 1;
+        if seen == 5 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    assert_eq!(seen, 5);
 }

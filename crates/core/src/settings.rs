@@ -1,7 +1,11 @@
 //! How an allocator is set up: plain data, filled from code or by the [configuration parser](crate::conf).
 
+mod range;
+
 use crate::plant::Planted;
-use crate::units::{MIB, QUANTUM};
+use crate::units::MIB;
+
+pub use range::SettingError;
 
 /// Who decides where blocks go and what is kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -216,28 +220,11 @@ impl Settings {
         Planted::default()
     }
 
-    /// Panics on values that the parser refuses, so that settings made in code obey the same rules.
+    /// Panics on settings that do not [`validate`](Self::validate), and on a policy that is not resolved.
     pub(crate) fn check(&self) {
         assert!(self.policy != Policy::Auto, "the policy is `auto`, must be resolved for the device first");
-        assert!(
-            self.large_segment_bytes > 10 * MIB && self.large_segment_bytes.is_multiple_of(QUANTUM),
-            "large_segment_bytes is {}, must be more than 10 MiB and a multiple of 512",
-            self.large_segment_bytes
-        );
-        assert!(
-            self.slack.is_none_or(|slack| slack.is_finite() && slack >= 0.0),
-            "slack is {:?}, must be a finite share, 0 or more",
-            self.slack
-        );
-        assert!(
-            (0.0..1.0).contains(&self.gc_threshold),
-            "gc_threshold is {}, must be 0 (off) or between 0 and 1",
-            self.gc_threshold
-        );
-        assert!(
-            (0.0..=1.0).contains(&self.memory_fraction),
-            "memory_fraction is {}, must be from 0 to 1",
-            self.memory_fraction
-        );
+        if let Err(error) = self.validate() {
+            panic!("{error}");
+        }
     }
 }

@@ -17,7 +17,7 @@ use crate::state::{LockedShards, State};
 use crate::stream::Stream;
 use crate::sync::Arc;
 use crate::trace::{Event, Trace};
-use crate::usage::Usage;
+use crate::usage::{BeyondDevice, Usage};
 
 /// A caching allocator over one memory class of one device. Cheap to clone; clones are the same allocator.
 ///
@@ -103,17 +103,17 @@ impl<B: Backend> Allocator<B> {
     /// A stream that was opened with the backend before, an engine's own for example. Costs a lock that all streams
     /// share: keep the answer.
     ///
-    /// # Panics
-    ///
-    /// The backend's, on its first use, if it does not know the stream.
-    ///
     /// # Errors
     ///
-    /// [`Error::SetAside`] for a stream that a cache of page-locked memory has set aside; [`Error::NoStreams`] of such
-    /// a cache.
+    /// [`Error::UnknownStream`] if the device has no such stream; [`Error::SetAside`] if a cache of page-locked memory
+    /// has set it aside; [`Error::NoStreams`] of such a cache. Nothing is kept for it then.
     pub fn stream(&self, id: StreamId) -> Result<Stream<B>, Error<B::Error>> {
-        self.state().expect_streams()?;
-        self.state().expect_free(id)?;
+        let state = self.state();
+        state.expect_streams()?;
+        if !state.backend.has_stream(id) {
+            return Err(Error::UnknownStream { stream: id });
+        }
+        state.expect_free(id)?;
         Ok(self.open(id))
     }
 
@@ -279,12 +279,26 @@ impl<B: Backend> Allocator<B> {
         Ok(Some(Usage::new(&budget, self.memory_reserved())))
     }
 
+    /// Whether more is reserved than the device lists, although it says that it does not oversubscribe. Costs a lock.
+    pub fn beyond_device(&self) -> Option<BeyondDevice> {
+        let caps = self.backend().caps();
+        let (reserved_bytes, listed_bytes) = (self.memory_reserved(), caps.class(self.state().class).total_bytes);
+        let is_beyond = !caps.oversubscribes && reserved_bytes > listed_bytes;
+        is_beyond.then_some(BeyondDevice { reserved_bytes, listed_bytes })
+    }
+
     /// The table of `torch.cuda.memory_summary`, with a section on pages where the policy moves them, and one on the
-    /// device's memory where it tells what is free. Costs as [`memory_usage`](Self::memory_usage).
+    /// device's memory where it tells what is free, and a line below where it [grants more than it lists]. Costs as [`memory_usage`](Self::memory_usage).
+    ///
+    /// [grants more than it lists]: Self::beyond_device
     pub fn memory_summary(&self, abbreviated: bool) -> String {
         let usage = self.memory_usage().ok().flatten();
         let (stats, pages) = (self.stats(), self.page_stats());
-        crate::summary::memory_summary(&stats, &pages, usage.as_ref(), self.state().device, abbreviated)
+        let table = crate::summary::memory_summary(&stats, &pages, usage.as_ref(), self.state().device, abbreviated);
+        match self.beyond_device() {
+            Some(beyond) => format!("{table}note: {beyond}\n"),
+            None => table,
+        }
     }
 
     /// How often the driver was called, and how long that took.

@@ -90,11 +90,9 @@ impl<B: Backend> Builder<B> {
     ///
     /// # Errors
     ///
-    /// A malformed configuration, and settings that the device cannot serve.
+    /// A malformed configuration, a setting outside its range, and settings that the device cannot serve.
     pub fn build(self) -> Result<Allocator<B>, BuildError> {
         let settings = self.settings?;
-        check_range("garbage_collection_threshold", settings.gc_threshold, 0.0, 1.0)?;
-        check_range("per_process_memory_fraction", settings.memory_fraction, 0.0, 1.0)?;
         let mut coordinator = coordinator_for(self.backend.caps(), self.class, settings)?;
         if self.limit.is_some() {
             coordinator.set_limit(self.limit);
@@ -105,6 +103,7 @@ impl<B: Backend> Builder<B> {
 
 /// The deciding half for a class of a device. Only the device's own memory comes in pages.
 pub(crate) fn coordinator_for(caps: &Caps, class: ClassId, mut settings: Settings) -> Result<Coordinator, BuildError> {
+    settings.validate().map_err(|source| BuildError::Setting { source })?;
     let pages = caps.pages.filter(|_| class == ClassId::DEVICE);
     settings.policy = settings.policy.resolved(pages.is_some());
     if settings.needs_pages() && pages.is_none() {
@@ -120,8 +119,4 @@ pub(crate) fn coordinator_for(caps: &Caps, class: ClassId, mut settings: Setting
         stream_wait: caps.stream_wait && caps.closing == Closing::Backend,
     };
     Ok(Coordinator::new(settings, facts))
-}
-
-fn check_range(name: &'static str, value: f64, low: f64, high: f64) -> Result<(), BuildError> {
-    if (low..=high).contains(&value) { Ok(()) } else { Err(BuildError::OutOfRange { name, value, low, high }) }
 }

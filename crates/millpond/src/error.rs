@@ -5,6 +5,7 @@ use std::fmt;
 use millpond_backend::{BackendError, Fault, Point, StreamId, Tick};
 use millpond_core::Report;
 use millpond_core::conf::ConfError;
+use millpond_core::settings::SettingError;
 
 use crate::text::format_bytes;
 
@@ -34,8 +35,11 @@ pub enum Error<E: BackendError> {
         /// The device of the allocator that it was given to.
         given_to: u32,
     },
-    /// A stream number that the device does not know.
-    #[error("{stream} was never opened on this device; open it with the backend before registering it")]
+    /// A number of a stream that the device or the allocator does not have. Nothing was changed.
+    #[error(
+        "{stream} is not one of this allocator's: open it with `create_stream`; or open or register it with the backend \
+         and give its number to `Allocator::stream`"
+    )]
     UnknownStream {
         /// The stream.
         stream: StreamId,
@@ -66,6 +70,9 @@ pub enum Error<E: BackendError> {
         /// The tick that covers everything recorded on the stream so far.
         marked: Tick,
     },
+    /// A setting outside its range.
+    #[error(transparent)]
+    Setting(#[from] SettingError),
     /// The device has not what the call needs.
     #[error("the device {device} has no {what}: {advice}")]
     Unsupported {
@@ -166,17 +173,11 @@ pub enum BuildError {
         /// The device's name.
         device: String,
     },
-    /// A number outside its range.
-    #[error("{name} is {value}; it must be from {low} to {high}")]
-    OutOfRange {
-        /// What it is called.
-        name: &'static str,
-        /// What was given.
-        value: f64,
-        /// The least.
-        low: f64,
-        /// The most.
-        high: f64,
+    /// A setting outside its range.
+    #[error("{source}")]
+    Setting {
+        /// Which, its value, and what it may be.
+        source: SettingError,
     },
 }
 

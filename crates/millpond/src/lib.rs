@@ -32,7 +32,7 @@ pub use pinned::{Pinned, PinnedBuffer};
 pub use record::Decision;
 pub use replay::{CheckError, Pass, Replay, Replayed, Until, WrongByte};
 pub use stream::Stream;
-pub use usage::Usage;
+pub use usage::{BeyondDevice, Usage};
 
 pub use millpond_backend as backend;
 #[cfg(feature = "plant")]

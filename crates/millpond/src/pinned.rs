@@ -81,17 +81,18 @@ impl<B: Backend + Clone> Allocator<B> {
     /// # Errors
     ///
     /// As [`pinned`](Self::pinned); [`Error::Unsupported`] too if the class is not of the kind [`ClassKind::Host`], or
-    /// the settings need virtual memory, which host memory has not.
+    /// the settings need virtual memory, which host memory has not; [`Error::Setting`] for one outside its range.
     ///
     /// # Panics
     ///
-    /// If the device has no such class, or a setting is outside its range.
+    /// If the device has no such class.
     pub fn pinned_with(&self, class: ClassId, settings: Settings) -> Result<Pinned<B>, Error<B::Error>> {
         let state = self.state();
         let backend = state.backend.clone();
         if backend.caps().class(class).kind != ClassKind::Host || !backend.caps().host_memory {
             return Err(state.no_pinned());
         }
+        settings.validate()?;
         let Ok(coordinator) = coordinator_for(backend.caps(), class, settings) else {
             let advice = "set policy:classic or direct, without expandable segments";
             let device = backend.caps().name.clone();

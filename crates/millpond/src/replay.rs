@@ -12,6 +12,7 @@ mod marks;
 mod submits;
 mod threads;
 mod until;
+mod used;
 
 #[cfg(test)]
 mod tests;
@@ -30,6 +31,7 @@ use crate::trace::{Event, Trace};
 use check::Checker;
 use submits::{Elsewhere, Submits};
 use until::Deadline;
+use used::Used;
 
 pub use check::{CheckError, WrongByte};
 pub use until::Until;
@@ -186,18 +188,19 @@ impl Replay {
             Event::Complete { id } => Some(Event::Free { id }),
             other => Some(other),
         });
+        let used = Used::of(trace);
         Self {
-            events: events.collect(),
+            events: events.map(|event| used.renumbered(event)).collect(),
             left_out,
-            elsewhere: submits::elsewhere(&trace.events),
+            elsewhere: submits::elsewhere(trace.events.iter().map(|&event| used.renumbered(event))),
             allocations,
             points: trace.events.iter().filter(|event| matches!(event, Event::Mark { .. })).count(),
-            streams: trace.streams,
+            streams: used.count(),
             live_peak: trace.live_peak(),
         }
     }
 
-    /// How many streams the trace needs.
+    /// How many streams the trace uses. A replay takes that many, in the order of their numbers in the trace.
     pub fn streams(&self) -> u32 {
         self.streams
     }

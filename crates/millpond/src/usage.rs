@@ -1,6 +1,34 @@
 //! Where the bytes of a device are: with the allocator, with the rest of the process, with others.
 
+use std::fmt;
+
 use millpond_backend::BudgetInfo;
+
+use crate::text::format_bytes;
+
+/// More is reserved than the device lists, and it says that it does not oversubscribe: its facts are wrong, or its
+/// driver grants memory that is somewhere else. Limits that are shares of the device's memory mean little then.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BeyondDevice {
+    /// Bytes that the allocator has reserved.
+    pub reserved_bytes: u64,
+    /// Bytes that the device lists for the class: [`Class::total_bytes`](millpond_backend::Class::total_bytes).
+    pub listed_bytes: u64,
+}
+
+impl fmt::Display for BeyondDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} ({} bytes) are reserved on a device that lists {} ({} bytes) and says that it does not oversubscribe: \
+             its driver grants more than it lists",
+            format_bytes(self.reserved_bytes),
+            self.reserved_bytes,
+            format_bytes(self.listed_bytes),
+            self.listed_bytes
+        )
+    }
+}
 
 /// Where the bytes of a class of memory are, at one moment. What is told apart depends on the platform; the parts add
 /// up to what is in use all the same: [`reserved_bytes`](Usage::reserved_bytes), the two that may be told, and

@@ -19,6 +19,15 @@ pub struct Gate {
     id: u64,
 }
 
+/// A call that is stopped by [`Control::stop_nth`]. Dropping it lets the call go on.
+#[must_use = "a call goes on when its stop is dropped"]
+pub struct Stop {
+    control: Control,
+    id: u64,
+    /// The function and the number of the call, for messages.
+    call: String,
+}
+
 /// A mistake of the caller's that a real driver would not report.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
@@ -69,7 +78,7 @@ impl Control {
         Control { table }
     }
 
-    /// Heals both devices, opens all gates, and forgets planned failures, counts, violations and caps. What the program
+    /// Heals both devices, opens all gates, lets stopped calls go on, and forgets planned failures, counts, violations and caps. What the program
     /// has made stays.
     pub fn reset(self) {
         (self.table.reset)();
@@ -104,6 +113,19 @@ impl Control {
     pub fn fail_any(self, nth: u64, code: u32) {
         assert!(nth > 0, "calls are counted from 1: call 0 cannot fail");
         (self.table.fail_nth)(Text::new(""), nth, code);
+    }
+
+    /// Has the `nth` coming call of one function stand still before it has any effect, until the answer is dropped: what
+    /// another thread does meanwhile comes between this call and whatever its caller has looked at before.
+    ///
+    /// # Panics
+    ///
+    /// If the simulator has no function of that name, or `nth` is 0.
+    pub fn stop_nth(self, function: &str, nth: u64) -> Stop {
+        assert!(nth > 0, "calls are counted from 1: call 0 cannot stand still");
+        let id = (self.table.stop_nth)(Text::new(function), nth);
+        assert!(id != 0, "the simulator has no function {function}: use the exported name, such as cuMemAlloc_v2");
+        Stop { control: self, id, call: format!("call {nth} of {function}") }
     }
 
     /// How often a function was called since the last reset, failed calls included.
@@ -200,6 +222,29 @@ impl Gate {
 impl Drop for Gate {
     fn drop(&mut self) {
         (self.control.table.open)(self.id);
+    }
+}
+
+impl Stop {
+    /// Blocks until the call is there.
+    ///
+    /// # Panics
+    ///
+    /// If it has not come for a minute.
+    pub fn wait(&self) {
+        let arrived = (self.control.table.arrived)(self.id, 60_000);
+        assert!(arrived != 0, "{} has not come for a minute", self.call);
+    }
+
+    /// Lets the call go on. Returns at once.
+    pub fn go_on(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Stop {
+    fn drop(&mut self) {
+        (self.control.table.go_on)(self.id);
     }
 }
 

@@ -10,6 +10,7 @@ pub(crate) mod memory;
 pub(crate) mod pages;
 pub(crate) mod plan;
 pub(crate) mod slots;
+pub(crate) mod stop;
 pub(crate) mod thread;
 pub(crate) mod work;
 pub(crate) mod world;

@@ -21,7 +21,7 @@ mod ffi;
 mod install;
 mod table;
 
-pub use crate::control::{Control, Gate, Kind, Violation};
+pub use crate::control::{Control, Gate, Kind, Stop, Violation};
 pub use crate::install::{Absent, install};
 
 /// What both simulated devices are called, followed by their ordinal. No real device has this name.

@@ -4,7 +4,7 @@
 //! that the loaded library hands out.
 
 /// Counts up with every change of the layout below, so that a stale library is refused.
-pub(crate) const VERSION: u64 = 1;
+pub(crate) const VERSION: u64 = 2;
 
 /// The name of the function that returns the table.
 #[cfg(target_os = "linux")]
@@ -52,4 +52,9 @@ pub(crate) struct Table {
     pub(crate) open: extern "C" fn(u64),
     pub(crate) violation: extern "C" fn(u64) -> RawViolation,
     pub(crate) live: extern "C" fn(u32) -> u64,
+    /// Answers 0 if there is no function of that name.
+    pub(crate) stop_nth: extern "C" fn(Text, u64) -> u64,
+    /// Waits so many milliseconds at most. Answers 0 if the call has not come.
+    pub(crate) arrived: extern "C" fn(u64, u64) -> u32,
+    pub(crate) go_on: extern "C" fn(u64),
 }

@@ -1,23 +1,36 @@
-//! Any bytes: the parser answers, whole or in pieces, and what it accepts survives being written.
+//! Any bytes: the parser answers, whole or in pieces, and within bounds; what it accepts survives being written, and a
+//! replay of it comes to an end.
 
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use millpond::trace::Trace;
+use millpond::trace::{FREE_TEXT_BYTES, Limits, Trace};
+use millpond::{Allocator, Replay};
+use millpond_sim::Sim;
 
-/// More text than this is not worth the time, in bytes.
-const LIMIT: u64 = 16 << 20;
+/// More than this is not worth the time.
+const LIMITS: Limits = Limits { text_bytes: 16 << 20, expansion: 64, events: 1 << 20, streams: 64 };
+
+/// Longer traces are not replayed.
+const REPLAYED_EVENTS: usize = 2000;
 
 fuzz_target!(|bytes: &[u8]| {
     let plain = Trace::parse(bytes);
-    let streamed = Trace::from_reader_bounded(bytes, LIMIT);
-    if let Ok(trace) = &plain {
-        assert_eq!(streamed.as_ref().expect("what parses as a whole does so from a reader"), trace);
+    let streamed = Trace::from_reader_within(bytes, &LIMITS);
+    if let (Ok(trace), Ok(pieces)) = (&plain, &streamed) {
+        assert_eq!(pieces, trace);
     }
-    if let Ok(trace) = streamed {
-        let text = trace.write_to(Vec::new()).expect("a valid trace can be written");
-        assert_eq!(Trace::parse(&text).expect("what was written can be read"), trace);
-        // Neither may panic, whatever the order of frees and completions.
-        assert_eq!(trace.live_peak() == 0, trace.allocations() == 0);
+    let Ok(trace) = streamed else { return };
+    // An event has at least two bytes of text.
+    let text_max = FREE_TEXT_BYTES + LIMITS.expansion * bytes.len() as u64;
+    assert!(trace.events.len() as u64 <= text_max / 2, "{} events of {} bytes", trace.events.len(), bytes.len());
+    let text = trace.write_to(Vec::new()).expect("a valid trace can be written");
+    assert_eq!(Trace::parse(&text).expect("what was written can be read"), trace);
+    // Neither may panic, whatever the order of frees and completions.
+    assert_eq!(trace.live_peak() == 0, trace.allocations() == 0);
+    if trace.events.len() <= REPLAYED_EVENTS {
+        let replay = Replay::new(&trace);
+        assert!(u64::from(replay.streams()) <= LIMITS.streams, "{} streams", replay.streams());
+        replay.run(&Allocator::new(Sim::new()), 0).expect("no driver fails");
     }
 });

@@ -99,8 +99,11 @@ impl Pair {
     /// The model of a configuration beside an allocator with settings of its own.
     pub fn with(setup: &Setup, settings: Settings, checks: Checks) -> Pair {
         let (sim, allocator) = setup.build(settings);
-        let open = |id| allocator.stream(id).unwrap_or_else(|error| panic!("{error}"));
-        let streams = sim.open_streams(setup.streams).into_iter().map(open).collect();
+        let streams = sim
+            .open_streams(setup.streams)
+            .into_iter()
+            .map(|id| allocator.stream(id).expect("a stream of the device"))
+            .collect();
         Pair {
             model: Model::new(setup.rules.clone(), setup.streams),
             sim,

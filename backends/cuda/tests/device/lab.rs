@@ -1,7 +1,5 @@
 //! What the tests share: devices that may be missing, and a few short forms.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use millpond_backend::{Backend, ClassId, Point, StreamId, Tick, Transfer};
 use millpond_conformance::required;
 use millpond_cuda::{Cuda, Segment};
@@ -9,18 +7,10 @@ use millpond_cuda::{Cuda, Segment};
 /// How large the tests' segments are, in bytes.
 pub(crate) const BYTES: u64 = 4 << 20;
 
-static DEVICES: Mutex<()> = Mutex::new(());
-
-thread_local! {
-    /// From a test's first device to its end. All devices share a context: one test's free would wait for what another
-    /// holds, and one test's wait would spoil another's capture.
-    static TURN: MutexGuard<'static, ()> = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
-}
-
 /// Device 0, opened anew; `None`, said aloud, if there is none.
 pub(crate) fn device() -> Option<Cuda> {
     crate::machine::prepare();
-    TURN.with(|_| ());
+    crate::turns::take();
     match Cuda::open(0) {
         Ok(cuda) => Some(cuda),
         Err(error) => {
@@ -34,6 +24,7 @@ pub(crate) fn device() -> Option<Cuda> {
 /// Devices 0 and 1.
 pub(crate) fn two_devices() -> Option<(Cuda, Cuda)> {
     crate::machine::prepare();
+    crate::turns::take();
     match Cuda::open(0).and_then(|first| Ok((first, Cuda::open(1)?))) {
         Ok(both) => Some(both),
         Err(error) => {

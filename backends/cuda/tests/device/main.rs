@@ -16,6 +16,7 @@ mod side_by_side;
 mod streams;
 mod time;
 mod transfers;
+mod turns;
 
 /// Tests run on what there is.
 mod machine {

@@ -5,6 +5,7 @@
 
 mod every_call;
 mod handles;
+mod races;
 
 use millpond_backend::{
     Backend, BackendError, Budget, ClassId, Fault, Point, StreamId, StreamWait, Tick, Transfer, VirtualMemory,

@@ -11,3 +11,5 @@ mod graphs;
 mod lab;
 mod machine;
 mod spin;
+#[path = "../device/turns.rs"]
+mod turns;

@@ -38,3 +38,5 @@ mod suite;
 mod time;
 #[path = "../device/transfers.rs"]
 mod transfers;
+#[path = "../device/turns.rs"]
+mod turns;

@@ -23,6 +23,10 @@ impl QueueLock for Counting {
         self.taken.fetch_add(1, Ordering::Relaxed);
         work();
     }
+
+    fn try_locked(&self, _work: &mut dyn FnMut()) -> bool {
+        false
+    }
 }
 
 /// An engine's lock, which looks what is marked at the moment when a submit reaches the driver.
@@ -37,6 +41,10 @@ impl QueueLock for Looking {
         let device = self.device.lock();
         self.marked.lock().extend(device.as_ref().map(|device| device.mark(StreamId(0))));
         work();
+    }
+
+    fn try_locked(&self, _work: &mut dyn FnMut()) -> bool {
+        false
     }
 }
 
@@ -54,7 +62,7 @@ fn what_is_marked_while_the_driver_takes_a_submit_belongs_to_the_next() {
 }
 
 /// What an engine would hand over of the lab's device: its first queue, and this lock.
-fn handles(lab: &Lab, lock: Option<Arc<dyn QueueLock>>) -> Adopted {
+pub(crate) fn handles(lab: &Lab, lock: Option<Arc<dyn QueueLock>>) -> Adopted {
     let ((family, index), _) = lab.queues()[0];
     // SAFETY: the device was opened with that queue.
     let queue = unsafe { lab.raw_device().get_device_queue(family, index) };
@@ -71,7 +79,7 @@ fn handles(lab: &Lab, lock: Option<Arc<dyn QueueLock>>) -> Adopted {
     }
 }
 
-fn adopt(adopted: Adopted) -> Result<Vulkan, VulkanError> {
+pub(crate) fn adopt(adopted: Adopted) -> Result<Vulkan, VulkanError> {
     // SAFETY: the lab outlives what stands on it, has timeline semaphores and synchronization2 enabled, and uses the
     // queue at no other time.
     unsafe { Vulkan::adopt(adopted) }

@@ -102,6 +102,11 @@ impl Drop for Lab {
 
 /// Says what is missing, and fails if it may not be.
 fn miss(power: &str, error: &VulkanError) {
+    miss_power(power, &error.to_string());
+}
+
+/// As [`miss`], for a reason that is no error.
+pub(crate) fn miss_power(power: &str, error: &str) {
     eprintln!("SKIPPED: {error}");
     let required = std::env::var("MILLPOND_REQUIRE").unwrap_or_default();
     assert!(!required.split(',').any(|each| each.trim() == power), "MILLPOND_REQUIRE names {power}: {error}");

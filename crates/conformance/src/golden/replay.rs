@@ -75,8 +75,11 @@ impl Player {
         let allocator = builder.build()?;
         let ids = sim.open_streams(streams_of(recording).max(VISITED.len()));
         let named: Vec<u32> = VISITED.into_iter().chain(VISITED.len() as u32..).take(ids.len()).collect();
-        let open = |id| allocator.stream(id).unwrap_or_else(|error| panic!("{error}"));
-        let streams = named.into_iter().zip(ids).map(|(recorded, id)| (recorded, open(id))).collect();
+        let known = |id| match allocator.stream(id) {
+            Ok(stream) => stream,
+            Err(error) => panic!("the device has just opened {id}, and the allocator says: {error}"),
+        };
+        let streams = named.into_iter().zip(ids).map(|(recorded, id)| (recorded, known(id))).collect();
         Ok(Self { sim, allocator, streams, blocks: BTreeMap::new(), expected: BTreeMap::new(), layout: Vec::new() })
     }
 

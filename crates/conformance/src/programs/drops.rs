@@ -125,7 +125,8 @@ pub(super) fn clones<D: DeviceUnderTest>(device: &D, policy: &Policy) -> Result<
         return Err(Stop::Fail(format!("one handle counts {one} bytes allocated, its clone {other}")));
     }
     drop(allocator);
-    let again = clone.stream(streams[0].id()).and_then(|stream| stream.allocate(512)).map_err(|e| e.to_string())?;
+    let again = clone.stream(streams[0].id()).and_then(|stream| stream.allocate(512));
+    let again = again.map_err(|error| error.to_string())?;
     let foreign = clone.allocate(512, &streams[1]).map_err(|error| error.to_string())?;
     sync(device, &streams, clone.backend())?;
     drop((again, foreign, buffers));

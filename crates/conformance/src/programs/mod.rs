@@ -5,6 +5,7 @@ mod drops;
 mod faults;
 mod integrity;
 mod threads;
+mod unknown;
 
 use crate::device::DeviceUnderTest;
 use crate::sameness::DECIDED_ALIKE;
@@ -29,6 +30,7 @@ pub(crate) fn all<D: DeviceUnderTest>() -> Vec<Program<D>> {
         program("faults", "each-call-out-of-memory", faults::out_of_memory),
         program("faults", "each-call-fails", faults::other),
         program("faults", "each-call-loses-the-device", faults::lost),
+        program("faults", "unknown-streams-are-refused", unknown::refused),
         program("drop_order", "allocator-before-its-buffers", drops::allocator_first),
         program("drop_order", "buffers-dropped-on-another-thread", drops::elsewhere),
         program("drop_order", "clones-are-one-allocator", drops::clones),

@@ -15,7 +15,7 @@ use millpond::Reuse;
 use millpond_backend::{Caps, Closing};
 
 pub use load::LoadError;
-pub(crate) use play::play;
+pub(crate) use play::{play, play_with};
 
 /// The groups of scenarios in text, with their corpus files.
 pub(crate) const CORPUS: [(&str, &str); 12] = [

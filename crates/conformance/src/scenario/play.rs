@@ -1,7 +1,9 @@
 //! Playing a scenario on a device.
 
 use std::collections::BTreeMap;
+use std::mem::ManuallyDrop;
 
+use millpond::settings::Settings;
 use millpond::{DriverActivity, Error, Report, Reuse};
 use millpond_backend::{Backend, Point};
 
@@ -34,29 +36,42 @@ struct Player<'d, D: DeviceUnderTest> {
 ///
 /// What the device lacks, or what went wrong and at which line.
 pub(crate) fn play<D: DeviceUnderTest>(device: &D, scenario: &Scenario, policy: &Policy) -> Result<(), Stop> {
+    play_with(device, scenario, policy, Settings::default())
+}
+
+/// The same, with settings below those of the policy. A panic leaks what the scenario held: it is in disorder, and a
+/// second panic would end the process.
+pub(crate) fn play_with<D: DeviceUnderTest>(
+    device: &D,
+    scenario: &Scenario,
+    policy: &Policy,
+    settings: Settings,
+) -> Result<(), Stop> {
     let bytes = scenario.needs.contains(&Requirement::Transfer);
     let Scenario { conf, limit, streams, .. } = scenario;
-    let session = Session::open(device, &Setup { policy, conf, limit: *limit, streams: *streams, bytes })?;
+    let setup = Setup { policy, conf, limit: *limit, streams: *streams, bytes };
+    let session = Session::open_with(device, &setup, settings)?;
     let caps = session.backend().caps();
     if let Some(missing) = scenario.needs.iter().find(|need| !need.is_met(caps)) {
         return Err(Stop::Skip(format!("the device has no {}", missing.text())));
     }
-    let mut player = Player {
+    let mut player = ManuallyDrop::new(Player {
         session,
         buffers: BTreeMap::new(),
         points: BTreeMap::new(),
         report: None,
         calls_before: DriverActivity::default(),
         writes: 0,
-    };
-    for step in &scenario.steps {
+    });
+    let played = scenario.steps.iter().try_for_each(|step| {
         let located = |stop| match stop {
             Stop::Fail(text) => Stop::Fail(format!("line {}: {text}", step.line)),
             skip => skip,
         };
-        player.act(&step.action).and_then(|()| player.session.check()).map_err(located)?;
-    }
-    player.end()
+        player.act(&step.action).and_then(|()| player.session.check()).map_err(located)
+    });
+    let player = ManuallyDrop::into_inner(player);
+    played.and_then(|()| player.end())
 }
 
 impl<D: DeviceUnderTest> Player<'_, D> {

@@ -4,10 +4,18 @@
 //! little of everything rarely do much of anything. Every byte handed out is written by device work and looked at by
 //! device work, nothing waits for the host unless the mix says so, and the oracle judges every grant. The seed
 //! repeats the run.
+//!
+//! A run is a [`Program`] of [`Operation`]s, drawn as it goes. A program that fails [shrinks](Case::shrink) by itself to
+//! the few operations that its failure needs.
 
+mod case;
+mod draw;
 mod mix;
+mod operation;
 mod random;
 mod run;
+mod shrink;
+mod steps;
 
 use std::ops::AddAssign;
 
@@ -15,6 +23,9 @@ use crate::device::DeviceUnderTest;
 use crate::scenario::Policy;
 use crate::session::Stop;
 
+use case::End;
+pub use case::{Case, Failed, Shrunk};
+pub use operation::{Noted, Operation, Program};
 pub(crate) use random::Random;
 
 /// One run to be.
@@ -75,8 +86,9 @@ pub fn run<D: DeviceUnderTest>(device: &D, swarm: &Swarm) -> Result<Option<Tally
 }
 
 pub(crate) fn run_or_stop<D: DeviceUnderTest>(device: &D, swarm: &Swarm) -> Result<Tally, Stop> {
-    run::run(device, swarm).map_err(|stop| match stop {
-        Stop::Fail(text) => Stop::Fail(format!("seed {} under {}: {text}", swarm.seed, swarm.policy.name)),
-        skip => skip,
+    let (_, result) = Case::new(device, swarm.policy).attempt(swarm);
+    result.map_err(|end| match end {
+        End::Skipped(reason) => Stop::Skip(reason),
+        End::Failed(failed) => Stop::Fail(format!("seed {} under {}: {failed}", swarm.seed, swarm.policy.name)),
     })
 }

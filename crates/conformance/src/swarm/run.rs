@@ -1,21 +1,21 @@
-//! One run of the swarm.
+//! One run of the swarm: a program is performed, operation by operation, and everything in it judged.
+
+use std::mem::ManuallyDrop;
 
 use millpond::Error;
-use millpond_backend::{Backend, Fault, StreamId};
+use millpond_backend::{Backend, StreamId};
 
-use super::mix::{Kind, Mix};
-use super::random::Random;
-use super::{Swarm, Tally};
+use super::Tally;
+use super::draw::FAULT_WITHIN;
+use super::operation::{Noted, Operation};
 use crate::device::DeviceUnderTest;
 use crate::evidence::Evidence;
-use crate::session::{Session, Setup, Stop};
+use crate::session::{Session, Stop};
 use crate::watched::{Tenancy, Trouble};
-
-/// How soon a planned fault strikes, in driver calls.
-const FAULT_WITHIN: usize = 12;
 
 /// A block in the program's hands.
 struct Block<B: Backend> {
+    number: u32,
     tenancy: Tenancy<B>,
     home: usize,
     /// What every byte is; `None` where the driver refused to write.
@@ -26,39 +26,36 @@ struct Runner<'d, 's, D: DeviceUnderTest> {
     session: &'s Session<'d, D>,
     evidence: Option<Evidence<D::Backend>>,
     blocks: Vec<Block<D::Backend>>,
-    random: Random,
-    mix: Mix,
     tally: Tally,
     writes: u8,
 }
 
-pub(super) fn run<D: DeviceUnderTest>(device: &D, swarm: &Swarm) -> Result<Tally, Stop> {
-    let mut random = Random::new(swarm.seed);
-    let mix = Mix::draw(&mut random, swarm.faults);
-    let setup = Setup { policy: &swarm.policy, conf: "", limit: Some(mix.limit), streams: mix.streams, bytes: true };
-    let session = Session::open(device, &setup)?;
+/// Performs the operations that `next` answers when it is told which blocks there are, in order of their age or nearly
+/// so, until it answers none. Each is noted in `trail` before it is performed, so that the last one there is where a
+/// failure was found, or a panic.
+///
+/// A panic leaks what the run held: it is in disorder, and a second panic would end the process.
+pub(super) fn run<D: DeviceUnderTest>(
+    session: Session<'_, D>,
+    check_every: usize,
+    next: &mut dyn FnMut(&[u32]) -> Option<Operation>,
+    trail: &mut Vec<Operation>,
+) -> Result<Tally, Stop> {
     let moves = session.backend().caps().transfer;
     let evidence = if moves { Some(open_evidence(&session)?) } else { None };
-    let mut runner =
-        Runner { session: &session, evidence, blocks: Vec::new(), random, mix, tally: Tally::default(), writes: 0 };
-    for at in 0..swarm.operations {
-        let kind = runner.mix.kind(&mut runner.random);
-        let done = runner.act(kind).and_then(|()| if at % swarm.check_every == 0 { session.check() } else { Ok(()) });
-        done.map_err(|stop| at_operation(stop, at, kind))?;
-    }
-    let tally = runner.end().map_err(|stop| at_operation(stop, swarm.operations, Kind::Free))?;
-    if tally.failures > 0 && !swarm.faults {
+    let session = ManuallyDrop::new(session);
+    let runner = Runner { session: &session, evidence, blocks: Vec::new(), tally: Tally::default(), writes: 0 };
+    let mut runner = ManuallyDrop::new(runner);
+    let done = runner.perform_all(check_every, next, trail).and_then(|()| runner.end());
+    drop(ManuallyDrop::into_inner(runner));
+    let session = ManuallyDrop::into_inner(session);
+    let tally = done?;
+    let planned = trail.iter().any(|operation| matches!(operation, Operation::Fault { .. }));
+    if tally.failures > 0 && !planned {
         return Err(Stop::Fail(format!("the driver failed {} times, and no fault was planned", tally.failures)));
     }
     session.finish()?;
     Ok(tally)
-}
-
-fn at_operation(stop: Stop, at: u32, kind: Kind) -> Stop {
-    match stop {
-        Stop::Fail(text) => Stop::Fail(format!("operation {at} ({kind:?}): {text}")),
-        skip => skip,
-    }
 }
 
 fn open_evidence<D: DeviceUnderTest>(session: &Session<'_, D>) -> Result<Evidence<D::Backend>, Stop> {
@@ -67,63 +64,75 @@ fn open_evidence<D: DeviceUnderTest>(session: &Session<'_, D>) -> Result<Evidenc
 }
 
 impl<D: DeviceUnderTest> Runner<'_, '_, D> {
-    fn act(&mut self, kind: Kind) -> Result<(), Stop> {
+    fn perform_all(
+        &mut self,
+        check_every: usize,
+        next: &mut dyn FnMut(&[u32]) -> Option<Operation>,
+        trail: &mut Vec<Operation>,
+    ) -> Result<(), Stop> {
+        let mut held = Vec::new();
+        loop {
+            held.clear();
+            held.extend(self.blocks.iter().map(|block| block.number));
+            let Some(operation) = next(&held) else { return Ok(()) };
+            trail.push(operation);
+            self.perform(operation)?;
+            if trail.len().is_multiple_of(check_every) {
+                self.session.check()?;
+            }
+        }
+    }
+
+    fn perform(&mut self, operation: Operation) -> Result<(), Stop> {
         let session = self.session;
-        let stream = self.stream();
-        match kind {
-            Kind::Allocate if self.blocks.len() < self.mix.live_max => self.allocate(stream)?,
-            Kind::Allocate | Kind::Free => self.free()?,
-            Kind::Write => self.rewrite(),
-            Kind::RecordedUse | Kind::UseUntilPoint => self.use_elsewhere(stream, kind == Kind::RecordedUse)?,
-            Kind::Order => self.order(stream),
-            Kind::Submit => session.device.submit(session.backend(), self.id(stream)),
-            Kind::Advance => session.device.advance(session.backend(), self.id(stream)),
-            Kind::HostWait => {
+        let allocator = session.watched.allocator();
+        match operation {
+            Operation::Allocate { block, bytes, stream } => self.allocate(block, bytes, stream)?,
+            Operation::Free { block } => self.take(block).map_or(Ok(()), |block| self.give_back(block))?,
+            Operation::Write { block } => {
+                if let Some(at) = self.position(block) {
+                    self.write(at);
+                }
+            }
+            Operation::Use { block, stream, noted, keep } => self.use_elsewhere(block, stream, noted, keep)?,
+            Operation::Order { later, earlier } => self.tolerate(session.order(later, earlier).is_ok()),
+            Operation::Submit { stream } => session.device.submit(session.backend(), self.id(stream)),
+            Operation::Advance { stream } => session.device.advance(session.backend(), self.id(stream)),
+            Operation::HostWait { stream } => {
                 let point = session.streams[stream].point();
                 self.tolerate(session.backend().wait(point).is_ok());
             }
-            Kind::Poll => self.expect_typed(session.watched.allocator().poll())?,
-            Kind::Trim => {
-                let bytes = self.random.bytes(1 << 20, self.mix.limit);
-                self.expect_typed(session.watched.allocator().trim(bytes).map(drop))?;
-            }
-            Kind::EmptyCache => self.expect_typed(session.watched.allocator().empty_cache())?,
-            Kind::Limit => {
-                let bytes = self.random.bytes(self.mix.limit / 6, self.mix.limit);
-                session.watched.allocator().set_limit(Some(bytes));
-            }
-            Kind::Retreat => self.retreat(stream)?,
-            Kind::Fault => {
-                let nth = 1 + self.random.below(FAULT_WITHIN) as u64;
-                let fault = if self.random.once_in(2) { Fault::OutOfMemory } else { Fault::Other };
-                session.device.fail_nth(session.backend(), nth, fault);
-            }
+            Operation::Poll => self.expect_typed(allocator.poll())?,
+            Operation::Trim { bytes } => self.expect_typed(allocator.trim(bytes).map(drop))?,
+            Operation::EmptyCache => self.expect_typed(allocator.empty_cache())?,
+            Operation::Limit { bytes } => allocator.set_limit(Some(bytes)),
+            Operation::Retreat { stream } => self.retreat(stream)?,
+            Operation::Fault { nth, fault } => drop(session.device.fail_nth(session.backend(), nth, fault)),
         }
         Ok(())
     }
 
-    fn allocate(&mut self, stream: usize) -> Result<(), Stop> {
-        let bytes = self.mix.bytes(&mut self.random);
+    fn position(&self, number: u32) -> Option<usize> {
+        self.blocks.iter().position(|block| block.number == number)
+    }
+
+    fn take(&mut self, number: u32) -> Option<Block<D::Backend>> {
+        self.position(number).map(|at| self.blocks.swap_remove(at))
+    }
+
+    fn allocate(&mut self, number: u32, bytes: u64, stream: usize) -> Result<(), Stop> {
         match self.session.watched.allocate(&self.session.streams[stream], bytes) {
             Ok(tenancy) => {
-                self.blocks.push(Block { tenancy, home: stream, value: None });
+                self.blocks.push(Block { number, tenancy, home: stream, value: None });
                 self.write(self.blocks.len() - 1);
                 Ok(())
             }
             Err(Trouble::Refused(error)) => self.expect_typed(Err(error)),
-            Err(Trouble::Violation(violation)) => Err(Stop::Fail(format!("{bytes} bytes on {stream}: {violation}"))),
+            Err(objection) => Err(Stop::Fail(format!("{bytes} bytes on {stream}: {objection}"))),
         }
     }
 
     /// Looks at a block one last time, on its home stream, and frees it.
-    fn free(&mut self) -> Result<(), Stop> {
-        if self.blocks.is_empty() {
-            return Ok(());
-        }
-        let block = self.blocks.swap_remove(self.random.below(self.blocks.len()));
-        self.give_back(block)
-    }
-
     fn give_back(&mut self, block: Block<D::Backend>) -> Result<(), Stop> {
         self.look(block.home, &block)?;
         self.session.watched.free(block.tenancy);
@@ -136,13 +145,6 @@ impl<D: DeviceUnderTest> Runner<'_, '_, D> {
         self.blocks = others;
         let own: Vec<_> = own;
         own.into_iter().rev().try_for_each(|block| self.give_back(block))
-    }
-
-    fn rewrite(&mut self) {
-        if !self.blocks.is_empty() {
-            let at = self.random.below(self.blocks.len());
-            self.write(at);
-        }
     }
 
     /// Queues a write of the whole block on its home stream.
@@ -158,33 +160,29 @@ impl<D: DeviceUnderTest> Runner<'_, '_, D> {
     }
 
     /// Work of another stream looks at a block, in proper order after what was written at home; the block is noted as
-    /// used there, and often freed at once.
-    fn use_elsewhere(&mut self, stream: usize, recorded: bool) -> Result<(), Stop> {
-        if self.blocks.is_empty() {
-            return Ok(());
-        }
-        let at = self.random.below(self.blocks.len());
+    /// used there, and freed at once unless it is to be kept.
+    fn use_elsewhere(&mut self, number: u32, stream: usize, noted: Noted, keep: bool) -> Result<(), Stop> {
+        let Some(at) = self.position(number) else { return Ok(()) };
+        let session = self.session;
         let home = self.blocks[at].home;
-        if self.session.order(stream, home).is_err() {
+        if session.order(stream, home).is_err() {
             self.tolerate(false);
             return Ok(());
         }
-        let (session, block) = (self.session, self.blocks.swap_remove(at));
-        if self.random.once_in(2) && recorded {
-            // Noted before or after the use: until the free it makes no difference.
-            session.watched.record_stream(&block.tenancy, &session.streams[stream]).map_err(|e| e.to_string())?;
-            self.look(stream, &block)?;
-        } else {
-            self.look(stream, &block)?;
-            let noted = if recorded {
-                session.watched.record_stream(&block.tenancy, &session.streams[stream])
-            } else {
-                session.watched.used_until(&block.tenancy, session.streams[stream].point())
-            };
-            noted.map_err(|error| error.to_string())?;
+        let block = self.blocks.swap_remove(at);
+        let user = &session.streams[stream];
+        if noted == Noted::Before {
+            session.watched.record_stream(&block.tenancy, user).map_err(|error| error.to_string())?;
         }
-        // Nobody may write it at home any more while the other stream reads: so it is freed, or only read from now on.
-        if self.random.once_in(3) {
+        self.look(stream, &block)?;
+        let done = match noted {
+            Noted::Before => Ok(()),
+            Noted::After => session.watched.record_stream(&block.tenancy, user),
+            Noted::Until => session.watched.used_until(&block.tenancy, user.point()),
+        };
+        done.map_err(|error| error.to_string())?;
+        // While the other stream reads, nothing may write the block at home: it is freed, or home waits.
+        if keep {
             if session.order(home, stream).is_ok() {
                 self.blocks.push(block);
                 return Ok(());
@@ -195,21 +193,11 @@ impl<D: DeviceUnderTest> Runner<'_, '_, D> {
         Ok(())
     }
 
-    fn order(&mut self, stream: usize) {
-        let other = self.stream();
-        let ordered = self.session.order(stream, other).is_ok();
-        self.tolerate(ordered);
-    }
-
     fn look(&mut self, stream: usize, block: &Block<D::Backend>) -> Result<(), Stop> {
         match (&mut self.evidence, block.value) {
             (Some(evidence), Some(value)) => evidence.take(self.session, stream, &block.tenancy, value),
             _ => Ok(()),
         }
-    }
-
-    fn stream(&mut self) -> usize {
-        self.random.below(self.session.streams.len())
     }
 
     fn id(&self, stream: usize) -> StreamId {
@@ -232,10 +220,10 @@ impl<D: DeviceUnderTest> Runner<'_, '_, D> {
         Ok(())
     }
 
-    fn end(mut self) -> Result<Tally, Stop> {
+    fn end(&mut self) -> Result<Tally, Stop> {
         self.burn_faults();
-        while !self.blocks.is_empty() {
-            self.free()?;
+        while let Some(block) = self.blocks.pop() {
+            self.give_back(block)?;
         }
         self.session.sync()?;
         self.tally.evidence = match self.evidence.take() {

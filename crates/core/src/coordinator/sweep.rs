@@ -187,9 +187,9 @@ impl Coordinator {
     /// Whole idle segments, the largest first, until the segment that a request needs stays within the slack.
     pub(super) fn sweep_surplus(&mut self, plan: &mut Plan, of: ShardId, want: Want, shards: &mut impl Shards) {
         let bytes = self.segment_for(of, &want, shards).0;
-        let (mut bound, mut idle) = (0, Vec::new());
+        let (mut bound, mut idle) = (0_u64, Vec::new());
         for id in self.shard_ids() {
-            bound += shards.with(id, |shard| shard.snug_bound((id == of).then_some(&want)));
+            bound = bound.saturating_add(shards.with(id, |shard| shard.snug_bound((id == of).then_some(&want))));
             idle.append(&mut self.claim_releasable(id, Side::Large, shards));
         }
         let size =

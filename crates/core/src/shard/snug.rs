@@ -122,7 +122,8 @@ impl Shard {
     pub(crate) fn snug_bound(&self, want: Option<&Want>) -> u64 {
         let Some(snug) = self.snug else { return 0 };
         let peak = want.map_or(snug.peak, |want| snug.peak_with(want));
-        peak + snug.share(peak)
+        // A thousandfold of a request near 2^60 is beyond 64 bits: no bound.
+        peak.saturating_add(snug.share(peak))
     }
 
     /// The peak is what is live now.

@@ -24,10 +24,10 @@ const FREES_MAX: usize = 64;
 pub(super) type Elsewhere = HashMap<u32, Vec<u32>>;
 
 /// Collects them.
-pub(super) fn elsewhere(events: &[Event]) -> Elsewhere {
+pub(super) fn elsewhere(events: impl Iterator<Item = Event>) -> Elsewhere {
     let mut uses = Elsewhere::new();
     for event in events {
-        if let Event::Use { id, stream } = *event {
+        if let Event::Use { id, stream } = event {
             let streams = uses.entry(id).or_default();
             if !streams.contains(&stream) {
                 streams.push(stream);
@@ -44,7 +44,7 @@ pub(super) fn elsewhere(events: &[Event]) -> Elsewhere {
 /// where a program would make some, and none while the cache serves it.
 pub(super) struct Submits<'a, B: Backend> {
     allocator: &'a Allocator<B>,
-    /// The streams of the trace, by its own numbers.
+    /// The streams that the trace uses, in order.
     streams: &'a [Stream<B>],
     elsewhere: &'a Elsewhere,
     /// The application closes ticks.

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use super::limits::Limit;
+
 /// Why a trace was not read or not written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -44,12 +46,17 @@ pub enum TraceError {
     /// Writing or compressing failed.
     #[error("writing failed: {0}")]
     Write(io::Error),
-    /// The decompressed text is longer than the reader accepts.
-    #[error("the text goes on after {limit} bytes (line {line}), the most that this reader accepts")]
-    TooLong {
-        /// The limit in bytes.
-        limit: u64,
-        /// The last complete line before it, from 1.
+    /// There is more than the reader accepts.
+    #[error(
+        "line {line}: the trace has more than {most} {limit}, the most that this reader accepts; to read it, raise \
+         `{}` of its limits", limit.name()
+    )]
+    Limit {
+        /// Which limit.
+        limit: Limit,
+        /// What it is.
+        most: u64,
+        /// The line that goes beyond it, from 1; of the text's length, the line after the last one that was read.
         line: u64,
     },
 }

@@ -1,5 +1,6 @@
 //! Traces in files: compression, and limits on what it hides.
 
+use std::cell::Cell;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Cursor, Read, Write};
 use std::path::Path;
@@ -9,15 +10,27 @@ use flate2::read::MultiGzDecoder;
 use flate2::write::GzEncoder;
 
 use super::error::TraceError;
+use super::limits::{Limit, Limits};
 use super::parse::Parser;
 use super::write::TraceWriter;
 use super::{Event, Trace};
 
-/// The most bytes of decompressed text that [`Trace::from_reader`] accepts: 8 GiB.
-pub const TEXT_BYTES_MAX: u64 = 8 << 30;
-
 /// How much is read at a time, in bytes.
 const BLOCK_BYTES: usize = 256 << 10;
+
+/// A reader that tells how many bytes were taken from it.
+struct Counted<'a, R> {
+    reader: R,
+    taken: &'a Cell<u64>,
+}
+
+impl<R: Read> Read for Counted<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.reader.read(buffer)?;
+        self.taken.set(self.taken.get() + read as u64);
+        Ok(read)
+    }
+}
 
 /// The content behind a reader, decompressed where its first bytes are those of gzip or zstd.
 ///
@@ -39,44 +52,57 @@ pub fn decompressed<'a>(mut reader: impl Read + 'a) -> io::Result<Box<dyn Read +
 }
 
 impl Trace {
-    /// Reads a trace from a file: plain text, gzip or zstd, whatever the file's name.
+    /// Reads a trace from a file: plain text, gzip or zstd, whatever the file's name; within the default [`Limits`].
     ///
     /// # Errors
     ///
     /// As [`from_reader`](Trace::from_reader), and the system's when the file does not open.
     pub fn read(path: impl AsRef<Path>) -> Result<Self, TraceError> {
-        let path = path.as_ref();
-        let file = File::open(path).map_err(|error| TraceError::Open { path: path.into(), error })?;
-        Self::from_reader(file)
+        Self::read_within(path, &Limits::default())
     }
 
-    /// Reads a trace from plain text, gzip or zstd, told apart by the first bytes; at most [`TEXT_BYTES_MAX`] of text.
+    /// As [`read`](Trace::read), within other limits.
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](Trace::read).
+    pub fn read_within(path: impl AsRef<Path>, limits: &Limits) -> Result<Self, TraceError> {
+        let path = path.as_ref();
+        let file = File::open(path).map_err(|error| TraceError::Open { path: path.into(), error })?;
+        Self::from_reader_within(file, limits)
+    }
+
+    /// Reads a trace from plain text, gzip or zstd, told apart by the first bytes, within the default [`Limits`].
     ///
     /// Holds the events and a block of text in memory, never the whole text.
     ///
     /// # Errors
     ///
-    /// The first line that departs from the format; a text beyond the limit; the reader's or the decompressor's error.
+    /// The first line that departs from the format or goes beyond a limit; the reader's or the decompressor's error.
     pub fn from_reader(reader: impl Read) -> Result<Self, TraceError> {
-        Self::from_reader_bounded(reader, TEXT_BYTES_MAX)
+        Self::from_reader_within(reader, &Limits::default())
     }
 
-    /// As [`from_reader`](Trace::from_reader), with a limit of one's own on the decompressed text, in bytes.
+    /// As [`from_reader`](Trace::from_reader), within other limits.
     ///
     /// # Errors
     ///
     /// As [`from_reader`](Trace::from_reader).
-    pub fn from_reader_bounded(reader: impl Read, limit: u64) -> Result<Self, TraceError> {
-        let mut parser = Parser::default();
+    pub fn from_reader_within(reader: impl Read, limits: &Limits) -> Result<Self, TraceError> {
+        let mut parser = Parser::new(limits);
         let failed = |line, error| TraceError::Read { line, error };
-        let mut reader = decompressed(reader).map_err(|error| failed(0, error))?;
+        let taken = Cell::new(0);
+        let counted = Counted { reader, taken: &taken };
+        let mut reader = decompressed(counted).map_err(|error| failed(0, error))?;
         let (mut text, mut total) = (Vec::new(), 0);
         loop {
             let read = reader.by_ref().take(BLOCK_BYTES as u64).read_to_end(&mut text);
             let read = read.map_err(|error| failed(parser.line(), error))?;
             total += read as u64;
-            if total > limit {
-                return Err(TraceError::TooLong { limit, line: parser.line() });
+            let (most, limit) = limits.text_after(taken.get());
+            if total > most {
+                let most = if limit == Limit::Expansion { limits.expansion } else { most };
+                return Err(TraceError::Limit { limit, most, line: parser.line() + 1 });
             }
             let rest = parser.lines(&text)?.len();
             text.drain(..text.len() - rest);

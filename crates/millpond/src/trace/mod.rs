@@ -7,6 +7,8 @@
 //! - a block is used only while it is allocated, and only until points that were defined before,
 //! - sizes are from 1 to 2^63 - 1 bytes and streams from 0 to 65535.
 //!
+//! How much a reader takes in is bounded by [`Limits`].
+//!
 //! A [`Pattern`] makes one up instead of reading it.
 //!
 //! This module knows nothing of allocators: it neither records nor replays.
@@ -15,6 +17,7 @@ mod error;
 mod event;
 mod file;
 mod header;
+mod limits;
 mod parse;
 mod pattern;
 mod rules;
@@ -25,8 +28,9 @@ mod tests;
 
 pub use error::{Problem, TraceError};
 pub use event::Event;
-pub use file::{TEXT_BYTES_MAX, decompressed};
+pub use file::decompressed;
 pub use header::Header;
+pub use limits::{FREE_TEXT_BYTES, Limit, Limits};
 pub use pattern::Pattern;
 pub use write::TraceWriter;
 

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::error::{Problem, TraceError, shorten};
+use super::limits::{Limit, Limits};
 use super::rules::Rules;
 use super::{Event, Header, Trace};
 
@@ -10,15 +11,16 @@ use super::{Event, Header, Trace};
 pub(super) const LINE_BYTES_MAX: usize = 1 << 20;
 
 impl Trace {
-    /// Reads a trace from its text, which is not compressed; [`from_reader`](Trace::from_reader) decompresses.
+    /// Reads a trace from its text, which is not compressed; [`from_reader`](Trace::from_reader) decompresses. Within the
+    /// default [`Limits`].
     ///
     /// Costs about 20 ns an event, and 25 bytes for each.
     ///
     /// # Errors
     ///
-    /// The first line that departs from the format.
+    /// The first line that departs from the format or goes beyond a limit.
     pub fn parse(text: &[u8]) -> Result<Self, TraceError> {
-        let mut parser = Parser::default();
+        let mut parser = Parser::new(&Limits::default());
         parser.trace.events.reserve(text.len() / 12);
         let rest = parser.lines(text)?;
         parser.finish(rest)
@@ -26,8 +28,8 @@ impl Trace {
 }
 
 /// A reader of lines, as they come.
-#[derive(Default)]
 pub(super) struct Parser {
+    limits: Limits,
     trace: Trace,
     rules: Rules,
     blocks: Names,
@@ -36,6 +38,17 @@ pub(super) struct Parser {
 }
 
 impl Parser {
+    pub(super) fn new(limits: &Limits) -> Self {
+        Self {
+            limits: *limits,
+            trace: Trace::default(),
+            rules: Rules::default(),
+            blocks: Names::default(),
+            points: Names::default(),
+            lines: 0,
+        }
+    }
+
     /// How many lines were read.
     pub(super) fn line(&self) -> u64 {
         self.lines
@@ -47,6 +60,7 @@ impl Parser {
             let mut cursor = Cursor { text, at: 1 };
             match self.event(&mut cursor) {
                 Ok(Some(event)) => {
+                    self.expect_room()?;
                     self.trace.events.push(event);
                     self.lines += 1;
                     text = &text[cursor.at..];
@@ -79,6 +93,20 @@ impl Parser {
         }
         self.trace.streams = self.rules.streams();
         Ok(self.trace)
+    }
+
+    /// The event that was just read stays within the limits.
+    #[inline]
+    fn expect_room(&self) -> Result<(), TraceError> {
+        let Limits { events, streams, .. } = self.limits;
+        let (limit, most) = if self.trace.events.len() as u64 >= events {
+            (Limit::Events, events)
+        } else if self.rules.different_streams() > streams {
+            (Limit::Streams, streams)
+        } else {
+            return Ok(());
+        };
+        Err(TraceError::Limit { limit, most, line: self.lines + 1 })
     }
 
     fn error(&self, line: &[u8], problem: Problem) -> TraceError {

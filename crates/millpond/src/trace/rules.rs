@@ -23,6 +23,9 @@ pub(super) struct Rules {
     lives: Vec<Life>,
     points: usize,
     streams: u32,
+    /// A bit for each stream that was named, in words of 64.
+    named: Vec<u64>,
+    different_streams: u64,
 }
 
 impl Rules {
@@ -36,6 +39,23 @@ impl Rules {
 
     pub(super) fn streams(&self) -> u32 {
         self.streams
+    }
+
+    /// How many different streams were named.
+    pub(super) fn different_streams(&self) -> u64 {
+        self.different_streams
+    }
+
+    #[inline]
+    fn name(&mut self, stream: u32) {
+        let (word, bit) = (stream as usize / 64, 1 << (stream % 64));
+        if self.named.len() <= word {
+            self.named.resize(word + 1, 0);
+        }
+        if self.named[word] & bit == 0 {
+            self.named[word] |= bit;
+            self.different_streams += 1;
+        }
     }
 
     /// A new block; the answer is its number.
@@ -93,6 +113,7 @@ impl Rules {
         }
         let stream = stream as u32;
         self.streams = self.streams.max(stream + 1);
+        self.name(stream);
         Ok(stream)
     }
 

@@ -117,7 +117,7 @@ impl Read for Dribble<'_> {
 #[test]
 fn pieces_are_read_as_the_whole_is() {
     assert_eq!(Trace::from_reader(Dribble(SAMPLE.as_bytes())).unwrap().events, sample_events());
-    let mut parser = parse::Parser::default();
+    let mut parser = parse::Parser::new(&Limits::default());
     let mut text = Vec::new();
     for byte in SAMPLE.bytes() {
         text.push(byte);
@@ -135,9 +135,34 @@ fn what_compression_hides_is_bounded() {
     }
     let packed = encoder.finish().unwrap();
     assert!(packed.len() < 10_000, "{}", packed.len());
-    assert_eq!(Trace::from_reader_bounded(&packed[..], 2_000_000).unwrap().events.len(), 1_000_000);
-    let error = Trace::from_reader_bounded(&packed[..], 1_999_999).unwrap_err();
-    assert!(matches!(error, TraceError::TooLong { limit: 1_999_999, .. }), "{error}");
+    let within = |text_bytes| Limits { text_bytes, ..Limits::NONE };
+    assert_eq!(Trace::from_reader_within(&packed[..], &within(2_000_000)).unwrap().events.len(), 1_000_000);
+    let error = Trace::from_reader_within(&packed[..], &within(1_999_999)).unwrap_err();
+    assert!(matches!(error, TraceError::Limit { limit: Limit::TextBytes, most: 1_999_999, .. }), "{error}");
+    // By default, text may be so many times as long as what was read: 2 MB from some 2 KB are too many.
+    let error = Trace::from_reader(&packed[..]).unwrap_err();
+    assert!(matches!(error, TraceError::Limit { limit: Limit::Expansion, most: 64, .. }), "{error}");
+    // What is not compressed is as long as it is.
+    assert_eq!(Trace::from_reader(&b"e\n".repeat(1_000_000)[..]).unwrap().events.len(), 1_000_000);
+}
+
+#[test]
+fn events_and_different_streams_are_bounded() {
+    let text = "# some\na 0 1 65535\na 1 1 7\nu 0 7\nm 0 9\n";
+    let within = |limits: Limits| Trace::from_reader_within(text.as_bytes(), &limits).map(|trace| trace.events.len());
+    assert_eq!(within(Limits { events: 4, streams: 3, ..Limits::NONE }).unwrap(), 4);
+    let told = |limits| within(limits).unwrap_err().to_string();
+    let events = told(Limits { events: 3, ..Limits::NONE });
+    assert_eq!(
+        events,
+        "line 5: the trace has more than 3 events, the most that this reader accepts; to read it, raise \
+        `events` of its limits"
+    );
+    let streams = told(Limits { streams: 2, ..Limits::NONE });
+    assert!(streams.starts_with("line 5: the trace has more than 2 different streams"), "{streams}");
+    let many: String = (0..1025).map(|stream| format!("m {stream} {}\n", stream * 60)).collect();
+    let error = Trace::parse(many.as_bytes()).unwrap_err();
+    assert!(matches!(error, TraceError::Limit { limit: Limit::Streams, most: 1024, line: 1025 }), "{error}");
 }
 
 #[test]

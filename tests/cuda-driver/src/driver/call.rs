@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::driver::code::{Answer, Code};
-use crate::driver::{plan, thread, world};
+use crate::driver::{plan, stop, thread, world};
 use crate::ffi::host;
 
 static INITIALIZED: AtomicBool = AtomicBool::new(false);
@@ -24,9 +24,10 @@ pub(crate) fn initialize() {
     INITIALIZED.store(true, Ordering::Release);
 }
 
-/// Counts a call, lets a planned failure strike, looks at what the function needs, and runs it. The body is given the
+/// Counts a call, stops it where a test wants that, lets a planned failure strike, looks at what the function needs, and runs it. The body is given the
 /// device of the current context, or 0 if it needs none.
 pub(crate) fn call(function: &'static str, need: Need, body: impl FnOnce(usize) -> Answer) -> u32 {
+    stop::stand(function);
     match enter(function, need).and_then(body) {
         Ok(()) => 0,
         Err(code) => code.0,

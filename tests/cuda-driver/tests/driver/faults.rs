@@ -51,3 +51,26 @@ fn a_lost_device_drops_its_work_and_returns_the_code_to_all() {
     assert_eq!(crate::aid::read(block, 1, &stream), Ok(vec![0]), "the fill was dropped");
     free(block).expect("what was allocated is still there");
 }
+
+#[test]
+fn a_stopped_call_has_no_effect_until_it_goes_on() {
+    let turn = turn();
+    let held = turn.control.held_bytes(0);
+    let stop = turn.control.stop_nth("cuMemAlloc_v2", 2);
+    let context = &turn.context;
+    std::thread::scope(|scope| {
+        let other = scope.spawn(move || {
+            context.bind_to_thread().expect("the context is there");
+            (alloc(512), alloc(1024))
+        });
+        stop.wait();
+        assert_eq!(turn.control.held_bytes(0), held + 512, "the second call stands still");
+        let third = alloc(2048).expect("only that call is stopped");
+        stop.go_on();
+        let (first, second) = other.join().expect("it goes on");
+        assert_eq!(turn.control.held_bytes(0), held + 512 + 1024 + 2048);
+        for address in [first, second, Ok(third)] {
+            address.and_then(free).expect("it was allocated");
+        }
+    });
+}

@@ -1,5 +1,6 @@
 //! `millpond conformance`: the suite that every backend must pass, on one of them; or a soak.
 
+mod record;
 mod soak;
 
 use std::collections::BTreeMap;
@@ -22,7 +23,7 @@ use crate::quantity::format_time;
 /// [`Failure::Check`] if a scenario failed.
 pub(crate) fn run(args: &ConformanceArgs, output: &mut Output) -> Result<(), Failure> {
     if let Some(runs) = args.soak {
-        return soak::run(runs, args.seed, output);
+        return soak::run(runs, args, output);
     }
     let target = Target::choose(args.device.as_deref())?;
     let progress = Progress::unbounded();

@@ -1,74 +1,100 @@
 //! `millpond conformance --soak`: seeded adversarial runs, as many as are asked for.
 
 use std::collections::BTreeMap;
-use std::thread;
+use std::ops::ControlFlow;
 use std::time::Instant;
+use std::{panic, thread};
 
 use millpond_conformance::DeviceUnderTest as _;
 use millpond_conformance::scenario::POLICIES;
-use millpond_conformance::soak::{self, Done};
-use millpond_conformance::swarm::Tally;
+use millpond_conformance::soak::{self, Done, Run};
+use millpond_conformance::swarm::{Swarm, Tally};
 use serde::Serialize;
 
+use super::record::{Plan, Record};
+use crate::args::ConformanceArgs;
 use crate::failure::Failure;
 use crate::output::progress::Progress;
 use crate::output::{Align, Output, Table};
 use crate::quantity::format_time;
 
+/// So many failing runs are made short: each takes hundreds of runs.
+const SHRUNK_MAX: usize = 3;
+
+/// So many failures are enough.
+const FAILURES_MAX: u64 = 20;
+
 /// Makes so many runs, on all cores.
 ///
 /// # Errors
 ///
-/// [`Failure::Input`] if the seeds leave the range of seeds, [`Failure::Check`] if a run failed.
-pub(super) fn run(runs: u64, seed: u64, output: &mut Output) -> Result<(), Failure> {
+/// [`Failure::Input`] if the seeds leave the range of seeds or the record cannot be written, [`Failure::Check`] if a
+/// run failed.
+pub(super) fn run(runs: u64, args: &ConformanceArgs, output: &mut Output) -> Result<(), Failure> {
+    let seed = args.seed;
     let Some(end) = seed.checked_add(runs) else {
         return Err(Failure::Input(format!("{runs} runs from seed {seed} leave the seeds, which end at {}", u64::MAX)));
     };
     let began = Instant::now();
-    let progress = Progress::new(usize::try_from(runs).unwrap_or(usize::MAX));
-    let mut totals = Totals::default();
     let threads = thread::available_parallelism().map_or(1, usize::from);
-    soak::run(seed..end, threads, &mut |done| {
-        progress.doing(format!(
-            "{} on {}; {} failed",
-            done.run.swarm.policy.name,
-            done.run.device.name(),
-            totals.failed
-        ));
+    let plan = Plan { runs, seed, operations: args.operations, threads };
+    let mut totals = Totals::default();
+    let mut record = args.record.as_deref().map(|path| Record::begin(path, &plan, &totals)).transpose()?;
+    let progress = Progress::new(usize::try_from(runs).unwrap_or(usize::MAX));
+    let mut kept = Ok(());
+    // What a panic says is part of a run's result.
+    let hook = panic::take_hook();
+    panic::set_hook(Box::new(|_| {}));
+    soak::run(seed..end, args.operations, threads, &mut |done| {
+        let Run { device, swarm } = done.run;
+        progress.doing(format!("{} on {}; {} failed", swarm.policy.name, device.name(), totals.failed));
         progress.step();
+        let told = totals.add(&done);
         if output.is_json() {
             progress.aside(|| output.json(&Row::new(&done)));
-        } else if let Some(text) = failure(&done) {
-            progress.aside(|| output.text(&text));
+        } else if let Some(text) = told {
+            progress.aside(|| output.text(text));
         }
-        totals.add(&done);
+        kept = record.as_mut().map_or(Ok(()), |record| record.keep(&totals));
+        if kept.is_err() || totals.failed >= FAILURES_MAX { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
+    panic::set_hook(hook);
     drop(progress);
+    kept?;
+    if let Some(record) = record {
+        record.write(&totals)?;
+    }
     if !output.is_json() {
-        output.text(&format!("{}in {}\n", totals.render(), format_time(began.elapsed())));
+        output.text(&format!("{}in {}\n", totals.table().render(), format_time(began.elapsed())));
     }
     match totals.failed {
         0 => Ok(()),
-        failed => Err(Failure::Check(format!("{failed} of {runs} runs failed"))),
+        failed => Err(Failure::Check(format!("{failed} of {} runs failed", totals.runs()))),
     }
 }
 
-/// What went wrong in a run, and how to see it again.
-fn failure(done: &Done) -> Option<String> {
-    let text = done.result.as_ref().err()?;
-    let (device, seed) = (done.run.device.name(), done.run.swarm.seed);
-    Some(format!("FAILED on {device}\n  {text}\n  again: millpond conformance --soak 1 --seed {seed}\n"))
+/// What went wrong in a run, how to see it again, and if it is wanted what is left of it when it is made short.
+fn failure(done: &Done, short: bool) -> Option<String> {
+    let failed = done.result.as_ref().err()?;
+    let Swarm { seed, operations, policy, .. } = done.run.swarm;
+    let again = format!("millpond conformance --soak 1 --seed {seed} --operations {operations}");
+    let mut text =
+        format!("FAILED on {} under {}\n  {failed}\n  again: {again}\n", done.run.device.name(), policy.name);
+    if let Some(shrunk) = short.then(|| done.run.shrink()).flatten() {
+        text += &format!("  `Run::new({seed}, {operations})` on its device: {shrunk}");
+    }
+    Some(text)
 }
 
 /// One run, as JSON.
 #[derive(Serialize)]
-struct Row<'a> {
+struct Row {
     seed: u64,
     device: String,
     policy: &'static str,
     faults: bool,
     outcome: &'static str,
-    detail: Option<&'a str>,
+    detail: Option<String>,
     grants: u64,
     refusals: u64,
     driver_failures: u64,
@@ -77,11 +103,11 @@ struct Row<'a> {
     pages_moved_behind_wait: u64,
 }
 
-impl<'a> Row<'a> {
-    fn new(done: &'a Done) -> Self {
+impl Row {
+    fn new(done: &Done) -> Self {
         let (outcome, detail, tally) = match &done.result {
             Ok(tally) => ("passed", None, *tally),
-            Err(text) => ("failed", Some(text.as_str()), Tally::default()),
+            Err(failed) => ("failed", Some(failed.to_string()), Tally::default()),
         };
         Self {
             seed: done.run.swarm.seed,
@@ -110,13 +136,16 @@ struct Sum {
 
 /// All runs.
 #[derive(Default)]
-struct Totals {
+pub(super) struct Totals {
     failed: u64,
     by_policy: BTreeMap<&'static str, Sum>,
+    /// What went wrong, in full.
+    findings: Vec<String>,
 }
 
 impl Totals {
-    fn add(&mut self, done: &Done) {
+    /// Counts a run, and answers what there is to say if it failed.
+    fn add(&mut self, done: &Done) -> Option<&str> {
         let sum = self.by_policy.entry(done.run.swarm.policy.name).or_default();
         sum.runs += 1;
         match &done.result {
@@ -126,9 +155,24 @@ impl Totals {
                 self.failed += 1;
             }
         }
+        let finding = failure(done, self.findings.len() < SHRUNK_MAX)?;
+        self.findings.push(finding);
+        self.findings.last().map(String::as_str)
     }
 
-    fn render(&self) -> String {
+    pub(super) fn runs(&self) -> u64 {
+        self.by_policy.values().map(|sum| sum.runs).sum()
+    }
+
+    pub(super) fn failed(&self) -> u64 {
+        self.failed
+    }
+
+    pub(super) fn findings(&self) -> &[String] {
+        &self.findings
+    }
+
+    pub(super) fn table(&self) -> Table {
         use Align::{Left, Right};
         let mut table = Table::new(&[
             ("policy", Left),
@@ -148,27 +192,31 @@ impl Totals {
             let cells = numbers.into_iter().map(u64::to_string);
             table.row(std::iter::once(policy.name.to_owned()).chain(cells).collect());
         }
-        table.render()
+        table
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use millpond_conformance::soak::Run;
+    use millpond_conformance::swarm::Failed;
 
     use super::*;
 
     #[test]
     fn a_failure_says_how_to_see_it_again_and_is_counted() {
-        let run = Run::new(77);
-        let failed = Done { run, result: Err("3 is not 4".into()) };
-        let text = failure(&failed).expect("it failed");
-        assert!(text.contains("3 is not 4") && text.contains("--soak 1 --seed 77\n"), "{text}");
+        let run = Run::new(77, 40);
+        let failed = Failed { at: 3, operation: None, what: "3 is not 4".into() };
+        let failed = Done { run, result: Err(failed) };
+        // The run is sound, so there is nothing to make short.
+        let text = failure(&failed, true).expect("it failed");
+        assert!(text.contains("3 is not 4") && text.ends_with("--soak 1 --seed 77 --operations 40\n"), "{text}");
         let passed = Done { run, result: Ok(Tally { grants: 5, moved: 2, ..Tally::default() }) };
-        assert_eq!(failure(&passed), None);
+        assert_eq!(failure(&passed, true), None);
         let mut totals = Totals::default();
-        [&failed, &passed, &passed].into_iter().for_each(|done| totals.add(done));
-        let table = totals.render();
+        assert_eq!(totals.add(&failed), Some(text.as_str()));
+        assert_eq!([&passed, &passed].map(|done| totals.add(done).is_some()), [false, false]);
+        assert_eq!((totals.runs(), totals.failed(), totals.findings()), (3, 1, &[text][..]));
+        let table = totals.table().render();
         let last: Vec<&str> = table.lines().last().expect("a row").split_whitespace().collect();
         assert_eq!(last, [run.swarm.policy.name, "3", "1", "10", "0", "0", "0", "4", "0"]);
         let row = serde_json::to_value(Row::new(&failed)).expect("a value");

@@ -3,10 +3,11 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use millpond::trace::{Pattern, Trace, TraceError};
+use millpond::trace::{Limits, Pattern, Trace, TraceError};
 
 use crate::commands::name_of;
 use crate::failure::Failure;
+use crate::quantity::parse_bytes;
 
 /// The built-in trace: the training of a GPT-2, as PyTorch's allocator was asked on an H200.
 const BUILT_IN: (&str, &[u8]) =
@@ -95,31 +96,91 @@ impl Source {
     /// # Errors
     ///
     /// [`Failure::Input`] that names the file and the line.
-    pub(super) fn read(&self) -> Result<Trace, Failure> {
+    pub(super) fn read(&self, limits: &Limits) -> Result<Trace, Failure> {
         match self {
             Self::BuiltIn => Ok(built_in().1),
-            Self::Input => Trace::from_reader(io::stdin().lock())
-                .map_err(|error| Failure::Input(format!("standard input: {error}; give a trace"))),
-            Self::File(path) => read_trace(path),
+            Self::Input => {
+                let name = || "standard input".to_owned();
+                let trace = Trace::from_reader_within(io::stdin().lock(), limits);
+                something(name, trace.map_err(|error| format!("{}: {}; give a trace", name(), advised(&error))))
+            }
+            Self::File(path) => read_within(path, limits),
             Self::Pattern(pattern, seed) => Ok(pattern.trace(*seed)),
         }
     }
 }
 
-/// Reads a file.
+/// Reads a file within the default limits.
 ///
 /// # Errors
 ///
-/// [`Failure::Input`] that names it, and the line.
+/// [`Failure::Input`] that names it, and the line; also for a trace without any event.
 pub(crate) fn read_trace(path: &Path) -> Result<Trace, Failure> {
-    Trace::read(path).map_err(|error| Failure::Input(explain(path, &error)))
+    read_within(path, &Limits::default())
+}
+
+fn read_within(path: &Path, limits: &Limits) -> Result<Trace, Failure> {
+    let name = || path.display().to_string();
+    something(name, Trace::read_within(path, limits).map_err(|error| explain(path, &error)))
+}
+
+/// A trace that has an event: to do nothing is no success.
+fn something(name: impl Fn() -> String, read: Result<Trace, String>) -> Result<Trace, Failure> {
+    match read {
+        Ok(trace) if trace.events.is_empty() => {
+            Err(Failure::Input(format!("{}: there is no event in it, so there is nothing to replay", name())))
+        }
+        read => read.map_err(Failure::Input),
+    }
 }
 
 fn explain(path: &Path, error: &TraceError) -> String {
     match error {
         TraceError::Open { .. } => format!("{error}; give the path of a trace, or none for the built-in one"),
+        TraceError::Limit { .. } => format!("{}: {}", path.display(), advised(error)),
         error => format!("{}: {error}; docs/trace-format.md describes the format", path.display()),
     }
+}
+
+/// The error, with the option by which a limit is raised.
+fn advised(error: &TraceError) -> String {
+    match error {
+        TraceError::Limit { limit, .. } => {
+            format!("{error}: `millpond replay --trace-limits {}=N`, or `none`", limit.name())
+        }
+        error => error.to_string(),
+    }
+}
+
+/// Reads `none`, or `KEY=N,...`, where what is not named is as by default.
+///
+/// # Errors
+///
+/// What is accepted, where the text is something else.
+pub(crate) fn parse_limits(text: &str) -> Result<Limits, String> {
+    if text == "none" {
+        return Ok(Limits::NONE);
+    }
+    let mut limits = Limits::default();
+    for pair in text.split(',').filter(|_| !text.is_empty()) {
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let field = match key {
+            "text_bytes" => &mut limits.text_bytes,
+            "expansion" => &mut limits.expansion,
+            "events" => &mut limits.events,
+            "streams" => &mut limits.streams,
+            _ => {
+                let known = "text_bytes, expansion, events and streams, or `none` alone";
+                return Err(format!("`{key}` is no limit; the limits are {known}"));
+            }
+        };
+        *field = if key == "text_bytes" {
+            parse_bytes(value).map_err(|what| format!("`{key}`: {what}"))?
+        } else {
+            value.parse().map_err(|_| format!("`{key}` is `{value}`, must be a whole number: {key}=5000"))?
+        };
+    }
+    Ok(limits)
 }
 
 #[cfg(test)]
@@ -138,7 +199,7 @@ mod tests {
         assert_eq!(names("random:seed=0"), ["random"]);
         assert_eq!(names("all"), Pattern::ALL.map(Pattern::name));
         assert!(names("all:seed=3").iter().all(|name| name.ends_with(":seed=3")));
-        let seeded = PatternChoice::parse("random:seed=3").expect("a choice").sources()[0].read();
+        let seeded = PatternChoice::parse("random:seed=3").expect("a choice").sources()[0].read(&Limits::default());
         assert_eq!(seeded, Ok(Pattern::Random.trace(3)));
     }
 
@@ -151,6 +212,24 @@ mod tests {
         for text in ["random:", "random:7", "random:seed=", "random:seed=-1", "all:seed=x"] {
             let error = PatternChoice::parse(text).expect_err(text);
             assert!(error.contains("has no seed") && error.contains(":seed=7"), "{error}");
+        }
+    }
+
+    #[test]
+    fn limits_are_read_by_name() {
+        assert_eq!(parse_limits(""), Ok(Limits::default()));
+        assert_eq!(parse_limits("none"), Ok(Limits::NONE));
+        let wanted = Limits { text_bytes: 2 << 30, streams: 70_000, ..Limits::default() };
+        assert_eq!(parse_limits("streams=70000,text_bytes=2GiB"), Ok(wanted));
+        for (text, expected) in [
+            ("lines=5", "`lines` is no limit; the limits are text_bytes, expansion, events and streams"),
+            ("events", "`events` is ``, must be a whole number: events=5000"),
+            ("streams=-1", "`streams` is `-1`, must be a whole number"),
+            ("text_bytes=much", "`text_bytes`: `much` is no size"),
+            ("none,events=5", "`none` is no limit"),
+        ] {
+            let error = parse_limits(text).expect_err(text);
+            assert!(error.contains(expected), "{text}: {error}");
         }
     }
 

@@ -11,7 +11,7 @@ use millpond::{Allocator, CheckError, Replay, Replayed, Until, Usage};
 use millpond_backend::Backend;
 
 use self::input::Source;
-pub(crate) use self::input::{PatternChoice, built_in, pattern_help, read_trace};
+pub(crate) use self::input::{PatternChoice, built_in, parse_limits, pattern_help, read_trace};
 pub(crate) use self::limit::Limit;
 use self::report::Report;
 use self::row::Row;
@@ -60,7 +60,7 @@ fn replay_all(
     for source in sources {
         let name = source.name();
         progress.doing(format!("reading {name}"));
-        let trace = source.read()?.scaled_down(args.scale);
+        let trace = source.read(&args.trace_limits)?.scaled_down(args.scale);
         let replay = Replay::new(&trace);
         let limit = args.limit.map(|limit| limit.bytes(replay.live_peak()));
         for settings in variants {
@@ -156,6 +156,9 @@ impl Job for Run<'_> {
             CheckError::WrongByte(wrong) => Failure::Check(wrong.to_string()),
             error => Failure::Device(with_causes(&error)),
         })?;
+        if let Some(beyond) = allocator.beyond_device() {
+            self.progress.aside(|| tell(&format!("note: {beyond}")));
+        }
         let usage = if self.args.summary { allocator.memory_usage().map_err(failed)? } else { None };
         Ok(Done { replayed, device, usage })
     }

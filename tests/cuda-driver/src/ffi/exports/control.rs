@@ -1,10 +1,12 @@
 //! The table of controls that the library hands out.
 
+use std::time::Duration;
+
 use crate::DEVICES;
 use crate::driver::code::Code;
 use crate::driver::memory::memory;
 use crate::driver::work::Op;
-use crate::driver::{plan, world};
+use crate::driver::{plan, stop, world};
 use crate::table::{RawViolation, Table, Text, VERSION};
 
 static TABLE: Table = Table {
@@ -20,6 +22,9 @@ static TABLE: Table = Table {
     open,
     violation,
     live,
+    stop_nth,
+    arrived,
+    go_on,
 };
 
 #[unsafe(no_mangle)]
@@ -29,6 +34,7 @@ extern "C" fn millpond_cuda_driver_table() -> &'static Table {
 
 extern "C" fn reset() {
     plan::reset();
+    stop::reset();
     memory().write().reset();
     world::lock().reset();
 }
@@ -109,4 +115,16 @@ extern "C" fn live(kind: u32) -> u64 {
         6 => world::lock().events.len(),
         _ => 0,
     }
+}
+
+extern "C" fn stop_nth(function: Text, nth: u64) -> u64 {
+    super::known(read(function)).map_or(0, |function| stop::add(function, nth))
+}
+
+extern "C" fn arrived(stop: u64, milliseconds: u64) -> u32 {
+    u32::from(stop::arrived(stop, Duration::from_millis(milliseconds)))
+}
+
+extern "C" fn go_on(stop: u64) {
+    stop::go_on(stop);
 }

@@ -1,0 +1,84 @@
+//! The budget: numbers that can be, and that follow what is taken and given back.
+
+use std::thread;
+use std::time::Duration;
+
+use millpond_backend::{Backend, BudgetInfo, ClassId};
+
+use super::bench::Bench;
+use super::breach;
+use crate::device::DeviceUnderTest;
+use crate::session::Stop;
+
+const VERB: &str = "Budget::budget";
+/// What is taken to see the budget move, at most.
+const BYTES: u64 = 64 << 20;
+/// Others may take and give back at the same moment, so that a try shows nothing.
+const TRIES: u32 = 10;
+const PAUSE: Duration = Duration::from_millis(10);
+/// The driver's total may differ from the class's by one part of so many: it keeps some for itself.
+const TOLERANCE: u64 = 16;
+
+fn ask<D: DeviceUnderTest>(bench: &Bench<'_, D>, class: ClassId) -> Result<BudgetInfo, Stop> {
+    let rule = "returns itself where Caps::budget announces it";
+    let budget = bench.backend().budget().ok_or_else(|| breach("Backend::budget", "answers none", rule))?;
+    budget.budget(class).map_err(|error| breach(VERB, format!("class {}: {error}", class.0), "asks the driver now"))
+}
+
+/// Free is no more than there is, and what there is is what the class has.
+pub(super) fn is_plausible<D: DeviceUnderTest>(bench: &Bench<'_, D>) -> Result<(), Stop> {
+    for class in bench.classes() {
+        let (told, facts) = (ask(bench, class)?, bench.caps().class(class));
+        let parts = [Some(told.free_bytes), told.others_bytes, told.process_bytes];
+        if parts.into_iter().flatten().any(|bytes| bytes > told.total_bytes) {
+            let found = format!("{told:?} of class {}: a part is larger than the whole", class.0);
+            return Err(breach(VERB, found, "total_bytes are the bytes there are in all"));
+        }
+        if class == ClassId::DEVICE && told.total_bytes.abs_diff(facts.total_bytes) > facts.total_bytes / TOLERANCE {
+            let found = format!("{} bytes in all, and the class has {}", told.total_bytes, facts.total_bytes);
+            return Err(breach(VERB, found, "Class::total_bytes are all bytes that the device has in this class"));
+        }
+        let segment = bench.reserve(class, 1 << 20)?;
+        bench.release(segment)?;
+        if told.free_bytes == 0 {
+            let found = format!("{told:?} of class {}, of which a segment was had", class.0);
+            return Err(breach(VERB, found, "free_bytes can still be had"));
+        }
+    }
+    Ok(())
+}
+
+/// What is taken is missing from what is free, or is more in this process, and is back after its release.
+pub(super) fn follows<D: DeviceUnderTest>(bench: &Bench<'_, D>) -> Result<(), Stop> {
+    if !bench.device.budget_follows(bench.backend()) {
+        return Err(Stop::Skip("the device's budget is not of what it has handed out, says its author".to_owned()));
+    }
+    let class = bench.caps().class(ClassId::DEVICE);
+    let bytes = BYTES.min(class.max_segment_bytes).min(class.total_bytes / 8);
+    let taken = |from: &BudgetInfo, to: &BudgetInfo| {
+        let less = from.free_bytes.saturating_sub(to.free_bytes);
+        let more = to.process_bytes.zip(from.process_bytes).map_or(0, |(to, from)| to.saturating_sub(from));
+        less.max(more) >= bytes / 2
+    };
+    let mut seen = None;
+    for _ in 0..TRIES {
+        let before = ask(bench, ClassId::DEVICE)?;
+        let segment = bench.reserve(ClassId::DEVICE, bytes)?;
+        let during = ask(bench, ClassId::DEVICE)?;
+        bench.release(segment)?;
+        let after = ask(bench, ClassId::DEVICE)?;
+        if taken(&before, &during) && taken(&after, &during) {
+            return Ok(());
+        }
+        seen = Some((before, during, after));
+        thread::sleep(PAUSE);
+    }
+    let found = seen.map(|(before, during, after)| {
+        format!("{bytes} bytes were taken and given back, {TRIES} times: {before:?} before, {during:?} meanwhile, {after:?} after")
+    });
+    Err(breach(
+        VERB,
+        found.unwrap_or_default(),
+        "free_bytes can still be had: less while memory is taken, as much after its release",
+    ))
+}

@@ -1,0 +1,125 @@
+//! The contract itself, verb by verb: what `millpond-backend` says of each, asked of the bare backend without an
+//! allocator in between. Scenarios call most verbs too, but an allocator rounds, caches and retries, and so hides what
+//! a single verb does wrong.
+//!
+//! A failure names the verb, what was found with its values, and the rule.
+
+mod bench;
+mod budget;
+mod facts;
+mod host;
+mod mapping;
+mod released;
+mod space;
+mod time;
+mod transfers;
+mod waits;
+
+use millpond_backend::Caps;
+
+use crate::device::DeviceUnderTest;
+use crate::session::{Stop, device_is_content};
+use bench::Bench;
+
+/// What a check needs of a device. Where it is announced, the check may not be left out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Power {
+    /// Nothing that not every device has.
+    None,
+    Pages,
+    StreamWait,
+    HostMemory,
+    Transfer,
+    Budget,
+}
+
+impl Power {
+    /// Whether the device says that it has it.
+    pub(crate) fn is_announced(self, caps: &Caps) -> bool {
+        match self {
+            Power::None => true,
+            Power::Pages => caps.pages.is_some(),
+            Power::StreamWait => caps.stream_wait,
+            Power::HostMemory => caps.host_memory,
+            Power::Transfer => caps.transfer,
+            Power::Budget => caps.budget,
+        }
+    }
+
+    /// Why a check is left out that needs it.
+    fn missing(self) -> &'static str {
+        match self {
+            Power::None => "the device has nothing",
+            Power::Pages => "the device announces no virtual memory",
+            Power::StreamWait => "the device announces no streams that wait for each other",
+            Power::HostMemory => "the device announces no host addresses",
+            Power::Transfer => "the device announces no fills and copies",
+            Power::Budget => "the device announces no budget",
+        }
+    }
+}
+
+/// One thing that the contract says.
+pub(crate) struct Check<D: DeviceUnderTest> {
+    pub(crate) group: &'static str,
+    pub(crate) name: &'static str,
+    pub(crate) power: Power,
+    run: fn(&Bench<'_, D>) -> Result<(), Stop>,
+}
+
+/// The groups of checks, each of which has at least one.
+pub(crate) const GROUPS: [&str; 7] = ["facts", "space", "time", "mapping", "transfers", "host", "budget"];
+
+/// All checks.
+pub(crate) fn all<D: DeviceUnderTest>() -> Vec<Check<D>> {
+    let check = |power, group, name, run| Check { group, name, power, run };
+    use Power::{Budget, HostMemory, None, Pages, StreamWait, Transfer};
+    vec![
+        check(None, "facts", "make-sense", facts::make_sense),
+        check(None, "facts", "powers-answer-as-announced", facts::powers_answer),
+        check(None, "space", "segments-are-aligned-and-apart", space::aligned_and_apart),
+        check(Transfer, "space", "segments-hold-what-was-asked", space::hold_what_was_asked),
+        check(None, "space", "too-much-is-out-of-memory", space::too_much),
+        check(None, "space", "what-is-released-can-be-had-again", released::segments),
+        check(None, "time", "streams-are-dense-numbers", time::dense_numbers),
+        check(None, "time", "strangers-have-no-mark", time::strangers),
+        check(None, "time", "marks-rise-above-what-is-reached", time::marks_rise),
+        check(None, "time", "reached-does-not-run-ahead", time::reached_behind),
+        check(None, "time", "a-wait-answers-what-is-reached", time::wait_is_true),
+        check(None, "time", "a-wait-without-a-submit-ends", time::wait_ends),
+        check(StreamWait, "time", "a-stream-waits-for-a-point", waits::stream_waits),
+        check(Pages, "mapping", "a-page-is-where-it-was-mapped", mapping::where_mapped),
+        check(Pages, "mapping", "a-page-moves-with-its-bytes", mapping::moves),
+        check(Pages, "mapping", "two-places-show-one-page", mapping::two_places),
+        check(Pages, "mapping", "too-much-is-out-of-memory", mapping::too_much),
+        check(Pages, "mapping", "released-pages-can-be-had-again", released::pages),
+        check(Pages, "mapping", "released-ranges-can-be-had-again", released::ranges),
+        check(Transfer, "transfers", "upload-and-download", transfers::upload_and_download),
+        check(Transfer, "transfers", "fill", transfers::fill),
+        check(Transfer, "transfers", "copy", transfers::copy),
+        check(Transfer, "transfers", "ranges-are-checked", transfers::ranges_are_checked),
+        check(Transfer, "transfers", "run-in-stream-order", transfers::in_order),
+        check(Transfer, "transfers", "large-ones-are-whole", transfers::large),
+        check(HostMemory, "host", "addresses-are-the-segments-own", host::own_addresses),
+        check(HostMemory, "host", "the-host-sees-what-was-waited-for", host::sees_what_was_waited_for),
+        check(Budget, "budget", "is-plausible", budget::is_plausible),
+        check(Budget, "budget", "follows-reserve-and-release", budget::follows),
+    ]
+}
+
+impl<D: DeviceUnderTest> Check<D> {
+    /// Runs the check on a device that is opened for it.
+    pub(crate) fn run(&self, device: &D) -> Result<(), Stop> {
+        let bench = Bench::open(device)?;
+        if !self.power.is_announced(bench.caps()) {
+            return Err(Stop::Skip(self.power.missing().to_owned()));
+        }
+        (self.run)(&bench)?;
+        Ok(device_is_content(device, bench.backend())?)
+    }
+}
+
+/// A failure: the verb, what was found, and what the contract says of it.
+fn breach(verb: &str, found: impl std::fmt::Display, rule: &str) -> Stop {
+    Stop::Fail(format!("{verb}: {found}. The rule (crates/backend, {verb}): {rule}"))
+}

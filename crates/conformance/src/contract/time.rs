@@ -1,0 +1,184 @@
+//! Time: streams, marks, what is reached, and waiting.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Duration;
+
+use millpond_backend::{Backend, ClassId, Closing, Point, StreamId, Tick};
+
+use super::bench::{Bench, Segment};
+use super::breach;
+use crate::device::DeviceUnderTest;
+use crate::session::Stop;
+
+/// A wait that takes longer hangs.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a wait stands before work that is held, before it is let go.
+const HELD: Duration = Duration::from_millis(20);
+const BYTES: u64 = 4096;
+const ROUNDS: u64 = 4;
+
+/// Something to do for a stream, where the device fills.
+pub(super) fn work<D: DeviceUnderTest>(bench: &Bench<'_, D>, stream: StreamId, on: &Segment<D>) -> Result<(), Stop> {
+    let Some(mover) = bench.backend().transfer() else { return Ok(()) };
+    let filled = mover.fill(stream, on, 0, BYTES, 7);
+    filled.map_err(|error| {
+        breach("Transfer::fill", format!("{BYTES} bytes on {stream}: {error}"), "sets bytes to the value")
+    })
+}
+
+pub(super) fn dense_numbers<D: DeviceUnderTest>(bench: &Bench<'_, D>) -> Result<(), Stop> {
+    let expected: Vec<StreamId> = (0..bench.streams.len() as u32).map(StreamId).collect();
+    if bench.streams == expected {
+        return Ok(());
+    }
+    let found = format!("a freshly opened device has made the streams {:?}", bench.streams);
+    Err(breach("Backend::create_stream", found, "the next dense number, from 0, and never one that was given before"))
+}
+
+pub(super) fn strangers<D: DeviceUnderTest>(bench: &Bench<'_, D>) -> Result<(), Stop> {
+    let stranger = StreamId(bench.streams.len() as u32 + 7);
+    match catch_unwind(AssertUnwindSafe(|| bench.backend().mark(stranger))) {
+        Err(_) => Ok(()),
+        Ok(tick) => {
+            let found = format!("{stranger}, which nobody opened, is marked with {tick}");
+            Err(breach("Backend::mark", found, "panics if the stream is not this backend's"))
+        }
+    }
+}
+
+/// A mark covers what nobody has seen complete, and never falls.
+pub(super) fn marks_rise<D: DeviceUnderTest>(bench: &Bench<'_, D>) -> Result<(), Stop> {
+    const VERB: &str = "Backend::mark";
+    let segment = bench.reserve(ClassId::DEVICE, BYTES)?;
+    for &stream in &bench.streams {
+        let mut last = Tick::ZERO;
+        for _ in 0..ROUNDS {
+            let reached = bench.reached(stream)?;
+            work(bench, stream, &segment)?;
+            let mark = bench.backend().mark(stream);
+            if mark <= reached {
+                let found =
+                    format!("{mark} on {stream} covers what was recorded just now, and {reached} was reached before");
+                return Err(breach(VERB, found, "the tick that covers everything recorded on the stream so far"));
+            }
+            if mark < last {
+                return Err(breach(VERB, format!("{mark} on {stream} after {last}"), "ticks of a stream never fall"));
+            }
+            let submitted = bench.backend().submit(stream);
+            let submitted = submitted.map_err(|error| breach("Backend::submit", error, "closes the open tick"))?;
+            let rule = "answers the tick, which covers all work that anybody recorded on the stream so far";
+            if submitted < mark {
+                let found = format!("{stream} was marked with {mark}, and the submit after it answers {submitted}");
+                return Err(breach("Backend::submit", found, rule));
+            }
+            let later = bench.backend().mark(stream);
+            if bench.caps().closing == Closing::Submit && later <= submitted {
+                let found = format!("{later} on {stream} after a submit that closed tick {submitted}");
+                return Err(breach(VERB, found, "a submit closes the open tick: what comes later has a later one"));
+            }
+            last = bench.finish_stream(stream)?;
+            let reached = bench.reached(stream)?;
+            if reached < mark {
+                let found = format!("{reached} on {stream} after a wait for tick {mark} that was answered with {last}");
+                return Err(breach("Backend::reached", found, "the newest tick of the stream known to be complete"));
+            }
+        }
+    }
+    bench.release(segment)
+}
+
+/// What is not submitted, or is held, is not reached.
+pub(super) fn reached_behind<D: DeviceUnderTest>(bench: &Bench<'_, D>) -> Result<(), Stop> {
+    let (backend, stream) = (bench.backend(), bench.streams[1]);
+    let segment = bench.reserve(ClassId::DEVICE, BYTES)?;
+    let ahead = |point: Point, why: &str| {
+        let reached = bench.reached(point.stream)?;
+        if reached < point.tick {
+            return Ok(());
+        }
+        let found = format!("{point} covers work that {why}, and {reached} is reached");
+        Err(breach("Backend::reached", found, "never runs ahead of work that the tick covers"))
+    };
+    let mut seen = false;
+    if bench.caps().closing == Closing::Submit {
+        work(bench, stream, &segment)?;
+        ahead(bench.point(stream), "was not submitted")?;
+        seen = true;
+    }
+    bench.finish()?;
+    if bench.device.hold(backend, stream) {
+        work(bench, stream, &segment)?;
+        let point = bench.point(stream);
+        bench.device.submit(backend, stream);
+        let judged = ahead(point, "is held");
+        bench.device.unhold(backend, stream);
+        judged?;
+        seen = true;
+    }
+    bench.release(segment)?;
+    if seen { Ok(()) } else { Err(Stop::Skip("the device has no work that runs until it is told to end".to_owned())) }
+}
+
+/// A wait for work that is held ends when the work may, and says what is so.
+pub(super) fn wait_is_true<D: DeviceUnderTest>(bench: &Bench<'_, D>) -> Result<(), Stop> {
+    let (backend, stream) = (bench.backend(), bench.streams[0]);
+    let segment = bench.reserve(ClassId::DEVICE, BYTES)?;
+    let held = bench.device.hold(backend, stream);
+    work(bench, stream, &segment)?;
+    let point = bench.point(stream);
+    bench.device.submit(backend, stream);
+    let waiting = wait_apart(bench, point);
+    if held {
+        thread::sleep(HELD);
+        bench.device.unhold(backend, stream);
+    }
+    let (waited, reached) = waiting()?;
+    if reached < waited {
+        let found = format!("a wait for {point} answers {waited}, and {reached} is reached");
+        return Err(breach("Backend::wait", found, "returns what was reached"));
+    }
+    // Where holding keeps work from being submitted, the wait may have found nothing to wait for.
+    bench.finish_stream(stream)?;
+    bench.release(segment)
+}
+
+/// A wait for what was never submitted ends all the same.
+pub(super) fn wait_ends<D: DeviceUnderTest>(bench: &Bench<'_, D>) -> Result<(), Stop> {
+    let stream = bench.streams[0];
+    let segment = bench.reserve(ClassId::DEVICE, BYTES)?;
+    work(bench, stream, &segment)?;
+    let point = bench.point(stream);
+    let (waited, reached) = wait_apart(bench, point)()?;
+    if reached < waited || (bench.caps().closing == Closing::Submit && waited >= point.tick) {
+        let found = format!("{point} was never submitted, a wait for it answers {waited}, and {reached} is reached");
+        return Err(breach("Backend::wait", found, "returns what was reached: the point, or all submitted work"));
+    }
+    bench.release(segment)
+}
+
+/// What a wait answers, and what is reached after it.
+type Waited = Result<(Tick, Tick), Stop>;
+
+/// Waits on a thread of its own. The answer is a function that has it, or says that the wait hangs: its thread is left
+/// behind then.
+fn wait_apart<D: DeviceUnderTest>(bench: &Bench<'_, D>, point: Point) -> impl FnOnce() -> Waited + use<D> {
+    let (tell, told) = channel();
+    let backend = bench.shared();
+    thread::spawn(move || {
+        let answer = backend.wait(point).and_then(|waited| Ok((waited, backend.reached(point.stream)?)));
+        // The device goes before the answer: what comes next may be its end.
+        drop(backend);
+        let _ = tell.send(answer.map_err(|error| error.to_string()));
+    });
+    move || match told.recv_timeout(PATIENCE) {
+        Ok(answer) => {
+            answer.map_err(|error| breach("Backend::wait", format!("{point}: {error}"), "the driver's errors only"))
+        }
+        Err(_) => {
+            let found = format!("{point} is waited for since {PATIENCE:?}");
+            Err(breach("Backend::wait", found, "it cannot hang on work that was never submitted"))
+        }
+    }
+}

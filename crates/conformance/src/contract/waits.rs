@@ -1,0 +1,80 @@
+//! Streams that wait for each other on the device.
+
+use millpond_backend::{Backend, ClassId, Point, StreamId};
+
+use super::bench::Bench;
+use super::breach;
+use crate::device::DeviceUnderTest;
+use crate::session::Stop;
+
+const VERB: &str = "StreamWait::wait_for";
+const RULE: &str = "work recorded on the stream from now on begins only after the point is reached";
+const BYTES: u64 = 1 << 20;
+
+fn wait_for<D: DeviceUnderTest>(bench: &Bench<'_, D>, stream: StreamId, point: Point) -> Result<(), Stop> {
+    let missing =
+        || breach("Backend::stream_wait", "answers none", "returns itself where Caps::stream_wait announces it");
+    let waited = bench.backend().stream_wait().ok_or_else(missing)?.wait_for(stream, point);
+    waited.map_err(|error| breach(VERB, format!("{stream} cannot wait for {point}: {error}"), RULE))
+}
+
+/// One stream writes, another copies what it wrote, and waits for it by the device alone.
+pub(super) fn stream_waits<D: DeviceUnderTest>(bench: &Bench<'_, D>) -> Result<(), Stop> {
+    let (backend, [earlier, later]) = (bench.backend(), [bench.streams[0], bench.streams[1]]);
+    let [from, to] = [bench.reserve(ClassId::DEVICE, BYTES)?, bench.reserve(ClassId::DEVICE, BYTES)?];
+    let mover = backend.transfer();
+    for (round, value) in (1_u8..=4).enumerate() {
+        // Only the first is held: a device whose held work is not submitted has nothing to wait for then.
+        let mut held = round == 0 && bench.device.hold(backend, earlier);
+        if let Some(mover) = mover {
+            mover
+                .fill(earlier, &from, 0, BYTES, value)
+                .map_err(|error| breach("Transfer::fill", error, "sets bytes"))?;
+        }
+        let point = bench.point(earlier);
+        bench.device.submit(backend, earlier);
+        if let Err(refused) = wait_for(bench, later, point) {
+            if !held {
+                return Err(refused);
+            }
+            held = false;
+            bench.device.unhold(backend, earlier);
+            wait_for(bench, later, point)?;
+        }
+        if D::comes_after(backend, later, point) == Some(false) {
+            let found = format!("{later} was told to wait for {point}, and does not come after it");
+            return Err(breach(VERB, found, RULE));
+        }
+        if let Some(mover) = mover {
+            let copied = mover.copy(later, (&from, 0), (&to, 0), BYTES);
+            copied.map_err(|error| breach("Transfer::copy", error, "copies between two places"))?;
+        }
+        let behind = bench.point(later);
+        bench.device.submit(backend, later);
+        if held {
+            let reached = bench.reached(later)?;
+            bench.device.unhold(backend, earlier);
+            if reached >= behind.tick {
+                let found =
+                    format!("{behind} comes behind a wait for {point}, which is held, and {reached} is reached");
+                return Err(breach(VERB, found, RULE));
+            }
+        }
+        if let Some(mover) = mover {
+            let mut seen = [0; 64];
+            let read = mover.download(later, &to, BYTES - 64, &mut seen);
+            read.map_err(|error| breach("Transfer::download", error, "copies device bytes to the host"))?;
+            if seen != [value; 64] {
+                let found =
+                    format!("{later} waited for {point}, behind which {value} was written, and copied {}", seen[0]);
+                return Err(breach(VERB, found, RULE));
+            }
+        }
+        bench.finish()?;
+        // A point that is reached, and a point of its own, are no reason to wait.
+        wait_for(bench, later, point)?;
+        wait_for(bench, earlier, point)?;
+    }
+    bench.release(from)?;
+    bench.release(to)
+}

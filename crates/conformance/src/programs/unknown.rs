@@ -1,0 +1,57 @@
+//! Streams that the device does not have, named by number: refused before anything is kept for them.
+
+use millpond::Error;
+use millpond_backend::{Backend as _, Point, StreamId, Tick};
+
+use crate::device::DeviceUnderTest;
+use crate::scenario::Policy;
+use crate::session::{Session, Setup, Stop};
+
+/// Blocks that make misses: small, and larger than a segment that is shared.
+const BYTES: [u64; 3] = [1000, 3 << 20, 12 << 20];
+
+/// The device knows its own streams and no other, every call that takes a number refuses one that is not there, and
+/// what other streams do goes on as if nobody had asked.
+pub(super) fn refused<D: DeviceUnderTest>(device: &D, policy: &Policy) -> Result<(), Stop> {
+    let session = Session::open(device, &Setup { policy, conf: "", limit: None, streams: 2, bytes: false })?;
+    let allocator = session.watched.allocator();
+    for stream in &session.streams {
+        if !session.backend().has_stream(stream.id()) {
+            return Err(Stop::Fail(format!(
+                "the device has opened {}, and says that it has no such stream",
+                stream.id()
+            )));
+        }
+        allocator.stream(stream.id()).map_err(|error| error.to_string())?;
+    }
+    // Devices number streams densely, so a number far beyond is nobody's.
+    let next = session.streams.iter().map(|stream| stream.id().0 + 1).max().unwrap_or_default();
+    for unknown in [next, 20_000_000, u32::MAX].map(StreamId) {
+        if session.backend().has_stream(unknown) {
+            return Err(Stop::Fail(format!("the device says that it has {unknown}, which it never opened")));
+        }
+        let point = Point { stream: unknown, tick: Tick(1) };
+        let block = session.watched.allocate(&session.streams[0], BYTES[0]).map_err(|trouble| trouble.to_string())?;
+        let answers = [
+            ("stream", allocator.stream(unknown).map(drop)),
+            ("used_until", session.watched.used_until(&block, point)),
+            ("wait_for", session.streams[0].wait_for(point)),
+        ];
+        session.watched.free(block);
+        for (call, answer) in answers {
+            match answer {
+                Err(Error::UnknownStream { stream }) if stream == unknown => {}
+                Err(Error::Unsupported { .. }) if call == "wait_for" => {}
+                Err(error) => return Err(Stop::Fail(format!("`{call}` with {unknown}: {error}"))),
+                Ok(()) => return Err(Stop::Fail(format!("`{call}` takes {unknown}, which the device does not have"))),
+            }
+        }
+        for (stream, bytes) in session.streams.iter().cycle().zip(BYTES) {
+            let block = session.watched.allocate(stream, bytes).map_err(|trouble| trouble.to_string())?;
+            session.watched.free(block);
+            session.check()?;
+        }
+    }
+    allocator.empty_cache().map_err(|error| error.to_string())?;
+    session.finish()
+}

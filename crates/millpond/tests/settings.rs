@@ -1,0 +1,187 @@
+//! Settings made in code: what `build` accepts works, and the rest is a typed error. It never panics.
+
+use millpond::backend::{Backend as _, ClassId};
+use millpond::settings::{Divisions, Growth, Policy, Settings, Ties};
+use millpond::{Allocator, BuildError, Error};
+use millpond_sim::Sim;
+
+/// Settings with one field outside its range, the field's name and its value.
+fn refused() -> Vec<(Settings, &'static str, &'static str)> {
+    let default = Settings::default;
+    let host = Settings::for_host;
+    let divisions = |at: usize, number| {
+        let mut slots = [0; 16];
+        slots[at] = number;
+        Settings { divisions: Divisions(slots), ..default() }
+    };
+    vec![
+        (Settings { gc_threshold: 1.0, ..default() }, "gc_threshold", "1"),
+        (Settings { gc_threshold: -0.5, ..default() }, "gc_threshold", "-0.5"),
+        (Settings { gc_threshold: f64::NAN, ..default() }, "gc_threshold", "NaN"),
+        (Settings { memory_fraction: 1.5, ..default() }, "memory_fraction", "1.5"),
+        (Settings { memory_fraction: f64::NAN, ..default() }, "memory_fraction", "NaN"),
+        (Settings { large_segment_bytes: 512, ..default() }, "large_segment_bytes", "512"),
+        (Settings { large_segment_bytes: (20 << 20) + 1, ..default() }, "large_segment_bytes", "20971521"),
+        (Settings { large_segment_bytes: u64::MAX - 511, ..default() }, "large_segment_bytes", "18446744073709551104"),
+        (Settings { slack: Some(f64::NAN), ..host() }, "slack", "NaN"),
+        (Settings { slack: Some(-1.0), ..host() }, "slack", "-1"),
+        (Settings { slack: Some(1e30), ..host() }, "slack", "1000000000000000000000000000000"),
+        (Settings { slack: Some(f64::INFINITY), ..default() }, "slack", "inf"),
+        (Settings { max_split_bytes: Some(1 << 20), ..default() }, "max_split_bytes", "1048576"),
+        (Settings { max_non_split_rounding_bytes: Some(5), ..default() }, "max_non_split_rounding_bytes", "5"),
+        (divisions(3, 6), "divisions", "6"),
+        (divisions(15, 1 << 31), "divisions", "2147483648"),
+    ]
+}
+
+#[test]
+fn a_setting_outside_its_range_is_named_with_its_value_and_the_range() {
+    let mut wrong = Vec::new();
+    for (settings, field, value) in refused() {
+        let built = std::panic::catch_unwind(|| Allocator::builder(Sim::new()).settings(settings).build().map(drop));
+        match built {
+            Ok(Err(error)) => {
+                let text = error.to_string();
+                let named = text.contains(&format!("`{field}`")) && text.contains(value) && text.contains("must be");
+                if !named {
+                    wrong.push(format!("{field} = {value}: {text}"));
+                }
+            }
+            Ok(Ok(())) => wrong.push(format!("{field} = {value} is accepted")),
+            Err(panic) => wrong.push(format!("{field} = {value} panics: {:?}", panic.downcast_ref::<String>())),
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn page_locked_memory_refuses_them_too() {
+    let allocator = Allocator::new(Sim::new());
+    let settings = Settings { slack: Some(-1.0), ..Settings::for_host() };
+    let error = allocator.pinned_with(ClassId(1), settings).err();
+    assert!(matches!(&error, Some(Error::Setting(setting)) if setting.field == "slack"), "{error:?}");
+}
+
+/// Numbers from a seed: the generator splitmix64.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn of<T: Copy>(&mut self, all: &[T]) -> T {
+        all[(self.next() % all.len() as u64) as usize]
+    }
+
+    fn yes(&mut self) -> bool {
+        self.next() & 1 == 1
+    }
+
+    /// A share: mostly a usual one, at times one from the edges, or any bits.
+    fn share(&mut self) -> f64 {
+        match self.next() % 4 {
+            0 => self.of(&[0.0, -0.0, 1.0, 1000.0, 1000.1, -1.0, 1e-300, 1e30, f64::NAN, f64::INFINITY, f64::MIN]),
+            1 => f64::from_bits(self.next()),
+            _ => (self.next() % 1000) as f64 / 1000.0,
+        }
+    }
+
+    /// A size: mostly one that is allowed, at times one from the edges, or any.
+    fn bytes(&mut self) -> u64 {
+        match self.next() % 4 {
+            0 => self.of(&[0, 1, 512, 10 << 20, (10 << 20) + 512, 1 << 60, (1 << 60) + 512, u64::MAX, u64::MAX - 511]),
+            1 => self.next() >> (self.next() % 64),
+            _ => (11 + self.next() % 60) << 20,
+        }
+    }
+
+    fn settings(&mut self) -> Settings {
+        let mut divisions = [0; 16];
+        for slot in &mut divisions {
+            *slot =
+                if self.next() % 30 == 0 { self.next() >> (self.next() % 64) } else { self.of(&[0, 1, 2, 8, 1 << 30]) };
+        }
+        let large_segment_bytes = if self.yes() { 20 << 20 } else { self.bytes() };
+        let limits = [(); 2].map(|()| if self.yes() { None } else { Some(self.bytes()) });
+        Settings {
+            policy: self.of(&[Policy::Classic, Policy::Paged, Policy::Direct, Policy::Auto]),
+            expandable_segments: self.yes(),
+            growth: self.of(&[Growth::Tight, Growth::Balanced]),
+            max_split_bytes: limits[0],
+            max_non_split_rounding_bytes: limits[1],
+            large_segment_bytes,
+            slack: if self.yes() { None } else { Some(self.share()) },
+            gc_threshold: if self.yes() { 0.0 } else { self.share() },
+            divisions: if self.yes() { Divisions::default() } else { Divisions(divisions) },
+            memory_fraction: if self.yes() { 1.0 } else { self.share() },
+            throw_on_oom: self.yes(),
+            search_after_wait: self.yes(),
+            gc_without_limit: self.yes(),
+            ties: self.of(&[Ties::Birth, Ties::Address]),
+            ..Settings::default()
+        }
+    }
+}
+
+/// A short program: sizes of every kind on two streams, one of which uses what the other has.
+fn work(allocator: &Allocator<Sim>) {
+    let streams = [(); 2].map(|()| allocator.create_stream().expect("a stream"));
+    let mut held = Vec::new();
+    for (at, bytes) in
+        [1, 4096, 700 << 10, 3 << 20, 12 << 20, 40 << 20, 3 << 20, 900, 1 << 40, (1 << 60) - 1].iter().enumerate()
+    {
+        let [home, other] = if at % 2 == 0 { [&streams[0], &streams[1]] } else { [&streams[1], &streams[0]] };
+        match home.allocate(*bytes) {
+            Ok(buffer) => {
+                assert!(buffer.capacity() >= *bytes);
+                buffer.record_stream(other).expect("a stream of this allocator");
+                held.push(buffer);
+            }
+            Err(Error::OutOfMemory(_) | Error::Driver { lost: false, .. }) => {}
+            Err(error) => panic!("{bytes} bytes: {error}"),
+        }
+        if at % 3 == 2 && !held.is_empty() {
+            held.swap_remove(0);
+        }
+        allocator.check();
+    }
+    drop(held);
+    allocator.trim(1 << 20).expect("no driver fails");
+    allocator.check();
+    allocator.empty_cache().expect("no driver fails");
+    assert_eq!((allocator.memory_allocated(), allocator.memory_reserved()), (0, 0));
+    allocator.check();
+}
+
+#[test]
+fn settings_are_refused_or_they_work() {
+    let (mut worked, mut refused) = (0, 0);
+    for seed in 0..1500 {
+        let settings = Random(seed).settings();
+        let ran = std::panic::catch_unwind(|| {
+            let sim =
+                Sim::builder().total_bytes(1 << 30).pages(if seed % 4 == 0 { None } else { Sim::new().caps().pages });
+            let built = Allocator::builder(sim.build()).settings(settings.clone()).build();
+            match built {
+                Ok(allocator) => {
+                    work(&allocator);
+                    true
+                }
+                Err(BuildError::Setting { .. } | BuildError::Unsupported { .. }) => false,
+                Err(error) => panic!("{error}"),
+            }
+        });
+        match ran {
+            Ok(true) => worked += 1,
+            Ok(false) => refused += 1,
+            Err(_) => panic!("seed {seed}: {settings:?}"),
+        }
+    }
+    println!("{worked} worked, {refused} were refused");
+    assert!(worked > 100 && refused > 100, "{worked} worked, {refused} were refused");
+}
