@@ -54,23 +54,19 @@ if [ -f "$newer" ] && [ -f "$stock" ]; then
     on "$stock" vulkan,wgpu cargo test --workspace "${tests[@]/#/--test=}"
 fi
 
-# An address sanitizer over what calls drivers, in a build of its own: it needs a compiler flag that is not stable. The
-# CUDA backend on the simulated driver, which is built with it too, and the Vulkan backend where there is a device.
-# Leaks are for the simulator to count and for the validation layer to find: loaders and drivers keep memory to
-# themselves. The simulator is loaded at run time and finds the sanitizer in the test that loads it, which exports it.
+# An address sanitizer over what has unsafe code, in a build of its own: it needs a compiler flag that is not stable.
+# The library, whose threads drop the last buffers and handles; the CUDA backend on the simulated driver, which is built
+# with it too; and the Vulkan backend where there is a device. Leaks are for the simulator to count and for the
+# validation layer to find: loaders and drivers keep memory to themselves, and the library leaves what unsubmitted work
+# may still touch. The simulator is loaded at run time and finds the sanitizer in the test that loads it, which exports
+# it.
 if [ "$(uname -m)" = x86_64 ]; then
-    watched=(-p millpond-cuda -p millpond-cuda-driver)
+    watched=(-p millpond -p millpond-cuda -p millpond-cuda-driver)
     if [ -f "$newer" ]; then watched+=(-p millpond-vulkan); fi
     RUSTC_BOOTSTRAP=1 RUSTFLAGS="${RUSTFLAGS:-} -Zsanitizer=address -Clink-arg=-rdynamic" ASAN_OPTIONS=detect_leaks=0 \
         CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/asan" \
         on "$newer" vulkan,sparse,budget \
         cargo test --target x86_64-unknown-linux-gnu "${watched[@]}" --tests
-fi
-
-# The same over the library: what outlives its memory when threads drop the last buffers and handles. Here leaks count.
-if [ "$(uname -m)" = x86_64 ]; then
-    RUSTC_BOOTSTRAP=1 RUSTFLAGS="${RUSTFLAGS:-} -Zsanitizer=address" CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/asan" \
-        cargo test --target x86_64-unknown-linux-gnu -p millpond --tests
 fi
 
 # Loom replaces the locks and atomics of the whole build, so these tests have a target folder of their own.

@@ -105,8 +105,8 @@ impl<B: Backend> Allocator<B> {
     ///
     /// # Errors
     ///
-    /// [`Error::UnknownStream`] if the device has no such stream: nothing is kept for it. [`Error::SetAside`] for a
-    /// stream that a cache of page-locked memory has set aside; [`Error::NoStreams`] of such a cache.
+    /// [`Error::UnknownStream`] if the device has no such stream; [`Error::SetAside`] if a cache of page-locked memory
+    /// has set it aside; [`Error::NoStreams`] of such a cache. Nothing is kept for it then.
     pub fn stream(&self, id: StreamId) -> Result<Stream<B>, Error<B::Error>> {
         let state = self.state();
         state.expect_streams()?;

@@ -33,9 +33,9 @@ impl Latch {
         self.closed.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// What it takes to give it up. Whoever holds it stores `false` with `Release`, so that what was written meanwhile is
-    /// seen by whoever takes it next, and then wakes the waiters. The store may be the end of the latch, and so it is
-    /// made where no reference to the latch is an argument: in [`crate::raw`].
+    /// What it takes to give it up. Whoever holds it stores `false` with `Release`, so that what was written meanwhile
+    /// is seen by whoever takes it next, and then wakes the waiters. The store may be the end of the latch, and so it
+    /// is made where no reference to the latch is an argument: in [`crate::raw`].
     #[inline(always)]
     pub(crate) fn parts(&self) -> (&AtomicBool, Waiters) {
         (&self.closed, self.waiters.clone())

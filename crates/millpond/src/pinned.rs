@@ -102,8 +102,8 @@ impl<B: Backend + Clone> Allocator<B> {
             let device = backend.caps().name.clone();
             return Err(Error::Unsupported { what: "virtual memory for host memory", device, advice });
         };
-        // The home of all memory here, which no work is put on: all that it covers is over. Whoever could put work there
-        // would have it overlooked, so the stream is set aside, and the cache opens no other.
+        // The home of all memory here, which no work is put on: all that it covers is over. Whoever could put work
+        // there would have it overlooked, so the stream is set aside, and the cache opens no other.
         let home = backend.create_stream().map_err(|e| Error::driver("create_stream", e))?;
         let cache = State::new(backend, class, state.device, coordinator).beside(state, home);
         let cache = Allocator::from_state(cache);
@@ -141,8 +141,8 @@ impl<B: Backend> Pinned<B> {
     /// `trim` wait for the copies under way, and on CUDA each segment that they release waits for the device.
     ///
     /// It has no streams, and so no other buffers than those of [`allocate`](Self::allocate): `create_stream` and
-    /// `stream` answer [`Error::NoStreams`]. The stream that [`layout`](Allocator::layout) and reports name is set aside
-    /// for the cache, and to use it anywhere is [`Error::SetAside`].
+    /// `stream` answer [`Error::NoStreams`]. The stream that [`layout`](Allocator::layout) and reports name is set
+    /// aside for the cache: its number gives no stream of the device's allocator either ([`Error::SetAside`]).
     ///
     /// `set_limit` limits the reserved bytes of this cache alone. `reset_peak_stats` also forgets the peak that decides
     /// how much may stay cached.

@@ -27,25 +27,26 @@
 //!
 //! A thread that gives a block back has nothing that keeps the state once the lane's lock is open, except where `freed`
 //! took a reference. From the store in `Guard::drop` on, another thread may give back the last block, or drop the last
-//! handle, and with it the state and the lane, while the first thread is still on its way out of `Guard::drop`, `freed`,
-//! `free` and `Buffer::drop`. It touches neither any more, but that is not enough: a reference that is an *argument* of
-//! a function is promised to be valid until the function returns, used or not (Stacked Borrows and Tree Borrows call it
-//! protected, and LLVM may read through it anywhere). Therefore:
+//! handle, and with it the state and the lane, while the first thread is still on its way out of `Guard::drop`,
+//! `freed`, `free` and `Buffer::drop`. It touches neither any more, but that is not enough: a reference that is an
+//! *argument* of a function is promised to be valid until the function returns, used or not (Stacked Borrows and Tree
+//! Borrows call it protected, and LLVM may read through it anywhere). Therefore:
 //!
 //! - `State::free`, `freed` and `free_nothing` take a `&LaneRef`: a reference into the buffer, which holds a pointer.
 //!   The references to state and lane that they make of it are arguments only of functions that return before the store
 //!   (`mark`, `is_plain`, `lock`, the shard's `free`, `let_go`, `kept`), or that run under a reference of `freed`'s own
 //!   (`go_on_from`).
-//! - A [`Guard`] holds pointers, so passing it to `drop` passes no reference to the lane. [`Guard`]'s drop makes what it
-//!   needs of the latch before the store. The store is `AtomicBool::store(&self)`, whose argument covers an `UnsafeCell`
-//!   and nothing else; such bytes are not protected, which `Arc` in the standard library relies on as well.
+//! - A [`Guard`] holds pointers, so passing it to `drop` passes no reference to the lane. [`Guard`]'s drop makes what
+//!   it needs of the latch before the store. The store is `AtomicBool::store(&self)`, whose argument covers an
+//!   `UnsafeCell` and nothing else; such bytes are not protected, which `Arc` in the standard library relies on as
+//!   well.
 //! - `Buffer::drop` borrows the buffer only, which lies with its owner. A frame further up that borrows the state has a
 //!   handle or a live buffer for it.
 //!
 //! The last reference may be dropped by any thread. Its count orders that drop after everything that other holders did;
 //! what a thread did that had given its block back is ordered by the lane's latch: its store releases, the next closing
-//! acquires, and `let_go` by which the lane's reference came out ran under such a closing. Handles see to the lanes they
-//! close in the same way.
+//! acquires, and `let_go` by which the lane's reference came out ran under such a closing. Handles see to the lanes
+//! they close in the same way.
 //!
 //! In `State::drop` the state is borrowed mutably, which ends the validity of pointers that were made of shared borrows
 //! (`OwnerRef`). It reaches lanes through its own table, and none of them asks for its owner then: no buffer, no stream
@@ -90,9 +91,9 @@ impl<B: Backend> Deref for LaneRef<B> {
     #[inline]
     fn deref(&self) -> &Lane<B> {
         // SAFETY: lanes stand in the allocator's append-only table and never move or go before it. That state is alive:
-        // a `Stream` holds the allocator's handle, which holds it; a `Buffer` is a live block or one of the lane's empty
-        // buffers, and a lane with either holds it in `LaneState::keep`, which is given up only under the lane's lock
-        // with none left. Who gives a buffer back uses no answer of this after that lock is open.
+        // a `Stream` holds the allocator's handle, which holds it; a `Buffer` is a live block or one of the lane's
+        // empty buffers, and a lane with either holds it in `LaneState::keep`, which is given up only under the lane's
+        // lock with none left. Who gives a buffer back uses no answer of this after that lock is open.
         unsafe { self.0.as_ref() }
     }
 }
@@ -136,8 +137,8 @@ pub(crate) struct Latched<T> {
 // `Send` is enough.
 unsafe impl<T: Send> Sync for Latched<T> {}
 
-/// The value of a [`Latched`], for as long as this lives. A pointer to the latch, not a reference: when this is dropped,
-/// and before that has returned, the latch may be gone.
+/// The value of a [`Latched`], for as long as this lives. A pointer to the latch, not a reference: when this is
+/// dropped, and before that has returned, the latch may be gone.
 pub(crate) struct Guard<'a, T> {
     latch: NonNull<Latch>,
     value: ManuallyDrop<Taken<T>>,

@@ -129,8 +129,8 @@ impl<B: Backend> PinnedBuffer<B> {
         }
     }
 
-    /// Work on the buffer is about to be queued on the stream. It is noted when the answer is dropped, so also when only
-    /// a part of it was queued, because of an error or a panic.
+    /// Work on the buffer is about to be queued on the stream. It is noted when the answer is dropped, so also when
+    /// only a part of it was queued, because of an error or a panic.
     pub(crate) fn in_use<'a>(&'a self, access: Access, stream: &'a Stream<B>) -> BeingUsed<'a, B> {
         BeingUsed { buffer: self, access, stream }
     }

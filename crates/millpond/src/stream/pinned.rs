@@ -18,8 +18,8 @@ impl<B: Backend> Stream<B> {
     ///
     /// # Errors
     ///
-    /// [`Error::WrongDevice`] for a buffer of another allocator or of another device's cache, [`Error::SetAside`] on the
-    /// cache's own stream, [`Error::OutOfRange`], [`Error::Unsupported`] on a device that cannot move bytes, and
+    /// [`Error::WrongDevice`] for a buffer of another allocator or of another device's cache, [`Error::SetAside`] on
+    /// the cache's own stream, [`Error::OutOfRange`], [`Error::Unsupported`] on a device that cannot move bytes, and
     /// [`Error::Driver`].
     pub fn upload_pinned(
         &self,
