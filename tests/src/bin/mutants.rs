@@ -60,7 +60,8 @@ fn options() -> Result<Options, String> {
 /// so that the next build is a short one.
 fn plant(root: &Path, copy: &Path, faults: &[Fault]) -> Result<(), String> {
     let listing = ["ls-files", "-co", "--exclude-standard", "-z"];
-    let listing = Command::new("git").args(listing).current_dir(root).output().map_err(|error| format!("git: {error}"))?;
+    let listing =
+        Command::new("git").args(listing).current_dir(root).output().map_err(|error| format!("git: {error}"))?;
     for path in String::from_utf8_lossy(&listing.stdout).split('\0').filter(|path| !path.is_empty()) {
         let Ok(bytes) = fs::read(root.join(path)) else { continue };
         let here: Vec<_> = faults.iter().filter(|fault| fault.path == path).collect();
@@ -77,7 +78,9 @@ fn plant(root: &Path, copy: &Path, faults: &[Fault]) -> Result<(), String> {
             continue;
         }
         let folder = to.parent().unwrap_or(copy);
-        fs::create_dir_all(folder).and_then(|()| fs::write(&to, bytes)).map_err(|e| format!("{}: {e}", to.display()))?;
+        fs::create_dir_all(folder)
+            .and_then(|()| fs::write(&to, bytes))
+            .map_err(|e| format!("{}: {e}", to.display()))?;
     }
     Ok(())
 }
@@ -101,7 +104,8 @@ fn run() -> Result<(), String> {
     let baseline = hunt::baseline(&programs)?;
     let asked = |fault: &&Fault| {
         let is_named = options.names.is_empty() || options.names.contains(&fault.name);
-        let is_new = options.again || !options.names.is_empty() || found.get(&fault.name).is_none_or(|f| !f.is_caught());
+        let is_new =
+            options.again || !options.names.is_empty() || found.get(&fault.name).is_none_or(|f| !f.is_caught());
         is_named && is_new && options.room.as_ref().is_none_or(|room| *room == fault.room)
     };
     let chosen: Vec<Fault> = faults.iter().filter(asked).cloned().collect();

@@ -205,7 +205,9 @@ pub fn table(faults: &[Fault], found: &BTreeMap<String, Found>) -> String {
     out += &format!("\n{} faults, {caught} caught, {} not.\n", faults.len(), faults.len() - caught);
     let rooms: BTreeSet<&str> = faults.iter().map(|fault| fault.room.as_str()).collect();
     for room in rooms {
-        out += &format!("\n## {room}\n\n| fault | rule | caught by, for one | tests | packages |\n|---|---|---|---|---|\n");
+        out += &format!(
+            "\n## {room}\n\n| fault | rule | caught by, for one | tests | packages |\n|---|---|---|---|---|\n"
+        );
         for fault in faults.iter().filter(|fault| fault.room == room) {
             let found = of(fault);
             let (first, packages) = match found.caught_by.iter().next() {

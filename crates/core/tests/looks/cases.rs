@@ -50,7 +50,6 @@ impl Case {
                 world.scene.clock.complete(millpond_backend::Point { stream: other, tick });
             }
         }
-        world.check();
         let plan = match self.goal {
             Goal::Allocate(mib) => world.plan(0, mib * MIB),
             Goal::EmptyCache => Plan::empty_cache([0; 2]),
@@ -150,7 +149,7 @@ fn classic(limit: u64) -> Facts {
 /// Every situation.
 pub(crate) fn all() -> Vec<Case> {
     let mut cases = Vec::new();
-    for done in [Done::All, Done::Nothing, Done::Other] {
+    for done in [Done::All, Done::Nothing] {
         let mut add = |name, facts, set_up, goal| cases.push(Case { name, facts, set_up, done, goal });
         add("segments elsewhere", classic(100), segments_elsewhere, Goal::Allocate(50));
         add("segments in the way of a release", classic(100), segments_elsewhere, Goal::EmptyCache);
@@ -162,8 +161,16 @@ pub(crate) fn all() -> Vec<Case> {
         add("a range with a hole", expandable(90), free_before_hole, Goal::Allocate(30));
         add("ranges to be emptied", expandable(120), pages_elsewhere, Goal::EmptyCache);
         let direct = Settings { policy: Policy::Direct, ..Settings::default() };
-        add("nothing is cached", Facts { limit: Some(90 * MIB), ..Facts::new(direct) }, segments_elsewhere, Goal::Allocate(50));
-        for growth in [Growth::Tight, Growth::Balanced] {
+        add(
+            "nothing is cached",
+            Facts { limit: Some(90 * MIB), ..Facts::new(direct) },
+            segments_elsewhere,
+            Goal::Allocate(50),
+        );
+    }
+    let (tight, balanced) = (Growth::Tight, Growth::Balanced);
+    for (growth, times) in [(tight, [Done::Nothing, Done::Other]), (balanced, [Done::Nothing, Done::All])] {
+        for done in times {
             let mut add = |name, facts, set_up, goal| cases.push(Case { name, facts, set_up, done, goal });
             add("pages elsewhere", paged(growth, 80), pages_elsewhere, Goal::Allocate(50));
             let blunt = Facts { aliasing: false, ..paged(growth, 80) };
@@ -181,7 +188,9 @@ pub(crate) fn all() -> Vec<Case> {
             add("a spare page", paged(growth, 60), spare_page, Goal::Allocate(50));
             add("a spare page to release", paged(growth, 60), spare_page, Goal::EmptyCache);
         }
-        for reuse in [Reuse::AfterSubmit, Reuse::AfterDone] {
+    }
+    for reuse in [Reuse::AfterSubmit, Reuse::AfterDone] {
+        for done in [Done::Nothing] {
             let mut add = |name, facts, set_up, goal| cases.push(Case { name, facts, set_up, done, goal });
             add("segments, not in order", Facts { reuse, ..classic(100) }, segments_elsewhere, Goal::Allocate(50));
             add("waiting, not in order", Facts { reuse, ..classic(60) }, waiting_elsewhere, Goal::Allocate(30));

@@ -74,8 +74,11 @@ impl Clock {
         }
     }
 
-    /// A stream is to wait for a point.
+    /// A stream is to wait for a point, whose tick ends if it is open.
     pub(crate) fn wait(&mut self, stream: StreamId, point: Point) {
+        if point.tick >= self.mark(point.stream) {
+            self.close(point.stream);
+        }
         let open = self.mark(stream).0;
         self.streams[stream.0 as usize].waits.push((open, point));
     }

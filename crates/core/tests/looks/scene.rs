@@ -34,12 +34,14 @@ pub(crate) struct Scene {
     /// Shards that are short of room for a peak.
     pub(crate) unsettled: Vec<ShardId>,
     granted: u64,
+    /// Blocks that went out and came back so far.
+    pub(crate) events: u64,
 }
 
 impl Scene {
     pub(crate) fn new(clock: Clock, reuse: Reuse, sizes: Sizes, streams: Vec<StreamId>) -> Self {
         let (account, live, untold, unsettled) = (Account::default(), BTreeMap::new(), Vec::new(), Vec::new());
-        Self { clock, account, reuse, sizes, streams, live, untold, unsettled, granted: 0 }
+        Self { clock, account, reuse, sizes, streams, live, untold, unsettled, granted: 0, events: 0 }
     }
 
     /// Up to where freed memory of a stream may be handed out there.
@@ -54,6 +56,7 @@ impl Scene {
     /// Notes a block that was granted by a shard, for use on a stream. Answers its number.
     pub(crate) fn granted(&mut self, shard: ShardId, grant: Grant, user: StreamId) -> u64 {
         self.granted += 1;
+        self.events += 1;
         let (home, clock, reuse) = (self.streams[shard.0 as usize], &self.clock, self.reuse);
         let may_follow = |point: Point| match reuse {
             _ if point.stream != user => clock.comes_after(user, clock.mark(user), point),
@@ -96,6 +99,7 @@ impl Scene {
     /// Takes a block back, after work on all of its streams.
     pub(crate) fn free(&mut self, shards: &mut [Shard], id: u64) {
         let Some(held) = self.live.remove(&id) else { return };
+        self.events += 1;
         let mark = |stream: StreamId| Point { stream, tick: self.clock.mark(stream) };
         let mut points: Vec<Point> = held.others.iter().map(|&stream| mark(stream)).collect();
         points.push(mark(held.user));
