@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
 
 use millpond_tests::mutants::{self, Fault, hunt};
 use millpond_tests::workspace;
@@ -18,7 +20,8 @@ with each fault on. Without names all faults are tried. What is found is kept, s
 
   --packages A,B   whose tests are run, in this order (default: millpond-core,millpond-tests,millpond-conformance,
                    millpond,millpond-sim,millpond-cuda). A fault's own package goes first.
-  --room ROOM      only the faults of tests/mutants/ROOM.toml
+  --room A,B       only the faults of tests/mutants/A.toml and B.toml
+  --jobs N         so many at a time (default: 1)
   --all            run every test program, rather than stop at the first that catches the fault
   --again          also the faults that are known to be caught
   --table          run nothing; write what is known to tests/mutants/RESULTS.md
@@ -27,7 +30,8 @@ with each fault on. Without names all faults are tried. What is found is kept, s
 /// What the command line asks for.
 struct Options {
     packages: Vec<String>,
-    room: Option<String>,
+    rooms: Vec<String>,
+    jobs: usize,
     all: bool,
     again: bool,
     table: bool,
@@ -38,13 +42,15 @@ fn options() -> Result<Options, String> {
     let packages =
         ["millpond-core", "millpond-tests", "millpond-conformance", "millpond", "millpond-sim", "millpond-cuda"];
     let packages = packages.map(str::to_owned).to_vec();
-    let mut options = Options { packages, room: None, all: false, again: false, table: false, names: Vec::new() };
+    let (rooms, names) = (Vec::new(), Vec::new());
+    let mut options = Options { packages, rooms, jobs: 1, all: false, again: false, table: false, names };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or(format!("{word} needs a value\n\n{HELP}"));
         match word.as_str() {
             "--packages" => options.packages = value()?.split(',').map(str::to_owned).collect(),
-            "--room" => options.room = Some(value()?),
+            "--room" => options.rooms = value()?.split(',').map(str::to_owned).collect(),
+            "--jobs" => options.jobs = value()?.parse().map_err(|error| format!("--jobs: {error}"))?,
             "--all" => options.all = true,
             "--again" => options.again = true,
             "--table" => options.table = true,
@@ -100,22 +106,35 @@ fn run() -> Result<(), String> {
         return fs::write(&path, hunt::table(&faults, &found)).map_err(|error| format!("{}: {error}", path.display()));
     }
     plant(&root, &copy, &faults)?;
-    let programs = hunt::build(&copy, &root.join("target"), &options.packages)?;
+    let programs = hunt::build(&copy, &folder.join("target"), &options.packages)?;
     let baseline = hunt::baseline(&programs)?;
     let asked = |fault: &&Fault| {
         let is_named = options.names.is_empty() || options.names.contains(&fault.name);
         let is_new =
             options.again || !options.names.is_empty() || found.get(&fault.name).is_none_or(|f| !f.is_caught());
-        is_named && is_new && options.room.as_ref().is_none_or(|room| *room == fault.room)
+        is_named && is_new && (options.rooms.is_empty() || options.rooms.contains(&fault.room))
     };
     let chosen: Vec<Fault> = faults.iter().filter(asked).cloned().collect();
-    for fault in &chosen {
-        let now = hunt::hunt(fault, &baseline, options.all);
-        println!("{now} {}", fault.name);
-        found.entry(fault.name.clone()).or_default().add(now);
-        let text = serde_json::to_string_pretty(&found).map_err(|error| error.to_string())?;
-        fs::write(&notes, text).map_err(|error| format!("{}: {error}", notes.display()))?;
-    }
+    let next = AtomicUsize::new(0);
+    let (tell, told) = mpsc::channel();
+    std::thread::scope(|scope| {
+        for _ in 0..options.jobs.max(1) {
+            let (tell, next, chosen, baseline) = (tell.clone(), &next, &chosen, &baseline);
+            scope.spawn(move || {
+                while let Some(fault) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let _ = tell.send((fault, hunt::hunt(fault, baseline, options.all)));
+                }
+            });
+        }
+        drop(tell);
+        for (fault, now) in told {
+            println!("{now} {}", fault.name);
+            found.entry(fault.name.clone()).or_default().add(now);
+            let text = serde_json::to_string_pretty(&found).map_err(|error| error.to_string())?;
+            fs::write(&notes, text).map_err(|error| format!("{}: {error}", notes.display()))?;
+        }
+        Ok::<(), String>(())
+    })?;
     let left: Vec<_> = chosen.iter().filter(|fault| !found[&fault.name].is_caught()).collect();
     println!("{} faults tried, {} of them caught by nothing that was run", chosen.len(), left.len());
     left.iter().for_each(|fault| println!("  {}: {}", fault.name, fault.breaks));

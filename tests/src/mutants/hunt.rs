@@ -124,7 +124,7 @@ pub fn baseline(programs: &[Program]) -> Result<Vec<Timed>, String> {
     let mut timed = Vec::new();
     for program in programs {
         let begin = Instant::now();
-        let failed = run(program, 0, Duration::from_secs(600));
+        let failed = run(program, 0, Duration::from_secs(600), true);
         if !failed.is_empty() {
             return Err(format!("{} {} fails with no fault on: {failed:?}", program.package, program.name));
         }
@@ -139,13 +139,13 @@ pub fn baseline(programs: &[Program]) -> Result<Vec<Timed>, String> {
 pub fn hunt(fault: &Fault, programs: &[Timed], all: bool) -> Found {
     let is_own = |program: &Program| {
         let root = program.executable.ancestors().nth(4).unwrap_or(Path::new(""));
-        let own = program.folder.strip_prefix(root.join("target/mutants/tree")).unwrap_or(&program.folder);
+        let own = program.folder.strip_prefix(root.join("tree")).unwrap_or(&program.folder);
         fault.path.starts_with("backends/") && fault.path.starts_with(&*own.to_string_lossy())
     };
     let (own, others): (Vec<_>, Vec<_>) = programs.iter().partition(|(program, _)| is_own(program));
     let mut found = Found::default();
     for (program, time) in own.into_iter().chain(others) {
-        let failed = run(program, fault.number, *time * 8 + Duration::from_secs(15));
+        let failed = run(program, fault.number, *time * 8 + Duration::from_secs(30), all);
         if !failed.is_empty() {
             let named = failed.into_iter().map(|test| format!("{}::{test}", program.name));
             found.caught_by.entry(program.package.clone()).or_default().extend(named);
@@ -157,9 +157,9 @@ pub fn hunt(fault: &Fault, programs: &[Timed], all: bool) -> Found {
     found
 }
 
-/// Runs a test program with a fault on. Answers the tests that failed.
-fn run(program: &Program, number: u32, limit: Duration) -> Vec<String> {
-    let told = program.executable.with_extension("told");
+/// Runs a test program with a fault on, up to its end or only to the first test that fails. Answers those that failed.
+fn run(program: &Program, number: u32, limit: Duration, to_the_end: bool) -> Vec<String> {
+    let told = program.executable.with_extension(format!("{number}.told"));
     let Ok(file) = File::create(&told) else { return vec!["(no file for what it prints)".to_owned()] };
     let mut command = Command::new(&program.executable);
     command.current_dir(&program.folder).env("CARGO_MANIFEST_DIR", &program.folder).env(SWITCH, number.to_string());
@@ -172,7 +172,9 @@ fn run(program: &Program, number: u32, limit: Duration) -> Vec<String> {
     let status = loop {
         match child.try_wait() {
             Ok(Some(status)) => break Some(status),
-            Ok(None) if begin.elapsed() < limit => std::thread::sleep(Duration::from_millis(5)),
+            Ok(None) if begin.elapsed() < limit && (to_the_end || failed_in(&told).is_empty()) => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
             _ => {
                 let _ = child.kill();
                 let _ = child.wait();
@@ -180,15 +182,21 @@ fn run(program: &Program, number: u32, limit: Duration) -> Vec<String> {
             }
         }
     };
-    let text = std::fs::read_to_string(&told).unwrap_or_default();
-    let failed = text.lines().filter_map(|line| line.strip_prefix("test ")?.strip_suffix(" ... FAILED"));
-    let mut failed: Vec<String> = failed.map(|name| name.replace(" - should panic", "")).collect();
+    let mut failed = failed_in(&told);
+    let _ = std::fs::remove_file(&told);
     match status {
-        None => failed.push("(no end)".to_owned()),
+        None if failed.is_empty() => failed.push("(no end)".to_owned()),
         Some(status) if !status.success() && failed.is_empty() => failed.push(format!("({status})")),
-        Some(_) => {}
+        _ => {}
     }
     failed
+}
+
+/// The tests that failed, by what a program has printed so far.
+fn failed_in(told: &Path) -> Vec<String> {
+    let text = std::fs::read_to_string(told).unwrap_or_default();
+    let failed = text.lines().filter_map(|line| line.strip_prefix("test ")?.strip_suffix(" ... FAILED"));
+    failed.map(|name| name.replace(" - should panic", "")).collect()
 }
 
 /// The table of what is known, as a page.

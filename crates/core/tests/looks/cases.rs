@@ -160,6 +160,8 @@ pub(crate) fn all() -> Vec<Case> {
         add("pages of another range", expandable(120), pages_elsewhere, Goal::Allocate(50));
         add("a range with a hole", expandable(90), free_before_hole, Goal::Allocate(30));
         add("ranges to be emptied", expandable(120), pages_elsewhere, Goal::EmptyCache);
+        let slack = Settings { slack: Some(1.0), ..Settings::default() };
+        add("within the slack", Facts::new(slack), segments_elsewhere, Goal::Allocate(50));
         let direct = Settings { policy: Policy::Direct, ..Settings::default() };
         add(
             "nothing is cached",
@@ -190,14 +192,13 @@ pub(crate) fn all() -> Vec<Case> {
         }
     }
     for reuse in [Reuse::AfterSubmit, Reuse::AfterDone] {
-        for done in [Done::Nothing] {
-            let mut add = |name, facts, set_up, goal| cases.push(Case { name, facts, set_up, done, goal });
-            add("segments, not in order", Facts { reuse, ..classic(100) }, segments_elsewhere, Goal::Allocate(50));
-            add("waiting, not in order", Facts { reuse, ..classic(60) }, waiting_elsewhere, Goal::Allocate(30));
-            let pages = Facts { reuse, ..paged(Growth::Tight, 80) };
-            add("pages, not in order", pages, pages_elsewhere, Goal::Allocate(50));
-            add("a release, not in order", Facts { reuse, ..classic(100) }, segments_elsewhere, Goal::EmptyCache);
-        }
+        let done = Done::Nothing;
+        let mut add = |name, facts, set_up, goal| cases.push(Case { name, facts, set_up, done, goal });
+        add("segments, not in order", Facts { reuse, ..classic(100) }, segments_elsewhere, Goal::Allocate(50));
+        add("waiting, not in order", Facts { reuse, ..classic(60) }, waiting_elsewhere, Goal::Allocate(30));
+        let pages = Facts { reuse, ..paged(Growth::Tight, 80) };
+        add("pages, not in order", pages, pages_elsewhere, Goal::Allocate(50));
+        add("a release, not in order", Facts { reuse, ..classic(100) }, segments_elsewhere, Goal::EmptyCache);
     }
     cases
 }

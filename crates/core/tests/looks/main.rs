@@ -6,6 +6,7 @@
 mod account;
 mod cases;
 mod clock;
+mod counts;
 mod every_look;
 mod scene;
 mod seeded;
