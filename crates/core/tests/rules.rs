@@ -333,6 +333,46 @@ fn only_idle_blocks_are_lent_and_they_wait_for_the_borrower() {
     }
 }
 
+/// The best fit of all other streams is still in use: the best of those that are idle is lent.
+#[test]
+fn a_block_in_use_does_not_stand_in_for_an_idle_one() {
+    let mut device = Device::paged(Growth::Balanced);
+    device.reached = vec![Tick(0); 3];
+    for (shard, mib) in [(1, 36), (2, 44)] {
+        let held = device.miss(shard, mib * MIB);
+        device.free(shard, &held, 5);
+    }
+    device.reached = vec![Tick(0), Tick(4), Tick(5)];
+    let mut plan = device.plan(0, 30 * MIB);
+    let (lender, _) = device.run(&mut plan).expect("there is room");
+    assert_eq!(lender, ShardId(2));
+}
+
+/// Free memory beside a block that waits is stranded, and beside nothing it is ready.
+#[test]
+fn a_waiting_block_pins_its_segment() {
+    let mut device = Device::classic(Reuse::InOrder);
+    let held = device.miss(0, 4 * MIB);
+    device.shards[0].record_stream(held.block, StreamId(1));
+    device.free(0, &held, 1);
+    device.coordinator.pend(ShardId(0), held.block, [point(1, 3)]);
+    let ledger = device.coordinator.ledger(&mut device.shards);
+    assert_eq!((ledger.waiting_bytes, ledger.stranded_bytes, ledger.ready_bytes), (4 * MIB, 16 * MIB, 0));
+    device.coordinator.note_reached(StreamId(1), Tick(3));
+    device.coordinator.retire_ready([0; 2], &mut device.shards);
+    assert_eq!(device.coordinator.ledger(&mut device.shards).ready_bytes, 20 * MIB);
+}
+
+#[test]
+fn reset_peaks_are_what_is_there() {
+    let mut device = Device::classic(Reuse::InOrder);
+    let (first, second) = (device.miss(0, 12 * MIB), device.miss(1, 12 * MIB));
+    device.free(0, &first, 1);
+    device.coordinator.reset_peaks(&mut device.shards);
+    device.coordinator.check(&mut device.shards);
+    assert_eq!(device.coordinator.stats(&mut device.shards).allocated_bytes.all.peak, second.size);
+}
+
 /// Memory of a private pool is neither lent to another pool nor moved there.
 #[test]
 fn private_pools_keep_their_memory() {
