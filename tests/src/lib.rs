@@ -6,6 +6,7 @@
 
 pub mod lexer;
 pub mod model;
+pub mod mutants;
 pub mod pair;
 pub mod program;
 pub mod random;

@@ -1,0 +1,221 @@
+//! Small situations in which a plan begins: each is a few blocks, and a request that misses, or a release.
+
+use millpond_backend::{Reuse, StreamId};
+use millpond_core::settings::{Growth, Policy, Settings};
+use millpond_core::{Plan, ShardId};
+
+use crate::world::{Facts, MIB, World};
+
+/// What the plan is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Goal {
+    /// So many MiB on stream 0.
+    Allocate(u64),
+    EmptyCache,
+    /// Down to so many MiB.
+    Trim(u64),
+}
+
+/// How far the device is when the plan begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Done {
+    All,
+    /// Nothing that was freed.
+    Nothing,
+    /// What stream 1 did.
+    Other,
+}
+
+#[derive(Clone)]
+pub(crate) struct Case {
+    pub(crate) name: &'static str,
+    pub(crate) facts: Facts,
+    pub(crate) set_up: fn(&mut World),
+    pub(crate) done: Done,
+    pub(crate) goal: Goal,
+}
+
+impl Case {
+    /// The situation, and the plan.
+    pub(crate) fn begin(&self) -> (World, Plan) {
+        let mut world = World::new(&self.facts);
+        (self.set_up)(&mut world);
+        match self.done {
+            Done::All => world.scene.clock.finish(),
+            Done::Nothing => {}
+            Done::Other => {
+                let other = StreamId(1);
+                world.scene.clock.close(other);
+                let tick = millpond_backend::Tick(world.scene.clock.mark(other).0 - 1);
+                world.scene.clock.complete(millpond_backend::Point { stream: other, tick });
+            }
+        }
+        let plan = match self.goal {
+            Goal::Allocate(mib) => world.plan(0, mib * MIB),
+            Goal::EmptyCache => Plan::empty_cache([0; 2]),
+            Goal::Trim(mib) => Plan::trim(mib * MIB, [0; 2]),
+        };
+        (world, plan)
+    }
+}
+
+/// Takes blocks of so many MiB on a stream.
+fn take(world: &mut World, shard: usize, sizes: &[u64]) -> Vec<u64> {
+    sizes.iter().map(|mib| world.allocate(shard, mib * MIB).expect("the situation fits")).collect()
+}
+
+/// Frees blocks, each at a tick of its own.
+fn free(world: &mut World, ids: &[u64]) {
+    for &id in ids {
+        let stream = world.scene.live[&id].user;
+        world.free(id);
+        world.scene.clock.close(stream);
+    }
+}
+
+/// All that the limit allows is free on stream 1, in two pieces, and stream 0 needs most of it.
+fn pages_elsewhere(world: &mut World) {
+    let blocks = take(world, 1, &[24, 4, 44]);
+    free(world, &[blocks[0], blocks[2]]);
+}
+
+/// The same in segments, none of them in pieces.
+fn segments_elsewhere(world: &mut World) {
+    let blocks = take(world, 1, &[24, 4, 44]);
+    let own = take(world, 0, &[12]);
+    free(world, &[blocks[0], own[0], blocks[2]]);
+}
+
+/// Stream 0 has a free block before a hole, and a live one behind it.
+fn free_before_hole(world: &mut World) {
+    let blocks = take(world, 0, &[20, 20, 20]);
+    free(world, &blocks[1..2]);
+    world.scene.clock.finish();
+    world.run_alone(&mut Plan::empty_cache([0; 2]), 0);
+    free(world, &blocks[..1]);
+}
+
+/// Pages of stream 0 went to stream 1 and are free there: their old places on stream 0 can have them back.
+fn pages_left(world: &mut World) {
+    let mine = take(world, 0, &[20, 40]);
+    free(world, &mine[1..]);
+    world.scene.clock.finish();
+    let theirs = take(world, 1, &[24, 14]);
+    free(world, &theirs);
+}
+
+/// A long idle block of each of two streams.
+fn idle_elsewhere(world: &mut World) {
+    for shard in 1..world.shards.len() {
+        let blocks = take(world, shard, &[44 + shard as u64 * 2, 2]);
+        free(world, &blocks[..1]);
+    }
+}
+
+/// Blocks that wait for other streams, and one that waits for a point.
+fn waiting_elsewhere(world: &mut World) {
+    let blocks = take(world, 0, &[24, 20, 12]);
+    let World { scene, shards, .. } = world;
+    scene.record(shards, blocks[0], StreamId(1));
+    let point = millpond_backend::Point { stream: StreamId(1), tick: scene.clock.mark(StreamId(1)) };
+    scene.until(shards, blocks[1], point);
+    scene.record(shards, blocks[1], StreamId(1));
+    free(world, &blocks[..2]);
+}
+
+/// A page was created, and could not be mapped: it is spare.
+fn spare_page(world: &mut World) {
+    let held = take(world, 1, &[6]);
+    world.failing = crate::world::Failing { after: Some(1), refused: false };
+    let _ = world.allocate(0, 30 * MIB);
+    world.failing = Default::default();
+    free(world, &held);
+}
+
+fn paged(growth: Growth, limit: u64) -> Facts {
+    let settings = Settings { policy: Policy::Paged, growth, ..Settings::default() };
+    Facts { limit: Some(limit * MIB), ..Facts::new(settings) }
+}
+
+fn expandable(limit: u64) -> Facts {
+    let settings = Settings { expandable_segments: true, ..Settings::default() };
+    Facts { limit: Some(limit * MIB), ..Facts::new(settings) }
+}
+
+fn classic(limit: u64) -> Facts {
+    Facts { limit: Some(limit * MIB), ..Facts::new(Settings::default()) }
+}
+
+/// Every situation.
+pub(crate) fn all() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for done in [Done::All, Done::Nothing] {
+        let mut add = |name, facts, set_up, goal| cases.push(Case { name, facts, set_up, done, goal });
+        add("segments elsewhere", classic(100), segments_elsewhere, Goal::Allocate(50));
+        add("segments in the way of a release", classic(100), segments_elsewhere, Goal::EmptyCache);
+        add("a trim of segments", classic(100), segments_elsewhere, Goal::Trim(30));
+        let gc = Settings { gc_threshold: 0.01, ..Settings::default() };
+        add("garbage", Facts::new(gc), segments_elsewhere, Goal::Allocate(50));
+        add("waiting for another stream", classic(60), waiting_elsewhere, Goal::Allocate(30));
+        add("pages of another range", expandable(120), pages_elsewhere, Goal::Allocate(50));
+        add("a range with a hole", expandable(90), free_before_hole, Goal::Allocate(30));
+        add("ranges to be emptied", expandable(120), pages_elsewhere, Goal::EmptyCache);
+        let slack = Settings { slack: Some(1.0), ..Settings::default() };
+        add("within the slack", Facts::new(slack), segments_elsewhere, Goal::Allocate(50));
+        let direct = Settings { policy: Policy::Direct, ..Settings::default() };
+        add(
+            "nothing is cached",
+            Facts { limit: Some(90 * MIB), ..Facts::new(direct) },
+            segments_elsewhere,
+            Goal::Allocate(50),
+        );
+    }
+    let (tight, balanced) = (Growth::Tight, Growth::Balanced);
+    for (growth, times) in [(tight, [Done::Nothing, Done::Other]), (balanced, [Done::Nothing, Done::All])] {
+        for done in times {
+            let mut add = |name, facts, set_up, goal| cases.push(Case { name, facts, set_up, done, goal });
+            add("pages elsewhere", paged(growth, 80), pages_elsewhere, Goal::Allocate(50));
+            let blunt = Facts { aliasing: false, ..paged(growth, 80) };
+            add("pages elsewhere, without aliases", blunt, pages_elsewhere, Goal::Allocate(50));
+            let deaf = Facts { stream_wait: false, ..paged(growth, 80) };
+            add("pages elsewhere, without waits", deaf, pages_elsewhere, Goal::Allocate(50));
+            add("a hole to fill", paged(growth, 90), free_before_hole, Goal::Allocate(30));
+            add("pages that can come back", paged(growth, 64), pages_left, Goal::Allocate(36));
+            add("pages that can come back, in part", paged(growth, 64), pages_left, Goal::Allocate(22));
+            add("pages with old mappings to release", paged(growth, 64), pages_left, Goal::EmptyCache);
+            add("a trim of pages", paged(growth, 80), pages_elsewhere, Goal::Trim(40));
+            let three = Facts { streams: 3, ..paged(growth, 200) };
+            add("idle elsewhere", three, idle_elsewhere, Goal::Allocate(40));
+            add("waiting under pages", paged(growth, 60), waiting_elsewhere, Goal::Allocate(30));
+            add("a spare page", paged(growth, 60), spare_page, Goal::Allocate(50));
+            add("a spare page to release", paged(growth, 60), spare_page, Goal::EmptyCache);
+        }
+    }
+    for reuse in [Reuse::AfterSubmit, Reuse::AfterDone] {
+        let done = Done::Nothing;
+        let mut add = |name, facts, set_up, goal| cases.push(Case { name, facts, set_up, done, goal });
+        add("segments, not in order", Facts { reuse, ..classic(100) }, segments_elsewhere, Goal::Allocate(50));
+        add("waiting, not in order", Facts { reuse, ..classic(60) }, waiting_elsewhere, Goal::Allocate(30));
+        let pages = Facts { reuse, ..paged(Growth::Tight, 80) };
+        add("pages, not in order", pages, pages_elsewhere, Goal::Allocate(50));
+        add("a release, not in order", Facts { reuse, ..classic(100) }, segments_elsewhere, Goal::EmptyCache);
+    }
+    cases
+}
+
+/// What other plans do meanwhile.
+pub(crate) fn rivals(world: &World) -> Vec<(Plan, usize)> {
+    let last = world.shards.len() - 1;
+    let request = |shard: usize, mib: u64| {
+        let want = world.scene.sizes.want(mib * MIB).expect("a size that exists");
+        (Plan::allocate(ShardId(shard as u32), want, [0; 2]), shard)
+    };
+    vec![
+        request(0, 20),
+        request(last, 20),
+        request(last, 44),
+        (Plan::empty_cache([0; 2]), 0),
+        (Plan::trim(30 * MIB, [0; 2]), 0),
+        (Plan::reclaim([0; 2]), 0),
+    ]
+}

@@ -1,0 +1,93 @@
+//! The time of a device, as it truly is: what each stream has done, and what holds it.
+
+use millpond_backend::{Point, StreamId, Tick};
+
+/// One stream's time.
+#[derive(Clone, Debug)]
+struct Stream {
+    /// The tick that the next mark returns.
+    open: u64,
+    /// The newest complete tick.
+    done: u64,
+    /// Device-side waits: work behind this tick begins only after the point.
+    waits: Vec<(u64, Point)>,
+}
+
+/// All streams of a device.
+#[derive(Clone, Debug)]
+pub(crate) struct Clock {
+    streams: Vec<Stream>,
+    /// Ticks are closed by the application: nobody can wait for an open one.
+    pub(crate) submits: bool,
+}
+
+impl Clock {
+    pub(crate) fn new(streams: usize, submits: bool) -> Self {
+        Self { streams: vec![Stream { open: 1, done: 0, waits: Vec::new() }; streams], submits }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.streams.len()
+    }
+
+    pub(crate) fn mark(&self, stream: StreamId) -> Tick {
+        Tick(self.streams[stream.0 as usize].open)
+    }
+
+    pub(crate) fn done(&self, stream: StreamId) -> Tick {
+        Tick(self.streams[stream.0 as usize].done)
+    }
+
+    pub(crate) fn is_done(&self, point: Point) -> bool {
+        self.done(point.stream) >= point.tick
+    }
+
+    /// Ends the open tick.
+    pub(crate) fn close(&mut self, stream: StreamId) {
+        self.streams[stream.0 as usize].open += 1;
+    }
+
+    /// The device does everything up to a point, and first what that waits for; as far as it was submitted.
+    pub(crate) fn complete(&mut self, point: Point) {
+        let at = point.stream.0 as usize;
+        if !self.submits && point.tick.0 >= self.streams[at].open {
+            self.close(point.stream);
+        }
+        let tick = point.tick.0.min(self.streams[at].open - 1);
+        let first: Vec<Point> = self.streams[at].waits.iter().filter(|w| w.0 <= tick).map(|w| w.1).collect();
+        for earlier in first {
+            if !self.is_done(earlier) {
+                self.complete(earlier);
+            }
+        }
+        let stream = &mut self.streams[at];
+        stream.done = stream.done.max(tick);
+    }
+
+    /// Submits and does everything.
+    pub(crate) fn finish(&mut self) {
+        for at in 0..self.len() {
+            let stream = StreamId(at as u32);
+            self.close(stream);
+            let tick = Tick(self.mark(stream).0 - 1);
+            self.complete(Point { stream, tick });
+        }
+    }
+
+    /// A stream is to wait for a point, whose tick ends if it is open.
+    pub(crate) fn wait(&mut self, stream: StreamId, point: Point) {
+        if point.tick >= self.mark(point.stream) {
+            self.close(point.stream);
+        }
+        let open = self.mark(stream).0;
+        self.streams[stream.0 as usize].waits.push((open, point));
+    }
+
+    /// Whether what a stream does behind its tick `behind` comes after a point for sure.
+    pub(crate) fn comes_after(&self, stream: StreamId, behind: Tick, point: Point) -> bool {
+        let waits = &self.streams[stream.0 as usize].waits;
+        self.is_done(point)
+            || (stream == point.stream && point.tick <= behind)
+            || waits.iter().any(|&(at, wait)| at <= behind.0 && self.comes_after(wait.stream, wait.tick, point))
+    }
+}

@@ -1,0 +1,182 @@
+//! One other thread, or one other plan, at every moment of a plan.
+
+use crate::cases::{self, Case, Goal};
+use crate::scene::Scene;
+use crate::world::{End, Failing, MIB, NEVER, World};
+use millpond_backend::StreamId;
+use millpond_core::{Shard, Step};
+
+/// What a thread does to the shards.
+type Strike = fn(&mut Scene, &mut [Shard]);
+
+const STRIKES: [(&str, Strike); 9] = [
+    ("frees the oldest block", |scene, shards| {
+        if let Some(&id) = scene.live.keys().next() {
+            scene.free(shards, id);
+        }
+    }),
+    ("frees all blocks", |scene, shards| {
+        for id in scene.live.keys().copied().collect::<Vec<_>>() {
+            scene.free(shards, id);
+        }
+    }),
+    ("takes 4 MiB of stream 0", |scene, shards| _ = scene.hit(shards, 0, 4 * MIB)),
+    ("takes 12 MiB of stream 0", |scene, shards| _ = scene.hit(shards, 0, 12 * MIB)),
+    ("takes 20 MiB of stream 1", |scene, shards| _ = scene.hit(shards, 1, 20 * MIB)),
+    ("takes all of stream 1", |scene, shards| {
+        while scene.hit(shards, 1, 40 * MIB).or_else(|| scene.hit(shards, 1, 10 * MIB)).is_some() {}
+    }),
+    ("uses memory of stream 1 once more", |scene, shards| {
+        for bytes in [44, 24].map(|mib| mib * MIB) {
+            if let Some(id) = scene.hit(shards, 1, bytes) {
+                scene.clock.close(StreamId(1));
+                scene.free(shards, id);
+            }
+        }
+    }),
+    ("uses memory of stream 0 once more, cut in two", |scene, shards| {
+        let parts = [scene.hit(shards, 0, 6 * MIB), scene.hit(shards, 0, 4 * MIB)];
+        scene.clock.close(StreamId(0));
+        parts.into_iter().flatten().for_each(|id| scene.free(shards, id));
+    }),
+    ("uses memory of stream 1 on stream 0 as well", |scene, shards| {
+        if let Some(id) = scene.hit(shards, 1, 30 * MIB) {
+            scene.record(shards, id, StreamId(0));
+            scene.clock.close(StreamId(0));
+            scene.free(shards, id);
+        }
+    }),
+];
+
+/// Runs a part of a test with a name for what fails in it.
+fn named<R>(case: &Case, what: impl std::fmt::Debug, run: impl FnOnce() -> R) -> R {
+    match std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)) {
+        Ok(answer) => answer,
+        Err(reason) => {
+            eprintln!("in the case `{}` with {:?} and {:?} done: {what:?}", case.name, case.facts, case.done);
+            std::panic::resume_unwind(reason)
+        }
+    }
+}
+
+/// Without any disturbance each plan comes to its end, and what is waited for serves it.
+#[test]
+fn undisturbed_plans_are_served() {
+    for case in cases::all() {
+        named(&case, "undisturbed", || {
+            let (mut world, mut plan) = case.begin();
+            let end = world.run_alone(&mut plan, 0);
+            let is_served = matches!(end, End::Granted(_)) || (case.goal != Goal::Allocate(50) && end == End::Done);
+            let is_served = is_served || matches!(case.goal, Goal::EmptyCache | Goal::Trim(_));
+            // What was never submitted is not waited for, and what is submitted later may not be there in time.
+            let may_refuse = world.scene.clock.submits && case.done != cases::Done::All;
+            assert!(is_served || may_refuse, "{end:?}");
+            world.check();
+            world.drain();
+        });
+    }
+}
+
+/// Runs a plan with a strike before one of its looks. Answers whether the plan has so many.
+fn struck_at(case: &Case, strike: Strike, place: u32) -> bool {
+    let (mut world, mut plan) = case.begin();
+    let (mut looks, mut struck, events) = (place, false, world.scene.events);
+    let mut meddle = |scene: &mut Scene, shards: &mut [Shard]| {
+        struck = true;
+        strike(scene, shards);
+    };
+    for _ in 0..1000 {
+        let step = world.next(&mut plan, &mut looks, &mut meddle);
+        if world.perform(&mut plan, step, 0, &mut looks, &mut meddle).is_some() {
+            world.check();
+            world.drain();
+            return struck;
+        }
+        // Where nothing has changed there is nothing to see in the rest.
+        if looks > place && world.scene.events == events {
+            return true;
+        }
+    }
+    panic!("a plan without an end: {plan:?}");
+}
+
+/// Another thread strikes before each of a plan's looks at a shard, once for each run.
+#[test]
+fn a_thread_strikes_before_every_look() {
+    let mut runs = 0;
+    for case in cases::all() {
+        for (name, strike) in STRIKES {
+            let places = (0..).take_while(|&place| named(&case, (name, place), || struck_at(&case, strike, place)));
+            runs += places.count();
+        }
+    }
+    assert!(runs > 5_000, "only {runs} runs");
+}
+
+/// Each fallible call of the driver fails once, in both ways: nothing is lost, and nobody is in the way.
+#[test]
+fn every_call_fails_once() {
+    for case in cases::all() {
+        for refused in [true, false] {
+            for after in 0.. {
+                let failed = named(&case, (refused, after), || {
+                    let (mut world, mut plan) = case.begin();
+                    world.failing = Failing { after: Some(after), refused };
+                    world.run_alone(&mut plan, 0);
+                    let failed = world.failing.after.is_none();
+                    world.check();
+                    world.drain();
+                    failed
+                });
+                if !failed {
+                    break;
+                }
+            }
+        }
+    }
+}
+
+/// Takes so many steps of a plan; answers how it ended, if it did, or the step that is to be performed next.
+fn advance(world: &mut World, plan: &mut millpond_core::Plan, steps: usize) -> Result<Step, End> {
+    let mut quiet = |_: &mut Scene, _: &mut [Shard]| ();
+    for _ in 0..steps {
+        let step = world.next(plan, &mut { NEVER }, &mut quiet);
+        match world.perform(plan, step, 0, &mut { NEVER }, &mut quiet) {
+            Some(end) => return Err(end),
+            None => continue,
+        }
+    }
+    Ok(world.next(plan, &mut { NEVER }, &mut quiet))
+}
+
+/// Another plan runs from its beginning to its end while a step of the first is under way, for each of its steps.
+#[test]
+fn another_plan_runs_within_every_step() {
+    for case in cases::all() {
+        let count = cases::rivals(&case.begin().0).len();
+        let (mut rival, mut steps) = (0, 0);
+        while rival < count {
+            let over = named(&case, (rival, steps), || {
+                let (mut world, mut plan) = case.begin();
+                let step = advance(&mut world, &mut plan, steps);
+                let (mut other, user) = cases::rivals(&world).swap_remove(rival);
+                if let Ok(Step::Release { bytes, .. }) = &step {
+                    world.leaving = *bytes;
+                }
+                world.run_alone(&mut other, user);
+                world.leaving = 0;
+                let over = step.is_err();
+                if let Ok(step) = step {
+                    let mut quiet = |_: &mut Scene, _: &mut [Shard]| ();
+                    if world.perform(&mut plan, step, 0, &mut { NEVER }, &mut quiet).is_none() {
+                        world.run_alone(&mut plan, 0);
+                    }
+                }
+                world.check();
+                world.drain();
+                over
+            });
+            (rival, steps) = if over { (rival + 1, 0) } else { (rival, steps + 1) };
+        }
+    }
+}

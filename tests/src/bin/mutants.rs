@@ -1,0 +1,152 @@
+//! Plants every listed fault in a copy of the tree, builds it once, and finds which tests catch each.
+//!
+//! `scripts/mutants.sh --help` says how to call it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+
+use millpond_tests::mutants::{self, Fault, hunt};
+use millpond_tests::workspace;
+
+const HELP: &str = "\
+usage: scripts/mutants.sh [OPTIONS] [FAULT...]
+
+Plants the faults of tests/mutants in a copy of the tree below target/mutants, builds the copy once, and runs its tests
+with each fault on. Without names all faults are tried. What is found is kept, so that runs add up.
+
+  --packages A,B   whose tests are run, in this order (default: millpond-core,millpond-tests,millpond-conformance,
+                   millpond,millpond-sim,millpond-cuda). A fault's own package goes first.
+  --room A,B       only the faults of tests/mutants/A.toml and B.toml
+  --jobs N         so many at a time (default: 1)
+  --all            run every test program, rather than stop at the first that catches the fault
+  --again          also the faults that are known to be caught
+  --table          run nothing; write what is known to tests/mutants/RESULTS.md
+";
+
+/// What the command line asks for.
+struct Options {
+    packages: Vec<String>,
+    rooms: Vec<String>,
+    jobs: usize,
+    all: bool,
+    again: bool,
+    table: bool,
+    names: Vec<String>,
+}
+
+fn options() -> Result<Options, String> {
+    let packages =
+        ["millpond-core", "millpond-tests", "millpond-conformance", "millpond", "millpond-sim", "millpond-cuda"];
+    let packages = packages.map(str::to_owned).to_vec();
+    let (rooms, names) = (Vec::new(), Vec::new());
+    let mut options = Options { packages, rooms, jobs: 1, all: false, again: false, table: false, names };
+    let mut words = std::env::args().skip(1);
+    while let Some(word) = words.next() {
+        let mut value = || words.next().ok_or(format!("{word} needs a value\n\n{HELP}"));
+        match word.as_str() {
+            "--packages" => options.packages = value()?.split(',').map(str::to_owned).collect(),
+            "--room" => options.rooms = value()?.split(',').map(str::to_owned).collect(),
+            "--jobs" => options.jobs = value()?.parse().map_err(|error| format!("--jobs: {error}"))?,
+            "--all" => options.all = true,
+            "--again" => options.again = true,
+            "--table" => options.table = true,
+            "--help" => return Err(HELP.to_owned()),
+            other if other.starts_with('-') => return Err(format!("{other} is no option\n\n{HELP}")),
+            name => options.names.push(name.to_owned()),
+        }
+    }
+    Ok(options)
+}
+
+/// Copies every file that git knows or would know, with the faults planted. Files that are as they were stay untouched,
+/// so that the next build is a short one.
+fn plant(root: &Path, copy: &Path, faults: &[Fault]) -> Result<(), String> {
+    let listing = ["ls-files", "-co", "--exclude-standard", "-z"];
+    let listing =
+        Command::new("git").args(listing).current_dir(root).output().map_err(|error| format!("git: {error}"))?;
+    for path in String::from_utf8_lossy(&listing.stdout).split('\0').filter(|path| !path.is_empty()) {
+        let Ok(bytes) = fs::read(root.join(path)) else { continue };
+        let here: Vec<_> = faults.iter().filter(|fault| fault.path == path).collect();
+        let bytes = match String::from_utf8(bytes) {
+            Ok(text) if !here.is_empty() || path == mutants::SWITCH_FILE => {
+                let text = mutants::planted(path, &text, &here).map_err(|wrong| wrong.join("\n"))?;
+                if path == mutants::SWITCH_FILE { text + hunt::SWITCH_CODE } else { text }.into_bytes()
+            }
+            Ok(text) => text.into_bytes(),
+            Err(error) => error.into_bytes(),
+        };
+        let to = copy.join(path);
+        if fs::read(&to).is_ok_and(|known| known == bytes) {
+            continue;
+        }
+        let folder = to.parent().unwrap_or(copy);
+        fs::create_dir_all(folder)
+            .and_then(|()| fs::write(&to, bytes))
+            .map_err(|e| format!("{}: {e}", to.display()))?;
+    }
+    Ok(())
+}
+
+fn run() -> Result<(), String> {
+    let options = options()?;
+    let root = workspace::root();
+    let faults = mutants::all(&root)?;
+    let folder = root.join("target/mutants");
+    let (copy, notes) = (folder.join("tree"), folder.join("found.json"));
+    let mut found: BTreeMap<String, hunt::Found> = match fs::read_to_string(&notes) {
+        Ok(text) => serde_json::from_str(&text).map_err(|error| format!("{}: {error}", notes.display()))?,
+        Err(_) => BTreeMap::new(),
+    };
+    if options.table {
+        let path: PathBuf = root.join("tests/mutants/RESULTS.md");
+        return fs::write(&path, hunt::table(&faults, &found)).map_err(|error| format!("{}: {error}", path.display()));
+    }
+    plant(&root, &copy, &faults)?;
+    let programs = hunt::build(&copy, &folder.join("target"), &options.packages)?;
+    let baseline = hunt::baseline(&programs)?;
+    let asked = |fault: &&Fault| {
+        let is_named = options.names.is_empty() || options.names.contains(&fault.name);
+        let is_new =
+            options.again || !options.names.is_empty() || found.get(&fault.name).is_none_or(|f| !f.is_caught());
+        is_named && is_new && (options.rooms.is_empty() || options.rooms.contains(&fault.room))
+    };
+    let chosen: Vec<Fault> = faults.iter().filter(asked).cloned().collect();
+    let next = AtomicUsize::new(0);
+    let (tell, told) = mpsc::channel();
+    std::thread::scope(|scope| {
+        for _ in 0..options.jobs.max(1) {
+            let (tell, next, chosen, baseline) = (tell.clone(), &next, &chosen, &baseline);
+            scope.spawn(move || {
+                while let Some(fault) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let _ = tell.send((fault, hunt::hunt(fault, baseline, options.all)));
+                }
+            });
+        }
+        drop(tell);
+        for (fault, now) in told {
+            println!("{now} {}", fault.name);
+            found.entry(fault.name.clone()).or_default().add(now);
+            let text = serde_json::to_string_pretty(&found).map_err(|error| error.to_string())?;
+            fs::write(&notes, text).map_err(|error| format!("{}: {error}", notes.display()))?;
+        }
+        Ok::<(), String>(())
+    })?;
+    let left: Vec<_> = chosen.iter().filter(|fault| !found[&fault.name].is_caught()).collect();
+    println!("{} faults tried, {} of them caught by nothing that was run", chosen.len(), left.len());
+    left.iter().for_each(|fault| println!("  {}: {}", fault.name, fault.breaks));
+    Ok(())
+}
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}

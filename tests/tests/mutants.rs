@@ -1,0 +1,46 @@
+//! The list of faults fits the code: `scripts/mutants.sh` can plant every one of them.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use millpond_tests::mutants::{self, Fault};
+use millpond_tests::workspace;
+
+fn faults() -> Vec<Fault> {
+    mutants::all(&workspace::root()).unwrap_or_else(|error| panic!("{error}"))
+}
+
+#[test]
+fn every_fault_finds_its_text() {
+    let root = workspace::root();
+    let wrong = mutants::stale(&faults(), |path| fs::read_to_string(root.join(path)).ok());
+    assert!(wrong.is_empty(), "{} faults cannot be planted:\n  {}", wrong.len(), wrong.join("\n  "));
+}
+
+/// The rules of time, reuse, claims and accounting lie in these files.
+#[test]
+fn every_file_with_such_a_rule_has_its_faults() {
+    let faults = faults();
+    let paths: BTreeSet<&str> = faults.iter().map(|fault| fault.path.as_str()).collect();
+    let core = ["shard/free", "shard/take", "shard/put_off", "shard/claim", "shard/window", "shard/adopt", "shard/mod"];
+    let coordinator = ["pending", "plan", "grow", "sweep", "calls", "peaks", "mod"];
+    let paged = ["lend", "survey", "scheme", "job", "mod"];
+    let shell = ["lane", "drive", "state", "effects"];
+    let clocks = ["sim/src/timeline", "cuda/src/timeline", "vulkan/src/timeline", "wgpu/src/lane"];
+    let expected = core.map(|file| format!("crates/core/src/{file}.rs")).into_iter();
+    let expected = expected.chain(coordinator.map(|file| format!("crates/core/src/coordinator/{file}.rs")));
+    let expected = expected.chain(paged.map(|file| format!("crates/core/src/coordinator/paged/{file}.rs")));
+    let expected = expected.chain(shell.map(|file| format!("crates/millpond/src/{file}.rs")));
+    for path in expected.chain(clocks.map(|file| format!("backends/{file}.rs"))) {
+        assert!(paths.contains(path.as_str()), "no fault is listed for {path}");
+    }
+}
+
+#[test]
+fn a_fault_that_the_code_has_left_behind_is_told() {
+    let mut faults = faults();
+    faults[0].find = "a text that is nowhere".to_owned();
+    let root = workspace::root();
+    let wrong = mutants::stale(&faults, |path| fs::read_to_string(root.join(path)).ok());
+    assert!(wrong.iter().any(|line| line.contains(&faults[0].name)), "{wrong:?}");
+}
