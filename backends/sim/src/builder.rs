@@ -26,6 +26,7 @@ pub struct SimBuilder {
     real: bool,
     completion: Completion,
     costs: CostModel,
+    takes_time: bool,
 }
 
 impl SimBuilder {
@@ -57,6 +58,7 @@ impl SimBuilder {
             real: false,
             completion: Completion::Immediate,
             costs: CostModel::h200(),
+            takes_time: false,
         }
     }
 
@@ -171,6 +173,14 @@ impl SimBuilder {
         self
     }
 
+    /// Has each driver call also take on the host's clock what it costs on the virtual one: the calling thread sleeps,
+    /// with memory that is taken already taken and memory that is given back not yet given back. For tests of what
+    /// other threads do meanwhile. False unless set.
+    pub fn takes_time(mut self, takes: bool) -> SimBuilder {
+        self.takes_time = takes;
+        self
+    }
+
     /// Makes the device. It has no stream yet.
     ///
     /// # Panics
@@ -186,6 +196,7 @@ impl SimBuilder {
         let device = Device {
             caps: self.caps,
             costs: self.costs,
+            takes_time: self.takes_time,
             completion: self.completion,
             memory: Arc::new(memory),
             lanes: boxcar::Vec::new(),
@@ -193,6 +204,7 @@ impl SimBuilder {
             queued: AtomicU64::new(0),
             counters: Counters::new(),
             faults: FaultPlan::default(),
+            panics: FaultPlan::default(),
             lost: AtomicBool::new(false),
             clock: AtomicU64::new(0),
         };
