@@ -116,8 +116,6 @@ impl Coordinator {
             return self.try_again(plan);
         }
         self.reserving += job.created;
-        // It may hold more than it will need: until it ends, others that find nothing wait.
-        self.releasing += 1;
         for &(_, offset) in &job.clears {
             self.shadow_leaves(Place { shard, slot: job.slot, offset }, shards);
         }
@@ -267,7 +265,6 @@ impl Coordinator {
             None => plan.job = Some(job),
             Some(refused) => {
                 self.put_back(&mut job, clock, shards);
-                self.job_ended();
                 if refused {
                     plan.no_new_pages = true;
                 } else {
@@ -328,7 +325,6 @@ impl Coordinator {
             // Not fresh. Only the grant says so: nobody may have marked that tick, so it is none to wait for.
             grant.last_use = Tick(1);
         }
-        self.job_ended();
         Some(Step::Grant(self.settled(shard, grant, shards)))
     }
 
@@ -409,13 +405,6 @@ impl Coordinator {
                 self.shadow_stays(at, shards);
             }
             self.put_back(&mut job, clock, shards);
-            self.job_ended();
         }
-    }
-
-    /// What a job has held beyond its need, or in vain, is there for others.
-    fn job_ended(&mut self) {
-        self.releasing -= 1;
-        self.releases_ended += 1;
     }
 }
