@@ -29,6 +29,7 @@ pub struct SimBuilder {
     order: StreamOrder,
     costs: CostModel,
     listed_bytes: Option<u64>,
+    takes_time: bool,
 }
 
 impl SimBuilder {
@@ -62,6 +63,7 @@ impl SimBuilder {
             order: StreamOrder::Always,
             costs: CostModel::h200(),
             listed_bytes: None,
+            takes_time: false,
         }
     }
 
@@ -190,6 +192,14 @@ impl SimBuilder {
         self
     }
 
+    /// Has each driver call also take on the host's clock what it costs on the virtual one: the calling thread sleeps,
+    /// with memory that is taken already taken and memory that is given back not yet given back. For tests of what
+    /// other threads do meanwhile. False unless set.
+    pub fn takes_time(mut self, takes: bool) -> SimBuilder {
+        self.takes_time = takes;
+        self
+    }
+
     /// Makes the device. It has no stream yet.
     ///
     /// # Panics
@@ -213,6 +223,7 @@ impl SimBuilder {
         let device = Device {
             caps: self.caps,
             costs: self.costs,
+            takes_time: self.takes_time,
             completion: self.completion,
             order: self.order,
             memory: Arc::new(memory),
@@ -222,6 +233,7 @@ impl SimBuilder {
             counters: Counters::new(),
             faults: FaultPlan::default(),
             overwriting: Mutex::new(Overwriting::Sound),
+            panics: FaultPlan::default(),
             lost: AtomicBool::new(false),
             clock: AtomicU64::new(0),
         };

@@ -208,6 +208,21 @@ impl Sim {
         *self.device.overwriting.lock() = overwriting;
     }
 
+    /// Plans that the `nth` call of the kind, counted from 1 and from now, panics: before it has done anything, or, if
+    /// it gives something back, once that is done.
+    ///
+    /// # Panics
+    ///
+    /// If `nth` is 0.
+    pub fn panic_in(&self, call: CallKind, nth: u64) {
+        self.device.panics.add(Some(call), nth, Fault::Other);
+    }
+
+    /// Takes back what [`panic_in`](Sim::panic_in) planned and did not strike.
+    pub fn forget_panics(&self) {
+        self.device.panics.forget();
+    }
+
     /// Loses the device: every later fallible call answers [`SimError::Lost`].
     pub fn kill(&self) {
         self.device.lost.store(true, Ordering::Relaxed);

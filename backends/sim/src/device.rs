@@ -4,6 +4,7 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use millpond_backend::{
     Backend, Budget, BudgetInfo, Caps, ClassId, Fault, FaultPlan, HostMemory, Point, StreamId, StreamWait, Tick,
@@ -31,6 +32,8 @@ pub struct Sim {
 pub(crate) struct Device {
     pub(crate) caps: Caps,
     pub(crate) costs: CostModel,
+    /// A call takes on the host's clock what it costs.
+    pub(crate) takes_time: bool,
     pub(crate) completion: Completion,
     pub(crate) order: StreamOrder,
     pub(crate) memory: Arc<Memory>,
@@ -43,6 +46,8 @@ pub(crate) struct Device {
     pub(crate) faults: FaultPlan<CallKind>,
     /// What an overwriting does.
     pub(crate) overwriting: Mutex<Overwriting>,
+    /// Calls that are to panic; which fault stands there does not matter.
+    pub(crate) panics: FaultPlan<CallKind>,
     pub(crate) lost: AtomicBool,
     /// Nanoseconds that the driver calls so far would have taken.
     pub(crate) clock: AtomicU64,
@@ -102,6 +107,7 @@ impl Device {
 
     /// As [`enter`](Device::enter), for calls that are counted elsewhere.
     pub(crate) fn strike(&self, call: CallKind) -> Result<(), SimError> {
+        self.break_off(call);
         self.alive()?;
         let Some(fault) = self.faults.strike(&call) else { return Ok(()) };
         if fault == Fault::Lost {
@@ -119,7 +125,15 @@ impl Device {
     pub(crate) fn charge(&self, nanoseconds: u64) {
         if nanoseconds > 0 {
             self.clock.fetch_add(nanoseconds, Ordering::Relaxed);
+            if self.takes_time {
+                std::thread::sleep(Duration::from_nanos(nanoseconds));
+            }
         }
+    }
+
+    /// Panics if a test has planned it for this call.
+    pub(crate) fn break_off(&self, call: CallKind) {
+        assert!(self.panics.strike(&call).is_none(), "{call} panics, as planned");
     }
 
     /// Breaks off if a segment or page is another device's.
@@ -197,6 +211,7 @@ unsafe impl Backend for Sim {
         state.violations.extend(space.users(physical));
         space.destroy(physical);
         space.vacate(segment.address);
+        device.break_off(CallKind::Release);
     }
 
     fn address(&self, segment: &Segment) -> Option<u64> {

@@ -100,6 +100,7 @@ impl VirtualMemory for Sim {
         space.range_starts.remove(&range.id);
         space.vacate(range.address);
         space.give_range(range.bytes);
+        device.break_off(CallKind::ReleaseRange);
     }
 
     fn create_page(&self, class: ClassId, bytes: u64) -> Result<Page, SimError> {
@@ -123,6 +124,7 @@ impl VirtualMemory for Sim {
         }
         state.violations.extend(space.users(page.physical));
         space.destroy(page.physical);
+        device.break_off(CallKind::ReleasePage);
     }
 
     unsafe fn map(&self, range: &Segment, offset: u64, page: &Page, stream: StreamId) -> Result<(), SimError> {
@@ -153,5 +155,6 @@ impl VirtualMemory for Sim {
         if let Some(physical) = space.physical.get_mut(&page.physical) {
             physical.mapped -= 1;
         }
+        device.break_off(CallKind::Unmap);
     }
 }

@@ -8,6 +8,10 @@ use crate::{
 ///
 /// All methods may be called from any thread at any time. None may call back into the allocator.
 ///
+/// None should panic. Of one that does, the allocator takes it that a call which takes something has taken nothing, and
+/// that a call which gives something back has given it back; it puts its own state in order, and the panic goes on to
+/// the caller. What a call that panics has taken nevertheless is lost.
+///
 /// # Safety
 ///
 /// Implementing it is unsafe because users' data depends on it:

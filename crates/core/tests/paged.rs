@@ -59,7 +59,7 @@ impl Device {
             Step::Wait(points) => Outcome::Reached(points.clone()),
             Step::Synchronize(stream) => Outcome::Reached(vec![reached(stream)]),
             Step::StreamWait { .. } => Outcome::Waits(Tick(50)),
-            Step::Pages(_) | Step::Release { .. } | Step::ReleaseRange { .. } | Step::Pause => Outcome::Done,
+            Step::Pages(_) | Step::Release { .. } | Step::ReleaseRange { .. } | Step::Pause { .. } => Outcome::Done,
         };
         self.learn(plan, outcome);
     }
@@ -271,7 +271,7 @@ fn what_a_plan_claims_beyond_its_need_is_no_reason_to_refuse_another() {
     assert!(is_pages(&step), "{step:?}");
     // The second could have what the first will not need.
     let mut second = device.plan(2, 30 * MIB);
-    let waits = device.until(&mut second, |step| matches!(step, Step::Pause | Step::Pages(_)));
+    let waits = device.until(&mut second, |step| matches!(step, Step::Pause { .. } | Step::Pages(_)));
     assert!(!is_end(&waits), "{waits:?}");
     device.done(&mut first, &step);
     assert!(device.finish(&mut first, 0).is_some());
@@ -294,8 +294,8 @@ fn a_refusal_is_out_of_date_once_another_plan_has_released() {
     let step = device.until(&mut plan, is_pages);
     assert!(is_pages(&step), "{step:?}");
     device.learn(&mut plan, Outcome::Stopped { done: 0, refused: true });
-    let pause = device.until(&mut plan, |step| matches!(step, Step::Pause));
-    assert!(matches!(pause, Step::Pause), "{pause:?}");
+    let pause = device.until(&mut plan, |step| matches!(step, Step::Pause { .. }));
+    assert!(matches!(pause, Step::Pause { .. }), "{pause:?}");
     device.done(&mut release, &releasing);
     device.finish(&mut release, 1);
     device.done(&mut plan, &pause);
@@ -318,8 +318,8 @@ fn an_old_mapping_is_being_unmapped_while_its_page_is_wanted_back() {
     let mut release = Plan::empty_cache([0; 2]);
     let releasing = device.until(&mut release, is_pages);
     let mut plan = device.plan(0, 10 * MIB);
-    let pause = device.until(&mut plan, |step| matches!(step, Step::Pause));
-    assert!(matches!(pause, Step::Pause), "{pause:?}");
+    let pause = device.until(&mut plan, |step| matches!(step, Step::Pause { .. }));
+    assert!(matches!(pause, Step::Pause { .. }), "{pause:?}");
     device.done(&mut release, &releasing);
     device.finish(&mut release, 1);
     device.done(&mut plan, &pause);

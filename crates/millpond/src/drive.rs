@@ -1,11 +1,15 @@
 //! The effect loop: asks the coordinator for a step, performs it without any lock, tells what came of it.
 
+use std::any::Any;
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
 use millpond_backend::{Backend, BackendError, ClassId, Fault, Point, StreamId};
-use millpond_core::{Grant, Outcome, Plan, ShardId, Step, Want};
+use millpond_core::{Coordinator, Grant, Outcome, Plan, ShardId, Step, Want};
 
 use crate::error::{Error, OutOfMemory};
 use crate::lane::Lane;
-use crate::state::{LockedShards, State};
+use crate::state::{HeldShards, State};
 use crate::sync::{Arc, wait_until};
 
 /// What a step came to: an outcome for the plan, and the driver's error that ends the plan, if there was one.
@@ -24,6 +28,41 @@ impl<E: BackendError> Performed<E> {
         match error.fault() {
             Fault::OutOfMemory => Self::ok(Outcome::Refused),
             _ => Self { outcome: Outcome::Failed, error: Some(Error::driver(call, error)) },
+        }
+    }
+}
+
+/// What a panic carries.
+type Panic = Box<dyn Any + Send>;
+
+/// A plan that is being run. Should the core panic on it, others do not wait for it: what it has claimed is lost.
+struct Running<'a, B: Backend> {
+    state: &'a State<B>,
+    plan: &'a mut Plan,
+    ended: bool,
+}
+
+impl<B: Backend> Running<'_, B> {
+    /// Has the coordinator work on the plan, and wakes those who pause if that may concern them.
+    fn tell<R>(&mut self, work: impl FnOnce(&mut Coordinator, &mut Plan, &mut HeldShards<'_, B>) -> R) -> R {
+        let mut coordinator = self.state.coordinator.lock();
+        let before = coordinator.progress();
+        let result = work(&mut coordinator, self.plan, &mut HeldShards::new(self.state));
+        self.state.publish(&coordinator);
+        let is_news = coordinator.progress() != before;
+        drop(coordinator);
+        if is_news {
+            self.state.released.notify_all();
+        }
+        result
+    }
+}
+
+impl<B: Backend> Drop for Running<'_, B> {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.state.coordinator.lock().lose(self.plan);
+            self.state.released.notify_all();
         }
     }
 }
@@ -74,23 +113,24 @@ impl<B: Backend> State<B> {
     }
 
     /// Runs a plan to its end.
+    ///
+    /// A call of the backend that panics counts as one that failed: the plan puts everything back, and then the panic
+    /// goes on.
     pub(crate) fn run(&self, plan: &mut Plan) -> Result<Ending, Error<B::Error>> {
-        let mut failure = None;
+        let mut running = Running { state: self, plan, ended: false };
+        let (mut failure, mut panic) = (None, None);
         loop {
-            let step = {
-                let mut coordinator = self.coordinator.lock();
-                let step = coordinator.next(plan, &mut LockedShards(self));
-                self.publish(&coordinator);
-                step
-            };
-            // That step may have ended a sweep that others wait for.
-            self.released.notify_all();
+            let step = running.tell(|coordinator, plan, shards| coordinator.next(plan, shards));
+            running.ended = step.is_end();
             self.records.step(&step);
             let performed = match step {
                 Step::Grant(grant) => return Ok(Ending::Granted(grant)),
                 Step::Lend { lender, grant } => return Ok(Ending::Lent(lender, grant)),
                 // After a failure the plan has put everything back.
-                Step::Done => return failure.map_or(Ok(Ending::Done), Err),
+                Step::Done => match panic {
+                    Some(panic) => resume_unwind(panic),
+                    None => return failure.map_or(Ok(Ending::Done), Err),
+                },
                 Step::Refuse(report) => {
                     return Err(Error::OutOfMemory(Box::new(OutOfMemory::new(
                         self.device,
@@ -98,14 +138,15 @@ impl<B: Backend> State<B> {
                         *report,
                     ))));
                 }
-                Step::Pause => self.pause(),
-                step => self.perform(step),
+                Step::Pause { seen } => self.pause(seen),
+                step => self.attempt(&step, &mut panic),
             };
-            let mut coordinator = self.coordinator.lock();
-            coordinator.learn(plan, performed.outcome, &mut LockedShards(self));
-            self.publish(&coordinator);
-            drop(coordinator);
-            self.released.notify_all();
+            running.tell(|coordinator, plan, shards| {
+                coordinator.learn(plan, performed.outcome, shards);
+                if panic.is_some() {
+                    coordinator.abandon(plan, shards);
+                }
+            });
             failure = failure.or(performed.error);
         }
     }
@@ -115,23 +156,45 @@ impl<B: Backend> State<B> {
         (self.class != ClassId::DEVICE).then(|| self.backend.caps().class(self.class).name.clone())
     }
 
-    fn pause(&self) -> Performed<B::Error> {
-        drop(wait_until(&self.released, self.coordinator.lock(), |coordinator| !coordinator.is_releasing()));
+    fn pause(&self, seen: u64) -> Performed<B::Error> {
+        drop(wait_until(&self.released, self.coordinator.lock(), |coordinator| coordinator.progress() != seen));
         Performed::ok(Outcome::Done)
     }
 
-    fn perform(&self, step: Step) -> Performed<B::Error> {
-        match step {
-            Step::Poll(streams) => match self.poll(&streams) {
+    /// Performs a step. The first panic of a call is kept in `panic`.
+    ///
+    /// A call that takes memory and panics has taken none. One that gives memory back has done so, as it cannot fail
+    /// otherwise: the handle went with it, and there is nobody to ask. What can be given back after it still is.
+    fn attempt(&self, step: &Step, panic: &mut Option<Panic>) -> Performed<B::Error> {
+        let made = Cell::new(0);
+        loop {
+            let stops = panic.is_some();
+            // What a call leaves half-done is the backend's. Ours is done before a call, or not begun.
+            match catch_unwind(AssertUnwindSafe(|| self.perform(step, &made, stops))) {
+                Ok(performed) => return performed,
+                Err(caught) => _ = panic.get_or_insert(caught),
+            }
+            match step {
+                Step::Pages(_) => {}
+                Step::Release { .. } | Step::ReleaseRange { .. } => return Performed::ok(Outcome::Done),
+                _ => return Performed::ok(Outcome::Failed),
+            }
+        }
+    }
+
+    /// Makes the driver calls of a step; those about pages as [`page_calls`](Self::page_calls) does.
+    fn perform(&self, step: &Step, made: &Cell<usize>, stops: bool) -> Performed<B::Error> {
+        match *step {
+            Step::Poll(ref streams) => match self.poll(streams) {
                 Ok(points) => Performed::ok(Outcome::Reached(points)),
                 Err(error) => Performed { outcome: Outcome::Failed, error: Some(error) },
             },
-            Step::Wait(points) => self.wait_all(points),
+            Step::Wait(ref points) => self.wait_all(points.clone()),
             Step::Synchronize(stream) => self.wait_all(vec![Point { stream, tick: self.backend.mark(stream) }]),
             Step::Reserve { shard, slot, bytes } => self.reserve(shard, slot, bytes),
             Step::ReserveRange { shard, slot, bytes } => self.reserve_range(shard, slot, bytes),
-            Step::Pages(calls) => self.page_calls(&calls),
-            Step::StreamWait { stream, points } => self.stream_waits(stream, &points),
+            Step::Pages(ref calls) => self.page_calls(calls, made, stops),
+            Step::StreamWait { stream, ref points } => self.stream_waits(stream, points),
             Step::Release { shard, slot, .. } => {
                 self.release(shard, slot, false);
                 Performed::ok(Outcome::Done)
@@ -140,7 +203,7 @@ impl<B: Backend> State<B> {
                 self.release(shard, slot, true);
                 Performed::ok(Outcome::Done)
             }
-            Step::Grant(_) | Step::Lend { .. } | Step::Refuse(_) | Step::Done | Step::Pause => {
+            Step::Grant(_) | Step::Lend { .. } | Step::Refuse(_) | Step::Done | Step::Pause { .. } => {
                 unreachable!("handled by the loop")
             }
         }

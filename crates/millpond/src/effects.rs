@@ -1,5 +1,7 @@
 //! The driver calls behind the steps. None of them holds a lock while the driver works.
 
+use std::cell::Cell;
+
 use millpond_backend::{Backend, BackendError, Fault};
 use millpond_core::{Outcome, PageCall, PageId, Place, ShardId, Slot};
 
@@ -50,9 +52,15 @@ impl<B: Backend> State<B> {
         });
     }
 
-    /// Makes page calls in order, up to the first that fails.
-    pub(crate) fn page_calls(&self, calls: &[PageCall]) -> Performed<B::Error> {
-        for (done, call) in calls.iter().enumerate() {
+    /// Makes page calls in order from the `made`th on, up to the first that fails, or with `stops` to the first that
+    /// takes something. `made` counts them; a call that gives something back counts once it is entered.
+    pub(crate) fn page_calls(&self, calls: &[PageCall], made: &Cell<usize>, stops: bool) -> Performed<B::Error> {
+        for (done, call) in calls.iter().enumerate().skip(made.get()) {
+            let gives_back = matches!(call, PageCall::Unmap { .. } | PageCall::Release { .. });
+            if stops && !gives_back {
+                return Performed::ok(Outcome::Stopped { done, refused: false });
+            }
+            made.set(done + usize::from(gives_back));
             if let Err((name, error)) = self.page_call(call) {
                 let refused = error.fault() == Fault::OutOfMemory;
                 let error = (!refused).then(|| Error::driver(name, error));

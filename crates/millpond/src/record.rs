@@ -207,7 +207,7 @@ impl Recorder {
 /// What a decision log keeps of a step. A grant is logged with its request; polls depend on device time.
 fn name_of(step: &Step) -> Option<(&'static str, u64)> {
     Some(match step {
-        Step::Grant(_) | Step::Lend { .. } | Step::Poll(_) | Step::Pause => return None,
+        Step::Grant(_) | Step::Lend { .. } | Step::Poll(_) | Step::Pause { .. } => return None,
         Step::Refuse(report) => ("refuse", report.tried_bytes),
         Step::Done => ("done", 0),
         Step::Wait(_) => ("wait", 0),

@@ -50,7 +50,7 @@ pub(crate) struct State<B: Backend> {
     /// The thread that was last short of room for a peak.
     settler: CachePadded<AtomicUsize>,
     pub(crate) coordinator: CachePadded<Mutex<Coordinator>>,
-    /// Signalled when a driver release ends.
+    /// Signalled when plans that pause may go on.
     pub(crate) released: Condvar,
     lanes: boxcar::Vec<Lane<B>>,
     pub(crate) pages: Pages<B>,
@@ -62,6 +62,39 @@ pub(crate) struct LockedShards<'a, B: Backend>(pub(crate) &'a State<B>);
 impl<B: Backend> Shards for LockedShards<'_, B> {
     fn with<R>(&mut self, shard: ShardId, f: impl FnOnce(&mut Shard) -> R) -> R {
         f(self.0.lane(shard).lock().shard.tidied())
+    }
+}
+
+/// The same for a plan, which at times needs all of them at one moment.
+pub(crate) struct HeldShards<'a, B: Backend> {
+    state: &'a State<B>,
+    /// The locks of all lanes in order, while they are held together. No other thread takes a lane while it has one,
+    /// and no lane is opened meanwhile, as the coordinator's lock is held.
+    held: Vec<Guard<'a, LaneState<B>>>,
+}
+
+impl<'a, B: Backend> HeldShards<'a, B> {
+    pub(crate) fn new(state: &'a State<B>) -> Self {
+        Self { state, held: Vec::new() }
+    }
+}
+
+impl<B: Backend> Shards for HeldShards<'_, B> {
+    fn with<R>(&mut self, shard: ShardId, f: impl FnOnce(&mut Shard) -> R) -> R {
+        match self.held.get_mut(shard.0 as usize) {
+            Some(lane) => f(lane.shard.tidied()),
+            None => LockedShards(self.state).with(shard, f),
+        }
+    }
+
+    fn hold(&mut self) {
+        if self.held.is_empty() {
+            self.held.extend(self.state.lanes().map(Lane::lock));
+        }
+    }
+
+    fn let_go(&mut self) {
+        self.held.clear();
     }
 }
 

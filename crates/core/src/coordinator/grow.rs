@@ -40,15 +40,16 @@ impl Coordinator {
         shards: &mut impl Shards,
     ) -> Option<Step> {
         if plan.refused {
-            return self.after_refusal(plan, attempt);
+            self.after_refusal(plan, attempt, shards);
+            return None;
         }
         let bytes = self.segment_for(shard, &want, shards).0;
         // An extension under way was admitted when it began.
         if plan.growing.is_none() {
             let after = self.reserved.all.current + self.reserving + bytes;
-            plan.releases_seen = self.releases_ended;
+            self.begin_attempt(plan);
             if self.settings.throw_on_oom && after > self.throw_above() {
-                return Some(self.reject(shard, want, shards));
+                return self.reject(plan, shard, want, shards);
             }
             let most = self.limit.unwrap_or(u64::MAX).min(plan.allowance.unwrap_or(u64::MAX));
             if after > most {
@@ -64,10 +65,20 @@ impl Coordinator {
         Some(plan.awaits(Awaited::Segment { slot, bytes }, Step::Reserve { shard, slot, bytes }))
     }
 
-    /// Refuses without the retries, as `throw_on_cudamalloc_oom` asks.
-    pub(super) fn reject(&mut self, shard: ShardId, want: Want, shards: &mut impl Shards) -> Step {
+    /// Refuses without the retries, as `throw_on_cudamalloc_oom` asks; but not because of what other plans hold.
+    pub(super) fn reject(
+        &mut self,
+        plan: &mut Plan,
+        shard: ShardId,
+        want: Want,
+        shards: &mut impl Shards,
+    ) -> Option<Step> {
+        if self.others_hold(plan) {
+            plan.rung = Rung::Turn;
+            return None;
+        }
         self.scalars.num_oom_rejections += 1;
-        Step::Refuse(Box::new(self.report(shard, want, true, shards)))
+        Some(Step::Refuse(Box::new(self.report(shard, want, true, shards))))
     }
 
     /// What `throw_on_cudamalloc_oom` compares with: the configured share of the device's bytes.
@@ -75,25 +86,14 @@ impl Coordinator {
         (self.settings.memory_fraction * self.facts.total_bytes as f64) as u64
     }
 
-    /// The driver or the limit refused: on to the next rung, unless others' releases may have changed the picture.
-    fn after_refusal(&mut self, plan: &mut Plan, attempt: Attempt) -> Option<Step> {
+    /// The driver or the limit refused: on to the next rung. The rest of the ladder belongs to one plan at a time.
+    fn after_refusal(&mut self, plan: &mut Plan, attempt: Attempt, shards: &mut impl Shards) {
         plan.refused = false;
-        if plan.repeats < REPEATS_MAX {
-            if self.releasing > 0 {
-                plan.repeats += 1;
-                return Some(plan.awaits(Awaited::Pause, Step::Pause));
-            }
-            if self.releases_ended != plan.releases_seen {
-                plan.repeats += 1;
-                return None;
-            }
+        match attempt {
+            Attempt::First => plan.rung = Rung::Turn,
+            Attempt::AfterOversize | Attempt::AfterWait => plan.rung = Rung::Flush,
+            Attempt::Last => self.end_turn(plan, shards),
         }
-        plan.rung = match attempt {
-            Attempt::First if self.settings.max_split_bytes.is_some() => Rung::Oversize,
-            Attempt::First | Attempt::AfterOversize => Rung::Flush,
-            Attempt::Last => Rung::Refuse,
-        };
-        None
     }
 
     /// PyTorch's `try_allocate_expandable_block`, a step at a time.

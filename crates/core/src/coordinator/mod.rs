@@ -14,6 +14,7 @@ mod plan;
 mod report;
 mod step;
 mod sweep;
+mod turn;
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -30,6 +31,7 @@ use crate::size::Sizes;
 use crate::stats::{PageStats, Stat, StatByPool};
 
 use paged::Paging;
+use turn::Turns;
 
 pub use plan::Plan;
 pub use report::{FreeRange, Pin, Report};
@@ -44,6 +46,14 @@ pub trait Shards {
     fn try_with<R>(&mut self, shard: ShardId, f: impl FnOnce(&mut Shard) -> R) -> Option<R> {
         Some(self.with(shard, f))
     }
+
+    /// From here on nothing changes in any shard but through this access, until [`let_go`](Shards::let_go): what
+    /// several looks see was true at one moment. The shell keeps every shard's lock. Does nothing the second time, nor
+    /// where there is no other access.
+    fn hold(&mut self) {}
+
+    /// Ends what [`hold`](Shards::hold) began.
+    fn let_go(&mut self) {}
 }
 
 impl Shards for Vec<Shard> {
@@ -84,12 +94,9 @@ pub struct Coordinator {
     segments: StatByPool,
     oversize_segments: Stat,
     scalars: Scalars,
-    /// Bytes that plans are asking the driver for right now.
+    /// Bytes that plans are asking the driver for right now, and those of plans that were lost meanwhile.
     reserving: u64,
-    /// Sweeps under way, from the claims to the last release, and jobs of `paged`, which may hold more than they will
-    /// need; and how many releases and jobs have ended: a refusal may be out of date because of them.
-    releasing: u32,
-    releases_ended: u64,
+    turns: Turns,
     /// The device's peaks of the shards' counters; see [`crate::meter`].
     peaks: [Row; ROWS],
     /// Pending blocks by the stream they wait for.
@@ -137,8 +144,7 @@ impl Coordinator {
             oversize_segments: Stat::default(),
             scalars: Scalars::default(),
             reserving: 0,
-            releasing: 0,
-            releases_ended: 0,
+            turns: Turns::default(),
             peaks: [[0; LANES]; ROWS],
             queues: Vec::new(),
             waiters: 0,
@@ -200,11 +206,6 @@ impl Coordinator {
     pub fn set_memory_fraction(&mut self, fraction: f64) {
         assert!((0.0..=1.0).contains(&fraction), "a memory fraction of {fraction} is not from 0 to 1");
         self.limit = limit_of(fraction, self.facts.total_bytes);
-    }
-
-    /// Some plan is giving memory back, or has claimed what it may give back.
-    pub fn is_releasing(&self) -> bool {
-        self.releasing > 0
     }
 
     /// Bytes got from the driver and not given back.

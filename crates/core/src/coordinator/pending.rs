@@ -44,8 +44,16 @@ impl Coordinator {
     }
 
     /// Retires every pending block whose points are reached: PyTorch's `process_events`, stream by stream, each in
-    /// order from the front.
+    /// order from the front. Does nothing while a plan is about to be refused: it waits for the same points, and looks
+    /// at what they free before others do.
     pub fn retire_ready(&mut self, clocks: [u64; 2], shards: &mut impl Shards) {
+        if !self.is_closed() {
+            self.retire(clocks, shards);
+        }
+    }
+
+    /// [`retire_ready`](Self::retire_ready) for a plan.
+    pub(super) fn retire(&mut self, clocks: [u64; 2], shards: &mut impl Shards) {
         let early = u64::from(self.settings.planted().is(Plant::OffByOneTick));
         for stream in 0..self.queues.len() {
             while let Some(waiter) = self.queues[stream].front().copied() {

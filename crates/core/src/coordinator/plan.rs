@@ -2,7 +2,8 @@
 //!
 //! The order of the rungs *is* the policy. For `classic` it is PyTorch's: search; collect garbage; grow; release
 //! oversize blocks and grow again; wait for everything outstanding, release everything cached and grow once more;
-//! refuse. For `direct`: give back what is done with; grow; wait, give back the rest and grow once more; refuse.
+//! refuse. For `direct`: give back what is done with; grow; wait, give back the rest and grow once more; refuse. From
+//! its first refusal on a plan climbs alone: see the module `turn`.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -24,6 +25,8 @@ use crate::size::Want;
 pub(super) enum Attempt {
     First,
     AfterOversize,
+    /// `paged`, in its turn: once more before everything cached is released.
+    AfterWait,
     Last,
 }
 
@@ -33,11 +36,15 @@ pub(super) enum Rung {
     Search,
     Collect,
     Grow(Attempt),
+    /// Before a refusal: wait for the plan's turn, and until no other plan holds anything.
+    Turn,
     Oversize,
     /// Wait for everything outstanding.
     Flush,
     /// The wait is over: retire, search again if the settings say so, and begin to release.
     AfterWait,
+    /// Release everything cached.
+    Release,
     /// `paged`: wait for the oldest points.
     Oldest,
     /// They are reached: retire, search, and try again.
@@ -104,13 +111,27 @@ pub struct Plan {
     pub(super) waited: Vec<Point>,
     /// The driver refused the current attempt to grow.
     pub(super) refused: bool,
-    /// What [`Coordinator::releases_ended`] was when the current attempt began.
-    pub(super) releases_seen: u64,
-    /// How often an attempt was repeated because other plans interfered.
+    /// What [`Coordinator::progress`] was when the current attempt began, and what the plan itself has added.
+    pub(super) seen: u64,
+    /// How often an attempt was repeated because other threads interfered.
     pub(super) repeats: u32,
+    /// Its place in the queue of those that wait for their turn.
+    pub(super) ticket: Option<u64>,
+    /// It would be refused otherwise: its turn lasts until it is answered.
+    pub(super) keeps_turn: bool,
+    /// It is counted among those that hold something.
+    pub(super) counted: bool,
+    /// It has paused, and not looked for a free block since.
+    pub(super) paused: bool,
+    /// How many blocks had been freed when the current attempt began: under `paged` each, in a turn all of the last
+    /// part of the ladder.
+    pub(super) frees_seen: u64,
+    /// It has gone through the last part of its ladder once already.
+    pub(super) is_second: bool,
 }
 
-/// How often a plan repeats an attempt that other plans may have spoiled: enough for any real contention, and a bound.
+/// How often a plan repeats an attempt that others have spoiled, before it waits for its turn: a bound that says when
+/// the quick way leads nowhere.
 pub(super) const REPEATS_MAX: u32 = 64;
 
 impl Plan {
@@ -134,8 +155,14 @@ impl Plan {
             allowance: None,
             waited: Vec::new(),
             refused: false,
-            releases_seen: 0,
+            seen: 0,
             repeats: 0,
+            ticket: None,
+            keeps_turn: false,
+            counted: false,
+            paused: false,
+            frees_seen: 0,
+            is_second: false,
         }
     }
 
@@ -174,12 +201,35 @@ impl Coordinator {
     /// If the outcome of the previous step was not told.
     pub fn next(&mut self, plan: &mut Plan, shards: &mut impl Shards) -> Step {
         assert_eq!(plan.awaited, Awaited::Nothing, "the outcome of the last step was not told");
+        if plan.keeps_turn && self.has_turn(plan) {
+            // Alone among plans: nor do blocks that are handed out or taken back change what it sees.
+            shards.hold();
+        }
+        let mut step = self.next_step(plan, shards);
+        shards.let_go();
+        self.keep_count(plan, Some(&step));
+        if let Step::Pause { seen } = &mut step {
+            *seen = self.progress();
+        }
+        step
+    }
+
+    fn next_step(&mut self, plan: &mut Plan, shards: &mut impl Shards) -> Step {
         if let Some(batch) = &plan.batch {
             let calls = batch.calls.clone();
             return plan.awaits(Awaited::Pages, Step::Pages(calls));
         }
         loop {
             if let Some(step) = self.next_of_sweep(plan, shards) {
+                return step;
+            }
+            if let Some(step) = self.stand_back(plan) {
+                return step;
+            }
+            if core::mem::take(&mut plan.paused)
+                && plan.rung != Rung::Search
+                && let Some(step) = self.search(plan, shards)
+            {
                 return step;
             }
             if let Some(step) = self.climb(plan, shards) {
@@ -200,6 +250,11 @@ impl Coordinator {
                 self.grow_paged(plan, attempt, shard, want, shards)
             }
             (Rung::Grow(attempt), Goal::Allocate(shard, want)) => self.grow(plan, attempt, shard, want, shards),
+            (Rung::Turn, Goal::Allocate(..)) => {
+                let last = if self.settings.max_split_bytes.is_some() { Rung::Oversize } else { Rung::Flush };
+                let last = if self.settings.is_paged() { Rung::Flush } else { last };
+                self.wait_for_turn(plan, Rung::Grow(Attempt::First), last, shards)
+            }
             (Rung::Oversize, Goal::Allocate(shard, want)) => {
                 let enough = self.sweep_oversize(plan, shard, want, shards);
                 plan.rung = if enough { Rung::Grow(Attempt::AfterOversize) } else { Rung::Flush };
@@ -208,14 +263,22 @@ impl Coordinator {
             (Rung::Flush, _) => {
                 plan.rung = Rung::AfterWait;
                 self.scalars.num_sync_all_streams += 1;
+                if plan.keeps_turn {
+                    plan.frees_seen = self.frees(shards);
+                }
                 let points = self.outstanding(shards);
                 (!points.is_empty()).then(|| plan.awaits(Awaited::Points, Step::Wait(points)))
             }
-            (Rung::AfterWait, goal) => self.after_wait(plan, goal, shards),
+            (Rung::AfterWait, _) => self.after_wait(plan, shards),
+            (Rung::Release, goal) => self.release_all(plan, goal, shards),
             (Rung::Oldest, _) => self.wait_for_oldest(plan, shards),
             (Rung::AfterOldest, _) => self.after_oldest(plan, shards),
             (Rung::Refuse, Goal::Allocate(..)) if plan.is_held_by_budget(self.limit) => {
                 plan.leave_budget();
+                None
+            }
+            (Rung::Refuse, Goal::Allocate(..)) if self.may_be_disturbed(plan, shards) => {
+                plan.rung = Rung::Turn;
                 None
             }
             (Rung::Refuse, Goal::Allocate(shard, want)) => {
@@ -227,13 +290,19 @@ impl Coordinator {
         }
     }
 
-    fn after_wait(&mut self, plan: &mut Plan, goal: Goal, shards: &mut impl Shards) -> Option<Step> {
-        self.retire_ready(plan.clocks, shards);
+    fn after_wait(&mut self, plan: &mut Plan, shards: &mut impl Shards) -> Option<Step> {
+        self.retire(plan.clocks, shards);
         if self.settings.search_after_wait
             && let Some(step) = self.search(plan, shards)
         {
             return Some(step);
         }
+        let moves = self.settings.is_paged() && matches!(plan.goal, Goal::Allocate(..));
+        plan.rung = if moves { Rung::Grow(Attempt::AfterWait) } else { Rung::Release };
+        None
+    }
+
+    fn release_all(&mut self, plan: &mut Plan, goal: Goal, shards: &mut impl Shards) -> Option<Step> {
         self.sweep_all(plan, shards);
         plan.rung = match goal {
             Goal::Allocate(..) => {
@@ -243,6 +312,25 @@ impl Coordinator {
             _ => Rung::End,
         };
         None
+    }
+
+    /// The last attempt was refused in the plan's turn: refuses, unless blocks were freed since the wait for everything
+    /// outstanding. Those may not have been free then, while others that were free have been handed out: to a program
+    /// that never has more than there is, all looks as if it had both. So the plan waits for them once more; what was
+    /// free before is released by now, so a second time there is nothing left to hand out.
+    pub(super) fn end_turn(&mut self, plan: &mut Plan, shards: &mut impl Shards) {
+        let again = !plan.is_second && self.frees(shards) != plan.frees_seen;
+        plan.is_second = true;
+        plan.rung = if again { Rung::Flush } else { Rung::Refuse };
+    }
+
+    /// Others may have had a part in it that the plan found nothing, and it has not looked in its turn.
+    fn may_be_disturbed(&self, plan: &Plan, shards: &mut impl Shards) -> bool {
+        let within = |want: Want| want.rounded <= self.limit.unwrap_or(u64::MAX).min(self.facts.total_bytes);
+        let helps = matches!(plan.goal, Goal::Allocate(_, want) if within(want));
+        helps
+            && !plan.keeps_turn
+            && (self.others_hold(plan) || self.others_progressed(plan) || self.frees(shards) != plan.frees_seen)
     }
 
     /// Looks for a free block once more: others may have freed one since the plan began.
@@ -308,7 +396,7 @@ impl Coordinator {
                 self.pages_released(&calls, shards);
                 self.unmapped(plan, shard, block, bytes, shards);
             }
-            (Purpose::GiveUpSpare, None) => self.spare_released(&calls, shards),
+            (Purpose::GiveUpSpare, None) => self.spare_released(plan, &calls, shards),
             (Purpose::Back, stopped) => self.backed(plan, &calls, stopped.map(|(_, refused)| refused), shards),
             (purpose, Some(stopped)) => panic!("calls for {purpose:?} cannot fail and did: {stopped:?}"),
         }
@@ -331,7 +419,7 @@ impl Coordinator {
             // A driver that cannot wait any more: the plan ends, its claims go back.
             (Awaited::Points | Awaited::Pause | Awaited::StreamWait, Outcome::Failed) => self.abandon(plan, shards),
             (Awaited::Pause, Outcome::Done) => {}
-            (Awaited::Release { shard, slot }, Outcome::Done) => self.released(shard, slot, shards),
+            (Awaited::Release { shard, slot }, Outcome::Done) => self.released(plan, shard, slot, shards),
             (Awaited::Pages, Outcome::Done) => self.learn_pages(plan, None, shards),
             (Awaited::Pages, Outcome::Stopped { done, refused }) => {
                 self.learn_pages(plan, Some((done, refused)), shards);
@@ -344,6 +432,7 @@ impl Coordinator {
             }
             (awaited, outcome) => self.learn_growth(plan, awaited, outcome, shards),
         }
+        self.keep_count(plan, None);
     }
 }
 

@@ -77,8 +77,19 @@ pub enum Step {
         /// Which one.
         slot: Slot,
     },
-    /// Other plans' releases are under way and may make room: wait until one ends. Answer: [`Outcome::Done`].
-    Pause,
+    /// Other plans hold what may make room, or have their turn: wait until
+    /// [`Coordinator::progress`](super::Coordinator::progress) is another number than this. Answer: [`Outcome::Done`].
+    Pause {
+        /// The number when the step was taken.
+        seen: u64,
+    },
+}
+
+impl Step {
+    /// Nothing follows: the plan is answered.
+    pub fn is_end(&self) -> bool {
+        matches!(self, Step::Grant(_) | Step::Lend { .. } | Step::Refuse(_) | Step::Done)
+    }
 }
 
 /// One driver call about a page.

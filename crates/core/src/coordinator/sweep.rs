@@ -73,7 +73,7 @@ impl Coordinator {
             let sweep = sweep.get_or_insert_with(|| Sweep::empty(down_to));
             sweep.spare = true;
         }
-        self.begin(plan, sweep);
+        plan.sweep = sweep;
     }
 
     fn claim_releasable(&self, id: ShardId, side: Side, shards: &mut impl Shards) -> Vec<(ShardId, BlockId)> {
@@ -101,7 +101,7 @@ impl Coordinator {
                 blocks.extend(self.claim_releasable(id, side, shards));
             }
         }
-        self.begin(plan, Sweep::new(blocks, false, 0));
+        plan.sweep = Sweep::new(blocks, false, 0);
         Some(plan.awaits(Awaited::Points, Step::Poll(streams)))
     }
 
@@ -137,7 +137,7 @@ impl Coordinator {
             blocks.iter().for_each(|&block| shard.claim(block));
             (blocks, sum >= needed)
         });
-        self.begin(plan, Sweep::new(blocks.into_iter().map(|block| (id, block)).collect(), true, 0));
+        plan.sweep = Sweep::new(blocks.into_iter().map(|block| (id, block)).collect(), true, 0);
         enough
     }
 
@@ -181,7 +181,7 @@ impl Coordinator {
                 stays_free
             })
         });
-        self.begin(plan, Sweep::new(chosen, true, 0));
+        plan.sweep = Sweep::new(chosen, true, 0);
     }
 
     /// Whole idle segments, the largest first, until the segment that a request needs stays within the slack.
@@ -204,13 +204,7 @@ impl Coordinator {
             }
             goes
         });
-        self.begin(plan, Sweep::new(idle, true, 0));
-    }
-
-    /// From here on others know that memory may come back.
-    fn begin(&mut self, plan: &mut Plan, sweep: Option<Sweep>) {
-        self.releasing += u32::from(sweep.is_some());
-        plan.sweep = sweep;
+        plan.sweep = Sweep::new(idle, true, 0);
     }
 
     /// The next step of the plan's sweep, or `None` when it has none or it is over.
@@ -219,8 +213,6 @@ impl Coordinator {
         let step = self.sweep_on(plan, &mut sweep, shards);
         if step.is_some() {
             plan.sweep = Some(sweep);
-        } else {
-            self.releasing -= 1;
         }
         step
     }
@@ -373,7 +365,7 @@ impl Coordinator {
     }
 
     /// Spare pages are released.
-    pub(super) fn spare_released(&mut self, calls: &[PageCall], shards: &mut impl Shards) {
+    pub(super) fn spare_released(&mut self, plan: &mut Plan, calls: &[PageCall], shards: &mut impl Shards) {
         for call in calls {
             if let PageCall::Release { page } = *call {
                 let (bytes, side) = (self.pages[page].bytes, self.pages[page].side);
@@ -381,13 +373,13 @@ impl Coordinator {
             }
         }
         self.pages_released(calls, shards);
-        self.releases_ended += 1;
+        self.note_progress(plan);
     }
 
     /// The driver has taken a segment or a range back.
-    pub(super) fn released(&mut self, shard: ShardId, slot: Slot, shards: &mut impl Shards) {
+    pub(super) fn released(&mut self, plan: &mut Plan, shard: ShardId, slot: Slot, shards: &mut impl Shards) {
         shards.with(shard, |shard| shard.unpromise(slot));
-        self.releases_ended += 1;
+        self.note_progress(plan);
     }
 
     /// The driver has unmapped and released pages.
@@ -405,7 +397,7 @@ impl Coordinator {
             (side, empty.then(|| (shard, slot, s.segments[slot].id)))
         });
         self.book_released(side, bytes);
-        self.releases_ended += 1;
+        self.note_progress(plan);
         if let Some(sweep) = &mut plan.sweep {
             sweep.empty_range = empty;
         }
@@ -446,15 +438,16 @@ impl Coordinator {
         });
     }
 
-    /// A plan ends before its time: what it has claimed goes back.
-    pub(super) fn abandon(&mut self, plan: &mut Plan, shards: &mut impl Shards) {
+    /// A plan ends before its time: what it has claimed goes back, and the next step is [`Step::Done`], or begins to
+    /// undo what is half-done.
+    pub fn abandon(&mut self, plan: &mut Plan, shards: &mut impl Shards) {
         plan.rung = Rung::End;
         self.abandon_job(plan, shards);
         if let Some(sweep) = plan.sweep.take() {
-            self.releasing -= 1;
             for candidate in &sweep.candidates {
                 self.unclaim(plan, candidate.shard, candidate.block, shards);
             }
         }
+        self.keep_count(plan, None);
     }
 }

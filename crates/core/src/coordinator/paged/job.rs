@@ -125,8 +125,6 @@ impl Coordinator {
             return self.try_again(plan);
         }
         self.reserving += job.created;
-        // It may hold more than it will need: until it ends, others that find nothing wait.
-        self.releasing += 1;
         for &(_, offset) in &job.clears {
             self.shadow_leaves(Place { shard, slot: job.slot, offset }, shards);
         }
@@ -278,7 +276,6 @@ impl Coordinator {
             None => plan.job = Some(job),
             Some(refused) => {
                 self.put_back(&mut job, clock, shards);
-                self.job_ended();
                 if refused {
                     plan.no_new_pages = true;
                 } else {
@@ -335,7 +332,6 @@ impl Coordinator {
             block.last_use = block.last_use.max(last_use);
             s.hand_out(whole, &want, clock)
         });
-        self.job_ended();
         Some(Step::Grant(self.settled(shard, grant, shards)))
     }
 
@@ -416,13 +412,6 @@ impl Coordinator {
                 self.shadow_stays(at, shards);
             }
             self.put_back(&mut job, clock, shards);
-            self.job_ended();
         }
-    }
-
-    /// What a job has held beyond its need, or in vain, is there for others.
-    fn job_ended(&mut self) {
-        self.releasing -= 1;
-        self.releases_ended += 1;
     }
 }

@@ -52,7 +52,7 @@ impl Coordinator {
         shards: &mut impl Shards,
     ) -> Option<Step> {
         if plan.refused {
-            return self.paged_refused(plan, attempt);
+            return self.paged_refused(plan, attempt, shards);
         }
         if plan.job.is_some() {
             return self.go_on(plan, shards);
@@ -64,11 +64,13 @@ impl Coordinator {
             return Some(plan.awaits(Awaited::Points, Step::Poll(streams)));
         }
         // Freed blocks whose points are reached by now: nobody waits for them any more, so they must not be missed.
-        if core::mem::take(&mut plan.news) {
-            self.retire_ready(plan.clocks, shards);
-            if let Some(step) = self.search(plan, shards) {
-                return Some(step);
-            }
+        // What another plan was told is among it.
+        let waiters = self.waiters;
+        self.retire(plan.clocks, shards);
+        if (core::mem::take(&mut plan.news) || self.waiters != waiters)
+            && let Some(step) = self.search(plan, shards)
+        {
+            return Some(step);
         }
         if plan.repeated.is_none() {
             self.note_miss(plan, &want, shards);
@@ -78,11 +80,14 @@ impl Coordinator {
         {
             return Some(step);
         }
-        plan.releases_seen = self.releases_ended;
+        self.begin_attempt(plan);
+        if !plan.keeps_turn {
+            plan.frees_seen = self.frees(shards);
+        }
         if want.rounded > self.limit.unwrap_or(u64::MAX).min(self.facts.total_bytes) {
             // No wait would help.
             if self.settings.throw_on_oom {
-                return Some(self.reject(shard, want, shards));
+                return self.reject(plan, shard, want, shards);
             }
             plan.rung = Rung::Refuse;
             return None;
@@ -106,7 +111,7 @@ impl Coordinator {
             }
             // Neither idle memory nor what may be created suffices: refused at once, where that is asked for.
             None if self.settings.throw_on_oom && !plan.no_new_pages && plan.allowance.is_none() => {
-                return Some(self.reject(shard, want, shards));
+                return self.reject(plan, shard, want, shards);
             }
             None => plan.refused = true,
         }
@@ -135,19 +140,22 @@ impl Coordinator {
     }
 
     /// Nothing served the attempt: try again when others have released memory, then wait for what is outstanding.
-    fn paged_refused(&mut self, plan: &mut Plan, attempt: Attempt) -> Option<Step> {
+    fn paged_refused(&mut self, plan: &mut Plan, attempt: Attempt, shards: &mut impl Shards) -> Option<Step> {
         plan.refused = false;
-        if plan.repeats < REPEATS_MAX {
-            if self.releasing > 0 {
-                plan.repeats += 1;
-                plan.no_new_pages = false;
-                return Some(plan.awaits(Awaited::Pause, Step::Pause));
+        if plan.keeps_turn {
+            // What the driver refused before memory came back it may grant now.
+            plan.no_new_pages = false;
+            match attempt {
+                Attempt::First | Attempt::AfterOversize => plan.rung = Rung::Turn,
+                Attempt::AfterWait => plan.rung = Rung::Release,
+                Attempt::Last => self.end_turn(plan, shards),
             }
-            if self.releases_ended != plan.releases_seen {
-                plan.repeats += 1;
-                plan.no_new_pages = false;
-                return None;
-            }
+            return None;
+        }
+        if plan.repeats < REPEATS_MAX && (self.others_hold(plan) || self.others_progressed(plan)) {
+            plan.repeats += 1;
+            plan.no_new_pages = false;
+            return (!self.others_progressed(plan)).then(|| self.pause(plan));
         }
         if attempt == Attempt::First {
             self.scalars.num_alloc_retries += 1;
@@ -163,6 +171,14 @@ impl Coordinator {
             plan.rung = Rung::Refuse;
             return None;
         }
+        if self.frees(shards) != plan.frees_seen {
+            // Others go on using what this plan waits for.
+            plan.repeats += 1;
+            if plan.repeats > REPEATS_MAX {
+                plan.rung = Rung::Turn;
+                return None;
+            }
+        }
         plan.waited.clone_from(&points);
         plan.rung = Rung::AfterOldest;
         Some(plan.awaits(Awaited::Points, Step::Wait(points)))
@@ -170,7 +186,7 @@ impl Coordinator {
 
     /// The points are reached, as far as they can be: what they freed may serve the request as it is.
     pub(super) fn after_oldest(&mut self, plan: &mut Plan, shards: &mut impl Shards) -> Option<Step> {
-        self.retire_ready(plan.clocks, shards);
+        self.retire(plan.clocks, shards);
         plan.rung = Rung::Grow(Attempt::Last);
         plan.polled = false;
         self.search(plan, shards)

@@ -1,0 +1,417 @@
+//! Plans near the limit, stepped by hand: in every order, or in every order with few changes from one to another, none
+//! is refused what fits, and none waits for ever.
+//!
+//! Each thread has streams of its own and one block at most, and the limit holds one for each thread. A thread's driver
+//! call begins with one move and ends with another, so that the others may do anything meanwhile.
+
+use millpond_backend::{PageCaps, Point, Reuse, StreamId, Tick};
+use millpond_core::settings::{Growth, Policy, Settings};
+use millpond_core::{
+    Coordinator, DeviceFacts, Freed, Grant, Outcome, Plan, PoolId, Shard, ShardId, Shards, Sizes, Step,
+};
+
+const MIB: u64 = 1 << 20;
+/// One page of classic's expandable segments: a block pins no more than it has.
+const BLOCK: u64 = 20 * MIB;
+/// More moves than any run needs that ends.
+const MOVES_MAX: usize = 400;
+
+/// A block in a thread's hands.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    shard: usize,
+    grant: Grant,
+}
+
+/// What a thread is at.
+enum At {
+    Idle,
+    /// With the stream that the request is for.
+    Planning(usize, Box<Plan>),
+    Performing(usize, Box<Plan>, Step),
+    Holding(Held),
+}
+
+/// One thread: it allocates and frees on these streams, in this order.
+struct Thread {
+    script: Vec<usize>,
+    at: At,
+}
+
+/// A device with its allocator.
+struct World {
+    coordinator: Coordinator,
+    shards: Vec<Shard>,
+    sizes: Sizes,
+    /// The driver refuses beyond so many bytes, and has handed out so many.
+    total: u64,
+    used: u64,
+    /// The tick that the next free leaves on its stream.
+    tick: u64,
+    /// Freed blocks wait for a stream other than their own.
+    pends: bool,
+    threads: Vec<Thread>,
+    /// What was asked of the shell, by whom.
+    log: Vec<String>,
+}
+
+/// One allocator, and who refuses.
+#[derive(Clone, Debug)]
+struct Rules {
+    settings: Settings,
+    by_driver: bool,
+    pends: bool,
+}
+
+impl World {
+    /// Two streams for each thread, and one more that blocks wait for.
+    fn new(rules: &Rules, scripts: &[&[usize]]) -> Self {
+        let total = scripts.len() as u64 * BLOCK;
+        let facts = DeviceFacts {
+            total_bytes: total,
+            reuse: Reuse::InOrder,
+            pages: Some(PageCaps::new(2 * MIB)),
+            stream_wait: true,
+        };
+        let mut coordinator = Coordinator::new(rules.settings.clone(), facts);
+        coordinator.set_limit((!rules.by_driver).then_some(total));
+        let streams = 2 * scripts.len() as u32 + 1;
+        let shards = (0..streams).map(|id| coordinator.open_shard(StreamId(id), PoolId::default())).collect();
+        let sizes = coordinator.sizes().clone();
+        let threads = scripts.iter().map(|script| Thread { script: script.to_vec(), at: At::Idle }).collect();
+        Self { coordinator, shards, sizes, total, used: 0, tick: 0, pends: rules.pends, threads, log: Vec::new() }
+    }
+
+    /// The thread has something to do, and does not wait for others.
+    fn can_move(&self, thread: usize) -> bool {
+        match &self.threads[thread] {
+            Thread { at: At::Idle, script } => !script.is_empty(),
+            Thread { at: At::Performing(.., Step::Pause { seen }), .. } => self.coordinator.progress() != *seen,
+            _ => true,
+        }
+    }
+
+    /// Has a thread make one move. Answers false if its request was refused.
+    fn make_move(&mut self, thread: usize) -> bool {
+        let at = std::mem::replace(&mut self.threads[thread].at, At::Idle);
+        self.threads[thread].at = match at {
+            At::Idle => {
+                let shard = self.threads[thread].script.remove(0);
+                let want = self.sizes.want(BLOCK).expect("a size that exists");
+                match self.shards[shard].allocate(&want, 0, Tick(u64::MAX)) {
+                    Some(grant) => At::Holding(Held { shard, grant }),
+                    None => At::Planning(shard, Box::new(Plan::allocate(ShardId(shard as u32), want, [0; 2]))),
+                }
+            }
+            At::Planning(shard, mut plan) => match self.coordinator.next(&mut plan, &mut self.shards) {
+                Step::Grant(grant) => At::Holding(Held { shard, grant }),
+                Step::Lend { lender, grant } => At::Holding(Held { shard: lender.0 as usize, grant }),
+                Step::Refuse(report) => {
+                    self.log.push(format!("{thread}: {report:?}"));
+                    return false;
+                }
+                step => At::Performing(shard, plan, step),
+            },
+            At::Performing(shard, mut plan, step) => {
+                self.log.push(format!("{thread}: {step:?}"));
+                let outcome = self.perform(&step);
+                self.coordinator.learn(&mut plan, outcome, &mut self.shards);
+                At::Planning(shard, plan)
+            }
+            At::Holding(held) => {
+                self.free(held);
+                At::Idle
+            }
+        };
+        true
+    }
+
+    fn perform(&mut self, step: &Step) -> Outcome {
+        match step {
+            Step::Reserve { bytes, .. } if self.used + bytes > self.total => Outcome::Refused,
+            Step::Reserve { bytes, .. } => {
+                self.used += bytes;
+                Outcome::Reserved { address: 0 }
+            }
+            Step::ReserveRange { .. } => Outcome::Reserved { address: 0 },
+            Step::Release { bytes, .. } => {
+                self.used -= bytes;
+                Outcome::Done
+            }
+            Step::Wait(points) => Outcome::Reached(points.clone()),
+            Step::Poll(_) => Outcome::Reached(Vec::new()),
+            Step::Synchronize(stream) => Outcome::Reached(vec![Point { stream: *stream, tick: Tick(self.tick) }]),
+            Step::StreamWait { .. } => Outcome::Waits(Tick(self.tick)),
+            Step::Pages(_) | Step::ReleaseRange { .. } | Step::Pause { .. } => Outcome::Done,
+            Step::Grant(_) | Step::Lend { .. } | Step::Done | Step::Refuse(_) => panic!("{step:?} has no outcome"),
+        }
+    }
+
+    fn free(&mut self, held: Held) {
+        self.tick += 1;
+        let shard = &mut self.shards[held.shard];
+        if self.pends {
+            shard.record_stream(held.grant.block, StreamId(self.threads.len() as u32 * 2));
+        }
+        match shard.free(held.grant.block, Tick(self.tick), 0) {
+            Freed::Pending(uses) => {
+                let points = uses.streams.iter().map(|&stream| Point { stream, tick: Tick(self.tick) });
+                let points: Vec<_> = points.chain(uses.points.iter().copied()).collect();
+                self.coordinator.pend(ShardId(held.shard as u32), held.grant.block, points);
+            }
+            freed => assert_eq!(freed, Freed::Done { unsettled: false }),
+        }
+    }
+}
+
+/// Runs a world by a schedule: at each choice between threads the schedule's number, or 0 beyond its end. Answers how
+/// many there were to choose from each time.
+fn play(rules: &Rules, scripts: &[&[usize]], schedule: &[usize], most_changes: usize) -> Vec<usize> {
+    let mut world = World::new(rules, scripts);
+    let (mut choices, mut changes, mut last) = (Vec::new(), 0, None);
+    for _ in 0..MOVES_MAX {
+        let mut able: Vec<usize> = (0..scripts.len()).filter(|&thread| world.can_move(thread)).collect();
+        if able.is_empty() {
+            break;
+        }
+        // The thread that moved last comes first, and alone if there were changes enough.
+        if let Some(at) = last.and_then(|last| able.iter().position(|&thread| thread == last)) {
+            able.swap(0, at);
+            if changes == most_changes {
+                able.truncate(1);
+            }
+        }
+        let choice = schedule.get(choices.len()).copied().unwrap_or(0);
+        let able_count = able.len();
+        if able_count > 1 {
+            choices.push(able_count);
+        }
+        let thread = if able_count > 1 { able[choice] } else { able[0] };
+        changes += usize::from(last.is_some_and(|last| last != thread && world.can_move(last)));
+        last = Some(thread);
+        let served = world.make_move(thread);
+        assert!(served, "{rules:?}: thread {thread} is refused what fits; schedule {schedule:?}: {:#?}", world.log);
+    }
+    let left: Vec<_> = world.threads.iter().map(|thread| thread.script.len()).collect();
+    let is_idle = world.threads.iter().all(|thread| matches!(thread.at, At::Idle));
+    assert!(is_idle && left.iter().all(|&left| left == 0), "{rules:?}: not at its end: {left:?}, {schedule:?}");
+    world.coordinator.check(&mut world.shards);
+    choices
+}
+
+/// Plays every schedule with at most so many changes away from a thread that could have gone on. Answers how many.
+fn explore(rules: &Rules, scripts: &[&[usize]], most_changes: usize) -> u64 {
+    let (mut schedule, mut played) = (Vec::new(), 0);
+    loop {
+        let choices = play(rules, scripts, &schedule, most_changes);
+        played += 1;
+        schedule.resize(choices.len(), 0);
+        // The next schedule in order: the last choice that has another option takes it.
+        let Some(at) = (0..schedule.len()).rev().find(|&at| schedule[at] + 1 < choices[at]) else { return played };
+        schedule.truncate(at + 1);
+        schedule[at] += 1;
+    }
+}
+
+fn all_rules() -> Vec<Rules> {
+    let paged = |growth| Settings { policy: Policy::Paged, growth, ..Settings::default() };
+    let settings = [
+        Settings::default(),
+        Settings { expandable_segments: true, ..Settings::default() },
+        Settings { max_split_bytes: Some(20 * MIB), ..Settings::default() },
+        Settings { slack: Some(0.125), ..Settings::default() },
+        Settings { policy: Policy::Direct, ..Settings::default() },
+        paged(Growth::Balanced),
+        paged(Growth::Tight),
+    ];
+    let mut all = Vec::new();
+    for settings in settings {
+        for pends in [false, true] {
+            all.push(Rules { settings: settings.clone(), by_driver: false, pends });
+        }
+        if !settings.needs_pages() {
+            all.push(Rules { settings, by_driver: true, pends: false });
+        }
+    }
+    all
+}
+
+/// Both leave a block on one stream and want one on another: whoever comes first releases both.
+#[test]
+fn two_threads_in_every_order() {
+    let played = explore(&all_rules()[0], &[&[0, 1], &[2]], usize::MAX);
+    assert!(played > 2_000, "{played} schedules");
+}
+
+#[test]
+fn two_threads_that_go_back_and_forth() {
+    for rules in all_rules().into_iter().rev() {
+        let played = explore(&rules, &[&[0, 1, 0], &[2, 3, 2]], 2);
+        assert!(played > 50, "{rules:?}: {played} schedules");
+    }
+}
+
+#[test]
+fn three_threads() {
+    for rules in all_rules() {
+        let played = explore(&rules, &[&[0, 1], &[2, 3], &[4, 5]], 1);
+        assert!(played > 20, "{rules:?}: {played} schedules");
+    }
+}
+
+/// A pause is over with the first release that ends, and what that gives back serves the plan, while the next release
+/// of the same sweep is under way.
+#[test]
+fn a_pause_ends_with_one_release() {
+    let rules = all_rules().into_iter().find(|rules| rules.by_driver).expect("there are such rules");
+    let mut world = World::new(&rules, &[&[0], &[1]]);
+    for thread in 0..2 {
+        while world.can_move(thread) {
+            assert!(world.make_move(thread));
+        }
+    }
+    assert_eq!(world.coordinator.reserved_bytes(), 2 * BLOCK);
+    let until_release = |world: &mut World, plan: &mut Plan| loop {
+        let step = world.coordinator.next(plan, &mut world.shards);
+        if matches!(step, Step::Release { .. } | Step::Done) {
+            return step;
+        }
+        let outcome = world.perform(&step);
+        world.coordinator.learn(plan, outcome, &mut world.shards);
+    };
+    let mut emptying = Plan::empty_cache([0; 2]);
+    assert!(matches!(until_release(&mut world, &mut emptying), Step::Release { .. }));
+    let want = world.sizes.want(BLOCK).expect("a size that exists");
+    let mut plan = Plan::allocate(ShardId(2), want, [0; 2]);
+    let step = world.coordinator.next(&mut plan, &mut world.shards);
+    let refused = world.perform(&step);
+    assert_eq!(refused, Outcome::Refused, "{step:?}");
+    world.coordinator.learn(&mut plan, refused, &mut world.shards);
+    let step = world.coordinator.next(&mut plan, &mut world.shards);
+    let Step::Pause { seen } = step else { panic!("{step:?}") };
+    assert_eq!(world.coordinator.progress(), seen, "nothing has changed yet");
+    // One of the two segments is back, and the driver is at the other.
+    world.used -= BLOCK;
+    world.coordinator.learn(&mut emptying, Outcome::Done, &mut world.shards);
+    assert_ne!(world.coordinator.progress(), seen, "one release has ended");
+    assert!(matches!(until_release(&mut world, &mut emptying), Step::Release { .. }));
+    world.coordinator.learn(&mut plan, Outcome::Done, &mut world.shards);
+    let step = world.coordinator.next(&mut plan, &mut world.shards);
+    assert!(matches!(step, Step::Reserve { .. }), "{step:?}");
+}
+
+/// A plan that is lost in the middle of a sweep, or with its turn, stands in nobody's way.
+#[test]
+fn a_lost_plan_stands_in_the_way_of_none() {
+    let rules = &all_rules()[0];
+    for steps in 0..6 {
+        let mut world = World::new(rules, &[&[0], &[1], &[4]]);
+        for thread in 0..2 {
+            while world.can_move(thread) {
+                assert!(world.make_move(thread));
+            }
+        }
+        world.coordinator.set_limit(Some(2 * BLOCK));
+        let want = world.sizes.want(BLOCK).expect("a size that exists");
+        let mut lost = Plan::allocate(ShardId(2), want, [0; 2]);
+        for _ in 0..steps {
+            let step = world.coordinator.next(&mut lost, &mut world.shards);
+            if step.is_end() {
+                break;
+            }
+            let outcome = world.perform(&step);
+            world.coordinator.learn(&mut lost, outcome, &mut world.shards);
+        }
+        world.coordinator.lose(&mut lost);
+        // The other is served or refused, and waits for nothing.
+        for _ in 0..MOVES_MAX {
+            if !world.can_move(2) || !world.make_move(2) {
+                break;
+            }
+        }
+        let waits = matches!(world.threads[2].at, At::Performing(..));
+        assert!(!waits, "lost after {steps} steps: {:?}", world.log);
+    }
+}
+
+/// Shards in which another thread trades one block for another just before a look, unless they are held.
+struct Traded<'a> {
+    shards: &'a mut Vec<Shard>,
+    looks: &'a mut u32,
+    trade: &'a mut Option<Held>,
+    wanted: (&'a Sizes, usize),
+    held: bool,
+}
+
+impl Shards for Traded<'_> {
+    fn with<R>(&mut self, shard: ShardId, f: impl FnOnce(&mut Shard) -> R) -> R {
+        if !self.held {
+            *self.looks = self.looks.saturating_sub(1);
+            if *self.looks == 0
+                && let Some(held) = self.trade.take()
+            {
+                let freed = self.shards[held.shard].free(held.grant.block, Tick(1), 0);
+                assert_eq!(freed, Freed::Done { unsettled: false });
+                let want = self.wanted.0.want(BLOCK).expect("a size that exists");
+                // If it is there no more, the thread has none for the moment.
+                self.shards[self.wanted.1].allocate(&want, 0, Tick(u64::MAX));
+            }
+        }
+        self.shards.with(shard, f)
+    }
+
+    fn hold(&mut self) {
+        self.held = true;
+    }
+
+    fn let_go(&mut self) {
+        self.held = false;
+    }
+}
+
+/// A thread that never has more than one block trades the one for the other between any two looks of a plan: to looks
+/// at one stream after the other it seems to have both.
+#[test]
+fn a_block_is_traded_for_another_between_two_looks() {
+    for rules in all_rules().into_iter().filter(|rules| !rules.pends && rules.settings.policy != Policy::Direct) {
+        for (first, second) in [(0, 1), (1, 0)] {
+            for look in 1..40 {
+                let mut world = World::new(&rules, &[&[first, second, first], &[2]]);
+                // Thread 0 has had a block on both streams, one after the other, while there was room.
+                world.coordinator.set_limit(Some(4 * BLOCK));
+                world.total = 4 * BLOCK;
+                for _ in 0..60 {
+                    if matches!((&world.threads[0].at, world.threads[0].script.len()), (At::Holding(_), 0)) {
+                        break;
+                    }
+                    assert!(world.make_move(0));
+                }
+                let At::Holding(held) = world.threads[0].at else { panic!("{rules:?}: thread 0 holds nothing") };
+                world.coordinator.set_limit((!rules.by_driver).then_some(2 * BLOCK));
+                world.total = 2 * BLOCK;
+                let (mut looks, mut trade) = (look, Some(held));
+                let want = world.sizes.want(BLOCK).expect("a size that exists");
+                let mut plan = Plan::allocate(ShardId(2), want, [0; 2]);
+                loop {
+                    let sizes = world.sizes.clone();
+                    let mut shards = Traded {
+                        shards: &mut world.shards,
+                        looks: &mut looks,
+                        trade: &mut trade,
+                        wanted: (&sizes, if held.shard == first { second } else { first }),
+                        held: false,
+                    };
+                    let step = world.coordinator.next(&mut plan, &mut shards);
+                    match step {
+                        Step::Grant(_) | Step::Lend { .. } => break,
+                        Step::Refuse(report) => panic!("{rules:?}, look {look}: refused: {report:?}"),
+                        step => {
+                            let outcome = world.perform(&step);
+                            world.coordinator.learn(&mut plan, outcome, &mut world.shards);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
