@@ -7,6 +7,7 @@ use millpond_backend::{Caps, Class, ClassKind, Closing, FaultPlan, PageCaps, Reu
 use parking_lot::Mutex;
 
 use crate::calls::Counters;
+use crate::control::Overwriting;
 use crate::device::Device;
 use crate::schedule::{Completion, State};
 use crate::space::Memory;
@@ -193,6 +194,7 @@ impl SimBuilder {
             queued: AtomicU64::new(0),
             counters: Counters::new(),
             faults: FaultPlan::default(),
+            overwriting: Mutex::new(Overwriting::Sound),
             lost: AtomicBool::new(false),
             clock: AtomicU64::new(0),
         };

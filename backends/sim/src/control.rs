@@ -19,6 +19,21 @@ pub enum Work {
     Busy,
 }
 
+/// How well the device overwrites memory ([`Transfer::overwrite`](millpond_backend::Transfer::overwrite)), for tests of
+/// those who look whether it does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Overwriting {
+    /// As it should.
+    Sound,
+    /// Not at all, and says that it did.
+    LeftOut,
+    /// On this stream, whatever stream it was asked for.
+    OnStream(StreamId),
+    /// All but so many bytes at the end.
+    AllBut(u64),
+}
+
 /// Streams and work.
 impl Sim {
     /// Opens `count` streams and returns their ids.
@@ -180,6 +195,11 @@ impl Sim {
     /// If `nth` is 0.
     pub fn fail_any(&self, nth: u64, fault: Fault) {
         self.device.faults.add(None, nth, fault);
+    }
+
+    /// Says how well memory is overwritten from now on.
+    pub fn set_overwriting(&self, overwriting: Overwriting) {
+        *self.device.overwriting.lock() = overwriting;
     }
 
     /// Loses the device: every later fallible call answers [`SimError::Lost`].

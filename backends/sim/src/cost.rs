@@ -55,6 +55,10 @@ pub struct CostModel {
     pub query_ns: u64,
     /// Queueing a device-side wait.
     pub stream_wait_ns: u64,
+    /// Filling memory, until the device is done with it. The only transfer that costs anything here: overwriting memory
+    /// is what the allocator itself asks for. On hardware fills that follow each other overlap with the host, so this
+    /// is the most that they cost.
+    pub fill: Curve,
 }
 
 impl CostModel {
@@ -74,6 +78,7 @@ impl CostModel {
             record_ns: 0,
             query_ns: 0,
             stream_wait_ns: 0,
+            fill: none,
         }
     }
 
@@ -96,6 +101,7 @@ impl CostModel {
             record_ns: 0,
             query_ns: 22,
             stream_wait_ns: 1_700,
+            fill: Curve { small_bytes: 1 << 20, small_ns: 60_700, large_bytes: 64 << 20, large_ns: 74_100 },
         }
     }
 
@@ -116,6 +122,8 @@ impl CostModel {
             record_ns: 250,
             query_ns: 400,
             stream_wait_ns: 345,
+            // `fill` in benches/record/nvidia-h200/cuda-2.md: beyond 1 MiB, 4.2 TB/s.
+            fill: Curve { small_bytes: 1 << 20, small_ns: 9_000, large_bytes: 64 << 20, large_ns: 24_700 },
         }
     }
 }

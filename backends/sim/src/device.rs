@@ -12,6 +12,7 @@ use millpond_backend::{
 use parking_lot::Mutex;
 
 use crate::calls::Counters;
+use crate::control::Overwriting;
 use crate::lane::{Lane, Queue};
 use crate::schedule::{Completion, State};
 use crate::space::Memory;
@@ -39,6 +40,8 @@ pub(crate) struct Device {
     pub(crate) queued: AtomicU64,
     pub(crate) counters: Counters,
     pub(crate) faults: FaultPlan<CallKind>,
+    /// What an overwriting does.
+    pub(crate) overwriting: Mutex<Overwriting>,
     pub(crate) lost: AtomicBool,
     /// Nanoseconds that the driver calls so far would have taken.
     pub(crate) clock: AtomicU64,

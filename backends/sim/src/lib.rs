@@ -53,7 +53,7 @@ mod violation;
 
 pub use builder::SimBuilder;
 pub use calls::{CallKind, Calls};
-pub use control::Work;
+pub use control::{Overwriting, Work};
 pub use cost::{CostModel, Curve};
 pub use device::Sim;
 pub use error::SimError;

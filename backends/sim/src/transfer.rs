@@ -5,6 +5,7 @@ use std::sync::Arc;
 use millpond_backend::{Closing, Point, StreamId, Tick, Transfer};
 use parking_lot::Mutex;
 
+use crate::control::Overwriting;
 use crate::device::Device;
 use crate::lane::Op;
 use crate::space::Piece;
@@ -45,7 +46,18 @@ impl Transfer for Sim {
         self.device.start_transfer(stream)?;
         let writes = segment.pieces(offset, bytes)?;
         self.device.queue_transfer(stream, Op::Fill(value), Vec::new(), writes);
+        self.device.charge(self.device.costs.fill.at(bytes));
         Ok(())
+    }
+
+    fn overwrite(&self, stream: StreamId, segment: &Segment, offset: u64, bytes: u64) -> Result<(), SimError> {
+        let how = *self.device.overwriting.lock();
+        match how {
+            Overwriting::Sound => self.fill(stream, segment, offset, bytes, 0),
+            Overwriting::LeftOut => Ok(()),
+            Overwriting::OnStream(other) => self.fill(other, segment, offset, bytes, 0),
+            Overwriting::AllBut(end) => self.fill(stream, segment, offset, bytes.saturating_sub(end), 0),
+        }
     }
 
     /// Always: simulated devices reach each other's memory.

@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code)] // Calls the contract's unsafe methods.
 
-use millpond_backend::{Backend, ClassId, Point, StreamWait, VirtualMemory};
+use millpond_backend::{Backend, ClassId, Point, StreamWait, Transfer, VirtualMemory};
 use millpond_sim::{CostModel, Sim};
 
 const MIB: u64 = 1 << 20;
@@ -26,6 +26,18 @@ fn segments_cost_what_an_h200_takes() {
         // SAFETY: no work touches the segment.
         unsafe { sim.release(segment) };
         assert_eq!(clock(&sim) - start, reserve + release, "release of {bytes}");
+    }
+}
+
+#[test]
+fn a_fill_costs_what_an_h200_takes_for_it() {
+    let sim = Sim::builder().build();
+    let stream = sim.create_stream().unwrap();
+    let segment = sim.reserve(ClassId::DEVICE, 64 * MIB).unwrap();
+    for (bytes, nanoseconds) in [(512, 9_000), (MIB, 9_000), (64 * MIB, 24_700)] {
+        let start = clock(&sim);
+        sim.fill(stream, &segment, 0, bytes, 0).unwrap();
+        assert_eq!(clock(&sim) - start, nanoseconds, "{bytes} bytes");
     }
 }
 

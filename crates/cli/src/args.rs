@@ -66,6 +66,7 @@ Examples:
   millpond replay --for 10m --touch --threads 8 --scale 2 --device cuda:0
   millpond replay --device cuda:0,alloc=async --policy direct gnn.trace.gz
   millpond replay --device vulkan:0 --scale 64 --touch --threads 2
+  millpond replay --scrub off,other_streams,always --device cuda:0 gpt2_train.trace.gz
   millpond replay --policy classic --conf max_split_size_mb:64 *.trace.gz
   millpond replay --conf growth:tight --pattern streams
   millpond replay --device sim:bytes=16GiB,reuse=after-done --stats gnn.trace.gz
@@ -104,6 +105,12 @@ simulated device that takes `--device sim:completion=random:SEED`, as its work i
 is kept on the device and judged many blocks at a time, so that work stays under way meanwhile; that takes 1 MiB, and
 64 KiB for each stream, past the allocator. The first wrong byte ends the command with exit code 1, and is told with its
 trace, event, block and offset. Times include the check";
+
+const SCRUB_HELP: &str = "\
+Overwrite memory with zeros, by device work, before it is granted: `other_streams` what another stream had, or whoever
+had it from the driver before; `always` every block. Several modes, with commas between them, are put side by side, as
+`--scrub off,other_streams,always`. The fills count as driver calls and the time to queue them as the driver's; with
+the costs of the simulated device that is the time until the device is done with them";
 
 const FOR_HELP: &str = "\
 Replay each trace under each policy for so long: 500ms, 20s, 10m or 2h, from the beginning of the cold pass. The pass
@@ -181,6 +188,7 @@ const BENCH_MORE: &str = "\
   streams   what ticks, submits and waits cost; how long a block that another stream used takes to its reuse
   pages     what the driver takes to map a page, to move it and to give it back, where there are pages
   transfer  fills, copies, uploads and downloads, each submitted and waited for
+  scrub     a free and an allocation from the cache, until the device is done: as it is, and overwritten each time
   pinned    page-locked memory for copies of 4 KiB to 64 MiB, from its cache and from the driver each time: the time
             in allocations and frees for each copy, what was reserved beyond what was live, driver calls; every byte
             that arrives is verified
@@ -218,6 +226,9 @@ pub(crate) struct ReplayArgs {
     /// A configuration in the grammar of PYTORCH_CUDA_ALLOC_CONF, instead of the environment's
     #[arg(long, value_name = "STRING")]
     pub(crate) conf: Option<String>,
+    #[arg(long, value_name = "MODE,...", value_delimiter = ',')]
+    #[arg(help = "Overwrite memory before it is granted: off, other_streams or always", long_help = SCRUB_HELP)]
+    pub(crate) scrub: Vec<String>,
     /// The most that may be reserved: bytes, as 12GiB or 800M, or a multiple of each trace's peak live bytes, as 1.10x
     #[arg(long, value_name = "BYTES|TIMESx", value_parser = Limit::parse)]
     pub(crate) limit: Option<Limit>,

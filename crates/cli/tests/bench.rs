@@ -32,7 +32,7 @@ fn the_simulated_device_tells_what_its_calls_would_cost() {
     expect_sound(&rows);
     assert_eq!(groups(&rows), BTreeSet::from(["driver", "cached", "streams", "pages", "trace"]));
     assert!(
-        ["transfers", "pinned memory"].iter().all(|group| {
+        ["transfers", "scrubbing", "pinned memory"].iter().all(|group| {
             ran.stderr.contains(&format!("note: {group} left out: a simulated device moves bytes in no time"))
         }),
         "{}",
@@ -70,7 +70,7 @@ fn devices_of_this_machine_are_measured_beside_their_peers() {
             let name = device["device"].as_str().expect("a name");
             let rows = run_on_machine(&["bench", "--quick", "--device", name, "--format", "json"]).json();
             expect_sound(&rows);
-            let mut expected = BTreeSet::from(["driver", "cached", "streams", "transfer", "trace", "peer"]);
+            let mut expected = BTreeSet::from(["driver", "cached", "streams", "transfer", "scrub", "trace", "peer"]);
             if device["page_granularity_bytes"].is_u64() {
                 expected.insert("pages");
             }

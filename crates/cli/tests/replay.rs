@@ -474,3 +474,18 @@ fn a_scaled_trace_is_a_smaller_program() {
     let text = run(&["replay", "--passes", "0", "--scale", "64", "--threads", "2", &trace("gnn")]).stdout;
     assert!(text.starts_with("On sim (simulated H200), by 2 threads, sizes divided by 64; "), "{text}");
 }
+
+/// In one run, and without a change of what is reserved: overwriting is device work beside the decisions.
+#[test]
+fn scrubbing_is_put_beside_what_is_not_scrubbed() {
+    let trace = trace("llm_generate");
+    let args = ["replay", "--format", "json", "--passes", "1", "--scrub", "off,other_streams,always", &trace];
+    let rows = run(&args).json();
+    let of = |key: &str| -> Vec<Value> { rows.iter().map(|row| row[key].clone()).collect() };
+    assert_eq!(of("policy"), ["paged", "paged, scrub others", "paged, scrub always"]);
+    assert_eq!(of("conf"), ["policy:paged", "policy:paged,scrub:other_streams", "policy:paged,scrub:always"]);
+    assert!(of("peak_reserved_bytes").windows(2).all(|pair| pair[0] == pair[1]), "{:?}", of("peak_reserved_bytes"));
+    let calls: Vec<_> = of("driver_calls").iter().map(|calls| calls.as_u64().expect("a count")).collect();
+    assert!(calls[0] < calls[1] && calls[1] < calls[2], "{calls:?}");
+    run(&["replay", "--scrub", "never"]).fails(2, &["--scrub: `never` is no mode", "other_streams"]);
+}

@@ -33,7 +33,7 @@ impl<B: Backend> State<B> {
             return self.scrub_by_host(buffer);
         }
         let (slot, offset, bytes) = buffer.extent();
-        let parts = buffer.lane().lock().shard.to_scrub(slot, offset, bytes, borrower);
+        let parts = buffer.lane().lock().shard.to_scrub(slot, offset, bytes);
         if parts.is_empty() {
             return Ok(());
         }

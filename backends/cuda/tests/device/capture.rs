@@ -40,6 +40,8 @@ fn a_stream_is_left_alone_while_it_is_captured() {
     let refused = StreamWait::wait_for(&cuda, other, point);
     assert!(matches!(refused, Err(CudaError::Capturing { stream: captured, .. }) if captured == stream), "{refused:?}");
     assert!(matches!(cuda.upload(stream, &[1], &taken, 0), Err(CudaError::Capturing { .. })));
+    let refused = cuda.overwrite(stream, &taken, 0, 1);
+    assert!(matches!(refused, Err(CudaError::Capturing { .. })), "it would be the graph's: {refused:?}");
     assert!(matches!(cuda.download(stream, &taken, 0, &mut [0]), Err(CudaError::Capturing { .. })));
     assert!(matches!(cuda.unregister(stream), Err(CudaError::Capturing { .. })));
     assert!(matches!(cuda.hold(stream), Err(CudaError::Capturing { .. })));

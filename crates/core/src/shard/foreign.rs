@@ -70,23 +70,22 @@ impl Shard {
         }
     }
 
-    /// What of a granted block must be overwritten before `borrower` gets it, each part as an offset in the segment and
-    /// a length in bytes. The borrower is the shard that asked: another one where the block is lent.
-    pub fn to_scrub(&self, slot: Slot, offset: u64, bytes: u64, borrower: ShardId) -> Vec<(u64, u64)> {
-        let whole = (offset, bytes);
+    /// What of a granted block must be overwritten before anybody gets it, each part as an offset in the segment and a
+    /// length in bytes.
+    pub fn to_scrub(&self, slot: Slot, offset: u64, bytes: u64) -> Vec<(u64, u64)> {
         match (self.rules.scrub, &self.foreign) {
-            (Scrub::Off, _) => Vec::new(),
-            (Scrub::OtherStreams, Some(foreign)) if borrower == self.id => {
+            (Scrub::OtherStreams, Some(foreign)) => {
                 let end = offset + bytes;
                 let parts = foreign.overlapping(slot, offset, end).into_iter();
                 parts.map(|(start, stop)| (start.max(offset), stop.min(end) - start.max(offset))).collect()
             }
-            _ => [whole].into(),
+            (Scrub::Off, _) => Vec::new(),
+            _ => [(offset, bytes)].into(),
         }
     }
 
-    /// All of a granted block was overwritten: what it holds from now on is its owner's. What a borrower leaves in a
-    /// block that is lent stays foreign here.
+    /// All of a granted block was overwritten: what it holds from now on is its owner's. `borrower` is the shard that
+    /// asked: another one where the block is lent, and then what it holds stays foreign here.
     pub fn scrubbed(&mut self, slot: Slot, offset: u64, bytes: u64, borrower: ShardId) {
         if let Some(foreign) = &mut self.foreign
             && borrower == self.id

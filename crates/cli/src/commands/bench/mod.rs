@@ -8,6 +8,7 @@ mod peers;
 mod pinned;
 mod row;
 mod scene;
+mod scrub;
 mod streams;
 mod traces;
 mod transfers;
@@ -30,13 +31,22 @@ enum Group {
     Streams,
     Pages,
     Transfers,
+    Scrub,
     Pinned,
     Traces,
 }
 
 impl Group {
-    const ALL: [Group; 7] =
-        [Group::Driver, Group::Cached, Group::Streams, Group::Pages, Group::Transfers, Group::Pinned, Group::Traces];
+    const ALL: [Group; 8] = [
+        Group::Driver,
+        Group::Cached,
+        Group::Streams,
+        Group::Pages,
+        Group::Transfers,
+        Group::Scrub,
+        Group::Pinned,
+        Group::Traces,
+    ];
 
     fn name(self) -> &'static str {
         match self {
@@ -45,6 +55,7 @@ impl Group {
             Group::Streams => "streams and ticks",
             Group::Pages => "pages",
             Group::Transfers => "transfers",
+            Group::Scrub => "scrubbing",
             Group::Pinned => "pinned memory",
             Group::Traces => "traces",
         }
@@ -136,11 +147,11 @@ impl Job for Measure<'_> {
         let called = caps.name.clone();
         let note = match self.group {
             Group::Pages if caps.pages.is_none() => Some("the device has no virtual memory"),
-            Group::Transfers if !caps.transfer => Some("the device neither fills nor copies"),
+            Group::Transfers | Group::Scrub if !caps.transfer => Some("the device neither fills nor copies"),
             Group::Pinned if pinned::class_of(&backend).is_none() => {
                 Some("the device has none that the host can address")
             }
-            Group::Transfers | Group::Pinned if backend.driver_clock().is_some() => {
+            Group::Transfers | Group::Scrub | Group::Pinned if backend.driver_clock().is_some() => {
                 Some("a simulated device moves bytes in no time")
             }
             _ => None,
@@ -154,6 +165,7 @@ impl Job for Measure<'_> {
             Group::Streams => streams::measure(backend, self.effort),
             Group::Pages => pages::measure(backend, self.effort),
             Group::Transfers => transfers::measure(backend, self.effort),
+            Group::Scrub => scrub::measure(backend, self.effort),
             Group::Pinned => pinned::measure(backend, self.effort),
             Group::Traces => traces::measure(backend, self.effort),
         };

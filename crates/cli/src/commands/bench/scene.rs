@@ -15,7 +15,10 @@ pub(super) struct Scene<B: Backend> {
 
 impl<B: Backend> Scene<B> {
     pub(super) fn new(backend: B, policy: Policy, streams: usize) -> Result<Self, Failure> {
-        let settings = Settings { policy, ..Settings::default() };
+        Self::with(backend, Settings { policy, ..Settings::default() }, streams)
+    }
+
+    pub(super) fn with(backend: B, settings: Settings, streams: usize) -> Result<Self, Failure> {
         let allocator = Allocator::builder(backend).settings(settings).build();
         let allocator = allocator.map_err(|error| Failure::Input(error.to_string()))?;
         let streams = (0..streams).map(|_| allocator.create_stream()).collect::<Result<_, _>>();

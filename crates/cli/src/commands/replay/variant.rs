@@ -2,7 +2,7 @@
 
 use millpond::ENVIRONMENT;
 use millpond::conf::{self, ConfError, ConfErrorKind};
-use millpond::settings::{Growth, Policy, Settings};
+use millpond::settings::{Growth, Policy, Scrub, Settings};
 
 use crate::args::ReplayArgs;
 use crate::failure::Failure;
@@ -43,8 +43,9 @@ pub(super) fn choose(args: &ReplayArgs, has_pages: bool) -> Result<Vec<Settings>
     let policy = Policy::default_for(has_pages);
     let base = Settings { policy, ..Settings::default() };
     let base = configured(base, args.conf.as_deref(), |name| std::env::var(name).ok())?;
+    let modes = args.scrub.iter().map(|mode| scrub(mode)).collect::<Result<Vec<_>, _>>()?;
     if args.compare {
-        return Ok(compared(&base, has_pages, args.tight));
+        return Ok(scrubbed(compared(&base, has_pages, args.tight), &modes));
     }
     let mut settings = match &args.policy {
         None => base,
@@ -56,7 +57,25 @@ pub(super) fn choose(args: &ReplayArgs, has_pages: bool) -> Result<Vec<Settings>
         let keys = idle.join(", ");
         tell(&format!("note: without effect under paged: {keys}; PyTorch's allocator, which heeds them, is classic"));
     }
-    Ok(vec![settings])
+    Ok(scrubbed(vec![settings], &modes))
+}
+
+/// Each of the settings in each of the modes; as they are where no mode was given.
+fn scrubbed(settings: Vec<Settings>, modes: &[Scrub]) -> Vec<Settings> {
+    if modes.is_empty() {
+        return settings;
+    }
+    let with = |settings: &Settings| modes.iter().map(|&scrub| Settings { scrub, ..settings.clone() }).collect();
+    settings.iter().flat_map(|settings| -> Vec<Settings> { with(settings) }).collect()
+}
+
+fn scrub(mode: &str) -> Result<Scrub, Failure> {
+    let modes = [Scrub::Off, Scrub::OtherStreams, Scrub::Always];
+    modes.into_iter().find(|known| known.name() == mode).ok_or_else(|| {
+        Failure::Input(format!(
+            "--scrub: `{mode}` is no mode; write off, other_streams or always, or several with commas"
+        ))
+    })
 }
 
 fn with_policy(base: Settings, name: &str) -> Result<Settings, Failure> {
@@ -67,14 +86,20 @@ fn with_policy(base: Settings, name: &str) -> Result<Settings, Failure> {
     parsed.map(|parsed| parsed.settings).map_err(|error| Failure::Input(format!("--policy: {}", error.kind)))
 }
 
-/// What people call the settings: the policy, and whether its segments are expandable or its growth is tight.
+/// What people call the settings: the policy, whether its segments are expandable or its growth is tight, and which
+/// memory it overwrites.
 pub(super) fn label(settings: &Settings) -> String {
     let suffix = match settings.growth {
         _ if settings.expands() => "+expandable",
         Growth::Tight if settings.is_paged() => "+tight",
         _ => "",
     };
-    format!("{}{suffix}", settings.policy.name())
+    let scrub = match settings.scrub {
+        Scrub::Off => "",
+        Scrub::OtherStreams => ", scrub others",
+        Scrub::Always => ", scrub always",
+    };
+    format!("{}{suffix}{scrub}", settings.policy.name())
 }
 
 /// The configuration that gives these settings on any device: the policy is always in it, as the default is another
@@ -191,6 +216,16 @@ mod tests {
         let given = "expandable_segments:True,max_split_size_mb:64,garbage_collection_threshold:0.8";
         assert_eq!(idle_keys(&parsed(&format!("policy:paged,{given}"))), ["expandable_segments", "max_split_size_mb"]);
         assert!(idle_keys(&parsed(given)).is_empty() && idle_keys(&parsed("policy:paged")).is_empty());
+    }
+
+    #[test]
+    fn modes_of_scrubbing_are_put_side_by_side() {
+        let modes: Vec<_> = ["off", "other_streams", "always"].map(|mode| scrub(mode).unwrap()).into();
+        let labels: Vec<_> = scrubbed(vec![Settings::default()], &modes).iter().map(label).collect();
+        assert_eq!(labels, ["classic", "classic, scrub others", "classic, scrub always"]);
+        assert_eq!(scrubbed(vec![Settings::default()], &[]), [Settings::default()]);
+        let Err(Failure::Input(message)) = scrub("never") else { panic!("accepted") };
+        assert!(message.contains("`never` is no mode"), "{message}");
     }
 
     #[test]
