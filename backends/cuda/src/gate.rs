@@ -12,8 +12,8 @@ use crate::device::Device;
 use crate::lane::Lane;
 use crate::{Cuda, CudaError};
 
-/// For so long a gate stays closed at the most. Whatever waits for a held stream goes on then: a call of the driver that
-/// cannot be interrupted, too.
+/// For so long a gate stays closed at the most. Whatever waits for a held stream goes on then: a call of the driver
+/// that cannot be interrupted, too.
 const HOLD_MAX: Duration = Duration::from_secs(30);
 
 /// Where a function of the host, queued on a stream, waits.
