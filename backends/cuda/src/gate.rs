@@ -115,7 +115,7 @@ impl Cuda {
         let expired = self.device.open_gates_on(self.device.lane(stream));
         assert!(
             !expired || std::thread::panicking(),
-            "{stream} was held for more than {HOLD_MAX:?} and has gone on by itself: some call has waited for it, or the \
+            "{stream} was held for more than {HOLD_MAX:?} and has gone on by itself: a call waits for it, or the \
              test takes too long"
         );
     }
