@@ -12,8 +12,8 @@ use crate::device::Device;
 use crate::lane::Lane;
 use crate::{Cuda, CudaError};
 
-/// For so long a gate stays closed at the most. Whatever waits for a held stream goes on then: a call of the driver that
-/// cannot be interrupted, too.
+/// For so long a gate stays closed at the most. Whatever waits for a held stream goes on then: a call of the driver
+/// that cannot be interrupted, too.
 const HOLD_MAX: Duration = Duration::from_secs(30);
 
 /// Where a function of the host, queued on a stream, waits.
@@ -115,7 +115,7 @@ impl Cuda {
         let expired = self.device.open_gates_on(self.device.lane(stream));
         assert!(
             !expired || std::thread::panicking(),
-            "{stream} was held for more than {HOLD_MAX:?} and has gone on by itself: some call has waited for it, or the \
+            "{stream} was held for more than {HOLD_MAX:?} and has gone on by itself: a call waits for it, or the \
              test takes too long"
         );
     }

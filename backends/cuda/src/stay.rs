@@ -13,8 +13,8 @@ use crate::lane::Lane;
 /// Whoever gives the handle to the driver holds one of these until the driver's call has returned;
 /// [`Cuda::unregister`](crate::Cuda::unregister) waits for all of them, and those who come meanwhile wait for it. It is
 /// taken before the lane's lock, by a thread that has none, of whatever lane, and it is not kept while the host waits
-/// for the device. The calls under it only queue work. Such a call may block where the driver has no room for more work,
-/// until the device has done some; then `unregister`, which queues an event, would block there as well.
+/// for the device. The calls under it only queue work. Such a call may block where the driver has no room for more
+/// work, until the device has done some; then `unregister`, which queues an event, would block there as well.
 pub(crate) struct Stay<'l> {
     lane: &'l Lane,
     _guard: Guard<'l>,

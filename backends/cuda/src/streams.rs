@@ -83,8 +83,8 @@ impl Cuda {
 
     /// Takes a stream away, before it is destroyed; a stream that the device created is destroyed by this. Points of
     /// the stream stay good: what was marked is still reached in its time. The number is not used again, and
-    /// registering the handle anew gives a new one. Calls of other threads that use the stream at this moment are waited
-    /// for: they only queue work. What comes later is told that the stream is unregistered.
+    /// registering the handle anew gives a new one. Calls of other threads that use the stream at this moment are
+    /// waited for: they only queue work. What comes later is told that the stream is unregistered.
     ///
     /// # Errors
     ///

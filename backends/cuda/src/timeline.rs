@@ -132,8 +132,8 @@ impl Device {
         is_caught.map(|_| Err(Stays::Capturing))
     }
 
-    /// As [`close`](Device::close), with an event that no capture has caught: the last one of a stream, on which all that
-    /// is asked later relies.
+    /// As [`close`](Device::close), with an event that no capture has caught: the last one of a stream, on which all
+    /// that is asked later relies.
     pub(crate) fn close_for_good(
         &self,
         stay: &Stay<'_>,

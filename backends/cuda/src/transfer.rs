@@ -207,8 +207,8 @@ impl Transfer for Cuda {
     /// # Errors
     ///
     /// [`CudaError::Capturing`]: a graph would read the ring; copy from a page-locked segment instead. So it ends, too,
-    /// where another thread begins to capture the stream meanwhile; some of the bytes may then have been copied, and the
-    /// graph is not to be launched. Further
+    /// where another thread begins to capture the stream meanwhile; some of the bytes may then have been copied, and
+    /// the graph is not to be launched. Further
     /// [`CudaError::Foreign`], [`CudaError::OutOfRange`], [`CudaError::Unmapped`], [`CudaError::Unregistered`], and the
     /// driver's.
     fn upload(&self, stream: StreamId, from: &[u8], segment: &Segment, offset: u64) -> Result<(), CudaError> {

@@ -78,8 +78,8 @@ impl Control {
         Control { table }
     }
 
-    /// Heals both devices, opens all gates, lets stopped calls go on, and forgets planned failures, counts, violations and caps. What the program
-    /// has made stays.
+    /// Heals both devices, opens all gates, lets stopped calls go on, and forgets planned failures, counts, violations
+    /// and caps. What the program has made stays.
     pub fn reset(self) {
         (self.table.reset)();
     }
@@ -115,8 +115,8 @@ impl Control {
         (self.table.fail_nth)(Text::new(""), nth, code);
     }
 
-    /// Has the `nth` coming call of one function stand still before it has any effect, until the answer is dropped: what
-    /// another thread does meanwhile comes between this call and whatever its caller has looked at before.
+    /// Has the `nth` coming call of one function stand still before it has any effect, until the answer is dropped:
+    /// what another thread does meanwhile comes between this call and whatever its caller has looked at before.
     ///
     /// # Panics
     ///

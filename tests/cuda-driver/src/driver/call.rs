@@ -24,8 +24,8 @@ pub(crate) fn initialize() {
     INITIALIZED.store(true, Ordering::Release);
 }
 
-/// Counts a call, stops it where a test wants that, lets a planned failure strike, looks at what the function needs, and runs it. The body is given the
-/// device of the current context, or 0 if it needs none.
+/// Counts a call, stops it where a test wants that, lets a planned failure strike, looks at what the function needs,
+/// and runs it. The body is given the device of the current context, or 0 if it needs none.
 pub(crate) fn call(function: &'static str, need: Need, body: impl FnOnce(usize) -> Answer) -> u32 {
     stop::stand(function);
     match enter(function, need).and_then(body) {
