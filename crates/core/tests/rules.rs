@@ -483,7 +483,8 @@ fn a_page_that_was_created_in_vain_is_spare() {
     assert_eq!(device.coordinator.ledger(&mut device.shards).ready_bytes, bytes);
     assert_eq!(device.coordinator.page_stats().pages, 1);
     device.miss(0, 20 * MIB);
-    let mapped = |step: &Step| matches!(step, Step::Pages(calls) if calls.iter().any(|c| matches!(c, PageCall::Map { page: p, .. } if *p == page)));
+    let maps = |call: &PageCall| matches!(call, PageCall::Map { page: mapped, .. } if *mapped == page);
+    let mapped = |step: &Step| matches!(step, Step::Pages(calls) if calls.iter().any(maps));
     assert!(device.steps.iter().any(mapped), "{:?}", device.steps);
     assert_eq!(device.coordinator.reserved_bytes(), 20 * MIB);
 }
