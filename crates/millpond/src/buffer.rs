@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use millpond_backend::{Backend, Point, StreamId};
+use millpond_backend::{Backend, Point, StreamId, Tick};
 use millpond_core::{Grant, LastUse, SegmentId, Side, Slot, Want};
 
 use crate::error::Error;
@@ -98,8 +98,7 @@ impl<B: Backend> Buffer<B> {
 
     /// The allocator has queued work on it, covered by that tick of the stream that it was allocated on.
     pub(crate) fn was_overwritten(&mut self, tick: Tick) {
-        // Of a lent block the last use is told in ticks of the lender's stream, where this work never shows.
-        self.last_use = if self.stream == self.lane.stream { tick } else { Tick(u64::MAX) };
+        self.last_use = LastUse::at(tick);
     }
 
     /// The stream that it was allocated on: its home stream.
@@ -154,11 +153,9 @@ impl<B: Backend> Buffer<B> {
     /// blocking.
     pub fn reuse(&self) -> Reuse {
         let state = self.lane.owner();
-        // Only what the device is done with is lent.
-        let is_over = || self.is_lent() || self.is_reached();
         if self.last_use.is_never() {
             Reuse::Fresh
-        } else if is_over() {
+        } else if self.is_over() {
             Reuse::Complete
         } else if state.backend.caps().needs_barrier {
             Reuse::NeedsBarrier
@@ -167,13 +164,9 @@ impl<B: Backend> Buffer<B> {
         }
     }
 
-    /// The block is another stream's.
-    fn is_lent(&self) -> bool {
-        self.stream != self.lane.stream
-    }
-
-    fn is_reached(&self) -> bool {
-        let reached = self.lane.owner().backend.reached(self.lane.stream);
+    /// The stream that the block was granted for has reached its last use.
+    fn is_over(&self) -> bool {
+        let reached = self.lane.owner().backend.reached(self.stream);
         reached.is_ok_and(|reached| reached >= self.last_use.tick())
     }
 

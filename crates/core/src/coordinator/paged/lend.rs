@@ -8,12 +8,13 @@
 
 use alloc::vec::Vec;
 
-use millpond_backend::Point;
+use millpond_backend::{Point, Tick};
 
 use crate::coordinator::plan::Plan;
 use crate::coordinator::step::Step;
 use crate::coordinator::{Coordinator, Shards};
 use crate::ids::{ShardId, Side};
+use crate::last_use::LastUse;
 use crate::settings::Growth;
 use crate::size::Want;
 
@@ -48,7 +49,11 @@ impl Coordinator {
         let grant = shards.with(lender, |shard| {
             // Another thread may have taken it, or freed one that is still in use.
             let found = shard.find(&want).filter(|&found| shard.blocks[found].last_use.tick() <= reached)?;
-            let grant = shard.take(found, &want, clock);
+            let mut grant = shard.take(found, &want, clock);
+            if !grant.last_use.is_never() {
+                // It is over, which is all that the borrower has to know: the tick is one of the lender's stream.
+                grant.last_use = LastUse::at(Tick::ZERO);
+            }
             shard.record_stream(grant.block, stream);
             shard.note_lent(&grant);
             Some(grant)
