@@ -14,9 +14,9 @@ struct Modest {
 }
 
 impl Modest {
-    fn sim(&self, bytes: bool) -> Sim {
+    fn sim(&self) -> Sim {
         let sim = Sim::builder().total_bytes(1 << 30).lists(LISTED).oversubscribes(self.oversubscribes);
-        sim.bytes(bytes).pages(None).build()
+        sim.pages(None).build()
     }
 }
 
@@ -27,8 +27,8 @@ impl DeviceUnderTest for Modest {
         "modest".to_owned()
     }
 
-    fn open(&self, need: &Need) -> Result<Sim, Unavailable> {
-        Ok(self.sim(need.bytes))
+    fn open(&self, _need: &Need) -> Result<Sim, Unavailable> {
+        Ok(self.sim())
     }
 }
 
@@ -49,7 +49,7 @@ fn the_suite_fails_a_device_that_grants_more_than_it_lists() {
 #[test]
 fn the_allocator_says_so() {
     let said = |oversubscribes| {
-        let allocator = Allocator::new(Modest { oversubscribes }.sim(false));
+        let allocator = Allocator::new(Modest { oversubscribes }.sim());
         let stream = allocator.create_stream().expect("a stream");
         let small = stream.allocate(8 << 20).expect("memory");
         assert_eq!(allocator.beyond_device().filter(|beyond| beyond.reserved_bytes <= LISTED), None);

@@ -85,7 +85,7 @@ fn the_last_of_everything_goes_on_some_thread() {
 
 #[test]
 fn a_pinned_buffer_of_nothing_outlives_its_cache() {
-    let sim = Sim::builder().bytes(true).build();
+    let sim = Sim::builder().build();
     let allocator = Allocator::new(sim.clone());
     let (stream, cache) = (allocator.create_stream().unwrap(), allocator.pinned().unwrap());
     let mut nothing = cache.allocate(0).unwrap();

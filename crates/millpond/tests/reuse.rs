@@ -15,7 +15,7 @@ struct Scene {
 }
 
 fn scene(conf: &str) -> Scene {
-    let sim = Sim::builder().bytes(true).build();
+    let sim = Sim::builder().build();
     let allocator = Allocator::builder(sim.clone()).conf(conf).limit(16 * MIB).build().unwrap();
     let [user, other] = [(); 2].map(|()| allocator.create_stream().unwrap());
     let block = user.allocate(16 * MIB).unwrap();
@@ -49,7 +49,7 @@ fn what_is_left_of_pages_that_were_used_is_not_fresh() {
 #[test]
 fn nor_where_pages_are_unmapped_before_they_move() {
     let pages = millpond_backend::PageCaps { aliasing: false, ..millpond_backend::PageCaps::new(2 * MIB) };
-    let sim = Sim::builder().bytes(true).pages(Some(pages)).build();
+    let sim = Sim::builder().pages(Some(pages)).build();
     let conf = "policy:paged,growth:tight";
     let allocator = Allocator::builder(sim.clone()).conf(conf).limit(16 * MIB).build().unwrap();
     let [user, other] = [(); 2].map(|()| allocator.create_stream().unwrap());
@@ -81,7 +81,7 @@ fn pages_that_came_for_a_request_that_failed_are_not_fresh() {
 #[test]
 fn new_memory_is_fresh() {
     for conf in ["policy:classic", "policy:classic,expandable_segments:True", "policy:paged", "policy:direct"] {
-        let sim = Sim::builder().bytes(true).build();
+        let sim = Sim::builder().build();
         let allocator = Allocator::builder(sim.clone()).conf(conf).build().unwrap();
         let stream = allocator.create_stream().unwrap();
         let first = stream.allocate(3 * MIB).unwrap();

@@ -253,7 +253,7 @@ fn the_host_overwrites_page_locked_memory_for_everybody() {
         assert_eq!(next.bytes().unwrap(), [0; 16]);
         // The device sees what is behind the 16 bytes.
         let host = allocator_of_host(&sim, &conf);
-        let home: Stream<Sim> = host.stream(stream.id());
+        let home: Stream<Sim> = host.stream(stream.id()).unwrap();
         drop(next);
         let first = home.allocate(100).unwrap();
         occupy(&host, &first, 9);

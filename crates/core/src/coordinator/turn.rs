@@ -47,6 +47,11 @@ impl Coordinator {
         self.turns.progress
     }
 
+    /// Some plan holds something that others may be short of, or waits for its turn. With no plan under way it is false.
+    pub fn is_held(&self) -> bool {
+        self.turns.holders > 0 || !self.turns.queue.is_empty()
+    }
+
     /// Something came back. It is no news to the plan that gave it.
     pub(super) fn note_progress(&mut self, plan: &mut Plan) {
         self.turns.progress += 1;

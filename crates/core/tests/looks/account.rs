@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use millpond_backend::{Point, StreamId, Tick};
+use millpond_backend::{Point, StreamId};
 use millpond_core::{Grant, PageCall, PageId, Place, ShardId, Slot};
 
 use crate::clock::Clock;
@@ -179,10 +179,10 @@ impl Account {
         }
         for (span, points) in &self.used {
             if spans.iter().any(|new| new.meets(span)) {
-                assert!(grant.last_use > Tick::ZERO, "{grant:?} is said to be fresh and was used up to {points:?}");
+                assert!(!grant.last_use.is_never(), "{grant:?} is said to be fresh and was used up to {points:?}");
                 for &point in points {
                     assert!(may_follow(point), "{grant:?} is granted before {point:?} is over");
-                    let covered = clock.comes_after(home, grant.last_use, point);
+                    let covered = clock.comes_after(home, grant.last_use.tick(), point);
                     assert!(covered, "{grant:?}: its last use does not cover {point:?}");
                 }
             }

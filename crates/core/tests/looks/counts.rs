@@ -100,8 +100,8 @@ fn a_request_waits_for_a_release_under_way() {
     let (mut world, mut plan, mut release) = asked_while_another_may_release();
     let gives = until(&mut world, &mut release, |step| matches!(step, Step::Release { .. }));
     world.coordinator.learn(&mut plan, Outcome::Refused, &mut world.shards);
-    let pause = until(&mut world, &mut plan, |step| matches!(step, Step::Pause | Step::Refuse(_)));
-    assert!(matches!(pause, Step::Pause), "{pause:?}");
+    let pause = until(&mut world, &mut plan, |step| matches!(step, Step::Pause { .. } | Step::Refuse(_)));
+    assert!(matches!(pause, Step::Pause { .. }), "{pause:?}");
     let mut quiet = |_: &mut Scene, _: &mut [millpond_core::Shard]| ();
     assert_eq!(world.perform(&mut release, gives, 0, &mut { NEVER }, &mut quiet), None);
     assert_eq!(world.run_alone(&mut release, 0), End::Done);

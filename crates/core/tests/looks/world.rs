@@ -181,7 +181,7 @@ impl World {
                 self.scene.account.release((shard, slot), true, &self.scene.clock);
                 Outcome::Done
             }
-            Step::Pause => Outcome::Done,
+            Step::Pause { .. } => Outcome::Done,
             step => panic!("{step:?} has no outcome"),
         }
     }
@@ -292,7 +292,7 @@ impl World {
             self.free(id);
         }
         self.scene.clock.finish();
-        assert!(!self.coordinator.is_releasing(), "a plan that ended is said to be giving memory back");
+        assert!(!self.coordinator.is_held(), "plans that ended are said to hold something");
         assert_eq!(self.run_alone(&mut Plan::empty_cache([0; 2]), 0), End::Done);
         assert_eq!(self.coordinator.reserved_bytes(), 0, "bytes that are said to be reserved after all is over");
         assert_eq!((self.scene.account.reserved(), self.scene.account.pages()), (0, 0), "reserved after all is over");

@@ -7,7 +7,7 @@ use crate::error::Error;
 
 #[test]
 fn work_on_the_caches_own_stream_does_not_reach_bytes_that_are_lent() {
-    let sim = Sim::builder().bytes(true).completion(Completion::Manual).build();
+    let sim = Sim::builder().completion(Completion::Manual).build();
     let allocator = Allocator::new(sim.clone());
     let stream = allocator.create_stream().unwrap_or_else(|error| panic!("{error}"));
     let [cache, other] = [allocator.pinned(), allocator.pinned()].map(|cache| cache.unwrap_or_else(|e| panic!("{e}")));
