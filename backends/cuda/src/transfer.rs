@@ -66,9 +66,9 @@ impl Device {
         Ok((stay, handle))
     }
 
-    /// As [`start`](Device::start), on a stream that is not being captured: for what must run by itself and once. A graph
-    /// would read other bytes of the staging ring at each launch. [`with_piece`](Device::with_piece) looks again for each
-    /// piece.
+    /// As [`start`](Device::start), on a stream that is not being captured: for what must run by itself and once. A
+    /// graph would read other bytes of the staging ring at each launch. [`with_piece`](Device::with_piece) looks again
+    /// for each piece.
     fn start_now(&self, call: &'static str, stream: StreamId) -> Result<(Stay<'_>, CUstream), CudaError> {
         let (stay, handle) = self.start(call, stream)?;
         let _bound = self.bind_relaxed()?;

@@ -31,7 +31,7 @@ fn segments_cost_what_an_h200_takes() {
 
 #[test]
 fn a_fill_costs_what_an_h200_takes_for_it() {
-    let sim = Sim::new();
+    let sim = Sim::builder().build();
     let stream = sim.create_stream().unwrap();
     let segment = sim.reserve(ClassId::DEVICE, 64 * MIB).unwrap();
     for (bytes, nanoseconds) in [(512, 9_000), (MIB, 9_000), (64 * MIB, 24_700)] {

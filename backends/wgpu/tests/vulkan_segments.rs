@@ -227,8 +227,8 @@ const LEAVING_BYTES: u64 = 64 << 20;
 /// The scenario below takes a second, unless it hangs.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// wgpu runs callbacks inside of submits, in which this thread has the queue. One that allocates waits for nobody, though
-/// another thread gives so much back meanwhile that it would be bound away on the same queue.
+/// wgpu runs callbacks inside of submits, in which this thread has the queue. One that allocates waits for nobody,
+/// though another thread gives so much back meanwhile that it would be bound away on the same queue.
 #[test]
 fn a_callback_allocates_inside_of_a_submit_while_another_thread_gives_pages_back() {
     let Some(device) = with_pages() else { return };

@@ -86,9 +86,9 @@ pub struct Caps {
     pub classes: Vec<Class>,
     /// When memory freed on a stream can be reused on that stream.
     pub reuse: Reuse,
-    /// With [`Reuse::InOrder`]: order on the stream holds only once the caller places a memory barrier between the
-    /// last use and the first reuse (Vulkan: submission order alone is not a dependency). Where memory has pages, that
-    /// is a global barrier: the last use may have been at another address.
+    /// Unless reuse is [`Reuse::AfterDone`]: order on the stream holds only once the caller places a memory barrier
+    /// between the last use and the first reuse (Vulkan: submission order alone is not a dependency). Where memory has
+    /// pages, that is a global barrier: the last use may have been at another address.
     pub needs_barrier: bool,
     /// Who closes ticks.
     pub closing: Closing,

@@ -20,8 +20,8 @@
 //! # Writing a backend
 //!
 //! Implement [`Backend`], announce what you have in [`Caps`], and run the suite of `millpond-conformance`: a test file
-//! of a dozen lines makes a device and lists the differences it admits to. It asks every verb by itself before it runs an
-//! allocator on the device, and what it refuses it says with the verb, the values and the rule on these pages.
+//! of a dozen lines makes a device and lists the differences it admits to. It asks every verb by itself before it runs
+//! an allocator on the device, and what it refuses it says with the verb, the values and the rule on these pages.
 
 #![no_std]
 #![forbid(unsafe_op_in_unsafe_fn)]

@@ -107,7 +107,8 @@ fn it_decides_what_the_simulated_device_decides() {
 fn it_is_measured_beside_the_drivers_own_ways() {
     let found = rows(&["bench", "--quick", "--device", "cuda:0"]);
     let groups: BTreeSet<_> = found.iter().map(|row| row["group"].as_str().expect("a group")).collect();
-    assert_eq!(groups, BTreeSet::from(["driver", "cached", "streams", "pages", "transfer", "pinned", "trace", "peer"]));
+    let known = ["driver", "cached", "streams", "pages", "transfer", "scrub", "pinned", "trace", "peer"];
+    assert_eq!(groups, BTreeSet::from(known));
     let pinned: Vec<_> = found.iter().filter(|row| row["group"] == "pinned").collect();
     let [cached, roomy, driver] = pinned[..] else { panic!("{pinned:?}") };
     assert!(cached["waste"].as_f64() < Some(0.15), "{cached}");

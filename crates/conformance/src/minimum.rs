@@ -9,13 +9,14 @@ use crate::contract::Power;
 use crate::suite::Outcome;
 
 /// The groups that rest on a power. All others but the exempt are every device's.
-const POWERS: [(&str, Power); 8] = [
+const POWERS: [(&str, Power); 9] = [
     ("mapping", Power::Pages),
     ("paged", Power::Pages),
     ("transfers", Power::Transfer),
     ("data", Power::Transfer),
     ("threads", Power::Transfer),
     ("integrity", Power::Transfer),
+    ("scrubbing", Power::Transfer),
     ("host", Power::HostMemory),
     ("budget", Power::Budget),
 ];

@@ -4,9 +4,9 @@
 //! `key:[a:b,c:d]`. White space around words and separators is ignored. An empty text sets nothing.
 //!
 //! The keys are those of `PYTORCH_CUDA_ALLOC_CONF`, plus `policy`, `growth`, `slack` and `scrub`, which are our own.
-//! PyTorch skips separators without a look and so half-accepts malformed text; here every departure from the grammar is an error that
-//! says where it is and what is accepted. Keys that steer parts of PyTorch that Millpond does not have are accepted,
-//! their values checked, and reported in [`Parsed::ignored`].
+//! PyTorch skips separators without a look and so half-accepts malformed text; here every departure from the grammar is
+//! an error that says where it is and what is accepted. Keys that steer parts of PyTorch that Millpond does not have
+//! are accepted, their values checked, and reported in [`Parsed::ignored`].
 //!
 //! ```
 //! use millpond_core::conf;

@@ -117,8 +117,8 @@ impl<B: Backend> Buffer<B> {
     }
 
     /// How many bytes it keeps from others: `len` after rounding. Transfers end with `len`. Work of the program's own,
-    /// which goes to the [`segment`](Self::segment) or the [`address`](Self::address), may use all of them; those behind
-    /// `len` hold what the last owner left there, unless the allocator [scrubs](millpond_core::settings::Scrub).
+    /// which goes to the [`segment`](Self::segment) or the [`address`](Self::address), may use all of them; those
+    /// behind `len` hold what the last owner left there, unless the allocator [scrubs](millpond_core::settings::Scrub).
     pub fn capacity(&self) -> u64 {
         self.size
     }

@@ -61,8 +61,8 @@ pub struct Pinned<B: Backend> {
 impl<B: Backend + Clone> Allocator<B> {
     /// A new cache of the device's page-locked memory, its first class of the kind [`ClassKind::Host`]. Takes no memory
     /// yet. Make one for a device and clone it: caches share nothing. It stands beside this allocator and does not keep
-    /// it. Where this allocator [scrubs](millpond_core::settings::Scrub), in either mode, the host overwrites each buffer
-    /// of the cache before it is handed out.
+    /// it. Where this allocator [scrubs](millpond_core::settings::Scrub), in either mode, the host overwrites each
+    /// buffer of the cache before it is handed out.
     ///
     /// # Errors
     ///

@@ -42,8 +42,8 @@ pub(crate) struct State<B: Backend> {
     searches: CachePadded<[AtomicU64; 2]>,
     /// How many waits for points are outstanding: nearly always 0, and then nothing has to be asked.
     waiters: AtomicUsize,
-    /// Nobody waits, nothing counts searches, nothing is overwritten, and memory is reused in order: a hit needs nothing
-    /// but its lane.
+    /// Nobody waits, nothing counts searches, nothing is overwritten, and memory is reused in order: a hit needs
+    /// nothing but its lane.
     is_plain: AtomicBool,
     pub(crate) records: Records,
     pub(crate) activity: CachePadded<Activity>,

@@ -56,8 +56,8 @@ impl<B: Backend> Stream<B> {
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfMemory`] with a report; [`Error::TooLarge`] from 2^60 bytes; [`Error::Driver`], also where memory is
-    /// to be [scrubbed](millpond_core::settings::Scrub) and that fails: nothing is handed out then.
+    /// [`Error::OutOfMemory`] with a report; [`Error::TooLarge`] from 2^60 bytes; [`Error::Driver`], also where memory
+    /// is to be [scrubbed](millpond_core::settings::Scrub) and that fails: nothing is handed out then.
     #[inline]
     pub fn allocate(&self, bytes: u64) -> Result<Buffer<B>, Error<B::Error>> {
         match self.hit(bytes) {

@@ -128,8 +128,8 @@ fn no_owner_finds_what_another_left_in_random_programs() {
     }
 }
 
-/// The programs above notice an overwriting that is left out, comes on another stream, or ends too early: with the bytes
-/// that were asked for, say.
+/// The programs above notice an overwriting that is left out, comes on another stream, or ends too early: with the
+/// bytes that were asked for, say.
 #[test]
 fn a_device_that_overwrites_badly_is_noticed() {
     for policy in POLICIES {

@@ -19,7 +19,7 @@ impl Target {
     pub(crate) fn certify(&self, only: Option<&str>, tell: Tell<'_>) -> Result<(), Failure> {
         let mut names = Vec::new();
         match self {
-            Self::Sim(options) if *options == SimOptions::default() => {
+            Self::Sim(options) if **options == SimOptions::default() => {
                 suite::sim_devices().iter().for_each(|device| certify(device, only, &mut names, tell));
             }
             Self::Sim(_) => {

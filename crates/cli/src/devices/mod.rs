@@ -110,7 +110,7 @@ impl Device {
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Target {
     /// A simulated one.
-    Sim(SimOptions),
+    Sim(Box<SimOptions>),
     /// One of CUDA's.
     #[cfg(feature = "cuda")]
     Cuda(cuda::CudaOptions),
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn a_device_is_chosen_by_name() {
-        assert_eq!(Target::choose(Some("sim")), Ok(Target::Sim(SimOptions::default())));
+        assert_eq!(Target::choose(Some("sim")), Ok(Target::Sim(Box::default())));
         assert!(matches!(Target::choose(Some("simulated")), Err(Failure::Input(_))));
         for entry in &BACKENDS {
             match Target::choose(Some(entry.name)) {
@@ -236,6 +236,6 @@ mod tests {
     #[test]
     fn the_simulated_device_is_always_there() {
         assert!(Target::choose(None).is_ok());
-        assert_eq!((BACKENDS[BACKENDS.len() - 1].preferred)(), Some(Target::Sim(SimOptions::default())));
+        assert_eq!((BACKENDS[BACKENDS.len() - 1].preferred)(), Some(Target::Sim(Box::default())));
     }
 }

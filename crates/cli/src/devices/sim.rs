@@ -8,8 +8,7 @@ use crate::failure::Failure;
 use crate::quantity::parse_bytes;
 
 /// The simulated device's place among the backends.
-pub(super) const ENTRY: Entry =
-    Entry { name: "sim", find, target, preferred: || Some(Target::Sim(SimOptions::default())) };
+pub(super) const ENTRY: Entry = Entry { name: "sim", find, target, preferred: || Some(Target::Sim(Box::default())) };
 
 /// What a simulated device is like; where nothing is said, like an H200.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -27,7 +26,8 @@ fn find() -> Found {
 }
 
 fn target(options: &str) -> Result<Target, Failure> {
-    SimOptions::parse(options).map(Target::Sim).map_err(|what| Failure::Input(format!("--device sim: {what}")))
+    let parsed = SimOptions::parse(options).map_err(|what| Failure::Input(format!("--device sim: {what}")))?;
+    Ok(Target::Sim(Box::new(parsed)))
 }
 
 impl SimOptions {

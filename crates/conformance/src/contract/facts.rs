@@ -51,9 +51,13 @@ fn possible(caps: &Caps) -> Result<(), Stop> {
         let found = format!("{} for pages of {}", pages.address_bytes, pages.granularity);
         return Err(breach("PageCaps::address_bytes", found, "bytes of addresses that all ranges together can have"));
     }
-    if caps.needs_barrier && caps.reuse != Reuse::InOrder {
+    if caps.needs_barrier && caps.reuse == Reuse::AfterDone {
         let found = format!("announced with Reuse::{:?}", caps.reuse);
-        return Err(breach("Caps::needs_barrier", found, "goes with Reuse::InOrder"));
+        return Err(breach(
+            "Caps::needs_barrier",
+            found,
+            "goes with Reuse::InOrder and Reuse::AfterSubmit: what is done needs no barrier",
+        ));
     }
     Ok(())
 }

@@ -82,7 +82,7 @@ pub(crate) fn all<D: DeviceUnderTest>() -> Vec<Check<D>> {
         check(None, "space", "too-much-is-out-of-memory", space::too_much),
         check(None, "space", "what-is-released-can-be-had-again", released::segments),
         check(None, "time", "streams-are-dense-numbers", time::dense_numbers),
-        check(None, "time", "strangers-have-no-mark", time::strangers),
+        check(None, "time", "streams-are-known", time::streams_are_known),
         check(None, "time", "marks-rise-above-what-is-reached", time::marks_rise),
         check(None, "time", "reached-does-not-run-ahead", time::reached_behind),
         check(None, "time", "a-wait-answers-what-is-reached", time::wait_is_true),

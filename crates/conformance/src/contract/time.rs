@@ -1,6 +1,5 @@
 //! Time: streams, marks, what is reached, and waiting.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
@@ -37,15 +36,20 @@ pub(super) fn dense_numbers<D: DeviceUnderTest>(bench: &Bench<'_, D>) -> Result<
     Err(breach("Backend::create_stream", found, "the next dense number, from 0, and never one that was given before"))
 }
 
-pub(super) fn strangers<D: DeviceUnderTest>(bench: &Bench<'_, D>) -> Result<(), Stop> {
-    let stranger = StreamId(bench.streams.len() as u32 + 7);
-    match catch_unwind(AssertUnwindSafe(|| bench.backend().mark(stranger))) {
-        Err(_) => Ok(()),
-        Ok(tick) => {
-            let found = format!("{stranger}, which nobody opened, is marked with {tick}");
-            Err(breach("Backend::mark", found, "panics if the stream is not this backend's"))
+/// The backend knows the streams that it opened, and no others.
+pub(super) fn streams_are_known<D: DeviceUnderTest>(bench: &Bench<'_, D>) -> Result<(), Stop> {
+    const RULE: &str = "whether the stream is this backend's";
+    let backend = bench.backend();
+    if let Some(own) = bench.streams.iter().find(|&&stream| !backend.has_stream(stream)) {
+        return Err(breach("Backend::has_stream", format!("false for {own}, which was opened"), RULE));
+    }
+    for number in [bench.streams.len() as u32 + 7, u32::MAX] {
+        let stranger = StreamId(number);
+        if backend.has_stream(stranger) {
+            return Err(breach("Backend::has_stream", format!("true for {stranger}, which was never opened"), RULE));
         }
     }
+    Ok(())
 }
 
 /// A mark covers what nobody has seen complete, and never falls.

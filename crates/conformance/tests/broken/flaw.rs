@@ -9,6 +9,8 @@ pub enum Flaw {
     TransferIsMissing,
     TransferIsNotAnnounced,
     StreamsShareANumber,
+    HasEveryStream,
+    HasNoStream,
     ReserveHasLess,
     SegmentsShareAnAddress,
     WrongFault,
@@ -46,13 +48,15 @@ pub enum Flaw {
 }
 
 /// Each flaw, the check that refuses it, and the verb or the fact that its message names.
-pub const FLAWS: [(Flaw, &str, &str); 40] = [
+pub const FLAWS: [(Flaw, &str, &str); 42] = [
     (Flaw::AlignmentIsALie, "space/segments-are-aligned-and-apart", "Backend::address"),
     (Flaw::TotalIsALie, "budget/is-plausible", "Budget::budget"),
     (Flaw::GranularityIsOdd, "facts/make-sense", "PageCaps::granularity"),
     (Flaw::TransferIsMissing, "facts/powers-answer-as-announced", "Backend::transfer"),
     (Flaw::TransferIsNotAnnounced, "facts/powers-answer-as-announced", "Backend::transfer"),
     (Flaw::StreamsShareANumber, "time/streams-are-dense-numbers", "Backend::create_stream"),
+    (Flaw::HasEveryStream, "time/streams-are-known", "Backend::has_stream"),
+    (Flaw::HasNoStream, "time/streams-are-known", "Backend::has_stream"),
     (Flaw::ReserveHasLess, "space/segments-hold-what-was-asked", "Backend::reserve"),
     (Flaw::SegmentsShareAnAddress, "space/segments-are-aligned-and-apart", "Backend::address"),
     (Flaw::WrongFault, "space/too-much-is-out-of-memory", "Backend::reserve"),

@@ -85,7 +85,11 @@ unsafe impl Backend for Toy {
     }
 
     fn has_stream(&self, stream: StreamId) -> bool {
-        self.sim.has_stream(stream)
+        match self.flaw {
+            Some(Flaw::HasEveryStream) => true,
+            Some(Flaw::HasNoStream) => false,
+            _ => self.sim.has_stream(stream),
+        }
     }
 
     fn reserve(&self, class: ClassId, bytes: u64) -> Result<Segment, ToyError> {

@@ -47,7 +47,8 @@ impl Coordinator {
         self.turns.progress
     }
 
-    /// Some plan holds something that others may be short of, or waits for its turn. With no plan under way it is false.
+    /// Some plan holds something that others may be short of, or waits for its turn. With no plan under way it is
+    /// false.
     pub fn is_held(&self) -> bool {
         self.turns.holders > 0 || !self.turns.queue.is_empty()
     }

@@ -51,8 +51,8 @@ pub struct Grant {
     pub size: u64,
     /// The segment's device address, 0 where there are none.
     pub base: u64,
-    /// The last use of this memory: a tick of the stream that it is granted for. Of a block that is lent, whose last use
-    /// was on the lender's stream and is over, the tick is 0.
+    /// The last use of this memory: a tick of the stream that it is granted for. Of a block that is lent, whose last
+    /// use was on the lender's stream and is over, the tick is 0.
     pub last_use: LastUse,
     /// Room for a peak ran out: the coordinator must settle before anything else happens.
     pub unsettled: bool,

@@ -73,11 +73,12 @@ impl Scene {
     /// A request that its shard may serve by itself.
     pub(crate) fn hit(&mut self, shards: &mut [Shard], shard: usize, bytes: u64) -> Option<u64> {
         let (want, stream) = (self.sizes.want(bytes)?, self.streams[shard]);
-        let grant = shards[shard].allocate(&want, 0, self.usable(stream))?;
-        if grant.unsettled {
+        let grant = shards[shard].allocate(&want, 0, self.usable(stream));
+        // A miss goes to the coordinator, which settles first: blocks that came back may have been the reason for it.
+        if grant.is_none_or(|grant| grant.unsettled) {
             self.unsettled.push(ShardId(shard as u32));
         }
-        Some(self.granted(ShardId(shard as u32), grant, stream))
+        Some(self.granted(ShardId(shard as u32), grant?, stream))
     }
 
     /// The block is used on another stream as well.

@@ -16,9 +16,9 @@ type Place<'b, B> = Option<(&'b <B as Backend>::Segment, u64)>;
 /// ticks (Vulkan, wgpu) it runs once the stream is [submitted](Stream::submit), and a download submits by itself.
 ///
 /// Offsets and lengths are in bytes, and offsets count from the start of the buffer. They end with its
-/// [`len`](Buffer::len), what was asked for: what rounding added holds what the last owner left there. 0 bytes are moved
-/// without a call of the driver, also of an empty buffer.
-/// wgpu writes whole words: there offsets and lengths that are no multiples of 4 are refused, except by downloads.
+/// [`len`](Buffer::len), what was asked for: what rounding added holds what the last owner left there. 0 bytes are
+/// moved without a call of the driver, also of an empty buffer. wgpu writes whole words: there offsets and lengths that
+/// are no multiples of 4 are refused, except by downloads.
 ///
 /// The allocator does not watch who uses what. A buffer that is moved on another stream than its own
 /// ([`Buffer::stream`]) needs [`record_stream`](Buffer::record_stream) or [`used_until`](Buffer::used_until) as after
