@@ -22,8 +22,9 @@ with each fault on. Without names all faults are tried. What is found is kept, s
   --room A,B       only the faults of tests/mutants/A.toml and B.toml
   --jobs N         so many at a time (default: 1)
   --programs N     go on to the next fault once N test programs have caught one (default: 1)
+  --only A,B       run only the test programs of these names, or of these packages
   --skip A,B       leave out the tests with these parts in their names
-  --again          also the faults that are known to be caught
+  --again          also the faults that so many programs are known to catch
   --table          run nothing; write what is known to tests/mutants/RESULTS.md
 ";
 
@@ -43,7 +44,7 @@ fn options() -> Result<Options, String> {
         ["millpond-core", "millpond-tests", "millpond-conformance", "millpond", "millpond-sim", "millpond-cuda"];
     let packages = packages.map(str::to_owned).to_vec();
     let (rooms, names) = (Vec::new(), Vec::new());
-    let effort = hunt::Effort { programs: 1, skip: Vec::new() };
+    let effort = hunt::Effort { programs: 1, skip: Vec::new(), only: Vec::new() };
     let mut options = Options { packages, rooms, jobs: 1, effort, again: false, table: false, names };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
@@ -54,6 +55,7 @@ fn options() -> Result<Options, String> {
             "--jobs" => options.jobs = value()?.parse().map_err(|error| format!("--jobs: {error}"))?,
             "--programs" => options.effort.programs = value()?.parse().map_err(|e| format!("--programs: {e}"))?,
             "--skip" => options.effort.skip = value()?.split(',').map(str::to_owned).collect(),
+            "--only" => options.effort.only = value()?.split(',').map(str::to_owned).collect(),
             "--again" => options.again = true,
             "--table" => options.table = true,
             "--help" => return Err(HELP.to_owned()),
@@ -101,7 +103,8 @@ fn about(options: &Options) -> String {
     let (arch, system) = (std::env::consts::ARCH, std::env::consts::OS);
     let skipped = options.effort.skip.join(", ");
     let without = if skipped.is_empty() { String::new() } else { format!(", without {skipped}") };
-    let (packages, most) = (options.packages.join(", "), options.effort.programs);
+    let all = if options.effort.only.is_empty() { &options.packages } else { &options.effort.only };
+    let (packages, most) = (all.join(", "), options.effort.programs);
     format!("{day}, {arch} {system}, {cores} cores: {packages}{without}; up to {most} programs for each fault")
 }
 
@@ -126,8 +129,9 @@ fn run() -> Result<(), String> {
     known.runs.insert(about(&options));
     let asked = |fault: &&Fault| {
         let is_named = options.names.is_empty() || options.names.contains(&fault.name);
-        let is_new =
-            options.again || !options.names.is_empty() || known.found.get(&fault.name).is_none_or(|f| !f.is_caught());
+        let is_new = options.again
+            || !options.names.is_empty()
+            || known.found.get(&fault.name).is_none_or(|f| f.programs() < options.effort.programs);
         is_named && is_new && (options.rooms.is_empty() || options.rooms.contains(&fault.room))
     };
     let chosen: Vec<Fault> = faults.iter().filter(asked).cloned().collect();

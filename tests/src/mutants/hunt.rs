@@ -63,6 +63,8 @@ pub struct Effort {
     pub programs: usize,
     /// Tests that are not run, by a part of their names.
     pub skip: Vec<String>,
+    /// Only the programs of these names, or of these packages, are run; without any, all are.
+    pub only: Vec<String>,
 }
 
 /// Which tests caught a fault, by package: `program::test`.
@@ -158,7 +160,8 @@ pub fn build(copy: &Path, target: &Path, packages: &[String]) -> Result<Vec<Prog
 /// If a test fails.
 pub fn baseline(programs: &[Program], effort: &Effort) -> Result<Vec<Timed>, String> {
     let mut timed = Vec::new();
-    for program in programs {
+    let is_meant = |named: &String| effort.only.is_empty() || effort.only.contains(named);
+    for program in programs.iter().filter(|program| is_meant(&program.package) || is_meant(&program.name)) {
         let begin = Instant::now();
         let failed = run(program, 0, Duration::from_secs(600), true, effort);
         if !failed.is_empty() {
