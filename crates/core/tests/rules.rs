@@ -373,6 +373,23 @@ fn reset_peaks_are_what_is_there() {
     assert_eq!(device.coordinator.stats(&mut device.shards).allocated_bytes.all.peak, second.size);
 }
 
+/// The slack is a share of the most that was live since the peaks were reset.
+#[test]
+fn reset_peaks_make_the_slack_small() {
+    for resets in [false, true] {
+        let settings = Settings { slack: Some(0.125), ..Settings::default() };
+        let mut device = Device::new(settings, Reuse::InOrder, &[0]);
+        let held = device.miss(0, 400 * MIB);
+        device.free(0, &held, 1);
+        if resets {
+            device.coordinator.reset_peaks(&mut device.shards);
+        }
+        device.miss(0, 40 * MIB);
+        let released = device.steps.iter().any(|step| matches!(step, Step::Release { .. }));
+        assert_eq!(released, resets, "{:?}", device.steps);
+    }
+}
+
 /// Memory of a private pool is neither lent to another pool nor moved there.
 #[test]
 fn private_pools_keep_their_memory() {
