@@ -493,3 +493,20 @@ fn addresses_that_are_being_unmapped_are_not_unmapped_again() {
     assert!(device.finish(&mut plan, 1).is_some());
     device.coordinator.check(&mut device.shards);
 }
+
+/// Pages of a stream were used up to different ticks: the plan waits for the first, which suffices.
+#[test]
+fn the_oldest_point_of_a_stream_is_waited_for_first() {
+    for ticks in [[3, 9], [9, 3]] {
+        let mut device = Device::with(Growth::Tight, 40 * MIB, PageCaps::new(2 * MIB), false);
+        device.reached = [Tick::ZERO; 3];
+        let [low, _between, high] = [16, 8, 16].map(|mib| device.allocate(1, mib * MIB));
+        device.free(low, ticks[0]);
+        device.free(high, ticks[1]);
+        let mut plan = device.plan(0, 16 * MIB);
+        let step = device.until(&mut plan, |step| matches!(step, Step::Wait(_)));
+        assert_eq!(step, Step::Wait(vec![Point { stream: StreamId(1), tick: Tick(3) }]));
+        device.done(&mut plan, &step);
+        assert!(device.finish(&mut plan, 0).is_some());
+    }
+}
