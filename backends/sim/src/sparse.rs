@@ -148,7 +148,7 @@ mod tests {
                 // Often at the border of a leaf, where it is hard.
                 let mut place = || {
                     let at = next(&mut state) % BYTES;
-                    if next(&mut state) % 2 == 0 { at / LEAF_BYTES * LEAF_BYTES } else { at }
+                    if next(&mut state).is_multiple_of(2) { at / LEAF_BYTES * LEAF_BYTES } else { at }
                 };
                 let (one, other) = (place(), place());
                 let (start, end) = (one.min(other), one.max(other));

@@ -1,7 +1,7 @@
 //! The soak: as many seeded adversarial runs as one has time for, on every kind of simulated device and under every
 //! policy.
 //!
-//! A run's seed draws the device, the policy and whether driver calls fail, and is the seed of a [swarm]
+//! A run's seed draws the device, the policy and whether driver calls fail, and is the seed of a [swarm](crate::swarm)
 //! on it; the same seed is the same run, alone or among thousands, as long as runs have as many operations.
 
 use std::ops::{ControlFlow, Range};
