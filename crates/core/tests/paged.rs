@@ -510,3 +510,20 @@ fn the_oldest_point_of_a_stream_is_waited_for_first() {
         assert!(device.finish(&mut plan, 0).is_some());
     }
 }
+
+/// A plan was to create a part of what it needs, and fails before it does: that part may be created by others.
+#[test]
+fn what_an_abandoned_plan_did_not_create_counts_no_more() {
+    let mut device = Device::new(Growth::Tight, 60 * MIB);
+    device.reached = [Tick::ZERO; 3];
+    let old = device.allocate(1, 40 * MIB);
+    device.free(old, 1);
+    let mut plan = device.plan(0, 50 * MIB);
+    let step = device.until(&mut plan, |step| matches!(step, Step::StreamWait { .. }));
+    assert!(matches!(step, Step::StreamWait { .. }), "{step:?}");
+    device.learn(&mut plan, Outcome::Failed);
+    device.until(&mut plan, |_| false);
+    device.reached = [Tick(100); 3];
+    assert_eq!(device.allocate(2, 60 * MIB).grant.size, 60 * MIB);
+    assert_eq!(device.reserved(), 60 * MIB);
+}
