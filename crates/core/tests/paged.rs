@@ -448,10 +448,10 @@ fn a_wait_frees_at_once_what_waited_for_its_points() {
     assert!(matches!(step, Step::Grant(_)), "{step:?}");
 }
 
-/// 40 MiB that stream 1 had are with stream 0. They are still mapped where stream 1 had them, and there are no other
+/// 40 MiB that stream 1 had are with stream 0. They are still mapped where stream 1 had them, and it gets no other
 /// addresses.
-fn left_behind() -> (Device, Held) {
-    let pages = PageCaps { address_bytes: 80 * MIB, ..PageCaps::new(2 * MIB) };
+fn left_behind(address_bytes: u64) -> (Device, Held) {
+    let pages = PageCaps { address_bytes, ..PageCaps::new(2 * MIB) };
     let mut device = Device::with(Growth::Tight, 80 * MIB, pages, true);
     let old = device.allocate(1, 40 * MIB);
     device.free(old, 1);
@@ -463,7 +463,7 @@ fn left_behind() -> (Device, Held) {
 /// A plan unmaps an old mapping: another, which gives back all that is cached, leaves the page alone.
 #[test]
 fn a_page_whose_old_mapping_is_being_unmapped_stays() {
-    let (mut device, moved) = left_behind();
+    let (mut device, moved) = left_behind(80 * MIB);
     let mut plan = device.plan(1, 40 * MIB);
     let step = device.until(&mut plan, is_pages);
     let unmaps = matches!(&step, Step::Pages(calls) if matches!(calls[0], PageCall::Unmap { .. }));
@@ -480,7 +480,7 @@ fn a_page_whose_old_mapping_is_being_unmapped_stays() {
 /// A page is being released, and unmapped where it was before: another plan that needs those addresses stands back.
 #[test]
 fn addresses_that_are_being_unmapped_are_not_unmapped_again() {
-    let (mut device, moved) = left_behind();
+    let (mut device, moved) = left_behind(80 * MIB);
     device.free(moved, 2);
     let mut release = Plan::empty_cache([0; 2]);
     let unmaps = device.until(&mut release, is_pages);
@@ -526,4 +526,21 @@ fn what_an_abandoned_plan_did_not_create_counts_no_more() {
     device.reached = [Tick(100); 3];
     assert_eq!(device.allocate(2, 60 * MIB).grant.size, 60 * MIB);
     assert_eq!(device.reserved(), 60 * MIB);
+}
+
+/// A plan was to unmap old mappings, and fails before it does: they stay, and the next plan unmaps them.
+#[test]
+fn old_mappings_stay_where_a_plan_fails_before_it_unmaps_them() {
+    let (mut device, _moved) = left_behind(120 * MIB);
+    let other = device.allocate(2, 40 * MIB);
+    device.free(other, 200);
+    let mut plan = device.plan(1, 40 * MIB);
+    let step = device.until(&mut plan, |step| matches!(step, Step::StreamWait { .. }));
+    assert!(matches!(step, Step::StreamWait { .. }), "{step:?}");
+    device.learn(&mut plan, Outcome::Failed);
+    device.until(&mut plan, |_| false);
+    device.coordinator.check(&mut device.shards);
+    let held = device.allocate(1, 40 * MIB);
+    assert_eq!((held.shard, held.grant.size), (1, 40 * MIB));
+    assert_eq!(device.coordinator.page_stats().unmapped, 20, "pages of 2 MiB");
 }
