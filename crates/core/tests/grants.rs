@@ -133,6 +133,28 @@ fn memory_from_the_driver_was_never_used_beside_memory_that_was() {
     assert!(fresh.last_use.is_never(), "{fresh:?}");
 }
 
+/// Pages went back to the driver, and others come to the same addresses.
+#[test]
+fn memory_from_the_driver_was_never_used_where_other_memory_was() {
+    let mut device = Device::new(PageCaps::new(2 * MIB), 64 * MIB);
+    let _kept = device.allocate(0, 4 * MIB).unwrap();
+    device.use_all(0, 8 * MIB);
+    device.reached[0] = Tick(1);
+    let mut empty = Plan::empty_cache([0; 2]);
+    loop {
+        match device.coordinator.next(&mut empty, &mut device.shards) {
+            Step::Done => break,
+            step => {
+                let outcome = device.perform(step);
+                device.coordinator.learn(&mut empty, outcome, &mut device.shards);
+            }
+        }
+    }
+    assert_eq!(device.coordinator.reserved_bytes(), 4 * MIB);
+    let fresh = device.allocate(0, 8 * MIB).unwrap();
+    assert!(fresh.last_use.is_never(), "{fresh:?}");
+}
+
 /// Two blocks with memory between them: when they go, a larger one fits only at other addresses, where the pages come
 /// as soon as the device keeps the order there.
 fn moved_on_its_own_stream(alias_reuse: Reuse, submitted: bool, reached: bool) -> Option<Grant> {

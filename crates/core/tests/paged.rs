@@ -191,6 +191,18 @@ fn a_free_block_of_the_window_is_taken_by_another_thread() {
     assert!(looks > 10, "only {looks} looks");
 }
 
+/// Its rest is taken, and its front is free again: the same block, and a smaller one.
+#[test]
+fn a_free_block_of_the_window_shrinks() {
+    let looks = at_each_look(free_block_before_a_hole, |shards, sizes| {
+        let mut take = |mib: u64| shards[0].allocate(&sizes.want(mib * MIB)?, 0, Tick(u64::MAX));
+        let (front, rest) = (take(16)?, take(4)?);
+        assert_eq!(shards[0].free(front.block, Tick(3), 0), Freed::Done { unsettled: false });
+        Some(Held { shard: 0, grant: rest })
+    });
+    assert!(looks > 10, "only {looks} looks");
+}
+
 /// All that the limit allows is free on stream 1, in two pieces, and stream 0 needs most of it.
 fn pages_of_another_stream() -> (Device, u64) {
     pages_of(Device::new(Growth::Tight, 80 * MIB))
