@@ -113,6 +113,8 @@ fn a_look_at_the_shard_ends_a_swap() {
     let mut device = Device::new(Settings::default());
     let first = device.plan(4 * MIB).0;
     device.swap(&first, 4);
+    // The first free raised a peak, and was not put off.
+    device.swap(&first, 4);
     let rest = device.plan(16 * MIB).0;
     assert_eq!((rest.slot, rest.offset), (first.slot, 4 * MIB));
     let risen = |device: &mut Device| device.coordinator.stats(&mut device.shards).inactive_split_bytes.all.allocated;
