@@ -10,7 +10,7 @@ const HEAD: &str = "\
 
 Written by `scripts/mutants.sh --table` from what its runs have found. A row says one test that catches the fault, how
 many test programs do, and in which packages. A run goes on to the next fault once enough programs have caught one, so
-the numbers are at least these. `survives`: all that the runs below name was run, and nothing failed.
+the numbers are at least these. `survives`: every program of the run that tried it ran, and nothing failed.
 ";
 
 /// What a row says of a fault.
