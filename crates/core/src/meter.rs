@@ -413,3 +413,22 @@ impl Totals {
         (came, went)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_least_that_was_live_is_known_until_somebody_asks() {
+        let (mut meter, unsplit) = (Meter::new(), SplitChange::default());
+        meter.grant(Side::Large, 100, 100, false, unsplit);
+        meter.grant(Side::Large, 200, 200, false, unsplit);
+        assert_eq!(meter.take_low(Side::Large).1.live_bytes, 300);
+        meter.free_and_retire(Side::Large, 200, 200, false, unsplit);
+        meter.grant(Side::Large, 400, 400, false, unsplit);
+        let (low, now) = meter.take_low(Side::Large);
+        assert_eq!(low, Low { live_bytes: 100, granted_blocks: 2, granted_bytes: 300 });
+        assert_eq!(now, Low { live_bytes: 500, granted_blocks: 3, granted_bytes: 700 });
+        assert_eq!(meter.take_low(Side::Large).0, now, "nothing was freed since");
+    }
+}

@@ -1,7 +1,7 @@
 //! What a grant says of its memory, and which memory may be reached at another address.
 
 use millpond_backend::{PageCaps, Point, Reuse, StreamId, Tick};
-use millpond_core::settings::{Growth, Policy, Settings};
+use millpond_core::settings::{Growth, Policy, Scrub, Settings};
 use millpond_core::{
     Coordinator, DeviceFacts, Freed, Grant, LastUse, Outcome, PageCall, Plan, PoolId, Shard, ShardId, Step,
 };
@@ -39,7 +39,7 @@ impl Device {
         let mut plan = Plan::allocate(ShardId(shard as u32), want, [0; 2]).with_open_tick(self.open[shard]);
         for _ in 0..1000 {
             let outcome = match self.coordinator.next(&mut plan, &mut self.shards) {
-                Step::Grant(grant) => return Some(grant),
+                Step::Grant(grant) | Step::Lend { grant, .. } => return Some(grant),
                 Step::Refuse(_) | Step::Done => return None,
                 step => self.perform(step),
             };
@@ -133,6 +133,28 @@ fn memory_from_the_driver_was_never_used_beside_memory_that_was() {
     assert!(fresh.last_use.is_never(), "{fresh:?}");
 }
 
+/// Pages went back to the driver, and others come to the same addresses.
+#[test]
+fn memory_from_the_driver_was_never_used_where_other_memory_was() {
+    let mut device = Device::new(PageCaps::new(2 * MIB), 64 * MIB);
+    let _kept = device.allocate(0, 4 * MIB).unwrap();
+    device.use_all(0, 8 * MIB);
+    device.reached[0] = Tick(1);
+    let mut empty = Plan::empty_cache([0; 2]);
+    loop {
+        match device.coordinator.next(&mut empty, &mut device.shards) {
+            Step::Done => break,
+            step => {
+                let outcome = device.perform(step);
+                device.coordinator.learn(&mut empty, outcome, &mut device.shards);
+            }
+        }
+    }
+    assert_eq!(device.coordinator.reserved_bytes(), 4 * MIB);
+    let fresh = device.allocate(0, 8 * MIB).unwrap();
+    assert!(fresh.last_use.is_never(), "{fresh:?}");
+}
+
 /// Two blocks with memory between them: when they go, a larger one fits only at other addresses, where the pages come
 /// as soon as the device keeps the order there.
 fn moved_on_its_own_stream(alias_reuse: Reuse, submitted: bool, reached: bool) -> Option<Grant> {
@@ -216,5 +238,33 @@ fn a_page_comes_back_only_in_order() {
         assert_eq!(grant.is_some(), submitted, "{grant:?}");
         assert_eq!(device.coordinator.page_stats().returned, if submitted { 2 } else { 0 });
         device.coordinator.check(&mut device.shards);
+    }
+}
+
+/// Bytes that others left there are to be overwritten, also where all had been before.
+#[test]
+fn what_comes_from_another_stream_is_to_be_overwritten() {
+    for (growth, is_lent) in [(Growth::Balanced, true), (Growth::Tight, false)] {
+        let mut device = Device::new(PageCaps::new(2 * MIB), 40 * MIB);
+        let settings = Settings { policy: Policy::Paged, growth, scrub: Scrub::OtherStreams, ..Settings::default() };
+        let pages = Some(PageCaps::new(2 * MIB));
+        let facts = DeviceFacts { total_bytes: 1 << 30, reuse: Reuse::InOrder, pages, stream_wait: true };
+        device.coordinator = Coordinator::new(settings, facts);
+        device.coordinator.set_limit(Some(40 * MIB));
+        let open = |stream| device.coordinator.open_shard(StreamId(stream), PoolId::default());
+        device.shards = (0..2).map(open).collect();
+        let first = device.allocate(1, 40 * MIB).unwrap();
+        device.shards[1].scrubbed(first.slot, first.offset, first.size, ShardId(1));
+        assert_eq!(device.shards[1].to_scrub(first.slot, first.offset, first.size), []);
+        device.free(1, first);
+        device.reached[1] = Tick(1);
+        let second = device.allocate(0, 40 * MIB).unwrap();
+        assert_eq!(
+            (device.coordinator.page_stats().lent, second.last_use),
+            (u64::from(is_lent), LastUse::at(Tick::ZERO))
+        );
+        let owner = usize::from(is_lent);
+        let parts = device.shards[owner].to_scrub(second.slot, second.offset, second.size);
+        assert_eq!(parts, [(second.offset, second.size)], "lent: {is_lent}");
     }
 }

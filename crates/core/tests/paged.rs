@@ -27,12 +27,11 @@ struct Device {
 impl Device {
     /// All work is done when somebody asks, unless a test says otherwise.
     fn new(growth: Growth, limit: u64) -> Self {
-        let facts = DeviceFacts {
-            total_bytes: 1 << 30,
-            reuse: Reuse::InOrder,
-            pages: Some(PageCaps::new(2 * MIB)),
-            stream_wait: true,
-        };
+        Self::with(growth, limit, PageCaps::new(2 * MIB), true)
+    }
+
+    fn with(growth: Growth, limit: u64, pages: PageCaps, stream_wait: bool) -> Self {
+        let facts = DeviceFacts { total_bytes: 1 << 30, reuse: Reuse::InOrder, pages: Some(pages), stream_wait };
         let settings = Settings { policy: Policy::Paged, growth, ..Settings::default() };
         let mut coordinator = Coordinator::new(settings, facts);
         coordinator.set_limit(Some(limit));
@@ -188,6 +187,18 @@ fn a_free_block_of_the_window_is_taken_by_another_thread() {
         let want = sizes.want(16 * MIB)?;
         let grant = shards[0].allocate(&want, 0, Tick(u64::MAX))?;
         Some(Held { shard: 0, grant })
+    });
+    assert!(looks > 10, "only {looks} looks");
+}
+
+/// Its rest is taken, and its front is free again: the same block, and a smaller one.
+#[test]
+fn a_free_block_of_the_window_shrinks() {
+    let looks = at_each_look(free_block_before_a_hole, |shards, sizes| {
+        let mut take = |mib: u64| shards[0].allocate(&sizes.want(mib * MIB)?, 0, Tick(u64::MAX));
+        let (front, rest) = (take(16)?, take(4)?);
+        assert_eq!(shards[0].free(front.block, Tick(3), 0), Freed::Done { unsettled: false });
+        Some(Held { shard: 0, grant: rest })
     });
     assert!(looks > 10, "only {looks} looks");
 }
@@ -401,4 +412,147 @@ fn what_came_to_a_stream_without_ticks_moves_on() {
     let mut plan = device.plan(2, 40 * MIB);
     let step = device.until(&mut plan, |step| matches!(step, Step::StreamWait { .. } | Step::Wait(_)));
     assert!(matches!(step, Step::Grant(_)), "{step:?}");
+}
+
+/// The device knows no waits, or cannot queue this one on the stream: no page moves behind a wait then, and the plan
+/// waits itself.
+#[test]
+fn no_page_moves_behind_a_wait_that_cannot_be_queued() {
+    for stream_wait in [true, false] {
+        let mut device = Device::with(Growth::Tight, 40 * MIB, PageCaps::new(2 * MIB), stream_wait);
+        device.reached = [Tick::ZERO; 3];
+        let old = device.allocate(1, 40 * MIB);
+        device.free(old, 1);
+        let mut plan = device.plan(0, 40 * MIB);
+        let mut asked = 0;
+        let points = loop {
+            match device.until(&mut plan, |step| matches!(step, Step::StreamWait { .. } | Step::Wait(_))) {
+                Step::StreamWait { .. } => {
+                    asked += 1;
+                    assert_eq!((asked, stream_wait), (1, true), "a wait that cannot be queued is asked for");
+                    device.learn(&mut plan, Outcome::Refused);
+                }
+                Step::Wait(points) => break points,
+                step => panic!("{step:?}"),
+            }
+        };
+        assert_eq!(points, [Point { stream: StreamId(1), tick: Tick(1) }]);
+        device.learn(&mut plan, Outcome::Reached(points));
+        assert!(device.finish(&mut plan, 0).is_some());
+    }
+}
+
+/// What waited for the points that a plan waits for is free when they are reached, before anything else is asked.
+#[test]
+fn a_wait_frees_at_once_what_waited_for_its_points() {
+    let mut device = Device::new(Growth::Tight, 40 * MIB);
+    device.reached = [Tick::ZERO; 3];
+    let held = device.allocate(0, 40 * MIB);
+    device.shards[0].record_stream(held.grant.block, StreamId(1));
+    assert!(matches!(device.shards[0].free(held.grant.block, Tick(1), 0), Freed::Pending(_)));
+    let point = Point { stream: StreamId(1), tick: Tick(3) };
+    device.coordinator.pend(ShardId(0), held.grant.block, [point]);
+    let mut plan = device.plan(0, 40 * MIB);
+    let step = device.until(&mut plan, |step| matches!(step, Step::Wait(_)));
+    assert_eq!(step, Step::Wait(vec![point]));
+    device.learn(&mut plan, Outcome::Reached(vec![point]));
+    let step = device.next(&mut plan);
+    assert!(matches!(step, Step::Grant(_)), "{step:?}");
+}
+
+/// 40 MiB that stream 1 had are with stream 0. They are still mapped where stream 1 had them, and it gets no other
+/// addresses.
+fn left_behind(address_bytes: u64) -> (Device, Held) {
+    let pages = PageCaps { address_bytes, ..PageCaps::new(2 * MIB) };
+    let mut device = Device::with(Growth::Tight, 80 * MIB, pages, true);
+    let old = device.allocate(1, 40 * MIB);
+    device.free(old, 1);
+    let moved = device.allocate(0, 40 * MIB);
+    assert_eq!(device.reserved(), 40 * MIB, "no page was created for it");
+    (device, moved)
+}
+
+/// A plan unmaps an old mapping: another, which gives back all that is cached, leaves the page alone.
+#[test]
+fn a_page_whose_old_mapping_is_being_unmapped_stays() {
+    let (mut device, moved) = left_behind(80 * MIB);
+    let mut plan = device.plan(1, 40 * MIB);
+    let step = device.until(&mut plan, is_pages);
+    let unmaps = matches!(&step, Step::Pages(calls) if matches!(calls[0], PageCall::Unmap { .. }));
+    assert!(unmaps, "{step:?}");
+    device.free(moved, 2);
+    let mut release = Plan::empty_cache([0; 2]);
+    let end = device.until(&mut release, is_pages);
+    assert!(matches!(end, Step::Done), "{end:?}");
+    device.done(&mut plan, &step);
+    assert!(device.finish(&mut plan, 1).is_some());
+    device.coordinator.check(&mut device.shards);
+}
+
+/// A page is being released, and unmapped where it was before: another plan that needs those addresses stands back.
+#[test]
+fn addresses_that_are_being_unmapped_are_not_unmapped_again() {
+    let (mut device, moved) = left_behind(80 * MIB);
+    device.free(moved, 2);
+    let mut release = Plan::empty_cache([0; 2]);
+    let unmaps = device.until(&mut release, is_pages);
+    let mut plan = device.plan(1, 40 * MIB);
+    let step = device.until(&mut plan, |step| is_pages(step) || matches!(step, Step::Pause { .. }));
+    assert!(matches!(step, Step::Pause { .. }), "{step:?}");
+    device.done(&mut release, &unmaps);
+    device.until(&mut release, |_| false);
+    device.done(&mut plan, &step);
+    assert!(device.finish(&mut plan, 1).is_some());
+    device.coordinator.check(&mut device.shards);
+}
+
+/// Pages of a stream were used up to different ticks: the plan waits for the first, which suffices.
+#[test]
+fn the_oldest_point_of_a_stream_is_waited_for_first() {
+    for ticks in [[3, 9], [9, 3]] {
+        let mut device = Device::with(Growth::Tight, 40 * MIB, PageCaps::new(2 * MIB), false);
+        device.reached = [Tick::ZERO; 3];
+        let [low, _between, high] = [16, 8, 16].map(|mib| device.allocate(1, mib * MIB));
+        device.free(low, ticks[0]);
+        device.free(high, ticks[1]);
+        let mut plan = device.plan(0, 16 * MIB);
+        let step = device.until(&mut plan, |step| matches!(step, Step::Wait(_)));
+        assert_eq!(step, Step::Wait(vec![Point { stream: StreamId(1), tick: Tick(3) }]));
+        device.done(&mut plan, &step);
+        assert!(device.finish(&mut plan, 0).is_some());
+    }
+}
+
+/// A plan was to create a part of what it needs, and fails before it does: that part may be created by others.
+#[test]
+fn what_an_abandoned_plan_did_not_create_counts_no_more() {
+    let mut device = Device::new(Growth::Tight, 60 * MIB);
+    device.reached = [Tick::ZERO; 3];
+    let old = device.allocate(1, 40 * MIB);
+    device.free(old, 1);
+    let mut plan = device.plan(0, 50 * MIB);
+    let step = device.until(&mut plan, |step| matches!(step, Step::StreamWait { .. }));
+    assert!(matches!(step, Step::StreamWait { .. }), "{step:?}");
+    device.learn(&mut plan, Outcome::Failed);
+    device.until(&mut plan, |_| false);
+    device.reached = [Tick(100); 3];
+    assert_eq!(device.allocate(2, 60 * MIB).grant.size, 60 * MIB);
+    assert_eq!(device.reserved(), 60 * MIB);
+}
+
+/// A plan was to unmap old mappings, and fails before it does: they stay, and the next plan unmaps them.
+#[test]
+fn old_mappings_stay_where_a_plan_fails_before_it_unmaps_them() {
+    let (mut device, _moved) = left_behind(120 * MIB);
+    let other = device.allocate(2, 40 * MIB);
+    device.free(other, 200);
+    let mut plan = device.plan(1, 40 * MIB);
+    let step = device.until(&mut plan, |step| matches!(step, Step::StreamWait { .. }));
+    assert!(matches!(step, Step::StreamWait { .. }), "{step:?}");
+    device.learn(&mut plan, Outcome::Failed);
+    device.until(&mut plan, |_| false);
+    device.coordinator.check(&mut device.shards);
+    let held = device.allocate(1, 40 * MIB);
+    assert_eq!((held.shard, held.grant.size), (1, 40 * MIB));
+    assert_eq!(device.coordinator.page_stats().unmapped, 20, "pages of 2 MiB");
 }

@@ -2,7 +2,6 @@
 //!
 //! `scripts/mutants.sh --help` says how to call it.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -22,8 +21,10 @@ with each fault on. Without names all faults are tried. What is found is kept, s
                    millpond,millpond-sim,millpond-cuda). A fault's own package goes first.
   --room A,B       only the faults of tests/mutants/A.toml and B.toml
   --jobs N         so many at a time (default: 1)
-  --all            run every test program, rather than stop at the first that catches the fault
-  --again          also the faults that are known to be caught
+  --programs N     go on to the next fault once N test programs have caught one (default: 1)
+  --only A,B       run only the test programs of these names, or of these packages
+  --skip A,B       leave out the tests with these parts in their names
+  --again          also the faults that so many programs are known to catch
   --table          run nothing; write what is known to tests/mutants/RESULTS.md
 ";
 
@@ -32,7 +33,7 @@ struct Options {
     packages: Vec<String>,
     rooms: Vec<String>,
     jobs: usize,
-    all: bool,
+    effort: hunt::Effort,
     again: bool,
     table: bool,
     names: Vec<String>,
@@ -43,7 +44,8 @@ fn options() -> Result<Options, String> {
         ["millpond-core", "millpond-tests", "millpond-conformance", "millpond", "millpond-sim", "millpond-cuda"];
     let packages = packages.map(str::to_owned).to_vec();
     let (rooms, names) = (Vec::new(), Vec::new());
-    let mut options = Options { packages, rooms, jobs: 1, all: false, again: false, table: false, names };
+    let effort = hunt::Effort { programs: 1, skip: Vec::new(), only: Vec::new() };
+    let mut options = Options { packages, rooms, jobs: 1, effort, again: false, table: false, names };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or(format!("{word} needs a value\n\n{HELP}"));
@@ -51,7 +53,9 @@ fn options() -> Result<Options, String> {
             "--packages" => options.packages = value()?.split(',').map(str::to_owned).collect(),
             "--room" => options.rooms = value()?.split(',').map(str::to_owned).collect(),
             "--jobs" => options.jobs = value()?.parse().map_err(|error| format!("--jobs: {error}"))?,
-            "--all" => options.all = true,
+            "--programs" => options.effort.programs = value()?.parse().map_err(|e| format!("--programs: {e}"))?,
+            "--skip" => options.effort.skip = value()?.split(',').map(str::to_owned).collect(),
+            "--only" => options.effort.only = value()?.split(',').map(str::to_owned).collect(),
             "--again" => options.again = true,
             "--table" => options.table = true,
             "--help" => return Err(HELP.to_owned()),
@@ -91,27 +95,43 @@ fn plant(root: &Path, copy: &Path, faults: &[Fault]) -> Result<(), String> {
     Ok(())
 }
 
+/// What a run is: the day, the machine, and what is run.
+fn about(options: &Options) -> String {
+    let day = Command::new("date").args(["-u", "+%Y-%m-%d"]).output().map(|output| output.stdout).unwrap_or_default();
+    let day = String::from_utf8_lossy(&day).trim().to_owned();
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let (arch, system) = (std::env::consts::ARCH, std::env::consts::OS);
+    let skipped = options.effort.skip.join(", ");
+    let without = if skipped.is_empty() { String::new() } else { format!(", without {skipped}") };
+    let all = if options.effort.only.is_empty() { &options.packages } else { &options.effort.only };
+    let (packages, most) = (all.join(", "), options.effort.programs);
+    format!("{day}, {arch} {system}, {cores} cores: {packages}{without}; up to {most} programs for each fault")
+}
+
 fn run() -> Result<(), String> {
     let options = options()?;
     let root = workspace::root();
     let faults = mutants::all(&root)?;
     let folder = root.join("target/mutants");
     let (copy, notes) = (folder.join("tree"), folder.join("found.json"));
-    let mut found: BTreeMap<String, hunt::Found> = match fs::read_to_string(&notes) {
+    let mut known: hunt::Notes = match fs::read_to_string(&notes) {
         Ok(text) => serde_json::from_str(&text).map_err(|error| format!("{}: {error}", notes.display()))?,
-        Err(_) => BTreeMap::new(),
+        Err(_) => hunt::Notes::default(),
     };
     if options.table {
         let path: PathBuf = root.join("tests/mutants/RESULTS.md");
-        return fs::write(&path, hunt::table(&faults, &found)).map_err(|error| format!("{}: {error}", path.display()));
+        return fs::write(&path, mutants::table(&faults, &known))
+            .map_err(|error| format!("{}: {error}", path.display()));
     }
     plant(&root, &copy, &faults)?;
     let programs = hunt::build(&copy, &folder.join("target"), &options.packages)?;
-    let baseline = hunt::baseline(&programs)?;
+    let baseline = hunt::baseline(&programs, &options.effort)?;
+    known.runs.insert(about(&options));
     let asked = |fault: &&Fault| {
         let is_named = options.names.is_empty() || options.names.contains(&fault.name);
-        let is_new =
-            options.again || !options.names.is_empty() || found.get(&fault.name).is_none_or(|f| !f.is_caught());
+        let is_new = options.again
+            || !options.names.is_empty()
+            || known.found.get(&fault.name).is_none_or(|f| f.programs() < options.effort.programs);
         is_named && is_new && (options.rooms.is_empty() || options.rooms.contains(&fault.room))
     };
     let chosen: Vec<Fault> = faults.iter().filter(asked).cloned().collect();
@@ -120,22 +140,23 @@ fn run() -> Result<(), String> {
     std::thread::scope(|scope| {
         for _ in 0..options.jobs.max(1) {
             let (tell, next, chosen, baseline) = (tell.clone(), &next, &chosen, &baseline);
+            let options = &options;
             scope.spawn(move || {
                 while let Some(fault) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let _ = tell.send((fault, hunt::hunt(fault, baseline, options.all)));
+                    let _ = tell.send((fault, hunt::hunt(fault, baseline, &options.effort)));
                 }
             });
         }
         drop(tell);
         for (fault, now) in told {
             println!("{now} {}", fault.name);
-            found.entry(fault.name.clone()).or_default().add(now);
-            let text = serde_json::to_string_pretty(&found).map_err(|error| error.to_string())?;
+            known.found.entry(fault.name.clone()).or_default().add(now);
+            let text = serde_json::to_string_pretty(&known).map_err(|error| error.to_string())?;
             fs::write(&notes, text).map_err(|error| format!("{}: {error}", notes.display()))?;
         }
         Ok::<(), String>(())
     })?;
-    let left: Vec<_> = chosen.iter().filter(|fault| !found[&fault.name].is_caught()).collect();
+    let left: Vec<_> = chosen.iter().filter(|fault| !known.found[&fault.name].is_caught()).collect();
     println!("{} faults tried, {} of them caught by nothing that was run", chosen.len(), left.len());
     left.iter().for_each(|fault| println!("  {}: {}", fault.name, fault.breaks));
     Ok(())

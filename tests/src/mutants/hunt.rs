@@ -47,6 +47,26 @@ pub struct Program {
 /// A test program with how long it takes where no fault is on.
 pub type Timed = (Program, Duration);
 
+/// What is known from all runs so far.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Notes {
+    /// What each run was: its day, its machine, and what it ran.
+    pub runs: BTreeSet<String>,
+    /// What was found, by the name of the fault; one that is missing was not tried.
+    pub found: BTreeMap<String, Found>,
+}
+
+/// How far a hunt goes.
+#[derive(Clone, Debug)]
+pub struct Effort {
+    /// A fault is done with once so many programs have caught it.
+    pub programs: usize,
+    /// Tests that are not run, by a part of their names.
+    pub skip: Vec<String>,
+    /// Only the programs of these names, or of these packages, are run; without any, all are.
+    pub only: Vec<String>,
+}
+
 /// Which tests caught a fault, by package: `program::test`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Found {
@@ -57,6 +77,24 @@ impl Found {
     /// Some test caught it.
     pub fn is_caught(&self) -> bool {
         !self.caught_by.is_empty()
+    }
+
+    /// How many test programs caught it.
+    pub fn programs(&self) -> usize {
+        let program = |test: &String| test.split("::").next().unwrap_or_default().to_owned();
+        let of = |tests: &BTreeSet<String>| tests.iter().map(program).collect::<BTreeSet<_>>().len();
+        self.caught_by.values().map(of).sum()
+    }
+
+    /// The packages whose tests caught it.
+    pub fn packages(&self) -> impl Iterator<Item = &str> {
+        self.caught_by.keys().map(String::as_str)
+    }
+
+    /// One test that caught it, by name where it has one.
+    pub fn first(&self) -> &str {
+        let all = || self.caught_by.values().flatten();
+        all().find(|test| !test.ends_with(')')).or_else(|| all().next()).map_or("", String::as_str)
     }
 
     /// Adds what another run has found.
@@ -120,11 +158,12 @@ pub fn build(copy: &Path, target: &Path, packages: &[String]) -> Result<Vec<Prog
 /// # Errors
 ///
 /// If a test fails.
-pub fn baseline(programs: &[Program]) -> Result<Vec<Timed>, String> {
+pub fn baseline(programs: &[Program], effort: &Effort) -> Result<Vec<Timed>, String> {
     let mut timed = Vec::new();
-    for program in programs {
+    let is_meant = |named: &String| effort.only.is_empty() || effort.only.contains(named);
+    for program in programs.iter().filter(|program| is_meant(&program.package) || is_meant(&program.name)) {
         let begin = Instant::now();
-        let failed = run(program, 0, Duration::from_secs(600), true);
+        let failed = run(program, 0, Duration::from_secs(600), true, effort);
         if !failed.is_empty() {
             return Err(format!("{} {} fails with no fault on: {failed:?}", program.package, program.name));
         }
@@ -135,8 +174,9 @@ pub fn baseline(programs: &[Program]) -> Result<Vec<Timed>, String> {
     Ok(timed)
 }
 
-/// Finds what catches a fault: the first program that does, or all.
-pub fn hunt(fault: &Fault, programs: &[Timed], all: bool) -> Found {
+/// Finds what catches a fault, the quickest programs first, up to as many as are asked for. Where those are
+/// few, none is run on once a test of it has failed.
+pub fn hunt(fault: &Fault, programs: &[Timed], effort: &Effort) -> Found {
     let is_own = |program: &Program| {
         let root = program.executable.ancestors().nth(4).unwrap_or(Path::new(""));
         let own = program.folder.strip_prefix(root.join("tree")).unwrap_or(&program.folder);
@@ -145,11 +185,11 @@ pub fn hunt(fault: &Fault, programs: &[Timed], all: bool) -> Found {
     let (own, others): (Vec<_>, Vec<_>) = programs.iter().partition(|(program, _)| is_own(program));
     let mut found = Found::default();
     for (program, time) in own.into_iter().chain(others) {
-        let failed = run(program, fault.number, *time * 8 + Duration::from_secs(30), all);
+        let failed = run(program, fault.number, *time * 6 + Duration::from_secs(10), effort.programs > 2, effort);
         if !failed.is_empty() {
             let named = failed.into_iter().map(|test| format!("{}::{test}", program.name));
             found.caught_by.entry(program.package.clone()).or_default().extend(named);
-            if !all {
+            if found.programs() >= effort.programs {
                 break;
             }
         }
@@ -158,11 +198,12 @@ pub fn hunt(fault: &Fault, programs: &[Timed], all: bool) -> Found {
 }
 
 /// Runs a test program with a fault on, up to its end or only to the first test that fails. Answers those that failed.
-fn run(program: &Program, number: u32, limit: Duration, to_the_end: bool) -> Vec<String> {
+fn run(program: &Program, number: u32, limit: Duration, to_the_end: bool, effort: &Effort) -> Vec<String> {
     let told = program.executable.with_extension(format!("{number}.told"));
     let Ok(file) = File::create(&told) else { return vec!["(no file for what it prints)".to_owned()] };
     let mut command = Command::new(&program.executable);
     command.current_dir(&program.folder).env("CARGO_MANIFEST_DIR", &program.folder).env(SWITCH, number.to_string());
+    command.args(effort.skip.iter().flat_map(|name| ["--skip", name.as_str()]));
     command.stdin(Stdio::null()).stdout(file).stderr(Stdio::null());
     let mut child = match command.spawn() {
         Ok(child) => child,
@@ -197,38 +238,4 @@ fn failed_in(told: &Path) -> Vec<String> {
     let text = std::fs::read_to_string(told).unwrap_or_default();
     let failed = text.lines().filter_map(|line| line.strip_prefix("test ")?.strip_suffix(" ... FAILED"));
     failed.map(|name| name.replace(" - should panic", "")).collect()
-}
-
-/// The table of what is known, as a page.
-pub fn table(faults: &[Fault], found: &BTreeMap<String, Found>) -> String {
-    let mut out = String::from(
-        "# Planted faults, and what catches them\n\n\
-         Written by `scripts/mutants.sh --table` from what its runs have found. A row says one test that catches the\n\
-         fault, how many do, and in which packages. A run stops at the first test program that catches a fault unless\n\
-         it was told `--all`, so the numbers are at least these.\n",
-    );
-    let nothing = Found::default();
-    let of = |fault: &Fault| found.get(&fault.name).unwrap_or(&nothing);
-    let caught = faults.iter().filter(|fault| of(fault).is_caught()).count();
-    out += &format!("\n{} faults, {caught} caught, {} not.\n", faults.len(), faults.len() - caught);
-    let rooms: BTreeSet<&str> = faults.iter().map(|fault| fault.room.as_str()).collect();
-    for room in rooms {
-        out += &format!(
-            "\n## {room}\n\n| fault | rule | caught by, for one | tests | packages |\n|---|---|---|---|---|\n"
-        );
-        for fault in faults.iter().filter(|fault| fault.room == room) {
-            let found = of(fault);
-            let (first, packages) = match found.caught_by.iter().next() {
-                Some((_, tests)) => {
-                    let named = tests.iter().find(|test| !test.ends_with(')')).or(tests.first());
-                    let packages: Vec<_> = found.caught_by.keys().map(String::as_str).collect();
-                    (format!("`{}`", named.map_or("", String::as_str)), packages.join(", "))
-                }
-                None => (fault.harmless.clone().unwrap_or_else(|| "nothing".to_owned()), String::new()),
-            };
-            let tests: usize = found.caught_by.values().map(BTreeSet::len).sum();
-            out += &format!("| {} | {} | {first} | {tests} | {packages} |\n", fault.name, fault.breaks);
-        }
-    }
-    out
 }

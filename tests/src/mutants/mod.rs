@@ -6,6 +6,7 @@
 
 pub mod hunt;
 mod plant;
+mod table;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,6 +15,7 @@ use std::path::Path;
 use serde::Deserialize;
 
 pub use plant::planted;
+pub use table::table;
 
 /// The variable of the environment that says which fault is on: its number, or 0 for none.
 pub const SWITCH: &str = "MILLPOND_MUTANT";
