@@ -69,6 +69,12 @@ if [ "$(uname -m)" = x86_64 ]; then
         cargo test --target x86_64-unknown-linux-gnu "${watched[@]}" --tests
 fi
 
+# Faults that are hard to see, each planted in a copy of the core in turn: its own tests have to catch every one.
+scripts/mutants.sh --must-catch --jobs 2 --packages millpond-core absorb-forgets-the-higher-tick \
+    shadows-go-although-not-reached no-second-look-at-a-tick lend-without-its-first-look lend-without-its-second-look \
+    claim-window-compares-the-state-alone join-forgets-the-tick-before join-forgets-the-tick-behind \
+    a-sweep-releases-unreached-memory
+
 # Loom replaces the locks and atomics of the whole build, so these tests have a target folder of their own.
 if [ -f tests/tests/loom.rs ]; then
     RUSTFLAGS="${RUSTFLAGS:-} --cfg loom" CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/loom" \

@@ -25,6 +25,7 @@ with each fault on. Without names all faults are tried. What is found is kept, s
   --only A,B       run only the test programs of these names, or of these packages
   --skip A,B       leave out the tests with these parts in their names
   --again          also the faults that so many programs are known to catch
+  --must-catch     fail if one of the faults is caught by nothing that is run
   --table          run nothing; write what is known to tests/mutants/RESULTS.md
 ";
 
@@ -35,6 +36,7 @@ struct Options {
     jobs: usize,
     effort: hunt::Effort,
     again: bool,
+    must_catch: bool,
     table: bool,
     names: Vec<String>,
 }
@@ -45,7 +47,8 @@ fn options() -> Result<Options, String> {
     let packages = packages.map(str::to_owned).to_vec();
     let (rooms, names) = (Vec::new(), Vec::new());
     let effort = hunt::Effort { programs: 1, skip: Vec::new(), only: Vec::new() };
-    let mut options = Options { packages, rooms, jobs: 1, effort, again: false, table: false, names };
+    let mut options =
+        Options { packages, rooms, jobs: 1, effort, again: false, must_catch: false, table: false, names };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or(format!("{word} needs a value\n\n{HELP}"));
@@ -57,6 +60,7 @@ fn options() -> Result<Options, String> {
             "--skip" => options.effort.skip = value()?.split(',').map(str::to_owned).collect(),
             "--only" => options.effort.only = value()?.split(',').map(str::to_owned).collect(),
             "--again" => options.again = true,
+            "--must-catch" => options.must_catch = true,
             "--table" => options.table = true,
             "--help" => return Err(HELP.to_owned()),
             other if other.starts_with('-') => return Err(format!("{other} is no option\n\n{HELP}")),
@@ -137,6 +141,7 @@ fn run() -> Result<(), String> {
     let chosen: Vec<Fault> = faults.iter().filter(asked).cloned().collect();
     let next = AtomicUsize::new(0);
     let (tell, told) = mpsc::channel();
+    let mut missed = 0;
     std::thread::scope(|scope| {
         for _ in 0..options.jobs.max(1) {
             let (tell, next, chosen, baseline) = (tell.clone(), &next, &chosen, &baseline);
@@ -149,6 +154,7 @@ fn run() -> Result<(), String> {
         }
         drop(tell);
         for (fault, now) in told {
+            missed += usize::from(!now.is_caught());
             println!("{now} {}", fault.name);
             known.found.entry(fault.name.clone()).or_default().add(now);
             let text = serde_json::to_string_pretty(&known).map_err(|error| error.to_string())?;
@@ -159,6 +165,9 @@ fn run() -> Result<(), String> {
     let left: Vec<_> = chosen.iter().filter(|fault| !known.found[&fault.name].is_caught()).collect();
     println!("{} faults tried, {} of them caught by nothing that was run", chosen.len(), left.len());
     left.iter().for_each(|fault| println!("  {}: {}", fault.name, fault.breaks));
+    if options.must_catch && missed > 0 {
+        return Err(format!("{missed} of {} faults were caught by nothing in this run", chosen.len()));
+    }
     Ok(())
 }
 
