@@ -1,10 +1,12 @@
 //! What other threads may do between two steps of a plan, played by hand.
 
+mod meddle;
+
 use millpond_backend::{PageCaps, Point, Reuse, StreamId, Tick};
 use millpond_core::settings::Settings;
-use millpond_core::{
-    Coordinator, DeviceFacts, Freed, Grant, Outcome, Plan, PoolId, Shard, ShardId, Shards, Sizes, Step,
-};
+use millpond_core::{Coordinator, DeviceFacts, Freed, Grant, Outcome, Plan, PoolId, Shard, ShardId, Sizes, Step};
+
+use meddle::Meddled;
 
 const MIB: u64 = 1 << 20;
 const HOME: ShardId = ShardId(0);
@@ -106,23 +108,6 @@ fn nothing_is_lost_when_mapping_fails_beside_a_freed_neighbour() {
     device.coordinator.learn(&mut plan, Outcome::Stopped { done: 0, refused: false }, &mut device.shards);
     device.coordinator.check(&mut device.shards);
     assert_eq!(device.coordinator.reserved_bytes(), 40 * MIB);
-}
-
-/// Shards to which something happens just before the first look at one after `looks` others.
-struct Meddled<'a, F> {
-    shards: &'a mut Vec<Shard>,
-    looks: u32,
-    meddle: Option<F>,
-}
-
-impl<F: FnOnce(&mut Vec<Shard>)> Shards for Meddled<'_, F> {
-    fn with<R>(&mut self, shard: ShardId, f: impl FnOnce(&mut Shard) -> R) -> R {
-        match self.looks.checked_sub(1) {
-            Some(left) => self.looks = left,
-            None => self.meddle.take().into_iter().for_each(|meddle| meddle(self.shards)),
-        }
-        self.shards.with(shard, f)
-    }
 }
 
 /// Garbage collection chooses a segment, and before it is claimed another thread takes it: it is no garbage any more.

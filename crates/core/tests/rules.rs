@@ -1,10 +1,14 @@
 //! One test for each rule of time: what a block's last use is, and who may have it when.
 
+mod meddle;
+
 use millpond_backend::{PageCaps, Point, Reuse, StreamId, Tick};
 use millpond_core::settings::{Growth, Policy, Settings};
 use millpond_core::{
     Coordinator, DeviceFacts, Freed, Grant, LastUse, Outcome, PageCall, Plan, PoolId, Shard, ShardId, Shards, Step,
 };
+
+use meddle::Meddled;
 
 const MIB: u64 = 1 << 20;
 const ANY: Tick = Tick(u64::MAX);
@@ -402,23 +406,6 @@ fn private_pools_keep_their_memory() {
         let (lender, grant) = device.run(&mut plan).expect("there is room");
         assert_eq!((lender, grant.last_use), (ShardId(u32::MAX), LastUse::NEVER), "{growth:?}: new memory of its own");
         assert_eq!(device.coordinator.reserved_bytes(), 70 * MIB);
-    }
-}
-
-/// Looks at shards, with something done to the shards before one of them.
-struct Meddled<'a, F> {
-    shards: &'a mut Vec<Shard>,
-    looks: u32,
-    meddle: Option<F>,
-}
-
-impl<F: FnOnce(&mut Vec<Shard>)> Shards for Meddled<'_, F> {
-    fn with<R>(&mut self, shard: ShardId, f: impl FnOnce(&mut Shard) -> R) -> R {
-        match self.looks.checked_sub(1) {
-            Some(left) => self.looks = left,
-            None => self.meddle.take().into_iter().for_each(|meddle| meddle(self.shards)),
-        }
-        self.shards.with(shard, f)
     }
 }
 

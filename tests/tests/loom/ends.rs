@@ -19,26 +19,16 @@ fn the_allocator_goes_while_a_buffer_goes_elsewhere() {
 
 #[test]
 fn two_last_buffers_go_at_once() {
-    explore(3, Settings::default(), |allocator| {
-        let one = stream(&allocator);
-        let (a, b) = (allocate(&one, 100), allocate(&one, 100));
-        drop((one, allocator));
-        let other = thread::spawn(move || drop(a));
-        drop(b);
-        other.join().unwrap();
-    });
-}
-
-#[test]
-fn two_last_buffers_go_at_once_without_caching() {
-    explore(3, Settings { policy: Policy::Direct, ..Settings::default() }, |allocator| {
-        let one = stream(&allocator);
-        let (a, b) = (allocate(&one, 100), allocate(&one, 100));
-        drop((one, allocator));
-        let other = thread::spawn(move || drop(a));
-        drop(b);
-        other.join().unwrap();
-    });
+    for policy in [Policy::Classic, Policy::Direct] {
+        explore(3, Settings { policy, ..Settings::default() }, |allocator| {
+            let one = stream(&allocator);
+            let (a, b) = (allocate(&one, 100), allocate(&one, 100));
+            drop((one, allocator));
+            let other = thread::spawn(move || drop(a));
+            drop(b);
+            other.join().unwrap();
+        });
+    }
 }
 
 #[test]

@@ -107,3 +107,50 @@ impl Shard {
         id
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use millpond_backend::{Reuse, StreamId};
+
+    use super::*;
+    use crate::ids::{PageId, PoolId, ShardId};
+    use crate::segment::{Mapping, Role};
+    use crate::settings::{Policy, Settings};
+    use crate::shard::Rules;
+
+    const RANGE: SegmentId = SegmentId(7);
+
+    /// A shard with one range, in which nothing is mapped.
+    fn with_range() -> (Shard, Slot) {
+        let settings = Settings { policy: Policy::Paged, ..Settings::default() };
+        let mut shard = Shard::new(ShardId(0), StreamId(0), PoolId::default(), Rules::new(&settings, Reuse::InOrder));
+        let slot = shard.promise();
+        let (side, page_bytes) = (Side::Large, 2 << 20);
+        shard.adopt(slot, Arrival { id: RANGE, base: 0, bytes: 64 << 20, side, page_bytes, shared: true });
+        (shard, slot)
+    }
+
+    #[test]
+    fn a_range_without_memory_is_forgotten() {
+        let (mut shard, slot) = with_range();
+        assert!(shard.forget_empty(slot, RANGE));
+        assert!(shard.segments.get(slot).is_none());
+    }
+
+    /// Another range may have come to the place of the one that was emptied.
+    #[test]
+    fn a_range_of_another_number_stays() {
+        let (mut shard, slot) = with_range();
+        assert!(!shard.forget_empty(slot, SegmentId(6)));
+        assert_eq!(shard.segments[slot].id, RANGE);
+    }
+
+    /// A page whose work is not over stays mapped at its old place, although the block there is unmapped.
+    #[test]
+    fn a_range_with_an_old_mapping_stays() {
+        let (mut shard, slot) = with_range();
+        let old = Mapping { page: PageId(0), birth: 0, bytes: 2 << 20, role: Role::Shadow };
+        shard.segments[slot].mappings.insert(0, old);
+        assert!(!shard.forget_empty(slot, RANGE));
+    }
+}

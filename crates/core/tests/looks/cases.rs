@@ -203,6 +203,12 @@ pub(crate) fn all() -> Vec<Case> {
     cases
 }
 
+/// All that the limit allows is in the program's hands, on the other stream.
+pub(crate) fn nothing_left() -> Case {
+    let set_up = |world: &mut World| _ = take(world, 1, &[24, 44]);
+    Case { name: "nothing left", facts: paged(Growth::Tight, 80), set_up, done: Done::All, goal: Goal::Allocate(40) }
+}
+
 /// What other plans do meanwhile.
 pub(crate) fn rivals(world: &World) -> Vec<(Plan, usize)> {
     let last = world.shards.len() - 1;

@@ -113,6 +113,31 @@ fn a_thread_strikes_before_every_look() {
     assert!(runs > 5_000, "only {runs} runs");
 }
 
+/// Another thread frees all that the plan needs, and the device is done with it, before one of the plan's looks. A plan
+/// that is refused has counted the frees of each shard after it last looked for memory there, so only what is freed
+/// after that count comes too late.
+#[test]
+fn a_free_before_the_last_count_is_not_overlooked() {
+    let case = cases::nothing_left();
+    let run = |place| {
+        let (mut world, mut plan) = case.begin();
+        let mut looks = place;
+        let end = world.run(&mut plan, 0, &mut looks, &mut |scene, shards| {
+            STRIKES[1].1(scene, shards);
+            scene.clock.finish();
+        });
+        (end, place.wrapping_sub(looks))
+    };
+    let (end, looks) = run(NEVER);
+    assert_eq!(end, End::Refused, "an undisturbed plan finds nothing");
+    // The report of the refusal looks at each shard three times.
+    let report = 3 * case.facts.streams as u32;
+    for place in 0..looks - report {
+        assert!(matches!(run(place).0, End::Granted(_)), "freed before look {place} of {looks}");
+    }
+    assert_eq!(run(looks - 1).0, End::Refused, "the last look is for the report");
+}
+
 /// Each fallible call of the driver fails once, in both ways: nothing is lost, and nobody is in the way.
 #[test]
 fn every_call_fails_once() {

@@ -1,0 +1,20 @@
+//! What another thread does to the shards between two looks of a plan.
+
+use millpond_core::{Shard, ShardId, Shards};
+
+/// Shards to which something happens just before the first look at one after `looks` others.
+pub(crate) struct Meddled<'a, F> {
+    pub(crate) shards: &'a mut Vec<Shard>,
+    pub(crate) looks: u32,
+    pub(crate) meddle: Option<F>,
+}
+
+impl<F: FnOnce(&mut Vec<Shard>)> Shards for Meddled<'_, F> {
+    fn with<R>(&mut self, shard: ShardId, f: impl FnOnce(&mut Shard) -> R) -> R {
+        match self.looks.checked_sub(1) {
+            Some(left) => self.looks = left,
+            None => self.meddle.take().into_iter().for_each(|meddle| meddle(self.shards)),
+        }
+        self.shards.with(shard, f)
+    }
+}
