@@ -1,4 +1,4 @@
-//! How much memory is left.
+//! The budget: how much memory is left.
 
 use millpond_backend::{Budget, BudgetInfo, ClassId};
 
@@ -8,13 +8,14 @@ use crate::{Cuda, CudaError, host};
 impl Budget for Cuda {
     type Error = CudaError;
 
-    /// For the device's own memory what the driver says; for page-locked memory what the operating system has
-    /// available. Bytes of this process and of others are known with the feature `nvml` alone, which costs some calls
-    /// of that library, and only where it tells of processes: in a container that numbers them anew it does not.
+    /// Returns what the driver reports for the device's own memory, and what the operating system has available for
+    /// page-locked memory. The bytes of this process and of others are known only with the feature `nvml`, which costs
+    /// some calls of that library, and only where it reports processes: in a container that numbers them anew it does
+    /// not.
     ///
     /// # Errors
     ///
-    /// The driver's, and [`CudaError::Unsupported`] where the system does not tell of the host's memory.
+    /// The driver's errors, and [`CudaError::Unsupported`] where the system does not report the host's memory.
     fn budget(&self, class: ClassId) -> Result<BudgetInfo, CudaError> {
         const CALL: &str = "cuMemGetInfo";
         let device = &*self.device;
@@ -37,7 +38,7 @@ impl Budget for Cuda {
 
 #[cfg(not(feature = "nvml"))]
 impl Cuda {
-    /// Nobody tells.
+    /// Returns `None` for both: without NVML neither is known.
     #[expect(clippy::unused_self, reason = "with NVML it is asked of this device")]
     fn shares(&self) -> (Option<u64>, Option<u64>) {
         (None, None)

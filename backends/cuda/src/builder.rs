@@ -1,4 +1,4 @@
-//! Describing the device to open, and opening it, or standing on a context that somebody else has.
+//! The builder of a device: describing it, opening it, or adopting a context that another part of the program owns.
 
 use std::mem;
 use std::ptr;
@@ -20,18 +20,18 @@ use crate::pages::PageFacts;
 use crate::streams::Registry;
 use crate::{Cuda, CudaError, DeviceInfo, host};
 
-/// Which of the driver's allocators serves segments of the device's own memory.
+/// The allocator of the driver that serves segments of the device's own memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Alloc {
     /// `cuMemAlloc` and `cuMemFree`, which waits for the whole device.
     #[default]
     Sync,
     /// `cuMemAllocAsync` and `cuMemFreeAsync`: the driver's own pool, with the pool's settings as they are. For
-    /// comparison of a driver's pool with Millpond's policies.
+    /// comparing a driver's pool with Millpond's policies.
     Async,
 }
 
-/// A device to be opened. Start with [`Cuda::builder`], end with [`build`](CudaBuilder::build).
+/// The builder of a device. [`Cuda::builder`] starts one, and [`build`](CudaBuilder::build) opens the device.
 #[derive(Clone, Debug)]
 #[must_use = "nothing is opened until build is called"]
 pub struct CudaBuilder {
@@ -43,41 +43,41 @@ pub struct CudaBuilder {
 }
 
 impl Cuda {
-    /// Opens a device by its place in [`devices`](Cuda::devices), in its primary context, which is shared with
-    /// everybody in the process who uses that: the CUDA runtime, cudarc, PyTorch.
+    /// Opens a device by its place in [`devices`](Cuda::devices), in its primary context. That context is shared with
+    /// all code in the process that uses it: the CUDA runtime, cudarc, PyTorch.
     ///
     /// # Errors
     ///
-    /// As [`CudaBuilder::build`].
+    /// The errors of [`CudaBuilder::build`].
     pub fn open(ordinal: usize) -> Result<Cuda, CudaError> {
         Cuda::builder().device(ordinal).build()
     }
 
-    /// A device to be described; what is left unsaid is device 0 with all it has, and no peers.
+    /// Returns a builder of a device. The defaults are device 0 with all its capabilities, and no peers.
     pub fn builder() -> CudaBuilder {
         CudaBuilder { ordinal: 0, peers: Vec::new(), alloc: Alloc::Sync, pages: true, blocking: false }
     }
 
-    /// Stands on a context of cudarc's.
+    /// Creates a device from a context of cudarc's.
     ///
     /// # Errors
     ///
-    /// As [`CudaBuilder::build`].
+    /// The errors of [`CudaBuilder::build`].
     pub fn adopt(context: Arc<CudaContext>) -> Result<Cuda, CudaError> {
         Cuda::builder().adopt(context)
     }
 
-    /// Stands on a context that somebody else owns, and does not destroy it. What cudarc keeps about it, some hundred
-    /// bytes, stays for the life of the process.
+    /// Creates a device from a context that other code owns, and does not destroy the context. What cudarc keeps about
+    /// it, a few hundred bytes, stays for the life of the process.
     ///
     /// # Errors
     ///
-    /// As [`CudaBuilder::build`].
+    /// The errors of [`CudaBuilder::build`].
     ///
     /// # Safety
     ///
-    /// The context is alive, is of the device at that place, and outlives every handle of the answer, its segments, and
-    /// whatever was made through [`Cuda::context`].
+    /// The context is alive, is of the device at that place, and outlives every handle of the returned device, its
+    /// segments, and everything that was made through [`Cuda::context`].
     pub unsafe fn adopt_raw(context: CUcontext, ordinal: usize) -> Result<Cuda, CudaError> {
         let driver = Driver::load()?;
         let device = driver.device(ordinal)?;
@@ -85,7 +85,7 @@ impl Cuda {
         // SAFETY: the context is alive and of that device, as the caller promises.
         let shared = unsafe { CudaContext::from_raw_context(ordinal, device, context) };
         let shared = shared.map_err(told("cuDeviceGetAttribute"))?;
-        // Dropped for the last time it would destroy the context, which is not ours: so there is one more of it for
+        // Dropping the last reference would destroy the context, which is not ours, so one more reference is kept for
         // ever.
         mem::forget(Arc::clone(&shared));
         untracked(&shared);
@@ -94,59 +94,61 @@ impl Cuda {
 }
 
 impl CudaBuilder {
-    /// Which device, by its place in [`Cuda::devices`]. 0 unless set.
+    /// Sets the device, by its place in [`Cuda::devices`]. The default is 0.
     pub fn device(mut self, ordinal: usize) -> CudaBuilder {
         self.ordinal = ordinal;
         self
     }
 
-    /// The devices whose kernels may touch this one's memory, by their places. Copies between devices need none. Each
-    /// holds its primary context.
+    /// Sets the devices whose kernels may touch this one's memory, by their places. Copies between devices do not need
+    /// this. The primary context of each is held.
     pub fn peers(mut self, ordinals: &[usize]) -> CudaBuilder {
         self.peers = ordinals.to_vec();
         self
     }
 
-    /// Which of the driver's allocators serves segments. [`Alloc::Sync`] unless set.
+    /// Sets which of the driver's allocators serves segments. The default is [`Alloc::Sync`].
     pub fn alloc(mut self, alloc: Alloc) -> CudaBuilder {
         self.alloc = alloc;
         self
     }
 
-    /// Whether to offer virtual memory, where the device has it. Yes unless set.
+    /// Sets whether to offer virtual memory, where the device has it. On by default.
     pub fn pages(mut self, pages: bool) -> CudaBuilder {
         self.pages = pages;
         self
     }
 
-    /// Whether a host that waits for the device sleeps (a few microseconds later, and no core is busy) or spins. Spins
-    /// unless set.
+    /// Sets whether the host sleeps while it waits for the device, which takes a few microseconds longer and keeps no
+    /// core busy, or spins. It spins by default.
     pub fn blocking_waits(mut self, blocking: bool) -> CudaBuilder {
         self.blocking = blocking;
         self
     }
 
-    /// Opens the device in its primary context. Costs hundreds of milliseconds where the process has not used it yet.
+    /// Opens the device in its primary context. Takes hundreds of milliseconds if the process has not used it yet.
     ///
     /// # Errors
     ///
     /// [`CudaError::NoDriver`], [`CudaError::MissingSymbol`], [`CudaError::DriverTooOld`], [`CudaError::NoDevice`],
-    /// [`CudaError::NoPeerAccess`] and [`CudaError::Unsupported`] say what is missing; else the driver's.
+    /// [`CudaError::NoPeerAccess`] and [`CudaError::Unsupported`] name what is missing; else the driver's errors.
     pub fn build(self) -> Result<Cuda, CudaError> {
         let driver = Driver::load()?;
         let context = retain(driver, self.ordinal)?;
         self.adopt(context)
     }
 
-    /// Stands on a context of cudarc's, with what was described. The context says which device it is.
+    /// Creates a device from a context of cudarc's, with the settings of this builder. The context determines the
+    /// device.
     ///
     /// # Errors
     ///
-    /// As [`build`](CudaBuilder::build).
+    /// The errors of [`build`](CudaBuilder::build).
     pub fn adopt(self, context: Arc<CudaContext>) -> Result<Cuda, CudaError> {
         let driver = Driver::load()?;
         let (ordinal, raw) = (context.ordinal(), context.cu_device());
-        // Even calls that need no context fail where the thread's has been destroyed, as that of a closed device is.
+        // Even calls that need no context fail where the context of the thread was destroyed, as that of a closed
+        // device is.
         let _bound = bind(driver, context.cu_ctx())?;
         let info = driver.info(ordinal)?;
         let peers = self.open_peers(driver, &context)?;
@@ -185,7 +187,7 @@ impl CudaBuilder {
         Ok(Cuda { device: Arc::new(device) })
     }
 
-    /// Lets each peer into this device's memory.
+    /// Gives each peer access to this device's memory.
     fn open_peers(&self, driver: &'static Driver, own: &CudaContext) -> Result<Vec<Shared>, CudaError> {
         let mut peers = Vec::new();
         for &ordinal in self.peers.iter().filter(|&&ordinal| ordinal != own.ordinal()) {
@@ -210,12 +212,12 @@ fn bind(driver: &'static Driver, context: CUcontext) -> Result<Bound, CudaError>
     Bound::new(driver, context).map_err(|(call, code)| CudaError::Driver { call, code })
 }
 
-/// For `map_err` on a call of cudarc's.
+/// Returns a function for `map_err` on a call of cudarc's.
 fn told(call: &'static str) -> impl Fn(DriverError) -> CudaError {
     move |error| CudaError::Driver { call, code: Code(error.0 as u32) }
 }
 
-/// The primary context of a device.
+/// Returns the primary context of a device.
 fn retain(driver: &'static Driver, ordinal: usize) -> Result<Arc<CudaContext>, CudaError> {
     driver.device(ordinal)?;
     // cudarc makes the context current; the thread keeps the one that it had.
@@ -226,13 +228,13 @@ fn retain(driver: &'static Driver, ordinal: usize) -> Result<Arc<CudaContext>, C
     Ok(context)
 }
 
-/// Keeps cudarc from recording two events for every use of what lies in our segments.
+/// Keeps cudarc from recording two events for every use of memory in our segments.
 fn untracked(context: &CudaContext) {
-    // SAFETY: who uses what is made in this context orders its streams by points, as the allocator's contract asks.
+    // SAFETY: code that uses memory of this context orders its streams by points, as the allocator's contract requires.
     unsafe { context.disable_event_tracking() };
 }
 
-/// A stream for `cuMemAllocAsync`, where the device has memory pools.
+/// Creates a stream for `cuMemAllocAsync`, if the device has memory pools.
 fn pool_stream(driver: &'static Driver, context: &CudaContext, info: &DeviceInfo) -> Result<Handle, CudaError> {
     if !info.memory_pools || driver.cuMemAllocAsync.is_none() || driver.cuMemFreeAsync.is_none() {
         return Err(CudaError::Unsupported { call: "cuMemAllocAsync", missing: "no memory pools" });

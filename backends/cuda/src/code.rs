@@ -23,42 +23,42 @@ impl Code {
     pub const OUT_OF_MEMORY: Code = Code(2);
     /// `CUDA_ERROR_NO_DEVICE`.
     pub const NO_DEVICE: Code = Code(100);
-    /// `CUDA_ERROR_NOT_READY`: an answer, not an error.
+    /// `CUDA_ERROR_NOT_READY`: a regular result, not an error.
     pub const NOT_READY: Code = Code(600);
     /// `CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED`.
     pub const PEER_ACCESS_ALREADY_ENABLED: Code = Code(704);
-    /// `CUDA_ERROR_STREAM_CAPTURE_IMPLICIT`: the legacy stream is asked while another stream is being captured.
+    /// `CUDA_ERROR_STREAM_CAPTURE_IMPLICIT`: the legacy stream is queried while another stream is being captured.
     pub const STREAM_CAPTURE_IMPLICIT: Code = Code(906);
     /// `CUDA_ERROR_CAPTURED_EVENT`: the event was recorded into a graph and will never be complete.
     pub const CAPTURED_EVENT: Code = Code(907);
 
-    /// After these the context is of no further use, and every call on it returns the same again: uncorrectable memory
-    /// errors, what a kernel did wrong, a driver that is shutting down.
+    /// The codes after which the context is of no further use, and every call on it returns the same code again:
+    /// uncorrectable memory errors, errors of a kernel, a driver that is shutting down.
     const FATAL: &'static [u32] = &[4, 214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721, 911];
 
-    /// Whether the context is gone.
+    /// Returns whether the context is lost.
     pub fn is_fatal(self) -> bool {
         Code::FATAL.contains(&self.0)
     }
 
-    /// Whether the call is not permitted because a stream is being captured.
+    /// Returns whether the call is not permitted because a stream is being captured.
     pub fn is_capture(self) -> bool {
         (900..=908).contains(&self.0)
     }
 
-    /// Whether this is what a question for a good event answers that a capture has caught: one code while the capture
-    /// lasts, and another when it is over (seen with the driver for CUDA 13.0).
+    /// Returns whether this is a result of querying a valid event that was recorded into a capture: one code while the
+    /// capture lasts, and another when it is over (seen with the driver for CUDA 13.0).
     pub(crate) fn is_caught(self) -> bool {
         [Code::CAPTURED_EVENT, Code::INVALID_VALUE].contains(&self)
     }
 
-    /// Fails unless it is success.
+    /// Returns an error unless this is success.
     pub(crate) fn check(self, call: &'static str) -> Result<(), CudaError> {
         if self == Code::SUCCESS { Ok(()) } else { Err(CudaError::Driver { call, code: self }) }
     }
 }
 
-/// A text of the driver's for a code.
+/// Looks up the driver's text for a code.
 fn text(look_up: unsafe extern "C" fn(u32, *mut *const c_char) -> u32, code: Code) -> Option<&'static str> {
     let mut text: *const c_char = ptr::null();
     // SAFETY: the pointer is to a local pointer, which the driver sets to a constant of its own.

@@ -1,4 +1,4 @@
-//! Making the device's context current on the calling thread, and leaving the thread as it was.
+//! The device's context on the calling thread: making it current, and leaving the thread as it was.
 
 use std::marker::PhantomData;
 use std::ops::Deref;
@@ -16,18 +16,19 @@ use crate::driver::Driver;
 /// `CU_STREAM_CAPTURE_MODE_RELAXED`.
 const RELAXED: u32 = 2;
 
-/// While it lives the device's context is current on this thread. Whatever other context was current before is current
-/// again afterwards: engines read the current device from it. A thread that had none keeps this one.
+/// A guard that makes the device's context current on this thread. When it is dropped, the context that was current
+/// before is current again, because engines read the current device from it. A thread that had no context keeps this
+/// one.
 pub(crate) struct Bound {
     driver: &'static Driver,
-    /// Null if there is nothing to go back to.
+    /// The context to restore, or null if there is none.
     previous: CUcontext,
-    /// Contexts are current per thread.
+    /// Keeps the guard on its thread, because contexts are current per thread.
     thread: PhantomData<*const ()>,
 }
 
-/// While it lives the thread may call what is unsafe during captures of other threads: asking for memory, asking
-/// events. Nothing of ours is in those captures, so it does them no harm.
+/// A guard under which the thread may make calls that are unsafe during captures of other threads: allocating memory,
+/// querying events. Nothing of this backend is in those captures, so the calls do not disturb them.
 pub(crate) struct Relaxed {
     driver: &'static Driver,
     mode: u32,
@@ -35,7 +36,7 @@ pub(crate) struct Relaxed {
 }
 
 impl Device {
-    /// Makes the context current if it is not. Costs one driver call of 10 ns where it is.
+    /// Makes the context current if it is not. Costs one driver call of 10 ns if it is current already.
     pub(crate) fn bind(&self) -> Result<Bound, CudaError> {
         let bound = Bound::new(self.driver, self.context.cu_ctx());
         bound.map_err(|(call, code)| match self.check(call, code.0) {
@@ -44,7 +45,7 @@ impl Device {
         })
     }
 
-    /// As [`bind`](Device::bind), for calls that are prohibited while another thread captures.
+    /// Does the same as [`bind`](Device::bind), for calls that are prohibited while another thread captures.
     pub(crate) fn bind_relaxed(&self) -> Result<(Bound, Relaxed), CudaError> {
         let bound = self.bind()?;
         Ok((bound, Relaxed::new(self.driver)))
@@ -52,7 +53,7 @@ impl Device {
 }
 
 impl Bound {
-    /// Fails with the call and its code.
+    /// Makes a context current. On failure returns the driver call and its code.
     pub(crate) fn new(driver: &'static Driver, context: CUcontext) -> Result<Bound, (&'static str, Code)> {
         let current = current(driver).map_err(|code| ("cuCtxGetCurrent", code))?;
         if current == context {
@@ -67,7 +68,7 @@ impl Bound {
     }
 }
 
-/// The context that is current on this thread, or null.
+/// Returns the context that is current on this thread, or null.
 pub(crate) fn current(driver: &Driver) -> Result<CUcontext, Code> {
     let mut current: CUcontext = ptr::null_mut();
     // SAFETY: the pointer is to a local pointer.
@@ -75,17 +76,17 @@ pub(crate) fn current(driver: &Driver) -> Result<CUcontext, Code> {
     if code == Code::SUCCESS { Ok(current) } else { Err(code) }
 }
 
-/// Makes a context current that was so before, unless there was none.
+/// Makes the previous context current again, unless there was none.
 pub(crate) fn restore(driver: &Driver, previous: CUcontext) {
     if !previous.is_null() {
-        // SAFETY: it was current a moment ago. If somebody destroyed it meanwhile the driver refuses, and there is
-        // nothing to go back to.
+        // SAFETY: it was current a moment ago. If other code has destroyed it in the meantime, the driver refuses, and
+        // there is nothing to restore.
         unsafe { (driver.cuCtxSetCurrent)(previous) };
     }
 }
 
-/// A context that is shared with cudarc. Letting the last of it go makes it current for a moment, and this puts back
-/// what was.
+/// A context that is shared with cudarc. Dropping its last reference makes it current for a moment; the drop of this
+/// type then restores the previous context.
 #[derive(Clone)]
 pub(crate) struct Shared {
     driver: &'static Driver,
@@ -127,7 +128,8 @@ impl Drop for Bound {
 impl Relaxed {
     fn new(driver: &'static Driver) -> Relaxed {
         let mut mode = RELAXED;
-        // SAFETY: the pointer is to a local number, a mode of the header's, which is exchanged for the thread's.
+        // SAFETY: the pointer is to a local number that holds a mode of the header's, which is exchanged for the
+        // thread's.
         unsafe { (driver.cuThreadExchangeStreamCaptureMode)(&raw mut mode) };
         Relaxed { driver, mode, thread: PhantomData }
     }

@@ -1,4 +1,4 @@
-//! The device itself, and the part of the contract that is neither memory, pages nor transfers.
+//! The device itself, and the part of the contract that does not concern memory, pages or transfers.
 
 use std::fmt;
 use std::ptr;
@@ -22,16 +22,16 @@ use crate::streams::Registry;
 use crate::{Code, CudaError, DeviceInfo, Page, Segment};
 
 /// A CUDA device, in one context, and the handle to it: clones are the same device. Memory, streams and events that the
-/// device made are given back with the last handle.
+/// device made are given back when the last handle is dropped.
 ///
-/// All methods may be called from any thread, whatever context is current there, and leave that as it was. `mark`, and
-/// `reached` while nothing is outstanding, take no lock and call no driver.
+/// All methods may be called from any thread, whatever context is current there, and leave that context current.
+/// `mark`, and `reached` while nothing is outstanding, take no lock and make no driver call.
 #[derive(Clone)]
 pub struct Cuda {
     pub(crate) device: Arc<Device>,
 }
 
-/// What all handles of a device share.
+/// The state that all handles of a device share.
 pub(crate) struct Device {
     /// Unique within the process.
     pub(crate) id: u64,
@@ -39,91 +39,92 @@ pub(crate) struct Device {
     pub(crate) info: DeviceInfo,
     pub(crate) driver: &'static Driver,
     pub(crate) context: Shared,
-    /// The devices that may touch this one's memory: held so that their contexts stay.
+    /// The devices that may touch this one's memory, held so that their contexts stay alive.
     pub(crate) peers: Vec<Shared>,
     pub(crate) caps: Caps,
     pub(crate) pages: Option<PageFacts>,
-    /// For `cuMemAllocAsync` alone, where that is used.
+    /// The stream for `cuMemAllocAsync`, where that is used.
     pub(crate) pool_stream: Option<Handle>,
-    /// Who waits for an event sleeps.
+    /// Whether a thread that waits for an event sleeps.
     pub(crate) blocking: bool,
-    /// One per stream, read without a lock.
+    /// One lane per stream, read without a lock.
     pub(crate) lanes: boxcar::Vec<Lane>,
     pub(crate) registry: Mutex<Registry>,
-    /// Events that unregistered streams have left.
+    /// Events left by unregistered streams.
     pub(crate) spare: Mutex<Vec<Event>>,
     pub(crate) gates: Mutex<Vec<(StreamId, Arc<Gate>)>>,
-    /// How many gates are closed.
+    /// The number of closed gates.
     pub(crate) closed: AtomicUsize,
     /// The number of the next segment, range or page.
     pub(crate) ids: AtomicU64,
-    /// What is in the hands of others.
+    /// The memory that was handed out and not given back.
     pub(crate) live: Mutex<Live>,
-    /// What was given back while a capture forbade it, to be given back when none does.
+    /// Memory that was released while a capture forbade freeing it. It is freed when no capture does.
     pub(crate) deferred: Mutex<Vec<Taken>>,
-    /// Bytes of class 0 in the hands of others.
+    /// Bytes of class 0 that were handed out and not given back.
     pub(crate) held: AtomicU64,
     pub(crate) faults: FaultPlan,
     pub(crate) lost: AtomicBool,
-    /// The first failure that the context did not survive.
+    /// The call and the code of the first failure that lost the context.
     pub(crate) cause: Mutex<Option<(&'static str, Code)>>,
 }
 
-// SAFETY: what is not `Send` by itself are the driver's own handles, names that its functions take on every thread.
+// SAFETY: the fields that are not `Send` are the driver's own handles, names that its functions take on every thread.
 unsafe impl Send for Device {}
 // SAFETY: as for `Send`; everything that changes is atomic or behind a lock.
 unsafe impl Sync for Device {}
 
 impl Cuda {
-    /// The context, for the rest of cudarc.
+    /// Returns the context, for use with the rest of cudarc.
     pub fn context(&self) -> &Arc<CudaContext> {
         &self.device.context
     }
 
-    /// The device's place, by which it was opened.
+    /// Returns the device's place, by which it was opened.
     pub fn ordinal(&self) -> usize {
         self.device.ordinal
     }
 
-    /// What is known of the device.
+    /// Returns the facts that are known of the device.
     pub fn info(&self) -> &DeviceInfo {
         &self.device.info
     }
 
-    /// The places of the devices whose kernels may touch this one's memory.
+    /// Returns the places of the devices whose kernels may touch this one's memory.
     pub fn peers(&self) -> Vec<usize> {
         self.device.peers.iter().map(|peer| peer.ordinal()).collect()
     }
 
-    /// Bytes of the device's own memory in the hands of others: segments of class 0, and pages.
+    /// Returns the bytes of the device's own memory that were handed out and not given back: segments of class 0, and
+    /// pages.
     pub fn held_bytes(&self) -> u64 {
         self.device.held.load(Ordering::Acquire)
     }
 
-    /// Work recorded on `stream` from now on begins only after a point of another device's stream is reached; the
+    /// Makes work recorded on `stream` from now on begin only after a point of another device's stream is reached. The
     /// devices wait, not the host. `peer` may also be another handle of this device.
     ///
-    /// So a copy between devices is ordered on both: the copying stream waits here for the other stream before the
-    /// copy, and the other stream for the copying one behind it. What is then freed on the other stream, or used there,
-    /// comes after the copy. Costs as [`StreamWait::wait_for`].
+    /// This orders a copy between devices on both: before the copy, the copying stream waits here for the other stream,
+    /// and behind the copy, the other stream waits for the copying one. Memory that is then freed or used on the other
+    /// stream is freed or used after the copy. Costs as much as [`StreamWait::wait_for`].
     ///
     /// # Errors
     ///
-    /// As [`StreamWait::wait_for`], and [`CudaError::Lost`] if either device is lost.
+    /// The errors of [`StreamWait::wait_for`], and [`CudaError::Lost`] if either device is lost.
     ///
     /// # Panics
     ///
-    /// If `stream` is not this device's, or the point's not the peer's.
+    /// If `stream` is not this device's, or the point's stream is not the peer's.
     pub fn wait_for_peer(&self, stream: StreamId, peer: &Cuda, point: Point) -> Result<(), CudaError> {
         self.device.wait_for(stream, &peer.device, point)
     }
 
-    /// The driver's handle of a stream. Work that is put there belongs to the stream as all other work does. The handle
-    /// is good until the stream is unregistered; it does not keep anybody from that.
+    /// Returns the driver's handle of a stream. Work that is queued there belongs to the stream like all other work.
+    /// The handle is valid until the stream is unregistered; holding it does not prevent that.
     ///
     /// # Errors
     ///
-    /// [`CudaError::Unregistered`].
+    /// [`CudaError::Unregistered`] if the stream was unregistered.
     ///
     /// # Panics
     ///
@@ -146,7 +147,7 @@ impl fmt::Debug for Cuda {
 }
 
 impl Device {
-    /// The lane of a stream.
+    /// Returns the lane of a stream.
     ///
     /// # Panics
     ///
@@ -159,7 +160,7 @@ impl Device {
         }
     }
 
-    /// The next number for a segment, range or page.
+    /// Returns the next number for a segment, range or page.
     pub(crate) fn number(&self) -> u64 {
         self.ids.fetch_add(1, Ordering::Relaxed)
     }
@@ -168,7 +169,7 @@ impl Device {
 impl Drop for Device {
     fn drop(&mut self) {
         self.open_gates();
-        // Where even this fails the context is gone, and everything with it: nothing below can do harm.
+        // If even this fails, the context is lost, and everything with it: the calls below have no effect then.
         let bound = self.bind_relaxed();
         let lanes = std::mem::take(&mut self.lanes);
         let live = std::mem::take(self.live.get_mut());
@@ -184,7 +185,7 @@ impl Drop for Device {
             self.destroy_lane(lane);
         }
         if let Some(Handle(stream)) = self.pool_stream {
-            // SAFETY: we made it, and nobody else has seen it.
+            // SAFETY: this device made the stream, and no other code has its handle.
             unsafe { (self.driver.cuStreamDestroy_v2)(stream) };
         }
         drop(bound);
@@ -192,23 +193,23 @@ impl Drop for Device {
 }
 
 impl Device {
-    /// Waits for a stream's work, which may touch what is about to be given back. Not for the whole context: that would
-    /// spoil captures of others.
+    /// Waits for a stream's work, which may touch memory that is about to be given back. Does not wait for the whole
+    /// context, because that would invalidate captures of other threads.
     fn drain(&self, lane: &Lane) {
-        // A stream that is being captured is no error: its work is a graph's, to be run another day. Without an event
+        // A stream that is being captured is no error: its work belongs to a graph, which runs later. Without an event
         // the stream itself is waited for; where that fails, too, there is no work left.
         if self.settle_anyhow(lane).is_err()
             && let Some(handle) = lane.stay().handle()
         {
             let handle = if lane.on_this_thread() { handle } else { Device::LEGACY.0 };
-            // SAFETY: the stream is registered or the legacy one, so alive.
+            // SAFETY: the stream is registered or the legacy one, and so alive.
             unsafe { (self.driver.cuStreamSynchronize)(handle) };
         }
     }
 
-    /// Destroys an event. Its work may still run: the driver keeps what it needs.
+    /// Destroys an event. Work that it covers may still run: the driver keeps what it needs.
     fn destroy_event(&self, event: Event) {
-        // SAFETY: we made it, and the last handle of the device goes, so nobody else has it.
+        // SAFETY: this device made the event, and its last handle is being dropped, so no other code has the event.
         unsafe { (self.driver.cuEventDestroy_v2)(event.0) };
     }
 
@@ -221,12 +222,12 @@ impl Device {
             self.destroy_ring(ring);
         }
         if state.owned && !gone {
-            // SAFETY: we made it. The driver lets its work end before it frees what the stream holds.
+            // SAFETY: this device made the stream. The driver completes its work before it frees what the stream holds.
             unsafe { (self.driver.cuStreamDestroy_v2)(handle) };
         }
     }
 
-    /// A null pointer as a stream: the legacy default stream.
+    /// The legacy default stream: a null pointer as a stream.
     pub(crate) const LEGACY: Handle = Handle(ptr::null_mut());
 }
 
@@ -243,7 +244,8 @@ unsafe impl Backend for Cuda {
         &self.device.caps
     }
 
-    /// A stream that does not wait for the legacy default stream, nor that for it (`CU_STREAM_NON_BLOCKING`).
+    /// Creates a stream that does not wait for the legacy default stream, nor that stream for it
+    /// (`CU_STREAM_NON_BLOCKING`).
     fn create_stream(&self) -> Result<StreamId, CudaError> {
         self.device.create_stream()
     }
@@ -310,8 +312,8 @@ impl StreamWait for Cuda {
     /// # Errors
     ///
     /// [`CudaError::NeverMarked`] for a tick beyond the open one, [`CudaError::Capturing`] if either stream is being
-    /// captured and the point is not reached, [`CudaError::Unregistered`], [`CudaError::OtherThread`], and the
-    /// driver's.
+    /// captured and the point is not reached, [`CudaError::Unregistered`], [`CudaError::OtherThread`], and the driver's
+    /// errors.
     fn wait_for(&self, stream: StreamId, point: Point) -> Result<(), CudaError> {
         self.device.wait_for(stream, &self.device, point)
     }

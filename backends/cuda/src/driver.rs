@@ -1,8 +1,8 @@
-//! The driver's functions, each looked up by name once, so that an absent one is an error and not a panic.
+//! The driver's functions, each looked up by name once, so that a missing one is an error and not a panic.
 //!
-//! They return their codes as plain numbers. The bindings' own enumeration must not be used for what comes from a
-//! driver: one that is newer than the bindings may return a code that the enumeration lacks, which would be undefined
-//! behaviour.
+//! They return their codes as plain numbers. The enumeration of the bindings must not be used for values that come from
+//! a driver: a driver that is newer than the bindings may return a code that the enumeration lacks, which would be
+//! undefined behaviour.
 
 use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ulonglong, c_void};
 use std::sync::OnceLock;
@@ -20,8 +20,8 @@ macro_rules! functions {
         needed { $($name:ident($($argument:ty),*);)* }
         optional { $($maybe:ident($($maybe_argument:ty),*);)* }
     ) => {
-        /// What this backend calls. The library stays loaded for the life of the process, so the pointers are good for
-        /// ever.
+        /// The driver functions that this backend calls. The library stays loaded for the life of the process, so the
+        /// pointers stay valid.
         #[allow(non_snake_case)] // The driver's names.
         pub(crate) struct Driver {
             $(pub(crate) $name: unsafe extern "C" fn($($argument),*) -> u32,)*
@@ -40,7 +40,7 @@ macro_rules! functions {
             }
         }
 
-        /// The names of all functions that must be there.
+        /// The names of all functions that the driver must have.
         #[cfg(test)]
         pub(crate) const NEEDED: &[&str] = &[$(stringify!($name)),*];
     };
@@ -104,25 +104,25 @@ functions! {
     }
 }
 
-/// What cudarc calls for us besides, when it opens a context and when it lets it go.
+/// Further functions that cudarc calls for this backend, when it opens a context and when it releases it.
 const THROUGH_CUDARC: [&str; 2] = ["cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRelease_v2"];
 
-/// The function of that name, if the loaded driver has it.
+/// Returns the function of that name, if the loaded driver has it.
 fn function<F: Copy>(name: &str) -> Option<F> {
-    // SAFETY: the callers have seen that the library is there, so that this does not panic; loading it runs the
+    // SAFETY: the callers have checked that the library is there, so that this does not panic; loading it runs the
     // driver's initialisation, which is what it is made for.
     let library = unsafe { sys::culib() };
-    // SAFETY: `F` is the signature that stands in the table, which is the one in the driver's header.
+    // SAFETY: `F` is the signature in the table, which is the one in the driver's header.
     unsafe { library.get::<F>(name.as_bytes()) }.ok().map(|symbol| *symbol)
 }
 
-/// The function of that name, which must be there.
+/// Returns the function of that name, or an error if the driver lacks it.
 fn needed<F: Copy>(symbol: &'static str) -> Result<F, CudaError> {
     function(symbol).ok_or(CudaError::MissingSymbol { symbol })
 }
 
 impl Driver {
-    /// The driver of this machine, loaded and initialised. Costs hundreds of milliseconds the first time.
+    /// Returns the driver of this machine, loaded and initialised. Takes hundreds of milliseconds the first time.
     pub(crate) fn load() -> Result<&'static Driver, CudaError> {
         static DRIVER: OnceLock<Driver> = OnceLock::new();
         if let Some(driver) = DRIVER.get() {

@@ -1,4 +1,4 @@
-//! What can go wrong, with what to do about it.
+//! The errors of this backend, with what to do about each.
 
 use std::fmt;
 
@@ -10,16 +10,16 @@ use crate::Code;
 /// One end of a copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
-    /// Memory of the program.
+    /// Memory of the host.
     Host {
-        /// Where it starts.
+        /// The address at which it starts.
         address: u64,
     },
     /// Memory of a device, or page-locked memory that was taken from it.
     Device {
         /// The device's place.
         ordinal: usize,
-        /// Where it starts.
+        /// The address at which it starts.
         address: u64,
     },
 }
@@ -33,7 +33,7 @@ impl fmt::Display for End {
     }
 }
 
-/// An error of the CUDA device, or of the way there. All sizes and offsets are in bytes.
+/// An error of the CUDA device, or of opening it. All sizes and offsets are in bytes.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum CudaError {
@@ -48,7 +48,7 @@ pub enum CudaError {
         /// The function's name in the library.
         symbol: &'static str,
     },
-    /// The driver is older than this backend can use.
+    /// The driver is too old for this backend.
     #[error(
         "the driver is for CUDA {}.{}, {}.{} is the oldest that will do; update the NVIDIA driver",
         found.0, found.1, needed.0, needed.1
@@ -56,7 +56,7 @@ pub enum CudaError {
     DriverTooOld {
         /// The version that is installed, major and minor.
         found: (u32, u32),
-        /// The oldest that will do.
+        /// The oldest version that this backend supports.
         needed: (u32, u32),
     },
     /// There is no such device.
@@ -64,7 +64,7 @@ pub enum CudaError {
     NoDevice {
         /// The device that was asked for.
         ordinal: usize,
-        /// How many there are.
+        /// The number of devices.
         count: usize,
     },
     /// A peer cannot reach this device's memory.
@@ -98,10 +98,10 @@ pub enum CudaError {
     Driver {
         /// The call.
         call: &'static str,
-        /// What it returned.
+        /// The code that it returned.
         code: Code,
     },
-    /// The context is gone, after this failure. Nothing works in it any more.
+    /// The context is lost, after this failure. Every later call in it fails.
     #[error(
         "the CUDA context of device {device} is lost ({call}: {code}); end the process, or reset the device and open \
          it again"
@@ -109,12 +109,12 @@ pub enum CudaError {
     Lost {
         /// The device.
         device: usize,
-        /// The call that found it.
+        /// The call that found the loss.
         call: &'static str,
-        /// What it returned.
+        /// The code that it returned.
         code: Code,
     },
-    /// A test planned this failure: [`Cuda::fail_nth`](crate::Cuda::fail_nth).
+    /// A test planned this failure with [`Cuda::fail_nth`](crate::Cuda::fail_nth).
     #[error("planned fault in {call}: {fault:?}")]
     Planned {
         /// The call that failed.
@@ -122,7 +122,7 @@ pub enum CudaError {
         /// The kind of failure that was planned.
         fault: Fault,
     },
-    /// The request is for nothing.
+    /// The request is for 0 bytes.
     #[error("{call} of 0 bytes; ask for at least one")]
     Empty {
         /// The call.
@@ -133,7 +133,7 @@ pub enum CudaError {
     Unsupported {
         /// The call.
         call: &'static str,
-        /// What the device has not, or was opened without.
+        /// The capability that the device lacks, or was opened without.
         missing: &'static str,
     },
     /// Only the device's own memory comes in pages.
@@ -142,69 +142,69 @@ pub enum CudaError {
         /// The class that was asked for.
         class: ClassId,
     },
-    /// A size, an offset or an address is not a multiple of what it must be.
+    /// A size, an offset or an address is not a multiple of the granularity.
     #[error("{call}: {value} is no multiple of {granularity}; round it")]
     Misaligned {
         /// The call.
         call: &'static str,
         /// The size, offset or address.
         value: u64,
-        /// What it must be a multiple of.
+        /// The granularity that it must be a multiple of.
         granularity: u64,
     },
-    /// The operation leaves its segment.
+    /// The operation reaches beyond the end of its segment.
     #[error(
         "{bytes} bytes at offset {offset} leave the {end}, a segment of {segment_bytes} bytes on device {device}; \
          stay within it"
     )]
     OutOfRange {
-        /// Which segment of the operation: the source or the target of a copy, else the segment.
+        /// The segment of the operation: the source or the target of a copy, else the segment.
         end: &'static str,
         /// The device that the segment is on.
         device: usize,
-        /// Where the operation starts in the segment.
+        /// The offset in the segment at which the operation starts.
         offset: u64,
-        /// How long it is.
+        /// The length of the operation.
         bytes: u64,
-        /// How long the segment is.
+        /// The length of the segment.
         segment_bytes: u64,
     },
-    /// The operation touches addresses with nothing behind them.
+    /// The operation touches addresses where nothing is mapped.
     #[error("{bytes} bytes at address {address:#x} touch unmapped addresses; map pages there first")]
     Unmapped {
-        /// Where the operation starts.
+        /// The address at which the operation starts.
         address: u64,
-        /// How long it is.
+        /// The length of the operation.
         bytes: u64,
     },
-    /// The target of a map is taken.
+    /// A page is already mapped at the target of a map.
     #[error("{bytes} bytes at address {address:#x} are mapped already; unmap them first")]
     AlreadyMapped {
-        /// Where the page should go.
+        /// The address at which the page was to be mapped.
         address: u64,
         /// The page's size.
         bytes: u64,
     },
-    /// A segment was asked where only a range of addresses will do.
+    /// A segment was passed where the call needs a range of addresses.
     #[error(
         "the segment at address {address:#x} is no range: it has memory of its own and nothing can be mapped there"
     )]
     NotARange {
-        /// Where the segment starts.
+        /// The address at which the segment starts.
         address: u64,
     },
-    /// Source and target of a copy share bytes.
+    /// The source and the target of a copy share bytes.
     #[error("a copy of {bytes} bytes from {from:#x} to {to:#x} overlaps itself")]
     Overlap {
         /// Address of the source.
         from: u64,
         /// Address of the target.
         to: u64,
-        /// How much is copied.
+        /// The number of bytes to copy.
         bytes: u64,
     },
-    /// The driver refused a copy. Where it is one between devices and the code is one that no context survives, the
-    /// other device is the lost one: the loss of this device is [`CudaError::Lost`].
+    /// The driver refused a copy. If it is a copy between devices and the code is one that loses the context, the other
+    /// device is the lost one: the loss of this device is [`CudaError::Lost`].
     #[error("{call}: {bytes} bytes from {from} to {to} were not copied: {code}")]
     Copy {
         /// The call.
@@ -213,34 +213,35 @@ pub enum CudaError {
         from: End,
         /// The target.
         to: End,
-        /// How much was to be copied.
+        /// The number of bytes that were to be copied.
         bytes: u64,
-        /// What the driver returned.
+        /// The code that the driver returned.
         code: Code,
     },
-    /// Neither end of a copy is this device's, or the only segment is another's.
+    /// Neither end of a copy belongs to this device, or the only segment belongs to another device.
     #[error("{call}: the segment is of device {other}, and this is device {own}; ask the device that owns it")]
     Foreign {
         /// The call.
         call: &'static str,
         /// This device.
         own: usize,
-        /// The segment's.
+        /// The segment's device.
         other: usize,
     },
-    /// The stream is of another context.
+    /// The stream belongs to another context.
     #[error("the stream belongs to another context than that of device {ordinal}; register it with its own device")]
     ForeignStream {
         /// This device.
         ordinal: usize,
     },
-    /// The stream was taken away by [`Cuda::unregister`](crate::Cuda::unregister).
+    /// The stream was unregistered by [`Cuda::unregister`](crate::Cuda::unregister).
     #[error("{stream} was unregistered; register it again, which gives it a new number")]
     Unregistered {
         /// The stream.
         stream: StreamId,
     },
-    /// A per-thread default stream is another stream on each thread.
+    /// The stream is the per-thread default stream of another thread: its handle means a different stream on each
+    /// thread.
     #[error("{call}: {stream} is the default stream of another thread; call from that thread")]
     OtherThread {
         /// The call.
@@ -248,7 +249,8 @@ pub enum CudaError {
         /// The stream.
         stream: StreamId,
     },
-    /// The stream is being captured into a graph: what this call needs would be captured too, and never run by itself.
+    /// The stream is being captured into a graph. The work that this call queues would be captured too, and would run
+    /// only with the graph.
     #[error("{call}: {stream} is being captured into a graph; end the capture first")]
     Capturing {
         /// The call.
@@ -256,7 +258,7 @@ pub enum CudaError {
         /// The stream.
         stream: StreamId,
     },
-    /// A stream shall wait for a point that nobody marked.
+    /// A stream was asked to wait for a point that was never marked.
     #[error("{point} was never marked: the open tick is {open}; call mark first")]
     NeverMarked {
         /// The point.
@@ -264,10 +266,10 @@ pub enum CudaError {
         /// The stream's open tick.
         open: u64,
     },
-    /// NVML, which tells of other processes, failed.
+    /// NVML, which reports the memory of other processes, failed.
     #[error("NVML: {reason}; install the NVIDIA driver's management library, or build without the feature `nvml`")]
     Nvml {
-        /// What it said.
+        /// The error message of NVML.
         reason: String,
     },
 }

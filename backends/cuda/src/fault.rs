@@ -7,11 +7,11 @@ use millpond_backend::Fault;
 use crate::device::Device;
 use crate::{Code, Cuda, CudaError};
 
-/// What a planned loss says that the driver returned: `CUDA_ERROR_LAUNCH_FAILED`.
+/// The code that a planned loss reports as the driver's: `CUDA_ERROR_LAUNCH_FAILED`.
 const PLANNED_LOSS: Code = Code(719);
 
 impl Device {
-    /// Fails if the context is lost, with what lost it.
+    /// Returns an error with the cause of the loss if the context is lost.
     #[inline]
     pub(crate) fn alive(&self) -> Result<(), CudaError> {
         if self.lost.load(Ordering::Acquire) { Err(self.loss()) } else { Ok(()) }
@@ -23,14 +23,14 @@ impl Device {
         CudaError::Lost { device: self.ordinal, call, code }
     }
 
-    /// From now on everything fails with this.
+    /// Marks the device as lost, so that every later call fails with the first cause, and returns the error.
     fn lose(&self, call: &'static str, code: Code) -> CudaError {
         self.cause.lock().get_or_insert((call, code));
         self.lost.store(true, Ordering::Release);
         self.loss()
     }
 
-    /// Before each fallible driver call: fails if the context is lost, or if a test planned it.
+    /// Returns an error if the context is lost, or if a test planned one. Runs before each fallible driver call.
     pub(crate) fn enter(&self, call: &'static str) -> Result<(), CudaError> {
         self.alive()?;
         let Some(fault) = self.faults.strike(&()) else { return Ok(()) };
@@ -40,7 +40,7 @@ impl Device {
         Err(CudaError::Planned { call, fault })
     }
 
-    /// Reads a call's result. What a context does not survive loses it for good.
+    /// Checks the result of a call. A code that the context does not survive loses the device for good.
     pub(crate) fn check(&self, call: &'static str, code: u32) -> Result<(), CudaError> {
         match Code(code) {
             Code::SUCCESS => Ok(()),
@@ -49,8 +49,8 @@ impl Device {
         }
     }
 
-    /// Reads the result of a call that gives something back, and so cannot fail: what goes wrong there is told by the
-    /// next call that can.
+    /// Checks the result of a call that gives something back, and so cannot fail: an error there loses the device, and
+    /// the next fallible call reports it.
     pub(crate) fn keep(&self, call: &'static str, code: u32) {
         if Code(code) != Code::SUCCESS {
             self.lose(call, Code(code));
@@ -58,11 +58,11 @@ impl Device {
     }
 }
 
-/// Aids for testing what stands on this backend.
+/// Aids for testing code that is built on this backend.
 impl Cuda {
     /// Plans that the `nth` fallible driver call, counted from 1 and from now, fails with that fault and does nothing.
-    /// [`Fault::Lost`] loses the device for good. Calls that cannot fail (releasing, marking) are not counted, nor is
-    /// what needs no driver call.
+    /// [`Fault::Lost`] loses the device for good. Calls that cannot fail (releasing, marking) are not counted, nor are
+    /// operations that need no driver call.
     ///
     /// # Panics
     ///
@@ -71,12 +71,12 @@ impl Cuda {
         self.device.faults.add(None, nth, fault);
     }
 
-    /// Forgets the planned failures that have not struck.
+    /// Cancels the planned failures that have not happened yet.
     pub fn forget_faults(&self) {
         self.device.faults.forget();
     }
 
-    /// How many fallible driver calls there were so far, as [`fail_nth`](Cuda::fail_nth) counts them.
+    /// Returns the number of fallible driver calls so far, as [`fail_nth`](Cuda::fail_nth) counts them.
     pub fn fallible_calls(&self) -> u64 {
         self.device.faults.calls()
     }

@@ -1,4 +1,4 @@
-//! Gates: a testing aid that keeps a stream's work in flight for as long as a test wants.
+//! Gates: a testing aid that keeps a stream's work in flight for as long as a test needs.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use crate::device::Device;
 use crate::lane::Lane;
 use crate::{Cuda, CudaError};
 
-/// For so long a gate stays closed at the most. Whatever waits for a held stream goes on then: a call of the driver
-/// that cannot be interrupted, too.
+/// The longest time that a gate stays closed. After it, everything that waits for a held stream continues, including a
+/// driver call that cannot be interrupted.
 const HOLD_MAX: Duration = Duration::from_secs(30);
 
-/// Where a function of the host, queued on a stream, waits.
+/// The place where a host function that is queued on a stream waits.
 #[derive(Default)]
 pub(crate) struct Gate {
     passage: Mutex<Passage>,
@@ -28,12 +28,12 @@ enum Passage {
     #[default]
     Closed,
     Open,
-    /// Open by itself: nobody has opened it in time.
+    /// The gate expired: it was not opened in time.
     Expired,
 }
 
 impl Gate {
-    /// Waits until it is open, and for so long at the most.
+    /// Waits until the gate is open, at most for this time.
     fn pass(&self, most: Duration) {
         let deadline = Instant::now() + most;
         let mut passage = self.passage.lock();
@@ -44,7 +44,7 @@ impl Gate {
         }
     }
 
-    /// Opens it. Answers whether it has done so by itself.
+    /// Opens the gate. Returns whether it had expired before.
     fn open(&self) -> bool {
         let before = std::mem::replace(&mut *self.passage.lock(), Passage::Open);
         self.opened.notify_all();
@@ -52,29 +52,28 @@ impl Gate {
     }
 }
 
-/// What the driver calls when the stream comes to a gate.
+/// The function that the driver calls when the stream reaches a gate.
 unsafe extern "C" fn pass(gate: *mut c_void) {
-    // SAFETY: the pointer is the one that `hold` gave up, and the driver calls once.
+    // SAFETY: the pointer is the one that `hold` gave up, and the driver calls this function once.
     let gate = unsafe { Arc::from_raw(gate.cast_const().cast::<Gate>()) };
     gate.pass(HOLD_MAX);
 }
 
-/// Aids for testing what stands on this backend.
+/// Aids for testing code that is built on this backend.
 impl Cuda {
-    /// Queues a function of the host on the stream that returns only after [`unhold`](Cuda::unhold), so that what is
-    /// queued behind it stays in flight. What was marked before is closed first and, unless the stream is held already,
-    /// waited for: it is not held.
+    /// Queues a host function on the stream that returns only after [`unhold`](Cuda::unhold), so that work queued
+    /// behind it stays in flight. The tick that was marked before is closed first and, unless the stream is held
+    /// already, waited for: it is not held.
     ///
-    /// The driver may run such functions of all streams on one thread: while a stream is held, another's may wait for
-    /// it. A wait for the stream opens its gates, and so does one for another stream that comes to nothing for a
-    /// quarter of a second. Whatever waits for the whole device
-    /// ([`Backend::release`](millpond_backend::Backend::release)) opens all. Other handles of the same device, of other
-    /// devices and of the driver's own are not known here: what waits for a held stream there, with a lock of the
-    /// driver's that the holder needs, would wait for ever. So a hold ends by itself after 30 s, and `unhold` says so.
+    /// The driver may run such functions of all streams on one thread: while a stream is held, another stream may wait
+    /// for it. A wait for the stream opens its gates, and a wait for another stream that makes no progress for a
+    /// quarter of a second opens all gates. Every call that waits for the whole device
+    /// ([`Backend::release`](millpond_backend::Backend::release)) opens all of them, too. Other handles of the same
+    /// device, of other devices and of the driver's own are not known here: a call there that waits for a held stream,
+    /// while it holds a lock of the driver's that the test needs, would wait for ever. So a hold ends after 30 s
+    /// without a call, and `unhold` reports it.
     ///
-    /// # Errors
-    ///
-    /// [`CudaError::Unregistered`], [`CudaError::OtherThread`], [`CudaError::Capturing`], and the driver's.
+    /// [`CudaError::Unregistered`], [`CudaError::OtherThread`], [`CudaError::Capturing`], and the driver's errors.
     ///
     /// # Panics
     ///
@@ -91,13 +90,14 @@ impl Cuda {
         let stay = lane.stay();
         let handle = device.usable(CALL, stream, &stay)?;
         let gate = Arc::new(Gate::default());
-        // Where the driver has no room for the function the gates before it can be opened meanwhile.
+        // The gate is listed before the call: where the driver has no room for the function, the gates before it can be
+        // opened in the meantime.
         device.close_gate(stream, Arc::clone(&gate));
         let data = Arc::into_raw(Arc::clone(&gate));
-        // SAFETY: the function takes the pointer that goes with it, once; it calls no driver.
+        // SAFETY: the function takes the pointer that is passed with it, once; it makes no driver call.
         let code = unsafe { (device.driver.cuLaunchHostFunc)(handle, Some(pass), data.cast_mut().cast()) };
         if let Err(error) = device.check(CALL, code) {
-            // SAFETY: the driver has refused the function, so the pointer is still ours.
+            // SAFETY: the driver has refused the function, so this thread still owns the pointer.
             drop(unsafe { Arc::from_raw(data) });
             device.take_gates(|_, closed| Arc::ptr_eq(closed, &gate));
             return Err(error);
@@ -105,12 +105,13 @@ impl Cuda {
         Ok(())
     }
 
-    /// Ends every [`hold`](Cuda::hold) of the stream. The work may complete now. Nothing happens if it is not held.
+    /// Ends every [`hold`](Cuda::hold) of the stream. The work may complete now. Has no effect if the stream is not
+    /// held.
     ///
     /// # Panics
     ///
-    /// If the stream is not this device's, or was held for more than 30 s and has gone on by itself: what was to be
-    /// seen while it was held may have been seen later.
+    /// If the stream is not this device's, or if it was held for more than 30 s and the hold has expired: what the test
+    /// observed may then have happened after the hold.
     pub fn unhold(&self, stream: StreamId) {
         let expired = self.device.open_gates_on(self.device.lane(stream));
         assert!(
@@ -122,12 +123,12 @@ impl Cuda {
 }
 
 impl Device {
-    /// Whether any stream is held.
+    /// Returns whether any stream is held.
     pub(crate) fn gates_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire) > 0
     }
 
-    /// Ends every hold: before whatever waits for the whole device.
+    /// Ends every hold. Called before every call that waits for the whole device.
     pub(crate) fn open_gates(&self) {
         if self.gates_closed() {
             for gate in self.take_gates(|_, _| true) {
@@ -136,7 +137,8 @@ impl Device {
         }
     }
 
-    /// Ends every hold of one stream: before the host waits for it. Answers whether one has ended by itself before.
+    /// Ends every hold of one stream. Called before the host waits for the stream. Returns whether a gate had expired
+    /// before.
     pub(crate) fn open_gates_on(&self, lane: &Lane) -> bool {
         if !self.gates_closed() {
             return false;
@@ -145,14 +147,14 @@ impl Device {
         gates.iter().fold(false, |expired, gate| gate.open() | expired)
     }
 
-    /// Notes a gate that is closed.
+    /// Adds a closed gate to the list.
     fn close_gate(&self, stream: StreamId, gate: Arc<Gate>) {
         let mut gates = self.gates.lock();
         gates.push((stream, gate));
         self.closed.store(gates.len(), Ordering::Release);
     }
 
-    /// Takes gates off the list of those that are closed.
+    /// Removes gates from the list of those that are closed, and returns them.
     fn take_gates(&self, chosen: impl Fn(StreamId, &Arc<Gate>) -> bool) -> Vec<Arc<Gate>> {
         let mut gates = self.gates.lock();
         let taken = gates.extract_if(.., |(stream, gate)| chosen(*stream, gate)).map(|(_, gate)| gate).collect();

@@ -1,4 +1,4 @@
-//! Host memory of others, page-locked where it lies.
+//! Host memory that other code has allocated, page-locked in place.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -11,8 +11,8 @@ use crate::{Cuda, CudaError};
 /// `CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP`.
 const PORTABLE_MAPPED: u32 = 1 | 2;
 
-/// Memory of the host that somebody else has allocated and that is page-locked while this lives. Dropping it undoes
-/// that and leaves the memory.
+/// Host memory that other code has allocated and that is page-locked while this value lives. Dropping the value ends
+/// the page-lock and leaves the memory.
 pub struct RegisteredHost {
     cuda: Cuda,
     pointer: HostPointer,
@@ -21,17 +21,16 @@ pub struct RegisteredHost {
 }
 
 impl Cuda {
-    /// Page-locks memory of the host where it lies, so that devices reach it directly. Costs time in proportion to the
-    /// bytes.
+    /// Page-locks host memory in place, so that devices reach it directly. Costs time in proportion to the bytes.
     ///
     /// # Errors
     ///
-    /// [`CudaError::Empty`], and the driver's: for example that some of it is registered already.
+    /// [`CudaError::Empty`], and the driver's errors: for example if some of the memory is registered already.
     ///
     /// # Safety
     ///
-    /// The memory is there, stays there, and is not unmapped while the answer lives; and no work of a device touches it
-    /// any more when the answer is dropped.
+    /// The memory exists and is not unmapped while the returned value lives, and no work of a device touches it any
+    /// more when the value is dropped.
     pub unsafe fn register_host(&self, pointer: NonNull<u8>, bytes: u64) -> Result<RegisteredHost, CudaError> {
         const CALL: &str = "cuMemHostRegister";
         if bytes == 0 {
@@ -41,7 +40,7 @@ impl Cuda {
         device.enter(CALL)?;
         let _bound = device.bind_relaxed()?;
         let raw: *mut c_void = pointer.as_ptr().cast();
-        // SAFETY: the caller promises that the memory is there.
+        // SAFETY: the caller promises that the memory exists.
         let code = unsafe { (device.driver.cuMemHostRegister_v2)(raw, size(bytes)?, PORTABLE_MAPPED) };
         device.check_memory(CALL, code, PINNED, bytes)?;
         let mut registered = RegisteredHost { cuda: self.clone(), pointer: HostPointer(pointer), bytes, address: 0 };
@@ -53,17 +52,17 @@ impl Cuda {
 }
 
 impl RegisteredHost {
-    /// Where the host sees it.
+    /// Returns the address at which the host sees it.
     pub fn host_address(&self) -> NonNull<u8> {
         self.pointer.0
     }
 
-    /// Where devices see it.
+    /// Returns the address at which devices see it.
     pub fn address(&self) -> u64 {
         self.address
     }
 
-    /// How many bytes it has.
+    /// Returns its size in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -73,7 +72,7 @@ impl Drop for RegisteredHost {
     fn drop(&mut self) {
         let device = &*self.cuda.device;
         let Ok(_bound) = device.bind_relaxed() else { return };
-        // SAFETY: it was registered when this was made, and is unregistered once.
+        // SAFETY: it was registered when this value was made, and is unregistered once.
         let code = unsafe { (device.driver.cuMemHostUnregister)(self.pointer.0.as_ptr().cast()) };
         device.keep("cuMemHostUnregister", code);
     }
@@ -88,13 +87,13 @@ impl fmt::Debug for RegisteredHost {
     }
 }
 
-/// Bytes of the host's memory, in all and available, where the system tells.
+/// Returns the bytes of the host's memory, in total and available, where the system reports them.
 pub(crate) fn memory() -> Option<(u64, u64)> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     Some((field(&text, "MemTotal:")?, field(&text, "MemAvailable:")?))
 }
 
-/// A field of `/proc/meminfo`, in bytes.
+/// Returns a field of `/proc/meminfo`, in bytes.
 fn field(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     let kibibytes: u64 = line.split_whitespace().next()?.parse().ok()?;

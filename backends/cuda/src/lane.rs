@@ -1,5 +1,5 @@
-//! A lane: what is kept per stream. Its clock is made of atomics, so that `mark` and `reached` take no lock; the events
-//! lie behind the lane's own lock.
+//! A lane: the state kept per stream. Its clock consists of atomics, so that `mark` and `reached` take no lock; the
+//! events are guarded by the lane's own lock.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,7 +13,8 @@ use parking_lot::{Condvar, Mutex, RwLock};
 
 use crate::staging::Ring;
 
-/// One stream. A pair of cache lines of its own, so that threads with streams of their own do not meet.
+/// The state of one stream. It has a pair of cache lines of its own, so that threads that use different streams do not
+/// contend.
 ///
 /// Invariant, whenever `state` is not locked: every tick above `reached` and below `open` is covered by an event in
 /// `pending`, or `dirty` is set, so that the next event covers it.
@@ -21,19 +22,21 @@ use crate::staging::Ring;
 pub(crate) struct Lane {
     /// The tick that the next mark returns. Raised under the lock, before the event that closes it is recorded.
     open: AtomicU64,
-    /// Somebody may have marked the open tick. Never false while a mark of the open tick is out; may be true in vain.
+    /// Whether the open tick may have been marked. Never false after a mark of the open tick was returned; may be true
+    /// without one.
     dirty: AtomicBool,
     /// The newest tick known to be complete.
     reached: AtomicU64,
-    /// The stream was unregistered: its handle must not be used any more. Set under both locks.
+    /// Whether the stream was unregistered, so that its handle must not be used any more. Set under both locks.
     gone: AtomicBool,
-    /// Shared by those who use the handle, and for one alone who unregisters the stream. Taken before `state`.
+    /// Held shared by threads that use the handle, and exclusively by a thread that unregisters the stream. Taken
+    /// before `state`.
     pub(crate) users: RwLock<()>,
     handle: Handle,
-    /// For a per-thread default stream, whose handle means another stream on each thread: the thread.
+    /// The thread of a per-thread default stream, whose handle means another stream on each thread.
     pub(crate) thread: Option<ThreadId>,
     pub(crate) state: Mutex<LaneState>,
-    /// The host has read a piece of the ring.
+    /// Notified when the host has read a piece of the ring.
     pub(crate) unpinned: Condvar,
 }
 
@@ -58,29 +61,30 @@ unsafe impl Sync for Event {}
 /// A closed tick whose completion is not known yet.
 pub(crate) struct Pending {
     pub(crate) tick: u64,
-    /// Shared with those who wait for it at this moment: it is recorded anew only when nobody does.
+    /// Shared with the threads that wait for it at this moment. It is recorded again only when no thread does.
     pub(crate) event: Arc<Event>,
 }
 
-/// What a lane does behind its lock.
+/// The part of a lane that its lock guards.
 #[derive(Default)]
 pub(crate) struct LaneState {
-    /// Ticks rise along it.
+    /// The closed ticks, in rising order.
     pub(crate) pending: VecDeque<Pending>,
-    /// Events to be recorded anew.
+    /// Events that can be recorded again.
     pub(crate) spare: Vec<Event>,
     /// Keeps an engine's stream alive while it is registered.
     pub(crate) kept: Option<Arc<CudaStream>>,
-    /// The stream is ours to destroy.
+    /// Whether this device made the stream and has to destroy it.
     pub(crate) owned: bool,
-    /// What the driver calls the stream: unlike its handle never used again. Unknown with older drivers.
+    /// The driver's number of the stream, which unlike its handle is never used again. Unknown with older drivers.
     pub(crate) unique: Option<u64>,
-    /// Made when bytes of the host first go through.
+    /// The staging ring, made when bytes of the host are first copied through it.
     pub(crate) ring: Option<Ring>,
 }
 
 impl Pending {
-    /// The tick and a share of the event, which is not recorded anew before that goes to [`Device::recycle`].
+    /// Returns the tick and a shared reference to the event. The event is not recorded again before the reference is
+    /// passed to [`Device::recycle`].
     ///
     /// [`Device::recycle`]: crate::device::Device::recycle
     pub(crate) fn share(&self) -> (u64, Arc<Event>) {
@@ -89,7 +93,7 @@ impl Pending {
 }
 
 impl LaneState {
-    /// The event that covers a tick: the oldest of those that were recorded at it or later.
+    /// Returns the event that covers a tick: the oldest of those that were recorded at it or later.
     pub(crate) fn covering(&self, tick: u64) -> Option<&Pending> {
         self.pending.iter().find(|pending| pending.tick >= tick)
     }
@@ -110,8 +114,8 @@ impl Lane {
         }
     }
 
-    /// The driver's handle. Good until the lane is gone: who gives it to the driver has it from a
-    /// [`Stay`](crate::stay::Stay), or is the only one left.
+    /// Returns the driver's handle. It is valid until the lane is gone: code that passes it to the driver has it from a
+    /// [`Stay`](crate::stay::Stay), or is the only user left.
     pub(crate) fn handle(&self) -> CUstream {
         self.handle.0
     }
@@ -124,16 +128,16 @@ impl Lane {
         self.gone.store(true, Ordering::Release);
     }
 
-    /// Whether work of this thread on the handle is this lane's.
+    /// Returns whether work that this thread queues on the handle belongs to this lane.
     pub(crate) fn on_this_thread(&self) -> bool {
         self.thread.is_none_or(|thread| thread == std::thread::current().id())
     }
 
-    /// The open tick, noted as marked.
+    /// Notes that the open tick is marked, and returns it.
     #[inline]
     pub(crate) fn mark(&self) -> Tick {
-        // `open` is read before `dirty`. `close` clears `dirty` before it raises `open`, so whoever reads the raised
-        // number also sees the flag cleared, and sets it again.
+        // `open` is read before `dirty`. `close` clears `dirty` before it raises `open`, so a thread that reads the
+        // raised number also sees the flag cleared, and sets it again.
         let open = self.open.load(Ordering::Acquire);
         if !self.dirty.load(Ordering::Relaxed) {
             self.dirty.store(true, Ordering::Release);
@@ -150,7 +154,8 @@ impl Lane {
         self.dirty.load(Ordering::Acquire)
     }
 
-    /// The open tick must be closed again, because the event that should have covered an earlier one does not.
+    /// Notes that the open tick must be closed again, because the event that should have covered an earlier one does
+    /// not.
     pub(crate) fn set_dirty(&self) {
         self.dirty.store(true, Ordering::Release);
     }
@@ -160,14 +165,14 @@ impl Lane {
         self.reached.load(Ordering::Acquire)
     }
 
-    /// Nothing is outstanding: every tick that was marked is known to be complete.
+    /// Returns whether nothing is outstanding: every tick that was marked is known to be complete.
     #[inline]
     pub(crate) fn is_idle(&self) -> bool {
         !self.is_dirty() && self.reached() + 1 >= self.open()
     }
 
-    /// Raises `open` and returns the tick that it was. Only under the lane's lock, and before the event is recorded:
-    /// work behind the event must not be marked with a tick that the event closes.
+    /// Raises `open` and returns its previous value. Called only under the lane's lock, and before the event is
+    /// recorded: work behind the event must not be marked with a tick that the event closes.
     pub(crate) fn raise(&self) -> u64 {
         self.dirty.store(false, Ordering::Relaxed);
         let open = self.open.load(Ordering::Relaxed);
@@ -175,7 +180,7 @@ impl Lane {
         open
     }
 
-    /// Notes that a tick is complete. Only under the lane's lock.
+    /// Notes that a tick is complete. Called only under the lane's lock.
     pub(crate) fn complete(&self, tick: u64) {
         let (reached, open) = (self.reached.load(Ordering::Relaxed), self.open.load(Ordering::Relaxed));
         assert!(tick < open, "tick {tick} is complete and was never closed: the open tick is {open}");

@@ -1,21 +1,22 @@
 //! CUDA for Millpond.
 //!
 //! [`Cuda`] implements the backend contract on any device with a driver for CUDA 12.0 or newer, through [cudarc]. It
-//! opens a device by itself ([`Cuda::open`], [`Cuda::builder`]), or stands on a context that somebody else has
-//! ([`Cuda::adopt`], [`Cuda::adopt_raw`]). The crate builds without any CUDA toolkit; the driver is looked for at run
-//! time, and whatever is missing is an error that says what to do.
+//! opens a device ([`Cuda::open`], [`Cuda::builder`]), or adopts a context that other code owns ([`Cuda::adopt`],
+//! [`Cuda::adopt_raw`]). The crate builds without any CUDA toolkit. The driver is looked up at run time, and whatever
+//! is missing is an error that says what to do.
 //!
 //! # Positions
 //!
-//! - **A tick is closed by an event, as late as possible.** Marking costs no driver call. The event is recorded when
-//!   somebody asks or waits, one for all marks since the last; events are recorded anew, not made anew.
-//! - **Nothing outstanding, no driver call.** `reached` and `wait` on what is known to be complete read atomics.
-//! - **A stream that is being captured is left alone.** Neither recorded nor asked: its open tick stays open until the
-//!   capture ends. Captures of other threads are not disturbed either.
-//! - **Numbers of streams are never reused**, though the driver's handles are: a handle that was unregistered and comes
-//!   back is a new stream.
+//! - **A tick is closed by an event, as late as possible.** Marking costs no driver call. The event is recorded when a
+//!   caller queries or waits, one for all marks since the last; events are recorded again, not created again.
+//! - **Nothing outstanding, no driver call.** `reached` and `wait` for a tick that is known to be complete read
+//!   atomics.
+//! - **A stream that is being captured is left alone.** No event is recorded there and none is queried: its open tick
+//!   stays open until the capture ends. Captures of other threads are not disturbed either.
+//! - **Numbers of streams are never reused**, though the driver's handles are: a handle that was unregistered and is
+//!   registered again is a new stream.
 //! - **The thread's current context is left as it was.**
-//! - **No code of the driver's is trusted to be in a list.** Result codes are numbers, not an enumeration.
+//! - **Result codes are numbers, not an enumeration**, because a driver may return a code that no list has.
 
 #![allow(unsafe_code)] // Every call into the driver.
 

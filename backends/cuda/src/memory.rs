@@ -1,4 +1,4 @@
-//! Segments: asking the driver for memory, giving it back, and giving back what nobody gave back.
+//! Segments: taking memory from the driver, giving it back, and giving back memory that was never released.
 
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -14,16 +14,16 @@ use crate::lane::Handle;
 use crate::segment::{HostPointer, Range};
 use crate::{Code, Cuda, CudaError, Segment};
 
-/// Page-locked host memory.
+/// The class of page-locked host memory.
 pub(crate) const PINNED: ClassId = ClassId(1);
 
-/// `CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP`: for all contexts, and with an address for devices.
+/// `CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP`: memory for all contexts, and with an address for devices.
 const PORTABLE_MAPPED: u32 = 1 | 2;
 
-/// Every segment starts at a multiple of this many bytes: what drivers do, and what is verified for each.
+/// The alignment of every segment in bytes. Drivers keep it, and it is verified for each segment.
 pub(crate) const ALIGNMENT: u64 = 512;
 
-/// What was taken from the driver and not given back.
+/// The memory that was taken from the driver and not given back.
 #[derive(Default)]
 pub(crate) struct Live {
     pub(crate) segments: HashMap<u64, Taken>,
@@ -31,7 +31,7 @@ pub(crate) struct Live {
     pub(crate) pages: HashMap<u64, CUmemGenericAllocationHandle>,
 }
 
-/// How a segment was taken, and so how it is given back.
+/// How a segment was taken, which determines how it is given back.
 #[derive(Clone, Copy)]
 pub(crate) enum Taken {
     Device { address: CUdeviceptr },
@@ -45,19 +45,21 @@ impl Live {
     }
 }
 
-/// A size as the driver wants it.
+/// Returns a size in the driver's type.
 pub(crate) fn size(bytes: u64) -> Result<usize, CudaError> {
     usize::try_from(bytes).map_err(|_| CudaError::TooLarge { asked: bytes, max: usize::MAX as u64 })
 }
 
 impl Cuda {
-    /// One allocation of the device's own memory by the driver, and its free, without any books: the least that memory
-    /// costs here, for measurements. With [`Alloc::Async`](crate::Alloc::Async) both are put on one stream that nobody
-    /// waits for, as programs do that use the driver's pool by itself; else the free waits for the whole device.
+    /// Allocates and frees memory of the device through the driver, without any bookkeeping: the least that memory
+    /// costs here, for measurements. With [`Alloc::Async`](crate::Alloc::Async) both calls are queued on one stream
+    /// that is not waited for, as in programs that use the driver's pool alone; else the free waits for the whole
+    /// device.
     ///
     /// # Errors
     ///
-    /// [`CudaError::Empty`], [`CudaError::OutOfMemory`], [`CudaError::TooLarge`], [`CudaError::Lost`], the driver's.
+    /// [`CudaError::Empty`], [`CudaError::OutOfMemory`], [`CudaError::TooLarge`], [`CudaError::Lost`], and the driver's
+    /// errors.
     pub fn allocate_and_free(&self, bytes: u64) -> Result<(), CudaError> {
         let device = &*self.device;
         if bytes == 0 {
@@ -73,7 +75,7 @@ impl Cuda {
 }
 
 impl Device {
-    /// Reads the result of a call that asks for memory.
+    /// Checks the result of a call that takes memory.
     pub(crate) fn check_memory(
         &self,
         call: &'static str,
@@ -87,7 +89,7 @@ impl Device {
         self.check(call, code)
     }
 
-    /// What `reserve` does.
+    /// Implements `reserve`.
     pub(crate) fn reserve(&self, class: ClassId, bytes: u64) -> Result<Segment, CudaError> {
         self.caps.class(class);
         if bytes == 0 {
@@ -145,12 +147,12 @@ impl Device {
         Ok(address)
     }
 
-    /// From the driver's own pool. It hands memory out in the order of a stream; everybody may use it only once that
-    /// stream has come there.
+    /// Takes memory from the driver's own pool. The pool hands memory out in the order of a stream, so other streams
+    /// may use it only once that stream has reached the allocation.
     fn take_pooled(&self, pool: Handle, class: ClassId, bytes: u64) -> Result<CUdeviceptr, CudaError> {
         let _bound = self.bind_relaxed()?;
         let address = self.queue_pooled(pool, class, bytes)?;
-        // SAFETY: the stream is ours.
+        // SAFETY: the stream belongs to this device.
         let synchronized = unsafe { (self.driver.cuStreamSynchronize)(pool.0) };
         if let Err(error) = self.check("cuStreamSynchronize", synchronized) {
             self.give(Taken::Pooled { address });
@@ -159,7 +161,7 @@ impl Device {
         Ok(address)
     }
 
-    /// From the driver's own pool, for that stream alone until somebody has waited for it.
+    /// Takes memory from the driver's own pool. Only that stream may use it until the host has waited for the stream.
     fn queue_pooled(&self, pool: Handle, class: ClassId, bytes: u64) -> Result<CUdeviceptr, CudaError> {
         const CALL: &str = "cuMemAllocAsync";
         let Some(take) = self.driver.cuMemAllocAsync else {
@@ -168,13 +170,13 @@ impl Device {
         self.enter(CALL)?;
         let _bound = self.bind_relaxed()?;
         let mut address = 0;
-        // SAFETY: the pointer is to a local number; the stream is ours.
+        // SAFETY: the pointer is to a local number; the stream belongs to this device.
         let code = unsafe { take(&raw mut address, size(bytes)?, pool.0) };
         self.check_memory(CALL, code, class, bytes)?;
         Ok(address)
     }
 
-    /// Page-locked host memory, and where devices see it.
+    /// Takes page-locked host memory. Returns its address on the host and on devices.
     pub(crate) fn take_host(&self, bytes: u64) -> Result<(HostPointer, CUdeviceptr), CudaError> {
         const CALL: &str = "cuMemHostAlloc";
         self.enter(CALL)?;
@@ -186,7 +188,7 @@ impl Device {
         let host = NonNull::new(pointer.cast::<u8>()).map(HostPointer);
         let Some(host) = host else { panic!("{CALL} of {bytes} bytes answered a null pointer with success") };
         let mut address = 0;
-        // SAFETY: the memory was just made, mapped for devices.
+        // SAFETY: the memory was just allocated, mapped for devices.
         let code = unsafe { (self.driver.cuMemHostGetDevicePointer_v2)(&raw mut address, pointer, 0) };
         if let Err(error) = self.check("cuMemHostGetDevicePointer", code) {
             self.give(Taken::Host { pointer: host });
@@ -195,7 +197,7 @@ impl Device {
         Ok((host, address))
     }
 
-    /// What `release` does.
+    /// Implements `release`.
     pub(crate) fn release(&self, segment: Segment) {
         self.own(segment.device, "release", segment.ordinal);
         assert!(!segment.is_range(), "release of the range at {:#x}: use release_range", segment.address);
@@ -209,13 +211,13 @@ impl Device {
         self.give(taken);
     }
 
-    /// Gives back to the driver. No work may touch it. Where a capture forbids that it is tried again later.
+    /// Gives memory back to the driver. No work may touch it. If a capture forbids this, it is tried again later.
     pub(crate) fn give(&self, taken: Taken) {
         self.give_deferred();
         self.give_once(taken);
     }
 
-    /// Tries again what a capture forbade.
+    /// Tries again to give back the memory that a capture kept from being given back.
     pub(crate) fn give_deferred(&self) {
         let deferred = std::mem::take(&mut *self.deferred.lock());
         deferred.into_iter().for_each(|taken| self.give_once(taken));
@@ -227,16 +229,16 @@ impl Device {
         let Ok(_bound) = self.bind_relaxed() else { return };
         let (call, code) = match (taken, self.driver.cuMemFreeAsync, self.pool_stream) {
             (Taken::Host { pointer }, ..) => {
-                // SAFETY: it was taken by the matching call and is given back once: it just left the list of what is
-                // live, or of what could not be given back yet.
+                // SAFETY: it was taken by the matching call and is given back once: it was just removed from the list
+                // of live memory, or of memory that could not be given back yet.
                 ("cuMemFreeHost", unsafe { (self.driver.cuMemFreeHost)(pointer.0.as_ptr().cast()) })
             }
             (Taken::Pooled { address }, Some(free), Some(pool)) => {
-                // SAFETY: as above; the stream is ours.
+                // SAFETY: as above; the stream belongs to this device.
                 ("cuMemFreeAsync", unsafe { free(address, pool.0) })
             }
             (Taken::Device { address } | Taken::Pooled { address }, ..) => {
-                // SAFETY: as above. What came from a pool may be given back this way too.
+                // SAFETY: as above. Memory from a pool may be given back this way too.
                 ("cuMemFree", unsafe { (self.driver.cuMemFree_v2)(address) })
             }
         };
@@ -247,7 +249,7 @@ impl Device {
         }
     }
 
-    /// Breaks off if a segment or page is another device's.
+    /// Panics if a segment or page belongs to another device.
     pub(crate) fn own(&self, device: u64, call: &'static str, ordinal: usize) {
         assert!(
             device == self.id,
@@ -256,7 +258,7 @@ impl Device {
         );
     }
 
-    /// Gives back what its owners dropped without a word. No work may be running.
+    /// Gives back memory that was dropped without a release. No work may be running.
     pub(crate) fn release_all(&self, live: Live) {
         for range in live.ranges.values() {
             let table = std::mem::take(&mut *range.table.lock());

@@ -1,4 +1,4 @@
-//! What NVML, the driver's management library, tells of processes.
+//! The memory of processes, as NVML, the driver's management library, reports it.
 
 use std::sync::OnceLock;
 
@@ -22,7 +22,7 @@ fn told(error: NvmlError) -> CudaError {
     CudaError::Nvml { reason: error.to_string() }
 }
 
-/// A device's unique number as NVML writes it.
+/// Returns a device's unique number as NVML writes it.
 fn uuid(info: &DeviceInfo) -> String {
     let mut text = String::from("GPU-");
     for (at, byte) in info.uuid.iter().enumerate() {
@@ -34,39 +34,41 @@ fn uuid(info: &DeviceInfo) -> String {
     text
 }
 
-/// A process and its bytes, where they are told.
+/// A process and its bytes, where they are reported.
 type Process = (u32, Option<u64>);
 
-/// What this process holds, and what all others do, as far as the list tells. `held` bytes are known to be this one's.
+/// Returns the bytes of this process and those of all others, as far as the list has them. `held` bytes are known to
+/// belong to this process.
 fn shares(processes: &[Process], own: u32, held: u64) -> (Option<u64>, Option<u64>) {
-    // Without this process in the list, one of those in it is this one under another number. So it is where a number
-    // that happens to be this one's stands for less than this one has.
+    // Where this process is not in the list, one of those in it is this one under another number. The same holds where
+    // the number of this process is in the list with fewer bytes than this process holds.
     let is_own = |&&(process, bytes): &&Process| process == own && bytes.is_none_or(|bytes| bytes >= held);
     let Some(&(_, bytes)) = processes.iter().find(is_own) else { return (None, None) };
     (bytes, processes.iter().filter(|&&(process, _)| process != own).map(|&(_, bytes)| bytes).sum())
 }
 
 impl Cuda {
-    /// Bytes of the device that this process holds, as NVML counts: with the context's own, which `cuMemGetInfo` does
-    /// not tell apart. `None` where NVML does not tell, as in containers that number processes anew.
+    /// Returns the bytes of the device that this process holds, as NVML counts them. They include the context's own,
+    /// which `cuMemGetInfo` does not report separately. Returns `None` where NVML does not report them, as in
+    /// containers that number processes anew.
     ///
     /// # Errors
     ///
-    /// [`CudaError::Nvml`].
+    /// [`CudaError::Nvml`] if NVML cannot be loaded or a call of it fails.
     pub fn process_bytes(&self) -> Result<Option<u64>, CudaError> {
         Ok(shares(&self.processes()?, std::process::id(), self.held_bytes()).0)
     }
 
-    /// Bytes of the device that are in use, as NVML counts: what `nvidia-smi` shows.
+    /// Returns the bytes of the device that are in use, as NVML counts them: the number that `nvidia-smi` shows.
     ///
     /// # Errors
     ///
-    /// [`CudaError::Nvml`].
+    /// [`CudaError::Nvml`] if NVML cannot be loaded or a call of it fails.
     pub fn nvml_used_bytes(&self) -> Result<u64, CudaError> {
         Ok(self.nvml_device()?.memory_info().map_err(told)?.used)
     }
 
-    /// What this process holds, and what others do, as far as NVML tells.
+    /// Returns the bytes of this process and those of all others, as far as NVML reports them.
     pub(crate) fn shares(&self) -> (Option<u64>, Option<u64>) {
         let processes = self.processes();
         processes.map_or((None, None), |processes| shares(&processes, std::process::id(), self.held_bytes()))
@@ -76,7 +78,7 @@ impl Cuda {
         nvml()?.device_by_uuid(uuid(self.info())).map_err(told)
     }
 
-    /// Every process on the device, once.
+    /// Lists every process on the device once.
     fn processes(&self) -> Result<Vec<Process>, CudaError> {
         let device = self.nvml_device()?;
         let mut processes = device.running_compute_processes().map_err(told)?;

@@ -1,4 +1,4 @@
-//! Virtual memory: ranges of addresses, pages, and what is mapped where.
+//! Virtual memory: ranges of addresses, pages, and the mappings between them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,22 +22,22 @@ use crate::{Cuda, CudaError, Page, Segment};
 /// `CU_MEM_ALLOC_GRANULARITY_RECOMMENDED`.
 const RECOMMENDED: u32 = 1;
 
-/// How pages of this device are made and opened.
+/// How pages of this device are created and opened for access.
 pub(crate) struct PageFacts {
     pub(crate) caps: PageCaps,
-    /// Where the memory lies.
+    /// The device on which the memory lies.
     properties: CUmemAllocationProp,
-    /// Who may touch it: this device and its peers.
+    /// The devices that may touch it: this device and its peers.
     access: Vec<CUmemAccessDesc>,
 }
 
-// SAFETY: the one pointer in it is null: it describes handles for sharing, which are not asked for.
+// SAFETY: the only pointer in it is null. It describes handles for sharing, which are not asked for.
 unsafe impl Send for PageFacts {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for PageFacts {}
 
 impl PageFacts {
-    /// Pages of `device` that `peers` may touch too. The context need not be current.
+    /// Returns the facts for pages of `device` that `peers` may touch too. The context need not be current.
     pub(crate) fn new(driver: &Driver, device: CUdevice, peers: &[CUdevice]) -> Result<PageFacts, CudaError> {
         let location = |id| CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id };
         let properties = CUmemAllocationProp {
@@ -66,7 +66,7 @@ impl PageFacts {
 }
 
 impl Device {
-    /// Checks a request for pages or addresses.
+    /// Checks a request for pages or addresses, and returns the facts.
     fn page_facts(&self, call: &'static str, class: ClassId, bytes: u64) -> Result<&PageFacts, CudaError> {
         self.caps.class(class);
         let facts = self.some_pages(call)?;
@@ -84,24 +84,24 @@ impl Device {
         self.pages.as_ref().ok_or(CudaError::Unsupported { call, missing: "no virtual memory" })
     }
 
-    /// Opens a mapping for this device and its peers.
+    /// Opens a mapping for access by this device and its peers.
     fn open_access(&self, facts: &PageFacts, address: CUdeviceptr, bytes: u64) -> Result<(), CudaError> {
         const CALL: &str = "cuMemSetAccess";
         self.enter(CALL)?;
-        // SAFETY: the addresses were just mapped; the pointer is to that many descriptions of the header's layout.
+        // SAFETY: the addresses were just mapped; the pointer is to `access.len()` descriptions of the header's layout.
         let code =
             unsafe { (self.driver.cuMemSetAccess)(address, size(bytes)?, facts.access.as_ptr(), facts.access.len()) };
         self.check(CALL, code)
     }
 
-    /// Unmaps what one `cuMemMap` has mapped.
+    /// Unmaps the addresses that one `cuMemMap` has mapped.
     pub(crate) fn unmap_at(&self, address: CUdeviceptr, bytes: u64) {
         let Ok(_bound) = self.bind_relaxed() else { return };
-        // SAFETY: the callers have found the mapping in its range's table, from where it is taken.
+        // SAFETY: the callers have found the mapping in its range's table and removed it there.
         self.keep("cuMemUnmap", unsafe { (self.driver.cuMemUnmap)(address, bytes as usize) });
     }
 
-    /// Gives addresses back. Nothing may be mapped there.
+    /// Gives addresses back. No page may be mapped there.
     pub(crate) fn free_range(&self, range: &Range) {
         let Ok(_bound) = self.bind_relaxed() else { return };
         // SAFETY: the range was reserved with these bytes and is given back once.
@@ -181,7 +181,7 @@ impl VirtualMemory for Cuda {
         device.destroy_page(page.handle);
     }
 
-    /// Maps at once, on no stream. If the mapping cannot be opened for access it is undone.
+    /// Maps the page immediately, on no stream. If the mapping cannot be opened for access, it is undone.
     unsafe fn map(&self, range: &Segment, offset: u64, page: &Page, stream: StreamId) -> Result<(), CudaError> {
         const CALL: &str = "cuMemMap";
         let device = &*self.device;
@@ -213,7 +213,7 @@ impl VirtualMemory for Cuda {
         Ok(())
     }
 
-    /// Unmaps at once, on no stream, and waits for none.
+    /// Unmaps the page immediately, on no stream, and waits for none.
     unsafe fn unmap(&self, range: &Segment, offset: u64, page: &Page, stream: StreamId) {
         let device = &*self.device;
         device.own(range.device, "cuMemUnmap", range.ordinal);

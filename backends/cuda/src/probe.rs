@@ -1,4 +1,4 @@
-//! What there is on this machine, found out without a panic and without opening anything.
+//! The devices of this machine, found without a panic and without opening any of them.
 
 use std::ffi::{CStr, c_char, c_int};
 
@@ -8,16 +8,16 @@ use crate::code::Code;
 use crate::driver::Driver;
 use crate::{Cuda, CudaError};
 
-/// The oldest driver that will do, as `cuDriverGetVersion` counts: CUDA 12.0.
+/// The oldest driver that this backend supports, as `cuDriverGetVersion` counts: CUDA 12.0.
 const OLDEST: i32 = 12_000;
 
-/// What can be known of a device without opening it.
+/// The facts that can be known of a device without opening it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct DeviceInfo {
-    /// Its place, by which it is opened.
+    /// The place by which it is opened.
     pub ordinal: usize,
-    /// What its maker calls it.
+    /// The name that its maker gave it.
     pub name: String,
     /// Its unique number.
     pub uuid: [u8; 16],
@@ -25,32 +25,33 @@ pub struct DeviceInfo {
     pub total_bytes: u64,
     /// Its compute capability, major and minor.
     pub compute: (u32, u32),
-    /// It has virtual memory management.
+    /// Whether it has virtual memory management.
     pub virtual_memory: bool,
-    /// It has memory pools: `cuMemAllocAsync`.
+    /// Whether it has memory pools: `cuMemAllocAsync`.
     pub memory_pools: bool,
-    /// The places of the devices whose kernels can touch its memory, were they named to
+    /// The places of the devices whose kernels can touch its memory if they are passed to
     /// [`CudaBuilder::peers`](crate::CudaBuilder::peers).
     pub peers: Vec<usize>,
 }
 
 impl Cuda {
-    /// Lists the devices of this machine. The first call of a process loads the driver: hundreds of milliseconds.
+    /// Lists the devices of this machine. The first call of a process loads the driver, which takes hundreds of
+    /// milliseconds.
     ///
     /// # Errors
     ///
     /// [`CudaError::NoDriver`], [`CudaError::MissingSymbol`], [`CudaError::DriverTooOld`] and [`CudaError::NoDevice`]
-    /// say what to do; else the driver's.
+    /// say what to do; else the driver's errors.
     pub fn devices() -> Result<Vec<DeviceInfo>, CudaError> {
         let driver = Driver::load()?;
         (0..driver.count()?).map(|ordinal| driver.info(ordinal)).collect()
     }
 
-    /// The version of the installed driver, major and minor, as CUDA counts.
+    /// Returns the version of the installed driver, major and minor, as CUDA counts.
     ///
     /// # Errors
     ///
-    /// As [`devices`](Cuda::devices).
+    /// The errors of [`devices`](Cuda::devices).
     pub fn driver_version() -> Result<(u32, u32), CudaError> {
         Driver::load()?.version().map(in_parts)
     }
@@ -61,7 +62,7 @@ fn in_parts(version: i32) -> (u32, u32) {
     (version / 1000, version % 1000 / 10)
 }
 
-/// Fails unless the driver is new enough.
+/// Returns an error unless the driver is new enough.
 fn new_enough(found: i32) -> Result<(), CudaError> {
     if found >= OLDEST {
         return Ok(());
@@ -70,9 +71,9 @@ fn new_enough(found: i32) -> Result<(), CudaError> {
 }
 
 impl Driver {
-    /// Initialises the driver and looks at its age.
+    /// Initialises the driver and checks its version.
     pub(crate) fn start(&self) -> Result<(), CudaError> {
-        // SAFETY: the call takes no pointer, and 0 is the one flag that there is.
+        // SAFETY: the call takes no pointer, and 0 is the only flag that is defined.
         let code = Code(unsafe { (self.cuInit)(0) });
         if code == Code::NO_DEVICE {
             return Err(CudaError::NoDevice { ordinal: 0, count: 0 });
@@ -95,13 +96,13 @@ impl Driver {
         Ok(usize::try_from(count).unwrap_or(0))
     }
 
-    /// The driver's name for a device.
+    /// Returns the driver's handle of a device.
     pub(crate) fn device(&self, ordinal: usize) -> Result<CUdevice, CudaError> {
         let count = self.count()?;
         let missing = CudaError::NoDevice { ordinal, count };
         let place = c_int::try_from(ordinal).ok().filter(|_| ordinal < count).ok_or(missing)?;
         let mut device: CUdevice = 0;
-        // SAFETY: the pointer is to a local number, and the place was seen to exist.
+        // SAFETY: the pointer is to a local number, and the place was checked to exist.
         Code(unsafe { (self.cuDeviceGet)(&raw mut device, place) }).check("cuDeviceGet")?;
         Ok(device)
     }
@@ -114,7 +115,7 @@ impl Driver {
         Ok(value)
     }
 
-    /// Bytes of the device's own memory.
+    /// Returns the bytes of the device's own memory.
     pub(crate) fn total_bytes(&self, device: CUdevice) -> Result<u64, CudaError> {
         let mut bytes = 0;
         // SAFETY: the pointer is to a local number.
@@ -122,7 +123,7 @@ impl Driver {
         Ok(bytes as u64)
     }
 
-    /// All that can be said of a device.
+    /// Returns the facts of a device.
     pub(crate) fn info(&self, ordinal: usize) -> Result<DeviceInfo, CudaError> {
         use CUdevice_attribute as A;
         let device = self.device(ordinal)?;
@@ -146,7 +147,7 @@ impl Driver {
         })
     }
 
-    /// The places of the other devices that can reach a device's memory.
+    /// Returns the places of the other devices that can reach a device's memory.
     fn peers(&self, device: CUdevice, ordinal: usize) -> Result<Vec<usize>, CudaError> {
         let mut peers = Vec::new();
         for place in (0..self.count()?).filter(|&place| place != ordinal) {
@@ -157,7 +158,7 @@ impl Driver {
         Ok(peers)
     }
 
-    /// Whether kernels of `peer` can touch the memory of `owner`.
+    /// Returns whether kernels of `peer` can touch the memory of `owner`.
     pub(crate) fn can_reach(&self, peer: CUdevice, owner: CUdevice) -> Result<bool, CudaError> {
         let mut can = 0;
         // SAFETY: the pointer is to a local number.
@@ -168,7 +169,7 @@ impl Driver {
 
     fn name(&self, device: CUdevice) -> Result<String, CudaError> {
         let mut name: [c_char; 256] = [0; 256];
-        // SAFETY: the pointer is to that many local characters, and the last stays 0 because it is not offered.
+        // SAFETY: the pointer is to 256 local characters, and the last stays 0 because only 255 are offered.
         Code(unsafe { (self.cuDeviceGetName)(name.as_mut_ptr(), 255, device) }).check("cuDeviceGetName")?;
         // SAFETY: the array ends with a 0.
         Ok(unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned())

@@ -1,4 +1,4 @@
-//! What the device hands out: segments, ranges of addresses, pages.
+//! The handles that the device hands out: segments, ranges of addresses, and pages.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,38 +14,39 @@ use crate::{Cuda, CudaError};
 
 /// A segment of a CUDA device, or a range of its addresses.
 ///
-/// Owned, as the contract wants. What is dropped without `release` stays with the device until its last handle goes;
-/// the memory dies with the device, whoever still holds the segment.
+/// It is owned, as the contract requires. A segment that is dropped without `release` stays with the device until the
+/// device's last handle is dropped. The memory is freed with the device, even if the segment still exists.
 pub struct Segment {
     /// The device's number within the process.
     pub(crate) device: u64,
     /// Unique on its device, never reused.
     pub(crate) id: u64,
     pub(crate) ordinal: usize,
-    /// Where the memory is at home. Held, so that it can be named to the driver for as long as the segment is.
+    /// The context that the memory belongs to. Held, so that it can be passed to the driver for as long as the segment
+    /// lives.
     pub(crate) context: Shared,
     pub(crate) address: CUdeviceptr,
     pub(crate) bytes: u64,
     pub(crate) class: ClassId,
     pub(crate) host: Option<HostPointer>,
-    /// What is mapped, for a range.
+    /// The mappings, for a range.
     pub(crate) range: Option<Arc<Range>>,
 }
 
-/// Where the host sees the beginning of a segment.
+/// The address at which the host sees the beginning of a segment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HostPointer(pub(crate) NonNull<u8>);
 
-// SAFETY: it is an address of page-locked host memory, valid on every thread; whoever writes through it orders that.
+// SAFETY: it is an address of page-locked host memory, valid on every thread; code that writes through it orders that.
 unsafe impl Send for HostPointer {}
-// SAFETY: as for `Send`: a shared reference gives the address away and nothing else.
+// SAFETY: as for `Send`: a shared reference gives only the address.
 unsafe impl Sync for HostPointer {}
 
-/// Reserved addresses, and what is mapped there.
+/// Reserved addresses, and the pages that are mapped there.
 pub(crate) struct Range {
     pub(crate) address: CUdeviceptr,
     pub(crate) bytes: u64,
-    /// By offset.
+    /// The mappings by offset.
     pub(crate) table: Mutex<BTreeMap<u64, Mapping>>,
 }
 
@@ -58,13 +59,13 @@ pub(crate) struct Mapping {
 }
 
 impl Range {
-    /// Whether anything is mapped among those bytes.
+    /// Returns whether anything is mapped among those bytes.
     pub(crate) fn is_taken(table: &BTreeMap<u64, Mapping>, offset: u64, bytes: u64) -> bool {
         let before = table.range(..offset + bytes).next_back();
         before.is_some_and(|(&start, mapping)| start + mapping.bytes > offset)
     }
 
-    /// Whether all of those bytes are mapped.
+    /// Returns whether all of those bytes are mapped.
     fn is_mapped(&self, offset: u64, bytes: u64) -> bool {
         let table = self.table.lock();
         let mut covered = match table.range(..=offset).next_back() {
@@ -82,37 +83,37 @@ impl Range {
 }
 
 impl Segment {
-    /// Where it starts in the device's address space.
+    /// Returns the address at which it starts in the device's address space.
     pub fn address(&self) -> u64 {
         self.address
     }
 
-    /// How many bytes (for a range: of addresses) it has.
+    /// Returns its length in bytes (for a range: of addresses).
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The class that it was taken from.
+    /// Returns the class that it was taken from.
     pub fn class(&self) -> ClassId {
         self.class
     }
 
-    /// The place of the device that it is on.
+    /// Returns the place of the device that it is on.
     pub fn ordinal(&self) -> usize {
         self.ordinal
     }
 
-    /// Whether it is a range of addresses with no memory of its own.
+    /// Returns whether it is a range of addresses with no memory of its own.
     pub fn is_range(&self) -> bool {
         self.range.is_some()
     }
 
-    /// The error for bytes that leave it. `end` says which segment of the operation it is.
+    /// Returns the error for bytes that leave the segment. `end` says which segment of the operation it is.
     pub(crate) fn out_of_range(&self, end: &'static str, offset: u64, bytes: u64) -> CudaError {
         CudaError::OutOfRange { end, device: self.ordinal, offset, bytes, segment_bytes: self.bytes }
     }
 
-    /// The address of bytes that work may touch; fails if they leave the segment or are not mapped.
+    /// Returns the address of bytes that work may touch, or an error if they leave the segment or are not mapped.
     pub(crate) fn place(&self, end: &'static str, offset: u64, bytes: u64) -> Result<CUdeviceptr, CudaError> {
         if offset.checked_add(bytes).is_none_or(|behind| behind > self.bytes) {
             return Err(self.out_of_range(end, offset, bytes));
@@ -136,8 +137,8 @@ impl fmt::Debug for Segment {
     }
 }
 
-/// A handle of physical memory of a CUDA device. What is dropped without `release_page` stays with the device until its
-/// last handle goes.
+/// A handle of physical memory of a CUDA device. A page that is dropped without `release_page` stays with the device
+/// until the device's last handle is dropped.
 pub struct Page {
     pub(crate) device: u64,
     pub(crate) id: u64,
@@ -146,12 +147,12 @@ pub struct Page {
 }
 
 impl Page {
-    /// How many bytes it has.
+    /// Returns its size in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The driver's handle.
+    /// Returns the driver's handle.
     pub fn handle(&self) -> CUmemGenericAllocationHandle {
         self.handle
     }

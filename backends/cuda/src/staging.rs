@@ -1,4 +1,4 @@
-//! The staging ring: page-locked bytes of the host, one ring per stream, through which pageable bytes come and go.
+//! The staging ring: page-locked bytes of the host, one ring per stream, through which pageable bytes are copied.
 
 use std::collections::VecDeque;
 use std::ptr::NonNull;
@@ -12,11 +12,11 @@ use crate::lane::{Lane, LaneState};
 use crate::memory::Taken;
 use crate::segment::HostPointer;
 
-/// How many bytes a ring has.
+/// The size of a ring in bytes.
 const RING_BYTES: u64 = 4 << 20;
-/// The most bytes that go through it at a time.
+/// The largest piece in bytes.
 pub(crate) const PIECE_BYTES: usize = 1 << 20;
-/// Pieces start at multiples of this many bytes.
+/// The alignment of pieces in bytes.
 const PIECE_ALIGNMENT: u64 = 256;
 
 /// Page-locked memory whose bytes are handed out in a circle.
@@ -28,9 +28,9 @@ pub(crate) struct Ring {
 /// Which bytes of a ring are in use.
 #[derive(Default)]
 struct Cursor {
-    /// Bytes handed out since the ring was made, with what was skipped at its end.
+    /// Bytes handed out since the ring was made, including those skipped at its end.
     head: u64,
-    /// In the order in which they were handed out.
+    /// The pieces, in the order in which they were handed out.
     pieces: VecDeque<InUse>,
     /// The number of the next piece.
     next: u64,
@@ -39,15 +39,15 @@ struct Cursor {
 /// Bytes that may not be handed out again yet.
 struct InUse {
     number: u64,
-    /// Where it begins, counted as `head` is, with what was skipped before it.
+    /// The position where the piece begins, counted as `head` is. The bytes skipped before it belong to it.
     start: u64,
-    /// The tick that covers the device's use; unknown until the copy is queued.
+    /// The tick that covers the device's use. Unknown until the copy is queued.
     tick: Option<u64>,
-    /// The host still wants to read it.
+    /// Whether the host still has to read it.
     pinned: bool,
 }
 
-/// Bytes of a ring.
+/// A piece of a ring.
 #[derive(Clone, Copy)]
 pub(crate) struct Piece {
     pub(crate) number: u64,
@@ -55,7 +55,7 @@ pub(crate) struct Piece {
 }
 
 impl Cursor {
-    /// Forgets pieces whose tick is reached.
+    /// Removes the pieces whose tick is reached.
     fn reclaim(&mut self, reached: u64) {
         let free = |piece: &InUse| !piece.pinned && piece.tick.is_some_and(|tick| tick <= reached);
         while self.pieces.front().is_some_and(free) {
@@ -63,7 +63,7 @@ impl Cursor {
         }
     }
 
-    /// Hands out bytes, if there is room: the piece's number and its offset.
+    /// Hands out bytes if there is room: returns the piece's number and its offset.
     fn take(&mut self, bytes: u64, pinned: bool) -> Option<(u64, u64)> {
         if self.pieces.is_empty() {
             self.head = 0;
@@ -88,22 +88,22 @@ impl Cursor {
 }
 
 impl Ring {
-    /// Bytes of the ring, if there is room.
+    /// Hands out a piece of the ring if there is room.
     fn take(&mut self, bytes: u64, pinned: bool) -> Option<Piece> {
         let (number, offset) = self.cursor.take(bytes, pinned)?;
-        // SAFETY: the offset and the bytes behind it lie within the ring, as `Cursor::take` keeps it.
+        // SAFETY: the offset and the bytes behind it lie within the ring, as `Cursor::take` guarantees.
         let pointer = unsafe { self.pointer.0.add(offset as usize) };
         Some(Piece { number, pointer })
     }
 
-    /// The copy of a piece was queued, or failed to be: the tick covers whatever the device does with it.
+    /// Sets the tick that covers the device's use of a piece, after its copy was queued or failed to be.
     pub(crate) fn queued(&mut self, number: u64, tick: u64) {
         if let Some(piece) = self.cursor.piece(number) {
             piece.tick = Some(tick);
         }
     }
 
-    /// The host has read a pinned piece.
+    /// Notes that the host has read a pinned piece.
     pub(crate) fn unpin(&mut self, number: u64) {
         if let Some(piece) = self.cursor.piece(number) {
             piece.pinned = false;
@@ -112,12 +112,12 @@ impl Ring {
 }
 
 impl Device {
-    /// Runs `work` under the lane's lock with a piece of its ring and the stream's handle, and answers the tick that
-    /// covers it. Where the ring is full it waits for the oldest piece, with the lock given up.
+    /// Runs `work` under the lane's lock with a piece of its ring and the stream's handle, and returns the piece and
+    /// the tick that covers it. If the ring is full, waits for the oldest piece, with the lock released.
     ///
     /// Fails if the stream is being captured: the tick of the oldest piece is not closed before the capture ends, and a
-    /// graph would read the ring's bytes of another day. Where the capture begins while the work is queued it cannot be
-    /// told whether the graph has it.
+    /// graph would read what the ring holds at a later time. Where the capture begins while the work is being queued,
+    /// it is not known whether the graph contains the work.
     pub(crate) fn with_piece(
         &self,
         call: &'static str,
@@ -169,7 +169,7 @@ impl Device {
         }
     }
 
-    /// Gives a ring back. Nothing may be under way through it.
+    /// Gives a ring back. No copy may be in progress through it.
     pub(crate) fn destroy_ring(&self, ring: Ring) {
         self.give(Taken::Host { pointer: ring.pointer });
     }

@@ -1,4 +1,4 @@
-//! Streams: opened here, or registered by those who own them.
+//! Streams: opened here, or registered by the code that owns them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,11 +20,11 @@ const LEGACY: usize = 1;
 /// `CU_STREAM_PER_THREAD`.
 const PER_THREAD: usize = 2;
 
-/// What tells one registered stream from another.
+/// The identity of a registered stream.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Key {
     Handle(Handle),
-    /// The default stream of a thread. All of them have one handle.
+    /// The default stream of a thread. All of these streams have one handle.
     Thread(ThreadId),
 }
 
@@ -38,7 +38,7 @@ impl Cuda {
     ///
     /// # Errors
     ///
-    /// [`CudaError::ForeignStream`] if it is of another context; else the driver's.
+    /// [`CudaError::ForeignStream`] if the stream belongs to another context; else the driver's errors.
     pub fn register(&self, stream: &Arc<CudaStream>) -> Result<StreamId, CudaError> {
         if stream.context().cu_ctx() != self.device.context.cu_ctx() {
             return Err(CudaError::ForeignStream { ordinal: self.device.ordinal });
@@ -47,50 +47,51 @@ impl Cuda {
     }
 
     /// Registers a stream by its handle. A handle that is registered already keeps its number. `CU_STREAM_LEGACY` and
-    /// `CU_STREAM_PER_THREAD` are taken as what they name.
+    /// `CU_STREAM_PER_THREAD` stand for the streams that they name.
     ///
     /// # Errors
     ///
-    /// The driver's.
+    /// The driver's errors.
     ///
     /// # Safety
     ///
-    /// The handle is of this device's context, and the stream lives until [`unregister`](Cuda::unregister) or the last
-    /// handle of the device goes. If it is destroyed earlier and its handle comes back, newer drivers tell (the stream
-    /// then gets a new number here, after a wait for the whole context), older ones do not.
+    /// The handle is of this device's context, and the stream lives until [`unregister`](Cuda::unregister) or until the
+    /// last handle of the device is dropped. If the stream is destroyed earlier and its handle is used again, newer
+    /// drivers report it (the stream then gets a new number here, after a wait for the whole context), and older ones
+    /// do not.
     pub unsafe fn register_raw(&self, stream: CUstream) -> Result<StreamId, CudaError> {
         self.device.register(stream, None)
     }
 
-    /// Registers the legacy default stream: the null handle, which waits for all blocking streams and they for it.
+    /// Registers the legacy default stream: the null handle, which waits for all blocking streams, as they wait for it.
     ///
     /// # Errors
     ///
-    /// The driver's.
+    /// The driver's errors.
     pub fn register_legacy_default(&self) -> Result<StreamId, CudaError> {
         self.device.register(Device::LEGACY.0, None)
     }
 
-    /// Registers the calling thread's own default stream. Other threads cannot record there: a wait of theirs for its
-    /// open tick waits for all blocking streams, and their transfers on it fail.
+    /// Registers the calling thread's own default stream. Other threads cannot record there: if they wait for its open
+    /// tick, they wait for all blocking streams, and their transfers on it fail.
     ///
     /// # Errors
     ///
-    /// The driver's.
+    /// The driver's errors.
     pub fn register_per_thread_default(&self) -> Result<StreamId, CudaError> {
         self.device.register(PER_THREAD as CUstream, None)
     }
 
-    /// Takes a stream away, before it is destroyed; a stream that the device created is destroyed by this. Points of
-    /// the stream stay good: what was marked is still reached in its time. The number is not used again, and
-    /// registering the handle anew gives a new one. Calls of other threads that use the stream at this moment are
-    /// waited for: they only queue work. What comes later is told that the stream is unregistered.
+    /// Unregisters a stream, before it is destroyed; a stream that the device created is destroyed by this. Points of
+    /// the stream stay valid: a marked tick is still reached when its work is complete. The number is not used again,
+    /// and registering the handle again gives a new one. Waits for calls of other threads that use the stream at this
+    /// moment, which only queue work. Later calls fail because the stream is unregistered.
     ///
     /// # Errors
     ///
     /// [`CudaError::Capturing`] while the stream is being captured, [`CudaError::OtherThread`] for the default stream
-    /// of another thread, [`CudaError::Unregistered`] the second time; else the driver's. The stream stays registered
-    /// then.
+    /// of another thread, [`CudaError::Unregistered`] if it was unregistered before; else the driver's errors. On an
+    /// error the stream stays registered.
     ///
     /// # Panics
     ///
@@ -108,7 +109,7 @@ impl Device {
         // SAFETY: the pointer is to a local pointer; the context is current.
         self.check("cuStreamCreate", unsafe { (self.driver.cuStreamCreate)(&raw mut handle, NON_BLOCKING) })?;
         let unique = self.unique(Handle(handle)).inspect_err(|_| {
-            // SAFETY: the stream was just made, and nobody else has seen it.
+            // SAFETY: the stream was just made, and no other code has its handle.
             unsafe { (self.driver.cuStreamDestroy_v2)(handle) };
         })?;
         let state = LaneState { owned: true, unique, ..LaneState::default() };
@@ -129,7 +130,7 @@ impl Device {
         let unique = if matches!(key, Key::Handle(_)) { self.unique(handle)? } else { None };
         if let Some(stream) = known {
             let lane = self.lane(stream);
-            // One that is gone is about to leave the registry.
+            // A lane that is gone is about to leave the registry.
             if !lane.is_gone() {
                 if lane.state.lock().unique == unique {
                     return Ok(stream);
@@ -141,7 +142,7 @@ impl Device {
         Ok(self.enlist(&mut registry, key, Lane::new(handle, thread, state)))
     }
 
-    /// Gives a lane its number. Under the registry's lock, so that numbers follow the order of registration.
+    /// Gives a lane its number. Called under the registry's lock, so that numbers follow the order of registration.
     fn enlist(&self, registry: &mut Registry, key: Key, lane: Lane) -> StreamId {
         let index = self.lanes.push(lane);
         let stream = StreamId(u32::try_from(index).expect("fewer than 2^32 streams"));
@@ -149,7 +150,7 @@ impl Device {
         stream
     }
 
-    /// The driver's own number for a stream, which is never used again, where it tells.
+    /// Returns the driver's own number for a stream, which is never used again, if the driver reports it.
     fn unique(&self, handle: Handle) -> Result<Option<u64>, CudaError> {
         let Some(look_up) = self.driver.cuStreamGetId else { return Ok(None) };
         let _bound = self.bind()?;
@@ -159,11 +160,12 @@ impl Device {
         Ok(Some(unique))
     }
 
-    /// A registered stream was destroyed and its handle is another's now. Nothing can be recorded behind its work any
-    /// more, so everything in the context is waited for.
+    /// Retires the lane of a registered stream that was destroyed and whose handle now belongs to another stream. No
+    /// event can be recorded behind its work any more, so this waits for everything in the context.
     fn bury(&self, lane: &Lane) -> Result<(), CudaError> {
         let _bound = self.bind_relaxed()?;
-        // Opened and waited for first: nobody waits for a lane that is locked.
+        // The gates are opened and the context is waited for before the lane is locked, so that no thread waits for the
+        // lane in the meantime.
         self.open_gates();
         // SAFETY: the context is current.
         self.check("cuCtxSynchronize", unsafe { (self.driver.cuCtxSynchronize)() })?;
@@ -194,13 +196,15 @@ impl Device {
         self.spare.lock().append(&mut state.spare);
         state.kept = None;
         if state.owned {
-            // SAFETY: we made it, and its lane is gone. Whoever used the handle has done so, as the stay says, and
-            // nobody gets it any more. The driver lets its work end first.
+            // SAFETY: this device made the stream, and its lane is gone. Every thread that used the handle has
+            // finished, as the stay guarantees, and no thread gets it any more. The driver completes the stream's work
+            // first.
             self.keep("cuStreamDestroy", unsafe { (self.driver.cuStreamDestroy_v2)(handle) });
         }
         drop(state);
         drop(stay);
-        // Last, and with no other lock: who registers a stream has this one first. The handle may be another's by now.
+        // This comes last, and under no other lock: a thread that registers a stream takes this lock first. The handle
+        // may belong to another stream by now.
         self.registry.lock().0.retain(|_, registered| *registered != stream);
         Ok(())
     }

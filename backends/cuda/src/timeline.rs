@@ -1,4 +1,4 @@
-//! Time: closing ticks by events, asking what was reached, and waiting for it on the host and on the device.
+//! Time: closing ticks by events, querying what was reached, and waiting for it on the host and on the device.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,46 +13,46 @@ use crate::{Code, CudaError};
 
 /// `CU_EVENT_DISABLE_TIMING`: events that measure nothing are cheaper.
 const DISABLE_TIMING: u32 = 2;
-/// `CU_EVENT_BLOCKING_SYNC`: who waits for the event sleeps.
+/// `CU_EVENT_BLOCKING_SYNC`: a thread that waits for the event sleeps.
 const BLOCKING_SYNC: u32 = 1;
 
-/// How long a wait may take before gates, which only tests close, have to do with it.
+/// How long a wait may take before it opens the gates, which only tests close.
 const PATIENCE: Duration = Duration::from_millis(250);
 
-/// So many closed ticks of a stream are outstanding before a stream that is asked how far it is closes no more: the
-/// next one is closed when the oldest is reached. A stream that is far behind the host then needs no more events than
-/// this, and is still known to a sixteenth of what it has to do.
+/// The number of outstanding closed ticks of a stream at which a query of the stream closes no more: the next one is
+/// closed when the oldest is reached. A stream that is far behind the host then needs no more events than this, and its
+/// progress is still known to a sixteenth of its outstanding work.
 const OUTSTANDING_MAX: usize = 16;
 
-/// So many events in a row may be caught by captures that are over at once, each between two calls of the driver. After
-/// that something else is wrong with them, and the driver's answer is an error.
+/// The most events in a row that may be caught by captures that end at once, each between two driver calls. Beyond this
+/// number another cause is assumed, and the driver's code is an error.
 const CAUGHT_MAX: usize = 8;
 
-/// The error after so many.
+/// Returns the error after [`CAUGHT_MAX`] caught events in a row.
 fn always_caught(call: &'static str) -> CudaError {
     CudaError::Driver { call, code: Code::INVALID_VALUE }
 }
 
-/// What an event answers.
+/// The state of an event that was queried.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Asked {
     Outstanding,
     Complete,
-    /// A capture that is over has caught it: it will never be complete.
+    /// A capture that is over has caught the event, which will never be complete.
     Caught,
 }
 
-/// Why a tick cannot be closed now.
+/// The reason why a tick cannot be closed now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stays {
     /// The stream is being captured: an event would become part of the graph.
     Capturing,
-    /// It is the default stream of another thread, where nobody else can record.
+    /// The stream is the default stream of another thread, where only that thread can record.
     OtherThread,
 }
 
 impl Device {
-    /// The newest complete tick of a stream. Calls no driver while nothing is outstanding.
+    /// Returns the newest complete tick of a stream. Makes no driver call while nothing is outstanding.
     #[inline]
     pub(crate) fn reached(&self, stream: StreamId) -> Result<Tick, CudaError> {
         self.alive()?;
@@ -63,11 +63,11 @@ impl Device {
         self.ask(lane)
     }
 
-    /// While work is under way, four calls of the driver, of which one asks for an event and three are about the
-    /// thread; three more (and an event) where a tick is closed.
+    /// Queries the driver for the newest complete tick. While work is in progress this takes four driver calls, of
+    /// which one queries an event and three concern the thread; three more (and an event) where a tick is closed.
     fn ask(&self, lane: &Lane) -> Result<Tick, CudaError> {
-        // Whoever holds the locks is asking, is busy with the stream's bytes, or takes the stream away: what is known
-        // will do meanwhile.
+        // Another thread that holds the locks is querying, copies the stream's bytes, or unregisters the stream. What
+        // is known is returned in that case.
         let Some(stay) = lane.try_stay() else { return Ok(Tick(lane.reached())) };
         let Some(mut state) = lane.state.try_lock() else { return Ok(Tick(lane.reached())) };
         self.enter("cuEventQuery")?;
@@ -77,7 +77,7 @@ impl Device {
         if lane.is_dirty() && state.pending.len() < OUTSTANDING_MAX {
             // A tick that cannot be closed now stays open.
             let _ = self.close(&stay, &mut state)?;
-            // Behind an event that is not complete the new one is not, either.
+            // Behind an event that is not complete, the new one is not complete either.
             if !is_behind {
                 self.query(lane, &mut state)?;
             }
@@ -85,7 +85,7 @@ impl Device {
         Ok(Tick(lane.reached()))
     }
 
-    /// Closes the open tick with an event behind all work of the stream, or says why that cannot be done now.
+    /// Closes the open tick with an event behind all work of the stream, or returns why that cannot be done now.
     pub(crate) fn close(&self, stay: &Stay<'_>, state: &mut LaneState) -> Result<Result<(), Stays>, CudaError> {
         match stay.handle() {
             None => self.close_gone(stay.lane(), state),
@@ -95,8 +95,8 @@ impl Device {
         Ok(Ok(()))
     }
 
-    /// As [`close`](Device::close), for a tick that is needed now: where the stream is another thread's the event goes
-    /// on the legacy default stream, which waits for it, and for all other blocking streams besides.
+    /// Does the same as [`close`](Device::close), for a tick that is needed now: if the stream is another thread's, the
+    /// event is recorded on the legacy default stream, which waits for that stream and for all other blocking streams.
     fn close_anyhow(&self, stay: &Stay<'_>, state: &mut LaneState) -> Result<Result<(), Stays>, CudaError> {
         match self.close(stay, state)? {
             Err(Stays::OtherThread) => self.close_on(stay.lane(), state, Device::LEGACY.0),
@@ -106,18 +106,18 @@ impl Device {
 
     /// Closes the open tick with an event on a stream.
     ///
-    /// A capture of another thread may begin between the look at the stream and the record. The event is then part of
-    /// the capture: to ask for it would spoil the capture, and who waits for it would be captured too. So the stream is
-    /// looked at once more, and unless it is free the event is not used. If the capture has ended by then the event
-    /// says so to who asks for it, and nothing is spoiled.
+    /// A capture of another thread may begin between the check of the stream and the record. The event is then part of
+    /// the capture: to query it would invalidate the capture, and a stream that waits for it would be captured too. So
+    /// the stream is checked once more, and unless it is free the event is not used. If the capture has ended by then,
+    /// a query of the event reports that, and no capture is invalidated.
     fn close_on(&self, lane: &Lane, state: &mut LaneState, handle: CUstream) -> Result<Result<(), Stays>, CudaError> {
         if self.is_capturing(handle)? {
             return Ok(Err(Stays::Capturing));
         }
         let event = self.take_event(state)?;
         let tick = lane.raise();
-        // SAFETY: the event is ours and nobody waits for it; the stream is alive, as the caller's stay says, or the
-        // legacy one.
+        // SAFETY: the event belongs to this device and no thread waits for it; the stream is alive, as the caller's
+        // stay guarantees, or the legacy one.
         let code = unsafe { (self.driver.cuEventRecord)(event.0, handle) };
         let is_caught = match Code(code) {
             code if code.is_capture() => Ok(true),
@@ -132,8 +132,8 @@ impl Device {
         is_caught.map(|_| Err(Stays::Capturing))
     }
 
-    /// As [`close`](Device::close), with an event that no capture has caught: the last one of a stream, on which all
-    /// that is asked later relies.
+    /// Does the same as [`close`](Device::close), with an event that no capture has caught: the last event of a stream,
+    /// on which all later queries rely.
     pub(crate) fn close_for_good(
         &self,
         stay: &Stay<'_>,
@@ -152,7 +152,8 @@ impl Device {
         Err(always_caught("cuEventQuery"))
     }
 
-    /// No work comes to an unregistered stream: what its last event covers is all there ever was.
+    /// Closes the open tick of an unregistered stream. No more work is queued there, so the stream's last event covers
+    /// all of it.
     fn close_gone(&self, lane: &Lane, state: &mut LaneState) {
         let tick = lane.raise();
         match state.pending.back() {
@@ -164,15 +165,15 @@ impl Device {
         }
     }
 
-    /// Fails if the stream is being captured.
+    /// Returns an error if the stream is being captured.
     pub(crate) fn uncaptured(&self, call: &'static str, stream: StreamId, handle: CUstream) -> Result<(), CudaError> {
         if self.is_capturing(handle)? { Err(CudaError::Capturing { call, stream }) } else { Ok(()) }
     }
 
-    /// Whether the stream is being captured into a graph.
+    /// Returns whether the stream is being captured into a graph.
     fn is_capturing(&self, handle: CUstream) -> Result<bool, CudaError> {
         let mut status = 0;
-        // SAFETY: the stream is alive, as the caller's stay says; the pointer is to a local number.
+        // SAFETY: the stream is alive, as the caller's stay guarantees; the pointer is to a local number.
         let code = unsafe { (self.driver.cuStreamIsCapturing)(handle, &raw mut status) };
         if Code(code) == Code::STREAM_CAPTURE_IMPLICIT {
             return Ok(true);
@@ -181,7 +182,7 @@ impl Device {
         Ok(status != 0)
     }
 
-    /// An event to record.
+    /// Returns an event to record: a spare one, or a new one.
     fn take_event(&self, state: &mut LaneState) -> Result<Event, CudaError> {
         if let Some(event) = state.spare.pop().or_else(|| self.spare.lock().pop()) {
             return Ok(event);
@@ -193,7 +194,7 @@ impl Device {
         Ok(Event(event))
     }
 
-    /// Asks the oldest events and retires those that are complete.
+    /// Queries the oldest events and retires those that are complete.
     fn query(&self, lane: &Lane, state: &mut LaneState) -> Result<(), CudaError> {
         while let Some(oldest) = state.pending.front() {
             let tick = oldest.tick;
@@ -209,7 +210,7 @@ impl Device {
         Ok(())
     }
 
-    /// Asks one event.
+    /// Queries one event.
     fn event(&self, event: &Event) -> Result<Asked, CudaError> {
         // SAFETY: the event lives while it is pending or held.
         match Code(unsafe { (self.driver.cuEventQuery)(event.0) }) {
@@ -219,15 +220,15 @@ impl Device {
         }
     }
 
-    /// An event was caught by a capture that is over, and will never be complete. The next event covers what it should
-    /// have.
+    /// Removes an event that was caught by a capture that is over, and that will never be complete. The next event
+    /// covers the work that it should have covered.
     fn forget(&self, lane: &Lane, state: &mut LaneState, caught: Arc<Event>) {
         lane.set_dirty();
         state.pending.retain(|pending| !Arc::ptr_eq(&pending.event, &caught));
         self.recycle(lane, state, caught);
     }
 
-    /// Everything up to the tick is complete.
+    /// Notes that everything up to the tick is complete.
     pub(crate) fn retire(&self, lane: &Lane, state: &mut LaneState, tick: u64) {
         while state.pending.front().is_some_and(|pending| pending.tick <= tick) {
             let Some(done) = state.pending.pop_front() else { break };
@@ -236,7 +237,7 @@ impl Device {
         }
     }
 
-    /// Keeps an event for later, if nobody else needs it any more.
+    /// Keeps an event for later use, unless another thread still needs it.
     fn recycle(&self, lane: &Lane, state: &mut LaneState, event: Arc<Event>) {
         let Some(event) = Arc::into_inner(event) else { return };
         if lane.is_gone() {
@@ -246,7 +247,7 @@ impl Device {
         }
     }
 
-    /// What `wait` does.
+    /// Implements `wait`.
     pub(crate) fn wait(&self, point: Point) -> Result<Tick, CudaError> {
         self.alive()?;
         let lane = self.lane(point.stream);
@@ -274,7 +275,7 @@ impl Device {
         Err(always_caught("cuEventSynchronize"))
     }
 
-    /// Blocks until the event is complete, and retires everything up to its tick. Answers `false` if a capture has
+    /// Blocks until the event is complete, and retires everything up to its tick. Returns `false` if a capture has
     /// caught the event, which is forgotten then.
     fn wait_for_event(&self, lane: &Lane, tick: u64, event: Arc<Event>) -> Result<bool, CudaError> {
         self.open_gates_on(lane);
@@ -291,7 +292,7 @@ impl Device {
         waited
     }
 
-    /// Closes the open tick if it was marked, and waits for all closed ones if so asked.
+    /// Closes the open tick if it was marked, and waits for all closed ones if `wait` is set.
     pub(crate) fn settle(&self, lane: &Lane, wait: bool) -> Result<(), CudaError> {
         for _ in 0..CAUGHT_MAX {
             let stay = lane.stay();
@@ -309,7 +310,8 @@ impl Device {
         Err(always_caught("cuEventSynchronize"))
     }
 
-    /// Closes the open tick, marked or not, and waits for it: before what the stream may use goes.
+    /// Closes the open tick, marked or not, and waits for it. Called before memory that the stream may use is given
+    /// back.
     pub(crate) fn settle_anyhow(&self, lane: &Lane) -> Result<(), CudaError> {
         let stay = lane.stay();
         let mut state = lane.state.lock();
@@ -318,8 +320,8 @@ impl Device {
         self.settle(lane, true)
     }
 
-    /// Blocks until the event is complete; `false` if a capture has caught it. While gates are closed it is asked again
-    /// and again, and gates that are in the way for long are opened.
+    /// Blocks until the event is complete, and returns `true`; returns `false` if a capture has caught it. While gates
+    /// are closed the event is polled, and gates that block it for long are opened.
     fn synchronize(&self, event: &Event) -> Result<bool, CudaError> {
         let begin = Instant::now();
         while self.gates_closed() {
@@ -338,7 +340,7 @@ impl Device {
         }
     }
 
-    /// What `wait_for` does, for a point of this device or of another.
+    /// Implements `wait_for`, for a point of this device or of another.
     pub(crate) fn wait_for(&self, stream: StreamId, of: &Device, point: Point) -> Result<(), CudaError> {
         const CALL: &str = "cuStreamWaitEvent";
         self.alive()?;
@@ -367,7 +369,8 @@ impl Device {
         Err(always_caught(CALL))
     }
 
-    /// An event that covers the point; `None` if the point is reached. It is not recorded anew while it is held.
+    /// Returns an event that covers the point, or `None` if the point is reached. The event is not recorded again while
+    /// it is held.
     fn covering(&self, call: &'static str, lane: &Lane, point: Point) -> Result<Option<Arc<Event>>, CudaError> {
         // An event belongs to the context of its stream.
         let _bound = self.bind()?;
@@ -383,15 +386,15 @@ impl Device {
         Ok(state.covering(point.tick.0).map(|pending| pending.share().1))
     }
 
-    /// Has a stream wait for an event, of whatever device. Answers `false` if a capture has caught the event.
+    /// Makes a stream wait for an event of any device. Returns `false` if a capture has caught the event.
     fn wait_on(&self, call: &'static str, stream: StreamId, event: &Event) -> Result<bool, CudaError> {
         let stay = self.lane(stream).stay();
         let handle = self.usable(call, stream, &stay)?;
         self.uncaptured(call, stream, handle)?;
-        // SAFETY: the event is held, so it is not recorded anew, and the stream is alive, as its stay says.
+        // SAFETY: the event is held, so it is not recorded again, and the stream is alive, as its stay guarantees.
         match Code(unsafe { (self.driver.cuStreamWaitEvent)(handle, event.0, 0) }) {
             code if code.is_caught() => Ok(false),
-            // A capture of the stream has begun this moment: what is outside of it cannot be waited for.
+            // A capture of the stream has just begun: the stream cannot wait for work outside of it.
             code if code.is_capture() => Err(CudaError::Capturing { call, stream }),
             code => self.check(call, code.0).map(|()| true),
         }

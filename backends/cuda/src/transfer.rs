@@ -1,4 +1,4 @@
-//! Fills and copies. Any offset and any length will do.
+//! Fills and copies. Any offset and any length is allowed.
 
 use cudarc::driver::sys::{CUdeviceptr, CUstream};
 use millpond_backend::{Point, StreamId, Transfer};
@@ -10,21 +10,21 @@ use crate::staging::PIECE_BYTES;
 use crate::stay::Stay;
 use crate::{Code, Cuda, CudaError, End, Segment};
 
-/// What fills.
+/// The driver call that fills.
 const FILL: &str = "cuMemsetD8Async";
 
 impl Device {
-    /// Whether the segment is at home in this device's context.
+    /// Returns whether the segment belongs to this device's context.
     fn owns(&self, segment: &Segment) -> bool {
         segment.context.cu_ctx() == self.context.cu_ctx()
     }
 
-    /// An end of a copy on this device.
+    /// Returns an end of a copy on this device.
     fn end(&self, address: CUdeviceptr) -> End {
         End::Device { ordinal: self.ordinal, address }
     }
 
-    /// Checks that a segment is this device's and answers the address of its bytes.
+    /// Checks that a segment belongs to this device, and returns the address of its bytes.
     fn own_place(
         &self,
         call: &'static str,
@@ -38,7 +38,7 @@ impl Device {
         segment.place("segment", offset, bytes)
     }
 
-    /// Reads the result of a call that copies.
+    /// Checks the result of a call that copies.
     fn check_copy(&self, call: &'static str, code: u32, from: End, to: End, bytes: u64) -> Result<(), CudaError> {
         match Code(code) {
             code if code == Code::SUCCESS || code.is_fatal() => self.check(call, code.0),
@@ -46,8 +46,8 @@ impl Device {
         }
     }
 
-    /// As [`check_copy`](Device::check_copy), for a copy between devices: what no context survives may have happened to
-    /// the other one. This one's tells whether it is well.
+    /// Does the same as [`check_copy`](Device::check_copy), for a copy between devices: a code that loses a context may
+    /// concern the other device. A call to this device shows whether its own context is intact.
     fn check_peer_copy(&self, call: &'static str, code: u32, from: End, to: End, bytes: u64) -> Result<(), CudaError> {
         let (mut free, mut total) = (0, 0);
         // SAFETY: both pointers are to local numbers; the caller has made the context current.
@@ -58,7 +58,8 @@ impl Device {
         }
     }
 
-    /// The handle of a stream that work can be put on now, and what keeps the stream while that is done.
+    /// Returns the handle of a stream that work can be queued on now, and the guard that keeps the stream in the
+    /// meantime.
     fn start(&self, call: &'static str, stream: StreamId) -> Result<(Stay<'_>, CUstream), CudaError> {
         self.enter(call)?;
         let stay = self.lane(stream).stay();
@@ -66,9 +67,9 @@ impl Device {
         Ok((stay, handle))
     }
 
-    /// As [`start`](Device::start), on a stream that is not being captured: for what must run by itself and once. A
-    /// graph would read other bytes of the staging ring at each launch. [`with_piece`](Device::with_piece) looks again
-    /// for each piece.
+    /// Does the same as [`start`](Device::start), on a stream that is not being captured: for work that must run once
+    /// and outside a graph. A graph would read other bytes of the staging ring at each launch.
+    /// [`with_piece`](Device::with_piece) checks again for each piece.
     fn start_now(&self, call: &'static str, stream: StreamId) -> Result<(Stay<'_>, CUstream), CudaError> {
         let (stay, handle) = self.start(call, stream)?;
         let _bound = self.bind_relaxed()?;
@@ -76,7 +77,7 @@ impl Device {
         Ok((stay, handle))
     }
 
-    /// Queues a fill of bytes that are a segment's, on a stream that the caller keeps.
+    /// Queues a fill of bytes of a segment, on a stream that the caller's stay keeps.
     fn fill(&self, stream: CUstream, address: CUdeviceptr, bytes: u64, value: u8) -> Result<(), CudaError> {
         if bytes == 0 {
             return Ok(());
@@ -109,7 +110,7 @@ impl Device {
         let point = Point { stream, tick };
         let arrived = self.wait(point).and_then(|reached| match reached >= tick {
             true => Ok(()),
-            // Somebody has begun to capture the stream behind the copy.
+            // Another thread has begun to capture the stream behind the copy.
             false => Err(CudaError::Capturing { call: "download", stream }),
         });
         if arrived.is_ok() {
@@ -135,11 +136,11 @@ impl Transfer for Cuda {
         device.fill(handle, address, bytes, value)
     }
 
-    /// As `fill` with 0. Costs one call of the driver more, which asks whether the stream is being captured.
+    /// Fills with 0, as `fill` does. Costs one more driver call, which queries whether the stream is being captured.
     ///
     /// # Errors
     ///
-    /// [`CudaError::Capturing`], and as `fill`.
+    /// [`CudaError::Capturing`], and the errors of `fill`.
     fn overwrite(&self, stream: StreamId, segment: &Segment, offset: u64, bytes: u64) -> Result<(), CudaError> {
         let device = &*self.device;
         let address = device.own_place(FILL, segment, offset, bytes)?;
@@ -147,20 +148,21 @@ impl Transfer for Cuda {
         device.fill(handle, address, bytes, 0)
     }
 
-    /// Always: the driver copies between all its devices, with peer access or without.
+    /// Returns `true` always: the driver copies between all its devices, with peer access or without.
     fn can_copy(&self, _segment: &Segment) -> bool {
         true
     }
 
     /// Copies within this device, to or from page-locked segments, and between this device and another, with peer
-    /// access or without, segments and ranges alike. The stream orders the copy on this device; the other's streams are
-    /// ordered by whoever calls, with [`Cuda::wait_for_peer`] on the device or with waits on the host.
+    /// access or without, segments and ranges alike. The stream orders the copy on this device. The caller orders the
+    /// other device's streams, with [`Cuda::wait_for_peer`] on the device or with waits on the host.
     ///
     /// # Errors
     ///
-    /// [`CudaError::Foreign`] if neither segment is this device's, or one is page-locked and the other not this
+    /// [`CudaError::Foreign`] if neither segment is this device's, or if one is page-locked and the other is not this
     /// device's, which the other device can copy; [`CudaError::Overlap`], [`CudaError::OutOfRange`],
-    /// [`CudaError::Unmapped`], [`CudaError::Copy`] with both ends, [`CudaError::Unregistered`], and the driver's.
+    /// [`CudaError::Unmapped`], [`CudaError::Copy`] with both ends, [`CudaError::Unregistered`],
+    /// [`CudaError::OtherThread`], and the driver's errors.
     fn copy(&self, stream: StreamId, from: (&Segment, u64), to: (&Segment, u64), bytes: u64) -> Result<(), CudaError> {
         const CALL: &str = "cuMemcpyAsync";
         let device = &*self.device;
@@ -170,7 +172,7 @@ impl Transfer for Cuda {
         if !device.owns(from) && !device.owns(to) {
             return Err(foreign(from));
         }
-        // Page-locked memory is everybody's; the copy between devices is for memory of devices.
+        // Every device can access page-locked memory. The copy between devices is for memory of devices.
         let near = |segment: &Segment| device.owns(segment) || segment.class == PINNED;
         if let Some((other, _)) =
             [(from, to), (to, from)].into_iter().find(|(far, own)| !near(far) && own.class == PINNED)
@@ -196,26 +198,26 @@ impl Transfer for Cuda {
         }
         let (target_context, source_context) = (to.context.cu_ctx(), from.context.cu_ctx());
         let peer = device.driver.cuMemcpyPeerAsync;
-        // SAFETY: as above; each segment holds the context that it is at home in.
+        // SAFETY: as above; each segment holds the context that it belongs to.
         let code = unsafe { peer(target, target_context, source, source_context, length, handle) };
         device.check_peer_copy("cuMemcpyPeerAsync", code, from_end, to_end, bytes)
     }
 
-    /// Copies host bytes to the device, through the stream's staging ring of 4 MiB. Where more than that is under way
-    /// on the stream, the oldest is waited for.
+    /// Copies host bytes to the device, through the stream's staging ring of 4 MiB. Where more than that is in progress
+    /// on the stream, waits for the oldest piece.
     ///
     /// # Errors
     ///
-    /// [`CudaError::Capturing`]: a graph would read the ring; copy from a page-locked segment instead. So it ends, too,
-    /// where another thread begins to capture the stream meanwhile; some of the bytes may then have been copied, and
-    /// the graph is not to be launched. Further
-    /// [`CudaError::Foreign`], [`CudaError::OutOfRange`], [`CudaError::Unmapped`], [`CudaError::Unregistered`], and the
-    /// driver's.
+    /// [`CudaError::Capturing`] if the stream is being captured, because a graph would read the ring; copy from a
+    /// page-locked segment instead. The call fails in the same way if another thread begins to capture the stream in
+    /// the meantime; some of the bytes may then have been copied, and the graph must not be launched. Further
+    /// [`CudaError::Foreign`], [`CudaError::OutOfRange`], [`CudaError::Unmapped`], [`CudaError::Copy`] with both ends,
+    /// [`CudaError::Unregistered`], [`CudaError::OtherThread`], and the driver's errors.
     fn upload(&self, stream: StreamId, from: &[u8], segment: &Segment, offset: u64) -> Result<(), CudaError> {
         const CALL: &str = "cuMemcpyHtoDAsync";
         let device = &*self.device;
         let address = device.own_place(CALL, segment, offset, from.len() as u64)?;
-        // Each piece makes the stream stay for itself, as waiting for one must not keep it.
+        // Each piece takes a stay of its own, because no stay may be held while the host waits for a piece.
         drop(device.start_now(CALL, stream)?);
         let lane = device.lane(stream);
         for (part, at) in from.chunks(PIECE_BYTES).zip((address..).step_by(PIECE_BYTES)) {
@@ -238,12 +240,12 @@ impl Transfer for Cuda {
     ///
     /// # Errors
     ///
-    /// As [`upload`](Transfer::upload).
+    /// The errors of [`upload`](Transfer::upload).
     fn download(&self, stream: StreamId, segment: &Segment, offset: u64, to: &mut [u8]) -> Result<(), CudaError> {
         const CALL: &str = "cuMemcpyDtoHAsync";
         let device = &*self.device;
         let address = device.own_place(CALL, segment, offset, to.len() as u64)?;
-        // Each piece makes the stream stay for itself, as waiting for one must not keep it.
+        // Each piece takes a stay of its own, because no stay may be held while the host waits for a piece.
         drop(device.start_now(CALL, stream)?);
         let lane = device.lane(stream);
         for (part, at) in to.chunks_mut(PIECE_BYTES).zip((address..).step_by(PIECE_BYTES)) {

@@ -1,4 +1,4 @@
-//! Part of a segment as cudarc knows it.
+//! A view of part of a segment for use with cudarc.
 
 use std::marker::PhantomData;
 use std::mem::{ManuallyDrop, align_of, size_of};
@@ -9,16 +9,16 @@ use cudarc::driver::{CudaSlice, CudaStream, CudaViewMut, DeviceRepr};
 
 use crate::{CudaError, Segment};
 
-/// Elements in a segment, for cudarc: an argument of kernels, and the source or target of its copies. Dropping it frees
-/// nothing.
+/// Elements in a segment, for use with cudarc: an argument of kernels, and the source or target of its copies. Dropping
+/// it does not free anything.
 pub struct View<'segment, T> {
     slice: ManuallyDrop<CudaSlice<T>>,
     segment: PhantomData<&'segment Segment>,
 }
 
 impl Segment {
-    /// Shows `len` elements at `offset` bytes to cudarc, to be used on `stream`. Costs no driver call, unless the
-    /// context tracks events (contexts that this backend opened do not).
+    /// Returns a view of `len` elements at `offset` bytes for cudarc, to be used on `stream`. Makes no driver call,
+    /// unless the context tracks events (contexts that this backend opened do not).
     ///
     /// # Errors
     ///
@@ -27,10 +27,10 @@ impl Segment {
     ///
     /// # Safety
     ///
-    /// The bytes are the caller's for as long as work uses the view, are valid for `T` when they are read, and work on
-    /// different streams is ordered by the caller: nothing is tracked. The view checks against the segment alone, which
-    /// holds other buffers too: all of a buffer's `capacity` is the caller's, and what is behind its `len` holds what
-    /// the last owner left there.
+    /// The bytes belong to the caller for as long as work uses the view, they are valid for `T` when they are read, and
+    /// the caller orders work on different streams: nothing is tracked. The view checks only against the segment, which
+    /// holds other buffers too. All of a buffer's `capacity` belongs to the caller, and the bytes behind its `len` hold
+    /// what the previous user of the memory left there.
     pub unsafe fn view<T: DeviceRepr>(
         &self,
         stream: &Arc<CudaStream>,
@@ -49,15 +49,15 @@ impl Segment {
         if !address.is_multiple_of(granularity) {
             return Err(CudaError::Misaligned { call: "view", value: address, granularity });
         }
-        // SAFETY: the bytes lie in the segment, and the caller promises the rest. What is made here must not be
-        // dropped, because that would free the address: it is given up in our own drop.
+        // SAFETY: the bytes lie in the segment, and the caller promises the rest. The slice must not be dropped,
+        // because that would free the address: `View::drop` gives it up with `leak`.
         let slice = unsafe { stream.upgrade_device_ptr(address, len) };
         Ok(View { slice: ManuallyDrop::new(slice), segment: PhantomData })
     }
 }
 
 impl<T> View<'_, T> {
-    /// All of it, to be written.
+    /// Returns a view of all elements, to be written.
     pub fn as_view_mut(&mut self) -> CudaViewMut<'_, T> {
         self.slice.as_view_mut()
     }

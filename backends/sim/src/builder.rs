@@ -1,4 +1,4 @@
-//! Describing a simulated device.
+//! The builder of a simulated device.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -16,7 +16,7 @@ use crate::{CostModel, Sim, StreamOrder};
 /// The bytes that CUDA reports for an H200.
 const H200_BYTES: u64 = 150_109_880_320;
 
-/// A device to be. Start with [`Sim::builder`], end with [`build`](SimBuilder::build).
+/// The builder of a simulated device. [`Sim::builder`] starts one, and [`build`](SimBuilder::build) makes the device.
 ///
 /// Class 0 is "device", class 1 is "pinned" host memory.
 #[derive(Clone, Debug)]
@@ -67,145 +67,148 @@ impl SimBuilder {
         }
     }
 
-    /// What people call the device. "simulated H200" unless set.
+    /// Sets the device's name. The default is "simulated H200".
     pub fn name(mut self, name: &str) -> SimBuilder {
         name.clone_into(&mut self.caps.name);
         self
     }
 
-    /// Bytes of class 0. An H200's 150,109,880,320 unless set.
+    /// Sets the bytes of class 0. The default is an H200's 150,109,880,320.
     pub fn total_bytes(mut self, bytes: u64) -> SimBuilder {
         self.caps.classes[0].total_bytes = bytes;
         self
     }
 
-    /// Bytes of class 1. 256 GiB unless set; host memory is used only where somebody writes.
+    /// Sets the bytes of class 1. The default is 256 GiB; the host's memory is taken up only where a caller writes.
     pub fn pinned_bytes(mut self, bytes: u64) -> SimBuilder {
         self.caps.classes[1].total_bytes = bytes;
         self
     }
 
-    /// What class 0's segments start at a multiple of. 512 unless set.
+    /// Sets the number of bytes that the start of every segment of class 0 is a multiple of. The default is 512.
     pub fn alignment(mut self, bytes: u64) -> SimBuilder {
         self.caps.classes[0].alignment = bytes;
         self
     }
 
-    /// Class 0's largest segment in bytes. Limited by memory alone unless set. Ranges are not segments here.
+    /// Sets class 0's largest segment, in bytes. By default only the memory limits it. It does not apply to ranges.
     pub fn max_segment_bytes(mut self, bytes: u64) -> SimBuilder {
         self.caps.classes[0].max_segment_bytes = bytes;
         self
     }
 
-    /// Bytes of addresses that live ranges may take together. 2^47 unless set.
+    /// Sets the bytes of addresses that live ranges may take together. The default is 2^47.
     pub fn address_space_bytes(mut self, bytes: u64) -> SimBuilder {
         self.address_space_bytes = bytes;
         self
     }
 
-    /// Who closes ticks. [`Closing::Backend`] unless set.
+    /// Sets which side closes ticks. The default is [`Closing::Backend`].
     pub fn closing(mut self, closing: Closing) -> SimBuilder {
         self.caps.closing = closing;
         self
     }
 
-    /// What the device says about reuse on the home stream. [`Reuse::InOrder`] unless set; a fact for the allocator
-    /// that changes nothing in the device: see [`stream_order`](Self::stream_order) for that.
+    /// Sets what the device says about reuse on the home stream. The default is [`Reuse::InOrder`]. The allocator reads
+    /// this fact; it changes nothing in the device: see [`stream_order`](Self::stream_order) for that.
     pub fn reuse(mut self, reuse: Reuse) -> SimBuilder {
         self.caps.reuse = reuse;
         self
     }
 
-    /// Whether the device says that reuse in order wants a barrier. Off unless set; a fact for the allocator. Whether
-    /// barriers are there is checked under [`StreamOrder::Barriers`].
+    /// Sets whether the device says that reuse in order needs a barrier. Off by default. The allocator reads this fact;
+    /// whether barriers are placed is checked under [`StreamOrder::Barriers`].
     pub fn needs_barrier(mut self, needs: bool) -> SimBuilder {
         self.caps.needs_barrier = needs;
         self
     }
 
-    /// Whether releasing a segment waits for all submitted work, as `cuMemFree` does. On unless set.
+    /// Sets whether releasing a segment waits for all submitted work, as `cuMemFree` does. On by default.
     pub fn release_waits(mut self, waits: bool) -> SimBuilder {
         self.caps.release_waits = waits;
         self
     }
 
-    /// Whether memory is granted beyond what other processes leave, as Vulkan drivers do that move memory to the host.
-    /// Off unless set.
+    /// Sets whether memory is granted beyond what other processes leave, as Vulkan drivers do that move memory to the
+    /// host. Off by default.
     pub fn oversubscribes(mut self, oversubscribes: bool) -> SimBuilder {
         self.caps.oversubscribes = oversubscribes;
         self
     }
 
-    /// What the device lists as its own memory, in bytes, where that is not what it has: for tests of what stands on a
-    /// device whose facts are wrong. What it has unless set.
+    /// Sets what the device lists as its own memory, in bytes, where that differs from what it has: for tests of an
+    /// allocator on a device whose facts are wrong. By default it lists what it has.
     pub fn lists(mut self, bytes: u64) -> SimBuilder {
         self.listed_bytes = Some(bytes);
         self
     }
 
-    /// Virtual memory. 2 MiB with aliasing unless set.
+    /// Sets the virtual memory of the device. The default is pages of 2 MiB with aliasing.
     pub fn pages(mut self, pages: Option<PageCaps>) -> SimBuilder {
         self.caps.pages = pages;
         self
     }
 
-    /// Whether streams can wait for each other on the device. On unless set.
+    /// Sets whether streams can wait for each other on the device. On by default.
     pub fn stream_wait(mut self, has: bool) -> SimBuilder {
         self.caps.stream_wait = has;
         self
     }
 
-    /// Whether the device tells its budget. On unless set.
+    /// Sets whether the device reports its budget. On by default.
     pub fn budget(mut self, has: bool) -> SimBuilder {
         self.caps.budget = has;
         self
     }
 
-    /// Whether the device fills and copies. On unless set. What is written is kept in host memory, in leaves of 4 KiB
-    /// made when first written; what is filled evenly costs next to nothing, and what is not touched nothing at all.
+    /// Sets whether the device fills and copies. On by default. Bytes that are written are kept in host memory, in
+    /// leaves of 4 KiB that are made at the first write. Memory that is filled evenly costs almost nothing, and memory
+    /// that is not touched costs nothing.
     pub fn transfer(mut self, has: bool) -> SimBuilder {
         self.caps.transfer = has;
         self
     }
 
-    /// What device memory holds that comes from the driver, as drivers need not clear it. 0 unless set.
+    /// Sets the value of every byte of device memory that comes from the driver, because drivers need not clear it. The
+    /// default is 0.
     pub fn fresh(mut self, value: u8) -> SimBuilder {
         self.fresh = value;
         self
     }
 
-    /// When queued work completes. [`Completion::Immediate`] unless set.
+    /// Sets when queued work completes. The default is [`Completion::Immediate`].
     pub fn completion(mut self, completion: Completion) -> SimBuilder {
         self.completion = completion;
         self
     }
 
-    /// When the work of a stream is ordered with earlier work of the same stream. [`StreamOrder::Always`] unless set.
+    /// Sets when the work of a stream is ordered with earlier work of the same stream. The default is
+    /// [`StreamOrder::Always`].
     pub fn stream_order(mut self, order: StreamOrder) -> SimBuilder {
         self.order = order;
         self
     }
 
-    /// What driver calls cost on the virtual clock. [`CostModel::h200`] unless set.
+    /// Sets the costs of driver calls on the virtual clock. The default is [`CostModel::h200`].
     pub fn cost(mut self, costs: CostModel) -> SimBuilder {
         self.costs = costs;
         self
     }
 
-    /// Has each driver call also take on the host's clock what it costs on the virtual one: the calling thread sleeps,
-    /// with memory that is taken already taken and memory that is given back not yet given back. For tests of what
-    /// other threads do meanwhile. False unless set.
+    /// Sets whether each driver call takes on the host's clock, too, what it costs on the virtual one. The calling
+    /// thread then sleeps while memory that is being taken counts as taken and memory that is being given back is not
+    /// yet given back. For tests of what other threads do meanwhile. Off by default.
     pub fn takes_time(mut self, takes: bool) -> SimBuilder {
         self.takes_time = takes;
         self
     }
 
-    /// Makes the device. It has no stream yet.
+    /// Builds the device. It has no stream yet.
     ///
     /// # Panics
     ///
-    /// If the alignment or the granularity is no power of two, and if streams keep order by submits
-    /// ([`StreamOrder::Tracked`]) where nobody submits.
+    /// If the alignment or the granularity is no power of two, or if streams keep order by submits
+    /// ([`StreamOrder::Tracked`]) and the application does not submit.
     pub fn build(mut self) -> Sim {
         let alignment = self.caps.classes[0].alignment;
         assert!(alignment.is_power_of_two(), "alignment {alignment} is no power of two");

@@ -1,4 +1,4 @@
-//! The kinds of driver call, and how often each was made.
+//! The kinds of driver call, and the number of calls of each kind.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,7 @@ macro_rules! kinds {
             /// Every kind, in the order of the fields of [`Calls`].
             pub const ALL: &'static [CallKind] = &[$(CallKind::$kind,)*];
 
-            /// Whether the call returns a `Result`, so that [`Sim::fail`](crate::Sim::fail) can strike it.
+            /// Returns whether the call returns a `Result`, so that [`Sim::fail`](crate::Sim::fail) can make it fail.
             pub const fn fallible(self) -> bool {
                 match self { $(CallKind::$kind => $fallible,)* }
             }
@@ -27,33 +27,33 @@ macro_rules! kinds {
             }
         }
 
-        /// How often each kind of driver call was made. Answers given from memory, with no driver call, do not count.
+        /// The number of driver calls of each kind. Answers given from memory, without a driver call, do not count.
         #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
         pub struct Calls { $(#[doc = $text] pub $field: u64,)* }
 
         impl Calls {
-            /// How often calls of that kind were made.
+            /// Returns the number of calls of that kind.
             pub const fn of(&self, kind: CallKind) -> u64 {
                 match kind { $(CallKind::$kind => self.$field,)* }
             }
 
-            /// All driver calls.
+            /// Returns the number of all driver calls.
             pub const fn total(&self) -> u64 {
                 0 $(+ self.$field)*
             }
 
-            /// What was added since an earlier reading of the same device.
+            /// Returns the calls made since an earlier reading of the same device.
             ///
             /// # Panics
             ///
-            /// If `earlier` counts more than `self`, so was not earlier.
+            /// If `earlier` counts more calls of a kind than `self`, and so was not earlier.
             pub fn since(&self, earlier: &Calls) -> Calls {
                 Calls { $($field: difference(CallKind::$kind, self.$field, earlier.$field),)* }
             }
         }
 
         impl Counters {
-            /// The counts now. Calls that other threads make meanwhile may or may not be in it.
+            /// Returns the counts now. Calls that other threads make at the same time may or may not be counted.
             pub(crate) fn read(&self) -> Calls {
                 Calls { $($field: self.0[CallKind::$kind as usize].load(Ordering::Relaxed),)* }
             }

@@ -1,4 +1,4 @@
-//! What a test does to the device and reads from it.
+//! The methods with which a test acts on the device and reads from it.
 
 use std::sync::atomic::Ordering;
 
@@ -12,29 +12,29 @@ use crate::{Access, CallKind, Calls, Segment, Sim, SimError, Violation};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Work {
-    /// A kernel that completes as the device's [`Completion`](crate::Completion) says.
+    /// A kernel that completes at the time that the device's [`Completion`](crate::Completion) gives.
     Kernel,
-    /// A long kernel: it, and what is queued behind it, runs until the host waits for it or for the device, or a test
-    /// completes it by hand.
+    /// A long kernel. It and the work queued behind it run until the host waits for it or for the device, or until a
+    /// test completes it by hand.
     Busy,
 }
 
 /// How well the device overwrites memory ([`Transfer::overwrite`](millpond_backend::Transfer::overwrite)), for tests of
-/// those who look whether it does.
+/// code that checks whether it does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Overwriting {
-    /// As it should.
+    /// Every byte is overwritten, on the stream that was asked for.
     Sound,
-    /// Not at all, and says that it did.
+    /// Nothing is overwritten, and the call reports success.
     LeftOut,
-    /// On this stream, whatever stream it was asked for.
+    /// The bytes are overwritten on this stream, whatever stream was asked for.
     OnStream(StreamId),
-    /// All but so many bytes at the end.
+    /// All bytes are overwritten except this number of bytes at the end.
     AllBut(u64),
 }
 
-/// Streams and work.
+/// Streams and the work on them.
 impl Sim {
     /// Opens `count` streams and returns their ids.
     ///
@@ -49,7 +49,7 @@ impl Sim {
         (0..count).map(open).collect()
     }
 
-    /// Queues work on a stream, and returns the tick that covers it. Marks nothing.
+    /// Queues work on a stream, and returns the tick that covers it. Does not mark the tick.
     ///
     /// Where the backend closes ticks and the open tick was marked, that tick is closed first: an event recorded before
     /// a kernel does not wait for it. So a mark before a busy kernel is reached at once, a mark after it is not.
@@ -68,7 +68,7 @@ impl Sim {
         Tick(tick)
     }
 
-    /// Queues a long kernel: [`Work::Busy`].
+    /// Queues a long kernel ([`Work::Busy`]), and returns the tick that covers it.
     ///
     /// # Panics
     ///
@@ -77,8 +77,9 @@ impl Sim {
         self.launch(stream, Work::Busy)
     }
 
-    /// Queues a kernel that reads or writes `bytes` bytes of the segment, for the device to watch; the bytes themselves
-    /// stay as they are. Addresses with nothing behind them are a [`Violation`]. The segment may be another device's.
+    /// Queues a kernel that reads or writes `bytes` bytes of the segment, and returns the tick that covers it. The
+    /// device checks the access for conflicts; the bytes themselves stay as they are. An access to addresses where
+    /// nothing is mapped is a [`Violation`]. The segment may belong to another device.
     ///
     /// # Panics
     ///
@@ -103,19 +104,19 @@ impl Sim {
         tick
     }
 
-    /// Waits for the device: completes all submitted work of all streams. Work behind a wait for something that was
-    /// never submitted stays.
+    /// Waits for the device: completes all submitted work of all streams. Work behind a wait for work that was never
+    /// submitted stays queued.
     pub fn synchronize(&self) {
         self.device.drain(&mut self.device.state(), |_| true);
     }
 
-    /// The same as [`synchronize`](Sim::synchronize), named for use beside [`complete`](Sim::complete).
+    /// Does the same as [`synchronize`](Sim::synchronize); the name is for use beside [`complete`](Sim::complete).
     pub fn complete_all(&self) {
         self.synchronize();
     }
 
-    /// Completes the submitted work of one stream, up to the first device-side wait that is not over. Returns how many
-    /// pieces of work that were.
+    /// Completes the submitted work of one stream, up to the first device-side wait that is not over. Returns the
+    /// number of pieces of work that completed.
     ///
     /// # Panics
     ///
@@ -125,7 +126,7 @@ impl Sim {
         self.device.complete(&mut self.device.state(), stream, u64::MAX)
     }
 
-    /// Completes the oldest work of one stream and says whether there was any that could complete.
+    /// Completes the oldest work of one stream, and returns whether there was any that could complete.
     ///
     /// # Panics
     ///
@@ -135,13 +136,13 @@ impl Sim {
         self.device.complete(&mut self.device.state(), stream, 1) == 1
     }
 
-    /// One step of seeded completion; nothing under the other kinds.
+    /// Makes one step of seeded completion. Does nothing under the other kinds of completion.
     pub fn step(&self) {
         self.device.step(&mut self.device.state());
     }
 
-    /// Whether all work that is queued on the stream from now on begins only after the point: it is reached, or
-    /// unfinished device-side waits lead from the stream to it.
+    /// Returns whether all work that is queued on the stream from now on begins only after the point: the point is
+    /// reached, or unfinished device-side waits lead from the stream to it.
     ///
     /// # Panics
     ///
@@ -152,39 +153,41 @@ impl Sim {
         self.device.is_reached(point) || waits_for(&state, stream, u64::MAX, point)
     }
 
-    /// Unfinished pieces of work on all streams, device-side waits included.
+    /// Returns the number of unfinished pieces of work on all streams, device-side waits included.
     pub fn queued(&self) -> u64 {
         self.device.queued.load(Ordering::Acquire)
     }
 }
 
-/// Space, failures and what was seen.
+/// Addresses, planned failures, and what the device recorded.
 impl Sim {
-    /// Makes the next segment or range start exactly at `address`, if that is aligned for its class, below 2^56, and
-    /// the bytes there overlap no live segment; else it starts wherever the device chooses. If the reserve fails for
-    /// want of memory, the address stays set.
+    /// Makes the next segment or range start exactly at `address`, if that is aligned for its class, ends below 2^56,
+    /// and the bytes there overlap no live segment; else it starts wherever the device chooses. If the reserve fails
+    /// because memory is short, the address stays set.
     pub fn place_next(&self, address: u64) {
         self.device.memory.space().place_next = Some(address);
     }
 
-    /// Says how many bytes of class 0 other processes hold from now on. Memory already handed out is not taken back.
+    /// Sets the number of bytes of class 0 that other processes hold from now on. Memory already handed out is not
+    /// taken back.
     pub fn set_others(&self, bytes: u64) {
         self.device.memory.space().others = bytes;
     }
 
-    /// Bytes of class 0 in segments and pages that were not given back. No driver call, so no planned fault strikes.
+    /// Returns the bytes of class 0 in segments and pages that were not given back. This is no driver call, so no
+    /// planned fault applies to it.
     pub fn held_bytes(&self) -> u64 {
         self.device.memory.space().used(ClassId::DEVICE)
     }
 
-    /// How many segments, pages and ranges were handed out and not given back, in this order. No driver call, so no
-    /// planned fault strikes.
+    /// Returns the number of segments, of pages and of ranges, in this order, that were handed out and not given back.
+    /// This is no driver call, so no planned fault applies to it.
     pub fn live(&self) -> (u64, u64, u64) {
         self.device.memory.space().live()
     }
 
-    /// Plans that the `nth` call of the kind, counted from 1 and from now, fails with that fault. [`Fault::Lost`] kills
-    /// the device with it.
+    /// Plans that the `nth` call of the kind, counted from 1 and from now, fails with that fault. [`Fault::Lost`] also
+    /// loses the device.
     ///
     /// # Panics
     ///
@@ -194,7 +197,7 @@ impl Sim {
         self.device.faults.add(Some(call), nth, fault);
     }
 
-    /// As [`fail`](Sim::fail), counting fallible driver calls of every kind.
+    /// Does the same as [`fail`](Sim::fail), counting fallible driver calls of every kind.
     ///
     /// # Panics
     ///
@@ -203,13 +206,13 @@ impl Sim {
         self.device.faults.add(None, nth, fault);
     }
 
-    /// Says how well memory is overwritten from now on.
+    /// Sets how well memory is overwritten from now on.
     pub fn set_overwriting(&self, overwriting: Overwriting) {
         *self.device.overwriting.lock() = overwriting;
     }
 
     /// Plans that the `nth` call of the kind, counted from 1 and from now, panics: before it has done anything, or, if
-    /// it gives something back, once that is done.
+    /// it gives something back, after it has given it back.
     ///
     /// # Panics
     ///
@@ -218,17 +221,17 @@ impl Sim {
         self.device.panics.add(Some(call), nth, Fault::Other);
     }
 
-    /// Takes back what [`panic_in`](Sim::panic_in) planned and did not strike.
+    /// Cancels the panics that [`panic_in`](Sim::panic_in) planned and that have not happened yet.
     pub fn forget_panics(&self) {
         self.device.panics.forget();
     }
 
-    /// Loses the device: every later fallible call answers [`SimError::Lost`].
+    /// Loses the device: every later fallible call returns [`SimError::Lost`].
     pub fn kill(&self) {
         self.device.lost.store(true, Ordering::Relaxed);
     }
 
-    /// How often each driver call was made so far, failed calls included.
+    /// Returns the number of driver calls of each kind so far, failed calls included.
     pub fn calls(&self) -> Calls {
         let mut calls = self.device.counters.read();
         for (_, lane) in self.device.lanes.iter() {
@@ -238,7 +241,7 @@ impl Sim {
         calls
     }
 
-    /// Every breach of the contract seen so far, in the order of discovery. Costs a copy of the list.
+    /// Returns every breach of the contract seen so far, in the order of discovery. Copies the list.
     pub fn violations(&self) -> Vec<Violation> {
         self.device.state().violations.clone()
     }

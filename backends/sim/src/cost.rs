@@ -1,20 +1,22 @@
-//! What driver calls would have cost, in nanoseconds of the virtual clock.
+//! The costs of driver calls, in nanoseconds of the virtual clock.
 
-/// A cost that grows with the bytes: flat up to `small_bytes`, from there on the straight line through both points.
+/// A cost that grows with the bytes: constant up to `small_bytes`, and from there on the straight line through both
+/// points.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Curve {
-    /// Up to here the cost is `small_ns`.
+    /// The size in bytes up to which the cost is `small_ns`.
     pub small_bytes: u64,
     /// Nanoseconds at `small_bytes` and below.
     pub small_ns: u64,
     /// The second measured size in bytes.
     pub large_bytes: u64,
-    /// Nanoseconds at `large_bytes`; beyond it the line goes on.
+    /// Nanoseconds at `large_bytes`. The line continues beyond it.
     pub large_ns: u64,
 }
 
 impl Curve {
-    /// Nanoseconds for so many bytes. Integer arithmetic, rounded down; the same on every machine.
+    /// Returns the cost of this number of bytes, in nanoseconds. Uses integer arithmetic and rounds down, so that the
+    /// result is the same on every machine.
     pub fn at(&self, bytes: u64) -> u64 {
         if bytes <= self.small_bytes || self.large_bytes <= self.small_bytes {
             return self.small_ns;
@@ -26,7 +28,8 @@ impl Curve {
     }
 }
 
-/// Nanoseconds per driver call. Waiting costs nothing here: how long work runs is no property of the driver.
+/// The cost of each driver call, in nanoseconds. Waiting costs nothing here: how long work runs is no property of the
+/// driver.
 ///
 /// A call that fails is counted in [`Calls`](crate::Calls) and adds nothing to the clock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,14 +58,14 @@ pub struct CostModel {
     pub query_ns: u64,
     /// Queueing a device-side wait.
     pub stream_wait_ns: u64,
-    /// Filling memory, until the device is done with it. The only transfer that costs anything here: overwriting memory
-    /// is what the allocator itself asks for. On hardware fills that follow each other overlap with the host, so this
-    /// is the most that they cost.
+    /// Filling memory, until the device is done with it. This is the only transfer that has a cost here, because
+    /// overwriting memory is what the allocator itself asks for. On hardware, fills that follow each other overlap with
+    /// the host, so this is the most that they cost.
     pub fill: Curve,
 }
 
 impl CostModel {
-    /// Nothing costs anything: for tests of speed and of decisions.
+    /// Returns a model in which no call has a cost, for tests of speed and of decisions.
     pub const fn free() -> CostModel {
         let none = Curve { small_bytes: 0, small_ns: 0, large_bytes: 0, large_ns: 0 };
         CostModel {
@@ -82,9 +85,9 @@ impl CostModel {
         }
     }
 
-    /// What the same H200 takes through Vulkan, where segments are buffers with memory of their own and pages are bound
-    /// by a queue: `map_ns` is how much longer a submit takes for each page that it binds, which the host need not wait
-    /// for. Reserving addresses was not measured, and costs nothing here.
+    /// Returns what the same H200 takes through Vulkan, where segments are buffers with memory of their own and a queue
+    /// binds the pages: `map_ns` is how much longer a submit takes for each page that it binds, and the host need not
+    /// wait for it. Reserving addresses was not measured, and costs nothing here.
     pub const fn h200_vulkan() -> CostModel {
         const SMALL: u64 = 2 << 20;
         const LARGE: u64 = 256 << 20;
@@ -105,7 +108,7 @@ impl CostModel {
         }
     }
 
-    /// What an H200 with driver 580 was measured to take on an idle device.
+    /// Returns what an H200 with driver 580 was measured to take on an idle device.
     pub const fn h200() -> CostModel {
         const SMALL: u64 = 2 << 20;
         const LARGE: u64 = 8 << 30;

@@ -1,4 +1,4 @@
-//! The device itself, and the part of the contract that is neither time, pages nor transfers.
+//! The device itself, and the part of the contract that does not concern time, pages or transfers.
 
 use std::fmt;
 use std::ptr::NonNull;
@@ -28,25 +28,25 @@ pub struct Sim {
     pub(crate) device: Arc<Device>,
 }
 
-/// What all handles of a device share.
+/// The state that all handles of a device share.
 pub(crate) struct Device {
     pub(crate) caps: Caps,
     pub(crate) costs: CostModel,
-    /// A call takes on the host's clock what it costs.
+    /// Whether a call takes on the host's clock what it costs on the virtual one.
     pub(crate) takes_time: bool,
     pub(crate) completion: Completion,
     pub(crate) order: StreamOrder,
     pub(crate) memory: Arc<Memory>,
-    /// One per stream, read without a lock.
+    /// One lane per stream, read without a lock.
     pub(crate) lanes: boxcar::Vec<Lane>,
     pub(crate) state: Mutex<State>,
-    /// Unfinished tasks of all lanes. Changed only under `state`.
+    /// The number of unfinished tasks of all lanes. Changed only under `state`.
     pub(crate) queued: AtomicU64,
     pub(crate) counters: Counters,
     pub(crate) faults: FaultPlan<CallKind>,
-    /// What an overwriting does.
+    /// How well memory is overwritten.
     pub(crate) overwriting: Mutex<Overwriting>,
-    /// Calls that are to panic; which fault stands there does not matter.
+    /// The calls that are to panic. Their faults do not matter.
     pub(crate) panics: FaultPlan<CallKind>,
     pub(crate) lost: AtomicBool,
     /// Nanoseconds that the driver calls so far would have taken.
@@ -54,12 +54,13 @@ pub(crate) struct Device {
 }
 
 impl Sim {
-    /// An H200-sized device whose driver calls cost nothing and whose work completes at once. It has no stream yet.
+    /// Creates a device as large as an H200 whose driver calls cost nothing and whose work completes at once. It has no
+    /// stream yet.
     pub fn new() -> Sim {
         Sim::builder().cost(CostModel::free()).build()
     }
 
-    /// A device to be described; what is left unsaid is an H200 with its measured costs.
+    /// Returns a builder of a device. The defaults are an H200 with its measured costs.
     pub fn builder() -> SimBuilder {
         SimBuilder::new()
     }
@@ -82,7 +83,7 @@ impl fmt::Debug for Sim {
 }
 
 impl Device {
-    /// The lane of a stream.
+    /// Returns the lane of a stream.
     ///
     /// # Panics
     ///
@@ -99,13 +100,13 @@ impl Device {
         if self.lost.load(Ordering::Relaxed) { Err(SimError::Lost) } else { Ok(()) }
     }
 
-    /// Counts a fallible driver call and lets it fail if it shall.
+    /// Counts a fallible driver call, and returns the error that is planned for it, if any.
     pub(crate) fn enter(&self, call: CallKind) -> Result<(), SimError> {
         self.counters.add(call);
         self.strike(call)
     }
 
-    /// As [`enter`](Device::enter), for calls that are counted elsewhere.
+    /// Does the same as [`enter`](Device::enter), for calls that are counted elsewhere.
     pub(crate) fn strike(&self, call: CallKind) -> Result<(), SimError> {
         self.break_off(call);
         self.alive()?;
@@ -116,7 +117,7 @@ impl Device {
         Err(SimError::Planned { call, fault })
     }
 
-    /// Counts a call that cannot fail, with its cost.
+    /// Counts a call that cannot fail, and adds its cost to the clock.
     pub(crate) fn count(&self, call: CallKind, nanoseconds: u64) {
         self.counters.add(call);
         self.charge(nanoseconds);
@@ -136,7 +137,7 @@ impl Device {
         assert!(self.panics.strike(&call).is_none(), "{call} panics, as planned");
     }
 
-    /// Breaks off if a segment or page is another device's.
+    /// Panics if a segment or page belongs to another device.
     pub(crate) fn own(&self, memory: &Memory, call: CallKind) {
         let (own, other) = (self.memory.device, memory.device);
         assert!(own == other, "{call}: the handle belongs to simulated device {other}, not to {own}");
@@ -154,8 +155,8 @@ impl Drop for Device {
 }
 
 // SAFETY: `Space::place` panics rather than let live segments overlap, and gives each the bytes that were asked for. A
-// lane's `reached` is always the tick before its first unfinished task's, so it never runs ahead of work that `mark`
-// covered, and `Lane::leave` panics if it fell. Stream ids are indices of a vector that only grows.
+// lane's `reached` is always the tick before that of its first unfinished task, so it is never ahead of work that
+// `mark` covered, and `Lane::leave` panics if it fell. Stream ids are indices of a vector that only grows.
 unsafe impl Backend for Sim {
     type Segment = Segment;
     type Page = Page;
@@ -287,7 +288,7 @@ impl Budget for Sim {
         let space = self.device.memory.space();
         let others_bytes = (class == ClassId::DEVICE).then_some(space.others);
         let (free_bytes, total_bytes) = (space.free(class), space.total(class));
-        // Where memory is oversubscribed more may be held than there is.
+        // Where memory is oversubscribed, more may be held than there is.
         let process_bytes = others_bytes.map(|others| (total_bytes - free_bytes).saturating_sub(others));
         Ok(BudgetInfo { free_bytes, total_bytes, others_bytes, process_bytes })
     }

@@ -1,4 +1,4 @@
-//! What the simulated driver reports.
+//! The errors that the simulated driver reports.
 
 use millpond_backend::{BackendError, ClassId, Fault, Point};
 use thiserror::Error;
@@ -16,15 +16,15 @@ pub enum SimError {
         asked: u64,
         /// Bytes left in the class.
         free: u64,
-        /// Bytes that the class has in all.
+        /// Bytes of the class in total.
         total: u64,
     },
-    /// One segment may not be so large, however much memory is left.
+    /// The request is larger than the largest segment, however much memory is left.
     #[error("out of memory: {asked} bytes asked in one segment, {max} is the most; ask for several")]
     TooLarge {
         /// Bytes of the request.
         asked: u64,
-        /// The class's largest segment.
+        /// The class's largest segment, in bytes.
         max: u64,
     },
     /// Too few addresses are left for the range.
@@ -34,10 +34,10 @@ pub enum SimError {
         asked: u64,
         /// Bytes of addresses left.
         free: u64,
-        /// Bytes of addresses in all.
+        /// Bytes of addresses in total.
         total: u64,
     },
-    /// The device is gone: [`Sim::kill`](crate::Sim::kill) was called or a planned fault took it.
+    /// The device is lost: [`Sim::kill`](crate::Sim::kill) was called or a planned fault lost it.
     #[error("the device is lost; make a new one")]
     Lost,
     /// The test planned this failure.
@@ -48,13 +48,13 @@ pub enum SimError {
         /// The kind of failure that was planned.
         fault: Fault,
     },
-    /// The request is for nothing.
+    /// The request is for 0 bytes.
     #[error("{call} of 0 bytes; ask for at least one")]
     Empty {
         /// The call.
         call: CallKind,
     },
-    /// The device was built without this power.
+    /// The device was built without this capability.
     #[error("{call} asked of a device that cannot do it; see its capabilities")]
     Unsupported {
         /// The call.
@@ -73,62 +73,62 @@ pub enum SimError {
         call: CallKind,
         /// The size or offset.
         value: u64,
-        /// What it must be a multiple of.
+        /// The granularity that it must be a multiple of.
         granularity: u64,
     },
-    /// The operation leaves its segment.
+    /// The operation reaches beyond the end of its segment.
     #[error("{bytes} bytes at offset {offset} leave a segment of {segment_bytes} bytes")]
     OutOfRange {
-        /// Where the operation starts in the segment.
+        /// The offset in the segment at which the operation starts.
         offset: u64,
-        /// How long it is.
+        /// The length of the operation.
         bytes: u64,
-        /// How long the segment is.
+        /// The length of the segment.
         segment_bytes: u64,
     },
-    /// The operation touches addresses with nothing behind them.
+    /// The operation touches addresses where nothing is mapped.
     #[error("{bytes} bytes at address {address:#x} touch unmapped addresses; map pages there first")]
     Unmapped {
-        /// Where the operation starts.
+        /// The address at which the operation starts.
         address: u64,
-        /// How long it is.
+        /// The length of the operation.
         bytes: u64,
     },
-    /// The target of a map is taken.
+    /// A page is already mapped at the target of a map.
     #[error("{bytes} bytes at address {address:#x} are mapped already; unmap them first")]
     AlreadyMapped {
-        /// Where the page should go.
+        /// The address at which the page was to be mapped.
         address: u64,
         /// The page's size.
         bytes: u64,
     },
-    /// The page is mapped elsewhere and the device cannot show it twice.
+    /// The page is mapped elsewhere and the device cannot map it twice.
     #[error("the page of {bytes} bytes for address {address:#x} is mapped elsewhere, and the device has no aliasing")]
     NoAliasing {
-        /// Where the page should go.
+        /// The address at which the page was to be mapped.
         address: u64,
         /// The page's size.
         bytes: u64,
     },
-    /// A segment was asked where only a range of addresses will do.
+    /// A segment was passed where the call needs a range of addresses.
     #[error(
         "the segment at address {address:#x} is no range: it has memory of its own and nothing can be mapped there"
     )]
     NotARange {
-        /// Where the segment starts.
+        /// The address at which the segment starts.
         address: u64,
     },
-    /// Source and target of a copy share bytes.
+    /// The source and the target of a copy share bytes.
     #[error("a copy of {bytes} bytes from {from:#x} to {to:#x} overlaps itself")]
     Overlap {
         /// Address of the source.
         from: u64,
         /// Address of the target.
         to: u64,
-        /// How much is copied.
+        /// The number of bytes to copy.
         bytes: u64,
     },
-    /// A stream shall wait for a point that nobody marked.
+    /// A stream was asked to wait for a point that was never marked.
     #[error("{point} was never marked: the open tick is {open}; call mark first")]
     NeverMarked {
         /// The point.
@@ -136,7 +136,7 @@ pub enum SimError {
         /// The stream's open tick.
         open: u64,
     },
-    /// A download waits, through other streams, for itself.
+    /// A download waits for itself through other streams.
     #[error("{point} cannot be reached: streams wait for each other in a circle")]
     Circle {
         /// The point that the download needs.

@@ -1,7 +1,7 @@
-//! Who touches which physical bytes right now, and what must not touch them at the same time.
+//! Which work touches which physical bytes right now, and which work must not touch them at the same time.
 //!
-//! Each piece of physical memory lists the unfinished work that touches it. New work is held against that list when it
-//! is queued; a release or an unmap is held against it when it is made. Bytes that are caught are poisoned at once, and
+//! Each piece of physical memory lists the unfinished work that touches it. New work is compared with that list when it
+//! is queued; a release or an unmap is compared with it when it is made. Bytes in conflict are poisoned at once, and
 //! again when each task involved completes, so that the damage survives whatever those tasks write.
 
 use millpond_backend::{Point, StreamId, Tick};
@@ -16,15 +16,15 @@ use crate::{Access, Violation};
 /// One unfinished task's use of some physical bytes.
 #[derive(Clone)]
 pub(crate) struct User {
-    /// The device whose stream it runs on, its number there, and the point that covers it.
+    /// The device whose stream the task runs on, the task's number there, and the point that covers it.
     device: u64,
     pub(crate) task: u64,
     pub(crate) point: Point,
     access: Access,
-    /// Where in the physical memory.
+    /// The offset in the physical memory.
     start: u64,
     bytes: u64,
-    /// Through which segment or range, where in it, and at which address.
+    /// The segment or range through which the task touches the bytes, the offset in it, and the address.
     pub(crate) segment: u64,
     at: u64,
     address: u64,
@@ -32,7 +32,7 @@ pub(crate) struct User {
     poison: Vec<(u64, u64)>,
 }
 
-/// The common part of two spans of (start, length), if there is one.
+/// Returns the common part of two spans of (start, length), if there is one.
 fn common(a: (u64, u64), b: (u64, u64)) -> Option<(u64, u64)> {
     let start = a.0.max(b.0);
     let end = (a.0 + a.1).min(b.0 + b.1);
@@ -51,7 +51,7 @@ impl Space {
         }
     }
 
-    /// Unfinished work that touches the physical memory.
+    /// Returns a violation for each unfinished task that touches the physical memory.
     pub(crate) fn users(&self, physical: u64) -> Vec<Violation> {
         let users = self.physical.get(&physical).map_or(&[][..], |physical| &physical.users);
         users
@@ -60,7 +60,8 @@ impl Space {
             .collect()
     }
 
-    /// Unfinished work that touches the physical memory through some addresses of a range; the bytes are poisoned.
+    /// Returns a violation for each unfinished task that touches the physical memory through these addresses of a
+    /// range, and poisons the bytes.
     pub(crate) fn users_through(&mut self, physical: u64, range: u64, offset: u64, bytes: u64) -> Vec<Violation> {
         let users = self.physical.get(&physical).map_or(&[][..], |physical| &physical.users);
         let mut found = Vec::new();
@@ -80,7 +81,7 @@ impl Space {
 }
 
 impl Memory {
-    /// Notes that an unfinished task touches the piece.
+    /// Adds an unfinished task to the users of the memory that the piece covers.
     fn enlist(&self, piece: &Piece, device: u64, task: &Task, stream: StreamId, access: Access) {
         if let Some(physical) = self.space().physical.get_mut(&piece.physical) {
             physical.users.push(User {
@@ -98,7 +99,7 @@ impl Memory {
         }
     }
 
-    /// Forgets a task that has completed, and poisons what was caught of it.
+    /// Removes a task that has completed, and poisons those of its bytes that were in conflict.
     pub(crate) fn retire(&self, physical: u64, device: u64, task: u64) {
         let mut space = self.space();
         let Some(physical) = space.physical.get_mut(&physical) else { return };
@@ -114,8 +115,8 @@ impl Memory {
         });
     }
 
-    /// Users that are other tasks and whose bytes the piece shares, where at least one side writes, each with the bytes
-    /// that both touch.
+    /// Returns the users that are other tasks and share bytes with the piece, where at least one side writes, each with
+    /// the span that both touch.
     fn rivals(&self, piece: &Piece, is_other: impl Fn(&User) -> bool, access: Access) -> Vec<(User, (u64, u64))> {
         let space = self.space();
         let Some(physical) = space.physical.get(&piece.physical) else { return Vec::new() };
@@ -132,13 +133,14 @@ impl Memory {
 }
 
 impl Device {
-    /// Enters the newest task of a lane into the lists of all memory that it touches, and records its races.
+    /// Adds the newest task of a lane to the users of all memory that it touches, and records its races.
     pub(crate) fn check_task(&self, state: &mut State, stream: StreamId, task: &Task) {
         let reads = task.reads.iter().map(|piece| (piece, Access::Read));
         let writes = task.writes.iter().map(|piece| (piece, Access::Write));
         for (piece, access) in reads.chain(writes) {
             piece.memory.enlist(piece, self.memory.device, task, stream, access);
-            // Its own stream's earlier work comes before it, or counts as another's.
+            // Earlier work of its own stream comes before it where the stream keeps order, and else counts like another
+            // stream's.
             let is_other = |user: &User| {
                 let is_own = (user.device, user.point.stream) == (self.memory.device, stream);
                 let itself = is_own && user.task == task.number;
@@ -164,19 +166,19 @@ impl Device {
         }
     }
 
-    /// Whether device-side waits order the new task of a lane and an unfinished one, either way round: of another lane,
-    /// or of the same one by way of another. The new one may come first where a stream may wait for a tick that is not
-    /// submitted yet.
+    /// Returns whether device-side waits order the new task of a lane and an unfinished one, in either direction. The
+    /// unfinished one is of another lane, or of the same lane by way of another. The new one may come first where a
+    /// stream may wait for a tick that is not submitted yet.
     fn ordered(&self, state: &State, stream: StreamId, task: &Task, other: &User) -> bool {
         let new = Point { stream, tick: Tick(task.tick) };
         waits_for(state, stream, task.number, other.point) || waits_for(state, other.point.stream, other.task, new)
     }
 }
 
-/// Whether a task of a lane begins only after `goal`, through the unfinished waits before it and the waits before
-/// those. Finished waits need no look: what they waited for is finished too.
+/// Returns whether a task of a lane begins only after `goal`, through the unfinished waits before it and the waits
+/// before those. Finished waits need no look: the work that they waited for is finished too.
 pub(crate) fn waits_for(state: &State, stream: StreamId, task: u64, goal: Point) -> bool {
-    // Per lane the newest tick whose waits were looked at: each lane is walked again only for newer ones.
+    // The newest tick of each lane whose waits were looked at: each lane is walked again only for newer ones.
     let mut seen = vec![0; state.queues.len()];
     let mut todo: Vec<Point> = Vec::new();
     let before = |point: &Point| point.stream == goal.stream && point.tick >= goal.tick;

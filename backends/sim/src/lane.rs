@@ -1,7 +1,8 @@
 //! A lane: what the simulated device keeps per stream, and the work queued on it.
 //!
-//! The part that `mark` and `reached` read is made of atomics, one lane to a pair of cache lines, so that threads with
-//! streams of their own do not meet. The queue itself is the schedule's and lies behind the device's lock.
+//! The part that `mark` and `reached` read consists of atomics, with one lane to a pair of cache lines, so that threads
+//! that use different streams do not contend. The queue itself belongs to the schedule and is guarded by the device's
+//! lock.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,15 +21,16 @@ use crate::space::Piece;
 pub(crate) struct Lane {
     /// The tick that the next mark returns. Rises when a tick is closed.
     open: AtomicU64,
-    /// Somebody may have marked the open tick. Never false while a mark of the open tick is out; may be true in vain.
+    /// Whether the open tick may have been marked. Never false after a mark of the open tick was returned; may be true
+    /// without one.
     dirty: AtomicBool,
     /// The newest complete tick.
     reached: AtomicU64,
-    /// Tasks queued and unfinished. Its lock guards every change of `open` and `reached`.
+    /// The number of tasks queued and unfinished. Its lock guards every change of `open` and `reached`.
     pending: Mutex<u64>,
-    /// Event queries made, counted here so that polling threads do not share a counter.
+    /// The number of event queries made, counted here so that polling threads do not share a counter.
     pub(crate) queries: AtomicU64,
-    /// Events recorded, likewise.
+    /// The number of events recorded, counted here for the same reason.
     pub(crate) records: AtomicU64,
 }
 
@@ -44,10 +46,10 @@ impl Lane {
         }
     }
 
-    /// The open tick, noted as marked.
+    /// Notes that the open tick is marked, and returns it.
     pub(crate) fn mark(&self) -> Tick {
-        // `open` is read before `dirty`. `close` clears `dirty` before it raises `open`, so whoever reads the raised
-        // number also sees the flag cleared, and sets it again.
+        // `open` is read before `dirty`. `close` clears `dirty` before it raises `open`, so a thread that reads the
+        // raised number also sees the flag cleared, and sets it again.
         let open = self.open.load(Ordering::Acquire);
         if !self.dirty.load(Ordering::Relaxed) {
             self.dirty.store(true, Ordering::Release);
@@ -73,7 +75,7 @@ impl Lane {
         self.close_locked(*pending);
     }
 
-    /// Closes the open tick if it was marked, and says whether it did: whether an event was recorded.
+    /// Closes the open tick if it was marked, and returns whether it was: whether an event was recorded.
     pub(crate) fn close_if_dirty(&self) -> bool {
         let pending = self.pending.lock();
         let close = self.is_dirty();
@@ -92,14 +94,14 @@ impl Lane {
         }
     }
 
-    /// Counts a task in and returns the tick it belongs to.
+    /// Counts a new task, and returns the tick it belongs to.
     pub(crate) fn enter(&self) -> u64 {
         let mut pending = self.pending.lock();
         *pending += 1;
         self.open.load(Ordering::Relaxed)
     }
 
-    /// Counts a task out; `next` is the tick of the task that is now first.
+    /// Counts a task as finished. `next` is the tick of the task that is now first.
     pub(crate) fn leave(&self, next: Option<u64>) {
         let mut pending = self.pending.lock();
         *pending -= 1;
@@ -116,17 +118,17 @@ impl Lane {
 pub(crate) enum Op {
     /// Touches its pieces and changes nothing.
     Kernel,
-    /// Runs until somebody waits for it.
+    /// Runs until the host waits for it, or a test completes it.
     Busy,
-    /// Holds the lane until the point is reached.
+    /// Blocks the lane until the point is reached.
     Wait(Point),
-    /// Sets every byte of its writes.
+    /// Sets every byte of its writes to this value.
     Fill(u8),
-    /// Moves its reads to its writes.
+    /// Copies its reads to its writes.
     Copy,
-    /// Puts these bytes into its writes.
+    /// Stores these bytes in its writes.
     Upload(Vec<u8>),
-    /// Puts its reads here.
+    /// Stores its reads here.
     Download(Arc<Mutex<Vec<u8>>>),
 }
 
@@ -141,5 +143,5 @@ pub(crate) struct Task {
     pub(crate) writes: Vec<Piece>,
 }
 
-/// The unfinished work of one lane, oldest first. Ticks never fall along it.
+/// The unfinished work of one lane, oldest first. The ticks never decrease along it.
 pub(crate) type Queue = VecDeque<Task>;

@@ -1,10 +1,10 @@
 //! A simulated GPU for Millpond: streams, virtual memory, transfers, faults and costs, with no hardware.
 //!
-//! [`Sim`] implements the whole backend contract and is a cheap handle: keep a clone and hand another to the
-//! allocator. The allocator sees a device; the test holds the strings. It decides when work completes
-//! ([`Completion`]), which call fails ([`Sim::fail`]), where the next segment lies ([`Sim::place_next`]), and reads
-//! what happened: [`Sim::calls`], the virtual clock, and [`Sim::violations`], the list of every access that a real
-//! device would have turned into a wrong byte.
+//! [`Sim`] implements the whole backend contract and is a cheap handle: keep a clone and pass another to the allocator.
+//! The allocator sees a device, and the test controls it. The test decides when work completes ([`Completion`]), which
+//! call fails ([`Sim::fail`]) and where the next segment lies ([`Sim::place_next`]), and it reads what happened:
+//! [`Sim::calls`], the virtual clock, and [`Sim::violations`], the list of every access that would have produced a
+//! wrong byte on a real device.
 //!
 //! ```
 //! use millpond_backend::{Backend, ClassId};
@@ -25,11 +25,13 @@
 //!
 //! # Positions
 //!
-//! - **Time is queued work, not seconds.** A tick is reached when the work before it was completed, which happens at
-//!   once, by hand, or in an order drawn from a seed. Nothing sleeps and no thread runs.
-//! - **The device knows what it is still doing.** Each queued access is held against the unfinished work of the other
-//!   streams, on physical pages, so that two addresses of one page conflict as well.
-//! - **Costs are counted, not spent.** Driver calls add nanoseconds to a virtual clock; the host does not wait.
+//! - **Time is queued work, not seconds.** A tick is reached when the work before it has completed, which happens at
+//!   once, by hand, or in an order drawn from a seed. No thread runs in the background, and no call sleeps unless
+//!   [`SimBuilder::takes_time`] is set.
+//! - **The device tracks its unfinished work.** Each queued access is compared with the unfinished work of the other
+//!   streams, on physical pages, so that accesses through two addresses of one page conflict as well.
+//! - **Costs are counted, not spent.** Driver calls add nanoseconds to a virtual clock; the host does not wait unless
+//!   [`SimBuilder::takes_time`] is set.
 
 #![allow(unsafe_code)] // The contract's unsafe trait and methods, and the bytes of host segments (`memory.rs`).
 

@@ -5,22 +5,22 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use crate::sparse::Sparse;
 
-/// What bytes become when the device catches a breach of the contract on them.
+/// The value that bytes take when the device detects a breach of the contract on them.
 pub const POISON: u8 = 0xDB;
 
-/// Host segments start at a multiple of this, as the class promises for device addresses.
+/// The alignment of host segments in bytes, which the class promises for device addresses.
 const HOST_ALIGNMENT: usize = 512;
 
 /// The bytes of one piece of physical memory.
 pub(crate) enum Store {
     /// Device bytes.
     Sparse(Sparse),
-    /// Host bytes, made at first use because a pinned segment that nobody touches shall cost nothing.
+    /// Host bytes, made at first use because a pinned segment that is never touched should cost nothing.
     Host { bytes: usize, made: Option<HostBytes> },
 }
 
 impl Store {
-    /// Device bytes that all have that value.
+    /// Creates device bytes that all have that value.
     pub(crate) fn sparse(bytes: u64, value: u8) -> Store {
         let mut store = Sparse::default();
         store.fill(0, bytes, value);
@@ -79,18 +79,18 @@ impl Store {
     }
 }
 
-/// Host bytes that stay where they are until dropped. Cells are atomic because the application writes them through
-/// its pointer while the device holds a reference.
+/// Host bytes that stay at their address until dropped. The cells are atomic because the application writes them
+/// through its pointer while the device holds a reference.
 pub(crate) struct HostBytes {
     cells: Box<[AtomicU8]>,
-    /// Where the aligned part begins in `cells`.
+    /// The index in `cells` at which the aligned part begins.
     start: usize,
     bytes: usize,
 }
 
 impl HostBytes {
     fn new(bytes: usize) -> HostBytes {
-        // The zeroed allocation stays untouched, so that the system supplies memory only where somebody writes.
+        // The zeroed allocation stays untouched, so that the system supplies memory only where a caller writes.
         let plain = vec![0_u8; bytes + HOST_ALIGNMENT].into_boxed_slice();
         // SAFETY: `AtomicU8` is documented to have the size, alignment and bit validity of `u8`, so the slice keeps its
         // layout and its contents; the pointer comes from `into_raw` of the same box, which gave up ownership.
@@ -103,7 +103,7 @@ impl HostBytes {
         &self.cells[self.start..self.start + self.bytes]
     }
 
-    /// Where the application sees the bytes. Valid for all of them until the drop.
+    /// Returns the address at which the application sees the bytes. It is valid for all of them until the drop.
     pub(crate) fn pointer(&self) -> NonNull<u8> {
         NonNull::from(self.cells()).cast()
     }

@@ -1,4 +1,4 @@
-//! What orders the work of one stream with itself.
+//! The order of the work of one stream with other work of the same stream.
 
 use millpond_backend::StreamId;
 
@@ -9,23 +9,25 @@ use crate::schedule::State;
 use crate::space::Piece;
 
 /// When later work of a stream comes after earlier work of the same stream that touches the same bytes. Where it does
-/// not, the two race as work of two streams would. Only unfinished work is looked at.
+/// not, the two race as work of two streams would. Only unfinished work is considered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum StreamOrder {
-    /// Always, as on CUDA.
+    /// Later work always comes after earlier work, as on CUDA.
     #[default]
     Always,
-    /// Within one submission, if both touch the bytes through the same segment or range: barriers are placed for each
-    /// of those by itself, as in a command encoder of wgpu. What is submitted later comes after what was submitted
-    /// earlier. For devices whose application submits ([`Closing::Submit`](millpond_backend::Closing::Submit)).
+    /// Later work comes after earlier work of the same submission if both touch the bytes through the same segment or
+    /// range: barriers are placed automatically for each of those, as in a command encoder of wgpu. Work of a later
+    /// submission always comes after work of an earlier one. For devices whose application submits
+    /// ([`Closing::Submit`](millpond_backend::Closing::Submit)).
     Tracked,
-    /// Behind a barrier, as in Vulkan. [`Sim::place_barrier`] places one over all memory. Fills, copies, uploads and
-    /// downloads place one of their own, for the segment or range that they touch and no other; kernels place none.
+    /// Later work comes after earlier work if a barrier is placed between them, as in Vulkan. [`Sim::place_barrier`]
+    /// places one over all memory. Fills, copies, uploads and downloads place one of their own, for the segment or
+    /// range that they touch and no other; kernels place none.
     Barriers,
 }
 
 impl StreamOrder {
-    /// Whether a new task of a lane comes after an unfinished one of the same lane, whose bytes it touches.
+    /// Returns whether a new task of a lane comes after an unfinished one of the same lane that touches the same bytes.
     pub(crate) fn holds(self, state: &State, stream: StreamId, task: &Task, piece: &Piece, earlier: &User) -> bool {
         let same_segment = earlier.segment == piece.segment;
         match self {
@@ -49,8 +51,8 @@ impl Op {
 }
 
 impl Sim {
-    /// Places a barrier over all memory on a stream: what is queued there from now on comes after everything that was
-    /// queued there before. Of use under [`StreamOrder::Barriers`]. Costs nothing.
+    /// Places a barrier over all memory on a stream: work that is queued there from now on comes after all work that
+    /// was queued there before. Has an effect only under [`StreamOrder::Barriers`]. Costs nothing.
     ///
     /// # Panics
     ///

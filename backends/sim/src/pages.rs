@@ -10,7 +10,7 @@ use crate::space::{Mapping, Space};
 use crate::{CallKind, Page, Segment, Sim, SimError, Violation};
 
 impl Device {
-    /// Checks that the device has pages of that class, and of that size.
+    /// Counts the call, and returns the device's page capabilities if it has pages of that class and of that size.
     fn page_caps(&self, call: CallKind, class: ClassId, bytes: u64) -> Result<PageCaps, SimError> {
         let pages = self.caps.pages.ok_or(SimError::Unsupported { call })?;
         self.enter(call)?;
@@ -53,7 +53,7 @@ impl Space {
         Ok(())
     }
 
-    /// Takes a mapping away that its page or its range leaves behind, and says so.
+    /// Removes a mapping that stays behind when its page or its range is released, and returns the violations.
     fn drop_mapping(&mut self, range: u64, start: u64, offset: u64) -> Vec<Violation> {
         let mapping = self.tables.get_mut(&range).and_then(|table| table.remove(&offset));
         let Some(mapping) = mapping else { return Vec::new() };

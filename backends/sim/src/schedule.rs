@@ -1,4 +1,4 @@
-//! Which queued work completes when.
+//! The order in which queued work completes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,30 +12,32 @@ use crate::device::Device;
 use crate::lane::{Op, Queue, Task};
 use crate::space::Piece;
 
-/// When queued work completes by itself. Whatever is chosen, work of one stream completes in order, device-side waits
-/// are honoured, a host wait completes what it waits for, and [`Work::Busy`](crate::Work::Busy) ends only by a wait or
-/// an explicit completion.
+/// When queued work completes without an explicit call. Whatever is chosen, work of one stream completes in order,
+/// device-side waits are honoured, a host wait completes what it waits for, and [`Work::Busy`](crate::Work::Busy) ends
+/// only by a wait or an explicit completion.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Completion {
-    /// As soon as it is submitted and nothing is before it.
+    /// Work completes as soon as it is submitted and no unfinished work is before it.
     #[default]
     Immediate,
-    /// Never: only [`Sim::complete`](crate::Sim::complete) and its siblings, and host waits.
+    /// Work completes only through [`Sim::complete`](crate::Sim::complete) and the methods like it, and through host
+    /// waits.
     Manual,
-    /// A few tasks on a few lanes, drawn from the seed, at each `reached`, `wait` and [`Sim::step`](crate::Sim::step).
+    /// A few tasks on a few lanes, drawn from the seed, complete at each `reached`, `wait` and
+    /// [`Sim::step`](crate::Sim::step).
     Seeded(u64),
 }
 
-/// The most tasks that one seeded step completes: few, so that lanes stay apart for many polls.
+/// The most tasks that one seeded step completes. It is small, so that lanes stay apart for many polls.
 const STEP_MAX: usize = 3;
 
-/// What the device's lock guards: the queues, and what was seen while working through them.
+/// The state that the device's lock guards: the queues, and the violations found while working through them.
 pub(crate) struct State {
     /// Unfinished work per lane.
     pub(crate) queues: Vec<Queue>,
     pub(crate) violations: Vec<Violation>,
     next_task: u64,
-    /// By stream, the newest task before its last barrier.
+    /// For each stream, the newest task before its last barrier.
     pub(crate) barriers: BTreeMap<StreamId, u64>,
     random: SplitMix,
 }
@@ -52,13 +54,13 @@ impl State {
         }
     }
 
-    /// The number of the task that was queued last.
+    /// Returns the number of the task that was queued last.
     pub(crate) fn newest_task(&self) -> u64 {
         self.next_task
     }
 }
 
-/// The splitmix64 generator: small, seeded, the same everywhere.
+/// The splitmix64 generator: small, seeded, and the same on every machine.
 struct SplitMix(u64);
 
 impl SplitMix {
@@ -69,7 +71,7 @@ impl SplitMix {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `bound`, which is small, so that the bias of the remainder does not matter.
+    /// Returns a number below `bound`, which is small, so that the bias of the remainder does not matter.
     fn below(&mut self, bound: usize) -> usize {
         (self.next() % bound as u64) as usize
     }
@@ -80,10 +82,10 @@ impl Device {
         self.state.lock()
     }
 
-    /// Queues work on a lane: closes its open tick first if that was marked and the backend closes ticks, because an
-    /// event recorded before the work does not wait for it. Returns the tick that covers the work.
+    /// Queues work on a lane, and returns the tick that covers the work. First closes the lane's open tick if that was
+    /// marked and the backend closes ticks, because an event recorded before the work does not wait for it.
     ///
-    /// Follow it with [`settle`](Device::settle).
+    /// A call of [`settle`](Device::settle) must follow.
     pub(crate) fn queue(
         &self,
         state: &mut State,
@@ -105,7 +107,7 @@ impl Device {
         tick
     }
 
-    /// Lets the device do what it does by itself after a change.
+    /// Completes the work that the device completes without an explicit call, after a change.
     pub(crate) fn settle(&self, state: &mut State) {
         match self.completion {
             Completion::Immediate => self.drain(state, |op| !matches!(op, Op::Busy)),
@@ -127,7 +129,7 @@ impl Device {
         }
     }
 
-    /// Whether the first task of a lane is submitted and its wait, if it is one, is over.
+    /// Returns whether the first task of a lane is submitted and its wait, if it is one, is over.
     fn runnable(&self, state: &State, lane: usize) -> bool {
         let Some(task) = state.queues[lane].front() else { return false };
         self.submitted(lane, task.tick)
@@ -154,22 +156,22 @@ impl Device {
         self.lanes[lane].leave(state.queues[lane].front().map(|next| next.tick));
     }
 
-    /// Takes a task off the lists of the memory that it touches.
+    /// Removes a task from the users of the memory that it touches.
     pub(crate) fn forget(&self, task: &Task) {
         for piece in task.reads.iter().chain(&task.writes) {
             piece.memory.retire(piece.physical, self.memory.device, task.number);
         }
     }
 
-    /// Completes what a host wait for the point needs and no more. With `submit`, closes ticks that stand in the way;
-    /// without, stops at work that was never submitted.
+    /// Completes only what a host wait for the point needs. With `submit`, closes the ticks that stand in the way;
+    /// without it, stops at work that was never submitted.
     pub(crate) fn finish(&self, state: &mut State, point: Point, submit: bool) {
         let mut visiting = vec![false; state.queues.len()];
         self.finish_lane(state, point, submit, &mut visiting);
     }
 
-    /// `visiting` holds the lanes that are being finished further up: to need one of them again is a circle, which no
-    /// wait can resolve.
+    /// Does the same for one lane. `visiting` holds the lanes that are being finished further up: to need one of them
+    /// again is a circle, which no wait can resolve.
     fn finish_lane(&self, state: &mut State, point: Point, submit: bool, visiting: &mut [bool]) {
         let lane = point.stream.0 as usize;
         if std::mem::replace(&mut visiting[lane], true) {
@@ -195,7 +197,7 @@ impl Device {
         visiting[lane] = false;
     }
 
-    /// Completes work of one lane, `most` tasks at most, without the waits; returns how many.
+    /// Completes at most `most` tasks of one lane, not counting waits, and returns the number of tasks.
     pub(crate) fn complete(&self, state: &mut State, stream: StreamId, most: u64) -> u64 {
         let lane = stream.0 as usize;
         let mut done = 0;
@@ -207,8 +209,8 @@ impl Device {
         done
     }
 
-    /// One adversarial step: completes some tasks, each on a lane drawn among those that can move. The lanes that are
-    /// not drawn fall behind.
+    /// Makes one adversarial step: completes some tasks, each on a lane drawn among those that can proceed. The lanes
+    /// that are not drawn fall behind.
     pub(crate) fn step(&self, state: &mut State) {
         let Completion::Seeded(_) = self.completion else { return };
         let queued = self.queued.load(Ordering::Acquire) as usize;
@@ -229,7 +231,7 @@ impl Device {
     }
 }
 
-/// Does to the bytes what the task says.
+/// Carries out the task on the bytes.
 fn perform(task: &Task) {
     match &task.op {
         Op::Kernel | Op::Busy | Op::Wait(_) => {}
@@ -250,7 +252,7 @@ fn deliver(to: &Arc<Mutex<Vec<u8>>>, bytes: Vec<u8>) {
     *to.lock() = bytes;
 }
 
-/// Reads all pieces, one behind the other. Memory that was released meanwhile reads as poison.
+/// Reads all pieces, one behind the other. Memory that was released in the meantime reads as poison.
 fn fetch(pieces: &[Piece]) -> Vec<u8> {
     let total: u64 = pieces.iter().map(|piece| piece.bytes).sum();
     let mut bytes = vec![crate::POISON; total as usize];

@@ -1,4 +1,4 @@
-//! What the device hands out: segments, ranges of addresses, pages.
+//! The handles that the device hands out: segments, ranges of addresses, and pages.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use crate::space::Memory;
 
 /// A segment of the simulated device, or a range of its addresses.
 ///
-/// Owned, as the contract wants. Dropping it without `release` leaks its bytes on the simulated device, as it would on
-/// a real one.
+/// It is owned, as the contract requires. Dropping it without `release` leaks its bytes on the simulated device, as it
+/// would on a real one.
 pub struct Segment {
     pub(crate) memory: Arc<Memory>,
     /// Unique on its device, never reused.
@@ -18,27 +18,27 @@ pub struct Segment {
     pub(crate) address: u64,
     pub(crate) bytes: u64,
     pub(crate) class: ClassId,
-    /// The memory behind a segment; `None` for a range, whose pages stand in the device's page table.
+    /// The memory behind a segment. `None` for a range, whose pages are in the device's page table.
     pub(crate) physical: Option<u64>,
 }
 
 impl Segment {
-    /// Where it starts in the device's address space.
+    /// Returns the address at which it starts in the device's address space.
     pub fn address(&self) -> u64 {
         self.address
     }
 
-    /// How many bytes (for a range: of addresses) it has.
+    /// Returns its length in bytes (for a range: of addresses).
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The class it was taken from.
+    /// Returns the class it was taken from.
     pub fn class(&self) -> ClassId {
         self.class
     }
 
-    /// Whether it is a range of addresses with no memory of its own.
+    /// Returns whether it is a range of addresses with no memory of its own.
     pub fn is_range(&self) -> bool {
         self.physical.is_none()
     }
@@ -63,7 +63,7 @@ pub struct Page {
 }
 
 impl Page {
-    /// How many bytes it has.
+    /// Returns its size in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }

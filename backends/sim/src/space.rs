@@ -1,4 +1,5 @@
-//! Space on one device: capacity, addresses, physical memory and page tables. Knows nothing of streams and time.
+//! The space of one device: capacity, addresses, physical memory and page tables. This module does not deal with
+//! streams and time.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -14,39 +15,39 @@ use crate::{Segment, SimError};
 /// The first address that is handed out unless a test says otherwise.
 const FIRST_ADDRESS: u64 = 0x7_0000_0000;
 
-/// Asked-for addresses end below this, so that there is room behind them for all that follow.
+/// The end of the addresses that a test may ask for, so that there is room behind them for all that follow.
 const HIGHEST_ADDRESS: u64 = 1 << 56;
 
-/// Addresses rise in steps of this, as the CUDA driver's do.
+/// The step in which addresses rise, in bytes, as the CUDA driver's do.
 const ADDRESS_STEP: u64 = 2 << 20;
 
 /// The memory of one device. Segments hold it, so that another device can copy from and to them.
 pub(crate) struct Memory {
-    /// Tells devices of one process apart.
+    /// A number that differs for each device of the process.
     pub(crate) device: u64,
     space: Mutex<Space>,
 }
 
 /// The state of a device's memory.
 ///
-/// Invariant: the bytes used of a class are the sum over its physical memory, and they never exceed the class's total,
-/// nor do they with what others hold when memory is taken, unless memory is oversubscribed.
+/// Invariant: the bytes used of a class are the sum over its physical memory, and they never exceed the class's total.
+/// Nor do they exceed it together with what other processes hold when memory is taken, unless memory is oversubscribed.
 pub(crate) struct Space {
     kinds: Vec<ClassKind>,
     total: Vec<u64>,
     used: Vec<u64>,
     /// Bytes of class 0 that other processes hold.
     pub(crate) others: u64,
-    /// What others hold is no reason to refuse.
+    /// Whether memory is granted although other processes hold it.
     oversubscribes: bool,
-    /// What device memory holds when it is made.
+    /// The value of every byte of new device memory.
     fresh: u8,
-    /// Bytes of addresses that ranges may take in all, and have taken.
+    /// Bytes of addresses that ranges may take in total, and bytes that they have taken.
     range_total: u64,
     range_used: u64,
     next_number: u64,
     next_address: u64,
-    /// Where the next segment or range must start.
+    /// The address at which the next segment or range has to start.
     pub(crate) place_next: Option<u64>,
     /// Live segments and ranges: start to end.
     live: BTreeMap<u64, u64>,
@@ -57,18 +58,18 @@ pub(crate) struct Space {
     pub(crate) range_starts: BTreeMap<u64, u64>,
 }
 
-/// One piece of physical memory: behind a segment, or a page.
+/// One piece of physical memory: the memory behind a segment, or a page.
 pub(crate) struct Physical {
     class: ClassId,
     pub(crate) bytes: u64,
     pub(crate) store: Store,
-    /// Unfinished work that touches it, of any device.
+    /// Unfinished work of any device that touches it.
     pub(crate) users: Vec<User>,
-    /// Places where it is mapped.
+    /// The number of places where it is mapped.
     pub(crate) mapped: u64,
 }
 
-/// A whole page in a range.
+/// A whole page mapped in a range.
 #[derive(Clone, Copy)]
 pub(crate) struct Mapping {
     pub(crate) physical: u64,
@@ -80,10 +81,10 @@ pub(crate) struct Mapping {
 pub(crate) struct Piece {
     pub(crate) memory: Arc<Memory>,
     pub(crate) physical: u64,
-    /// Where in the physical memory.
+    /// The offset in the physical memory.
     pub(crate) start: u64,
     pub(crate) bytes: u64,
-    /// Which segment or range, and where in it.
+    /// The segment or range, and the offset in it.
     pub(crate) segment: u64,
     pub(crate) at: u64,
     pub(crate) address: u64,
@@ -117,26 +118,26 @@ impl Memory {
         Memory { device: DEVICES.fetch_add(1, Ordering::Relaxed), space: Mutex::new(space) }
     }
 
-    /// Locks the memory. Never held while another memory or a lane's lock is taken.
+    /// Locks the memory. The lock is never held while another memory's or a lane's lock is taken.
     pub(crate) fn space(&self) -> MutexGuard<'_, Space> {
         self.space.lock()
     }
 }
 
 impl Space {
-    /// Bytes left of a class, with what others hold taken off class 0.
+    /// Returns the bytes left of a class. For class 0, what other processes hold is subtracted.
     pub(crate) fn free(&self, class: ClassId) -> u64 {
         let index = usize::from(class.0);
         let others = if class == ClassId::DEVICE { self.others } else { 0 };
         self.total[index] - self.used[index].saturating_add(others).min(self.total[index])
     }
 
-    /// Bytes of a class in segments and pages.
+    /// Returns the bytes of a class in segments and pages.
     pub(crate) fn used(&self, class: ClassId) -> u64 {
         self.used[usize::from(class.0)]
     }
 
-    /// How many segments, pages and ranges there are. Each segment has one piece of physical memory, a range none.
+    /// Returns the number of segments, pages and ranges. Each segment has one piece of physical memory, a range none.
     pub(crate) fn live(&self) -> (u64, u64, u64) {
         let ranges = self.tables.len();
         let segments = self.live.len() - ranges;
@@ -147,9 +148,9 @@ impl Space {
         self.total[usize::from(class.0)]
     }
 
-    /// Makes physical memory and returns its number.
+    /// Creates physical memory and returns its number.
     pub(crate) fn create(&mut self, class: ClassId, bytes: u64) -> Result<u64, SimError> {
-        // Where memory is oversubscribed, what others hold makes room on the host.
+        // Where memory is oversubscribed, what other processes hold is moved to the host to make room.
         let index = usize::from(class.0);
         let free = if self.oversubscribes { self.total[index] - self.used[index] } else { self.free(class) };
         if bytes > free {
@@ -165,7 +166,7 @@ impl Space {
         Ok(number)
     }
 
-    /// Takes physical memory away.
+    /// Removes physical memory.
     pub(crate) fn destroy(&mut self, number: u64) {
         let Some(gone) = self.physical.remove(&number) else {
             panic!("physical memory {number} does not exist: released twice");
@@ -173,13 +174,14 @@ impl Space {
         self.used[usize::from(gone.class.0)] -= gone.bytes;
     }
 
-    /// A fresh number for a segment, a range or physical memory.
+    /// Returns a new number for a segment, a range or physical memory.
     pub(crate) fn number(&mut self) -> u64 {
         self.next_number += 1;
         self.next_number
     }
 
-    /// Takes addresses: where the test wants them if they are free there, else behind all that were ever taken.
+    /// Takes addresses where the test wants them if they are free there, else behind all that were ever taken. Returns
+    /// the first.
     pub(crate) fn place(&mut self, bytes: u64, alignment: u64) -> u64 {
         let wanted = self.place_next.take().filter(|&address| self.has_room(address, bytes, alignment));
         let address = wanted.unwrap_or_else(|| self.next_address.next_multiple_of(alignment.max(ADDRESS_STEP)));
@@ -189,7 +191,7 @@ impl Space {
         address
     }
 
-    /// The addresses exist, are aligned, and overlap no live segment.
+    /// Returns whether the addresses exist, are aligned, and overlap no live segment.
     fn has_room(&self, address: u64, bytes: u64, alignment: u64) -> bool {
         let end = address.checked_add(bytes).filter(|&end| end <= HIGHEST_ADDRESS);
         end.is_some_and(|end| self.live.range(..end).next_back().is_none_or(|(_, &stop)| stop <= address))
@@ -215,7 +217,8 @@ impl Space {
         self.range_used -= bytes;
     }
 
-    /// Where a page is mapped: (range, the range's address, offset), oldest range first. Looks at every table.
+    /// Returns the places where a page is mapped, as (range, the range's address, offset), oldest range first. Looks at
+    /// every table.
     pub(crate) fn mappings_of(&self, physical: u64) -> Vec<(u64, u64, u64)> {
         let mut found = Vec::new();
         for (range, start) in &self.range_starts {
@@ -225,7 +228,7 @@ impl Space {
         found
     }
 
-    /// The mapping of a range that covers an offset: where it starts, and what it is.
+    /// Returns the mapping of a range that covers an offset: its start, and the mapping itself.
     pub(crate) fn mapping_at(&self, range: u64, offset: u64) -> Option<(u64, Mapping)> {
         let (start, mapping) = self.tables.get(&range)?.range(..=offset).next_back()?;
         (start + mapping.bytes > offset).then_some((*start, *mapping))
@@ -233,11 +236,11 @@ impl Space {
 }
 
 impl Segment {
-    /// The physical bytes behind a part of the segment.
+    /// Returns the physical bytes behind a part of the segment.
     ///
     /// # Errors
     ///
-    /// The part leaves the segment, or touches unmapped addresses.
+    /// If the part leaves the segment, or touches unmapped addresses.
     pub(crate) fn pieces(&self, offset: u64, bytes: u64) -> Result<Vec<Piece>, SimError> {
         if offset.checked_add(bytes).is_none_or(|end| end > self.bytes) {
             return Err(SimError::OutOfRange { offset, bytes, segment_bytes: self.bytes });

@@ -1,13 +1,13 @@
-//! Device bytes of which only what was touched is stored.
+//! Device bytes of which only those that were touched are stored.
 //!
-//! Memory is kept in leaves of 4 KiB: small, because a few bytes in every page of a large device shall not cost much of
-//! the page. A leaf has bytes of its own from the first uneven write on; leaves that a fill has made even are kept as
-//! runs, so that filling a segment of gigabytes costs one entry; and a leaf in neither is all zeros.
+//! Memory is kept in leaves of 4 KiB. They are small because a few bytes in every page of a large device should cost
+//! far less than the pages. A leaf has bytes of its own from the first uneven write on; leaves that a fill has made
+//! even are kept as runs, so that filling a segment of gigabytes costs one entry; and a leaf in neither is all zeros.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Bytes of a leaf.
+/// The bytes of a leaf.
 const LEAF_BYTES: u64 = 4 << 10;
 
 /// The bytes of one piece of physical memory, at first all zeros.
@@ -21,12 +21,12 @@ pub(crate) struct Sparse {
     runs: BTreeMap<u64, (u64, u8)>,
 }
 
-/// What of a range lies in one leaf.
+/// The part of a range that lies in one leaf.
 struct Part {
     leaf: u64,
-    /// Where in the leaf.
+    /// The offset in the leaf.
     start: usize,
-    /// Where in the caller's bytes.
+    /// The offset in the caller's bytes.
     done: usize,
     length: usize,
 }
@@ -64,7 +64,8 @@ impl Sparse {
         }
     }
 
-    /// Costs one entry, whatever the length, and what it takes to forget the leaves that it covers.
+    /// Fills bytes with one value. The whole leaves cost one entry, whatever the length, and the removal of what was
+    /// stored for them before.
     pub(crate) fn fill(&mut self, offset: u64, bytes: u64, value: u8) {
         let end = offset + bytes;
         let whole = offset.div_ceil(LEAF_BYTES)..end / LEAF_BYTES;
@@ -89,7 +90,7 @@ impl Sparse {
         }
     }
 
-    /// What every byte of a leaf is that has none of its own.
+    /// Returns the value of every byte of a leaf that has no bytes of its own.
     fn even(&self, leaf: u64) -> u8 {
         self.runs.range(..=leaf).next_back().filter(|(_, (end, _))| *end > leaf).map_or(0, |(_, (_, value))| *value)
     }
@@ -103,7 +104,7 @@ impl Sparse {
         self.leaves.get_mut(&leaf).expect("the leaf is there or was just made")
     }
 
-    /// Makes whole leaves zeros that cost nothing.
+    /// Makes whole leaves zeros, which are not stored.
     fn forget(&mut self, range: Range<u64>) {
         self.cut_runs(range.clone());
         let own: Vec<u64> = self.leaves.range(range).map(|(leaf, _)| *leaf).collect();
@@ -112,7 +113,7 @@ impl Sparse {
         }
     }
 
-    /// Takes leaves out of the runs that they are in.
+    /// Removes leaves from the runs that they are in.
     fn cut_runs(&mut self, range: Range<u64>) {
         let before = self.runs.range(..range.start).next_back().map(|(start, run)| (*start, *run));
         let inside = self.runs.range(range.clone()).map(|(start, run)| (*start, *run));
@@ -133,7 +134,7 @@ impl Sparse {
 mod tests {
     use super::*;
 
-    /// A generator for tests: small, seeded.
+    /// Returns the next number of a small, seeded generator for tests.
     fn next(state: &mut u64) -> u64 {
         *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         *state >> 33
@@ -145,7 +146,7 @@ mod tests {
         for seed in 0..40 {
             let (mut sparse, mut plain, mut state) = (Sparse::default(), vec![0; BYTES as usize], seed);
             for _ in 0..120 {
-                // Often at the border of a leaf, where it is hard.
+                // Half of the offsets are at the border of a leaf, where mistakes are likely.
                 let mut place = || {
                     let at = next(&mut state) % BYTES;
                     if next(&mut state).is_multiple_of(2) { at / LEAF_BYTES * LEAF_BYTES } else { at }

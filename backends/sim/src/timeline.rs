@@ -1,4 +1,4 @@
-//! Ticks: closing them, asking for them, waiting for them.
+//! Ticks: closing them, querying them, and waiting for them.
 
 use std::sync::atomic::Ordering;
 
@@ -18,7 +18,7 @@ impl Device {
         }
     }
 
-    /// The newest complete tick. No lock is taken and no call counted unless a tick is marked or closed and not yet
+    /// Returns the newest complete tick. Takes no lock and counts no call unless a tick is marked or closed and not yet
     /// reached.
     #[inline]
     pub(crate) fn reached(&self, stream: StreamId) -> Result<Tick, SimError> {
@@ -33,7 +33,7 @@ impl Device {
         self.query(lane)
     }
 
-    /// Asks the driver for a lane's newest complete tick, closing the open tick first if it was marked.
+    /// Queries the driver for a lane's newest complete tick, closing the open tick first if it was marked.
     fn query(&self, lane: &Lane) -> Result<Tick, SimError> {
         lane.queries.fetch_add(1, Ordering::Relaxed);
         self.strike(CallKind::Reached)?;
@@ -44,7 +44,7 @@ impl Device {
         Ok(Tick(lane.reached()))
     }
 
-    /// Under seeded completion, lets some work complete at the moment when somebody looks.
+    /// Under seeded completion, lets some work complete when a caller asks for the state.
     fn stumble(&self) {
         if let Completion::Seeded(_) = self.completion
             && self.queued.load(Ordering::Acquire) > 0
@@ -53,7 +53,7 @@ impl Device {
         }
     }
 
-    /// Completes what the point needs and returns what was reached.
+    /// Completes what the point needs and returns the newest complete tick.
     pub(crate) fn wait(&self, point: Point) -> Result<Tick, SimError> {
         self.alive()?;
         let lane = self.lane(point.stream);
@@ -103,7 +103,7 @@ impl StreamWait for Sim {
             device.record(target);
         }
         let open = target.open();
-        // Where the application submits, the open tick may be waited for: its submit closes it later.
+        // Where the application submits, a stream may wait for the open tick: the submit closes it later.
         let newest = if backend_closes { open - 1 } else { open };
         if point.tick.0 > newest {
             return Err(SimError::NeverMarked { point, open });

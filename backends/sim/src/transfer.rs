@@ -1,4 +1,4 @@
-//! Fills and copies as queued work. Any alignment and any length will do.
+//! Fills and copies as queued work. Any alignment and any length is allowed.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ impl Device {
     }
 }
 
-/// Whether any byte is in both lists.
+/// Returns whether any byte is in both lists.
 fn overlap(reads: &[Piece], writes: &[Piece]) -> bool {
     let meets = |a: &Piece, b: &Piece| {
         a.memory.device == b.memory.device
@@ -60,7 +60,7 @@ impl Transfer for Sim {
         }
     }
 
-    /// Always: simulated devices reach each other's memory.
+    /// Returns `true` always: simulated devices reach each other's memory.
     fn can_copy(&self, _segment: &Segment) -> bool {
         true
     }

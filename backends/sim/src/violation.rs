@@ -1,15 +1,15 @@
-//! What the device saw that no correct allocator causes.
+//! The breaches of the contract that the device detects and that no correct allocator causes.
 
 use std::fmt;
 
 use millpond_backend::{Point, StreamId, Tick};
 
-/// What work does to the bytes it touches.
+/// The kind of access that work makes to the bytes it touches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
-    /// It only reads them.
+    /// The work only reads them.
     Read,
-    /// It writes them, and may read them.
+    /// The work writes them, and may read them.
     Write,
 }
 
@@ -22,7 +22,7 @@ impl fmt::Display for Access {
     }
 }
 
-/// A breach of the contract that real hardware would have answered with wrong bytes or a fault.
+/// A breach of the contract that would cause wrong bytes or a fault on real hardware.
 ///
 /// `address` and `bytes` are the part that both sides touch. `by` and `other` name work by its stream and the tick that
 /// covers it.
@@ -34,53 +34,53 @@ pub enum Violation {
     Race {
         /// The later work.
         by: Point,
-        /// What the later work does.
+        /// The access of the later work.
         access: Access,
         /// The earlier, unfinished work.
         other: Point,
-        /// What the earlier work does.
+        /// The access of the earlier work.
         other_access: Access,
-        /// The earlier work runs on a stream of another device.
+        /// Whether the earlier work runs on a stream of another device.
         other_device: bool,
-        /// Where, as the later work addresses it.
+        /// The address of the bytes, as the later work addresses them.
         address: u64,
-        /// How many bytes both touch.
+        /// The number of bytes that both touch.
         bytes: u64,
     },
     /// A segment or page was released while unfinished work touches it.
     ReleasedInUse {
         /// The unfinished work.
         other: Point,
-        /// Where that work touches it.
+        /// The address at which that work touches it.
         address: u64,
-        /// How many bytes of it.
+        /// The number of bytes that the work touches.
         bytes: u64,
     },
     /// A page was unmapped while unfinished work touches it through these addresses.
     UnmappedInUse {
         /// The unfinished work.
         other: Point,
-        /// Where.
+        /// The first address that was unmapped and in use.
         address: u64,
-        /// How many bytes.
+        /// The number of bytes that were unmapped and in use.
         bytes: u64,
     },
-    /// Work touches addresses with nothing behind them.
+    /// Work touches addresses where nothing is mapped.
     TouchesUnmapped {
         /// The stream of the work.
         stream: StreamId,
         /// The tick that covers it.
         tick: Tick,
-        /// Where the work starts.
+        /// The address at which the work starts.
         address: u64,
-        /// How many bytes it touches.
+        /// The number of bytes that the work touches.
         bytes: u64,
     },
     /// A page or a range was released while the page was mapped in the range.
     ReleasedMapped {
-        /// Where the page is mapped.
+        /// The address at which the page is mapped.
         address: u64,
-        /// How many bytes.
+        /// The size of the page in bytes.
         bytes: u64,
     },
 }

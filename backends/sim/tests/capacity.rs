@@ -1,4 +1,4 @@
-//! How much there is, and where it lies.
+//! The capacity of the device, and the addresses of its memory.
 
 #![allow(unsafe_code)] // Calls the contract's unsafe methods.
 

@@ -69,7 +69,7 @@ fn unsubmitted_work_does_not_complete() {
     assert_eq!(sim.complete(stream), 1);
 }
 
-/// What a seeded run of four streams shows from outside, poll by poll.
+/// Returns what a seeded run of four streams shows from outside, one entry per poll.
 fn history(seed: u64) -> Vec<u64> {
     let sim = Sim::builder().completion(Completion::Seeded(seed)).build();
     let streams = sim.open_streams(4);
@@ -108,7 +108,7 @@ fn seeded_lanes_overtake_each_other_but_honour_waits() {
         let (behind, free) = (sim.mark(b), sim.mark(c));
         for _ in 0..200 {
             sim.step();
-            // Each poll lets work go on, so what is not done at a later poll was not done at an earlier one.
+            // Each poll lets some work complete, so what is not done at a later poll was not done at an earlier one.
             let free_done = sim.reached(c).unwrap() == free;
             let behind_done = sim.reached(b).unwrap() == behind;
             let first_done = sim.reached(a).unwrap() == first;

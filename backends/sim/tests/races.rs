@@ -1,4 +1,4 @@
-//! The watch over bytes in use: what is a race, and what is not.
+//! The detection of conflicting accesses: what is a race, and what is not.
 
 #![allow(unsafe_code)] // Calls the contract's unsafe methods.
 
@@ -214,7 +214,7 @@ fn streams_of_two_devices_race_too() {
     assert_eq!(sim.violations(), [], "the other device took its work with it");
 }
 
-/// Two ranges that show the same page, on a device of that order.
+/// Two ranges that show the same page, on a device with a given stream order.
 struct Aliased {
     sim: Sim,
     stream: StreamId,
@@ -235,7 +235,7 @@ fn aliased(order: StreamOrder) -> Aliased {
 }
 
 impl Aliased {
-    /// Races so far, all of them of the stream with itself. Ends the scene.
+    /// Ends the scene and returns the number of races so far, all of them of the stream with itself.
     fn races(self) -> usize {
         let Aliased { sim, stream, ranges, page } = self;
         let races = sim.violations();
@@ -253,7 +253,7 @@ impl Aliased {
                 sim.release_range(range);
             }
         }
-        // SAFETY: it is mapped nowhere any more.
+        // SAFETY: the page is no longer mapped.
         unsafe { sim.release_page(page) };
         races.len()
     }
@@ -289,7 +289,7 @@ fn where_barriers_are_wanted_only_one_over_all_memory_orders_two_buffers() {
     for (submits, barrier, races) in [(false, false, 1), (true, false, 1), (false, true, 0)] {
         let scene = aliased(StreamOrder::Barriers);
         let [one, two] = &scene.ranges;
-        // A transfer brings a barrier for its own buffer along.
+        // A transfer places a barrier for its own buffer.
         scene.sim.fill(scene.stream, one, 0, 100, 1).unwrap();
         scene.sim.fill(scene.stream, one, 0, 100, 2).unwrap();
         if submits {
@@ -317,7 +317,7 @@ fn where_barriers_are_wanted_kernels_bring_none_along() {
     }
 }
 
-/// A wait for another stream that waits for this one comes after what that one waits for.
+/// A wait for another stream that itself waits for this one comes after the work that the other one waits for.
 #[test]
 fn order_passes_through_another_stream_and_back() {
     for waits in [false, true] {

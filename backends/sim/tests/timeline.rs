@@ -1,4 +1,4 @@
-//! Ticks: marking, closing, reaching and waiting, with both ways of closing.
+//! Ticks: marking, closing, reaching and waiting, with both ways of closing them.
 
 use millpond_backend::{Backend, Closing, Point, StreamId, StreamWait, Tick};
 use millpond_sim::{Sim, SimError, Work};
@@ -168,7 +168,7 @@ fn marks_and_polls_from_many_threads_never_lose_a_tick() {
             scope.spawn(|| {
                 for _ in 0..2_000 {
                     let tick = sim.mark(stream);
-                    // The poll may be overtaken by another thread's close, but then the next one sees it.
+                    // Another thread's close may come before this poll, but then the next poll sees it.
                     while sim.reached(stream).unwrap() < tick {
                         std::hint::spin_loop();
                     }

@@ -1,4 +1,4 @@
-//! Standing on a device that an engine has made.
+//! Adopting a device that an engine has made.
 
 use std::any::Any;
 use std::fmt;
@@ -27,17 +27,17 @@ pub struct Adopted {
     pub device: ash::Device,
     /// The queues that streams may be on. Segments are shared among their families.
     pub queues: Vec<AdoptedQueue>,
-    /// What the device was created with.
+    /// The features that the device was created with.
     pub enabled: EnabledFeatures,
-    /// The engine submits work that touches the memory without going through [`Vulkan`], so that it must place barriers
-    /// before it reuses memory.
+    /// Whether the engine submits work that touches the memory without going through [`Vulkan`], so that it must place
+    /// barriers before it reuses memory.
     pub engine_submits: bool,
-    /// Where the validation layer's messages go, if the engine's instance has them go to a log of ours
-    /// ([`ValidationLog::messenger`]): for [`Vulkan::validation`] to answer.
+    /// The log that the validation layer's messages go to, if the engine's instance sends them to one of ours
+    /// ([`ValidationLog::messenger`]). [`Vulkan::validation`] returns it.
     pub validation: Option<ValidationLog>,
-    /// Dropped after everything that was made from the device is destroyed and the locks of the queues are given up, on
-    /// the thread that drops the last handle. Whatever the handles and semaphores that were handed over need belongs in
-    /// here, or something whose drop tells the engine that it may destroy them.
+    /// A value that is dropped after everything that was made from the device is destroyed and the locks of the queues
+    /// are released, on the thread that drops the last handle. It holds what the adopted handles and semaphores need,
+    /// or a value whose drop notifies the engine that it may destroy them.
     pub keep: Option<Arc<dyn Any + Send + Sync>>,
 }
 
@@ -48,7 +48,7 @@ pub struct AdoptedQueue {
     pub family: u32,
     /// The queue.
     pub queue: vk::Queue,
-    /// How access to it is serialised. `None`: nobody but [`Vulkan`] uses the queue while it does.
+    /// The lock that serialises access to the queue. `None` if no other code uses the queue while [`Vulkan`] does.
     pub lock: Option<Arc<dyn QueueLock>>,
 }
 
@@ -63,21 +63,22 @@ impl fmt::Debug for AdoptedQueue {
 }
 
 impl Vulkan {
-    /// Stands on an engine's device. Nothing of it is ever destroyed here; what is made from it is, with the last
-    /// handle, which waits for what was submitted through it. Queues are numbered within their family in the order
-    /// given. Where this fails, nothing was made, and [`keep`](Adopted::keep) is dropped.
+    /// Creates a [`Vulkan`] on an engine's device. It never destroys anything of the engine's. What is made from the
+    /// device is destroyed with the last handle, which waits for the work that was submitted through it. Queues are
+    /// numbered within their family in the order given. If this fails, nothing was made, and [`keep`](Adopted::keep) is
+    /// dropped.
     ///
     /// # Errors
     ///
-    /// [`VulkanError::Lacks`] and [`VulkanError::Unsupported`] for a device that cannot serve, [`VulkanError::NoQueue`]
-    /// for a family that it has not; else the driver's.
+    /// [`VulkanError::Lacks`] and [`VulkanError::Unsupported`] for a device that lacks something that this backend
+    /// needs, [`VulkanError::NoQueue`] for a family that the device does not have; else the driver's errors.
     ///
     /// # Safety
     ///
     /// The handles are valid, belong together, and outlive the last handle of the result. Allocators and buffers hold
-    /// such handles too: [`keep`](Adopted::keep) tells when the last one is gone. The device was created with timeline
-    /// semaphores, synchronization2, and what `enabled` says. Queues without a lock are used by nobody else at the same
-    /// time.
+    /// such handles too: the drop of [`keep`](Adopted::keep) shows that the last one is gone. The device was created
+    /// with timeline semaphores, synchronization2, and the features in `enabled`. No other code uses a queue without a
+    /// lock at the same time as the result does.
     pub unsafe fn adopt(adopted: Adopted) -> Result<Vulkan, VulkanError> {
         let instance = Instance::adopted(adopted.entry, adopted.instance, adopted.validation);
         let probe = Probe::new(&instance, adopted.physical_device)?;

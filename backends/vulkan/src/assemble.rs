@@ -1,4 +1,4 @@
-//! Putting a device together, opened by us or adopted from an engine.
+//! Assembling a device that was opened here or adopted from an engine.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::queue::Queue;
 use crate::sync2::Sync2;
 use crate::{Vulkan, VulkanError};
 
-/// What a device was opened with, of the features that are not there everywhere.
+/// The optional features that a device was opened with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct EnabledFeatures {
     /// `bufferDeviceAddress`: segments have addresses.
@@ -32,7 +32,7 @@ pub struct EnabledFeatures {
     pub memory_budget: bool,
 }
 
-/// What a device is made of. Dropped in this order if it comes to nothing.
+/// The parts that a device is assembled from. They are dropped in this order if that fails.
 pub(crate) struct Parts {
     pub(crate) raw: RawDevice,
     pub(crate) instance: Instance,
@@ -41,15 +41,15 @@ pub(crate) struct Parts {
     pub(crate) queues: Vec<Queue>,
     pub(crate) usages: [vk::BufferUsageFlags; COUNT],
     pub(crate) engine_submits: bool,
-    /// What pages are multiples of, at least.
+    /// The least granularity of pages, in bytes.
     pub(crate) page_granularity: u64,
-    /// What an engine wants dropped last.
+    /// The value that is dropped last, for an engine.
     pub(crate) keep: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 static DEVICES: AtomicU64 = AtomicU64::new(0);
 
-/// Finishes a device that was opened or adopted.
+/// Assembles a device that was opened or adopted.
 pub(crate) fn assemble(parts: Parts) -> Result<Vulkan, VulkanError> {
     let mut families: Vec<u32> = parts.queues.iter().map(|queue| queue.family).collect();
     families.sort_unstable();
@@ -78,7 +78,7 @@ pub(crate) fn assemble(parts: Parts) -> Result<Vulkan, VulkanError> {
         needs_barrier: parts.engine_submits,
         closing: Closing::Submit,
         release_waits: false,
-        // Device memory that is full spills to the host on systems that tell a budget.
+        // Where device memory is full, systems that report a budget move memory to the host.
         oversubscribes: budget,
         pages: None,
         stream_wait: true,

@@ -1,13 +1,14 @@
-//! Sparse binds. Mapping and unmapping are noted on the host; all that was noted goes to the driver at once, before the
-//! next submit of any stream.
+//! Sparse binds. Mapping and unmapping are noted on the host; all notes go to the driver in one call, before the next
+//! submit of any stream.
 //!
 //! Binds are chained by a timeline semaphore, and every submit waits for the newest bind that its stream has not waited
-//! for yet. So memory that was mapped for one stream is safe to use on another. Binds wait for nothing but each other:
-//! the contract says that no work touches addresses while they change.
+//! for yet. So memory that was mapped for one stream is safe to use on another. Binds wait only for each other: the
+//! contract says that no work touches addresses while their mapping changes.
 //!
-//! The books' lock is innermost: under it the driver is called and nothing else is locked, no queue above all. So a
-//! bind has the queue first and then the books, and whoever has the queue can ask the books. A submit waits for the
-//! queue; an allocation or a free only tries it, as its thread may be the one that has it.
+//! The lock of the records in [`Binds`] is innermost: under it the driver is called and no other lock is taken, in
+//! particular no queue's. So a bind locks the queue first and then the records, and a thread that has the queue can
+//! read the records. A submit waits for the queue; an allocation or a free only tries to lock it, because its thread
+//! may be the one that holds it.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -22,23 +23,23 @@ use crate::notes::{Note, Notes};
 use crate::queue::Queue;
 use crate::{Vulkan, VulkanError};
 
-/// Pages of so many bytes at most are given back and still with the driver for want of a submit: then they are bound
-/// away without one.
+/// The bytes of pages that may be given back and still be with the driver because there was no submit. Beyond this they
+/// are unbound without one.
 const LEAVING_BYTES: u64 = 64 << 20;
 
-/// How long a request that was refused memory waits for binds that free some. They take microseconds, unless they share
-/// a queue with work and stand behind it.
+/// How long a refused request for memory waits for binds that free some. They take microseconds, unless they share a
+/// queue with work and are queued behind it.
 const PATIENCE_NS: u64 = 1_000_000_000;
-/// How long it waits between two tries for the queue.
+/// How long it waits between two tries to lock the queue.
 const TRY_AGAIN: Duration = Duration::from_micros(100);
 
-/// What is kept about sparse memory.
+/// The records of sparse memory.
 pub(crate) struct Binds {
-    /// Where binds are queued: an index into the device's queues.
+    /// The queue that binds are queued on: an index into the device's queues.
     queue: usize,
-    /// Its counter is the newest bind that the device has made.
+    /// The timeline whose counter is the newest bind that the device has made.
     timeline: vk::Semaphore,
-    /// Something is noted. Lets a submit with nothing to bind pass without the lock.
+    /// Whether anything is noted. Allows a submit with nothing to bind to skip the lock.
     noted: AtomicBool,
     /// The newest bind that the driver has been given.
     newest: AtomicU64,
@@ -50,11 +51,12 @@ pub(crate) struct Binds {
 #[derive(Default)]
 struct BindState {
     notes: Notes,
-    /// Given back and still to be destroyed, with the bind that comes first, oldest first.
+    /// Pages and ranges that were given back and are still to be destroyed, each with the bind that has to be made
+    /// before, oldest first.
     leaving: VecDeque<(u64, Leaving)>,
-    /// Pages in the hands of others, with their bytes.
+    /// Pages that were handed out and not given back, with their bytes.
     pages: HashMap<vk::DeviceMemory, u64>,
-    /// Ranges in the hands of others, with their bytes.
+    /// Ranges that were handed out and not given back, with their bytes.
     ranges: HashMap<vk::Buffer, u64>,
     /// Bytes of all ranges that are not destroyed.
     addresses: u64,
@@ -68,8 +70,8 @@ enum Leaving {
     Range(vk::Buffer, u64),
 }
 
-/// Where binds are queued best: on a queue that streams are not opened on, so that they do not stand behind kernels;
-/// else on the last, whose turn to get a stream comes last.
+/// Returns the best queue for binds: one that streams are not opened on, so that binds are not queued behind kernels;
+/// else the last, which is the last to get a stream.
 pub(crate) fn queue_for_binds(queues: &[Queue]) -> Option<usize> {
     let able = |&at: &usize| queues[at].binds();
     (0..queues.len()).filter(able).max_by_key(|&at| (!queues[at].computes(), at))
@@ -87,17 +89,17 @@ impl Binds {
         }
     }
 
-    /// Enters a new page.
+    /// Adds a new page.
     pub(crate) fn add_page(&self, memory: vk::DeviceMemory, bytes: u64) {
         self.state.lock().pages.insert(memory, bytes);
     }
 
-    /// Enters a new range, whose addresses were [taken](Binds::take_addresses).
+    /// Adds a new range, whose addresses were [taken](Binds::take_addresses).
     pub(crate) fn add_range(&self, range: vk::Buffer, bytes: u64) {
         self.state.lock().ranges.insert(range, bytes);
     }
 
-    /// Takes addresses out of `total`, or says how many are left.
+    /// Takes addresses out of `total`. On failure returns the number that is left.
     pub(crate) fn take_addresses(&self, bytes: u64, total: u64) -> Result<(), u64> {
         let mut state = self.state.lock();
         let free = total.saturating_sub(state.addresses);
@@ -108,12 +110,12 @@ impl Binds {
         Ok(())
     }
 
-    /// Puts addresses back that became no range.
+    /// Puts addresses back for which no range was created.
     pub(crate) fn give_addresses(&self, bytes: u64) {
         self.state.lock().addresses -= bytes;
     }
 
-    /// Notes what shall stand at `offset` of a range. Answers whether the range is one.
+    /// Notes the mapping at `offset` of a range. Returns whether the buffer is a range.
     pub(crate) fn note(&self, range: vk::Buffer, offset: u64, note: Note) -> bool {
         let mut state = self.state.lock();
         let known = state.ranges.contains_key(&range);
@@ -124,21 +126,21 @@ impl Binds {
         known
     }
 
-    /// The bind after which whatever is given back now may be destroyed.
+    /// Returns the bind after which memory that is given back now may be destroyed.
     fn due(&self, state: &BindState) -> u64 {
-        // Changed under the lock alone.
+        // This is changed only under the lock.
         self.newest.load(Ordering::Relaxed) + u64::from(!state.notes.is_empty())
     }
 }
 
 impl Vulkan {
-    /// Hands the driver what was mapped and unmapped since the last submit, without submitting anything else. Every
-    /// submit does this; call it to have memory that was given back reach the driver when nothing will be submitted.
-    /// Does not block, and costs a driver call if anything was mapped or unmapped.
+    /// Passes all mappings and unmappings since the last submit to the driver, without submitting anything else. Every
+    /// submit does this; call it so that memory that was given back reaches the driver when no submit will follow. Does
+    /// not block, and costs a driver call if anything was mapped or unmapped.
     ///
     /// # Errors
     ///
-    /// The driver's. What was noted is kept, and goes with the next submit.
+    /// The driver's errors. The notes are kept, and go with the next submit.
     pub fn flush_binds(&self) -> Result<(), VulkanError> {
         self.device.flush_binds()?;
         if let Some(binds) = &self.device.binds {
@@ -147,12 +149,13 @@ impl Vulkan {
         Ok(())
     }
 
-    /// Bytes in pages that were not given back. Makes no driver call.
+    /// Returns the bytes in pages that were not given back. Makes no driver call.
     pub fn page_bytes(&self) -> u64 {
         self.device.binds.as_ref().map_or(0, |binds| binds.state.lock().pages.values().sum())
     }
 
-    /// How many segments, pages and ranges were handed out and not given back, in this order. Makes no driver call.
+    /// Returns the number of segments, pages and ranges, in this order, that were handed out and not given back. Makes
+    /// no driver call.
     pub fn live(&self) -> (u64, u64, u64) {
         let (pages, ranges) = self.device.binds.as_ref().map_or((0, 0), |binds| {
             let state = binds.state.lock();
@@ -161,8 +164,8 @@ impl Vulkan {
         (self.device.live.lock().len() as u64, pages, ranges)
     }
 
-    /// Bytes in pages that were given back and are still with the driver, until the binds that take them out of their
-    /// ranges are made. Makes no driver call.
+    /// Returns the bytes in pages that were given back and are still with the driver, until the binds that take them
+    /// out of their ranges are made. Makes no driver call.
     pub fn leaving_bytes(&self) -> u64 {
         let bytes = |(_, left): &(u64, Leaving)| match *left {
             Leaving::Page(_, bytes) => bytes,
@@ -171,15 +174,15 @@ impl Vulkan {
         self.device.binds.as_ref().map_or(0, |binds| binds.state.lock().leaving.iter().map(bytes).sum())
     }
 
-    /// Bytes of addresses in ranges that were not destroyed: those given back as well, until their last bind is made.
-    /// Makes no driver call.
+    /// Returns the bytes of addresses in ranges that were not destroyed. Ranges that were given back count until their
+    /// last bind is made. Makes no driver call.
     pub fn range_bytes(&self) -> u64 {
         self.device.binds.as_ref().map_or(0, |binds| binds.state.lock().addresses)
     }
 }
 
 impl Device {
-    /// Hands the driver what is noted, and answers the newest bind; 0 where there never was one.
+    /// Passes all notes to the driver, and returns the newest bind, or 0 if there never was one.
     pub(crate) fn flush_binds(&self) -> Result<u64, VulkanError> {
         let Some(binds) = &self.binds else { return Ok(0) };
         if binds.noted.load(Ordering::Acquire) {
@@ -188,17 +191,19 @@ impl Device {
         Ok(binds.newest.load(Ordering::Acquire))
     }
 
-    /// Hands the driver what is noted if nobody else uses the queue at this moment. Answers whether that was done.
+    /// Passes all notes to the driver if no other thread uses the queue at this moment. Returns whether that was done.
     fn try_flush_binds(&self, binds: &Binds) -> bool {
         self.queues[binds.queue].try_locked(|queue| self.bind(binds, queue)).is_some_and(|bound| bound.is_ok())
     }
 
-    /// What a submit waits for that comes after a bind, on a lane whose submits have waited for bind `waited`.
+    /// Returns the wait that a submit needs to come after a bind, on a lane whose submits have waited for bind
+    /// `waited`.
     pub(crate) fn bind_wait(&self, bind: u64, waited: u64) -> Option<(vk::Semaphore, u64)> {
         self.binds.as_ref().filter(|_| bind > waited).map(|binds| (binds.timeline, bind))
     }
 
-    /// All that is noted, as one bind. To be called while nobody else uses the queue, and without the books' lock.
+    /// Passes all notes to the driver as one bind. Called while no other thread uses the queue, and without the
+    /// records' lock.
     fn bind(&self, binds: &Binds, queue: vk::Queue) -> Result<(), VulkanError> {
         let state = &mut *binds.state.lock();
         if state.notes.is_empty() {
@@ -212,7 +217,7 @@ impl Device {
             .collect();
         let before = binds.newest.load(Ordering::Relaxed);
         let (timeline, befores, afters) = ([binds.timeline], [before], [before + 1]);
-        // Binds of different calls have no order of their own.
+        // Binds of different calls are not ordered without a semaphore.
         let mut values =
             vk::TimelineSemaphoreSubmitInfo::default().wait_semaphore_values(&befores).signal_semaphore_values(&afters);
         let info = vk::BindSparseInfo::default()
@@ -220,27 +225,27 @@ impl Device {
             .signal_semaphores(&timeline)
             .buffer_binds(&buffers)
             .push_next(&mut values);
-        // SAFETY: nobody else uses the queue meanwhile, and it can bind. Ranges and pages live until the bind after
-        // their release is made; pages are of a type and at offsets that the ranges allow, checked when they were made
-        // and mapped. The books' lock makes the signalled values rise.
+        // SAFETY: the caller's lock keeps other threads from the queue, and the queue can bind. Ranges and pages live
+        // until the bind after their release is made; pages are of a type and at offsets that the ranges allow, checked
+        // when they were made and mapped. The records' lock makes the signalled values rise.
         let bound = unsafe { self.raw.queue_bind_sparse(queue, &[info], vk::Fence::null()) };
         bound.map_err(self.failed("vkQueueBindSparse"))?;
         state.notes.clear();
         state.unbound = 0;
         binds.newest.store(before + 1, Ordering::Release);
-        // After `newest`: whoever sees nothing noted sees the bind.
+        // This comes after `newest`: a thread that sees nothing noted also sees the bind.
         binds.noted.store(false, Ordering::Release);
         self.destroy_left(binds, state);
         Ok(())
     }
 
-    /// Destroys what was given back, as far as its binds are made.
+    /// Destroys the memory that was given back, as far as its binds are made.
     fn destroy_left(&self, binds: &Binds, state: &mut BindState) {
         let Some(&(oldest, _)) = state.leaving.front() else { return };
         if oldest > binds.reached.load(Ordering::Acquire) {
-            // SAFETY: the semaphore is a timeline of this device and lives as long.
+            // SAFETY: the semaphore is a timeline of this device and lives as long as the device.
             let value = unsafe { self.raw.get_semaphore_counter_value(binds.timeline) };
-            // A device that is lost, which some drivers tell by a value that cannot be, frees nothing any more.
+            // A lost device, which some drivers report by an impossible value, frees nothing any more.
             let newest = binds.newest.load(Ordering::Relaxed);
             let Some(value) = value.ok().filter(|value| *value <= newest) else { return };
             binds.reached.fetch_max(value, Ordering::AcqRel);
@@ -256,21 +261,21 @@ impl Device {
     fn destroy(&self, state: &mut BindState, left: Leaving) {
         match left {
             Leaving::Page(memory, _) => {
-                // SAFETY: the page was given back, and the bind that took it out of its last range is made or cannot be
-                // any more.
+                // SAFETY: the page was given back, and the bind that took it out of its last range is made or can no
+                // longer be made.
                 unsafe { self.raw.free_memory(memory, None) };
                 self.allocations.fetch_sub(1, Ordering::Relaxed);
             }
             Leaving::Range(range, bytes) => {
-                // SAFETY: the range was given back, no work touches it, and its last bind is made, or cannot be any
-                // more.
+                // SAFETY: the range was given back, no work touches it, and its last bind is made or can no longer be
+                // made.
                 unsafe { self.raw.destroy_buffer(range, None) };
                 state.addresses -= bytes;
             }
         }
     }
 
-    /// Takes a page back. It is freed once no range shows it.
+    /// Takes a page back. It is freed once it is bound in no range.
     pub(crate) fn leave_page(&self, binds: &Binds, memory: vk::DeviceMemory) {
         let mut state = binds.state.lock();
         let Some(bytes) = state.pages.remove(&memory) else {
@@ -281,7 +286,7 @@ impl Device {
         let much = state.unbound >= LEAVING_BYTES;
         drop(state);
         if much {
-            // What fails here is noted still, and goes with the next release or the next submit, which says so.
+            // If this fails, the notes stay and go with the next release or the next submit, which reports the error.
             self.try_flush_binds(binds);
         }
     }
@@ -301,8 +306,8 @@ impl Device {
         self.destroy_left(binds, state);
     }
 
-    /// Has all that was given back reach the driver, for a request that was refused. Blocks until the queue is free and
-    /// the binds are made, a second at most for each. Answers whether anything was destroyed.
+    /// Makes all memory that was given back reach the driver, for a request that was refused. Blocks until the queue is
+    /// free and the binds are made, for at most a second each. Returns whether anything was destroyed.
     pub(crate) fn reclaim(&self) -> bool {
         let Some(binds) = &self.binds else { return false };
         let before = binds.state.lock().leaving.len();
@@ -310,14 +315,14 @@ impl Device {
             return false;
         }
         let newest = binds.newest.load(Ordering::Acquire);
-        // A bind that is late or lost frees nothing; the answer says so.
+        // A bind that is late or lost frees nothing, which the return value shows.
         let _ = self.wait_for_bind(binds, newest);
         let state = &mut *binds.state.lock();
         self.destroy_left(binds, state);
         state.leaving.len() < before
     }
 
-    /// Hands the driver what is noted, for a thread that may itself have the queue: tries for a second, and answers
+    /// Passes all notes to the driver, for a thread that may itself hold the queue: tries for a second, and returns
     /// whether it was done.
     fn flush_binds_in_time(&self, binds: &Binds) -> bool {
         let begin = Instant::now();
@@ -331,7 +336,7 @@ impl Device {
         true
     }
 
-    /// Asks for memory, and where there is none, once more with all that was given back.
+    /// Requests memory, and if it is refused, once more after all memory that was given back was freed.
     pub(crate) fn reclaiming<T>(&self, ask: impl Fn() -> Result<T, VulkanError>) -> Result<T, VulkanError> {
         match ask() {
             Err(error) if error.fault() == Fault::OutOfMemory && self.reclaim() => ask(),
@@ -339,30 +344,31 @@ impl Device {
         }
     }
 
-    /// Blocks until a bind is made, or for a second.
+    /// Blocks until a bind is made, for at most a second.
     fn wait_for_bind(&self, binds: &Binds, bind: u64) -> Result<(), vk::Result> {
         let (semaphores, values) = ([binds.timeline], [bind]);
         let info = vk::SemaphoreWaitInfo::default().semaphores(&semaphores).values(&values);
-        // SAFETY: the semaphore is a timeline of this device and lives as long.
+        // SAFETY: the semaphore is a timeline of this device and lives as long as the device.
         unsafe { self.raw.wait_semaphores(&info, PATIENCE_NS) }?;
         binds.reached.fetch_max(bind, Ordering::AcqRel);
         Ok(())
     }
 
-    /// Destroys all that was made for virtual memory, leaked or given back. No handle of the device is left.
+    /// Destroys everything that was made for virtual memory, leaked or given back. Called when no handle of the device
+    /// is left.
     pub(crate) fn destroy_binds(&self, binds: Binds) {
         let newest = binds.newest.load(Ordering::Acquire);
-        // Any other error means that the device is gone, and its binds with it.
+        // Any other error means that the device is lost, and its binds with it.
         while self.wait_for_bind(&binds, newest) == Err(vk::Result::TIMEOUT) {}
         let mut state = binds.state.into_inner();
-        // Ranges first: what is bound in them may then go.
+        // Ranges are destroyed first. Then the pages bound in them can be destroyed.
         let ranges: Vec<_> = state.ranges.drain().map(|(range, bytes)| Leaving::Range(range, bytes)).collect();
         let leaving = std::mem::take(&mut state.leaving).into_iter().map(|(_, left)| left);
         let (left_ranges, left_pages): (Vec<_>, Vec<_>) = leaving.partition(|left| matches!(left, Leaving::Range(..)));
         let pages: Vec<_> = state.pages.drain().map(|(memory, bytes)| Leaving::Page(memory, bytes)).collect();
         let all = ranges.into_iter().chain(left_ranges).chain(left_pages).chain(pages);
         all.for_each(|left| self.destroy(&mut state, left));
-        // SAFETY: the newest bind is made or cannot be any more, and nobody has a handle of the device.
+        // SAFETY: the newest bind is made or can no longer be made, and no handle of the device is left.
         unsafe { self.raw.destroy_semaphore(binds.timeline, None) };
     }
 }
@@ -373,7 +379,7 @@ mod tests {
 
     use super::*;
 
-    /// What `reclaiming` answers to a driver that refuses once, and how often it asked.
+    /// Returns what `reclaiming` returns for a request that is refused once, and how often the request was made.
     fn refused_once(device: &Vulkan) -> (Result<(), VulkanError>, u32) {
         let asked = std::cell::Cell::new(0);
         let answer = device.device.reclaiming(|| {

@@ -1,4 +1,4 @@
-//! How much memory is left, by the driver's own account (`VK_EXT_memory_budget`).
+//! The budget: how much memory is left, as the driver reports it (`VK_EXT_memory_budget`).
 
 use ash::vk;
 use millpond_backend::{Budget, BudgetInfo, ClassId};
@@ -6,16 +6,18 @@ use millpond_backend::{Budget, BudgetInfo, ClassId};
 use crate::device::Device;
 use crate::{Vulkan, VulkanError};
 
-/// What the driver says of the heap that a class is taken from. Other classes may share it.
+/// The driver's report on the heap that a class is taken from. Other classes may share it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HeapBudget {
     /// The heap's index.
     pub heap: u32,
-    /// Bytes that the heap has in all.
+    /// The size of the heap in bytes.
     pub total_bytes: u64,
-    /// Bytes that this process can have of it before allocations fail or slow down, what it has included.
+    /// Bytes of it that this process can use before allocations fail or slow down, including those that it uses
+    /// already.
     pub budget_bytes: u64,
-    /// Bytes that this process has of it, through Millpond or not. Some drivers (lavapipe) count everybody's.
+    /// Bytes of it that this process uses, through Millpond or not. Some drivers (lavapipe) count those of all
+    /// processes.
     pub used_bytes: u64,
 }
 
@@ -30,7 +32,7 @@ impl Device {
         self.enter(call)?;
         let mut budget = vk::PhysicalDeviceMemoryBudgetPropertiesEXT::default();
         let mut memory = vk::PhysicalDeviceMemoryProperties2::default().push_next(&mut budget);
-        // SAFETY: the physical device is the instance's, and has the extension that the chained structure belongs to.
+        // SAFETY: the physical device belongs to the instance, and has the extension of the chained structure.
         unsafe { self.instance.raw.get_physical_device_memory_properties2(self.probe.physical, &mut memory) };
         let memory_type = self.classes[usize::from(class.0)].memory_type as usize;
         let heap = self.probe.memory.memory_types[memory_type].heap_index;
@@ -44,12 +46,12 @@ impl Device {
 }
 
 impl Vulkan {
-    /// What the driver says of the heap of a class: its account of this process, where [`Budget::budget`] says what is
-    /// left. Costs a driver call.
+    /// Returns the driver's report on the heap of a class: the use of this process, where [`Budget::budget`] returns
+    /// how much is left. Costs a driver call.
     ///
     /// # Errors
     ///
-    /// [`VulkanError::Unsupported`] where the driver does not tell.
+    /// [`VulkanError::Unsupported`] where the driver does not report it.
     ///
     /// # Panics
     ///
@@ -62,9 +64,10 @@ impl Vulkan {
 impl Budget for Vulkan {
     type Error = VulkanError;
 
-    /// What this process holds is what the driver says of it: some (lavapipe) count everybody's. Free is what the
-    /// driver's budget leaves this process. What others hold is not told: a budget is the driver's policy, and the heap
-    /// less the budget is not what others have.
+    /// Returns the budget of a class. The bytes of this process are those that the driver reports: some drivers
+    /// (lavapipe) count those of all processes. Free is what the driver's budget leaves this process. The bytes of
+    /// other processes are not reported: a budget is the driver's policy, and the heap less the budget is not what
+    /// others hold.
     fn budget(&self, class: ClassId) -> Result<BudgetInfo, VulkanError> {
         let heap = self.device.heap_budget(class)?;
         Ok(BudgetInfo {

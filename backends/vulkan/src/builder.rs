@@ -1,4 +1,4 @@
-//! Describing the device to open, and opening it.
+//! The builder of a device: describing it, and opening it.
 
 use std::ffi::{CStr, OsString, c_char};
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::probe::Probe;
 use crate::queue::{Queue, describe_families};
 use crate::{DeviceInfo, EnabledFeatures, QueueChoice, Vulkan, VulkanError};
 
-/// A device to be opened. Start with [`Vulkan::builder`], end with [`build`](VulkanBuilder::build).
+/// The builder of a device. [`Vulkan::builder`] starts one, and [`build`](VulkanBuilder::build) opens the device.
 #[derive(Clone, Debug)]
 #[must_use = "nothing is opened until build is called"]
 pub struct VulkanBuilder {
@@ -32,25 +32,25 @@ pub struct VulkanBuilder {
 }
 
 impl Vulkan {
-    /// Lists the devices of this machine. Costs an instance: tens of milliseconds.
+    /// Lists the devices of this machine. Creates an instance for this, which takes tens of milliseconds.
     ///
     /// # Errors
     ///
-    /// [`VulkanError::NoLoader`] and [`VulkanError::NoDriver`] say what to install; else the driver's.
+    /// [`VulkanError::NoLoader`] and [`VulkanError::NoDriver`] say what to install; else the driver's errors.
     pub fn devices() -> Result<Vec<DeviceInfo>, VulkanError> {
         devices::list(None)
     }
 
-    /// Opens a device by its place in [`devices`](Vulkan::devices), with all it has.
+    /// Opens a device by its place in [`devices`](Vulkan::devices), with all its capabilities.
     ///
     /// # Errors
     ///
-    /// As [`VulkanBuilder::build`].
+    /// The errors of [`VulkanBuilder::build`].
     pub fn open(index: usize) -> Result<Vulkan, VulkanError> {
         Vulkan::builder().device(index).build()
     }
 
-    /// A device to be described; what is left unsaid is device 0 with all it has, without validation.
+    /// Returns a builder of a device. The defaults are device 0 with all its capabilities, without validation.
     pub fn builder() -> VulkanBuilder {
         VulkanBuilder {
             loader: None,
@@ -67,13 +67,13 @@ impl Vulkan {
 }
 
 impl VulkanBuilder {
-    /// Which device, by its place in [`Vulkan::devices`]. 0 unless set.
+    /// Sets the device, by its place in [`Vulkan::devices`]. The default is 0.
     pub fn device(mut self, index: usize) -> VulkanBuilder {
         self.index = index;
         self
     }
 
-    /// The Vulkan loader to use instead of the system's, as a path to the library.
+    /// Sets the Vulkan loader to use instead of the system's, as a path to the library.
     ///
     /// # Safety
     ///
@@ -83,27 +83,27 @@ impl VulkanBuilder {
         self
     }
 
-    /// Whether the validation layer watches, synchronization included, for [`Vulkan::validation`] to read. Off unless
-    /// set; it makes every call slower.
+    /// Sets whether the validation layer checks the calls, synchronization included. [`Vulkan::validation`] returns its
+    /// messages. Off by default; it makes every call slower.
     pub fn validation(mut self, validation: bool) -> VulkanBuilder {
         self.validation = validation;
         self
     }
 
-    /// Which queues. All that can copy unless set.
+    /// Sets the queues to open. The default is all that can copy.
     pub fn queues(mut self, queues: QueueChoice) -> VulkanBuilder {
         self.queues = queues;
         self
     }
 
-    /// Whether to use sparse binding, for virtual memory, where the device has it. On unless set.
+    /// Sets whether to use sparse binding, for virtual memory, where the device has it. On by default.
     pub fn sparse(mut self, sparse: bool) -> VulkanBuilder {
         self.sparse = sparse;
         self
     }
 
-    /// What the sizes of pages are multiples of, in bytes; the driver may want more. 2 MiB unless set: smaller pages
-    /// cost more binds and, on most devices, slower accesses.
+    /// Sets the number of bytes that the sizes of pages are multiples of; the driver may require more. The default is 2
+    /// MiB: smaller pages cost more binds and, on most devices, slower accesses.
     ///
     /// # Panics
     ///
@@ -114,22 +114,22 @@ impl VulkanBuilder {
         self
     }
 
-    /// Whether to ask the driver for its memory budget, where it tells. On unless set.
+    /// Sets whether to query the driver for its memory budget, where it reports one. On by default.
     pub fn budget(mut self, budget: bool) -> VulkanBuilder {
         self.budget = budget;
         self
     }
 
-    /// Whether somebody else submits work that touches memory of this device, around the device. It then says that
-    /// reuse in order wants a barrier ([`Vulkan::reuse_barrier`]). Off unless set: every submit goes through the
-    /// device, which places the barriers.
+    /// Sets whether other code submits work that touches memory of this device, without going through the device. The
+    /// device then reports that reuse in order needs a barrier ([`Vulkan::reuse_barrier`]). Off by default: every
+    /// submit goes through the device, which places the barriers.
     pub fn engine_submits(mut self, engine_submits: bool) -> VulkanBuilder {
         self.engine_submits = engine_submits;
         self
     }
 
-    /// What buffers of a class are good for, besides copies and, where the device has them, addresses. Storage,
-    /// uniform, texel, vertex, index and indirect buffers unless set.
+    /// Sets the usages of a class's buffers, besides copies and, where the device has them, addresses. The default is
+    /// storage, uniform, texel, vertex, index and indirect buffers.
     ///
     /// # Panics
     ///
@@ -144,17 +144,17 @@ impl VulkanBuilder {
     ///
     /// # Errors
     ///
-    /// As [`Vulkan::devices`].
+    /// The errors of [`Vulkan::devices`].
     pub fn devices(&self) -> Result<Vec<DeviceInfo>, VulkanError> {
         devices::list(self.loader.as_ref())
     }
 
-    /// Opens the device. Costs tens of milliseconds.
+    /// Opens the device. Takes tens of milliseconds.
     ///
     /// # Errors
     ///
     /// [`VulkanError::NoLoader`], [`VulkanError::NoDriver`], [`VulkanError::NoDevice`], [`VulkanError::NoValidation`],
-    /// [`VulkanError::Lacks`] and [`VulkanError::NoQueue`] say what is missing; else the driver's.
+    /// [`VulkanError::Lacks`] and [`VulkanError::NoQueue`] name what is missing; else the driver's errors.
     pub fn build(self) -> Result<Vulkan, VulkanError> {
         let instance = Instance::open(self.loader.as_ref(), self.validation)?;
         let physical = physical_devices(&instance)?;
@@ -228,7 +228,7 @@ fn create_device(
         .push_next(&mut timeline)
         .push_next(&mut synchronization)
         .push_next(&mut address);
-    // SAFETY: the device has the queues, extensions and features asked for, by its own account; all that the structure
-    // points to lives until the call returns.
+    // SAFETY: the device reported that it has the queues, extensions and features that are requested; everything that
+    // the structure points to lives until the call returns.
     unsafe { instance.raw.create_device(probe.physical, &info, None) }.map_err(VulkanError::driver("vkCreateDevice"))
 }

@@ -1,4 +1,4 @@
-//! The memory classes: which memory type serves which class, and what its buffers are like.
+//! The memory classes: the memory type of each class, and the properties of its buffers.
 
 use ash::vk;
 use gpu_allocator::MemoryLocation;
@@ -14,10 +14,10 @@ const CLASSES: [(&str, ClassKind, MemoryLocation); 3] = [
     ("readback", ClassKind::Host, MemoryLocation::GpuToCpu),
 ];
 
-/// Host memory that the device writes and the host reads.
+/// The class of host memory that the device writes and the host reads.
 pub(crate) const READBACK: ClassId = ClassId(2);
 
-/// What buffers are good for unless the builder is told otherwise.
+/// The usages of buffers unless the builder sets others.
 pub(crate) const USAGE: vk::BufferUsageFlags = vk::BufferUsageFlags::from_raw(
     vk::BufferUsageFlags::STORAGE_BUFFER.as_raw()
         | vk::BufferUsageFlags::UNIFORM_BUFFER.as_raw()
@@ -28,25 +28,25 @@ pub(crate) const USAGE: vk::BufferUsageFlags = vk::BufferUsageFlags::from_raw(
         | vk::BufferUsageFlags::VERTEX_BUFFER.as_raw(),
 );
 
-/// What transfers need, whatever else a buffer is good for.
+/// The usages that transfers need, whatever other usages a buffer has.
 const TRANSFER: vk::BufferUsageFlags = vk::BufferUsageFlags::from_raw(
     vk::BufferUsageFlags::TRANSFER_SRC.as_raw() | vk::BufferUsageFlags::TRANSFER_DST.as_raw(),
 );
 
-/// How segments of a class are made.
+/// How segments of a class are created.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClassFacts {
     pub(crate) usage: vk::BufferUsageFlags,
     pub(crate) location: MemoryLocation,
     pub(crate) memory_type: u32,
-    /// What the host writes to and reads from mapped memory of this type is in step with the device, without flushes.
+    /// Whether writes and reads of the host through a mapping of this type agree with the device without flushes.
     pub(crate) coherent: bool,
 }
 
-/// How many classes there are.
+/// The number of classes.
 pub(crate) const COUNT: usize = CLASSES.len();
 
-/// How buffers of this device are created: `size` and `usage` are still to be said.
+/// Returns how buffers of this device are created. `size` and `usage` are still to be set.
 pub(crate) fn buffer_info(families: &[u32]) -> vk::BufferCreateInfo<'_> {
     let info = vk::BufferCreateInfo::default();
     match families {
@@ -55,7 +55,7 @@ pub(crate) fn buffer_info(families: &[u32]) -> vk::BufferCreateInfo<'_> {
     }
 }
 
-/// Chooses memory types and makes the table of classes.
+/// Chooses memory types and builds the table of classes.
 pub(crate) fn classes(
     device: &ash::Device,
     probe: &Probe,
@@ -95,24 +95,25 @@ pub(crate) fn classes(
     Ok((classes, facts))
 }
 
-/// What the driver wants of memory for buffers of this kind, whatever their size.
+/// Returns the driver's requirements on memory for buffers of this kind, whatever their size.
 fn requirements(
     device: &ash::Device,
     families: &[u32],
     usage: vk::BufferUsageFlags,
 ) -> Result<vk::MemoryRequirements, VulkanError> {
     let info = buffer_info(families).size(1 << 16).usage(usage);
-    // SAFETY: the families are the device's, and flags that need features are only set where those are enabled.
+    // SAFETY: the families belong to the device, and flags that need features are only set where those are enabled.
     let buffer = unsafe { device.create_buffer(&info, None) }.map_err(VulkanError::driver("vkCreateBuffer"))?;
-    // SAFETY: the buffer was just made.
+    // SAFETY: the buffer was just created.
     let requirements = unsafe { device.get_buffer_memory_requirements(buffer) };
-    // SAFETY: nobody else has the buffer.
+    // SAFETY: no other code has the buffer.
     unsafe { device.destroy_buffer(buffer, None) };
     Ok(requirements)
 }
 
-/// The memory type for a class among those in `bits`. What lies in the wrong place costs factors, so the largest heap
-/// decides first: a small window onto the device's memory that the host can see is not what large segments are for.
+/// Returns the memory type for a class among those in `bits`. Memory in the wrong place is slower by factors, so the
+/// largest heap decides first: a small window onto the device's memory that the host can see is not meant for large
+/// segments.
 pub(crate) fn choose(memory: &vk::PhysicalDeviceMemoryProperties, bits: u32, location: MemoryLocation) -> Option<u32> {
     use vk::MemoryPropertyFlags as Flags;
     let (needed, liked, disliked) = match location {
@@ -130,7 +131,7 @@ pub(crate) fn choose(memory: &vk::PhysicalDeviceMemoryProperties, bits: u32, loc
     };
     let heap = |each: &vk::MemoryType| memory.memory_heaps[each.heap_index as usize].size;
     let types = memory.memory_types_as_slice().iter().enumerate().filter(fits);
-    // Of equals, the first: drivers list faster types first.
+    // Among equals the first is taken: drivers list faster types first.
     let best = types.reduce(|best, next| {
         let rank = |(_, each): &(usize, &vk::MemoryType)| {
             let flags = each.property_flags;
@@ -147,7 +148,7 @@ mod tests {
     use super::*;
     use vk::MemoryPropertyFlags as Flags;
 
-    /// Heaps of these GiB, and types as (flags, heap).
+    /// Returns memory properties with heaps of these sizes in GiB, and with types as (flags, heap).
     fn memory(heaps: &[u64], types: &[(Flags, u32)]) -> vk::PhysicalDeviceMemoryProperties {
         let mut memory = vk::PhysicalDeviceMemoryProperties {
             memory_type_count: types.len() as u32,

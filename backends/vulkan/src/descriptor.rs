@@ -1,11 +1,11 @@
-//! What of a segment may be bound as a storage buffer.
+//! Binding part of a segment as a storage buffer.
 
 use ash::vk;
 
 use crate::device::Device;
 use crate::{Segment, VulkanError};
 
-/// What the device wants of a storage buffer's range.
+/// The device's limits on the range of a storage buffer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DescriptorLimits {
     /// `minStorageBufferOffsetAlignment`.
@@ -15,7 +15,7 @@ pub(crate) struct DescriptorLimits {
 }
 
 impl Device {
-    /// The device's limits for descriptors, for its segments to keep.
+    /// Returns the device's limits for descriptors, which its segments keep.
     pub(crate) fn descriptor_limits(&self) -> DescriptorLimits {
         let limits = &self.probe.properties.limits;
         DescriptorLimits {
@@ -26,12 +26,12 @@ impl Device {
 }
 
 impl Segment {
-    /// The range as a storage buffer's descriptor. Costs nothing.
+    /// Returns the range as a storage buffer's descriptor. Costs nothing.
     ///
-    /// Blocks start at multiples of 512 and no device wants more than 256, so the start of a block can always be bound.
-    /// Any length will do: bind the bytes that were asked for (`Buffer::len`), not the rounded block
-    /// (`Buffer::capacity`), whose end holds what the last owner left there. The buffer has the usage for it unless
-    /// [`VulkanBuilder::usage`](crate::VulkanBuilder::usage) took it away.
+    /// Blocks start at multiples of 512 and no device requires more than 256, so the start of a block can always be
+    /// bound. Any length is allowed: bind the bytes that were asked for (`Buffer::len`), not the rounded block
+    /// (`Buffer::capacity`), whose end holds what the previous user of the memory left there. The buffer has the usage
+    /// for it unless [`VulkanBuilder::usage`](crate::VulkanBuilder::usage) excluded it.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! The device itself, and the part of the contract that is neither memory, pages nor transfers.
+//! The device itself, and the part of the contract that does not concern memory, pages or transfers.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -34,7 +34,7 @@ pub struct Vulkan {
     pub(crate) device: Arc<Device>,
 }
 
-/// What all handles of a device share. The last four fields are destroyed in this order.
+/// The state that all handles of a device share. The last four fields are destroyed in this order.
 pub(crate) struct Device {
     /// Unique within the process.
     pub(crate) id: u64,
@@ -46,30 +46,30 @@ pub(crate) struct Device {
     /// The families of the queues, each once.
     pub(crate) families: Vec<u32>,
     pub(crate) sync2: Sync2,
-    /// One per stream, read without a lock.
+    /// One lane per stream, read without a lock.
     pub(crate) lanes: boxcar::Vec<Lane>,
-    /// Counts streams, to give each queue its turn.
+    /// The number of streams opened so far, from which each stream gets the next queue in turn.
     pub(crate) next_queue: AtomicUsize,
     /// The number of the next segment.
     pub(crate) ids: AtomicU64,
-    /// Segments in the hands of others, by number.
+    /// Segments that were handed out and not given back, by number.
     pub(crate) live: Mutex<HashMap<u64, Backed>>,
-    /// Live allocations, of which the driver allows so many.
+    /// The number of live allocations, which the driver limits.
     pub(crate) allocations: AtomicU64,
-    /// Sparse memory, where the device has it.
+    /// The records of sparse memory, where the device has it.
     pub(crate) binds: Option<Binds>,
     pub(crate) faults: FaultPlan,
-    /// Closed gates.
+    /// The number of closed gates.
     pub(crate) gates: AtomicUsize,
     pub(crate) lost: AtomicBool,
     pub(crate) allocator: Mutex<Allocator>,
     pub(crate) raw: RawDevice,
     pub(crate) instance: Instance,
-    /// What an engine wants dropped last.
+    /// The value that is dropped last, for an engine.
     pub(crate) _keep: Option<Arc<dyn Any + Send + Sync>>,
 }
 
-/// A `VkDevice` that is destroyed with this value if it is ours.
+/// A `VkDevice` that is destroyed with this value if it was created here.
 pub(crate) struct RawDevice {
     pub(crate) raw: ash::Device,
     pub(crate) owned: bool,
@@ -86,40 +86,40 @@ impl Deref for RawDevice {
 impl Drop for RawDevice {
     fn drop(&mut self) {
         if self.owned {
-            // SAFETY: we made the device; `Device::drop` has waited for all work and destroyed all that was made from
-            // it.
+            // SAFETY: the device was created here; `Device::drop` has waited for all work and destroyed everything that
+            // was made from it.
             unsafe { self.raw.destroy_device(None) };
         }
     }
 }
 
 impl Vulkan {
-    /// The loader.
+    /// Returns the loader.
     pub fn entry(&self) -> &ash::Entry {
         &self.device.instance.entry
     }
 
-    /// The `VkInstance`.
+    /// Returns the `VkInstance`.
     pub fn raw_instance(&self) -> &ash::Instance {
         &self.device.instance.raw
     }
 
-    /// The `VkDevice`. Submit to its queues only as the device's owner, or through this backend.
+    /// Returns the `VkDevice`. Submit to its queues only as the device's owner, or through this backend.
     pub fn raw_device(&self) -> &ash::Device {
         &self.device.raw
     }
 
-    /// The `VkPhysicalDevice`.
+    /// Returns the `VkPhysicalDevice`.
     pub fn physical_device(&self) -> vk::PhysicalDevice {
         self.device.probe.physical
     }
 
-    /// What the device was opened with.
+    /// Returns the features that the device was opened with.
     pub fn enabled(&self) -> EnabledFeatures {
         self.device.enabled
     }
 
-    /// What the validation layer says, where the device was opened with it.
+    /// Returns the log of the validation layer, where the device was opened with it.
     pub fn validation(&self) -> Option<&ValidationLog> {
         self.device.instance.log.as_ref()
     }
@@ -136,13 +136,14 @@ impl fmt::Debug for Vulkan {
 }
 
 impl Device {
-    /// Waits until the queues have let go of what was submitted to them. A semaphore at its value does not say so
-    /// everywhere: Mesa's queue threads look once more at the semaphores of work that they have just signalled.
+    /// Waits until the queues no longer use what was submitted to them. A semaphore that has its value does not
+    /// guarantee this with every driver: Mesa's queue threads access the semaphores of work once more after they have
+    /// signalled them.
     fn idle(&self) {
         for queue in &self.queues {
-            // SAFETY: the queue is the device's, and nobody else uses it meanwhile.
+            // SAFETY: the queue belongs to the device, and its lock keeps other threads from it.
             let waited = queue.locked(|queue| unsafe { self.raw.queue_wait_idle(queue) });
-            // An error means that the device is gone, and its work with it.
+            // An error means that the device is lost, and its work with it.
             let _ = waited;
         }
     }
@@ -152,14 +153,14 @@ impl Drop for Device {
     fn drop(&mut self) {
         self.open_gates();
         for (_, lane) in self.lanes.iter() {
-            // An error here means that the device is gone, and its work with it.
+            // An error here means that the device is lost, and its work with it.
             let _ = self.wait_for(lane, lane.submitted());
         }
         self.idle();
         let lanes = std::mem::take(&mut self.lanes);
         for lane in lanes {
             let state = lane.state.into_inner();
-            // SAFETY: all that was submitted is done or lost, and nobody has a handle of the device any more.
+            // SAFETY: all submitted work is done or lost, and no handle of the device is left.
             unsafe { self.raw.destroy_command_pool(state.pool, None) };
             for semaphore in lane.owned.then_some(lane.semaphore).into_iter().chain(state.gate.map(|g| g.semaphore)) {
                 // SAFETY: as above.
@@ -175,8 +176,8 @@ impl Drop for Device {
     }
 }
 
-// SAFETY: every segment has a buffer and memory of its own, from the driver, of at least the bytes asked for. What
-// `reached` and `wait` answer comes from the counter of a timeline semaphore that the queue signals behind all work
+// SAFETY: every segment has a buffer and memory of its own, from the driver, of at least the bytes asked for. The
+// results of `reached` and `wait` come from the counter of a timeline semaphore that the queue signals behind all work
 // submitted before, and `open` is raised before a submit reaches the driver, so that later work is marked with a later
 // tick. Ticks and stream ids only rise: both are counters that nothing lowers.
 unsafe impl Backend for Vulkan {
@@ -251,12 +252,12 @@ unsafe impl Backend for Vulkan {
 impl StreamWait for Vulkan {
     type Error = VulkanError;
 
-    /// The stream's next submit waits for the point.
+    /// Makes the stream's next submit wait for the point.
     ///
     /// # Errors
     ///
-    /// [`VulkanError::NotSubmitted`] if the point's tick was not submitted: a queue that waits for work that is never
-    /// submitted waits for ever. Submit that stream first.
+    /// [`VulkanError::NotSubmitted`] if the point's tick was not submitted, because a queue that waits for work that is
+    /// never submitted waits for ever. Submit that stream first.
     fn wait_for(&self, stream: StreamId, point: Point) -> Result<(), VulkanError> {
         let device = &*self.device;
         device.alive()?;

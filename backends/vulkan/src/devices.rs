@@ -8,16 +8,16 @@ use crate::VulkanError;
 use crate::instance::Instance;
 use crate::probe::{Probe, version};
 
-/// What there is to know of a device before it is opened.
+/// The facts that are known of a device before it is opened.
 #[derive(Clone, Debug)]
 pub struct DeviceInfo {
-    /// What [`Vulkan::open`](crate::Vulkan::open) takes.
+    /// The index that [`Vulkan::open`](crate::Vulkan::open) takes.
     pub index: usize,
     /// The driver's name for it.
     pub name: String,
-    /// Discrete, integrated, in software, and so on.
+    /// Its type: discrete, integrated, in software, and so on.
     pub kind: vk::PhysicalDeviceType,
-    /// The driver's name and version, as it tells them.
+    /// The driver's name and version, as the driver reports them.
     pub driver: String,
     /// The Vulkan version that the device has, such as "1.3.230".
     pub api_version: String,
@@ -31,24 +31,24 @@ pub struct DeviceInfo {
     pub queue_families: Vec<FamilyInfo>,
     /// The memory heaps, by their index.
     pub heaps: Vec<HeapInfo>,
-    /// Sparse buffers can be had: virtual memory.
+    /// Whether it has sparse buffers, and so virtual memory.
     pub sparse: bool,
-    /// One page may be mapped at several addresses.
+    /// Whether one page may be mapped at several addresses.
     pub sparse_aliased: bool,
-    /// The driver tells how much memory is left.
+    /// Whether the driver reports how much memory is left.
     pub budget: bool,
-    /// Buffers have addresses.
+    /// Whether buffers have addresses.
     pub addresses: bool,
-    /// What this backend needs and the device has not; `None` if it can be opened.
+    /// The feature that this backend needs and the device lacks. `None` if the device can be opened.
     pub missing: Option<&'static str>,
 }
 
 /// One queue family.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FamilyInfo {
-    /// What its queues can do.
+    /// The capabilities of its queues.
     pub flags: vk::QueueFlags,
-    /// How many there are.
+    /// The number of its queues.
     pub count: u32,
 }
 
@@ -57,11 +57,11 @@ pub struct FamilyInfo {
 pub struct HeapInfo {
     /// Its size in bytes.
     pub bytes: u64,
-    /// It is the device's own.
+    /// Whether it is the device's own memory.
     pub device_local: bool,
 }
 
-/// All physical devices, in the loader's order. At least one.
+/// Returns all physical devices, in the loader's order. There is at least one.
 pub(crate) fn physical_devices(instance: &Instance) -> Result<Vec<vk::PhysicalDevice>, VulkanError> {
     // SAFETY: the instance is alive; the call has no other condition.
     let found = unsafe { instance.raw.enumerate_physical_devices() };

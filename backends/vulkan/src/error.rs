@@ -1,10 +1,10 @@
-//! What can go wrong, with what to do about it.
+//! The errors of this backend, with what to do about each.
 
 use ash::vk;
 use millpond_backend::{BackendError, ClassId, Fault, Point};
 use thiserror::Error;
 
-/// An error of the Vulkan device, or of the way there. All sizes and offsets are in bytes.
+/// An error of the Vulkan device, or of opening it. All sizes and offsets are in bytes.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum VulkanError {
@@ -13,7 +13,7 @@ pub enum VulkanError {
     NoLoader {
         /// The library that was looked for.
         loader: String,
-        /// What the system's linker said.
+        /// The message of the system's linker.
         reason: String,
     },
     /// The loader finds no driver, or no driver has a device.
@@ -22,15 +22,15 @@ pub enum VulkanError {
          in software, and look whether VK_DRIVER_FILES names a file that is not there"
     )]
     NoDriver {
-        /// What the loader said.
+        /// The reason, as far as the loader reports it.
         reason: String,
     },
-    /// There are devices, but not so many.
+    /// There are fewer devices.
     #[error("there is no Vulkan device {index}: the loader lists {count}, counted from 0")]
     NoDevice {
         /// The device that was asked for.
         index: usize,
-        /// How many there are.
+        /// The number of devices.
         count: usize,
     },
     /// The validation layer was asked for and is not installed.
@@ -43,7 +43,7 @@ pub enum VulkanError {
         device: String,
         /// Its Vulkan version.
         version: String,
-        /// What it lacks.
+        /// The feature that it lacks.
         missing: &'static str,
     },
     /// No such queue was opened or adopted.
@@ -53,7 +53,7 @@ pub enum VulkanError {
         family: u32,
         /// The queue within the family.
         index: u32,
-        /// What there is.
+        /// The queues that were opened or that the device has.
         available: String,
     },
     /// No memory type of the device fits the class.
@@ -61,9 +61,9 @@ pub enum VulkanError {
     NoMemoryType {
         /// The class.
         class: ClassId,
-        /// Where its memory should lie.
+        /// The kind of memory that the class needs.
         location: &'static str,
-        /// What its buffers should be good for.
+        /// The usages that its buffers should have.
         usage: vk::BufferUsageFlags,
     },
     /// The driver has no memory left for the request.
@@ -74,7 +74,7 @@ pub enum VulkanError {
         /// The class.
         class: ClassId,
     },
-    /// One segment may not be so large, however much memory is left.
+    /// The request is larger than the largest segment, however much memory is left.
     #[error("out of memory: {asked} bytes asked in one piece, {max} is the device's most; ask for several")]
     TooLarge {
         /// Bytes of the request.
@@ -111,23 +111,23 @@ pub enum VulkanError {
         call: &'static str,
         /// The size or offset.
         value: u64,
-        /// What it must be a multiple of.
+        /// The granularity that it must be a multiple of.
         granularity: u64,
     },
-    /// A segment was given where only a range of addresses will do.
+    /// A segment was passed where the call needs a range of addresses.
     #[error("the segment of {bytes} bytes is no range: it has memory of its own and nothing can be mapped there")]
     NotARange {
-        /// How long the segment is.
+        /// The length of the segment.
         bytes: u64,
     },
-    /// The memory library failed in another way than for want of memory.
+    /// The memory library failed for another reason than a lack of memory.
     #[error("{bytes} bytes of class {} could not be allocated: {source}", class.0)]
     Memory {
         /// Bytes of the request.
         bytes: u64,
         /// The class.
         class: ClassId,
-        /// What the library said.
+        /// The error of the library.
         source: gpu_allocator::AllocationError,
     },
     /// A Vulkan call failed.
@@ -135,13 +135,13 @@ pub enum VulkanError {
     Driver {
         /// The call.
         call: &'static str,
-        /// What it returned.
+        /// The result of the call.
         result: vk::Result,
     },
-    /// The device is gone. Nothing works on it any more.
+    /// The device is lost. Every later call on it fails.
     #[error("the Vulkan device is lost; drop everything made from it and open it again")]
     Lost,
-    /// A test planned this failure: [`Vulkan::fail_nth`](crate::Vulkan::fail_nth).
+    /// A test planned this failure with [`Vulkan::fail_nth`](crate::Vulkan::fail_nth).
     #[error("planned fault in {call}: {fault:?}")]
     Planned {
         /// The call that failed.
@@ -149,7 +149,7 @@ pub enum VulkanError {
         /// The kind of failure that was planned.
         fault: Fault,
     },
-    /// The request is for nothing.
+    /// The request is for 0 bytes.
     #[error("{call} of 0 bytes; ask for at least one")]
     Empty {
         /// The call.
@@ -160,43 +160,43 @@ pub enum VulkanError {
     Unsupported {
         /// The call.
         call: &'static str,
-        /// What the device has not, or was opened without.
+        /// The capability that the device lacks, or was opened without.
         missing: &'static str,
     },
-    /// The operation leaves its segment.
+    /// The operation reaches beyond the end of its segment.
     #[error("{bytes} bytes at offset {offset} leave a segment of {segment_bytes} bytes")]
     OutOfRange {
-        /// Where the operation starts in the segment.
+        /// The offset in the segment at which the operation starts.
         offset: u64,
-        /// How long it is.
+        /// The length of the operation.
         bytes: u64,
-        /// How long the segment is.
+        /// The length of the segment.
         segment_bytes: u64,
     },
-    /// A descriptor cannot begin there.
+    /// A descriptor cannot begin at this offset.
     #[error("a storage buffer at offset {offset}, which is no multiple of {alignment}: bind from an aligned offset")]
     DescriptorOffset {
-        /// Where it begins in the segment.
+        /// The offset in the segment at which it begins.
         offset: u64,
         /// `minStorageBufferOffsetAlignment`.
         alignment: u64,
     },
-    /// A shader may not see so much of a buffer at once.
+    /// The range is longer than a shader may access through one storage buffer.
     #[error("a storage buffer of {bytes} bytes, {max} is the device's most (maxStorageBufferRange): bind parts")]
     DescriptorTooLarge {
-        /// How long it is.
+        /// The length of the range.
         bytes: u64,
         /// `maxStorageBufferRange`.
         max: u64,
     },
-    /// Source and target of a copy share bytes.
+    /// The source and the target of a copy share bytes.
     #[error("a copy of {bytes} bytes from offset {from} to offset {to} of one segment overlaps itself")]
     Overlap {
         /// Offset of the source.
         from: u64,
         /// Offset of the target.
         to: u64,
-        /// How much is copied.
+        /// The number of bytes to copy.
         bytes: u64,
     },
     /// The segment belongs to another device.
@@ -206,10 +206,10 @@ pub enum VulkanError {
         call: &'static str,
         /// This device's number within the process.
         own: u64,
-        /// The segment's.
+        /// The segment's device.
         other: u64,
     },
-    /// A stream shall wait for work that was not submitted: its queue could wait for ever.
+    /// A stream was asked to wait for work that was not submitted: its queue could wait for ever.
     #[error("{point} is not submitted: the newest submitted tick is {submitted}; submit that stream first")]
     NotSubmitted {
         /// The point.
@@ -217,18 +217,18 @@ pub enum VulkanError {
         /// The newest submitted tick of the point's stream.
         submitted: u64,
     },
-    /// An engine's own timeline cannot go back.
+    /// The value is not above those that an engine's own timeline has passed.
     #[error("value {value} was announced for a timeline whose next value is {next}; values must rise")]
     Falls {
         /// The value that the engine's submit would signal.
         value: u64,
-        /// The lowest that would do.
+        /// The lowest value that is allowed.
         next: u64,
     },
 }
 
 impl VulkanError {
-    /// For `map_err` on a Vulkan call that has nothing to do with the device being lost.
+    /// Returns a function for `map_err` on a Vulkan call that has nothing to do with the device being lost.
     pub(crate) fn driver(call: &'static str) -> impl Fn(vk::Result) -> VulkanError {
         move |result| VulkanError::Driver { call, result }
     }

@@ -1,4 +1,5 @@
-//! Engines that submit by themselves: how their submits close ticks, and the barrier that their reuse of memory wants.
+//! Engines that submit without this backend: how their submits close ticks, and the barrier that they need before they
+//! reuse memory.
 
 use std::fmt;
 use std::sync::atomic::Ordering;
@@ -16,35 +17,36 @@ use crate::{Vulkan, VulkanError};
 /// A submit that an engine is about to make: what it must wait for and what it must signal. The stream is locked until
 /// this is finished or abandoned; dropping it abandons it.
 ///
-/// Meanwhile nothing is recorded, transferred or submitted on the stream: that would wait for itself. Allocating and
-/// freeing is fine; what is allocated now is for later submits, as this one was announced without what it waits for.
+/// In the meantime no call on this thread may record, transfer or submit on the stream: it would wait for itself.
+/// Allocating and freeing is allowed. Memory that is allocated now is for later submits, because this one was announced
+/// without the waits for it.
 #[must_use = "the engine submits now, and then says so"]
 pub struct PendingSubmit<'a> {
     lane: &'a Lane,
     state: MutexGuard<'a, LaneState>,
     tick: u64,
     waits: Vec<vk::SemaphoreSubmitInfo<'static>>,
-    /// How many of the lane's noted points are among them.
+    /// The number of the lane's noted points that are among them.
     noted: usize,
 }
 
 impl PendingSubmit<'_> {
-    /// The tick that the submit closes.
+    /// Returns the tick that the submit closes.
     pub fn tick(&self) -> Tick {
         Tick(self.tick)
     }
 
-    /// What the first batch must wait for.
+    /// Returns what the first batch must wait for.
     pub fn waits(&self) -> &[vk::SemaphoreSubmitInfo<'static>] {
         &self.waits
     }
 
-    /// What the last batch must signal: the stream's timeline, at the tick, behind all commands.
+    /// Returns what the last batch must signal: the stream's timeline, at the tick, behind all commands.
     pub fn signal(&self) -> vk::SemaphoreSubmitInfo<'static> {
         semaphore_info(&timeline_at(self.lane.semaphore, self.tick))
     }
 
-    /// The engine has submitted. Answers the tick.
+    /// Notes that the engine has submitted, and returns the tick.
     pub fn finish(mut self) -> Tick {
         self.state.submitted();
         self.lane.waited(self.noted);
@@ -52,7 +54,7 @@ impl PendingSubmit<'_> {
         Tick(self.tick)
     }
 
-    /// The engine has not submitted. The tick is closed all the same, and what it covers waits for the next submit.
+    /// Notes that the engine has not submitted. The tick is closed all the same, and is reached with the next submit.
     pub fn abandon(self) {}
 }
 
@@ -63,13 +65,13 @@ impl fmt::Debug for PendingSubmit<'_> {
 }
 
 impl Vulkan {
-    /// Announces a submit that the engine makes by itself, and closes the open tick. What was recorded through the
-    /// device goes first, as a submit of its own. Then submit, with the waits and the signal, to the stream's queue and
-    /// under its lock; then call [`finish`](PendingSubmit::finish).
+    /// Announces a submit that the engine makes without this backend, and closes the open tick. Commands that were
+    /// recorded through the device are submitted first, as a submit of their own. Then make the submit, with the waits
+    /// and the signal, to the stream's queue and under its lock; then call [`finish`](PendingSubmit::finish).
     ///
     /// # Errors
     ///
-    /// The driver's, from submitting what was recorded through the device.
+    /// The driver's errors, from submitting the commands that were recorded through the device.
     ///
     /// # Panics
     ///
@@ -78,12 +80,13 @@ impl Vulkan {
         self.announce(stream, None)
     }
 
-    /// As [`begin_submit`](Vulkan::begin_submit), where the engine's own timeline goes on with a value of the engine's
-    /// choice.
+    /// Does the same as [`begin_submit`](Vulkan::begin_submit), where the engine's own timeline continues with a value
+    /// of the engine's choice.
     ///
     /// # Errors
     ///
-    /// As [`begin_submit`](Vulkan::begin_submit), and [`VulkanError::Falls`] if the value was passed already.
+    /// The errors of [`begin_submit`](Vulkan::begin_submit), and [`VulkanError::Falls`] if the value was passed
+    /// already.
     ///
     /// # Panics
     ///
@@ -108,18 +111,19 @@ impl Vulkan {
         state.bind = device.flush_binds()?;
         let noted = lane.waits();
         let waits = device.waits(lane, &state, &noted, &Submission::default());
-        // As in a submit of our own: whatever is marked from here on belongs to a later tick.
+        // As in a submit of this backend, everything that is marked from here on belongs to a later tick.
         lane.open.store(value + 1, Ordering::Release);
         Ok(PendingSubmit { lane, state, tick: value, waits, noted: noted.len() })
     }
 
-    /// The barrier that an engine records before the first use of memory that it got from this device, where it submits
-    /// by itself: on a stream that reuses in order, the last use of those bytes may still run. It belongs on the stream
-    /// that the memory is for, at the beginning of the submit that uses it, or before the first command that does. One
-    /// serves all memory that was handed out before it was recorded. Costs nothing.
+    /// Returns the barrier that an engine records before the first use of memory that it got from this device, if it
+    /// submits without this backend: on a stream that reuses in order, the last use of those bytes may still run. The
+    /// barrier belongs on the stream that the memory is for, at the beginning of the submit that uses it, or before the
+    /// first command that does. One barrier serves all memory that was handed out before it was recorded. Costs
+    /// nothing.
     ///
-    /// It is a global barrier, as a barrier for the buffer alone would not do: where memory has pages, the last use may
-    /// have been through another buffer, or at another place of this one.
+    /// It is a global barrier, because a barrier for the buffer alone would not be enough: where memory has pages, the
+    /// last use may have been through another buffer, or at another place of this one.
     pub fn reuse_barrier() -> vk::MemoryBarrier2<'static> {
         full_barrier()
     }

@@ -1,4 +1,4 @@
-//! Planned faults: a testing aid that makes driver calls fail that would not.
+//! Planned faults: a testing aid that makes driver calls fail that would otherwise succeed.
 
 use std::sync::atomic::Ordering;
 
@@ -8,12 +8,12 @@ use crate::device::Device;
 use crate::{Vulkan, VulkanError};
 
 impl Device {
-    /// Fails if the device is lost.
+    /// Returns an error if the device is lost.
     pub(crate) fn alive(&self) -> Result<(), VulkanError> {
         if self.lost.load(Ordering::Relaxed) { Err(VulkanError::Lost) } else { Ok(()) }
     }
 
-    /// Before each fallible driver call: fails if the device is lost, or if a test planned it.
+    /// Returns an error if the device is lost, or if a test planned one. Runs before each fallible driver call.
     pub(crate) fn enter(&self, call: &'static str) -> Result<(), VulkanError> {
         self.alive()?;
         let Some(fault) = self.faults.strike(&()) else { return Ok(()) };
@@ -23,7 +23,7 @@ impl Device {
         Err(VulkanError::Planned { call, fault })
     }
 
-    /// For `map_err` on a Vulkan call: a lost device stays lost.
+    /// Returns a function for `map_err` on a Vulkan call. It notes a lost device, which stays lost.
     pub(crate) fn failed(&self, call: &'static str) -> impl Fn(ash::vk::Result) -> VulkanError + '_ {
         move |result| {
             if result != ash::vk::Result::ERROR_DEVICE_LOST {
@@ -35,11 +35,11 @@ impl Device {
     }
 }
 
-/// Aids for testing what stands on this backend.
+/// Aids for testing code that is built on this backend.
 impl Vulkan {
     /// Plans that the `nth` fallible driver call, counted from 1 and from now, fails with that fault and does nothing.
     /// [`Fault::Lost`] loses the device for good. Calls that cannot fail (releasing, marking) are not counted, nor are
-    /// looks at a tick that is known to be reached.
+    /// queries of a tick that is known to be reached.
     ///
     /// # Panics
     ///
@@ -48,12 +48,12 @@ impl Vulkan {
         self.device.faults.add(None, nth, fault);
     }
 
-    /// Forgets the planned failures that have not struck.
+    /// Cancels the planned failures that have not happened yet.
     pub fn forget_faults(&self) {
         self.device.faults.forget();
     }
 
-    /// How many fallible driver calls there were so far, as [`fail_nth`](Vulkan::fail_nth) counts them.
+    /// Returns the number of fallible driver calls so far, as [`fail_nth`](Vulkan::fail_nth) counts them.
     pub fn fallible_calls(&self) -> u64 {
         self.device.faults.calls()
     }

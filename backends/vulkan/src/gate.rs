@@ -1,4 +1,4 @@
-//! Gates: a testing aid that keeps a stream's work in flight for as long as a test wants.
+//! Gates: a testing aid that keeps a stream's work in flight for as long as a test needs.
 
 use std::sync::atomic::Ordering;
 
@@ -9,7 +9,7 @@ use crate::device::Device;
 use crate::lane::LaneState;
 use crate::{Vulkan, VulkanError};
 
-/// How long a wait on the host stands closed gates.
+/// How long a wait on the host leaves gates closed, in nanoseconds.
 const PATIENCE_NS: u64 = 10_000_000;
 
 /// A timeline semaphore that only the host signals.
@@ -21,15 +21,15 @@ pub(crate) struct Gate {
     opened: u64,
 }
 
-/// Aids for testing what stands on this backend.
+/// Aids for testing code that is built on this backend.
 impl Vulkan {
     /// Makes the stream's next submit, and so everything behind it on the same queue, wait until
-    /// [`unhold`](Vulkan::unhold). Streams that share the queue are held with it. A wait on the host that would last
-    /// for ever because of it ends it too, after 10 ms.
+    /// [`unhold`](Vulkan::unhold). Streams that share the queue are held with it. A wait on the host that would never
+    /// end because of the hold also ends it, after 10 ms.
     ///
     /// # Errors
     ///
-    /// The driver's.
+    /// The driver's errors.
     ///
     /// # Panics
     ///
@@ -48,8 +48,8 @@ impl Vulkan {
         Ok(())
     }
 
-    /// Ends the [`hold`](Vulkan::hold) of the stream. The work may complete now. Nothing happens if it is not held.
-    /// Dropping the last handle of a device does this too.
+    /// Ends the [`hold`](Vulkan::hold) of the stream. The work may complete now. Has no effect if the stream is not
+    /// held. Dropping the last handle of a device does this too.
     ///
     /// # Panics
     ///
@@ -60,12 +60,12 @@ impl Vulkan {
 }
 
 impl Device {
-    /// How long a wait may take, in nanoseconds, before gates have to do with it.
+    /// Returns how long a wait may take, in nanoseconds, before it opens the gates.
     pub(crate) fn patience(&self) -> u64 {
         if self.gates.load(Ordering::Relaxed) == 0 { u64::MAX } else { PATIENCE_NS }
     }
 
-    /// Opens every gate whose lane is not locked just now.
+    /// Opens every gate whose lane is not locked at this moment.
     pub(crate) fn open_gates(&self) {
         for (_, lane) in self.lanes.iter() {
             if let Some(mut state) = lane.state.try_lock() {
@@ -74,11 +74,11 @@ impl Device {
         }
     }
 
-    /// Lets through what waits at the gate, if there is one.
+    /// Opens the gate, if there is a closed one.
     pub(crate) fn open_gate(&self, state: &mut LaneState) {
         let Some(gate) = state.gate.as_mut().filter(|gate| gate.opened < gate.closed) else { return };
         let info = vk::SemaphoreSignalInfo::default().semaphore(gate.semaphore).value(gate.closed);
-        // SAFETY: the semaphore is a timeline of this device that nobody else signals, and its values rise.
+        // SAFETY: the semaphore is a timeline of this device that only this function signals, and its values rise.
         if unsafe { self.raw.signal_semaphore(&info) }.is_ok() {
             gate.opened = gate.closed;
             self.gates.fetch_sub(1, Ordering::Relaxed);
@@ -87,7 +87,7 @@ impl Device {
 }
 
 impl Gate {
-    /// What the next submit must wait for, while the gate is closed.
+    /// Returns what the next submit must wait for, while the gate is closed.
     pub(crate) fn wait(&self) -> Option<(vk::Semaphore, u64)> {
         (self.opened < self.closed).then_some((self.semaphore, self.closed))
     }

@@ -10,28 +10,30 @@ use crate::{ValidationLog, VulkanError};
 /// The Vulkan version that this backend is written for.
 const VERSION: u32 = vk::API_VERSION_1_3;
 
-/// Whether an instance was kept. The first one that nobody needs any more is never destroyed, so that the loader does
-/// not unload the drivers: not all of them survive that. NVIDIA's breaks down when threads are about, and cannot be
-/// loaded any more after some thirty times.
+/// Whether an instance was kept. The first instance that is no longer needed is never destroyed, so that the loader
+/// does not unload the drivers, because not all of them survive that. NVIDIA's driver crashes if other threads are
+/// running, and can no longer be loaded after about thirty times.
 static KEPT: AtomicBool = AtomicBool::new(false);
 
-/// An instance of ours or of an engine's. Ours is destroyed with this value, but for the first.
+/// An instance that was created here or by an engine. One that was created here is destroyed with this value, except
+/// the first.
 pub(crate) struct Instance {
     pub(crate) entry: ash::Entry,
     pub(crate) raw: ash::Instance,
     messenger: Option<(ext::debug_utils::Instance, vk::DebugUtilsMessengerEXT)>,
-    /// Where the messenger writes; must outlive the raw instance, and does, as fields are dropped after `drop` ran.
+    /// The log that the messenger writes to. It must outlive the raw instance, and does, because fields are dropped
+    /// after `drop` ran.
     pub(crate) log: Option<ValidationLog>,
     owned: bool,
 }
 
 impl Instance {
-    /// An instance that an engine made and destroys.
+    /// Wraps an instance that an engine made and destroys.
     pub(crate) fn adopted(entry: ash::Entry, raw: ash::Instance, log: Option<ValidationLog>) -> Instance {
         Instance { entry, raw, messenger: None, log, owned: false }
     }
 
-    /// Loads the loader and makes an instance.
+    /// Loads the loader and creates an instance.
     pub(crate) fn open(loader: Option<&OsString>, validation: bool) -> Result<Instance, VulkanError> {
         let entry = load(loader)?;
         // SAFETY: the entry is loaded; the call has no other condition.
@@ -57,7 +59,8 @@ impl Instance {
         if validation {
             info = info.push_next(&mut features).push_next(&mut messenger);
         }
-        // SAFETY: all that the structure points to lives until the call returns, and the log longer than the instance.
+        // SAFETY: everything that the structure points to lives until the call returns, and the log longer than the
+        // instance.
         let raw = unsafe { entry.create_instance(&info, None) }.map_err(|result| match result {
             vk::Result::ERROR_INCOMPATIBLE_DRIVER => VulkanError::NoDriver { reason: format!("{result:?}") },
             _ => VulkanError::Driver { call: "vkCreateInstance", result },
@@ -77,11 +80,11 @@ impl Instance {
 impl Drop for Instance {
     fn drop(&mut self) {
         if let Some((utils, messenger)) = self.messenger.take() {
-            // SAFETY: the messenger is this instance's, and is destroyed only here.
+            // SAFETY: the messenger belongs to this instance, and is destroyed only here.
             unsafe { utils.destroy_debug_utils_messenger(messenger, None) };
         }
         if self.owned && KEPT.swap(true, Ordering::Relaxed) {
-            // SAFETY: we made the instance, and whoever holds it destroys the device made from it first.
+            // SAFETY: the instance was created here, and its holder destroys the device made from it first.
             unsafe { self.raw.destroy_instance(None) };
         }
     }
@@ -89,7 +92,7 @@ impl Drop for Instance {
 
 fn load(loader: Option<&OsString>) -> Result<ash::Entry, VulkanError> {
     let loaded = match loader {
-        // SAFETY: the caller of `VulkanBuilder::loader` vouches for the library.
+        // SAFETY: the caller of `VulkanBuilder::loader` guarantees that the library, if any, is a Vulkan loader.
         Some(path) => unsafe { ash::Entry::load_from(path) },
         // SAFETY: the system's Vulkan loader may be loaded and initialised at any time.
         None => unsafe { ash::Entry::load() },
@@ -98,7 +101,7 @@ fn load(loader: Option<&OsString>) -> Result<ash::Entry, VulkanError> {
         loader: loader.map_or_else(|| "libvulkan".to_owned(), |path| path.to_string_lossy().into_owned()),
         reason: error.to_string(),
     })?;
-    // As with the drivers: see `KEPT`.
+    // The loader is not unloaded, for the same reason as the drivers: see `KEPT`.
     std::mem::forget(entry.clone());
     Ok(entry)
 }

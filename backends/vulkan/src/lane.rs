@@ -1,5 +1,5 @@
-//! A lane: what is kept per stream. Its clock is made of atomics, so that `mark` and `reached` take no lock; the rest
-//! lies behind the lane's own lock.
+//! A lane: the state kept per stream. Its clock consists of atomics, so that `mark` and `reached` take no lock; the
+//! rest is guarded by the lane's own lock.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,72 +11,73 @@ use parking_lot::Mutex;
 use crate::gate::Gate;
 use crate::staging::Ring;
 
-/// One stream. A pair of cache lines of its own, so that threads with streams of their own do not meet.
+/// The state of one stream. It has a pair of cache lines of its own, so that threads that use different streams do not
+/// contend.
 #[repr(align(128))]
 pub(crate) struct Lane {
     /// The tick that the next submit closes. Raised under the lane's lock, before that submit reaches the driver.
     pub(crate) open: AtomicU64,
-    /// The newest tick that the driver has been given. Below `open - 1` for a moment during a submit, and for good
+    /// The newest tick that was passed to the driver. Below `open - 1` for a moment during a submit, and permanently
     /// after one that failed.
     pub(crate) submitted: AtomicU64,
     /// The newest tick known to be complete.
     pub(crate) reached: AtomicU64,
-    /// Its counter is the newest complete tick.
+    /// The timeline semaphore whose counter is the newest complete tick.
     pub(crate) semaphore: vk::Semaphore,
-    /// The semaphore is ours to destroy.
+    /// Whether the semaphore was created here and has to be destroyed.
     pub(crate) owned: bool,
-    /// An index into the device's queues.
+    /// The stream's queue: an index into the device's queues.
     pub(crate) queue: usize,
     pub(crate) state: Mutex<LaneState>,
-    /// What the next submit waits for. Behind a lock of its own, under which nothing else is locked: an allocation adds
-    /// to it while a submit that has the lane's lock stands before the queue.
+    /// The points that the next submit waits for. They have a lock of their own, under which no other lock is taken: an
+    /// allocation adds to them while a submit that holds the lane's lock waits for the queue.
     waits: Mutex<Vec<Point>>,
-    /// Values that no submit signals, as (first, the value that is signalled next): after a submit that failed or was
-    /// abandoned, and where an engine's timeline skips some.
+    /// Values that no submit signals, as (first, the value that is signalled next): they arise after a submit that
+    /// failed or was abandoned, and where an engine's timeline skips some.
     gaps: Mutex<Vec<(u64, u64)>>,
-    /// There are any; lets the common case skip the lock.
+    /// Whether there are any gaps. Allows the common case to skip the lock.
     has_gaps: AtomicBool,
 }
 
-/// What a lane records and submits.
+/// The part of a lane that is recorded and submitted.
 pub(crate) struct LaneState {
     pub(crate) pool: vk::CommandPool,
-    /// Recorded once: a barrier that orders everything after everything.
+    /// The command buffer with a barrier that orders all commands after all earlier ones. It is recorded once.
     pub(crate) barrier: vk::CommandBuffer,
     /// The stream's own open command buffer, if anything was recorded since the last submit.
     pub(crate) recording: Option<vk::CommandBuffer>,
-    /// The open command buffer writes memory that the host sees.
+    /// Whether the open command buffer writes memory that the host sees.
     pub(crate) to_host: bool,
-    /// Recorded, ended and not yet submitted: there is one after a submit that failed.
+    /// Command buffers that are recorded and ended, and not yet submitted. There is one after a submit that failed.
     pub(crate) ended: Vec<vk::CommandBuffer>,
-    /// Submitted, with the tick that covers them, oldest first.
+    /// Command buffers that are submitted, with the tick that covers them, oldest first.
     pub(crate) in_flight: VecDeque<(u64, vk::CommandBuffer)>,
-    /// Ready to be recorded anew.
+    /// Command buffers that can be recorded again.
     pub(crate) spare: Vec<vk::CommandBuffer>,
     /// The bind of sparse memory that the next submit waits for.
     pub(crate) bind: u64,
     /// The newest bind that a submit has waited for.
     pub(crate) bound: u64,
-    /// Closed by tests only.
+    /// The gate, which only tests close.
     pub(crate) gate: Option<Gate>,
-    /// Made when bytes of the host first go through.
+    /// The staging ring, made when bytes of the host are first copied through it.
     pub(crate) ring: Option<Ring>,
 }
 
 impl LaneState {
-    /// Whether there is anything of our own to submit.
+    /// Returns whether there are commands of this backend to submit.
     pub(crate) fn has_commands(&self) -> bool {
         self.recording.is_some() || !self.ended.is_empty()
     }
 
-    /// The driver, or an engine, has taken a submit that waits for the bind that was noted.
+    /// Notes that the driver, or an engine, has taken a submit that waits for the noted bind.
     pub(crate) fn submitted(&mut self) {
         self.bound = self.bind;
     }
 }
 
 impl Lane {
-    /// A lane whose next tick is `next`.
+    /// Returns a lane whose next tick is `next`.
     pub(crate) fn new(semaphore: vk::Semaphore, owned: bool, next: u64, queue: usize, state: LaneState) -> Lane {
         Lane {
             open: AtomicU64::new(next),
@@ -92,23 +93,23 @@ impl Lane {
         }
     }
 
-    /// Has the next submit wait for a point.
+    /// Makes the next submit wait for a point.
     pub(crate) fn wait_for(&self, point: Point) {
         self.waits.lock().push(point);
     }
 
-    /// Answers what the next submit waits for, oldest first. Points that are noted later come behind these.
+    /// Returns the points that the next submit waits for, oldest first. Points that are noted later come behind these.
     pub(crate) fn waits(&self) -> Vec<Point> {
         self.waits.lock().clone()
     }
 
-    /// Forgets the oldest points: a submit that waits for them was taken. To be called under the lane's lock, which
-    /// keeps others from forgetting them as well.
+    /// Forgets the oldest points, after a submit that waits for them was taken. Called under the lane's lock, which
+    /// keeps other threads from forgetting them as well.
     pub(crate) fn waited(&self, count: usize) {
         self.waits.lock().drain(..count);
     }
 
-    /// The driver has been given a tick. To be called under the lane's lock.
+    /// Notes that a tick was passed to the driver. Called under the lane's lock.
     pub(crate) fn note_submitted(&self, tick: u64) {
         let newest = self.submitted.load(Ordering::Relaxed);
         assert!(tick > newest, "tick {tick} was submitted after tick {newest}: they must rise");
@@ -122,8 +123,8 @@ impl Lane {
         self.submitted.store(tick, Ordering::Release);
     }
 
-    /// The value to wait for that comes with a submitted tick: the tick, or the next that is signalled at all. Vulkan
-    /// allows to wait for values in between, but validation layers are at a loss then.
+    /// Returns the value to wait for so that a submitted tick is complete: the tick, or the next value that is
+    /// signalled. Vulkan allows waits for values in between, but validation layers do not handle them.
     pub(crate) fn signalled(&self, tick: u64) -> u64 {
         if !self.has_gaps.load(Ordering::Acquire) {
             return tick;

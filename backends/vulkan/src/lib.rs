@@ -1,7 +1,7 @@
 //! Vulkan for Millpond.
 //!
 //! [`Vulkan`] implements the backend contract on any device with Vulkan 1.2, timeline semaphores and synchronization2.
-//! It opens a device by itself ([`Vulkan::open`], [`Vulkan::builder`]), or stands on one that an engine has made
+//! It opens a device ([`Vulkan::open`], [`Vulkan::builder`]), or adopts one that an engine has made
 //! ([`Vulkan::adopt`]).
 //!
 //! # Positions
@@ -9,11 +9,11 @@
 //! - **A tick is a value of a timeline semaphore**, closed by a submit. Each stream has a semaphore of its own, or the
 //!   engine's; several streams may share a queue.
 //! - **A segment is one buffer with memory of its own.** Blocks are offsets into it. It is shared by all queue families
-//!   that the device was opened with, so that no ownership is ever handed over.
-//! - **Order on a stream is made, not found.** Submission order alone is no dependency in Vulkan. Everything that goes
-//!   through the device begins with a full barrier, which is what makes reuse in order safe. Engines that submit around
-//!   it place barriers of their own ([`Vulkan::reuse_barrier`]).
-//! - **What was never submitted is never waited for**, on the host or on a queue.
+//!   that the device was opened with, so that queue ownership is never transferred.
+//! - **Order on a stream is made by barriers.** Submission order alone is no dependency in Vulkan. Everything that goes
+//!   through the device begins with a full barrier, which makes reuse in order safe. Engines that submit without the
+//!   device place barriers of their own ([`Vulkan::reuse_barrier`]).
+//! - **Work that was never submitted is never waited for**, on the host or on a queue.
 
 #![allow(unsafe_code)] // Every call into Vulkan.
 

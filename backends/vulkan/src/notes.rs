@@ -1,30 +1,30 @@
-//! Binds that were asked for and not yet handed to the driver.
+//! Binds that were requested and not yet passed to the driver.
 
 use std::collections::BTreeMap;
 
 use ash::vk;
 
-/// What shall stand behind some bytes of a range.
+/// The mapping that is requested for some bytes of a range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Note {
     pub(crate) bytes: u64,
-    /// The page; null takes away what is there.
+    /// The page; null unmaps what is there.
     pub(crate) memory: vk::DeviceMemory,
-    /// Where in the page it begins.
+    /// The offset in the page at which the mapping begins.
     pub(crate) memory_offset: u64,
 }
 
 impl Note {
-    /// The part of this note that begins `skip` bytes into it and has `bytes` bytes.
+    /// Returns the part of this note that begins `skip` bytes into it and has `bytes` bytes.
     fn part(self, skip: u64, bytes: u64) -> Note {
         let is_page = self.memory != vk::DeviceMemory::null();
         Note { bytes, memory_offset: self.memory_offset + if is_page { skip } else { 0 }, ..self }
     }
 }
 
-/// The newest wish for each byte of each range. A later note takes the place of an earlier one where they overlap:
-/// nobody uses addresses between two notes, so only the last one counts, and the driver gets binds that do not overlap
-/// and may be made in any order.
+/// The newest request for each byte of each range. A later note replaces an earlier one where they overlap: no work
+/// uses addresses between two notes, so only the last one counts, and the driver gets binds that do not overlap and may
+/// be made in any order.
 #[derive(Default, Debug)]
 pub(crate) struct Notes {
     ranges: BTreeMap<vk::Buffer, BTreeMap<u64, Note>>,
@@ -39,7 +39,7 @@ impl Notes {
         self.ranges.clear();
     }
 
-    /// Notes what shall stand at `offset` of a range, in place of what was noted there before.
+    /// Notes the mapping at `offset` of a range, in place of what was noted there before.
     pub(crate) fn put(&mut self, range: vk::Buffer, offset: u64, note: Note) {
         let notes = self.ranges.entry(range).or_default();
         let end = offset + note.bytes;
@@ -60,7 +60,7 @@ impl Notes {
         notes.insert(offset, note);
     }
 
-    /// All of it as the driver wants it.
+    /// Returns all notes in the driver's form.
     pub(crate) fn binds(&self) -> Vec<(vk::Buffer, Vec<vk::SparseMemoryBind>)> {
         let bind = |(&offset, note): (&u64, &Note)| {
             vk::SparseMemoryBind::default()
@@ -79,7 +79,7 @@ mod tests {
 
     use super::*;
 
-    /// The notes of one range as (offset, bytes, page, offset in the page); page 0 is none.
+    /// Returns the notes of one range as (offset, bytes, page, offset in the page); page 0 means unmapped.
     fn noted(puts: &[(u64, u64, u64)]) -> Vec<(u64, u64, u64, u64)> {
         let (range, mut notes) = (vk::Buffer::from_raw(1), Notes::default());
         for &(offset, bytes, page) in puts {

@@ -12,11 +12,11 @@ use crate::device::Device;
 use crate::notes::Note;
 use crate::{Segment, Vulkan, VulkanError};
 
-/// Pages are no smaller, unless the builder says so: the size of a large page on most devices.
+/// The least granularity of pages in bytes, unless the builder sets another: the size of a large page on most devices.
 pub(crate) const GRANULARITY: u64 = 2 << 20;
 
-/// A handle of physical memory: one `VkDeviceMemory`. What is dropped without `release_page` stays with the device
-/// until its last handle is dropped.
+/// A handle of physical memory: one `VkDeviceMemory`. A page that is dropped without `release_page` stays with the
+/// device until the device's last handle is dropped.
 pub struct Page {
     /// The device's number within the process.
     pub(crate) device: u64,
@@ -26,17 +26,17 @@ pub struct Page {
 }
 
 impl Page {
-    /// The memory itself.
+    /// Returns the memory itself.
     pub fn memory(&self) -> vk::DeviceMemory {
         self.memory
     }
 
-    /// How many bytes it has.
+    /// Returns its size in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The class that it was taken from.
+    /// Returns the class that it was taken from.
     pub fn class(&self) -> ClassId {
         self.class
     }
@@ -48,7 +48,7 @@ impl fmt::Debug for Page {
     }
 }
 
-/// How sparse buffers of a class are created: `size` is still to be said.
+/// Returns how sparse buffers of a class are created. `size` is still to be set.
 fn range_info<'a>(families: &'a [u32], facts: &ClassFacts, aliasing: bool) -> vk::BufferCreateInfo<'a> {
     let mut flags = vk::BufferCreateFlags::SPARSE_BINDING | vk::BufferCreateFlags::SPARSE_RESIDENCY;
     if aliasing {
@@ -58,7 +58,7 @@ fn range_info<'a>(families: &'a [u32], facts: &ClassFacts, aliasing: bool) -> vk
 }
 
 impl Device {
-    /// Opens virtual memory, as far as the device was opened with it and a queue can bind.
+    /// Sets up virtual memory, if the device was opened with it and a queue can bind.
     pub(crate) fn open_pages(&mut self, granularity: u64) -> Result<(), VulkanError> {
         let enabled = self.enabled;
         let Some(queue) = queue_for_binds(&self.queues) else { return Ok(()) };
@@ -67,11 +67,11 @@ impl Device {
         }
         let facts = &self.classes[usize::from(ClassId::DEVICE.0)];
         let info = range_info(&self.families, facts, enabled.sparse_aliased).size(granularity);
-        // SAFETY: the features that the flags need are enabled, and the families are the device's.
+        // SAFETY: the features that the flags need are enabled, and the families belong to the device.
         let buffer = unsafe { self.raw.create_buffer(&info, None) }.map_err(self.failed("vkCreateBuffer"))?;
-        // SAFETY: the buffer was just made.
+        // SAFETY: the buffer was just created.
         let requirements = unsafe { self.raw.get_buffer_memory_requirements(buffer) };
-        // SAFETY: nobody else has the buffer.
+        // SAFETY: no other code has the buffer.
         unsafe { self.raw.destroy_buffer(buffer, None) };
         // Pages are of the segments' memory type, so that a block's speed does not depend on where it lies.
         if requirements.memory_type_bits & (1 << facts.memory_type) == 0 {
@@ -94,7 +94,7 @@ impl Device {
 }
 
 impl Device {
-    /// Checks that the device has pages of that class, and of that size.
+    /// Checks that the device has pages of that class and of that size, and returns the records.
     fn paging(&self, call: &'static str, class: ClassId, bytes: u64) -> Result<&Binds, VulkanError> {
         let (Some(binds), Some(pages)) = (&self.binds, self.caps.pages) else {
             let missing = "sparse binding with residency for buffers is not there or not enabled";
@@ -126,7 +126,7 @@ impl Device {
         taken.map_err(|free| VulkanError::AddressSpace { asked: bytes, free, total })?;
         let facts = &self.classes[usize::from(class.0)];
         let info = range_info(&self.families, facts, self.enabled.sparse_aliased).size(bytes);
-        // SAFETY: the features that the flags need are enabled, and the families are the device's.
+        // SAFETY: the features that the flags need are enabled, and the families belong to the device.
         let buffer = unsafe { self.raw.create_buffer(&info, None) }.map_err(|result| {
             binds.give_addresses(bytes);
             self.failed("vkCreateBuffer")(result)
@@ -157,7 +157,7 @@ impl Device {
         Ok(Page { device: self.id, memory, bytes, class })
     }
 
-    /// The memory of one page.
+    /// Allocates the memory of one page.
     fn allocate_page(&self, class: ClassId, bytes: u64) -> Result<vk::DeviceMemory, VulkanError> {
         self.count_allocation(|| {
             let mut flags = vk::MemoryAllocateFlagsInfo::default().flags(vk::MemoryAllocateFlags::DEVICE_ADDRESS);
@@ -167,7 +167,7 @@ impl Device {
             if self.enabled.buffer_device_address {
                 info = info.push_next(&mut flags);
             }
-            // SAFETY: the memory type is one of the device's, and addresses are asked for only where they are enabled.
+            // SAFETY: the memory type is one of the device's, and addresses are requested only where they are enabled.
             unsafe { self.raw.allocate_memory(&info, None) }.map_err(|result| match result {
                 vk::Result::ERROR_OUT_OF_DEVICE_MEMORY => VulkanError::OutOfMemory { asked: bytes, class },
                 _ => self.failed("vkAllocateMemory")(result),
@@ -175,7 +175,7 @@ impl Device {
         })
     }
 
-    /// Checks where a page shall go.
+    /// Checks the place where a page is to be mapped, and returns the records.
     fn checked(&self, range: &Segment, offset: u64, page: &Page) -> Result<&Binds, VulkanError> {
         let binds = self.paging("map", page.class, page.bytes)?;
         aligned("map", offset, self.caps.pages.map_or(1, |pages| pages.granularity))?;
@@ -185,7 +185,7 @@ impl Device {
         }
     }
 
-    /// Breaks off if a handle is another device's.
+    /// Panics if a handle belongs to another device.
     fn of_this(&self, call: &str, device: u64) {
         assert!(device == self.id, "{call}: the handle is of Vulkan device {device}, not of device {}", self.id);
     }
@@ -196,12 +196,13 @@ fn aligned(call: &'static str, value: u64, granularity: u64) -> Result<(), Vulka
 }
 
 impl Vulkan {
-    /// One allocation of the driver's and its free, without a buffer or any books: the least that memory costs here,
-    /// for measurements. Two driver calls.
+    /// Allocates and frees memory through the driver, without a buffer or any bookkeeping: the least that memory costs
+    /// here, for measurements. Makes two driver calls.
     ///
     /// # Errors
     ///
-    /// [`VulkanError::OutOfMemory`], [`VulkanError::TooLarge`], the driver's.
+    /// [`VulkanError::OutOfMemory`], [`VulkanError::TooLarge`] (for 0 bytes, too), [`VulkanError::TooMany`], and the
+    /// driver's errors.
     ///
     /// # Panics
     ///
@@ -215,17 +216,17 @@ impl Vulkan {
         }
         device.enter("vkAllocateMemory")?;
         let memory = device.allocate_page(class, bytes)?;
-        // SAFETY: the memory was just made, and nothing was bound to it.
+        // SAFETY: the memory was just allocated, and nothing was bound to it.
         unsafe { device.raw.free_memory(memory, None) };
         device.allocations.fetch_sub(1, Ordering::Relaxed);
         Ok(())
     }
 }
 
-/// Ranges are sparse buffers, which [`Segment::buffer`] gives; their addresses, where devices have them, never change.
-/// Mapping and unmapping cost no driver call: they are noted, and go to the driver together with the next submit of any
-/// stream, which waits for them on the device. Work that touches mapped memory is therefore submitted through the
-/// device, or announced to it.
+/// Ranges are sparse buffers, which [`Segment::buffer`] returns; their addresses, where devices have them, never
+/// change. Mapping and unmapping cost no driver call: they are noted, and go to the driver together with the next
+/// submit of any stream, which waits for them on the device. Work that touches mapped memory is therefore submitted
+/// through the device, or announced to it.
 impl VirtualMemory for Vulkan {
     type Segment = Segment;
     type Page = Page;
@@ -235,20 +236,20 @@ impl VirtualMemory for Vulkan {
         self.device.reserve_range(class, bytes)
     }
 
-    /// The buffer is destroyed once the binds noted before are made.
+    /// Gives a range back. The buffer is destroyed once the binds noted before are made.
     unsafe fn release_range(&self, range: Segment) {
         let device = &*self.device;
         device.of_this("release_range", range.device);
         device.leave_range(device.page_books("release_range"), range.buffer);
     }
 
-    /// One driver call. If the driver refuses, all that was given back is freed first, which may take until the binds
-    /// before it are made, a second at most, and it is asked once more.
+    /// Creates a page with one driver call. If the driver refuses, all memory that was given back is freed first, which
+    /// may take until the binds before it are made, a second at most, and the call is made once more.
     fn create_page(&self, class: ClassId, bytes: u64) -> Result<Page, VulkanError> {
         self.device.create_page(class, bytes)
     }
 
-    /// The memory is freed once the binds noted before are made.
+    /// Gives a page back. The memory is freed once the binds noted before are made.
     unsafe fn release_page(&self, page: Page) {
         let device = &*self.device;
         device.of_this("release_page", page.device);
@@ -280,7 +281,7 @@ impl VirtualMemory for Vulkan {
 }
 
 impl Device {
-    /// The books of virtual memory, for a handle that could not be without them.
+    /// Returns the records of virtual memory, for a handle that cannot exist without them.
     fn page_books(&self, call: &str) -> &Binds {
         match &self.binds {
             Some(binds) => binds,

@@ -1,4 +1,4 @@
-//! What a physical device is and has, read once.
+//! The properties and features of a physical device, read once.
 
 use std::ffi::CStr;
 
@@ -17,18 +17,18 @@ pub(crate) struct Probe {
     pub(crate) families: Vec<vk::QueueFamilyProperties>,
     pub(crate) memory: vk::PhysicalDeviceMemoryProperties,
     pub(crate) features: Features,
-    /// Bytes that one allocation may have.
+    /// The largest allocation in bytes.
     pub(crate) max_allocation_bytes: u64,
-    /// Bytes that one buffer may have.
+    /// The largest buffer in bytes.
     pub(crate) max_buffer_bytes: u64,
 }
 
-/// What the device could be opened with.
+/// The features that the device could be opened with.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Features {
     pub(crate) timeline: bool,
     pub(crate) synchronization2: bool,
-    /// `synchronization2` is there as an extension only.
+    /// Whether `synchronization2` is available only as an extension.
     pub(crate) synchronization2_khr: bool,
     pub(crate) address: bool,
     pub(crate) sparse_binding: bool,
@@ -41,7 +41,7 @@ impl Probe {
     /// Reads the facts of a device of this instance.
     pub(crate) fn new(instance: &Instance, physical: vk::PhysicalDevice) -> Result<Probe, VulkanError> {
         let raw = &instance.raw;
-        // SAFETY: the physical device is the instance's, by the callers.
+        // SAFETY: the callers pass a physical device of this instance.
         let extensions = unsafe { raw.enumerate_device_extension_properties(physical) }
             .map_err(VulkanError::driver("vkEnumerateDeviceExtensionProperties"))?;
         let has = |name: &CStr| extensions.iter().any(|each| each.extension_name_as_c_str() == Ok(name));
@@ -74,7 +74,7 @@ impl Probe {
             name,
             driver: format!("{driver_name} {driver_info}").trim().to_owned(),
             uuid: identity.device_uuid,
-            // SAFETY: the physical device is the instance's.
+            // SAFETY: the physical device belongs to the instance.
             families: unsafe { raw.get_physical_device_queue_family_properties(physical) },
             // SAFETY: as above.
             memory: unsafe { raw.get_physical_device_memory_properties(physical) },
@@ -84,7 +84,7 @@ impl Probe {
         })
     }
 
-    /// What keeps this backend from using the device, if anything does.
+    /// Returns what this backend needs and the device lacks, if anything.
     pub(crate) fn missing(&self) -> Option<&'static str> {
         if self.properties.api_version < vk::API_VERSION_1_2 {
             Some("Vulkan 1.2")
@@ -99,13 +99,13 @@ impl Probe {
         }
     }
 
-    /// Fails if this backend cannot use the device.
+    /// Returns an error if this backend cannot use the device.
     pub(crate) fn usable(&self) -> Result<(), VulkanError> {
         let Some(missing) = self.missing() else { return Ok(()) };
         Err(VulkanError::Lacks { device: self.name.clone(), version: version(self.properties.api_version), missing })
     }
 
-    /// Whether sparse buffers can be had: the features, and a queue that binds.
+    /// Returns whether the device has sparse buffers: the features, and a queue that binds.
     pub(crate) fn sparse(&self) -> bool {
         let binds = |family: &vk::QueueFamilyProperties| family.queue_flags.contains(vk::QueueFlags::SPARSE_BINDING);
         self.features.sparse_binding && self.features.sparse_residency && self.families.iter().any(binds)
@@ -132,8 +132,8 @@ impl Features {
         if core_1_3 || extension {
             all = all.push_next(&mut synchronization);
         }
-        // SAFETY: the physical device is the instance's, and the structures chained are of versions or extensions that
-        // it has.
+        // SAFETY: the physical device belongs to the instance, and the structures chained are of versions or extensions
+        // that it has.
         unsafe { instance.raw.get_physical_device_features2(physical, &mut all) };
         let core = all.features;
         let yes = |value: vk::Bool32| value == vk::TRUE;
@@ -150,12 +150,12 @@ impl Features {
     }
 }
 
-/// Whether a queue with these flags can copy: those that compute or draw can, without saying so.
+/// Returns whether a queue with these flags can copy: queues that compute or draw can, even without the flag for it.
 pub(crate) fn transfers(flags: vk::QueueFlags) -> bool {
     flags.intersects(vk::QueueFlags::GRAPHICS | vk::QueueFlags::COMPUTE | vk::QueueFlags::TRANSFER)
 }
 
-/// A Vulkan version for people.
+/// Formats a Vulkan version for a message.
 pub(crate) fn version(number: u32) -> String {
     let (major, minor) = (vk::api_version_major(number), vk::api_version_minor(number));
     format!("{major}.{minor}.{}", vk::api_version_patch(number))

@@ -1,4 +1,4 @@
-//! Queues, and who may touch them when.
+//! Queues, and the locks that serialise access to them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,20 +8,20 @@ use parking_lot::Mutex;
 
 use crate::probe::transfers;
 
-/// How access to a `VkQueue` is serialised, which Vulkan leaves to its users. An engine that submits to a queue itself
-/// shares its own lock by implementing this.
+/// A lock that serialises access to a `VkQueue`, which Vulkan leaves to its users. An engine that submits to a queue
+/// itself shares its own lock by implementing this.
 ///
-/// The lock is the outermost: whoever submits, flushes binds or drops the last handle of a device waits for it with
-/// locks of the device in hand, so an engine does none of that, and neither records nor transfers, while it holds it.
-/// Allocating and freeing is fine: what these need of the queue they only [try](QueueLock::try_locked).
+/// The lock is the outermost: a thread that submits, flushes binds or drops the last handle of a device waits for it
+/// while it holds locks of the device. So an engine does none of that, and neither records nor transfers, while it
+/// holds the lock. Allocating and freeing is allowed: they only [try](QueueLock::try_locked) to lock the queue.
 pub trait QueueLock: Send + Sync {
-    /// Runs `work`, once, while nobody else uses the queue. Waits for whoever does.
+    /// Runs `work`, once, while no other thread uses the queue. Waits for a thread that does.
     fn locked(&self, work: &mut dyn FnMut());
 
-    /// Runs `work`, once, if nobody else uses the queue, and answers whether it has run. Never waits for another
+    /// Runs `work`, once, if no other thread uses the queue, and returns whether it has run. Never waits for another
     /// thread.
     ///
-    /// A lock that cannot be tried answers `false`: memory that was given back then reaches the driver with the next
+    /// A lock that cannot be tried returns `false`: memory that was given back then reaches the driver with the next
     /// submit, and a request that is refused memory is not made again with it.
     fn try_locked(&self, work: &mut dyn FnMut()) -> bool;
 }
@@ -45,7 +45,7 @@ impl QueueLock for Mutex<()> {
 pub(crate) struct Queue {
     pub(crate) raw: vk::Queue,
     pub(crate) family: u32,
-    /// Which of its family, counted as it was opened or adopted.
+    /// Its index within its family, in the order in which the queues were opened or adopted.
     pub(crate) index: u32,
     pub(crate) flags: vk::QueueFlags,
     lock: Arc<dyn QueueLock>,
@@ -62,7 +62,7 @@ impl Queue {
         Queue { raw, family, index, flags, lock }
     }
 
-    /// Runs `work` while nobody else uses the queue.
+    /// Runs `work` while no other thread uses the queue.
     ///
     /// # Panics
     ///
@@ -80,7 +80,7 @@ impl Queue {
         }
     }
 
-    /// Runs `work` if nobody else uses the queue at this moment; `None` if somebody does.
+    /// Runs `work` if no other thread uses the queue at this moment; else returns `None`.
     pub(crate) fn try_locked<T>(&self, work: impl FnOnce(vk::Queue) -> T) -> Option<T> {
         let (mut work, mut result) = (Some(work), None);
         self.lock.try_locked(&mut || {
@@ -91,17 +91,17 @@ impl Queue {
         result
     }
 
-    /// Whether the queue computes or draws: what streams are for.
+    /// Returns whether the queue computes or draws, as streams need.
     pub(crate) fn computes(&self) -> bool {
         computes(self.flags)
     }
 
-    /// Whether the queue can copy, without which it takes no stream.
+    /// Returns whether the queue can copy, without which it takes no stream.
     pub(crate) fn transfers(&self) -> bool {
         transfers(self.flags)
     }
 
-    /// Whether the queue can bind sparse memory.
+    /// Returns whether the queue can bind sparse memory.
     pub(crate) fn binds(&self) -> bool {
         self.flags.contains(vk::QueueFlags::SPARSE_BINDING)
     }
@@ -113,23 +113,25 @@ impl fmt::Debug for Queue {
     }
 }
 
-/// Which queues a device is opened with.
+/// The queues that a device is opened with.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum QueueChoice {
-    /// Every queue that can at least copy, those that compute first, and those that can only bind sparse memory.
+    /// Every queue that can at least copy, with those that compute first, and those that can only bind sparse memory.
     #[default]
     All,
-    /// The same, and at most so many of each family: each queue takes time to open, a second for all of a large GPU's.
+    /// The same as `All`, with at most this number of each family: each queue takes time to open, and all queues of a
+    /// large GPU take a second.
     AtMost(u32),
     /// Every queue that computes.
     Compute,
-    /// As many queues of these families, as `(family, count)`; more than there are is an error.
+    /// This number of queues of each family, as `(family, count)`. More than the device has is an error.
     Exactly(Vec<(u32, u32)>),
 }
 
 impl QueueChoice {
-    /// The families to open and how many queues of each; or the first choice that cannot be had.
+    /// Returns the families to open and the number of queues of each, or the first choice that the device cannot
+    /// satisfy.
     pub(crate) fn resolve(&self, families: &[vk::QueueFamilyProperties]) -> Result<Vec<(u32, u32)>, (u32, u32)> {
         if let QueueChoice::Exactly(wanted) = self {
             let there = |&(family, count): &(u32, u32)| {
@@ -154,7 +156,7 @@ fn computes(flags: vk::QueueFlags) -> bool {
     flags.intersects(vk::QueueFlags::GRAPHICS | vk::QueueFlags::COMPUTE)
 }
 
-/// The queues of these families, for an error.
+/// Describes the queues of these families, for an error.
 pub(crate) fn describe_families(families: &[vk::QueueFamilyProperties]) -> String {
     let each = |(index, family): (usize, &vk::QueueFamilyProperties)| {
         format!("{} of family {index} ({:?})", family.queue_count, family.queue_flags)
@@ -162,7 +164,7 @@ pub(crate) fn describe_families(families: &[vk::QueueFamilyProperties]) -> Strin
     families.iter().enumerate().map(each).collect::<Vec<_>>().join(", ")
 }
 
-/// These queues, for an error.
+/// Describes these queues, for an error.
 pub(crate) fn describe(queues: &[Queue]) -> String {
     queues.iter().map(|queue| format!("{queue:?}")).collect::<Vec<_>>().join(", ")
 }

@@ -7,7 +7,8 @@ use crate::device::Device;
 use crate::lane::{Lane, LaneState};
 use crate::{Vulkan, VulkanError};
 
-/// Orders everything after everything, and makes all writes visible: what submission order alone does not do.
+/// Returns a barrier that orders all later commands after all earlier ones and makes all writes visible, which
+/// submission order alone does not do.
 pub(crate) fn full_barrier() -> vk::MemoryBarrier2<'static> {
     vk::MemoryBarrier2::default()
         .src_stage_mask(vk::PipelineStageFlags2::ALL_COMMANDS)
@@ -16,7 +17,8 @@ pub(crate) fn full_barrier() -> vk::MemoryBarrier2<'static> {
         .dst_access_mask(vk::AccessFlags2::MEMORY_READ | vk::AccessFlags2::MEMORY_WRITE)
 }
 
-/// Makes all writes of the commands before it available to the host, which waiting for a semaphore does not do.
+/// Returns a barrier that makes all writes of the commands before it available to the host, which waiting for a
+/// semaphore does not do.
 pub(crate) fn host_barrier() -> vk::MemoryBarrier2<'static> {
     vk::MemoryBarrier2::default()
         .src_stage_mask(vk::PipelineStageFlags2::ALL_COMMANDS)
@@ -26,20 +28,21 @@ pub(crate) fn host_barrier() -> vk::MemoryBarrier2<'static> {
 }
 
 impl Vulkan {
-    /// Records commands into the stream's own command buffer, which the next submit of the stream hands to the driver.
-    /// What `work` records comes after all work that was submitted or recorded on the stream before: a full barrier
-    /// stands in front of it. Answers the tick that covers it.
+    /// Records commands into the stream's own command buffer, which the next submit of the stream passes to the driver.
+    /// The commands that `work` records come after all work that was submitted or recorded on the stream before: a full
+    /// barrier is placed in front of them. Returns the tick that covers them.
     ///
     /// **Within `work` there are only the barriers that it records.** Several dispatches or copies in one call may run
     /// at the same time, so where one reads or writes what another wrote, place a barrier between them, or record each
-    /// in a call of its own. What writes memory that the host reads afterwards ends with a barrier to the host stage.
+    /// in a call of its own. Commands that write memory that the host reads afterwards end with a barrier to the host
+    /// stage.
     ///
     /// `work` runs under the stream's lock. It must not end or reset the command buffer, nor call this device with the
     /// same stream.
     ///
     /// # Errors
     ///
-    /// The driver's; `work` was not run then.
+    /// The driver's errors; `work` was not run then.
     ///
     /// # Panics
     ///
@@ -74,8 +77,8 @@ impl Device {
         Ok(work(commands))
     }
 
-    /// As [`record`](Device::record), for commands that write memory which the host sees if `to_host` says so: their
-    /// command buffer then ends with a barrier to the host.
+    /// Does the same as [`record`](Device::record), for commands that write memory. `to_host` says whether the host
+    /// sees that memory: the command buffer then ends with a barrier to the host.
     pub(crate) fn record_write(
         &self,
         lane: &Lane,
@@ -88,7 +91,7 @@ impl Device {
         Ok(())
     }
 
-    /// A command buffer that is recording: one that has completed, or a new one.
+    /// Returns a command buffer that is recording: one that has completed before, or a new one.
     fn begin(&self, lane: &Lane, state: &mut LaneState) -> Result<vk::CommandBuffer, VulkanError> {
         if state.spare.is_empty() && !state.in_flight.is_empty() {
             self.query(lane)?;
@@ -102,8 +105,8 @@ impl Device {
             None => self.allocate_commands(state.pool)?,
         };
         let info = vk::CommandBufferBeginInfo::default().flags(vk::CommandBufferUsageFlags::ONE_TIME_SUBMIT);
-        // SAFETY: the command buffer is new, or the tick that covered it is reached; its pool is under the lane's lock
-        // and lets buffers be reset one by one, which beginning does.
+        // SAFETY: the command buffer is new, or the tick that covered it is reached; its pool is used only under the
+        // lane's lock and allows buffers to be reset one by one, which beginning does.
         let begun = unsafe { self.raw.begin_command_buffer(commands, &info) };
         if let Err(result) = begun {
             state.spare.push(commands);
@@ -117,12 +120,12 @@ impl Device {
             .command_pool(pool)
             .level(vk::CommandBufferLevel::PRIMARY)
             .command_buffer_count(1);
-        // SAFETY: the pool is under the lane's lock, or nobody else has it yet.
+        // SAFETY: the pool is used only under the lane's lock, or no other code has it yet.
         let made = unsafe { self.raw.allocate_command_buffers(&info) };
         made.map(|made| made[0]).map_err(self.failed("vkAllocateCommandBuffers"))
     }
 
-    /// Makes a pool, and in it the barrier that stands before other people's command buffers.
+    /// Creates a pool, and in it the barrier that is submitted before command buffers of other code.
     pub(crate) fn create_lane_state(&self, family: u32) -> Result<LaneState, VulkanError> {
         let info = vk::CommandPoolCreateInfo::default()
             .flags(vk::CommandPoolCreateFlags::RESET_COMMAND_BUFFER)
@@ -142,7 +145,7 @@ impl Device {
     fn record_barrier(&self, pool: vk::CommandPool) -> Result<vk::CommandBuffer, VulkanError> {
         let commands = self.allocate_commands(pool)?;
         let info = vk::CommandBufferBeginInfo::default().flags(vk::CommandBufferUsageFlags::SIMULTANEOUS_USE);
-        // SAFETY: the command buffer is new and nobody else has it.
+        // SAFETY: the command buffer is new and no other code has it.
         unsafe {
             self.raw.begin_command_buffer(commands, &info).map_err(self.failed("vkBeginCommandBuffer"))?;
             self.sync2.barrier(&self.raw, commands, full_barrier());

@@ -15,10 +15,10 @@ use crate::device::Device;
 use crate::{Vulkan, VulkanError};
 
 /// A segment of a Vulkan device: one `VkBuffer` with memory of its own, for all queue families that the device was
-/// opened with (concurrent sharing where there are several), so that no ownership is ever handed from one to another.
+/// opened with (concurrent sharing where there are several), so that queue ownership is never transferred.
 ///
-/// Owned, as the contract wants. What is dropped without `release` stays with the device until its last handle is
-/// dropped. The buffer dies with the device, whoever still holds the segment.
+/// It is owned, as the contract requires. A segment that is dropped without `release` stays with the device until the
+/// device's last handle is dropped. The buffer is destroyed with the device, even if the segment still exists.
 pub struct Segment {
     /// The device's number within the process.
     pub(crate) device: u64,
@@ -33,37 +33,37 @@ pub struct Segment {
     pub(crate) limits: DescriptorLimits,
 }
 
-/// Where the host sees the beginning of a segment.
+/// The address at which the host sees the beginning of a segment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HostPointer(pub(crate) NonNull<u8>);
 
-// SAFETY: it is an address of mapped device memory, valid on every thread; whoever writes through it orders that.
+// SAFETY: it is an address of mapped device memory, valid on every thread; code that writes through it orders that.
 unsafe impl Send for HostPointer {}
-// SAFETY: as for `Send`: a shared reference gives the address away and nothing else.
+// SAFETY: as for `Send`: a shared reference gives only the address.
 unsafe impl Sync for HostPointer {}
 
 impl Segment {
-    /// The buffer. Bytes 0 to [`bytes`](Segment::bytes) of it are the segment.
+    /// Returns the buffer. Bytes 0 to [`bytes`](Segment::bytes) of it are the segment.
     pub fn buffer(&self) -> vk::Buffer {
         self.buffer
     }
 
-    /// How many bytes it has.
+    /// Returns its length in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The class that it was taken from.
+    /// Returns the class that it was taken from.
     pub fn class(&self) -> ClassId {
         self.class
     }
 
-    /// The index of the memory type that its memory is of.
+    /// Returns the index of its memory type.
     pub fn memory_type(&self) -> u32 {
         self.memory_type
     }
 
-    /// Whether the host sees it.
+    /// Returns whether the host sees it.
     pub(crate) fn is_mapped(&self) -> bool {
         self.mapped.is_some()
     }
@@ -83,21 +83,21 @@ impl fmt::Debug for Segment {
 pub(crate) struct Backed {
     pub(crate) buffer: vk::Buffer,
     pub(crate) allocation: Allocation,
-    /// As asked for; the allocation may be larger.
+    /// The bytes that were asked for; the allocation may be larger.
     pub(crate) bytes: u64,
     pub(crate) class: ClassId,
 }
 
 impl Device {
-    /// Makes a buffer of a class with memory of its own. Both calls that may fail for want of memory are in here.
+    /// Creates a buffer of a class with memory of its own. Makes both calls that may fail for lack of memory.
     pub(crate) fn create_backed(&self, class: ClassId, bytes: u64) -> Result<Backed, VulkanError> {
         self.reclaiming(|| self.count_allocation(|| self.try_create_backed(class, bytes)))
     }
 
-    /// Makes one allocation, if the device allows one more.
+    /// Runs `make`, which makes one allocation, if the device allows one more.
     pub(crate) fn count_allocation<T>(&self, make: impl FnOnce() -> Result<T, VulkanError>) -> Result<T, VulkanError> {
         let max = u64::from(self.probe.properties.limits.max_memory_allocation_count);
-        // Counted before the driver is asked, so that threads that come together cannot exceed it.
+        // The allocation is counted before the driver is called, so that concurrent threads cannot exceed the limit.
         if self.allocations.fetch_add(1, Ordering::Relaxed) >= max {
             self.allocations.fetch_sub(1, Ordering::Relaxed);
             return Err(VulkanError::TooMany { max });
@@ -112,11 +112,11 @@ impl Device {
     fn try_create_backed(&self, class: ClassId, bytes: u64) -> Result<Backed, VulkanError> {
         let facts = self.classes[usize::from(class.0)];
         let info = buffer_info(&self.families).size(bytes).usage(facts.usage);
-        // SAFETY: the families are the device's, and flags that need features are only set where those are enabled.
+        // SAFETY: the families belong to the device, and flags that need features are only set where those are enabled.
         let buffer = unsafe { self.raw.create_buffer(&info, None) }.map_err(self.failed("vkCreateBuffer"))?;
-        // SAFETY: the buffer was just made, and is destroyed here alone if anything fails.
+        // SAFETY: the buffer was just created, and is destroyed only here if anything fails.
         let mut requirements = unsafe { self.raw.get_buffer_memory_requirements(buffer) };
-        // The library takes the first type that fits; the one we chose is the only one it may see.
+        // The library takes the first type that fits, so it is offered only the one that was chosen.
         requirements.memory_type_bits &= 1 << facts.memory_type;
         let description = AllocationCreateDesc {
             name: "millpond segment",
@@ -129,7 +129,7 @@ impl Device {
         let allocation = match allocated {
             Ok(allocation) => allocation,
             Err(error) => {
-                // SAFETY: nobody has seen the buffer.
+                // SAFETY: no other code has the buffer.
                 unsafe { self.raw.destroy_buffer(buffer, None) };
                 return Err(match error {
                     AllocationError::OutOfMemory => VulkanError::OutOfMemory { asked: bytes, class },
@@ -161,7 +161,7 @@ impl Device {
         assert!(freed.is_ok(), "memory of {} bytes could not be freed: {freed:?}", backed.bytes);
     }
 
-    /// What `reserve` does.
+    /// Implements `reserve`.
     pub(crate) fn reserve(&self, class: ClassId, bytes: u64) -> Result<Segment, VulkanError> {
         let facts = self.caps.class(class);
         if bytes == 0 {
@@ -173,8 +173,8 @@ impl Device {
         self.enter("vkAllocateMemory")?;
         let backed = self.create_backed(class, bytes)?;
         let id = self.ids.fetch_add(1, Ordering::Relaxed);
-        // The device's own memory may be of a type that the host sees through a cache that nobody flushes: the driver
-        // library maps it, and it is not lent.
+        // The device's own memory may be of a type that the host sees through a cache that is not flushed. The memory
+        // library maps it, but no address of it is handed out.
         let coherent = self.classes[usize::from(class.0)].coherent;
         let segment = Segment {
             device: self.id,
@@ -191,19 +191,19 @@ impl Device {
         Ok(segment)
     }
 
-    /// The memory type that serves a class.
+    /// Returns the memory type of a class.
     pub(crate) fn memory_type(&self, class: ClassId) -> u32 {
         self.classes[usize::from(class.0)].memory_type
     }
 
-    /// The address of a buffer, where buffers have them.
+    /// Returns the address of a buffer, where buffers have addresses.
     pub(crate) fn buffer_address(&self, buffer: vk::Buffer) -> Option<u64> {
         let info = vk::BufferDeviceAddressInfo::default().buffer(buffer);
         // SAFETY: the feature is enabled, and with it every buffer is created with the usage for it.
         self.enabled.buffer_device_address.then(|| unsafe { self.raw.get_buffer_device_address(&info) })
     }
 
-    /// What `release` does. The contract's caller vouches that no work touches the segment.
+    /// Implements `release`. The contract's caller guarantees that no work touches the segment.
     ///
     /// # Panics
     ///
@@ -223,7 +223,7 @@ impl Device {
 }
 
 impl Vulkan {
-    /// Bytes of class 0 in segments and pages that were not given back. Makes no driver call.
+    /// Returns the bytes of class 0 in segments and pages that were not given back. Makes no driver call.
     pub fn held_bytes(&self) -> u64 {
         let live = self.device.live.lock();
         let segments = live.values().filter(|backed| backed.class == ClassId::DEVICE).map(|backed| backed.bytes);
@@ -234,10 +234,10 @@ impl Vulkan {
 impl HostMemory for Vulkan {
     type Segment = Segment;
 
-    /// Where the host sees the segment: those of classes 1 and 2, and of class 0 where all of the device's memory is
-    /// the host's and coherent. What the host writes before a submit, the work of that submit sees. What transfers of
-    /// this device wrote, the host reads once it has waited for them; other work that the host reads after ends with a
-    /// barrier to the host stage.
+    /// Returns the address at which the host sees the segment: for segments of classes 1 and 2, and of class 0 where
+    /// all of the device's memory is coherent and visible to the host. The work of a submit sees what the host wrote
+    /// before that submit. After waiting for transfers of this device, the host can read what they wrote; other work
+    /// whose results the host reads ends with a barrier to the host stage.
     fn host_address(&self, segment: &Segment) -> Option<NonNull<u8>> {
         segment.mapped.map(|pointer| pointer.0)
     }

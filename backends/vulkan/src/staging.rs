@@ -1,4 +1,4 @@
-//! The staging ring: host memory through which bytes go to the device and back.
+//! The staging ring: host memory through which bytes are copied to the device and back.
 
 use std::collections::VecDeque;
 use std::ptr::NonNull;
@@ -12,20 +12,20 @@ use crate::lane::{Lane, LaneState};
 use crate::segment::{Backed, HostPointer};
 use crate::submit::Submission;
 
-/// Bytes of a ring. Each lane that moves bytes of the host has one.
+/// The size of a ring in bytes. Each lane that moves bytes of the host has one.
 pub(crate) const RING_BYTES: u64 = 4 << 20;
-/// Bytes that go through in one piece, at most: a quarter, so that the host fills one while the device empties another.
+/// The largest piece in bytes: a quarter of the ring, so that the host fills one while the device empties another.
 pub(crate) const PIECE_BYTES: u64 = RING_BYTES / 4;
-/// Pieces start at multiples of this many bytes: what devices copy fastest.
+/// The alignment of pieces in bytes, at which devices copy fastest.
 const PIECE_ALIGNMENT: u64 = 64;
 
 /// A mapped buffer whose bytes are handed out in a circle.
 pub(crate) struct Ring {
     backed: Backed,
     pointer: HostPointer,
-    /// Bytes handed out since the ring was made, with what was skipped at its end.
+    /// Bytes handed out since the ring was made, including those skipped at its end.
     head: u64,
-    /// In the order in which they were handed out.
+    /// The pieces, in the order in which they were handed out.
     pieces: VecDeque<InUse>,
     next: u64,
 }
@@ -33,15 +33,15 @@ pub(crate) struct Ring {
 /// Bytes of a ring that may not be handed out again yet.
 struct InUse {
     number: u64,
-    /// Where it begins, counted as `head` is, with what was skipped before it.
+    /// The position where the piece begins, counted as `head` is. The bytes skipped before it belong to it.
     start: u64,
     /// The tick that covers its use by the device.
     tick: u64,
-    /// The host still wants to read it.
+    /// Whether the host still has to read it.
     pinned: bool,
 }
 
-/// Bytes of a ring, for the commands that use them.
+/// A piece of a ring, for the commands that use it.
 #[derive(Clone, Copy)]
 pub(crate) struct Piece {
     pub(crate) buffer: vk::Buffer,
@@ -51,14 +51,14 @@ pub(crate) struct Piece {
 }
 
 impl Ring {
-    /// Forgets pieces whose tick is reached.
+    /// Removes the pieces whose tick is reached.
     fn reclaim(&mut self, reached: u64) {
         while self.pieces.front().is_some_and(|piece| piece.tick <= reached && !piece.pinned) {
             self.pieces.pop_front();
         }
     }
 
-    /// Hands out bytes for commands of that tick, if there is room.
+    /// Hands out a piece for commands of that tick, if there is room.
     fn take(&mut self, bytes: u64, tick: u64, pinned: bool) -> Option<Piece> {
         if self.pieces.is_empty() {
             self.head = 0;
@@ -80,7 +80,7 @@ impl Ring {
         Some(Piece { buffer: self.backed.buffer, offset, pointer: HostPointer(pointer), number })
     }
 
-    /// The host has read a pinned piece.
+    /// Notes that the host has read a pinned piece.
     pub(crate) fn unpin(&mut self, number: u64) {
         let piece = self.pieces.iter_mut().find(|piece| piece.number == number);
         if let Some(piece) = piece {
@@ -88,15 +88,15 @@ impl Ring {
         }
     }
 
-    /// The buffer, to be destroyed.
+    /// Returns the buffer, to be destroyed.
     pub(crate) fn into_backed(self) -> Backed {
         self.backed
     }
 }
 
 impl Device {
-    /// Runs `work` under the lane's lock with bytes of its ring. Where the ring is full, submits and waits for the
-    /// oldest piece, with the lock given up.
+    /// Runs `work` under the lane's lock with a piece of its ring. If the ring is full, submits and waits for the
+    /// oldest piece, with the lock released.
     pub(crate) fn with_piece<T>(
         &self,
         lane: &Lane,

@@ -10,16 +10,16 @@ use crate::lane::Lane;
 use crate::queue::describe;
 use crate::{Vulkan, VulkanError};
 
-/// Whose numbers a stream's ticks are.
+/// The timeline that a stream's ticks are values of.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Timeline {
-    /// A timeline semaphore that the device makes, and whose values count up by one.
+    /// A timeline semaphore that the device creates, and whose values count up by one.
     Own,
     /// An engine's timeline semaphore. Ticks **are** its values.
     Engine {
-        /// The semaphore, of type timeline. It must live until the last handle of the device is dropped, which an
-        /// engine learns from [`Adopted::keep`](crate::Adopted::keep).
+        /// The semaphore, of type timeline. It must live until the last handle of the device is dropped, of which the
+        /// drop of [`Adopted::keep`](crate::Adopted::keep) notifies the engine.
         semaphore: vk::Semaphore,
         /// The lowest value that no submit signals yet, at least 1.
         next_value: u64,
@@ -32,25 +32,26 @@ impl Vulkan {
     ///
     /// # Errors
     ///
-    /// [`VulkanError::NoQueue`] names the queues that there are; else the driver's.
+    /// [`VulkanError::NoQueue`] names the queues of the device; else the driver's errors.
     pub fn stream_on(&self, family: u32, index: u32) -> Result<StreamId, VulkanError> {
         self.device.enter("vkCreateSemaphore")?;
         let queue = self.device.find_queue(family, index)?;
         self.device.open_lane(queue)
     }
 
-    /// Registers a stream of an engine: a queue by family and index, and whose timeline its ticks are. Whoever submits
-    /// to it around this device announces each submit first: [`begin_submit`](Vulkan::begin_submit).
+    /// Registers a stream of an engine: a queue by family and index, and the timeline of its ticks. Code that submits
+    /// to it without this device announces each submit first: [`begin_submit`](Vulkan::begin_submit).
     ///
     /// # Errors
     ///
-    /// [`VulkanError::NoQueue`] names the queues that there are; [`VulkanError::Falls`] for a next value of 0.
+    /// [`VulkanError::NoQueue`] names the queues of the device; [`VulkanError::Falls`] for a next value of 0; else the
+    /// driver's errors.
     ///
     /// # Safety
     ///
-    /// An engine's semaphore is a timeline of this device and outlives the last handle of it, as all that an engine
-    /// hands over: [`Adopted::keep`](crate::Adopted::keep) tells when that is gone. The semaphore's values rise, and no
-    /// submit that is already under way signals `next_value` or more.
+    /// An engine's semaphore is a timeline of this device and outlives the last handle of the device, like all handles
+    /// of the engine: the drop of [`Adopted::keep`](crate::Adopted::keep) shows that the last handle is gone. The
+    /// semaphore's values rise, and no submit that is already in progress signals `next_value` or more.
     pub unsafe fn register_stream(&self, queue: (u32, u32), timeline: Timeline) -> Result<StreamId, VulkanError> {
         let Timeline::Engine { semaphore, next_value } = timeline else { return self.stream_on(queue.0, queue.1) };
         if next_value == 0 {
@@ -63,12 +64,12 @@ impl Vulkan {
         Ok(device.push_lane(Lane::new(semaphore, false, next_value, index, state)))
     }
 
-    /// The queues that streams may be on, as `(family, index)` and what they can do.
+    /// Returns the queues that streams may be on, as `(family, index)` and their capabilities.
     pub fn queues(&self) -> Vec<((u32, u32), vk::QueueFlags)> {
         self.device.queues.iter().map(|queue| ((queue.family, queue.index), queue.flags)).collect()
     }
 
-    /// The queue that a stream submits to, with its family. Take its lock before you submit to it yourself.
+    /// Returns the queue that a stream submits to, with its family. Take its lock before you submit to it yourself.
     ///
     /// # Panics
     ///
@@ -78,7 +79,7 @@ impl Vulkan {
         (queue.family, queue.raw)
     }
 
-    /// The stream's timeline semaphore, whose counter is the newest complete tick, and the open tick.
+    /// Returns the stream's timeline semaphore, whose counter is the newest complete tick, and the open tick.
     ///
     /// # Panics
     ///
@@ -90,7 +91,7 @@ impl Vulkan {
 }
 
 impl Device {
-    /// The lane of a stream.
+    /// Returns the lane of a stream.
     ///
     /// # Panics
     ///
@@ -103,7 +104,7 @@ impl Device {
         }
     }
 
-    /// Opens a stream on the next queue that computes, each in turn; on any queue where none computes.
+    /// Opens a stream on the next queue that computes, each in turn, or on any queue that copies if none computes.
     pub(crate) fn create_stream(&self) -> Result<StreamId, VulkanError> {
         self.enter("vkCreateSemaphore")?;
         let mut choice: Vec<usize> = (0..self.queues.len()).filter(|&at| self.queues[at].computes()).collect();
@@ -135,11 +136,11 @@ impl Device {
         }
     }
 
-    /// A timeline semaphore at 0.
+    /// Creates a timeline semaphore at 0.
     pub(crate) fn create_timeline(&self) -> Result<vk::Semaphore, VulkanError> {
         let mut kind = vk::SemaphoreTypeCreateInfo::default().semaphore_type(vk::SemaphoreType::TIMELINE);
         let info = vk::SemaphoreCreateInfo::default().push_next(&mut kind);
-        // SAFETY: timeline semaphores are enabled: we did it, or the engine vouched for it.
+        // SAFETY: timeline semaphores are enabled: the builder enabled them, or the caller of `adopt` promised it.
         unsafe { self.raw.create_semaphore(&info, None) }.map_err(self.failed("vkCreateSemaphore"))
     }
 

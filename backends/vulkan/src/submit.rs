@@ -22,7 +22,7 @@ pub struct SemaphoreAt {
     pub stages: vk::PipelineStageFlags2,
 }
 
-/// What a submit hands to the driver besides what was recorded through the device itself.
+/// What a submit passes to the driver besides the commands that were recorded through the device itself.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Submission<'a> {
     /// Command buffers, in order, behind the stream's own.
@@ -36,17 +36,17 @@ pub struct Submission<'a> {
 }
 
 impl Vulkan {
-    /// Submits, as one batch: what was recorded through the device, a full barrier, then the given command buffers. It
-    /// waits for the given points and semaphores and for what
-    /// [`wait_for`](millpond_backend::StreamWait::wait_for) queued, and closes the open tick, which it answers.
+    /// Submits, as one batch: the commands that were recorded through the device, a full barrier, then the given
+    /// command buffers. The batch waits for the given points and semaphores and for the points that
+    /// [`wait_for`](millpond_backend::StreamWait::wait_for) added, and closes the open tick. Returns that tick.
     ///
     /// **Between the given command buffers there are only the barriers that they record.** Where one uses memory that
     /// was allocated after another was recorded, begin it with [`reuse_barrier`](Vulkan::reuse_barrier).
     ///
     /// # Errors
     ///
-    /// The driver's, and [`VulkanError::NotSubmitted`] for a point that nothing would ever reach. Nothing was submitted
-    /// then; what was recorded through the device goes with the next submit.
+    /// The driver's errors, and [`VulkanError::NotSubmitted`] for a point whose work was not submitted. Nothing was
+    /// submitted then; the commands that were recorded through the device go with the next submit.
     ///
     /// # Panics
     ///
@@ -55,7 +55,7 @@ impl Vulkan {
     /// # Safety
     ///
     /// The command buffers are ended, for the stream's queue family, and stay as they are until the tick is reached.
-    /// The semaphores are this device's and live as long. Values that are signalled rise.
+    /// The semaphores belong to this device and live as long. Values that are signalled rise.
     pub unsafe fn submit_with(&self, stream: StreamId, submission: &Submission<'_>) -> Result<Tick, VulkanError> {
         let lane = self.device.lane(stream);
         for &point in submission.after {
@@ -66,14 +66,14 @@ impl Vulkan {
 }
 
 impl Device {
-    /// Fails if a point is of work that was not submitted.
+    /// Returns an error if the work of a point was not submitted.
     pub(crate) fn submitted(&self, point: Point) -> Result<(), VulkanError> {
         let submitted = self.lane(point.stream).submitted();
         if point.tick.0 > submitted { Err(VulkanError::NotSubmitted { point, submitted }) } else { Ok(()) }
     }
 
-    /// Closes the open tick of a lane by a submit and answers it. If that fails, the tick is closed all the same, but
-    /// nobody waits for it: what it should have covered goes with the next one.
+    /// Closes the open tick of a lane by a submit and returns it. If that fails, the tick is closed all the same, but
+    /// no stream waits for it: the work that it should have covered goes with the next one.
     pub(crate) fn submit(
         &self,
         lane: &Lane,
@@ -83,7 +83,7 @@ impl Device {
         self.enter("vkQueueSubmit2")?;
         state.bind = self.flush_binds()?;
         self.end_recording(state)?;
-        // Whatever is marked from here on belongs to the next tick: it may be recorded after the driver took this one.
+        // Marks from here on belong to the next tick: their work may be recorded after the driver took this one.
         let tick = lane.open.fetch_add(1, Ordering::AcqRel);
         let commands = self.batch(state, submission);
         let noted = lane.waits();
@@ -94,9 +94,9 @@ impl Device {
             .wait_semaphore_infos(&waits)
             .command_buffer_infos(&commands)
             .signal_semaphore_infos(&signals);
-        // SAFETY: nobody else uses the queue meanwhile. Our own command buffers are ended, of the queue's family and
-        // not in flight, or allow simultaneous use; the lane's lock makes the signalled values rise. The caller of
-        // `submit_with` vouches for the others.
+        // SAFETY: the queue's lock keeps other threads from it. The device's own command buffers are ended, of the
+        // queue's family and not in flight, or allow simultaneous use; the lane's lock makes the signalled values rise.
+        // The caller of `submit_with` guarantees the same for the others.
         let submitted = self.queues[lane.queue].locked(|queue| unsafe { self.sync2.submit(&self.raw, queue, batch) });
         submitted.map_err(self.failed("vkQueueSubmit2"))?;
         state.in_flight.extend(state.ended.drain(..).map(|commands| (tick, commands)));
@@ -115,20 +115,22 @@ impl Device {
         }
         // SAFETY: the command buffer is recording, under the lane's lock.
         let ended = unsafe { self.raw.end_command_buffer(commands) };
-        // One that could not be ended is invalid; it stays in its pool, unused.
+        // A command buffer that could not be ended is invalid; it stays in its pool, unused.
         ended.map_err(self.failed("vkEndCommandBuffer"))?;
         state.ended.push(commands);
         Ok(())
     }
 
-    /// The command buffers of a batch. Our own begin with a barrier, other people's need one before them.
+    /// Returns the command buffers of a batch. The device's own begin with a barrier; those of other code need one
+    /// before them.
     fn batch(&self, state: &LaneState, submission: &Submission<'_>) -> Vec<vk::CommandBufferSubmitInfo<'static>> {
         let barrier = if submission.command_buffers.is_empty() { &[][..] } else { &[state.barrier][..] };
         let all = state.ended.iter().chain(barrier).chain(submission.command_buffers);
         all.map(|&commands| vk::CommandBufferSubmitInfo::default().command_buffer(commands)).collect()
     }
 
-    /// The semaphores that a batch waits for: one value for each timeline, and none that is known to be reached.
+    /// Returns the semaphores that a batch waits for: one value for each timeline, and none that is known to be
+    /// reached.
     pub(crate) fn waits(
         &self,
         lane: &Lane,
@@ -139,7 +141,7 @@ impl Device {
         let mut newest: Vec<(vk::Semaphore, u64)> = Vec::new();
         for point in noted.iter().chain(submission.after) {
             let other = self.lane(point.stream);
-            // Order within a lane is by the queue and its barriers.
+            // The queue and its barriers order the work within a lane.
             if std::ptr::eq(other, lane) || other.reached() >= point.tick.0 {
                 continue;
             }
@@ -156,7 +158,7 @@ impl Device {
     }
 }
 
-/// A timeline's value, for all stages.
+/// Returns a value of a timeline, for all stages.
 pub(crate) fn timeline_at(semaphore: vk::Semaphore, value: u64) -> SemaphoreAt {
     SemaphoreAt { semaphore, value, stages: vk::PipelineStageFlags2::ALL_COMMANDS }
 }

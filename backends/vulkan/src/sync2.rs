@@ -6,7 +6,7 @@ use ash::{khr, vk};
 use crate::VulkanError;
 use crate::instance::Instance;
 
-/// Where the calls come from.
+/// The source of the calls.
 pub(crate) enum Sync2 {
     Core,
     Extension(khr::synchronization2::Device),
@@ -29,11 +29,11 @@ impl Sync2 {
         }
     }
 
-    /// `vkQueueSubmit2` without a fence.
+    /// Makes the call `vkQueueSubmit2` without a fence.
     ///
     /// # Safety
     ///
-    /// As the call's: nobody else uses the queue, and all handles are valid.
+    /// As for the call: no other thread uses the queue, and all handles are valid.
     pub(crate) unsafe fn submit(
         &self,
         device: &ash::Device,
@@ -41,18 +41,18 @@ impl Sync2 {
         batch: vk::SubmitInfo2<'_>,
     ) -> VkResult<()> {
         match self {
-            // SAFETY: by the caller.
+            // SAFETY: the caller guarantees it.
             Sync2::Core => unsafe { device.queue_submit2(queue, &[batch], vk::Fence::null()) },
-            // SAFETY: by the caller.
+            // SAFETY: the caller guarantees it.
             Sync2::Extension(calls) => unsafe { calls.queue_submit2(queue, &[batch], vk::Fence::null()) },
         }
     }
 
-    /// `vkCmdPipelineBarrier2` with one memory barrier.
+    /// Makes the call `vkCmdPipelineBarrier2` with one memory barrier.
     ///
     /// # Safety
     ///
-    /// As the call's: the command buffer is recording, outside a render pass, and nobody else records into it.
+    /// As for the call: the command buffer is recording, outside a render pass, and no other thread records into it.
     pub(crate) unsafe fn barrier(
         &self,
         device: &ash::Device,
@@ -62,9 +62,9 @@ impl Sync2 {
         let barriers = [barrier];
         let info = vk::DependencyInfo::default().memory_barriers(&barriers);
         match self {
-            // SAFETY: by the caller.
+            // SAFETY: the caller guarantees it.
             Sync2::Core => unsafe { device.cmd_pipeline_barrier2(commands, &info) },
-            // SAFETY: by the caller.
+            // SAFETY: the caller guarantees it.
             Sync2::Extension(calls) => unsafe { calls.cmd_pipeline_barrier2(commands, &info) },
         }
     }

@@ -1,4 +1,4 @@
-//! Time: what was reached, and waiting for it.
+//! Time: querying what was reached, and waiting for it.
 
 use std::sync::atomic::Ordering;
 
@@ -10,7 +10,8 @@ use crate::device::Device;
 use crate::lane::Lane;
 
 impl Device {
-    /// The newest complete tick of a lane. No driver is asked while everything submitted is known to be complete.
+    /// Returns the newest complete tick of a lane. Makes no driver call while everything submitted is known to be
+    /// complete.
     #[inline]
     pub(crate) fn reached(&self, stream: StreamId) -> Result<Tick, VulkanError> {
         self.alive()?;
@@ -23,12 +24,12 @@ impl Device {
         self.query(lane).map(Tick)
     }
 
-    /// Asks the driver how far a lane is.
+    /// Queries the driver for the newest complete tick of a lane.
     pub(crate) fn query(&self, lane: &Lane) -> Result<u64, VulkanError> {
         // SAFETY: the semaphore is a timeline of this device, alive as long as the lane.
         let value = unsafe { self.raw.get_semaphore_counter_value(lane.semaphore) }
             .map_err(self.failed("vkGetSemaphoreCounterValue"))?;
-        // Some drivers report a lost device by the largest value there is.
+        // Some drivers report a lost device by the largest possible value.
         if value == u64::MAX {
             self.lost.store(true, Ordering::Relaxed);
             return Err(VulkanError::Lost);
@@ -38,7 +39,7 @@ impl Device {
         Ok(lane.reached.fetch_max(reached, Ordering::AcqRel).max(reached))
     }
 
-    /// What `wait` does.
+    /// Implements `wait`.
     pub(crate) fn wait(&self, point: Point) -> Result<Tick, VulkanError> {
         self.alive()?;
         let lane = self.lane(point.stream);

@@ -1,4 +1,4 @@
-//! Fills and copies. Any offset and any length will do.
+//! Fills and copies. Any offset and any length is allowed.
 
 use ash::vk;
 use millpond_backend::{Point, StreamId, Tick, Transfer};
@@ -8,13 +8,13 @@ use crate::staging::{PIECE_BYTES, Piece};
 use crate::submit::Submission;
 use crate::{Segment, Vulkan, VulkanError};
 
-/// Offsets and lengths that `vkCmdFillBuffer` takes are multiples of this many bytes.
+/// The alignment in bytes of the offsets and lengths that `vkCmdFillBuffer` takes.
 const FILL_ALIGNMENT: u64 = 4;
-/// Bytes that a fill cannot reach, at both ends together, are fewer.
+/// A limit on the bytes that the fill command cannot reach: both ends together have fewer.
 const EDGE_BYTES: usize = 8;
 
 impl Segment {
-    /// Fails if the bytes leave the segment.
+    /// Returns an error if the bytes leave the segment.
     pub(crate) fn check(&self, offset: u64, bytes: u64) -> Result<(), VulkanError> {
         match offset.checked_add(bytes) {
             Some(end) if end <= self.bytes => Ok(()),
@@ -24,7 +24,7 @@ impl Segment {
 }
 
 impl Device {
-    /// Fails if the segment is another device's.
+    /// Returns an error if the segment belongs to another device.
     pub(crate) fn own(&self, segment: &Segment, call: &'static str) -> Result<(), VulkanError> {
         if segment.device == self.id {
             Ok(())
@@ -77,7 +77,7 @@ impl Device {
         unsafe { self.raw.cmd_copy_buffer(commands, from.0, to.0, &[region]) };
     }
 
-    /// Records a fill whose ends, which the fill command cannot reach, are copied from `edge`.
+    /// Records a fill. The ends that the fill command cannot reach are copied from `edge`.
     fn fill_commands(
         &self,
         commands: vk::CommandBuffer,
@@ -147,7 +147,7 @@ impl Transfer for Vulkan {
         })
     }
 
-    /// Its own: memory of another Vulkan device has no name on this one.
+    /// Returns whether the segment belongs to this device: memory of another Vulkan device cannot be used on this one.
     fn can_copy(&self, segment: &Segment) -> bool {
         segment.device == self.device.id
     }
@@ -156,8 +156,8 @@ impl Transfer for Vulkan {
     ///
     /// # Errors
     ///
-    /// [`VulkanError::Foreign`] if a segment is another device's, [`VulkanError::Overlap`],
-    /// [`VulkanError::OutOfRange`], and the driver's.
+    /// [`VulkanError::Foreign`] if a segment belongs to another device, [`VulkanError::Overlap`],
+    /// [`VulkanError::OutOfRange`], and the driver's errors.
     fn copy(
         &self,
         stream: StreamId,
@@ -184,12 +184,12 @@ impl Transfer for Vulkan {
         device.record_write(lane, &mut lane.state.lock(), to_host, copy)
     }
 
-    /// Copies host bytes to the device, through the stream's staging ring of 4 MiB. Where more than that is under way
-    /// on the stream, it is submitted and the oldest waited for.
+    /// Copies host bytes to the device, through the stream's staging ring of 4 MiB. Where more than that is in progress
+    /// on the stream, submits it and waits for the oldest piece.
     ///
     /// # Errors
     ///
-    /// [`VulkanError::Foreign`], [`VulkanError::OutOfRange`], and the driver's.
+    /// [`VulkanError::Foreign`], [`VulkanError::OutOfRange`], and the driver's errors.
     fn upload(&self, stream: StreamId, from: &[u8], segment: &Segment, offset: u64) -> Result<(), VulkanError> {
         let device = &*self.device;
         device.own(segment, "upload")?;

@@ -1,4 +1,4 @@
-//! The validation layer's messages, kept for whoever wants to read them.
+//! The log of the validation layer's messages.
 
 use std::ffi::{CStr, c_void};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use crate::VulkanError;
 
-/// What the validation layer said, in the order in which it did. A cheap handle, which outlives the device: leaks are
+/// The messages of the validation layer, in their order. It is a cheap handle, which outlives the device: leaks are
 /// reported only when the device is destroyed.
 #[derive(Clone, Debug, Default)]
 pub struct ValidationLog {
@@ -21,26 +21,27 @@ struct Kept {
     messages: Mutex<Vec<String>>,
     /// The layer's own version.
     layer: u32,
-    /// The device has sparse buffers.
+    /// Whether the device has sparse buffers.
     sparse: AtomicBool,
 }
 
-/// Source and target of a copy overlap. Layers before 1.3.268 say it of every copy within one page of a sparse buffer,
-/// and what they say is not kept then: copies within one segment are checked before they are recorded.
+/// The message that the source and the target of a copy overlap. Layers before 1.3.268 report this for every copy
+/// within one page of a sparse buffer, and the message is not kept then: copies within one segment are checked before
+/// they are recorded.
 const OVERLAP: &str = "VUID-vkCmdCopyBuffer-pRegions-00117";
 const OVERLAP_SOUND: u32 = vk::make_api_version(0, 1, 3, 268);
 
 impl ValidationLog {
-    /// The layer, by the name that an instance enables it with.
+    /// The layer's name, with which an instance enables it.
     pub const LAYER: &CStr = c"VK_LAYER_KHRONOS_validation";
 
-    /// A log for the layer that is installed, for an engine that makes its own instance: enable
-    /// [`LAYER`](Self::LAYER) and `VK_EXT_debug_utils` there, and have messages come here with
-    /// [`messenger`](Self::messenger). Costs a list of the layers.
+    /// Creates a log for the layer that is installed, for an engine that makes its own instance: enable
+    /// [`LAYER`](Self::LAYER) and `VK_EXT_debug_utils` there, and direct its messages here with
+    /// [`messenger`](Self::messenger). Lists the layers for this.
     ///
     /// # Errors
     ///
-    /// [`VulkanError::NoValidation`] where it is not installed; else the loader's.
+    /// [`VulkanError::NoValidation`] where the layer is not installed; else the loader's errors.
     pub fn installed(entry: &ash::Entry) -> Result<ValidationLog, VulkanError> {
         // SAFETY: the entry is loaded; the call has no other condition.
         let layers = unsafe { entry.enumerate_instance_layer_properties() }
@@ -49,25 +50,26 @@ impl ValidationLog {
         layer.map(|layer| ValidationLog::new(layer.spec_version)).ok_or(VulkanError::NoValidation)
     }
 
-    /// A log for a layer of that version.
+    /// Creates a log for a layer of that version.
     pub(crate) fn new(layer: u32) -> ValidationLog {
         ValidationLog { kept: Arc::new(Kept { layer, ..Kept::default() }) }
     }
 
-    /// From here on there are sparse buffers.
+    /// Notes that the device has sparse buffers from now on.
     pub(crate) fn expect_sparse(&self) {
         self.kept.sparse.store(true, Ordering::Relaxed);
     }
 
-    /// Every error so far. Costs a copy of the list.
+    /// Returns every error so far. Copies the list.
     pub fn errors(&self) -> Vec<String> {
         self.kept.messages.lock().clone()
     }
 
-    /// How to have errors come here: for `vkCreateDebugUtilsMessengerEXT`, and behind `VkInstanceCreateInfo`.
+    /// Returns the structure that directs errors to this log: for `vkCreateDebugUtilsMessengerEXT`, and behind
+    /// `VkInstanceCreateInfo`.
     ///
-    /// What is created with this points into the log without counting: whoever creates it keeps a clone of the log, or
-    /// lends it with [`Adopted::validation`](crate::Adopted::validation) **and** keeps one, until the messenger and the
+    /// What is created with it points into the log without a reference count. So its creator keeps a clone of the log,
+    /// also if it lends the log with [`Adopted::validation`](crate::Adopted::validation), until the messenger and the
     /// instance are destroyed.
     pub fn messenger(&self) -> vk::DebugUtilsMessengerCreateInfoEXT<'static> {
         let user_data = Arc::as_ptr(&self.kept).cast_mut().cast::<c_void>();
@@ -80,7 +82,7 @@ impl ValidationLog {
 }
 
 impl Kept {
-    /// Whether a message of that kind can be believed.
+    /// Returns whether a message of that kind is reliable.
     fn counts(&self, id: &str) -> bool {
         id != OVERLAP || self.layer >= OVERLAP_SOUND || !self.sparse.load(Ordering::Relaxed)
     }
@@ -93,8 +95,8 @@ unsafe extern "system" fn take(
     data: *const vk::DebugUtilsMessengerCallbackDataEXT<'_>,
     user_data: *mut c_void,
 ) -> vk::Bool32 {
-    // SAFETY: `user_data` is what `messenger` put there: what is in the log's `Arc`, which outlives the instance, and
-    // with it every call of this function. Only shared access happens here.
+    // SAFETY: `user_data` is the pointer that `messenger` set: to the contents of the log's `Arc`, which outlives the
+    // instance, and so every call of this function. Only shared access happens here.
     let kept = unsafe { &*user_data.cast::<Kept>() };
     // SAFETY: the layer passes a valid structure for the time of the call.
     let data = unsafe { &*data };

@@ -1,10 +1,10 @@
-//! The conformance suite on this machine's first Vulkan device, watched by the validation layer.
+//! The conformance suite on this machine's first Vulkan device, checked by the validation layer.
 
 use millpond_conformance::{DeviceUnderTest as _, Need, VulkanDevice, conformance_tests};
 
 conformance_tests!(VulkanDevice::new(0).validation(true), differences: []);
 
-/// Without a device every scenario is skipped, and without the layer nobody watches: neither is to go unnoticed.
+/// Without a device every scenario is skipped, and without the layer nothing is checked: this test reports both.
 #[test]
 fn the_device_is_there_and_watched() {
     let missing = match VulkanDevice::new(0).validation(true).open(&Need::default()) {

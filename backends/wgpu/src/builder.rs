@@ -1,4 +1,4 @@
-//! The ways in: open an adapter, or bring a device.
+//! The builder of a device: opening an adapter, or adopting a device.
 
 use std::sync::{Arc, OnceLock};
 
@@ -13,16 +13,16 @@ use crate::transfer::Movers;
 use crate::vulkan::{Hint, device_bytes};
 use crate::{Wgpu, WgpuError};
 
-/// What the device is said to have where nobody can tell: 8 GiB.
+/// The memory that the device is assumed to have where it is not known: 8 GiB.
 const TOTAL_BYTES: u64 = 8 << 30;
-/// The least that all segments start at a multiple of. Each starts a buffer, so they start at a multiple of anything.
+/// The least alignment of segments in bytes. Each segment starts a buffer, so its start is a multiple of any number.
 const ALIGNMENT: u64 = 512;
 
-/// What all segments can be used for.
+/// The usages that all segments have.
 const TRANSFERS: BufferUsages = BufferUsages::COPY_SRC.union(BufferUsages::COPY_DST);
 
-/// A device to be. Start with [`Wgpu::builder`], end with [`build`](WgpuBuilder::build),
-/// [`request`](WgpuBuilder::request) or [`adopt`](WgpuBuilder::adopt).
+/// The builder of a device. [`Wgpu::builder`] starts one, and [`build`](WgpuBuilder::build),
+/// [`request`](WgpuBuilder::request) or [`adopt`](WgpuBuilder::adopt) makes the device.
 #[derive(Clone, Debug)]
 #[must_use = "nothing exists until build, request or adopt is called"]
 pub struct WgpuBuilder {
@@ -40,11 +40,11 @@ pub struct WgpuBuilder {
 }
 
 impl Wgpu {
-    /// The adapters there are, in the order of their numbers. Loads drivers: tens of milliseconds.
+    /// Lists the adapters, in the order of their numbers. Loads drivers, which takes tens of milliseconds.
     ///
     /// # Errors
     ///
-    /// [`WgpuError::NoAdapter`].
+    /// [`WgpuError::NoAdapter`] if there is none.
     pub fn adapters() -> Result<Vec<AdapterInfo>, WgpuError> {
         let adapters = pollster::block_on(adapters(Backends::all(), InstanceFlags::empty()))?;
         Ok(adapters.iter().map(wgpu::Adapter::get_info).collect())
@@ -54,26 +54,26 @@ impl Wgpu {
     ///
     /// # Errors
     ///
-    /// As [`WgpuBuilder::build`].
+    /// The errors of [`WgpuBuilder::build`].
     pub fn open(adapter: usize) -> Result<Wgpu, WgpuError> {
         Wgpu::builder().adapter(adapter).build()
     }
 
-    /// Stands on a device and its queue that somebody else has opened, and shares them. As
-    /// [`WgpuBuilder::adopt`] with nothing said.
+    /// Creates a [`Wgpu`] on a device and its queue that other code has opened, and shares them. Does the same as
+    /// [`WgpuBuilder::adopt`] with the default settings.
     pub fn adopt(device: wgpu::Device, queue: wgpu::Queue) -> Wgpu {
         Wgpu::builder().adopt(device, queue)
     }
 
-    /// A device to be described.
+    /// Returns a builder of a device.
     pub fn builder() -> WgpuBuilder {
         WgpuBuilder {
             backends: Backends::all(),
             flags: InstanceFlags::from_build_config(),
             adapter: 0,
             features: Features::empty(),
-            // wgpu takes memory from the driver in pieces and parts them. Large pieces would only delay that what
-            // the allocator gives back gets back: it asks for few and large segments already.
+            // wgpu takes memory from the driver in pieces and divides them. Large pieces would only delay the return of
+            // memory that the allocator gives back: it requests few and large segments already.
             memory_hints: MemoryHints::MemoryUsage,
             usage: BufferUsages::STORAGE,
             total_bytes: None,
@@ -86,65 +86,64 @@ impl Wgpu {
 }
 
 impl WgpuBuilder {
-    /// Interfaces to look for adapters in. All that were compiled in unless set.
+    /// Sets the interfaces in which adapters are looked for. The default is all that were compiled in.
     pub fn backends(mut self, backends: Backends) -> WgpuBuilder {
         self.backends = backends;
         self
     }
 
-    /// What to have checked: [`InstanceFlags::VALIDATION`] for example. Unless set, as wgpu has it: validation by the
+    /// Sets what is checked: [`InstanceFlags::VALIDATION`] for example. The default is wgpu's: validation by the
     /// driver's layers in builds with debug assertions, where they are installed, and none in others.
     pub fn flags(mut self, flags: InstanceFlags) -> WgpuBuilder {
         self.flags = flags;
         self
     }
 
-    /// The adapter's place in the list. 0 unless set.
+    /// Sets the adapter's place in the list. The default is 0.
     pub fn adapter(mut self, index: usize) -> WgpuBuilder {
         self.adapter = index;
         self
     }
 
-    /// Features that the device must have. None unless set.
+    /// Sets the features that the device must have. The default is none.
     pub fn features(mut self, features: Features) -> WgpuBuilder {
         self.features = features;
         self
     }
 
-    /// How wgpu takes memory from the driver. [`MemoryHints::MemoryUsage`] unless set.
+    /// Sets how wgpu takes memory from the driver. The default is [`MemoryHints::MemoryUsage`].
     pub fn memory_hints(mut self, hints: MemoryHints) -> WgpuBuilder {
         self.memory_hints = hints;
         self
     }
 
-    /// What segments can be used for. `STORAGE` unless set; `COPY_SRC` and `COPY_DST` are always added.
+    /// Sets the usages of segments. The default is `STORAGE`; `COPY_SRC` and `COPY_DST` are always added.
     pub fn usage(mut self, usage: BufferUsages) -> WgpuBuilder {
         self.usage = usage;
         self
     }
 
-    /// Bytes of the device's memory, for limits that are shares of it and for messages. Unless set, those of the
-    /// largest heap of the device's own memory on Vulkan, and 8 GiB elsewhere: wgpu itself does not tell.
+    /// Sets the bytes of the device's memory, for limits that are shares of it and for messages. The default is the
+    /// largest heap of the device's own memory on Vulkan, and 8 GiB elsewhere, because wgpu itself does not report it.
     pub fn total_bytes(mut self, bytes: u64) -> WgpuBuilder {
         self.total_bytes = Some(bytes);
         self
     }
 
-    /// The most bytes of staging buffers that uploads of one stream may have in recorded and submitted work, at least
-    /// 4; an upload that needs more submits the stream and waits. 64 MiB unless set.
+    /// Sets the most bytes of staging buffers that uploads of one stream may have in recorded and submitted work, at
+    /// least 4. An upload that needs more submits the stream and waits. The default is 64 MiB.
     pub fn staging_bytes(mut self, bytes: u64) -> WgpuBuilder {
         self.staging_bytes = bytes;
         self
     }
 
-    /// Whether a semaphore may tell when it is worth asking wgpu what is done, where the device runs on Vulkan. On
-    /// unless set.
+    /// Sets whether a semaphore may show when it is worth polling wgpu, where the device runs on Vulkan. On by default.
     pub fn semaphore(mut self, semaphore: bool) -> WgpuBuilder {
         self.semaphore = semaphore;
         self
     }
 
-    /// Whether the device may have virtual memory: whether segments come from the Vulkan backend.
+    /// Returns whether the device may have virtual memory: whether segments come from the Vulkan backend.
     pub fn may_have_pages(&self) -> bool {
         #[cfg(feature = "vulkan-segments")]
         return self.vulkan_segments;
@@ -152,35 +151,36 @@ impl WgpuBuilder {
         false
     }
 
-    /// Whether segments come from `millpond-vulkan`, which stands on the same device: with virtual memory, for the
-    /// policy `paged`, and a memory budget, where the driver has them. Off unless set; for devices that are opened
+    /// Sets whether segments come from `millpond-vulkan`, which runs on the same device: with virtual memory, for the
+    /// policy `paged`, and a memory budget, where the driver has them. Off by default; for devices that are opened
     /// here, on Vulkan.
     ///
     /// All work that uses the memory is then submitted through [`Wgpu`] (use [`Wgpu::submit_with`]), which binds pages
-    /// first. Fresh memory holds any bytes: wgpu does not zero what it did not make. And where the device has a single
-    /// queue that binds, as software devices do, nobody else submits to it, not even by `Queue::write_buffer`.
+    /// first. Fresh memory holds any bytes: wgpu does not zero memory that it did not allocate. And where the device
+    /// has a single queue that binds, as software devices do, no other code may submit to it, not even by
+    /// `Queue::write_buffer`.
     #[cfg(feature = "vulkan-segments")]
     pub fn vulkan_segments(mut self, vulkan_segments: bool) -> WgpuBuilder {
         self.vulkan_segments = vulkan_segments;
         self
     }
 
-    /// Opens the device, with all the limits that its adapter has. It has no stream yet. Blocks; takes tens of
+    /// Opens the device, with all the limits that its adapter has. It has no stream yet. Blocks for tens of
     /// milliseconds.
     ///
     /// # Errors
     ///
-    /// [`WgpuError::NoAdapter`], [`WgpuError::NoSuchAdapter`], [`WgpuError::NoDevice`] (for example if it lacks a
-    /// feature).
+    /// [`WgpuError::NoAdapter`], [`WgpuError::NoSuchAdapter`], or [`WgpuError::NoDevice`] (for example if the adapter
+    /// lacks a feature).
     pub fn build(self) -> Result<Wgpu, WgpuError> {
         pollster::block_on(self.request())
     }
 
-    /// [`build`](WgpuBuilder::build) for those who have an executor.
+    /// Does the same as [`build`](WgpuBuilder::build) without blocking, for callers that have an executor.
     ///
     /// # Errors
     ///
-    /// As [`build`](WgpuBuilder::build).
+    /// The errors of [`build`](WgpuBuilder::build).
     pub async fn request(self) -> Result<Wgpu, WgpuError> {
         let mut adapters = adapters(self.backends, self.flags).await?;
         let (index, count) = (self.adapter, adapters.len());
@@ -208,7 +208,7 @@ impl WgpuBuilder {
         Ok(self.finish(device, queue, None))
     }
 
-    /// Takes charge of a device that was opened here.
+    /// Installs the handlers of a device that was opened here, and finishes it.
     fn finish(self, device: wgpu::Device, queue: wgpu::Queue, memory: Option<Memory>) -> Wgpu {
         let (loss, uncaptured) = (Arc::new(Loss::default()), Arc::new(Uncaptured::default()));
         let (told, kept) = (Arc::clone(&loss), Arc::clone(&uncaptured));
@@ -217,10 +217,11 @@ impl WgpuBuilder {
         self.stand_on(device, queue, memory, (loss, uncaptured))
     }
 
-    /// Stands on a device and its queue that somebody else has opened, and shares them. Neither the device's handler
-    /// of uncaptured errors nor its callback for its loss is touched: see [`Wgpu::report_lost`]. What was said of
-    /// adapters and features has no effect. Blocks are limited by the limits that the device was requested with: wgpu's
-    /// defaults are 256 MiB for a buffer and 128 MiB for a binding, so request `adapter.limits()`.
+    /// Creates a [`Wgpu`] on a device and its queue that other code has opened, and shares them. Neither the device's
+    /// handler of uncaptured errors nor its callback for its loss is changed: see [`Wgpu::report_lost`]. The builder's
+    /// settings for adapters and features have no effect. Blocks are limited by the limits that the device was
+    /// requested with: wgpu's defaults are 256 MiB for a buffer and 128 MiB for a binding, so request
+    /// `adapter.limits()`.
     pub fn adopt(self, device: wgpu::Device, queue: wgpu::Queue) -> Wgpu {
         self.stand_on(device, queue, None, (Arc::default(), Arc::default()))
     }
@@ -263,7 +264,8 @@ async fn adapters(backends: Backends, flags: InstanceFlags) -> Result<Vec<wgpu::
     descriptor.backends = backends;
     descriptor.flags = flags;
     let instance = wgpu::Instance::new(descriptor);
-    // Never dropped: some drivers cannot be loaded again any number of times once their last instance has gone.
+    // The first instance is never dropped: some drivers cannot be loaded again an unlimited number of times after their
+    // last instance was dropped.
     static FIRST: OnceLock<wgpu::Instance> = OnceLock::new();
     let _ = FIRST.set(instance.clone());
     let adapters = instance.enumerate_adapters(backends).await;

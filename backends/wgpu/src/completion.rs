@@ -1,8 +1,8 @@
-//! How far the device is.
+//! Completion: finding out which submissions are done.
 //!
-//! wgpu tells it to callbacks, which it runs in polls and in submits. Each submit of ours leaves one that raises the
-//! reached tick of its stream, so that a single poll, of anybody, brings all streams up to date. Where the device runs
-//! on Vulkan a semaphore says whether the poll is worth its microseconds.
+//! wgpu reports completion to callbacks, which it runs in polls and in submits. Each submit of this backend leaves a
+//! callback that raises the reached tick of its stream, so that a single poll, by any code, brings all streams up to
+//! date. Where the device runs on Vulkan, a semaphore shows whether the poll is worth its microseconds.
 
 use millpond_backend::Point;
 
@@ -11,7 +11,7 @@ use crate::device::Shared;
 use crate::lane::{Clock, Flight};
 
 impl Shared {
-    /// The newest tick known to be done. Polls only if something is under way and may be done.
+    /// Returns the newest tick known to be done. Polls only if work is in progress and may be done.
     pub(crate) fn reached(&self, clock: &Clock) -> Result<u64, WgpuError> {
         self.alive()?;
         let reached = clock.reached();
@@ -42,7 +42,7 @@ impl Shared {
 
     /// Blocks until a submission is done.
     pub(crate) fn finish(&self, clock: &Clock, flight: &Flight) -> Result<(), WgpuError> {
-        // wgpu holds a lock while it waits, which stops everybody who frees or submits; the semaphore needs none.
+        // wgpu holds a lock while it waits, which blocks all threads that free or submit; the semaphore needs no lock.
         if let Some((hint, value)) = self.hint.as_ref().zip(flight.value) {
             hint.wait(value);
         }
@@ -50,7 +50,7 @@ impl Shared {
         match self.poll(wgpu::PollType::Wait { submission_index: index, timeout: None })? {
             Ok(_) => clock.arrive(flight.tick),
             Err(wgpu::PollError::WrongSubmissionIndex(..)) => {
-                // Only a device that takes no submissions any more hands out numbers of submissions it never made.
+                // Only a device that no longer takes submissions returns numbers of submissions that it never made.
                 self.loss.note("it took no submission and gave no reason");
                 self.alive()?;
             }

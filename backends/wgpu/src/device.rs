@@ -1,4 +1,4 @@
-//! The device, and the part of the contract that is neither time nor transfers.
+//! The device, and the part of the contract that does not concern time or transfers.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,9 +13,9 @@ use crate::transfer::Movers;
 use crate::vulkan::Hint;
 use crate::{Segment, WgpuError};
 
-/// The class whose blocks are meant to have a buffer of their own: the same memory and usages as class 0, to be used
-/// with the policy `direct`, by an allocator of its own that shares the device and its streams. See
-/// [`Segment::binding`] for what it is good for.
+/// The class whose blocks are meant to have a buffer of their own. It has the same memory and usages as class 0, and is
+/// used with the policy `direct`, by a separate allocator that shares the device and its streams. [`Segment::binding`]
+/// describes its purpose.
 pub const EXCLUSIVE: ClassId = ClassId(1);
 
 /// A wgpu device, and the handle to it: clones are the same device.
@@ -26,9 +26,9 @@ pub struct Wgpu {
     pub(crate) shared: Arc<Shared>,
 }
 
-/// What all handles of a device share.
+/// The state that all handles of a device share.
 pub(crate) struct Shared {
-    /// Where segments come from other than wgpu. Goes before the device.
+    /// The source of segments that are not wgpu's own. Dropped before the device.
     pub(crate) memory: Option<Memory>,
     pub(crate) device: wgpu::Device,
     pub(crate) queue: wgpu::Queue,
@@ -45,40 +45,40 @@ pub(crate) struct Shared {
 }
 
 impl Wgpu {
-    /// The wgpu device.
+    /// Returns the wgpu device.
     pub fn device(&self) -> &wgpu::Device {
         &self.shared.device
     }
 
-    /// The wgpu queue. Whoever submits work to it that uses blocks of a stream submits that stream afterwards
-    /// ([`Backend::submit`]): the tick then covers it.
+    /// Returns the wgpu queue. Code that submits work to it that uses blocks of a stream submits that stream afterwards
+    /// ([`Backend::submit`]): the tick then covers the work.
     pub fn queue(&self) -> &wgpu::Queue {
         &self.shared.queue
     }
 
-    /// The number of the device within this process, as error messages give it.
+    /// Returns the number of the device within this process, as error messages give it.
     pub fn serial(&self) -> u64 {
         self.shared.account.serial
     }
 
-    /// Bytes of the segments that were reserved and not released.
+    /// Returns the bytes of the segments that were reserved and not released.
     pub fn held_bytes(&self) -> u64 {
         self.shared.account.held_bytes()
     }
 
-    /// Whether a semaphore of Vulkan tells when to ask wgpu, which is a thousand times cheaper than asking.
+    /// Returns whether a semaphore of Vulkan shows when to poll wgpu, which is a thousand times cheaper than a poll.
     pub fn has_semaphore(&self) -> bool {
         self.shared.hint.is_some()
     }
 
-    /// What wgpu objected to outside of this backend's calls, the first 64 of it: a device that was opened here keeps
-    /// such errors, where wgpu by itself would panic. Always empty on a device that was adopted.
+    /// Returns the errors that wgpu reported outside of this backend's calls, the first 64 of them. A device that was
+    /// opened here keeps such errors, where wgpu would otherwise panic. Always empty on a device that was adopted.
     pub fn errors(&self) -> Vec<String> {
         self.shared.uncaptured.texts()
     }
 
-    /// Tells that the device is lost. For adopted devices: wgpu has one callback for that, and it is yours; call this
-    /// from it. Without it a loss shows in waits and downloads, and on Vulkan in submits.
+    /// Reports that the device is lost. For adopted devices: wgpu has one callback for a loss, and it belongs to the
+    /// application; call this from it. Without it a loss shows in waits and downloads, and on Vulkan in submits.
     pub fn report_lost(&self, reason: &str) {
         self.shared.loss.note(reason);
     }
@@ -96,7 +96,7 @@ impl fmt::Debug for Wgpu {
 }
 
 impl Shared {
-    /// The lane of a stream.
+    /// Returns the lane of a stream.
     ///
     /// # Panics
     ///
@@ -109,7 +109,7 @@ impl Shared {
         }
     }
 
-    /// A buffer of at least that many bytes.
+    /// Creates a buffer of at least that many bytes.
     pub(crate) fn create_buffer(
         &self,
         call: &'static str,
@@ -124,8 +124,8 @@ impl Shared {
         Ok(buffer)
     }
 
-    /// Finds out whether the device is still there. One that is lost, or was destroyed with work under way, makes
-    /// buffers that are none and says nothing; only when such a buffer is to be looked at does it show.
+    /// Checks whether the device still works. A device that is lost, or that was destroyed while work was in progress,
+    /// returns invalid buffers without an error; this shows only when such a buffer is mapped.
     fn probe(&self, call: &'static str) -> Result<(), WgpuError> {
         let usage = wgpu::BufferUsages::MAP_WRITE | wgpu::BufferUsages::COPY_SRC;
         let buffer = self.create_buffer(call, WORD, usage, true)?;
@@ -141,7 +141,7 @@ impl Drop for Shared {
         if self.hint.is_none() && self.memory.is_none() {
             return;
         }
-        // A lost device has nothing under way, and answers so or not at all.
+        // A lost device has no work in progress, and the poll returns at once or with an error.
         let _ = self.poll(wgpu::PollType::wait_indefinitely());
         if let Some(hint) = &self.hint {
             hint.destroy();
@@ -153,10 +153,10 @@ impl Drop for Shared {
 }
 
 // SAFETY: each segment is a buffer of its own, made by wgpu with the bytes that were asked for. A lane's `reached`
-// rises only when wgpu says that the submission of that tick is done: in the callback left behind it, or by a wait for
-// its index. A tick is closed before its work is submitted and under the lock that recording takes, so whatever was
-// recorded before a mark is in that tick's submission or in a later one, and ticks are submitted in their order. Stream
-// ids are indices of a vector that only grows.
+// rises only when wgpu reports that the submission of that tick is done: in the callback left behind it, or by a wait
+// for its index. A tick is closed before its work is submitted and under the lock that recording takes, so work that
+// was recorded before a mark is in that tick's submission or in a later one, and ticks are submitted in their order.
+// Stream ids are indices of a vector that only grows.
 unsafe impl Backend for Wgpu {
     type Segment = Segment;
     type Page = Page;
@@ -187,7 +187,7 @@ unsafe impl Backend for Wgpu {
         if bytes > max {
             return Err(WgpuError::TooLarge { asked: bytes, max });
         }
-        // A poll frees what was released and is done.
+        // A poll frees memory that was released and whose work is done.
         let _ = shared.poll(wgpu::PollType::Poll)?;
         let (buffer, backing) = match &shared.memory {
             Some(memory) => memory.reserve(shared, bytes).map(|(buffer, backing)| (buffer, Some(backing)))?,
@@ -205,7 +205,7 @@ unsafe impl Backend for Wgpu {
 
     unsafe fn release(&self, segment: Segment) {
         segment.destroy();
-        // wgpu frees a buffer when a poll finds its last use done, and it is done already.
+        // wgpu frees a buffer when a poll finds that its last use is done, which is the case already.
         let _ = self.shared.poll(wgpu::PollType::Poll);
         if let Some(memory) = &self.shared.memory {
             memory.free_returned();
@@ -258,12 +258,12 @@ unsafe impl Backend for Wgpu {
 impl StreamWait for Wgpu {
     type Error = WgpuError;
 
-    /// Costs nothing: there is one queue, and what was submitted runs before what is submitted later. A wait of a
-    /// stream for itself is always fine.
+    /// Checks that the point's work is submitted; the wait itself costs nothing: there is one queue, and work that was
+    /// submitted runs before work that is submitted later. A wait of a stream for itself is always allowed.
     ///
     /// # Errors
     ///
-    /// [`WgpuError::NotSubmitted`]: the point's stream must be submitted first. [`WgpuError::Lost`].
+    /// [`WgpuError::NotSubmitted`] if the point's stream was not submitted, which must come first; [`WgpuError::Lost`].
     fn wait_for(&self, stream: StreamId, point: Point) -> Result<(), WgpuError> {
         self.shared.enter("wait_for")?;
         self.shared.lane(stream);

@@ -1,4 +1,4 @@
-//! What wgpu and this backend report.
+//! The errors that wgpu and this backend report.
 
 use millpond_backend::{BackendError, Fault, Point};
 use thiserror::Error;
@@ -7,7 +7,7 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum WgpuError {
-    /// There is nothing to open.
+    /// No adapter was found.
     #[error(
         "no adapter was found for {backends:?}: install the driver of your GPU, or a software one (Vulkan: Mesa's \
          lavapipe, in Debian the packages mesa-vulkan-drivers and libvulkan1), or enable another of this crate's \
@@ -17,12 +17,12 @@ pub enum WgpuError {
         /// The interfaces that were asked for.
         backends: wgpu::Backends,
     },
-    /// The number is none of an adapter's.
+    /// No adapter has this number.
     #[error("adapter {index} was asked for, and there are {count}: choose one from 0 to {}", count - 1)]
     NoSuchAdapter {
         /// The number asked for.
         index: usize,
-        /// How many there are; at least one.
+        /// The number of adapters; at least one.
         count: usize,
     },
     /// The adapter gave no device.
@@ -36,7 +36,7 @@ pub enum WgpuError {
     /// The driver has too little memory left.
     #[error("out of memory: {asked} bytes asked by {call}, and the driver refused; release segments first")]
     OutOfMemory {
-        /// What was asked for.
+        /// The call that requested the memory.
         call: &'static str,
         /// Bytes of the request.
         asked: u64,
@@ -58,24 +58,24 @@ pub enum WgpuError {
     NoVulkanSegments {
         /// The adapter's name.
         adapter: String,
-        /// What is missing.
+        /// The feature that is missing.
         missing: &'static str,
     },
-    /// One buffer may not be so large, however much memory is left.
+    /// The request is larger than the largest buffer, however much memory is left.
     #[error("out of memory: {asked} bytes asked in one segment, {max} is the most (max_buffer_size); ask for several")]
     TooLarge {
         /// Bytes of the request.
         asked: u64,
-        /// The device's largest buffer.
+        /// The device's largest buffer, in bytes.
         max: u64,
     },
-    /// The device is gone.
+    /// The device is lost.
     #[error("the device is lost ({reason}); open it anew")]
     Lost {
-        /// What wgpu said when it went.
+        /// The reason that wgpu gave for the loss.
         reason: String,
     },
-    /// wgpu refused a call or the commands that were recorded for it. Nothing of it ran.
+    /// wgpu refused a call or the commands that were recorded for it. None of the commands ran.
     #[error("{call} was refused: {source}")]
     Refused {
         /// The call.
@@ -83,7 +83,7 @@ pub enum WgpuError {
         /// wgpu's own report.
         source: Box<wgpu::Error>,
     },
-    /// A buffer could not be shown to the host.
+    /// A buffer could not be mapped for the host.
     #[error("{call}: the buffer could not be mapped: {reason}")]
     Map {
         /// The call.
@@ -99,37 +99,37 @@ pub enum WgpuError {
         /// The kind of failure that was planned.
         fault: Fault,
     },
-    /// The request is for nothing.
+    /// The request is for 0 bytes.
     #[error("{call} of 0 bytes; ask for at least one")]
     Empty {
         /// The call.
         call: &'static str,
     },
-    /// An offset or a size is no multiple of what the device wants.
+    /// An offset or a size is no multiple of what the device requires.
     #[error("{call}: the {what} {value} is no multiple of {multiple}; round it")]
     Misaligned {
         /// The call.
         call: &'static str,
-        /// What of it: "offset" or "size".
+        /// The misaligned quantity: "offset" or "size".
         what: &'static str,
         /// The offset or size.
         value: u64,
-        /// What it must be a multiple of.
+        /// The number that it must be a multiple of.
         multiple: u64,
     },
-    /// The range leaves its segment.
+    /// The range reaches beyond the end of its segment.
     #[error("{call}: {bytes} bytes at offset {offset} leave a segment of {segment_bytes} bytes")]
     OutOfRange {
         /// The call.
         call: &'static str,
-        /// Where the range starts in the segment.
+        /// The offset in the segment at which the range starts.
         offset: u64,
-        /// How long it is.
+        /// The length of the range.
         bytes: u64,
-        /// How long the segment is.
+        /// The length of the segment.
         segment_bytes: u64,
     },
-    /// A shader may not see so much of a buffer at once.
+    /// The binding is longer than a shader may access through one binding.
     #[error(
         "a binding of {bytes} bytes is over the device's limit of {max} (max_storage_buffer_binding_size); bind parts"
     )]
@@ -139,27 +139,27 @@ pub enum WgpuError {
         /// The most that one binding may have.
         max: u64,
     },
-    /// Source and target of a copy share bytes.
+    /// The source and the target of a copy share bytes.
     #[error("a copy of {bytes} bytes from offset {from} to offset {to} of one segment overlaps itself")]
     Overlap {
         /// Offset of the source.
         from: u64,
         /// Offset of the target.
         to: u64,
-        /// How much is copied.
+        /// The number of bytes to copy.
         bytes: u64,
     },
-    /// The segment is another device's.
+    /// The segment belongs to another device.
     #[error("{call}: the segment belongs to wgpu device {belongs_to}, not to {given_to}; download and upload instead")]
     ForeignSegment {
         /// The call.
         call: &'static str,
-        /// Whose segment it is: [`Wgpu::serial`](crate::Wgpu::serial).
+        /// The segment's device: [`Wgpu::serial`](crate::Wgpu::serial).
         belongs_to: u64,
-        /// Who was given it.
+        /// The device that the segment was passed to.
         given_to: u64,
     },
-    /// A stream shall wait for work that may never be submitted.
+    /// A stream was asked to wait for work that may never be submitted.
     #[error("{point} was not submitted: the newest tick submitted there is {submitted}; submit that stream first")]
     NotSubmitted {
         /// The point.

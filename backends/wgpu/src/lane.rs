@@ -1,4 +1,5 @@
-//! A lane: what the backend keeps per stream. Its clock is read without a lock; its open encoder stands behind one.
+//! A lane: the state that the backend keeps per stream. Its clock is read without a lock; its open encoder is guarded
+//! by one.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -6,17 +7,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-/// One stream.
+/// The state of one stream.
 pub(crate) struct Lane {
     pub(crate) clock: Arc<Clock>,
-    /// Locked while something is recorded and while it is submitted, so that ticks are submitted in their order.
+    /// The recorded work. Locked while commands are recorded and while they are submitted, so that ticks are submitted
+    /// in their order.
     pub(crate) work: Mutex<Work>,
 }
 
-/// What was recorded on a stream and not submitted yet.
+/// The work that was recorded on a stream and not submitted yet.
 #[derive(Default)]
 pub(crate) struct Work {
-    /// Made when something is recorded first.
+    /// The open encoder, made when the first command is recorded.
     pub(crate) encoder: Option<wgpu::CommandEncoder>,
     /// Bytes of staging buffers that the encoder copies from.
     pub(crate) staged_bytes: u64,
@@ -29,20 +31,20 @@ pub(crate) struct Clock {
     open: AtomicU64,
     /// The newest tick that wgpu has taken.
     submitted: AtomicU64,
-    /// The newest complete tick. Rises only when wgpu says that a submission is done.
+    /// The newest complete tick. Rises only when wgpu reports that a submission is done.
     reached: AtomicU64,
     /// Bytes of staging buffers that submitted work may still copy from.
     staged_bytes: AtomicU64,
-    /// What was submitted and is not known to be done, oldest first.
+    /// The submissions that are not known to be done, oldest first.
     flights: Mutex<VecDeque<Flight>>,
 }
 
-/// One submission under way.
+/// One submission in progress.
 #[derive(Clone)]
 pub(crate) struct Flight {
     pub(crate) tick: u64,
     pub(crate) index: wgpu::SubmissionIndex,
-    /// What the device's semaphore counts to when the submission is done, where there is one.
+    /// The value that the device's semaphore has when the submission is done, if there is a semaphore.
     pub(crate) value: Option<u64>,
     pub(crate) staged_bytes: u64,
 }
@@ -82,13 +84,13 @@ impl Clock {
         self.staged_bytes.load(Ordering::Relaxed)
     }
 
-    /// Closes the open tick and answers it. Called with the lane's work locked, before that work goes to wgpu: who
-    /// submits to the queue himself and marks then gets a tick that covers it, whichever comes first.
+    /// Closes the open tick and returns it. Called with the lane's work locked, before that work goes to wgpu: code
+    /// that submits to the queue itself and marks afterwards then gets a tick that covers its work, in either order.
     pub(crate) fn close(&self) -> u64 {
         self.open.fetch_add(1, Ordering::AcqRel)
     }
 
-    /// Notes a submission.
+    /// Adds a submission.
     pub(crate) fn depart(&self, flight: Flight) {
         self.staged_bytes.fetch_add(flight.staged_bytes, Ordering::Relaxed);
         let mut flights = self.flights.lock();
@@ -109,13 +111,13 @@ impl Clock {
         self.reached.fetch_max(tick, Ordering::Release);
     }
 
-    /// What the semaphore counts to when the oldest submission under way is done.
+    /// Returns the value that the semaphore has when the oldest submission in progress is done.
     pub(crate) fn oldest_value(&self) -> Option<u64> {
         self.flights.lock().front().and_then(|flight| flight.value)
     }
 
-    /// The submission to wait for when a tick is wanted: the first that covers it, or the newest there is. `None` if
-    /// nothing is under way.
+    /// Returns the submission to wait for when a tick is wanted: the first that covers it, or the newest. Returns
+    /// `None` if no submission is in progress.
     pub(crate) fn flight_to(&self, tick: u64) -> Option<Flight> {
         let flights = self.flights.lock();
         flights.iter().find(|flight| flight.tick >= tick).or(flights.back()).cloned()

@@ -1,15 +1,15 @@
 //! wgpu for Millpond.
 //!
-//! [`Wgpu`] implements the backend contract on any device of wgpu 30. It opens one by itself ([`Wgpu::open`],
-//! [`Wgpu::builder`]) or stands on one that an application has ([`Wgpu::adopt`]).
+//! [`Wgpu`] implements the backend contract on any device of wgpu 30. It opens a device ([`Wgpu::open`],
+//! [`Wgpu::builder`]), or adopts one of an application ([`Wgpu::adopt`]).
 //!
 //! # Positions
 //!
-//! - **A segment is a buffer**, and a block is a range of it: [`Segment::binding`] makes it ready for a bind group.
-//! - **Streams are logical.** wgpu has one queue per device. A stream is a row of command encoders, one open at a time;
-//!   a tick is one submission.
+//! - **A segment is a buffer**, and a block is a range of it: [`Segment::binding`] returns it for a bind group.
+//! - **Streams are logical.** wgpu has one queue per device. A stream is a sequence of command encoders, one open at a
+//!   time; a tick is one submission.
 //! - **Everything is recorded.** Transfers go into the stream's encoder like any command, and run in its order.
-//! - **wgpu alone says what is done.** A semaphore may say when to ask.
+//! - **Only wgpu decides what is done.** A semaphore may show when to poll it.
 //! - **Errors are values.** Each call of wgpu that may fail runs in error scopes of its own.
 
 #![allow(unsafe_code)] // The contract's unsafe trait and methods, and the Vulkan device under wgpu (`vulkan.rs`).

@@ -1,7 +1,7 @@
 //! Segments that are not wgpu's: buffers of `millpond-vulkan` on the device that wgpu runs on, virtual memory included.
 //!
-//! wgpu is to Vulkan what an engine is: it submits by itself. So each submit is announced to the Vulkan backend, waits
-//! for what was bound before, and goes on. All of it is one stream there, as wgpu has one queue.
+//! For Vulkan, wgpu is an engine that submits without the Vulkan backend. So each submit is announced to that backend,
+//! waits for earlier binds, and is then made. All submits belong to one stream there, because wgpu has one queue.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +17,7 @@ use crate::device::Shared;
 use crate::opening::Opened;
 use crate::{Segment, Wgpu, WgpuError};
 
-/// The allocator takes no larger part of scarce addresses for a range than one of so many.
+/// Where addresses are scarce, the allocator takes at most one part in this number of them for a range.
 const RANGES_LEAST: u64 = 64;
 
 pub use millpond_vulkan::Page;
@@ -25,15 +25,15 @@ pub use millpond_vulkan::Page;
 /// The Vulkan backend under a wgpu device.
 pub(crate) struct Memory {
     vulkan: Vulkan,
-    /// What stands for wgpu's queue there.
+    /// The stream of the Vulkan backend that stands for wgpu's queue.
     stream: StreamId,
-    /// Held while the queue is used, by submits of ours and by binds that share it.
+    /// Held while the queue is used, by submits of this backend and by binds that share the queue.
     turn: Arc<Turn>,
     returned: Arc<Returned>,
 }
 
-/// Whose turn it is on the queue. wgpu runs callbacks inside of submits, with the turn taken: what these allocate and
-/// free may bind, on the thread that has the turn, while other threads only try for it.
+/// The lock of the queue. wgpu runs callbacks inside of submits, while the lock is held: what these allocate and free
+/// may bind, on the thread that holds the lock, while other threads only try to lock it.
 struct Turn(ReentrantMutex<()>);
 
 impl QueueLock for Turn {
@@ -51,10 +51,10 @@ impl QueueLock for Turn {
     }
 }
 
-/// Segments that wgpu has let go of. It does so anywhere, also inside of submits, where nothing may be freed that takes
-/// a turn on the queue; so they are freed at the next occasion.
+/// Segments that wgpu no longer uses. wgpu drops its buffers anywhere, also inside of submits, where no memory may be
+/// freed that locks the queue; so the segments are freed at the next occasion.
 ///
-/// Every buffer in wgpu's hands holds it, and through it the Vulkan backend, which so outlives them all.
+/// Every buffer that wgpu has holds this value, and through it the Vulkan backend, which so outlives all of them.
 struct Returned {
     vulkan: Vulkan,
     segments: Mutex<Vec<Loan>>,
@@ -66,10 +66,10 @@ struct Loan {
     is_range: bool,
 }
 
-/// What a segment has of the Vulkan backend while wgpu has its buffer.
+/// The Vulkan segment behind a wgpu segment, while wgpu has its buffer.
 pub(crate) struct Backing {
     loan: Mutex<Option<Loan>>,
-    /// The allocator has given it up. What is merely dropped stays with the device.
+    /// Whether the allocator has released it. A segment that is only dropped stays with the device.
     released: AtomicBool,
 }
 
@@ -78,7 +78,7 @@ impl Backing {
         self.released.store(true, Ordering::Release);
     }
 
-    /// Does something with the Vulkan segment, which is there as long as the wgpu segment is.
+    /// Calls `act` with the Vulkan segment, which exists as long as the wgpu segment does.
     fn with<T>(&self, act: impl FnOnce(&millpond_vulkan::Segment) -> T) -> T {
         match &*self.loan.lock() {
             Some(loan) => act(&loan.segment),
@@ -92,9 +92,9 @@ fn failed(call: &'static str) -> impl Fn(millpond_vulkan::VulkanError) -> WgpuEr
 }
 
 impl Memory {
-    /// Adopts a device that was opened for it.
+    /// Adopts a device that was opened for this.
     pub(crate) fn adopt(device: &wgpu::Device, opened: Opened) -> Result<Memory, WgpuError> {
-        // SAFETY: the handles are copied, and nothing of wgpu's is destroyed.
+        // SAFETY: the handles are copied, and no object of wgpu's is destroyed.
         let Some(hal) = (unsafe { device.as_hal::<Hal>() }) else {
             panic!("a device that was opened on Vulkan runs on something else")
         };
@@ -104,7 +104,7 @@ impl Memory {
         let family = hal.queue_family_index();
         let mut queues = vec![AdoptedQueue { family, queue: hal.raw_queue(), lock: Some(lock) }];
         if let Some((family, index)) = opened.binder {
-            // SAFETY: the device was opened with that queue, and wgpu knows nothing of it.
+            // SAFETY: the device was opened with that queue, and wgpu does not know of it.
             let queue = unsafe { raw.get_device_queue(family, index) };
             queues.push(AdoptedQueue { family, queue, lock: None });
         }
@@ -120,15 +120,16 @@ impl Memory {
             validation: None,
         };
         // SAFETY: the handles are wgpu's own. They outlive the result: it is held by `Shared` and by wgpu's buffers,
-        // and both hold the device. The device was opened with what `opened` says. The queue that wgpu uses has a lock,
-        // which all submits of ours take; the documentation of `vulkan_segments` has the users vouch for theirs.
+        // and both hold the device. The device was opened with the features in `opened`. The queue that wgpu uses has a
+        // lock, which all submits of this backend take; for the users' own submits, the documentation of
+        // `vulkan_segments` makes the users responsible.
         let vulkan = unsafe { Vulkan::adopt(adopted) }.map_err(failed("adopt"))?;
         let stream = vulkan.stream_on(family, 0).map_err(failed("stream_on"))?;
         let returned = Arc::new(Returned { vulkan: vulkan.clone(), segments: Mutex::default() });
         Ok(Memory { vulkan, stream, turn, returned })
     }
 
-    /// The device's facts, where they are the Vulkan backend's.
+    /// Replaces those of the device's facts that the Vulkan backend determines.
     pub(crate) fn amend(&self, caps: &mut Caps) {
         let own = self.vulkan.caps();
         for class in &mut caps.classes {
@@ -136,17 +137,18 @@ impl Memory {
             class.total_bytes = own.classes[0].total_bytes;
         }
         let max = caps.classes[0].max_segment_bytes;
-        // A range is a part of all addresses, and a buffer of wgpu's: with so many of them no part is larger than one.
+        // A range is a part of all addresses, and a buffer of wgpu's: with this limit no part is larger than a buffer
+        // may be.
         let address_bytes = |pages: PageCaps| pages.address_bytes.min(max.saturating_mul(RANGES_LEAST));
         // wgpu tracks buffers, and places no barrier between work on two of them. But each of its submits waits on the
-        // device for the one before, whose writes it sees.
+        // device for the previous one, and sees its writes.
         let alias_reuse = Reuse::AfterSubmit;
         caps.pages = own.pages.map(|pages| PageCaps { alias_reuse, address_bytes: address_bytes(pages), ..pages });
         caps.budget = own.budget;
         caps.oversubscribes = own.oversubscribes;
     }
 
-    /// A segment with memory, as wgpu's buffer.
+    /// Reserves a segment with memory, as wgpu's buffer.
     pub(crate) fn reserve(&self, shared: &Shared, bytes: u64) -> Result<(wgpu::Buffer, Arc<Backing>), WgpuError> {
         self.free_returned();
         let segment = self.vulkan.reserve(ClassId::DEVICE, bytes).map_err(failed("reserve"))?;
@@ -159,7 +161,7 @@ impl Memory {
         self.lend(shared, Loan { segment: segment.map_err(failed("reserve_range"))?, is_range: true })
     }
 
-    /// Hands a segment's buffer to wgpu.
+    /// Passes a segment's buffer to wgpu.
     fn lend(&self, shared: &Shared, loan: Loan) -> Result<(wgpu::Buffer, Arc<Backing>), WgpuError> {
         let (raw, size) = (loan.segment.buffer(), loan.segment.bytes());
         let backing = Arc::new(Backing { loan: Mutex::new(Some(loan)), released: AtomicBool::new(false) });
@@ -169,13 +171,13 @@ impl Memory {
                 returned.segments.lock().extend(lent.loan.lock().take());
             }
         };
-        // SAFETY: the buffer lives until `let_go` was called: whatever frees it comes after that, or is the end of the
-        // Vulkan backend, which `let_go` keeps alive.
+        // SAFETY: the buffer lives until `let_go` was called: it is freed only after that, or at the end of the Vulkan
+        // backend, which `let_go` keeps alive.
         let hal = unsafe { HalBuffer::from_raw_externally_owned(raw, Box::new(let_go)) };
         let descriptor =
             wgpu::BufferDescriptor { label: Some("millpond"), size, usage: shared.usage, mapped_at_creation: false };
         // SAFETY: the buffer is of this device, of that size and not empty, and its usages include those of the
-        // descriptor, which `opening` checked. Its bytes are whatever was there: reading them gives any value.
+        // descriptor, which `opening` checked. Its bytes are arbitrary: reading them gives any value.
         let make = || unsafe { shared.device.create_buffer_from_hal::<Hal>(hal, &descriptor) };
         match shared.caught("reserve", size, make) {
             Ok(buffer) => Ok((buffer, backing)),
@@ -188,7 +190,7 @@ impl Memory {
         }
     }
 
-    /// Frees what wgpu has let go of.
+    /// Frees the segments that wgpu no longer uses.
     pub(crate) fn free_returned(&self) {
         let returned = std::mem::take(&mut *self.returned.segments.lock());
         for Loan { segment, is_range } in returned {
@@ -202,7 +204,8 @@ impl Memory {
         }
     }
 
-    /// Binds what was mapped and unmapped, and announces a submit. Submits wait for each other from here on.
+    /// Binds what was mapped and unmapped, and announces a submit. Other submits wait until this one is made or
+    /// abandoned.
     pub(crate) fn announce(&self) -> Result<Announced<'_>, WgpuError> {
         self.free_returned();
         let pending = self.vulkan.begin_submit(self.stream).map_err(failed("begin_submit"))?;
@@ -217,12 +220,12 @@ pub(crate) struct Announced<'a> {
 }
 
 impl Announced<'_> {
-    /// Makes it. Somebody else's submission may slip in between and take waits and signal along: then it stands between
-    /// the binds and ours, and ours comes after both, as the queue keeps its order.
+    /// Makes the submit. A submission of other code may come in between and take the waits and the signal: then it runs
+    /// between the binds and this submission, which comes after both, because the queue keeps its order.
     pub(crate) fn submit<T>(self, queue: &wgpu::Queue, submit: impl FnOnce() -> T) -> T {
         let _turn = self.turn.0.lock();
-        // SAFETY: the queue's handle is not touched; the semaphores live as long as the Vulkan backend, which ends by
-        // waiting for the device.
+        // SAFETY: the queue's handle is not changed; the semaphores live as long as the Vulkan backend, which waits for
+        // the device when it is dropped.
         let hal = unsafe { queue.as_hal::<Hal>() };
         let Some(hal) = hal else { panic!("a device on Vulkan has a queue on something else") };
         let signal = self.pending.signal();
@@ -244,15 +247,15 @@ impl Announced<'_> {
 }
 
 impl Wgpu {
-    /// The Vulkan backend that segments come from, where [`WgpuBuilder::vulkan_segments`] asked for it. Its books and
-    /// its budget may be read; memory and submits are this device's business.
+    /// Returns the Vulkan backend that segments come from, if [`WgpuBuilder::vulkan_segments`] was set. Its statistics
+    /// and its budget may be read; memory and submits go only through this device.
     ///
     /// [`WgpuBuilder::vulkan_segments`]: crate::WgpuBuilder::vulkan_segments
     pub fn vulkan(&self) -> Option<&Vulkan> {
         self.shared.memory.as_ref().map(|memory| &memory.vulkan)
     }
 
-    /// For calls that only a device with the Vulkan backend can be asked.
+    /// Returns the memory, for calls that need a device with the Vulkan backend.
     fn memory(&self) -> &Memory {
         match &self.shared.memory {
             Some(memory) => memory,
@@ -280,7 +283,7 @@ impl VirtualMemory for Wgpu {
     }
 
     unsafe fn release_range(&self, range: Segment) {
-        // SAFETY: by the caller: nothing is mapped, no work touches it.
+        // SAFETY: the caller guarantees that nothing is mapped and no work touches it.
         unsafe { self.release(range) };
     }
 
@@ -297,7 +300,7 @@ impl VirtualMemory for Wgpu {
 
     unsafe fn release_page(&self, page: Page) {
         self.shared.account.subtract(page.bytes());
-        // SAFETY: by the caller: it is mapped nowhere, no work touches it.
+        // SAFETY: the caller guarantees that it is mapped nowhere and no work touches it.
         unsafe { self.memory().vulkan.release_page(page) };
     }
 
@@ -305,7 +308,8 @@ impl VirtualMemory for Wgpu {
         self.shared.enter("map")?;
         self.shared.lane(stream);
         let memory = self.memory();
-        // SAFETY: by the caller: the addresses are unmapped, and if the page is mapped elsewhere, accesses are ordered.
+        // SAFETY: the caller guarantees that the addresses are unmapped, and that accesses are ordered if the page is
+        // mapped elsewhere.
         let map = |segment: &_| unsafe { memory.vulkan.map(segment, offset, page, memory.stream) };
         range.backing().with(map).map_err(failed("map"))
     }
@@ -313,7 +317,8 @@ impl VirtualMemory for Wgpu {
     unsafe fn unmap(&self, range: &Segment, offset: u64, page: &Page, stream: StreamId) {
         self.shared.lane(stream);
         let memory = self.memory();
-        // SAFETY: by the caller: the page is there, and no work touches it through these addresses.
+        // SAFETY: the caller guarantees that the page is mapped there, and that no work touches it through these
+        // addresses.
         range.backing().with(|segment| unsafe { memory.vulkan.unmap(segment, offset, page, memory.stream) });
     }
 }

@@ -1,4 +1,4 @@
-//! In place of `memory.rs` where segments are wgpu's own: nothing of it is there.
+//! The replacement of `memory.rs` where all segments are wgpu's own: none of its types has a value.
 
 use std::convert::Infallible;
 use std::marker::PhantomData;
@@ -9,16 +9,16 @@ use millpond_backend::Caps;
 use crate::WgpuError;
 use crate::device::Shared;
 
-/// wgpu has no virtual memory.
+/// The page type, unused because wgpu has no virtual memory.
 pub type Page = ();
 
-/// There is none.
+/// A type without values: there is no Vulkan backend.
 pub(crate) enum Memory {}
 
-/// There is none.
+/// A type without values: there is no Vulkan segment.
 pub(crate) enum Backing {}
 
-/// There is none.
+/// A type without values: no submit is announced.
 pub(crate) struct Announced<'a>(Infallible, PhantomData<&'a ()>);
 
 impl Memory {

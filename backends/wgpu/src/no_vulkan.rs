@@ -1,6 +1,6 @@
-//! In place of `vulkan.rs` where wgpu has no Vulkan: nothing can be told.
+//! The replacement of `vulkan.rs` where wgpu has no Vulkan: nothing is known of the device.
 
-/// There is none.
+/// A type without values: there is no semaphore.
 pub(crate) enum Hint {}
 
 impl Hint {

@@ -1,4 +1,4 @@
-//! Opening a wgpu device so that the Vulkan backend can stand on it as well: with sparse buffers, synchronization2, and
+//! Opening a wgpu device so that the Vulkan backend can use it as well: with sparse buffers, synchronization2, and
 //! where there is one, a queue for binds that wgpu does not know of.
 
 use ash::{ext, khr, vk};
@@ -11,14 +11,14 @@ use crate::WgpuError;
 /// The family and the number of the queue that wgpu takes.
 const WGPU_QUEUE: (u32, u32) = (0, 0);
 
-/// What the device was opened with.
+/// The features and the queue that the device was opened with.
 pub(crate) struct Opened {
     pub(crate) enabled: EnabledFeatures,
-    /// The family and the number of a queue for binds alone.
+    /// The family and the number of a queue only for binds.
     pub(crate) binder: Option<(u32, u32)>,
 }
 
-/// A wgpu device of an adapter, its queue, and what else it was opened with.
+/// Opens a wgpu device of an adapter, and returns it with its queue and with what else it was opened with.
 pub(crate) fn open(
     adapter: &wgpu::Adapter,
     descriptor: &wgpu::DeviceDescriptor<'_>,
@@ -36,7 +36,7 @@ pub(crate) fn open(
     if !fits.contains(usage) {
         return Err(lacks("segments for other usages than storage, uniform, indirect, index, vertex and copies"));
     }
-    // SAFETY: the handles are used to make a device, and nothing of wgpu's is destroyed.
+    // SAFETY: the handles are used to make a device, and no object of wgpu's is destroyed.
     let Some(hal) = (unsafe { adapter.as_hal::<Hal>() }) else { return Err(lacks("Vulkan")) };
     if hal.shared_instance().instance_api_version() < vk::API_VERSION_1_2 {
         return Err(lacks("Vulkan 1.2"));
@@ -64,7 +64,7 @@ fn create(
         extensions.push(khr::synchronization2::NAME);
     }
     let names: Vec<_> = extensions.iter().map(|name| name.as_ptr()).collect();
-    // SAFETY: the physical device is the instance's.
+    // SAFETY: the physical device belongs to the instance.
     let families = unsafe { instance.get_physical_device_queue_family_properties(physical) };
     let binder = binder(&families);
     let [own, other] = [WGPU_QUEUE.0, binder.map_or(WGPU_QUEUE.0, |(family, _)| family)];
@@ -80,9 +80,9 @@ fn create(
     let mut wanted = hal.physical_device_features(&extensions, descriptor.required_features);
     let info = vk::DeviceCreateInfo::default().queue_create_infos(&queues).enabled_extension_names(&names);
     let info = wanted.add_to_device_create(info);
-    // SAFETY: wgpu has just pointed it to the features that it wants, which live as long as `wanted`.
+    // SAFETY: wgpu has just set the pointer to the features that it wants, which live as long as `wanted`.
     let mut core = unsafe { *info.p_enabled_features };
-    // SAFETY: the physical device is the instance's.
+    // SAFETY: the physical device belongs to the instance.
     let there = unsafe { instance.get_physical_device_features(physical) };
     let binds = binder.is_some() || families[own as usize].queue_flags.contains(vk::QueueFlags::SPARSE_BINDING);
     let sparse = binds && there.sparse_binding == vk::TRUE && there.sparse_residency_buffer == vk::TRUE;
@@ -97,11 +97,11 @@ fn create(
         memory_budget: extensions.contains(&ext::memory_budget::NAME),
         ..EnabledFeatures::default()
     };
-    // SAFETY: the physical device has the queues, extensions and features by its own account, and all that the
+    // SAFETY: the physical device reported that it has the queues, extensions and features, and everything that the
     // structure points to lives until the call returns.
     let raw = unsafe { instance.create_device(physical, &info, None) }
         .map_err(|_| lacks("a device with sparse buffers and synchronization2"))?;
-    // SAFETY: the device was made from this adapter with all that wgpu wants for these features, and becomes wgpu's.
+    // SAFETY: the device was made from this adapter with all that wgpu needs for these features, and becomes wgpu's.
     let device = unsafe {
         hal.device_from_raw(
             raw,
@@ -117,8 +117,8 @@ fn create(
     Ok((device.map_err(|_| lacks("memory for a device"))?, Opened { enabled, binder }))
 }
 
-/// A queue that can bind, other than wgpu's: of the same family if it has two, so that buffers need not be shared among
-/// families.
+/// Returns a queue that can bind, other than wgpu's: of the same family if that has two, so that buffers need not be
+/// shared among families.
 fn binder(families: &[vk::QueueFamilyProperties]) -> Option<(u32, u32)> {
     let able = |family: &vk::QueueFamilyProperties| family.queue_flags.contains(vk::QueueFlags::SPARSE_BINDING);
     let own = families.get(WGPU_QUEUE.0 as usize)?;

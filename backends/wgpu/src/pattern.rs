@@ -1,4 +1,4 @@
-//! Fills with another byte than 0, for which wgpu has no command: copies from buffers full of that byte.
+//! Fills with another byte than 0, for which wgpu has no command: they are copies from buffers full of that byte.
 
 use std::collections::VecDeque;
 
@@ -8,9 +8,9 @@ use crate::WgpuError;
 use crate::device::Shared;
 use crate::lane::Lane;
 
-/// The most bytes of one buffer of a pattern: a longer fill takes several copies.
+/// The largest buffer of a pattern in bytes: a longer fill takes several copies.
 const PATTERN_BYTES_MAX: u64 = 1 << 20;
-/// The least, so that short fills of one value share a buffer.
+/// The smallest buffer in bytes, so that short fills of one value share a buffer.
 const PATTERN_BYTES_MIN: u64 = 4 << 10;
 /// The most bytes of all buffers that are kept for the next fill.
 const KEPT_BYTES_MAX: u64 = 16 << 20;
@@ -27,7 +27,7 @@ struct Pattern {
 }
 
 impl Patterns {
-    /// A kept buffer of at least that many bytes of the value.
+    /// Returns a kept buffer of at least that many bytes of the value.
     fn find(&mut self, value: u8, bytes: u64) -> Option<Pattern> {
         let at = self.0.iter().position(|pattern| pattern.value == value && pattern.bytes >= bytes)?;
         let pattern = self.0.remove(at)?;
@@ -35,7 +35,7 @@ impl Patterns {
         Some(pattern)
     }
 
-    /// Keeps a buffer, and lets the oldest go. Recorded work keeps what it copies from alive.
+    /// Keeps a buffer, and drops the oldest. Recorded work keeps the buffers that it copies from alive.
     fn keep(&mut self, pattern: Pattern) {
         self.0.retain(|kept| kept.value != pattern.value);
         self.0.push_back(pattern);

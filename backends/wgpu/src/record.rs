@@ -1,4 +1,4 @@
-//! Recording on a stream, and submitting what was recorded.
+//! Recording on a stream, and submitting the recorded commands.
 
 use std::sync::Arc;
 
@@ -11,21 +11,21 @@ use crate::{Wgpu, WgpuError};
 
 impl Wgpu {
     /// Records commands on a stream: they run after everything that was recorded there before, transfers of this
-    /// backend included, once the stream is submitted. Answers the open tick, which that submit closes: it covers the
-    /// commands. Makes the stream's encoder if there is none.
+    /// backend included, once the stream is submitted. Returns the open tick, which that submit closes: it covers the
+    /// commands. Creates the stream's encoder if there is none.
     ///
     /// wgpu places the barriers, also between the passes and dispatches that one call records.
     ///
-    /// The stream is locked meanwhile. Allocate and free in `commands` as you like, but do not record, transfer or
-    /// submit on the same stream: that would wait for itself. Nor may wgpu's callbacks (of `on_submitted_work_done` and
-    /// `map_async`) do so, on any stream: wgpu runs them inside of submits, with the queue taken, and inside of
-    /// polls. They may drop buffers. They should not allocate from an allocator on this device: its own calls poll as
-    /// well, and where memory is short a request would wait for the release that its callback runs in.
+    /// The stream is locked in the meantime. `commands` may allocate and free, but must not record, transfer or submit
+    /// on the same stream: it would wait for itself. Nor may wgpu's callbacks (of `on_submitted_work_done` and
+    /// `map_async`) do so, on any stream: wgpu runs them inside of submits, with the queue locked, and inside of polls.
+    /// They may drop buffers. They should not allocate from an allocator on this device: its own calls poll as well,
+    /// and where memory is short a request would wait for the release that its callback runs in.
     ///
     /// # Errors
     ///
-    /// [`WgpuError::Lost`], and wgpu's if there is no encoder to be had. What wgpu objects to in the commands
-    /// themselves it says at the submit.
+    /// [`WgpuError::Lost`], and wgpu's errors if no encoder can be created. Errors in the commands themselves are
+    /// reported by the submit.
     ///
     /// # Panics
     ///
@@ -43,13 +43,13 @@ impl Wgpu {
         Ok(Tick(lane.clock.open()))
     }
 
-    /// Submits what was recorded on the stream and then these command buffers, in one submission, and closes the open
-    /// tick. Answers the tick, which covers all of it.
+    /// Submits the commands that were recorded on the stream and then these command buffers, in one submission, and
+    /// closes the open tick. Returns the tick, which covers all of them.
     ///
     /// # Errors
     ///
-    /// [`WgpuError::Refused`] if wgpu objects to anything of it: nothing of it runs, and what was recorded is gone.
-    /// [`WgpuError::Lost`].
+    /// [`WgpuError::Refused`] if wgpu refuses any of the commands: none of them runs, and what was recorded is dropped.
+    /// [`WgpuError::Lost`] if the device is lost.
     ///
     /// # Panics
     ///
@@ -64,7 +64,7 @@ impl Wgpu {
         Ok(Tick(flight.tick))
     }
 
-    /// The newest tick of the stream that was submitted.
+    /// Returns the newest tick of the stream that was submitted.
     ///
     /// # Panics
     ///
@@ -75,7 +75,7 @@ impl Wgpu {
 }
 
 impl Shared {
-    /// The open encoder of a stream.
+    /// Returns the open encoder of a stream, or a new one.
     pub(crate) fn encoder<'w>(&self, work: &'w mut Work) -> Result<&'w mut wgpu::CommandEncoder, WgpuError> {
         let encoder = match work.encoder.take() {
             Some(encoder) => encoder,
@@ -89,8 +89,8 @@ impl Shared {
 
     /// Submits a lane's work and closes its tick.
     ///
-    /// One queue runs everything in the order of its submits, and wgpu places the barriers. So all that streams need of
-    /// each other is that what is to come first is submitted first.
+    /// One queue runs everything in the order of its submits, and wgpu places the barriers. So streams are ordered if
+    /// the work that must come first is submitted first.
     pub(crate) fn submit(
         &self,
         lane: &Lane,
@@ -98,13 +98,13 @@ impl Shared {
         command_buffers: impl IntoIterator<Item = wgpu::CommandBuffer>,
     ) -> Result<Flight, WgpuError> {
         self.alive()?;
-        // Before anything is taken: what was recorded survives an error here.
+        // This comes before anything is taken: recorded work survives an error here.
         let announced = self.memory.as_ref().map(Memory::announce).transpose()?;
         let encoder = work.encoder.take();
         let staged_bytes = std::mem::take(&mut work.staged_bytes);
         let tick = lane.clock.close();
         let (index, value) = self.caught("submit", 0, || {
-            // What is wrong with the recorded commands is raised by `finish`, and keeps the rest from being submitted.
+            // Errors in the recorded commands are raised by `finish`, and keep the rest from being submitted.
             let own = encoder.map(wgpu::CommandEncoder::finish);
             self.send(announced, own.into_iter().chain(command_buffers))
         })?;

@@ -1,4 +1,4 @@
-//! Calls whose errors come back as values, and the end of the device.
+//! Calls whose errors are returned as values, and the loss of the device.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::OnceLock;
@@ -8,15 +8,15 @@ use parking_lot::Mutex;
 use crate::WgpuError;
 use crate::device::Shared;
 
-/// How many uncaptured errors are kept, the first ones.
+/// The number of uncaptured errors that are kept, from the first on.
 const ERRORS_MAX: usize = 64;
 
-/// Whether the device is gone, and why. Shared with wgpu's callback.
+/// Whether the device is lost, and why. Shared with wgpu's callback.
 #[derive(Default)]
 pub(crate) struct Loss(OnceLock<String>);
 
 impl Loss {
-    /// The device is gone; the first reason stays.
+    /// Notes that the device is lost. The first reason is kept.
     pub(crate) fn note(&self, reason: &str) {
         let _ = self.0.set(reason.to_owned());
     }
@@ -40,7 +40,7 @@ impl Uncaptured {
 }
 
 impl Shared {
-    /// Fails if the device is known to be lost.
+    /// Returns an error if the device is known to be lost.
     pub(crate) fn alive(&self) -> Result<(), WgpuError> {
         match self.loss.0.get() {
             Some(reason) => Err(WgpuError::Lost { reason: reason.clone() }),
@@ -48,15 +48,16 @@ impl Shared {
         }
     }
 
-    /// Makes calls of wgpu with their errors caught: they are raised to scopes of this thread, or else to a handler
-    /// that panics unless somebody replaced it. `asked` is how many bytes the call wants, for the message.
+    /// Calls wgpu and catches the errors. wgpu raises them to scopes of this thread, or else to a handler that panics
+    /// unless the application replaced it. `asked` is the number of bytes that the call requests, for the message.
     pub(crate) fn caught<T>(&self, call: &'static str, asked: u64, make: impl FnOnce() -> T) -> Result<T, WgpuError> {
         let device = &self.device;
         let internal = device.push_error_scope(wgpu::ErrorFilter::Internal);
         let validation = device.push_error_scope(wgpu::ErrorFilter::Validation);
         let memory = device.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
         let made = make();
-        // Natively these futures are ready at once. All scopes are popped, innermost first, whatever they hold.
+        // On native platforms these futures are ready at once. All scopes are popped, innermost first, whatever they
+        // hold.
         let raised = [pollster::block_on(memory.pop()), pollster::block_on(validation.pop())];
         let raised = raised.into_iter().chain([pollster::block_on(internal.pop())]).flatten().next();
         match raised {
@@ -64,7 +65,7 @@ impl Shared {
                 Err(WgpuError::OutOfMemory { call, asked, source: Box::new(source) })
             }
             Some(source) => {
-                // On a lost device everything is invalid as well, and that is no news.
+                // On a lost device all objects are invalid as well, which is no error of its own.
                 self.alive()?;
                 Err(WgpuError::Refused { call, source: Box::new(source) })
             }
@@ -72,9 +73,9 @@ impl Shared {
         }
     }
 
-    /// Polls the device. No lock of ours may be held: callbacks of anybody run in here.
+    /// Polls the device. No lock of this backend may be held: callbacks of any code run in here.
     ///
-    /// wgpu panics where the driver fails in a poll, after it has declared the device lost; that is made an error.
+    /// wgpu panics if the driver fails in a poll, after it has declared the device lost; that panic becomes an error.
     pub(crate) fn poll(&self, how: wgpu::PollType) -> Result<Result<wgpu::PollStatus, wgpu::PollError>, WgpuError> {
         match catch_unwind(AssertUnwindSafe(|| self.device.poll(how))) {
             Ok(answer) => {

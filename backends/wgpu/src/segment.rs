@@ -1,4 +1,4 @@
-//! A segment: one buffer, and what of it may be bound.
+//! A segment: one buffer, and bindings of its ranges.
 
 use std::fmt;
 use std::num::NonZeroU64;
@@ -10,10 +10,11 @@ use millpond_backend::ClassId;
 use crate::WgpuError;
 use crate::memory::Backing;
 
-/// What buffers and copies are measured in: `wgpu::COPY_BUFFER_ALIGNMENT`.
+/// The unit of buffers and copies in bytes: `wgpu::COPY_BUFFER_ALIGNMENT`.
 pub(crate) const WORD: u64 = wgpu::COPY_BUFFER_ALIGNMENT;
 
-/// What segments need to know of their device: its number, its limits, and the account of what was handed out.
+/// The facts of their device that segments need: its number, its limits, and the count of the bytes that were handed
+/// out.
 pub(crate) struct Account {
     pub(crate) serial: u64,
     pub(crate) max_binding_bytes: u64,
@@ -36,12 +37,12 @@ impl Account {
         self.held_bytes.load(Ordering::Relaxed)
     }
 
-    /// Enters bytes of memory that were handed out.
+    /// Adds bytes of memory that were handed out.
     pub(crate) fn add(&self, bytes: u64) {
         self.held_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Strikes bytes out that were given back.
+    /// Subtracts bytes that were given back.
     pub(crate) fn subtract(&self, bytes: u64) {
         self.held_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
@@ -49,16 +50,16 @@ impl Account {
 
 /// A segment of a wgpu device: one buffer.
 ///
-/// Owned, as the contract wants. One that is dropped rather than released keeps its place in
-/// [`Wgpu::held_bytes`](crate::Wgpu::held_bytes); its buffer goes once nothing else refers to it.
+/// It is owned, as the contract requires. A segment that is dropped rather than released still counts in
+/// [`Wgpu::held_bytes`](crate::Wgpu::held_bytes); its buffer is freed once nothing else refers to it.
 pub struct Segment {
     account: Arc<Account>,
     buffer: wgpu::Buffer,
     bytes: u64,
     class: ClassId,
-    /// What is behind the buffer where it is not wgpu's own.
+    /// The Vulkan segment behind the buffer, if it is not wgpu's own.
     backing: Option<Arc<Backing>>,
-    /// Bytes of memory that it has of itself: none if it is a range of addresses.
+    /// Bytes of memory of its own: 0 if it is a range of addresses.
     own_bytes: u64,
 }
 
@@ -74,7 +75,8 @@ impl Segment {
         Segment { account: Arc::clone(account), buffer, bytes, class, backing, own_bytes: bytes }
     }
 
-    /// Destroys the buffer, also where bind groups still refer to it. wgpu frees the memory when the device is done.
+    /// Destroys the buffer, even if bind groups still refer to it. wgpu frees the memory when the device is done with
+    /// it.
     pub(crate) fn destroy(self) {
         if let Some(backing) = &self.backing {
             backing.release();
@@ -83,29 +85,30 @@ impl Segment {
         self.account.subtract(self.own_bytes);
     }
 
-    /// The buffer, for bind groups and commands of your own. Clones of it do not keep the memory beyond the segment's
-    /// release: work that uses one later is refused by wgpu when it is submitted.
+    /// Returns the buffer, for your own bind groups and commands. Clones of it do not keep the memory beyond the
+    /// segment's release: wgpu refuses work that uses one later, when it is submitted.
     pub fn buffer(&self) -> &wgpu::Buffer {
         &self.buffer
     }
 
-    /// How many bytes it has.
+    /// Returns its length in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The class it was taken from.
+    /// Returns the class it was taken from.
     pub fn class(&self) -> ClassId {
         self.class
     }
 
-    /// The range as a binding for a bind group. Costs nothing.
+    /// Returns the range as a binding for a bind group. Costs nothing.
     ///
-    /// Blocks start at multiples of 512 and no device wants more than 256, so the start of a block can always be bound.
-    /// Bind the bytes that were asked for (`Buffer::len`), rounded up to a multiple of 4: the size of the block
-    /// (`Buffer::capacity`) is a multiple of 512, and what is behind those bytes is what the last owner left there.
+    /// Blocks start at multiples of 512 and no device requires more than 256, so the start of a block can always be
+    /// bound. Bind the bytes that were asked for (`Buffer::len`), rounded up to a multiple of 4: the size of the block
+    /// (`Buffer::capacity`) is a multiple of 512, and the bytes behind those asked for hold what the previous user of
+    /// the memory left there.
     ///
-    /// **One usage per buffer and dispatch.** wgpu looks at whole buffers: a dispatch that reads one block through a
+    /// **One usage per buffer and dispatch.** wgpu checks whole buffers: a dispatch that reads one block through a
     /// read-only binding and writes another one of the same segment through a read-write binding is refused, though
     /// they share no byte. Either declare all bindings `read_write`, or take the blocks from the class
     /// [`EXCLUSIVE`](crate::EXCLUSIVE) with the policy `direct`, so that each has a buffer of its own.
@@ -128,7 +131,7 @@ impl Segment {
         Ok(wgpu::BufferBinding { buffer: &self.buffer, offset, size: Some(bound) })
     }
 
-    /// Refuses a range that leaves the segment.
+    /// Returns an error if a range leaves the segment.
     pub(crate) fn inside(&self, call: &'static str, offset: u64, bytes: u64) -> Result<(), WgpuError> {
         if offset.checked_add(bytes).is_some_and(|end| end <= self.bytes) {
             return Ok(());
@@ -136,7 +139,7 @@ impl Segment {
         Err(WgpuError::OutOfRange { call, offset, bytes, segment_bytes: self.bytes })
     }
 
-    /// Refuses a segment of another device.
+    /// Returns an error if the segment belongs to another device.
     pub(crate) fn of(&self, account: &Account, call: &'static str) -> Result<(), WgpuError> {
         let (belongs_to, given_to) = (self.account.serial, account.serial);
         if belongs_to == given_to { Ok(()) } else { Err(WgpuError::ForeignSegment { call, belongs_to, given_to }) }
@@ -145,7 +148,7 @@ impl Segment {
 
 #[cfg(all(feature = "vulkan-segments", not(target_vendor = "apple"), not(target_family = "wasm")))]
 impl Segment {
-    /// A range of addresses, which has no memory of its own.
+    /// Creates a range of addresses, which has no memory of its own.
     pub(crate) fn range(
         account: &Arc<Account>,
         buffer: wgpu::Buffer,
@@ -156,7 +159,7 @@ impl Segment {
         Segment { account: Arc::clone(account), buffer, bytes, class, backing: Some(backing), own_bytes: 0 }
     }
 
-    /// What is behind a segment that pages are mapped into.
+    /// Returns the Vulkan segment behind a segment that pages are mapped into.
     pub(crate) fn backing(&self) -> &Backing {
         match &self.backing {
             Some(backing) => backing,
@@ -165,7 +168,7 @@ impl Segment {
     }
 }
 
-/// Refuses a value that is no multiple.
+/// Returns an error if a value is no multiple of `multiple`.
 pub(crate) fn aligned(call: &'static str, what: &'static str, value: u64, multiple: u64) -> Result<(), WgpuError> {
     if value.is_multiple_of(multiple) { Ok(()) } else { Err(WgpuError::Misaligned { call, what, value, multiple }) }
 }

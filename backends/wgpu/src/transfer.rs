@@ -1,4 +1,4 @@
-//! Fills, copies, uploads and downloads, all recorded in the stream's encoder, so in its order.
+//! Fills, copies, uploads and downloads, all recorded in the stream's encoder and so run in its order.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -13,13 +13,13 @@ use crate::pattern::Patterns;
 use crate::segment::{WORD, aligned};
 use crate::{Segment, Wgpu, WgpuError};
 
-/// Bytes of the buffer that copies within one segment pass through, piece by piece.
+/// The size in bytes of the buffer that copies within one segment pass through, piece by piece.
 const SCRATCH_BYTES: u64 = 4 << 20;
-/// The most bytes of one staging buffer.
+/// The largest staging buffer in bytes.
 const STAGING_PIECE_BYTES: u64 = 8 << 20;
-/// The most bytes of one buffer that a download is read from.
+/// The largest buffer that a download is read from, in bytes.
 const DOWNLOAD_PIECE_BYTES: u64 = 64 << 20;
-/// How long to sit still between two polls for a mapping that another thread's poll has taken along.
+/// The time between two polls for a mapping whose callback runs in another thread's poll.
 const MAPPING_PATIENCE: Duration = Duration::from_millis(1);
 
 /// The buffers that transfers of all streams share.
@@ -30,13 +30,13 @@ pub(crate) struct Movers {
 }
 
 impl Shared {
-    /// Before each transfer: the device may fail, the segment is ours, the range is inside.
+    /// Checks that the segment belongs to this device and that the range is inside. Called before each transfer.
     fn start(&self, call: &'static str, segment: &Segment, offset: u64, bytes: u64) -> Result<(), WgpuError> {
         segment.of(&self.account, call)?;
         segment.inside(call, offset, bytes)
     }
 
-    /// The same for transfers that write, which come in words.
+    /// Does the same for transfers that write, whose offsets and lengths are whole words.
     fn start_words(&self, call: &'static str, segment: &Segment, offset: u64, bytes: u64) -> Result<(), WgpuError> {
         self.start(call, segment, offset, bytes)?;
         aligned(call, "offset", offset, WORD)?;
@@ -54,7 +54,7 @@ impl Shared {
     }
 
     /// Copies within one buffer, which wgpu refuses to do in one command, through a scratch buffer. All streams share
-    /// it: what one encoder puts in there it takes out before it ends, and encoders run one after the other.
+    /// it: an encoder takes out what it put in before it ends, and encoders run one after the other.
     fn copy_within(&self, lane: &Lane, segment: &Segment, from: u64, to: u64, bytes: u64) -> Result<(), WgpuError> {
         if from.abs_diff(to) < bytes {
             return Err(WgpuError::Overlap { from, to, bytes });
@@ -73,8 +73,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Puts one piece of an upload into a staging buffer and records its copy. Before the stream's staging buffers
-    /// exceed their bound, it submits the stream and waits for it.
+    /// Writes one piece of an upload into a staging buffer and records its copy. Before the stream's staging buffers
+    /// exceed their limit, submits the stream and waits for it.
     fn stage(&self, lane: &Lane, piece: &[u8], segment: &Segment, offset: u64) -> Result<(), WgpuError> {
         const CALL: &str = "upload";
         let bytes = piece.len() as u64;
@@ -97,7 +97,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Reads one piece, whose offset and length are in words.
+    /// Reads one piece, whose offset and length are multiples of a word.
     fn fetch(&self, lane: &Lane, segment: &Segment, offset: u64, bytes: u64) -> Result<wgpu::BufferView, WgpuError> {
         const CALL: &str = "download";
         let readback = self.create_buffer(CALL, bytes, BufferUsages::MAP_READ | BufferUsages::COPY_DST, false)?;
@@ -108,7 +108,7 @@ impl Shared {
         let (tell, told) = mpsc::channel();
         readback.map_async(wgpu::MapMode::Read, .., move |answer| drop(tell.send(answer)));
         self.finish(&lane.clock, &flight)?;
-        // The callback came in our poll, or comes any moment in that of another thread.
+        // The callback has run in the poll above, or will soon run in that of another thread.
         let answer = loop {
             match told.recv_timeout(MAPPING_PATIENCE) {
                 Ok(answer) => break answer.map_err(|error| error.to_string()),
@@ -122,11 +122,12 @@ impl Shared {
     }
 }
 
-/// In stream order, through the stream's own encoder. Targets of fills, copies and uploads are whole words: offsets and
-/// lengths that are no multiples of 4 are refused with [`WgpuError::Misaligned`]. Downloads take any range.
+/// Transfers run in stream order, through the stream's own encoder. Targets of fills, copies and uploads are whole
+/// words: offsets and lengths that are no multiples of 4 are refused with [`WgpuError::Misaligned`]. Downloads take any
+/// range.
 ///
 /// An upload does not go through `Queue::write_buffer`: that would write before everything that is submitted next, also
-/// before work recorded earlier that still uses the block under its last owner.
+/// before work recorded earlier that still uses the block for its previous user.
 impl Transfer for Wgpu {
     type Segment = Segment;
     type Error = WgpuError;
@@ -147,7 +148,7 @@ impl Transfer for Wgpu {
         shared.fill_pattern(lane, segment.buffer(), offset, bytes, value)
     }
 
-    /// Its own: a buffer of another wgpu device has no name on this one.
+    /// Returns whether the segment belongs to this device: a buffer of another wgpu device cannot be used on this one.
     fn can_copy(&self, segment: &Segment) -> bool {
         segment.of(&self.shared.account, "copy").is_ok()
     }
@@ -191,7 +192,7 @@ impl Transfer for Wgpu {
         let lane = shared.lane(stream);
         let (mut at, mut rest) = (offset, to);
         while !rest.is_empty() {
-            // The words around the range; the buffer behind a segment ends with a whole word.
+            // The whole words around the range; the buffer behind a segment ends with a whole word.
             let first = at / WORD * WORD;
             let skipped = at - first;
             let length = (rest.len() as u64).min(DOWNLOAD_PIECE_BYTES - skipped);

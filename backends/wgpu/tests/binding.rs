@@ -1,4 +1,4 @@
-//! Blocks in shaders.
+//! Binding blocks in shaders.
 
 use millpond::{Allocator, Buffer};
 use millpond_backend::{Backend, ClassId, Transfer};
@@ -8,7 +8,8 @@ mod common;
 
 const WORDS: u64 = 256;
 
-/// Adds one to every word of the first binding, into the second one. `access` is how the shader declares the first.
+/// Creates a pipeline that adds one to every word of the first binding, into the second one. `access` is how the shader
+/// declares the first.
 fn add_one(device: &Wgpu, access: &str) -> wgpu::ComputePipeline {
     let source = format!(
         "@group(0) @binding(0) var<storage, {access}> a: array<u32>;
@@ -80,7 +81,8 @@ fn blocks_of_one_segment_compute_when_all_are_read_write() {
     }
 }
 
-/// wgpu looks at whole buffers. If it ever looks at ranges, this fails, and the rule can go from the documentation.
+/// wgpu checks whole buffers. If it ever checks ranges, this test fails, and the rule can be removed from the
+/// documentation.
 #[test]
 fn blocks_of_one_segment_do_not_mix_usages_in_one_dispatch() {
     let Some(device) = common::open(Wgpu::builder()) else { return };

@@ -1,4 +1,4 @@
-//! The conformance suite, once for each way to learn what is done.
+//! The conformance suite, once for each way to find out what is done.
 
 use millpond_conformance::{WgpuDevice, conformance_tests};
 use millpond_wgpu::Wgpu;
@@ -19,7 +19,7 @@ mod by_polls {
     conformance_tests!(device("by polls", false), differences: []);
 }
 
-/// The suite skips what it cannot open; here it shows.
+/// The suite skips what it cannot open; this test shows whether there is a device.
 #[test]
 fn there_is_a_device() {
     common::open(Wgpu::builder());

@@ -1,9 +1,10 @@
-//! Work that is truly under way: a submission that waits on the device for a gate, which the test opens.
+//! Work that is really in progress: a submission that waits on the device for a gate, which the test opens.
 //!
-//! One submission at a time: wgpu chains them, and behind a gated one the next blocks the host on some drivers.
+//! There is one submission at a time: wgpu chains them, and behind a gated one the next blocks the host on some
+//! drivers.
 
 #![cfg(all(feature = "vulkan", not(target_vendor = "apple")))]
-#![allow(unsafe_code)] // Makes a semaphore behind wgpu's back.
+#![allow(unsafe_code)] // Creates a semaphore that wgpu does not know of.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +15,7 @@ use millpond_wgpu::{Wgpu, wgpu};
 
 mod common;
 
-/// A timeline semaphore at 0. It is destroyed with nothing waiting for it.
+/// A timeline semaphore at 0. When it is destroyed, no submission waits for it.
 struct Gate {
     device: Wgpu,
     raw: ash::Device,
@@ -38,14 +39,14 @@ impl Gate {
 
     fn open(&self) {
         let info = vk::SemaphoreSignalInfo::default().semaphore(self.semaphore).value(1);
-        // SAFETY: the semaphore is alive; opening it twice is a test's mistake and panics.
+        // SAFETY: the semaphore is alive; opening it twice is a mistake of a test, and panics.
         unsafe { self.raw.signal_semaphore(&info) }.unwrap();
     }
 }
 
 impl Drop for Gate {
     fn drop(&mut self) {
-        // Also where a test failed with the gate closed: nothing may wait for ever.
+        // The gate is also opened when a test failed before: no submission may wait for ever.
         let info = vk::SemaphoreSignalInfo::default().semaphore(self.semaphore).value(1);
         // SAFETY: as above; an open gate refuses a second signal, or takes it.
         let closed = unsafe { self.raw.get_semaphore_counter_value(self.semaphore) }.is_ok_and(|value| value == 0);
@@ -59,7 +60,8 @@ impl Drop for Gate {
     }
 }
 
-/// Gates need Vulkan, without its validation layer: some versions wait seconds for what the host has yet to signal.
+/// Opens the devices that run on Vulkan, which gates need, without its validation layer: some versions wait seconds for
+/// a signal that the host has not given yet.
 fn both() -> Vec<Wgpu> {
     let on_vulkan = |device: &Wgpu| device.device().adapter_info().backend == wgpu::Backend::Vulkan;
     common::both_of(Wgpu::builder().flags(wgpu::InstanceFlags::empty())).into_iter().filter(on_vulkan).collect()
@@ -117,7 +119,7 @@ fn memory_that_gated_work_of_another_stream_uses_is_not_granted_again() {
     }
 }
 
-/// Looks at work under way cost next to nothing with the semaphore: far less than the polls that they stand for.
+/// A query of work in progress costs almost nothing with the semaphore: far less than the poll that it replaces.
 #[test]
 fn looking_is_cheap_with_a_semaphore() {
     const LOOKS: u32 = 1000;

@@ -25,7 +25,7 @@ fn a_segment_over_the_limit_never_reaches_the_driver() {
     assert_eq!((device.held_bytes(), device.errors()), (0, vec![]));
 }
 
-/// What wgpu has taken from the driver, in bytes.
+/// Returns the bytes that wgpu has taken from the driver.
 fn taken(device: &Wgpu) -> u64 {
     device.device().generate_allocator_report().unwrap().total_reserved_bytes
 }
@@ -38,7 +38,7 @@ fn released_memory_goes_back_to_the_driver_at_once() {
         device.fill(stream, &segment, 0, 64 * MIB, 0).unwrap();
         let tick = device.submit(stream).unwrap();
         assert_eq!(device.wait(Point { stream, tick }).unwrap(), tick);
-        // A program that still has the buffer keeps no memory with it.
+        // A clone of the buffer that a program still has does not keep the memory.
         let kept = segment.buffer().clone();
         assert_eq!(device.held_bytes(), 64 * MIB);
         assert!(taken(&device) >= 64 * MIB, "{} bytes", taken(&device));
@@ -60,13 +60,13 @@ fn a_refusal_is_typed_and_the_next_request_works() {
         let refused = device.reserve(ClassId::DEVICE, MIB).unwrap_err();
         assert_eq!((refused.fault(), device.fallible_calls()), (fault, calls + 1));
         let segment = device.reserve(ClassId::DEVICE, MIB).unwrap();
-        // SAFETY: nothing was ever recorded on it.
+        // SAFETY: no work was ever recorded on it.
         unsafe { device.release(segment) };
     }
 }
 
 /// In a process with few addresses the driver really has no more memory. Only drivers that map memory when it is
-/// allocated notice: lavapipe up to Mesa 22 does.
+/// allocated fail then: lavapipe up to Mesa 22 does.
 #[test]
 fn a_driver_without_memory_is_survived() {
     const ADDRESSES_KIB: u64 = 4 << 20;
@@ -86,7 +86,7 @@ fn a_driver_without_memory_is_survived() {
         let asked = 512 * MIB;
         assert!(matches!(refused, WgpuError::OutOfMemory { asked: bytes, .. } if bytes == asked), "{refused:?}");
         assert_eq!(refused.fault(), Fault::OutOfMemory);
-        // Not fatal: what there is goes on working, and the same request is served after a release.
+        // The refusal is not fatal: existing memory still works, and the same request succeeds after a release.
         let stream = device.create_stream().unwrap();
         let last = segments.pop().unwrap();
         device.fill(stream, &last, 0, MIB, 5).unwrap();
@@ -142,7 +142,7 @@ fn a_lost_device_is_lost_for_good() {
 
 type Call = fn(&Wgpu) -> Result<(), WgpuError>;
 
-/// Nobody has looked since the device went: each call finds out by itself, and hangs on nothing.
+/// No call has checked the device since it was destroyed: each call finds out without help, and none hangs.
 #[test]
 fn each_call_notices_the_loss_itself() {
     let calls: [Call; 3] = [

@@ -1,4 +1,4 @@
-//! The ways in, and what is said where there is none.
+//! The ways to open a device, and the errors where there is none.
 
 #![allow(unsafe_code)] // Calls the contract's unsafe methods.
 

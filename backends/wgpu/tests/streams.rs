@@ -104,8 +104,8 @@ fn errors_outside_of_our_calls_are_kept() {
     assert_eq!(device.errors().len(), 1, "{:?}", device.errors());
 }
 
-/// Threads submit the same stream and their own; every tick is reached, and each stream's bytes are what was last
-/// recorded there.
+/// Threads submit the same stream and their own; every tick is reached, and each stream's bytes are those that were
+/// recorded there last.
 #[test]
 fn threads_share_the_queue() {
     for device in common::both() {

@@ -43,7 +43,7 @@ fn bytes_go_round() {
 #[test]
 fn downloads_take_any_range() {
     let Some(device) = common::open(Wgpu::builder()) else { return };
-    // A segment that ends within a word.
+    // The segment ends within a word.
     let (stream, [segment]) = stream_and_segments(&device, 1002);
     let data = bytes(1000);
     device.upload(stream, &data, &segment, 0).unwrap();
@@ -70,7 +70,7 @@ fn fills_are_exact_at_every_length() {
     }
 }
 
-/// More values than patterns are kept, used in turn by one submission.
+/// One submission uses more values than patterns are kept.
 #[test]
 fn patterns_that_were_let_go_still_serve_what_was_recorded() {
     let Some(device) = common::open(Wgpu::builder()) else { return };
@@ -87,7 +87,7 @@ fn patterns_that_were_let_go_still_serve_what_was_recorded() {
 fn copies_within_one_segment_pass_through_a_bounded_buffer() {
     let Some(device) = common::open(Wgpu::builder()) else { return };
     let (stream, [segment]) = stream_and_segments(&device, 24 * MIB);
-    // Longer than the scratch buffer, and no multiple of it.
+    // The data is longer than the scratch buffer, and no multiple of it.
     let data = bytes(9 * MIB + 12);
     device.upload(stream, &data, &segment, 0).unwrap();
     device.copy(stream, (&segment, 0), (&segment, 12 * MIB), data.len() as u64).unwrap();
@@ -159,11 +159,11 @@ fn bad_ranges_are_refused_by_name_and_number() {
     assert_eq!(device.errors(), [""; 0]);
 }
 
-/// A block that recorded, unsubmitted work reads, freed and granted again.
+/// A block that recorded, unsubmitted work reads, and that was freed and granted again.
 struct Handover {
     device: Wgpu,
     stream: Stream<Wgpu>,
-    /// Where the recorded work copies the block to.
+    /// The buffer that the recorded work copies the block to.
     kept: Buffer<Wgpu>,
     granted: Buffer<Wgpu>,
 }
@@ -189,7 +189,7 @@ impl Handover {
         Some(Handover { device, stream, kept, granted })
     }
 
-    /// What the work that was recorded before the free has read.
+    /// Returns what the work that was recorded before the free has read.
     fn seen_by_the_old_work(&self) -> Vec<u8> {
         self.device.submit(self.stream.id()).unwrap();
         read(&self.device, self.stream.id(), self.kept.segment().unwrap(), self.kept.offset(), BLOCK as usize)
@@ -205,8 +205,8 @@ fn an_upload_into_a_reused_block_comes_after_the_work_of_its_last_owner() {
     assert_eq!(read(&test.device, test.stream.id(), segment, offset, BLOCK as usize), NEW);
 }
 
-/// Why uploads do not take the short way: the same program with it reads the new owner's bytes. If wgpu changes this,
-/// the test above would pass whatever uploads do.
+/// The reason why uploads do not use `Queue::write_buffer`: the same program with it reads the bytes of the new user of
+/// the block. If wgpu changes this, the test above would pass whatever uploads do.
 #[test]
 fn the_queues_own_write_overtakes_recorded_work() {
     let Some(test) = Handover::begin() else { return };

@@ -26,7 +26,7 @@ fn device() -> WgpuDevice {
 
 conformance_tests!(device(), differences: []);
 
-/// A device with pages, or a loud word that there is none.
+/// Opens a device with pages, or prints that there is none.
 fn with_pages() -> Option<Wgpu> {
     let device = common::open(builder())?;
     if device.caps().pages.is_some() {
@@ -68,7 +68,7 @@ fn released_memory_goes_back_to_the_driver_at_once() {
     drop(kept);
 }
 
-/// Buffers that a program still has when the device's last handle goes keep what is behind them.
+/// Buffers that a program still has when the device's last handle is dropped keep the memory behind them alive.
 #[test]
 fn buffers_may_outlive_the_device_handle() {
     let Some(device) = common::open(builder()) else { return };
@@ -99,7 +99,7 @@ fn one_page_moves_from_place_to_place_with_its_bytes() {
         let mut seen = vec![0; size as usize];
         device.download(stream, &range, offset, &mut seen).unwrap();
         assert!(seen.iter().all(|&byte| byte == 0x5A), "at {offset}");
-        // SAFETY: it is there, and the download has waited for all work.
+        // SAFETY: the page is mapped there, and the download has waited for all work.
         unsafe { device.unmap(&range, offset, &page, stream) };
     }
     // SAFETY: the page is mapped nowhere, and no work touches either.
@@ -156,8 +156,8 @@ fn free_pages_of_other_streams_make_one_large_block() {
     assert_eq!(device.errors(), [""; 0]);
 }
 
-/// wgpu places barriers for each buffer by itself. Small blocks and large ones lie in different buffers, so memory that
-/// small blocks gave up is not reached by a large one in the same submission, where nothing would order the two.
+/// wgpu places barriers for each buffer separately. Small blocks and large ones are in different buffers, so memory
+/// that small blocks gave up is not used by a large one in the same submission, where nothing would order the two.
 #[test]
 fn memory_comes_to_another_buffer_only_behind_a_submit() {
     let Some(device) = with_pages() else { return };
@@ -222,13 +222,14 @@ fn usages_that_vulkans_segments_lack_are_refused() {
     assert!(matches!(refused, WgpuError::NoVulkanSegments { .. }), "{refused:?}");
 }
 
-/// What is given back and more than this is bound away without a submit.
+/// The limit of bytes given back beyond which they are unbound without a submit.
 const LEAVING_BYTES: u64 = 64 << 20;
-/// The scenario below takes a second, unless it hangs.
+/// The time after which the scenario below counts as hanging. It takes a second otherwise.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// wgpu runs callbacks inside of submits, in which this thread has the queue. One that allocates waits for nobody,
-/// though another thread gives so much back meanwhile that it would be bound away on the same queue.
+/// wgpu runs callbacks inside of submits, while this thread has the queue locked. A callback that allocates waits for
+/// no other thread, although another thread gives back enough in the meantime that it would be unbound on the same
+/// queue.
 #[test]
 fn a_callback_allocates_inside_of_a_submit_while_another_thread_gives_pages_back() {
     let Some(device) = with_pages() else { return };
@@ -267,7 +268,7 @@ fn allocate_in_a_callback(device: &Wgpu) {
             let device = inside.clone();
             move || {
                 for (at, page) in (0..).zip(pages) {
-                    // SAFETY: it is there, and no work touches it.
+                    // SAFETY: the page is mapped there, and no work touches it.
                     unsafe {
                         device.unmap(&range, at * size, &page, stream);
                         device.release_page(page);
@@ -276,7 +277,7 @@ fn allocate_in_a_callback(device: &Wgpu) {
                 range
             }
         });
-        // Time enough for the other thread to come to the queue, or to be done.
+        // This is enough time for the other thread to reach the queue, or to finish.
         thread::sleep(Duration::from_millis(300));
         let page = inside.create_page(ClassId::DEVICE, size).unwrap();
         let segment = inside.reserve(ClassId::DEVICE, 4096).unwrap();
@@ -287,7 +288,7 @@ fn allocate_in_a_callback(device: &Wgpu) {
         }
         let _ = tell.send((in_time, giver));
     });
-    // The work is done by then, and the next submit is the first to notice.
+    // The work is done by then, and the next submit is the first call to notice it.
     thread::sleep(Duration::from_millis(200));
     SUBMITTING.store(true, Ordering::SeqCst);
     let tick = device.submit(stream).unwrap();

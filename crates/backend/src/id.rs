@@ -1,4 +1,4 @@
-//! Names for things that cross the contract.
+//! The ids of things that backends and the allocator both use.
 
 use core::fmt;
 
@@ -15,8 +15,8 @@ impl ClassId {
 
 /// A stream of one backend: a CUDA stream, a Vulkan or wgpu queue, a lane of the simulated device.
 ///
-/// Dense numbers from 0 in the order of registration, and **never reused**, whatever the driver does with its own
-/// handles: a number that came back would attach old points to new work.
+/// The numbers are dense, from 0 in the order of registration, and **never reused**, whatever the driver does with its
+/// own handles: a number that was reused would connect old points with new work.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct StreamId(pub u32);
 
@@ -26,12 +26,12 @@ impl fmt::Display for StreamId {
     }
 }
 
-/// A moment of one stream: a number that only rises. Tick 0 lies before all work.
+/// A moment in the work of one stream: a number that only rises. Tick 0 is before all work.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Tick(pub u64);
 
 impl Tick {
-    /// Before any work: reached from the start on every stream.
+    /// The moment before any work, reached from the start on every stream.
     pub const ZERO: Tick = Tick(0);
 }
 
@@ -41,12 +41,12 @@ impl fmt::Display for Tick {
     }
 }
 
-/// "Everything on that stream up to here."
+/// A stream and a tick: everything on that stream up to here.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Point {
-    /// Whose work.
+    /// The stream.
     pub stream: StreamId,
-    /// Up to which tick, inclusive.
+    /// The tick up to which the work is included, with the tick itself.
     pub tick: Tick,
 }
 

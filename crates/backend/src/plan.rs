@@ -1,4 +1,4 @@
-//! Planned failures: which of the coming driver calls shall fail, for tests of what stands on a backend.
+//! Planned failures: the coming driver calls that are to fail, for tests of what is built on a backend.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,18 +8,19 @@ use crate::Fault;
 
 /// One planned failure.
 struct Planned<K> {
-    /// The kind of call that it waits for, or any.
+    /// The kind of call that is to fail, or `None` for any.
     kind: Option<K>,
-    /// Calls still to come, the failing one included. Never 0.
+    /// The number of calls until the failing one, which is included. Never 0.
     left: u64,
     fault: Fault,
 }
 
-/// What a test planned to fail, and how many fallible driver calls there were. A backend asks it before each of them;
-/// that costs two atomic operations while nothing is planned. `K` tells calls apart where a backend wants to.
+/// The failures that a test has planned, and the number of fallible driver calls so far. A backend asks it before each
+/// of them, which costs two atomic operations while nothing is planned. `K` distinguishes calls where a backend needs
+/// that.
 pub struct FaultPlan<K = ()> {
     calls: AtomicU64,
-    /// Whether `planned` holds anything; lets the common case skip the lock.
+    /// Whether `planned` holds anything, so that the common case can skip the lock.
     armed: AtomicBool,
     planned: Mutex<Vec<Planned<K>>>,
 }
@@ -31,11 +32,11 @@ impl<K> Default for FaultPlan<K> {
 }
 
 impl<K: PartialEq> FaultPlan<K> {
-    /// Plans that the `nth` call of the kind, or of any, counted from 1 and from now, fails with that fault.
+    /// Plans that the `nth` call of the kind, or of any kind, counted from 1 and from now, fails with that fault.
     ///
     /// # Panics
     ///
-    /// If `nth` is 0.
+    /// Panics if `nth` is 0.
     pub fn add(&self, kind: Option<K>, nth: u64, fault: Fault) {
         assert!(nth > 0, "calls are counted from 1: call 0 cannot fail");
         let mut planned = self.planned();
@@ -43,16 +44,16 @@ impl<K: PartialEq> FaultPlan<K> {
         self.armed.store(true, Ordering::Release);
     }
 
-    /// Forgets the failures that have not struck. How many calls a program makes depends on how fast the device is, so
-    /// a plan may outlive the program that it was made for.
+    /// Removes the failures that have not happened yet. The number of calls that a program makes depends on how fast
+    /// the device is, so a plan may outlive the program that it was made for.
     pub fn forget(&self) {
         let mut planned = self.planned();
         planned.clear();
         self.armed.store(false, Ordering::Release);
     }
 
-    /// Counts one fallible call, and answers the fault if one was planned for it. Two plans for the same call strike
-    /// once, with the fault planned first.
+    /// Counts one fallible call, and returns the fault if one was planned for it. If two were planned for the same
+    /// call, it fails once, with the fault that was planned first.
     pub fn strike(&self, kind: &K) -> Option<Fault> {
         self.calls.fetch_add(1, Ordering::Relaxed);
         if !self.armed.load(Ordering::Acquire) {
@@ -74,12 +75,12 @@ impl<K: PartialEq> FaultPlan<K> {
         struck
     }
 
-    /// How many fallible driver calls there were so far.
+    /// Returns the number of fallible driver calls so far.
     pub fn calls(&self) -> u64 {
         self.calls.load(Ordering::Relaxed)
     }
 
-    /// A test that panicked leaves the list as whole as it was.
+    /// Locks the list. A test that panicked with the lock has left the list complete.
     fn planned(&self) -> MutexGuard<'_, Vec<Planned<K>>> {
         self.planned.lock().unwrap_or_else(PoisonError::into_inner)
     }

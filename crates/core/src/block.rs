@@ -1,4 +1,4 @@
-//! A block: a range of a segment, handed out or free; and the table that holds a shard's blocks.
+//! A block, which is a range of a segment, handed out or free; and the table that holds a shard's blocks.
 
 use alloc::vec::Vec;
 
@@ -6,12 +6,12 @@ use crate::ids::{BlockId, Side, Slot};
 use crate::index::BLOCK_IDS;
 use crate::last_use::LastUse;
 
-/// What a block is doing.
+/// The state of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum State {
     /// Handed out.
     Live,
-    /// Freed by the program and still waiting for a point: neither reusable nor joinable.
+    /// Freed by the program and still waiting for a point: it can be neither reused nor joined.
     Pending,
     /// In the free index.
     Free,
@@ -19,38 +19,38 @@ pub(crate) enum State {
     PutOff,
     /// Addresses without memory (expandable segments only).
     Unmapped,
-    /// Held by one plan while the driver works on it: in no index.
+    /// Claimed by one plan while the driver works on it: in no index.
     Claimed,
-    /// Not a block: an entry of the table that awaits reuse.
+    /// Not a block: an entry of the table that can be used again.
     Vacant,
 }
 
 /// One range. The blocks of a segment tile it: `prev` and `next` are its neighbours by address.
 ///
-/// One cache line each, so that blocks of different streams never share one.
+/// Each takes one cache line, so that blocks of different streams never share one.
 #[derive(Clone, Debug)]
 #[repr(align(64))]
 pub(crate) struct Block {
-    /// Where it starts in its segment, in bytes.
+    /// The offset in its segment at which it starts, in bytes.
     pub(crate) offset: u64,
     /// Its length in bytes.
     pub(crate) size: u64,
-    /// What the program asked for, in bytes; meaningful while live or pending.
+    /// The bytes that the program asked for. Valid while the block is live or pending.
     pub(crate) requested: u64,
     /// The last use of its memory, on the home stream.
     pub(crate) last_use: LastUse,
-    /// The search count when it last entered the free index: the clock of garbage collection.
+    /// The count of searches when it last entered the free index: the clock of garbage collection.
     pub(crate) age: u64,
     pub(crate) prev: BlockId,
     pub(crate) next: BlockId,
     pub(crate) slot: Slot,
-    /// Points that it still waits for.
+    /// The number of points that it still waits for.
     pub(crate) waits: u32,
     pub(crate) state: State,
     pub(crate) side: Side,
-    /// Its segment is an address range that grows by pages.
+    /// Whether its segment is an address range that grows by pages.
     pub(crate) expandable: bool,
-    /// It was used on other streams, or up to given points: the shard's table of uses has the list.
+    /// Whether it was used on other streams, or up to given points. The shard's table of uses has the list.
     pub(crate) used_elsewhere: bool,
 }
 
@@ -71,24 +71,24 @@ impl Block {
         used_elsewhere: false,
     };
 
-    /// It is in the program's hands, or waits for the device after that.
+    /// Returns whether the program holds the block, or the block waits for the device after that.
     pub(crate) fn is_held(&self) -> bool {
         matches!(self.state, State::Live | State::Pending)
     }
 
-    /// It has a neighbour, so its segment is in pieces.
+    /// Returns whether the block has a neighbour, so that its segment is in pieces.
     pub(crate) fn is_split(&self) -> bool {
         self.prev != BlockId::NONE || self.next != BlockId::NONE
     }
 
-    /// The first byte behind it.
+    /// Returns the offset of the first byte behind the block.
     pub(crate) fn end(&self) -> u64 {
         self.offset + self.size
     }
 }
 
-/// All blocks of a shard. Vacant entries are chained by `next` and reused last-out-first-in, which keeps the hot ones
-/// in cache.
+/// All blocks of a shard. Vacant entries are chained by `next`, and the one vacated last is used first, which keeps the
+/// entries in frequent use in the cache.
 pub(crate) struct Blocks {
     table: Vec<Block>,
     vacant: BlockId,
@@ -124,7 +124,8 @@ impl Blocks {
         }
     }
 
-    /// All entries by id, for those who touch several: the compiler keeps place and length of a slice at hand.
+    /// Returns all entries by id, for callers that use several. The compiler then keeps the address and the length of
+    /// the slice, instead of reading them for each entry.
     #[inline(always)]
     pub(crate) fn table(&mut self) -> &mut [Block] {
         &mut self.table
@@ -157,7 +158,7 @@ impl Blocks {
     pub(crate) fn check(&self) {
         let vacant = self.table.iter().filter(|block| block.state == State::Vacant).count();
         let chained = core::iter::successors(self.vacant.some(), |&id| self[id].next.some());
-        // One more than there can be is enough to see a circle.
+        // One more than there can be is enough to detect a cycle.
         let chained = chained.take(vacant + 1).filter(|&id| self[id].state == State::Vacant).count();
         assert_eq!(vacant, chained, "vacant entries in the table against those chained");
     }

@@ -3,10 +3,10 @@
 //! A configuration is a list of pairs, `key:value,key:value`. A value is a word or a list of pairs in brackets,
 //! `key:[a:b,c:d]`. White space around words and separators is ignored. An empty text sets nothing.
 //!
-//! The keys are those of `PYTORCH_CUDA_ALLOC_CONF`, plus `policy`, `growth`, `slack` and `scrub`, which are our own.
-//! PyTorch skips separators without a look and so half-accepts malformed text; here every departure from the grammar is
-//! an error that says where it is and what is accepted. Keys that steer parts of PyTorch that Millpond does not have
-//! are accepted, their values checked, and reported in [`Parsed::ignored`].
+//! The keys are those of `PYTORCH_CUDA_ALLOC_CONF`, plus `policy`, `growth`, `slack` and `scrub`, which are Millpond's
+//! own. PyTorch skips separators without a check and so accepts some malformed text; here every departure from the
+//! grammar is an error that says where it is and what is accepted. Keys that control parts of PyTorch that Millpond
+//! does not have are accepted, their values are checked, and they are reported in [`Parsed::ignored`].
 //!
 //! ```
 //! use millpond_core::conf;
@@ -35,38 +35,39 @@ pub use write::write;
 
 use crate::settings::Settings;
 
-/// What a configuration text says.
+/// The content of a configuration text.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Parsed {
-    /// The base with the text's values set over it.
+    /// The base settings, with the text's values set over them.
     pub settings: Settings,
     /// The keys of the text that have no effect here, in the text's order, under their CUDA names. Their values were
-    /// checked all the same.
+    /// checked nevertheless.
     pub ignored: Vec<&'static str>,
 }
 
-/// The keys that a text may name, alphabetically but for the HIP spellings, which follow the CUDA ones. Costs nothing.
+/// Returns the keys that a text may name, in alphabetical order except for the HIP spellings, which follow the CUDA
+/// ones. It costs nothing.
 pub fn keys() -> impl Iterator<Item = &'static str> {
     keys::names()
 }
 
-/// The settings that `text` asks for, over the defaults.
+/// Returns the settings that `text` asks for, over the defaults.
 ///
-/// Costs a few allocations and time proportional to the text.
+/// The cost is a few allocations and time proportional to the text.
 ///
 /// # Errors
 ///
-/// The first departure from the grammar, or the first value out of its range.
+/// Returns an error at the first departure from the grammar, or for the first value out of its range.
 pub fn parse(text: &str) -> Result<Settings, ConfError> {
     parse_over(Settings::default(), text).map(|parsed| parsed.settings)
 }
 
-/// The settings that `text` asks for, over `base`: what the text does not name stays as it is there.
+/// Returns the settings that `text` asks for, over `base`: what the text does not name stays as it is there.
 ///
 /// # Errors
 ///
-/// As [`parse`]; also a large segment size above a limit that `base` sets, since such a limit would then be out of its
-/// range.
+/// Returns an error as [`parse`] does, and also for a large segment size above a limit that `base` sets, since such a
+/// limit would then be out of its range.
 pub fn parse_over(base: Settings, text: &str) -> Result<Parsed, ConfError> {
     set::apply(base, &grammar::pairs(text)?)
 }

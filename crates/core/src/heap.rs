@@ -1,32 +1,33 @@
-//! The free blocks of one bin, the first in order on top: pairing heaps whose links stand in one table, by block.
+//! The free blocks of one bin, with the first in order on top: pairing heaps whose links are in one table, by block.
 //!
-//! Of the blocks in a bin nearly always the first is handed out, yet any of them may go, when a neighbour is freed. A
-//! pairing heap does just that: an insertion and the end of a childless block touch a neighbour or two, whatever the
-//! number of blocks; taking the first costs the logarithm of it, over many operations. Where a bin holds several sizes
-//! and the first is too small, all that are too small are looked at.
+//! Nearly always the first block in a bin is handed out, yet any block may be taken out when a neighbour is freed. A
+//! pairing heap suits this: an insertion and the removal of a block without children change a few neighbours, whatever
+//! the number of blocks; to take the first costs the logarithm of that number, on average over many operations. Where a
+//! bin holds several sizes and the first is too small, all blocks that are too small are visited.
 
 use alloc::vec::Vec;
 use core::mem;
 
 use crate::ids::BlockId;
 
-/// Where a free block stands among others. Ordered as the fields stand; no two blocks have one place.
+/// The place of a free block among others. Keys are ordered by their fields, in order of declaration, and no two blocks
+/// have the same key.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Key {
-    /// Bytes.
+    /// The size in bytes.
     pub(crate) size: u64,
-    /// By birth of the segment or by address, then by offset.
+    /// The rank: by birth of the segment or by address, then by offset.
     pub(crate) rank: u64,
 }
 
 impl Key {
-    /// At or before every block of that size.
+    /// Returns a key at or before every block of that size.
     pub(crate) const fn floor(size: u64) -> Self {
         Key { size, rank: 0 }
     }
 }
 
-/// What hangs where. `before` is the sibling to the left, or of the first child the parent.
+/// The links of a block in its heap. `before` is the sibling to the left or, for the first child, the parent.
 #[derive(Clone, Copy, Debug)]
 struct Link {
     key: Key,
@@ -37,7 +38,7 @@ struct Link {
 
 const LOOSE: Link = Link { key: Key::floor(0), child: BlockId::NONE, next: BlockId::NONE, before: BlockId::NONE };
 
-/// The links of all heaps of one index. A heap is known by its root.
+/// The links of all heaps of one index. A heap is identified by its root.
 ///
 /// Invariant: no block comes before its parent.
 #[derive(Default)]
@@ -59,17 +60,17 @@ impl Heaps {
         *self.at(block) = Link { key, ..LOOSE };
     }
 
-    /// Puts a block into a heap and answers the new root.
+    /// Puts a block into a heap. Returns the new root.
     pub(crate) fn insert(&mut self, root: BlockId, block: BlockId, key: Key) -> BlockId {
         self.plant(block, key);
         self.meld(root, block)
     }
 
-    /// Takes a block out of a heap and answers the new root, if there is one left.
+    /// Takes a block out of a heap. Returns the new root, if a block is left.
     ///
     /// # Panics
     ///
-    /// If it is in no heap.
+    /// Panics if the block is in no heap.
     pub(crate) fn remove(&mut self, root: BlockId, block: BlockId) -> Option<BlockId> {
         let Link { child, next, before, .. } = *self.at(block);
         let rest = self.gather(child);
@@ -92,12 +93,12 @@ impl Heaps {
         }
     }
 
-    /// There is no other block in the heap.
+    /// Returns whether there is no other block in the heap.
     pub(crate) fn is_alone(&self, root: BlockId) -> bool {
         self.link(root).child == BlockId::NONE
     }
 
-    /// The first block of a heap at or behind a key. Looks at all blocks before it and at their children.
+    /// Returns the first block of a heap at or behind a key. Visits all blocks before the key and their children.
     pub(crate) fn at_or_behind(&self, root: BlockId, key: Key) -> Option<BlockId> {
         let mut best: Option<(Key, BlockId)> = None;
         let mut at = root;
@@ -118,7 +119,7 @@ impl Heaps {
         }
     }
 
-    /// The sibling to the right, or the nearest one of a parent.
+    /// Returns the sibling to the right, or the nearest one of a parent.
     fn next_beside_or_above(&self, mut at: BlockId, root: BlockId) -> Option<BlockId> {
         while at != root {
             let next = self.link(at).next;
@@ -140,7 +141,7 @@ impl Heaps {
         }
     }
 
-    /// All blocks of a heap in order.
+    /// Returns all blocks of a heap in order.
     pub(crate) fn sorted(&self, root: BlockId) -> Vec<BlockId> {
         let mut all: Vec<BlockId> = Vec::new();
         let mut ahead = alloc::vec![root];
@@ -154,7 +155,7 @@ impl Heaps {
         all
     }
 
-    /// Panics if the heap contradicts itself, or `key_of`.
+    /// Panics if the heap contradicts itself or `key_of`.
     pub(crate) fn check(&self, root: BlockId, key_of: impl Fn(BlockId) -> Key) {
         for id in self.sorted(root) {
             let link = self.link(id);
@@ -169,7 +170,7 @@ impl Heaps {
         }
     }
 
-    /// A block and the siblings behind it.
+    /// Returns a block and the siblings behind it.
     fn row(&self, first: BlockId) -> impl Iterator<Item = BlockId> {
         core::iter::successors(Some(first), |id| self.link(*id).next.some())
     }
@@ -184,7 +185,7 @@ impl Heaps {
         &mut self.links[block.0 as usize]
     }
 
-    /// Joins two heaps. The root of one becomes the first child of the other's.
+    /// Joins two heaps. The root of one becomes the first child of the other root.
     #[inline(always)]
     fn meld(&mut self, one: BlockId, other: BlockId) -> BlockId {
         let (top, low) = if self.link(one).key < self.link(other).key { (one, other) } else { (other, one) };
@@ -238,7 +239,7 @@ mod tests {
 
     use super::*;
 
-    /// Few sizes, many ranks, all different.
+    /// Returns a key. There are few sizes and many ranks, all different.
     fn key(block: BlockId) -> Key {
         let drawn = u64::from(block.0) * 7919 % 1009;
         Key { size: drawn % 5 * 512, rank: drawn }
@@ -251,7 +252,7 @@ mod tests {
         let mut root = None;
         for step in 0..6000_u64 {
             let drawn = step.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-            // Grows to some hundred blocks and shrinks again, over and over.
+            // The heap grows to some hundred blocks and shrinks again, over and over.
             let block = BlockId((drawn % 300) as u32);
             let key_drawn = key(block);
             let takes_first = step % 1000 > 600 && drawn.is_multiple_of(3);

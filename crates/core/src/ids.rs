@@ -1,8 +1,8 @@
-//! Names for things that live inside one allocator.
+//! The names of things inside one allocator.
 
 use core::fmt;
 
-/// A segment or an address range: numbered in order of birth, never reused.
+/// A segment or an address range. Numbered in order of birth and never reused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct SegmentId(pub u64);
 
@@ -12,11 +12,11 @@ impl fmt::Display for SegmentId {
     }
 }
 
-/// The place that a segment occupies in its shard's table. Places are reused once the segment is gone.
+/// The place of a segment in its shard's table. It is reused once the segment is gone.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Slot(pub u32);
 
-/// A block of a shard: the handle by which a buffer is freed without any lookup. Reused once the block is gone.
+/// A block of a shard: the handle by which a buffer is freed without any lookup. It is reused once the block is gone.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct BlockId(pub u32);
 
@@ -32,31 +32,31 @@ impl BlockId {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ShardId(pub u32);
 
-/// A handle of physical memory. Reused once the page is released.
+/// A handle of physical memory. It is reused once the page is released.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct PageId(pub u32);
 
-/// Addresses that a page is, or can be, mapped at: an offset in bytes in a range of a shard.
+/// The addresses at which a page is, or can be, mapped: an offset in a range of a shard.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Place {
-    /// Whose range.
+    /// The shard that the range belongs to.
     pub shard: ShardId,
-    /// Which range.
+    /// The slot of the range.
     pub slot: Slot,
-    /// Where in it, in bytes.
+    /// The offset in the range, in bytes.
     pub offset: u64,
 }
 
-/// A private pool. 0 is the default pool; CUDA graphs and PyTorch's `MemPool` use others.
+/// A private pool. 0 is the default pool. CUDA graphs and PyTorch's `MemPool` use others.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct PoolId(pub u64);
 
-/// The two sides of a pool, kept apart so that small blocks do not cut up large segments.
+/// The two sides of a pool, which are separate so that small blocks do not cut up large segments.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Side {
     /// Rounded sizes up to 1 MiB.
     Small,
-    /// Everything above.
+    /// All larger sizes.
     Large,
 }
 

@@ -4,7 +4,7 @@
 //! own; above, every octave is cut into 256 bins. Two levels of bitmaps find the next bin that is not empty. A bin is
 //! one word: empty, the one block in it (nearly always), or the root of a heap of several. The index knows blocks by
 //! their ids and asks for a block's [`Entry`] only where several must be put in order. An index has 64 KiB of bins,
-//! which an idle stream never touches.
+//! which the index of an idle stream never uses.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -13,19 +13,19 @@ use crate::heap::{Heaps, Key};
 use crate::ids::BlockId;
 use crate::units::QUANTUM;
 
-/// A free block as the index knows it. Ordered as the fields stand.
+/// A free block as the index sees it. Entries are ordered by their fields, in order of declaration.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Entry {
-    /// Bytes.
+    /// Its size in bytes.
     pub(crate) size: u64,
-    /// Where it stands among blocks of its size: by birth of the segment or by address, then by offset.
+    /// Its place among blocks of its size: by birth of the segment or by address, then by offset.
     pub(crate) rank: u64,
-    /// Whose entry it is; never decides, as no two blocks have one rank.
+    /// The block that the entry belongs to. It never decides the order, as no two blocks have the same rank.
     pub(crate) block: BlockId,
 }
 
 impl Entry {
-    /// A key at or below every entry of that size.
+    /// Returns a key at or below every entry of that size.
     pub(crate) const fn floor(size: u64) -> Self {
         Entry { size, rank: 0, block: BlockId(0) }
     }
@@ -35,39 +35,39 @@ impl Entry {
     }
 }
 
-/// Sizes below this many units have a bin each.
+/// The number of units below which each size has a bin of its own.
 const EXACT_UNITS: u64 = 4096;
 const EXACT_LOG: u32 = EXACT_UNITS.ilog2();
-/// Octaves above it are cut into this many bins.
+/// The number of bins into which each octave above is cut.
 const CUTS: u64 = 256;
 const CUTS_LOG: u32 = CUTS.ilog2();
-/// The largest size is below 2^61 bytes, so 2^52 units.
+/// The number of octaves above: the largest size is below 2^61 bytes, so 2^52 units.
 const OCTAVES: u64 = 52 - EXACT_LOG as u64;
-/// A power of two, so that the bounds of the tables below are a mask away.
+/// The number of bins, a power of two, so that a mask keeps an index within the tables below.
 const BINS: usize = ((EXACT_UNITS + OCTAVES * CUTS) as usize).next_power_of_two();
 const WORDS: usize = BINS / 64;
 const SUMMARIES: usize = WORDS / 64;
 
-/// What a bin holds, in one word: [`EMPTY`], or one more than the id of the one block in it, or that of the root of a
-/// heap marked as [`SEVERAL`].
+/// The content of a bin, in one word: [`EMPTY`], or one more than the id of the one block in it, or one more than that
+/// of the root of a heap, marked as [`SEVERAL`].
 type Bin = u32;
 
 const EMPTY: Bin = 0;
 const SEVERAL: Bin = 1 << 31;
 
-/// Ids of blocks in an index are below this.
+/// The limit of the block ids in an index: each is below this number.
 pub(crate) const BLOCK_IDS: u32 = SEVERAL - 1;
 
 const fn bin_with(block: BlockId) -> Bin {
     block.0 + 1
 }
 
-/// The first block of a bin that is not empty.
+/// Returns the first block of a bin that is not empty.
 const fn first_in(held: Bin) -> BlockId {
     BlockId((held & !SEVERAL) - 1)
 }
 
-/// All blocks of the bin have one size.
+/// Returns whether all blocks of the bin have the same size.
 const fn is_exact(bin: usize) -> bool {
     bin < EXACT_UNITS as usize
 }
@@ -83,7 +83,7 @@ pub(crate) struct FreeIndex {
     heaps: Heaps,
 }
 
-/// The bin of a size in bytes.
+/// Returns the bin of a size in bytes.
 #[inline]
 pub(crate) const fn bin_of(size: u64) -> usize {
     let units = size / QUANTUM;
@@ -92,11 +92,11 @@ pub(crate) const fn bin_of(size: u64) -> usize {
     }
     let log = units.ilog2();
     let cut = (units >> (log - CUTS_LOG)) & (CUTS - 1);
-    // The mask changes nothing below 2^61 bytes, and tells the compiler that the bin exists.
+    // The mask changes nothing below 2^61 bytes, and shows the compiler that the bin exists.
     (EXACT_UNITS + ((log - EXACT_LOG) as u64) * CUTS + cut) as usize & (BINS - 1)
 }
 
-/// Made on the heap and zeroed there, where the system gives such memory away untouched.
+/// Creates a table of zeros on the heap, where the system provides such memory without writing to it.
 fn zeroed<T: Clone + Default, const N: usize>() -> Box<[T; N]> {
     match alloc::vec![T::default(); N].into_boxed_slice().try_into() {
         Ok(table) => table,
@@ -113,7 +113,7 @@ impl FreeIndex {
         self.summary == [0; SUMMARIES]
     }
 
-    /// Puts a block of `size` bytes into its bin if that is empty, as it nearly always is. Answers whether it was.
+    /// Puts a block of `size` bytes into its bin if that is empty, as it nearly always is. Returns whether it was.
     #[inline(always)]
     pub(crate) fn insert_alone(&mut self, block: BlockId, size: u64) -> bool {
         let bin = bin_of(size);
@@ -127,7 +127,7 @@ impl FreeIndex {
         empty
     }
 
-    /// Puts a block into a bin that others are in. `entry_of` tells the order of blocks, this one included.
+    /// Puts a block into a bin that other blocks are in. `entry_of` gives the order of blocks, including this one.
     #[inline(always)]
     pub(crate) fn insert_among(&mut self, block: BlockId, size: u64, entry_of: impl Fn(BlockId) -> Entry) {
         let bin = bin_of(size);
@@ -143,13 +143,13 @@ impl FreeIndex {
     ///
     /// # Panics
     ///
-    /// If it is not there: the caller's picture of the free blocks has parted from the index.
+    /// Panics if it is not there: the caller's view of the free blocks then no longer agrees with the index.
     #[inline(always)]
     pub(crate) fn remove(&mut self, block: BlockId, size: u64) {
         self.remove_from(bin_of(size), block);
     }
 
-    /// [`remove`](Self::remove), where the bin is known.
+    /// Does the work of [`remove`](Self::remove) where the bin is known.
     #[inline(always)]
     pub(crate) fn remove_from(&mut self, bin: usize, block: BlockId) {
         if self.bins[bin & (BINS - 1)] == bin_with(block) {
@@ -180,13 +180,13 @@ impl FreeIndex {
         }
     }
 
-    /// The smallest block of at least `size` bytes; the oldest or lowest of equals.
+    /// Returns the smallest block of at least `size` bytes, the oldest or lowest among equals.
     #[inline(always)]
     pub(crate) fn best_fit(&self, size: u64, size_of: impl Fn(BlockId) -> u64) -> Option<BlockId> {
         self.best_fit_in(size, size_of).map(|(block, _)| block)
     }
 
-    /// [`best_fit`](Self::best_fit), with the bin that the block is in.
+    /// Does the search of [`best_fit`](Self::best_fit), and returns also the bin that the block is in.
     #[inline(always)]
     pub(crate) fn best_fit_in(&self, size: u64, size_of: impl Fn(BlockId) -> u64) -> Option<(BlockId, usize)> {
         let bin = bin_of(size);
@@ -196,7 +196,7 @@ impl FreeIndex {
             if is_exact(bin) || size_of(first) >= size {
                 return Some((first, bin));
             }
-            // Here sizes are mixed, and the first is too small.
+            // This bin has blocks of several sizes, and the first is too small.
             if held & SEVERAL != 0
                 && let Some(found) = self.at_or_behind(held, Key::floor(size))
             {
@@ -211,17 +211,17 @@ impl FreeIndex {
         self.heaps.at_or_behind(first_in(held), key)
     }
 
-    /// The block that follows in order.
+    /// Returns the block that follows in order.
     pub(crate) fn next_after(&self, entry: &Entry) -> Option<BlockId> {
         let bin = bin_of(entry.size);
         let held = self.bins[bin];
         let behind = Key { rank: entry.rank + 1, ..entry.key() };
-        // Alone in its bin, it is the entry itself.
+        // A block that is alone in its bin is the entry itself.
         let here = if held & SEVERAL == 0 { None } else { self.at_or_behind(held, behind) };
         here.or_else(|| self.bin_after(bin).map(|bin| first_in(self.bins[bin])))
     }
 
-    /// The block that follows one that is alone in its bin; the outer `None` says that it is not alone.
+    /// Returns the block that follows one that is alone in its bin. The outer `None` means that it is not alone.
     #[inline(always)]
     pub(crate) fn next_after_alone(&self, block: BlockId, size: u64) -> Option<Option<BlockId>> {
         let bin = bin_of(size);
@@ -229,12 +229,12 @@ impl FreeIndex {
         alone.then(|| self.bin_after(bin).map(|bin| first_in(self.bins[bin])))
     }
 
-    /// The block that comes before the first one of at least `size` bytes, or the last of all.
+    /// Returns the block before the first one of at least `size` bytes, or the last of all if there is no such one.
     pub(crate) fn last_below(&self, size: u64, entry_of: impl Fn(BlockId) -> Entry) -> Option<BlockId> {
         self.before(&Entry::floor(size), entry_of)
     }
 
-    /// The block that comes before in order.
+    /// Returns the block that comes before in order.
     pub(crate) fn before(&self, key: &Entry, entry_of: impl Fn(BlockId) -> Entry) -> Option<BlockId> {
         let bin = bin_of(key.size);
         let entries = self.entries(bin, &entry_of);
@@ -245,19 +245,19 @@ impl FreeIndex {
         self.entries(bin, &entry_of).last().map(|entry| entry.block)
     }
 
-    /// All blocks in order.
+    /// Returns all blocks in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = BlockId> {
         self.iter_from(0)
     }
 
-    /// The blocks of at least about `size` bytes in order: from the first block of that size's bin on.
+    /// Returns the blocks of at least about `size` bytes in order, beginning with the first block of that size's bin.
     pub(crate) fn iter_from(&self, size: u64) -> impl Iterator<Item = BlockId> {
         let first = bin_of(size);
         let bins = (first / 64..WORDS).filter(|&word| self.words[word] != 0).flat_map(|word| word * 64..word * 64 + 64);
         bins.filter(move |&bin| bin >= first).flat_map(|bin| self.blocks(bin))
     }
 
-    /// The blocks of a bin in order.
+    /// Returns the blocks of a bin in order.
     fn blocks(&self, bin: usize) -> Vec<BlockId> {
         match self.bins[bin] {
             EMPTY => Vec::new(),
@@ -275,7 +275,7 @@ impl FreeIndex {
         self.words[bin / 64] & (1 << (bin % 64)) != 0
     }
 
-    /// The next bin behind `bin` that is not empty.
+    /// Returns the next bin behind `bin` that is not empty.
     #[inline(always)]
     fn bin_after(&self, bin: usize) -> Option<usize> {
         let word = bin / 64;
@@ -317,9 +317,9 @@ impl FreeIndex {
     }
 }
 
-/// The bits above `bit`.
+/// Returns the bits above `bit`.
 const fn above(bit: usize) -> u64 {
-    // Two shifts, as a shift by 64 is not one.
+    // There are two shifts, because a shift by 64 would overflow.
     (u64::MAX << bit) << 1
 }
 
@@ -349,7 +349,7 @@ mod tests {
     fn agrees_with_an_ordered_set() {
         let mut index = FreeIndex::new();
         let mut model: BTreeSet<Entry> = BTreeSet::new();
-        // Every entry ever made, by the number of its block.
+        // All entries ever made, by the number of their block.
         let mut made: Vec<Entry> = Vec::new();
         let mut random = 0x9e37_79b9_7f4a_7c15_u64;
         let mut next = move || {
@@ -379,7 +379,7 @@ mod tests {
                     index.insert_among(e.block, e.size, entry_of);
                 }
             }
-            // Taken from the front now and then, so that lists shrink and bins empty.
+            // An entry is taken from the front now and then, so that lists shrink and bins become empty.
             if step % 3 == 0
                 && let Some(first) = model.pop_first()
             {

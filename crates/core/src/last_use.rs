@@ -1,34 +1,34 @@
-//! When memory was used last, and whether it ever was.
+//! The last use of memory, and whether it was ever used.
 
 use core::fmt;
 
 use millpond_backend::Tick;
 
-/// The last use of some memory on the stream that has it: the tick that covers it, or that there was none.
+/// The last use of some memory on the stream that has it: the tick that covers it, or that the memory was never used.
 ///
-/// Memory that was used at no tick of that stream, because another stream used it and is done, was used all the same:
-/// that is the tick 0, which every stream has reached. Of two last uses the greater one covers both, and never used is
-/// less than everything; so what is joined from several parts is unused only if each of them is.
+/// Memory may have been used at no tick of that stream, because another stream used it and that use is over. It counts
+/// as used at the tick 0, which every stream has reached. Of two last uses the greater one covers both, and never used
+/// is less than every use. So what is joined from several parts counts as unused only if each of them is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LastUse(u64);
 
 impl LastUse {
-    /// The memory is as the driver gave it.
+    /// No use: the memory is as the driver gave it.
     pub const NEVER: LastUse = LastUse(0);
 
-    /// The memory was used, and this tick covers the last use.
+    /// Creates the last use of memory that was used, covered by this tick.
     #[inline(always)]
     pub const fn at(tick: Tick) -> Self {
         Self(tick.0.saturating_add(1))
     }
 
-    /// The tick that covers the last use; 0, which is always reached, if there was none.
+    /// Returns the tick that covers the last use, or 0, which is always reached, if there was none.
     #[inline(always)]
     pub const fn tick(self) -> Tick {
         Tick(self.0.saturating_sub(1))
     }
 
-    /// The memory was not used since it came from the driver.
+    /// Returns whether the memory was never used since it came from the driver.
     #[inline(always)]
     pub const fn is_never(self) -> bool {
         self.0 == 0

@@ -2,28 +2,29 @@
 
 use core::ops::{Add, AddAssign};
 
-/// Reserved bytes by what they are doing. [`total`](WasteLedger::total) is exactly what was got from the driver.
+/// The reserved bytes by their use. [`total`](WasteLedger::total) is exactly what was taken from the driver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct WasteLedger {
-    /// Asked for by the program and in its hands.
+    /// Bytes that the program asked for and holds.
     pub live_bytes: u64,
-    /// Handed out on top of what was asked for, by rounding and by blocks left whole.
+    /// Bytes handed out beyond what was asked for, by rounding and by blocks left whole.
     pub rounding_bytes: u64,
-    /// Cached in segments (or whole pages) that nothing pins: reusable, and what `empty_cache` would give back.
+    /// Bytes cached in segments (or whole pages) that nothing pins: they can be reused, and `empty_cache` would give
+    /// them back.
     pub ready_bytes: u64,
-    /// Freed by the program and waiting for a point.
+    /// Bytes in blocks that the program has freed and that wait for a point.
     pub waiting_bytes: u64,
-    /// Free, but inside a segment (or page) that live or waiting blocks pin.
+    /// Free bytes inside a segment (or page) that live or waiting blocks pin.
     pub stranded_bytes: u64,
 }
 
 impl WasteLedger {
-    /// The sum: all reserved bytes.
+    /// Returns the sum of the parts: all reserved bytes.
     pub fn total(&self) -> u64 {
         self.live_bytes + self.rounding_bytes + self.ready_bytes + self.waiting_bytes + self.stranded_bytes
     }
 
-    /// The parts under their names, in the order of the fields.
+    /// Returns the parts with their names, in the order of the fields.
     pub fn parts(&self) -> [(&'static str, u64); 5] {
         [
             ("live", self.live_bytes),

@@ -1,22 +1,23 @@
-//! What a shard counts, and how the device's exact peaks come about without threads meeting.
+//! The counters of a shard, and the device's exact peaks, which are kept without contention between threads.
 //!
-//! PyTorch's peaks are peaks of sums over all streams, and every operation may raise one. Keeping them in one place
-//! would make all streams share a cache line and a lock. Instead each shard holds *room*: how much its own counter may
-//! still rise before the peak of the sum could rise. For every counter, at every moment,
+//! PyTorch's peaks are peaks of sums over all streams, and every operation may raise one. If they were kept in one
+//! place, all streams would share a cache line and a lock. Instead each shard holds *room*: the amount by which its own
+//! counter may still rise before the peak of the sum could rise. For every counter, at every moment,
 //!
 //! ```text
 //! peak = sum over shards of (current + room)
 //! ```
 //!
-//! A shard keeps the sum of both, which its own operations leave alone: the *ceiling* that its counter may rise to.
-//! What is there now is the difference of what came and what went, so an operation only adds to a few sums.
+//! A shard keeps the sum of both, the *ceiling* that its counter may rise to, which its own operations do not change.
+//! The present value is the difference of what was added and what was taken away, so an operation only adds to a few
+//! sums.
 //!
-//! Nor does it ask all rooms. Each side has *credit*: as much room as it surely has, in blocks and in bytes, over all
-//! counters that rise and fall together. A grant spends credit and a free gives it back. Only when it is used up are
-//! the rooms worked out, in [`Meter::refill`]. An operation that finds a room below zero there reports it, and
-//! [`Coordinator::settle`](crate::Coordinator::settle) takes room from other shards, or raises the peak by what is
-//! missing, which restores the equation with all rooms at zero or above. Driven from one thread, every peak is exact
-//! to the operation.
+//! Nor does an operation check all rooms. Each side has *credit*: an amount of room that it is certain to have, in
+//! blocks and in bytes, over all counters that rise and fall together. A grant spends credit and a free gives it back.
+//! Only when it is used up are the rooms calculated, in [`Meter::refill`]. An operation that finds a room below zero
+//! there reports it, and [`Coordinator::settle`](crate::Coordinator::settle) takes room from other shards, or raises
+//! the peak by what is missing, which restores the equation with all rooms at zero or above. If one thread alone makes
+//! all calls, every peak is exact to the operation.
 
 use crate::ids::Side;
 
@@ -30,7 +31,7 @@ pub(crate) enum Lane {
     RequestedBytes,
     InactiveSplit,
     InactiveSplitBytes,
-    /// Counted for both sides together only.
+    /// Blocks of at least the split limit. The statistics report the sum of both sides only.
     Oversize,
 }
 
@@ -53,14 +54,14 @@ pub(crate) type Row = [i64; LANES];
 /// The rows of rooms and peaks: all, small, large.
 pub(crate) const ROWS: usize = 3;
 
-/// Some room is below zero.
+/// Returns whether a room is below zero.
 pub(crate) fn has_shortage(rooms: &[Row; ROWS]) -> bool {
     let mut signs = 0;
     each(|row, lane| signs |= rooms[row][lane]);
     signs < 0
 }
 
-/// Goes over the lanes of all rows. The compiler unrolls it, which it does not do with flattened iterators.
+/// Visits the lanes of all rows. The compiler unrolls this loop, which it does not do with flattened iterators.
 #[inline(always)]
 pub(crate) fn each(mut f: impl FnMut(usize, usize)) {
     for row in 0..ROWS {
@@ -70,32 +71,33 @@ pub(crate) fn each(mut f: impl FnMut(usize, usize)) {
     }
 }
 
-/// How a free block's change shows in `inactive_split` and `inactive_split_bytes`.
+/// The change that an operation makes in `inactive_split` and `inactive_split_bytes`.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct SplitChange {
     pub(crate) blocks: i64,
     pub(crate) bytes: i64,
 }
 
-/// What came and went on one side since totals were reset. From these few sums come the totals of every lane.
+/// The sums of one side since totals were reset. The totals of every lane are calculated from these few sums.
 #[derive(Clone, Copy, Default, Debug)]
 struct Totals {
     granted: Sums,
-    /// Freed, and retired at once.
+    /// Blocks that were freed and retired at once.
     gone: Sums,
-    /// Freed, to be retired later; its `requested` is not counted.
+    /// Blocks that were freed, to be retired later. Their `requested` is not counted.
     left: Sums,
-    /// Retired later than freed.
+    /// Blocks that were retired later than freed.
     retired: Sums,
     split_up: SplitChange,
-    /// What came less what went.
+    /// What was added less what was taken away.
     split: SplitChange,
     oversize_granted: i64,
     oversize_freed: i64,
     low: Low,
 }
 
-/// The least that was live on one side since it was last asked for, and all that had been granted until then.
+/// The low point of one side since it was last read: the fewest bytes that were live, and all that had been granted
+/// until then.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Low {
     pub(crate) live_bytes: i64,
@@ -127,8 +129,8 @@ impl Sums {
     }
 }
 
-/// How much the counters of one side may surely rise: those that count blocks in use, those of their bytes, and the
-/// two of free blocks in pieces.
+/// The amounts by which the counters of one side are certain to be able to rise: those that count blocks in use, those
+/// of their bytes, and the two of free blocks in pieces.
 ///
 /// Invariant: no side has more than its own rooms hold, and what both have above zero is in the rooms of all.
 type Credit = [i64; CREDITS];
@@ -139,10 +141,10 @@ const BYTES: usize = 1;
 const SPLIT_BLOCKS: usize = 2;
 const SPLIT_BYTES: usize = 3;
 
-/// So little that it is worked out before it is used.
+/// A credit that is so low that the next operation on the side finds it used up, and has the actual one calculated.
 const UNKNOWN: Credit = [i64::MIN / 4; CREDITS];
 
-/// All the credit that the rooms of a row allow.
+/// Returns all the credit that the rooms of a row allow.
 #[inline(always)]
 fn credit_in(room: &Row) -> Credit {
     let of = |lane: Lane| room[lane as usize];
@@ -150,7 +152,7 @@ fn credit_in(room: &Row) -> Credit {
     [of(Lane::Allocation).min(of(Lane::Active)), bytes, of(Lane::InactiveSplit), of(Lane::InactiveSplitBytes)]
 }
 
-/// Answers whether there was too little.
+/// Spends the credit of a split. Returns whether there was too little.
 #[inline(always)]
 fn spend_split(credit: &mut Credit, split: SplitChange) -> bool {
     credit[SPLIT_BLOCKS] -= split.blocks;
@@ -163,9 +165,9 @@ fn spend_split(credit: &mut Credit, split: SplitChange) -> bool {
 pub(crate) struct Meter {
     totals: [Totals; 2],
     credit: [Credit; 2],
-    /// What may be there before a peak rises, so `current + room`: all, small, large.
+    /// The value that a counter may have before a peak rises, which is `current + room`: all, small, large.
     ceiling: [Row; ROWS],
-    /// What was there when totals were reset, by side: `current = base + came - went`.
+    /// The values when totals were reset, by side: `current = base + came - went`.
     base: [Row; 2],
 }
 
@@ -179,7 +181,7 @@ impl Meter {
         }
     }
 
-    /// A block was handed out. Answers whether room ran out.
+    /// Counts a block that was handed out. Returns whether room ran out.
     #[inline(always)]
     pub(crate) fn grant(&mut self, side: Side, size: u64, requested: u64, oversize: bool, split: SplitChange) -> bool {
         let size = size as i64;
@@ -196,7 +198,7 @@ impl Meter {
         (short | oversize) && self.refill(side)
     }
 
-    /// The program freed a block, which stays active until its points are reached.
+    /// Counts a block that the program freed. It stays active until its points are reached.
     #[inline]
     pub(crate) fn free(&mut self, side: Side, size: u64, oversize: bool) {
         let totals = &mut self.totals[side.index()];
@@ -205,17 +207,18 @@ impl Meter {
         totals.note_low();
     }
 
-    /// A freed block's last point was reached. Answers whether room ran out.
+    /// Counts a freed block whose last point was reached. Returns whether room ran out.
     #[inline]
     pub(crate) fn retire(&mut self, side: Side, size: u64, requested: u64, split: SplitChange) -> bool {
         let totals = &mut self.totals[side.index()];
         totals.retired.add(size as i64, requested as i64);
         totals.book_split(split);
-        // No credit for the rest: what the free gave back may have been counted since.
+        // No credit is given for the block and its bytes: a refill may already have counted the room that the free gave
+        // back.
         spend_split(&mut self.credit[side.index()], split) && self.refill(side)
     }
 
-    /// [`free`](Self::free) and [`retire`](Self::retire) in one.
+    /// Does the work of [`free`](Self::free) and [`retire`](Self::retire) together. Returns whether room ran out.
     #[inline(always)]
     pub(crate) fn free_and_retire(
         &mut self,
@@ -232,27 +235,28 @@ impl Meter {
         totals.book_split(split);
         let credit = &mut self.credit[side.index()];
         credit[BLOCKS] += 1;
-        // All counters of bytes fell, that of requested bytes the least.
+        // All counters of bytes fell, the one of requested bytes by the least.
         credit[BYTES] += requested as i64;
         spend_split(credit, split) && self.refill(side)
     }
 
-    /// The split lanes surely can take this change without any peak rising. They may even where the answer is no.
+    /// Returns whether the split lanes are certain to be able to take this change without any peak rising. They may be
+    /// able to even if it returns `false`.
     #[inline(always)]
     pub(crate) fn has_split_room(&self, side: Side, change: SplitChange) -> bool {
         let credit = &self.credit[side.index()];
         credit[SPLIT_BLOCKS] >= change.blocks && credit[SPLIT_BYTES] >= change.bytes
     }
 
-    /// A block was freed, which changed `inactive_split`, and handed out again at once, which changed it back. Answers
-    /// whether room ran out.
+    /// Counts a block that was freed, which changed `inactive_split`, and handed out again at once, which changed it
+    /// back. Returns whether room ran out.
     #[inline(always)]
     pub(crate) fn swap(&mut self, side: Side, size: u64, before: u64, requested: u64, split: SplitChange) -> bool {
         let (size, before, requested) = (size as i64, before as i64, requested as i64);
         let totals = &mut self.totals[side.index()];
         totals.gone.add(size, before);
         totals.granted.add(size, requested);
-        // Up by what rose at the free, or at the grant.
+        // The totals rise by what rose at the free or at the grant.
         totals.split_up.blocks += split.blocks.abs();
         totals.split_up.bytes += split.bytes.abs();
         let credit = &mut self.credit[side.index()];
@@ -260,8 +264,8 @@ impl Meter {
         credit[BYTES] < 0 && self.refill(side)
     }
 
-    /// Works out the rooms and gives a side what credit there is, leaving the other side up to half. Answers whether a
-    /// room is below zero.
+    /// Calculates the rooms and gives a side all the credit there is, except up to half of it for the other side.
+    /// Returns whether a room is below zero.
     #[cold]
     #[inline(never)]
     fn refill(&mut self, side: Side) -> bool {
@@ -280,14 +284,15 @@ impl Meter {
         signs < 0
     }
 
-    /// What may still rise before a peak does: all, small, large. Below zero where a peak has to rise.
+    /// Returns how much each counter may still rise before a peak does: all, small, large. A room is below zero where a
+    /// peak has to rise.
     pub(crate) fn rooms(&self) -> [Row; ROWS] {
         let mut rooms = self.current_rows();
         each(|row, lane| rooms[row][lane] = self.ceiling[row][lane] - rooms[row][lane]);
         rooms
     }
 
-    /// Adds room, or takes it where `more` is below zero.
+    /// Adds room, or takes it away where `more` is below zero.
     pub(crate) fn add_room(&mut self, more: &[Row; ROWS]) {
         each(|row, lane| self.ceiling[row][lane] += more[row][lane]);
         self.credit = [UNKNOWN; 2];
@@ -316,7 +321,7 @@ impl Meter {
         row
     }
 
-    /// The sum over rows that the peaks are peaks of: all, small, large.
+    /// Returns the sums of which the peaks are kept: all, small, large.
     #[inline]
     pub(crate) fn current_rows(&self) -> [Row; ROWS] {
         let (small, large) = (self.current_row(Side::Small), self.current_row(Side::Large));
@@ -327,14 +332,14 @@ impl Meter {
         [all, small, large]
     }
 
-    /// What came and what went since totals were reset.
+    /// Returns what was added and what was taken away since totals were reset.
     pub(crate) fn totals(&self, side: Side, lane: Lane) -> (u64, u64) {
         let (came, went) = self.totals[side.index()].rows();
         (came[lane as usize] as u64, went[lane as usize] as u64)
     }
 
-    /// The low point of a side since the last call, and now. Grants are counted since totals were reset; what is live
-    /// now counts for the next low point as well.
+    /// Returns the low point of a side since the last call, and the present point. Grants are counted since totals were
+    /// reset. The present point is the first candidate for the next low point.
     pub(crate) fn take_low(&mut self, side: Side) -> (Low, Low) {
         let base = self.base[side.index()][Lane::AllocatedBytes as usize];
         let totals = &mut self.totals[side.index()];
@@ -351,7 +356,7 @@ impl Meter {
         }
     }
 
-    /// C1: no side has more credit than its rooms hold, nor both together more than those of all.
+    /// Verifies C1: no side has more credit than its rooms hold, nor both together more than those of all.
     pub(crate) fn check_credit(&self) {
         let [all, small, large] = self.rooms().map(|row| credit_in(&row));
         for at in 0..CREDITS {
@@ -386,7 +391,7 @@ impl Totals {
         self.split.bytes += change.bytes;
     }
 
-    /// What came and what went, by lane.
+    /// Returns what was added and what was taken away, by lane.
     #[inline(always)]
     fn rows(&self) -> (Row, Row) {
         let Totals { granted, gone, left, retired, split_up, split, .. } = *self;

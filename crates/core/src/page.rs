@@ -1,4 +1,4 @@
-//! The pages of an allocator: which exist, where each is at home, and where else it is still mapped.
+//! The pages of an allocator: which exist, where each has its home, and where else it is still mapped.
 
 use alloc::vec::Vec;
 
@@ -10,21 +10,21 @@ use crate::ids::{PageId, Place, Side};
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Page {
     pub(crate) bytes: u64,
-    /// Counts up from page to page, where numbers are used again.
+    /// A number that counts up from page to page, because page ids are used again.
     pub(crate) birth: u64,
-    /// The side that its bytes are counted on: that of its home, or of its last one.
+    /// The side on which its bytes are counted: that of its home, or of its last home.
     pub(crate) side: Side,
-    /// Where its memory is in use; `None` on a spare page.
+    /// The place through which its memory is used, or `None` for a spare page.
     pub(crate) home: Option<Place>,
-    /// Where it was at home before and is still mapped.
+    /// Former homes where it is still mapped.
     pub(crate) shadows: Vec<Shadow>,
 }
 
-/// A mapping that a page has left behind.
+/// A mapping of a page at a former home.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Shadow {
     pub(crate) place: Place,
-    /// Work up to here may still use the page through these addresses.
+    /// The point up to which work may still use the page through these addresses.
     pub(crate) until: Point,
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct Pages {
     table: Vec<Option<Page>>,
     vacant: Vec<PageId>,
     births: u64,
-    /// Pages that are mapped nowhere as their home: got from the driver, or unmapped, for a plan that then failed.
+    /// Pages without a home. They were created or unmapped for a plan that failed afterwards.
     pub(crate) spare: Vec<PageId>,
 }
 
@@ -54,7 +54,7 @@ impl Pages {
         }
     }
 
-    /// Forgets a page, which is released or was never created.
+    /// Removes a page that is released or was never created.
     pub(crate) fn remove(&mut self, id: PageId) {
         assert!(self.table[id.0 as usize].take().is_some(), "page {} is forgotten twice", id.0);
         self.vacant.push(id);
@@ -65,7 +65,7 @@ impl Pages {
         numbered.filter_map(|(at, page)| page.as_ref().map(|page| (PageId(at as u32), page)))
     }
 
-    /// The shadow of a page at a place, taken from its list.
+    /// Removes the shadow of a page at a place from its list and returns it.
     pub(crate) fn take_shadow(&mut self, id: PageId, place: Place) -> Shadow {
         let shadows = &mut self[id].shadows;
         match shadows.iter().position(|shadow| shadow.place == place) {
@@ -74,7 +74,7 @@ impl Pages {
         }
     }
 
-    /// Bytes of spare pages.
+    /// Returns the number of bytes in spare pages.
     pub(crate) fn spare_bytes(&self) -> u64 {
         self.spare.iter().map(|&id| self[id].bytes).sum()
     }

@@ -1,7 +1,7 @@
 //! Bugs to plant on purpose, so that tests can show that they would be caught.
 //!
-//! Only the feature `plant` can plant one. Without it every question for a planted bug is answered "no" at compile
-//! time, and nothing is left of it.
+//! Only the feature `plant` can plant one. Without it every test for a planted bug is `false` at compile time, and no
+//! code for it remains.
 
 /// A bug. Each changes one line of the allocator's behaviour.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,7 +26,7 @@ impl Plant {
         [Plant::EarlyReuse, Plant::MissedMerge, Plant::OffByOneTick, Plant::LeakedSegment, Plant::WrongCounter];
 }
 
-/// Which bug is planted. Takes no room without the feature.
+/// The bug that is planted, if any. It takes no space without the feature.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Planted {
     #[cfg(feature = "plant")]
@@ -39,7 +39,7 @@ impl Planted {
         Self { bug }
     }
 
-    /// Whether that bug is planted.
+    /// Returns whether that bug is planted.
     #[inline(always)]
     pub(crate) fn is(self, bug: Plant) -> bool {
         #[cfg(feature = "plant")]

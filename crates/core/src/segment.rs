@@ -1,4 +1,4 @@
-//! A segment as its shard knows it, and the table that gives it a place.
+//! A segment as its shard sees it, and the table of a shard's segments.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -9,20 +9,21 @@ use crate::ids::{BlockId, PageId, SegmentId, Side, Slot};
 #[derive(Clone, Debug)]
 pub(crate) struct Segment {
     pub(crate) id: SegmentId,
-    /// The device address, 0 on devices without addresses.
+    /// The device address, or 0 on devices without addresses.
     pub(crate) base: u64,
-    /// The rank of its first quantum: how its blocks compare with others of equal size. By birth, every segment of a
-    /// shard gets the ranks behind those of the segments before it; by address, rank is address.
+    /// The rank of its first quantum, which orders its blocks among others of equal size. Where ties are decided by
+    /// birth, every segment of a shard gets the ranks behind those of the segments before it. Where they are decided by
+    /// address, the rank is the address in quanta.
     pub(crate) rank: u64,
     pub(crate) bytes: u64,
     pub(crate) side: Side,
     /// The block at offset 0.
     pub(crate) first: BlockId,
-    /// The page size of an expandable segment in bytes, 0 for a plain one.
+    /// The page size of an expandable segment in bytes, or 0 for a plain one.
     pub(crate) page_bytes: u64,
-    /// Blocks may be cut from it: always, unless there is a slack.
+    /// Whether blocks may be cut from it: always, unless there is a slack.
     pub(crate) shared: bool,
-    /// What is mapped in it, by offset. Mappings never overlap.
+    /// The pages that are mapped in it, by offset. Mappings never overlap.
     pub(crate) mappings: BTreeMap<u64, Mapping>,
 }
 
@@ -30,19 +31,19 @@ pub(crate) struct Segment {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Mapping {
     pub(crate) page: PageId,
-    /// The page's.
+    /// The birth number of the page.
     pub(crate) birth: u64,
     pub(crate) bytes: u64,
     pub(crate) role: Role,
 }
 
-/// What a mapping is to its page.
+/// The relation of a mapping to its page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Role {
-    /// Here the page is at home: the blocks of these addresses have its memory.
+    /// The mapping through which the page is used: the blocks of these addresses have its memory.
     Home,
-    /// The page was at home here once and lives elsewhere now. The addresses are unmapped to the shard, and nobody gets
-    /// them before the page comes back or the driver has unmapped it.
+    /// A former home of the page, which has its home elsewhere now. To the shard the addresses are unmapped, and no
+    /// block gets them before the page comes back or the driver has unmapped it.
     Shadow,
     /// A shadow that the driver is unmapping.
     Leaving,
@@ -53,26 +54,26 @@ impl Segment {
         self.page_bytes != 0
     }
 
-    /// The mappings that touch a range of offsets, in order.
+    /// Returns the mappings that overlap a range of offsets, in order.
     pub(crate) fn mapped_in(&self, begin: u64, end: u64) -> impl DoubleEndedIterator<Item = (u64, Mapping)> {
         let before = self.mappings.range(..begin).next_back().filter(|(at, mapping)| *at + mapping.bytes > begin);
         let from = before.map_or(begin, |(&at, _)| at);
         self.mappings.range(from..end).map(|(&at, &mapping)| (at, mapping))
     }
 
-    /// The pages that lie wholly between two offsets, in order.
+    /// Returns the pages that lie wholly between two offsets, in order.
     pub(crate) fn pages_within(&self, begin: u64, end: u64) -> impl DoubleEndedIterator<Item = (u64, Mapping)> {
         let whole = self.mappings.range(begin..end).filter(move |(at, mapping)| *at + mapping.bytes <= end);
         whole.map(|(&at, &mapping)| (at, mapping))
     }
 }
 
-/// What a place in the table holds.
+/// The content of an entry in the table.
 #[derive(Clone, Debug)]
 pub(crate) enum Seat {
     /// Nothing.
     Vacant,
-    /// Promised to a plan whose driver call is under way.
+    /// A reservation for a plan whose driver call is under way.
     Promised,
     /// A segment.
     Taken(Segment),
@@ -81,7 +82,7 @@ pub(crate) enum Seat {
 /// The segments of a shard. Invariant: `vacant` holds the number of each seat that is [`Seat::Vacant`], once.
 pub(crate) struct Segments {
     table: Vec<Seat>,
-    /// The seat that was vacated last is the next to be taken.
+    /// The vacant seats. The one vacated last is the next to be taken.
     vacant: Vec<Slot>,
 }
 
@@ -105,7 +106,7 @@ impl Segments {
         *seat = Seat::Taken(segment);
     }
 
-    /// The segment is gone, its place is not free yet.
+    /// Removes a segment whose slot is not free yet.
     pub(crate) fn withdraw(&mut self, slot: Slot) {
         self.table[slot.0 as usize] = Seat::Promised;
     }
@@ -117,7 +118,7 @@ impl Segments {
         self.vacant.push(slot);
     }
 
-    /// The segment at a place, if there is one.
+    /// Returns the segment at a slot, if there is one.
     pub(crate) fn get(&self, slot: Slot) -> Option<&Segment> {
         match self.table.get(slot.0 as usize) {
             Some(Seat::Taken(segment)) => Some(segment),
@@ -182,7 +183,8 @@ mod tests {
         segments.vacate(slots[1]);
     }
 
-    /// As `direct` needs it, where every live block is a segment. With a look at each seat this would take 20 s.
+    /// The policy `direct` needs this, because there every live block is a segment. With a look at each seat this would
+    /// take 20 s.
     #[test]
     fn a_promise_looks_at_no_other_seat() {
         let mut segments = Segments::new();

@@ -1,4 +1,4 @@
-//! From a request in bytes to a block size, a side and a segment size: PyTorch's rounding.
+//! The way from a request in bytes to a block size, a side and a segment size: PyTorch's rounding.
 
 use crate::ids::Side;
 use crate::settings::{Divisions, Policy, Settings};
@@ -7,14 +7,14 @@ use crate::units::{
     round_up,
 };
 
-/// What an allocation is looking for.
+/// A request as the search uses it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Want {
-    /// What the program asked for, in bytes.
+    /// The bytes that the program asked for.
     pub requested: u64,
-    /// The same after rounding: the least a block must have.
+    /// The same after rounding: the smallest size that a block must have, in bytes.
     pub rounded: u64,
-    /// Where to look.
+    /// The side to search.
     pub side: Side,
 }
 
@@ -24,12 +24,12 @@ pub struct Sizes {
     divisions: Option<Divisions>,
     large_segment_bytes: u64,
     shares_segments: bool,
-    /// The largest size of the small side.
+    /// The largest size of the small side, in bytes.
     small_bytes: u64,
 }
 
 impl Sizes {
-    /// The rules that the settings ask for.
+    /// Creates the rules that the settings ask for.
     pub fn new(settings: &Settings) -> Self {
         let divisions = settings.divisions;
         Self {
@@ -40,10 +40,10 @@ impl Sizes {
         }
     }
 
-    /// Rounds a request (not 0). `None` at 2^60 bytes and above, which no device has.
+    /// Rounds a request (not 0). Returns `None` for 2^60 bytes and more, which no device has.
     ///
-    /// PyTorch's `round_size`: at least 512; then either a step of the octave (`roundup_power2_divisions`) or a
-    /// multiple of 512.
+    /// The rules are those of PyTorch's `round_size`: at least 512; then either a step of the octave
+    /// (`roundup_power2_divisions`) or a multiple of 512.
     #[inline(always)]
     pub fn want(&self, requested: u64) -> Option<Want> {
         debug_assert_ne!(requested, 0, "an empty request has no block");
@@ -58,8 +58,8 @@ impl Sizes {
         Some(Want { requested, rounded, side })
     }
 
-    /// The segment that a miss takes from the driver: PyTorch's `get_allocation_size`. Without caching, the block; with
-    /// a slack, the least that it may be.
+    /// Returns the size of the segment that a miss takes from the driver, in bytes, as PyTorch's `get_allocation_size`
+    /// does. Without caching it is that of the block; with a slack it is the smallest that the segment may have.
     pub fn segment_bytes(&self, rounded: u64) -> u64 {
         if !self.shares_segments {
             rounded
@@ -72,7 +72,7 @@ impl Sizes {
         }
     }
 
-    /// The page of an expandable segment, a multiple of the device's granularity.
+    /// Returns the page size of an expandable segment, in bytes and a multiple of the device's granularity.
     pub fn page_bytes(&self, side: Side, granularity: u64) -> u64 {
         let bytes = match side {
             Side::Small => SMALL_SEGMENT_BYTES,

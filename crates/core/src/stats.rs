@@ -1,18 +1,18 @@
-//! Statistics as people read them: PyTorch's families, pools and names.
+//! Statistics for users: PyTorch's families, pools and names.
 
 use alloc::string::String;
 use alloc::vec::Vec;
 
-/// One counter of PyTorch's: what is there now, the most there ever was, and what came and went in total.
+/// One of PyTorch's counters: the present value, the highest value, and the totals of what was added and taken away.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stat {
-    /// Now.
+    /// The present value.
     pub current: u64,
     /// The highest `current` since the last reset of peaks.
     pub peak: u64,
-    /// Everything added since the last reset of totals.
+    /// The sum of everything added since the last reset of totals.
     pub allocated: u64,
-    /// Everything taken away since the last reset of totals.
+    /// The sum of everything taken away since the last reset of totals.
     pub freed: u64,
 }
 
@@ -28,7 +28,7 @@ impl Stat {
     ///
     /// # Panics
     ///
-    /// If there are fewer: a counter that goes below zero is a bug of ours.
+    /// Panics if the counter is lower than `n`. A counter that goes below zero is a bug in Millpond.
     pub fn decrease(&mut self, n: u64) {
         assert!(n <= self.current, "a counter at {} is decreased by {n}", self.current);
         self.current -= n;
@@ -45,7 +45,7 @@ impl Stat {
     }
 }
 
-/// A family of counters: in all, and by pool.
+/// A family of counters: for both pools together, and by pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct StatByPool {
     /// Both pools together. Its peak is the peak of the sum.
@@ -56,24 +56,24 @@ pub struct StatByPool {
     pub large_pool: Stat,
 }
 
-/// All of `torch.cuda.memory_stats`, under PyTorch's names. Sizes are in bytes.
+/// All values of `torch.cuda.memory_stats`, under PyTorch's names. Sizes are in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct MemoryStats {
     /// Blocks handed out and not yet freed by the program.
     pub allocation: StatByPool,
-    /// Their bytes, after rounding.
+    /// The bytes in those blocks, after rounding.
     pub allocated_bytes: StatByPool,
-    /// Segments got from the driver (expandable ones are not counted, as in PyTorch).
+    /// Segments taken from the driver (expandable ones are not counted, as in PyTorch).
     pub segment: StatByPool,
-    /// Bytes got from the driver.
+    /// Bytes taken from the driver.
     pub reserved_bytes: StatByPool,
     /// Blocks handed out, or freed and still waiting for a point.
     pub active: StatByPool,
-    /// Their bytes.
+    /// The bytes in those blocks.
     pub active_bytes: StatByPool,
-    /// Free blocks in segments that are in part in use.
+    /// Free blocks in segments that are partly in use.
     pub inactive_split: StatByPool,
-    /// Their bytes.
+    /// The bytes in those blocks.
     pub inactive_split_bytes: StatByPool,
     /// The bytes that programs asked for in the active blocks, before rounding.
     pub requested_bytes: StatByPool,
@@ -87,22 +87,23 @@ pub struct MemoryStats {
     pub num_ooms: u64,
     /// Waits for every outstanding point.
     pub num_sync_all_streams: u64,
-    /// Driver allocations, and maps of a range.
+    /// Driver allocations, and mappings in a range.
     pub num_device_alloc: u64,
-    /// Driver releases, and ranges unmapped.
+    /// Driver releases, and unmappings in a range.
     pub num_device_free: u64,
-    /// Requests refused by `throw_on_cudamalloc_oom`. Newer than the 122 keys, so not among the [`flat`](Self::flat).
+    /// Requests refused by `throw_on_cudamalloc_oom`. The counter is newer than the 122 keys, so it is not in
+    /// [`flat`](Self::flat).
     pub num_oom_rejections: u64,
     /// `max_split_size`, in bytes; `None` without a limit (PyTorch prints -1).
     pub max_split_size: Option<u64>,
 }
 
-/// What `paged` has done with pages. All 0 under other policies.
+/// What `paged` has done with pages. All values are 0 under other policies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PageStats {
-    /// Pages there are.
+    /// Pages that exist now.
     pub pages: u64,
-    /// Mappings that pages have left behind, to come back through at no cost.
+    /// Mappings that pages have left and through which they can come back at no cost.
     pub shadows: u64,
     /// Pages created.
     pub created: u64,
@@ -112,18 +113,18 @@ pub struct PageStats {
     pub moved: u64,
     /// Pages mapped at a new place behind a device-side wait.
     pub moved_behind_wait: u64,
-    /// Pages that came back to a place where they were mapped still, without any driver call.
+    /// Pages that came back to a place where they were still mapped, without any driver call.
     pub returned: u64,
-    /// Blocks lent to another stream as they were.
+    /// Blocks lent to another stream without moving a page.
     pub lent: u64,
-    /// Places that pages have left: retired, until the page comes back or the driver has unmapped it there.
+    /// Places that pages have left. They are retired until the page comes back or the driver has unmapped it there.
     pub retired: u64,
     /// Retired places that the driver has unmapped.
     pub unmapped: u64,
 }
 
 impl MemoryStats {
-    /// The families with a split by pool, under their PyTorch names, in alphabetical order.
+    /// Returns the families with a split by pool, under their PyTorch names, in alphabetical order.
     pub fn families(&self) -> [(&'static str, &StatByPool); 9] {
         [
             ("active", &self.active),
@@ -138,7 +139,7 @@ impl MemoryStats {
         ]
     }
 
-    /// Every value under its PyTorch key, such as `allocated_bytes.all.peak`: the 122 keys of
+    /// Returns every value under its PyTorch key, such as `allocated_bytes.all.peak`: the 122 keys of
     /// `torch.cuda.memory_stats` in PyTorch 2.11, in alphabetical order.
     pub fn flat(&self) -> Vec<(String, i64)> {
         let mut rows = Vec::with_capacity(122);

@@ -1,4 +1,4 @@
-//! Byte arithmetic: the constants that every module shares.
+//! Arithmetic on bytes, and the constants that every module shares.
 
 /// One KiB, in bytes.
 pub const KIB: u64 = 1 << 10;
@@ -7,25 +7,26 @@ pub const MIB: u64 = 1 << 20;
 /// One GiB, in bytes.
 pub const GIB: u64 = 1 << 30;
 
-/// Every size and offset is a multiple of this many bytes (PyTorch's `kMinBlockSize`).
+/// The unit of every size and offset, in bytes (PyTorch's `kMinBlockSize`).
 pub const QUANTUM: u64 = 512;
-/// A rounded size up to this many bytes is served by the small pool; a large block is split when more than this is
-/// left over (PyTorch's `kSmallSize`).
+/// The largest rounded size that the small pool serves, in bytes. A large block is split when more than this is left
+/// over (PyTorch's `kSmallSize`).
 pub const SMALL_BYTES: u64 = MIB;
-/// A segment of the small pool, and a small page of an expandable segment (PyTorch's `kSmallBuffer`).
+/// The size of a segment of the small pool, and of a small page of an expandable segment, in bytes (PyTorch's
+/// `kSmallBuffer`).
 pub const SMALL_SEGMENT_BYTES: u64 = 2 * MIB;
-/// Below it a large request shares a segment (PyTorch's `kMinLargeAlloc`).
+/// The size below which a large request shares a segment, in bytes (PyTorch's `kMinLargeAlloc`).
 pub const SHARED_SEGMENT_BELOW: u64 = 10 * MIB;
-/// From there on, segments are multiples of this many bytes (PyTorch's `kRoundLarge`).
+/// The unit of the segment sizes for larger requests, in bytes (PyTorch's `kRoundLarge`).
 pub const LARGE_ROUNDING: u64 = 2 * MIB;
-/// Requests of this size and more are refused outright, as PyTorch does ("more than 1EB").
+/// The size from which on requests are refused outright, in bytes, as in PyTorch ("more than 1EB").
 pub const REQUEST_BYTES_MAX: u64 = 1 << 60;
 
-/// The next multiple of `unit`, which must be a power of two.
+/// Rounds up to the next multiple of `unit`, which must be a power of two.
 ///
 /// # Panics
 ///
-/// On overflow: callers refuse sizes near 2^60 first.
+/// Panics on overflow. Callers refuse sizes near 2^60 first.
 pub const fn align_up(bytes: u64, unit: u64) -> u64 {
     debug_assert!(unit.is_power_of_two());
     match bytes.checked_add(unit - 1) {
@@ -34,13 +35,13 @@ pub const fn align_up(bytes: u64, unit: u64) -> u64 {
     }
 }
 
-/// The multiple of `unit` (a power of two) at or below.
+/// Rounds down to a multiple of `unit`, which must be a power of two.
 pub const fn align_down(bytes: u64, unit: u64) -> u64 {
     debug_assert!(unit.is_power_of_two());
     bytes & !(unit - 1)
 }
 
-/// The next multiple of `unit`, whatever it is; `None` on overflow.
+/// Rounds up to the next multiple of `unit`, which may be any number but 0. Returns `None` on overflow.
 pub const fn round_up(bytes: u64, unit: u64) -> Option<u64> {
     match bytes % unit {
         0 => Some(bytes),

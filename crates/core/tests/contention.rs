@@ -1,8 +1,8 @@
-//! Plans near the limit, stepped by hand: in every order, or in every order with few changes from one to another, none
-//! is refused what fits, and none waits for ever.
+//! Plans near the limit, stepped by hand, in every order or in every order with few changes from one thread to another:
+//! no plan is refused a request that fits, and none waits for ever.
 //!
-//! Each thread has streams of its own and one block at most, and the limit holds one for each thread. A thread's driver
-//! call begins with one move and ends with another, so that the others may do anything meanwhile.
+//! Each thread has streams of its own and at most one block, and the limit holds one block for each thread. A thread's
+//! driver call begins with one move and ends with another, so that the other threads may do anything meanwhile.
 
 use millpond_backend::{PageCaps, Point, Reuse, StreamId, Tick};
 use millpond_core::settings::{Growth, Policy, Settings};
@@ -11,28 +11,28 @@ use millpond_core::{
 };
 
 const MIB: u64 = 1 << 20;
-/// One page of classic's expandable segments: a block pins no more than it has.
+/// The size of a block: one page of the expandable segments of `classic`, so that a block pins no more than it has.
 const BLOCK: u64 = 20 * MIB;
-/// More moves than any run needs that ends.
+/// More moves than any run needs that comes to its end.
 const MOVES_MAX: usize = 400;
 
-/// A block in a thread's hands.
+/// A block that a thread holds.
 #[derive(Clone, Copy, Debug)]
 struct Held {
     shard: usize,
     grant: Grant,
 }
 
-/// What a thread is at.
+/// The present activity of a thread.
 enum At {
     Idle,
-    /// With the stream that the request is for.
+    /// A plan, with the stream that the request is for.
     Planning(usize, Box<Plan>),
     Performing(usize, Box<Plan>, Step),
     Holding(Held),
 }
 
-/// One thread: it allocates and frees on these streams, in this order.
+/// One thread, which allocates and frees on these streams, in this order.
 struct Thread {
     script: Vec<usize>,
     at: At,
@@ -43,19 +43,19 @@ struct World {
     coordinator: Coordinator,
     shards: Vec<Shard>,
     sizes: Sizes,
-    /// The driver refuses beyond so many bytes, and has handed out so many.
+    /// The number of bytes that the driver can hand out. The number that it has handed out is in `used`.
     total: u64,
     used: u64,
     /// The tick that the next free leaves on its stream.
     tick: u64,
-    /// Freed blocks wait for a stream other than their own.
+    /// Whether freed blocks wait for a stream other than their own.
     pends: bool,
     threads: Vec<Thread>,
-    /// What was asked of the shell, by whom.
+    /// The steps that the shell was asked for, with the thread of each.
     log: Vec<String>,
 }
 
-/// One allocator, and who refuses.
+/// The settings of one allocator, and whether the driver or the limit refuses.
 #[derive(Clone, Debug)]
 struct Rules {
     settings: Settings,
@@ -64,7 +64,7 @@ struct Rules {
 }
 
 impl World {
-    /// Two streams for each thread, and one more that blocks wait for.
+    /// Creates a world with two streams for each thread, and one more that blocks wait for.
     fn new(rules: &Rules, scripts: &[&[usize]]) -> Self {
         let total = scripts.len() as u64 * BLOCK;
         let facts = DeviceFacts {
@@ -82,7 +82,7 @@ impl World {
         Self { coordinator, shards, sizes, total, used: 0, tick: 0, pends: rules.pends, threads, log: Vec::new() }
     }
 
-    /// The thread has something to do, and does not wait for others.
+    /// Returns whether the thread has something to do and does not wait for another thread.
     fn can_move(&self, thread: usize) -> bool {
         match &self.threads[thread] {
             Thread { at: At::Idle, script } => !script.is_empty(),
@@ -91,7 +91,7 @@ impl World {
         }
     }
 
-    /// Has a thread make one move. Answers false if its request was refused.
+    /// Makes one move of a thread. Returns `false` if its request was refused.
     fn make_move(&mut self, thread: usize) -> bool {
         let at = std::mem::replace(&mut self.threads[thread].at, At::Idle);
         self.threads[thread].at = match at {
@@ -164,8 +164,8 @@ impl World {
     }
 }
 
-/// Runs a world by a schedule: at each choice between threads the schedule's number, or 0 beyond its end. Answers how
-/// many there were to choose from each time.
+/// Runs a world by a schedule: at each choice between threads it takes the schedule's number, or 0 beyond its end.
+/// Returns the number of threads that there were to choose from each time.
 fn play(rules: &Rules, scripts: &[&[usize]], schedule: &[usize], most_changes: usize) -> Vec<usize> {
     let mut world = World::new(rules, scripts);
     let (mut choices, mut changes, mut last) = (Vec::new(), 0, None);
@@ -174,7 +174,7 @@ fn play(rules: &Rules, scripts: &[&[usize]], schedule: &[usize], most_changes: u
         if able.is_empty() {
             break;
         }
-        // The thread that moved last comes first, and alone if there were changes enough.
+        // The thread that moved last comes first, and is the only one after enough changes.
         if let Some(at) = last.and_then(|last| able.iter().position(|&thread| thread == last)) {
             able.swap(0, at);
             if changes == most_changes {
@@ -199,14 +199,15 @@ fn play(rules: &Rules, scripts: &[&[usize]], schedule: &[usize], most_changes: u
     choices
 }
 
-/// Plays every schedule with at most so many changes away from a thread that could have gone on. Answers how many.
+/// Plays every schedule with at most this number of changes away from a thread that could have gone on. Returns the
+/// number of schedules.
 fn explore(rules: &Rules, scripts: &[&[usize]], most_changes: usize) -> u64 {
     let (mut schedule, mut played) = (Vec::new(), 0);
     loop {
         let choices = play(rules, scripts, &schedule, most_changes);
         played += 1;
         schedule.resize(choices.len(), 0);
-        // The next schedule in order: the last choice that has another option takes it.
+        // The next schedule in order: the last choice with another option takes that.
         let Some(at) = (0..schedule.len()).rev().find(|&at| schedule[at] + 1 < choices[at]) else { return played };
         schedule.truncate(at + 1);
         schedule[at] += 1;
@@ -236,7 +237,7 @@ fn all_rules() -> Vec<Rules> {
     all
 }
 
-/// Both leave a block on one stream and want one on another: whoever comes first releases both.
+/// Both threads leave a block on one stream and want one on another. The first to ask releases both.
 #[test]
 fn two_threads_in_every_order() {
     let played = explore(&all_rules()[0], &[&[0, 1], &[2]], usize::MAX);
@@ -259,8 +260,8 @@ fn three_threads() {
     }
 }
 
-/// A pause is over with the first release that ends, and what that gives back serves the plan, while the next release
-/// of the same sweep is under way.
+/// A pause is over when the first release has ended. What that gives back serves the plan, while the next release of
+/// the same sweep is under way.
 #[test]
 fn a_pause_ends_with_one_release() {
     let rules = all_rules().into_iter().find(|rules| rules.by_driver).expect("there are such rules");
@@ -290,7 +291,7 @@ fn a_pause_ends_with_one_release() {
     let step = world.coordinator.next(&mut plan, &mut world.shards);
     let Step::Pause { seen } = step else { panic!("{step:?}") };
     assert_eq!(world.coordinator.progress(), seen, "nothing has changed yet");
-    // One of the two segments is back, and the driver is at the other.
+    // One of the two segments is back, and the driver call for the other is under way.
     world.used -= BLOCK;
     world.coordinator.learn(&mut emptying, Outcome::Done, &mut world.shards);
     assert_ne!(world.coordinator.progress(), seen, "one release has ended");
@@ -300,7 +301,7 @@ fn a_pause_ends_with_one_release() {
     assert!(matches!(step, Step::Reserve { .. }), "{step:?}");
 }
 
-/// A plan that is lost in the middle of a sweep, or with its turn, stands in nobody's way.
+/// A plan that is lost in the middle of a sweep, or with its turn, does not obstruct other plans.
 #[test]
 fn a_lost_plan_stands_in_the_way_of_none() {
     let rules = &all_rules()[0];
@@ -323,7 +324,7 @@ fn a_lost_plan_stands_in_the_way_of_none() {
             world.coordinator.learn(&mut lost, outcome, &mut world.shards);
         }
         world.coordinator.lose(&mut lost);
-        // The other is served or refused, and waits for nothing.
+        // The other plan is served or refused, and waits for nothing.
         for _ in 0..MOVES_MAX {
             if !world.can_move(2) || !world.make_move(2) {
                 break;
@@ -334,7 +335,7 @@ fn a_lost_plan_stands_in_the_way_of_none() {
     }
 }
 
-/// Shards in which another thread trades one block for another just before a look, unless they are held.
+/// Shards in which another thread exchanges one block for another just before a look, unless they are held.
 struct Traded<'a> {
     shards: &'a mut Vec<Shard>,
     looks: &'a mut u32,
@@ -353,7 +354,7 @@ impl Shards for Traded<'_> {
                 let freed = self.shards[held.shard].free(held.grant.block, Tick(1), 0);
                 assert_eq!(freed, Freed::Done { unsettled: false });
                 let want = self.wanted.0.want(BLOCK).expect("a size that exists");
-                // If it is there no more, the thread has none for the moment.
+                // If the block is no longer there, the thread has none for the moment.
                 self.shards[self.wanted.1].allocate(&want, 0, Tick(u64::MAX));
             }
         }
@@ -369,8 +370,8 @@ impl Shards for Traded<'_> {
     }
 }
 
-/// A thread that never has more than one block trades the one for the other between any two looks of a plan: to looks
-/// at one stream after the other it seems to have both.
+/// A thread that never has more than one block exchanges it for another between any two looks of a plan. To looks at
+/// one stream after the other it seems to have both.
 #[test]
 fn a_block_is_traded_for_another_between_two_looks() {
     for rules in all_rules().into_iter().filter(|rules| !rules.pends && rules.settings.policy != Policy::Direct) {

@@ -1,4 +1,4 @@
-//! What a grant says of its memory, and which memory may be reached at another address.
+//! The last use that a grant gives for its memory, and the memory that a stream may use at another address.
 
 use millpond_backend::{PageCaps, Point, Reuse, StreamId, Tick};
 use millpond_core::settings::{Growth, Policy, Scrub, Settings};
@@ -12,10 +12,10 @@ const MIB: u64 = 1 << 20;
 struct Device {
     coordinator: Coordinator,
     shards: Vec<Shard>,
-    /// By stream, what is known to be reached when somebody asks, and the open tick.
+    /// The ticks that are reported as reached when they are queried, and the open ticks, by stream.
     reached: [Tick; 2],
     open: [Tick; 2],
-    /// Page calls that succeed before one fails.
+    /// The number of page calls that succeed before one fails.
     calls_left: usize,
     waits: Vec<Point>,
 }
@@ -53,7 +53,7 @@ impl Device {
         match step {
             Step::Reserve { .. } | Step::ReserveRange { .. } => Outcome::Reserved { address: 0 },
             Step::Poll(streams) => Outcome::Reached(streams.into_iter().map(known).collect()),
-            // As a device answers for work that was never submitted.
+            // A device reports this for work that was never submitted.
             Step::Wait(points) => Outcome::Reached(points.into_iter().map(|point| known(point.stream)).collect()),
             Step::StreamWait { stream, points } => {
                 self.waits.extend(points);
@@ -75,7 +75,7 @@ impl Device {
         assert_eq!(freed, Freed::Done { unsettled: false });
     }
 
-    /// All that the limit allows, used on a stream and freed there in its open tick.
+    /// Takes all that the limit allows on a stream, and frees it there in its open tick.
     fn use_all(&mut self, shard: usize, bytes: u64) {
         let grant = self.allocate(shard, bytes).expect("there is room");
         assert!(grant.last_use.is_never(), "{grant:?}");
@@ -93,7 +93,7 @@ fn no_part_of_pages_that_another_stream_used_says_that_it_was_never_used() {
         let mut device = Device::new(pages(aliasing, Reuse::InOrder), 16 * MIB);
         device.use_all(0, 16 * MIB);
         device.reached[0] = Tick(1);
-        // Two pages come; what the first request leaves of them serves the second.
+        // Two pages come. What the first request leaves of them serves the second.
         for bytes in [5 * MIB / 2, 5 * MIB / 4] {
             let grant = device.allocate(1, bytes).unwrap();
             assert_eq!(grant.last_use, LastUse::at(Tick::ZERO), "{bytes} bytes, aliasing {aliasing}");
@@ -103,7 +103,8 @@ fn no_part_of_pages_that_another_stream_used_says_that_it_was_never_used() {
     }
 }
 
-/// A page call fails at each place: what has come by then stays as free memory or as spare pages, which were used.
+/// A page call fails at each position in turn. What arrived before stays as free memory or as spare pages, which were
+/// used.
 #[test]
 fn nor_does_what_is_left_of_a_request_that_failed() {
     for aliasing in [true, false] {
@@ -133,7 +134,7 @@ fn memory_from_the_driver_was_never_used_beside_memory_that_was() {
     assert!(fresh.last_use.is_never(), "{fresh:?}");
 }
 
-/// Pages went back to the driver, and others come to the same addresses.
+/// Pages went back to the driver, and other pages come to the same addresses.
 #[test]
 fn memory_from_the_driver_was_never_used_where_other_memory_was() {
     let mut device = Device::new(PageCaps::new(2 * MIB), 64 * MIB);
@@ -155,8 +156,8 @@ fn memory_from_the_driver_was_never_used_where_other_memory_was() {
     assert!(fresh.last_use.is_never(), "{fresh:?}");
 }
 
-/// Two blocks with memory between them: when they go, a larger one fits only at other addresses, where the pages come
-/// as soon as the device keeps the order there.
+/// Frees two blocks that have memory between them, and requests a larger one. It fits only at other addresses, where
+/// the pages come as soon as the device keeps the order.
 fn moved_on_its_own_stream(alias_reuse: Reuse, submitted: bool, reached: bool) -> Option<Grant> {
     let mut device = Device::new(pages(true, alias_reuse), 12 * MIB);
     let [low, _kept, high] = [4, 4, 4].map(|mib| device.allocate(0, mib * MIB).unwrap());
@@ -194,7 +195,8 @@ fn a_stream_reaches_its_memory_at_another_address_once_the_device_keeps_order_th
     }
 }
 
-/// Memory that is not submitted stays where it is while there is other memory: pages of another stream, or new ones.
+/// Memory whose use is not submitted stays where it is while there is other memory: pages of another stream, or new
+/// ones.
 #[test]
 fn what_is_not_submitted_is_spared() {
     let mut device = Device::new(pages(true, Reuse::AfterSubmit), 24 * MIB);
@@ -206,7 +208,7 @@ fn what_is_not_submitted_is_spared() {
     let grant = device.allocate(0, 8 * MIB).unwrap();
     assert_eq!(device.coordinator.reserved_bytes(), 20 * MIB);
     assert_eq!(grant.last_use, LastUse::at(Tick(1)), "its own free block behind came along");
-    // The same, where the other stream has nothing to give.
+    // The other stream has nothing to give this time.
     let mut device = Device::new(pages(true, Reuse::AfterSubmit), 24 * MIB);
     let [low, _kept, high] = [4, 4, 4].map(|mib| device.allocate(0, mib * MIB).unwrap());
     device.free(0, low);
@@ -215,7 +217,7 @@ fn what_is_not_submitted_is_spared() {
     assert!(device.coordinator.page_stats().moved == 0, "{:?}", device.coordinator.page_stats());
 }
 
-/// A page that comes back to addresses where it is still mapped is at another address than it was, too.
+/// A page that comes back to addresses where it is still mapped also changes its address.
 #[test]
 fn a_page_comes_back_only_in_order() {
     for submitted in [false, true] {
@@ -227,7 +229,7 @@ fn a_page_comes_back_only_in_order() {
         device.open[0] = Tick(3);
         let moved = device.allocate(0, 8 * MIB).unwrap();
         device.free(0, moved);
-        // The front of it goes out again, so that the pages that moved lie behind it, and before it are their shadows.
+        // Its front is handed out again, so that the pages that moved lie behind it, and their shadows before it.
         let front = device.allocate(0, 4 * MIB).unwrap();
         assert_eq!(front.offset, moved.offset);
         device.free(0, kept);
@@ -241,7 +243,7 @@ fn a_page_comes_back_only_in_order() {
     }
 }
 
-/// Bytes that others left there are to be overwritten, also where all had been before.
+/// Data that another stream left there has to be overwritten, even where all of the memory had been overwritten before.
 #[test]
 fn what_comes_from_another_stream_is_to_be_overwritten() {
     for (growth, is_lent) in [(Growth::Balanced, true), (Growth::Tight, false)] {

@@ -1,4 +1,4 @@
-//! What other threads may do between two steps of a plan, played by hand.
+//! Operations of other threads between two steps of a plan, each made by hand.
 
 mod meddle;
 
@@ -35,7 +35,7 @@ impl Device {
         Plan::allocate(HOME, self.sizes.want(bytes).expect("a size that exists"), [0; 2])
     }
 
-    /// Runs a plan to its end; `meanwhile` is called with each step just before the next one is asked for.
+    /// Runs a plan to its end. `meanwhile` is called with each step just before the next one is asked for.
     fn run(&mut self, plan: &mut Plan, mut meanwhile: impl FnMut(&mut Self, &Step)) -> Option<Grant> {
         loop {
             let step = self.coordinator.next(plan, &mut self.shards);
@@ -65,7 +65,7 @@ impl Device {
     }
 }
 
-/// A block that is freed behind one that is being extended is joined with what is left over of it.
+/// A block that is freed behind one that is being extended is joined with the remainder of that one.
 #[test]
 fn a_neighbour_is_freed_before_an_extended_block_is_served() {
     let mut device = Device::new(Settings { expandable_segments: true, ..Settings::default() });
@@ -76,8 +76,8 @@ fn a_neighbour_is_freed_before_an_extended_block_is_served() {
     device.run(&mut Plan::empty_cache([0; 2]), |_, _| ());
     device.coordinator.check(&mut device.shards);
 
-    // Eight MiB are served by mapping the hole again. Once that is done, and before the block is handed out, the block
-    // behind the hole is freed.
+    // A request for 8 MiB is served by mapping the hole again. Once that is done, and before the block is handed out,
+    // the block behind the hole is freed.
     let mut plan = device.plan(8 * MIB);
     let mut freed = false;
     let served = device.run(&mut plan, |device, step| {
@@ -90,7 +90,8 @@ fn a_neighbour_is_freed_before_an_extended_block_is_served() {
     device.coordinator.check(&mut device.shards);
 }
 
-/// Neighbours are freed while addresses are being mapped, and then the mapping fails: all of it is as if never tried.
+/// Neighbours are freed while addresses are being mapped, and then the mapping fails. Everything is then as if it had
+/// never been tried.
 #[test]
 fn nothing_is_lost_when_mapping_fails_beside_a_freed_neighbour() {
     let mut device = Device::new(Settings { expandable_segments: true, ..Settings::default() });
@@ -110,8 +111,8 @@ fn nothing_is_lost_when_mapping_fails_beside_a_freed_neighbour() {
     assert_eq!(device.coordinator.reserved_bytes(), 40 * MIB);
 }
 
-/// Garbage collection chooses a segment, and before it is claimed another thread takes it: it is no garbage any more.
-/// The thread may strike between any two looks that the plan takes at the shard.
+/// Garbage collection chooses a segment, and another thread takes it before it is claimed: it is no longer garbage. The
+/// thread may take it between any two looks of the plan at the shard.
 #[test]
 fn garbage_is_taken_by_another_thread_between_two_looks() {
     for looks in 0..6 {

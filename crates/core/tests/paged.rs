@@ -1,4 +1,5 @@
-//! What other threads may do to a plan of `paged`: between two of its steps, and between two of its looks at a shard.
+//! Operations of other threads during a plan of `paged`: between two of its steps, and between two of its looks at a
+//! shard.
 
 use millpond_backend::{PageCaps, Point, Reuse, StreamId, Tick};
 use millpond_core::settings::{Growth, Policy, Settings};
@@ -8,7 +9,7 @@ use millpond_core::{
 
 const MIB: u64 = 1 << 20;
 
-/// A block in somebody's hands: whose it is, and where it lies.
+/// A block that is held, with the shard that it belongs to and its place there.
 #[derive(Clone, Copy, Debug)]
 struct Held {
     shard: usize,
@@ -20,12 +21,12 @@ struct Device {
     coordinator: Coordinator,
     shards: Vec<Shard>,
     sizes: Sizes,
-    /// By stream, what is known to be reached when somebody asks.
+    /// The ticks that are reported as reached when they are queried, by stream.
     reached: [Tick; 3],
 }
 
 impl Device {
-    /// All work is done when somebody asks, unless a test says otherwise.
+    /// Creates a device on which all work is done when it is queried, unless a test says otherwise.
     fn new(growth: Growth, limit: u64) -> Self {
         Self::with(growth, limit, PageCaps::new(2 * MIB), true)
     }
@@ -48,7 +49,7 @@ impl Device {
         self.coordinator.next(plan, &mut self.shards)
     }
 
-    /// Tells the plan that its step went well.
+    /// Reports to the plan that its step succeeded.
     fn done(&mut self, plan: &mut Plan, step: &Step) {
         let reached = |stream: &StreamId| Point { stream: *stream, tick: self.reached[stream.0 as usize] };
         let outcome = match step {
@@ -67,7 +68,7 @@ impl Device {
         self.coordinator.learn(plan, outcome, &mut self.shards);
     }
 
-    /// Takes steps up to one of which `stop` holds, which is answered and not performed.
+    /// Takes steps up to one for which `stop` holds, which is returned and not performed.
     fn until(&mut self, plan: &mut Plan, stop: impl Fn(&Step) -> bool) -> Step {
         for _ in 0..1000 {
             let step = self.next(plan);
@@ -79,7 +80,7 @@ impl Device {
         panic!("a plan without an end: {plan:?}");
     }
 
-    /// Runs a plan to its end, and answers what it was granted.
+    /// Runs a plan to its end. Returns the block that it was granted.
     fn finish(&mut self, plan: &mut Plan, shard: usize) -> Option<Held> {
         match self.until(plan, |_| false) {
             Step::Grant(grant) => Some(Held { shard, grant }),
@@ -117,7 +118,7 @@ fn overlap(a: &Held, b: &Held) -> bool {
     (a.shard, x.slot) == (b.shard, y.slot) && !apart
 }
 
-/// Shards to which something happens just before the first look at one after `looks` others.
+/// Shards with an operation that is made just before the first look after `looks` others.
 struct Meddled<'a> {
     shards: &'a mut Vec<Shard>,
     looks: &'a mut u32,
@@ -134,8 +135,8 @@ impl Shards for Meddled<'_> {
     }
 }
 
-/// Runs a plan for `bytes` on stream 0 once for each look that it takes, with `meddle` done just before that look: each
-/// run must be granted something that nobody else has, and all invariants must hold. Answers how many looks there were.
+/// Runs a plan for `bytes` on stream 0 once for each look that it takes, with `meddle` done just before that look. Each
+/// run must be granted memory that no other block has, and all invariants must hold. Returns the number of looks.
 fn at_each_look(
     set_up: impl Fn() -> (Device, u64),
     mut meddle: impl FnMut(&mut Vec<Shard>, &Sizes) -> Option<Held>,
@@ -170,7 +171,7 @@ fn at_each_look(
     unreachable!("a plan looks for ever")
 }
 
-/// Stream 0 has 20 MiB free before a hole of 20 MiB: a request for 30 MiB takes both.
+/// Sets up stream 0 with 20 MiB free before a hole of 20 MiB, and a request for 30 MiB, which takes both.
 fn free_block_before_a_hole() -> (Device, u64) {
     let mut device = Device::new(Growth::Balanced, 200 * MIB);
     let blocks: Vec<_> = [20, 20, 20].map(|mib| device.allocate(0, mib * MIB)).into();
@@ -191,7 +192,7 @@ fn a_free_block_of_the_window_is_taken_by_another_thread() {
     assert!(looks > 10, "only {looks} looks");
 }
 
-/// Its rest is taken, and its front is free again: the same block, and a smaller one.
+/// The rest of the block is taken, and its front is free again: it is the same block, but smaller.
 #[test]
 fn a_free_block_of_the_window_shrinks() {
     let looks = at_each_look(free_block_before_a_hole, |shards, sizes| {
@@ -203,7 +204,7 @@ fn a_free_block_of_the_window_shrinks() {
     assert!(looks > 10, "only {looks} looks");
 }
 
-/// All that the limit allows is free on stream 1, in two pieces, and stream 0 needs most of it.
+/// Sets up stream 1 with all that the limit allows, free in two pieces. Stream 0 needs most of it.
 fn pages_of_another_stream() -> (Device, u64) {
     pages_of(Device::new(Growth::Tight, 80 * MIB))
 }
@@ -226,8 +227,8 @@ fn a_page_that_is_to_move_is_taken_by_another_thread() {
     assert!(looks > 10, "only {looks} looks");
 }
 
-/// Taken, used by work that is still running, and free again, all between two looks: what moves then moves behind the
-/// later use.
+/// The page is taken, used by work that is still running, and free again, all between two looks. What moves then moves
+/// behind the later use.
 #[test]
 fn a_page_that_is_to_move_is_used_once_more_by_another_thread() {
     at_each_look(pages_of_another_stream, |shards, sizes| {
@@ -266,8 +267,8 @@ fn page_of(call: &PageCall) -> millpond_core::PageId {
     }
 }
 
-/// A plan claims more than it needs, and gives the rest back when it is served: another that finds nothing meanwhile
-/// must not be refused.
+/// A plan claims more than it needs, and gives the rest back when it is served. Another plan that finds nothing
+/// meanwhile must not be refused.
 #[test]
 fn what_a_plan_claims_beyond_its_need_is_no_reason_to_refuse_another() {
     let mut device = Device::new(Growth::Tight, 140 * MIB);
@@ -276,11 +277,11 @@ fn what_a_plan_claims_beyond_its_need_is_no_reason_to_refuse_another() {
     device.free(blocks[0], 1);
     device.finish(&mut Plan::empty_cache([0; 2]), 0);
     device.free(blocks[1], 2);
-    // A hole of 50 MiB before 60 free ones: the first plan claims them all for 62.
+    // There is a hole of 50 MiB before 60 MiB that are free. The first plan claims all of it for 62 MiB.
     let mut first = device.plan(0, 62 * MIB);
     let step = device.until(&mut first, is_pages);
     assert!(is_pages(&step), "{step:?}");
-    // The second could have what the first will not need.
+    // The second plan could have what the first will not need.
     let mut second = device.plan(2, 30 * MIB);
     let waits = device.until(&mut second, |step| matches!(step, Step::Pause { .. } | Step::Pages(_)));
     assert!(!is_end(&waits), "{waits:?}");
@@ -291,7 +292,7 @@ fn what_a_plan_claims_beyond_its_need_is_no_reason_to_refuse_another() {
     device.coordinator.check(&mut device.shards);
 }
 
-/// The driver refuses a page while another plan is giving memory back: once that is over it is asked again.
+/// The driver refuses a page while another plan is giving memory back. It is asked again once that is over.
 #[test]
 fn a_refusal_is_out_of_date_once_another_plan_has_released() {
     let mut device = Device::new(Growth::Balanced, 200 * MIB);
@@ -314,18 +315,18 @@ fn a_refusal_is_out_of_date_once_another_plan_has_released() {
     assert_eq!(device.reserved(), 30 * MIB);
 }
 
-/// One plan is unmapping a page's old mapping; another moves the page meanwhile, and does not go back there.
+/// One plan is unmapping a page's old mapping. Another plan moves the page meanwhile, and not back to that place.
 #[test]
 fn an_old_mapping_is_being_unmapped_while_its_page_is_wanted_back() {
     let mut device = Device::new(Growth::Tight, 40 * MIB);
     let first = device.allocate(0, 40 * MIB);
     device.free(first, 1);
-    // All of it moves to stream 1: its old places on stream 0 are retired.
+    // All of it moves to stream 1, and its old places on stream 0 are retired.
     let moved = device.allocate(1, 40 * MIB);
     device.free(moved, 2);
     let before = device.coordinator.page_stats();
     assert!(before.shadows > 0, "{before:?}");
-    // Everything is to be released, old mappings first. Meanwhile stream 0 asks for it.
+    // Everything is to be released, old mappings first. Meanwhile stream 0 requests memory.
     let mut release = Plan::empty_cache([0; 2]);
     let releasing = device.until(&mut release, is_pages);
     let mut plan = device.plan(0, 10 * MIB);
@@ -339,7 +340,7 @@ fn an_old_mapping_is_being_unmapped_while_its_page_is_wanted_back() {
     assert_eq!((after.returned, after.shadows), (before.returned, 0), "{after:?}");
 }
 
-/// A range is emptied by one plan, and filled by another before the first gives it back.
+/// A range is emptied by one plan, and filled by another before the first gives the range back.
 #[test]
 fn an_emptied_range_is_used_before_it_is_released() {
     let mut device = Device::new(Growth::Balanced, 200 * MIB);
@@ -372,7 +373,7 @@ fn a_plan_fails_beside_another() {
         assert!(matches!(end, Step::Done), "{made} calls made: {end:?}");
         device.done(&mut second, &other);
         let held = device.finish(&mut second, 2).expect("its pages were its own");
-        // What the first had is there for others, all of it.
+        // All that the first plan had is available to others.
         device.free(held, 3);
         let all = device.allocate(2, 70 * MIB);
         device.coordinator.check(&mut device.shards);
@@ -396,7 +397,7 @@ fn a_plan_fails_at_its_waits() {
     assert!(device.shards[1].allocate(&device.sizes.want(44 * MIB).expect("a size"), 0, Tick(u64::MAX)).is_some());
 }
 
-/// A stream that has marked nothing yet has no tick to wait for: what moved there can move on at once.
+/// A stream that has marked nothing yet has no tick to wait for, so what moved there can move on at once.
 #[test]
 fn what_came_to_a_stream_without_ticks_moves_on() {
     let mut device = Device::new(Growth::Tight, 40 * MIB);
@@ -414,8 +415,8 @@ fn what_came_to_a_stream_without_ticks_moves_on() {
     assert!(matches!(step, Step::Grant(_)), "{step:?}");
 }
 
-/// The device knows no waits, or cannot queue this one on the stream: no page moves behind a wait then, and the plan
-/// waits itself.
+/// The device has no waits, or cannot queue this one on the stream. No page moves behind a wait then, and the host
+/// waits instead.
 #[test]
 fn no_page_moves_behind_a_wait_that_cannot_be_queued() {
     for stream_wait in [true, false] {
@@ -442,7 +443,8 @@ fn no_page_moves_behind_a_wait_that_cannot_be_queued() {
     }
 }
 
-/// What waited for the points that a plan waits for is free when they are reached, before anything else is asked.
+/// Blocks that waited for the points that a plan waits for are free when the points are reached, before any further
+/// step.
 #[test]
 fn a_wait_frees_at_once_what_waited_for_its_points() {
     let mut device = Device::new(Growth::Tight, 40 * MIB);
@@ -460,8 +462,8 @@ fn a_wait_frees_at_once_what_waited_for_its_points() {
     assert!(matches!(step, Step::Grant(_)), "{step:?}");
 }
 
-/// 40 MiB that stream 1 had are with stream 0. They are still mapped where stream 1 had them, and it gets no other
-/// addresses.
+/// Sets up stream 0 with 40 MiB that stream 1 had before. They are still mapped where stream 1 used them, and it gets
+/// no other addresses.
 fn left_behind(address_bytes: u64) -> (Device, Held) {
     let pages = PageCaps { address_bytes, ..PageCaps::new(2 * MIB) };
     let mut device = Device::with(Growth::Tight, 80 * MIB, pages, true);
@@ -472,7 +474,7 @@ fn left_behind(address_bytes: u64) -> (Device, Held) {
     (device, moved)
 }
 
-/// A plan unmaps an old mapping: another, which gives back all that is cached, leaves the page alone.
+/// A plan unmaps an old mapping. Another plan, which gives back all that is cached, does not release that page.
 #[test]
 fn a_page_whose_old_mapping_is_being_unmapped_stays() {
     let (mut device, moved) = left_behind(80 * MIB);
@@ -489,7 +491,7 @@ fn a_page_whose_old_mapping_is_being_unmapped_stays() {
     device.coordinator.check(&mut device.shards);
 }
 
-/// A page is being released, and unmapped where it was before: another plan that needs those addresses stands back.
+/// A page is being released, and unmapped at its former place. Another plan that needs those addresses waits.
 #[test]
 fn addresses_that_are_being_unmapped_are_not_unmapped_again() {
     let (mut device, moved) = left_behind(80 * MIB);
@@ -506,7 +508,7 @@ fn addresses_that_are_being_unmapped_are_not_unmapped_again() {
     device.coordinator.check(&mut device.shards);
 }
 
-/// Pages of a stream were used up to different ticks: the plan waits for the first, which suffices.
+/// The pages of a stream were used up to different ticks. The plan waits for the first tick, which suffices.
 #[test]
 fn the_oldest_point_of_a_stream_is_waited_for_first() {
     for ticks in [[3, 9], [9, 3]] {
@@ -523,7 +525,7 @@ fn the_oldest_point_of_a_stream_is_waited_for_first() {
     }
 }
 
-/// A plan was to create a part of what it needs, and fails before it does: that part may be created by others.
+/// A plan was to create a part of what it needs, and fails before it does. Other plans may then create that part.
 #[test]
 fn what_an_abandoned_plan_did_not_create_counts_no_more() {
     let mut device = Device::new(Growth::Tight, 60 * MIB);
@@ -540,7 +542,7 @@ fn what_an_abandoned_plan_did_not_create_counts_no_more() {
     assert_eq!(device.reserved(), 60 * MIB);
 }
 
-/// A plan was to unmap old mappings, and fails before it does: they stay, and the next plan unmaps them.
+/// A plan was to unmap old mappings, and fails before it does. They stay, and the next plan unmaps them.
 #[test]
 fn old_mappings_stay_where_a_plan_fails_before_it_unmaps_them() {
     let (mut device, _moved) = left_behind(120 * MIB);

@@ -1,4 +1,4 @@
-//! One test for each rule of time: what a block's last use is, and who may have it when.
+//! One test for each rule of time: the last use of a block, and the streams that may have it at a time.
 
 mod meddle;
 
@@ -16,7 +16,7 @@ const ANY: Tick = Tick(u64::MAX);
 struct Device {
     coordinator: Coordinator,
     shards: Vec<Shard>,
-    /// By stream, what is reached when somebody asks or waits.
+    /// The ticks that are reached when they are queried or waited for, by stream.
     reached: Vec<Tick>,
     /// The tick that covers waits that were queued.
     covers: Tick,
@@ -54,7 +54,7 @@ impl Device {
         }
     }
 
-    /// Runs a plan to its end; `None` if it is refused, or had nothing to grant.
+    /// Runs a plan to its end. Returns `None` if it is refused, or had nothing to grant.
     fn run(&mut self, plan: &mut Plan) -> Option<(ShardId, Grant)> {
         self.steps.clear();
         for _ in 0..200 {
@@ -109,7 +109,8 @@ fn point(stream: u32, tick: u64) -> Point {
     Point { stream: StreamId(stream), tick: Tick(tick) }
 }
 
-/// Three neighbours are freed, in each order and with each of them used last: whoever gets any of it is told so.
+/// Three neighbours are freed, in each order and with each of them used last. Each grant of their memory covers the
+/// latest use.
 #[test]
 fn a_joined_block_has_the_latest_of_its_parts_last_uses() {
     for latest in 0..3 {
@@ -118,7 +119,7 @@ fn a_joined_block_has_the_latest_of_its_parts_last_uses() {
             let parts: Vec<Grant> =
                 (0..3).map(|_| device.hit(0, 4 * MIB, ANY).unwrap_or_else(|| device.miss(0, 4 * MIB))).collect();
             for at in order {
-                // A free in between is put off, and done at once by the next.
+                // A free in between is put off, and is done when the next one comes.
                 device.free(0, &parts[at], if at == latest { 9 } else { 5 });
             }
             device.shards[0].tidied();
@@ -140,7 +141,7 @@ fn what_is_cut_off_keeps_the_last_use_of_the_whole() {
     }
 }
 
-/// The same block goes out and comes back, over and over: it and what lies behind it say the newest tick.
+/// The same block is freed and handed out, over and over. It and the memory behind it have the newest tick.
 #[test]
 fn a_swapped_block_and_its_remainder_have_the_newest_last_use() {
     let mut device = Device::classic(Reuse::InOrder);
@@ -157,7 +158,7 @@ fn a_swapped_block_and_its_remainder_have_the_newest_last_use() {
     assert_eq!(device.hit(0, 4 * MIB, ANY).map(|grant| grant.last_use.tick()), Some(Tick(9)));
 }
 
-/// Two blocks are swapped in turns, and one is looked at in between: each keeps its own tick.
+/// Two blocks are swapped by turns, and one is looked at in between. Each keeps its own tick.
 #[test]
 fn a_swap_ends_with_anything_else() {
     let mut device = Device::classic(Reuse::InOrder);
@@ -175,7 +176,7 @@ fn a_swap_ends_with_anything_else() {
     device.shards[0].tidied().check();
 }
 
-/// A block that was swapped before is used elsewhere now: it waits all the same.
+/// A block that was swapped before is used on another stream now, and waits for it.
 #[test]
 fn a_swapped_block_waits_for_other_streams() {
     let mut device = Device::classic(Reuse::InOrder);
@@ -202,7 +203,7 @@ fn a_block_waits_for_all_of_its_points() {
     device.coordinator.pend(ShardId(0), held.block, [point(1, 5), point(1, 8)]);
     for (reached, is_free) in [(4, false), (5, false), (7, false), (8, true)] {
         device.coordinator.note_reached(StreamId(1), Tick(reached));
-        // A tick that is known to be reached stays so.
+        // A tick that is known to be reached stays reached.
         device.coordinator.note_reached(StreamId(1), Tick(1));
         device.coordinator.retire_ready([0; 2], &mut device.shards);
         device.coordinator.check(&mut device.shards);
@@ -211,7 +212,7 @@ fn a_block_waits_for_all_of_its_points() {
     }
 }
 
-/// Points are told out of order by two threads; what was told last is not forgotten behind what comes later.
+/// Two threads report points out of order. The earlier points are not kept waiting behind the later ones.
 #[test]
 fn waiters_of_a_stream_stand_in_order() {
     let mut device = Device::classic(Reuse::InOrder);
@@ -260,7 +261,7 @@ fn a_block_waits_for_other_streams_and_then_for_its_home() {
     assert!(device.hit(0, 12 * MIB, Tick(6)).is_some());
 }
 
-/// With several blocks that settle, all are waited for, and the coordinator frees what is reached and nothing else.
+/// With several blocks that settle, all are waited for. The coordinator frees those that are reached and no others.
 #[test]
 fn a_flush_waits_for_the_last_tick_of_each_home() {
     let mut device = Device::classic(Reuse::AfterDone);
@@ -277,7 +278,7 @@ fn a_flush_waits_for_the_last_tick_of_each_home() {
     assert!(device.hit(1, 12 * MIB, Tick(0)).is_none());
 }
 
-/// A segment goes back when its last use is over, exactly, and stays cached as long as it is not.
+/// A segment goes back exactly when its last use is over, and stays cached until then.
 #[test]
 fn a_sweep_releases_what_is_over_and_nothing_else() {
     for (reached, is_released) in [(4, false), (5, true), (6, true)] {
@@ -294,7 +295,7 @@ fn a_sweep_releases_what_is_over_and_nothing_else() {
     }
 }
 
-/// A page left a mapping behind whose work is not over: neither goes before it is.
+/// A page left a mapping behind, and the work through it is not over. Neither is released before it is.
 #[test]
 fn old_mappings_go_when_the_work_through_them_is_over() {
     for (reached, is_released) in [(4, false), (5, true)] {
@@ -309,7 +310,7 @@ fn old_mappings_go_when_the_work_through_them_is_over() {
         );
         assert_eq!(moved.last_use.tick(), Tick(50), "the tick that covers the wait");
         device.free(1, &moved, 51);
-        // The new place is done with; the old one need not be, as far as anybody knows.
+        // The use at the new place is over. Whether that at the old place is over is not known.
         device.reached = vec![Tick(reached), Tick(60), Tick(0)];
         device.empty();
         assert!(device.waited_for().contains(&point(0, 5)), "{:?}", device.waited_for());
@@ -318,7 +319,8 @@ fn old_mappings_go_when_the_work_through_them_is_over() {
     }
 }
 
-/// A block of a borrower is idle only when the borrower's work is over; one that is not reached is not lent.
+/// A block that is lent is idle again only when the borrower's work is over. A block whose last use is not reached is
+/// not lent.
 #[test]
 fn only_idle_blocks_are_lent_and_they_wait_for_the_borrower() {
     for (reached, is_lent) in [(4, false), (5, true)] {
@@ -337,7 +339,7 @@ fn only_idle_blocks_are_lent_and_they_wait_for_the_borrower() {
     }
 }
 
-/// The best fit of all other streams is still in use: the best of those that are idle is lent.
+/// The best fit of all other streams is still in use. The best of the idle blocks is lent.
 #[test]
 fn a_block_in_use_does_not_stand_in_for_an_idle_one() {
     let mut device = Device::paged(Growth::Balanced);
@@ -352,7 +354,7 @@ fn a_block_in_use_does_not_stand_in_for_an_idle_one() {
     assert_eq!(lender, ShardId(2));
 }
 
-/// Free memory beside a block that waits is stranded, and beside nothing it is ready.
+/// Free memory beside a block that waits is stranded. It is ready when the block does not wait any more.
 #[test]
 fn a_waiting_block_pins_its_segment() {
     let mut device = Device::classic(Reuse::InOrder);
@@ -446,7 +448,7 @@ fn a_block_is_lent_only_if_it_is_idle_at_the_second_look() {
     assert!((1..12).contains(&lent), "lent {lent} times");
 }
 
-/// New memory is fresh, also in addresses that were in use before; memory that came from elsewhere is not.
+/// New memory was never used, even at addresses that were in use before. Memory that came from elsewhere was used.
 #[test]
 fn only_new_memory_is_fresh() {
     let mut device = Device::paged(Growth::Tight);
@@ -464,7 +466,7 @@ fn only_new_memory_is_fresh() {
     assert_ne!(moved.last_use, LastUse::NEVER, "stream 0 had it before");
 }
 
-/// A plan fails after its page was created: the page is spare, counts, and is used before others are created.
+/// A plan fails after its page was created. The page is spare, is counted, and is used before others are created.
 #[test]
 fn a_page_that_was_created_in_vain_is_spare() {
     let mut device = Device::paged(Growth::Tight);
@@ -493,7 +495,7 @@ fn a_page_that_was_created_in_vain_is_spare() {
     assert_eq!(device.coordinator.reserved_bytes(), 20 * MIB);
 }
 
-/// A budget is what the device says is left beside what is reserved already.
+/// A budget is what the device reports as left, in addition to what is reserved already.
 #[test]
 fn a_budget_is_what_is_left_beside_what_is_reserved() {
     for (left, is_released) in [(4, true), (12, false)] {
@@ -509,7 +511,7 @@ fn a_budget_is_what_is_left_beside_what_is_reserved() {
     }
 }
 
-/// Two plans ask the driver at the same time: what the first asks for counts already.
+/// Two plans ask the driver at the same time. The bytes that the first asks for are counted already.
 #[test]
 fn bytes_under_way_count_against_the_limit() {
     for paged in [false, true] {
@@ -541,7 +543,7 @@ fn bytes_under_way_count_against_the_limit() {
     }
 }
 
-/// A shard that nobody can look at now may have room: the peak does not rise on account of it.
+/// A shard that cannot be looked at now may have room, so the peak does not rise.
 #[test]
 fn a_peak_does_not_rise_while_a_busy_shard_may_have_room() {
     struct Busy<'a>(&'a mut Vec<Shard>);
@@ -560,7 +562,7 @@ fn a_peak_does_not_rise_while_a_busy_shard_may_have_room() {
     device.free(1, &other, 1);
     let peak = device.coordinator.stats(&mut device.shards).allocated_bytes.all.peak;
     assert_eq!(peak, 24 * MIB);
-    // It rises to what it had, for which the other has the room.
+    // The counter rises to its former value, for which the other shard has the room.
     let mut short = 0;
     for _ in held {
         let grant = device.hit(0, 12 * MIB, ANY).expect("a block");

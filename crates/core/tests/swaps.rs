@@ -1,4 +1,4 @@
-//! A free that is put off, and the block that goes out and comes back: what else happens ends the short way.
+//! A free that is put off, and a block that is freed and handed out again: any other operation ends the short path.
 
 use millpond_backend::{Reuse, StreamId, Tick};
 use millpond_core::settings::Settings;
@@ -20,7 +20,7 @@ impl Device {
         Self { coordinator, shards }
     }
 
-    /// By a plan, which looks at the shard from outside.
+    /// Allocates with a plan, which looks at the shard from outside the hot path.
     fn plan(&mut self, bytes: u64) -> (Grant, Vec<Step>) {
         let want = self.coordinator.sizes().want(bytes).expect("a size");
         let (mut plan, mut steps) = (Plan::allocate(ShardId(0), want, [0; 2]), Vec::new());
@@ -50,7 +50,7 @@ impl Device {
         }
     }
 
-    /// Frees two blocks and gets them again, so that no peak rises when that happens once more.
+    /// Frees two blocks and allocates them again, so that no peak rises when that happens once more.
     fn warm(&mut self, blocks: [(Grant, u64); 2]) -> [Grant; 2] {
         blocks.iter().for_each(|(grant, _)| self.free(grant));
         blocks.map(|(grant, mib)| {
@@ -60,7 +60,7 @@ impl Device {
         })
     }
 
-    /// Frees a block and gets it again: from then on it is the one to swap.
+    /// Frees a block and allocates it again: from then on it is the block to swap.
     fn swap(&mut self, grant: &Grant, mib: u64) {
         self.free(grant);
         assert_eq!(self.hit(mib).block, grant.block);
@@ -80,7 +80,7 @@ fn a_block_beside_a_free_one_is_joined_with_it() {
     device.shards[0].tidied().check();
 }
 
-/// The search would find another block, which fits better than this one joined with what is free behind it.
+/// The search would find another block, which fits better than this one joined with the free memory behind it.
 #[test]
 fn a_block_that_fits_better_is_handed_out_instead() {
     let mut device = Device::new(Settings::default());
@@ -93,7 +93,7 @@ fn a_block_that_fits_better_is_handed_out_instead() {
     device.shards[0].tidied().check();
 }
 
-/// Both frees are put off, one after the other, with no look at the shard between them.
+/// Both frees are put off, one after the other, without a look at the shard between them.
 #[test]
 fn a_free_of_another_block_ends_a_swap() {
     let mut device = Device::new(Settings::default());
@@ -107,7 +107,7 @@ fn a_free_of_another_block_ends_a_swap() {
     assert_eq!(device.hit(20).offset, 0);
 }
 
-/// A plan takes the memory behind the block: its free changes other counters from then on.
+/// A plan takes the memory behind the block, so its free changes other counters from then on.
 #[test]
 fn a_look_at_the_shard_ends_a_swap() {
     let mut device = Device::new(Settings::default());

@@ -1,4 +1,4 @@
-//! Plans that take turns where memory is short, step by step.
+//! Plans that wait for their turn where memory is short, step by step.
 
 use millpond_backend::{Point, Reuse, StreamId, Tick};
 use millpond_core::settings::Settings;
@@ -6,13 +6,13 @@ use millpond_core::{Coordinator, DeviceFacts, Freed, Grant, Outcome, Plan, PoolI
 
 const MIB: u64 = 1 << 20;
 
-/// Three streams, with all memory of the allocator in one place.
+/// Three streams, whose memory is all in one allocator.
 struct Device {
     coordinator: Coordinator,
     shards: Watched,
 }
 
-/// Shards that know whether they are held together, and whether each look came while they were.
+/// Shards that record whether they are held together, and whether they were held at each look.
 struct Watched {
     shards: Vec<Shard>,
     is_held: bool,
@@ -55,7 +55,8 @@ impl Device {
         self.coordinator.learn(plan, outcome, &mut self.shards);
     }
 
-    /// Takes steps, all of which succeed, up to one of which `stop` holds, or the end. That one is not performed.
+    /// Takes steps, all of which succeed, up to one for which `stop` holds, or the end. That step is returned and not
+    /// performed.
     fn until(&mut self, plan: &mut Plan, stop: impl Fn(&Step) -> bool) -> Step {
         for _ in 0..100 {
             let step = self.next(plan);
@@ -81,7 +82,7 @@ impl Device {
         }
     }
 
-    /// Frees a block that stream 1 used up to a tick, and its own stream not at all.
+    /// Frees a block that stream 1 used up to a tick, and its own stream never used.
     fn free_used(&mut self, shard: u32, grant: &Grant, tick: u64) {
         let home = &mut self.shards.shards[shard as usize];
         home.used_until(grant.block, point(tick));
@@ -90,7 +91,7 @@ impl Device {
     }
 }
 
-/// Of stream 1.
+/// Returns a point of stream 1.
 fn point(tick: u64) -> Point {
     Point { stream: StreamId(1), tick: Tick(tick) }
 }
@@ -99,7 +100,7 @@ fn is_pause(step: &Step) -> bool {
     matches!(step, Step::Pause { .. })
 }
 
-/// All of 24 MiB are out or asked for, by the first plan, and the second one would be refused: it waits for its turn.
+/// Lets a first plan ask for the rest of the 24 MiB. The second plan would be refused, and waits for its turn.
 fn in_turn(device: &mut Device) -> (Plan, Plan) {
     let (mut asks, mut waits) = (device.plan(1, 12 * MIB), device.plan(0, 12 * MIB));
     let step = device.until(&mut asks, |step| matches!(step, Step::Reserve { .. }));
@@ -121,7 +122,7 @@ fn a_free_waits_for_no_turn() {
     assert_eq!(device.next(&mut Plan::reclaim([0; 2])), Step::Done);
 }
 
-/// A plan that only stood back goes on with others beside it.
+/// A plan that only stood back continues beside other plans.
 #[test]
 fn a_plan_that_stood_back_gives_its_place_up_once_it_asks_the_driver() {
     let mut device = Device::new(24 * MIB);
@@ -153,13 +154,13 @@ fn what_becomes_free_waits_for_the_plan_that_has_its_turn() {
     device.coordinator.retire_ready([0; 2], &mut device.shards);
     let want = device.coordinator.sizes().want(12 * MIB).expect("a size");
     assert_eq!(device.shards.shards[0].allocate(&want, 0, Tick(u64::MAX)), None);
-    // The same for the plan, which has its turn and gives it up: it is lost.
+    // Once the plan is lost, its turn is over and the block becomes free.
     device.coordinator.lose(&mut waits);
     device.coordinator.retire_ready([0; 2], &mut device.shards);
     assert!(device.shards.shards[0].allocate(&want, 0, Tick(u64::MAX)).is_some());
 }
 
-/// While a plan waits in its turn a block is freed that another stream still uses: the plan waits for that, too.
+/// While a plan waits in its turn, a block is freed that another stream still uses. The plan waits for that as well.
 #[test]
 fn a_plan_in_its_turn_waits_for_what_was_freed_meanwhile() {
     let mut device = Device::new(14 * MIB);

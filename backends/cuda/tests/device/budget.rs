@@ -1,11 +1,11 @@
-//! What is left of a device, and who has the rest.
+//! The free memory of a device, and the holders of the rest.
 
 use millpond::Allocator;
 use millpond_backend::{Backend, Budget, ClassId};
 
 use crate::lab::{BYTES, device};
 
-/// What other tests of this process and other processes may take or give back between two looks.
+/// The bytes that other tests of this process and other processes may take or give back between two readings.
 const NOISE: u64 = 1 << 30;
 
 #[test]
@@ -41,7 +41,7 @@ fn taken_memory_is_not_free() {
     unsafe { cuda.release(taken) };
 }
 
-/// The numbers of `nvidia-smi`. Simulated devices are none of the management library's.
+/// The bytes in use agree with `nvidia-smi`. Simulated devices are unknown to the management library.
 #[cfg(feature = "nvml")]
 #[test]
 fn what_is_used_is_what_the_management_library_says() {

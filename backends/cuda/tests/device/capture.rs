@@ -6,7 +6,7 @@ use millpond_cuda::{Cuda, CudaError};
 
 use crate::lab::{device, finish, give_back, segment};
 
-/// Captures what is put on the stream, in the strictest mode.
+/// Begins to capture the work on the stream, in the strictest mode.
 fn begin(cuda: &Cuda, stream: StreamId) {
     cuda.context().bind_to_thread().unwrap();
     let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL;
@@ -14,14 +14,14 @@ fn begin(cuda: &Cuda, stream: StreamId) {
     unsafe { sys::cuStreamBeginCapture_v2(cuda.raw_stream(stream).unwrap(), mode) }.result().unwrap();
 }
 
-/// Ends the capture, which fails if anybody has disturbed it.
+/// Ends the capture, which fails if any call has disturbed it.
 fn end(cuda: &Cuda, stream: StreamId) {
     let mut graph: CUgraph = ptr::null_mut();
     // SAFETY: the stream is alive and being captured; the pointer is to a local pointer.
     let ended = unsafe { sys::cuStreamEndCapture(cuda.raw_stream(stream).unwrap(), &raw mut graph) };
     ended.result().expect("the capture is valid to its end");
     if !graph.is_null() {
-        // SAFETY: the graph was just made and is used by nobody.
+        // SAFETY: the graph was just made and nothing uses it.
         unsafe { sys::cuGraphDestroy(graph) }.result().unwrap();
     }
 }

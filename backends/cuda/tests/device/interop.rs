@@ -11,7 +11,7 @@ fn cudarc_works_on_part_of_a_segment() {
     let taken = segment(&cuda);
     cuda.fill(lane, &taken, 0, BYTES, 1).unwrap();
     for _ in 0..3 {
-        // SAFETY: the bytes are the test's, any bytes are numbers, and all work is on one stream.
+        // SAFETY: the bytes belong to the test, any bytes are valid numbers, and all work is on one stream.
         let mut view = unsafe { taken.view::<u32>(&stream, 4096, 256) }.unwrap();
         stream.memset_zeros(&mut view.as_view_mut()).unwrap();
         assert_eq!(stream.clone_dtoh(&*view).unwrap(), vec![0_u32; 256]);

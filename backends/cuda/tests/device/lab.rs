@@ -1,13 +1,13 @@
-//! What the tests share: devices that may be missing, and a few short forms.
+//! Helpers that the tests share: devices that may be missing, and a few short forms.
 
 use millpond_backend::{Backend, ClassId, Point, StreamId, Tick, Transfer};
 use millpond_conformance::required;
 use millpond_cuda::{Cuda, Segment};
 
-/// How large the tests' segments are, in bytes.
+/// The size of the tests' segments, in bytes.
 pub(crate) const BYTES: u64 = 4 << 20;
 
-/// Device 0, opened anew; `None`, said aloud, if there is none.
+/// Opens device 0. Returns `None`, and prints a line, if there is none.
 pub(crate) fn device() -> Option<Cuda> {
     crate::machine::prepare();
     crate::turns::take();
@@ -21,7 +21,7 @@ pub(crate) fn device() -> Option<Cuda> {
     }
 }
 
-/// Devices 0 and 1.
+/// Opens devices 0 and 1. Returns `None`, and prints a line, if there are fewer.
 pub(crate) fn two_devices() -> Option<(Cuda, Cuda)> {
     crate::machine::prepare();
     crate::turns::take();
@@ -36,18 +36,18 @@ pub(crate) fn two_devices() -> Option<(Cuda, Cuda)> {
     }
 }
 
-/// Device memory.
+/// Takes a segment of device memory.
 pub(crate) fn segment(cuda: &Cuda) -> Segment {
     cuda.reserve(ClassId::DEVICE, BYTES).unwrap()
 }
 
-/// Gives a segment back when nothing is under way any more.
+/// Gives a segment back when no work on it is in progress any more.
 pub(crate) fn give_back(cuda: &Cuda, segment: Segment) {
     // SAFETY: the tests call this when all work on the segment was waited for, and queue no more.
     unsafe { cuda.release(segment) };
 }
 
-/// Waits for all work of the stream.
+/// Waits for all work of the stream, and returns the tick that is reached.
 pub(crate) fn finish(cuda: &Cuda, stream: StreamId) -> Tick {
     let tick = cuda.mark(stream);
     let reached = cuda.wait(Point { stream, tick }).unwrap();
@@ -55,7 +55,7 @@ pub(crate) fn finish(cuda: &Cuda, stream: StreamId) -> Tick {
     reached
 }
 
-/// The segment's bytes, after all earlier work of the stream.
+/// Reads the segment's bytes, after all earlier work of the stream.
 pub(crate) fn read(cuda: &Cuda, stream: StreamId, segment: &Segment, offset: u64, bytes: usize) -> Vec<u8> {
     let mut read = vec![0; bytes];
     cuda.download(stream, segment, offset, &mut read).unwrap();

@@ -5,14 +5,14 @@ use millpond_cuda::Cuda;
 
 use crate::lab::device;
 
-/// What the tests leave behind.
+/// The bytes that the tests leave behind.
 const LEFT: u64 = 3 << 30;
 
 fn free(cuda: &Cuda) -> u64 {
     Budget::budget(cuda, ClassId::DEVICE).unwrap().free_bytes
 }
 
-/// Waits until as much is free as before, as far as other tests and processes let one tell.
+/// Waits until as much memory is free as before, within the limits that other tests and processes set.
 fn expect_free(cuda: &Cuda, before: u64) {
     let enough = || free(cuda) + LEFT / 2 >= before;
     let came_back = (0..100).any(|_| {

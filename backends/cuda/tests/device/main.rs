@@ -1,5 +1,5 @@
-//! What the conformance suite cannot ask: the CUDA device's own surface. On device 0 of this machine, and on device 1
-//! where there is one; skipped, loudly, where there is no driver.
+//! Tests of the CUDA device's own methods, which the conformance suite cannot cover. They run on device 0 of this
+//! machine, and on device 1 where there is one; without a driver they are skipped with a message.
 
 #![allow(unsafe_code)] // The contract's unsafe methods, and the driver's own functions.
 
@@ -18,7 +18,7 @@ mod time;
 mod transfers;
 mod turns;
 
-/// Tests run on what there is.
+/// The devices of this machine, as they are.
 mod machine {
     pub(crate) const IS_SIMULATED: bool = false;
 

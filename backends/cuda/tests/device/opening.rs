@@ -15,7 +15,7 @@ fn current() -> CUcontext {
 }
 
 fn set_current(context: CUcontext) {
-    // SAFETY: the context is held by the test, or none.
+    // SAFETY: the context is held by the test, or null.
     unsafe { sys::cuCtxSetCurrent(context) }.result().unwrap();
 }
 
@@ -75,7 +75,7 @@ fn a_context_of_an_engines_own_is_used_and_left_alive() {
     let mut raw: CUcontext = ptr::null_mut();
     // SAFETY: the pointer is to a local pointer; the device was opened.
     unsafe { sys::cuCtxCreate_v2(&raw mut raw, 0, cuda.context().cu_device()) }.result().unwrap();
-    // SAFETY: the context is alive, of device 0, and destroyed when nothing of the answer is left.
+    // SAFETY: the context is alive, of device 0, and destroyed after everything that belongs to the adopted device.
     let adopted = unsafe { Cuda::adopt_raw(raw, 0) }.unwrap();
     let (stream, other) = (adopted.create_stream().unwrap(), cuda.create_stream().unwrap());
     let (taken, primary) = (segment(&adopted), segment(&cuda));
@@ -87,7 +87,7 @@ fn a_context_of_an_engines_own_is_used_and_left_alive() {
     give_back(&adopted, taken);
     give_back(&cuda, primary);
     drop(adopted);
-    // SAFETY: nothing of the context is left; it is the test's.
+    // SAFETY: nothing of the context is left, and the test owns it.
     unsafe { sys::cuCtxDestroy_v2(raw) }.result().expect("the context was taken along");
 }
 

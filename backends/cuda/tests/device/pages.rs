@@ -28,7 +28,7 @@ fn a_page_keeps_its_bytes_wherever_it_is_mapped() {
     let stream = cuda.create_stream().unwrap();
     let (range, first, second) = (range(&cuda, 8 * unit), page(&cuda, unit), page(&cuda, 2 * unit));
     assert_eq!(cuda.held_bytes(), 3 * unit);
-    // SAFETY: each target is unmapped; what maps a page twice reads only.
+    // SAFETY: each target is unmapped; where a page is mapped twice, it is only read.
     unsafe {
         cuda.map(&range, 0, &first, stream).unwrap();
         cuda.map(&range, unit, &second, stream).unwrap();
@@ -62,7 +62,7 @@ fn a_page_that_cannot_be_opened_is_not_mapped() {
         let unmapped = CudaError::Unmapped { address: range.address(), bytes: 1 };
         assert_eq!(cuda.fill(stream, &range, 0, 1, 0), Err(unmapped));
     }
-    // SAFETY: as above; nothing works there when it is unmapped.
+    // SAFETY: as above; no work is in progress there when it is unmapped.
     unsafe {
         cuda.map(&range, 0, &page, stream).expect("nothing is in the way");
         cuda.fill(stream, &range, 0, unit, 3).unwrap();
@@ -83,7 +83,7 @@ fn what_cannot_be_is_refused_with_its_numbers() {
     assert_eq!(cuda.create_page(ClassId(1), unit).unwrap_err(), CudaError::NoPages { class: ClassId(1) });
     let (range, first, second) = (range(&cuda, 2 * unit), page(&cuda, unit), page(&cuda, unit));
     let segment = cuda.reserve(ClassId::DEVICE, unit).unwrap();
-    // SAFETY: nothing works on any of it.
+    // SAFETY: no work touches any of it.
     unsafe {
         cuda.map(&range, 0, &first, stream).unwrap();
         let taken = CudaError::AlreadyMapped { address: range.address(), bytes: unit };

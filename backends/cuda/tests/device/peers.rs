@@ -1,5 +1,5 @@
-//! Two devices: bytes go from one to the other, whoever has opened what for whom, and whatever cannot be is refused
-//! with both of them named.
+//! Tests of two devices: bytes are copied from one to the other, whichever device opened its memory to the other, and
+//! an impossible copy is refused with an error that names both devices.
 
 use millpond_backend::{Backend, BackendError, ClassId, Fault, Point, StreamId, Tick, Transfer, VirtualMemory};
 use millpond_cuda::cudarc::driver::sys;
@@ -18,7 +18,7 @@ impl Memory {
         Memory { segment: segment(cuda), page: None }
     }
 
-    /// `None`, said aloud, on a device without virtual memory.
+    /// Returns `None`, and prints a line, on a device without virtual memory.
     fn paged(cuda: &Cuda, stream: StreamId) -> Option<Memory> {
         let Some(facts) = cuda.caps().pages else {
             eprintln!("SKIPPED: device {} has no virtual memory", cuda.ordinal());
@@ -32,7 +32,7 @@ impl Memory {
         Some(Memory { segment, page: Some(page) })
     }
 
-    /// All that there is of it, classic first.
+    /// Returns memory of each kind that the device has, a segment first.
     fn all(cuda: &Cuda, stream: StreamId) -> Vec<Memory> {
         std::iter::once(Memory::classic(cuda)).chain(Memory::paged(cuda, stream)).collect()
     }
@@ -50,7 +50,7 @@ impl Memory {
     }
 }
 
-/// Two devices whose memory is open to each other; `None`, said aloud, where they cannot reach it.
+/// Opens two devices whose memory is open to each other. Returns `None`, and prints a line, where they cannot reach it.
 fn open_to_each_other() -> Option<(Cuda, Cuda)> {
     let _there = two_devices()?;
     let open = |ordinal: usize| Cuda::builder().device(ordinal).peers(&[1 - ordinal]).build();
@@ -65,7 +65,7 @@ fn open_to_each_other() -> Option<(Cuda, Cuda)> {
     }
 }
 
-/// Copies each kind of memory to each kind of the other device, both ways, each way on a stream of either device.
+/// Copies each kind of memory to each kind of the other device, in both directions, each on a stream of either device.
 fn copy_all_ways(first: &Cuda, second: &Cuda) {
     let streams = [first.create_stream().unwrap(), second.create_stream().unwrap()];
     let devices = [first, second];
@@ -111,7 +111,7 @@ fn bytes_go_both_ways_with_peer_access() {
     copy_all_ways(&first, &second);
 }
 
-/// What a kernel of the peer would do.
+/// The driver calls of this test access the memory as a kernel of the peer would.
 #[test]
 fn the_peer_reaches_what_is_open_to_it() {
     let Some((first, second)) = open_to_each_other() else { return };
@@ -120,7 +120,7 @@ fn the_peer_reaches_what_is_open_to_it() {
     for (memory, value) in Memory::all(&first, here).into_iter().zip([21, 22]) {
         second.context().bind_to_thread().unwrap();
         let (address, raw) = (memory.segment.address(), second.raw_stream(there).unwrap());
-        // SAFETY: the memory is open to the device whose stream this is, and nobody else is at it.
+        // SAFETY: the memory is open to the device whose stream this is, and no other work touches it.
         unsafe { sys::cuMemsetD8Async(address, value, BYTES as usize, raw) }.result().unwrap();
         // SAFETY: as above; the source was just written on the same stream.
         unsafe { sys::cuMemcpyAsync(back.address(), address, BYTES as usize, raw) }.result().unwrap();
@@ -141,7 +141,7 @@ fn page_locked_memory_is_near_to_every_device() {
     second.copy(there, (&ours, 0), (&pinned, 7), 1000).unwrap();
     second.copy(there, (&pinned, 7), (&theirs, 9), 1000).unwrap();
     assert_eq!(read(&second, there, &theirs, 9, 1000), [31; 1000]);
-    // The other way round it is for the device whose memory it is.
+    // A copy in the other direction has to be made by the device that owns the memory.
     let here = first.create_stream().unwrap();
     let refused = first.copy(here, (&pinned, 0), (&theirs, 0), 1);
     assert_eq!(refused, Err(CudaError::Foreign { call: "cuMemcpyAsync", own: 0, other: 1 }));
@@ -184,7 +184,7 @@ fn streams_of_two_devices_wait_for_each_other() {
     second.copy(there, (&ours, 0), (&theirs, 0), BYTES).unwrap();
     let copied = Point { stream: there, tick: second.mark(there) };
     assert!(second.reached(there).unwrap() < copied.tick, "the copy has overtaken what writes its source");
-    // And back: what comes next here waits for the copy there.
+    // In the other direction, the work that is queued next here waits for the copy there.
     first.wait_for_peer(here, &second, copied).unwrap();
     first.fill(here, &ours, 0, BYTES, 1).unwrap();
     first.unhold(here);

@@ -1,4 +1,4 @@
-//! The cache of page-locked memory on the driver's own: what it hands out early would arrive wrong.
+//! The cache of page-locked memory on the driver's own: memory that is handed out too early would give wrong bytes.
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ use millpond_cuda::Cuda;
 use crate::lab::device;
 
 const UPLOADS: u64 = 1000;
-/// So many copies are queued before the oldest is looked at.
+/// The number of copies that are queued before the oldest is checked.
 const AHEAD: usize = 8;
 
 fn scene(cuda: &Cuda) -> (Allocator<Cuda>, Pinned<Cuda>) {
@@ -18,14 +18,14 @@ fn scene(cuda: &Cuda) -> (Allocator<Cuda>, Pinned<Cuda>) {
     (allocator, pinned)
 }
 
-/// From 4 KiB to 4 MiB, every octave as likely as another, in no order.
+/// Returns a size from 4 KiB to 4 MiB: every octave is equally likely, and the sizes are in no order.
 fn size(number: u64) -> usize {
     let drawn = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let octave = 12 + (drawn >> 32) % 10;
     (1 << octave) + ((drawn >> 40) % (1 << octave)) as usize
 }
 
-/// Fills with what no other upload has.
+/// Fills the bytes with a pattern that no other upload has.
 fn write(bytes: &mut [u8], number: u64) {
     for (at, byte) in bytes.iter_mut().enumerate() {
         *byte = (at as u64 * 31 + (at as u64 >> 8) + number * 7) as u8;
@@ -79,7 +79,7 @@ fn memory_that_a_copy_still_reads_goes_to_nobody() {
     let (allocator, pinned) = scene(&cuda);
     let (stream, other) = (allocator.create_stream().unwrap(), allocator.create_stream().unwrap());
     let target = stream.allocate(BYTES).unwrap();
-    // Two blocks, so that what follows takes nothing from the driver while the stream is held.
+    // Two blocks, so that the allocations below take nothing from the driver while the stream is held.
     drop([pinned.allocate(BYTES).unwrap(), pinned.allocate(BYTES).unwrap()]);
     let calls = pinned.cache().driver_activity().calls;
     stream.synchronize().unwrap();
@@ -100,7 +100,7 @@ fn memory_that_a_copy_still_reads_goes_to_nobody() {
     let mut arrived = vec![0; BYTES as usize];
     stream.download(&target, 0, &mut arrived).unwrap();
     assert!(arrived.iter().all(|&byte| byte == 1));
-    // Now it is anybody's, also another stream's.
+    // The memory is free now, also for another stream.
     let mut again = pinned.allocate(BYTES).unwrap();
     assert_eq!(again.host_address(), place);
     other.wait_for(stream.submit().unwrap()).unwrap();

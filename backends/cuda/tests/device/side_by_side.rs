@@ -1,4 +1,4 @@
-//! Two allocators, one on each device: each has its own memory and its own books, and buffers of one are copied to the
+//! Two allocators, one on each device: each has memory and statistics of its own, and buffers of one are copied to the
 //! other's by the streams of either.
 
 use millpond::{Allocator, Buffer, Error, Stream};
@@ -46,7 +46,7 @@ fn each_has_memory_and_books_of_its_own() {
     }
 }
 
-/// The devices do all the waiting, and each buffer is dropped as soon as the work on it is queued.
+/// Only the devices wait, and each buffer is dropped as soon as the work on it is queued.
 #[test]
 fn bytes_go_round_between_buffers_of_two_devices() {
     for conf in ["policy:paged", "policy:classic"] {
@@ -61,10 +61,10 @@ fn bytes_go_round_between_buffers_of_two_devices() {
             there.copy((&from, 0), (&to, 0), BYTES).unwrap();
             first_device.wait_for_peer(here.id(), &second_device, there.point()).unwrap();
             drop(from);
-            // The block comes again, and is written behind the copy.
+            // The same block is allocated again, and is written behind the copy.
             let again = here.allocate(BYTES).unwrap();
             here.fill(&again, 0, BYTES, 200).unwrap();
-            // Back by a stream of the first device.
+            // The copy back is made by a stream of the first device.
             let back = here.allocate(BYTES).unwrap();
             first_device.wait_for_peer(here.id(), &second_device, there.point()).unwrap();
             here.copy((&to, 0), (&back, 0), BYTES).unwrap();

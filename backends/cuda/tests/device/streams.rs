@@ -12,7 +12,7 @@ const BLOCKING: u32 = 0;
 /// `CU_STREAM_NON_BLOCKING`.
 const NON_BLOCKING: u32 = 1;
 
-/// A stream that the device knows nothing of.
+/// Creates a stream that is not registered with the device.
 fn raw_stream(cuda: &Cuda, flags: u32) -> CUstream {
     cuda.context().bind_to_thread().unwrap();
     let mut stream: CUstream = ptr::null_mut();
@@ -22,7 +22,7 @@ fn raw_stream(cuda: &Cuda, flags: u32) -> CUstream {
 }
 
 fn destroy(stream: CUstream) {
-    // SAFETY: the test made it, and does not use it again.
+    // SAFETY: the test made the stream, and does not use it again.
     unsafe { sys::cuStreamDestroy_v2(stream) }.result().unwrap();
 }
 
@@ -56,7 +56,7 @@ fn a_handle_that_comes_back_is_a_new_stream() {
         let stream = register(&cuda, raw);
         assert!(!seen.contains(&stream), "round {round}: {stream} again");
         let tick = cuda.mark(stream);
-        // Every second one is destroyed without a word, as engines do.
+        // Every second stream is destroyed without being unregistered, as engines do.
         if round % 2 == 0 {
             cuda.unregister(stream).unwrap();
         }
@@ -70,7 +70,7 @@ fn a_handle_that_comes_back_is_a_new_stream() {
     assert!(!seen.contains(&register(&cuda, last)));
     for stream in seen {
         let lost = matches!(cuda.raw_stream(stream), Err(CudaError::Unregistered { .. }));
-        // A handle that did not come back cannot be told from one that is alive.
+        // A handle that was not used again cannot be told from that of a live stream.
         assert!(lost || cuda.raw_stream(stream).unwrap() != last, "{stream} still goes by a handle of another");
     }
 }
@@ -115,7 +115,7 @@ fn the_legacy_default_stream_and_blocking_streams_keep_their_order() {
     cuda.hold(legacy).unwrap();
     cuda.fill(legacy, &from, 0, from.bytes(), 5).unwrap();
     let filled = cuda.mark(legacy);
-    // Nobody says that the copy comes behind the fill: the driver sees to it.
+    // The test does not order the copy behind the fill: the driver does.
     cuda.copy(blocking, (&from, 0), (&to, 0), from.bytes()).unwrap();
     let copied = cuda.mark(blocking);
     assert!(cuda.reached(legacy).unwrap() < filled && cuda.reached(blocking).unwrap() < copied);

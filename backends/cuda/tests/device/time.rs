@@ -92,7 +92,7 @@ fn threads_mark_ask_and_wait_on_one_stream() {
     give_back(&cuda, taken);
 }
 
-/// Works, marks, and sees that what is reached never falls and never runs ahead.
+/// Queues work, marks it, and checks that the reached tick never falls and never runs ahead.
 fn follow(cuda: &Cuda, stream: millpond_backend::StreamId, taken: &millpond_cuda::Segment, at: u64) {
     let mut last = Tick::ZERO;
     for round in 0..200 {

@@ -68,7 +68,7 @@ fn memory_of_others_is_page_locked_for_a_while() {
     let mut own = vec![0_u8; 1 << 16];
     let pointer = NonNull::from(own.as_mut_slice()).cast();
     for _ in 0..2 {
-        // SAFETY: the vector stays where it is until the guard is gone, and no work of a device touches it.
+        // SAFETY: the vector stays at its address until the guard is dropped, and no work of a device touches it.
         let registered = unsafe { cuda.register_host(pointer, own.len() as u64) }.unwrap();
         assert_eq!((registered.host_address(), registered.bytes()), (pointer, 1 << 16));
         assert_ne!(registered.address(), 0);

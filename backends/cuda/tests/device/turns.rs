@@ -1,28 +1,28 @@
-//! Turns: one test at a time has devices, and a test that hangs ends the program, which says which test it was.
+//! Turns: one test at a time uses devices, and a test that hangs ends the program, which names the test.
 //!
-//! All devices of the process have one driver, which shares locks and the thread for functions of the host among them,
-//! whether there is one device or there are two: one test's free would wait for what another holds, with a lock that
-//! the holder needs, and one test's wait would spoil another's capture.
+//! All devices of the process have one driver. It shares its locks and the thread for host functions among them,
+//! whether there is one device or there are two. Without turns, one test's free would wait for work that another test
+//! holds, under a lock that the other test needs, and one test's wait would invalidate another's capture.
 
 use std::io::Write;
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
-/// No test has devices for so long, also where a simulated driver is watched by a sanitizer.
+/// The longest time that a test may use devices. It is enough where a sanitizer runs with a simulated driver.
 const MOST: Duration = Duration::from_secs(300);
 
 static DEVICES: Mutex<()> = Mutex::new(());
 static NOW: Mutex<Option<Now>> = Mutex::new(None);
 
-/// Whose turn it is.
+/// The test that has its turn.
 struct Now {
     thread: ThreadId,
     test: String,
     since: Instant,
 }
 
-/// A test's turn, until its thread ends.
+/// A test's turn. It lasts until the test's thread ends.
 struct Turn(#[expect(dead_code, reason = "it is there to be dropped")] MutexGuard<'static, ()>);
 
 thread_local! {
@@ -33,14 +33,14 @@ fn now() -> MutexGuard<'static, Option<Now>> {
     NOW.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Waits until no other test has devices. This one has them from now until its end.
+/// Waits until no other test uses devices. The calling test may use them until its end.
 pub(crate) fn take() {
     static WATCH: Once = Once::new();
     WATCH.call_once(|| drop(thread::spawn(watch)));
     TURN.with(|_| ());
     let current = thread::current();
     let test = current.name().unwrap_or("a thread without a name").to_owned();
-    // Anew each time: one thread may run one test after the other.
+    // This is set at each call, because one thread may run several tests in sequence.
     *now() = Some(Now { thread: current.id(), test, since: Instant::now() });
 }
 
@@ -50,7 +50,7 @@ impl Drop for Turn {
     }
 }
 
-/// What there is to say of a test that has had devices for too long.
+/// Returns the message about a test that has used devices for too long, if it has.
 fn overdue(now: Option<&Now>, most: Duration) -> Option<String> {
     let Now { test, since, .. } = now.filter(|now| now.since.elapsed() > most)?;
     Some(format!(
@@ -59,14 +59,14 @@ fn overdue(now: Option<&Now>, most: Duration) -> Option<String> {
     ))
 }
 
-/// Ends the program when a test hangs: a call that waits in the driver cannot be interrupted.
+/// Ends the program when a test hangs, because a call that waits in the driver cannot be interrupted.
 fn watch() {
     loop {
         thread::sleep(Duration::from_secs(1));
         if let Some(said) = overdue(now().as_ref(), MOST) {
-            // Not by a macro: what those print is kept until the test ends.
+            // The printing macros are not used: their output is kept until the test ends.
             let _ = writeln!(std::io::stderr(), "{said}");
-            // Not by an exit, for which the driver may wait, too.
+            // The program is not left by `exit`, for which the driver may wait, too.
             std::process::abort();
         }
     }

@@ -1,5 +1,5 @@
-//! Each function of the driver that the backend calls fails once, the first times and the last: the failure is told,
-//! nothing is left behind, and a device that is opened anew serves.
+//! Each driver function that the backend calls is made to fail once: at one of its first calls, at one in the middle,
+//! or at its last. The failure is reported, nothing is left behind, and a device that is opened again works.
 
 use std::collections::BTreeSet;
 use std::ptr::NonNull;
@@ -12,14 +12,14 @@ use millpond_cuda_driver::{Control, install};
 
 use super::KINDS;
 
-/// `CUDA_ERROR_INVALID_VALUE`: what no context is lost by.
+/// `CUDA_ERROR_INVALID_VALUE`: a code that loses no context.
 const REFUSED: Code = Code(1);
 
-/// Called once when the driver is loaded, or to put a code in words.
+/// The functions that are called once when the driver is loaded, or to describe a code.
 const ELSEWHERE: [&str; 3] = ["cuInit", "cuGetErrorName", "cuGetErrorString"];
 
-/// What gives something back that the driver keeps where it fails, and what finds out or puts back which context is
-/// current: where that fails, as a device goes, there is no way to give back what it has.
+/// The functions that give something back, which the driver keeps where they fail, and the functions that query or
+/// restore the current context: where those fail while a device is dropped, its memory cannot be given back.
 const LEAVES: [&str; 11] = [
     "cuMemFree_v2",
     "cuMemFreeAsync",
@@ -34,8 +34,8 @@ const LEAVES: [&str; 11] = [
     "cuCtxSetCurrent",
 ];
 
-/// Nobody needs to hear of these: they are about captures, of which there is none, and about waits in a drop, which has
-/// another way to wait.
+/// The functions whose failure need not be reported. They concern captures, of which there are none here, or waits in a
+/// drop, which has another way to wait.
 const SILENT: [&str; 7] = [
     "cuEventCreate",
     "cuThreadExchangeStreamCaptureMode",
@@ -43,11 +43,12 @@ const SILENT: [&str; 7] = [
     "cuEventRecord",
     "cuEventSynchronize",
     "cuEventQuery",
-    // Refused with this code it means that a capture has caught the event, which is made up for.
+    // A failure with this code means that a capture has caught the event, and the backend makes up for it.
     "cuStreamWaitEvent",
 ];
 
-/// The functions in the backend's table, from its source: one that is added there is wanted here.
+/// Returns the functions in the backend's table, read from its source: a function that is added there must be called
+/// here.
 fn functions() -> BTreeSet<&'static str> {
     let lines = include_str!("../../src/driver.rs").lines().map(str::trim);
     let names = lines.filter(|line| line.starts_with("cu") && line.ends_with(");"));
@@ -59,10 +60,11 @@ fn finish(cuda: &Cuda, stream: StreamId) -> Result<(), CudaError> {
     cuda.wait(Point { stream, tick }).map(drop)
 }
 
-/// Everything that the backend does, once or a few times. What an error leaves in the middle goes with the handles.
+/// Makes every call that the backend makes, once or a few times. What an error leaves unfinished is given back when the
+/// handles are dropped.
 fn everything() -> Result<(), CudaError> {
     Cuda::driver_version()?;
-    // Goes last, when the other one, as it goes, has waited for the copies between the two.
+    // This handle is dropped last, after the drop of the other one has waited for the copies between the two.
     let other = Cuda::open(1)?;
     let cuda = Cuda::builder().peers(&[1]).build()?;
     let (stream, later) = (cuda.create_stream()?, cuda.create_stream()?);
@@ -78,7 +80,7 @@ fn everything() -> Result<(), CudaError> {
     finish(&cuda, later)?;
     cuda.unregister(later)?;
     came_back(&cuda)?;
-    // What could not be given back is told by the next call.
+    // The next call reports what could not be given back.
     cuda.create_stream()?;
     other.create_stream().map(drop)
 }
@@ -90,7 +92,7 @@ fn memory(cuda: &Cuda, stream: StreamId) -> Result<(), CudaError> {
     cuda.copy(stream, (&first, 0), (&second, 0), 4096)?;
     cuda.upload(stream, &[2; 100], &first, 0)?;
     cuda.download(stream, &first, 0, &mut [0; 100])?;
-    // Never freed: where it cannot be unregistered, nobody else may come to lie there.
+    // The memory is never freed: if it cannot be unregistered, no other allocation may get its addresses.
     let own = NonNull::from(vec![0_u8; 4096].leak()).cast();
     // SAFETY: the memory stays, and no work of a device touches it.
     drop(unsafe { cuda.register_host(own, 4096) }?);
@@ -133,7 +135,7 @@ fn between(cuda: &Cuda, other: &Cuda, stream: StreamId) -> Result<(), CudaError>
     Ok(())
 }
 
-/// The driver's own pool.
+/// Uses the driver's own pool.
 fn pool() -> Result<(), CudaError> {
     let pooled = Cuda::builder().alloc(Alloc::Async).build()?;
     let taken = pooled.reserve(ClassId::DEVICE, 4096)?;
@@ -142,22 +144,22 @@ fn pool() -> Result<(), CudaError> {
     pooled.create_stream().map(drop)
 }
 
-/// A failure that strikes a call of the test's own.
+/// Returns the error of a planned failure that hit a call of the test's own.
 fn own_call(error: DriverError) -> CudaError {
     CudaError::Driver { call: "the test", code: Code(error.0 as u32) }
 }
 
-/// A registered stream is destroyed, and its handle is another's.
+/// Destroys a registered stream, so that its handle is used again for another stream.
 fn came_back(cuda: &Cuda) -> Result<(), CudaError> {
     for _ in 0..2 {
         cuda.context().bind_to_thread().map_err(own_call)?;
         let mut raw: CUstream = std::ptr::null_mut();
         // SAFETY: the pointer is to a local pointer, and the context is current.
         unsafe { sys::cuStreamCreate(&raw mut raw, 1) }.result().map_err(own_call)?;
-        // SAFETY: the stream is alive and of the device's context. It is destroyed in spite of the promise, which the
-        // device can tell.
+        // SAFETY: the stream is alive and of the device's context. It is destroyed in spite of the promise; the device
+        // detects that.
         let registered = unsafe { cuda.register_raw(raw) };
-        // SAFETY: it is the test's, and not used again.
+        // SAFETY: the test owns the stream, and does not use it again.
         unsafe { sys::cuStreamDestroy_v2(raw) }.result().map_err(own_call)?;
         cuda.mark(registered?);
     }
@@ -175,7 +177,7 @@ fn code(error: &CudaError) -> Option<Code> {
     }
 }
 
-/// Fails the nth call of one function, and looks at what comes of it.
+/// Makes the nth call of one function fail, and checks the result.
 fn fail(control: Control, function: &str, nth: u64) {
     let before = live(control);
     control.fail_nth(function, nth, REFUSED.0);
@@ -203,7 +205,7 @@ fn fail(control: Control, function: &str, nth: u64) {
 fn each_function_of_the_driver_fails_once() {
     let control = install().expect("the simulator is built with the tests");
     let _alone = control.alone();
-    // Who lets a primary context go last gives back all that is in it: that would hide what is left.
+    // Dropping the last handle of a primary context frees everything in it, which would hide a leak.
     let _keepers = (Cuda::open(0).expect("it is there"), Cuda::open(1).expect("it is there"));
     control.reset();
     everything().expect("nothing is planned");

@@ -6,7 +6,7 @@ use millpond_cuda::{Cuda, CudaError};
 
 use super::{alone, give_back, segment};
 
-/// A stream that the device knows nothing of.
+/// Creates a stream that is not registered with the device.
 fn raw_stream(cuda: &Cuda) -> CUstream {
     cuda.context().bind_to_thread().unwrap();
     let mut stream: CUstream = ptr::null_mut();
@@ -16,11 +16,11 @@ fn raw_stream(cuda: &Cuda) -> CUstream {
 }
 
 fn destroy(stream: CUstream) {
-    // SAFETY: the test made it, and does not use it again.
+    // SAFETY: the test made the stream, and does not use it again.
     unsafe { sys::cuStreamDestroy_v2(stream) }.result().unwrap();
 }
 
-/// The simulator hands a handle out again as soon as it is free, as drivers do.
+/// The simulator uses a handle again as soon as it is free, as drivers do.
 #[test]
 fn a_handle_that_comes_back_gets_a_number_of_its_own() {
     alone(|_, cuda| {
@@ -47,7 +47,7 @@ fn a_handle_that_comes_back_gets_a_number_of_its_own() {
             let last = cuda.mark(stream);
             numbers.push((stream, last));
             give_back(cuda, taken);
-            // Without a word, as engines do.
+            // The stream is destroyed without being unregistered, as engines do.
             destroy(raw);
         }
         let raw = raw_stream(cuda);

@@ -1,6 +1,6 @@
-//! What the backend asks of the driver, and what it makes of the answers, counted and planned on the simulated driver.
+//! The driver calls of the backend, and how it handles their results, counted and planned on the simulated driver.
 
-#![cfg(target_os = "linux")] // Where the simulated driver is.
+#![cfg(target_os = "linux")] // The simulated driver exists only there.
 #![allow(unsafe_code)] // The contract's unsafe methods.
 
 mod every_call;
@@ -13,22 +13,22 @@ use millpond_backend::{
 use millpond_cuda::{Code, Cuda, CudaError, End, Segment};
 use millpond_cuda_driver::{Control, Kind, install};
 
-/// All that a program makes and has to give back.
+/// The kinds of object that a program makes and has to give back.
 const KINDS: [Kind; 7] =
     [Kind::Allocation, Kind::HostMemory, Kind::Range, Kind::Mapping, Kind::Page, Kind::Stream, Kind::Event];
 
-/// Runs one test at a time, from a fresh start, and verifies that nothing is left and nothing was done wrongly.
+/// Runs one test at a time, on a new device, and verifies that nothing is left and no call broke the driver's rules.
 fn alone(test: impl FnOnce(Control, &Cuda)) {
     alone_losing(0, test);
 }
 
-/// As [`alone`], for a test in which the driver does not take so many segments back.
+/// Does the same as [`alone`], for a test in which the driver fails to take this number of segments back.
 fn alone_losing(segments: u64, test: impl FnOnce(Control, &Cuda)) {
     let control = install().expect("the simulator is built with the tests");
     let _alone = control.alone();
-    // Who lets a primary context go last gives back all that is in it: that would hide what is left.
+    // Dropping the last handle of a primary context frees everything in it, which would hide a leak.
     let keeper = Cuda::open(0).expect("the simulator has two devices");
-    // The test that has every call fail leaves what could not be given back.
+    // The test that makes every call fail leaves objects that could not be given back.
     let before = KINDS.map(|kind| control.live(kind));
     let cuda = Cuda::builder().build().expect("the simulator has two devices");
     test(control, &cuda);
@@ -108,7 +108,7 @@ fn a_view_makes_no_event_and_frees_nothing() {
         let count = || calls.map(|call| control.calls(call));
         let before = count();
         for at in 0..100 {
-            // SAFETY: the bytes are the test's, any bytes are numbers, and all work is on one stream.
+            // SAFETY: the bytes belong to the test, any bytes are valid numbers, and all work is on one stream.
             let mut view = unsafe { taken.view::<u32>(&stream, at * 4096, 1024) }.unwrap();
             stream.memset_zeros(&mut view.as_view_mut()).unwrap();
         }
@@ -224,7 +224,7 @@ fn a_copy_that_fails_names_both_ends() {
         let there = End::Device { ordinal: 1, address: theirs.address() + 9 };
         let host = End::Host { address: bytes.as_ptr() as u64 };
         let failed = |call, from, to, code| Err(CudaError::Copy { call, from, to, bytes: 64, code: Code(code) });
-        // What a context does not survive has happened to the other one: this one is well.
+        // A code that loses a context concerns the other device here: this device's context is intact.
         for code in [1, 719] {
             control.fail_nth("cuMemcpyPeerAsync", 1, code);
             let copied = cuda.copy(stream, (&ours, 5), (&theirs, 9), 64);

@@ -1,5 +1,5 @@
-//! A stream is taken away, or its capture begins, between the moment at which the backend looks at the stream and the
-//! moment at which it calls the driver. The simulator stops the call in question; the other thread comes in between.
+//! A stream is unregistered, or its capture begins, between the backend's check of the stream and its driver call. The
+//! simulator stops the call in question, and the other thread acts in between.
 
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,21 +14,21 @@ use millpond_cuda_driver::Control;
 
 use super::{alone, finish, give_back, segment};
 
-/// Time enough for what would be wrong to happen; nothing waits for longer where all is right.
+/// A time that is long enough for an error to show. No correct call takes longer.
 const WHILE: Duration = Duration::from_millis(50);
 
-/// What a thread does with a stream, and the driver's call that it does it with.
+/// A use of a stream, with the driver function that it calls.
 type Act = (&'static str, fn(&Scene) -> Result<(), CudaError>);
 
-/// What a thread asks of a stream, and how that is done.
+/// A query of a stream, with its name.
 type Ask = (&'static str, fn(&Scene, Tick) -> Result<Tick, CudaError>);
 
-/// Waits for a point, or has another stream wait for it.
+/// Waits for a point, or makes another stream wait for it.
 type Wait = fn(&Cuda, StreamId, Point) -> Result<(), CudaError>;
 
 struct Scene<'s> {
     cuda: &'s Cuda,
-    /// The one that is taken away, or captured.
+    /// The stream that is unregistered or captured.
     stream: StreamId,
     other: StreamId,
     ours: &'s Segment,
@@ -36,18 +36,18 @@ struct Scene<'s> {
 }
 
 impl Scene<'_> {
-    /// Work of the other stream that is not done while its gate is closed.
+    /// Returns a point of the other stream that is not reached while its gate is closed.
     fn beyond(&self) -> Point {
         Point { stream: self.other, tick: self.cuda.mark(self.other) }
     }
 
-    /// A tick of the stream that nothing covers.
+    /// Returns a point of the stream that no event covers.
     fn open(&self) -> Point {
         Point { stream: self.stream, tick: self.cuda.mark(self.stream) }
     }
 }
 
-/// Everything that gives the driver the handle of a stream.
+/// All operations that pass the handle of a stream to the driver.
 const USES: [Act; 9] = [
     ("cuMemsetD8Async", |scene| scene.cuda.fill(scene.stream, scene.ours, 0, 64, 1)),
     ("cuMemcpyAsync", |scene| scene.cuda.copy(scene.stream, (scene.ours, 0), (scene.ours, 512), 64)),
@@ -92,7 +92,7 @@ fn a_stream_is_not_destroyed_while_a_call_that_names_it_is_under_way() {
     });
 }
 
-/// The simulator hands a handle out again at once: the fill would be done by the new stream, unseen.
+/// The simulator uses a handle again at once: without the lock the new stream would do the fill, unnoticed.
 #[test]
 fn work_of_a_stream_never_goes_to_the_next_one_with_its_handle() {
     alone(|control, cuda| {
@@ -112,7 +112,7 @@ fn work_of_a_stream_never_goes_to_the_next_one_with_its_handle() {
             stop.go_on();
             fills.join().unwrap().unwrap();
             let (next, gate) = swaps.join().unwrap();
-            // All that was ever queued on the stream is done, whatever holds the next one.
+            // All work that was ever queued on the stream is done, whatever holds the next one.
             finish(cuda, stream);
             let reader = cuda.create_stream().unwrap();
             let mut bytes = [0; 64];
@@ -171,14 +171,14 @@ fn begin(cuda: &Cuda, stream: StreamId) {
     unsafe { sys::cuStreamBeginCapture_v2(cuda.raw_stream(stream).unwrap(), mode) }.result().unwrap();
 }
 
-/// Ends the capture, which fails if anybody has disturbed it or has come to be part of it.
+/// Ends the capture, which fails if a call has disturbed it or other work has become part of it.
 fn end(cuda: &Cuda, stream: StreamId, what: &str) {
     let mut graph: CUgraph = ptr::null_mut();
     // SAFETY: the stream is alive and being captured; the pointer is to a local pointer.
     let ended = unsafe { sys::cuStreamEndCapture(cuda.raw_stream(stream).unwrap(), &raw mut graph) };
     ended.result().unwrap_or_else(|error| panic!("{what}: the capture was spoiled: {error:?}"));
     if !graph.is_null() {
-        // SAFETY: the graph was just made and is used by nobody.
+        // SAFETY: the graph was just made and nothing uses it.
         unsafe { sys::cuGraphDestroy(graph) }.result().unwrap();
     }
 }
@@ -190,7 +190,7 @@ fn is_captured(cuda: &Cuda, stream: StreamId) -> bool {
     status != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE
 }
 
-/// Whatever records an event on the stream, and what it answers if a capture has caught the event.
+/// The calls that record an event on the stream, and what each returns if a capture has caught the event.
 const ASKS: [Ask; 3] = [
     ("wait_for", |scene, tick| {
         let waited = scene.cuda.wait_for(scene.other, Point { stream: scene.stream, tick });
@@ -206,7 +206,7 @@ const ASKS: [Ask; 3] = [
     ("wait", |scene, tick| scene.cuda.wait(Point { stream: scene.stream, tick })),
 ];
 
-/// Runs one of [`ASKS`], with a capture that begins when the backend has seen none and is about to record its event.
+/// Runs one of [`ASKS`] with a capture that begins after the backend has seen none and before it records its event.
 fn caught(control: Control, scene: &Scene, (what, ask): Ask) {
     let (cuda, stream) = (scene.cuda, scene.stream);
     let tick = cuda.mark(stream);
@@ -236,12 +236,12 @@ fn an_event_that_a_racing_capture_catches_disturbs_nobody() {
     });
 }
 
-/// The capture is over before the backend can see it: its event will never be complete, and the stream is free.
+/// The capture is over before the backend can notice it: its event will never be complete, and the stream is free.
 #[test]
 fn an_event_that_a_capture_caught_and_left_behind_is_recorded_anew() {
     alone(|control, cuda| {
         let (stream, other, taken) = (cuda.create_stream().unwrap(), cuda.create_stream().unwrap(), segment(cuda));
-        // The last one takes the stream away.
+        // The last one unregisters the stream.
         let waits: [Wait; 3] = [
             |cuda, other, point| cuda.wait_for(other, point),
             |cuda, _, point| cuda.wait(point).map(|reached| assert!(reached >= point.tick, "{point}: {reached}")),
@@ -259,7 +259,7 @@ fn an_event_that_a_capture_caught_and_left_behind_is_recorded_anew() {
                 let waiter = scope.spawn(|| wait(cuda, other, point));
                 records.wait();
                 begin(cuda, stream);
-                // The second look is this test's own, while the event is not recorded yet.
+                // The second query is this test's own, while the event is not recorded yet.
                 assert!(is_captured(cuda, stream));
                 records.go_on();
                 looks.wait();
@@ -275,7 +275,8 @@ fn an_event_that_a_capture_caught_and_left_behind_is_recorded_anew() {
     });
 }
 
-/// What waits for room in a staging ring cannot have it before the capture ends, and the capture may wait for it.
+/// A call that waits for room in a staging ring gets none before the capture ends, and the capture may wait for the
+/// call.
 #[test]
 fn an_upload_does_not_wait_for_a_capture_to_end() {
     alone(|control, cuda| {
@@ -283,7 +284,7 @@ fn an_upload_does_not_wait_for_a_capture_to_end() {
         let taken = taken.unwrap();
         let gate = control.hold(0, cuda.raw_stream(stream).unwrap() as usize);
         cuda.upload(stream, &vec![1; 4 << 20], &taken, 0).unwrap();
-        // The first look is the upload's, the second is that of whoever wants to close the tick of the ring's pieces.
+        // The first query is the upload's, the second is made to close the tick of the ring's pieces.
         let stop = control.stop_nth("cuStreamIsCapturing", 2);
         let (answers, answered) = channel();
         thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! What the tests with kernels share.
+//! Helpers that the tests with kernels share.
 
 use millpond::{Allocator, Buffer, Stream};
 use millpond_backend::{StreamId, Transfer};
@@ -8,10 +8,10 @@ use millpond_cuda::{Cuda, Segment};
 use crate::lab::device;
 use crate::machine::Kernels;
 
-/// Both kinds of memory, and moving pages behind waits as well as not.
+/// The policies: both kinds of memory, and pages that move with waits on the device and without.
 pub(crate) const POLICIES: [&str; 3] = ["policy:classic", "policy:paged", "policy:paged,growth:tight"];
 
-/// A device with its kernels; `None`, said aloud, if there is none.
+/// Opens a device and loads its kernels. Returns `None`, and prints a line, if there is none.
 pub(crate) fn machine() -> Option<(Cuda, Kernels)> {
     let cuda = device()?;
     let stream = millpond_backend::Backend::create_stream(&cuda).unwrap();
@@ -20,7 +20,7 @@ pub(crate) fn machine() -> Option<(Cuda, Kernels)> {
     Some((cuda, kernels))
 }
 
-/// An allocator with these settings; `None`, said aloud, if the device cannot serve them.
+/// Creates an allocator with these settings. Returns `None`, and prints a line, if the device does not support them.
 pub(crate) fn allocator(cuda: &Cuda, conf: &str) -> Option<Allocator<Cuda>> {
     if conf.starts_with("policy:paged") && millpond_backend::Backend::caps(cuda).pages.is_none() {
         eprintln!("SKIPPED {conf}: the device has no virtual memory");
@@ -29,7 +29,7 @@ pub(crate) fn allocator(cuda: &Cuda, conf: &str) -> Option<Allocator<Cuda>> {
     Some(Allocator::builder(cuda.clone()).conf(conf).build().unwrap())
 }
 
-/// Whether work of the stream is under way.
+/// Returns whether work of the stream is in progress.
 pub(crate) fn runs(cuda: &Cuda, stream: StreamId) -> bool {
     cuda.context().bind_to_thread().unwrap();
     // SAFETY: the stream is alive.
@@ -40,19 +40,19 @@ pub(crate) fn runs(cuda: &Cuda, stream: StreamId) -> bool {
     }
 }
 
-/// The address of a buffer that has one.
+/// Returns the address of a buffer that has one.
 pub(crate) fn address(buffer: &Buffer<Cuda>) -> u64 {
     buffer.address().expect("memory of a CUDA device has an address")
 }
 
-/// Whether all bytes of the buffer are these, after all earlier work of the stream.
+/// Returns whether all bytes of the buffer have this value, after all earlier work of the stream.
 pub(crate) fn holds(stream: &Stream<Cuda>, buffer: &Buffer<Cuda>, value: u8) -> bool {
     let mut bytes = vec![!value; buffer.len() as usize];
     stream.download(buffer, 0, &mut bytes).unwrap();
     bytes.iter().all(|byte| *byte == value)
 }
 
-/// Whether all bytes of the segment are these, after all earlier work of the stream.
+/// Returns whether all bytes of the segment have this value, after all earlier work of the stream.
 pub(crate) fn segment_holds(cuda: &Cuda, stream: StreamId, segment: &Segment, value: u8) -> bool {
     let mut bytes = vec![!value; segment.bytes() as usize];
     cuda.download(stream, segment, 0, &mut bytes).unwrap();

@@ -21,8 +21,8 @@ struct Graph {
 }
 
 impl Graph {
-    /// Captures what is put on the stream, in the strictest mode: whatever asks the stream how far it is, or does on
-    /// this thread what is unsafe meanwhile, spoils it.
+    /// Captures the work queued on the stream, in the strictest mode: any query of the stream's progress, and any
+    /// unsafe call of this thread during the capture, invalidates it.
     fn capture(cuda: &Cuda, stream: &Stream<Cuda>, work: impl FnOnce()) -> Graph {
         cuda.context().bind_to_thread().unwrap();
         let raw = cuda.raw_stream(stream.id()).unwrap();
@@ -42,7 +42,7 @@ impl Graph {
 
     fn launch(&self, stream: &Stream<Cuda>) {
         self.cuda.context().bind_to_thread().unwrap();
-        // SAFETY: both are alive, and the tests keep what the graph touches.
+        // SAFETY: both are alive, and the tests keep the memory that the graph touches.
         let launched = unsafe { sys::cuGraphLaunch(self.executable, self.cuda.raw_stream(stream.id()).unwrap()) };
         launched.result().expect("the graph is launched");
     }
@@ -59,7 +59,7 @@ impl Drop for Graph {
     }
 }
 
-/// Memory beside the allocators', with this in it.
+/// Takes zeroed memory outside the allocators.
 fn witness(cuda: &Cuda, stream: &Stream<Cuda>) -> Segment {
     let segment = cuda.reserve(ClassId::DEVICE, BYTES).unwrap();
     cuda.fill(stream.id(), &segment, 0, BYTES, 0).unwrap();
@@ -67,8 +67,8 @@ fn witness(cuda: &Cuda, stream: &Stream<Cuda>) -> Segment {
     segment
 }
 
-/// Three blocks come and go while a stream is captured, some cached and some not. The stream's order is the graph's, so
-/// one block's memory serves the next, and every replay writes the same bytes.
+/// Three blocks are allocated and freed while a stream is captured, some from the cache and some not. The stream's
+/// order is the graph's, so one block's memory serves the next, and every replay writes the same bytes.
 #[test]
 fn blocks_come_and_go_while_their_stream_is_captured() {
     let Some((cuda, kernels)) = machine() else { return };
@@ -85,7 +85,7 @@ fn blocks_come_and_go_while_their_stream_is_captured() {
         let graph = Graph::capture(&cuda, &stream, || {
             for (witness, value) in witnesses.iter().zip(11..) {
                 let block = stream.allocate(BYTES).unwrap();
-                // More than there is of cached memory, so that the driver is asked during the capture.
+                // This is more than the cached memory, so that the driver is called during the capture.
                 let fresh = stream.allocate(64 << 20).unwrap();
                 stream.fill(&block, 0, BYTES, value).unwrap();
                 kernels.copy(stream.id(), address(&block), witness.address(), BYTES);
@@ -114,8 +114,8 @@ fn blocks_come_and_go_while_their_stream_is_captured() {
     }
 }
 
-/// A block that a captured stream uses, and that is freed during the capture, goes to nobody until the capture is over:
-/// until then nobody can know what that stream will do.
+/// A block that a captured stream uses, and that is freed during the capture, is not handed out until the capture is
+/// over: until then it is not known what that stream will do.
 #[test]
 fn what_a_captured_stream_uses_waits_for_the_end_of_the_capture() {
     let Some((cuda, kernels)) = machine() else { return };
@@ -152,7 +152,7 @@ fn what_a_captured_stream_uses_waits_for_the_end_of_the_capture() {
     }
 }
 
-/// While one stream is captured, nobody can be made to wait for a point of its, nor it for one that is no part of the
+/// While one stream is captured, no other stream can wait for a point of it, and it cannot wait for a point outside the
 /// graph. Each gets memory of its own.
 #[test]
 fn a_captured_stream_waits_for_no_other() {

@@ -1,4 +1,4 @@
-//! Kernels, on a device that runs them. The driver compiles them from the text below.
+//! Kernels, on a device that runs them. The driver compiles them from the text in this file.
 
 use std::ffi::{CString, c_void};
 use std::time::Duration;
@@ -8,13 +8,13 @@ use millpond_cuda::Cuda;
 use millpond_cuda::cudarc::driver::result::{launch_kernel, module};
 use millpond_cuda::cudarc::driver::sys::{CUfunction, CUmodule};
 
-/// For so long a kernel keeps a stream busy, while the host does what must not wait for it.
+/// How long a kernel keeps a stream busy, while the host does things that must not wait for it.
 pub(crate) const SPIN: Duration = Duration::from_millis(200);
 
-/// So many threads run each kernel, in one block: the rest of the device stays free for other streams.
+/// The number of threads of each kernel, in one block: the rest of the device stays free for other streams.
 const THREADS: u32 = 256;
 
-/// Spins until so many nanoseconds have passed, then copies words of four bytes.
+/// A kernel that spins until the given number of nanoseconds has passed, then copies words of four bytes.
 const SPIN_AND_COPY: &str = r"
 .version 7.0
 .target sm_70
@@ -61,7 +61,7 @@ done:
 }
 ";
 
-/// Tests run on what there is.
+/// Does nothing: the tests run on the devices of this machine.
 pub(crate) fn prepare() {}
 
 /// The kernels, loaded on one device.
@@ -75,7 +75,7 @@ pub(crate) struct Kernels {
 pub(crate) struct Spin;
 
 impl Spin {
-    /// The test has seen what it wanted: it goes on when the kernel ends, which that does by itself.
+    /// Does nothing: the kernel ends without a call when its time is over, and the stream continues then.
     pub(crate) fn end(self) {}
 }
 
@@ -88,7 +88,7 @@ impl Kernels {
         // SAFETY: the module was just loaded.
         let function = unsafe { module::get_function(module, c"spin_and_copy".to_owned()) };
         let kernels = Kernels { cuda: cuda.clone(), module, spin_and_copy: function.expect("the module has it") };
-        // The first launch brings the kernel to the device, for which the driver may wait for what runs there.
+        // The first launch loads the kernel on the device, for which the driver may wait for work that runs there.
         kernels.copy(stream, 0, 0, 0);
         kernels
     }
@@ -98,20 +98,20 @@ impl Kernels {
         self.spin_and_copy(stream, time, 0, 0, 0)
     }
 
-    /// Queues a kernel that copies at once. The addresses and the bytes are multiples of 4.
+    /// Queues a kernel that copies without a delay. The addresses and the bytes are multiples of 4.
     pub(crate) fn copy(&self, stream: StreamId, from: u64, to: u64, bytes: u64) {
         self.spin_and_copy(stream, Duration::ZERO, from, to, bytes).end();
     }
 
-    /// Queues a kernel that keeps the stream busy for a time, and copies in the end.
+    /// Queues a kernel that keeps the stream busy for a time, and copies at the end.
     pub(crate) fn spin_and_copy(&self, stream: StreamId, time: Duration, from: u64, to: u64, bytes: u64) -> Spin {
         let mut arguments = [u64::try_from(time.as_nanos()).unwrap(), from, to, bytes / 4];
         let mut places = arguments.each_mut().map(|argument| std::ptr::from_mut(argument).cast::<c_void>());
         self.cuda.context().bind_to_thread().unwrap();
         let stream = self.cuda.raw_stream(stream).unwrap();
         let one = (1, 1, 1);
-        // SAFETY: the kernel takes these four numbers, which the driver copies; the tests give addresses of memory that
-        // is theirs, or nothing to copy.
+        // SAFETY: the kernel takes these four numbers, which the driver copies; the tests pass addresses of memory that
+        // they own, or no bytes to copy.
         let launched = unsafe { launch_kernel(self.spin_and_copy, one, (THREADS, 1, 1), 0, stream, &mut places) };
         launched.expect("the kernel is launched");
         Spin
@@ -121,8 +121,8 @@ impl Kernels {
 impl Drop for Kernels {
     fn drop(&mut self) {
         let _ = self.cuda.context().bind_to_thread();
-        // SAFETY: the module was loaded for this, and its kernels are not launched again; the tests end when theirs are
-        // over, and the driver waits for what is not.
+        // SAFETY: the module was loaded for this value, and its kernels are not launched again; the tests end when
+        // their kernels are over, and the driver waits for those that are not.
         let _ = unsafe { module::unload(self.module) };
     }
 }

@@ -1,6 +1,6 @@
-//! What the allocator promises, with kernels that run: on device 0 of this machine, skipped, loudly, where there is no
-//! driver. A program of its own, because a test beside these that waits for the whole device would wait for their
-//! kernels, and have the driver keep them waiting.
+//! What the allocator promises, with kernels that run: on device 0 of this machine, skipped with a message where there
+//! is no driver. This is a program of its own, because a test beside these that waits for the whole device would wait
+//! for their kernels, and would make the driver delay them.
 
 #![allow(unsafe_code)] // The contract's unsafe methods, and the driver's own functions.
 

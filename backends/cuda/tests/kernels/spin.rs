@@ -1,4 +1,4 @@
-//! While a kernel runs, the host is not made to wait for it.
+//! While a kernel runs, the host does not wait for it.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,13 +12,13 @@ use crate::lab::{finish, give_back};
 use crate::machine::SPIN;
 
 const MIB: u64 = 1 << 20;
-/// What moves from one stream to the other.
+/// The bytes that move from one stream to the other.
 const BYTES: u64 = 32 * MIB;
-/// How often memory is asked for and given back while a kernel runs.
+/// The number of requests that are made and given back while a kernel runs.
 const OPERATIONS: usize = 10_000;
 
-/// A kernel of the first stream reads memory that is already freed, at the end of its run. The second stream has got
-/// the pages by then, at other addresses, and its work waits on the device.
+/// A kernel of the first stream reads memory at the end of its run that is already freed. The second stream has got the
+/// pages by then, at other addresses, and its work waits on the device.
 #[test]
 fn pages_go_to_another_stream_while_a_kernel_still_reads_them() {
     let Some((cuda, kernels)) = machine() else { return };
@@ -43,7 +43,7 @@ fn pages_go_to_another_stream_while_a_kernel_still_reads_them() {
     assert_eq!(allocator.memory_reserved(), reserved, "the second stream has the first one's pages");
     assert!(allocator.page_stats().moved_behind_wait > 0, "{:?}", allocator.page_stats());
 
-    // Time enough for a fill that does not wait.
+    // This is enough time for a fill that does not wait.
     thread::sleep(Duration::from_millis(20));
     let reached = cuda.reached(second.id()).unwrap();
     assert!(runs(&cuda, first.id()), "the kernel is over too early to show anything");
@@ -63,8 +63,8 @@ fn ten_thousand_requests_beside_a_kernel_do_not_wait_for_it() {
     for conf in POLICIES {
         let Some(allocator) = allocator(&cuda, conf) else { continue };
         let [busy, own, idle] = [(); 3].map(|()| allocator.create_stream().unwrap());
-        // Memory of a stream with nothing under way, and of the one that will have: pages for `paged` to move. And
-        // work, so that whatever the driver puts off until first use is done.
+        // Memory of a stream without work, and of the stream that will have work: pages that `paged` can move. The fill
+        // makes the driver do what it puts off until first use.
         let (early, late) = (idle.allocate(2 * BYTES).unwrap(), busy.allocate(2 * BYTES).unwrap());
         own.fill(&early, 0, BYTES, 3).unwrap();
         own.synchronize().unwrap();
@@ -97,8 +97,9 @@ fn ten_thousand_requests_beside_a_kernel_do_not_wait_for_it() {
     }
 }
 
-/// Small and large requests, each kept for a while; every sixteenth is used by the busy stream too, so that once freed
-/// it waits for the kernel; now and then work is queued. What is asked for grows, so that what is cached does not do.
+/// Makes small and large requests, each kept for a while. Every sixteenth is also used by the busy stream, so that its
+/// memory waits for the kernel once it is freed, and work is queued now and then. The large requests grow, so that
+/// cached memory is not enough for them.
 fn churn(own: &Stream<Cuda>, busy: &Stream<Cuda>) {
     const SIZES: [u64; 7] = [512, 4096, 100_000, 700_000, MIB, 3 * MIB, 5000];
     let mut held: Vec<Option<Buffer<Cuda>>> = (0..64).map(|_| None).collect();
@@ -117,7 +118,7 @@ fn churn(own: &Stream<Cuda>, busy: &Stream<Cuda>) {
     }
 }
 
-/// Giving segments back is the one thing that has the host wait for kernels, of whatever stream: `cuMemFree` does.
+/// Giving segments back is the only call that makes the host wait for kernels, of any stream: `cuMemFree` does.
 #[test]
 fn giving_segments_back_waits_for_every_kernel() {
     let Some((cuda, kernels)) = machine() else { return };

@@ -1,4 +1,4 @@
-//! The simulated driver, in the place of a real one.
+//! The simulated driver, which takes the place of a real one.
 
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
@@ -9,10 +9,10 @@ use millpond_cuda::Cuda;
 use millpond_cuda::cudarc::driver::sys::cuMemcpyDtoDAsync_v2;
 use millpond_cuda_driver::{Control, DEVICE_NAME, DEVICES, install};
 
-/// For so long a stream is kept busy, unless the test ends it: more than any test takes on a busy machine.
+/// The longest time that a stream is kept busy, unless the test ends it: more than any test takes on a busy machine.
 pub(crate) const SPIN: Duration = Duration::from_secs(30);
 
-/// Puts the simulator where the bindings look, once for the process.
+/// Installs the simulator where the bindings look up the driver, once for the process.
 pub(crate) fn control() -> Control {
     install().expect("the simulator is built with the tests")
 }
@@ -23,12 +23,13 @@ pub(crate) fn prepare() {
     control();
 }
 
-/// The simulator runs no kernels: a gate keeps the stream busy instead, and the driver's own copy copies.
+/// The kernels of the simulator, which runs none: a gate keeps the stream busy instead, and the driver's own copy
+/// copies.
 pub(crate) struct Kernels {
     cuda: Cuda,
 }
 
-/// A stream that is kept busy. Dropping it ends that.
+/// A stream that is kept busy until this value is dropped.
 pub(crate) struct Spin {
     ends: Option<Sender<()>>,
     keeper: Option<JoinHandle<()>>,
@@ -39,12 +40,12 @@ impl Kernels {
         Kernels { cuda: cuda.clone() }
     }
 
-    /// Keeps the stream busy for a time, or until that is ended.
+    /// Keeps the stream busy for a time, or until the returned value is dropped.
     pub(crate) fn spin(&self, stream: StreamId, time: Duration) -> Spin {
         let gate = control().hold(self.cuda.ordinal(), self.cuda.raw_stream(stream).unwrap() as usize);
         let (ends, ended) = channel();
         let keeper = std::thread::spawn(move || {
-            // Both a message that never comes and a time that is over open the gate.
+            // The gate is opened when the sender is dropped and when the time is over.
             let _ = ended.recv_timeout(time);
             gate.open();
         });
@@ -55,11 +56,11 @@ impl Kernels {
     pub(crate) fn copy(&self, stream: StreamId, from: u64, to: u64, bytes: u64) {
         self.cuda.context().bind_to_thread().unwrap();
         let stream = self.cuda.raw_stream(stream).unwrap();
-        // SAFETY: the tests give addresses of memory that is theirs; the stream is alive.
+        // SAFETY: the tests pass addresses of memory that they own; the stream is alive.
         unsafe { cuMemcpyDtoDAsync_v2(to, from, bytes as usize, stream) }.result().unwrap();
     }
 
-    /// Keeps the stream busy as `spin` does, and copies in the end.
+    /// Keeps the stream busy as `spin` does, and copies at the end.
     pub(crate) fn spin_and_copy(&self, stream: StreamId, time: Duration, from: u64, to: u64, bytes: u64) -> Spin {
         let spin = self.spin(stream, time);
         self.copy(stream, from, to, bytes);
@@ -68,7 +69,7 @@ impl Kernels {
 }
 
 impl Spin {
-    /// The test has seen what it wanted: the stream goes on.
+    /// Ends the spin: the stream continues.
     pub(crate) fn end(self) {}
 }
 
@@ -81,7 +82,7 @@ impl Drop for Spin {
     }
 }
 
-/// The other tests skip what is not there.
+/// The other tests are skipped where devices are missing, so this one requires the simulator.
 #[test]
 fn the_simulator_is_what_is_tested() {
     prepare();

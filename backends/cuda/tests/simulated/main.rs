@@ -1,7 +1,7 @@
-//! The tests of the device's own surface and those with kernels once more, and the conformance suite, on the simulated
-//! driver: where there is no GPU, and with two devices.
+//! The tests of the device's own methods, those with kernels, and the conformance suite, on the simulated driver: they
+//! run without a GPU, and with two devices.
 
-#![cfg(target_os = "linux")] // Where the simulated driver is.
+#![cfg(target_os = "linux")] // The simulated driver exists only there.
 #![allow(unsafe_code)] // The contract's unsafe methods, and the driver's own functions.
 
 #[path = "../kernels/aid.rs"]

@@ -1,4 +1,4 @@
-//! The conformance suite, with virtual memory and without. What the simulator saw go wrong is a breach.
+//! The conformance suite, with virtual memory and without. Every violation that the simulator recorded is a breach.
 
 use millpond_backend::{Fault, StreamId};
 use millpond_conformance::{CudaDevice, DeviceUnderTest, Need, Unavailable};
@@ -25,7 +25,7 @@ impl DeviceUnderTest for Simulated {
     }
 
     fn requirement(&self) -> Option<&'static str> {
-        // It is built with the tests: nothing may be skipped for want of it.
+        // The simulator is built with the tests, so nothing may be skipped because it is missing.
         None
     }
 

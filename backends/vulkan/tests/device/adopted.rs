@@ -1,4 +1,4 @@
-//! Standing on an engine's device: its queues, its timeline, its own submits.
+//! Adopting an engine's device: its queues, its timeline, its own submits.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use crate::lab::Lab;
 
-/// An engine's lock, which counts.
+/// An engine's lock, which counts how often it is taken.
 #[derive(Default)]
 struct Counting {
     inner: Mutex<()>,
@@ -29,7 +29,7 @@ impl QueueLock for Counting {
     }
 }
 
-/// An engine's lock, which looks what is marked at the moment when a submit reaches the driver.
+/// An engine's lock, which records the marked tick at the moment when a submit reaches the driver.
 #[derive(Default)]
 struct Looking {
     device: Mutex<Option<Vulkan>>,
@@ -61,7 +61,7 @@ fn what_is_marked_while_the_driver_takes_a_submit_belongs_to_the_next() {
     *lock.device.lock() = None;
 }
 
-/// What an engine would hand over of the lab's device: its first queue, and this lock.
+/// Returns what an engine would pass of the lab's device: its first queue, and this lock.
 pub(crate) fn handles(lab: &Lab, lock: Option<Arc<dyn QueueLock>>) -> Adopted {
     let ((family, index), _) = lab.queues()[0];
     // SAFETY: the device was opened with that queue.
@@ -80,8 +80,8 @@ pub(crate) fn handles(lab: &Lab, lock: Option<Arc<dyn QueueLock>>) -> Adopted {
 }
 
 pub(crate) fn adopt(adopted: Adopted) -> Result<Vulkan, VulkanError> {
-    // SAFETY: the lab outlives what stands on it, has timeline semaphores and synchronization2 enabled, and uses the
-    // queue at no other time.
+    // SAFETY: the lab outlives what is made from it, has timeline semaphores and synchronization2 enabled, and does not
+    // use the queue at the same time.
     unsafe { Vulkan::adopt(adopted) }
 }
 
@@ -103,7 +103,7 @@ fn an_engines_device_outlives_what_stood_on_it() {
     lab.finish(stream);
 }
 
-/// Looks at an engine's semaphore and lock when it is dropped, and destroys the semaphore.
+/// A value that reads an engine's semaphore and lock when it is dropped, and destroys the semaphore.
 struct Last {
     semaphore: vk::Semaphore,
     raw: ash::Device,
@@ -113,9 +113,9 @@ struct Last {
 
 impl Drop for Last {
     fn drop(&mut self) {
-        // SAFETY: the lab's device is alive, and so is the semaphore, as it is destroyed here.
+        // SAFETY: the lab's device is alive, and so is the semaphore, because it is destroyed only below.
         let reached = unsafe { self.raw.get_semaphore_counter_value(self.semaphore) }.unwrap();
-        // SAFETY: as above; what was submitted is done, or the layer objects.
+        // SAFETY: as above; submitted work is done, or the layer reports an error.
         unsafe { self.raw.destroy_semaphore(self.semaphore, None) };
         *self.seen.lock() = Some((reached, self.lock.strong_count()));
     }
@@ -132,7 +132,7 @@ fn what_an_engine_wants_kept_goes_behind_everything_else() {
     let last = Last { semaphore, raw: lab.raw_device().clone(), lock: Arc::downgrade(&lock), seen: Arc::clone(&seen) };
     let device = adopt(Adopted { keep: Some(Arc::new(last)), ..handles(&lab, Some(lock)) }).unwrap();
     let timeline = Timeline::Engine { semaphore, next_value: 1 };
-    // SAFETY: the semaphore is destroyed with what the device keeps, and no submit signals it yet.
+    // SAFETY: the semaphore is destroyed when the device drops what it keeps, and no submit signals it yet.
     let stream = unsafe { device.register_stream(device.queues()[0].0, timeline) }.unwrap();
     let segment = device.reserve(ClassId::DEVICE, 4096).unwrap();
     device.fill(stream, &segment, 0, 4096, 6).unwrap();
@@ -170,7 +170,7 @@ fn an_engines_instance_writes_to_the_same_log() {
     unsafe { utils.submit_debug_utils_message(severity, kind, &data) };
     assert_eq!(device.validation().unwrap().errors(), ["told: said to both logs"]);
     drop(device);
-    // SAFETY: made above, and destroyed only here.
+    // SAFETY: the messenger was made above, and is destroyed only here.
     unsafe { utils.destroy_debug_utils_messenger(messenger, None) };
     assert_eq!(lab.close(), ["told: said to both logs"]);
 }
@@ -179,7 +179,7 @@ fn an_engines_instance_writes_to_the_same_log() {
 fn engine_submit(lab: &Lab, device: &Vulkan, stream: StreamId, pending: &PendingSubmit<'_>) {
     let signals = [pending.signal()];
     let batch = vk::SubmitInfo2::default().wait_semaphore_infos(pending.waits()).signal_semaphore_infos(&signals);
-    // SAFETY: the test has but one thread, and the queue is the stream's.
+    // SAFETY: the test has only one thread, and the queue is the stream's.
     unsafe { lab.raw_device().queue_submit2(device.queue_of(stream).1, &[batch], vk::Fence::null()) }.unwrap();
 }
 
@@ -207,7 +207,7 @@ fn ticks_are_the_values_of_the_engines_own_timeline() {
     assert_eq!(device.submit(stream).unwrap(), Tick(16), "our own submits go on with the engine's values");
     assert_eq!(device.wait(Point { stream, tick: Tick(16) }).unwrap(), Tick(16));
     drop(device);
-    // SAFETY: dropping the device has waited for all that was submitted.
+    // SAFETY: dropping the device has waited for all submitted work.
     assert_eq!(unsafe { lab.raw_device().get_semaphore_counter_value(semaphore) }, Ok(16));
     // SAFETY: as above.
     unsafe { lab.raw_device().destroy_semaphore(semaphore, None) };
@@ -239,7 +239,7 @@ fn an_engines_submit_comes_after_what_was_recorded_and_waits_for_what_was_asked(
     assert_eq!(device.wait(Point { stream, tick: Tick(3) }).unwrap(), Tick(4));
 }
 
-/// A barrier for one buffer says nothing of what was written to the same memory through another.
+/// A barrier for one buffer does not cover what was written to the same memory through another.
 #[test]
 fn the_barrier_covers_all_memory() {
     let Some(lab) = Lab::open() else { return };

@@ -1,4 +1,4 @@
-//! What is refused, and that the refusal says why.
+//! Input that is refused, with errors that say why.
 
 use std::process::Command;
 
@@ -7,7 +7,7 @@ use millpond_vulkan::{QueueChoice, Vulkan, VulkanError};
 
 use crate::lab::Lab;
 
-/// Set in the process that runs a test anew, in a world without drivers.
+/// The variable that is set in the process that runs a test again, in an environment without drivers.
 const CHILD: &str = "MILLPOND_TEST_WITHOUT_DRIVER";
 
 #[test]
@@ -119,7 +119,7 @@ fn segments_of_another_device() {
     for (index, result) in results.into_iter().enumerate() {
         assert!(matches!(result, Err(VulkanError::Foreign { own, other, .. }) if own != other), "{index}");
     }
-    // SAFETY: no work touches the segment; the release breaks off before it does anything.
+    // SAFETY: no work touches the segment; the release panics before it does anything.
     let release = std::panic::AssertUnwindSafe(|| unsafe { lab.release(foreign) });
     let panic = std::panic::catch_unwind(release).unwrap_err();
     let said = panic.downcast_ref::<String>().unwrap();

@@ -1,4 +1,4 @@
-//! An opened device that is watched to its end.
+//! An opened device that is checked until it is destroyed.
 
 use std::ops::Deref;
 
@@ -6,19 +6,19 @@ use millpond_backend::{Backend, ClassId, Point, StreamId, StreamWait, Tick, Tran
 use millpond_vulkan::ash::vk;
 use millpond_vulkan::{Segment, SemaphoreAt, Submission, ValidationLog, Vulkan, VulkanBuilder, VulkanError};
 
-/// The device under test. Dropping it destroys the device and asserts that the layer was content.
+/// The device under test. Dropping it destroys the device and asserts that the layer reported no error.
 pub(crate) struct Lab {
     device: Option<Vulkan>,
     log: Option<ValidationLog>,
 }
 
 impl Lab {
-    /// The machine's first device; `None`, said aloud, if there is none.
+    /// Opens the machine's first device. Returns `None`, and prints a line, if there is none.
     pub(crate) fn open() -> Option<Lab> {
         Lab::build(Vulkan::builder())
     }
 
-    /// As this builder says.
+    /// Builds the device that this builder describes.
     pub(crate) fn build(builder: VulkanBuilder) -> Option<Lab> {
         match builder.clone().validation(true).build() {
             Ok(device) => Some(Lab { log: device.validation().cloned(), device: Some(device) }),
@@ -34,17 +34,17 @@ impl Lab {
         }
     }
 
-    /// What the layer has said so far.
+    /// Returns the errors that the layer has reported so far.
     pub(crate) fn errors(&self) -> Vec<String> {
         self.log.as_ref().map(ValidationLog::errors).unwrap_or_default()
     }
 
-    /// Whether anybody watches.
+    /// Returns whether the layer checks the device.
     pub(crate) fn is_watched(&self) -> bool {
         self.log.is_some()
     }
 
-    /// Destroys the device, unless another handle of it is left, and answers all that the layer said.
+    /// Destroys the device, unless another handle of it is left, and returns all errors that the layer reported.
     pub(crate) fn close(mut self) -> Vec<String> {
         drop(self.device.take());
         let errors = self.errors();
@@ -52,18 +52,18 @@ impl Lab {
         errors
     }
 
-    /// Device memory of that many bytes.
+    /// Takes a segment of device memory of that many bytes.
     pub(crate) fn segment(&self, bytes: u64) -> Segment {
         self.reserve(ClassId::DEVICE, bytes).unwrap()
     }
 
-    /// Gives a segment back when nothing is under way any more.
+    /// Gives a segment back when no work on it is in progress any more.
     pub(crate) fn give_back(&self, segment: Segment) {
         // SAFETY: the tests call this when all work on the segment was waited for, and record no more.
         unsafe { self.release(segment) };
     }
 
-    /// The segment's bytes, after all earlier work of the stream.
+    /// Reads the segment's bytes, after all earlier work of the stream.
     pub(crate) fn read(&self, stream: StreamId, segment: &Segment, offset: u64, bytes: u64) -> Vec<u8> {
         let mut read = vec![0; bytes as usize];
         self.download(stream, segment, offset, &mut read).unwrap();
@@ -75,7 +75,7 @@ impl Lab {
         StreamWait::wait_for(&**self, stream, point)
     }
 
-    /// Submits, and waits for everything that was submitted on the stream.
+    /// Submits, and waits for all work that was submitted on the stream.
     pub(crate) fn finish(&self, stream: StreamId) -> Tick {
         let tick = self.submit(stream).unwrap();
         assert_eq!(self.wait(Point { stream, tick }).unwrap(), tick);
@@ -100,12 +100,12 @@ impl Drop for Lab {
     }
 }
 
-/// Says what is missing, and fails if it may not be.
+/// Prints what is missing, and fails if it is required.
 fn miss(power: &str, error: &VulkanError) {
     miss_power(power, &error.to_string());
 }
 
-/// As [`miss`], for a reason that is no error.
+/// Does the same as [`miss`], for a reason that is no error.
 pub(crate) fn miss_power(power: &str, error: &str) {
     eprintln!("SKIPPED: {error}");
     let required = std::env::var("MILLPOND_REQUIRE").unwrap_or_default();
@@ -137,14 +137,14 @@ impl<'a> Latch<'a> {
 
     pub(crate) fn open(&self) {
         let info = vk::SemaphoreSignalInfo::default().semaphore(self.semaphore).value(1);
-        // SAFETY: nobody else signals the semaphore.
+        // SAFETY: no other code signals the semaphore.
         unsafe { self.device.raw_device().signal_semaphore(&info) }.unwrap();
     }
 }
 
 impl Drop for Latch<'_> {
     fn drop(&mut self) {
-        // SAFETY: what waited for it was opened and waited for.
+        // SAFETY: the submits that wait for it were released and waited for.
         unsafe { self.device.raw_device().destroy_semaphore(self.semaphore, None) };
     }
 }

@@ -1,4 +1,4 @@
-//! The end: leaks, losses, work in flight. Nothing may be left, and nothing may hang.
+//! The end of a device: leaks, losses, work in flight. Nothing may be left, and no call may hang.
 
 use millpond_backend::{Backend, BackendError, ClassId, Fault, Point, Tick, Transfer};
 use millpond_vulkan::VulkanError;
@@ -85,7 +85,7 @@ fn a_lost_device_stays_lost_and_can_be_dropped() {
 }
 
 impl Lab {
-    /// Opens the latch, waits around the lost device, and gives the segment back.
+    /// Opens the latch, waits for the point without the lost device, and gives the segment back.
     fn give_back_when_open(&self, latch: Latch<'_>, segment: millpond_vulkan::Segment, point: Point) {
         latch.open();
         let (semaphores, values) = ([self.timeline_of(point.stream).0], [point.tick.0]);

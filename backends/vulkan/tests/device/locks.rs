@@ -1,5 +1,5 @@
 //! An engine allocates while it holds the lock of its queue, or between announcing a submit and making it, while other
-//! threads submit and give memory back: nothing waits in a circle.
+//! threads submit and give memory back: there is no deadlock.
 //!
 //! A scenario that hangs ends the process: its threads could not be joined.
 
@@ -16,12 +16,12 @@ use parking_lot::Mutex;
 use crate::adopted::{adopt, handles};
 use crate::lab::{Lab, miss_power};
 
-/// A scenario takes milliseconds, unless it hangs.
+/// The time after which a scenario counts as hanging. It takes milliseconds otherwise.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// What is given back and more than this is bound away without a submit.
+/// The limit of bytes given back beyond which they are unbound without a submit.
 const LEAVING_BYTES: u64 = 64 << 20;
 
-/// An engine's lock, which tells when somebody comes for it.
+/// An engine's lock, which sends a message when a thread requests it.
 struct Telling {
     inner: Mutex<()>,
     came: Sender<()>,
@@ -62,7 +62,7 @@ fn ends(what: &str, scenario: impl FnOnce() + Send + 'static) {
     running.join().expect("the scenario passes");
 }
 
-/// A device with virtual memory on the lab's, whose queue has that lock.
+/// Adopts the lab's device, with that lock on its queue, if it has virtual memory.
 fn with_pages(lab: &Lab, lock: Arc<Telling>) -> Option<Vulkan> {
     let device = adopt(handles(lab, Some(lock))).unwrap();
     if device.caps().pages.is_none() {
@@ -72,7 +72,7 @@ fn with_pages(lab: &Lab, lock: Arc<Telling>) -> Option<Vulkan> {
     Some(device)
 }
 
-/// Pages of more bytes than may be on their way out, each mapped once and unmapped again, with their range.
+/// Returns more bytes of pages than may wait for their release, each mapped once and unmapped again, with their range.
 fn unmapped_pages(device: &Vulkan, stream: StreamId) -> (Segment, Vec<Page>) {
     let size = device.caps().pages.unwrap().granularity;
     let count = LEAVING_BYTES / size + 1;
@@ -85,7 +85,7 @@ fn unmapped_pages(device: &Vulkan, stream: StreamId) -> (Segment, Vec<Page>) {
     let tick = device.submit(stream).unwrap();
     assert_eq!(device.wait(Point { stream, tick }).unwrap(), tick);
     for (at, page) in (0..).zip(&pages) {
-        // SAFETY: it is there, and no work touches it.
+        // SAFETY: the page is mapped there, and no work touches it.
         unsafe { device.unmap(&range, at * size, page, stream) };
     }
     (range, pages)
@@ -93,19 +93,19 @@ fn unmapped_pages(device: &Vulkan, stream: StreamId) -> (Segment, Vec<Page>) {
 
 fn release(device: &Vulkan, pages: Vec<Page>) {
     for page in pages {
-        // SAFETY: it is unmapped, and no work touches it.
+        // SAFETY: the page is unmapped, and no work touches it.
         unsafe { device.release_page(page) };
     }
 }
 
-/// All that an allocator asks of a device when a request misses.
+/// Makes all calls that an allocator makes to a device when a request misses.
 fn allocate(device: &Vulkan, stream: StreamId) {
     let size = device.caps().pages.unwrap().granularity;
     let range = device.reserve_range(ClassId::DEVICE, size).unwrap();
     let page = device.create_page(ClassId::DEVICE, size).unwrap();
     let segment = device.reserve(ClassId::DEVICE, 4096).unwrap();
     device.reached(stream).unwrap();
-    // SAFETY: nothing is mapped there, no work touches any of it, and the page is unmapped when it goes.
+    // SAFETY: nothing is mapped there, no work touches any of it, and the page is unmapped when it is released.
     unsafe {
         device.map(&range, 0, &page, stream).unwrap();
         device.unmap(&range, 0, &page, stream);

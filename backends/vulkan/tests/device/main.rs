@@ -1,7 +1,7 @@
-//! The Vulkan device, on the first one that this machine has, watched by the validation layer: every test also asserts
-//! that the layer had nothing to object to until the device was destroyed.
+//! The Vulkan device, on the first one that this machine has, checked by the validation layer: every test also asserts
+//! that the layer reported no error until the device was destroyed.
 //!
-//! Where there is no device, tests say so and pass, unless `MILLPOND_REQUIRE` names `vulkan`.
+//! Without a device the tests print a line and pass, unless `MILLPOND_REQUIRE` names `vulkan`.
 
 #![allow(unsafe_code)] // Calls into Vulkan, and the contract's unsafe methods.
 

@@ -1,4 +1,4 @@
-//! Segments: the right memory, no two in one place, nothing left behind.
+//! Segments: they have the right kind of memory, share no bytes, and leave nothing behind.
 
 use millpond_backend::{Backend, ClassId, ClassKind};
 use millpond_vulkan::VulkanError;
@@ -6,9 +6,9 @@ use millpond_vulkan::ash::vk::MemoryPropertyFlags as Flags;
 
 use crate::lab::Lab;
 
-/// The flags and the heap's size of each memory type.
+/// Returns the flags and the heap's size of each memory type.
 fn types(lab: &Lab) -> Vec<(Flags, u64)> {
-    // SAFETY: the physical device is the instance's.
+    // SAFETY: the physical device belongs to the instance.
     let memory = unsafe { lab.raw_instance().get_physical_device_memory_properties(lab.physical_device()) };
     let heaps = memory.memory_heaps_as_slice();
     let each = memory.memory_types_as_slice().iter();
@@ -73,7 +73,7 @@ fn a_usage_of_ones_own_replaces_the_defaults() {
 #[test]
 fn descriptors_name_exactly_the_bytes_that_a_shader_may_see() {
     let Some(lab) = Lab::open() else { return };
-    // SAFETY: the physical device is the instance's.
+    // SAFETY: the physical device belongs to the instance.
     let limits = unsafe { lab.raw_instance().get_physical_device_properties(lab.physical_device()) }.limits;
     let (step, most) = (limits.min_storage_buffer_offset_alignment, u64::from(limits.max_storage_buffer_range));
     let segment = lab.segment(2 * step.max(256));
@@ -90,7 +90,7 @@ fn descriptors_name_exactly_the_bytes_that_a_shader_may_see() {
     }
     lab.give_back(segment);
     if most >= 1 << 30 {
-        return; // Too much to allocate for a look at an error.
+        return; // This is too much to allocate only to see an error.
     }
     let segment = lab.segment(most + 256);
     assert_eq!(segment.descriptor(0, most).unwrap().range, most);

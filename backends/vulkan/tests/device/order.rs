@@ -65,10 +65,10 @@ fn a_wait_for_what_was_never_submitted_is_refused() {
     lab.finish(second);
 }
 
-/// A command buffer of the application's own that fills a segment.
+/// Records a command buffer of the application's own that fills a segment.
 fn fills(device: &Vulkan, family: u32, segment: &Segment, value: u8) -> (vk::CommandPool, vk::CommandBuffer) {
     let raw = device.raw_device();
-    // SAFETY: the pool and the buffer are new and used here alone; the segment outlives them.
+    // SAFETY: the pool and the buffer are new and used only here; the segment outlives them.
     unsafe {
         let pool = vk::CommandPoolCreateInfo::default().queue_family_index(family);
         let pool = raw.create_command_pool(&pool, None).unwrap();

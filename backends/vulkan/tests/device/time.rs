@@ -1,4 +1,4 @@
-//! Ticks: closed by submits, reached when the device says so, never waited for in vain.
+//! Ticks: closed by submits, reached when the device reports it, and not waited for without a submit.
 
 use std::time::{Duration, Instant};
 

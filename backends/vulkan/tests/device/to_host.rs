@@ -1,5 +1,5 @@
-//! What the device wrote for the host: a barrier to the host stands between the write and the end of its command
-//! buffer. No driver in software needs it and no layer looks for it, so these tests look at the recorded commands.
+//! What the device wrote for the host: a barrier to the host is placed between the write and the end of its command
+//! buffer. No software driver needs it and no layer checks it, so these tests check the recorded commands.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, c_void};
@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use crate::adopted::{adopt, handles};
 use crate::lab::Lab;
 
-/// What was recorded into a command buffer, as far as it matters here.
+/// A command that was recorded into a command buffer, as far as these tests need it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Command {
     /// A copy or a fill that writes the buffer.
@@ -29,7 +29,7 @@ fn note(commands: vk::CommandBuffer, command: Command) {
     SEEN.lock().get_or_insert_default().entry(commands).or_default().push(command);
 }
 
-/// The driver's own functions, behind those that note.
+/// The driver's own functions, which the functions that note commands call.
 struct Driver {
     copy: vk::PFN_vkCmdCopyBuffer,
     fill: vk::PFN_vkCmdFillBuffer,
@@ -62,7 +62,7 @@ unsafe extern "system" fn fill(commands: vk::CommandBuffer, to: vk::Buffer, offs
 }
 
 unsafe extern "system" fn barrier(commands: vk::CommandBuffer, info: *const vk::DependencyInfo<'_>) {
-    // SAFETY: the caller hands a valid structure over, whose memory barriers are as many as it says.
+    // SAFETY: the caller passes a valid structure with `memory_barrier_count` memory barriers.
     let barriers =
         unsafe { std::slice::from_raw_parts((*info).p_memory_barriers, (*info).memory_barrier_count as usize) };
     if barriers.iter().any(reaches_the_host) {
@@ -78,7 +78,8 @@ unsafe extern "system" fn end(commands: vk::CommandBuffer) -> vk::Result {
     unsafe { (driver().end)(commands) }
 }
 
-/// Whether a barrier makes what transfers wrote available to the host's reads. All commands are not the host.
+/// Returns whether a barrier makes what transfers wrote available to the host's reads. `ALL_COMMANDS` does not include
+/// the host.
 fn reaches_the_host(barrier: &vk::MemoryBarrier2<'_>) -> bool {
     use vk::{AccessFlags2 as Access, PipelineStageFlags2 as Stage};
     barrier.src_stage_mask.intersects(Stage::ALL_COMMANDS | Stage::ALL_TRANSFER)
@@ -87,7 +88,7 @@ fn reaches_the_host(barrier: &vk::MemoryBarrier2<'_>) -> bool {
         && barrier.dst_access_mask.intersects(Access::MEMORY_READ | Access::HOST_READ)
 }
 
-/// The lab's device once more, with functions that note what they record.
+/// Returns another handle of the lab's device, with functions that note what they record.
 fn noting(lab: &Lab) -> ash::Device {
     let (instance, raw) = (lab.raw_instance(), lab.raw_device().handle());
     let find = |name: &CStr| -> *const c_void {
@@ -112,7 +113,8 @@ fn noting(lab: &Lab) -> ash::Device {
     unsafe { ash::Device::load_with(load, raw) }
 }
 
-/// Every write to the buffer has a barrier to the host behind it in its command buffer. Answers how many there were.
+/// Asserts that every write to the buffer has a barrier to the host behind it in its command buffer. Returns the number
+/// of writes.
 fn expect_barriers(buffer: vk::Buffer) -> usize {
     let seen = SEEN.lock();
     let mut writes = 0;
@@ -126,7 +128,7 @@ fn expect_barriers(buffer: vk::Buffer) -> usize {
     writes
 }
 
-/// The segment's first byte as the host sees it.
+/// Returns the segment's first byte as the host sees it.
 fn seen_by_the_host(device: &Vulkan, segment: &Segment) -> u8 {
     let address = device.host_address(segment).expect("host classes are mapped");
     // SAFETY: the segment is mapped, and the work on it was waited for.
@@ -155,7 +157,7 @@ fn what_transfers_write_for_the_host_is_made_available_to_it() {
         for (write, value) in writes {
             let host = device.reserve(class, BYTES).unwrap();
             write(&device, stream, &source, &host);
-            // What is recorded behind it keeps the barrier from being the last by chance.
+            // The fill behind the write ensures that the barrier is not the last command by chance.
             device.fill(stream, &source, 0, BYTES, 7).unwrap();
             let tick = device.submit(stream).unwrap();
             assert_eq!(device.wait(Point { stream, tick }).unwrap(), tick);

@@ -4,17 +4,17 @@ use millpond_backend::{Backend, ClassId, HostMemory, Transfer};
 
 use crate::lab::Lab;
 
-/// Numbers that repeat from run to run.
+/// A generator of numbers that are the same in every run.
 struct Numbers(u64);
 
 impl Numbers {
-    /// The next, below `end`.
+    /// Returns the next number, below `end`.
     fn below(&mut self, end: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         (self.0 >> 33) % end
     }
 
-    /// An offset and a length within `bytes`.
+    /// Returns an offset and a length within `bytes`.
     fn range(&mut self, bytes: u64) -> (u64, u64) {
         let offset = self.below(bytes);
         let length = if self.below(2) == 0 { self.below(12) } else { self.below(bytes) };

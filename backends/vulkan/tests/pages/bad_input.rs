@@ -1,4 +1,4 @@
-//! Requests that cannot be served, and devices that cannot serve them.
+//! Requests that are refused, and devices without the capability.
 
 use millpond_backend::{Backend, BackendError, ClassId, Fault, VirtualMemory};
 use millpond_vulkan::{Vulkan, VulkanError};
@@ -29,13 +29,13 @@ fn sizes_and_classes_are_checked() {
 fn places_are_checked() {
     let Some(lab) = Lab::open() else { return };
     let (range, pages, page) = (lab.range(2), lab.pages(1), lab.page);
-    // SAFETY: each of these is refused.
+    // SAFETY: each of these calls is refused.
     let map = |offset| error(unsafe { lab.device.map(&range, offset, &pages[0], lab.stream) });
     assert!(matches!(map(page / 2), VulkanError::Misaligned { value, .. } if value == page / 2));
     assert!(matches!(map(2 * page), VulkanError::OutOfRange { offset, .. } if offset == 2 * page));
     assert!(matches!(map(u64::MAX / page * page), VulkanError::OutOfRange { .. }));
     let segment = lab.device.reserve(ClassId::DEVICE, 2 * page).unwrap();
-    // SAFETY: it is refused.
+    // SAFETY: the call is refused.
     let failed = error(unsafe { lab.device.map(&segment, 0, &pages[0], lab.stream) });
     assert!(matches!(failed, VulkanError::NotARange { bytes } if bytes == 2 * page));
     // SAFETY: no work touches it.

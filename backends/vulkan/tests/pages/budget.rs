@@ -1,4 +1,4 @@
-//! The driver's account of its memory.
+//! The budget that the driver reports.
 
 use millpond_backend::{Backend, ClassId, Fault};
 use millpond_vulkan::VulkanError;

@@ -1,4 +1,4 @@
-//! A device with a range, for tests that move pages about.
+//! A device with a range, for tests that move pages.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -7,7 +7,8 @@ use millpond_backend::{Backend, ClassId, Point, StreamId, Transfer, VirtualMemor
 use millpond_vulkan::ash::vk;
 use millpond_vulkan::{Page, Segment, ValidationLog, Vulkan, VulkanError};
 
-/// Small pages make fast tests; devices that want larger ones get them.
+/// The page granularity of the tests, in bytes: small pages make fast tests, and devices that need larger ones get
+/// them.
 const GRANULARITY: u64 = 64 << 10;
 
 /// An open device with a stream and a page size.
@@ -16,22 +17,22 @@ pub(crate) struct Lab {
     pub(crate) stream: StreamId,
     pub(crate) page: u64,
     log: ValidationLog,
-    /// What is mapped: by range and place, the page.
+    /// The mapped pages, by range and granule.
     mapped: RefCell<BTreeMap<(vk::Buffer, u64), vk::DeviceMemory>>,
 }
 
-/// Whether the environment says that a power must be there.
+/// Returns whether the environment requires a capability.
 pub(crate) fn required(power: &str) -> bool {
     std::env::var("MILLPOND_REQUIRE").is_ok_and(|list| list.split(',').any(|each| each.trim() == power))
 }
 
-/// Says that a test is skipped; fails if it may not be.
+/// Prints that a test is skipped; fails if the capability is required.
 pub(crate) fn skip(power: &str, reason: &str) {
     assert!(!required(power), "MILLPOND_REQUIRE names {power}: {reason}");
     eprintln!("SKIPPED ({power}): {reason}");
 }
 
-/// Opens the first device with the validation layer watching.
+/// Opens the first device, checked by the validation layer.
 pub(crate) fn open() -> Option<Vulkan> {
     match Vulkan::builder().validation(true).page_granularity(GRANULARITY).build() {
         Ok(device) => Some(device),
@@ -43,7 +44,7 @@ pub(crate) fn open() -> Option<Vulkan> {
 }
 
 impl Lab {
-    /// A device with virtual memory, if there is one.
+    /// Opens a device with virtual memory, if there is one.
     pub(crate) fn open() -> Option<Lab> {
         let device = open()?;
         let Some(pages) = device.caps().pages else {
@@ -59,7 +60,7 @@ impl Lab {
         self.device.reserve_range(ClassId::DEVICE, pages * self.page).unwrap()
     }
 
-    /// Pages of one granule each.
+    /// Creates pages of one granule each.
     pub(crate) fn pages(&self, count: usize) -> Vec<Page> {
         (0..count).map(|_| self.device.create_page(ClassId::DEVICE, self.page).unwrap()).collect()
     }
@@ -90,7 +91,7 @@ impl Lab {
         assert_eq!(self.device.wait(point).unwrap(), point.tick);
     }
 
-    /// The one value that all bytes of the `at`th granule have.
+    /// Returns the one value that all bytes of the `at`th granule have.
     pub(crate) fn value(&self, range: &Segment, at: u64) -> u8 {
         let mut bytes = vec![0; self.page as usize];
         self.device.download(self.stream, range, at * self.page, &mut bytes).unwrap();
@@ -99,7 +100,7 @@ impl Lab {
         bytes[0]
     }
 
-    /// Gives everything back and closes the device; the validation layer has nothing to say.
+    /// Gives everything back, closes the device, and asserts that the validation layer reported no error.
     pub(crate) fn close(self, ranges: Vec<Segment>, pages: Vec<Page>) {
         let left: Vec<_> = self.mapped.borrow().iter().map(|(&place, &page)| (place, page)).collect();
         for ((buffer, at), memory) in left {
@@ -118,7 +119,7 @@ impl Lab {
         self.end();
     }
 
-    /// Closes the device, whatever is left of it; the validation layer has nothing to say.
+    /// Closes the device with everything that is left of it, and asserts that the validation layer reported no error.
     pub(crate) fn end(self) {
         let Lab { device, log, .. } = self;
         std::mem::drop(device);
@@ -126,7 +127,7 @@ impl Lab {
     }
 }
 
-/// The error that a call must end with.
+/// Returns the error that a call must return.
 pub(crate) fn error<T>(result: Result<T, VulkanError>) -> VulkanError {
     match result {
         Ok(_) => panic!("the call succeeded"),

@@ -1,6 +1,6 @@
-//! Virtual memory and the memory budget, on whatever device there is, with the validation layer watching.
+//! Virtual memory and the memory budget, on the devices of this machine, checked by the validation layer.
 //!
-//! Where the device lacks a power the tests say so and pass, unless `MILLPOND_REQUIRE` names it.
+//! Where the device lacks a capability the tests print a line and pass, unless `MILLPOND_REQUIRE` names it.
 #![allow(unsafe_code)] // The contract's unsafe methods, as the allocator calls them.
 
 mod bad_input;

@@ -52,7 +52,7 @@ fn pages_move_while_the_stream_is_held() {
     lab.device.hold(lab.stream).unwrap();
     lab.fill(&range, 0, 10);
     let held = lab.device.submit(lab.stream).unwrap();
-    // Page 1 is idle and moves; page 0 is in use and stays. Nothing here waits for the device.
+    // Page 1 is idle and moves; page 0 is in use and stays. No call here waits for the device.
     lab.unmap(&range, 1, &pages[1]);
     lab.map(&range, 5, &pages[1]);
     lab.device.copy(lab.stream, (&range, 5 * lab.page), (&range, 0), 4).unwrap();
@@ -109,7 +109,7 @@ fn the_last_of_overlapping_notes_counts() {
     lab.map(&range, 0, &large);
     (0..4).for_each(|at| lab.fill(&range, at, 40 + at as u8));
     lab.finish();
-    // The driver hears of none of this until the end of it.
+    // The driver receives none of these binds before the last of them is noted.
     lab.unmap(&range, 0, &large);
     lab.map(&range, 1, &pages[0]);
     lab.map(&range, 3, &pages[1]);
@@ -166,7 +166,7 @@ fn engines_are_told_which_bind_to_wait_for_until_they_have() {
     let info =
         millpond_vulkan::ash::vk::SubmitInfo2::default().wait_semaphore_infos(&waits).signal_semaphore_infos(&signals);
     let (_, queue) = lab.device.queue_of(lab.stream);
-    // SAFETY: nobody else uses the queue in this test.
+    // SAFETY: no other code uses the queue in this test.
     unsafe { lab.device.raw_device().queue_submit2(queue, &[info], millpond_vulkan::ash::vk::Fence::null()) }.unwrap();
     let tick = pending.finish();
     let pending = lab.device.begin_submit(lab.stream).unwrap();
@@ -182,7 +182,7 @@ fn binds_that_fail_go_with_the_next_submit() {
     let (range, pages) = (lab.range(2), lab.pages(1));
     lab.map(&range, 0, &pages[0]);
     lab.fill(&range, 0, 5);
-    // The submit is the first call, its bind the second.
+    // The submit is the first driver call, its bind the second.
     lab.device.fail_nth(2, Fault::OutOfMemory);
     let failed = error(lab.device.submit(lab.stream));
     assert!(matches!(failed, VulkanError::Planned { call: "vkQueueBindSparse", .. }), "{failed}");

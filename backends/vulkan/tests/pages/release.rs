@@ -1,4 +1,4 @@
-//! Giving pages and ranges back while the device has yet to make binds, and not giving them back at all.
+//! Pages and ranges that are given back before the device has made their binds, and those that are never given back.
 
 use millpond_backend::{Backend, ClassId, Point, VirtualMemory};
 use millpond_vulkan::VulkanError;
@@ -19,10 +19,10 @@ fn what_is_given_back_goes_once_its_binds_are_made() {
     lab.map(&idle, 1, &pages[2]);
     lab.unmap(&idle, 1, &pages[2]);
     for page in pages.drain(1..) {
-        // SAFETY: it is unmapped, and no work touched it.
+        // SAFETY: the page is unmapped, and no work touched it.
         unsafe { lab.device.release_page(page) };
     }
-    // SAFETY: nothing is mapped there any more.
+    // SAFETY: nothing is mapped there.
     unsafe { lab.device.release_range(idle) };
     assert_eq!(lab.device.page_bytes(), lab.page, "handed back is handed back");
     assert_eq!(lab.device.held_bytes(), lab.page);
@@ -49,17 +49,17 @@ fn much_that_is_given_back_waits_for_no_submit() {
         lab.unmap(&range, at, page);
     }
     for page in pages {
-        // SAFETY: it is unmapped, and all work is over.
+        // SAFETY: the page is unmapped, and all work is done.
         unsafe { lab.device.release_page(page) };
     }
-    // Binds take their time; nothing is submitted meanwhile.
+    // The binds take some time; nothing is submitted while they are made.
     let begin = std::time::Instant::now();
     while lab.device.leaving_bytes() >= 64 << 20 {
         assert!(begin.elapsed().as_secs() < 20, "{} bytes stay with the driver", lab.device.leaving_bytes());
         std::thread::yield_now();
-        // Whoever gives something back finds what has become free.
+        // Each release destroys what has become free.
         let page = lab.pages(1).pop().expect("one page");
-        // SAFETY: it was never mapped.
+        // SAFETY: the page was never mapped.
         unsafe { lab.device.release_page(page) };
     }
     lab.close(vec![range], Vec::new());
@@ -77,7 +77,7 @@ fn addresses_that_wait_for_binds_are_had_by_who_needs_them() {
             Err(error) => panic!("{error}"),
         }
         if ranges.len() > 8 {
-            // Addresses are plentiful here.
+            // This device has addresses enough.
             return lab.close(ranges, Vec::new());
         }
     };
@@ -103,7 +103,7 @@ fn what_is_leaked_goes_with_the_device() {
     lab.map(&range, 2, &pages[2]);
     let released = lab.pages(1);
     for page in released {
-        // SAFETY: it was never mapped.
+        // SAFETY: the page was never mapped.
         unsafe { lab.device.release_page(page) };
     }
     lab.end();

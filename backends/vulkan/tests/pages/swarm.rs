@@ -1,4 +1,4 @@
-//! Many moves in no order at all, against a table of what should be where.
+//! Many moves in random order, compared with a table of the expected contents.
 
 use millpond_backend::{Backend, ClassId, Point, Transfer, VirtualMemory};
 
@@ -7,7 +7,7 @@ use crate::lab::Lab;
 const PLACES: u64 = 24;
 const PAGES: usize = 16;
 
-/// A small generator: the same numbers every time.
+/// A small generator, which returns the same numbers every time.
 struct Dice(u64);
 
 impl Dice {
@@ -34,7 +34,7 @@ fn every_page_keeps_its_value_through_any_moves() {
             }
             if dice.below(8) == 0 {
                 let new = lab.device.create_page(ClassId::DEVICE, lab.page).unwrap();
-                // SAFETY: it was unmapped just now, and its work is done.
+                // SAFETY: the page was just unmapped, and its work is done.
                 unsafe { lab.device.release_page(std::mem::replace(&mut pages[page], new)) };
                 values[page] = None;
             }

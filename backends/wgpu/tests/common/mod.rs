@@ -1,4 +1,4 @@
-//! What the tests of this folder share: the way to a device, or a loud word that there is none.
+//! Helpers that the tests of this folder share: opening a device, or printing that there is none.
 
 #![allow(dead_code, unreachable_pub)] // Each test file uses a part.
 
@@ -6,7 +6,7 @@ use std::process::Command;
 
 use millpond_wgpu::{Wgpu, WgpuBuilder, wgpu};
 
-/// Opens a device, or says that the test is skipped. A device that `MILLPOND_REQUIRE` names must be there.
+/// Opens a device, or prints that the test is skipped. A device that `MILLPOND_REQUIRE` names must exist.
 pub fn open(builder: WgpuBuilder) -> Option<Wgpu> {
     watch_validation();
     match builder.build() {
@@ -19,18 +19,19 @@ pub fn open(builder: WgpuBuilder) -> Option<Wgpu> {
     }
 }
 
-/// Both ways to learn what is done: with the semaphore, where the device runs on Vulkan, and by polls alone.
+/// Opens one device for each way to find out what is done: with the semaphore, where the device runs on Vulkan, and
+/// only by polls.
 pub fn both() -> Vec<Wgpu> {
     both_of(Wgpu::builder())
 }
 
-/// Both ways on the device of a builder.
+/// Opens both on the device of a builder.
 pub fn both_of(builder: WgpuBuilder) -> Vec<Wgpu> {
     [true, false].into_iter().filter_map(|semaphore| open(builder.clone().semaphore(semaphore))).collect()
 }
 
-/// Ends the process when Vulkan's validation layer finds an error. wgpu logs these, from inside of the driver's calls,
-/// through which no panic may pass.
+/// Ends the process when Vulkan's validation layer finds an error. wgpu logs these errors from inside of the driver's
+/// calls, through which a panic must not unwind.
 pub fn watch_validation() {
     struct Watch;
     impl log::Log for Watch {
@@ -53,29 +54,29 @@ pub fn watch_validation() {
     }
 }
 
-/// A device for the conformance suite, which submits tens of thousands of times: without validation, unless
-/// `MILLPOND_VALIDATION` is set. Some versions of the layer (1.3.239) break down once in a million calls of
-/// `vkGetSemaphoreCounterValue`, which wgpu makes with every submit. The other tests are watched.
+/// Returns a builder for the conformance suite, which submits tens of thousands of times: without validation, unless
+/// `MILLPOND_VALIDATION` is set. Some versions of the layer (1.3.239) crash once in a million calls of
+/// `vkGetSemaphoreCounterValue`, which wgpu makes with every submit. The other tests run with validation.
 pub fn for_the_suite(builder: WgpuBuilder) -> WgpuBuilder {
     watch_validation();
     let watched = std::env::var_os("MILLPOND_VALIDATION").is_some();
     builder.flags(if watched { wgpu::InstanceFlags::VALIDATION } else { wgpu::InstanceFlags::empty() })
 }
 
-/// Whether `MILLPOND_REQUIRE`, a list with commas, has that word.
+/// Returns whether `MILLPOND_REQUIRE`, a list with commas, has that word.
 pub fn required(word: &str) -> bool {
     std::env::var("MILLPOND_REQUIRE").is_ok_and(|list| list.split(',').any(|entry| entry.trim() == word))
 }
 
-/// What tells a test that it runs as a child of itself.
+/// The variable that shows a test that it runs as a child of itself.
 const CHILD: &str = "MILLPOND_WGPU_CHILD";
 
-/// Whether this process was made by [`child`].
+/// Returns whether this process was started by [`child`].
 pub fn is_child() -> bool {
     std::env::var_os(CHILD).is_some()
 }
 
-/// This test once more, in a process of its own, with at most so many KiB of addresses.
+/// Returns a command that runs this test again, in a process of its own, with at most this number of KiB of addresses.
 pub fn child(test: &str, address_kib: Option<u64>) -> Command {
     let this = std::env::current_exe().unwrap();
     let limit = address_kib.map_or(String::new(), |kib| format!("ulimit -v {kib} && "));
@@ -84,7 +85,7 @@ pub fn child(test: &str, address_kib: Option<u64>) -> Command {
     command
 }
 
-/// Runs a child to its end and answers what it wrote.
+/// Runs a child to its end and returns its output.
 pub fn expect_success(child: &mut Command) -> String {
     let output = child.output().unwrap();
     let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();

@@ -1,17 +1,17 @@
-//! What can be wrong with a configuration text.
+//! The errors that a configuration text can have.
 
 use alloc::string::{String, ToString};
 use core::fmt;
 
 use super::keys;
 
-/// Where a configuration text is wrong, and how.
+/// An error in a configuration text, with its position.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("at byte {position}: {kind}")]
 pub struct ConfError {
-    /// Bytes before the offending word or separator.
+    /// The number of bytes before the offending word or separator.
     pub position: usize,
-    /// What is wrong there.
+    /// The kind of error.
     pub kind: ConfErrorKind,
 }
 
@@ -21,7 +21,7 @@ impl ConfError {
     }
 }
 
-/// How a configuration text is wrong. Values are shown shortened to 40 characters.
+/// The kind of an error in a configuration text. Values are shown shortened to 40 characters.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfErrorKind {
@@ -31,7 +31,7 @@ pub enum ConfErrorKind {
         /// The word found.
         key: String,
     },
-    /// A key named twice; the text would contradict itself.
+    /// A key named twice, so that the text would contradict itself.
     #[error("`{key}` is set a second time (first at byte {first}); set it once")]
     DuplicateKey {
         /// The key.
@@ -50,27 +50,27 @@ pub enum ConfErrorKind {
     MissingColon {
         /// The word before.
         key: String,
-        /// What stands there instead.
+        /// The token found instead.
         found: Found,
     },
-    /// Nothing after a `:`.
+    /// A `:` that no value follows.
     #[error("`{key}:` has no value, found {found}")]
     EmptyValue {
         /// The word before the `:`.
         key: String,
-        /// What stands there instead.
+        /// The token found instead.
         found: Found,
     },
     /// Two pairs, or two words, without a `,` between them.
     #[error("found {found} after a complete pair; separate pairs with `,`")]
     MissingComma {
-        /// What stands there instead.
+        /// The token found instead.
         found: Found,
     },
     /// A `,` at the end of the text or of a list.
     #[error("nothing follows this `,`; remove it")]
     TrailingComma,
-    /// A bracket where none can be.
+    /// A bracket at a place where none is allowed.
     #[error("stray `{bracket}`; brackets enclose one list, as in `key:[1:2,>:4]`")]
     StrayBracket {
         /// The bracket.
@@ -82,7 +82,7 @@ pub enum ConfErrorKind {
         /// The key it belongs to.
         key: String,
     },
-    /// `[]`.
+    /// A list without an entry: `[]`.
     #[error("the list of `{key}` is empty; leave the key out instead")]
     EmptyList {
         /// The key it belongs to.
@@ -102,7 +102,7 @@ pub enum ConfErrorKind {
         /// The word found.
         value: String,
     },
-    /// Not a whole number.
+    /// A value that is not a whole number.
     #[error("`{key}` is `{value}`, must be a whole number in decimal digits")]
     NotANumber {
         /// The key.
@@ -110,7 +110,7 @@ pub enum ConfErrorKind {
         /// The word found.
         value: String,
     },
-    /// Not a decimal number.
+    /// A value that is not a decimal number.
     #[error("`{key}` is `{value}`, must be a decimal number such as 0.8 (no sign, no exponent)")]
     NotADecimal {
         /// The key.
@@ -118,7 +118,7 @@ pub enum ConfErrorKind {
         /// The word found.
         value: String,
     },
-    /// Not a truth value.
+    /// A value that is not a truth value.
     #[error("`{key}` is `{value}`, must be `True` or `False`, spelled so")]
     NotABoolean {
         /// The key.
@@ -167,12 +167,12 @@ pub enum ConfErrorKind {
     LargeSegmentAbove {
         /// The key of the limit.
         key: &'static str,
-        /// `large_segment_size_mb`.
+        /// `large_segment_size_mb`, in MiB.
         large_mib: u64,
         /// The limit in bytes.
         bytes: u64,
     },
-    /// Sizes of a list that do not rise.
+    /// A list whose sizes do not rise.
     #[error("`{key}` names {mib} MiB after {previous_mib} MiB; name each size once, in rising order")]
     ListOrder {
         /// The key.
@@ -182,7 +182,7 @@ pub enum ConfErrorKind {
         /// The size before it, in MiB.
         previous_mib: u64,
     },
-    /// An entry after `>`.
+    /// An entry after `>` in a list.
     #[error("`{key}` goes on after `>`, which stands for all the rest and must be last")]
     AfterRest {
         /// The key.
@@ -196,7 +196,7 @@ pub enum ConfErrorKind {
         /// The name.
         name: String,
     },
-    /// A word that is none of the key's few.
+    /// A word that is not among the few that the key accepts.
     #[error("`{key}` is `{value}`, must be {accepted}")]
     UnknownWord {
         /// The key.
@@ -206,7 +206,7 @@ pub enum ConfErrorKind {
         /// The accepted words.
         accepted: &'static str,
     },
-    /// `backend:cudaMallocAsync`.
+    /// The value `backend:cudaMallocAsync`.
     #[error(
         "`backend:cudaMallocAsync` hands all caching to the driver, which leaves Millpond nothing to decide; \
          use `backend:native`, or `policy:direct` for no caching"
@@ -235,7 +235,7 @@ impl fmt::Display for Found {
     }
 }
 
-/// At most 40 characters of a word, for messages.
+/// Returns at most 40 characters of a word, for messages.
 pub(super) fn shorten(word: &str) -> String {
     match word.char_indices().nth(40) {
         None => word.to_string(),

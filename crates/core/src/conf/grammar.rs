@@ -1,11 +1,11 @@
-//! From text to pairs of words: separators and brackets, no meanings.
+//! The step from text to pairs of words: separators and brackets, without meanings.
 
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::error::{ConfError, ConfErrorKind as Kind, Found, shorten};
 
-/// A word and where it begins.
+/// A word, and the position in bytes where it begins.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Word<'a> {
     pub(super) text: &'a str,
@@ -19,14 +19,14 @@ pub(super) enum Value<'a> {
     List { at: usize, entries: Vec<(Word<'a>, Word<'a>)> },
 }
 
-/// `key:value`.
+/// A pair `key:value`.
 #[derive(Debug)]
 pub(super) struct Pair<'a> {
     pub(super) key: Word<'a>,
     pub(super) value: Value<'a>,
 }
 
-/// All pairs of a text, in its order.
+/// Returns all pairs of a text, in its order.
 pub(super) fn pairs(text: &str) -> Result<Vec<Pair<'_>>, ConfError> {
     let mut cursor = Cursor { text, at: 0 };
     let mut pairs = Vec::new();
@@ -62,7 +62,7 @@ struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    /// The token at the cursor and where it begins, past white space.
+    /// Returns the token at the cursor and the position where it begins, after white space.
     fn peek(&self) -> (Token<'a>, usize) {
         let rest = self.text[self.at..].trim_start();
         let at = self.text.len() - rest.len();
@@ -87,7 +87,7 @@ impl<'a> Cursor<'a> {
         (token, at)
     }
 
-    /// The left side of a pair and its `:`.
+    /// Reads the left side of a pair and its `:`.
     fn key(&mut self) -> Result<Word<'a>, ConfError> {
         let key = match self.next() {
             (Token::Word(text), at) => Word { text, at },
@@ -102,7 +102,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// The right side of a pair.
+    /// Reads the right side of a pair.
     fn value(&mut self, key: Word<'a>) -> Result<Value<'a>, ConfError> {
         if let (Token::Separator('['), at) = self.peek() {
             self.next();
@@ -119,7 +119,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// The pairs of a list that was opened at `open`, up to and with its `]`.
+    /// Reads the pairs of a list that was opened at `open`, up to and including its `]`.
     fn list(&mut self, key: Word<'a>, open: usize) -> Result<Vec<(Word<'a>, Word<'a>)>, ConfError> {
         let unclosed = || ConfError::new(open, Kind::UnclosedList { key: shorten(key.text) });
         let mut entries = Vec::new();
@@ -168,7 +168,7 @@ fn found(token: Token<'_>) -> Found {
 }
 
 impl Word<'_> {
-    /// The word as messages show it.
+    /// Returns the word as messages show it.
     pub(super) fn shown(&self) -> String {
         shorten(self.text)
     }

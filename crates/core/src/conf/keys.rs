@@ -1,4 +1,4 @@
-//! The keys, each with its names.
+//! The keys of the configuration, each with its names.
 
 use core::fmt;
 
@@ -31,8 +31,8 @@ pub(super) enum Key {
     ThrowOnOom,
 }
 
-/// Every name, alphabetically but for the HIP spellings, which follow the CUDA ones: the first name of a key is the
-/// one that messages use.
+/// Every name, in alphabetical order except for the HIP spellings, which follow the CUDA ones: messages use the first
+/// name of a key.
 const NAMES: [(&str, Key); 26] = [
     ("backend", Key::Backend),
     ("expandable_segments", Key::ExpandableSegments),
@@ -63,12 +63,12 @@ const NAMES: [(&str, Key); 26] = [
 ];
 
 impl Key {
-    /// The key of that name.
+    /// Returns the key of that name.
     pub(super) fn find(name: &str) -> Option<Key> {
         NAMES.iter().find(|(known, _)| *known == name).map(|&(_, key)| key)
     }
 
-    /// The name that messages use.
+    /// Returns the name that messages use.
     pub(super) fn name(self) -> &'static str {
         match NAMES.iter().find(|(_, key)| *key == self) {
             Some(&(name, _)) => name,
@@ -76,7 +76,7 @@ impl Key {
         }
     }
 
-    /// Accepted for PyTorch's sake, without any effect here.
+    /// Returns whether the key is accepted for compatibility with PyTorch and has no effect here.
     pub(super) fn is_ignored(self) -> bool {
         use Key::*;
         matches!(
@@ -97,12 +97,12 @@ impl Key {
     }
 }
 
-/// Every name, in the order of the table.
+/// Returns every name, in the order of the table.
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
     NAMES.iter().map(|(name, _)| *name)
 }
 
-/// Displays every name, for messages.
+/// A list of every name, which messages display.
 pub(super) struct Listing;
 
 impl fmt::Display for Listing {

@@ -1,4 +1,4 @@
-//! From pairs to settings.
+//! The step from pairs to settings.
 
 use alloc::vec::Vec;
 
@@ -14,7 +14,7 @@ use crate::units::MIB;
 pub(super) fn apply(base: Settings, pairs: &[Pair<'_>]) -> Result<Parsed, ConfError> {
     let keys = resolve(pairs)?;
     let mut parsed = Parsed { settings: base, ignored: Vec::new() };
-    // Other keys are checked against the large segment size, so it comes first, wherever it stands.
+    // Other keys are checked against the large segment size, so it is set first, wherever it is in the text.
     for first in [true, false] {
         for (key, pair) in keys.iter().zip(pairs) {
             if (*key == Key::LargeSegmentSize) == first {
@@ -27,7 +27,7 @@ pub(super) fn apply(base: Settings, pairs: &[Pair<'_>]) -> Result<Parsed, ConfEr
     Ok(parsed)
 }
 
-/// The key of every pair, each named once.
+/// Returns the key of every pair, and verifies that each is named once.
 fn resolve(pairs: &[Pair<'_>]) -> Result<Vec<Key>, ConfError> {
     let mut keys: Vec<Key> = Vec::new();
     for Pair { key: word, .. } in pairs {
@@ -105,7 +105,7 @@ fn set_word(settings: &mut Settings, key: Key, word: Word<'_>) -> Result<(), Con
     Ok(())
 }
 
-/// A size in MiB that may not be below the large segment size; the answer is in bytes.
+/// Reads a size in MiB that may not be below the large segment size, and returns it in bytes.
 fn limit(settings: &Settings, key: &'static str, word: Word<'_>) -> Result<u64, ConfError> {
     let mib = mib(key, word)?;
     if mib * MIB < settings.large_segment_bytes {

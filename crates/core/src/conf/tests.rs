@@ -1,4 +1,4 @@
-//! The grammar, key by key, and the way back.
+//! Tests of the grammar, key by key, and of the way back to text.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -82,7 +82,7 @@ fn white_space_around_tokens_is_ignored() {
     let plain = parse("max_split_size_mb:64,roundup_power2_divisions:[1:2,>:4]").unwrap();
     let spaced = parse(" max_split_size_mb :\t64 ,\n roundup_power2_divisions : [ 1 : 2 , > : 4 ] ").unwrap();
     assert_eq!(plain, spaced);
-    // Inside a word it is not: PyTorch would read 64 here.
+    // White space inside a word is not ignored: PyTorch would read 64 here.
     let found = Found::Word("4".into());
     assert_eq!(refused("max_split_size_mb:6 4"), (20, Kind::MissingComma { found }));
 }
@@ -164,7 +164,7 @@ fn written_settings_parse_back() {
 
 #[test]
 fn every_divisions_table_of_few_values_survives() {
-    // All tables made of three values in the slots that border runs, the others constant.
+    // All tables with three values in the slots at the borders of runs, and constant values in the others.
     for code in 0..3_usize.pow(7) {
         let mut slots = [2; 16];
         let mut rest = code;

@@ -1,4 +1,4 @@
-//! From words to values.
+//! The step from words to values.
 
 use alloc::vec::Vec;
 
@@ -7,14 +7,15 @@ use super::grammar::{Value, Word};
 use crate::settings::Divisions;
 use crate::units::{MIB, REQUEST_BYTES_MAX};
 
-/// The largest number of MiB that a key accepts: no larger request is served.
+/// The largest number of MiB that a key accepts. No larger request is served.
 const MIB_MAX: u64 = REQUEST_BYTES_MAX / MIB;
-/// The largest number of divisions: as many as PyTorch's 32-bit parser takes. 512 times as much still fits in 64 bits.
+/// The largest number of divisions, the same as in PyTorch's 32-bit parser. 512 times this number still fits in 64
+/// bits.
 const DIVISIONS_MAX: u64 = 1 << 30;
-/// The size served by the last slot of [`Divisions`], in MiB.
+/// The size that the last slot of [`Divisions`] serves, in MiB.
 const LAST_SLOT_MIB: u64 = 1 << 15;
 
-/// `True` or `False`.
+/// Reads `True` or `False`.
 pub(super) fn boolean(key: &'static str, word: Word<'_>) -> Result<bool, ConfError> {
     match word.text {
         "True" => Ok(true),
@@ -23,7 +24,7 @@ pub(super) fn boolean(key: &'static str, word: Word<'_>) -> Result<bool, ConfErr
     }
 }
 
-/// A whole number.
+/// Reads a whole number.
 pub(super) fn whole(key: &'static str, word: Word<'_>) -> Result<u64, ConfError> {
     if word.text.is_empty() || !word.text.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(ConfError::new(word.at, Kind::NotANumber { key, value: word.shown() }));
@@ -31,7 +32,7 @@ pub(super) fn whole(key: &'static str, word: Word<'_>) -> Result<u64, ConfError>
     word.text.parse().map_err(|_| ConfError::new(word.at, Kind::Overflow { key, value: word.shown() }))
 }
 
-/// A number of MiB; the answer is in MiB, its bytes are within what requests may have.
+/// Reads a number of MiB, and returns it in MiB. Its bytes are within what requests may have.
 pub(super) fn mib(key: &'static str, word: Word<'_>) -> Result<u64, ConfError> {
     match whole(key, word)? {
         mib if mib <= MIB_MAX => Ok(mib),
@@ -39,7 +40,7 @@ pub(super) fn mib(key: &'static str, word: Word<'_>) -> Result<u64, ConfError> {
     }
 }
 
-/// A decimal number: digits, and perhaps a point and more digits.
+/// Reads a decimal number: digits, optionally followed by a point and more digits.
 pub(super) fn decimal(key: &'static str, word: Word<'_>) -> Result<f64, ConfError> {
     let refuse = || ConfError::new(word.at, Kind::NotADecimal { key, value: word.shown() });
     let digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
@@ -53,7 +54,8 @@ pub(super) fn decimal(key: &'static str, word: Word<'_>) -> Result<f64, ConfErro
     word.text.parse().map_err(|_| refuse())
 }
 
-/// How large a reservation of addresses is: a share of the device's memory, or so many GiB. Checked, not kept.
+/// Checks the size of a reservation of addresses: a share of the device's memory, or a number of GiB. The value is not
+/// kept.
 pub(super) fn reserve(key: &'static str, word: Word<'_>) -> Result<(), ConfError> {
     const ACCEPTED: &str = "more than 0: a share of the device's memory such as 1.125, or GiB such as 80G";
     if let Some(number) = word.text.strip_suffix('G') {
@@ -66,7 +68,7 @@ pub(super) fn reserve(key: &'static str, word: Word<'_>) -> Result<(), ConfError
     if share > 0.0 && share.is_finite() { Ok(()) } else { Err(out_of_range(key, word, ACCEPTED)) }
 }
 
-/// A list of [reservations](reserve) by the name of a class. Checked, not kept.
+/// Checks a list of [reservations](reserve) by the name of a class. The values are not kept.
 pub(super) fn reserve_by_class(key: &'static str, value: &Value<'_>) -> Result<(), ConfError> {
     let entries = match value {
         Value::List { entries, .. } => entries,
@@ -85,7 +87,7 @@ pub(super) fn reserve_by_class(key: &'static str, value: &Value<'_>) -> Result<(
     Ok(())
 }
 
-/// `roundup_power2_divisions`: one number for every slot, or a list by size.
+/// Reads `roundup_power2_divisions`: one number for every slot, or a list by size.
 pub(super) fn divisions(key: &'static str, value: &Value<'_>) -> Result<Divisions, ConfError> {
     match value {
         Value::Word(word) => match division(key, *word)? {
@@ -96,8 +98,8 @@ pub(super) fn divisions(key: &'static str, value: &Value<'_>) -> Result<Division
     }
 }
 
-/// The key of size 2^k MiB sets slot k, the first key also every slot below it, and `>` every slot after the last key.
-/// Slots between two keys stay at 0, as in PyTorch.
+/// Reads a list of divisions. The key of size 2^k MiB sets slot k, the first key also every slot below it, and `>`
+/// every slot after the last key. Slots between two keys stay at 0, as in PyTorch.
 fn division_list(key: &'static str, entries: &[(Word<'_>, Word<'_>)]) -> Result<Divisions, ConfError> {
     let mut slots = [0; 16];
     let mut next_slot = 0;
@@ -129,7 +131,7 @@ fn division_list(key: &'static str, entries: &[(Word<'_>, Word<'_>)]) -> Result<
     Ok(Divisions(slots))
 }
 
-/// A number of divisions: 0 or a power of two.
+/// Reads a number of divisions: 0 or a power of two.
 fn division(key: &'static str, word: Word<'_>) -> Result<u64, ConfError> {
     let number = whole(key, word)?;
     if number != 0 && !number.is_power_of_two() {
@@ -141,7 +143,7 @@ fn division(key: &'static str, word: Word<'_>) -> Result<u64, ConfError> {
     Ok(number)
 }
 
-/// The error of a value that is well formed and too small or too large.
+/// Creates the error for a value that is well formed and too small or too large.
 pub(super) fn out_of_range(key: &'static str, word: Word<'_>, accepted: &'static str) -> ConfError {
     ConfError::new(word.at, Kind::OutOfRange { key, value: word.shown(), accepted })
 }

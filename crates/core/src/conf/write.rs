@@ -1,4 +1,4 @@
-//! From settings back to text.
+//! The way from settings back to text.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -8,11 +8,12 @@ use super::keys::Key;
 use crate::settings::{Divisions, Settings};
 use crate::units::MIB;
 
-/// The canonical text of `settings`: the keys that differ from the defaults, in a fixed order, without white space.
+/// Returns the canonical text of `settings`: the keys that differ from the defaults, in a fixed order, without white
+/// space.
 ///
-/// [`parse`](super::parse) of the text gives the same settings, as far as keys can say them: `search_after_wait`,
+/// [`parse`](super::parse) of the text gives the same settings, as far as keys can express them: `search_after_wait`,
 /// `gc_without_limit` and `ties` have no key, values set in code may lie outside what the keys accept, and a size that
-/// is no whole number of MiB is written with a fraction, which the parser refuses.
+/// is not a whole number of MiB is written with a fraction, which the parser refuses.
 pub fn write(settings: &Settings) -> String {
     let default = Settings::default();
     let mut pairs = Vec::new();
@@ -61,8 +62,8 @@ fn mib(bytes: u64) -> String {
     if bytes.is_multiple_of(MIB) { format!("{}", bytes / MIB) } else { format!("{}", bytes as f64 / MIB as f64) }
 }
 
-/// A plain number where all slots agree, else the shortest list: the first run in one entry, the last in `>`, and
-/// between them one entry a slot. A slot at 0 needs none, unless `>` would then reach down to it.
+/// Returns a plain number where all slots agree, and otherwise the shortest list: the first run in one entry, the last
+/// in `>`, and one entry for each slot between them. A slot at 0 needs no entry, unless `>` would then include it.
 fn divisions(Divisions(slots): &Divisions) -> String {
     let first_run = slots.iter().take_while(|number| **number == slots[0]).count();
     if first_run == slots.len() {

@@ -1,4 +1,4 @@
-//! Driver calls about pages, in batches: what they are for, and what is true once they are made.
+//! Driver calls about pages, in batches: what they are for, and what they change.
 
 use alloc::vec::Vec;
 
@@ -11,25 +11,25 @@ use crate::ids::{BlockId, PageId, Place, ShardId};
 use crate::page::{Page, Shadow};
 use crate::segment::{Mapping, Role};
 
-/// Calls that the shell is making, or is to make next.
+/// The calls that the shell is making, or is to make next.
 #[derive(Debug)]
 pub(super) struct Batch {
     pub(super) calls: Vec<PageCall>,
     pub(super) purpose: Purpose,
 }
 
-/// What a batch of page calls is for.
+/// The purpose of a batch of page calls.
 #[derive(Debug)]
 pub(super) enum Purpose {
-    /// New pages for a claimed block of addresses of an expandable segment.
+    /// The creation and mapping of new pages for a claimed block of addresses of an expandable segment.
     Extend { block: BlockId, bytes: u64 },
-    /// Taking back what was done of such an extension before a call failed.
+    /// The reversal of what was done of such an extension before a call failed.
     Undo { block: BlockId, bytes: u64, refused: bool },
-    /// Unmapping and releasing the pages of a claimed block.
+    /// The unmapping and release of the pages of a claimed block.
     GiveUp { shard: ShardId, block: BlockId, bytes: u64 },
-    /// Releasing spare pages.
+    /// The release of spare pages.
     GiveUpSpare,
-    /// Backing the window of the plan's job.
+    /// The backing of the window of the plan's job.
     Back,
 }
 
@@ -40,7 +40,7 @@ impl Coordinator {
         plan.awaits(Awaited::Pages, step)
     }
 
-    /// A page is at home at a place now.
+    /// Notes that a page has its home at a place now: the blocks there use its memory.
     pub(super) fn moves_in(&mut self, id: PageId, at: Place, shards: &mut impl Shards) {
         let page = &mut self.pages[id];
         page.home = Some(at);
@@ -56,7 +56,8 @@ impl Coordinator {
         }
     }
 
-    /// A page leaves its home: it stays mapped there as a shadow, or the driver has unmapped it.
+    /// Notes that a page leaves its home. It stays mapped there as a shadow until the given point, or the driver has
+    /// unmapped it.
     pub(super) fn moves_out(&mut self, id: PageId, until: Option<Point>, shards: &mut impl Shards) {
         let page = &mut self.pages[id];
         let Some(home) = page.home.take() else { panic!("page {} has no home to leave", id.0) };
@@ -76,7 +77,7 @@ impl Coordinator {
         });
     }
 
-    /// Notes that a shadow is being unmapped: nobody takes the page back through it any more.
+    /// Notes that a shadow is being unmapped: from here on the page cannot be taken back through it.
     pub(super) fn shadow_leaves(&mut self, at: Place, shards: &mut impl Shards) {
         shards.with(at.shard, |shard| match shard.segments[at.slot].mappings.get_mut(&at.offset) {
             Some(mapping) if mapping.role == Role::Shadow => mapping.role = Role::Leaving,
@@ -84,7 +85,7 @@ impl Coordinator {
         });
     }
 
-    /// A shadow that was to be unmapped stays.
+    /// Notes that a shadow that was to be unmapped stays.
     pub(super) fn shadow_stays(&mut self, at: Place, shards: &mut impl Shards) {
         shards.with(at.shard, |shard| match shard.segments[at.slot].mappings.get_mut(&at.offset) {
             Some(mapping) if mapping.role == Role::Leaving => mapping.role = Role::Shadow,
@@ -92,14 +93,14 @@ impl Coordinator {
         });
     }
 
-    /// The driver has unmapped a shadow.
+    /// Notes that the driver has unmapped a shadow.
     pub(super) fn shadow_left(&mut self, id: PageId, at: Place, shards: &mut impl Shards) {
         self.pages.take_shadow(id, at);
         let mapping = shards.with(at.shard, |shard| shard.segments[at.slot].mappings.remove(&at.offset));
         assert!(mapping.is_some_and(|m| m.page == id && m.role == Role::Leaving), "unmapped at {at:?}: {mapping:?}");
     }
 
-    /// The calls that unmap a page everywhere and release it. Its shadows are noted as leaving.
+    /// Returns the calls that unmap a page everywhere and release it. Notes its shadows as leaving.
     pub(super) fn calls_to_release(&mut self, id: PageId, shards: &mut impl Shards) -> Vec<PageCall> {
         let page = &self.pages[id];
         let mut places: Vec<Place> = page.shadows.iter().map(|shadow| shadow.place).collect();
@@ -111,7 +112,7 @@ impl Coordinator {
         unmaps.chain([PageCall::Release { page: id }]).collect()
     }
 
-    /// Calls of [`calls_to_release`](Self::calls_to_release) were made.
+    /// Notes that calls of [`calls_to_release`](Self::calls_to_release) were made.
     pub(super) fn pages_released(&mut self, calls: &[PageCall], shards: &mut impl Shards) {
         for call in calls {
             match *call {
@@ -131,7 +132,7 @@ impl Coordinator {
         }
     }
 
-    /// Pages that were promised to calls that were never made.
+    /// Removes the pages that belong to calls that were never made.
     pub(super) fn forget_uncreated(&mut self, calls: &[PageCall]) {
         for call in calls {
             if let PageCall::Create { page, .. } = *call {
@@ -140,7 +141,7 @@ impl Coordinator {
         }
     }
 
-    /// New pages were unmapped and released again; nobody has known of them.
+    /// Removes new pages that were unmapped and released again. No other plan has ever seen them.
     pub(super) fn pages_undone(&mut self, calls: &[PageCall]) {
         for call in calls {
             if let PageCall::Release { page } = *call {

@@ -1,6 +1,6 @@
-//! What must hold between the coordinator and its shards. Each check panics with the numbers.
+//! The invariants between the coordinator and its shards. Each check panics with the numbers.
 //!
-//! Cost: walks every block and every page.
+//! Cost: every block and every page is visited.
 
 use alloc::collections::{BTreeMap, VecDeque};
 
@@ -16,7 +16,7 @@ impl Coordinator {
     ///
     /// # Panics
     ///
-    /// On the first one that does not hold.
+    /// Panics at the first invariant that does not hold.
     pub fn check(&mut self, shards: &mut impl Shards) {
         self.settle_all(shards);
         let mut ledger = WasteLedger { ready_bytes: self.pages.spare_bytes(), ..WasteLedger::default() };
@@ -44,7 +44,7 @@ impl Coordinator {
         self.check_peaks(shards);
     }
 
-    /// G1: a page is mapped exactly where its entry says: at home once at most, and at its shadows.
+    /// Verifies G1: a page is mapped exactly where its entry says, at its home, if it has one, and at its shadows.
     fn check_pages(&self, mapped: &BTreeMap<Place, Mapping>) {
         let mut known: BTreeMap<Place, (PageId, u64, bool)> = BTreeMap::new();
         for (id, page) in self.pages.iter() {
@@ -84,8 +84,8 @@ fn list_mappings(id: ShardId, shard: &Shard, all: &mut BTreeMap<Place, Mapping>)
     }
 }
 
-/// G2: blocks in use and free ones have the memory of pages at home behind every byte, unmapped ones behind none. What
-/// a plan has claimed may be either.
+/// Verifies G2: blocks in use and free blocks have the memory of pages at their home behind every byte, unmapped ones
+/// behind none. What a plan has claimed may be either.
 fn check_backing(shard: &Shard) {
     for (_, block) in shard.blocks.iter().filter(|(_, block)| block.expandable) {
         let segment = &shard.segments[block.slot];

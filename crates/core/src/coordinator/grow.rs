@@ -1,4 +1,4 @@
-//! Getting more from the driver: a segment, or pages for an expandable one.
+//! Growth: the driver is asked for a segment, or for pages of an expandable one.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -14,23 +14,23 @@ use crate::ids::{BlockId, Place, ShardId};
 use crate::shard::{Arrival, Shard};
 use crate::size::Want;
 
-/// Where addresses are scarce, a range takes one of so many parts of what is left.
+/// The divisor of the addresses that are left: where addresses are scarce, a new range takes one part of this many.
 const PARTS: u64 = 64;
 
 /// The next thing to do for an expandable segment that is to serve a request.
 enum Extend {
-    /// Hand out the claimed block.
+    /// The claimed block is large enough and is handed out.
     Serve(BlockId),
-    /// Map these addresses, now claimed.
+    /// These addresses, now claimed, are to be mapped.
     Map(BlockId),
-    /// Somebody took the block behind ours meanwhile: begin anew.
+    /// Another plan took the block behind the claimed one: the extension begins anew.
     Restart,
-    /// No range has room: reserve one.
+    /// No range has room: one is to be reserved.
     NewRange,
 }
 
 impl Coordinator {
-    /// PyTorch's `alloc_block`.
+    /// Grows as PyTorch's `alloc_block` does.
     pub(super) fn grow(
         &mut self,
         plan: &mut Plan,
@@ -65,7 +65,8 @@ impl Coordinator {
         Some(plan.awaits(Awaited::Segment { slot, bytes }, Step::Reserve { shard, slot, bytes }))
     }
 
-    /// Refuses without the retries, as `throw_on_cudamalloc_oom` asks; but not because of what other plans hold.
+    /// Refuses without the retries, as `throw_on_cudamalloc_oom` asks, unless other plans hold something: then the plan
+    /// waits for its turn first.
     pub(super) fn reject(
         &mut self,
         plan: &mut Plan,
@@ -81,12 +82,14 @@ impl Coordinator {
         Some(Step::Refuse(Box::new(self.report(shard, want, true, shards))))
     }
 
-    /// What `throw_on_cudamalloc_oom` compares with: the configured share of the device's bytes.
+    /// Returns the number of bytes that `throw_on_cudamalloc_oom` compares with: the configured share of the device's
+    /// bytes.
     pub(super) fn throw_above(&self) -> u64 {
         (self.settings.memory_fraction * self.facts.total_bytes as f64) as u64
     }
 
-    /// The driver or the limit refused: on to the next rung. The rest of the ladder belongs to one plan at a time.
+    /// Goes on to the next rung after the driver or the limit refused. Only one plan at a time uses the rest of the
+    /// ladder.
     fn after_refusal(&mut self, plan: &mut Plan, attempt: Attempt, shards: &mut impl Shards) {
         plan.refused = false;
         match attempt {
@@ -96,7 +99,7 @@ impl Coordinator {
         }
     }
 
-    /// PyTorch's `try_allocate_expandable_block`, a step at a time.
+    /// Extends an expandable segment one step at a time, as PyTorch's `try_allocate_expandable_block` does.
     fn extend(&mut self, plan: &mut Plan, shard: ShardId, want: Want, shards: &mut impl Shards) -> Option<Step> {
         let growing = plan.growing;
         let clock = plan.clocks[want.side.index()];
@@ -122,8 +125,8 @@ impl Coordinator {
         }
     }
 
-    /// A range of addresses to grow in: 9/8 of the device, in whole pages, as PyTorch reserves. Where addresses are
-    /// scarce, a part of what is left of them, so that there is always something left; but enough for the request.
+    /// Reserves a range of addresses to grow in: 9/8 of the device, in whole pages, as PyTorch does. Where addresses
+    /// are scarce it takes a part of those that are left, so that some always remain, but enough for the request.
     pub(super) fn new_range(
         &mut self,
         plan: &mut Plan,
@@ -143,7 +146,7 @@ impl Coordinator {
         Some(plan.awaits(Awaited::Range { slot, bytes }, Step::ReserveRange { shard, slot, bytes }))
     }
 
-    /// Bytes of addresses that no range has yet.
+    /// Returns the number of bytes of addresses that are in no range yet.
     fn addresses_left(&self, shards: &mut impl Shards) -> u64 {
         match self.facts.pages {
             Some(PageCaps { address_bytes, .. }) if address_bytes < u64::MAX => {
@@ -154,7 +157,7 @@ impl Coordinator {
         }
     }
 
-    /// New pages for a claimed block of addresses, all of one size.
+    /// Creates and maps new pages, all of one size, for a claimed block of addresses.
     fn map_new(&mut self, plan: &mut Plan, shard: ShardId, block: BlockId, shards: &mut impl Shards) -> Step {
         let (slot, side, begin, bytes, page_bytes) = shards.with(shard, |shard| {
             let b = &shard.blocks[block];
@@ -171,7 +174,7 @@ impl Coordinator {
         self.make(plan, Purpose::Extend { block, bytes }, calls)
     }
 
-    /// All pages of an extension are mapped.
+    /// Books an extension all of whose pages are mapped.
     pub(super) fn extended(
         &mut self,
         plan: &mut Plan,
@@ -192,7 +195,7 @@ impl Coordinator {
         plan.growing = Some(shards.with(shard, |shard| shard.mapped(block, before)));
     }
 
-    /// An extension failed after some calls: PyTorch takes back what was mapped.
+    /// Takes back what was mapped of an extension that failed after some calls, as PyTorch does.
     pub(super) fn undo_extension(
         &mut self,
         plan: &mut Plan,
@@ -217,7 +220,7 @@ impl Coordinator {
         }
     }
 
-    /// Nothing is left of an extension that failed.
+    /// Ends an extension that failed, after everything done for it was undone.
     pub(super) fn extension_undone(
         &mut self,
         plan: &mut Plan,
@@ -233,7 +236,8 @@ impl Coordinator {
         plan.not_grown(refused);
     }
 
-    /// The page of classic's expandable segments; under `paged` the unit of all pages.
+    /// Returns the size of a page of `classic`'s expandable segments or, under `paged`, the unit of all page sizes, in
+    /// bytes.
     fn page_bytes(&self, want: &Want) -> u64 {
         if self.settings.is_paged() {
             return self.granularity();
@@ -244,7 +248,7 @@ impl Coordinator {
         }
     }
 
-    /// A claimed block that will not be served goes back into the index.
+    /// Puts a claimed block that will not be handed out back into the index.
     fn give_up_growing(&mut self, plan: &mut Plan, shard: ShardId, shards: &mut impl Shards) {
         if let Some(block) = plan.growing.take() {
             let clock = plan.clocks[plan.request().1.side.index()];
@@ -252,7 +256,7 @@ impl Coordinator {
         }
     }
 
-    /// Takes in what came of a step that asked the driver for memory.
+    /// Processes the outcome of a step that asked the driver for memory.
     pub(super) fn learn_growth(
         &mut self,
         plan: &mut Plan,
@@ -288,7 +292,7 @@ impl Coordinator {
         }
     }
 
-    /// The segment that a miss takes, in bytes, and whether blocks are cut from it.
+    /// Returns the length in bytes of the segment to take after a miss, and whether blocks are cut from it.
     pub(super) fn segment_for(&self, shard: ShardId, want: &Want, shards: &mut impl Shards) -> (u64, bool) {
         let snug = shards.with(shard, |shard| shard.snug_segment(want));
         snug.unwrap_or_else(|| (self.sizes.segment_bytes(want.rounded), true))

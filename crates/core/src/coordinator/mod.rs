@@ -1,8 +1,8 @@
 //! The coordinator: everything that concerns more than one shard.
 //!
 //! It owns what is reserved and the limits on it, the points that pending blocks wait for, the device's peaks, and the
-//! plans of requests that missed. It holds no shard: callers lend it access through [`Shards`], one at a time, so that
-//! other streams go on while one grows.
+//! plans of requests that missed. It holds no shard: callers lend it access through [`Shards`], one shard at a time, so
+//! that other streams can work while one grows.
 
 mod calls;
 mod check;
@@ -42,14 +42,15 @@ pub trait Shards {
     /// Runs `f` on the shard, [`tidied`](Shard::tidied).
     fn with<R>(&mut self, shard: ShardId, f: impl FnOnce(&mut Shard) -> R) -> R;
 
-    /// [`with`](Shards::with), unless that would mean to wait for another thread and this access does not wait.
+    /// Runs `f` on the shard like [`with`](Shards::with). Returns `None` if that would mean to wait for another thread
+    /// and this access does not wait.
     fn try_with<R>(&mut self, shard: ShardId, f: impl FnOnce(&mut Shard) -> R) -> Option<R> {
         Some(self.with(shard, f))
     }
 
-    /// From here on nothing changes in any shard but through this access, until [`let_go`](Shards::let_go): what
-    /// several looks see was true at one moment. The shell keeps every shard's lock. Does nothing the second time, nor
-    /// where there is no other access.
+    /// Keeps the shards unchanged, except through this access, until [`let_go`](Shards::let_go): what several looks at
+    /// them see was true at one moment. The shell keeps every shard's lock. Does nothing if the shards are held
+    /// already, or where there is no other access.
     fn hold(&mut self) {}
 
     /// Ends what [`hold`](Shards::hold) began.
@@ -62,20 +63,20 @@ impl Shards for Vec<Shard> {
     }
 }
 
-/// The facts about a device and a memory class that decisions rest on.
+/// The facts about a device and a memory class on which decisions are based.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DeviceFacts {
     /// All bytes of the class.
     pub total_bytes: u64,
-    /// When a stream's freed memory is reusable on the stream.
+    /// When memory that a stream freed can be used again on the same stream.
     pub reuse: Reuse,
-    /// Its pages, where there is virtual memory.
+    /// The properties of its pages, where there is virtual memory.
     pub pages: Option<PageCaps>,
-    /// One stream can wait for another on the device, also for work that was recorded a moment ago.
+    /// Whether one stream can wait for another on the device, also for work that was recorded a moment ago.
     pub stream_wait: bool,
 }
 
-/// What one stream's queue of pending blocks holds.
+/// An entry in a stream's queue of pending blocks: a block that waits until the stream has reached a tick.
 #[derive(Clone, Copy, Debug)]
 struct Waiter {
     tick: Tick,
@@ -83,7 +84,7 @@ struct Waiter {
     block: BlockId,
 }
 
-/// The device-wide half of the decisions.
+/// The part of the allocator's decisions that concerns the whole device.
 pub struct Coordinator {
     settings: Settings,
     sizes: Sizes,
@@ -94,19 +95,19 @@ pub struct Coordinator {
     segments: StatByPool,
     oversize_segments: Stat,
     scalars: Scalars,
-    /// Bytes that plans are asking the driver for right now, and those of plans that were lost meanwhile.
+    /// The bytes that plans are asking the driver for at present, and those of plans that were lost meanwhile.
     reserving: u64,
     turns: Turns,
-    /// The device's peaks of the shards' counters; see [`crate::meter`].
+    /// The device's peaks of the shards' counters: see [`crate::meter`].
     peaks: [Row; ROWS],
-    /// Pending blocks by the stream they wait for.
+    /// The pending blocks, by the stream that they wait for.
     queues: Vec<VecDeque<Waiter>>,
     waiters: usize,
-    /// By stream, the newest tick known reached.
+    /// The newest tick that each stream is known to have reached.
     reached: Vec<Tick>,
     births: u64,
     pages: Pages,
-    /// What `paged` has seen and done.
+    /// What the `paged` policy has observed and done.
     paging: Paging,
 }
 
@@ -121,11 +122,12 @@ struct Scalars {
 }
 
 impl Coordinator {
-    /// An allocator's state with nothing reserved.
+    /// Creates the state of an allocator with nothing reserved.
     ///
     /// # Panics
     ///
-    /// On settings that the configuration parser refuses, and on expandable segments without virtual memory.
+    /// Panics on settings that the configuration parser refuses, and on expandable segments or the `paged` policy
+    /// without virtual memory.
     pub fn new(settings: Settings, facts: DeviceFacts) -> Self {
         settings.check();
         assert!(
@@ -172,48 +174,51 @@ impl Coordinator {
         }
     }
 
-    /// The settings.
+    /// Returns the settings.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// The rounding rules.
+    /// Returns the rounding rules.
     pub fn sizes(&self) -> &Sizes {
         &self.sizes
     }
 
-    /// Tells a plan how many bytes the device's budget leaves, where the driver would grant more than that: cached
-    /// memory is given back or moved before the budget is exceeded, and nothing is refused because of it.
+    /// Sets the number of bytes that the device's budget leaves to a plan, for drivers that would grant more than the
+    /// budget. Cached memory is then given back or moved before the budget is exceeded. No request is refused because
+    /// of the budget.
     pub fn heed_budget(&self, plan: &mut Plan, free_bytes: u64) {
         plan.allowance = Some((self.reserved.all.current + self.reserving).saturating_add(free_bytes));
     }
 
-    /// The limit on reserved bytes, if there is one.
+    /// Returns the limit on reserved bytes, if there is one.
     pub fn limit(&self) -> Option<u64> {
         self.limit
     }
 
-    /// Sets the limit on reserved bytes. Lowering it below what is reserved releases nothing by itself, as in PyTorch.
+    /// Sets the limit on reserved bytes. As in PyTorch, a limit below what is reserved does not release anything.
     pub fn set_limit(&mut self, limit: Option<u64>) {
         self.limit = limit;
     }
 
-    /// Sets the limit as a share of the device's bytes (PyTorch's `set_per_process_memory_fraction`); 1 is no limit.
+    /// Sets the limit as a share of the device's bytes (PyTorch's `set_per_process_memory_fraction`). A share of 1
+    /// means no limit.
     ///
     /// # Panics
     ///
-    /// If the share is not from 0 to 1.
+    /// Panics if the share is not from 0 to 1.
     pub fn set_memory_fraction(&mut self, fraction: f64) {
         assert!((0.0..=1.0).contains(&fraction), "a memory fraction of {fraction} is not from 0 to 1");
         self.limit = limit_of(fraction, self.facts.total_bytes);
     }
 
-    /// Bytes got from the driver and not given back.
+    /// Returns the number of bytes that were taken from the driver and not given back.
     pub fn reserved_bytes(&self) -> u64 {
         self.reserved.all.current
     }
 
-    /// What garbage collection measures itself against, if it is on: PyTorch's limit, or else the device's total.
+    /// Returns the number of reserved bytes above which garbage collection releases memory, if it is on. It is a share
+    /// of the limit, as in PyTorch, or without a limit of the device's total if the settings allow that.
     fn gc_goal(&self) -> Option<u64> {
         let whole = match self.limit {
             Some(limit) => limit,
@@ -223,7 +228,7 @@ impl Coordinator {
         (self.settings.gc_threshold > 0.0).then_some((self.settings.gc_threshold * whole as f64) as u64)
     }
 
-    /// Garbage collection is on: searches are counted, as its clock.
+    /// Returns whether garbage collection is on. Searches are counted in that case, because they are its clock.
     pub fn counts_searches(&self) -> bool {
         self.gc_goal().is_some()
     }
@@ -263,7 +268,7 @@ impl Coordinator {
         }
     }
 
-    /// Every segment of every shard, in order of birth.
+    /// Returns every segment of every shard, in order of birth.
     pub fn layout(&self, shards: &mut impl Shards) -> Vec<SegmentView> {
         let mut all = Vec::new();
         for id in self.shard_ids() {
@@ -273,7 +278,7 @@ impl Coordinator {
         all
     }
 
-    /// Where every reserved byte is.
+    /// Returns where every reserved byte is.
     pub fn ledger(&self, shards: &mut impl Shards) -> WasteLedger {
         let mut sum = WasteLedger { ready_bytes: self.pages.spare_bytes(), ..WasteLedger::default() };
         for id in self.shard_ids() {
@@ -282,7 +287,8 @@ impl Coordinator {
         sum
     }
 
-    /// The slots of the segments that a shard holds, with those of ranges marked: for giving all back at the end.
+    /// Returns the slots of the segments that the shards hold, each with whether it is a range. They are what has to be
+    /// given back at the end.
     pub fn holdings(&self, shards: &mut impl Shards) -> Vec<(ShardId, Slot, bool)> {
         let mut all = Vec::new();
         for id in self.shard_ids() {
@@ -293,13 +299,13 @@ impl Coordinator {
         all
     }
 
-    /// Every page with the places where it is mapped: for giving all back at the end.
+    /// Returns every page with the places where it is mapped, which have to be unmapped at the end.
     pub fn mappings(&self) -> Vec<(PageId, Vec<Place>)> {
         let places = |page: &Page| page.shadows.iter().map(|shadow| shadow.place).chain(page.home).collect();
         self.pages.iter().map(|(id, page)| (id, places(page))).collect()
     }
 
-    /// What `paged` has done so far.
+    /// Returns what the `paged` policy has done so far.
     pub fn page_stats(&self) -> PageStats {
         if !self.settings.is_paged() {
             return PageStats::default();

@@ -6,8 +6,9 @@ use crate::meter::{EVERY_LANE, LANES, Meter, ROWS, Row, each, has_shortage};
 use crate::stats::{MemoryStats, StatByPool};
 
 impl Coordinator {
-    /// A shard's counters rose beyond its room: takes room from the others, and raises the peaks by what is missing. If
-    /// the access does not wait and another shard is busy, what is missing stays so: the busy one may have it.
+    /// Settles a shard whose counters rose beyond its room: takes room from the other shards, and raises the peaks by
+    /// what is missing. If the access does not wait and another shard is busy, the shortage remains, because the busy
+    /// shard may have the room.
     pub fn settle(&mut self, shard: ShardId, shards: &mut impl Shards) {
         let before = shards.with(shard, |shard| shard.meter.rooms());
         let mut rooms = before;
@@ -40,7 +41,7 @@ impl Coordinator {
         }
     }
 
-    /// Sets every peak to what is there now.
+    /// Sets every peak to the present value of its counter.
     pub fn reset_peaks(&mut self, shards: &mut impl Shards) {
         self.peaks = [[0; LANES]; ROWS];
         for id in self.shard_ids() {
@@ -58,7 +59,7 @@ impl Coordinator {
         self.oversize_segments.reset_peak();
     }
 
-    /// Forgets what came and went: PyTorch's `reset_accumulated_memory_stats`.
+    /// Resets the totals of what was allocated and freed, like PyTorch's `reset_accumulated_memory_stats`.
     pub fn reset_totals(&mut self, shards: &mut impl Shards) {
         for id in self.shard_ids() {
             shards.with(id, |shard| shard.meter.reset_totals());
@@ -72,7 +73,7 @@ impl Coordinator {
         self.scalars = super::Scalars::default();
     }
 
-    /// All statistics now.
+    /// Returns all statistics as they are now.
     pub fn stats(&mut self, shards: &mut impl Shards) -> MemoryStats {
         self.settle_all(shards);
         let mut families = [StatByPool::default(); LANES];
@@ -121,7 +122,7 @@ impl Coordinator {
         }
     }
 
-    /// P1: a peak is the sum of what is there and what room is left, and no room is below zero.
+    /// Verifies P1: a peak is the sum of the present values and the room left of all shards, and no room is below zero.
     pub(super) fn check_peaks(&self, shards: &mut impl Shards) {
         let mut sums = [[0; LANES]; ROWS];
         for id in self.shard_ids() {
@@ -139,8 +140,8 @@ fn add(rows: &mut [Row; ROWS], more: &[Row; ROWS]) {
     each(|row, lane| rows[row][lane] += more[row][lane]);
 }
 
-/// Covers what lacks to `rooms` out of another shard's, and then shares the two alike in every lane, so that two
-/// streams that rise in turns do not come back every time, nor for each lane by itself.
+/// Covers the shortage in `rooms` out of another shard's room, and then divides the rest of both equally in every lane.
+/// Two streams that rise in turns then seldom have to settle, and not for each lane separately.
 fn share_room(meter: &mut Meter, rooms: &mut [Row; ROWS]) {
     let theirs = meter.rooms();
     let mut taken = [[0; LANES]; ROWS];
@@ -148,7 +149,7 @@ fn share_room(meter: &mut Meter, rooms: &mut [Row; ROWS]) {
         let (room, theirs) = (&mut rooms[row][lane], theirs[row][lane]);
         let covers = (-*room).min(theirs).max(0);
         let shares = (theirs - covers - (*room + covers)).max(0) >> 1;
-        // Where the two together lack something there is nothing to share.
+        // Where both together are short, there is nothing to divide.
         let takes = if *room + covers < 0 { covers } else { covers + shares };
         *room += takes;
         taken[row][lane] = -takes;

@@ -9,13 +9,13 @@ use crate::ids::{BlockId, ShardId};
 use crate::plant::Plant;
 
 impl Coordinator {
-    /// A freed block waits for these points (the marks of the streams it was used on, and the points it was used up
-    /// to).
+    /// Makes a freed block wait for these points: the marks of the streams that it was used on, and the points that it
+    /// was used up to.
     pub fn pend(&mut self, shard: ShardId, block: BlockId, points: impl IntoIterator<Item = Point>) {
         for point in points {
             self.know_stream(point.stream);
             let queue = &mut self.queues[point.stream.0 as usize];
-            // Marks rise, so a new waiter nearly always goes last; a point given by the user may be older.
+            // Marks rise, so a new waiter nearly always belongs at the end. A point given by the user may be older.
             let at = match queue.back() {
                 Some(last) if last.tick > point.tick => queue.partition_point(|waiter| waiter.tick <= point.tick),
                 _ => queue.len(),
@@ -25,34 +25,34 @@ impl Coordinator {
         }
     }
 
-    /// How many waits are outstanding.
+    /// Returns the number of waits that are outstanding.
     pub fn waiters(&self) -> usize {
         self.waiters
     }
 
-    /// The streams that somebody waits for.
+    /// Returns the streams that blocks wait for.
     pub fn streams_waited_for(&self) -> Vec<StreamId> {
         let waited = self.queues.iter().enumerate().filter(|(_, queue)| !queue.is_empty());
         waited.map(|(stream, _)| StreamId(stream as u32)).collect()
     }
 
-    /// A stream was seen to have reached a tick. Ticks known reached never fall.
+    /// Notes that a stream was seen to have reached a tick. What is known as reached never falls.
     pub fn note_reached(&mut self, stream: StreamId, tick: Tick) {
         self.know_stream(stream);
         let known = &mut self.reached[stream.0 as usize];
         *known = tick.max(*known);
     }
 
-    /// Retires every pending block whose points are reached: PyTorch's `process_events`, stream by stream, each in
-    /// order from the front. Does nothing while a plan is about to be refused: it waits for the same points, and looks
-    /// at what they free before others do.
+    /// Retires every pending block whose points are reached, like PyTorch's `process_events`: stream by stream, each in
+    /// order from the front. Does nothing while a plan is about to be refused: that plan waits for the same points, and
+    /// is the first to look at what they free.
     pub fn retire_ready(&mut self, clocks: [u64; 2], shards: &mut impl Shards) {
         if !self.is_closed() {
             self.retire(clocks, shards);
         }
     }
 
-    /// [`retire_ready`](Self::retire_ready) for a plan.
+    /// Does the work of [`retire_ready`](Self::retire_ready) for a plan.
     pub(super) fn retire(&mut self, clocks: [u64; 2], shards: &mut impl Shards) {
         let early = u64::from(self.settings.planted().is(Plant::OffByOneTick));
         for stream in 0..self.queues.len() {
@@ -79,14 +79,15 @@ impl Coordinator {
     fn settle_homes(&mut self, clocks: [u64; 2], shards: &mut impl Shards) {
         for id in self.shard_ids() {
             let usable = self.reached[self.stream_of(id).0 as usize];
-            // Garbage collection's clock differs by side; blocks that settle take the large one's, the only one read.
+            // The clock of garbage collection differs by side. Blocks that settle take that of the large side, the only
+            // one that is read.
             if shards.with(id, |shard| shard.settle_home(usable, clocks[1])) {
                 self.settle(id, shards);
             }
         }
     }
 
-    /// The last point outstanding on each stream, those that blocks wait for on their home streams included.
+    /// Returns the last point outstanding on each stream, including those that blocks wait for on their home streams.
     pub fn outstanding(&self, shards: &mut impl Shards) -> Vec<Point> {
         let mut points: Vec<Point> = Vec::new();
         for (stream, queue) in self.queues.iter().enumerate() {

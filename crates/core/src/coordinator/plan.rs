@@ -2,8 +2,8 @@
 //!
 //! The order of the rungs *is* the policy. For `classic` it is PyTorch's: search; collect garbage; grow; release
 //! oversize blocks and grow again; wait for everything outstanding, release everything cached and grow once more;
-//! refuse. For `direct`: give back what is done with; grow; wait, give back the rest and grow once more; refuse. From
-//! its first refusal on a plan climbs alone: see the module `turn`.
+//! refuse. For `direct` it is: give back what is no longer used; grow; wait, give back the rest and grow once more;
+//! refuse. After its first failure to grow a plan climbs alone: see the module `turn`.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -20,47 +20,47 @@ use crate::settings::Policy;
 use crate::shard::Grant;
 use crate::size::Want;
 
-/// Which attempt to grow this is.
+/// The place of an attempt to grow among those of a plan.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Attempt {
     First,
     AfterOversize,
-    /// `paged`, in its turn: once more before everything cached is released.
+    /// `paged`, in the plan's turn: the attempt before everything cached is released.
     AfterWait,
     Last,
 }
 
-/// Where a plan stands.
+/// The rung on which a plan stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Rung {
     Search,
     Collect,
     Grow(Attempt),
-    /// Before a refusal: wait for the plan's turn, and until no other plan holds anything.
+    /// The wait, before a refusal, for the plan's turn and until no other plan holds anything.
     Turn,
     Oversize,
-    /// Wait for everything outstanding.
+    /// The wait for everything outstanding.
     Flush,
-    /// The wait is over: retire, search again if the settings say so, and begin to release.
+    /// The work after that wait: retire, search again if the settings say so, and begin to release.
     AfterWait,
-    /// Release everything cached.
+    /// The release of everything cached.
     Release,
-    /// `paged`: wait for the oldest points.
+    /// `paged`: the wait for the oldest points.
     Oldest,
-    /// They are reached: retire, search, and try again.
+    /// `paged`: the work after that wait: retire, search, and try again.
     AfterOldest,
     Refuse,
     End,
 }
 
-/// What a plan is for.
+/// The purpose of a plan.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Goal {
     Allocate(ShardId, Want),
     EmptyCache,
-    /// Release until no more than so many bytes are reserved.
+    /// A release until at most this number of bytes is reserved.
     Trim(u64),
-    /// Release what is idle already, without waiting (the `direct` policy's free).
+    /// A release of what is idle already, without waiting (a free under the `direct` policy).
     Reclaim,
 }
 
@@ -82,56 +82,58 @@ pub(super) enum Awaited {
 pub struct Plan {
     pub(super) goal: Goal,
     pub(super) clocks: [u64; 2],
-    /// What the requesting stream's open tick was when the request came: lower ticks were submitted.
+    /// The open tick of the requesting stream when the request came: lower ticks were submitted.
     pub(super) open: Tick,
     pub(super) rung: Rung,
     pub(super) awaited: Awaited,
     pub(super) sweep: Option<Sweep>,
-    /// The plan's own claimed block in an expandable segment that is being extended.
+    /// The block that the plan has claimed in an expandable segment that is being extended.
     pub(super) growing: Option<BlockId>,
-    /// Page calls being made, or to be made next.
+    /// The page calls that are being made, or are to be made next.
     pub(super) batch: Option<Batch>,
     /// What `paged` is doing for the request.
     pub(super) job: Option<Job>,
-    /// How many known rounds had to ask `paged` for more, once that was asked.
+    /// The number of known rounds in which `paged` had to ask for more, once it has been determined.
     pub(super) repeated: Option<u32>,
-    /// `paged` has asked the streams how far they are.
+    /// Whether `paged` has asked the streams how far they are.
     pub(super) polled: bool,
-    /// It was told how far streams are, and has not retired what that makes ready.
+    /// Whether it is known how far the streams are, while the blocks that became ready are not retired yet.
     pub(super) news: bool,
-    /// `paged` has reserved a range for the request, because it could be served nowhere else.
+    /// Whether `paged` has reserved a range for the request, because no other place could serve it.
     pub(super) ranged: bool,
-    /// The driver or the limit refused to create pages: `paged` makes do with those there are.
+    /// Whether the driver or the limit refused to create pages: `paged` then uses only the pages that exist.
     pub(super) no_new_pages: bool,
-    /// One of the streams cannot take part in a device-side wait now: `paged` moves no page behind one.
+    /// Whether one of the streams cannot take part in a device-side wait at present: `paged` then moves no page behind
+    /// one.
     pub(super) no_waits: bool,
-    /// The request stays within so many reserved bytes, what the device's budget leaves, until nothing else serves it.
+    /// The number of reserved bytes that the device's budget leaves. The request stays within it until nothing else
+    /// serves it.
     pub(super) allowance: Option<u64>,
-    /// The points that `paged` waited for last: waiting for the same ones again leads nowhere.
+    /// The points that `paged` waited for last. To wait for the same points again would change nothing.
     pub(super) waited: Vec<Point>,
-    /// The driver refused the current attempt to grow.
+    /// Whether the driver refused the current attempt to grow.
     pub(super) refused: bool,
-    /// What [`Coordinator::progress`] was when the current attempt began, and what the plan itself has added.
+    /// The value of [`Coordinator::progress`] when the current attempt began, plus what the plan has added to it since.
     pub(super) seen: u64,
-    /// How often an attempt was repeated because other threads interfered.
+    /// The number of times that an attempt was repeated because other threads interfered.
     pub(super) repeats: u32,
-    /// Its place in the queue of those that wait for their turn.
+    /// The plan's place in the queue of those that wait for their turn.
     pub(super) ticket: Option<u64>,
-    /// It would be refused otherwise: its turn lasts until it is answered.
+    /// Whether the plan would be refused otherwise: its turn then lasts until it is answered.
     pub(super) keeps_turn: bool,
-    /// It is counted among those that hold something.
+    /// Whether the plan is counted among those that hold something.
     pub(super) counted: bool,
-    /// It has paused, and not looked for a free block since.
+    /// Whether the plan has paused and not looked for a free block since.
     pub(super) paused: bool,
-    /// How many blocks had been freed when the current attempt began: under `paged` each, in a turn all of the last
-    /// part of the ladder.
+    /// The number of blocks that had been freed when the current attempt began. Under `paged` each attempt sets it; in
+    /// a turn it is set once for the whole last part of the ladder.
     pub(super) frees_seen: u64,
-    /// It has gone through the last part of its ladder once already.
+    /// Whether the plan has gone through the last part of its ladder once already.
     pub(super) is_second: bool,
 }
 
-/// How often a plan repeats an attempt that others have spoiled, before it waits for its turn: a bound that says when
-/// the quick way leads nowhere.
+/// The largest number of times that a plan repeats an attempt that other plans have spoiled. After that it waits for
+/// its turn, because the quick way leads nowhere.
 pub(super) const REPEATS_MAX: u32 = 64;
 
 impl Plan {
@@ -166,43 +168,46 @@ impl Plan {
         }
     }
 
-    /// A request that missed in its shard. `clocks` are the counts of searches on the small and the large side.
+    /// Creates a plan for a request that missed in its shard. `clocks` are the counts of searches on the small and the
+    /// large side.
     pub fn allocate(shard: ShardId, want: Want, clocks: [u64; 2]) -> Self {
         Self::new(Goal::Allocate(shard, want), Rung::Search, clocks)
     }
 
-    /// Tells which tick of the requesting stream was open when the request came. What it covers, and what comes later,
-    /// counts as not submitted; without this, so does everything that is not reached.
+    /// Sets the tick of the requesting stream that was open when the request came. Work at this tick or a later one
+    /// counts as not submitted. Without this call, so does all work that is not known to be reached.
     pub fn with_open_tick(self, open: Tick) -> Self {
         Self { open, ..self }
     }
 
-    /// Give back everything cached: wait for what is outstanding, then release every free segment and page.
+    /// Creates a plan that gives back everything cached: it waits for what is outstanding, then releases every free
+    /// segment and page.
     pub fn empty_cache(clocks: [u64; 2]) -> Self {
         Self::new(Goal::EmptyCache, Rung::Flush, clocks)
     }
 
-    /// Give back cached memory until at most `bytes` are reserved, or nothing more can go.
+    /// Creates a plan that gives back cached memory until at most `bytes` are reserved, or nothing more can be
+    /// released.
     pub fn trim(bytes: u64, clocks: [u64; 2]) -> Self {
         Self::new(Goal::Trim(bytes), Rung::Flush, clocks)
     }
 
-    /// Give back what is idle already, without waiting.
+    /// Creates a plan that gives back what is idle already, without waiting.
     pub fn reclaim(clocks: [u64; 2]) -> Self {
         Self::new(Goal::Reclaim, Rung::Collect, clocks)
     }
 }
 
 impl Coordinator {
-    /// The next step of a plan.
+    /// Returns the next step of a plan.
     ///
     /// # Panics
     ///
-    /// If the outcome of the previous step was not told.
+    /// Panics if the outcome of the previous step was not passed to [`learn`](Coordinator::learn).
     pub fn next(&mut self, plan: &mut Plan, shards: &mut impl Shards) -> Step {
         assert_eq!(plan.awaited, Awaited::Nothing, "the outcome of the last step was not told");
         if plan.keeps_turn && self.has_turn(plan) {
-            // Alone among plans: nor do blocks that are handed out or taken back change what it sees.
+            // The plan works alone: blocks that are handed out or taken back do not change what it sees either.
             shards.hold();
         }
         let mut step = self.next_step(plan, shards);
@@ -238,7 +243,7 @@ impl Coordinator {
         }
     }
 
-    /// Works on the current rung. `None`: the plan moved on, look again.
+    /// Works on the current rung. `None` means that the plan moved on and its new rung is to be worked on.
     fn climb(&mut self, plan: &mut Plan, shards: &mut impl Shards) -> Option<Step> {
         match (plan.rung, plan.goal) {
             (Rung::Search, Goal::Allocate(..)) => {
@@ -314,17 +319,19 @@ impl Coordinator {
         None
     }
 
-    /// The last attempt was refused in the plan's turn: refuses, unless blocks were freed since the wait for everything
-    /// outstanding. Those may not have been free then, while others that were free have been handed out: to a program
-    /// that never has more than there is, all looks as if it had both. So the plan waits for them once more; what was
-    /// free before is released by now, so a second time there is nothing left to hand out.
+    /// Ends a turn in which the last attempt failed. The plan is refused, unless blocks were freed since the wait for
+    /// everything outstanding. Such blocks may have been in use during that wait, while blocks that were free then have
+    /// been handed out since: the request then misses although the program never holds more than there is. The plan
+    /// therefore waits for them once more. What was free before has been released by then, so a second time nothing is
+    /// left to be handed out.
     pub(super) fn end_turn(&mut self, plan: &mut Plan, shards: &mut impl Shards) {
         let again = !plan.is_second && self.frees(shards) != plan.frees_seen;
         plan.is_second = true;
         plan.rung = if again { Rung::Flush } else { Rung::Refuse };
     }
 
-    /// Others may have had a part in it that the plan found nothing, and it has not looked in its turn.
+    /// Returns whether other plans may be the reason that the plan found nothing, and it has not looked again in its
+    /// turn.
     fn may_be_disturbed(&self, plan: &Plan, shards: &mut impl Shards) -> bool {
         let within = |want: Want| want.rounded <= self.limit.unwrap_or(u64::MAX).min(self.facts.total_bytes);
         let helps = matches!(plan.goal, Goal::Allocate(_, want) if within(want));
@@ -333,12 +340,12 @@ impl Coordinator {
             && (self.others_hold(plan) || self.others_progressed(plan) || self.frees(shards) != plan.frees_seen)
     }
 
-    /// Looks for a free block once more: others may have freed one since the plan began.
+    /// Looks for a free block once more: another thread may have freed one since the plan began.
     pub(super) fn search(&mut self, plan: &mut Plan, shards: &mut impl Shards) -> Option<Step> {
         let Goal::Allocate(shard, want) = plan.goal else { return None };
         let clock = plan.clocks[want.side.index()];
         if self.facts.reuse != Reuse::InOrder {
-            // Blocks that settled in the shard may have used up its room for peaks: that is why the request came here.
+            // Blocks that settled in the shard may have used up its room for peaks, which is why the request missed.
             self.settle(shard, shards);
         }
         let grant = shards.with(shard, |shard| {
@@ -355,7 +362,8 @@ impl Coordinator {
         grant
     }
 
-    /// Garbage collection (`classic`), or what `direct` gives back before it takes more.
+    /// Chooses what to collect before growth: the garbage of `classic`, or what `direct` gives back before it takes
+    /// more.
     fn collect(&mut self, plan: &mut Plan, shards: &mut impl Shards) -> Option<Step> {
         plan.rung = match plan.goal {
             Goal::Allocate(..) => Rung::Grow(Attempt::First),
@@ -374,7 +382,7 @@ impl Coordinator {
         None
     }
 
-    /// What came of page calls: all were made, or so many before one failed.
+    /// Processes the outcome of page calls: all were made, or only some of them before one failed.
     fn learn_pages(&mut self, plan: &mut Plan, stopped: Option<(usize, bool)>, shards: &mut impl Shards) {
         let Some(Batch { mut calls, purpose }) = plan.batch.take() else { panic!("no page calls were asked for") };
         if let Some((done, _)) = stopped {
@@ -402,11 +410,11 @@ impl Coordinator {
         }
     }
 
-    /// Takes in what came of the last step.
+    /// Processes the outcome of the last step.
     ///
     /// # Panics
     ///
-    /// If the outcome does not answer the step.
+    /// Panics if the outcome does not belong to the step.
     pub fn learn(&mut self, plan: &mut Plan, outcome: Outcome, shards: &mut impl Shards) {
         let awaited = core::mem::replace(&mut plan.awaited, Awaited::Nothing);
         match (awaited, outcome) {
@@ -416,7 +424,7 @@ impl Coordinator {
                 }
                 plan.news = true;
             }
-            // A driver that cannot wait any more: the plan ends, its claims go back.
+            // The driver cannot wait any more: the plan ends, and its claims are returned.
             (Awaited::Points | Awaited::Pause | Awaited::StreamWait, Outcome::Failed) => self.abandon(plan, shards),
             (Awaited::Pause, Outcome::Done) => {}
             (Awaited::Release { shard, slot }, Outcome::Done) => self.released(plan, shard, slot, shards),
@@ -425,7 +433,7 @@ impl Coordinator {
                 self.learn_pages(plan, Some((done, refused)), shards);
             }
             (Awaited::StreamWait, Outcome::Waits(tick)) => self.learn_waits(plan, tick),
-            // The attempt is made again without waits; those that were queued do no harm.
+            // The attempt is made again without waits. Those that are queued already have no bad effect.
             (Awaited::StreamWait, Outcome::Refused) => {
                 plan.no_waits = true;
                 self.abandon_job(plan, shards);
@@ -442,7 +450,7 @@ impl Plan {
         step
     }
 
-    /// The driver refused to grow, or failed otherwise, which ends the plan.
+    /// Notes that the driver did not grow the memory. A failure other than a refusal ends the plan.
     pub(super) fn not_grown(&mut self, refused: bool) {
         self.refused = refused;
         if !refused {
@@ -450,12 +458,12 @@ impl Plan {
         }
     }
 
-    /// The budget is what the request was refused for, rather than a limit.
+    /// Returns whether the budget, and not a limit, is the reason for the refusal.
     fn is_held_by_budget(&self, limit: Option<u64>) -> bool {
         self.allowance.is_some_and(|allowance| limit.is_none_or(|limit| allowance < limit))
     }
 
-    /// Nothing within the budget serves the request: all over again, with what the driver grants beyond it.
+    /// Starts again with what the driver grants beyond the budget, because nothing within it serves the request.
     fn leave_budget(&mut self) {
         self.allowance = None;
         self.rung = Rung::Search;
@@ -463,7 +471,7 @@ impl Plan {
         self.waited.clear();
     }
 
-    /// What the request is for.
+    /// Returns what the request is for.
     pub(super) fn request(&self) -> (ShardId, Want) {
         match self.goal {
             Goal::Allocate(shard, want) => (shard, want),

@@ -1,4 +1,4 @@
-//! Why a request was refused, in numbers.
+//! The numbers that explain why a request was refused.
 
 use alloc::vec::Vec;
 
@@ -15,38 +15,38 @@ use crate::units::{SMALL_SEGMENT_BYTES, align_up};
 /// A block that keeps a free range from growing or from going back to the driver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pin {
-    /// Where it starts in the segment, in bytes.
+    /// The offset in the segment at which it starts, in bytes.
     pub offset: u64,
     /// Its length in bytes.
     pub size: u64,
-    /// What its program asked for, in bytes.
+    /// The bytes that the program asked for.
     pub requested: u64,
-    /// It is freed already and waits for a point.
+    /// Whether it is freed already and waits for a point.
     pub waiting: bool,
 }
 
 /// A free range of memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FreeRange {
-    /// Whose stream it belongs to.
+    /// The stream that the range belongs to.
     pub stream: StreamId,
-    /// In which segment.
+    /// The segment that the range is in.
     pub segment: SegmentId,
-    /// Where it starts there, in bytes.
+    /// The offset in the segment at which it starts, in bytes.
     pub offset: u64,
     /// Its length in bytes.
     pub bytes: u64,
-    /// Its neighbours that are in use: at most one before and one behind.
+    /// The neighbouring blocks that are in use or wait for a point: at most one before and one behind.
     pub pinned_by: Vec<Pin>,
 }
 
-/// What an out-of-memory error knows. All sizes are in bytes, taken after the retries.
+/// The facts in an out-of-memory error. All sizes are in bytes, taken after the retries.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Report {
-    /// What the program asked for.
+    /// The bytes that the program asked for.
     pub requested_bytes: u64,
-    /// The segment that was asked of the driver: what PyTorch's message says was tried. Under `paged`, which asks for
-    /// no segments, the request in whole pages of the least size.
+    /// The segment that the driver was asked for, which PyTorch's message gives as the size that was tried. Under
+    /// `paged`, which asks for no segments, it is the request in whole pages of the smallest size.
     pub tried_bytes: u64,
     /// The stream of the request.
     pub stream: StreamId,
@@ -54,34 +54,35 @@ pub struct Report {
     pub limit_bytes: Option<u64>,
     /// All bytes of the device.
     pub total_bytes: u64,
-    /// Bytes in blocks that the program holds ("allocated").
+    /// The bytes in blocks that the program holds ("allocated").
     pub allocated_bytes: u64,
-    /// Bytes got from the driver.
+    /// The bytes taken from the driver.
     pub reserved_bytes: u64,
-    /// Where the reserved bytes are.
+    /// The ledger of where the reserved bytes are.
     pub ledger: WasteLedger,
     /// The largest free range of any stream.
     pub largest_free: Option<FreeRange>,
     /// The largest free range of the request's own stream and side, which alone could serve it.
     pub largest_usable: Option<FreeRange>,
-    /// Bytes that `empty_cache` would give back now.
+    /// The bytes that `empty_cache` would give back now.
     pub empty_cache_frees: u64,
-    /// Those of them whose last use is not known to be over. What work touches that was never submitted stays cached.
+    /// The bytes in free pages and free segments whose last use is not known to be over. What is used by work that was
+    /// never submitted stays cached.
     pub unreached_bytes: u64,
-    /// Bytes that come free once the points they wait for are reached.
+    /// The bytes that become free once the points that they wait for are reached.
     pub waiting_frees: u64,
-    /// Bytes in whole 2 MiB pages inside free blocks of any stream: what a policy that moves pages could use.
+    /// The bytes in whole 2 MiB pages inside free blocks of any stream: what a policy that moves pages could use.
     pub in_whole_pages: u64,
-    /// The device has virtual memory.
+    /// Whether the device has virtual memory.
     pub has_pages: bool,
-    /// Pages move: the policy is `paged`.
+    /// Whether pages move, because the policy is `paged`.
     pub moves_pages: bool,
-    /// Refused by `throw_on_cudamalloc_oom`, before anything was tried.
+    /// Whether `throw_on_cudamalloc_oom` refused the request before anything was tried.
     pub rejected: bool,
 }
 
 impl Coordinator {
-    /// Builds the report of a refusal. Walks every block: an out-of-memory error is worth it.
+    /// Builds the report of a refusal. It walks every block, a cost that an out-of-memory error justifies.
     pub(super) fn report(&self, shard: ShardId, want: Want, rejected: bool, shards: &mut impl Shards) -> Report {
         let layout = self.layout(shards);
         let stream = self.stream_of(shard);
@@ -117,7 +118,7 @@ impl Coordinator {
         }
     }
 
-    /// Bytes in free pages and in free segments whose last use is not known to be over.
+    /// Returns the number of bytes in free pages and in free segments whose last use is not known to be over.
     fn unreached_bytes(&self, shards: &mut impl Shards) -> u64 {
         let in_shard = |id| {
             shards.with(id, |shard| {

@@ -1,4 +1,4 @@
-//! What a plan asks of its shell, and what the shell answers.
+//! What a plan asks its shell to do, and the outcomes that the shell reports.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -9,76 +9,79 @@ use super::report::Report;
 use crate::ids::{PageId, Place, ShardId, Slot};
 use crate::shard::Grant;
 
-/// What the shell is to do next for a plan. Everything but the ends ([`Grant`](Step::Grant), [`Lend`](Step::Lend),
-/// [`Refuse`](Step::Refuse), [`Done`](Step::Done)) is answered with an [`Outcome`].
+/// What the shell is to do next for a plan. After every step but the ends ([`Grant`](Step::Grant),
+/// [`Lend`](Step::Lend), [`Refuse`](Step::Refuse), [`Done`](Step::Done)) the shell reports an [`Outcome`].
 #[derive(Clone, PartialEq, Debug)]
 pub enum Step {
-    /// The request is served.
+    /// The end of a request that is served.
     Grant(Grant),
-    /// The request is served with a block of another stream's shard, which is idle. It is used on the requesting stream
-    /// and goes back to the lender: the shell frees it there.
+    /// The end of a request that is served with a block of another stream's shard, which is idle. The block is used on
+    /// the requesting stream and goes back to the lender: the shell frees it there.
     Lend {
-        /// Whose block it is.
+        /// The shard that the block belongs to.
         lender: ShardId,
         /// The block.
         grant: Grant,
     },
-    /// The request cannot be served.
+    /// The end of a request that cannot be served.
     Refuse(Box<Report>),
-    /// There is nothing more to do: the plan had no request, or the driver failed and the plan has put everything back.
+    /// The end of a plan with nothing more to do: it had no request, or the driver failed and the plan has put
+    /// everything back.
     Done,
-    /// Ask these streams what they reached. Answer: [`Outcome::Reached`].
+    /// A query for the ticks that these streams have reached. The outcome is [`Outcome::Reached`].
     Poll(Vec<StreamId>),
-    /// Wait for these points. Answer: [`Outcome::Reached`], with what was in fact reached.
+    /// A wait for these points. The outcome is [`Outcome::Reached`], with the ticks that were in fact reached.
     Wait(Vec<Point>),
-    /// Wait for everything recorded on this stream so far. Answer: [`Outcome::Reached`].
+    /// A wait for everything recorded on this stream so far. The outcome is [`Outcome::Reached`].
     Synchronize(StreamId),
-    /// Have this stream wait, on the device, for these points of others. Answer: [`Outcome::Waits`],
-    /// or [`Outcome::Refused`] if one of the streams cannot take part in a wait now.
+    /// A wait of this stream, on the device, for these points of other streams. The outcome is [`Outcome::Waits`], or
+    /// [`Outcome::Refused`] if one of the streams cannot take part in a wait at present.
     StreamWait {
-        /// Who waits.
+        /// The stream that waits.
         stream: StreamId,
-        /// For what.
+        /// The points that it waits for.
         points: Vec<Point>,
     },
-    /// Take a segment from the driver. Answer: [`Outcome::Reserved`], [`Outcome::Refused`] or [`Outcome::Failed`].
+    /// A request to the driver for a segment. The outcome is [`Outcome::Reserved`], [`Outcome::Refused`] or
+    /// [`Outcome::Failed`].
     Reserve {
-        /// Whose it will be.
+        /// The shard that the segment will belong to.
         shard: ShardId,
-        /// The place kept for it.
+        /// The slot that is kept for it.
         slot: Slot,
-        /// Its length.
+        /// Its length in bytes.
         bytes: u64,
     },
-    /// Reserve a range of addresses. Answers as for [`Reserve`](Step::Reserve).
+    /// A request to the driver for a range of addresses. The outcomes are those of [`Reserve`](Step::Reserve).
     ReserveRange {
-        /// Whose it will be.
+        /// The shard that the range will belong to.
         shard: ShardId,
-        /// The place kept for it.
+        /// The slot that is kept for it.
         slot: Slot,
-        /// Its length.
+        /// Its length in bytes.
         bytes: u64,
     },
-    /// Make these calls in order, up to the first that fails. Answer: [`Outcome::Done`] or [`Outcome::Stopped`].
+    /// These calls, to be made in order up to the first that fails. The outcome is [`Outcome::Done`] or
+    /// [`Outcome::Stopped`].
     Pages(Vec<PageCall>),
-    /// Give a segment back to the driver. Answer: [`Outcome::Done`].
+    /// The return of a segment to the driver. The outcome is [`Outcome::Done`].
     Release {
-        /// Whose it was.
+        /// The shard that the segment belonged to.
         shard: ShardId,
-        /// Which one.
+        /// Its slot.
         slot: Slot,
-        /// Its length.
+        /// Its length in bytes.
         bytes: u64,
     },
-    /// Give an address range back to the driver. Answer: [`Outcome::Done`].
+    /// The return of an address range to the driver. The outcome is [`Outcome::Done`].
     ReleaseRange {
-        /// Whose it was.
+        /// The shard that the range belonged to.
         shard: ShardId,
-        /// Which one.
+        /// Its slot.
         slot: Slot,
     },
-    /// Other plans hold what may make room, or have their turn: wait until
-    /// [`Coordinator::progress`](super::Coordinator::progress) is another number than this. Answer: [`Outcome::Done`].
+    /// A wait until [`Coordinator::progress`](super::Coordinator::progress) is no longer this number, because other
+    /// plans hold memory that may make room, or have their turn. The outcome is [`Outcome::Done`].
     Pause {
         /// The number when the step was taken.
         seen: u64,
@@ -86,7 +89,7 @@ pub enum Step {
 }
 
 impl Step {
-    /// Nothing follows: the plan is answered.
+    /// Returns whether this is the last step of its plan.
     pub fn is_end(&self) -> bool {
         matches!(self, Step::Grant(_) | Step::Lend { .. } | Step::Refuse(_) | Step::Done)
     }
@@ -95,58 +98,58 @@ impl Step {
 /// One driver call about a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PageCall {
-    /// Create physical memory under this number.
+    /// The creation of physical memory.
     Create {
-        /// Its number, which the shell keeps the handle by.
+        /// The number of the page, under which the shell keeps the handle.
         page: PageId,
-        /// Its length.
+        /// Its length in bytes.
         bytes: u64,
     },
-    /// Map the page, ordered on the stream of the place's shard.
+    /// The mapping of a page at a place, ordered on the stream of the place's shard.
     Map {
-        /// Which.
+        /// The page to map.
         page: PageId,
-        /// Where to.
+        /// The place where it is to be mapped.
         at: Place,
     },
-    /// Unmap the page there. Cannot fail.
+    /// The unmapping of a page at a place. It cannot fail.
     Unmap {
-        /// Which.
+        /// The page to unmap.
         page: PageId,
-        /// Where.
+        /// The place where it is mapped.
         at: Place,
     },
-    /// Give the page's memory back. Cannot fail.
+    /// The return of the page's memory to the driver. It cannot fail.
     Release {
-        /// Which.
+        /// The page to release.
         page: PageId,
     },
 }
 
-/// What came of a step.
+/// The outcome of a step.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// It is done.
+    /// The step is done.
     Done,
-    /// A segment or a range, at this device address (0 on devices without addresses).
+    /// The driver has reserved a segment or a range.
     Reserved {
-        /// Where it starts.
+        /// The device address at which it starts, or 0 on devices without addresses.
         address: u64,
     },
-    /// The driver has no memory (or addresses) left, or a stream cannot take part in a wait now.
+    /// The driver has no memory or no addresses left, or a stream cannot take part in a wait at present.
     Refused,
-    /// The driver failed otherwise. The plan puts everything back, which may take further steps, and is then
+    /// The driver failed for another reason. The plan puts everything back, which may take further steps, and is then
     /// [`Done`](Step::Done).
     Failed,
-    /// Of the page calls so many were made; the next one failed.
+    /// One of the page calls failed, and those after it were not made.
     Stopped {
-        /// How many were made.
+        /// The number of calls that were made.
         done: usize,
-        /// For want of memory; otherwise the plan ends as after [`Failed`](Outcome::Failed).
+        /// Whether the call failed for lack of memory. Otherwise the plan ends as after [`Failed`](Outcome::Failed).
         refused: bool,
     },
-    /// These streams reached these ticks.
+    /// These streams have reached these ticks.
     Reached(Vec<Point>),
-    /// The waits are queued; this tick of the waiting stream covers them.
+    /// The waits are queued. This tick of the waiting stream covers them.
     Waits(Tick),
 }

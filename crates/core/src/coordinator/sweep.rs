@@ -1,4 +1,4 @@
-//! Giving memory back: choosing what goes, waiting until it may, and seeing it off, one driver call at a time.
+//! The release of memory: what is to be released is chosen, waited for, and given to the driver one call at a time.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -15,24 +15,24 @@ use crate::plant::Plant;
 use crate::segment::Role;
 use crate::size::Want;
 
-/// A claimed free block that is to go: a whole segment, or the pages inside a block of an expandable one.
+/// A claimed free block that is to be released: a whole segment, or the pages inside a block of an expandable one.
 #[derive(Clone, Copy, Debug)]
 struct Candidate {
     shard: ShardId,
     block: BlockId,
-    /// The stream was synchronised, as must be before pages are unmapped.
+    /// Whether the stream was synchronised, which is required before pages are unmapped.
     synchronized: bool,
 }
 
-/// A release in progress. Its candidates are claimed, so nobody else can take them meanwhile.
+/// A release in progress. Its candidates are claimed, so that no other plan can take them meanwhile.
 #[derive(Debug)]
 pub(super) struct Sweep {
     candidates: VecDeque<Candidate>,
-    /// Wait for the candidates' last uses first.
+    /// Whether to wait for the candidates' last uses first.
     waits: bool,
-    /// Stop once no more than so many bytes are reserved.
+    /// The number of reserved bytes at which to stop, or 0 to release all candidates.
     down_to: u64,
-    /// Spare pages go as well.
+    /// Whether spare pages are released as well.
     spare: bool,
     /// The range that the last unmap left without memory.
     empty_range: Option<(ShardId, Slot, SegmentId)>,
@@ -51,8 +51,8 @@ impl Sweep {
 }
 
 impl Coordinator {
-    /// Everything cached: unsplit free segments and whole free pages, the large side first (PyTorch's
-    /// `release_cached_blocks`). A trim takes the largest first and stops when it is there.
+    /// Chooses everything cached: unsplit free segments and whole free pages, the large side first (PyTorch's
+    /// `release_cached_blocks`). A trim takes the largest first and stops at its goal.
     pub(super) fn sweep_all(&mut self, plan: &mut Plan, shards: &mut impl Shards) {
         let mut blocks = Vec::new();
         for side in [Side::Large, Side::Small] {
@@ -85,7 +85,7 @@ impl Coordinator {
         })
     }
 
-    /// What `direct` gives back before it takes more: everything idle, without waiting.
+    /// Chooses what `direct` gives back before it takes more: everything idle, without waiting.
     pub(super) fn sweep_idle(&mut self, plan: &mut Plan, shards: &mut impl Shards) -> Option<Step> {
         let holders: Vec<_> = self
             .shard_ids()
@@ -105,8 +105,8 @@ impl Coordinator {
         Some(plan.awaits(Awaited::Points, Step::Poll(streams)))
     }
 
-    /// PyTorch's `release_available_cached_blocks`: the smallest oversize block that is large enough, or else the
-    /// largest ones until their sum is. Answers whether they suffice.
+    /// Chooses the smallest oversize block that is large enough, or else the largest ones until their sum is (PyTorch's
+    /// `release_available_cached_blocks`). Returns whether they suffice.
     pub(super) fn sweep_oversize(
         &mut self,
         plan: &mut Plan,
@@ -141,19 +141,19 @@ impl Coordinator {
         enough
     }
 
-    /// PyTorch's garbage collection: in passes, every unsplit free block of the large side that is at least as old as
-    /// the mean of those left; a pass is finished even when the goal is reached within it.
+    /// Chooses as PyTorch's garbage collection does: in passes, every unsplit free block of the large side that is at
+    /// least as old as the mean of those left. A pass is finished even when the goal is reached within it.
     pub(super) fn sweep_garbage(&mut self, plan: &mut Plan, shards: &mut impl Shards) {
         let Some(goal) = self.gc_goal() else { return };
         let Some(excess) = self.reserved.all.current.checked_sub(goal).filter(|&excess| excess > 0) else { return };
         let now = plan.clocks[Side::Large.index()];
-        // (age, bytes, shard, block)
+        // Each row holds the age, the bytes, the shard and the block.
         let mut left: Vec<(u64, u64, ShardId, BlockId)> = Vec::new();
         for id in self.shard_ids() {
             shards.with(id, |shard| {
                 let free = shard.free_blocks(Side::Large);
                 let garbage = free.filter_map(|(block, b)| Some((block, b.age, shard.garbage_bytes(block)?)));
-                // Other threads may have freed blocks since the plan began: those are of age 0.
+                // Other threads may have freed blocks since the plan began: their age is 0.
                 left.extend(garbage.map(|(block, age, bytes)| (now.saturating_sub(age), bytes, id, block)));
             });
         }
@@ -171,7 +171,7 @@ impl Coordinator {
                 stays
             });
         }
-        // Between two looks at a shard another thread may have taken a block: that one is in use, and stays.
+        // Between two looks at a shard another thread may have taken a block, which is then in use and stays.
         chosen.retain(|&(id, block)| {
             shards.with(id, |shard| {
                 let stays_free = shard.garbage_bytes(block).is_some();
@@ -184,7 +184,7 @@ impl Coordinator {
         plan.sweep = Sweep::new(chosen, true, 0);
     }
 
-    /// Whole idle segments, the largest first, until the segment that a request needs stays within the slack.
+    /// Chooses whole idle segments, the largest first, until the segment that a request needs stays within the slack.
     pub(super) fn sweep_surplus(&mut self, plan: &mut Plan, of: ShardId, want: Want, shards: &mut impl Shards) {
         let bytes = self.segment_for(of, &want, shards).0;
         let (mut bound, mut idle) = (0_u64, Vec::new());
@@ -207,7 +207,7 @@ impl Coordinator {
         plan.sweep = Sweep::new(idle, true, 0);
     }
 
-    /// The next step of the plan's sweep, or `None` when it has none or it is over.
+    /// Returns the next step of the plan's sweep, or `None` if it has none or the sweep is over.
     pub(super) fn next_of_sweep(&mut self, plan: &mut Plan, shards: &mut impl Shards) -> Option<Step> {
         let mut sweep = plan.sweep.take()?;
         let step = self.sweep_on(plan, &mut sweep, shards);
@@ -218,7 +218,7 @@ impl Coordinator {
     }
 
     fn sweep_on(&mut self, plan: &mut Plan, sweep: &mut Sweep, shards: &mut impl Shards) -> Option<Step> {
-        // Other plans may have put memory there since.
+        // Other plans may have mapped memory in the range since.
         if let Some((shard, slot, id)) = sweep.empty_range.take()
             && shards.with(shard, |shard| shard.forget_empty(slot, id))
         {
@@ -240,7 +240,7 @@ impl Coordinator {
             let done = self.reserved.all.current <= sweep.down_to && sweep.down_to > 0;
             let has_pages = shards.with(shard, |s| s.whole_pages(block).is_some());
             if has_pages && !self.settings.is_paged() && !synchronized && !done {
-                // PyTorch unmaps once the stream has come to an end.
+                // PyTorch synchronises the stream before it unmaps.
                 candidate.synchronized = true;
                 let stream = self.stream_of(shard);
                 return Some(plan.awaits(Awaited::Points, Step::Synchronize(stream)));
@@ -248,7 +248,7 @@ impl Coordinator {
             sweep.candidates.pop_front();
             let last_use = shards.with(shard, |s| Point { stream: s.stream, tick: s.blocks[block].last_use.tick() });
             if done || !self.is_reached(last_use) {
-                // Work that was never submitted may still touch it: it stays cached.
+                // Work that was never submitted may still use it: it stays cached.
                 self.unclaim(plan, shard, block, shards);
                 continue;
             }
@@ -289,7 +289,8 @@ impl Coordinator {
         Some(self.releases(plan, shard, slot, Step::Release { shard, slot, bytes }))
     }
 
-    /// Unmaps and releases the pages in a claimed block that may go, as many as are to go. `None`: none may.
+    /// Unmaps and releases pages in a claimed block, up to the number of bytes to release. `None` means that no page
+    /// may go.
     fn unmaps(
         &mut self,
         plan: &mut Plan,
@@ -312,8 +313,8 @@ impl Coordinator {
         Some(self.make(plan, Purpose::GiveUp { shard, block, bytes }, calls))
     }
 
-    /// The first run of pages in a claimed block that nothing still uses through an old mapping, up to `excess` bytes
-    /// and the rest of a page: offset, bytes, pages.
+    /// Returns the offset, the bytes and the pages of the first run of pages in a claimed block that no work uses
+    /// through an old mapping. The run ends with the page that reaches `excess` bytes.
     fn first_to_go(
         &self,
         shard: ShardId,
@@ -340,7 +341,8 @@ impl Coordinator {
         (!pages.is_empty()).then_some((offset, bytes, pages))
     }
 
-    /// The old mappings of a page can be unmapped: all work through them is over, and nobody else is at it.
+    /// Returns whether the old mappings of a page can be unmapped: all work through them is over, and no other plan is
+    /// unmapping them.
     fn shadows_may_go(&self, page: PageId, shards: &mut impl Shards) -> bool {
         self.pages[page].shadows.iter().all(|shadow| {
             let at = shadow.place;
@@ -349,7 +351,7 @@ impl Coordinator {
         })
     }
 
-    /// Releases the spare pages that may go, as many as are to go.
+    /// Releases spare pages that may go, up to the number of bytes to release.
     fn releases_spare(&mut self, plan: &mut Plan, down_to: u64, shards: &mut impl Shards) -> Option<Step> {
         let mut calls = Vec::new();
         let mut left = self.reserved.all.current;
@@ -364,7 +366,7 @@ impl Coordinator {
         (!calls.is_empty()).then(|| self.make(plan, Purpose::GiveUpSpare, calls))
     }
 
-    /// Spare pages are released.
+    /// Books the release of spare pages.
     pub(super) fn spare_released(&mut self, plan: &mut Plan, calls: &[PageCall], shards: &mut impl Shards) {
         for call in calls {
             if let PageCall::Release { page } = *call {
@@ -376,13 +378,13 @@ impl Coordinator {
         self.note_progress(plan);
     }
 
-    /// The driver has taken a segment or a range back.
+    /// Notes that the driver has taken a segment or a range back.
     pub(super) fn released(&mut self, plan: &mut Plan, shard: ShardId, slot: Slot, shards: &mut impl Shards) {
         shards.with(shard, |shard| shard.unpromise(slot));
         self.note_progress(plan);
     }
 
-    /// The driver has unmapped and released pages.
+    /// Books pages that the driver has unmapped and released.
     pub(super) fn unmapped(
         &mut self,
         plan: &mut Plan,
@@ -403,8 +405,8 @@ impl Coordinator {
         }
     }
 
-    /// The last uses of candidates that are not known to be over. The pages of classic's expandable segments wait for
-    /// their whole stream instead.
+    /// Returns the last uses of candidates that are not known to be over. The pages of `classic`'s expandable segments
+    /// are left out: their release waits for the whole stream instead.
     fn last_uses(&self, sweep: &Sweep, shards: &mut impl Shards) -> Vec<Point> {
         let mut points = Vec::new();
         for &Candidate { shard, block, .. } in &sweep.candidates {
@@ -438,8 +440,8 @@ impl Coordinator {
         });
     }
 
-    /// A plan ends before its time: what it has claimed goes back, and the next step is [`Step::Done`], or begins to
-    /// undo what is half-done.
+    /// Ends a plan early: what it has claimed goes back. The next step is [`Step::Done`], or begins to undo what is
+    /// half done.
     pub fn abandon(&mut self, plan: &mut Plan, shards: &mut impl Shards) {
         plan.rung = Rung::End;
         self.abandon_job(plan, shards);

@@ -1,4 +1,4 @@
-//! The range of every setting: the same for settings made in code as for those that the parser reads.
+//! The range of every setting, which is the same for settings made in code and for those that the parser reads.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -6,11 +6,11 @@ use alloc::string::{String, ToString};
 use super::Settings;
 use crate::units::{MIB, QUANTUM, REQUEST_BYTES_MAX};
 
-/// The largest slack: as the parser has it.
+/// The largest slack, the same as in the parser.
 const SLACK_MAX: f64 = 1000.0;
-/// The most divisions of an octave: 512 times as many still fit in 64 bits.
+/// The largest number of divisions of an octave: 512 times this number still fits in 64 bits.
 const DIVISIONS_MAX: u64 = 1 << 30;
-/// The least bytes of a large segment, and 1.
+/// The size that a large segment must exceed, in bytes.
 const LARGE_SEGMENT_ABOVE: u64 = 10 * MIB;
 
 /// A setting outside its range.
@@ -21,17 +21,17 @@ pub struct SettingError {
     pub field: &'static str,
     /// Its value.
     pub value: String,
-    /// What it may be.
+    /// The values that it may have.
     pub allowed: String,
 }
 
 impl Settings {
-    /// Verifies that every field is within its range, so that an allocator can be made of the settings. Whether a
-    /// device can serve them is another question.
+    /// Verifies that every field is within its range, so that an allocator can be made with the settings. Whether a
+    /// device supports them is not checked.
     ///
     /// # Errors
     ///
-    /// The first field that is not, with its value and what it may be.
+    /// Returns the first field that is out of its range, with its value and the values that it may have.
     pub fn validate(&self) -> Result<(), SettingError> {
         let large = self.large_segment_bytes;
         let is_large = large > LARGE_SEGMENT_ABOVE && large <= REQUEST_BYTES_MAX && large.is_multiple_of(QUANTUM);

@@ -1,4 +1,4 @@
-//! Segments that come and go.
+//! The arrival and removal of segments.
 
 use alloc::collections::BTreeMap;
 
@@ -17,24 +17,24 @@ pub(crate) struct Arrival {
     pub(crate) base: u64,
     pub(crate) bytes: u64,
     pub(crate) side: Side,
-    /// 0 for a plain segment.
+    /// The page size in bytes, or 0 for a plain segment.
     pub(crate) page_bytes: u64,
     pub(crate) shared: bool,
 }
 
 impl Shard {
-    /// Keeps a place for a segment that a plan is about to get from the driver.
+    /// Reserves a slot for a segment that a plan is about to get from the driver.
     pub(crate) fn promise(&mut self) -> Slot {
         self.segments.promise()
     }
 
-    /// The driver refused: the place is free again.
+    /// Makes a reserved slot free again, because the driver refused or has taken the segment back.
     pub(crate) fn unpromise(&mut self, slot: Slot) {
         self.segments.vacate(slot);
     }
 
-    /// Takes in a segment. Its one block is claimed for the plan that asked for it, so that no rival can take it first;
-    /// a range without memory is unmapped instead, for all to see.
+    /// Adds a segment. Its one block is claimed for the plan that asked for it, so that no other plan can take it
+    /// first. The block of a range without memory is unmapped instead, and every plan may use it.
     pub(crate) fn adopt(&mut self, slot: Slot, arrival: Arrival) -> BlockId {
         let Arrival { id, base, bytes, side, page_bytes, shared } = arrival;
         let rank = match self.rules.ties {
@@ -71,7 +71,8 @@ impl Shard {
         first
     }
 
-    /// [`forget`](Self::forget)s the range of that number if it is still there without memory. Answers whether it was.
+    /// Removes a range as [`forget`](Self::forget) does, if it still has this number and no memory. Returns whether it
+    /// did.
     pub(crate) fn forget_empty(&mut self, slot: Slot, id: SegmentId) -> bool {
         let is_empty = self.segments.get(slot).is_some_and(|segment| {
             let first = &self.blocks[segment.first];
@@ -84,8 +85,8 @@ impl Shard {
         is_empty
     }
 
-    /// Forgets a segment whose one block is claimed, or a range whose one block is unmapped. Its place stays promised
-    /// until [`unpromise`](Self::unpromise), so that nobody moves in while the driver is still at it.
+    /// Removes a segment whose one block is claimed, or a range whose one block is unmapped. Its slot stays reserved
+    /// until [`unpromise`](Self::unpromise), so that no other segment gets it while the driver call is under way.
     pub(crate) fn forget(&mut self, slot: Slot) -> SegmentId {
         let (id, first, side) = {
             let segment = &self.segments[slot];
@@ -120,7 +121,7 @@ mod tests {
 
     const RANGE: SegmentId = SegmentId(7);
 
-    /// A shard with one range, in which nothing is mapped.
+    /// Returns a shard with one range, in which nothing is mapped.
     fn with_range() -> (Shard, Slot) {
         let settings = Settings { policy: Policy::Paged, ..Settings::default() };
         let mut shard = Shard::new(ShardId(0), StreamId(0), PoolId::default(), Rules::new(&settings, Reuse::InOrder));
@@ -137,7 +138,7 @@ mod tests {
         assert!(shard.segments.get(slot).is_none());
     }
 
-    /// Another range may have come to the place of the one that was emptied.
+    /// Another range may have got the slot of the one that was emptied.
     #[test]
     fn a_range_of_another_number_stays() {
         let (mut shard, slot) = with_range();

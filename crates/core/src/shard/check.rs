@@ -1,6 +1,6 @@
-//! What must hold of a shard at every moment. Each check panics with the numbers.
+//! The invariants of a shard. Each check panics with the numbers.
 //!
-//! Cost: walks every block. For tests, and for hunting a suspicion.
+//! Cost: every block is visited. The checks are meant for tests and for the search for a fault.
 
 use alloc::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ impl Shard {
     ///
     /// # Panics
     ///
-    /// On the first one that does not hold.
+    /// Panics at the first invariant that does not hold.
     pub fn check(&self) {
         self.blocks.check();
         let mut tiled = 0;
@@ -33,8 +33,8 @@ impl Shard {
         self.check_snug();
     }
 
-    /// T1: blocks tile their segment. T2: no two neighbours could be joined. T3: everything is a multiple of the
-    /// quantum, and unmapped ranges of the page.
+    /// Verifies T1, blocks tile their segment; T2, no two neighbours could be joined; and T3, everything is a multiple
+    /// of the quantum, and unmapped ranges of the page.
     fn check_tiling(&self, slot: Slot) -> usize {
         let segment = &self.segments[slot];
         let (mut end, mut prev, mut count) = (0, BlockId::NONE, 0);
@@ -68,7 +68,7 @@ impl Shard {
         count
     }
 
-    /// X1: the indexes hold exactly the free and the unmapped blocks.
+    /// Verifies X1: the indexes hold exactly the free and the unmapped blocks.
     fn check_indexes(&self, side: Side) {
         let pool = &self.pools[side.index()];
         pool.free.check(|id| self.entry(id));
@@ -89,7 +89,7 @@ impl Shard {
         assert_eq!(pool.unmapped, unmapped, "{side:?}: listed as unmapped against unmapped");
     }
 
-    /// A1: the counters are what the blocks add up to.
+    /// Verifies A1: the counters are the sums over the blocks.
     fn check_meter(&self, side: Side) {
         let mut sums: BTreeMap<u8, i64> = BTreeMap::new();
         let mut add = |lane: Lane, bytes: u64| *sums.entry(lane as u8).or_default() += bytes as i64;
@@ -121,7 +121,7 @@ impl Shard {
         }
     }
 
-    /// W1: settling blocks are pending, in order of their ticks; uses are kept for live blocks only.
+    /// Verifies W1: settling blocks are pending, in order of their ticks, and uses are kept for live blocks only.
     fn check_waits(&self) {
         assert!(self.settling.iter().is_sorted_by_key(|(tick, _)| *tick), "settling blocks out of order");
         for &(tick, id) in &self.settling {

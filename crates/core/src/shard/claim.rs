@@ -1,5 +1,5 @@
-//! Blocks held by a plan while the driver works: addresses being mapped, pages being unmapped, segments on their way
-//! back. A claimed block is in no index, so no other thread can take it meanwhile.
+//! Blocks that a plan holds while the driver works: addresses being mapped, pages being unmapped, segments being given
+//! back. A claimed block is in no index, so that no other thread can take it meanwhile.
 
 use super::Shard;
 use crate::block::{Block, State};
@@ -9,9 +9,9 @@ use crate::segment::Mapping;
 use crate::size::Want;
 
 impl Shard {
-    /// Where an expandable segment can serve the request by mapping more: PyTorch's `find_expandable_block`. Over the
-    /// unmapped ranges in order, beginning with the free block just before if there is one, the first run of free and
-    /// unmapped neighbours that is long enough.
+    /// Returns the block at which an expandable segment can serve the request if more of it is mapped, as PyTorch's
+    /// `find_expandable_block` does. It goes over the unmapped ranges in order, each with the free block directly
+    /// before it if there is one, and takes the first run of free and unmapped neighbours that is long enough.
     pub(crate) fn room_to_grow(&self, want: &Want) -> Option<BlockId> {
         let usable = |id: &BlockId| matches!(self.blocks[*id].state, State::Free | State::Unmapped);
         for &(_, unmapped) in &self.pools[want.side.index()].unmapped {
@@ -29,7 +29,7 @@ impl Shard {
         None
     }
 
-    /// Takes a free block out of the index.
+    /// Takes a free block out of the index for a plan.
     pub(crate) fn claim(&mut self, id: BlockId) {
         let block = &self.blocks[id];
         assert_eq!(block.state, State::Free, "block {} is claimed and is not free", id.0);
@@ -37,7 +37,7 @@ impl Shard {
         self.blocks[id].state = State::Claimed;
     }
 
-    /// Claims the first `bytes` (rounded up to pages) of an unmapped block; the rest stays unmapped.
+    /// Claims the first `bytes` (rounded up to pages) of an unmapped block. The rest stays unmapped.
     pub(crate) fn claim_addresses(&mut self, id: BlockId, bytes: u64) {
         let block = &self.blocks[id];
         assert_eq!(block.state, State::Unmapped, "block {} is mapped already", id.0);
@@ -55,13 +55,13 @@ impl Shard {
         self.blocks[id].state = State::Claimed;
     }
 
-    /// Claims a part of an unmapped block, in whole pages; what is left on both sides stays unmapped. Answers the
+    /// Claims a part of an unmapped block, in whole pages. What is left on both sides stays unmapped. Returns the
     /// claimed block.
     pub(crate) fn claim_hole(&mut self, id: BlockId, begin: u64, end: u64) -> BlockId {
         let front = begin - self.blocks[id].offset;
         let mut part = id;
         if front > 0 {
-            // Its key is its beginning, which stays.
+            // The block in front keeps its beginning, which is its key.
             part = self.cut(id, front);
             let key = self.unmapped_key(part);
             let side = self.blocks[part].side;
@@ -71,8 +71,8 @@ impl Shard {
         part
     }
 
-    /// Memory stands behind a claimed block now: joins it with `before`, the plan's own claimed block in front of it,
-    /// or a free one there, and with a free one behind. Answers the claimed whole.
+    /// Notes that there is memory behind a claimed block now. Joins it with the block in front, if that is `before`
+    /// (which the same plan has claimed) or free, and with a free one behind. Returns the claimed whole.
     pub(crate) fn mapped(&mut self, id: BlockId, before: Option<BlockId>) -> BlockId {
         let mut whole = id;
         if let Some(prev) = self.blocks[id].prev.some() {
@@ -88,8 +88,8 @@ impl Shard {
         whole
     }
 
-    /// Joins a claimed block with the one behind it if that is free: nobody joins with a claimed block, so what was
-    /// freed there meanwhile still stands alone.
+    /// Joins a claimed block with the one behind it if that is free. A free does not join with a claimed block, so a
+    /// block that was freed there meanwhile is still separate.
     pub(crate) fn absorb_behind(&mut self, id: BlockId) {
         if let Some(next) = self.blocks[id].next.some()
             && self.blocks[next].state == State::Free
@@ -99,8 +99,8 @@ impl Shard {
         }
     }
 
-    /// No memory stands behind a claimed block (any more): it is unmapped, joined with unmapped neighbours. Answers
-    /// whether the whole range is unmapped now.
+    /// Notes that there is no memory behind a claimed block (any more): it is unmapped and joined with unmapped
+    /// neighbours. Returns whether the whole range is unmapped now.
     pub(crate) fn unmapped(&mut self, id: BlockId) -> bool {
         let block = &mut self.blocks[id];
         block.state = State::Unmapped;
@@ -121,7 +121,7 @@ impl Shard {
         !self.blocks[whole].is_split()
     }
 
-    /// The whole pages inside a block of an expandable segment, as offset and bytes.
+    /// Returns the offset and the length in bytes of the whole pages inside a block of an expandable segment.
     pub(crate) fn whole_pages(&self, id: BlockId) -> Option<(u64, u64)> {
         let mut pages = self.pages_in(id);
         let (begin, first) = pages.next()?;
@@ -129,13 +129,13 @@ impl Shard {
         Some((begin, end - begin))
     }
 
-    /// The pages that lie wholly inside a block, in order.
+    /// Returns the pages that lie wholly inside a block, in order.
     pub(crate) fn pages_in(&self, id: BlockId) -> impl DoubleEndedIterator<Item = (u64, Mapping)> {
         let block = &self.blocks[id];
         self.segments[block.slot].pages_within(block.offset, block.end())
     }
 
-    /// Cuts a claimed block down to the pages inside it; what is left before and behind becomes free. Answers the
+    /// Cuts a claimed block down to the pages inside it. What is left before and behind becomes free. Returns the
     /// claimed block of exactly those pages.
     pub(crate) fn carve(&mut self, id: BlockId, offset: u64, bytes: u64, clock: u64) -> BlockId {
         let mut pages = id;
@@ -154,7 +154,8 @@ impl Shard {
         pages
     }
 
-    /// Cuts a block that is in no index behind its first `bytes`. The rest copies it and is in no index either.
+    /// Cuts a block that is in no index behind its first `bytes`. The rest is a copy with its own offset and size, and
+    /// is in no index either. Returns the rest.
     pub(super) fn cut(&mut self, id: BlockId, bytes: u64) -> BlockId {
         let front = &mut self.blocks[id];
         debug_assert!(bytes > 0 && bytes < front.size);
@@ -170,13 +171,13 @@ impl Shard {
         rest
     }
 
-    /// The free blocks of a side in order, with their sizes.
+    /// Returns the free blocks of a side in order, with their ids.
     pub(crate) fn free_blocks(&self, side: Side) -> impl Iterator<Item = (BlockId, &Block)> {
         self.pools[side.index()].free.iter().map(|id| (id, &self.blocks[id]))
     }
 
-    /// What garbage collection would give back of a free block: a whole segment, or the whole pages inside a block
-    /// where pages move. `None` if nothing.
+    /// Returns the number of bytes that garbage collection would give back of a free block: a whole segment, or the
+    /// whole pages inside a block where pages move. `None` means nothing.
     pub(crate) fn garbage_bytes(&self, id: BlockId) -> Option<u64> {
         if self.is_whole_segment(id) {
             return Some(self.blocks[id].size);
@@ -185,7 +186,7 @@ impl Shard {
         is_paged.then(|| self.whole_pages(id)).flatten().map(|(_, bytes)| bytes)
     }
 
-    /// The block is free, fills a plain segment, and may go back to the driver.
+    /// Returns whether the block is free, fills a plain segment, and may go back to the driver.
     pub(crate) fn is_whole_segment(&self, id: BlockId) -> bool {
         let block = &self.blocks[id];
         block.state == State::Free && !block.is_split() && !self.segments[block.slot].is_expandable()

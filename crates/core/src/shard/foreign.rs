@@ -1,8 +1,10 @@
-//! Memory of a shard that may hold what others left in it: another stream, or whoever had it from the driver before.
+//! Memory of a shard that may hold data of another user: of another stream, or of whoever had it from the driver
+//! before.
 //!
-//! Kept only where such memory is overwritten before it is granted ([`Scrub::OtherStreams`]). Memory becomes foreign
-//! when it comes from the driver, when a page moves in, also on its way back, and when a block is lent. It stays so, by
-//! place, whatever blocks lie there, until its overwriting is told. None of this is on the path of a hit or a free.
+//! It is recorded only where such memory is overwritten before it is granted ([`Scrub::OtherStreams`]). Memory becomes
+//! foreign when it comes from the driver, when a page is mapped or comes back, and when a block is lent. The record
+//! goes by place, independent of the blocks there, and lasts until the memory was overwritten. None of this is on the
+//! path of a hit or a free.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -11,21 +13,21 @@ use crate::ids::{Place, ShardId, Slot};
 use crate::settings::Scrub;
 use crate::shard::{Grant, Shard};
 
-/// The foreign parts of a shard's segments, by slot and offset, with where each ends.
+/// The foreign parts of a shard's segments: the slot and the offset of each, with its end.
 ///
 /// Invariant: the parts of a slot are not empty and do not touch.
 #[derive(Default)]
 pub(crate) struct Foreign(BTreeMap<(Slot, u64), u64>);
 
 impl Foreign {
-    /// What is kept under that setting.
+    /// Returns the record to keep under a setting, if that needs one.
     pub(crate) fn under(scrub: Scrub) -> Option<Foreign> {
         (scrub == Scrub::OtherStreams).then(Foreign::default)
     }
 
     fn add(&mut self, slot: Slot, begin: u64, end: u64) {
         let (mut begin, mut end) = (begin, end);
-        // Together with all that it touches, so that parts stay few.
+        // The part is joined with all that it touches, so that parts stay few.
         while let Some((&(_, start), &stop)) = self.0.range((slot, 0)..=(slot, end)).next_back() {
             if stop < begin {
                 break;
@@ -48,7 +50,7 @@ impl Foreign {
         }
     }
 
-    /// The parts that share a byte with the range, as begin and end, the last one first.
+    /// Returns the parts that share a byte with the range, as begin and end, the last one first.
     fn overlapping(&self, slot: Slot, begin: u64, end: u64) -> Vec<(u64, u64)> {
         let below = self.0.range((slot, 0)..(slot, end)).rev().map(|(&(_, start), &stop)| (start, stop));
         below.take_while(|&(_, stop)| stop > begin).collect()
@@ -56,22 +58,22 @@ impl Foreign {
 }
 
 impl Shard {
-    /// Somebody else had these bytes.
+    /// Notes that another user had these bytes.
     pub(crate) fn note_foreign(&mut self, slot: Slot, offset: u64, bytes: u64) {
         if let Some(foreign) = &mut self.foreign {
             foreign.add(slot, offset, offset + bytes);
         }
     }
 
-    /// A segment is gone, and its slot is another's from now on.
+    /// Notes that a segment is gone. Another segment may get its slot.
     pub(crate) fn forget_foreign(&mut self, slot: Slot) {
         if let Some(foreign) = &mut self.foreign {
             foreign.remove(slot, 0, u64::MAX);
         }
     }
 
-    /// What of a granted block must be overwritten before anybody gets it, each part as an offset in the segment and a
-    /// length in bytes.
+    /// Returns the parts of a granted block that must be overwritten before the program gets it, each as an offset in
+    /// the segment and a length in bytes.
     pub fn to_scrub(&self, slot: Slot, offset: u64, bytes: u64) -> Vec<(u64, u64)> {
         match (self.rules.scrub, &self.foreign) {
             (Scrub::OtherStreams, Some(foreign)) => {
@@ -84,8 +86,8 @@ impl Shard {
         }
     }
 
-    /// All of a granted block was overwritten: what it holds from now on is its owner's. `borrower` is the shard that
-    /// asked: another one where the block is lent, and then what it holds stays foreign here.
+    /// Notes that all of a granted block was overwritten: its new owner may read what it holds from now on. `borrower`
+    /// is the shard of the request. If that is another shard, the block is lent, and its memory stays foreign here.
     pub fn scrubbed(&mut self, slot: Slot, offset: u64, bytes: u64, borrower: ShardId) {
         if let Some(foreign) = &mut self.foreign
             && borrower == self.id
@@ -94,12 +96,12 @@ impl Shard {
         }
     }
 
-    /// A block goes to another stream, which leaves its bytes there.
+    /// Notes that a block is lent to another stream, which leaves its data there.
     pub(crate) fn note_lent(&mut self, grant: &Grant) {
         self.note_foreign(grant.slot, grant.offset, grant.size);
     }
 
-    /// A page arrives, whoever had it last.
+    /// Notes that a page is mapped here, whichever stream used it last.
     pub(crate) fn note_page(&mut self, at: Place, bytes: u64) {
         self.note_foreign(at.slot, at.offset, bytes);
     }
@@ -135,7 +137,7 @@ mod tests {
         assert_eq!((parts(&foreign), foreign.0.len()), (Vec::new(), 2), "other slots keep theirs");
     }
 
-    /// Against one flag for each byte.
+    /// The record agrees with a table of one flag for each byte.
     #[test]
     fn random_ranges_are_as_in_a_plain_table() {
         let (mut foreign, mut plain, mut state) = (Foreign::default(), [false; 64], 1_u64);

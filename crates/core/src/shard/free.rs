@@ -1,4 +1,4 @@
-//! Taking blocks back: at once, or once their points are reached.
+//! Frees: blocks are taken back at once, or when their points are reached.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -13,36 +13,37 @@ use crate::last_use::LastUse;
 use crate::meter::SplitChange;
 use crate::plant::Plant;
 
-/// Where else a block was used.
+/// The uses of a block beyond its home stream.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Uses {
-    /// On these streams until the free.
+    /// The streams on which it is used until the free.
     pub streams: Vec<StreamId>,
-    /// Up to these points.
+    /// The points up to which it is used.
     pub points: Vec<Point>,
 }
 
-/// What became of a freed block.
+/// The state of a block after its free.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Freed {
-    /// It is free.
+    /// The block is free.
     Done {
-        /// Room for a peak ran out: the coordinator must settle.
+        /// Whether room for a peak ran out: the coordinator must then settle.
         unsettled: bool,
     },
-    /// It waits for its home stream, within the shard.
+    /// The block waits for its home stream, within the shard.
     Settling,
-    /// It waits for the current tick of each of these streams and for these points: the caller marks the streams and
-    /// tells the coordinator.
+    /// The block waits for the current tick of each of these streams and for these points. The caller marks the streams
+    /// and passes the points to the coordinator.
     Pending(Box<Uses>),
 }
 
 impl Shard {
-    /// The program is done with a block. `tick` covers everything recorded on the home stream so far.
+    /// Takes back a block that the program no longer needs. `tick` covers everything recorded on the home stream so
+    /// far.
     ///
     /// # Panics
     ///
-    /// If the block is not handed out: a double free inside the library.
+    /// Panics if the block is not handed out, which is a double free inside the library.
     #[inline(always)]
     pub fn free(&mut self, id: BlockId, tick: Tick, clock: u64) -> Freed {
         if self.swaps_out(id, tick, clock) { Freed::Done { unsettled: false } } else { self.free_anew(id, tick, clock) }
@@ -95,11 +96,11 @@ impl Shard {
         }
     }
 
-    /// One of the points of a pending block is reached. Answers whether room for a peak ran out.
+    /// Notes that one of the points of a pending block is reached. Returns whether room for a peak ran out.
     ///
     /// # Panics
     ///
-    /// If the block waits for nothing.
+    /// Panics if the block waits for no point.
     pub(crate) fn point_reached(&mut self, id: BlockId, clock: u64) -> bool {
         let block = &mut self.blocks[id];
         assert!(block.state == State::Pending && block.waits > 0, "block {} waits for no point: {block:?}", id.0);
@@ -115,8 +116,8 @@ impl Shard {
         false
     }
 
-    /// Lines a block up for its home stream, behind those of its tick. Ticks rise, but this block may have waited for
-    /// another stream first, or another thread that marked later may have come first.
+    /// Adds a block to those that wait for the home stream, behind those of its tick. Ticks rise, but this block may
+    /// have waited for another stream first, or a thread with a later mark may have added its block first.
     fn put_in_line(&mut self, tick: Tick, id: BlockId) {
         let at = match self.settling.back() {
             Some(&(last, _)) if last > tick => self.settling.partition_point(|&(other, _)| other <= tick),
@@ -125,7 +126,7 @@ impl Shard {
         self.settling.insert(at, (tick, id));
     }
 
-    /// Retires the blocks whose home stream has come far enough. Answers whether room for a peak ran out.
+    /// Retires the blocks whose home stream has advanced far enough. Returns whether room for a peak ran out.
     #[cold]
     pub(crate) fn settle_home(&mut self, usable: Tick, clock: u64) -> bool {
         let mut unsettled = false;
@@ -139,7 +140,7 @@ impl Shard {
         unsettled
     }
 
-    /// A pending block becomes free.
+    /// Makes a pending block free. Returns whether room for a peak ran out.
     fn retire(&mut self, id: BlockId, clock: u64) -> bool {
         let block = &self.blocks[id];
         let (side, size, requested) = (block.side, block.size, block.requested);
@@ -148,7 +149,7 @@ impl Shard {
         self.meter.retire(side, size, requested, change)
     }
 
-    /// Merges a block with its free neighbours and puts the whole into the index. Answers the net change of
+    /// Merges a block with its free neighbours and puts the whole into the index. Returns the net change of
     /// `inactive_split`, which PyTorch books in one step.
     #[inline(always)]
     pub(super) fn join(&mut self, id: BlockId, clock: u64) -> SplitChange {
@@ -190,14 +191,14 @@ impl Shard {
         if expandable {
             SplitChange::default()
         } else if prev == BlockId::NONE && next == BlockId::NONE {
-            // The segment is whole again: the pieces are gone, and the whole is none.
+            // The segment is whole again: the pieces are gone, and the whole is not counted as one.
             SplitChange { blocks: pieces - 1, bytes: -(absorbed as i64) }
         } else {
             SplitChange { blocks: pieces, bytes: size as i64 }
         }
     }
 
-    /// Joins two neighbours, neither of which is in an index; the lower one stays.
+    /// Joins two neighbours, neither of which is in an index. The lower one remains.
     #[inline(always)]
     pub(crate) fn absorb(&mut self, low: BlockId, high: BlockId) -> BlockId {
         let gone = &self.blocks[high];
@@ -214,8 +215,8 @@ impl Shard {
         low
     }
 
-    /// Puts a claimed block back into the index, joined with its free neighbours. Without any effect on counters:
-    /// only expandable blocks are claimed in part, and those are not counted as split.
+    /// Puts a claimed block back into the index, joined with its free neighbours. The counters do not change: only
+    /// expandable blocks are claimed in part, and those are not counted as split.
     pub(crate) fn unclaim(&mut self, id: BlockId, clock: u64) {
         debug_assert_eq!(self.blocks[id].state, State::Claimed);
         self.join(id, clock);

@@ -1,8 +1,8 @@
 //! A shard: the segments, blocks and counters of one stream in one private pool.
 //!
-//! The hot path ([`Shard::allocate`] that hits, [`Shard::free`]) touches nothing outside its shard. What it cannot do
-//! alone it reports: a miss, uses on other streams to wait for, room for a peak that ran out. The
-//! [`Coordinator`](crate::Coordinator) takes it from there.
+//! The hot path ([`Shard::allocate`] that hits, [`Shard::free`]) uses nothing outside its shard. What a shard cannot do
+//! alone it reports: a miss, uses on other streams that have to be waited for, or room for a peak that ran out. The
+//! [`Coordinator`](crate::Coordinator) continues from there.
 
 mod adopt;
 mod check;
@@ -41,20 +41,20 @@ pub(crate) use window::{Gap, Piece, Window};
 /// A block that was handed out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Grant {
-    /// What to free it by.
+    /// The handle by which the block is freed.
     pub block: BlockId,
-    /// Where its segment stands in the shard's table.
+    /// The slot of its segment in the shard's table.
     pub slot: Slot,
-    /// Where it starts in the segment, in bytes.
+    /// The offset in the segment at which it starts, in bytes.
     pub offset: u64,
-    /// Its length in bytes, at least what was asked for.
+    /// Its length in bytes, at least the requested size.
     pub size: u64,
-    /// The segment's device address, 0 where there are none.
+    /// The segment's device address, or 0 on devices without addresses.
     pub base: u64,
-    /// The last use of this memory: a tick of the stream that it is granted for. Of a block that is lent, whose last
-    /// use was on the lender's stream and is over, the tick is 0.
+    /// The last use of this memory: a tick of the stream that it is granted for. The tick is 0 for a block that is
+    /// lent, whose last use was on the lender's stream and is over.
     pub last_use: LastUse,
-    /// Room for a peak ran out: the coordinator must settle before anything else happens.
+    /// Whether room for a peak ran out: the coordinator must then settle before anything else happens.
     pub unsettled: bool,
 }
 
@@ -93,15 +93,15 @@ impl Rules {
 /// The free and the unmapped blocks of one side.
 pub(crate) struct Pool {
     pub(crate) free: FreeIndex,
-    /// Addresses without memory, in the order in which growth tries them.
+    /// Blocks of addresses without memory, in the order in which growth tries them.
     pub(crate) unmapped: BTreeSet<(u64, BlockId)>,
 }
 
 /// The state of one stream in one private pool.
 ///
 /// Invariants, verified by [`check`](Shard::check): the blocks of each segment tile it; no two neighbours are both free
-/// or both unmapped; the indexes hold exactly the free and the unmapped blocks; the counters equal what the blocks add
-/// up to.
+/// or both unmapped; the indexes hold exactly the free and the unmapped blocks; the counters equal the sums over the
+/// blocks.
 pub struct Shard {
     pub(crate) id: ShardId,
     pub(crate) stream: StreamId,
@@ -110,21 +110,22 @@ pub struct Shard {
     pub(crate) blocks: Blocks,
     pub(crate) pools: [Pool; 2],
     pub(crate) segments: Segments,
-    /// The rank that the next segment begins at, where ties go by birth.
+    /// The rank of the next segment, where ties are decided by birth.
     pub(crate) next_rank: u64,
     pub(crate) meter: Meter,
-    /// What counts towards the slack, where there is one.
+    /// The bytes that count towards the slack, where there is one.
     snug: Option<Snug>,
-    /// Freed blocks whose home stream has not come far enough ([`Reuse::AfterSubmit`], [`Reuse::AfterDone`]), in order
-    /// of their ticks.
+    /// Freed blocks whose home stream has not advanced far enough ([`Reuse::AfterSubmit`], [`Reuse::AfterDone`]), in
+    /// order of their ticks.
     pub(crate) settling: VecDeque<(Tick, BlockId)>,
-    /// The block freed last, if its free was put off: see the module of that name.
+    /// The block freed last, if its free was put off: see the module `put_off`.
     put_off: BlockId,
-    /// What the last operation found out, if it gave back just what the one before had freed.
+    /// What is known about the last operation, if that handed out again exactly the block that the one before had
+    /// freed.
     swap: Swap,
-    /// Uses beyond the home stream, by block: few at any time.
+    /// The uses of blocks beyond the home stream. There are few at any time.
     uses: BTreeMap<BlockId, Uses>,
-    /// What others may have left their bytes in, where that matters.
+    /// The memory that may hold the data of a previous user, where the settings make that matter.
     foreign: Option<Foreign>,
 }
 
@@ -150,48 +151,48 @@ impl Shard {
         }
     }
 
-    /// The shard's id.
+    /// Returns the shard's id.
     pub fn id(&self) -> ShardId {
         self.id
     }
 
-    /// The segment at a slot.
+    /// Returns the id of the segment at a slot.
     ///
     /// # Panics
     ///
-    /// If there is none.
+    /// Panics if there is no segment at the slot.
     pub fn segment_id(&self, slot: Slot) -> SegmentId {
         self.segments[slot].id
     }
 
-    /// The stream whose blocks these are.
+    /// Returns the stream that the shard's blocks belong to.
     pub fn stream(&self) -> StreamId {
         self.stream
     }
 
-    /// The private pool whose blocks these are.
+    /// Returns the private pool that the shard's blocks belong to.
     pub fn pool(&self) -> PoolId {
         self.pool
     }
 
-    /// How many blocks are in the program's hands.
+    /// Returns the number of blocks that the program holds.
     pub fn live_blocks(&mut self) -> u64 {
         self.tidied();
         let count = |side| self.meter.current(side, Lane::Allocation);
         (count(Side::Small) + count(Side::Large)) as u64
     }
 
-    /// Some freed block still waits for a point.
+    /// Returns whether a freed block still waits for a point.
     pub fn has_pending(&self) -> bool {
         self.blocks.iter().any(|(_, block)| block.state == State::Pending)
     }
 
-    /// The newest tick of the home stream at which any of the shard's memory was freed; 0 where none was.
+    /// Returns the newest tick of the home stream at which any of the shard's memory was freed, or 0 if none was.
     pub fn last_use(&self) -> Tick {
         self.blocks.iter().map(|(_, block)| block.last_use).max().map_or(Tick::ZERO, LastUse::tick)
     }
 
-    /// Notes that the block is used on another stream until it is freed. The home stream itself is no news.
+    /// Notes that the block is used on another stream until it is freed. The home stream has no effect here.
     pub fn record_stream(&mut self, block: BlockId, stream: StreamId) {
         if stream != self.stream && !self.rules.planted.is(Plant::EarlyReuse) {
             let uses = self.uses_of(block);
@@ -201,7 +202,8 @@ impl Shard {
         }
     }
 
-    /// Notes that the block is used up to a point. One of its home stream adds nothing: the free comes after it.
+    /// Notes that the block is used up to a point. A point of its home stream has no effect, because the free comes
+    /// after it.
     pub fn used_until(&mut self, block: BlockId, point: Point) {
         if point.stream == self.stream || self.rules.planted.is(Plant::EarlyReuse) {
             return;
@@ -252,14 +254,14 @@ impl Shard {
         &mut self.pools[side.index()]
     }
 
-    /// The blocks of a segment in order of their offsets.
+    /// Returns the blocks of a segment in order of their offsets.
     pub(crate) fn tiles(&self, slot: Slot) -> impl Iterator<Item = BlockId> {
         let first = Some(self.segments[slot].first);
         core::iter::successors(first, |&id| self.blocks[id].next.some())
     }
 
-    /// The last point that freed blocks wait for on the home stream, where that does not reuse in order. Blocks that
-    /// wait for other streams first count as well: they come to the home stream afterwards.
+    /// Returns the last point that freed blocks wait for on the home stream, where that does not reuse in order. Blocks
+    /// that wait for other streams first count as well: they wait for the home stream afterwards.
     pub(crate) fn settling_until(&self) -> Option<Point> {
         if self.rules.reuse == Reuse::InOrder {
             return None;
@@ -273,7 +275,7 @@ impl Shard {
     }
 }
 
-/// Where a block stands in the order of free blocks.
+/// Returns the place of a block in the order of free blocks.
 fn entry_of(blocks: &Blocks, segments: &Segments, id: BlockId) -> Entry {
     let block = &blocks[id];
     let segment = &segments[block.slot];

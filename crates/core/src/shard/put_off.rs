@@ -1,13 +1,14 @@
-//! The last free of a shard, put off until the next request.
+//! The last free of a shard, which is put off until the next request.
 //!
-//! Programs free a block and ask for the same size again, over and over. Joining the block with its neighbours,
-//! filing the whole, finding it and cutting it up again would end where it began. So a free waits for the next
-//! operation on the shard: if that is a request which the joined block would serve with just this block, the block is
-//! handed out as it stands, and the counters are moved as if it had gone all the way; else the free is done first.
-//! When the same block is freed and asked for yet again, and nothing else happened in between, then what was found out
-//! before still holds (the [`Swap`]), and the question is not asked anew.
+//! Programs free a block and ask for the same size again, over and over. To join the block with its neighbours, put the
+//! whole into the index, find it and cut it up again would end where it began. So a free waits for the next operation
+//! on the shard. If that is a request for which the search would cut exactly this block out of the joined one, the
+//! block is handed out as it is, and the counters change as if all of that had been done. Otherwise the free is done
+//! first. When the same block is freed and asked for again, and nothing else happened in between, what was determined
+//! before still holds (the [`Swap`]), and is not determined anew.
 //!
-//! Nobody sees a difference: every look at a shard from outside the hot path finds it [`tidied`](Shard::tidied).
+//! The difference cannot be observed: every look at a shard from outside the hot path finds it
+//! [`tidied`](Shard::tidied).
 
 use millpond_backend::Tick;
 
@@ -18,16 +19,16 @@ use crate::last_use::LastUse;
 use crate::meter::SplitChange;
 use crate::size::Want;
 
-/// A block that was freed and handed out again as it stood. Holds until the shard does, or is looked at for, anything
-/// but the same again.
+/// A block that was freed and handed out again as it was. It is valid until the shard does anything but the same again,
+/// or is looked at from outside the hot path.
 #[derive(Clone, Copy)]
 pub(super) struct Swap {
-    /// What was handed out; its size is 0 where there is none.
+    /// The grant of the block. Its size is 0 where there is no such block.
     grant: Grant,
     side: Side,
     /// The free block behind it.
     behind: BlockId,
-    /// What its free changes in `inactive_split`, and the grant changes back.
+    /// The change that its free makes in `inactive_split`, and the grant reverses.
     change: SplitChange,
 }
 
@@ -47,7 +48,7 @@ impl Swap {
         change: SplitChange { blocks: 0, bytes: 0 },
     };
 
-    /// Something else happens.
+    /// Ends the swap, because another operation follows.
     #[inline(always)]
     pub(super) fn end(&mut self) {
         self.grant.block = BlockId::NONE;
@@ -56,8 +57,8 @@ impl Swap {
 }
 
 impl Shard {
-    /// Frees the block of the swap: there was room for that before, and what it took was given back since. Answers
-    /// whether it is that block.
+    /// Frees the block of the swap. No room can run out: there was enough for this free before, and what it took has
+    /// been given back since. Returns whether it is that block.
     #[inline(always)]
     pub(super) fn swaps_out(&mut self, id: BlockId, tick: Tick, clock: u64) -> bool {
         if id != self.swap.grant.block {
@@ -75,7 +76,7 @@ impl Shard {
         true
     }
 
-    /// Hands the block of the swap out again, if it was freed and nothing else happened.
+    /// Hands the block of the swap out again, if it was freed and nothing else happened since.
     #[inline(always)]
     pub(super) fn swap_in(&mut self, want: &Want, clock: u64) -> Option<Grant> {
         let Swap { grant, side, behind, change } = &self.swap;
@@ -86,7 +87,7 @@ impl Shard {
         let before = core::mem::replace(&mut block.requested, want.requested);
         block.state = State::Live;
         if let Some(behind) = self.blocks.get_mut(*behind) {
-            // A remainder enters the index anew, with the last use of the whole.
+            // The remainder would enter the index anew, with the last use of the whole.
             behind.age = clock;
             behind.last_use = behind.last_use.max(grant.last_use);
         }
@@ -95,12 +96,13 @@ impl Shard {
         Some(Grant { unsettled, ..*grant })
     }
 
-    /// Puts off the free of a live block that nothing else waits for, if no peak would rise by it. Answers whether it
-    /// did.
+    /// Puts off the free of a live block for which there is nothing else to wait, if no peak would rise by it. Returns
+    /// whether it did.
     #[inline(always)]
     pub(super) fn puts_off(&mut self, id: BlockId, tick: Tick, clock: u64) -> bool {
         let block = &self.blocks[id];
-        // The most that the free of a block changes; where that is too much, what this one changes.
+        // The largest change that the free of a block can make is tested first. If there is no room for it, the actual
+        // change is.
         let most = SplitChange { blocks: 1, bytes: block.size as i64 };
         if !self.meter.has_split_room(block.side, most) {
             let change = self.change_by_join(id);
@@ -121,7 +123,7 @@ impl Shard {
         self.put_off = id;
     }
 
-    /// What joining a block with its free neighbours will change in `inactive_split`.
+    /// Returns the change in `inactive_split` that joining a block with its free neighbours will make.
     #[inline(never)]
     fn change_by_join(&self, id: BlockId) -> SplitChange {
         let block = &self.blocks[id];
@@ -142,7 +144,7 @@ impl Shard {
             next = self.blocks[behind].next;
         }
         if prev == BlockId::NONE && next == BlockId::NONE {
-            // The segment is whole again: the pieces are gone, and the whole is none.
+            // The segment is whole again: the pieces are gone, and the whole is not counted as one.
             change.blocks -= 1;
             change.bytes = -(absorbed as i64);
         }
@@ -154,7 +156,7 @@ impl Shard {
         id.some().filter(|&id| self.blocks[id].state == State::Free)
     }
 
-    /// The shard with nothing put off, for all but the hot path.
+    /// Returns the shard with nothing put off, for all uses but the hot path.
     pub fn tidied(&mut self) -> &mut Shard {
         self.swap.end();
         if self.put_off != BlockId::NONE {
@@ -172,13 +174,13 @@ impl Shard {
         let (side, size, requested, clock) = (block.side, block.size, block.requested, block.age);
         let change = self.join(id, clock);
         let oversize = size >= self.rules.max_split;
-        // There was room when the free was put off. What is short now is so by the grant of another thread, which is on
-        // its way to settle it.
+        // There was room when the free was put off. If there is a shortage now, the grant of another thread has caused
+        // it, and that thread is about to settle it.
         let _ = self.meter.free_and_retire(side, size, requested, oversize, change);
     }
 
-    /// Whether the block whose free was put off serves the request as it stands: the joined block would be the best
-    /// fit and would be cut at just this size. Then it is the one to swap.
+    /// Returns whether the block whose free was put off serves the request as it is: the joined block would be the best
+    /// fit and would be cut at exactly this size. If so, the block becomes that of the swap.
     #[inline(always)]
     pub(super) fn is_retaken(&mut self, want: &Want) -> bool {
         let block = &self.blocks[self.put_off];
@@ -196,8 +198,8 @@ impl Shard {
         true
     }
 
-    /// Whether the search would find the put-off block, joined with its neighbours, and cut it at just this block. If
-    /// so, answers what its free changes in `inactive_split`, which the grant changes back.
+    /// Determines whether the search would find the put-off block, joined with its neighbours, and cut it at exactly
+    /// this block. If so, returns the change that its free makes in `inactive_split` and the grant reverses.
     fn would_retake(&self, id: BlockId, want: &Want) -> Option<SplitChange> {
         let block = &self.blocks[id];
         if !self.rules.caches || self.free_at(block.prev).is_some() {
@@ -215,11 +217,12 @@ impl Shard {
             other = behind.and_then(|behind| index.next_after_alone(behind, rest))?;
         }
         if let Some(other) = other {
-            // A tie would be decided by rank: leave it to the search.
+            // A tie would be decided by rank: that is left to the search.
             if self.blocks[other].size <= whole {
                 return None;
             }
-            // Where blocks count with what they could grow to, the next one must not beat it in that.
+            // Where blocks count with the size that they could grow to, the next block must not be smaller in that
+            // size.
             let last = behind.unwrap_or(id);
             if self.rules.expandable && self.reach(other) < whole + self.unmapped_behind(last) {
                 return None;

@@ -1,11 +1,11 @@
-//! Keeping what is reserved within a share beyond what was ever live, where segments cannot be taken apart: the setting
+//! A bound on reserved memory, as a share beyond what was ever live, where segments cannot be taken apart: the setting
 //! [`slack`](crate::settings::Settings::slack).
 //!
-//! Free memory in a segment goes back only once nothing in the segment is live, so what must be bounded is free memory
-//! beside live blocks. A segment that is large beside the peak has one block at a time: it is never cut, and what a
-//! request leaves unused of it is *loose*. A request takes such a segment only while all that is loose stays within the
-//! slack. So at every miss the segments that are wholly free can be given back, and what is left is within the slack by
-//! itself. Small requests share segments that are small beside the peak, and cut them as PyTorch does.
+//! Free memory in a segment goes back only once nothing in the segment is live, so free memory beside live blocks is
+//! what must be bounded. A segment that is large compared with the peak has one block at a time: it is never cut, and
+//! what a request leaves unused of it is *loose*. A request takes such a segment only while all loose memory stays
+//! within the slack. So at every miss the segments that are wholly free can be given back, and what remains is within
+//! the slack. Small requests share segments that are small compared with the peak, and cut them as PyTorch does.
 
 use super::Shard;
 use crate::block::Block;
@@ -13,27 +13,28 @@ use crate::ids::{BlockId, Slot};
 use crate::size::Want;
 use crate::units::{QUANTUM, align_up};
 
-/// A request of at most one such part of the peak shares a segment.
+/// The divisor of the peak: a request of at most this part of it shares a segment.
 const SHARES_BELOW: u64 = 128;
-/// So does one of at most so many bytes: half a page.
+/// A request of at most this number of bytes, half a page, shares a segment too.
 const SHARES_BYTES: u64 = 2048;
-/// A shared segment is such a part of the peak.
+/// The divisor of the peak: a shared segment has this part of it.
 const SHARED_PART: u64 = 32;
-/// A shared segment has at least so many bytes.
+/// The smallest length of a shared segment, in bytes.
 const SHARED_BYTES: u64 = 16384;
-/// Segments are multiples of this many bytes: a page of the host.
+/// The unit of segment lengths, in bytes: a page of the host.
 const ROUNDING: u64 = 4096;
 
-/// What a shard with a slack counts. A block counts until it is free, so also while it waits for points.
+/// The sums of a shard with a slack. A block counts until it is free, which includes the time in which it waits for
+/// points.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Snug {
     /// The share of the peak by which more may be reserved.
     slack: f64,
-    /// Bytes in blocks, rounded to the quantum only.
+    /// The bytes in blocks, rounded to the quantum only.
     live: u64,
-    /// The most that `live` ever was.
+    /// The highest value of `live` so far.
     peak: u64,
-    /// Bytes in blocks beyond that.
+    /// The bytes in blocks beyond `live`.
     loose: u64,
 }
 
@@ -42,7 +43,7 @@ impl Snug {
         Self { slack, live: 0, peak: 0, loose: 0 }
     }
 
-    /// The peak, once the request is served.
+    /// Returns the peak as it will be once the request is served.
     fn peak_with(&self, want: &Want) -> u64 {
         self.peak.max(self.live + exact(want.requested))
     }
@@ -69,13 +70,13 @@ impl Snug {
     }
 }
 
-/// A request in whole quanta.
+/// Returns a request rounded up to whole quanta, in bytes.
 fn exact(requested: u64) -> u64 {
     align_up(requested, QUANTUM)
 }
 
 impl Shard {
-    /// A block goes out.
+    /// Counts a block that is handed out.
     #[inline(always)]
     pub(super) fn snug_takes(&mut self, size: u64, requested: u64) {
         if let Some(snug) = &mut self.snug {
@@ -83,7 +84,7 @@ impl Shard {
         }
     }
 
-    /// A block is free again.
+    /// Counts a block that is free again.
     #[inline(always)]
     pub(super) fn snug_gives(&mut self, size: u64, requested: u64) {
         if let Some(snug) = &mut self.snug {
@@ -91,8 +92,8 @@ impl Shard {
         }
     }
 
-    /// Whether a free block may serve a request: it can be cut, is what a fresh segment would be, or what is left over
-    /// stays within the slack.
+    /// Returns whether a free block may serve a request: it can be cut, is not larger than a new segment would be, or
+    /// its unused part stays within the slack.
     #[inline(always)]
     pub(super) fn is_snug(&self, found: BlockId, want: &Want) -> bool {
         let Some(snug) = &self.snug else { return true };
@@ -102,14 +103,14 @@ impl Shard {
             || snug.loose + (size - exact(want.requested)) <= snug.share(snug.peak_with(want))
     }
 
-    /// Whether a block of that segment may be cut.
+    /// Returns whether a block of that segment may be cut.
     #[inline(always)]
     pub(super) fn cuts(&self, slot: Slot) -> bool {
         self.snug.is_none() || self.segments[slot].shared
     }
 
-    /// The segment for a request that found nothing, in bytes, and whether small requests share it. `None` without a
-    /// slack.
+    /// Returns the length in bytes of the segment for a request that missed, and whether small requests share it.
+    /// `None` means that there is no slack.
     pub(crate) fn snug_segment(&self, want: &Want) -> Option<(u64, bool)> {
         let snug = self.snug?;
         let shared = snug.shares(want);
@@ -117,23 +118,23 @@ impl Shard {
         Some((align_up(bytes, ROUNDING), shared))
     }
 
-    /// How much may be reserved for this shard before cached memory is given back, in bytes; once `want` is served, if
-    /// it is this shard's. 0 without a slack.
+    /// Returns how many bytes may be reserved for this shard before cached memory is given back, as of when `want` is
+    /// served if that is a request of this shard. Without a slack this is 0.
     pub(crate) fn snug_bound(&self, want: Option<&Want>) -> u64 {
         let Some(snug) = self.snug else { return 0 };
         let peak = want.map_or(snug.peak, |want| snug.peak_with(want));
-        // A thousandfold of a request near 2^60 is beyond 64 bits: no bound.
+        // A thousand times a request near 2^60 needs more than 64 bits: there is then no bound.
         peak.saturating_add(snug.share(peak))
     }
 
-    /// The peak is what is live now.
+    /// Sets the peak to what is live now.
     pub(crate) fn snug_reset(&mut self) {
         if let Some(snug) = &mut self.snug {
             snug.peak = snug.live;
         }
     }
 
-    /// S1: what is counted is what the blocks add up to.
+    /// Verifies S1: the counted bytes are the sums over the blocks.
     pub(super) fn check_snug(&self) {
         let Some(snug) = self.snug else { return };
         let held = self.blocks.iter().filter(|(_, block)| block.is_held());

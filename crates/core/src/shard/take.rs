@@ -1,4 +1,4 @@
-//! Finding a free block and handing it out.
+//! The search for a free block, and its grant.
 
 use millpond_backend::Tick;
 
@@ -12,10 +12,10 @@ use crate::size::Want;
 use crate::units::{QUANTUM, SMALL_BYTES};
 
 impl Shard {
-    /// Hands out a free block of this shard, or reports a miss.
+    /// Hands out a free block of this shard. Returns `None` after a miss.
     ///
-    /// `usable` is the tick of the home stream up to which freed memory may be handed out again, `clock` the count of
-    /// searches on that side (0 unless garbage collection counts them).
+    /// `usable` is the tick of the home stream up to which freed memory may be handed out again. `clock` is the count
+    /// of searches on that side (0 unless garbage collection counts them).
     #[inline(always)]
     pub fn allocate(&mut self, want: &Want, clock: u64, usable: Tick) -> Option<Grant> {
         match self.swap_in(want, clock) {
@@ -35,7 +35,7 @@ impl Shard {
             self.swap.end();
         }
         if !self.settling.is_empty() && self.settle_home(usable, clock) {
-            // A peak is to be settled first; the way of a miss does that and comes back here.
+            // A peak has to be settled first. The path of a miss does that and searches again.
             return None;
         }
         let (found, bin) = self.find_in(want)?;
@@ -43,13 +43,13 @@ impl Shard {
         Some(self.hand_out(found, want, clock))
     }
 
-    /// PyTorch's `get_free_block`: best fit, with the rules for expandable and for oversize blocks. Only one candidate
-    /// is tested; there is no look further along.
+    /// Returns the best fit, with the rules for expandable and for oversize blocks, as PyTorch's `get_free_block` does.
+    /// Only one candidate is tested: if it fails, no further one is.
     pub(crate) fn find(&self, want: &Want) -> Option<BlockId> {
         self.find_in(want).map(|(found, _)| found)
     }
 
-    /// [`find`](Self::find), with the bin that the block is in.
+    /// Does the search of [`find`](Self::find), and returns also the bin that the block is in.
     #[inline(always)]
     fn find_in(&self, want: &Want) -> Option<(BlockId, usize)> {
         if !self.rules.caches {
@@ -71,7 +71,8 @@ impl Shard {
         (fits && self.is_snug(found, want)).then_some((found, bin))
     }
 
-    /// For best fit in expandable segments a block counts with what it could grow to: go on while that shrinks.
+    /// Returns the best fit in expandable segments, where a block counts with the size that it could grow to. The
+    /// search goes on from `found` as long as that size shrinks.
     #[inline(never)]
     fn least_reach(&self, mut found: BlockId, side: Side) -> BlockId {
         let index = &self.pools[side.index()].free;
@@ -88,7 +89,7 @@ impl Shard {
         self.blocks[id].size + self.unmapped_behind(id)
     }
 
-    /// The bytes of addresses without memory right behind a block.
+    /// Returns the number of bytes of addresses without memory directly behind a block.
     pub(super) fn unmapped_behind(&self, id: BlockId) -> u64 {
         let behind = self.blocks[id].next.some().map(|next| &self.blocks[next]);
         behind.filter(|next| next.state == State::Unmapped).map_or(0, |next| next.size)
@@ -101,7 +102,7 @@ impl Shard {
         self.hand_out(id, want, clock)
     }
 
-    /// Hands out the front of a block that is in no index, and puts what is left over into the index.
+    /// Hands out the front of a block that is in no index, and puts the rest into the index.
     #[inline(always)]
     pub(crate) fn hand_out(&mut self, id: BlockId, want: &Want, clock: u64) -> Grant {
         let block = &mut self.blocks[id];
@@ -133,7 +134,7 @@ impl Shard {
         Grant { block: id, slot, offset, size, base: self.segments[slot].base, last_use, unsettled }
     }
 
-    /// PyTorch's `should_split`.
+    /// Returns whether a rest of this size is cut off, as PyTorch's `should_split` does.
     #[inline(always)]
     pub(super) fn splits(&self, want: &Want, rest: u64) -> bool {
         if !self.rules.caches {
@@ -146,7 +147,7 @@ impl Shard {
         }
     }
 
-    /// Cuts a block behind its first `size` bytes; the rest becomes a free block of its own.
+    /// Cuts a block behind its first `size` bytes. The rest becomes a free block.
     #[inline(always)]
     fn split(&mut self, id: BlockId, size: u64, clock: u64) {
         let rest = self.blocks.vacancy();

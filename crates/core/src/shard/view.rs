@@ -1,4 +1,4 @@
-//! A shard as others may see it: its layout, and where its bytes are.
+//! Views of a shard for other modules and for users: its layout, and where its bytes are.
 
 use alloc::vec::Vec;
 
@@ -10,7 +10,7 @@ use crate::ids::{PageId, PoolId, SegmentId, Side, Slot};
 use crate::ledger::WasteLedger;
 use crate::segment::{Mapping, Role};
 
-/// What a block is doing, in PyTorch's words, and one of ours.
+/// The state of a block, in PyTorch's words and one of ours.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BlockState {
     /// Handed out.
@@ -26,65 +26,67 @@ pub enum BlockState {
 /// One block of a layout.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BlockView {
-    /// Where it starts in the segment, in bytes.
+    /// The offset in the segment at which it starts, in bytes.
     pub offset: u64,
     /// Its length in bytes.
     pub size: u64,
-    /// What the program asked for, in bytes; 0 on blocks that are not active.
+    /// The bytes that the program asked for, or 0 for blocks that are not active.
     pub requested: u64,
-    /// What it is doing.
+    /// Its state.
     pub state: BlockState,
 }
 
 /// One segment of a layout, with the blocks that tile it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SegmentView {
-    /// Which segment.
+    /// Its id.
     pub id: SegmentId,
-    /// Its place in the shard's table.
+    /// Its slot in the shard's table.
     pub slot: Slot,
-    /// Whose stream.
+    /// The stream that it belongs to.
     pub stream: StreamId,
-    /// Which private pool.
+    /// The private pool that it belongs to.
     pub pool: PoolId,
-    /// Which side.
+    /// The side of the pool that it belongs to.
     pub side: Side,
-    /// The device address, 0 where there are none.
+    /// Its device address, or 0 on devices without addresses.
     pub address: u64,
-    /// Its length in bytes; of an expandable segment, the addresses, mapped or not.
+    /// Its length in bytes. For an expandable segment this is the length of its addresses, mapped or not.
     pub bytes: u64,
-    /// The page size of an expandable segment in bytes, 0 for a plain one.
+    /// The page size of an expandable segment in bytes, or 0 for a plain one.
     pub page_bytes: u64,
-    /// Its blocks by offset.
+    /// Its blocks, in order of their offsets.
     pub blocks: Vec<BlockView>,
-    /// The pages mapped in it, by offset; of an expandable segment or an arena.
+    /// The pages that are mapped in it, in order of their offsets, for an expandable segment or a range of `paged`.
     pub pages: Vec<PageView>,
 }
 
 /// One page mapped in an address range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PageView {
-    /// Which page.
+    /// Its number.
     pub page: PageId,
-    /// Tells pages apart that had the same number one after the other: counts up from page to page of an allocator.
+    /// A number that counts up from page to page of an allocator. It distinguishes pages that had the same `page`
+    /// number one after the other.
     pub birth: u64,
-    /// Where it is mapped, in bytes.
+    /// The offset at which it is mapped, in bytes.
     pub offset: u64,
     /// Its length in bytes.
     pub bytes: u64,
-    /// Here its memory is in use. Otherwise it was so once, and the addresses are out of use until it comes back.
+    /// Whether its memory is in use through this mapping. Otherwise it was so before, and the addresses are not used
+    /// until the page comes back.
     pub is_home: bool,
 }
 
 impl Shard {
-    /// Every segment with its blocks, in order of birth.
+    /// Returns every segment with its blocks, in order of birth.
     pub fn layout(&self) -> Vec<SegmentView> {
         let mut views: Vec<_> = self.segments.iter().map(|(slot, _)| self.segment_view(slot)).collect();
         views.sort_by_key(|view| view.id);
         views
     }
 
-    /// Bytes of addresses in its ranges.
+    /// Returns the number of bytes of addresses in the shard's ranges.
     pub(crate) fn range_bytes(&self) -> u64 {
         let ranges = self.segments.iter().map(|(_, segment)| segment).filter(|segment| segment.is_expandable());
         ranges.map(|range| range.bytes).sum()
@@ -97,7 +99,7 @@ impl Shard {
             let (state, requested) = match block.state {
                 State::Live => (BlockState::ActiveAllocated, block.requested),
                 State::Pending => (BlockState::ActivePendingFree, block.requested),
-                // A claimed block is on its way to or from the driver: to others it is not in use.
+                // The driver works on a claimed block or is about to: as seen from outside, it is not in use.
                 State::Free | State::Claimed => (BlockState::Inactive, 0),
                 State::Unmapped => (BlockState::Unmapped, 0),
                 State::PutOff | State::Vacant => panic!("block {} tiles {} as {:?}", id.0, segment.id, block.state),
@@ -118,19 +120,19 @@ impl Shard {
         }
     }
 
-    /// Where this shard's reserved bytes are. Walks every block.
+    /// Returns where this shard's reserved bytes are. Every block is visited.
     pub fn ledger(&self) -> WasteLedger {
         self.layout().iter().map(SegmentView::ledger).fold(WasteLedger::default(), |sum, part| sum + part)
     }
 }
 
 impl SegmentView {
-    /// The bytes with memory behind them.
+    /// Returns the number of bytes with memory behind them.
     pub fn mapped_bytes(&self) -> u64 {
         self.blocks.iter().filter(|block| block.state != BlockState::Unmapped).map(|block| block.size).sum()
     }
 
-    /// Where this segment's bytes are.
+    /// Returns where this segment's bytes are.
     pub fn ledger(&self) -> WasteLedger {
         let mut ledger = WasteLedger::default();
         let pinned = |b: &BlockView| matches!(b.state, BlockState::ActiveAllocated | BlockState::ActivePendingFree);
@@ -153,8 +155,8 @@ impl SegmentView {
         ledger
     }
 
-    /// What of a free block could go back to the driver: whole pages of a range, a plain segment only when nothing pins
-    /// it.
+    /// Returns the number of bytes of a free block that could go back to the driver: whole pages in a range, all of a
+    /// plain segment if no block in use pins it.
     fn releasable_bytes(&self, block: &BlockView, is_pinned: bool) -> u64 {
         if self.page_bytes == 0 {
             return if is_pinned { 0 } else { block.size };

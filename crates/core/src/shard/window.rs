@@ -1,4 +1,4 @@
-//! Where in its ranges a shard could serve a request that missed, and what memory is missing there.
+//! The places in its ranges where a shard could serve a request that missed, and the memory that is missing there.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -9,27 +9,27 @@ use crate::ids::{BlockId, PageId, Side, Slot};
 use crate::segment::{Mapping, Role};
 use crate::size::Want;
 
-/// So many windows are worked out in full.
+/// The largest number of windows that are worked out in full.
 const WINDOWS_MAX: usize = 8;
 
 /// Addresses for a request: free blocks, and gaps that need memory.
 #[derive(Clone, Debug)]
 pub(crate) struct Window {
     pub(crate) slot: Slot,
-    /// In order of addresses, each beginning where the one before ends.
+    /// The parts in order of addresses, each beginning where the one before ends.
     pub(crate) pieces: Vec<Piece>,
 }
 
-/// What speaks against a window, the worst first.
+/// The disadvantages of a window, the most important first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Lacks {
-    /// Bytes without memory, what comes back not counted.
+    /// The bytes without memory, less those of pages that come back.
     missing: u64,
-    /// Old mappings that do not come back.
+    /// The number of old mappings that do not come back.
     in_the_way: u32,
 }
 
-/// Where a window begins: an offset in a free or unmapped block.
+/// The beginning of a window: an offset in a free or unmapped block.
 #[derive(Clone, Copy, Debug)]
 struct Start {
     block: BlockId,
@@ -48,20 +48,21 @@ pub(crate) enum Piece {
 /// Addresses without memory inside a window.
 #[derive(Clone, Debug)]
 pub(crate) struct Gap {
-    /// The unmapped block, which may be longer.
+    /// The unmapped block, which may be longer than the gap.
     pub(crate) block: BlockId,
     pub(crate) begin: u64,
     pub(crate) end: u64,
-    /// Old mappings that touch the gap.
+    /// The old mappings that overlap the gap.
     pub(crate) shadows: Vec<(u64, Mapping)>,
-    /// How far pages may reach: to the end of the unmapped block, or to the first old mapping behind the gap.
+    /// The offset up to which pages may reach: the end of the unmapped block, or the first old mapping behind the gap.
     pub(crate) clear_to: u64,
 }
 
 impl Shard {
-    /// The windows in which the least memory is missing, what `comes_back` not counted, at most [`WINDOWS_MAX`] of
-    /// them. In every run of free and unmapped neighbours that has a hole, a window can begin with each free block,
-    /// with each hole, in a hole where most comes back, and behind its last old mapping.
+    /// Returns at most [`WINDOWS_MAX`] windows, those in which the least memory is missing when pages that come back
+    /// are not counted as missing. In every run of free and unmapped neighbours that has a hole, a window can begin at
+    /// each free block, at each hole, inside a hole at the place where most memory comes back, and behind the last old
+    /// mapping of a hole.
     pub(crate) fn windows(&self, want: &Want, page: u64, comes_back: impl Fn(PageId) -> bool) -> Vec<Window> {
         let mut found: Vec<(Lacks, Start)> = Vec::new();
         let mut seen = None;
@@ -82,7 +83,8 @@ impl Shard {
                 starts.into_iter().filter(reaches).map(|start| (self.lacks(start, want, page, &comes_back), start)),
             );
         }
-        // A window that lacks nothing would be a free block that is large enough, which another thread has just freed.
+        // A window in which nothing is missing would be a free block that is large enough, which another thread has
+        // just freed.
         found.retain(|(_, start)| {
             self.blocks[start.block].state == State::Unmapped || self.blocks[start.block].size < want.rounded
         });
@@ -91,7 +93,7 @@ impl Shard {
         found.into_iter().map(|(_, start)| self.window_from(start, want, page)).collect()
     }
 
-    /// The window behind everything: in the last hole of the newest range, behind its old mappings.
+    /// Returns the window behind everything else: in the last hole of the newest range, behind its old mappings.
     pub(crate) fn last_window(&self, want: &Want, page: u64) -> Option<Window> {
         let &(_, hole) = self.pools[want.side.index()].unmapped.last()?;
         let block = &self.blocks[hole];
@@ -101,20 +103,20 @@ impl Shard {
         (offset < block.end() && block.end() - offset >= want.rounded).then(|| self.window_from(start, want, page))
     }
 
-    /// The free and unmapped neighbours of the leftmost hole of a run.
+    /// Returns the run of free and unmapped neighbours around its leftmost hole.
     fn run_around(&self, hole: BlockId) -> impl Iterator<Item = BlockId> {
         let usable = |id: &BlockId| matches!(self.blocks[*id].state, State::Free | State::Unmapped);
         let start = self.blocks[hole].prev.some().filter(usable).unwrap_or(hole);
         self.run_from(start)
     }
 
-    /// A free or unmapped block and those behind it.
+    /// Returns a free or unmapped block and those behind it.
     fn run_from(&self, start: BlockId) -> impl Iterator<Item = BlockId> {
         let usable = |id: &BlockId| matches!(self.blocks[*id].state, State::Free | State::Unmapped);
         core::iter::successors(Some(start), move |&id| self.blocks[id].next.some().filter(usable))
     }
 
-    /// Where in a block a window could begin.
+    /// Adds the places in a block at which a window could begin.
     fn starts_in(&self, id: BlockId, want: &Want, comes_back: &impl Fn(PageId) -> bool, starts: &mut Vec<Start>) {
         let block = &self.blocks[id];
         starts.push(Start { block: id, offset: block.offset });
@@ -152,7 +154,7 @@ impl Shard {
         }
     }
 
-    /// What is missing in the window that begins there, and what is in the way.
+    /// Returns what is missing in the window that begins there, and what obstructs it.
     fn lacks(&self, start: Start, want: &Want, page: u64, comes_back: &impl Fn(PageId) -> bool) -> Lacks {
         let until = start.offset + want.rounded;
         let mut lacks = Lacks { missing: 0, in_the_way: 0 };
@@ -204,8 +206,9 @@ impl Shard {
         Gap { block, begin, end, shadows, clear_to }
     }
 
-    /// Takes a window for a plan, the gaps up to the given ends (at least their own). Answers the claimed blocks in
-    /// order, or `None`, with nothing claimed, if another thread has changed one of its free blocks meanwhile.
+    /// Claims a window for a plan, with the gaps up to the given ends (at least their own). Returns the claimed blocks
+    /// in order. If another thread has changed one of the free blocks meanwhile, nothing is claimed and `None` is
+    /// returned.
     pub(crate) fn claim_window(&mut self, window: &Window, ends: &[u64]) -> Option<Vec<BlockId>> {
         let stands = |piece: &Piece| match *piece {
             Piece::Free { block, offset, size } => {
@@ -231,8 +234,8 @@ impl Shard {
         Some(window.pieces.iter().map(&mut claim).collect())
     }
 
-    /// Takes a page out of a free block for a plan; what is left of the block stays free. `None` if another thread has
-    /// taken it meanwhile.
+    /// Claims a page inside a free block for a plan. The rest of the block stays free. Returns `None` if another thread
+    /// has taken the block meanwhile.
     pub(crate) fn claim_page(&mut self, id: BlockId, (slot, offset): (Slot, u64), bytes: u64) -> Option<BlockId> {
         let block = &self.blocks[id];
         let inside = block.slot == slot && block.offset <= offset && offset + bytes <= block.end();
@@ -244,7 +247,7 @@ impl Shard {
         Some(self.carve(id, offset, bytes, age))
     }
 
-    /// A plan that could not back all of a claimed gap keeps the first `backed` bytes: they become a free block.
+    /// Keeps the first `backed` bytes of a claimed gap that a plan could not back in full. They become a free block.
     pub(crate) fn keep_backed(&mut self, id: BlockId, backed: u64, clock: u64) {
         if backed == 0 {
             self.unmapped(id);
@@ -257,7 +260,7 @@ impl Shard {
         }
     }
 
-    /// The claimed pieces of a window become one block, with a free neighbour behind it.
+    /// Joins the claimed pieces of a window, and a free neighbour behind them, to one block.
     pub(crate) fn join_window(&mut self, parts: &[BlockId]) -> BlockId {
         let whole = parts.iter().copied().reduce(|whole, part| self.absorb(whole, part));
         let Some(whole) = whole else { panic!("a window without parts") };
@@ -265,7 +268,7 @@ impl Shard {
         whole
     }
 
-    /// The free blocks of a side that may hold a whole page.
+    /// Returns the free blocks of a side that may hold a whole page.
     pub(crate) fn free_with_pages(&self, side: Side, page: u64) -> impl Iterator<Item = BlockId> {
         self.pools[side.index()].free.iter_from(page)
     }

@@ -1,7 +1,8 @@
-//! An account of memory, kept beside the allocator: what the driver gave, who has which bytes, who had them before.
+//! An account of memory, kept beside the allocator: what the driver gave, who has which bytes, and who had them before.
 //!
-//! It sees grants, frees and driver calls, and shares nothing with the allocator but names. A byte is known by where it
-//! physically is, in a segment or in a page, so that pages that move and pages that are mapped twice are seen through.
+//! It observes grants, frees and driver calls, and shares nothing with the allocator but names. A byte is identified by
+//! its physical place, in a segment or in a page, so that the account stays correct when pages move or are mapped
+//! twice.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +14,7 @@ use crate::clock::Clock;
 /// Physical memory, numbered in order of birth.
 type Ground = u64;
 
-/// A part of it.
+/// A part of physical memory.
 #[derive(Clone, Copy, Debug)]
 struct Span {
     ground: Ground,
@@ -31,14 +32,14 @@ struct Segment {
     ground: Ground,
     bytes: u64,
     is_range: bool,
-    /// Pages mapped in a range, with their sizes.
+    /// The pages mapped in a range, by offset.
     mapped: BTreeMap<u64, PageId>,
 }
 
 struct Page {
     ground: Ground,
     bytes: u64,
-    /// Where it is mapped, with the points up to which it was used through there.
+    /// The places where it is mapped, with the points up to which it was used through each.
     places: BTreeMap<Place, Vec<Point>>,
 }
 
@@ -58,7 +59,7 @@ impl Account {
         self.births
     }
 
-    /// Bytes that the driver has given and not got back.
+    /// Returns the number of bytes that the driver has given and not got back.
     pub(crate) fn reserved(&self) -> u64 {
         let segments = self.segments.values().filter(|segment| !segment.is_range).map(|segment| segment.bytes);
         segments.chain(self.pages.values().map(|page| page.bytes)).sum()
@@ -68,13 +69,13 @@ impl Account {
         self.pages.len()
     }
 
-    /// The driver gives a segment or a range.
+    /// Records that the driver gives a segment or a range.
     pub(crate) fn reserve(&mut self, at: (ShardId, Slot), bytes: u64, is_range: bool) {
         let segment = Segment { ground: self.birth(), bytes, is_range, mapped: BTreeMap::new() };
         assert!(self.segments.insert(at, segment).is_none(), "two segments at {at:?}");
     }
 
-    /// The driver takes a segment or a range back.
+    /// Records that the driver takes a segment or a range back.
     pub(crate) fn release(&mut self, at: (ShardId, Slot), is_range: bool, clock: &Clock) {
         let segment = self.segments.remove(&at).unwrap_or_else(|| panic!("no segment at {at:?} to release"));
         assert_eq!(segment.is_range, is_range, "what is released at {at:?}");
@@ -82,7 +83,7 @@ impl Account {
         self.goes(segment.ground, clock);
     }
 
-    /// Memory goes: nobody may have it, and all work with it must be over.
+    /// Records that memory is released. No block may have it, and all work with it must be over.
     fn goes(&mut self, ground: Ground, clock: &Clock) {
         let is_live = self.live.values().flatten().any(|span| span.ground == ground);
         assert!(!is_live, "memory is released while a block has it");
@@ -93,7 +94,7 @@ impl Account {
         self.used.retain(|(span, _)| span.ground != ground);
     }
 
-    /// The driver makes a page call.
+    /// Records that the driver makes a page call.
     pub(crate) fn call(&mut self, call: &PageCall, clock: &Clock) {
         match *call {
             PageCall::Create { page, bytes } => {
@@ -132,13 +133,13 @@ impl Account {
         }
         let through = Span { ground, begin: 0, end: bytes };
         let is_live = self.live.values().flatten().any(|span| span.meets(&through));
-        // A page in use is unmapped where it is not at home, if at all.
+        // A page in use may be unmapped only at a place that is not its home.
         assert!(!is_live || !known.places.is_empty(), "{page:?} is unmapped at {at:?} while a block has it");
         let range = self.segments.get_mut(&(at.shard, at.slot)).unwrap_or_else(|| panic!("no range at {at:?}"));
         assert_eq!(range.mapped.remove(&at.offset), Some(page), "what is mapped at {at:?}");
     }
 
-    /// The physical bytes behind a block, all of them.
+    /// Returns the physical bytes behind a block, all of them.
     fn spans(&self, shard: ShardId, grant: &Grant) -> Vec<(Span, Option<(PageId, Place)>)> {
         let (begin, end) = (grant.offset, grant.offset + grant.size);
         let slot = grant.slot;
@@ -161,8 +162,8 @@ impl Account {
         spans
     }
 
-    /// A block goes out under a number, for use on a stream. `behind` is up to where its home stream's work is known
-    /// to be ordered before it.
+    /// Records that a block is handed out under a number, for use on a stream. `may_follow` says whether the use of the
+    /// block may come after work up to a point.
     pub(crate) fn grant(
         &mut self,
         id: u64,
@@ -193,7 +194,7 @@ impl Account {
         self.live.insert(id, spans);
     }
 
-    /// What was used before in a part is not remembered any more: whoever has it now comes after that.
+    /// Removes what was known of the former use of a part: the use by its present owner comes after that.
     fn forget(&mut self, gone: &Span) {
         let mut kept = Vec::new();
         for (span, points) in self.used.drain(..) {
@@ -210,7 +211,7 @@ impl Account {
         self.used = kept;
     }
 
-    /// A block comes back: it was used up to these points.
+    /// Records that a block is freed, which was used up to these points.
     pub(crate) fn free(&mut self, id: u64, shard: ShardId, grant: &Grant, points: &[Point]) {
         let spans = self.live.remove(&id).unwrap_or_else(|| panic!("block {id} is not live"));
         for (_, page) in self.spans(shard, grant) {

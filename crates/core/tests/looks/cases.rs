@@ -1,4 +1,4 @@
-//! Small situations in which a plan begins: each is a few blocks, and a request that misses, or a release.
+//! Small situations in which a plan begins. Each consists of a few blocks, and a request that misses or a release.
 
 use millpond_backend::{Reuse, StreamId};
 use millpond_core::settings::{Growth, Policy, Settings};
@@ -6,23 +6,23 @@ use millpond_core::{Plan, ShardId};
 
 use crate::world::{Facts, MIB, World};
 
-/// What the plan is for.
+/// The purpose of the plan.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Goal {
-    /// So many MiB on stream 0.
+    /// A request for this number of MiB on stream 0.
     Allocate(u64),
     EmptyCache,
-    /// Down to so many MiB.
+    /// A release down to this number of MiB.
     Trim(u64),
 }
 
-/// How far the device is when the plan begins.
+/// The work that the device has done when the plan begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Done {
     All,
-    /// Nothing that was freed.
+    /// No work on blocks that were freed.
     Nothing,
-    /// What stream 1 did.
+    /// The work of stream 1.
     Other,
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct Case {
 }
 
 impl Case {
-    /// The situation, and the plan.
+    /// Creates the situation, and the plan.
     pub(crate) fn begin(&self) -> (World, Plan) {
         let mut world = World::new(&self.facts);
         (self.set_up)(&mut world);
@@ -59,7 +59,7 @@ impl Case {
     }
 }
 
-/// Takes blocks of so many MiB on a stream.
+/// Takes blocks of these sizes, in MiB, on a stream.
 fn take(world: &mut World, shard: usize, sizes: &[u64]) -> Vec<u64> {
     sizes.iter().map(|mib| world.allocate(shard, mib * MIB).expect("the situation fits")).collect()
 }
@@ -73,20 +73,21 @@ fn free(world: &mut World, ids: &[u64]) {
     }
 }
 
-/// All that the limit allows is free on stream 1, in two pieces, and stream 0 needs most of it.
+/// Sets up pages of another stream: all that the limit allows is free on stream 1, in two pieces, and stream 0 needs
+/// most of it.
 fn pages_elsewhere(world: &mut World) {
     let blocks = take(world, 1, &[24, 4, 44]);
     free(world, &[blocks[0], blocks[2]]);
 }
 
-/// The same in segments, none of them in pieces.
+/// Sets up the same in segments, none of them in pieces.
 fn segments_elsewhere(world: &mut World) {
     let blocks = take(world, 1, &[24, 4, 44]);
     let own = take(world, 0, &[12]);
     free(world, &[blocks[0], own[0], blocks[2]]);
 }
 
-/// Stream 0 has a free block before a hole, and a live one behind it.
+/// Sets up a free block of stream 0 before a hole, and a live one behind the hole.
 fn free_before_hole(world: &mut World) {
     let blocks = take(world, 0, &[20, 20, 20]);
     free(world, &blocks[1..2]);
@@ -95,7 +96,8 @@ fn free_before_hole(world: &mut World) {
     free(world, &blocks[..1]);
 }
 
-/// Pages of stream 0 went to stream 1 and are free there: their old places on stream 0 can have them back.
+/// Sets up pages of stream 0 that went to stream 1 and are free there. They can come back to their old places on stream
+/// 0.
 fn pages_left(world: &mut World) {
     let mine = take(world, 0, &[20, 40]);
     free(world, &mine[1..]);
@@ -104,7 +106,7 @@ fn pages_left(world: &mut World) {
     free(world, &theirs);
 }
 
-/// A long idle block of each of two streams.
+/// Sets up a long idle block of each of the other streams.
 fn idle_elsewhere(world: &mut World) {
     for shard in 1..world.shards.len() {
         let blocks = take(world, shard, &[44 + shard as u64 * 2, 2]);
@@ -112,7 +114,7 @@ fn idle_elsewhere(world: &mut World) {
     }
 }
 
-/// Blocks that wait for other streams, and one that waits for a point.
+/// Sets up blocks that wait for other streams, one of them also for a point.
 fn waiting_elsewhere(world: &mut World) {
     let blocks = take(world, 0, &[24, 20, 12]);
     let World { scene, shards, .. } = world;
@@ -123,7 +125,7 @@ fn waiting_elsewhere(world: &mut World) {
     free(world, &blocks[..2]);
 }
 
-/// A page was created, and could not be mapped: it is spare.
+/// Sets up a spare page: it was created, and could not be mapped.
 fn spare_page(world: &mut World) {
     let held = take(world, 1, &[6]);
     world.failing = crate::world::Failing { after: Some(1), refused: false };
@@ -146,7 +148,7 @@ fn classic(limit: u64) -> Facts {
     Facts { limit: Some(limit * MIB), ..Facts::new(Settings::default()) }
 }
 
-/// Every situation.
+/// Returns every situation.
 pub(crate) fn all() -> Vec<Case> {
     let mut cases = Vec::new();
     for done in [Done::All, Done::Nothing] {
@@ -203,13 +205,13 @@ pub(crate) fn all() -> Vec<Case> {
     cases
 }
 
-/// All that the limit allows is in the program's hands, on the other stream.
+/// Returns a situation in which the program holds all that the limit allows, on the other stream.
 pub(crate) fn nothing_left() -> Case {
     let set_up = |world: &mut World| _ = take(world, 1, &[24, 44]);
     Case { name: "nothing left", facts: paged(Growth::Tight, 80), set_up, done: Done::All, goal: Goal::Allocate(40) }
 }
 
-/// What other plans do meanwhile.
+/// Returns plans that run at the same time.
 pub(crate) fn rivals(world: &World) -> Vec<(Plan, usize)> {
     let last = world.shards.len() - 1;
     let request = |shard: usize, mib: u64| {

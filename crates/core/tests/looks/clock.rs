@@ -1,15 +1,15 @@
-//! The time of a device, as it truly is: what each stream has done, and what holds it.
+//! The actual time of a device: what each stream has done, and what it waits for.
 
 use millpond_backend::{Point, StreamId, Tick};
 
-/// One stream's time.
+/// The time of one stream.
 #[derive(Clone, Debug)]
 struct Stream {
     /// The tick that the next mark returns.
     open: u64,
     /// The newest complete tick.
     done: u64,
-    /// Device-side waits: work behind this tick begins only after the point.
+    /// The device-side waits: work behind the tick begins only after the point.
     waits: Vec<(u64, Point)>,
 }
 
@@ -17,7 +17,7 @@ struct Stream {
 #[derive(Clone, Debug)]
 pub(crate) struct Clock {
     streams: Vec<Stream>,
-    /// Ticks are closed by the application: nobody can wait for an open one.
+    /// Whether ticks are closed by the application. An open one cannot be waited for then.
     pub(crate) submits: bool,
 }
 
@@ -47,7 +47,7 @@ impl Clock {
         self.streams[stream.0 as usize].open += 1;
     }
 
-    /// The device does everything up to a point, and first what that waits for; as far as it was submitted.
+    /// Does everything up to a point, and first what that waits for, as far as it was submitted.
     pub(crate) fn complete(&mut self, point: Point) {
         let at = point.stream.0 as usize;
         if !self.submits && point.tick.0 >= self.streams[at].open {
@@ -74,7 +74,7 @@ impl Clock {
         }
     }
 
-    /// A stream is to wait for a point, whose tick ends if it is open.
+    /// Makes a stream wait for a point, whose tick ends if it is open.
     pub(crate) fn wait(&mut self, stream: StreamId, point: Point) {
         if point.tick >= self.mark(point.stream) {
             self.close(point.stream);
@@ -83,7 +83,7 @@ impl Clock {
         self.streams[stream.0 as usize].waits.push((open, point));
     }
 
-    /// Whether what a stream does behind its tick `behind` comes after a point for sure.
+    /// Returns whether work of a stream behind its tick `behind` is certain to come after a point.
     pub(crate) fn comes_after(&self, stream: StreamId, behind: Tick, point: Point) -> bool {
         let waits = &self.streams[stream.0 as usize].waits;
         self.is_done(point)

@@ -1,4 +1,4 @@
-//! What is counted: requests, places, releases that others wait for.
+//! The counts: requests, places, and releases that other plans wait for.
 
 use millpond_core::settings::Settings;
 use millpond_core::{Outcome, Plan, Step};
@@ -10,7 +10,7 @@ fn classic(limit: Option<u64>) -> World {
     World::new(&Facts { limit, ..Facts::new(Settings::default()) })
 }
 
-/// The same block goes out and comes back, each time for another request of its size.
+/// The same block is freed and handed out, each time for another request of its size.
 #[test]
 fn a_swapped_block_counts_what_was_asked_for() {
     let mut world = classic(None);
@@ -28,7 +28,7 @@ fn a_swapped_block_counts_what_was_asked_for() {
     world.drain();
 }
 
-/// Requests that rise by little, in the same block: each raises the peak.
+/// Requests rise by little, in the same block. Each raises the peak.
 #[test]
 fn a_swapped_block_raises_the_peak_of_requested_bytes() {
     let mut world = classic(None);
@@ -58,7 +58,7 @@ fn resetting_totals_changes_nothing_of_what_is_there() {
     world.drain();
 }
 
-/// A segment's place is promised again once the segment is gone.
+/// A segment's slot is used again once the segment is gone.
 #[test]
 fn the_place_of_a_released_segment_is_used_again() {
     let mut world = classic(None);
@@ -69,7 +69,7 @@ fn the_place_of_a_released_segment_is_used_again() {
     }
 }
 
-/// Takes the steps of a plan up to one that `stop` holds of, which is answered and not performed.
+/// Takes the steps of a plan up to one for which `stop` holds, which is returned and not performed.
 fn until(world: &mut World, plan: &mut Plan, stop: impl Fn(&Step) -> bool) -> Step {
     let mut quiet = |_: &mut Scene, _: &mut [millpond_core::Shard]| ();
     for _ in 0..100 {
@@ -82,7 +82,7 @@ fn until(world: &mut World, plan: &mut Plan, stop: impl Fn(&Step) -> bool) -> St
     panic!("a plan without an end: {plan:?}");
 }
 
-/// 40 MiB are cached on stream 1, and a plan for 40 MiB on stream 0 has asked the driver.
+/// Sets up 40 MiB that are cached on stream 1, and a plan for 40 MiB on stream 0 that has asked the driver.
 fn asked_while_another_may_release() -> (World, Plan, Plan) {
     let mut world = classic(None);
     let cached = world.allocate(1, 40 * MIB).expect("there is room");
@@ -94,7 +94,7 @@ fn asked_while_another_may_release() -> (World, Plan, Plan) {
     (world, plan, Plan::empty_cache([0; 2]))
 }
 
-/// The driver refuses while another plan's release is under way: the request waits for that, and asks again.
+/// The driver refuses while another plan's release is under way. The request waits for that, and asks again.
 #[test]
 fn a_request_waits_for_a_release_under_way() {
     let (mut world, mut plan, mut release) = asked_while_another_may_release();
@@ -111,7 +111,7 @@ fn a_request_waits_for_a_release_under_way() {
     world.drain();
 }
 
-/// The driver refuses, and meanwhile another plan has released all there was: the same is asked again at once.
+/// The driver refuses, and meanwhile another plan has released all that there was. The same is asked again at once.
 #[test]
 fn a_refusal_is_out_of_date_once_another_plan_has_released() {
     let (mut world, mut plan, mut release) = asked_while_another_may_release();

@@ -6,7 +6,7 @@ use crate::world::{End, Failing, MIB, NEVER, World};
 use millpond_backend::StreamId;
 use millpond_core::{Shard, Step};
 
-/// What a thread does to the shards.
+/// An operation of a thread on the shards.
 type Strike = fn(&mut Scene, &mut [Shard]);
 
 const STRIKES: [(&str, Strike); 9] = [
@@ -48,7 +48,7 @@ const STRIKES: [(&str, Strike); 9] = [
     }),
 ];
 
-/// Runs a part of a test with a name for what fails in it.
+/// Runs a part of a test, and prints what it was if it fails.
 fn named<R>(case: &Case, what: impl std::fmt::Debug, run: impl FnOnce() -> R) -> R {
     match std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)) {
         Ok(answer) => answer,
@@ -59,7 +59,7 @@ fn named<R>(case: &Case, what: impl std::fmt::Debug, run: impl FnOnce() -> R) ->
     }
 }
 
-/// Without any disturbance each plan comes to its end, and what is waited for serves it.
+/// Without any disturbance each plan comes to its end, and what it waits for serves it.
 #[test]
 fn undisturbed_plans_are_served() {
     for case in cases::all() {
@@ -68,7 +68,8 @@ fn undisturbed_plans_are_served() {
             let end = world.run_alone(&mut plan, 0);
             let is_served = matches!(end, End::Granted(_)) || (case.goal != Goal::Allocate(50) && end == End::Done);
             let is_served = is_served || matches!(case.goal, Goal::EmptyCache | Goal::Trim(_));
-            // What was never submitted is not waited for, and what is submitted later may not be there in time.
+            // Work that was never submitted is not waited for, and work that is submitted later may not be done in
+            // time.
             let may_refuse = world.scene.clock.submits && case.done != cases::Done::All;
             assert!(is_served || may_refuse, "{end:?}");
             world.check();
@@ -77,7 +78,7 @@ fn undisturbed_plans_are_served() {
     }
 }
 
-/// Runs a plan with a strike before one of its looks. Answers whether the plan has so many.
+/// Runs a plan with `strike` called before one of its looks. Returns whether the plan has that number of looks.
 fn struck_at(case: &Case, strike: Strike, place: u32) -> bool {
     let (mut world, mut plan) = case.begin();
     let (mut looks, mut struck, events) = (place, false, world.scene.events);
@@ -92,7 +93,7 @@ fn struck_at(case: &Case, strike: Strike, place: u32) -> bool {
             world.drain();
             return struck;
         }
-        // Where nothing has changed there is nothing to see in the rest.
+        // If nothing has changed, the rest of the run cannot differ.
         if looks > place && world.scene.events == events {
             return true;
         }
@@ -100,7 +101,7 @@ fn struck_at(case: &Case, strike: Strike, place: u32) -> bool {
     panic!("a plan without an end: {plan:?}");
 }
 
-/// Another thread strikes before each of a plan's looks at a shard, once for each run.
+/// Another thread makes an operation before each of a plan's looks at a shard, one in each run.
 #[test]
 fn a_thread_strikes_before_every_look() {
     let mut runs = 0;
@@ -113,9 +114,9 @@ fn a_thread_strikes_before_every_look() {
     assert!(runs > 5_000, "only {runs} runs");
 }
 
-/// Another thread frees all that the plan needs, and the device is done with it, before one of the plan's looks. A plan
-/// that is refused has counted the frees of each shard after it last looked for memory there, so only what is freed
-/// after that count comes too late.
+/// Another thread frees all that the plan needs, and the device has finished with it, before one of the plan's looks. A
+/// plan that is refused has counted the frees of each shard after it last looked for memory there, so only what is
+/// freed after that count comes too late.
 #[test]
 fn a_free_before_the_last_count_is_not_overlooked() {
     let case = cases::nothing_left();
@@ -138,7 +139,8 @@ fn a_free_before_the_last_count_is_not_overlooked() {
     assert_eq!(run(looks - 1).0, End::Refused, "the last look is for the report");
 }
 
-/// Each fallible call of the driver fails once, in both ways: nothing is lost, and nobody is in the way.
+/// Each fallible call of the driver fails once, in both ways. Nothing is lost, and no claim is left that obstructs
+/// other plans.
 #[test]
 fn every_call_fails_once() {
     for case in cases::all() {
@@ -161,7 +163,7 @@ fn every_call_fails_once() {
     }
 }
 
-/// Takes so many steps of a plan; answers how it ended, if it did, or the step that is to be performed next.
+/// Takes this number of steps of a plan. Returns how it ended, if it did, or the step that is to be performed next.
 fn advance(world: &mut World, plan: &mut millpond_core::Plan, steps: usize) -> Result<Step, End> {
     let mut quiet = |_: &mut Scene, _: &mut [Shard]| ();
     for _ in 0..steps {
@@ -174,8 +176,8 @@ fn advance(world: &mut World, plan: &mut millpond_core::Plan, steps: usize) -> R
     Ok(world.next(plan, &mut { NEVER }, &mut quiet))
 }
 
-/// Takes steps of a plan until it has to wait for the other one. Answers whether it took any, and the step that it
-/// waits with; `None` once it is over.
+/// Takes steps of a plan until it has to wait for the other one. Returns whether it took any, and the step with which
+/// it waits, or `None` once it is over.
 fn runs_on(world: &mut World, plan: &mut millpond_core::Plan, user: usize, first: Step) -> (bool, Option<Step>) {
     let mut quiet = |_: &mut Scene, _: &mut [Shard]| ();
     let mut step = first;
@@ -191,7 +193,7 @@ fn runs_on(world: &mut World, plan: &mut millpond_core::Plan, user: usize, first
     panic!("a plan without an end: {plan:?}");
 }
 
-/// Runs two plans to their ends by turns, each until it has to wait for the other. They never both have to.
+/// Runs two plans to their ends by turns, each until it has to wait for the other. They must never both have to wait.
 fn run_both(world: &mut World, mut plans: [(millpond_core::Plan, usize, Option<Step>); 2]) {
     while plans.iter().any(|(.., step)| step.is_some()) {
         let mut moved = false;
@@ -208,7 +210,7 @@ fn run_both(world: &mut World, mut plans: [(millpond_core::Plan, usize, Option<S
 }
 
 /// Another plan runs from its beginning, as far as it can, while a step of the first is under way, for each of its
-/// steps; then both go on by turns.
+/// steps. Then both continue by turns.
 #[test]
 fn another_plan_runs_within_every_step() {
     for case in cases::all() {

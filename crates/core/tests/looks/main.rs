@@ -1,4 +1,4 @@
-//! What other threads may do to a plan: before any of its looks at a shard, and between any two of its steps.
+//! Operations of other threads during a plan: before any of its looks at a shard, and between any two of its steps.
 //!
 //! An account of all memory is kept beside the allocator: no two live blocks share a byte, nothing is granted before
 //! its time, nothing goes back to the driver while work may use it, and nothing is lost.

@@ -1,4 +1,4 @@
-//! What the program and its threads do to the shards themselves, with the account kept beside.
+//! The operations of the program and its threads on the shards, with the account that is kept beside them.
 
 use std::collections::BTreeMap;
 
@@ -8,14 +8,14 @@ use millpond_core::{BlockId, Freed, Grant, Shard, ShardId, Sizes};
 use crate::account::Account;
 use crate::clock::Clock;
 
-/// A block in the program's hands.
+/// A block that the program holds.
 #[derive(Clone, Debug)]
 pub(crate) struct Held {
     pub(crate) shard: ShardId,
     pub(crate) grant: Grant,
-    /// Who works with it, in order of time.
+    /// The stream that works with it, in order of time.
     pub(crate) user: StreamId,
-    /// Streams that it was recorded on, and points that it is used up to.
+    /// Other streams on which it was recorded. The points up to which it is used are in `points`.
     others: Vec<StreamId>,
     points: Vec<Point>,
 }
@@ -29,12 +29,13 @@ pub(crate) struct Scene {
     /// The stream of each shard.
     pub(crate) streams: Vec<StreamId>,
     pub(crate) live: BTreeMap<u64, Held>,
-    /// Freed blocks whose points the coordinator is still to be told, as a thread does after it has left the shard.
+    /// Freed blocks whose points are still to be passed to the coordinator, as a thread does after it has left the
+    /// shard.
     pub(crate) untold: Vec<(ShardId, BlockId, Vec<Point>)>,
     /// Shards that are short of room for a peak.
     pub(crate) unsettled: Vec<ShardId>,
     granted: u64,
-    /// Blocks that went out and came back so far.
+    /// The number of blocks that were granted and freed so far.
     pub(crate) events: u64,
 }
 
@@ -44,7 +45,7 @@ impl Scene {
         Self { clock, account, reuse, sizes, streams, live, untold, unsettled, granted: 0, events: 0 }
     }
 
-    /// Up to where freed memory of a stream may be handed out there.
+    /// Returns the tick up to which freed memory of a stream may be handed out there.
     fn usable(&self, stream: StreamId) -> Tick {
         match self.reuse {
             Reuse::InOrder => Tick(u64::MAX),
@@ -53,7 +54,7 @@ impl Scene {
         }
     }
 
-    /// Notes a block that was granted by a shard, for use on a stream. Answers its number.
+    /// Notes a block that was granted by a shard, for use on a stream. Returns its number.
     pub(crate) fn granted(&mut self, shard: ShardId, grant: Grant, user: StreamId) -> u64 {
         self.granted += 1;
         self.events += 1;
@@ -70,18 +71,19 @@ impl Scene {
         self.granted
     }
 
-    /// A request that its shard may serve by itself.
+    /// Makes a request that its shard may serve alone.
     pub(crate) fn hit(&mut self, shards: &mut [Shard], shard: usize, bytes: u64) -> Option<u64> {
         let (want, stream) = (self.sizes.want(bytes)?, self.streams[shard]);
         let grant = shards[shard].allocate(&want, 0, self.usable(stream));
-        // A miss goes to the coordinator, which settles first: blocks that came back may have been the reason for it.
+        // A miss goes to the coordinator, which settles first: blocks that were freed may have been the reason for the
+        // miss.
         if grant.is_none_or(|grant| grant.unsettled) {
             self.unsettled.push(ShardId(shard as u32));
         }
         Some(self.granted(ShardId(shard as u32), grant?, stream))
     }
 
-    /// The block is used on another stream as well.
+    /// Records that the block is used on another stream as well.
     pub(crate) fn record(&mut self, shards: &mut [Shard], id: u64, stream: StreamId) {
         if let Some(held) = self.live.get_mut(&id) {
             shards[held.shard.0 as usize].record_stream(held.grant.block, stream);
@@ -89,7 +91,7 @@ impl Scene {
         }
     }
 
-    /// The block is used up to a point.
+    /// Records that the block is used up to a point.
     pub(crate) fn until(&mut self, shards: &mut [Shard], id: u64, point: Point) {
         if let Some(held) = self.live.get_mut(&id) {
             shards[held.shard.0 as usize].used_until(held.grant.block, point);
@@ -97,7 +99,7 @@ impl Scene {
         }
     }
 
-    /// Takes a block back, after work on all of its streams.
+    /// Frees a block, after work on all of its streams.
     pub(crate) fn free(&mut self, shards: &mut [Shard], id: u64) {
         let Some(held) = self.live.remove(&id) else { return };
         self.events += 1;

@@ -1,4 +1,4 @@
-//! Several plans at a time with threads beside them, by seed.
+//! Several plans at a time, with operations of threads beside them, by seed.
 
 use millpond_backend::{Point, Reuse, StreamId, Tick};
 use millpond_core::settings::{Growth, Policy, Settings};
@@ -7,7 +7,7 @@ use millpond_core::{Plan, Shard, Step};
 use crate::scene::Scene;
 use crate::world::{End, Facts, Failing, MIB, World};
 
-/// Splitmix64.
+/// A generator of random numbers (splitmix64).
 struct Random(u64);
 
 impl Random {
@@ -51,7 +51,7 @@ fn facts(random: &mut Random) -> Facts {
     }
 }
 
-/// What a thread does to the shards.
+/// Makes a random operation of a thread on the shards.
 fn strike(random: &mut Random, scene: &mut Scene, shards: &mut [Shard]) {
     let shard = random.below(shards.len() as u64) as usize;
     let stream = StreamId(random.below(shards.len() as u64) as u32);
@@ -101,7 +101,7 @@ fn begin(random: &mut Random, world: &World) -> Flight {
     Flight { plan, user, step: None }
 }
 
-/// Takes or performs a plan's next step. Answers whether the plan is over.
+/// Takes or performs a plan's next step, and removes the plan if it is over.
 fn go_on(random: &mut Random, world: &mut World, flights: &mut Vec<Flight>, at: usize) {
     let mut looks = random.below(12) as u32;
     let mut seed = Random(random.below(u64::MAX));
@@ -132,7 +132,7 @@ fn leaving(step: &Option<Step>) -> u64 {
     }
 }
 
-/// With no other plan under way and nothing in the program's hands, what the limit allows is served.
+/// Verifies that what the limit allows is served, with no other plan under way and no block that the program holds.
 fn alone(random: &mut Random, world: &mut World) {
     world.failing = Failing::default();
     for id in world.scene.live.keys().copied().collect::<Vec<_>>() {
@@ -167,11 +167,11 @@ fn run(seed: u64) {
             }
         }
         if turn % 8 == 0 {
-            // What plans have claimed is not yet where it belongs: the shards themselves are in order all the same.
+            // The claims of plans are not settled yet, but the shards themselves are consistent.
             world.shards.iter_mut().for_each(|shard| shard.tidied().check());
         }
         if turn % 40 == 39 {
-            // All plans come to their ends.
+            // All plans run to their ends.
             for _ in 0..5000 {
                 if flights.is_empty() {
                     break;

@@ -1,4 +1,4 @@
-//! An allocator whose plans are taken step by step, with others at work before any look at a shard.
+//! An allocator whose plans are taken step by step, with operations of other threads before any look at a shard.
 
 use millpond_backend::{PageCaps, Point, Reuse, StreamId};
 use millpond_core::settings::Settings;
@@ -9,7 +9,7 @@ use crate::scene::Scene;
 
 pub(crate) const MIB: u64 = 1 << 20;
 
-/// What a world is made of.
+/// The properties of a world.
 #[derive(Clone, Debug)]
 pub(crate) struct Facts {
     pub(crate) settings: Settings,
@@ -26,7 +26,7 @@ impl Facts {
     }
 }
 
-/// How a plan ended.
+/// The end of a plan.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum End {
     Granted(u64),
@@ -34,12 +34,12 @@ pub(crate) enum End {
     Done,
 }
 
-/// What the driver does at its next fallible calls.
+/// The failure of one of the driver's next fallible calls.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Failing {
-    /// So many fallible calls go well first; then one fails.
+    /// The number of fallible calls that succeed before one fails.
     pub(crate) after: Option<u32>,
-    /// For want of memory.
+    /// Whether the call fails for lack of memory.
     pub(crate) refused: bool,
 }
 
@@ -48,11 +48,11 @@ pub(crate) struct World {
     pub(crate) shards: Vec<Shard>,
     pub(crate) scene: Scene,
     pub(crate) failing: Failing,
-    /// A step of another plan that was taken and not yet performed gives so many bytes back.
+    /// The number of bytes that steps of other plans give back, where the steps were taken and are not performed yet.
     pub(crate) leaving: u64,
 }
 
-/// Shards to which something happens just before the first look after `looks` others.
+/// Shards with an operation that is made just before the first look after `looks` others.
 struct Meddled<'a> {
     shards: &'a mut Vec<Shard>,
     scene: &'a mut Scene,
@@ -70,13 +70,13 @@ impl Shards for Meddled<'_> {
     }
 }
 
-/// Never.
+/// A number of looks that no plan reaches: `strike` is not called.
 pub(crate) const NEVER: u32 = u32::MAX;
 
 impl World {
     pub(crate) fn new(facts: &Facts) -> Self {
         let pages = Some(PageCaps { aliasing: facts.aliasing, ..PageCaps::new(2 * MIB) });
-        // Where the application submits, no stream waits for what may never be submitted.
+        // Where the application submits, no stream waits on the device, because the work may never be submitted.
         let submits = facts.reuse == Reuse::AfterSubmit;
         let stream_wait = facts.stream_wait && !submits;
         let device = DeviceFacts { total_bytes: 1 << 30, reuse: facts.reuse, pages, stream_wait };
@@ -93,7 +93,7 @@ impl World {
         Plan::allocate(ShardId(shard as u32), self.scene.sizes.want(bytes).expect("a size that exists"), [0; 2])
     }
 
-    /// The next step of a plan, with a strike before a look at a shard.
+    /// Returns the next step of a plan, with `strike` called before one look at a shard.
     pub(crate) fn next(
         &mut self,
         plan: &mut Plan,
@@ -107,7 +107,7 @@ impl World {
         step
     }
 
-    /// Performs a step and tells the plan; or says how the plan ended.
+    /// Performs a step and passes the outcome to the plan. Returns the end of the plan if it has ended.
     pub(crate) fn perform(
         &mut self,
         plan: &mut Plan,
@@ -124,7 +124,7 @@ impl World {
             }
             Step::Lend { lender, grant } => {
                 let id = self.scene.granted(lender, grant, user);
-                // The allocator has recorded the borrower itself.
+                // The allocator has recorded the borrower's stream.
                 return Some(End::Granted(id));
             }
             Step::Refuse(_) => return Some(End::Refused),
@@ -137,7 +137,7 @@ impl World {
         None
     }
 
-    /// Whether the driver fails now.
+    /// Returns whether the driver fails now.
     fn fails(&mut self) -> bool {
         let now = self.failing.after == Some(0);
         self.failing.after = self.failing.after.and_then(|left| left.checked_sub(1));
@@ -152,7 +152,7 @@ impl World {
         match step {
             Step::Reserve { shard, slot, bytes } => self.reserve(shard, slot, bytes, false),
             Step::ReserveRange { shard, slot, bytes } => self.reserve(shard, slot, bytes, true),
-            // A device that cannot wait any more, and cannot tell how far it is.
+            // A device may become unable to wait, or to report how far it is.
             Step::Poll(_) | Step::Wait(_) | Step::Synchronize(_) if !self.failing.refused && self.fails() => {
                 Outcome::Failed
             }
@@ -206,9 +206,10 @@ impl World {
         Outcome::Done
     }
 
-    /// No more memory exists than is allowed, what is on its way back not counted.
+    /// Verifies that no more memory exists than is allowed, not counting what is being given back.
     fn within_limit(&self) {
-        // As in PyTorch, a limit is held against the request, and pages of 20 MiB round it up: for each of three plans.
+        // As in PyTorch, the limit is compared with the request, which pages of 20 MiB round up: for each of three
+        // plans.
         let rounding = if self.coordinator.settings().expandable_segments { 60 * MIB } else { 0 };
         let there = self.scene.account.reserved().saturating_sub(rounding);
         let most = self.coordinator.limit().unwrap_or(u64::MAX);
@@ -222,7 +223,7 @@ impl World {
         Outcome::Reached(points.iter().map(reached).collect())
     }
 
-    /// What threads tell the coordinator once they have left their shards.
+    /// Passes to the coordinator what threads report once they have left their shards.
     pub(crate) fn tell(&mut self) {
         for (shard, block, points) in std::mem::take(&mut self.scene.untold) {
             self.coordinator.pend(shard, block, points);
@@ -232,7 +233,7 @@ impl World {
         }
     }
 
-    /// Runs a plan to its end, with a strike before one look, and nothing else in between.
+    /// Runs a plan to its end, with `strike` called before one look, and nothing else in between.
     pub(crate) fn run(
         &mut self,
         plan: &mut Plan,
@@ -249,12 +250,12 @@ impl World {
         panic!("a plan without an end: {plan:?}");
     }
 
-    /// Runs a plan to its end, undisturbed.
+    /// Runs a plan to its end without interference.
     pub(crate) fn run_alone(&mut self, plan: &mut Plan, user: usize) -> End {
         self.run(plan, user, &mut { NEVER }, &mut |_, _| ())
     }
 
-    /// A hit, or a plan: as the shell does it.
+    /// Allocates by a hit or by a plan, as the shell does.
     pub(crate) fn allocate(&mut self, shard: usize, bytes: u64) -> Option<u64> {
         let Self { scene, shards, .. } = self;
         if let Some(id) = scene.hit(shards, shard, bytes) {
@@ -273,7 +274,7 @@ impl World {
         self.tell();
     }
 
-    /// Verifies everything: the allocator's own invariants, and its sums against the account.
+    /// Verifies the allocator's own invariants, and its sums against the account.
     pub(crate) fn check(&mut self) {
         self.tell();
         self.coordinator.check(&mut self.shards);
@@ -285,7 +286,7 @@ impl World {
         assert_eq!(live, self.scene.live.len() as u64, "blocks in the program's hands");
     }
 
-    /// Gives everything back. Nothing may be left: no memory, no claim, no wait.
+    /// Gives everything back. No memory, no claim and no wait may be left.
     pub(crate) fn drain(&mut self) {
         self.failing = Failing::default();
         for id in self.scene.live.keys().copied().collect::<Vec<_>>() {

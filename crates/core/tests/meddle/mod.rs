@@ -1,8 +1,8 @@
-//! What another thread does to the shards between two looks of a plan.
+//! Operations of another thread on the shards between two looks of a plan.
 
 use millpond_core::{Shard, ShardId, Shards};
 
-/// Shards to which something happens just before the first look at one after `looks` others.
+/// Shards with an operation that is made just before the first look after `looks` others.
 pub(crate) struct Meddled<'a, F> {
     pub(crate) shards: &'a mut Vec<Shard>,
     pub(crate) looks: u32,

@@ -1,4 +1,4 @@
-//! A scheme being carried out: claims, driver calls, and what is true after them.
+//! The execution of a scheme: claims, driver calls, and what they change.
 
 use alloc::vec::Vec;
 
@@ -15,7 +15,7 @@ use crate::ids::{BlockId, PageId, Place, ShardId, Side, Slot};
 use crate::last_use::LastUse;
 use crate::shard::Piece;
 
-/// What a plan of `paged` has claimed, and what it is about to do with it.
+/// The memory that a plan of `paged` has claimed, and what is to be done with it.
 #[derive(Debug)]
 pub(in crate::coordinator) struct Job {
     shard: ShardId,
@@ -23,15 +23,15 @@ pub(in crate::coordinator) struct Job {
     slot: Slot,
     /// The claimed blocks of the window, in order.
     parts: Vec<Part>,
-    /// Pages in order of addresses.
+    /// The pages that will back the window, in order of addresses.
     pages: Vec<Incoming>,
-    /// Old mappings to unmap first.
+    /// Old mappings that have to be unmapped first.
     clears: Vec<(PageId, u64)>,
     /// Points that the stream must wait for on the device.
     waits: Vec<Point>,
     /// The tick of the stream that covers those waits.
     covered: Tick,
-    /// Bytes being created.
+    /// The number of bytes that are being created.
     created: u64,
     state: State,
 }
@@ -43,7 +43,7 @@ enum State {
     Backed,
 }
 
-/// A claimed piece of a window.
+/// A claimed part of a window.
 #[derive(Clone, Copy, Debug)]
 struct Part {
     block: BlockId,
@@ -52,7 +52,7 @@ struct Part {
     is_gap: bool,
 }
 
-/// A page on its way into the window.
+/// A page that is to be mapped in the window.
 #[derive(Clone, Copy, Debug)]
 struct Incoming {
     page: PageId,
@@ -60,15 +60,15 @@ struct Incoming {
     bytes: u64,
     from: Option<Origin>,
     how: How,
-    /// It is at home in the window.
+    /// Whether the page has its home in the window now.
     arrived: bool,
 }
 
-/// The present home of a page that moves.
+/// The present home of a page that is to move.
 #[derive(Clone, Copy, Debug)]
 struct Origin {
     place: Place,
-    /// The claimed block of just its bytes.
+    /// The claimed block that holds the bytes of this page and no others.
     block: BlockId,
     stream: StreamId,
     last_use: LastUse,
@@ -90,8 +90,8 @@ enum How {
 }
 
 impl Coordinator {
-    /// Claims what a scheme needs. Other threads may have taken some of it since the survey: then nothing is claimed,
-    /// and the attempt is made again.
+    /// Claims what a scheme needs. If another thread has taken some of it since the survey, nothing is claimed and the
+    /// attempt is made again.
     pub(super) fn begin_job(&mut self, plan: &mut Plan, scheme: Scheme, shards: &mut impl Shards) {
         let (shard, want) = plan.request();
         let window = &scheme.window;
@@ -114,7 +114,8 @@ impl Coordinator {
             pages: Vec::new(),
             clears: scheme.clears,
             waits: Vec::new(),
-            // Reached, or 0, which always is: for memory whose use on other streams is over.
+            // A tick that the stream has reached, for memory whose use on other streams is over. It may be 0, which is
+            // always reached.
             covered: self.reached[self.stream_of(shard).0 as usize],
             created: scheme.created,
             state: State::Claimed,
@@ -137,7 +138,7 @@ impl Coordinator {
     }
 
     /// Claims the pages that move, from the highest address down, so that what is left of a block keeps its number.
-    /// Answers whether all could be had; what could is in the job.
+    /// Returns whether all of them could be claimed. Those that could are in the job.
     fn claim_sources(&mut self, job: &mut Job, backings: &[Backing], shards: &mut impl Shards) -> bool {
         for backing in backings {
             let (page, idle, how) = match backing.source {
@@ -166,7 +167,7 @@ impl Coordinator {
                 }
                 return false;
             };
-            // Freed again by another thread since the survey? Then its last use is later than was seen.
+            // If another thread used and freed the page since the survey, its last use is later than the survey saw.
             let now = shards.with(place.shard, |s| s.blocks[block].last_use);
             job.pages[at].from = Some(Origin { block, last_use: now, ..from });
             if now != from.last_use {
@@ -182,7 +183,7 @@ impl Coordinator {
         true
     }
 
-    /// The next step of the plan's job; when all is done, the grant.
+    /// Returns the next step of the plan's job or, when all is done, the grant.
     pub(super) fn go_on(&mut self, plan: &mut Plan, shards: &mut impl Shards) -> Option<Step> {
         let job = plan.job.as_mut()?;
         match job.state {
@@ -204,7 +205,7 @@ impl Coordinator {
         }
     }
 
-    /// The waits are queued on the stream.
+    /// Notes that the waits are queued on the stream.
     pub(in crate::coordinator) fn learn_waits(&mut self, plan: &mut Plan, tick: Tick) {
         match &mut plan.job {
             Some(job) => job.covered = job.covered.max(tick),
@@ -229,8 +230,8 @@ impl Coordinator {
         calls
     }
 
-    /// Books what the calls of a job have made true. If one failed, what is backed becomes free memory and the rest
-    /// goes back where it was: nothing is undone that need not be.
+    /// Books what the calls of a job have changed. If one failed, what is backed becomes free memory and the rest goes
+    /// back to where it was: nothing is undone without need.
     pub(in crate::coordinator) fn backed(
         &mut self,
         plan: &mut Plan,
@@ -262,7 +263,7 @@ impl Coordinator {
                 PageCall::Release { .. } => panic!("{call:?} backs nothing"),
             }
         }
-        // In order of addresses, up to the first page whose call was not made.
+        // The pages arrive in order of addresses, up to the first page whose call was not made.
         for incoming in &mut job.pages {
             if incoming.how != How::Back {
                 if mapped == 0 {
@@ -308,8 +309,8 @@ impl Coordinator {
         }
     }
 
-    /// Its bytes leave one side and come to the other. The device's sum does not change, but sees them go and come too,
-    /// so that totals of the sides add up to its own.
+    /// Moves the bytes of a page from one side to the other. The device's sum keeps its value but counts the bytes as
+    /// released and reserved too, so that the totals of the sides add up to its own.
     fn change_side(&mut self, page: PageId, side: Side) {
         let page = &mut self.pages[page];
         if page.side != side {
@@ -319,7 +320,7 @@ impl Coordinator {
         }
     }
 
-    /// Everything is in place: hands the window out.
+    /// Hands out the window, now that everything is in place.
     fn serve(&mut self, plan: &mut Plan, shards: &mut impl Shards) -> Option<Step> {
         let job = plan.job.take()?;
         let (shard, want) = plan.request();
@@ -335,21 +336,21 @@ impl Coordinator {
         Some(Step::Grant(self.settled(shard, grant, shards)))
     }
 
-    /// The last use, on the stream, of the memory that came: pages of the stream itself keep theirs; what another
-    /// stream used is covered by a wait, or over. A page that was never used may still come beside one that was.
+    /// Returns the last use, on the stream, of the memory that the job brought. Pages of the stream itself keep theirs.
+    /// What another stream used is covered by a wait, or over. A page that was never used may be next to one that was.
     fn last_use_of(&self, job: &Job) -> LastUse {
         let stream = self.stream_of(job.shard);
         let used = |incoming: &Incoming| match incoming.from {
             Some(from) if from.stream == stream || from.last_use.is_never() => from.last_use,
             Some(_) => LastUse::at(job.covered),
-            // Who had a spare page is not known; what was done with it is over.
+            // The last user of a spare page is not known, but its use is over.
             None if incoming.how == How::Spare => LastUse::at(job.covered),
             None => LastUse::NEVER,
         };
         job.pages.iter().map(used).max().unwrap_or(LastUse::NEVER)
     }
 
-    /// Gives up a job: pages that have arrived stay as free memory, claims go back.
+    /// Gives up a job: pages that have arrived stay as free memory, and claims go back.
     fn put_back(&mut self, job: &mut Job, clock: u64, shards: &mut impl Shards) {
         let last_use = self.last_use_of(job);
         for incoming in job.pages.iter().filter(|incoming| !incoming.arrived) {
@@ -372,10 +373,10 @@ impl Coordinator {
         }
     }
 
-    /// A page that was not moved stays where it is.
+    /// Leaves a page that was not moved where it is.
     fn stay(&mut self, incoming: &Incoming, clock: u64, shards: &mut impl Shards) {
         match (incoming.how, incoming.from) {
-            // Created, and then not mapped: it is spare. Or else it was never created.
+            // If the page was created and then not mapped, it is spare. Otherwise it was never created.
             (How::New, _) => {
                 if !self.pages.spare.contains(&incoming.page) {
                     self.pages.remove(incoming.page);
@@ -392,17 +393,17 @@ impl Coordinator {
                     if is_home {
                         s.unclaim(block, clock);
                     } else {
-                        // Unmapped, and then not mapped: the page is spare, its addresses are a hole.
+                        // The page was unmapped and not mapped again: it is spare, and its addresses are a hole.
                         s.unmapped(block);
                     }
                 });
             }
-            // Not claimed any more by this plan.
+            // The plan no longer has a claim on it.
             (_, None) => {}
         }
     }
 
-    /// The plan ends before its time.
+    /// Gives up the job of a plan that ends early, and takes its bytes and shadows out of the books.
     pub(in crate::coordinator) fn abandon_job(&mut self, plan: &mut Plan, shards: &mut impl Shards) {
         if let Some(mut job) = plan.job.take() {
             let clock = plan.clocks[job.side.index()];

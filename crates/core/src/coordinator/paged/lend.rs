@@ -1,10 +1,11 @@
-//! Free memory of one stream, lent to another as it is.
+//! The loan of a free block of one stream to another, without moving a page.
 //!
-//! Where a free block of another stream is large enough and the device is done with it, no page has to move: the block
-//! is handed out where it lies. It stays its shard's: once freed, and once the stream that had it has come as far as it
-//! was then, it is free there again. Small requests are not served so: their pages are few, and each is worth moving.
-//! Nor is anything lent under `tight`: until the borrower's work is over, a block given back to its lender is of use to
-//! nobody, not even behind a wait, and others would have to create memory meanwhile.
+//! Where a free block of another stream is large enough and the device no longer uses it, no page has to move: the
+//! block is handed out where it lies. It still belongs to its shard. Once it is freed, and the stream that borrowed it
+//! has reached the point of that free, it is a free block there again. Small requests are not served this way: they
+//! need few pages, and each is worth moving. Under `tight` nothing is lent either: until the borrower's work is over,
+//! no stream can use a block that was given back to its lender, not even behind a wait, and others would have to create
+//! memory meanwhile.
 
 use alloc::vec::Vec;
 
@@ -47,11 +48,12 @@ impl Coordinator {
         let (clock, stream) = (plan.clocks[want.side.index()], self.stream_of(borrower));
         let reached = self.reached[self.stream_of(lender).0 as usize];
         let grant = shards.with(lender, |shard| {
-            // Another thread may have taken it, or freed one that is still in use.
+            // Another thread may have taken the block that was seen, or freed one that the device still uses.
             let found = shard.find(&want).filter(|&found| shard.blocks[found].last_use.tick() <= reached)?;
             let mut grant = shard.take(found, &want, clock);
             if !grant.last_use.is_never() {
-                // It is over, which is all that the borrower has to know: the tick is one of the lender's stream.
+                // Its last use is over, which is all that the borrower needs. The tick itself is one of the lender's
+                // stream.
                 grant.last_use = LastUse::at(Tick::ZERO);
             }
             shard.record_stream(grant.block, stream);
@@ -63,7 +65,7 @@ impl Coordinator {
         Some(Step::Lend { lender, grant })
     }
 
-    /// The other shards of the same private pool.
+    /// Returns the other shards of the same private pool.
     pub(super) fn neighbours(&self, shard: ShardId) -> impl Iterator<Item = ShardId> + use<> {
         let pool = self.shards[shard.0 as usize].1;
         let same: Vec<_> = self.shard_ids().filter(|&id| id != shard && self.shards[id.0 as usize].1 == pool).collect();

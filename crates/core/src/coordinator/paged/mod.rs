@@ -1,10 +1,11 @@
-//! The `paged` policy's growth: memory for a request that missed, from pages that are spare, idle elsewhere, or new.
+//! Growth under the `paged` policy: a request that missed is served from pages that are spare, idle elsewhere, or new.
 //!
-//! One attempt has these parts, in order: [`lend`] looks for a block of another stream that serves as it is; [`survey`]
-//! lists the pages that could move; the shard tells the windows in which the request could be served; [`scheme`] works
-//! out what each would cost and takes the cheapest; [`job`] claims what that needs, has the driver called, and books
-//! what became true. An attempt that cannot be served waits for the oldest points and is made again, until nothing is
-//! left to wait for. [`sizes`] and [`rounds`] say how large pages are made, and how many before any move.
+//! One attempt has these parts, in order: [`lend`] looks for a block of another stream that can serve the request where
+//! it is; [`survey`] lists the pages that could move; the shard lists the windows in which the request could be served;
+//! [`scheme`] calculates what each would cost and takes the cheapest; [`job`] claims what that needs, has the driver
+//! calls made, and books what they changed. An attempt that cannot be served waits for the oldest points and is made
+//! again, until nothing is left to wait for. [`sizes`] and [`rounds`] determine how large pages are made, and how many
+//! are made before any move.
 
 mod job;
 mod lend;
@@ -30,19 +31,19 @@ use crate::settings::Growth;
 use crate::size::Want;
 use crate::stats::PageStats;
 
-/// What `paged` remembers of the whole device.
+/// What `paged` remembers about the whole device.
 #[derive(Default)]
 pub(super) struct Paging {
-    /// The most bytes that were live when a request missed, that request included.
+    /// The most bytes that were live when a request missed, including that request.
     high_live: u64,
-    /// The largest request that missed.
+    /// The largest request that missed, in bytes.
     largest: u64,
     rounds: Rounds,
     pub(super) stats: PageStats,
 }
 
 impl Coordinator {
-    /// One attempt to serve a request that missed.
+    /// Makes one attempt to serve a request that missed.
     pub(super) fn grow_paged(
         &mut self,
         plan: &mut Plan,
@@ -57,14 +58,14 @@ impl Coordinator {
         if plan.job.is_some() {
             return self.go_on(plan, shards);
         }
-        // What is not known to be over may be. Asking first makes what follows depend on how far the device is, and not
-        // on who asked last.
+        // Work that is not known to be over may be over. A query first makes what follows depend on how far the device
+        // is, and not on which thread asked last.
         if !core::mem::replace(&mut plan.polled, true) {
             let streams = self.shard_ids().map(|id| self.stream_of(id)).collect();
             return Some(plan.awaits(Awaited::Points, Step::Poll(streams)));
         }
-        // Freed blocks whose points are reached by now: nobody waits for them any more, so they must not be missed.
-        // What another plan was told is among it.
+        // The points of some freed blocks are reached by now, perhaps because another plan waited for them. No later
+        // wait covers these blocks, so they are retired and searched here.
         let waiters = self.waiters;
         self.retire(plan.clocks, shards);
         if (core::mem::take(&mut plan.news) || self.waiters != waiters)
@@ -85,7 +86,7 @@ impl Coordinator {
             plan.frees_seen = self.frees(shards);
         }
         if want.rounded > self.limit.unwrap_or(u64::MAX).min(self.facts.total_bytes) {
-            // No wait would help.
+            // No wait can help.
             if self.settings.throw_on_oom {
                 return self.reject(plan, shard, want, shards);
             }
@@ -104,12 +105,12 @@ impl Coordinator {
         }
         match scheme::choose(self, &means, windows) {
             Some(scheme) => self.begin_job(plan, scheme, shards),
-            // There is enough, but wherever the request could lie something is in the way, or holds what could move.
+            // There is enough memory, but every window is obstructed or contains the memory that would have to move.
             None if !plan.ranged && means.suffice(want.rounded) => {
                 plan.ranged = true;
                 return self.new_range(plan, shard, want, shards);
             }
-            // Neither idle memory nor what may be created suffices: refused at once, where that is asked for.
+            // Neither idle memory nor what may be created suffices. The settings may ask for a refusal at once.
             None if self.settings.throw_on_oom && !plan.no_new_pages && plan.allowance.is_none() => {
                 return self.reject(plan, shard, want, shards);
             }
@@ -125,8 +126,8 @@ impl Coordinator {
         }
     }
 
-    /// What was live on the device at its lowest since the last miss, and what is now, in bytes after rounding. With
-    /// several streams the first is what it would be if all had been at their lowest together.
+    /// Returns what was live on the device at its lowest since the last miss, and what is live now, in bytes after
+    /// rounding. With several streams the first is a sum of lows that the streams may have had at different times.
     fn lows(&self, shards: &mut impl Shards) -> (Low, Low) {
         let (mut low, mut now) = (Low::default(), Low::default());
         for id in self.shard_ids() {
@@ -139,11 +140,12 @@ impl Coordinator {
         (low, now)
     }
 
-    /// Nothing served the attempt: try again when others have released memory, then wait for what is outstanding.
+    /// Handles an attempt that nothing served: it is made again when others have released memory, and then after a wait
+    /// for what is outstanding.
     fn paged_refused(&mut self, plan: &mut Plan, attempt: Attempt, shards: &mut impl Shards) -> Option<Step> {
         plan.refused = false;
         if plan.keeps_turn {
-            // What the driver refused before memory came back it may grant now.
+            // The driver may now grant what it refused before memory was given back.
             plan.no_new_pages = false;
             match attempt {
                 Attempt::First | Attempt::AfterOversize => plan.rung = Rung::Turn,
@@ -172,7 +174,7 @@ impl Coordinator {
             return None;
         }
         if self.frees(shards) != plan.frees_seen {
-            // Others go on using what this plan waits for.
+            // Other threads go on using what this plan waits for.
             plan.repeats += 1;
             if plan.repeats > REPEATS_MAX {
                 plan.rung = Rung::Turn;
@@ -184,7 +186,7 @@ impl Coordinator {
         Some(plan.awaits(Awaited::Points, Step::Wait(points)))
     }
 
-    /// The points are reached, as far as they can be: what they freed may serve the request as it is.
+    /// Retires and searches after that wait: what the points freed may serve the request without further growth.
     pub(super) fn after_oldest(&mut self, plan: &mut Plan, shards: &mut impl Shards) -> Option<Step> {
         self.retire(plan.clocks, shards);
         plan.rung = Rung::Grow(Attempt::Last);
@@ -192,8 +194,8 @@ impl Coordinator {
         self.search(plan, shards)
     }
 
-    /// For each stream the first point that freed memory waits for, whether inside its block or as the last use of a
-    /// page that could move.
+    /// Returns the first point on each stream that freed memory waits for, whether as a pending block or as the last
+    /// use of a page that could move.
     fn oldest_points(&self, shards: &mut impl Shards) -> Vec<Point> {
         let mut points: Vec<Point> = Vec::new();
         let mut lower = |point: Point| {
@@ -228,7 +230,7 @@ impl Coordinator {
         points
     }
 
-    /// Takes in that a request missed, once for each.
+    /// Notes that a request missed, once for each request.
     fn note_miss(&mut self, plan: &mut Plan, want: &Want, shards: &mut impl Shards) {
         let (low, now) = self.lows(shards);
         self.paging.high_live = self.paging.high_live.max(now.live_bytes as u64 + want.rounded);
@@ -236,14 +238,14 @@ impl Coordinator {
         plan.repeated = Some(self.paging.rounds.miss(&low, &now));
     }
 
-    /// In a known round each stream gets what it lacks, as long as the slack lasts: nothing is lent, nothing comes
-    /// back.
+    /// Returns whether each stream keeps to its own pages and gets new ones for what it lacks: in a known round, as
+    /// long as the slack lasts. Nothing is then lent, and no page comes back.
     fn settles(&self, plan: &Plan, want: &Want) -> bool {
         let is_known = plan.repeated.is_some_and(|repeated| repeated > 0);
         is_known && self.settings.growth == Growth::Balanced && self.slack(plan) >= want.rounded
     }
 
-    /// So many bytes may be created at all.
+    /// Returns the number of bytes that may be created at all.
     fn room(&self, plan: &Plan) -> u64 {
         let reserved = self.reserved.all.current + self.reserving;
         let throw_above = if self.settings.throw_on_oom { self.throw_above() } else { u64::MAX };
@@ -251,7 +253,7 @@ impl Coordinator {
         if plan.no_new_pages { 0 } else { most.saturating_sub(reserved) }
     }
 
-    /// So many of them before anything is moved.
+    /// Returns how many of those bytes may be created before anything is moved.
     fn slack(&self, plan: &Plan) -> u64 {
         let reserved = self.reserved.all.current + self.reserving;
         let most = sizes::slack(self.settings.growth, self.paging.high_live, plan.repeated.unwrap_or(0));

@@ -1,4 +1,4 @@
-//! How a window could be backed, and what that would cost.
+//! The ways in which a window could be backed, and what each would cost.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -12,7 +12,7 @@ use crate::page::Shadow;
 use crate::segment::{Mapping, Role};
 use crate::shard::{Gap, Piece, Window};
 
-/// What the driver calls for a page cost, in nanoseconds: as measured on an H200. Only their proportions matter here.
+/// The cost of the driver calls for a page, in nanoseconds, as measured on an H200. Only the proportions matter here.
 const MOVE_NS: u64 = 27_000;
 const CREATE_NS: u64 = 36_000;
 const UNMAP_NS: u64 = 16_000;
@@ -20,15 +20,15 @@ const UNMAP_NS: u64 = 16_000;
 /// A way to serve a request.
 pub(super) struct Scheme {
     pub(super) window: Window,
-    /// By gap, where its claim must end: pages may be larger than the need.
+    /// The end of the claim in each gap: pages may be larger than the need.
     pub(super) ends: Vec<u64>,
-    /// Old mappings that must go first.
+    /// Old mappings that have to be unmapped first.
     pub(super) clears: Vec<(PageId, u64)>,
-    /// In order of addresses.
+    /// The pages, in order of addresses.
     pub(super) backings: Vec<Backing>,
-    /// Bytes to create.
+    /// The number of bytes to create.
     pub(super) created: u64,
-    /// Those of them beyond the slack.
+    /// The number of those bytes that lie beyond the slack.
     over: u64,
     ns: u64,
 }
@@ -41,21 +41,21 @@ pub(super) struct Backing {
     pub(super) source: Source,
 }
 
-/// Where a page comes from.
+/// The origin of a page.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Source {
-    /// It is mapped at these addresses already and comes back.
+    /// The page is mapped at these addresses already, as a shadow, and comes back.
     Back(Idle),
-    /// It is mapped anew.
+    /// The page is mapped at new addresses.
     Move(Idle),
-    /// A spare page.
+    /// The page is spare.
     Spare(PageId),
-    /// It is created.
+    /// The page is created.
     New,
 }
 
-/// The cheapest way: the least memory beyond the slack, then the least driver time, then the first. `None`: nothing at
-/// hand serves the request.
+/// Returns the cheapest scheme: the one with the least memory beyond the slack, then with the least driver time, then
+/// the first. `None` means that nothing available serves the request.
 pub(super) fn choose(coordinator: &Coordinator, means: &Means, windows: Vec<Window>) -> Option<Scheme> {
     let mut best: Option<Scheme> = None;
     for window in windows {
@@ -72,18 +72,18 @@ pub(super) fn choose(coordinator: &Coordinator, means: &Means, windows: Vec<Wind
     best
 }
 
-/// A window being filled.
+/// A window while it is being filled.
 struct Filling<'a> {
     coordinator: &'a Coordinator,
     means: &'a Means,
     used: BTreeSet<PageId>,
-    /// Free blocks of the window itself: their pages stay.
+    /// The free blocks of the window itself, whose pages stay.
     own: Vec<BlockId>,
     clears: Vec<(PageId, u64)>,
     backings: Vec<Backing>,
     created: u64,
     ns: u64,
-    /// What the best way so far costs: bytes beyond the slack, and time.
+    /// The cost of the best scheme so far: the bytes beyond the slack, and the time.
     most: Option<(u64, u64)>,
 }
 
@@ -106,12 +106,12 @@ impl<'a> Filling<'a> {
         }
     }
 
-    /// What is beyond the slack, and the time.
+    /// Returns the number of bytes beyond the slack, and the time in nanoseconds.
     fn cost(&self) -> (u64, u64) {
         (self.created.saturating_sub(self.means.slack), self.ns)
     }
 
-    /// The scheme, if there is one and it is cheaper than the best so far.
+    /// Returns the scheme, if there is one and it is cheaper than the best so far.
     fn run(mut self, window: &Window, takes_back: bool) -> Option<Scheme> {
         let mut ends = Vec::new();
         for piece in &window.pieces {
@@ -131,14 +131,14 @@ impl<'a> Filling<'a> {
         })
     }
 
-    /// Backs a gap. Answers where its pages end, or `None` if that cannot be done.
+    /// Backs a gap. Returns the end of its pages, or `None` if the gap cannot be backed.
     fn fill_gap(&mut self, window: &Window, gap: &Gap, takes_back: bool) -> Option<u64> {
         let mut at = gap.begin;
         for &(offset, mapping) in &gap.shadows {
             let home = self.usable(mapping.page).filter(|idle| idle.when == When::Now);
             match home.filter(|_| takes_back && mapping.role == Role::Shadow) {
                 Some(idle) => {
-                    // What lies before it must fit exactly, and do without this page.
+                    // The pages before it must fit exactly, and this page is not available for them.
                     self.used.insert(idle.page);
                     self.fill(at, offset, offset)?;
                     self.back(offset, mapping.bytes, Source::Back(idle));
@@ -200,7 +200,7 @@ impl<'a> Filling<'a> {
         at
     }
 
-    /// The page to move next: the largest that is needed in full, or else the smallest that is large enough.
+    /// Returns the page to move next: the largest that is needed in full, or else the smallest that is large enough.
     fn idle_for(&self, need: u64, most: u64, when: When) -> Option<Idle> {
         let by_size = &self.means.by_size;
         let fits = |(_, page): &(u64, Reverse<PageId>)| self.usable(page.0).filter(|idle| idle.when == when);

@@ -1,28 +1,29 @@
-//! How large pages are made, and how much may be made before pages move.
+//! The size of new pages, and how much may be created before pages move.
 //!
-//! A driver call costs the same for a page of any size, and a page moves whole or not at all: large pages are cheap to
-//! make and to move, small ones leave less memory behind beside a live block. What a page may waste is measured against
-//! what there is: a page is at most a small share of the reserved bytes, or of the largest request so far, which tells
-//! early how large a program will become. The table of rules that were tried stands in the design document.
+//! A driver call costs the same for a page of any size, and a page moves whole or not at all. Large pages are cheap to
+//! create and to move; small ones leave less memory unused next to a live block. What a page may waste is measured
+//! against what there is: a page is at most a small share of the reserved bytes, or of the largest request so far,
+//! which shows early how large a program will become. The table of rules that were tried is in the design document.
 
 use crate::ids::Side;
 use crate::settings::Growth;
 use crate::units::MIB;
 
-/// A page is at most this share of what will be reserved,
+/// A divisor: a page has at most this part of the bytes that will be reserved, or the following part if that is more.
 const OF_RESERVED: u64 = 256;
-/// or this share of the largest request, if that is more.
+/// A divisor: a page may have this part of the largest request.
 const OF_LARGEST: u64 = 36;
-/// The least that a page should have.
+/// The smallest size of a page, and the size of all pages on the small side, in bytes. Both are rounded up to the
+/// granularity.
 const LEAST_BYTES: u64 = 2 * MIB;
-/// The most: beyond it the driver's calls are no cost to speak of.
+/// The largest size of a page, in bytes: for larger pages the cost of the driver calls no longer matters.
 const MOST_BYTES: u64 = 64 * MIB;
-/// Pages are created, and idle ones left where they are, as long as no more than so much is reserved beyond what was
-/// ever live.
+/// The number of bytes that may be reserved beyond the most that was ever live while pages are still created and idle
+/// ones left where they are.
 const SLACK_BYTES: u64 = 8 * MIB;
 
-/// The largest page to create where `reserved` bytes will be reserved and no request was larger than `largest`, in
-/// multiples of the granularity.
+/// Returns the size of the largest page to create, in bytes and a multiple of the granularity, where `reserved` bytes
+/// will be reserved and no request was larger than `largest`.
 pub(super) fn page_cap(side: Side, reserved: u64, largest: u64, granularity: u64) -> u64 {
     let least = LEAST_BYTES.next_multiple_of(granularity);
     match side {
@@ -35,11 +36,11 @@ pub(super) fn page_cap(side: Side, reserved: u64, largest: u64, granularity: u64
     }
 }
 
-/// Up to so many reserved bytes pages are created rather than moved. Under `tight` that is what was ever live, and no
-/// more.
+/// Returns the number of reserved bytes up to which pages are created rather than moved. Under `tight` it is the most
+/// bytes that were ever live.
 ///
-/// A program that has been seen to repeat itself, and still lacks memory, gets more with each round until it lacks
-/// none: then it calls the driver no more. It may have as much as a cache that never moves a page.
+/// A program that is known to repeat itself, and still lacks memory, gets more with each round until it lacks none:
+/// after that it needs no more driver calls. It may get as much as a cache that never moves a page.
 pub(super) fn slack(growth: Growth, high_live: u64, repeated: u32) -> u64 {
     match growth {
         Growth::Tight => high_live,
@@ -47,7 +48,7 @@ pub(super) fn slack(growth: Growth, high_live: u64, repeated: u32) -> u64 {
     }
 }
 
-/// The sizes of the pages to create for `bytes`.
+/// Returns the sizes of the pages to create for `bytes`.
 pub(super) fn created(bytes: u64, cap: u64) -> impl Iterator<Item = u64> {
     let rest = bytes % cap;
     core::iter::repeat_n(cap, (bytes / cap) as usize).chain((rest > 0).then_some(rest))

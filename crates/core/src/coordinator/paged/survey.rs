@@ -1,4 +1,4 @@
-//! What there is to serve a request with.
+//! The memory that is available to serve a request.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -11,10 +11,11 @@ use crate::coordinator::{Coordinator, Shards};
 use crate::ids::{BlockId, PageId, Place, ShardId, Side};
 use crate::last_use::LastUse;
 
-/// When a page inside a free block can move.
+/// The time at which a page inside a free block can move.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum When {
-    /// Now: the device is done with it, or what the same stream does later comes after it also at another address.
+    /// Now: the device no longer uses it, or later work of the same stream is ordered behind that use at another
+    /// address too.
     Now,
     /// Now, if the stream that gets it waits on the device.
     BehindWait,
@@ -34,34 +35,36 @@ pub(super) struct Idle {
     pub(super) when: When,
 }
 
-/// What an attempt may use.
+/// The memory that an attempt may use.
 pub(super) struct Means {
-    /// Whose request it is.
+    /// The shard of the request.
     pub(super) shard: ShardId,
     pub(super) idle: BTreeMap<PageId, Idle>,
-    /// The same by size, and by number where sizes are equal, the highest first.
+    /// The same pages by size and, where sizes are equal, by number, the highest first.
     pub(super) by_size: Vec<(u64, Reverse<PageId>)>,
     /// Spare pages, with their sizes.
     pub(super) spare: Vec<(PageId, u64)>,
-    /// So many bytes may be created at all.
+    /// The number of bytes that may be created at all.
     pub(super) room: u64,
-    /// So many of them before anything is moved.
+    /// The number of those bytes that may be created before anything is moved.
     pub(super) slack: u64,
-    /// Nothing moves and nothing comes back as long as the slack lasts: pages are where they will be needed again.
+    /// Whether nothing moves and nothing comes back as long as the slack lasts, so that pages are where they will be
+    /// needed again.
     pub(super) settles: bool,
     /// The largest page to create.
     pub(super) cap: u64,
-    /// Pages move behind waits before any are created.
+    /// Whether pages move behind waits before any are created.
     pub(super) tight: bool,
 }
 
 impl Means {
-    /// A page is idle, and would come back at no cost to where it is still mapped.
+    /// Returns whether a page is idle, so that it can come back at no cost to a place where it is still mapped.
     pub(super) fn comes_back(&self, page: PageId) -> bool {
         self.idle.get(&page).is_some_and(|idle| idle.when == When::Now)
     }
 
-    /// What could move at once, what is spare and what may be created come to so many bytes.
+    /// Returns whether the pages that could move at once, the spare pages and what may be created make up at least
+    /// `bytes`.
     pub(super) fn suffice(&self, bytes: u64) -> bool {
         let movable = self.idle.values().filter(|idle| idle.when != When::Later).map(|idle| idle.bytes);
         let spare = self.spare.iter().map(|&(_, bytes)| bytes);
@@ -69,7 +72,7 @@ impl Means {
     }
 }
 
-/// The pages in order of size.
+/// Returns the pages in order of size.
 pub(super) fn by_size(idle: &BTreeMap<PageId, Idle>) -> Vec<(u64, Reverse<PageId>)> {
     let mut all: Vec<_> = idle.values().map(|idle| (idle.bytes, Reverse(idle.page))).collect();
     all.sort_unstable();
@@ -77,8 +80,8 @@ pub(super) fn by_size(idle: &BTreeMap<PageId, Idle>) -> Vec<(u64, Reverse<PageId
 }
 
 impl Coordinator {
-    /// The whole pages inside free blocks of every shard of the pool, with when they could move to one of them, whose
-    /// stream can or cannot wait for others and has this tick open.
+    /// Returns the whole pages inside free blocks of every shard of the pool, each with the time at which it could move
+    /// to the shard `to`. `can_wait` says whether that shard's stream can wait for others, and `open` is its open tick.
     pub(super) fn idle_pages(
         &self,
         to: ShardId,
@@ -105,12 +108,12 @@ impl Coordinator {
         all
     }
 
-    /// When memory that was used up to a point can move to a stream, which will reach it at other addresses.
+    /// Returns when memory that was used up to a point can move to a stream, which will use it at other addresses.
     fn when_to_move(&self, to: StreamId, last_use: Point, can_wait: bool, open: Tick) -> When {
         let pages = self.facts.pages.filter(|pages| pages.aliasing);
         match pages {
             _ if self.is_reached(last_use) => When::Now,
-            // The old address must be unmapped first, and the device is still at it.
+            // The old address must be unmapped first, and the device still uses it.
             None => When::Later,
             Some(pages) if last_use.stream == to => {
                 let is_ordered = match pages.alias_reuse {
