@@ -16,18 +16,18 @@ pub struct CudaDevice {
 }
 
 impl CudaDevice {
-    /// The device at that place of [`Cuda::devices`], with virtual memory where it has it and
+    /// Creates the device at this index of [`Cuda::devices`], with virtual memory where the device has it, and with
     /// segments from `cuMemAlloc`.
     pub const fn new(ordinal: usize) -> Self {
         Self { ordinal, alloc: Alloc::Sync, pages: true }
     }
 
-    /// The same device, with segments from that one of the driver's allocators.
+    /// Returns the same device with segments from this allocator of the driver.
     pub const fn alloc(self, alloc: Alloc) -> Self {
         Self { alloc, ..self }
     }
 
-    /// The same device, with virtual memory where it has it or without.
+    /// Returns the same device with virtual memory where it has it, or without.
     pub const fn pages(self, pages: bool) -> Self {
         Self { pages, ..self }
     }
@@ -56,8 +56,9 @@ impl DeviceUnderTest for CudaDevice {
         Some("cuda")
     }
 
-    /// All devices of the process share a context, and the driver one thread for functions of the host: a free would
-    /// wait for what another scenario holds, and that scenario for a lock that the free has.
+    /// Returns a guard, because all devices of the process share a context, and the driver runs functions of the host
+    /// on one thread. A free would wait for work that another scenario holds, while that scenario waits for a lock that
+    /// the free has.
     fn turn(&self) -> Option<MutexGuard<'static, ()>> {
         static TURN: Mutex<()> = Mutex::new(());
         Some(TURN.lock().unwrap_or_else(PoisonError::into_inner))
@@ -92,7 +93,8 @@ impl DeviceUnderTest for CudaDevice {
         Some(backend.held_bytes())
     }
 
-    /// The driver's own pool gives memory back when it pleases.
+    /// Returns whether segments come from `cuMemAlloc`. The driver's own pool gives memory back at times of its own
+    /// choice.
     fn budget_follows(&self, _backend: &Cuda) -> bool {
         self.alloc == Alloc::Sync
     }

@@ -1,22 +1,23 @@
-//! What the suite asks of a backend's author: a way to open the device, and some strings to pull where there are any.
+//! What the suite needs from a backend's author: a function that opens the device, and controls for tests where the
+//! device has any.
 
 use std::fmt;
 use std::sync::MutexGuard;
 
 use millpond_backend::{Backend, Fault, Point, StreamId};
 
-/// What a scenario needs of a device before its allocator exists.
+/// The needs of a scenario, stated before its allocator exists.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Need {
-    /// How many streams will be opened, at most.
+    /// The most streams that will be opened.
     pub streams: u32,
-    /// Bytes are written and read.
+    /// Whether bytes are written and read.
     pub bytes: bool,
-    /// Virtual memory.
+    /// Whether virtual memory is needed.
     pub pages: bool,
 }
 
-/// Why a device cannot be opened for a scenario: the driver is missing, or a power is.
+/// The reason why a device cannot be opened for a scenario: the driver or a power is missing.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Unavailable(
     /// The reason, as a sentence for people.
@@ -31,7 +32,7 @@ impl fmt::Display for Unavailable {
 
 impl std::error::Error for Unavailable {}
 
-/// What of a device is in others' hands, by count.
+/// The number of objects of a device that its callers hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Live {
     /// Segments of all classes, without ranges of addresses.
@@ -50,92 +51,95 @@ pub trait DeviceUnderTest: Sync {
     /// The backend.
     type Backend: Backend;
 
-    /// What people call it, in results.
+    /// Returns the device's name, as results show it.
     fn name(&self) -> String;
 
-    /// Opens the device anew, with no stream and no memory in anybody's hands.
+    /// Opens the device anew, with no stream and no memory in use.
     ///
     /// # Errors
     ///
-    /// [`Unavailable`], which skips the scenario.
+    /// [`Unavailable`] if the device cannot be opened for the scenario, which is then skipped.
     fn open(&self, need: &Need) -> Result<Self::Backend, Unavailable>;
 
-    /// The name under which the environment may demand the device, as [`required`] tells: `vulkan`, say.
+    /// Returns the name under which the environment may require the device (see [`required`]), for example `vulkan`.
     fn requirement(&self) -> Option<&'static str> {
         None
     }
 
-    /// What a scenario keeps until it ends, so that no other runs on the device meanwhile: for devices that share
-    /// something in the process, so that work [held](Self::hold) on one would hold up another's calls. `None` lets
-    /// scenarios run side by side.
+    /// Returns a guard that a scenario keeps until it ends, so that no other scenario runs on the device at the same
+    /// time. This is for devices that share something in the process, so that work [held](Self::hold) on one would
+    /// block the calls of another. `None` lets scenarios run side by side.
     fn turn(&self) -> Option<MutexGuard<'static, ()>> {
         None
     }
 
-    /// Another handle of the same device, where the backend is one: it outlives the allocator that owns the first.
+    /// Returns another handle of the same device, where the backend is a handle. It outlives the allocator that owns
+    /// the first.
     fn twin(&self, _backend: &Self::Backend) -> Option<Self::Backend> {
         None
     }
 
-    /// Submits what was recorded on the stream. A device that cannot will say so again to whoever waits for the work.
+    /// Submits what was recorded on the stream. An error is ignored here: a device that cannot submit reports it again
+    /// when the work is waited for.
     fn submit(&self, backend: &Self::Backend, stream: StreamId) {
         let _ = backend.submit(stream);
     }
 
     /// Queues work on the stream that runs until [`unhold`](Self::unhold), so that what is queued behind it stays in
-    /// flight. Answers whether the device can.
+    /// flight. Returns whether the device can do this.
     fn hold(&self, _backend: &Self::Backend, _stream: StreamId) -> bool {
         false
     }
 
-    /// Ends what [`hold`](Self::hold) began on the stream. What was queued behind it may complete now.
+    /// Ends what [`hold`](Self::hold) began on the stream. Work queued behind it may complete now.
     fn unhold(&self, _backend: &Self::Backend, _stream: StreamId) {}
 
     /// Lets the oldest queued work of the stream complete, on devices where a test decides when that is.
     fn advance(&self, _backend: &Self::Backend, _stream: StreamId) {}
 
-    /// Makes the `nth` fallible driver call, counted from 1 and from now, fail. Answers whether the device can.
+    /// Makes the `nth` fallible driver call from now on fail, counted from 1. Returns whether the device can do this.
     fn fail_nth(&self, _backend: &Self::Backend, _nth: u64, _fault: Fault) -> bool {
         false
     }
 
-    /// Forgets planned failures that have not struck. To be written where the number of driver calls depends on how
-    /// fast the device is.
+    /// Forgets planned failures that have not occurred yet. A device implements this where the number of driver calls
+    /// depends on its speed.
     fn forget_faults(&self, _backend: &Self::Backend) {}
 
-    /// How many fallible driver calls were made so far, where the device counts them as
+    /// Returns the number of fallible driver calls made so far, where the device counts them as
     /// [`fail_nth`](Self::fail_nth) does.
     fn fallible_calls(&self, _backend: &Self::Backend) -> Option<u64> {
         None
     }
 
-    /// Bytes of the device's own memory in the allocator's hands, where the device can tell exactly. Makes no driver
-    /// call that [`fail_nth`](Self::fail_nth) counts.
+    /// Returns the bytes of the device's own memory that its callers hold, where the device knows this exactly. Makes
+    /// no driver call that [`fail_nth`](Self::fail_nth) counts.
     fn held_bytes(&self, _backend: &Self::Backend) -> Option<u64> {
         None
     }
 
-    /// How many segments, pages and ranges are in the allocator's hands, where the device can tell exactly. Makes no
-    /// driver call that [`fail_nth`](Self::fail_nth) counts. A device that grants more than it has and tells neither
-    /// this nor [`held_bytes`](Self::held_bytes) cannot be certified: nothing would show what it leaks.
+    /// Returns the number of segments, pages and ranges that the device's callers hold, where the device knows this
+    /// exactly. Makes no driver call that [`fail_nth`](Self::fail_nth) counts. A device that grants more than it has
+    /// and implements neither this nor [`held_bytes`](Self::held_bytes) cannot be certified, because leaks would not
+    /// show.
     fn live(&self, _backend: &Self::Backend) -> Option<Live> {
         None
     }
 
-    /// Whether the budget counts what this device hands out, at once. It must, unless its author says that it cannot: a
-    /// device in software may count what was written instead.
+    /// Returns whether the budget counts at once what this device hands out. It must, unless its author states that it
+    /// cannot: a device in software may count what was written instead.
     fn budget_follows(&self, _backend: &Self::Backend) -> bool {
         true
     }
 
-    /// What offsets and lengths of fills, copies and uploads must be multiples of, in bytes, as the backend's
-    /// documentation says. 1 unless it says otherwise.
+    /// Returns the number of bytes of which offsets and lengths of fills, copies and uploads must be multiples, as the
+    /// backend's documentation states. The default is 1.
     fn transfer_alignment(&self) -> u64 {
         1
     }
 
-    /// Whether device-side waits let all work that is recorded on the stream from now on begin only after the point,
-    /// where the device can tell. `Some(true)` also where the point is reached.
+    /// Returns whether all work recorded on the stream from now on begins only after the point because of device-side
+    /// waits, where the device knows this. It is also `Some(true)` where the point is reached.
     fn comes_after(_backend: &Self::Backend, _stream: StreamId, _point: Point) -> Option<bool>
     where
         Self: Sized,
@@ -143,33 +147,33 @@ pub trait DeviceUnderTest: Sync {
         None
     }
 
-    /// Places a barrier over all memory on the stream: called where a grant says
-    /// [`NeedsBarrier`](millpond::Reuse::NeedsBarrier), before its memory is used. To be written for devices whose
-    /// transfers do not place one themselves.
+    /// Places a barrier over all memory on the stream. It is called where a grant says
+    /// [`NeedsBarrier`](millpond::Reuse::NeedsBarrier), before the memory is used. Devices implement this if their
+    /// transfers do not place a barrier themselves.
     fn place_barrier(_backend: &Self::Backend, _stream: StreamId)
     where
         Self: Sized,
     {
     }
 
-    /// Breaches of the contract that the device itself has seen so far.
+    /// Returns the breaches of the contract that the device itself has detected so far.
     fn violations(&self, _backend: &Self::Backend) -> Vec<String> {
         Vec::new()
     }
 }
 
-/// Whether the environment says that something must be there: `MILLPOND_REQUIRE` is a list with commas, as
-/// `vulkan,wgpu,sparse,budget`.
+/// Returns whether the environment requires this device or power: `MILLPOND_REQUIRE` is a list separated by commas, for
+/// example `vulkan,wgpu,sparse,budget`.
 pub fn required(name: &str) -> bool {
     let listed = std::env::var("MILLPOND_REQUIRE").unwrap_or_default();
     listed.split(',').any(|listed| listed.trim() == name)
 }
 
-/// Opens a device for a test. Where there is none, that is said loudly.
+/// Opens a device for a test. Where there is none, the test's output reports that.
 ///
 /// # Panics
 ///
-/// If the environment says that the device must be there, and it is not.
+/// If the environment requires the device and it cannot be opened.
 pub fn open_or_skip<D: DeviceUnderTest>(device: &D) -> Option<D::Backend> {
     match device.open(&Need::default()) {
         Ok(backend) => Some(backend),

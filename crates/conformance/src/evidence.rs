@@ -1,7 +1,7 @@
 //! Evidence of what device work found in memory, collected on the device so that nothing has to wait for it.
 //!
-//! A check that reads a block back on the host would finish the very work that it is to catch in flight. So a piece of
-//! the block is copied, on the stream, into a buffer kept for the purpose, and all pieces are read at the end.
+//! A check that reads a block back on the host would finish the very work that has to be in flight for the check. So a
+//! piece of the block is copied, on the stream, into a buffer kept for the purpose, and all pieces are read at the end.
 
 use millpond::Stream;
 use millpond_backend::{Backend, StreamId};
@@ -10,19 +10,19 @@ use crate::device::DeviceUnderTest;
 use crate::session::{Session, Stop};
 use crate::watched::{Tenancy, Trouble};
 
-/// Bytes of one piece of evidence: enough to see damage, and a multiple of what devices copy.
+/// The size of one piece of evidence, in bytes: enough to see damage, and a multiple of what devices copy.
 const SAMPLE_BYTES: u64 = 16;
-/// Pieces for each stream.
+/// The number of pieces that the buffer of each stream holds.
 const SAMPLES: u64 = 1024;
-/// Bytes of the buffer that is kept on a stream.
+/// The size of the buffer that is kept on a stream, in bytes.
 pub(crate) const BYTES: u64 = SAMPLE_BYTES * SAMPLES;
 
-/// What one piece must show.
+/// The expected value of one piece.
 struct Sample {
-    /// Where in the evidence of its stream.
+    /// The offset in the evidence of its stream, in bytes.
     at: u64,
     expected: u8,
-    /// Where the block lay, for the message.
+    /// A description of the block's place, for the message.
     source: String,
 }
 
@@ -39,11 +39,11 @@ pub(crate) struct Evidence<B: Backend> {
 }
 
 impl<B: Backend> Evidence<B> {
-    /// Keeps a buffer on each of these streams of the session.
+    /// Allocates a buffer on each of these streams of the session.
     ///
     /// # Errors
     ///
-    /// There is no memory for it.
+    /// If there is no memory for it.
     pub(crate) fn open<D: DeviceUnderTest<Backend = B>>(
         session: &Session<'_, D>,
         streams: impl IntoIterator<Item = usize>,
@@ -60,7 +60,11 @@ impl<B: Backend> Evidence<B> {
     ///
     /// # Errors
     ///
-    /// Earlier evidence, when there was no room for more, shows damage.
+    /// If the buffer was full and earlier evidence, which is read then, shows damage.
+    ///
+    /// # Panics
+    ///
+    /// If no evidence is kept on the stream.
     pub(crate) fn take<D: DeviceUnderTest<Backend = B>>(
         &mut self,
         session: &Session<'_, D>,
@@ -90,11 +94,11 @@ impl<B: Backend> Evidence<B> {
         Ok(())
     }
 
-    /// Reads all evidence, gives the buffers back, and answers how many pieces there were.
+    /// Reads all evidence, releases the buffers, and returns the number of pieces.
     ///
     /// # Errors
     ///
-    /// The first piece that shows something else than what was written.
+    /// If a piece shows another value than was written: the first such piece.
     pub(crate) fn close<D: DeviceUnderTest<Backend = B>>(self, session: &Session<'_, D>) -> Result<usize, Stop> {
         let mut pieces = 0;
         for mut record in self.records {
@@ -116,7 +120,7 @@ impl<B: Backend> Record<B> {
         let Some(segment) = self.buffer.segment() else { return Ok(()) };
         let mover = session.transfer()?;
         let mut read = || mover.download(stream, segment, self.buffer.offset(), &mut bytes);
-        // A fault planned for the allocator may strike here, once.
+        // A failure planned for the allocator may occur here, once.
         read().or_else(|_| read()).map_err(|error| format!("download of evidence on {stream}: {error}"))?;
         for sample in &samples {
             let found = &bytes[sample.at as usize..(sample.at + SAMPLE_BYTES) as usize];

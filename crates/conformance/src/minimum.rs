@@ -1,5 +1,5 @@
-//! What a device may not skip: of each group that it announces the power for, something must have run, and where it has
-//! virtual memory, something with it.
+//! The minimum that a device may not skip: of each group whose power it announces, some scenario must have run, and
+//! where it has virtual memory, some scenario of the group with virtual memory.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use millpond_backend::Caps;
 use crate::contract::Power;
 use crate::suite::Outcome;
 
-/// The groups that rest on a power. All others but the exempt are every device's.
+/// The groups that need a power. All other groups apply to every device, except the exempt ones.
 const POWERS: [(&str, Power); 9] = [
     ("mapping", Power::Pages),
     ("paged", Power::Pages),
@@ -21,11 +21,12 @@ const POWERS: [(&str, Power); 9] = [
     ("budget", Power::Budget),
 ];
 
-/// Groups that rest on facts, or on strings that a device's author need not have: who closes ticks, how memory is
-/// reused, work that is held, calls that can be made to fail.
+/// Groups that need facts, or controls for tests that not every author implements: who closes ticks, how memory is
+/// reused, work that can be held, calls that can be made to fail.
 const EXEMPT: [&str; 6] = ["cross_stream", "points", "unsubmitted", "faults", "swarm", "decisions"];
 
-/// What is missing if a group of these results, each with whether it took virtual memory, is below the minimum.
+/// Returns what is missing if a group is below the minimum. Each result comes with whether its scenario used virtual
+/// memory.
 pub(crate) fn missed(group: &str, caps: &Caps, results: &[(bool, &Outcome)]) -> Option<String> {
     let power = POWERS.iter().find(|(name, _)| *name == group).map_or(Power::None, |(_, power)| *power);
     if EXEMPT.contains(&group) || !power.is_announced(caps) {

@@ -1,46 +1,46 @@
-//! The naive account of statistics: what can be known of the counters by counting on one's fingers.
+//! A simple model of the statistics: the values of the counters that follow from counting what the program did.
 
 use millpond::MemoryStats;
 use millpond::stats::Stat;
 
-/// What the statistics must say, from what the program did. Knows of blocks and their sizes, not of pools.
+/// The expected statistics, computed from what the program did. The model knows blocks and their sizes, but no pools.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Model {
     allocation: Stat,
     allocated_bytes: Stat,
-    /// What was asked for in the live blocks, in bytes.
+    /// The bytes that were requested for the live blocks.
     requested_bytes: u64,
     ooms: u64,
 }
 
 impl Model {
-    /// A block was handed out.
+    /// Counts a block that was handed out.
     pub fn granted(&mut self, bytes: u64, requested: u64) {
         self.allocation.increase(1);
         self.allocated_bytes.increase(bytes);
         self.requested_bytes += requested;
     }
 
-    /// A block was freed by the program.
+    /// Counts a block that the program freed.
     pub fn freed(&mut self, bytes: u64, requested: u64) {
         self.allocation.decrease(1);
         self.allocated_bytes.decrease(bytes);
         self.requested_bytes -= requested;
     }
 
-    /// A request was refused for lack of memory.
+    /// Counts a request that was refused for lack of memory.
     pub fn refused(&mut self) {
         self.ooms += 1;
     }
 
-    /// Peaks were reset.
+    /// Resets the peaks to the current values.
     pub fn reset_peaks(&mut self) {
         for stat in [&mut self.allocation, &mut self.allocated_bytes] {
             stat.peak = stat.current;
         }
     }
 
-    /// Totals were reset, and the counts of events with them.
+    /// Resets the totals, and the counts of events with them.
     pub fn reset_totals(&mut self) {
         for stat in [&mut self.allocation, &mut self.allocated_bytes] {
             (stat.allocated, stat.freed) = (0, 0);
@@ -48,12 +48,12 @@ impl Model {
         self.ooms = 0;
     }
 
-    /// Compares, exactly where the model knows, and by what must hold in any case elsewhere. `peaks`: the operations
-    /// came one after the other, so that peaks are known too.
+    /// Compares exactly the counters that the model knows, and checks relations that hold in any case for the others.
+    /// `peaks` says that the operations came one after the other, so that the peaks are known too.
     ///
     /// # Errors
     ///
-    /// The first difference, with both numbers.
+    /// If a counter differs: the first difference, with both numbers.
     pub fn compare(&self, stats: &MemoryStats, peaks: bool) -> Result<(), String> {
         for (name, ours, mut theirs) in [
             ("allocation", self.allocation, stats.allocation.all),
@@ -94,8 +94,8 @@ impl Model {
     }
 }
 
-/// In every family the two pools add up to the whole. The peaks of all pools and of each are taken one after the other:
-/// between threads they may belong to different moments.
+/// Checks that in every family the two pools add up to the whole. The peaks of all pools and of each are read one after
+/// the other: with several threads they may belong to different moments.
 fn sums(stats: &MemoryStats, peaks: bool) -> Result<(), String> {
     for (name, by_pool) in stats.families() {
         let (all, small, large) = (by_pool.all, by_pool.small_pool, by_pool.large_pool);

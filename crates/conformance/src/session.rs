@@ -1,4 +1,4 @@
-//! One run on one freshly opened device: the watched allocator, its streams, and the device's strings.
+//! One run on a freshly opened device: the watched allocator, its streams, and the device's controls for tests.
 
 use std::fmt::Write as _;
 
@@ -10,15 +10,15 @@ use crate::device::{DeviceUnderTest, Live, Need};
 use crate::scenario::Policy;
 use crate::watched::{Strings, Tenancy, Watched};
 
-/// How much of a block is read at a time.
+/// The number of bytes of a block that are read at a time.
 const PART_BYTES: usize = 1 << 20;
 
-/// Why a run ended before its time.
+/// The reason why a run ended early.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Stop {
     /// The device lacks something.
     Skip(String),
-    /// Something is wrong.
+    /// A check failed.
     Fail(String),
 }
 
@@ -28,36 +28,36 @@ impl From<String> for Stop {
     }
 }
 
-/// What a run needs.
+/// The requirements and the configuration of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setup<'a> {
     pub(crate) policy: &'a Policy,
-    /// Configuration behind the policy's.
+    /// The configuration after the policy's.
     pub(crate) conf: &'a str,
     pub(crate) limit: Option<u64>,
     pub(crate) streams: u32,
     pub(crate) bytes: bool,
 }
 
-/// A run under way.
+/// A run in progress.
 pub(crate) struct Session<'d, D: DeviceUnderTest> {
     pub(crate) device: &'d D,
     pub(crate) watched: Watched<D::Backend>,
     pub(crate) streams: Vec<Stream<D::Backend>>,
     pub(crate) twin: Option<D::Backend>,
-    /// Threads work on it: peaks are not known.
+    /// Whether several threads work on it, so that peaks are not known.
     pub(crate) threaded: bool,
 }
 
 /// An allocator, and another handle of its device where there is one.
 pub(crate) type Opened<B> = (Allocator<B>, Option<B>);
 
-/// Opens the device for a setup; skips where it cannot serve the policy.
+/// Opens the device for a setup, and creates the allocator. Skips where the device cannot serve the policy.
 pub(crate) fn open_allocator<D: DeviceUnderTest>(device: &D, setup: &Setup<'_>) -> Result<Opened<D::Backend>, Stop> {
     open_over(device, setup, Settings::default())
 }
 
-/// The same, with settings below those of the policy.
+/// Does the same with settings below those of the policy.
 fn open_over<D: DeviceUnderTest>(
     device: &D,
     setup: &Setup<'_>,
@@ -82,7 +82,7 @@ impl<'d, D: DeviceUnderTest> Session<'d, D> {
         Self::open_with(device, setup, Settings::default())
     }
 
-    /// Opens it with settings below those of the policy.
+    /// Opens the device and its streams, with settings below those of the policy.
     pub(crate) fn open_with(device: &'d D, setup: &Setup<'_>, settings: Settings) -> Result<Self, Stop> {
         let (allocator, twin) = open_over(device, setup, settings)?;
         let strings = Strings { comes_after: D::comes_after, place_barrier: D::place_barrier };
@@ -99,7 +99,7 @@ impl<'d, D: DeviceUnderTest> Session<'d, D> {
         self.watched.backend()
     }
 
-    /// The powers of the device that move bytes; skips where there are none.
+    /// Returns the device's fills and copies. Skips where there are none.
     pub(crate) fn transfer(&self) -> Result<&Mover<'_, D::Backend>, Stop> {
         self.backend().transfer().ok_or_else(|| match self.backend().caps().transfer {
             true => Stop::Fail("Backend::transfer answers none, and Caps::transfer announces it".to_owned()),
@@ -115,7 +115,7 @@ impl<'d, D: DeviceUnderTest> Session<'d, D> {
         filled.map_err(|error| Stop::Fail(format!("fill of {} bytes on {stream}: {error}", tenancy.capacity())))
     }
 
-    /// Reads the whole buffer on a stream and finds the first byte that is not `value`.
+    /// Reads the whole buffer on a stream and fails at the first byte that is not `value`.
     pub(crate) fn verify(&self, at: usize, tenancy: &Tenancy<D::Backend>, value: u8) -> Result<(), Stop> {
         let Some(segment) = tenancy.segment() else { return Ok(()) };
         let (stream, mover) = (self.streams[at].id(), self.transfer()?);
@@ -134,15 +134,16 @@ impl<'d, D: DeviceUnderTest> Session<'d, D> {
         Ok(())
     }
 
-    /// Makes later work of one stream come after everything queued on another so far: on the device where it can do
-    /// that, or else by waiting.
+    /// Makes later work of one stream come after everything queued on another so far: on the device where it supports
+    /// that, and otherwise by waiting on the host.
     pub(crate) fn order(&self, later: usize, earlier: usize) -> Result<(), Stop> {
         let point = self.streams[earlier].point();
         self.order_after(later, point)
     }
 
     pub(crate) fn order_after(&self, later: usize, point: Point) -> Result<(), Stop> {
-        // A point that was submitted cannot wait, through other streams, for the one that waits for it.
+        // The point's stream is submitted first, so that its work does not wait, through other streams, for the stream
+        // that waits for it.
         self.device.submit(self.backend(), point.stream);
         let stream = self.streams[later].id();
         match self.backend().stream_wait() {
@@ -154,7 +155,7 @@ impl<'d, D: DeviceUnderTest> Session<'d, D> {
         Ok(())
     }
 
-    /// Waits on the host; answers whether the point was reached.
+    /// Waits on the host and returns whether the point was reached.
     pub(crate) fn wait(&self, point: Point) -> Result<bool, Stop> {
         let reached = self.backend().wait(point).map_err(|error| format!("the wait for {point} failed: {error}"))?;
         Ok(reached >= point.tick)
@@ -174,7 +175,7 @@ impl<'d, D: DeviceUnderTest> Session<'d, D> {
         Ok(())
     }
 
-    /// Verifies everything that can be verified at any time.
+    /// Checks everything that can be checked at any time.
     pub(crate) fn check(&self) -> Result<(), Stop> {
         self.watched.check(!self.threaded)?;
         let reserved = self.watched.allocator().memory_reserved();
@@ -187,7 +188,8 @@ impl<'d, D: DeviceUnderTest> Session<'d, D> {
         Ok(device_is_content(self.device, self.backend())?)
     }
 
-    /// The end: nothing is held by the program. Drops the allocator and verifies that the device has everything back.
+    /// Ends a run in which the program holds no blocks any more. Drops the allocator and checks that the device has all
+    /// its memory back.
     pub(crate) fn finish(self) -> Result<(), Stop> {
         self.sync()?;
         self.check()?;
@@ -200,7 +202,7 @@ impl<'d, D: DeviceUnderTest> Session<'d, D> {
 /// The part of a backend that moves bytes.
 pub(crate) type Mover<'a, B> = dyn Transfer<Segment = <B as Backend>::Segment, Error = <B as Backend>::Error> + 'a;
 
-/// The device saw no breach of the contract.
+/// Checks that the device saw no breach of the contract.
 pub(crate) fn device_is_content<D: DeviceUnderTest>(device: &D, backend: &D::Backend) -> Result<(), String> {
     let seen = device.violations(backend);
     let Some(first) = seen.first() else { return Ok(()) };
@@ -211,7 +213,7 @@ pub(crate) fn device_is_content<D: DeviceUnderTest>(device: &D, backend: &D::Bac
     Err(text)
 }
 
-/// After the allocator is gone the device has all its memory back, as far as it can tell.
+/// Checks that the device has all its memory back after the allocator is dropped, as far as the device can tell.
 pub(crate) fn nothing_is_left<D: DeviceUnderTest>(device: &D, twin: Option<&D::Backend>) -> Result<(), String> {
     let Some(twin) = twin else { return Ok(()) };
     device_is_content(device, twin)?;

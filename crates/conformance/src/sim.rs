@@ -1,4 +1,4 @@
-//! The simulated device as a device under test: the one that can do everything the suite knows how to ask for.
+//! The simulated device as a device under test. It supports everything that the suite can ask for.
 
 use std::fmt::Write as _;
 
@@ -7,10 +7,10 @@ use millpond_sim::{CallKind, Completion, CostModel, Sim, StreamOrder};
 
 use crate::device::{DeviceUnderTest, Live, Need, Unavailable};
 
-/// Bytes of the simulated devices of the suite.
+/// The memory size of the suite's simulated devices, in bytes.
 const TOTAL_BYTES: u64 = 1 << 30;
 
-/// What their memory holds when it comes from the driver: whatever was there.
+/// The byte that fills their memory when it comes from the driver. It stands for arbitrary contents.
 const FRESH: u8 = 0x5F;
 
 /// The pages of simulated devices unless said otherwise: those of CUDA.
@@ -29,40 +29,42 @@ pub struct SimDevice {
 }
 
 impl SimDevice {
-    /// A device that closes ticks, promises reuse and completes work in these ways. It has pages of 2 MiB that may be
-    /// mapped twice, and its streams can wait for each other.
+    /// Creates a device that closes ticks, promises reuse and completes work in these ways. It has pages of 2 MiB that
+    /// may be mapped twice, and its streams can wait for each other.
     pub const fn new(closing: Closing, reuse: Reuse, completion: Completion) -> Self {
         let order = StreamOrder::Always;
         Self { closing, reuse, completion, pages: Some(PAGES), stream_wait: true, order, total_bytes: TOTAL_BYTES }
     }
 
-    /// A device of so many bytes that closes ticks itself, reuses in order and has its work done at once.
+    /// Creates a device with this number of bytes that closes ticks itself, reuses in order and completes its work at
+    /// once.
     pub const fn immediate(total_bytes: u64) -> Self {
         Self { total_bytes, ..Self::new(Closing::Backend, Reuse::InOrder, Completion::Immediate) }
     }
 
-    /// The same device with these pages, or none.
+    /// Returns the same device with these pages, or without pages.
     pub const fn pages(self, pages: Option<PageCaps>) -> Self {
         Self { pages, ..self }
     }
 
-    /// The same device with pages of another granularity, in bytes, a power of two. They may be mapped twice.
+    /// Returns the same device with pages of another granularity, in bytes, a power of two. They may be mapped twice.
     pub const fn granularity(self, granularity: u64) -> Self {
         self.pages(Some(PageCaps::new(granularity)))
     }
 
-    /// The same device with pages of 2 MiB that have one place at a time.
+    /// Returns the same device with pages of 2 MiB that can be mapped at only one place at a time.
     pub const fn without_aliasing(self) -> Self {
         self.pages(Some(PageCaps { aliasing: false, ..PAGES }))
     }
 
-    /// The same device, whose streams wait for each other by the host alone.
+    /// Returns the same device without waits between streams on the device, so that they wait for each other through
+    /// the host.
     pub const fn without_stream_wait(self) -> Self {
         Self { stream_wait: false, ..self }
     }
 
-    /// The same device, whose streams keep order at other addresses of the same memory by submits alone, as those of
-    /// wgpu do. Its ticks are closed by submits, and it reuses in order.
+    /// Returns the same device with streams that keep order at other addresses of the same memory by submits alone,
+    /// like those of wgpu. Its ticks are closed by submits, and it reuses in order.
     pub const fn tracking(self) -> Self {
         let pages = match self.pages {
             Some(pages) => Some(PageCaps { alias_reuse: Reuse::AfterSubmit, ..pages }),
@@ -72,13 +74,14 @@ impl SimDevice {
         Self { order: StreamOrder::Tracked, pages, closing, reuse, ..self }
     }
 
-    /// The same device, whose streams keep order behind barriers alone, as those of Vulkan do.
+    /// Returns the same device with streams that keep order only behind barriers, like those of Vulkan.
     pub const fn with_barriers(self) -> Self {
         Self { order: StreamOrder::Barriers, ..self }
     }
 
-    /// Every kind of device: both ways of closing ticks, all three of reuse, all three of completing work; and the
-    /// kinds of virtual memory and of order within a stream, on devices whose work completes out of step.
+    /// Returns every kind of device: both ways of closing ticks, all three of reuse, and all three of completing work.
+    /// Also returns the kinds of virtual memory and of order within a stream, on devices whose work does not complete
+    /// at once.
     pub fn all() -> Vec<SimDevice> {
         let mut all = Vec::new();
         for closing in [Closing::Backend, Closing::Submit] {

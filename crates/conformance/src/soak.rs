@@ -1,8 +1,8 @@
-//! The soak: as many seeded adversarial runs as one has time for, on every kind of simulated device and under every
-//! policy.
+//! The soak: a large number of seeded adversarial runs, on every kind of simulated device and under every policy.
 //!
 //! A run's seed draws the device, the policy and whether driver calls fail, and is the seed of a [swarm](crate::swarm)
-//! on it; the same seed is the same run, alone or among thousands, as long as runs have as many operations.
+//! on that device. The same seed gives the same run, alone or among thousands, as long as runs have the same number of
+//! operations.
 
 use std::ops::{ControlFlow, Range};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,35 +17,35 @@ use crate::scenario::{POLICIES, Policy};
 use crate::sim::SimDevice;
 use crate::swarm::{Case, Failed, Program, Random, Shrunk, Swarm, Tally};
 
-/// How many operations a run has unless said otherwise: enough for memory to be short for most of it.
+/// The default number of operations of a run: enough for memory to be short during most of it.
 pub const OPERATIONS: u32 = 400;
 
-/// Everything is verified after so many operations: rarely, because a look costs as much as many operations, and
-/// because what is put off is done at a look.
+/// The numbers of operations after which everything is checked. They are large, because a check costs as much as many
+/// operations, and because deferred work is done at a check.
 const CHECK_EVERY: [u32; 3] = [8, 16, 64];
 
-/// What the seed of a run draws.
+/// A run, as its seed draws it.
 #[derive(Clone, Copy, Debug)]
 pub struct Run {
-    /// On which device.
+    /// The device.
     pub device: SimDevice,
-    /// What is done.
+    /// The swarm that runs on it.
     pub swarm: Swarm,
 }
 
 /// A run that has ended.
 #[derive(Clone, Debug)]
 pub struct Done {
-    /// What it was.
+    /// The run.
     pub run: Run,
-    /// What it came to, or what went wrong.
+    /// The tally, or what went wrong.
     pub result: Result<Tally, Failed>,
 }
 
 impl Run {
-    /// The run of a seed, of so many operations.
+    /// Creates the run of a seed with this number of operations.
     pub fn new(seed: u64, operations: u32) -> Self {
-        // Apart from the swarm's own draws, so that neighbouring seeds differ in everything.
+        // The seed differs from that of the swarm's own draws, so that neighbouring seeds differ in everything.
         let mut random = Random::new(seed ^ 0x50AC);
         let closing = [Closing::Backend, Closing::Backend, Closing::Submit][random.below(3)];
         let reuse = [Reuse::InOrder, Reuse::InOrder, Reuse::AfterSubmit, Reuse::AfterDone][random.below(4)];
@@ -65,20 +65,21 @@ impl Run {
         Self { device, swarm: Swarm { seed, operations, policy, faults, check_every } }
     }
 
-    /// Runs it. A panic is caught and told as what went wrong.
+    /// Executes the run. A panic is caught and reported as a failure.
     ///
     /// # Errors
     ///
-    /// What went wrong, with the operation.
+    /// Returns what went wrong, with the operation.
     pub fn run(&self) -> Result<Tally, Failed> {
         self.served(self.case().record(&self.swarm).1)
     }
 
-    /// Runs another program on the run's device, under its policy: one that [`shrink`](Self::shrink) has made, say.
+    /// Runs another program on the run's device, under its policy: for example one that [`shrink`](Self::shrink) has
+    /// made.
     ///
     /// # Errors
     ///
-    /// What went wrong, with the operation.
+    /// Returns what went wrong, with the operation.
     ///
     /// # Panics
     ///
@@ -87,7 +88,8 @@ impl Run {
         self.served(self.case().replay(program))
     }
 
-    /// Makes the run shorter, if it fails: the few operations that its failure needs. Runs some hundreds of programs.
+    /// Reduces a failing run to the few operations that its failure needs. Returns `None` if the run does not fail.
+    /// Runs some hundreds of programs.
     pub fn shrink(&self) -> Option<Shrunk> {
         let case = self.case();
         let (program, result) = case.record(&self.swarm);
@@ -105,7 +107,7 @@ impl Run {
     }
 }
 
-/// Half of all runs are for pages that move, the rest is shared.
+/// Draws a policy. Half of all runs get one that moves pages, and the other policies share the rest.
 fn policy(random: &mut Random) -> Policy {
     let is_paged = random.once_in(2);
     let paged = |policy: &&Policy| policy.conf.starts_with("policy:paged") == is_paged;
@@ -113,8 +115,8 @@ fn policy(random: &mut Random) -> Policy {
     *wanted[random.below(wanted.len())]
 }
 
-/// Runs all these seeds, each with so many operations, on so many threads, and tells each run as it ends. Stops taking
-/// further seeds where `tell` answers that it has seen enough.
+/// Runs all these seeds with this number of operations each on this number of threads, and passes each run to `tell`
+/// when it ends. No further seeds are taken after `tell` returns a break.
 pub fn run(seeds: Range<u64>, operations: u32, threads: usize, tell: &mut dyn FnMut(Done) -> ControlFlow<()>) {
     let next = AtomicU64::new(seeds.start);
     let (sender, ended) = mpsc::channel();
@@ -126,7 +128,7 @@ pub fn run(seeds: Range<u64>, operations: u32, threads: usize, tell: &mut dyn Fn
                 while let Some(seed) = take() {
                     let run = Run::new(seed, operations);
                     let done = Done { run, result: run.run() };
-                    // Enough was seen: the rest need not run.
+                    // The receiver is dropped: the remaining seeds need not run.
                     if sender.send(done).is_err() {
                         break;
                     }
@@ -134,7 +136,7 @@ pub fn run(seeds: Range<u64>, operations: u32, threads: usize, tell: &mut dyn Fn
             });
         }
         drop(sender);
-        // The receiver goes with this, so that threads hear of the end.
+        // This drops the receiver after a break, so that the threads find it closed and stop.
         let _ = ended.into_iter().try_for_each(tell);
     });
 }

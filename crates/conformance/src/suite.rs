@@ -1,4 +1,4 @@
-//! The suite: every check of a verb and every scenario, in text or as a program, on one device.
+//! The suite: every check of a verb and every scenario, as text or as a program, on one device.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,21 +16,21 @@ use crate::scenario::{self, CORPUS, Policy, Scenario};
 use crate::session::Stop;
 use crate::sim::SimDevice;
 
-/// A scenario or a check that a device is known not to pass, and why. To be declared by the backend's author.
+/// A scenario or a check that a device is known not to pass, with the reason. The backend's author declares it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Difference<'a> {
     /// The scenario: `group/name` for all its policies, `group/name/policy` for one. A check is `group/name`.
     pub scenario: &'a str,
-    /// Why, as a sentence for those who read the results.
+    /// The reason, as a sentence for those who read the results.
     pub reason: &'a str,
 }
 
-/// What came of a scenario.
+/// The outcome of a scenario.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// All is as it must be.
+    /// Everything is as it must be.
     Passed,
-    /// Something is wrong; or a declared difference did not occur.
+    /// A check failed, or a declared difference did not occur.
     Failed(String),
     /// The device lacks something that the scenario needs.
     Skipped(String),
@@ -50,7 +50,7 @@ impl fmt::Display for Outcome {
 }
 
 impl Outcome {
-    /// Why it was skipped, if it was.
+    /// Returns the reason why it was skipped, if it was.
     pub(crate) fn reason_to_skip(&self) -> Option<&str> {
         match self {
             Outcome::Skipped(reason) => Some(reason),
@@ -59,14 +59,14 @@ impl Outcome {
     }
 }
 
-/// One check, or one scenario under one policy, and what came of it.
+/// The result of one check, or of one scenario under one policy.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ScenarioResult {
     /// `group/name/policy`, and `group/name` for a check of the contract.
     pub name: String,
-    /// What came of it.
+    /// The outcome.
     pub outcome: Outcome,
-    /// How long it took on the host.
+    /// The time that it took on the host.
     pub took: Duration,
 }
 
@@ -83,18 +83,18 @@ enum Work<D: DeviceUnderTest> {
     Program(fn(&D, &Policy) -> Result<(), Stop>, Policy),
 }
 
-/// Every group of checks and scenarios, in the order in which they run.
+/// Returns every group of checks and scenarios, in the order in which they run.
 pub fn groups() -> Vec<&'static str> {
     contract::GROUPS.into_iter().chain(CORPUS.iter().map(|(group, _)| *group)).chain(programs::GROUPS).collect()
 }
 
-/// The simulated devices that the suite certifies itself on: every kind there is.
+/// Returns the simulated devices on which the suite is tested: every kind.
 pub fn sim_devices() -> Vec<SimDevice> {
     SimDevice::all()
 }
 
-/// Runs every check and scenario on a device and tells each result as it comes. Where all of a group was skipped that
-/// the device must not skip, as it announces the power, a result `group/minimum` says so and is a failure.
+/// Runs every check and scenario on a device and passes each result to `progress` when it is known. Where all of a
+/// group was skipped although the device announces the power, a result `group/minimum` reports this as a failure.
 ///
 /// # Panics
 ///
@@ -117,7 +117,7 @@ pub fn run<D: DeviceUnderTest>(
     results
 }
 
-/// Runs one group on a device and answers every result, with that of the [minimum](run) where it is missed.
+/// Runs one group on a device and returns every result, with that of the [minimum](run) where it is missed.
 ///
 /// # Panics
 ///
@@ -153,13 +153,13 @@ fn run_cases<D: DeviceUnderTest>(
     results
 }
 
-/// Runs one group on a device, prints what passed and what was skipped and why, and answers every result, none where
-/// the device is not there; for tests.
+/// Runs one group on a device for a test, and prints what passed, what was skipped and why. Returns every result, or
+/// none where the device is not available.
 ///
 /// # Panics
 ///
-/// If there is no such group, with all failures if anything failed or the [minimum](run) was missed, and if a device
-/// that the environment demands is not there.
+/// If there is no such group; if anything failed or the [minimum](run) was missed, with all failures; or if a device
+/// that the environment requires is not available.
 pub fn expect_group<D: DeviceUnderTest>(
     device: &D,
     group: &str,
@@ -176,8 +176,8 @@ pub fn expect_group<D: DeviceUnderTest>(
     results
 }
 
-/// How many passed, failed, were skipped and differ, and each reason with how often it was given; some lines for
-/// people.
+/// Returns some lines of text with the number of results that passed, failed, were skipped and differ, and the number
+/// of times that each reason was given.
 pub fn summary(results: &[ScenarioResult]) -> String {
     let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
     for result in results {
@@ -191,11 +191,11 @@ pub fn summary(results: &[ScenarioResult]) -> String {
     reasons.into_iter().map(|(line, count)| format!("{count} {line}")).collect::<Vec<_>>().join("\n  ")
 }
 
-/// Verifies that every declared difference names a scenario; for tests.
+/// Checks that every declared difference names a scenario; for tests.
 ///
 /// # Panics
 ///
-/// With those that do not.
+/// If some do not, with a list of them.
 pub fn expect_known_differences<D: DeviceUnderTest>(differences: &[Difference<'_>]) {
     let unknown = unknown(&cases::<D>(), differences);
     assert!(unknown.is_empty(), "{unknown:?}");
@@ -237,7 +237,7 @@ impl<D: DeviceUnderTest> Case<D> {
         }
     }
 
-    /// Whether it is run with virtual memory.
+    /// Returns whether it is run with virtual memory.
     fn needs_pages(&self) -> bool {
         match &self.work {
             Work::Check(check) => check.power == contract::Power::Pages,
@@ -249,7 +249,7 @@ impl<D: DeviceUnderTest> Case<D> {
 fn run_case<D: DeviceUnderTest>(device: &D, case: &Case<D>, differences: &[Difference<'_>]) -> ScenarioResult {
     let _turn = device.turn();
     let began = Instant::now();
-    // What a scenario leaves behind when it panics is its own device, which goes with it.
+    // A scenario that panics leaves only its own device in an unknown state, and the device is dropped with it.
     let ended = catch_unwind(AssertUnwindSafe(|| case.run(device)));
     let declared = differences.iter().find(|difference| names(difference.scenario, &case.name));
     let outcome = match (ended.unwrap_or_else(|panic| Err(Stop::Fail(text_of(panic)))), declared) {
@@ -264,7 +264,7 @@ fn run_case<D: DeviceUnderTest>(device: &D, case: &Case<D>, differences: &[Diffe
     ScenarioResult { name: case.name.clone(), outcome, took: began.elapsed() }
 }
 
-/// Whether a declared name means the case: its whole name, or all but the policy.
+/// Returns whether a declared name is the name of the case, with or without the policy.
 fn names(declared: &str, case: &str) -> bool {
     let without_policy = case.rsplit_once('/').filter(|(scenario, _)| scenario.contains('/'));
     case == declared || without_policy.is_some_and(|(scenario, _)| scenario == declared)

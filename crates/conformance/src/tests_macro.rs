@@ -1,9 +1,9 @@
-//! The macro that makes a backend's test file.
+//! The macro that generates a backend's test file.
 
-/// Makes one `#[test]` for each group of checks and scenarios, and one that verifies the declared differences.
+/// Generates one `#[test]` for each group of checks and scenarios, and one that checks the declared differences.
 ///
-/// Takes an expression that makes the device, and the differences that its author admits to, each with a reason. Put
-/// several devices into modules of their own.
+/// Takes an expression that creates the device, and the differences that its author declares, each with a reason. Put
+/// each of several devices into its own module.
 ///
 /// ```
 /// use millpond_backend::{Closing, Reuse};

@@ -12,28 +12,30 @@ pub struct VulkanDevice {
     index: usize,
     validation: bool,
     sparse: bool,
-    /// At most so many queues of each family: each takes time to open, and each scenario opens the device anew.
+    /// The most queues of each family that are opened: each takes time to open, and each scenario opens the device
+    /// anew.
     queues: u32,
 }
 
 impl VulkanDevice {
-    /// The device at that place of [`Vulkan::devices`], without validation, with virtual memory where it has it.
+    /// Creates the device at this index of [`Vulkan::devices`], without validation, with virtual memory where the
+    /// device has it.
     pub const fn new(index: usize) -> Self {
         Self { index, validation: false, sparse: true, queues: 4 }
     }
 
-    /// The same device, watched by the validation layer, where that is installed, or not. What the layer objects to is
-    /// a breach of the contract.
+    /// Returns the same device with or without the validation layer, which is used where it is installed. An error that
+    /// the layer reports is a breach of the contract.
     pub const fn validation(self, validation: bool) -> Self {
         Self { validation, ..self }
     }
 
-    /// The same device, opened with at most so many queues of each family; 4 unless set.
+    /// Returns the same device with at most this number of queues of each family. The default is 4.
     pub const fn queues(self, queues: u32) -> Self {
         Self { queues, ..self }
     }
 
-    /// The same device, with virtual memory where it has it or without.
+    /// Returns the same device with virtual memory where it has it, or without.
     pub const fn sparse(self, sparse: bool) -> Self {
         Self { sparse, ..self }
     }
@@ -100,7 +102,8 @@ impl DeviceUnderTest for VulkanDevice {
         Some(Live { segments, pages, ranges })
     }
 
-    /// In software the driver counts the machine's memory that is in use, and so what was written.
+    /// Returns false for a device in software, where the driver counts the machine's memory that is in use, and so only
+    /// what was written.
     fn budget_follows(&self, _backend: &Vulkan) -> bool {
         let listed = Vulkan::devices().ok().and_then(|devices| devices.into_iter().nth(self.index));
         listed.is_some_and(|device| device.kind != PhysicalDeviceType::CPU)

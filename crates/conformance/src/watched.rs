@@ -1,4 +1,4 @@
-//! An allocator under watch: every grant and every free goes past the shadow oracle and the naive account.
+//! An allocator under watch: the shadow oracle and the simple model check every grant and every free.
 
 use std::ops::Deref;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,22 +9,22 @@ use millpond_backend::{Backend, BackendError, Point, StreamId, Tick};
 use crate::model::Model;
 use crate::oracle::{Clock, Granted, Oracle, Place, Promises, Violation};
 
-/// An allocator whose every operation is judged. Everything is done through it: a buffer that is dropped rather than
-/// given to [`free`](Self::free) stays in the account.
+/// An allocator whose every operation is checked. All operations must go through it: a buffer that is dropped rather
+/// than passed to [`free`](Self::free) stays in the account.
 ///
-/// Threads may share it. The oracle is told of a free before the allocator, and of a grant after it, so whatever they
-/// do at the same time is judged soundly.
+/// Threads may share it. A free is recorded in the oracle before the allocator frees, and a grant after the allocator
+/// has granted, so that concurrent operations are judged correctly.
 pub struct Watched<B: Backend> {
     allocator: Allocator<B>,
     account: Mutex<Account>,
-    /// Blocks have pages behind them that may move.
+    /// Whether blocks have pages behind them that may move.
     has_pages: bool,
     strings: Strings<B>,
 }
 
-/// What a device can do beyond its contract, for those who watch it.
+/// The abilities of a device that go beyond its contract and that a test can use.
 pub struct Strings<B> {
-    /// Whether later work of a stream comes after a point:
+    /// Returns whether later work of a stream comes after a point:
     /// [`DeviceUnderTest::comes_after`](crate::DeviceUnderTest::comes_after).
     pub comes_after: fn(&B, StreamId, Point) -> Option<bool>,
     /// Places the barrier that a grant asked for:
@@ -45,7 +45,7 @@ struct Account {
     model: Model,
 }
 
-/// A buffer in the program's hands, known to the oracle.
+/// A buffer that the program holds, known to the oracle.
 #[derive(Debug)]
 #[must_use = "give it back with Watched::free"]
 pub struct Tenancy<B: Backend> {
@@ -55,13 +55,13 @@ pub struct Tenancy<B: Backend> {
     stream: StreamId,
 }
 
-/// Why there is no buffer.
+/// The reason why there is no buffer.
 #[derive(Debug, thiserror::Error)]
 pub enum Trouble<E: BackendError> {
-    /// The allocator says so.
+    /// The allocator refused the request.
     #[error(transparent)]
     Refused(#[from] Error<E>),
-    /// There is one, and the oracle objects.
+    /// The allocator granted a buffer, and the oracle found a violation.
     #[error("the oracle objects: {0}")]
     Violation(#[from] Violation),
 }
@@ -72,7 +72,8 @@ struct BackendClock<'a, B> {
     strings: Strings<B>,
 }
 
-/// How often the oracle asks a device that fails: a fault planned for the allocator may strike the oracle once.
+/// The number of times that the oracle asks a device that fails: a failure planned for the allocator may occur here
+/// once.
 const ASKED_MAX: usize = 2;
 
 impl<B: Backend> Clock for BackendClock<'_, B> {
@@ -90,25 +91,25 @@ impl<B: Backend> Clock for BackendClock<'_, B> {
 }
 
 impl<B: Backend> Watched<B> {
-    /// Watches an allocator that has handed nothing out yet. Device-side waits are taken on trust: of a page that has
-    /// moved behind one, only wrong bytes would show that it is missing.
+    /// Watches an allocator that has not handed out anything yet. Device-side waits are assumed to be there: where a
+    /// page has moved behind one, a missing wait would only show as wrong bytes.
     pub fn new(allocator: Allocator<B>) -> Self {
         Self::with_strings(allocator, Strings { comes_after: |_, _, _| None, place_barrier: |_, _| {} })
     }
 
-    /// The same on a device that can tell what its streams wait for, and on which barriers can be placed.
+    /// Does the same on a device that reports what its streams wait for, and on which barriers can be placed.
     pub fn with_strings(allocator: Allocator<B>, strings: Strings<B>) -> Self {
         let oracle = Oracle::new(Promises::of(allocator.backend().caps()));
         let has_pages = allocator.settings().needs_pages();
         Self { allocator, account: Mutex::new(Account { oracle, model: Model::default() }), has_pages, strings }
     }
 
-    /// The allocator, for everything that neither grants nor frees.
+    /// Returns the allocator, for everything that neither grants nor frees.
     pub fn allocator(&self) -> &Allocator<B> {
         &self.allocator
     }
 
-    /// The backend.
+    /// Returns the backend.
     pub fn backend(&self) -> &B {
         self.allocator.backend()
     }
@@ -117,7 +118,7 @@ impl<B: Backend> Watched<B> {
     ///
     /// # Errors
     ///
-    /// The allocator's, and the oracle's objection to the grant.
+    /// Returns the allocator's errors, and the oracle's violation if the grant is wrong.
     pub fn allocate(&self, stream: &Stream<B>, bytes: u64) -> Result<Tenancy<B>, Trouble<B::Error>> {
         let buffer = match stream.allocate(bytes) {
             Ok(buffer) => buffer,
@@ -139,7 +140,7 @@ impl<B: Backend> Watched<B> {
                 address: buffer.address(),
                 reuse,
             };
-            // The block is live: whatever others do meanwhile, what lies behind it stays.
+            // The block is live, so the memory behind it stays, whatever other threads do meanwhile.
             let view = if self.has_pages { self.view_of(place.segment) } else { None };
             let mut account = self.account();
             account.model.granted(grant.bytes, bytes);
@@ -152,11 +153,11 @@ impl<B: Backend> Watched<B> {
         Ok(Tenancy { buffer, place, stream: stream.id() })
     }
 
-    /// Notes the use of a buffer on another stream, until its free.
+    /// Records the use of a buffer on another stream, until its free.
     ///
     /// # Errors
     ///
-    /// The allocator's.
+    /// Returns the allocator's errors.
     pub fn record_stream(&self, tenancy: &Tenancy<B>, stream: &Stream<B>) -> Result<(), Error<B::Error>> {
         tenancy.buffer.record_stream(stream)?;
         if let Some(place) = tenancy.place {
@@ -165,11 +166,11 @@ impl<B: Backend> Watched<B> {
         Ok(())
     }
 
-    /// Notes the use of a buffer up to a point.
+    /// Records the use of a buffer up to a point.
     ///
     /// # Errors
     ///
-    /// The allocator's.
+    /// Returns the allocator's errors.
     pub fn used_until(&self, tenancy: &Tenancy<B>, point: Point) -> Result<(), Error<B::Error>> {
         tenancy.buffer.used_until(point)?;
         if let Some(place) = tenancy.place {
@@ -178,7 +179,7 @@ impl<B: Backend> Watched<B> {
         Ok(())
     }
 
-    /// Gives a buffer back, by dropping it.
+    /// Frees a buffer by dropping it.
     pub fn free(&self, tenancy: Tenancy<B>) {
         if let Some(place) = tenancy.place {
             let mut account = self.account();
@@ -188,39 +189,40 @@ impl<B: Backend> Watched<B> {
         drop(tenancy.buffer);
     }
 
-    /// Resets peaks, here and there.
+    /// Resets the peaks of the allocator and of the model.
     pub fn reset_peaks(&self) {
         self.allocator.reset_peak_stats();
         self.account().model.reset_peaks();
     }
 
-    /// Resets totals, here and there.
+    /// Resets the totals of the allocator and of the model.
     pub fn reset_totals(&self) {
         self.allocator.reset_accumulated_stats();
         self.account().model.reset_totals();
     }
 
-    /// How many grants the oracle has judged.
+    /// Returns the number of grants that the oracle has judged.
     pub fn grants(&self) -> u64 {
         self.account().oracle.grants()
     }
 
-    /// Verifies the allocator's own invariants, the statistics against the naive account, and the layout against the
-    /// oracle's. Other threads must be at rest. `peaks`: there was only one thread from the beginning.
+    /// Checks the allocator's own invariants, compares the statistics with the simple model, and compares the layout
+    /// with the oracle's account. Other threads must not use the allocator meanwhile. `peaks` says that there was only
+    /// one thread from the beginning.
     ///
     /// # Errors
     ///
-    /// The first thing that is wrong.
+    /// Returns the first difference.
     ///
     /// # Panics
     ///
-    /// If the allocator finds itself in disorder.
+    /// If an invariant of the allocator does not hold.
     pub fn check(&self, peaks: bool) -> Result<(), String> {
         self.allocator.check();
         let (stats, layout) = (self.allocator.stats(), self.allocator.layout());
         let reserved: u64 = layout.iter().map(SegmentView::mapped_bytes).sum();
         let counted = stats.reserved_bytes.all.current;
-        // Pages that a failed call has left without a place are reserved, and in no segment.
+        // Spare pages, which a failed call has left without a place, are reserved and in no segment.
         let spare = if self.has_pages { counted.saturating_sub(reserved) } else { 0 };
         if counted != reserved + spare {
             return Err(format!("reserved_bytes is {counted}, and the layout holds {reserved}"));
@@ -239,18 +241,18 @@ impl<B: Backend> Watched<B> {
     }
 
     fn account(&self) -> MutexGuard<'_, Account> {
-        // A thread that panicked has failed its test already; the account is still sound.
+        // A thread that panicked has failed its test already, and the account is still sound.
         self.account.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl<B: Backend> Tenancy<B> {
-    /// Where the buffer lies; `None` if it is empty.
+    /// Returns the place of the buffer; `None` if it is empty.
     pub fn place(&self) -> Option<Place> {
         self.place
     }
 
-    /// The stream that it was allocated on.
+    /// Returns the stream that it was allocated on.
     pub fn stream(&self) -> StreamId {
         self.stream
     }

@@ -12,18 +12,18 @@ use crate::device::{DeviceUnderTest, Need, Unavailable};
 pub struct WgpuDevice {
     name: String,
     builder: WgpuBuilder,
-    /// Streams whose work is held back: the device's number and the stream.
+    /// The streams whose work is held back: the device's number and the stream.
     held: Mutex<Vec<(u64, StreamId)>>,
 }
 
 impl WgpuDevice {
-    /// The device that this builder makes.
+    /// Creates the device under test from this builder.
     pub fn new(name: &str, builder: WgpuBuilder) -> Self {
         Self { name: format!("wgpu, {name}"), builder, held: Mutex::new(Vec::new()) }
     }
 
     fn held(&self) -> MutexGuard<'_, Vec<(u64, StreamId)>> {
-        // A scenario that panicked has failed already; the list is still sound.
+        // A scenario that panicked has failed already, and the list is still sound.
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -37,7 +37,7 @@ impl DeviceUnderTest for WgpuDevice {
 
     fn open(&self, need: &Need) -> Result<Wgpu, Unavailable> {
         let no_pages = || Unavailable("the device was opened without virtual memory, or has none".to_owned());
-        // Opening takes time that a scenario which cannot run need not cost.
+        // Opening takes time, which is saved for a scenario that cannot run.
         if need.pages && !self.builder.may_have_pages() {
             return Err(no_pages());
         }
@@ -55,13 +55,13 @@ impl DeviceUnderTest for WgpuDevice {
 
     fn submit(&self, backend: &Wgpu, stream: StreamId) {
         if !self.held().contains(&(backend.serial(), stream)) {
-            // A device that cannot will say so again to whoever waits for the work.
+            // A device that cannot submit reports it again when the work is waited for.
             let _ = backend.submit(stream);
         }
     }
 
-    /// Holds the stream's work back from being submitted. A gate on the device would not do: wgpu chains its submits,
-    /// and on some drivers the next one, of any stream, blocks the host until the gate opens.
+    /// Keeps the stream's work from being submitted. A gate on the device would not work: wgpu chains its submits, and
+    /// on some drivers the next one, of any stream, blocks the host until the gate opens.
     fn hold(&self, backend: &Wgpu, stream: StreamId) -> bool {
         self.held().push((backend.serial(), stream));
         true
@@ -89,12 +89,13 @@ impl DeviceUnderTest for WgpuDevice {
         Some(backend.held_bytes())
     }
 
-    /// In software the driver counts the machine's memory that is in use, and so what was written.
+    /// Returns false for a device in software, where the driver counts the machine's memory that is in use, and so only
+    /// what was written.
     fn budget_follows(&self, backend: &Wgpu) -> bool {
         backend.device().adapter_info().device_type != millpond_wgpu::wgpu::DeviceType::Cpu
     }
 
-    /// wgpu moves words.
+    /// Returns 4, because wgpu transfers words of four bytes.
     fn transfer_alignment(&self) -> u64 {
         4
     }

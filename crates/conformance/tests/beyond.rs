@@ -1,5 +1,5 @@
-//! A device that grants more than it lists, and says that it does not oversubscribe: the suite fails it, and the
-//! allocator says so.
+//! A device that grants more than it lists although it says that it does not oversubscribe: the suite fails it, and the
+//! allocator reports it.
 
 use millpond::Allocator;
 use millpond_conformance::suite::run;
@@ -8,7 +8,7 @@ use millpond_sim::Sim;
 
 const LISTED: u64 = 16 << 20;
 
-/// It has 1 GiB, and lists 16 MiB.
+/// A device that has 1 GiB and lists 16 MiB.
 struct Modest {
     oversubscribes: bool,
 }

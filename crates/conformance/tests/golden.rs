@@ -1,4 +1,4 @@
-//! Every recording of PyTorch's allocator is reproduced, operation by operation.
+//! A test that every recording of PyTorch's allocator is reproduced, operation by operation.
 
 use std::path::Path;
 

@@ -1,4 +1,5 @@
-//! The oracle sees what a look at the structures cannot: memory that is handed out too early, in perfect order.
+//! The oracle finds what a check of the structures cannot: memory that is handed out too early while the structures are
+//! consistent.
 
 use millpond::Allocator;
 use millpond::plant::Plant;
@@ -7,8 +8,8 @@ use millpond_conformance::oracle::Violation;
 use millpond_conformance::{Trouble, Watched};
 use millpond_sim::{Completion, Sim};
 
-/// Frees a block that another stream still uses, asks for it again, and answers what the oracle says. The allocator
-/// finds itself in order all the while.
+/// Frees a block that another stream still uses, requests it again, and returns the oracle's verdict. The allocator's
+/// own check passes all the time.
 fn reuse_under_use(plant: Option<Plant>) -> Result<(), Violation> {
     let sim = Sim::builder().completion(Completion::Manual).build();
     let settings = Settings { plant, ..Settings::default() };

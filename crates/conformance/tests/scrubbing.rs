@@ -1,4 +1,4 @@
-//! The suite notices devices that overwrite memory badly.
+//! The suite detects devices that overwrite memory incorrectly.
 
 use millpond_backend::{Closing, Reuse};
 use millpond_conformance::{DeviceUnderTest, Need, SimDevice, Unavailable, suite};

@@ -1,5 +1,5 @@
-//! A run that fails comes down to the few operations that its failure needs: for every bug that can be planted and that
-//! a run of the swarm can see.
+//! A run that fails is reduced to the few operations that its failure needs: for every bug that can be planted and that
+//! a run of the swarm can find.
 
 use millpond::plant::Plant;
 use millpond::settings::Settings;
@@ -9,11 +9,11 @@ use millpond_conformance::scenario::{self, POLICIES, Policy};
 use millpond_conformance::swarm::{Case, Operation, Program, Shrunk, Swarm};
 use millpond_sim::Completion;
 
-/// So many seeds are tried until one fails.
+/// The number of seeds that are tried until one fails.
 const SEEDS: u64 = 200;
 const OPERATIONS: u32 = 120;
 
-/// What a bug that shows in a handful of operations must come down to.
+/// The most operations that remain of a failing run whose bug needs only a handful of them.
 const A_HANDFUL: usize = 6;
 
 fn policy(name: &str) -> Policy {
@@ -24,7 +24,7 @@ fn manual() -> SimDevice {
     SimDevice::new(Closing::Backend, Reuse::InOrder, Completion::Manual)
 }
 
-/// The first seed that fails with the bug planted, and passes without it.
+/// Returns the first seed that fails with the bug planted, and checks that it passes without the bug.
 fn failing(device: &SimDevice, policy: Policy, plant: Plant) -> (Swarm, Program) {
     let sound = Case::new(device, policy);
     let planted = Case { settings: Settings { plant: Some(plant), ..Settings::default() }, ..sound.clone() };
@@ -44,7 +44,7 @@ fn shrink(device: &SimDevice, policy: Policy, plant: Plant) -> Shrunk {
     let shrunk = case.shrink(&program).expect("it fails again");
     println!("{plant:?} under {}: seed {}, {} operations; {shrunk}", policy.name, swarm.seed, program.operations.len());
     assert!(shrunk.program.operations.len() <= A_HANDFUL, "{shrunk}");
-    // The bug is what fails, and what was kept repeats it.
+    // The planted bug is the cause of the failure, and the shortened program reproduces it.
     assert!(Case::new(device, policy).replay(&shrunk.program).is_ok(), "{shrunk}");
     assert_eq!(case.replay(&shrunk.program).err(), Some(shrunk.failed.clone()));
     shrunk

@@ -1,4 +1,4 @@
-//! A thousand runs of the soak; `millpond conformance --soak` makes as many as it is told to.
+//! A thousand runs of the soak; `millpond conformance --soak` makes any number of runs.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -31,7 +31,7 @@ fn a_thousand_runs() {
     assert_eq!(by_policy.values().map(|(runs, _)| runs).sum::<u64>(), RUNS);
     for policy in POLICIES {
         let (runs, tally) = by_policy[policy.name];
-        // Runs that hardly do anything prove nothing.
+        // Runs with few grants prove nothing.
         assert!(runs > RUNS / 10 && tally.grants > 20 * runs, "{}: {runs} runs, {tally:?}", policy.name);
         assert!(tally.refusals > runs / 4 && tally.failures > runs / 8, "{}: {runs} runs, {tally:?}", policy.name);
         assert!(tally.evidence > 100, "{}: {tally:?}", policy.name);

@@ -1,4 +1,4 @@
-//! The suite itself: it finds what is wrong, and believes nobody's list of differences.
+//! The suite itself: it finds failures, and it checks the declared differences.
 
 use millpond_backend::{Closing, Reuse, StreamId};
 use millpond_conformance::suite::{groups, run};
@@ -14,7 +14,7 @@ fn outcome<'a>(results: &'a [ScenarioResult], name: &str) -> &'a Outcome {
     }
 }
 
-/// A simulated device whose author forgot the submit.
+/// A simulated device whose author forgot to implement the submit.
 struct NeverSubmits;
 
 impl DeviceUnderTest for NeverSubmits {
@@ -31,7 +31,7 @@ impl DeviceUnderTest for NeverSubmits {
     fn submit(&self, _: &Sim, _: StreamId) {}
 }
 
-/// A device that is not there.
+/// A device that is not available.
 struct Absent;
 
 impl DeviceUnderTest for Absent {
@@ -46,7 +46,7 @@ impl DeviceUnderTest for Absent {
     }
 }
 
-/// A simulated device with none of its optional powers, and an author who wrote no more than he had to.
+/// A simulated device with none of its optional powers, whose author implemented only what is required.
 struct Minimal;
 
 impl DeviceUnderTest for Minimal {

@@ -1,4 +1,4 @@
-//! Two hundred seeds of the swarm on the simulated devices whose work completes out of step.
+//! Two hundred seeds of the swarm on simulated devices whose work does not complete at once.
 
 use millpond_backend::{Closing, Reuse};
 use millpond_conformance::SimDevice;
@@ -9,7 +9,7 @@ use millpond_sim::Completion;
 const SEEDS: u64 = 200;
 const OPERATIONS: u32 = 300;
 
-/// The device of a seed: every kind comes up, and so does every pair of kinds.
+/// Returns the device of a seed: every kind occurs, and so does every pair of kinds.
 fn device(seed: u64) -> SimDevice {
     let closing = [Closing::Backend, Closing::Submit][(seed % 2) as usize];
     // Most devices reuse in order.
@@ -49,7 +49,7 @@ fn two_hundred_seeds() {
     let Ok(first) = first else { panic!("the first half failed") };
     println!("seeds 0..{SEEDS}: {first:?} and {second:?}");
     for tally in [first, second] {
-        // A swarm that hardly does anything proves nothing.
+        // A swarm with few grants proves nothing.
         assert!(tally.grants > 100 * SEEDS / 4, "{tally:?}");
         assert!(tally.refusals > 0 && tally.failures > 0 && tally.evidence > 1000, "{tally:?}");
     }

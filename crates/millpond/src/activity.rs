@@ -1,4 +1,4 @@
-//! How often the driver was called, and how long that took.
+//! The number of driver calls, and the time that they took.
 
 use std::time::{Duration, Instant};
 
@@ -6,26 +6,28 @@ use millpond_backend::{Backend, Point};
 
 use crate::sync::{AtomicU64, Ordering};
 
-/// Driver calls that an allocator has made: reserving and releasing segments and ranges, creating, mapping, unmapping
-/// and releasing pages, and waiting. Completion queries are not counted.
+/// The driver calls that an allocator has made: reserving and releasing segments and ranges, creating, mapping,
+/// unmapping and releasing pages, and waiting. Completion queries are not counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DriverActivity {
-    /// How many.
+    /// The number of calls.
     pub calls: u64,
-    /// How long they took, on the device's own clock where it has one (the simulated device), or else the host's.
+    /// The time that they took, on the device's own clock where it has one (the simulated device), and otherwise on the
+    /// host's.
     pub time: Duration,
-    /// How often a plan (an allocation that no cached block served, a trim, emptying the cache) had the host wait for
-    /// the device, for one point or several. The waits are among the calls. A release that makes the driver wait for
-    /// the device, as CUDA's do, is no stall: its time is in the time of the calls alone.
+    /// The number of times that a plan (an allocation that no cached block served, a trim, emptying the cache) made the
+    /// host wait for the device, for one point or several. The waits are included in the calls. A release that makes
+    /// the driver wait for the device, as CUDA's do, is no stall: its time is only part of the time of the calls.
     pub stalls: u64,
-    /// How long those waits took, on the same clock; part of the time of the calls.
+    /// The time that those waits took, on the same clock. It is part of the time of the calls.
     pub stall_time: Duration,
-    /// How many waits of one stream for a point of another were queued on the device; among the calls, too.
+    /// The number of waits of one stream for a point of another that were queued on the device. They are included in
+    /// the calls, too.
     pub stream_waits: u64,
 }
 
 impl DriverActivity {
-    /// What came on top of an earlier reading.
+    /// Returns the difference between this reading and an earlier one.
     pub fn since(self, earlier: DriverActivity) -> DriverActivity {
         DriverActivity {
             calls: self.calls - earlier.calls,
@@ -57,12 +59,12 @@ impl Activity {
         }
     }
 
-    /// Runs one driver call and books it.
+    /// Makes one driver call and counts it.
     pub(crate) fn book<B: Backend, R>(&self, backend: &B, call: impl FnOnce() -> R) -> R {
         self.timed(backend, call).0
     }
 
-    /// The host waits for these points, one call after the other, up to the first that fails.
+    /// Waits on the host for these points, one call after the other, up to the first that fails.
     pub(crate) fn book_stall<B: Backend, R, E>(
         &self,
         backend: &B,
@@ -80,13 +82,13 @@ impl Activity {
         points.into_iter().map(wait).collect()
     }
 
-    /// Queues one wait of a stream.
+    /// Queues and counts one wait of a stream.
     pub(crate) fn book_stream_wait<B: Backend, R>(&self, backend: &B, wait: impl FnOnce() -> R) -> R {
         self.stream_waits.fetch_add(1, Ordering::Relaxed);
         self.book(backend, wait)
     }
 
-    /// Runs and books a call, and answers how many nanoseconds it took.
+    /// Makes and counts a call, and returns the nanoseconds that it took.
     fn timed<B: Backend, R>(&self, backend: &B, call: impl FnOnce() -> R) -> (R, u64) {
         let (own, host) = (backend.driver_clock(), Instant::now());
         let result = call();

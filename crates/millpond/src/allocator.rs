@@ -1,4 +1,4 @@
-//! The allocator's handle: streams, limits, cache control, statistics.
+//! The allocator's handle: streams, limits, cache control and statistics.
 
 use std::fmt;
 
@@ -21,15 +21,16 @@ use crate::usage::{BeyondDevice, Usage};
 
 /// A caching allocator over one memory class of one device. Cheap to clone; clones are the same allocator.
 ///
-/// Several allocators, of one device or of several, stand side by side without sharing anything. When the last handle
-/// and the last buffer are gone, everything goes back to the driver, once the device is done with it. Where ticks are
-/// closed by the application's submit, make one after the last buffer is dropped: memory that unsubmitted work may
-/// still touch cannot be given back, and is left for the driver to take with the device.
+/// Several allocators, of one device or of several, are independent of each other. When the last handle and the last
+/// buffer are dropped, all memory is returned to the driver, once the device is done with it. Where ticks are closed by
+/// the application's submit, submit once after the last buffer is dropped: memory that unsubmitted work may still touch
+/// cannot be released, and is left for the driver to reclaim with the device.
 pub struct Allocator<B: Backend> {
     handle: Arc<Handle<B>>,
 }
 
-/// What the user's handles hold. When the last one goes, lanes without live blocks stop keeping the state alive.
+/// The state behind the user's handles. When the last handle is dropped, lanes without live blocks stop keeping the
+/// state alive.
 pub(crate) struct Handle<B: Backend> {
     pub(crate) state: Arc<State<B>>,
 }
@@ -37,7 +38,7 @@ pub(crate) struct Handle<B: Backend> {
 impl<B: Backend> Drop for Handle<B> {
     fn drop(&mut self) {
         let kept: Vec<_> = self.state.lanes().map(|lane| lane.lock().close()).collect();
-        // Outside the locks: the last of these may take the state with it.
+        // This is outside of the locks, because the last of these references may drop the state.
         drop(kept);
     }
 }
@@ -51,7 +52,7 @@ impl<B: Backend> Allocator<B> {
         &self.handle.state
     }
 
-    /// An allocator for the device's own memory, with default settings.
+    /// Creates an allocator for the device's own memory, with default settings.
     ///
     /// ```
     /// use millpond::Allocator;
@@ -73,17 +74,17 @@ impl<B: Backend> Allocator<B> {
         }
     }
 
-    /// An allocator to be set up.
+    /// Returns a builder, with which an allocator is configured.
     pub fn builder(backend: B) -> Builder<B> {
         Builder::new(backend)
     }
 
-    /// The backend.
+    /// Returns the backend.
     pub fn backend(&self) -> &B {
         &self.state().backend
     }
 
-    /// The settings.
+    /// Returns a copy of the settings.
     pub fn settings(&self) -> Settings {
         self.state().coordinator.lock().settings().clone()
     }
@@ -92,7 +93,7 @@ impl<B: Backend> Allocator<B> {
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`], for example when the device has no further queue; [`Error::NoStreams`] of a cache of
+    /// [`Error::Driver`], for example when the device has no further queue; [`Error::NoStreams`] if this is a cache of
     /// page-locked memory.
     pub fn create_stream(&self) -> Result<Stream<B>, Error<B::Error>> {
         self.state().expect_streams()?;
@@ -100,13 +101,13 @@ impl<B: Backend> Allocator<B> {
         Ok(self.open(id))
     }
 
-    /// A stream that was opened with the backend before, an engine's own for example. Costs a lock that all streams
-    /// share: keep the answer.
+    /// Returns a stream that was opened with the backend before, for example an engine's own. Takes a lock that all
+    /// streams share, so keep the result.
     ///
     /// # Errors
     ///
     /// [`Error::UnknownStream`] if the device has no such stream; [`Error::SetAside`] if a cache of page-locked memory
-    /// has set it aside; [`Error::NoStreams`] of such a cache. Nothing is kept for it then.
+    /// has set it aside; [`Error::NoStreams`] if this is such a cache. Nothing is kept for the stream then.
     pub fn stream(&self, id: StreamId) -> Result<Stream<B>, Error<B::Error>> {
         let state = self.state();
         state.expect_streams()?;
@@ -117,27 +118,27 @@ impl<B: Backend> Allocator<B> {
         Ok(self.open(id))
     }
 
-    /// The stream, whoever may use it.
+    /// Returns the stream without checking who may use it.
     pub(crate) fn open(&self, id: StreamId) -> Stream<B> {
         Stream::new(Arc::clone(&self.handle), LaneRef::new(self.state().lane_of(id)))
     }
 
-    /// Allocates on a stream, as [`Stream::allocate`], after checking that the stream is this allocator's.
+    /// Allocates on a stream, like [`Stream::allocate`], after checking that the stream is this allocator's.
     ///
     /// # Errors
     ///
-    /// [`Error::WrongDevice`], and those of [`Stream::allocate`].
+    /// [`Error::WrongDevice`] if the stream is another allocator's, and the errors of [`Stream::allocate`].
     pub fn allocate(&self, bytes: u64, stream: &Stream<B>) -> Result<Buffer<B>, Error<B::Error>> {
         self.state().expect_own("stream", stream.lane().owner())?;
         stream.allocate(bytes)
     }
 
-    /// Gives a buffer back, as dropping it does, after checking that it is this allocator's. A buffer of another one is
-    /// handed back unharmed.
+    /// Frees a buffer, as dropping it does, after checking that it is this allocator's. A buffer of another allocator
+    /// is returned unchanged.
     ///
     /// # Errors
     ///
-    /// [`Error::WrongDevice`] and the buffer.
+    /// [`Error::WrongDevice`] with the buffer, if it is another allocator's.
     pub fn free(&self, buffer: Buffer<B>) -> Result<(), (Error<B::Error>, Buffer<B>)> {
         match self.state().expect_own("buffer", buffer.lane().owner()) {
             Ok(()) => Ok(()),
@@ -145,24 +146,24 @@ impl<B: Backend> Allocator<B> {
         }
     }
 
-    /// Gives everything cached back to the driver: waits for all outstanding points, then releases every segment and
-    /// every page that nothing pins. PyTorch's `empty_cache`.
+    /// Returns all cached memory to the driver: waits for all outstanding points, then releases every segment and every
+    /// page that nothing pins. This is PyTorch's `empty_cache`.
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`]: what was not released stays cached.
+    /// [`Error::Driver`] if a driver call fails. What was not released stays cached.
     pub fn empty_cache(&self) -> Result<(), Error<B::Error>> {
         self.note(Event::EmptyCache);
         let state = self.state();
         state.run(&mut Plan::empty_cache(state.clocks())).map(drop)
     }
 
-    /// Gives cached memory back until at most `bytes` are reserved or nothing more can go; the largest free segments
-    /// and pages go first. Answers what is reserved then.
+    /// Returns cached memory to the driver until at most `bytes` are reserved or nothing more can be released. The
+    /// largest free segments and pages are released first. Returns the bytes that are reserved then.
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`]: what was not released stays cached.
+    /// [`Error::Driver`] if a driver call fails. What was not released stays cached.
     pub fn trim(&self, bytes: u64) -> Result<u64, Error<B::Error>> {
         self.note(Event::Trim { bytes: bytes.min(i64::MAX as u64) });
         let state = self.state();
@@ -172,12 +173,12 @@ impl<B: Backend> Allocator<B> {
         Ok(self.memory_reserved())
     }
 
-    /// Retires freed blocks whose points are reached. Every allocation does this by itself; call it to bring the
-    /// statistics up to date, or to let `direct` give idle memory back.
+    /// Retires freed blocks whose points are reached. Every allocation does this too; call it to bring the statistics
+    /// up to date, or to let the `direct` policy release idle memory.
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`].
+    /// [`Error::Driver`] if a driver call fails.
     pub fn poll(&self) -> Result<(), Error<B::Error>> {
         let state = self.state();
         state.retire_ready()?;
@@ -185,15 +186,15 @@ impl<B: Backend> Allocator<B> {
         state.run_idle()
     }
 
-    /// Limits reserved bytes; `None` lifts the limit. Lowering it below what is reserved releases nothing by itself.
+    /// Limits the reserved bytes; `None` lifts the limit. Lowering it below what is reserved does not release anything.
     pub fn set_limit(&self, bytes: Option<u64>) {
         let mut coordinator = self.state().coordinator.lock();
         coordinator.set_limit(bytes);
         self.state().publish(&coordinator);
     }
 
-    /// Limits reserved bytes to a share of the device's, from 0 to 1 (PyTorch's `set_per_process_memory_fraction`);
-    /// 1 lifts the limit.
+    /// Limits the reserved bytes to a share of the device's memory, from 0 to 1 (PyTorch's
+    /// `set_per_process_memory_fraction`). 1 lifts the limit.
     ///
     /// # Panics
     ///
@@ -204,74 +205,75 @@ impl<B: Backend> Allocator<B> {
         self.state().publish(&coordinator);
     }
 
-    /// The limit on reserved bytes, if there is one.
+    /// Returns the limit on reserved bytes, if there is one.
     pub fn limit(&self) -> Option<u64> {
         self.state().coordinator.lock().limit()
     }
 
-    /// All of PyTorch's statistics. Costs a visit to every stream's lock.
+    /// Returns all of PyTorch's statistics. Takes the lock of every stream in turn.
     pub fn stats(&self) -> MemoryStats {
         let state = self.state();
         state.coordinator.lock().stats(&mut LockedShards(state))
     }
 
-    /// What the `paged` policy has done with pages. How often the driver was called in all, and for how long, says
-    /// [`driver_activity`](Self::driver_activity). Costs a walk over the pages.
+    /// Returns what the `paged` policy has done with pages. The number and the time of all driver calls are in
+    /// [`driver_activity`](Self::driver_activity). Walks over all pages.
     pub fn page_stats(&self) -> PageStats {
         self.state().coordinator.lock().page_stats()
     }
 
-    /// Bytes in buffers, after rounding (`torch.cuda.memory_allocated`).
+    /// Returns the bytes in buffers, after rounding (`torch.cuda.memory_allocated`).
     pub fn memory_allocated(&self) -> u64 {
         self.stats().allocated_bytes.all.current
     }
 
-    /// The most that [`memory_allocated`](Self::memory_allocated) ever was since peaks were reset.
+    /// Returns the peak of [`memory_allocated`](Self::memory_allocated) since peaks were last reset.
     pub fn max_memory_allocated(&self) -> u64 {
         self.stats().allocated_bytes.all.peak
     }
 
-    /// Bytes got from the driver (`torch.cuda.memory_reserved`).
+    /// Returns the bytes reserved from the driver (`torch.cuda.memory_reserved`).
     pub fn memory_reserved(&self) -> u64 {
         self.state().coordinator.lock().reserved_bytes()
     }
 
-    /// The most that [`memory_reserved`](Self::memory_reserved) ever was since peaks were reset.
+    /// Returns the peak of [`memory_reserved`](Self::memory_reserved) since peaks were last reset.
     pub fn max_memory_reserved(&self) -> u64 {
         self.stats().reserved_bytes.all.peak
     }
 
-    /// Sets every peak to what is there now (`torch.cuda.reset_peak_memory_stats`).
+    /// Sets every peak to its current value (`torch.cuda.reset_peak_memory_stats`).
     pub fn reset_peak_stats(&self) {
         let state = self.state();
         state.coordinator.lock().reset_peaks(&mut LockedShards(state));
     }
 
-    /// Forgets what came and went (`torch.cuda.reset_accumulated_memory_stats`).
+    /// Resets the totals of what was allocated and freed, and the counts of events
+    /// (`torch.cuda.reset_accumulated_memory_stats`).
     pub fn reset_accumulated_stats(&self) {
         let state = self.state();
         state.coordinator.lock().reset_totals(&mut LockedShards(state));
     }
 
-    /// Where every reserved byte is. Walks every block.
+    /// Returns how every reserved byte is used or wasted. Walks over every block.
     pub fn ledger(&self) -> WasteLedger {
         let state = self.state();
         state.coordinator.lock().ledger(&mut LockedShards(state))
     }
 
-    /// Every segment with its blocks, in order of birth. Walks every block.
+    /// Returns every segment with its blocks, in order of birth. Walks over every block.
     pub fn layout(&self) -> Vec<SegmentView> {
         let state = self.state();
         state.coordinator.lock().layout(&mut LockedShards(state))
     }
 
-    /// Where the bytes of the device's memory are: reserved here, held by the rest of this process, by others. `None`
-    /// on a device that does not tell what is free. Costs a driver call, and where a management library is asked for
-    /// processes (`nvml` of `millpond-cuda`) some of its.
+    /// Returns how the device's memory is used: reserved here, held by the rest of this process, held by other
+    /// processes. Returns `None` on a device that does not report its free memory. Makes a driver call and, where
+    /// processes are looked up with a management library (`nvml` of `millpond-cuda`), some calls of that library.
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`].
+    /// [`Error::Driver`] if the driver call fails.
     pub fn memory_usage(&self) -> Result<Option<Usage>, Error<B::Error>> {
         let state = self.state();
         let Some(device) = state.backend.budget() else { return Ok(None) };
@@ -279,7 +281,8 @@ impl<B: Backend> Allocator<B> {
         Ok(Some(Usage::new(&budget, self.memory_reserved())))
     }
 
-    /// Whether more is reserved than the device lists, although it says that it does not oversubscribe. Costs a lock.
+    /// Returns the numbers if more is reserved than the device lists, although the device says that it does not
+    /// oversubscribe. Takes a lock.
     pub fn beyond_device(&self) -> Option<BeyondDevice> {
         let caps = self.backend().caps();
         let (reserved_bytes, listed_bytes) = (self.memory_reserved(), caps.class(self.state().class).total_bytes);
@@ -287,9 +290,9 @@ impl<B: Backend> Allocator<B> {
         is_beyond.then_some(BeyondDevice { reserved_bytes, listed_bytes })
     }
 
-    /// The table of `torch.cuda.memory_summary`, with a section on pages where the policy moves them, and one on the
-    /// device's memory where it tells what is free; below it a line where the device [grants more than it lists]. Costs
-    /// as [`memory_usage`](Self::memory_usage).
+    /// Returns the table of `torch.cuda.memory_summary`, with a section on pages where the policy moves them, and one
+    /// on the device's memory where the device reports what is free. A line below the table says if the device [grants
+    /// more than it lists]. Costs as much as [`memory_usage`](Self::memory_usage).
     ///
     /// [grants more than it lists]: Self::beyond_device
     pub fn memory_summary(&self, abbreviated: bool) -> String {
@@ -302,39 +305,39 @@ impl<B: Backend> Allocator<B> {
         }
     }
 
-    /// How often the driver was called, and how long that took.
+    /// Returns the number of driver calls, and the time that they took.
     pub fn driver_activity(&self) -> DriverActivity {
         self.state().activity.now()
     }
 
-    /// Starts to record what the program asks, as a trace. A recording under way is dropped. Costs 24 bytes of host
+    /// Starts to record the program's requests as a trace. A recording in progress is dropped. Costs 24 bytes of host
     /// memory for each event, and a lock that all streams share.
     pub fn start_trace(&self) {
         self.state().records.start_trace();
     }
 
-    /// Ends the recording and answers the trace; `None` if there was none. Blocks that were handed out before the start
-    /// do not appear in it.
+    /// Ends the recording and returns the trace; `None` if there was no recording. Blocks that were handed out before
+    /// the start do not appear in it.
     pub fn finish_trace(&self) -> Option<Trace> {
         self.state().records.finish_trace()
     }
 
-    /// Starts to log decisions, to compare runs.
+    /// Starts to log decisions, so that runs can be compared.
     pub fn start_decisions(&self) {
         self.state().records.start_decisions();
     }
 
-    /// Ends the log of decisions and answers it.
+    /// Ends the log of decisions and returns it.
     pub fn finish_decisions(&self) -> Vec<Decision> {
         self.state().records.finish_decisions()
     }
 
-    /// Verifies every invariant of the allocator. Walks every block; for tests, and for hunting a suspicion. Other
-    /// threads must be at rest.
+    /// Checks every invariant of the allocator. Walks over every block; it is meant for tests and for debugging. Other
+    /// threads must not use the allocator meanwhile.
     ///
     /// # Panics
     ///
-    /// On the first invariant that does not hold, with its numbers.
+    /// If an invariant does not hold, with its numbers.
     pub fn check(&self) {
         let state = self.state();
         state.coordinator.lock().check(&mut LockedShards(state));
@@ -364,7 +367,7 @@ impl<B: Backend> fmt::Debug for Allocator<B> {
 }
 
 impl<B: Backend> State<B> {
-    /// Refuses what belongs to another allocator.
+    /// Refuses a stream or a buffer that belongs to another allocator.
     pub(crate) fn expect_own(&self, what: &'static str, owner: &State<B>) -> Result<(), Error<B::Error>> {
         if std::ptr::eq(self, owner) {
             Ok(())
@@ -378,8 +381,7 @@ impl<B: Backend> State<B> {
         if self.lanes().any(|lane| lane.stream == stream) { Ok(()) } else { Err(Error::UnknownStream { stream }) }
     }
 
-    /// Refuses a point that no work can be covered by yet: whoever waited for it would wait for work that may never be
-    /// recorded.
+    /// Refuses a point that cannot cover any work yet: a wait for it would wait for work that may never be recorded.
     pub(crate) fn expect_marked(&self, point: Point) -> Result<(), Error<B::Error>> {
         self.expect_stream(point.stream)?;
         let marked = self.backend.mark(point.stream);

@@ -1,4 +1,4 @@
-//! A buffer: a block in the program's hands.
+//! A buffer: a block that the program holds.
 
 use std::fmt;
 
@@ -11,37 +11,38 @@ use crate::state::{Held, State};
 use crate::stream::Stream;
 use crate::sync::Arc;
 
-/// How the memory of a buffer is safe to use on the stream it was allocated on.
+/// The way in which the memory of a buffer is safe to use on the stream that it was allocated on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reuse {
-    /// Nobody has used it since it came from the driver.
+    /// It has not been used since it came from the driver.
     Fresh,
-    /// Its last use is known to be over: any stream, and the host, may use it.
+    /// Its last use is known to be complete: any stream, and the host, may use it.
     Complete,
     /// Its last use was on the same stream, or the stream waits for it on the device: later work there is ordered after
-    /// it, so use it there without any ado.
+    /// it, so the memory can be used there without a further wait or barrier.
     Ordered,
-    /// As `Ordered`, once you place a memory barrier before the first new use there. It must be a global one (on Vulkan
-    /// a `VkMemoryBarrier`): the last use may have been through another buffer, at another address, when a page has
-    /// moved since, and a barrier for one buffer does not cover that.
+    /// Like `Ordered`, once you place a memory barrier before the first new use there. It must be a global barrier (on
+    /// Vulkan a `VkMemoryBarrier`): the last use may have been through another buffer, at another address, if a page
+    /// has moved since, and a barrier for one buffer does not cover that.
     NeedsBarrier,
-    /// Wait for this point, on the device or the host, before the first use. No policy hands such memory out: `paged`
-    /// does move memory whose last use on another stream is under way, and queues the device-side wait itself, so that
-    /// the grant is `Ordered` or `NeedsBarrier`.
+    /// It must not be used before this point is reached: wait for the point on the device or the host first. No policy
+    /// hands out such memory. `paged` does move memory whose last use on another stream is in progress, but queues the
+    /// device-side wait itself, so that the grant is `Ordered` or `NeedsBarrier`.
     After(Point),
 }
 
-/// Device memory. Dropping it gives the block back to the pool: that cannot fail, calls no driver and needs no lookup.
+/// Device memory. Dropping it returns the block to the pool: that cannot fail, makes no driver call and needs no
+/// lookup.
 ///
-/// (Under the `direct` policy, whose point that is, the drop does give idle memory back to the driver.)
+/// (Under the `direct` policy, whose purpose this is, the drop does return idle memory to the driver.)
 ///
-/// A buffer may be sent to and dropped on any thread. It keeps what it needs of its allocator alive.
+/// A buffer may be sent to any thread and dropped there. It keeps alive what it needs of its allocator.
 #[must_use = "a buffer that is not kept goes straight back to the pool"]
 pub struct Buffer<B: Backend> {
     lane: LaneRef<B>,
     held: Held,
     slot: Slot,
-    /// Whose buffer it is; the lane is another stream's where the block is lent.
+    /// The stream that it was allocated on. Where the block is lent, the lane belongs to another stream.
     stream: StreamId,
     offset: u64,
     size: u64,
@@ -70,8 +71,8 @@ impl<B: Backend> Buffer<B> {
         }
     }
 
-    /// A buffer of 0 bytes: PyTorch's null pointer. No statistic counts it. It keeps the allocator alive, whose lane it
-    /// refers to.
+    /// Creates a buffer of 0 bytes, like PyTorch's null pointer. No statistic counts it. It keeps the allocator alive,
+    /// because it refers to one of its lanes.
     pub(crate) fn empty(lane: LaneRef<B>, state: &Arc<State<B>>) -> Self {
         lane.lock().hand_out_nothing(state);
         Self {
@@ -91,56 +92,58 @@ impl<B: Backend> Buffer<B> {
         &self.lane
     }
 
-    /// Where all of its block lies in the lane: the segment's slot, the offset there and the length in bytes.
+    /// Returns where its whole block lies in the lane: the segment's slot, the offset in the segment and the length in
+    /// bytes.
     pub(crate) fn extent(&self) -> (Slot, u64, u64) {
         (self.slot, self.offset, self.size)
     }
 
-    /// The allocator has queued work on it, covered by that tick of the stream that it was allocated on.
+    /// Records that the allocator has queued work on it, covered by this tick of the stream that it was allocated on.
     pub(crate) fn was_overwritten(&mut self, tick: Tick) {
         self.last_use = LastUse::at(tick);
     }
 
-    /// The stream that it was allocated on: its home stream.
+    /// Returns the stream that it was allocated on: its home stream.
     pub fn stream(&self) -> StreamId {
         self.stream
     }
 
-    /// What was asked for, in bytes.
+    /// Returns the requested size, in bytes.
     pub fn len(&self) -> u64 {
         self.requested
     }
 
-    /// Whether it has no bytes at all.
+    /// Returns whether it has no bytes at all.
     pub fn is_empty(&self) -> bool {
         self.requested == 0
     }
 
-    /// How many bytes it keeps from others: `len` after rounding. Transfers end with `len`. Work of the program's own,
-    /// which goes to the [`segment`](Self::segment) or the [`address`](Self::address), may use all of them; those
-    /// behind `len` hold what the last owner left there, unless the allocator [scrubs](millpond_core::settings::Scrub).
+    /// Returns the size of its block in bytes: `len` after rounding. Transfers end at `len`. Work of the program
+    /// itself, through the [`segment`](Self::segment) or the [`address`](Self::address), may use all of these bytes.
+    /// Those behind `len` hold what the last owner left there, unless the allocator
+    /// [scrubs](millpond_core::settings::Scrub).
     pub fn capacity(&self) -> u64 {
         self.size
     }
 
-    /// Where it starts in its segment, in bytes.
+    /// Returns its offset in its segment, in bytes.
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// Its device address, on devices that have addresses. `None` for an empty buffer.
+    /// Returns its device address, on devices that have addresses. `None` for an empty buffer.
     pub fn address(&self) -> Option<u64> {
         (self.address != 0).then_some(self.address)
     }
 
-    /// Which segment it lies in; `None` for an empty buffer. For logs: the number says nothing to a driver. Takes the
-    /// stream's lock for a moment.
+    /// Returns the number of the segment in which it lies; `None` for an empty buffer. It is meant for logs: a driver
+    /// does not know the number. Takes the stream's lock briefly.
     pub fn segment_id(&self) -> Option<SegmentId> {
         (self.held.block != EMPTY).then(|| self.lane.lock().shard.segment_id(self.slot))
     }
 
-    /// The backend's segment that it lies in, at [`offset`](Self::offset); `None` for an empty buffer. Takes the
-    /// stream's lock for a moment.
+    /// Returns the backend's segment in which it lies, at [`offset`](Self::offset); `None` for an empty buffer. Takes
+    /// the stream's lock briefly.
     pub fn segment(&self) -> Option<&B::Segment> {
         raw::segment_of(self)
     }
@@ -149,8 +152,8 @@ impl<B: Backend> Buffer<B> {
         (self.held.block != EMPTY).then(|| SegmentRef::new(self.lane.lock().segment(self.slot)))
     }
 
-    /// How the memory is safe to use, as of now: the answer may get better with time. May ask the backend, without
-    /// blocking.
+    /// Returns how the memory is safe to use now. A later call may return a less restrictive value. May ask the
+    /// backend, without blocking.
     pub fn reuse(&self) -> Reuse {
         let state = self.lane.owner();
         if self.last_use.is_never() {
@@ -164,14 +167,15 @@ impl<B: Backend> Buffer<B> {
         }
     }
 
-    /// The stream that the block was granted for has reached its last use.
+    /// Returns whether the stream that the block was granted for has reached the last use.
     fn is_over(&self) -> bool {
         let reached = self.lane.owner().backend.reached(self.stream);
         reached.is_ok_and(|reached| reached >= self.last_use.tick())
     }
 
-    /// The buffer is used on another stream: everything that is queued there **until the buffer is dropped** must be
-    /// done before the memory goes to anyone else. PyTorch's `record_stream`; naming the home stream has no effect.
+    /// Records that the buffer is used on another stream: everything that is queued there **until the buffer is
+    /// dropped** must be complete before the memory is used for another buffer. This is PyTorch's `record_stream`;
+    /// naming the home stream has no effect.
     ///
     /// # Errors
     ///
@@ -189,13 +193,15 @@ impl<B: Backend> Buffer<B> {
         Ok(())
     }
 
-    /// The buffer is used up to a point, taken with [`Stream::point`] after the last use was queued: a more precise
-    /// `record_stream`, whose work queued later does not delay the reuse. A point of the home stream has no effect.
+    /// Records that the buffer is used up to a point, taken with [`Stream::point`] after the last use was queued. It is
+    /// more precise than `record_stream`, because work queued later does not delay the reuse. A point of the home
+    /// stream has no effect.
     ///
     /// # Errors
     ///
-    /// [`Error::UnknownStream`] if the allocator has no such stream. [`Error::NotMarked`] if the stream has not come to
-    /// the tick: nothing is noted then, as the memory would wait for work that may never be recorded.
+    /// [`Error::UnknownStream`] if the allocator has no such stream. [`Error::NotMarked`] if the tick lies beyond the
+    /// work that was recorded on the stream so far: nothing is noted then, because the memory would wait for work that
+    /// may never be recorded.
     pub fn used_until(&self, point: Point) -> Result<(), Error<B::Error>> {
         let state = self.lane.owner();
         state.expect_marked(point)?;
@@ -208,7 +214,7 @@ impl<B: Backend> Buffer<B> {
         Ok(())
     }
 
-    /// As `used_until`, for points of streams that are not this allocator's but the backend's.
+    /// Does the same as `used_until`, for points of streams that belong to the backend and not to this allocator.
     pub(crate) fn note_use(&self, point: Point) {
         if self.held.block != EMPTY {
             self.lane.lock().shard.used_until(self.held.block, point);
@@ -228,7 +234,7 @@ impl<B: Backend> Drop for Buffer<B> {
             state.record_free(&self.lane, &self.held, self.slot, self.offset);
         }
         let keep = State::free(&self.lane, &self.held);
-        // Nothing of the allocator is borrowed here any more, so it may go with this.
+        // No part of the allocator is borrowed here any more, so this may drop the allocator.
         drop(keep);
     }
 }

@@ -1,4 +1,4 @@
-//! Setting up an allocator.
+//! The configuration of an allocator.
 
 use millpond_backend::{Backend, Caps, ClassId, Closing};
 use millpond_core::conf;
@@ -10,14 +10,14 @@ use crate::error::BuildError;
 use crate::scrub;
 use crate::state::State;
 
-/// The environment variables that hold a configuration, in the order in which they are looked for. The first one that
-/// is set counts, alone.
+/// The environment variables that hold a configuration, in the order in which they are looked up. Only the first one
+/// that is set is used.
 pub const ENVIRONMENT: [&str; 3] = ["MILLPOND_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"];
 
-/// An allocator that is being set up. Made by [`Allocator::builder`].
+/// An allocator that is being configured, created by [`Allocator::builder`].
 ///
-/// Told nothing else, or `policy:auto`, the policy is `paged` where the device has virtual memory, and `classic`
-/// elsewhere, and for classes of memory that do not come in pages: all but the device's own.
+/// Without a policy, or with `policy:auto`, the policy is `paged` where the device has virtual memory. It is `classic`
+/// on other devices, and for classes of memory that do not come in pages, which are all but the device's own.
 #[must_use = "nothing is set up until `build`"]
 pub struct Builder<B: Backend> {
     backend: B,
@@ -33,14 +33,14 @@ impl<B: Backend> Builder<B> {
         Self { backend, class: ClassId::DEVICE, device: 0, limit: None, settings }
     }
 
-    /// Takes these settings, the policy included.
+    /// Sets all settings, including the policy.
     pub fn settings(mut self, settings: Settings) -> Self {
         self.settings = Ok(settings);
         self
     }
 
-    /// Takes the settings of a configuration string in PyTorch's grammar, on top of those given so far. A mistake in it
-    /// is reported by [`build`](Self::build).
+    /// Applies the settings of a configuration string in PyTorch's grammar on top of those given so far. A mistake in
+    /// it is reported by [`build`](Self::build).
     pub fn conf(mut self, text: &str) -> Self {
         self.settings = self.settings.and_then(|base| {
             conf::parse_over(base, text).map(|parsed| parsed.settings).map_err(|source| BuildError::Conf { source })
@@ -48,12 +48,12 @@ impl<B: Backend> Builder<B> {
         self
     }
 
-    /// Takes the settings of the environment: of the first of [`ENVIRONMENT`] that is set, if any is.
+    /// Applies the settings of the environment: of the first of [`ENVIRONMENT`] that is set, if there is one.
     pub fn environment(self) -> Self {
         self.environment_of(|name| std::env::var(name).ok())
     }
 
-    /// [`environment`](Self::environment) with another way to look variables up.
+    /// Does the same as [`environment`](Self::environment) with another function that looks up variables.
     pub fn environment_of(mut self, look_up: impl Fn(&str) -> Option<String>) -> Self {
         let found = ENVIRONMENT.into_iter().find_map(|variable| Some((variable, look_up(variable)?)));
         if let Some((variable, text)) = found {
@@ -66,8 +66,8 @@ impl<B: Backend> Builder<B> {
     }
 
     /// Serves this class of memory instead of the device's own. Memory of a class of the kind [`ClassKind::Host`] is
-    /// handed out again once the device is done with it, also on the stream it was freed on, as the host may be the
-    /// next to use it; [`Allocator::pinned`] makes a cache of it that belongs to no stream.
+    /// handed out again only once the device is done with it, even on the stream that it was freed on, because the host
+    /// may be the next to use it. [`Allocator::pinned`] creates a cache of such memory that belongs to no stream.
     ///
     /// [`ClassKind::Host`]: millpond_backend::ClassKind::Host
     pub fn class(mut self, class: ClassId) -> Self {
@@ -75,23 +75,24 @@ impl<B: Backend> Builder<B> {
         self
     }
 
-    /// The number that people know the device by, for messages and summaries. Default 0.
+    /// Sets the number of the device in messages and summaries. The default is 0.
     pub fn device(mut self, number: u32) -> Self {
         self.device = number;
         self
     }
 
-    /// Limits reserved bytes, whatever the settings' memory fraction says.
+    /// Limits the reserved bytes, whatever the memory fraction of the settings is.
     pub fn limit(mut self, bytes: u64) -> Self {
         self.limit = Some(bytes);
         self
     }
 
-    /// Makes the allocator. Takes no memory yet.
+    /// Creates the allocator. It reserves no memory yet.
     ///
     /// # Errors
     ///
-    /// A malformed configuration, a setting outside its range, and settings that the device cannot serve.
+    /// Returns an error for a malformed configuration, a setting outside its range, and settings that the device cannot
+    /// serve.
     pub fn build(self) -> Result<Allocator<B>, BuildError> {
         let settings = self.settings?;
         let mut coordinator = coordinator_for(self.backend.caps(), self.class, settings)?;
@@ -102,7 +103,7 @@ impl<B: Backend> Builder<B> {
     }
 }
 
-/// The deciding half for a class of a device. Only the device's own memory comes in pages.
+/// Creates the coordinator for a class of a device. Only the device's own memory comes in pages.
 pub(crate) fn coordinator_for(caps: &Caps, class: ClassId, mut settings: Settings) -> Result<Coordinator, BuildError> {
     settings.validate().map_err(|source| BuildError::Setting { source })?;
     let pages = caps.pages.filter(|_| class == ClassId::DEVICE);
@@ -120,8 +121,8 @@ pub(crate) fn coordinator_for(caps: &Caps, class: ClassId, mut settings: Setting
         total_bytes: caps.class(class).total_bytes,
         reuse: caps.reuse_of(class),
         pages,
-        // Where submits close ticks, a wait for an open one may never end: two streams could come to wait
-        // for each other's open ticks, and the application may submit one stream alone.
+        // Where submits close ticks, a wait for an open tick may never end: two streams could wait for each other's
+        // open ticks, and the application may submit one stream alone.
         stream_wait: caps.stream_wait && caps.closing == Closing::Backend,
     };
     Ok(Coordinator::new(settings, facts))

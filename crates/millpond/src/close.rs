@@ -1,4 +1,4 @@
-//! The end of an allocator: everything goes back to the driver.
+//! The end of an allocator: its memory is returned to the driver.
 
 use millpond_backend::Backend;
 use millpond_core::ShardId;
@@ -9,8 +9,8 @@ use crate::state::{LockedShards, State};
 impl<B: Backend> Drop for State<B> {
     /// Waits until the device is done with each stream's memory, then releases it.
     ///
-    /// Work that was recorded and never submitted may still touch memory, and a device that fails may do anything: what
-    /// they concern is left to the driver, which takes it with the device.
+    /// Work that was recorded and never submitted may still touch memory, and the state of a device that fails is
+    /// unknown. Memory that these concern is left to the driver, which reclaims it with the device.
     fn drop(&mut self) {
         self.finish_points();
         let (holdings, mappings) = {
@@ -55,7 +55,7 @@ impl<B: Backend> State<B> {
         coordinator.retire_ready(self.clocks(), &mut LockedShards(self));
     }
 
-    /// The device is done with all memory of a lane.
+    /// Returns whether the device is done with all memory of a lane.
     fn is_done_with(&self, lane: &Lane<B>) -> bool {
         let (last_use, waits) = {
             let state = lane.lock();

@@ -1,4 +1,4 @@
-//! The effect loop: asks the coordinator for a step, performs it without any lock, tells what came of it.
+//! The effect loop: asks the coordinator for a step, performs it without any lock, and reports the outcome.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -12,7 +12,7 @@ use crate::lane::Lane;
 use crate::state::{HeldShards, State};
 use crate::sync::{Arc, wait_until};
 
-/// What a step came to: an outcome for the plan, and the driver's error that ends the plan, if there was one.
+/// The result of a step: an outcome for the plan, and the driver's error that ends the plan, if there was one.
 pub(crate) struct Performed<E: BackendError> {
     pub(crate) outcome: Outcome,
     pub(crate) error: Option<Error<E>>,
@@ -23,7 +23,8 @@ impl<E: BackendError> Performed<E> {
         Self { outcome, error: None }
     }
 
-    /// Out of memory goes on down the ladder; everything else ends the plan.
+    /// Creates the result of a failed call. The plan continues with the next attempt after an out-of-memory error;
+    /// every other error ends it.
     pub(crate) fn failed(call: &'static str, error: E) -> Self {
         match error.fault() {
             Fault::OutOfMemory => Self::ok(Outcome::Refused),
@@ -32,10 +33,10 @@ impl<E: BackendError> Performed<E> {
     }
 }
 
-/// What a panic carries.
+/// The payload of a panic.
 type Panic = Box<dyn Any + Send>;
 
-/// A plan that is being run. Should the core panic on it, others do not wait for it: what it has claimed is lost.
+/// A plan that is being run. If the core panics on it, other threads do not wait for it: what it has claimed is lost.
 struct Running<'a, B: Backend> {
     state: &'a State<B>,
     plan: &'a mut Plan,
@@ -43,7 +44,7 @@ struct Running<'a, B: Backend> {
 }
 
 impl<B: Backend> Running<'_, B> {
-    /// Has the coordinator work on the plan, and wakes those who pause if that may concern them.
+    /// Lets the coordinator work on the plan, and wakes paused threads if the result may concern them.
     fn tell<R>(&mut self, work: impl FnOnce(&mut Coordinator, &mut Plan, &mut HeldShards<'_, B>) -> R) -> R {
         let mut coordinator = self.state.coordinator.lock();
         let before = coordinator.progress();
@@ -67,13 +68,13 @@ impl<B: Backend> Drop for Running<'_, B> {
     }
 }
 
-/// How a plan ended.
+/// The way in which a plan ended.
 pub(crate) enum Ending {
     /// With a block of the shard that asked.
     Granted(Grant),
     /// With a block of another shard.
     Lent(ShardId, Grant),
-    /// There was nothing to hand out.
+    /// Without a block, because the plan was not for one.
     Done,
 }
 
@@ -87,13 +88,13 @@ impl<B: Backend> State<B> {
     ) -> Result<(Grant, &'a Lane<B>), Error<B::Error>> {
         let mut plan = Plan::allocate(lane.shard, want, this.clocks()).with_open_tick(lane.mark(&this.backend));
         this.heed_budget(&mut plan);
-        // The lane keeps the allocator before the block exists, so that no moment is left open.
+        // The lane holds the allocator before the block exists, so that the block is never without it.
         lane.lock().hold(this);
         match this.run(&mut plan)? {
             Ending::Granted(grant) => Ok((grant, lane)),
             Ending::Lent(lender, grant) => {
                 let lender = this.lane(lender);
-                // What a lane has to lend came with a miss of its own, and its handles are not gone yet.
+                // The lender's memory was granted by a miss of its own, and its handles still exist.
                 assert!(lender.lock().holds(), "shard {} lends and keeps no allocator", lender.shard.0);
                 Ok((grant, lender))
             }
@@ -101,8 +102,8 @@ impl<B: Backend> State<B> {
         }
     }
 
-    /// On a device that grants more than it has, a request stays within what the device says is left as long as cached
-    /// memory can serve it. A budget that cannot be told leaves it to the driver.
+    /// Keeps a request within what the device reports as free, as long as cached memory can serve it. This is for a
+    /// device that grants more than it has. Where the budget cannot be read, the driver decides.
     fn heed_budget(&self, plan: &mut Plan) {
         if !self.backend.caps().oversubscribes {
             return;
@@ -116,7 +117,7 @@ impl<B: Backend> State<B> {
     /// Runs a plan to its end.
     ///
     /// A call of the backend that panics counts as one that failed: the plan puts everything back, and then the panic
-    /// goes on.
+    /// is resumed.
     pub(crate) fn run(&self, plan: &mut Plan) -> Result<Ending, Error<B::Error>> {
         let mut running = Running { state: self, plan, ended: false };
         let (mut failure, mut panic) = (None, None);
@@ -152,7 +153,7 @@ impl<B: Backend> State<B> {
         }
     }
 
-    /// What people call the class, unless it is the device's own.
+    /// Returns the name of the class, unless it is the device's own.
     fn class_name(&self) -> Option<String> {
         (self.class != ClassId::DEVICE).then(|| self.backend.caps().class(self.class).name.clone())
     }
@@ -164,13 +165,15 @@ impl<B: Backend> State<B> {
 
     /// Performs a step. The first panic of a call is kept in `panic`.
     ///
-    /// A call that takes memory and panics has taken none. One that gives memory back has done so, as it cannot fail
-    /// otherwise: the handle went with it, and there is nobody to ask. What can be given back after it still is.
+    /// A call that takes memory and panics has not taken any. A call that releases memory and panics counts as done,
+    /// because it cannot fail otherwise: the handle was moved into it, and there is nothing left to ask. Later calls
+    /// that release memory are still made.
     fn attempt(&self, step: &Step, panic: &mut Option<Panic>) -> Performed<B::Error> {
         let made = Cell::new(0);
         loop {
             let stops = panic.is_some();
-            // What a call leaves half-done is the backend's. Ours is done before a call, or not begun.
+            // A call that panics may leave the backend's state half changed, which is the backend's concern. Our state
+            // changes entirely before a call or not at all.
             match catch_unwind(AssertUnwindSafe(|| self.perform(step, &made, stops))) {
                 Ok(performed) => return performed,
                 Err(caught) => _ = panic.get_or_insert(caught),
@@ -183,7 +186,7 @@ impl<B: Backend> State<B> {
         }
     }
 
-    /// Makes the driver calls of a step; those about pages as [`page_calls`](Self::page_calls) does.
+    /// Makes the driver calls of a step. Those about pages work as in [`page_calls`](Self::page_calls).
     fn perform(&self, step: &Step, made: &Cell<usize>, stops: bool) -> Performed<B::Error> {
         match *step {
             Step::Poll(ref streams) => match self.poll(streams) {
@@ -217,7 +220,7 @@ impl<B: Backend> State<B> {
         }
     }
 
-    /// Has a stream wait on the device.
+    /// Makes a stream wait on the device.
     fn stream_waits(&self, stream: StreamId, points: &[Point]) -> Performed<B::Error> {
         let Some(device) = self.backend.stream_wait() else {
             panic!("the device announced device-side waits in its caps and has none");
@@ -234,7 +237,7 @@ impl<B: Backend> State<B> {
         Performed::ok(Outcome::Waits(self.backend.mark(stream)))
     }
 
-    /// Waits for a point, as far as it was submitted. Answers what was reached.
+    /// Waits for a point, as far as it was submitted. Returns what was reached.
     pub(crate) fn wait(&self, point: Point) -> Result<Point, Error<B::Error>> {
         self.activity.book(&self.backend, || self.waited(point))
     }
@@ -244,14 +247,15 @@ impl<B: Backend> State<B> {
         tick.map(|tick| Point { tick, ..point }).map_err(|e| Error::driver("wait", e))
     }
 
-    /// Gives back what is idle already, as `direct` does. A driver that fails here will say so again to a caller who
-    /// can hear it.
+    /// Releases memory that is already idle, as `direct` does. An error is ignored here: a driver that fails reports it
+    /// again to a caller that returns errors.
     #[cold]
     pub(crate) fn reclaim(&self) {
         let _ = self.run(&mut Plan::reclaim(self.clocks()));
     }
 
-    /// [`reclaim`](Self::reclaim) for somebody who can hear of a failure; nothing to do where memory is cached.
+    /// Does the same as [`reclaim`](Self::reclaim) for a caller that returns errors. It does nothing where memory is
+    /// cached.
     pub(crate) fn run_idle(&self) -> Result<(), Error<B::Error>> {
         if self.direct { self.run(&mut Plan::reclaim(self.clocks())).map(drop) } else { Ok(()) }
     }

@@ -40,7 +40,7 @@ impl<B: Backend> State<B> {
         }
     }
 
-    /// Gives a segment or an (unmapped) range back.
+    /// Releases a segment or an (unmapped) range.
     pub(crate) fn release(&self, shard: ShardId, slot: Slot, is_range: bool) {
         let segment = self.lane(shard).lock().take_segment(slot);
         self.activity.book(&self.backend, || {
@@ -52,8 +52,8 @@ impl<B: Backend> State<B> {
         });
     }
 
-    /// Makes page calls in order from the `made`th on, up to the first that fails, or with `stops` to the first that
-    /// takes something. `made` counts them; a call that gives something back counts once it is entered.
+    /// Makes page calls in order, beginning with number `made`, up to the first that fails, or with `stops` to the
+    /// first that takes something. `made` counts them; a call that releases something counts once it is entered.
     pub(crate) fn page_calls(&self, calls: &[PageCall], made: &Cell<usize>, stops: bool) -> Performed<B::Error> {
         for (done, call) in calls.iter().enumerate().skip(made.get()) {
             let gives_back = matches!(call, PageCall::Unmap { .. } | PageCall::Release { .. });

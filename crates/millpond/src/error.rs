@@ -1,4 +1,4 @@
-//! What can go wrong, with what to do about it.
+//! The errors, with advice on what to do about them.
 
 use std::fmt;
 
@@ -9,17 +9,18 @@ use millpond_core::settings::SettingError;
 
 use crate::text::format_bytes;
 
-/// Why an allocator could not do what it was asked.
+/// The reason why an allocator could not serve a request.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error<E: BackendError> {
-    /// There is no memory left for this request. The allocator is unharmed: freeing something may let it succeed.
+    /// There is no memory left for this request. The allocator stays usable: freeing something may let the request
+    /// succeed.
     #[error(transparent)]
     OutOfMemory(Box<OutOfMemory>),
-    /// More bytes than any device has.
+    /// A request for more bytes than any device has.
     #[error("a request for {requested} bytes: the most that can be asked for is 2^60 - 1 (1 EiB)")]
     TooLarge {
-        /// What was asked for, in bytes.
+        /// The requested size, in bytes.
         requested: u64,
     },
     /// A buffer, stream or point of one allocator was given to another.
@@ -28,14 +29,14 @@ pub enum Error<E: BackendError> {
          give it to the allocator that it came from"
     )]
     WrongDevice {
-        /// What was given.
+        /// The kind of object that was given.
         what: &'static str,
         /// The device of the allocator that it came from.
         belongs_to: u32,
         /// The device of the allocator that it was given to.
         given_to: u32,
     },
-    /// A number of a stream that the device or the allocator does not have. Nothing was changed.
+    /// A stream number that the device or the allocator does not have. Nothing was changed.
     #[error(
         "{stream} is not one of this allocator's: open it with `create_stream`, or open it with the backend and give \
          its number to `Allocator::stream`"
@@ -47,13 +48,13 @@ pub enum Error<E: BackendError> {
     /// A setting outside its range.
     #[error(transparent)]
     Setting(Box<SettingError>),
-    /// A stream was asked of a cache of page-locked memory. Its buffers belong to no stream.
+    /// A stream was requested from a cache of page-locked memory, whose buffers belong to no stream.
     #[error(
         "a cache of page-locked memory has no streams to allocate on; take buffers with `Pinned::allocate`, and use \
          them on streams of the device's allocator"
     )]
     NoStreams,
-    /// A cache of page-locked memory has set the stream aside for itself.
+    /// A cache of page-locked memory has set the stream aside for its own use.
     #[error(
         "{stream} is set aside by a cache of page-locked memory, which relies on it that no work is put there; use \
          another stream, such as one that `create_stream` opens"
@@ -62,25 +63,25 @@ pub enum Error<E: BackendError> {
         /// The stream.
         stream: StreamId,
     },
-    /// A point that its stream has not come to: no work is covered by it yet.
+    /// A point with a tick that covers no recorded work of its stream yet.
     #[error(
         "{point} lies in the future: the newest tick of the stream is {marked}; take the point with `Stream::point` or \
          `Stream::submit`, after the work was queued"
     )]
     NotMarked {
-        /// What was given.
+        /// The point that was given.
         point: Point,
         /// The tick that covers everything recorded on the stream so far.
         marked: Tick,
     },
-    /// The device has not what the call needs.
+    /// The device does not have what the call needs.
     #[error("the device {device} has no {what}: {advice}")]
     Unsupported {
-        /// What it would take.
+        /// The feature that the call needs.
         what: &'static str,
         /// The device's name.
         device: String,
-        /// What to do instead.
+        /// Advice on what to do instead.
         advice: &'static str,
     },
     /// The bytes are not all inside the buffer.
@@ -89,22 +90,22 @@ pub enum Error<E: BackendError> {
          asked for counts, not the rounded block; allocate as many bytes as you use"
     )]
     OutOfRange {
-        /// Where the bytes begin, from the start of the buffer.
+        /// The offset at which the bytes begin, from the start of the buffer.
         offset: u64,
-        /// How many there are.
+        /// The number of bytes.
         bytes: u64,
-        /// How many were asked for.
+        /// The requested size of the buffer, in bytes.
         len: u64,
     },
-    /// The host asked for memory that the device may still be at.
+    /// The host asked for memory that the device may still use.
     #[error(
         "the device may still use the buffer: {point} is not over, its stream is at tick {reached}; wait for the \
          buffer, or take another one"
     )]
     InUse {
-        /// What covers the use.
+        /// The point that covers the use.
         point: Point,
-        /// How far the stream is.
+        /// The tick that the stream has reached.
         reached: Tick,
     },
     /// A wait ended early: the work waits for other work that was never submitted.
@@ -112,17 +113,17 @@ pub enum Error<E: BackendError> {
         "the wait for {point} ended at tick {reached}: submit the streams that its work waits for, then wait again"
     )]
     NotReached {
-        /// What was waited for.
+        /// The point that was waited for.
         point: Point,
-        /// How far the stream came.
+        /// The tick that the stream reached.
         reached: Tick,
     },
     /// The driver failed. The request had no effect.
     #[error("the driver failed in `{call}`{}", advice_if(*lost))]
     Driver {
-        /// Which call of the backend.
+        /// The name of the backend's call.
         call: &'static str,
-        /// The device is gone for good.
+        /// Whether the device is lost.
         lost: bool,
         /// The driver's own error.
         source: E,
@@ -134,7 +135,7 @@ impl<E: BackendError> Error<E> {
         Error::Driver { call, lost: source.fault() == Fault::Lost, source }
     }
 
-    /// The coarse kind: whether freeing memory may help, the device is gone, or neither.
+    /// Returns the kind of the error: whether freeing memory may help, the device is lost, or neither.
     pub fn fault(&self) -> Fault {
         match self {
             Error::OutOfMemory(_) => Fault::OutOfMemory,
@@ -148,30 +149,30 @@ fn advice_if(lost: bool) -> &'static str {
     if lost { ": the device is lost, drop the allocator and start anew" } else { "" }
 }
 
-/// Why an allocator could not be made.
+/// The reason why an allocator could not be created.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
     /// The configuration is malformed.
     #[error("{source}")]
     Conf {
-        /// What is wrong, and where.
+        /// The problem and its position.
         source: ConfError,
     },
     /// The configuration in the environment is malformed.
     #[error("in the environment variable {variable}: {source}")]
     Environment {
-        /// Which variable.
+        /// The name of the variable.
         variable: &'static str,
-        /// What is wrong, and where.
+        /// The problem and its position.
         source: ConfError,
     },
-    /// The settings ask for something that the device does not have.
+    /// The settings need something that the device does not have.
     #[error("{setting} needs {needs}, which {device} does not have")]
     Unsupported {
-        /// What was asked for.
+        /// The setting.
         setting: &'static str,
-        /// What it takes.
+        /// The feature that the setting needs.
         needs: &'static str,
         /// The device's name.
         device: String,
@@ -179,12 +180,12 @@ pub enum BuildError {
     /// A setting outside its range.
     #[error("{source}")]
     Setting {
-        /// Which, its value, and what it may be.
+        /// The setting, its value, and the values that it may have.
         source: SettingError,
     },
 }
 
-/// An out-of-memory error that explains itself.
+/// An out-of-memory error with an explanation.
 ///
 /// Prints PyTorch's amounts first, then what would have helped.
 #[derive(Debug)]
@@ -200,7 +201,7 @@ impl OutOfMemory {
         Self { device, class, report }
     }
 
-    /// The numbers behind the message.
+    /// Returns the numbers behind the message.
     pub fn report(&self) -> &Report {
         &self.report
     }
@@ -244,7 +245,7 @@ impl fmt::Display for OutOfMemory {
 }
 
 impl OutOfMemory {
-    /// Whose the free memory is, what pins it, and what would free it.
+    /// Prints which stream the free memory belongs to, what pins it, and what would free it.
     fn explain(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let r = &self.report;
         match &r.largest_free {
@@ -274,7 +275,7 @@ impl OutOfMemory {
         write!(f, "\n  What to do: {}", self.advice())
     }
 
-    /// What would have come free, and how.
+    /// Prints what could have been freed, and how.
     fn explain_pages(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let r = &self.report;
         if r.moves_pages {
@@ -299,17 +300,18 @@ impl OutOfMemory {
         write!(f, ".")
     }
 
-    /// Bytes that could be given back or moved at once.
+    /// Returns the bytes that could be released or moved at once.
     fn idle(&self) -> u64 {
         self.report.empty_cache_frees.saturating_sub(self.report.unreached_bytes)
     }
 
-    /// Freed bytes that the device may still be at: it was waited for, so this is work that was never submitted.
+    /// Returns the freed bytes that the device may still use. The allocator has already waited for the device, so they
+    /// wait for work that was never submitted.
     fn later(&self) -> u64 {
         self.report.waiting_frees + self.report.unreached_bytes
     }
 
-    /// What the limit leaves; nothing without a limit, as the driver had no more.
+    /// Returns the bytes that the limit leaves. It returns 0 without a limit, because the driver had no more.
     fn room(&self) -> u64 {
         self.report.limit_bytes.map_or(0, |limit| limit.saturating_sub(self.report.reserved_bytes))
     }
@@ -317,8 +319,8 @@ impl OutOfMemory {
     fn advice(&self) -> String {
         let r = &self.report;
         let reserved = r.reserved_bytes;
-        // What can be had without anybody's help. Pages of every stream serve; under other policies only what is
-        // released first, which the last retry has done.
+        // The bytes that can be had without freeing anything are not missing. With pages, the idle pages of every
+        // stream serve the request. Other policies would have to release them first, which the last retry has done.
         let missing = r.tried_bytes.saturating_sub(if r.moves_pages { self.idle() } else { 0 });
         let below_limit = r.limit_bytes.is_none_or(|limit| reserved + missing <= limit);
         let text = format_bytes;

@@ -7,39 +7,39 @@ use crate::raw::{Guard, Latched, OwnerRef};
 use crate::state::State;
 use crate::sync::Arc;
 
-/// One stream of one allocator. Aligned so that neighbours in the table of lanes share no cache line, nor a pair of
-/// lines that the processor fetches together.
+/// One stream of one allocator. The alignment makes sure that neighbours in the table of lanes share no cache line, and
+/// no pair of lines that the processor fetches together.
 #[repr(align(128))]
 pub(crate) struct Lane<B: Backend> {
     pub(crate) stream: StreamId,
     pub(crate) shard: ShardId,
-    /// The stream is set aside, and no work is put there: all that it covers is over.
+    /// Whether the stream is set aside: no work is put there, so everything that its ticks cover is complete.
     idle: bool,
     owner: OwnerRef<B>,
     inner: Latched<LaneState<B>>,
 }
 
-/// So many operations of a stream may be short of room before it settles, while other threads settle too.
+/// The number of operations of a stream that may be short of room before it settles while other threads settle too.
 const SHORT_MAX: u32 = 32;
 
-/// A driver's segment at a place of its own.
+/// A driver's segment at a fixed place in memory.
 type SharedSegment<B> = std::sync::Arc<<B as Backend>::Segment>;
 
-/// What a lane's lock guards.
+/// The state that a lane's lock guards.
 pub(crate) struct LaneState<B: Backend> {
     pub(crate) shard: Shard,
-    /// The driver's segments and ranges by slot. Never cloned: an `Arc`, because references to what is in it outlive
-    /// moves of the table, which a `Box` does not allow.
+    /// The driver's segments and ranges by slot. The `Arc` is never cloned. It is used because references to its
+    /// content outlive moves of the table, which a `Box` does not allow.
     pub(crate) segments: Vec<Option<SharedSegment<B>>>,
-    /// Keeps the allocator alive while blocks are out: see [`crate::raw`].
+    /// Keeps the allocator alive while blocks are handed out: see [`crate::raw`].
     keep: Option<Arc<State<B>>>,
-    /// The user's handles are gone: give `keep` up with the last block.
+    /// Whether the user's handles are dropped, so that `keep` is given up with the last block.
     closing: bool,
-    /// Buffers of 0 bytes that are out. They have no block, and rely on the lane as blocks do.
+    /// The number of buffers of 0 bytes that are handed out. They have no block, and rely on the lane as blocks do.
     empty: u64,
-    /// A free gives memory back to the driver.
+    /// Whether a free releases memory to the driver.
     direct: bool,
-    /// Operations short of room for a peak since the last settlement.
+    /// The number of operations that were short of room for a peak since the last settlement.
     short: u32,
 }
 
@@ -62,24 +62,24 @@ impl<B: Backend> Lane<B> {
         }
     }
 
-    /// The allocator's state, which owns this lane.
+    /// Returns the allocator's state, which owns this lane.
     #[inline]
     pub(crate) fn owner(&self) -> &State<B> {
         self.owner.get(self)
     }
 
-    /// The tick that covers everything recorded on the stream so far.
+    /// Returns the tick that covers everything recorded on the stream so far.
     #[inline(always)]
     pub(crate) fn mark(&self, backend: &B) -> Tick {
         if self.idle { Tick::ZERO } else { backend.mark(self.stream) }
     }
 
-    /// How far the stream is.
+    /// Returns the tick that the stream has reached.
     pub(crate) fn reached(&self, backend: &B) -> Result<Tick, B::Error> {
         if self.idle { Ok(Tick(u64::MAX)) } else { backend.reached(self.stream) }
     }
 
-    /// The lock, if nobody holds it.
+    /// Takes the lock if no other thread holds it.
     pub(crate) fn try_lock(&self) -> Option<Guard<'_, LaneState<B>>> {
         self.inner.try_lock()
     }
@@ -91,14 +91,14 @@ impl<B: Backend> Lane<B> {
 }
 
 impl<B: Backend> LaneState<B> {
-    /// An operation was short of room for a peak. Answers whether it is time to settle, where that is done for many at
-    /// once.
+    /// Counts an operation that was short of room for a peak. Returns whether it is time to settle, where that is done
+    /// for many operations at once.
     pub(crate) fn is_short(&mut self) -> bool {
         self.short = (self.short + 1) % SHORT_MAX;
         self.short == 0
     }
 
-    /// A block goes out: from now on the lane keeps the allocator alive.
+    /// Keeps the allocator alive from now on, because a block is handed out.
     #[inline]
     pub(crate) fn hold(&mut self, state: &Arc<State<B>>) {
         if self.keep.is_none() {
@@ -106,50 +106,50 @@ impl<B: Backend> LaneState<B> {
         }
     }
 
-    /// A buffer of 0 bytes goes out: the lane keeps the allocator alive for it, too.
+    /// Counts a buffer of 0 bytes that is handed out, and keeps the allocator alive for it, too.
     pub(crate) fn hand_out_nothing(&mut self, state: &Arc<State<B>>) {
         self.hold(state);
         self.empty += 1;
     }
 
-    /// A buffer of 0 bytes came back. The answer is as [`let_go`](Self::let_go)'s.
+    /// Counts a buffer of 0 bytes that was dropped. Returns the same as [`let_go`](Self::let_go).
     pub(crate) fn take_nothing(&mut self) -> Option<Arc<State<B>>> {
         assert!(self.empty > 0, "a buffer of 0 bytes came back to a lane that has handed out none");
         self.empty -= 1;
         self.let_go()
     }
 
-    /// A block went out before, so the lane keeps the allocator alive.
+    /// Returns whether the lane keeps the allocator alive, because a block was handed out before.
     #[inline(always)]
     pub(crate) fn holds(&self) -> bool {
         self.keep.is_some()
     }
 
-    /// There is more to a free than the shard does.
+    /// Returns whether a free has more to do than what the shard does.
     #[inline(always)]
     pub(crate) fn looks_back(&self) -> bool {
         self.closing | self.direct
     }
 
-    /// A free gives memory back to the driver.
+    /// Returns whether a free releases memory to the driver.
     pub(crate) fn is_direct(&self) -> bool {
         self.direct
     }
 
-    /// A block came back. With the user's handles gone and no buffer left, the allocator need not be kept; the caller
-    /// drops the answer last of all, outside the lock.
+    /// Gives up the reference to the allocator if the user's handles are dropped and no buffer is left. It is called
+    /// when a block was freed. The caller drops the returned reference last of all, outside the lock.
     #[inline]
     pub(crate) fn let_go(&mut self) -> Option<Arc<State<B>>> {
         let is_last = self.closing && self.empty == 0 && self.shard.live_blocks() == 0;
         if is_last { self.keep.take() } else { None }
     }
 
-    /// What keeps the allocator, once more.
+    /// Returns another reference to what keeps the allocator alive.
     pub(crate) fn kept(&self) -> Option<Arc<State<B>>> {
         self.keep.clone()
     }
 
-    /// The user's handles are gone.
+    /// Records that the user's handles are dropped.
     pub(crate) fn close(&mut self) -> Option<Arc<State<B>>> {
         self.closing = true;
         self.let_go()

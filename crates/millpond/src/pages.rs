@@ -1,4 +1,4 @@
-//! The driver's handles of pages, by the numbers that the core knows them by.
+//! The driver's handles of pages, by the numbers that the core gives them.
 
 use millpond_backend::Backend;
 use millpond_core::PageId;
@@ -8,7 +8,7 @@ use crate::sync::Mutex;
 /// A handle that a driver call may be using while the table is not locked.
 type SharedPage<B> = std::sync::Arc<<B as Backend>::Page>;
 
-/// All pages of an allocator. The lock is held for a look at the table only, and never together with another.
+/// All pages of an allocator. The lock is held only while the table is accessed, and never together with another lock.
 pub(crate) struct Pages<B: Backend> {
     table: Mutex<Vec<Option<SharedPage<B>>>>,
 }
@@ -18,7 +18,7 @@ impl<B: Backend> Pages<B> {
         Self { table: Mutex::new(Vec::new()) }
     }
 
-    /// Keeps the table locked, to show who does not need it.
+    /// Keeps the table locked, to test which operations do not need it.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn lock(&self) -> impl Sized + '_ {
         self.table.lock()
@@ -41,7 +41,7 @@ impl<B: Backend> Pages<B> {
         }
     }
 
-    /// The handle itself, for giving it up. The core releases a page only when no plan is at it.
+    /// Removes the handle and returns it for its release. The core releases a page only when no plan uses it.
     pub(crate) fn take(&self, id: PageId) -> B::Page {
         let page = self.table.lock().get_mut(id.0 as usize).and_then(Option::take);
         match page.and_then(SharedPage::<B>::into_inner) {

@@ -1,4 +1,4 @@
-//! The cache of page-locked host memory beside a device's allocator.
+//! The cache of page-locked host memory that belongs to a device's allocator.
 
 use std::fmt;
 
@@ -21,18 +21,17 @@ pub(crate) use uses::{Access, Idle};
 
 /// A cache of page-locked host memory, for copies to and from one device. Cheap to clone; clones are the same cache.
 ///
-/// Taking such memory from the driver costs hundreds of microseconds for each MiB (CUDA: `cuMemHostAlloc`), and giving
-/// it back waits for the device (`cuMemFreeHost`). From here an allocation that finds its memory costs a microsecond or
+/// Reserving such memory from the driver costs hundreds of microseconds for each MiB (CUDA: `cuMemHostAlloc`), and
+/// releasing it waits for the device (`cuMemFreeHost`). An allocation that the cache can serve costs a microsecond or
 /// less.
 ///
-/// There is one pool for all streams and threads: a [`PinnedBuffer`] belongs to no stream, and its memory goes to
-/// whoever asks next once the copies that used it are done, as the *host* may be the next to write it. So a buffer can
-/// be dropped as soon as its copies are queued.
+/// There is one pool for all streams and threads. A [`PinnedBuffer`] belongs to no stream, and its memory is granted
+/// again, on any thread, once the copies that used it are complete, because the *host* may be the next to write it. So
+/// a buffer can be dropped as soon as its copies are queued.
 ///
-/// The most that is reserved stays within an eighth beyond the most that was ever live at a time
-/// ([`Settings::for_host`]), what waits for copies included: idle segments are given back before more are taken. Where
-/// time matters more than memory, set a larger [`slack`](Settings::slack) with
-/// [`pinned_with`](Allocator::pinned_with).
+/// The reserved bytes stay within an eighth more than the most bytes that were live at a time ([`Settings::for_host`]),
+/// where memory that waits for copies counts as live: idle segments are released before more are reserved. Where time
+/// matters more than memory, set a larger [`slack`](Settings::slack) with [`pinned_with`](Allocator::pinned_with).
 ///
 /// ```
 /// use millpond::Allocator;
@@ -59,15 +58,16 @@ pub struct Pinned<B: Backend> {
 }
 
 impl<B: Backend + Clone> Allocator<B> {
-    /// A new cache of the device's page-locked memory, its first class of the kind [`ClassKind::Host`]. Takes no memory
-    /// yet. Make one for a device and clone it: caches share nothing. It stands beside this allocator and does not keep
-    /// it. Where this allocator [scrubs](millpond_core::settings::Scrub), in either mode, the host overwrites each
-    /// buffer of the cache before it is handed out.
+    /// Creates a cache of the device's page-locked memory, which is its first class of the kind [`ClassKind::Host`]. It
+    /// reserves no memory yet. Create one for a device and clone it, because caches share nothing. The cache is
+    /// independent of this allocator and does not keep it alive. Where this allocator
+    /// [scrubs](millpond_core::settings::Scrub), in either mode, the host overwrites each buffer of the cache before it
+    /// is handed out.
     ///
     /// # Errors
     ///
     /// [`Error::Unsupported`] on a device without such a class, or whose host memory has no address (wgpu);
-    /// [`Error::Driver`].
+    /// [`Error::Driver`] if a driver call fails.
     pub fn pinned(&self) -> Result<Pinned<B>, Error<B::Error>> {
         let classes = &self.backend().caps().classes;
         match classes.iter().position(|class| class.kind == ClassKind::Host) {
@@ -79,13 +79,14 @@ impl<B: Backend + Clone> Allocator<B> {
         }
     }
 
-    /// The same of a class that you choose (Vulkan has one for uploads and one that the host reads faster), with these
-    /// settings.
+    /// Creates a cache of another class of host memory (Vulkan has one for uploads and one that the host reads faster),
+    /// with these settings.
     ///
     /// # Errors
     ///
-    /// As [`pinned`](Self::pinned); [`Error::Unsupported`] too if the class is not of the kind [`ClassKind::Host`], or
-    /// the settings need virtual memory, which host memory has not; [`Error::Setting`] for one outside its range.
+    /// The errors of [`pinned`](Self::pinned); [`Error::Unsupported`] also if the class is not of the kind
+    /// [`ClassKind::Host`], or if the settings need virtual memory, which host memory does not have; [`Error::Setting`]
+    /// for a setting outside its range.
     ///
     /// # Panics
     ///
@@ -102,8 +103,9 @@ impl<B: Backend + Clone> Allocator<B> {
             let device = backend.caps().name.clone();
             return Err(Error::Unsupported { what: "virtual memory for host memory", device, advice });
         };
-        // The home of all memory here, which no work is put on: all that it covers is over. Whoever could put work
-        // there would have it overlooked, so the stream is set aside, and the cache opens no other.
+        // This stream is the home of all memory of the cache, and no work is put on it, so everything that its ticks
+        // cover is complete. Work that was put there would be overlooked, so the stream is set aside, and the cache
+        // opens no other.
         let home = backend.create_stream().map_err(|e| Error::driver("create_stream", e))?;
         let cache = State::new(backend, class, state.device, coordinator).beside(state, home);
         let cache = Allocator::from_state(cache);
@@ -122,27 +124,29 @@ impl<B: Backend> State<B> {
 }
 
 impl<B: Backend> Pinned<B> {
-    /// Allocates at least `bytes` bytes. What they hold is not said: memory comes back as its last user left it, unless
-    /// the cache [scrubs](millpond_core::settings::Scrub).
+    /// Allocates at least `bytes` bytes. Their content is unspecified: memory is handed out as its previous user left
+    /// it, unless the cache [scrubs](millpond_core::settings::Scrub).
     ///
-    /// A hit calls no driver, except that while buffers wait for copies it asks their streams how far they are. A miss
-    /// may give idle segments back, which **waits for the device** where releases do (CUDA), and takes a new one. 0
-    /// bytes give an empty buffer and count nothing.
+    /// A hit makes no driver call, except that it asks streams for their progress while buffers wait for their copies.
+    /// A miss may release idle segments, which **waits for the device** where releases do (CUDA), and reserves a new
+    /// one. A request of 0 bytes gives an empty buffer that is not counted.
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfMemory`] with a report; [`Error::TooLarge`] from 2^60 bytes; [`Error::Driver`].
+    /// [`Error::OutOfMemory`] with a report; [`Error::TooLarge`] from 2^60 bytes; [`Error::Driver`] if a driver call
+    /// fails.
     pub fn allocate(&self, bytes: u64) -> Result<PinnedBuffer<B>, Error<B::Error>> {
         let buffer = self.home.allocate(bytes)?;
         PinnedBuffer::new(buffer).ok_or_else(|| self.home.lane().owner().no_pinned())
     }
 
-    /// The allocator behind it: limits, statistics, `memory_summary`, and what gives memory back. Its `empty_cache` and
-    /// `trim` wait for the copies under way, and on CUDA each segment that they release waits for the device.
+    /// Returns the allocator behind the cache: for limits, statistics, `memory_summary`, and the calls that release
+    /// memory. Its `empty_cache` and `trim` wait for the copies in progress, and on CUDA each segment that they release
+    /// waits for the device.
     ///
     /// It has no streams, and so no other buffers than those of [`allocate`](Self::allocate): `create_stream` and
-    /// `stream` answer [`Error::NoStreams`]. The stream that [`layout`](Allocator::layout) and reports name is set
-    /// aside for the cache: its number gives no stream of the device's allocator either ([`Error::SetAside`]).
+    /// `stream` return [`Error::NoStreams`]. The stream that [`layout`](Allocator::layout) and reports name is set
+    /// aside for the cache. The device's allocator opens no stream with its number either ([`Error::SetAside`]).
     ///
     /// `set_limit` limits the reserved bytes of this cache alone. `reset_peak_stats` also forgets the peak that decides
     /// how much may stay cached.

@@ -1,56 +1,56 @@
-//! The one room of the library with `unsafe` in it: a pointer from buffers to their lane, what a lane's latch guards,
-//! and driver calls whose contract the core's decisions fulfil.
+//! The only module of the library with `unsafe` code: a pointer from buffers to their lane, the value that a lane's
+//! latch guards, and driver calls whose contract the core's decisions fulfil.
 //!
 //! # Why a pointer
 //!
-//! A buffer must reach its lane when it is dropped, and buffers of different streams must not meet. A counted
-//! reference to something shared would make all threads write one cache line; a count per lane would cost two atomic
-//! operations on every allocation. Instead a lane that has handed out a block keeps the whole allocator alive through
-//! one counted reference of its own (`LaneState::keep`), taken with the first block and given
-//! up, under the lane's lock, only when the user's handles are gone and the last block has come back.
+//! A buffer must reach its lane when it is dropped, and buffers of different streams must not write to a common cache
+//! line. A counted reference to something shared would make all threads write one cache line; a count per lane would
+//! cost two atomic operations on every allocation. Instead a lane that has handed out a block keeps the whole allocator
+//! alive through one counted reference of its own (`LaneState::keep`). It is taken with the first block and given up,
+//! under the lane's lock, only when the user's handles are dropped and the last block has been freed.
 //!
-//! # Who keeps what alive
+//! # What keeps the state alive
 //!
-//! The state owns its lanes, and goes with the last of these counted references to it:
+//! The state owns its lanes, and is dropped with the last of these counted references to it:
 //!
-//! - `Handle::state`, one for all handles of the user: `Allocator`, `Stream`, `Pinned`. Who borrows one of them has the
-//!   state for as long as the borrow. When the last handle goes, `Handle::drop` tells every lane that it is closing,
-//!   and gives its own reference up after that.
-//! - `LaneState::keep` of each lane. `State::allocate`, `State::miss` and `Buffer::empty` see to it before the first
-//!   buffer of the lane exists, while the stream that asks has a handle; a hit is served only where it is there.
-//!   `LaneState::let_go` takes it out, which needs the lane's lock, `closing`, no live block and no buffer of 0 bytes.
-//!   So a `Buffer` of the lane has the state until it is given back, which is one step under that lock.
-//! - What `State::free` holds: `freed` takes a reference, still under the lock, whenever something remains to be done
-//!   with the state after the lock is open. The buffer's drop gives it up last.
+//! - `Handle::state`, one for all handles of the user: `Allocator`, `Stream`, `Pinned`. A borrow of one of them keeps
+//!   the state alive for as long as the borrow lasts. When the last handle is dropped, `Handle::drop` marks every lane
+//!   as closing, and gives up its own reference after that.
+//! - `LaneState::keep` of each lane. `State::allocate`, `State::miss` and `Buffer::empty` set it before the first
+//!   buffer of the lane exists, while the requesting stream has a handle; a hit is served only where it is set.
+//!   `LaneState::let_go` takes it out, which requires the lane's lock, `closing`, no live block and no buffer of 0
+//!   bytes. So a `Buffer` of the lane keeps the state alive until it is freed, which is one step under that lock.
+//! - The return value of `State::free`: `freed` takes a reference, still under the lock, whenever something remains to
+//!   be done with the state after the lock is open. The buffer's drop gives it up last.
 //!
 //! # After the lock is open
 //!
-//! A thread that gives a block back has nothing that keeps the state once the lane's lock is open, except where `freed`
-//! took a reference. From the store in `Guard::drop` on, another thread may give back the last block, or drop the last
-//! handle, and with it the state and the lane, while the first thread is still on its way out of `Guard::drop`,
-//! `freed`, `free` and `Buffer::drop`. It touches neither any more, but that is not enough: a reference that is an
-//! *argument* of a function is promised to be valid until the function returns, used or not (Stacked Borrows and Tree
-//! Borrows call it protected, and LLVM may read through it anywhere). Therefore:
+//! A thread that frees a block holds nothing that keeps the state alive once the lane's lock is open, except where
+//! `freed` took a reference. From the store in `Guard::drop` on, another thread may free the last block, or drop the
+//! last handle, and with it the state and the lane, while the first thread is still returning from `Guard::drop`,
+//! `freed`, `free` and `Buffer::drop`. It accesses neither any more, but that is not enough: a reference that is an
+//! *argument* of a function must be valid until the function returns, used or not (Stacked Borrows and Tree Borrows
+//! call it protected, and LLVM may read through it anywhere). Therefore:
 //!
 //! - `State::free`, `freed` and `free_nothing` take a `&LaneRef`: a reference into the buffer, which holds a pointer.
-//!   The references to state and lane that they make of it are arguments only of functions that return before the store
-//!   (`mark`, `is_plain`, `lock`, the shard's `free`, `let_go`, `kept`), or that run under a reference of `freed`'s own
-//!   (`go_on_from`).
-//! - A [`Guard`] holds pointers, so passing it to `drop` passes no reference to the lane. [`Guard`]'s drop makes what
+//!   The references to state and lane that they derive from it are arguments only of functions that return before the
+//!   store (`mark`, `is_plain`, `lock`, the shard's `free`, `let_go`, `kept`), or that run while `freed` holds a
+//!   reference of its own (`go_on_from`).
+//! - A [`Guard`] holds pointers, so passing it to `drop` passes no reference to the lane. [`Guard`]'s drop takes what
 //!   it needs of the latch before the store. The store is `AtomicBool::store(&self)`, whose argument covers an
-//!   `UnsafeCell` and nothing else; such bytes are not protected, which `Arc` in the standard library relies on as
+//!   `UnsafeCell` and nothing else; such bytes are not protected, on which `Arc` in the standard library relies as
 //!   well.
-//! - `Buffer::drop` borrows the buffer only, which lies with its owner. A frame further up that borrows the state has a
-//!   handle or a live buffer for it.
+//! - `Buffer::drop` borrows only the buffer, which belongs to its owner. A caller further up the stack that borrows the
+//!   state has a handle or a live buffer for it.
 //!
-//! The last reference may be dropped by any thread. Its count orders that drop after everything that other holders did;
-//! what a thread did that had given its block back is ordered by the lane's latch: its store releases, the next closing
-//! acquires, and `let_go` by which the lane's reference came out ran under such a closing. Handles see to the lanes
-//! they close in the same way.
+//! The last reference may be dropped by any thread. The reference count orders that drop after everything that other
+//! holders did. What a thread did up to the store that ended its free is ordered by the lane's latch: that store
+//! releases, the next closing acquires, and the `let_go` that took the lane's reference out ran under such a closing.
+//! The same holds for handles and the lanes that they close.
 //!
-//! In `State::drop` the state is borrowed mutably, which ends the validity of pointers that were made of shared borrows
-//! (`OwnerRef`). It reaches lanes through its own table, and none of them asks for its owner then: no buffer, no stream
-//! and no handle is left that could.
+//! `State::drop` borrows the state mutably, which ends the validity of pointers that were derived from shared borrows
+//! (`OwnerRef`). It reaches lanes through its own table, and none of them uses its owner then: no buffer, no stream and
+//! no handle is left that could.
 
 #![allow(unsafe_code)]
 
@@ -68,12 +68,13 @@ use crate::pinned::{Idle, PinnedBuffer};
 use crate::state::State;
 use crate::sync::{Ordering, Place, Taken};
 
-/// A lane, for those whose existence keeps it alive: buffers (through the lane's own count) and streams (through the
-/// allocator's handle).
+/// A pointer to a lane, for objects that keep the lane alive: buffers (through the lane's own reference) and streams
+/// (through the allocator's handle).
 pub(crate) struct LaneRef<B: Backend>(NonNull<Lane<B>>);
 
 impl<B: Backend> LaneRef<B> {
-    /// The caller keeps the lane's allocator alive for as long as this lives: by a handle, or by a live block.
+    /// Creates the pointer. The caller keeps the lane's allocator alive for as long as it lives: by a handle, or by a
+    /// live block.
     pub(crate) fn new(lane: &Lane<B>) -> Self {
         Self(NonNull::from(lane))
     }
@@ -90,10 +91,11 @@ impl<B: Backend> Deref for LaneRef<B> {
 
     #[inline]
     fn deref(&self) -> &Lane<B> {
-        // SAFETY: lanes stand in the allocator's append-only table and never move or go before it. That state is alive:
-        // a `Stream` holds the allocator's handle, which holds it; a `Buffer` is a live block or one of the lane's
-        // empty buffers, and a lane with either holds it in `LaneState::keep`, which is given up only under the lane's
-        // lock with none left. Who gives a buffer back uses no answer of this after that lock is open.
+        // SAFETY: lanes are in the allocator's append-only table, never move, and are not dropped before it. That state
+        // is alive: a `Stream` holds the allocator's handle, which holds it; a `Buffer` is a live block or one of the
+        // lane's empty buffers, and a lane with either holds it in `LaneState::keep`, which is given up only under the
+        // lane's lock with none left. A thread that frees a buffer does not use the returned reference after that lock
+        // is open.
         unsafe { self.0.as_ref() }
     }
 }
@@ -104,19 +106,19 @@ unsafe impl<B: Backend> Send for LaneRef<B> {}
 // SAFETY: as above.
 unsafe impl<B: Backend> Sync for LaneRef<B> {}
 
-/// The state that owns a lane, for the lane itself.
+/// A pointer to the state that owns a lane, for the lane itself.
 pub(crate) struct OwnerRef<B: Backend>(NonNull<State<B>>);
 
 impl<B: Backend> OwnerRef<B> {
-    /// The state owns the lane that gets this, and stands behind an `Arc` itself, so it does not move.
+    /// Creates the pointer. The state owns the lane that gets it, and is behind an `Arc` itself, so it does not move.
     pub(crate) fn new(state: &State<B>) -> Self {
         Self(NonNull::from(state))
     }
 
     #[inline]
     pub(crate) fn get<'a>(&self, _owned: &'a Lane<B>) -> &'a State<B> {
-        // SAFETY: the state owns its lanes and drops them with itself, so as long as somebody can borrow the lane the
-        // state is there.
+        // SAFETY: the state owns its lanes and drops them with itself, so it is alive as long as the lane can be
+        // borrowed.
         unsafe { self.0.as_ref() }
     }
 }
@@ -126,19 +128,19 @@ unsafe impl<B: Backend> Send for OwnerRef<B> {}
 // SAFETY: as above.
 unsafe impl<B: Backend> Sync for OwnerRef<B> {}
 
-/// Something that one thread has at a time, behind a [`Latch`].
+/// A value that one thread at a time can access, behind a [`Latch`].
 pub(crate) struct Latched<T> {
     latch: Latch,
     value: Place<T>,
 }
 
-// SAFETY: the value is reached through a `Guard` only, there is one at a time, and what one of them wrote is seen
-// through the next: the latch sees to both. So threads that share this hand the value from one to the next, for which
-// `Send` is enough.
+// SAFETY: the value is reached through a `Guard` only, there is one guard at a time, and what was written through one
+// is seen through the next: the latch guarantees both. So threads that share this pass the value from one to the next,
+// for which `Send` is enough.
 unsafe impl<T: Send> Sync for Latched<T> {}
 
-/// The value of a [`Latched`], for as long as this lives. A pointer to the latch, not a reference: when this is
-/// dropped, and before that has returned, the latch may be gone.
+/// Access to the value of a [`Latched`], for as long as the guard lives. It holds a pointer to the latch, not a
+/// reference, because the latch may be dropped while the guard's own drop has not returned yet.
 pub(crate) struct Guard<'a, T> {
     latch: NonNull<Latch>,
     value: ManuallyDrop<Taken<T>>,
@@ -150,19 +152,19 @@ impl<T> Latched<T> {
         Self { latch: Latch::new(), value: Place::new(value) }
     }
 
-    /// Waits until no other guard lives.
+    /// Waits until no other guard lives, and returns a guard.
     #[inline(always)]
     pub(crate) fn lock(&self) -> Guard<'_, T> {
         self.latch.close();
         self.guard()
     }
 
-    /// A guard, if no other lives.
+    /// Returns a guard, if no other lives.
     pub(crate) fn try_lock(&self) -> Option<Guard<'_, T>> {
         self.latch.try_close().then(|| self.guard())
     }
 
-    /// For who has just closed the latch.
+    /// Creates the guard. The caller has just closed the latch.
     #[inline(always)]
     fn guard(&self) -> Guard<'_, T> {
         let value = ManuallyDrop::new(self.value.take());
@@ -175,8 +177,8 @@ impl<T> Deref for Guard<'_, T> {
 
     #[inline(always)]
     fn deref(&self) -> &T {
-        // SAFETY: the place is borrowed for as long as the guard, which closed the latch and opens it when it goes, so
-        // no other guard refers to the value, and this one only as its own borrows allow.
+        // SAFETY: the place is borrowed for as long as the guard, which closed the latch and opens it when it is
+        // dropped, so no other guard refers to the value, and this one only as its own borrows allow.
         unsafe { &*self.value.pointer() }
     }
 }
@@ -192,18 +194,19 @@ impl<T> DerefMut for Guard<'_, T> {
 impl<T> Drop for Guard<'_, T> {
     #[inline(always)]
     fn drop(&mut self) {
-        // SAFETY: dropped here alone, and not used afterwards. It goes before the latch opens, as the place is
-        // another's from then on.
+        // SAFETY: the value is dropped only here, and not used afterwards. It is dropped before the latch opens,
+        // because from then on the place may belong to another guard.
         unsafe { ManuallyDrop::drop(&mut self.value) }
-        // SAFETY: the latch is closed by this guard. Whoever keeps its memory gives that up under the latch, or is kept
-        // by the guard's own thread, so it is there until the store below, and neither part is used after that.
+        // SAFETY: the latch is closed by this guard. The reference that keeps the latch's memory is given up only under
+        // the latch, or is held by the guard's own thread, so the memory is valid until the store below. After the
+        // store only `waiters` is used, which is a clone and no part of the latch.
         let (closed, waiters) = unsafe { self.latch.as_ref() }.parts();
         closed.store(false, Ordering::Release);
         waiters.wake();
     }
 }
 
-/// A segment's place in memory, for the buffer that lies in it.
+/// A pointer to a segment, for the buffer that lies in it.
 pub(crate) struct SegmentRef<B: Backend>(NonNull<B::Segment>);
 
 impl<B: Backend> SegmentRef<B> {
@@ -211,37 +214,41 @@ impl<B: Backend> SegmentRef<B> {
         Self(NonNull::from(segment))
     }
 
+    /// Returns a reference to the segment.
+    ///
     /// # Safety
     ///
-    /// The segment stands behind an `Arc`, and for the whole of `'a` a live block pins it.
+    /// The segment is behind an `Arc`, and stays there for the whole of `'a`: a live block or the step of a plan pins
+    /// it.
     pub(crate) unsafe fn get<'a>(self) -> &'a B::Segment {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that the segment stays at this place for the whole of `'a`.
         unsafe { self.0.as_ref() }
     }
 }
 
-/// The segment of a live block.
+/// Returns the segment of a live block.
 pub(crate) fn segment_of<B: Backend>(buffer: &crate::Buffer<B>) -> Option<&B::Segment> {
     let place = buffer.segment_place()?;
-    // SAFETY: segments stand behind an `Arc` in their lane's table; the core gives a segment back only when all of it
-    // is one free block, and this buffer, borrowed for as long as the answer, is a live block in it.
+    // SAFETY: segments are behind an `Arc` in their lane's table. The core releases a segment only when all of it is
+    // one free block, and this buffer, which is borrowed for as long as the returned reference, is a live block in it.
     Some(unsafe { place.get() })
 }
 
-/// Where the host sees a block of host memory.
+/// The address at which the host sees a block of host memory.
 pub(crate) struct HostPlace {
     start: NonNull<u8>,
     bytes: usize,
 }
 
-// SAFETY: it is an address and gives nothing else away by itself; slices are lent under the borrows of the buffer that
-// holds it.
+// SAFETY: it is an address, which alone gives no access to the memory; slices are lent under the borrows of the buffer
+// that holds it.
 unsafe impl Send for HostPlace {}
 // SAFETY: as above.
 unsafe impl Sync for HostPlace {}
 
 impl HostPlace {
-    /// `None` if the host does not see the memory. An empty buffer is nowhere, and has no bytes to reach.
+    /// Returns the address of a buffer; `None` if the host does not see the memory. An empty buffer has a dangling
+    /// address and no bytes to reach.
     pub(crate) fn of<B: Backend>(buffer: &crate::Buffer<B>) -> Option<Self> {
         let Some(segment) = buffer.segment() else { return Some(Self { start: NonNull::dangling(), bytes: 0 }) };
         let base = buffer.lane().owner().backend.host_memory()?.host_address(segment)?;
@@ -255,8 +262,8 @@ impl HostPlace {
     }
 }
 
-/// Writes zeros over all of a block of host memory that was just granted and not handed out yet. Answers whether the
-/// host sees the memory.
+/// Writes zeros over the whole of a block of host memory that was just granted and not handed out yet. Returns whether
+/// the host sees the memory.
 pub(crate) fn overwrite_by_host<B: Backend>(buffer: &mut crate::Buffer<B>) -> bool {
     let Some(segment) = buffer.segment() else { return true };
     let Some(host) = buffer.lane().owner().backend.host_memory() else { return false };
@@ -265,37 +272,38 @@ pub(crate) fn overwrite_by_host<B: Backend>(buffer: &mut crate::Buffer<B>) -> bo
         return false;
     };
     // SAFETY: the backend's pointer is valid for the whole segment, and the block, live and borrowed mutably, lies in
-    // it. Nobody else has its bytes, as it was not handed out yet; device work of former owners on them is over, which
-    // the core makes sure of before it grants memory of this kind.
+    // it. No other code can access its bytes, because it was not handed out yet. Device work of former owners on them
+    // is complete, which the core guarantees before it grants memory of this kind.
     unsafe { base.add(offset).write_bytes(0, bytes) };
     true
 }
 
-/// The bytes of a pinned buffer, to be read.
+/// Returns the bytes of a pinned buffer, to be read.
 pub(crate) fn host_bytes<'b, B: Backend>(buffer: &'b PinnedBuffer<B>, _idle: &Idle) -> &'b [u8] {
     let HostPlace { start, bytes } = *buffer.place();
-    // SAFETY: the buffer is a live block for as long as the borrow, so its segment stays and nobody else has its bytes,
-    // which the driver handed out initialised. No device writes them: `Idle` says so for what was recorded, work that
-    // is recorded through the library later needs the buffer mutably, and whoever launches work of his own vouches for
-    // it there.
+    // SAFETY: the buffer is a live block for as long as the borrow, so its segment stays and no other block has its
+    // bytes, which the driver handed out initialised. No device writes them: `Idle` proves it for work that was
+    // recorded, work that is recorded through the library later needs the buffer mutably, and a program that launches
+    // work of its own guarantees it there.
     unsafe { std::slice::from_raw_parts(start.as_ptr(), bytes) }
 }
 
-/// The bytes of a pinned buffer, to be written.
+/// Returns the bytes of a pinned buffer, to be written.
 pub(crate) fn host_bytes_mut<'b, B: Backend>(buffer: &'b mut PinnedBuffer<B>, _idle: &Idle) -> &'b mut [u8] {
     let HostPlace { start, bytes } = *buffer.place();
-    // SAFETY: as above, and the mutable borrow keeps out every other slice and every copy from or to the buffer.
+    // SAFETY: as above, and the mutable borrow excludes every other slice and every copy from or to the buffer.
     unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), bytes) }
 }
 
-/// What engines need who record commands of their own.
+/// Access for engines that record commands of their own.
 impl<B: Backend> PinnedBuffer<B> {
-    /// The backend's segment that the buffer lies in, and where in it, in bytes; `None` for an empty buffer.
+    /// Returns the backend's segment in which the buffer lies, and its offset there, in bytes; `None` for an empty
+    /// buffer.
     ///
     /// # Safety
     ///
-    /// Work that is queued on the segment stays within the buffer, is told to it
-    /// ([`record_use`](PinnedBuffer::record_use)) before anything else is done with the buffer, and is not under way
+    /// Work that is queued on the segment stays within the buffer, is recorded with
+    /// [`record_use`](PinnedBuffer::record_use) before anything else is done with the buffer, and is not in progress
     /// while a slice of its bytes is in use.
     pub unsafe fn segment(&self) -> Option<(&B::Segment, u64)> {
         let buffer = self.buffer();
@@ -303,43 +311,43 @@ impl<B: Backend> PinnedBuffer<B> {
     }
 }
 
-/// An expandable segment's range, for mapping and unmapping pages in it.
+/// Returns an expandable segment's range, for mapping and unmapping pages in it.
 pub(crate) fn range_of<B: Backend>(lane: &Lane<B>, slot: Slot) -> &B::Segment {
     let place = SegmentRef::<B>::new(lane.lock().segment(slot));
-    // SAFETY: ranges stand behind an `Arc` in their lane's table. The caller performs a plan's step on this range: at
+    // SAFETY: ranges are behind an `Arc` in their lane's table. The caller performs a plan's step on this range: at
     // addresses that the plan has claimed, or on a mapping that stays in the core's table until this step's outcome is
-    // told. The core gives a range back only with all of it unmapped and no mapping left.
+    // reported. The core releases a range only when all of it is unmapped and no mapping is left.
     unsafe { place.get() }
 }
 
-/// Gives a segment back to the driver.
+/// Releases a segment to the driver.
 pub(crate) fn release<B: Backend>(backend: &B, segment: B::Segment) {
     // SAFETY: the core emits a release only for a segment that is wholly one free block whose last use on its home
-    // stream is reached, and whose uses on other streams were reached before it became free. Nobody can record new
-    // work on it: no buffer refers to it, and the segment is given up here by value.
+    // stream is reached, and whose uses on other streams were reached before it became free. No new work can be
+    // recorded on it: no buffer refers to it, and the segment is moved in here by value.
     unsafe { backend.release(segment) }
 }
 
-/// Gives back a segment that was taken past the allocator and used by device work on these streams alone. Waits for
-/// them. A segment that they cannot be waited for is left for the driver to take with the device.
+/// Releases a segment that was reserved without the allocator and used by device work on these streams alone. Waits for
+/// them. If a stream cannot be waited for, the segment is left for the driver to reclaim with the device.
 pub(crate) fn release_own<B: Backend>(backend: &B, segment: B::Segment, streams: &[StreamId]) {
     let is_over = |&stream: &StreamId| {
         let Ok(tick) = backend.submit(stream) else { return false };
         backend.wait(Point { stream, tick }).is_ok_and(|reached| reached >= tick)
     };
     if streams.iter().all(is_over) {
-        // SAFETY: all work that was recorded on the streams so far is over, and the caller recorded what there was for
-        // this segment. None can be recorded later, as it is given up here by value.
+        // SAFETY: all work that was recorded on the streams so far is complete, and the caller recorded all work on
+        // this segment there. No work can be recorded later, because the segment is moved in here by value.
         unsafe { backend.release(segment) }
     } else {
         std::mem::forget(segment);
     }
 }
 
-/// Gives an address range back to the driver.
+/// Releases an address range to the driver.
 pub(crate) fn release_range<B: Backend>(vm: &Vm<'_, B>, range: B::Segment) {
-    // SAFETY: the core emits this only when all of the range is one unmapped block: nothing is mapped, no buffer is in
-    // it.
+    // SAFETY: the core emits this only when all of the range is one unmapped block: nothing is mapped and no buffer is
+    // in it.
     unsafe { vm.release_range(range) }
 }
 
@@ -351,25 +359,25 @@ pub(crate) fn map<B: Backend>(
     page: &B::Page,
     stream: StreamId,
 ) -> Result<(), B::Error> {
-    // SAFETY: the core claimed these addresses for this one plan, and nothing is mapped there: what was has been
-    // unmapped by an earlier call. Where the page is mapped elsewhere the device allows aliasing, which the core looks
-    // up before it plans so; it has claimed the page's home, and grants the memory here only with the last use there
-    // over, ordered before on the same stream, or waited for on the device.
+    // SAFETY: the core claimed these addresses for this one plan, and nothing is mapped there: what was mapped has been
+    // unmapped by an earlier call. Where the page is mapped elsewhere the device allows aliasing, which the core checks
+    // before it plans this. The core has claimed the page's home, and grants the memory here only when the last use
+    // there is complete, ordered before on the same stream, or waited for on the device.
     unsafe { vm.map(range, offset, page, stream) }
 }
 
 /// Unmaps a page.
 pub(crate) fn unmap<B: Backend>(vm: &Vm<'_, B>, range: &B::Segment, offset: u64, page: &B::Page, stream: StreamId) {
-    // SAFETY: the core's table says that the page is mapped there, and this plan alone is at it. The core emits an
+    // SAFETY: the core's table says that the page is mapped there, and only this plan uses the page. The core emits an
     // unmap only for a page inside one free block whose last use was seen to be reached, for an old mapping whose point
-    // was, and for a page that was mapped in vain and that no buffer has seen.
+    // was reached, and for a page that was mapped in vain and that no buffer has used.
     unsafe { vm.unmap(range, offset, page, stream) }
 }
 
 /// Releases a page.
 pub(crate) fn release_page<B: Backend>(vm: &Vm<'_, B>, page: B::Page) {
-    // SAFETY: earlier calls have unmapped it everywhere, which they may only do when nothing touches it any more; the
-    // handle is given up here by value.
+    // SAFETY: earlier calls have unmapped it everywhere, which is done only when nothing touches it any more. The
+    // handle is moved in here by value.
     unsafe { vm.release_page(page) }
 }
 

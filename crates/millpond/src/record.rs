@@ -1,6 +1,7 @@
-//! Recording: what the program asked, as a trace; what the core decided, as a log.
+//! Recording: the program's requests as a trace, and the core's decisions as a log.
 //!
-//! Off, it costs one relaxed load for each operation. On, every operation takes one lock that all streams share.
+//! While it is off, it costs one relaxed load for each operation. While it is on, every operation takes one lock that
+//! all streams share.
 
 use std::collections::HashMap;
 
@@ -12,34 +13,35 @@ use crate::state::{Held, State};
 use crate::sync::{AtomicBool, Mutex, Ordering};
 use crate::trace::{Event, Header, Trace};
 
-/// One decision, free of device time: the same trace gives the same decisions on every device that reuses in order.
+/// A decision, independent of device time: the same trace gives the same decisions on every device that reuses in
+/// order.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Decision {
     /// A block was handed out.
     Grant {
-        /// On which stream.
+        /// The stream of the request.
         stream: StreamId,
-        /// What was asked for, in bytes.
+        /// The requested size, in bytes.
         requested: u64,
-        /// In which segment.
+        /// The segment.
         segment: SegmentId,
-        /// Where in it.
+        /// The offset in the segment, in bytes.
         offset: u64,
-        /// Its length in bytes.
+        /// The size of the block, in bytes.
         size: u64,
     },
-    /// A block was taken back.
+    /// A block was freed.
     Free {
-        /// In which segment.
+        /// The segment.
         segment: SegmentId,
-        /// Where in it.
+        /// The offset in the segment, in bytes.
         offset: u64,
     },
-    /// The core asked for a driver's action or ended a plan: the name of the step, and how many bytes it concerns.
+    /// The core asked for a driver's action or ended a plan.
     Step {
-        /// Its name.
+        /// The name of the step.
         name: &'static str,
-        /// Its bytes, 0 where it has none.
+        /// The bytes that the step concerns, 0 where it has none.
         bytes: u64,
     },
 }
@@ -55,12 +57,12 @@ struct Inner {
     decisions: Option<Vec<Decision>>,
 }
 
-/// A trace under way.
+/// A trace that is being recorded.
 #[derive(Default)]
 struct Recorder {
     events: Vec<Event>,
     streams: u32,
-    /// The numbers of blocks handed out since the start, by where they are.
+    /// The numbers of the blocks that were handed out since the start, by shard and block.
     blocks: HashMap<(ShardId, BlockId), u32>,
     points: HashMap<Point, u32>,
     allocations: u32,
@@ -116,7 +118,7 @@ impl Records {
         }
     }
 
-    /// Called before the block goes back, so that its number is not given out again first.
+    /// Records a free. It is called before the block is freed, so that its number is not assigned again first.
     #[cold]
     fn freed(&self, shard: ShardId, block: BlockId, segment: SegmentId, offset: u64) {
         let mut inner = self.inner.lock();
@@ -151,7 +153,8 @@ impl Records {
         if let Some(recorder) = &mut self.inner.lock().trace
             && let Some(&id) = recorder.blocks.get(&(shard, block))
         {
-            // A point taken before the recording began is written as taken now: later, so never too early.
+            // A point taken before the recording began is written as if it was taken now. That is later, so a replay
+            // never reuses the memory too early.
             let point = recorder.point(point);
             recorder.events.push(Event::Until { id, point });
         }
@@ -204,7 +207,7 @@ impl Recorder {
     }
 }
 
-/// What a decision log keeps of a step. A grant is logged with its request; polls depend on device time.
+/// Returns what a decision log keeps of a step. A grant is logged with its request, and polls depend on device time.
 fn name_of(step: &Step) -> Option<(&'static str, u64)> {
     Some(match step {
         Step::Grant(_) | Step::Lend { .. } | Step::Poll(_) | Step::Pause { .. } => return None,
@@ -221,7 +224,7 @@ fn name_of(step: &Step) -> Option<(&'static str, u64)> {
     })
 }
 
-/// A batch of page calls by what it ends in.
+/// Returns the name of a batch of page calls, which its last call decides.
 fn name_of_calls(calls: &[PageCall]) -> &'static str {
     match calls.last() {
         Some(PageCall::Create { .. } | PageCall::Map { .. }) => "map",
@@ -229,7 +232,7 @@ fn name_of_calls(calls: &[PageCall]) -> &'static str {
     }
 }
 
-/// The bytes created. Pages that move have been counted before.
+/// Returns the bytes that the calls create. Pages that move were counted when they were created.
 fn bytes_of(calls: &[PageCall]) -> u64 {
     let created = calls.iter().map(|call| if let PageCall::Create { bytes, .. } = call { *bytes } else { 0 });
     created.sum()

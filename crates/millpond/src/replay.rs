@@ -1,10 +1,11 @@
 //! Replaying a trace through an allocator.
 //!
-//! A replay does what the recorded program did, in the same order: the same sizes, streams, uses and frees. A block
-//! that the device was done with later than its free is freed then, as the trace says when that was.
+//! A replay repeats what the recorded program did, in the same order: the same sizes, streams, uses and frees. Where
+//! the trace says that the device was done with a block only after its free, the replay frees the block at that later
+//! event.
 //!
-//! Where the application closes ticks the replay submits, as `submits` says, so that a plain replay comes to the same
-//! on every device. A checked replay also writes to every block and reads it back: `check` tells how.
+//! Where the application closes ticks the replay submits, as `submits` describes, so that a plain replay gives the same
+//! results on every device. A checked replay also writes to every block and reads it back, as `check` describes.
 
 mod check;
 mod evidence;
@@ -36,12 +37,12 @@ use used::Used;
 pub use check::{CheckError, WrongByte};
 pub use until::Until;
 
-/// A trace made ready to be replayed any number of times.
+/// A trace that is prepared for any number of replays.
 pub struct Replay {
     events: Vec<Event>,
-    /// Where in the trace the events stood that became part of others, in order.
+    /// The places in the trace of the events that became part of others, in order.
     left_out: Vec<usize>,
-    /// The streams beside its own that a block is used on.
+    /// For each block, the streams besides its own on which it is used.
     elsewhere: Elsewhere,
     allocations: usize,
     points: usize,
@@ -49,64 +50,64 @@ pub struct Replay {
     live_peak: u64,
 }
 
-/// What one pass over a trace came to.
+/// The result of one pass over a trace.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Pass {
-    /// How long it took on the host, the driver's work included.
+    /// The time that it took on the host, including the driver's work.
     pub time: Duration,
-    /// How many events it had: fewer than the trace where the replay's time was over before the pass was. Of several
-    /// threads, what each of them got to at least.
+    /// The number of its events: fewer than the trace has where the replay's time was over before the pass was. With
+    /// several threads, the least number that one of them reached.
     pub events: usize,
-    /// Allocations refused for lack of memory. The replay goes on without those blocks.
+    /// The number of allocations refused for lack of memory. The replay continues without those blocks.
     pub ooms: u64,
-    /// What the first of them said.
+    /// The message of the first of them.
     pub first_oom: Option<String>,
 }
 
-/// What a trace came to on one allocator: a cold pass, then warm ones.
+/// The result of replaying a trace on one allocator: a cold pass, then warm ones.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Replayed {
-    /// How many events the trace has; completions are part of their frees.
+    /// The number of events of the trace; completions are part of their frees.
     pub events: usize,
-    /// How many threads replayed it at the same time.
+    /// The number of threads that replayed it at the same time.
     pub threads: usize,
-    /// The first pass: the cache is empty, every growth happens.
+    /// The first pass, in which the cache is empty and every growth happens.
     pub cold: Pass,
     /// The passes after it, on the same allocator. The last may be cut short.
     pub warm: Vec<Pass>,
-    /// The largest sum of requested bytes alive at one time: the trace's own, or what several threads, or a first pass
-    /// that was cut short, came to.
+    /// The largest sum of requested bytes that were live at one time: that of the trace, or what was measured with
+    /// several threads or with a first pass that was cut short.
     pub live_peak: u64,
     /// The statistics at the end of the first pass.
     pub stats: MemoryStats,
-    /// What the `paged` policy had done with pages by then; all 0 under other policies.
+    /// The page statistics of the `paged` policy at the end of the first pass; all 0 under other policies.
     pub pages: PageStats,
-    /// What the driver was asked in the first pass.
+    /// The driver's activity in the first pass.
     pub driver: DriverActivity,
-    /// What the driver was asked in all the passes after it.
+    /// The driver's activity in all the passes after it.
     pub warm_driver: DriverActivity,
-    /// How many blocks were found to hold what was written to them, over all passes; 0 without a check.
+    /// The number of blocks that were found to hold what was written to them, over all passes; 0 without a check.
     pub checked_blocks: u64,
 }
 
-/// Whoever hears of the blocks of a pass while it is under way. What it does is in the time of the pass.
+/// An observer of the blocks of a pass while it runs. The time of its work is part of the time of the pass.
 trait Watch<B: Backend> {
     type Error: From<Error<B::Error>>;
 
-    /// A block was granted. No work was queued on it yet.
+    /// Observes that a block was granted. No work was queued on it yet.
     fn granted(&mut self, id: u32, buffer: &Buffer<B>, stream: &Stream<B>) -> Result<(), Self::Error>;
 
-    /// A block is used on a stream from now to its free.
+    /// Observes that a block is used on a stream from now to its free.
     fn used(&mut self, id: u32, buffer: &Buffer<B>, stream: &Stream<B>) -> Result<(), Self::Error>;
 
-    /// A block is about to be freed by the event at that place of the pass.
+    /// Observes that a block is about to be freed by the event at that place of the pass.
     fn freeing(&mut self, event: usize, id: u32, buffer: &Buffer<B>) -> Result<(), Self::Error>;
 
-    /// The pass is over: every block was freed.
+    /// Observes that the pass is over: every block was freed.
     fn over(&mut self) -> Result<(), Self::Error>;
 }
 
-/// Nobody.
+/// An observer that does nothing.
 struct Unwatched;
 
 impl<B: Backend> Watch<B> for Unwatched {
@@ -133,12 +134,12 @@ impl<B: Backend> Watch<B> for Unwatched {
 }
 
 impl Replayed {
-    /// Nanoseconds per event of the first pass.
+    /// Returns the nanoseconds per event of the first pass.
     pub fn cold_ns_per_event(&self) -> f64 {
         per_event(self.cold.time, self.cold.events)
     }
 
-    /// Nanoseconds per event, the median over the whole warm passes; `None` if there were none.
+    /// Returns the nanoseconds per event, the median over the whole warm passes; `None` if there were none.
     pub fn warm_ns_per_event(&self) -> Option<f64> {
         let mut times: Vec<_> = self.whole_warm_passes().map(|pass| pass.time).collect();
         times.sort_unstable();
@@ -148,17 +149,17 @@ impl Replayed {
         Some(per_event(median, self.events))
     }
 
-    /// The warm passes that were not cut short.
+    /// Returns the warm passes that were not cut short.
     pub fn whole_warm_passes(&self) -> impl Iterator<Item = &Pass> {
         self.warm.iter().filter(|pass| pass.events == self.events)
     }
 
-    /// How many events all passes had together, of one thread.
+    /// Returns the number of events of all passes together, for one thread.
     pub fn events_replayed(&self) -> u64 {
         std::iter::once(&self.cold).chain(&self.warm).map(|pass| pass.events as u64).sum()
     }
 
-    /// Peak reserved over peak live bytes: 1 is perfect.
+    /// Returns the peak of reserved bytes over the peak of live bytes, which is 1 at best.
     pub fn reserved_over_live(&self) -> f64 {
         self.stats.reserved_bytes.all.peak as f64 / self.live_peak.max(1) as f64
     }
@@ -180,7 +181,7 @@ impl Replay {
         }
         let mut left_out = Vec::new();
         let events = trace.events.iter().enumerate().filter_map(|(at, event)| match *event {
-            // The block goes when the device is done with it.
+            // The block is freed when the device is done with it.
             Event::Free { id } if completes[id as usize] => {
                 left_out.push(at);
                 None
@@ -200,29 +201,31 @@ impl Replay {
         }
     }
 
-    /// How many streams the trace uses. A replay takes that many, in the order of their numbers in the trace.
+    /// Returns the number of streams that the trace uses. A replay needs that many, in the order of their numbers in
+    /// the trace.
     pub fn streams(&self) -> u32 {
         self.streams
     }
 
-    /// How many events a pass has.
+    /// Returns the number of events of a pass.
     pub fn events(&self) -> usize {
         self.events.len()
     }
 
-    /// The largest sum of requested bytes alive at one time.
+    /// Returns the largest sum of requested bytes that are live at one time.
     pub fn live_peak(&self) -> u64 {
         self.live_peak
     }
 
-    /// Goes over the trace once. Blocks that the trace never frees are freed at the end, after the clock has stopped.
+    /// Replays the trace once. Blocks that the trace never frees are freed at the end, after the time was measured.
     ///
-    /// Where the application closes ticks, this submits what a free leaves open before anybody looks, and waits for it.
-    /// Such a submit covers no work, and is in neither the time of the pass nor the driver's activity.
+    /// Where the application closes ticks, this submits what a free leaves open before the allocator asks for it, and
+    /// waits for it. Such a submit covers no work, and counts neither in the time of the pass nor in the driver's
+    /// activity.
     ///
     /// # Errors
     ///
-    /// Whatever the driver reports but out of memory, which is counted.
+    /// Returns every error except out of memory, which is counted.
     ///
     /// # Panics
     ///
@@ -323,7 +326,7 @@ impl Replay {
         Submits::new(allocator, streams, &self.elsewhere, waits)
     }
 
-    /// An error whose event has the number that it has in the trace.
+    /// Returns the error with its event numbered as in the trace.
     fn located<E: BackendError>(&self, error: CheckError<E>) -> CheckError<E> {
         match error {
             CheckError::WrongByte(wrong) => WrongByte { event: self.place_in_trace(wrong.event), ..wrong }.into(),
@@ -331,27 +334,27 @@ impl Replay {
         }
     }
 
-    /// Where in the trace an event of a pass stands.
+    /// Returns the place in the trace of an event of a pass.
     fn place_in_trace(&self, at: usize) -> usize {
         self.left_out.iter().fold(at, |place, &left_out| if left_out <= place { place + 1 } else { place })
     }
 
-    /// A cold pass and `warm` more on an allocator that has served nothing yet, on streams that it opens.
+    /// Runs a cold pass and `warm` more on an allocator that has served nothing yet, on streams that it opens.
     ///
     /// # Errors
     ///
-    /// As [`pass`](Self::pass), and what opening a stream reports.
+    /// Returns the errors of [`pass`](Self::pass), and an error of opening a stream.
     pub fn run<B: Backend>(&self, allocator: &Allocator<B>, warm: usize) -> Result<Replayed, Error<B::Error>> {
         let streams: Vec<_> = (0..self.streams).map(|_| allocator.create_stream()).collect::<Result<_, _>>()?;
         self.run_on(allocator, &streams, warm, |_| ())
     }
 
-    /// [`run`](Self::run) on given streams, so many warm passes or for a time. `progress` hears after each pass how
-    /// many are done.
+    /// Does the same as [`run`](Self::run) on given streams, for a number of warm passes or for a time. `progress` is
+    /// called after each pass with the number of passes that are done.
     ///
     /// # Errors
     ///
-    /// As [`pass`](Self::pass).
+    /// Returns the errors of [`pass`](Self::pass).
     pub fn run_on<B: Backend>(
         &self,
         allocator: &Allocator<B>,
@@ -365,21 +368,23 @@ impl Replay {
         })
     }
 
-    /// As [`run_on`](Self::run_on), with checked bytes: device work writes marks to each block when it is granted, and
-    /// reads them back before it is freed. The marks are the first and the last 64 bytes and 16 bytes at the start of
-    /// every page (2 MiB, or what the device says if that is less), drawn from a table of 1 MiB by block and place.
-    /// Every stream that used a block writes them once more when it is freed, so that reuse before that work is done
-    /// shows in the next owner's bytes. What was read stays on the device until there are 64 KiB of it on a stream, or
-    /// until the pass is over, and is judged then: the program goes on while work is under way. Where the application
-    /// closes ticks, streams are submitted where they meet and where the allocator may look for what was reached.
+    /// Does the same as [`run_on`](Self::run_on), with checked bytes: device work writes marks to each block when it is
+    /// granted, and reads them back before it is freed. The marks are the first and the last 64 bytes and 16 bytes at
+    /// the start of every page (2 MiB, or what the device says if that is less), drawn from a table of 1 MiB by block
+    /// and place. Every stream that used a block writes them once more when it is freed, so that reuse before that work
+    /// is done shows in the next owner's bytes. What was read stays on the device until there are 64 KiB of it on a
+    /// stream, or until the pass is over, and is compared then, so that the replay continues while work is in progress.
+    /// Where the application closes ticks, streams are submitted where one waits for another and where the allocator
+    /// may ask for what was reached.
     ///
-    /// Costs at least three copies on the device for each mark, all in the time of the passes, and memory past the
-    /// allocator: that table, and 64 KiB for each stream. Where work is never under way when the host goes on (the
-    /// simulated device unless told otherwise), only the order of the calls is checked.
+    /// Costs at least three copies on the device for each mark, all in the time of the passes, and memory that the
+    /// allocator does not manage: that table, and 64 KiB for each stream. Where work is always complete when the host
+    /// continues (the simulated device by default), only the order of the calls is checked.
     ///
     /// # Errors
     ///
-    /// The first [`WrongByte`]; a device that moves no bytes; as [`run_on`](Self::run_on).
+    /// Returns the first [`WrongByte`]; an error for a device that cannot move bytes; and the errors of
+    /// [`run_on`](Self::run_on).
     pub fn run_checked<B: Backend>(
         &self,
         allocator: &Allocator<B>,

@@ -1,8 +1,8 @@
-//! Overwriting what a former owner left in memory, before the buffer is handed out.
+//! Overwrites what a former owner left in memory, before the buffer is handed out.
 //!
-//! The moment of the grant is the one at which this is sound: the core has ordered the memory on the stream that asked,
-//! behind all former use (in order, behind a device-side wait, or known to be over), and nobody else has the block yet.
-//! A fill that is queued there now runs before whatever the new owner queues later.
+//! This is sound at the moment of the grant: the core has ordered the memory on the requesting stream behind all former
+//! use (in order, behind a device-side wait, or known to be complete), and no other code has the block yet. A fill that
+//! is queued there now runs before whatever the new owner queues later.
 
 use millpond_backend::{Backend, Caps, ClassId, ClassKind, Closing, StreamId, Tick};
 use millpond_core::ShardId;
@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::raw;
 use crate::state::State;
 
-/// What scrubbing memory of that class would need, and the device does not have.
+/// Returns what the device lacks to scrub memory of this class, or `None`.
 pub(crate) fn missing(caps: &Caps, class: ClassId) -> Option<&'static str> {
     match caps.class(class).kind {
         ClassKind::Device => (!caps.transfer).then_some("fills"),
@@ -21,12 +21,13 @@ pub(crate) fn missing(caps: &Caps, class: ClassId) -> Option<&'static str> {
 }
 
 impl<B: Backend> State<B> {
-    /// Overwrites what must be of a block that was just granted. `borrower` is the shard that asked.
+    /// Overwrites the parts of a block that was just granted that need it. `borrower` is the shard that asked.
     ///
     /// # Errors
     ///
-    /// The driver's: the block must not be handed out then. Dropped, it goes back as it came, and what was queued is
-    /// over before anybody gets it, as all other work of its stream.
+    /// Returns the driver's error, after which the block must not be handed out. When it is dropped, it is freed
+    /// unchanged, and what was queued is complete before the memory is granted again, like all other work of its
+    /// stream.
     #[cold]
     pub(crate) fn scrub(&self, borrower: ShardId, buffer: &mut Buffer<B>) -> Result<(), Error<B::Error>> {
         if self.backend.caps().class(self.class).kind == ClassKind::Host {
@@ -51,8 +52,8 @@ impl<B: Backend> State<B> {
         Ok(())
     }
 
-    /// Has the device take what was queued, so that it comes before what the new owner submits past the backend.
-    /// Answers the tick that covers it.
+    /// Submits what was queued, so that it comes before what the new owner submits without the backend. Returns the
+    /// tick that covers it.
     fn send(&self, stream: StreamId) -> Result<Tick, Error<B::Error>> {
         if self.backend.caps().closing == Closing::Backend {
             return Ok(self.backend.mark(stream));
@@ -61,8 +62,8 @@ impl<B: Backend> State<B> {
         submitted.map_err(|error| Error::driver("submit", error))
     }
 
-    /// Host memory is granted once the device is done with it, and the host may be the next to use it, which no
-    /// stream's order holds for: the host overwrites it.
+    /// Overwrites host memory on the host. Host memory is granted once the device is done with it, and the host may be
+    /// the next to use it, which the order of a stream does not cover.
     fn scrub_by_host(&self, buffer: &mut Buffer<B>) -> Result<(), Error<B::Error>> {
         if raw::overwrite_by_host(buffer) {
             return Ok(());

@@ -1,4 +1,5 @@
-//! The allocator's state: the coordinator with its lock, the lanes, and what the hot path reads without a lock.
+//! The allocator's state: the coordinator with its lock, the lanes, and the values that the hot path reads without a
+//! lock.
 
 use crossbeam_utils::CachePadded;
 use millpond_backend::{Backend, ClassId, Point, Reuse, StreamId, Tick};
@@ -16,41 +17,41 @@ use crate::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex, Order
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-/// Everything that the handles of one allocator share.
+/// The state that the handles of one allocator share.
 ///
 /// Lock order: the coordinator before any lane, lanes one at a time, the record last. None is held across a call of
 /// the backend, except for `mark`, which calls no driver.
 pub(crate) struct State<B: Backend> {
     pub(crate) backend: B,
     pub(crate) class: ClassId,
-    /// The number that people know the device by, for messages.
+    /// The number of the device in messages.
     pub(crate) device: u32,
     pub(crate) sizes: Sizes,
     reuse: Reuse,
-    /// The stream that the allocator has set aside for itself, where it is a cache of page-locked memory: the home of
-    /// all its memory, on which no work is put.
+    /// The stream that the allocator has set aside for itself, if it is a cache of page-locked memory: the home of all
+    /// its memory, on which no work is put.
     idle: Option<StreamId>,
-    /// The streams that such caches have set aside. Allocators that share the list number streams alike: they have one
-    /// backend.
+    /// The streams that such caches have set aside. Allocators that share this list have the same backend, and so the
+    /// same numbers of streams.
     set_aside: Arc<Mutex<Vec<StreamId>>>,
-    /// No caching: a freed block goes back to the driver as soon as it may.
+    /// Whether a freed block is released to the driver as soon as possible, without caching.
     pub(crate) direct: bool,
-    /// Which memory is overwritten before it is granted.
+    /// The setting that selects the memory to overwrite before it is granted.
     pub(crate) scrub: Scrub,
-    /// Garbage collection counts searches, by side.
+    /// Whether garbage collection counts searches.
     counts_searches: AtomicBool,
     searches: CachePadded<[AtomicU64; 2]>,
-    /// How many waits for points are outstanding: nearly always 0, and then nothing has to be asked.
+    /// The number of outstanding waits for points. It is almost always 0, and then the device is not asked.
     waiters: AtomicUsize,
-    /// Nobody waits, nothing counts searches, nothing is overwritten, and memory is reused in order: a hit needs
-    /// nothing but its lane.
+    /// Whether a hit needs nothing but its lane: no waits are outstanding, searches are not counted, memory is not
+    /// overwritten, and it is reused in order.
     is_plain: AtomicBool,
     pub(crate) records: Records,
     pub(crate) activity: CachePadded<Activity>,
-    /// The thread that was last short of room for a peak.
+    /// The last thread that was short of room for a peak.
     settler: CachePadded<AtomicUsize>,
     pub(crate) coordinator: CachePadded<Mutex<Coordinator>>,
-    /// Signalled when plans that pause may go on.
+    /// Signalled when paused plans may continue.
     pub(crate) released: Condvar,
     lanes: boxcar::Vec<Lane<B>>,
     pub(crate) pages: Pages<B>,
@@ -65,11 +66,11 @@ impl<B: Backend> Shards for LockedShards<'_, B> {
     }
 }
 
-/// The same for a plan, which at times needs all of them at one moment.
+/// The shards for a plan, which in some steps needs all of them locked together.
 pub(crate) struct HeldShards<'a, B: Backend> {
     state: &'a State<B>,
-    /// The locks of all lanes in order, while they are held together. No other thread takes a lane while it has one,
-    /// and no lane is opened meanwhile, as the coordinator's lock is held.
+    /// The locks of all lanes in order, while they are held together. No other thread waits for a lane while it holds
+    /// one, and no lane is opened meanwhile, because the coordinator's lock is held.
     held: Vec<Guard<'a, LaneState<B>>>,
 }
 
@@ -98,7 +99,7 @@ impl<B: Backend> Shards for HeldShards<'_, B> {
     }
 }
 
-/// The same for a thread that does not wait for others.
+/// The shards for a thread that does not wait for other threads.
 struct IdleShards<'a, B: Backend>(&'a State<B>);
 
 impl<B: Backend> Shards for IdleShards<'_, B> {
@@ -139,7 +140,7 @@ impl<B: Backend> State<B> {
         state
     }
 
-    /// Has it stand beside another allocator of the same backend, and sets a stream aside for it.
+    /// Joins another allocator of the same backend, and sets a stream aside for this one.
     pub(crate) fn beside(mut self, other: &Self, idle: StreamId) -> Self {
         self.set_aside = Arc::clone(&other.set_aside);
         self.set_aside.lock().push(idle);
@@ -147,13 +148,13 @@ impl<B: Backend> State<B> {
         self
     }
 
-    /// Both have one backend.
+    /// Returns whether both have the same backend.
     pub(crate) fn is_beside(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.set_aside, &other.set_aside)
     }
 
-    /// Refuses to open streams in a cache of page-locked memory. A [`Buffer`](crate::Buffer) from there would give away
-    /// the segment that it shares with pinned buffers, whose bytes the host may be reading as a slice.
+    /// Refuses to open streams in a cache of page-locked memory. A [`Buffer`](crate::Buffer) from such a stream would
+    /// give access to the segment that it shares with pinned buffers, whose bytes the host may be reading as a slice.
     pub(crate) fn expect_streams(&self) -> Result<(), Error<B::Error>> {
         if self.idle.is_none() { Ok(()) } else { Err(Error::NoStreams) }
     }
@@ -174,9 +175,9 @@ impl<B: Backend> State<B> {
         self.lanes.iter().map(|(_, lane)| lane)
     }
 
-    /// The lane of a stream, opened on first use.
+    /// Returns the lane of a stream, which is opened on first use.
     pub(crate) fn lane_of(&self, stream: StreamId) -> &Lane<B> {
-        // Under the coordinator's lock, so that two threads do not open two lanes for one stream.
+        // The coordinator's lock is taken first, so that two threads do not open two lanes for one stream.
         let mut coordinator = self.coordinator.lock();
         if let Some(lane) = self.lanes().find(|lane| lane.stream == stream) {
             return lane;
@@ -187,14 +188,14 @@ impl<B: Backend> State<B> {
         &self.lanes[at]
     }
 
-    /// Operations need nothing but their lane: nothing is waited for or counted.
+    /// Returns whether operations need nothing but their lane, because nothing is waited for or counted.
     #[inline(always)]
     pub(crate) fn is_plain(&self) -> bool {
         self.is_plain.load(Ordering::Relaxed)
     }
 
-    /// Serves a request of at least one byte. Answers the block and the lane that it belongs to: another one than that
-    /// of the request where it is lent.
+    /// Serves a request of at least one byte. Returns the block and the lane that it belongs to, which is not the lane
+    /// of the request where the block is lent.
     #[inline(never)]
     pub(crate) fn allocate<'a>(
         this: &'a Arc<Self>,
@@ -225,7 +226,7 @@ impl<B: Backend> State<B> {
         }
     }
 
-    /// Up to which tick memory freed on a stream may be handed out there again.
+    /// Returns the tick up to which memory freed on a stream may be handed out there again.
     fn usable(&self, lane: &Lane<B>) -> Result<Tick, Error<B::Error>> {
         match self.reuse {
             Reuse::InOrder => Ok(Tick(u64::MAX)),
@@ -242,16 +243,18 @@ impl<B: Backend> State<B> {
         }
     }
 
-    /// The counts of searches, which age the cached blocks.
+    /// Returns the counts of searches, by which cached blocks age.
     #[inline]
     pub(crate) fn clocks(&self) -> [u64; 2] {
         [self.searches[0].load(Ordering::Relaxed), self.searches[1].load(Ordering::Relaxed)]
     }
 
-    /// Takes a block back. Cannot fail, calls no driver (but for `direct`, whose point that is). The answer may be what
-    /// keeps this state: the caller drops it when it needs neither state nor lane any more.
+    /// Frees a block. It cannot fail and calls no driver (except under `direct`, whose purpose this is). The return
+    /// value may be the reference that keeps this state alive: the caller drops it when it needs neither state nor lane
+    /// any more.
     ///
-    /// Takes no reference to the lane or its state, as those may go while this returns: see [`crate::raw`].
+    /// It takes no reference to the lane or its state, because they may be dropped before this returns: see
+    /// [`crate::raw`].
     #[inline(always)]
     pub(crate) fn free(lane: &LaneRef<B>, held: &Held) -> Option<Arc<Self>> {
         let home: &Lane<B> = lane;
@@ -265,12 +268,13 @@ impl<B: Backend> State<B> {
         }
     }
 
-    /// What a free may bring with it. As [`free`](Self::free), takes no reference to what may go.
+    /// Does what remains after a free. Like [`free`](Self::free), it takes no reference to anything that may be
+    /// dropped.
     #[inline(never)]
     fn freed(lane: &LaneRef<B>, mut inner: Guard<'_, LaneState<B>>, held: &Held, freed: Freed) -> Option<Arc<Self>> {
         let is_over = matches!(freed, Freed::Done { unsettled: false } | Freed::Settling) && !inner.is_direct();
-        // Once the lock is open another thread may take back the last block and with it the state: whoever still needs
-        // the state keeps it.
+        // Once the lock is open another thread may free the last block and drop the state with it, so a thread that
+        // still needs the state takes a reference first.
         let keep = inner.let_go().or_else(|| if is_over { None } else { inner.kept() });
         drop(inner);
         match &keep {
@@ -281,7 +285,7 @@ impl<B: Backend> State<B> {
         keep
     }
 
-    /// What remains to be done for a block that was taken back, by a thread that keeps the state.
+    /// Does what remains after a block was freed, in a thread that keeps the state alive.
     fn go_on_from(&self, lane: &Lane<B>, held: &Held, freed: Freed) {
         match freed {
             Freed::Done { unsettled: false } | Freed::Settling => {}
@@ -293,7 +297,7 @@ impl<B: Backend> State<B> {
         }
     }
 
-    /// Takes a buffer of 0 bytes back. The answer is as [`free`](Self::free)'s, and so is what this may refer to.
+    /// Frees a buffer of 0 bytes. The return value and the restriction on references are those of [`free`](Self::free).
     #[cold]
     pub(crate) fn free_nothing(lane: &LaneRef<B>) -> Option<Arc<Self>> {
         lane.lock().take_nothing()
@@ -308,22 +312,22 @@ impl<B: Backend> State<B> {
         self.publish(&coordinator);
     }
 
-    /// An operation left a lane short of room for a peak. As long as one thread does all of that, it settles at once
-    /// and every peak is exact. Threads that do it in turns would spend their time taking room from each other; each of
-    /// their streams settles once for many operations, and a peak may miss what rose and fell in between.
+    /// Settles a lane that an operation left short of room for a peak. As long as one thread does all such operations,
+    /// it settles at once and every peak is exact. Several threads would spend their time taking room from each other;
+    /// so each of their streams settles once for many operations, and a peak may miss what rose and fell in between.
     #[cold]
     pub(crate) fn settle(&self, shard: ShardId) {
         let me = this_thread();
         let last = self.settler.swap(me, Ordering::Relaxed);
         let now = last == me || last == 0 || self.lane(shard).lock().is_short();
-        // Nobody else is in the way of a lone thread; where somebody is, it can wait.
+        // A single thread finds the lock free. Where another thread holds it, the settlement can wait.
         if now && let Some(mut coordinator) = self.coordinator.try_lock() {
             coordinator.settle(shard, &mut IdleShards(self));
         }
     }
 
-    /// Asks the streams that somebody waits for how far they are, and retires what is ready. One thread does it for
-    /// all: whoever finds another at it goes on.
+    /// Asks the streams that are waited for about their progress, and retires what is ready. One thread does this for
+    /// all of them: a thread that finds another doing it continues.
     #[cold]
     pub(crate) fn retire_ready(&self) -> Result<(), Error<B::Error>> {
         let Some(coordinator) = self.coordinator.try_lock() else { return Ok(()) };
@@ -332,8 +336,8 @@ impl<B: Backend> State<B> {
         self.retire_on(&streams)
     }
 
-    /// Retires blocks that wait for their home stream, on devices that do not reuse in order; an allocation there does
-    /// it for its own stream alone.
+    /// Retires blocks that wait for their home stream, on devices that do not reuse in order. An allocation does this
+    /// only for its own stream.
     pub(crate) fn retire_homes(&self) -> Result<(), Error<B::Error>> {
         if self.reuse == Reuse::InOrder {
             return Ok(());
@@ -342,7 +346,7 @@ impl<B: Backend> State<B> {
         self.retire_on(&streams)
     }
 
-    /// Asks streams how far they are, and retires what that makes ready.
+    /// Asks streams for their progress, and retires what is ready then.
     fn retire_on(&self, streams: &[StreamId]) -> Result<(), Error<B::Error>> {
         let reached = self.poll(streams)?;
         let mut coordinator = self.coordinator.lock();
@@ -362,7 +366,7 @@ impl<B: Backend> State<B> {
         streams.iter().map(ask).collect()
     }
 
-    /// Tells the hot path what the coordinator, whose lock the caller holds, has come to.
+    /// Publishes the coordinator's state for the hot path. The caller holds the coordinator's lock.
     pub(crate) fn publish(&self, coordinator: &Coordinator) {
         let (waiters, counts) = (coordinator.waiters(), coordinator.counts_searches());
         // Blocks keep the age that they got while searches were counted.
@@ -374,13 +378,13 @@ impl<B: Backend> State<B> {
     }
 }
 
-/// A number of the calling thread, not 0, that no other living thread has.
+/// Returns a number of the calling thread, not 0, that no other living thread has.
 fn this_thread() -> usize {
     thread_local!(static MARK: u8 = const { 0 });
     MARK.with(|mark| std::ptr::from_ref(mark).addr())
 }
 
-/// What a buffer holds of its block.
+/// The part of its block that a buffer keeps.
 pub(crate) struct Held {
     pub(crate) block: millpond_core::BlockId,
     pub(crate) side: Side,

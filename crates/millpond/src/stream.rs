@@ -19,7 +19,7 @@ mod transfer;
 
 /// A stream to allocate on. Cheap to clone; clones are the same stream.
 ///
-/// Threads that work on streams of their own do not meet in the allocator.
+/// Threads that work on different streams do not wait for each other in the allocator.
 pub struct Stream<B: Backend> {
     handle: Arc<Handle<B>>,
     lane: LaneRef<B>,
@@ -34,12 +34,13 @@ impl<B: Backend> Stream<B> {
         &self.lane
     }
 
-    /// Its number with the backend.
+    /// Returns its number with the backend.
     pub fn id(&self) -> StreamId {
         self.lane.stream
     }
 
-    /// Everything queued on the stream so far, for [`Buffer::used_until`]. Calls no driver.
+    /// Returns the point that covers everything queued on the stream so far, for [`Buffer::used_until`]. Makes no
+    /// driver call.
     pub fn point(&self) -> Point {
         let state = self.lane.owner();
         let point = state.mark(self.lane.stream);
@@ -51,13 +52,14 @@ impl<B: Backend> Stream<B> {
 
     /// Allocates at least `bytes` bytes, for use on this stream.
     ///
-    /// A hit costs tens of nanoseconds and calls no driver. A miss takes memory from the driver, and may first give
-    /// cached memory back or wait for the device: the policy's ladder. 0 bytes give an empty buffer and count nothing.
+    /// A hit costs tens of nanoseconds and makes no driver call. A miss reserves memory from the driver, and may first
+    /// release cached memory or wait for the device, in the order that the policy sets. 0 bytes give an empty buffer,
+    /// which is not counted.
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfMemory`] with a report; [`Error::TooLarge`] from 2^60 bytes; [`Error::Driver`], also where memory
-    /// is to be [scrubbed](millpond_core::settings::Scrub) and that fails: nothing is handed out then.
+    /// [`Error::OutOfMemory`] with a report; [`Error::TooLarge`] from 2^60 bytes; [`Error::Driver`] if a driver call
+    /// fails, also the one that [scrubs](millpond_core::settings::Scrub) the memory: nothing is handed out then.
     #[inline]
     pub fn allocate(&self, bytes: u64) -> Result<Buffer<B>, Error<B::Error>> {
         match self.hit(bytes) {
@@ -66,14 +68,16 @@ impl<B: Backend> Stream<B> {
         }
     }
 
-    /// The hot path: a cached block, where nothing but its lane is needed and nothing is recorded. Asks nobody what was
-    /// reached. What it answers becomes a buffer where that is wanted: one that is passed on is copied.
+    /// Grants a cached block on the hot path, where nothing but its lane is needed and nothing is recorded. It does not
+    /// ask the device for its progress. The caller turns the result into a buffer, because a buffer that is passed on
+    /// is copied.
     #[inline(always)]
     pub(crate) fn hit(&self, bytes: u64) -> Option<(Want, Grant)> {
         if self.lane.owner().records.is_on() { None } else { self.cached(bytes) }
     }
 
-    /// The hot path where it is recorded: apart, because a grant that another function looks at lies in memory.
+    /// Does the same where grants are recorded. It is a separate function, because a grant that is passed by reference
+    /// to another function has to be in memory.
     #[inline(never)]
     pub(crate) fn recorded_hit(&self, bytes: u64) -> Option<Buffer<B>> {
         let state = self.lane.owner();
@@ -103,7 +107,7 @@ impl<B: Backend> Stream<B> {
         None
     }
 
-    /// The buffer of a hit.
+    /// Returns the buffer of a hit.
     #[inline(always)]
     pub(crate) fn buffer(&self, want: &Want, grant: &Grant) -> Buffer<B> {
         Buffer::new(self.lane.clone(), self.lane.stream, want, grant)
@@ -117,7 +121,7 @@ impl<B: Backend> Stream<B> {
         }
     }
 
-    /// What the hot path leaves: nothing is asked for, something is waited for or counted, or it was a miss.
+    /// Allocates where the hot path does not: for 0 bytes, where something is waited for or counted, and after a miss.
     #[inline(never)]
     pub(crate) fn allocate_otherwise(&self, bytes: u64) -> Result<Buffer<B>, Error<B::Error>> {
         if bytes == 0 {

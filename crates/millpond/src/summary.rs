@@ -1,8 +1,8 @@
 //! The table that `torch.cuda.memory_summary` prints, over Millpond's statistics.
 //!
-//! Row names, order, widths and the stepping of units are PyTorch's, so that people and scripts who know that table
-//! can read this one; the title names Millpond, and two last sections have pages, where the policy moves them, and the
-//! device's memory, where the device tells.
+//! Row names, order, widths and the steps of units are PyTorch's, so that people and scripts that know that table can
+//! read this one. The title names Millpond, and two last sections describe pages, where the policy moves them, and the
+//! device's memory, where the device reports it.
 
 use std::fmt::Write as _;
 
@@ -10,24 +10,24 @@ use millpond_core::stats::{MemoryStats, PageStats, Stat, StatByPool};
 
 use crate::usage::Usage;
 
-/// Characters between the two bars of a row.
+/// The number of characters between the two bars of a row.
 const WIDTH: usize = 75;
 
-/// What the cells of a group of rows count.
+/// The quantity that the cells of a group of rows have.
 #[derive(Clone, Copy)]
 enum Quantity {
     Bytes,
     Count,
 }
 
-/// The statistics as a table, in the layout of `torch.cuda.memory_summary`. Ends with a line break.
+/// Returns the statistics as a table, in the layout of `torch.cuda.memory_summary`. It ends with a line break.
 ///
 /// `device` is the number in the title. With `abbreviated`, the rows of the large and the small pool are left out.
 /// Where `pages` counts any, a section that PyTorch does not have ends the table: pages created and released; among
-/// those that went to a new place, how many were moved at once, moved behind a device-side wait, and came back at no
-/// cost to a place where they still were mapped; and addresses that pages have left, retired until they are used again
-/// or unmapped. With `usage` a section says where the device's memory is: the parts add up to what is used, but for
-/// the remainders that each cell drops.
+/// those that went to a new place, the numbers of pages that were moved at once, that moved behind a device-side wait,
+/// and that came back at no cost to a place where they were still mapped; and addresses that pages have left, retired
+/// until they are used again or unmapped. With `usage` a section describes the use of the device's memory: the parts
+/// add up to what is used, except for the remainders that each cell drops.
 ///
 /// Each cell is a whole number: bytes step up a unit (B, KiB, ... PiB) while the value is 768 * 1024 or more, counts
 /// (none, K, M) while it is 750,000 or more, and the remainder is dropped. A pool's cell has the unit of the cell of
@@ -76,7 +76,7 @@ pub fn memory_summary(
     table
 }
 
-/// Pages in the columns for now, peak, came and went; what is not counted is left blank.
+/// Writes the pages in the columns for now, peak, came and went. What is not counted is left blank.
 fn page_section(table: &mut String, pages: &PageStats) {
     let rows = [
         ("Pages", [Some(pages.pages), None, Some(pages.created), Some(pages.released)]),
@@ -93,7 +93,7 @@ fn page_section(table: &mut String, pages: &PageStats) {
     }
 }
 
-/// Where the device's memory is, in the column for now.
+/// Writes the use of the device's memory, in the column for now.
 fn usage_section(table: &mut String, usage: &Usage) {
     let used = usage.used_bytes();
     let mut now = |name: &str, bytes: u64, reference: u64| {
@@ -108,7 +108,7 @@ fn usage_section(table: &mut String, usage: &Usage) {
     now("Device memory", usage.total_bytes, usage.total_bytes);
 }
 
-/// The title, the two counts of trouble and the names of the columns.
+/// Writes the title, the counts of out-of-memory errors and of retries, and the names of the columns.
 fn head(table: &mut String, stats: &MemoryStats, device: u32) {
     rule(table, '=');
     line(table, format_args!("{:20}Millpond memory summary, device ID {device:<20}", ""));
@@ -119,7 +119,7 @@ fn head(table: &mut String, stats: &MemoryStats, device: u32) {
     line(table, format_args!("        Metric         | Cur Usage  | Peak Usage | Tot Alloc  | Tot Freed  "));
 }
 
-/// The row of both pools and, unless abbreviated, one row for each.
+/// Writes the row of both pools and, unless abbreviated, one row for each.
 fn group(table: &mut String, name: &str, by_pool: &StatByPool, quantity: Quantity, abbreviated: bool) {
     row(table, name, &by_pool.all, &by_pool.all, quantity);
     if !abbreviated {
@@ -128,7 +128,7 @@ fn group(table: &mut String, name: &str, by_pool: &StatByPool, quantity: Quantit
     }
 }
 
-/// One row; `reference` chooses the unit of each of its cells.
+/// Writes one row. `reference` chooses the unit of each of its cells.
 fn row(table: &mut String, name: &str, stat: &Stat, reference: &Stat, quantity: Quantity) {
     let columns = [
         (stat.current, reference.current),
@@ -140,8 +140,8 @@ fn row(table: &mut String, name: &str, stat: &Stat, reference: &Stat, quantity: 
     line(table, format_args!(" {name:<21} | {current} | {peak} | {allocated} | {freed} "));
 }
 
-/// A value in the unit that suits `reference`, ten characters wide while the number has at most six digits (bytes) or
-/// seven (counts).
+/// Returns a value in the unit that suits `reference`, ten characters wide while the number has at most six digits
+/// (bytes) or seven (counts).
 fn cell(value: u64, reference: u64, quantity: Quantity) -> String {
     match quantity {
         Quantity::Bytes => {
@@ -155,7 +155,7 @@ fn cell(value: u64, reference: u64, quantity: Quantity) -> String {
     }
 }
 
-/// Divides `value` by `step` for each unit that `reference` climbs: one while it is at least `limit`.
+/// Divides `value` by `step` for each unit that `reference` steps up: one while it is at least `limit`.
 fn scale(mut value: u64, mut reference: u64, step: u64, limit: u64, units: &[&'static str]) -> (u64, &'static str) {
     let mut unit = 0;
     while reference >= limit && unit + 1 < units.len() {
@@ -267,7 +267,7 @@ mod tests {
         Stat { current, peak, allocated, freed }
     }
 
-    /// Both pools, the large pool, the small pool; every value times `unit`.
+    /// Returns the statistic of both pools, the large pool and the small pool, with every value multiplied by `unit`.
     fn pools(unit: u64, [all, large, small]: [[u64; 4]; 3]) -> StatByPool {
         let times = |values: [u64; 4]| stat(values.map(|value| value * unit));
         StatByPool { all: times(all), large_pool: times(large), small_pool: times(small) }

@@ -1,4 +1,4 @@
-//! The locks and atomics that the library uses, in one place so that loom can stand in for them.
+//! The locks and atomics that the library uses, in one module so that loom can replace them.
 
 #[cfg(not(loom))]
 mod real {
@@ -6,7 +6,7 @@ mod real {
     pub(crate) use std::sync::Arc;
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-    /// Those who wait for a flag. Nobody knows of them: they look after the flag themselves.
+    /// The threads that wait for a flag. They are not listed anywhere: they read the flag repeatedly.
     #[derive(Clone)]
     pub(crate) struct Waiters;
 
@@ -15,8 +15,8 @@ mod real {
             Self
         }
 
-        /// Looks again and again: at once, then after others have run, then after a nap, so that a holder who was
-        /// interrupted gets the processor, whatever the priorities are.
+        /// Checks again and again: first after spinning, then after yielding to other threads, then after sleeping
+        /// briefly, so that a holder that was interrupted gets the processor, whatever the priorities are.
         pub(crate) fn wait_until(&self, ready: impl Fn() -> bool) {
             let mut turns = 0;
             while !ready() {
@@ -33,7 +33,7 @@ mod real {
         pub(crate) fn wake(&self) {}
     }
 
-    /// A place whose users see to it among themselves that one has it at a time.
+    /// A place whose users make sure among themselves that only one has it at a time.
     pub(crate) struct Place<T>(std::cell::UnsafeCell<T>);
 
     impl<T> Place<T> {
@@ -47,7 +47,7 @@ mod real {
         }
     }
 
-    /// A place in use by one of them.
+    /// A place that one of them uses.
     pub(crate) struct Taken<T>(*mut T);
 
     impl<T> Taken<T> {
@@ -57,7 +57,7 @@ mod real {
         }
     }
 
-    /// Waits until `ready` holds of what the guard guards.
+    /// Waits until `ready` holds for the guarded value.
     pub(crate) fn wait_until<'a, T>(
         condvar: &Condvar,
         mut guard: MutexGuard<'a, T>,
@@ -76,7 +76,8 @@ mod real {
     pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
     use std::sync::PoisonError;
 
-    /// Those who wait for a flag. Loom knows no time in which a loop may turn, so here they sleep and are woken.
+    /// The threads that wait for a flag. Loom has no notion of time in which a loop could spin, so here they sleep and
+    /// are woken.
     #[derive(Clone)]
     pub(crate) struct Waiters(std::sync::Arc<(loom::sync::Mutex<()>, loom::sync::Condvar)>);
 
@@ -98,7 +99,7 @@ mod real {
         }
     }
 
-    /// Loom sees to it that no two uses of a place overlap.
+    /// A place for which loom checks that no two uses overlap.
     pub(crate) struct Place<T>(loom::cell::UnsafeCell<T>);
 
     impl<T> Place<T> {

@@ -1,13 +1,15 @@
-//! Quantities as people read them.
+//! Formats quantities for people.
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// A byte count in the style of PyTorch's out-of-memory message: `512 bytes`, `1.50 KiB`, `20.00 MiB`, `79.11 GiB`.
+/// Formats a byte count in the style of PyTorch's out-of-memory message: `512 bytes`, `1.50 KiB`, `20.00 MiB`, `79.11
+/// GiB`.
 ///
 /// A unit is used only above one of it, so 1024 is `1024 bytes` and 1048576 is `1024.00 KiB`; there is no unit above
-/// GiB. Two decimals, rounded to nearest; for people only, because the rounding loses bytes. Allocates one string.
+/// GiB. The number has two decimals, rounded to nearest. It is for people only, because the rounding loses bytes.
+/// Allocates one string.
 pub fn format_bytes(bytes: u64) -> String {
     if bytes <= KIB {
         return format!("{bytes} bytes");

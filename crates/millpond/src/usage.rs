@@ -1,4 +1,4 @@
-//! Where the bytes of a device are: with the allocator, with the rest of the process, with others.
+//! The use of a device's memory: by the allocator, by the rest of the process, by other processes.
 
 use std::fmt;
 
@@ -6,13 +6,13 @@ use millpond_backend::BudgetInfo;
 
 use crate::text::format_bytes;
 
-/// More is reserved than the device lists, and it says that it does not oversubscribe: its facts are wrong, or its
-/// driver grants memory that is somewhere else. Limits that are shares of the device's memory mean little then.
+/// More is reserved than the device lists, although it says that it does not oversubscribe: its facts are wrong, or its
+/// driver grants memory that is not its own. Limits that are shares of the device's memory mean little then.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BeyondDevice {
-    /// Bytes that the allocator has reserved.
+    /// The bytes that the allocator has reserved.
     pub reserved_bytes: u64,
-    /// Bytes that the device lists for the class: [`Class::total_bytes`](millpond_backend::Class::total_bytes).
+    /// The bytes that the device lists for the class: [`Class::total_bytes`](millpond_backend::Class::total_bytes).
     pub listed_bytes: u64,
 }
 
@@ -30,31 +30,31 @@ impl fmt::Display for BeyondDevice {
     }
 }
 
-/// Where the bytes of a class of memory are, at one moment. What is told apart depends on the platform; the parts add
-/// up to what is in use all the same: [`reserved_bytes`](Usage::reserved_bytes), the two that may be told, and
+/// The use of a class of memory, at one moment. The platform decides which parts are known, but they always add up to
+/// what is in use: [`reserved_bytes`](Usage::reserved_bytes), the two optional parts, and
 /// [`untold_bytes`](Usage::untold_bytes) make [`used_bytes`](Usage::used_bytes), which is what `nvidia-smi` shows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Usage {
-    /// Bytes there are in all.
+    /// All bytes of the class.
     pub total_bytes: u64,
-    /// Bytes that can still be had. On Vulkan what the driver leaves to this process, which may be less than nobody
-    /// holds.
+    /// The bytes that can still be allocated. On Vulkan this is what the driver leaves to this process, which may be
+    /// less than the memory that no process holds.
     pub free_bytes: u64,
-    /// Bytes that the allocator has reserved.
+    /// The bytes that the allocator has reserved.
     pub reserved_bytes: u64,
-    /// Bytes that the rest of this process holds: the driver's context and modules, and what was taken past the
-    /// allocator or by another one.
+    /// The bytes that the rest of this process holds: the driver's context and modules, and what was reserved without
+    /// an allocator or by another one.
     pub process_bytes: Option<u64>,
-    /// Bytes that other processes hold.
+    /// The bytes that other processes hold.
     pub others_bytes: Option<u64>,
-    /// Bytes that are in use and that nobody tells apart: what is not told above, and the driver's own.
+    /// The bytes in use that belong to no known part: the parts above that are `None`, and the driver's own memory.
     pub untold_bytes: u64,
 }
 
 impl Usage {
-    /// Takes apart what the device tells, for an allocator that has reserved so much. What the platform counts twice,
-    /// or counted at another moment, is cut, so that the parts add up.
+    /// Divides what the device reports into parts, for an allocator that has reserved `reserved_bytes`. Bytes that the
+    /// platform counts twice, or counted at another moment, are cut, so that the parts add up.
     pub fn new(budget: &BudgetInfo, reserved_bytes: u64) -> Usage {
         let used = budget.total_bytes.saturating_sub(budget.free_bytes);
         let mut left = used.saturating_sub(reserved_bytes);
@@ -75,13 +75,13 @@ impl Usage {
         }
     }
 
-    /// Bytes that are in use: all but the free ones, or what is reserved where that is more, as on devices that grant
-    /// more than they have.
+    /// Returns the bytes in use: all but the free ones, or what is reserved where that is more, as on devices that
+    /// grant more than they have.
     pub fn used_bytes(&self) -> u64 {
         self.total_bytes.saturating_sub(self.free_bytes).max(self.reserved_bytes)
     }
 
-    /// The parts of what is in use with their names, at most 15 characters long.
+    /// Returns the parts of what is in use with their names, which have at most 15 characters.
     pub fn parts(&self) -> Vec<(&'static str, u64)> {
         let untold = match (self.process_bytes, self.others_bytes) {
             (None, None) => "context, others",
@@ -105,7 +105,7 @@ mod tests {
     const BUDGET: BudgetInfo =
         BudgetInfo { free_bytes: 300, total_bytes: 1000, others_bytes: None, process_bytes: None };
 
-    /// Takes a budget apart and checks that the parts add up.
+    /// Divides a budget into parts and checks that the parts add up.
     fn usage(budget: BudgetInfo, reserved: u64) -> Usage {
         let usage = Usage::new(&budget, reserved);
         let sum: u64 = usage.parts().iter().map(|(_, bytes)| bytes).sum();

@@ -1,4 +1,4 @@
-//! Several devices side by side: what belongs to one is refused by the other, and nothing is lost.
+//! Several devices in one process: an object of one is refused by the other, and nothing is lost.
 
 use millpond::{Allocator, Error};
 use millpond_sim::Sim;
@@ -24,7 +24,7 @@ fn what_belongs_to_another_device_is_refused_with_both_numbers() {
     let (error, buffer) = second.free(buffer).unwrap_err();
     refused("buffer", &error, 0, 1);
 
-    // The buffer came back unharmed, and its own allocator takes it.
+    // The buffer was returned unchanged, and its own allocator accepts it.
     assert_eq!((first.memory_allocated(), second.memory_allocated()), (4096, 0));
     assert!(first.free(buffer).is_ok());
     assert_eq!(first.memory_allocated(), 0);

@@ -1,4 +1,4 @@
-//! What keeps an allocator alive: its handles and its buffers, also those of 0 bytes.
+//! Tests of what keeps an allocator alive: its handles and its buffers, including those of 0 bytes.
 
 use std::sync::Barrier;
 use std::thread;
@@ -7,7 +7,7 @@ use millpond::backend::{Backend, Budget, ClassId};
 use millpond::{Allocator, Reuse};
 use millpond_sim::Sim;
 
-/// Bytes that the allocators of the device have from it: none once they are gone.
+/// Returns the bytes that the device's allocators hold: none once the allocators are dropped.
 fn reserved(sim: &Sim) -> u64 {
     let total = sim.caps().class(ClassId::DEVICE).total_bytes;
     total - Budget::budget(sim, ClassId::DEVICE).unwrap().free_bytes
@@ -53,8 +53,8 @@ fn buffers_of_nothing_and_of_something_go_in_any_order() {
     }
 }
 
-/// Buffers of two streams and the handles go on four threads at once, in whatever order: the last one takes the
-/// allocator with it, while others are still on their way out of theirs. For address sanitizers, mostly.
+/// Buffers of two streams and the handles are dropped on four threads at once, in any order. The last one drops the
+/// allocator, while other threads are still returning from their drops. This is mostly for address sanitizers.
 #[test]
 fn the_last_of_everything_goes_on_some_thread() {
     const ROUNDS: u64 = 300;

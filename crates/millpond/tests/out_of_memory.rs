@@ -1,4 +1,4 @@
-//! What an out-of-memory error says, and that its advice helps.
+//! The text of an out-of-memory error, and tests that its advice helps.
 
 use millpond::backend::{Backend as _, Closing, Fault};
 use millpond::{Allocator, Error, OutOfMemory, Stream};
@@ -13,7 +13,8 @@ fn refusal(stream: &Stream<Sim>, bytes: u64) -> Box<OutOfMemory> {
     }
 }
 
-/// A message has each of these, and nothing that is no help: with pages that move, segments need not be expandable.
+/// Checks that a message has each of these texts and no advice that does not help: with pages that move, segments need
+/// not be expandable.
 fn says(error: &OutOfMemory, expected: &[&str]) {
     let message = error.to_string();
     for text in expected {
@@ -75,7 +76,7 @@ fn beside_other_programs_it_says_that_the_driver_refused() {
     assert!(stream.allocate(24 * MIB).is_ok());
 }
 
-/// Work that was recorded and not submitted is never over: waiting for it leads nowhere, submitting it helps.
+/// Work that was recorded and not submitted is never complete: waiting for it does not help, and submitting it does.
 #[test]
 fn where_freed_memory_waits_for_work_that_was_not_submitted_it_says_so() {
     // The last use is on another stream, or on the home stream of memory that another one wants.

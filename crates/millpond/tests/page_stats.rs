@@ -1,4 +1,4 @@
-//! The statistics of pages add up: what came less what went is what is there.
+//! The statistics of pages add up: what was added less what was removed is what exists.
 
 use millpond::stats::PageStats;
 use millpond::trace::Pattern;

@@ -1,4 +1,4 @@
-//! Page-locked host memory: who gets it when, and what is refused.
+//! Page-locked host memory: when it is granted again, and what is refused.
 
 use std::thread;
 
@@ -29,7 +29,7 @@ fn scene() -> Scene {
     scene_of(Sim::builder())
 }
 
-/// Everything that the tests ended with holds together, and nothing was touched too early.
+/// Checks at the end of each test that the allocators' invariants hold, and that nothing was touched too early.
 impl Drop for Scene {
     fn drop(&mut self) {
         if !thread::panicking() {
@@ -134,7 +134,7 @@ fn a_wait_submits_where_the_application_does() {
     drop(pinned);
     let again = scene.pinned.allocate(8).unwrap();
     assert_eq!(again.address(), place, "the pool's own stream is never submitted, and never waited for");
-    // Work that waits for what nobody submits.
+    // This work waits for work that is not submitted.
     stream.wait_for(other.point()).unwrap();
     stream.upload_pinned((&again, 0), (&device, 0), 8).unwrap();
     assert!(matches!(again.wait(), Err(Error::NotReached { .. })));
@@ -273,7 +273,7 @@ fn the_hosts_want_of_memory_is_told_in_numbers() {
     assert!(error.to_string().contains("out of memory of the class pinned on device 0"), "{error}");
     drop(kept);
     drop(scene.pinned.allocate(64 * MIB).unwrap());
-    // What is cached serves a request whatever the limit.
+    // Cached memory serves a request whatever the limit is.
     cache.empty_cache().unwrap();
     cache.set_limit(Some(32 * MIB));
     let Err(Error::OutOfMemory(error)) = scene.pinned.allocate(33 * MIB + 1) else { panic!("there is a limit") };

@@ -1,4 +1,4 @@
-//! Which policy an allocator comes to have.
+//! The policy that an allocator gets.
 
 use millpond::Allocator;
 use millpond::settings::{Policy, Settings};

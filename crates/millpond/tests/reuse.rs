@@ -1,4 +1,4 @@
-//! What a buffer says of its memory's past.
+//! What a buffer reports about the earlier uses of its memory.
 
 use millpond::{Allocator, Buffer, Reuse, Stream};
 use millpond_backend::{Backend as _, StreamId, Transfer as _};
@@ -6,8 +6,8 @@ use millpond_sim::Sim;
 
 const MIB: u64 = 1 << 20;
 
-/// A device that keeps what is written, all of whose memory has been used on one stream by blocks of 16 MiB in all, and
-/// another stream.
+/// A device that keeps what is written, with another stream beside the one that has used all of its memory through a
+/// block of 16 MiB.
 struct Scene {
     sim: Sim,
     allocator: Allocator<Sim>,
@@ -25,14 +25,14 @@ fn scene(conf: &str) -> Scene {
     Scene { sim, allocator, other }
 }
 
-/// The first byte of a buffer.
+/// Returns the first byte of a buffer.
 fn first_byte(sim: &Sim, stream: StreamId, buffer: &Buffer<Sim>) -> u8 {
     let mut byte = [0];
     sim.download(stream, buffer.segment().unwrap(), buffer.offset(), &mut byte).unwrap();
     byte[0]
 }
 
-/// Pages that another stream has used come for a request, and what is left of them serves the next ones.
+/// Pages that another stream has used are moved for a request, and the rest of them serves the next requests.
 #[test]
 fn what_is_left_of_pages_that_were_used_is_not_fresh() {
     let Scene { sim, allocator, other } = scene("policy:paged,growth:tight");
@@ -45,7 +45,7 @@ fn what_is_left_of_pages_that_were_used_is_not_fresh() {
     }
 }
 
-/// The same where a page has one place at a time, and passes through the driver's hands on its way.
+/// The same holds where a page has one place at a time, and is unmapped before it is mapped again.
 #[test]
 fn nor_where_pages_are_unmapped_before_they_move() {
     let pages = millpond_backend::PageCaps { aliasing: false, ..millpond_backend::PageCaps::new(2 * MIB) };
@@ -62,7 +62,7 @@ fn nor_where_pages_are_unmapped_before_they_move() {
     }
 }
 
-/// A call fails after pages have come: they stay as free memory of the stream, and serve its next request.
+/// A call fails after pages were moved: they stay as free memory of the stream, and serve its next request.
 #[test]
 fn pages_that_came_for_a_request_that_failed_are_not_fresh() {
     use millpond_backend::Fault;
@@ -77,7 +77,7 @@ fn pages_that_came_for_a_request_that_failed_are_not_fresh() {
     }
 }
 
-/// What nobody has had is fresh, also where memory that somebody had lies beside it.
+/// Memory that no block has had is fresh, even where memory that was used lies beside it.
 #[test]
 fn new_memory_is_fresh() {
     for conf in ["policy:classic", "policy:classic,expandable_segments:True", "policy:paged", "policy:direct"] {

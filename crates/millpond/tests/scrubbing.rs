@@ -1,12 +1,12 @@
-//! Overwriting what former owners left: read back on the simulated device, whose memory from the driver holds somebody
-//! else's bytes from the beginning.
+//! Overwriting what former owners left. It is read back on the simulated device, whose memory holds foreign bytes when
+//! it comes from the driver.
 
 use millpond::backend::{Backend, ClassId, Fault};
 use millpond::{Allocator, Buffer, BuildError, Error, Reuse, Stream};
 use millpond_sim::{CallKind, Completion, Overwriting, Sim};
 
 const MIB: u64 = 1 << 20;
-/// What memory holds that comes from the driver.
+/// The byte that fills memory that comes from the driver.
 const FRESH: u8 = 0x5F;
 const POLICIES: [&str; 5] = [
     "policy:classic",
@@ -24,12 +24,12 @@ fn allocator<B: Backend>(backend: B, conf: &str) -> Allocator<B> {
     Allocator::builder(backend).conf(conf).build().unwrap()
 }
 
-/// What a stream leaves in its blocks.
+/// Returns the byte that a stream leaves in its blocks.
 fn own(stream: usize) -> u8 {
     0xA0 + stream as u8
 }
 
-/// Every byte that the buffer keeps from others, read on its stream past the checks of `Stream`.
+/// Returns all bytes of the buffer's block, read on its stream without the checks of `Stream`.
 fn all_of<B: Backend>(allocator: &Allocator<B>, buffer: &Buffer<B>) -> Vec<u8> {
     let mut bytes = vec![0xEE; buffer.capacity() as usize];
     let (segment, mover) = (buffer.segment().unwrap(), allocator.backend().transfer().unwrap());
@@ -53,7 +53,7 @@ impl Random {
         (mixed ^ (mixed >> 31)) % bound
     }
 
-    /// One of so many.
+    /// Returns an index below `of`.
     fn index(&mut self, of: usize) -> usize {
         self.below(of as u64) as usize
     }
@@ -68,8 +68,8 @@ impl Random {
     }
 }
 
-/// Allocates, frees, uses on other streams, empties the cache and runs out of memory at random, and answers the first
-/// byte that a new owner found and should not have.
+/// Allocates, frees, uses on other streams, empties the cache and runs out of memory at random. Returns the first byte
+/// that a new owner found and should not have found.
 fn first_leak(sim: &Sim, conf: &str, streams: usize, seed: u64) -> Option<String> {
     let may_see_own = conf.contains("other_streams");
     let allocator = Allocator::builder(sim.clone()).conf(conf).limit(24 * MIB).build().unwrap();
@@ -128,8 +128,8 @@ fn no_owner_finds_what_another_left_in_random_programs() {
     }
 }
 
-/// The programs above notice an overwriting that is left out, comes on another stream, or ends too early: with the
-/// bytes that were asked for, say.
+/// The programs above detect an overwriting that is left out, is on another stream, or ends too early: for example
+/// after the bytes that were requested.
 #[test]
 fn a_device_that_overwrites_badly_is_noticed() {
     for policy in POLICIES {
@@ -251,7 +251,7 @@ fn the_host_overwrites_page_locked_memory_for_everybody() {
         let next = pinned.allocate(16).unwrap();
         assert_eq!((next.host_address(), next.capacity()), (place, 512));
         assert_eq!(next.bytes().unwrap(), [0; 16]);
-        // The device sees what is behind the 16 bytes.
+        // The device sees the bytes behind the 16 bytes.
         let host = allocator_of_host(&sim, &conf);
         let home: Stream<Sim> = host.stream(stream.id()).unwrap();
         drop(next);

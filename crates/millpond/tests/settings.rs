@@ -1,11 +1,11 @@
-//! Settings made in code: what `build` accepts works, and the rest is a typed error. It never panics.
+//! Settings made in code: those that `build` accepts work, and the others are a typed error. It never panics.
 
 use millpond::backend::{Backend as _, ClassId};
 use millpond::settings::{Divisions, Growth, Policy, Settings, Ties};
 use millpond::{Allocator, BuildError, Error};
 use millpond_sim::Sim;
 
-/// Settings with one field outside its range, the field's name and its value.
+/// Returns settings with one field outside its range, each with the field's name and its value.
 fn refused() -> Vec<(Settings, &'static str, &'static str)> {
     let default = Settings::default;
     let host = Settings::for_host;
@@ -62,7 +62,7 @@ fn page_locked_memory_refuses_them_too() {
     assert!(matches!(&error, Some(Error::Setting(setting)) if setting.field == "slack"), "{error:?}");
 }
 
-/// Numbers from a seed: the generator splitmix64.
+/// Numbers from a seed: the splitmix64 generator.
 struct Random(u64);
 
 impl Random {
@@ -82,7 +82,7 @@ impl Random {
         self.next() & 1 == 1
     }
 
-    /// A share: mostly a usual one, at times one from the edges, or any bits.
+    /// Returns a share: mostly a usual one, sometimes one from the edges, or any bits.
     fn share(&mut self) -> f64 {
         match self.next() % 4 {
             0 => self.of(&[0.0, -0.0, 1.0, 1000.0, 1000.1, -1.0, 1e-300, 1e30, f64::NAN, f64::INFINITY, f64::MIN]),
@@ -91,7 +91,7 @@ impl Random {
         }
     }
 
-    /// A size: mostly one that is allowed, at times one from the edges, or any.
+    /// Returns a size: mostly one that is allowed, sometimes one from the edges, or any.
     fn bytes(&mut self) -> u64 {
         match self.next() % 4 {
             0 => self.of(&[0, 1, 512, 10 << 20, (10 << 20) + 512, 1 << 60, (1 << 60) + 512, u64::MAX, u64::MAX - 511]),
@@ -131,7 +131,7 @@ impl Random {
     }
 }
 
-/// A short program: sizes of every kind on two streams, one of which uses what the other has.
+/// Runs a short program: sizes of every kind on two streams, one of which uses what the other has.
 fn work(allocator: &Allocator<Sim>) {
     let streams = [(); 2].map(|()| allocator.create_stream().expect("a stream"));
     let mut held = Vec::new();

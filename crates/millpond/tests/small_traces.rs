@@ -1,4 +1,4 @@
-//! Small traces that ask for much: what they cost is bounded by their size.
+//! Small traces that describe large work: their cost is bounded by their size.
 
 use std::io::Write as _;
 use std::time::{Duration, Instant};
@@ -10,14 +10,14 @@ use millpond::trace::{FREE_TEXT_BYTES, Limit, Trace, TraceError};
 use millpond::{Allocator, Replay};
 use millpond_sim::Sim;
 
-/// The peak of this process's resident memory, in bytes, where the system tells.
+/// Returns the peak of this process's resident memory, in bytes, where the system reports it.
 fn resident_peak() -> u64 {
     let told = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = told.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or_default();
     line.split_whitespace().next().and_then(|kib| kib.parse::<u64>().ok()).unwrap_or_default() << 10
 }
 
-/// 33 million events, compressed into some 64 KB.
+/// Returns 33 million events, compressed into some 64 KB.
 fn bomb() -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
     for _ in 0..33_000 {
@@ -34,7 +34,7 @@ fn a_small_file_does_not_take_a_large_machine() {
     let error = Trace::from_reader(&bomb[..]).expect_err("33 million events");
     let (grown, took) = (resident_peak().saturating_sub(before), began.elapsed());
     println!("{error}; {} MiB more at the peak, {took:?}", grown >> 20);
-    // 1 MiB and 64 times the file, two bytes of text an event, 24 bytes of memory.
+    // The text is limited to 1 MiB and 64 times the file, with two bytes of text and 24 bytes of memory for each event.
     let text = FREE_TEXT_BYTES + 64 * bomb.len() as u64;
     assert!(
         matches!(error, TraceError::Limit { limit: Limit::Expansion, most: 64, line } if line <= text / 2),

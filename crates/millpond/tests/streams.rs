@@ -1,4 +1,4 @@
-//! Submitting streams, waiting for them, and their waiting for each other.
+//! Submitting streams, waiting for them, and waits of one stream for another.
 
 use millpond::backend::{Backend, Closing, Point, Tick};
 use millpond::{Allocator, Error, Stream};
@@ -63,7 +63,7 @@ fn a_point_of_an_unknown_stream_is_refused() {
     assert!(matches!(error, Error::UnknownStream { stream } if stream == id), "{error}");
 }
 
-/// Memory that waited for it would be lost: nobody knows whether such work is ever recorded.
+/// Memory that waited for such a point would be lost, because the work may never be recorded.
 #[test]
 fn a_point_in_the_future_is_refused() {
     for closing in [Closing::Submit, Closing::Backend] {
@@ -95,7 +95,7 @@ fn a_point_in_the_future_is_refused() {
 #[test]
 fn streams_that_wait_for_each_other_end_in_an_error() {
     let (sim, stream, other) = pair(Sim::builder().closing(Closing::Submit));
-    // The other stream's open tick covers a wait for this stream's.
+    // The other stream's open tick covers a wait for this stream's open tick.
     stream.wait_for(other.point()).unwrap();
     other.wait_for(stream.point()).unwrap();
     sim.busy(stream.id());

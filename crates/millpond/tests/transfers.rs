@@ -1,4 +1,4 @@
-//! Moving bytes through streams: what arrives, and what is refused.
+//! Transfers of bytes through streams: what arrives, and what is refused.
 
 use millpond::backend::ClassId;
 use millpond::settings::Policy;

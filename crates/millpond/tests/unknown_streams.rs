@@ -1,4 +1,4 @@
-//! A number of a stream that the device does not have is refused, and harms nobody, under any policy.
+//! A stream number that the device does not have is refused and has no effect, under any policy.
 
 use millpond::backend::{Point, StreamId, Tick};
 use millpond::{Allocator, Error};
@@ -12,7 +12,7 @@ const POLICIES: [&str; 5] = [
     "policy:direct",
 ];
 
-/// The host memory of this process, in bytes, where the system tells.
+/// Returns the resident memory of this process, in bytes, where the system reports it.
 fn resident() -> u64 {
     let told = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     told.split_whitespace().nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or_default() * 4096
@@ -32,7 +32,8 @@ fn unknown_streams_are_refused_under_every_policy() {
             let block = streams[0].allocate(3 << 20).unwrap();
             let error = block.used_until(Point { stream: unknown, tick: Tick(1) }).unwrap_err();
             assert!(matches!(error, Error::UnknownStream { stream } if stream == unknown), "{conf}: {error}");
-            // A block that waits for the other stream, and misses on both: every stream is asked how far it is.
+            // The block waits for the other stream, and both requests are misses, so every stream is asked for its
+            // progress.
             sim.busy(streams[1].id());
             block.record_stream(&streams[1]).unwrap();
             drop(block);

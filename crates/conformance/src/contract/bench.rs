@@ -1,5 +1,6 @@
-//! A bare device on the bench, and the contract's unsafe verbs: the only file of the crate with unsafe code. What each
-//! of these verbs asks of its caller is seen to here, so that the checks are safe code.
+//! A device opened for one check without an allocator, and safe wrappers of the contract's unsafe methods. This is the
+//! only file of the crate with unsafe code: the wrappers meet the requirements of each method, so that the checks are
+//! safe code.
 
 #![allow(unsafe_code)] // The contract's unsafe methods.
 
@@ -12,7 +13,7 @@ use super::breach;
 use crate::device::{DeviceUnderTest, Live, Need};
 use crate::session::{Mover, Stop};
 
-/// Streams that each check has.
+/// The number of streams that each check has.
 const STREAMS: u32 = 3;
 
 /// An opened device without an allocator, with some streams.
@@ -31,14 +32,14 @@ type PageOf<B> = <B as Backend>::Page;
 /// The driver's error.
 type FailureOf<B> = <B as Backend>::Error;
 
-/// A range of addresses, and what is mapped in it: by offset, the number and the bytes of the page.
+/// A range of addresses, with the pages mapped in it: the size of each page in bytes, by its offset.
 pub(super) struct Range<D: DeviceUnderTest> {
     pub(super) segment: Segment<D>,
     bytes: u64,
     mapped: BTreeMap<u64, u64>,
 }
 
-/// A page, and in how many places it is mapped.
+/// A page, and the number of places where it is mapped.
 pub(super) struct Page<D: DeviceUnderTest> {
     page: <D::Backend as Backend>::Page,
     bytes: u64,
@@ -61,7 +62,7 @@ impl<'d, D: DeviceUnderTest> Bench<'d, D> {
         &self.backend
     }
 
-    /// The backend for a thread that may outlive the check, should it hang.
+    /// Returns the backend for a thread that may outlive the check if it hangs.
     pub(super) fn shared(&self) -> Arc<D::Backend> {
         Arc::clone(&self.backend)
     }
@@ -70,17 +71,17 @@ impl<'d, D: DeviceUnderTest> Bench<'d, D> {
         self.backend.caps()
     }
 
-    /// Every class that the device has.
+    /// Returns the numbers of all classes of the device.
     pub(super) fn classes(&self) -> impl Iterator<Item = ClassId> + use<D> {
         (0..self.caps().classes.len() as u16).map(ClassId)
     }
 
-    /// What the device's author tells of memory in others' hands: counts, and bytes of class 0.
+    /// Returns what the device's author counts: the objects that callers hold, and the bytes of class 0 that they hold.
     pub(super) fn told(&self) -> (Option<Live>, Option<u64>) {
         (self.device.live(self.backend()), self.device.held_bytes(self.backend()))
     }
 
-    /// Fills and copies, which the check has made sure are announced.
+    /// Returns the fills and copies of a device that announces them, which the check has made sure of.
     pub(super) fn mover(&self) -> Result<&Mover<'_, D::Backend>, Stop> {
         let rule = "returns itself where Caps::transfer announces it";
         self.backend.transfer().ok_or_else(|| breach("Backend::transfer", "answers none", rule))
@@ -91,7 +92,7 @@ impl<'d, D: DeviceUnderTest> Bench<'d, D> {
         self.backend.virtual_memory().ok_or_else(|| breach("Backend::virtual_memory", "answers none", rule))
     }
 
-    /// The size of the smallest page, in bytes.
+    /// Returns the size of the smallest page, in bytes.
     pub(super) fn granularity(&self) -> u64 {
         self.caps().pages.map_or(1, |pages| pages.granularity)
     }
@@ -107,27 +108,28 @@ impl<'d, D: DeviceUnderTest> Bench<'d, D> {
         })
     }
 
-    /// Gives a segment back when all work is done.
+    /// Releases a segment after all work is done.
     pub(super) fn release(&self, segment: Segment<D>) -> Result<(), Stop> {
         self.finish()?;
-        // SAFETY: all work of the bench's streams was waited for, no other has the device, and the segment goes.
+        // SAFETY: all work of the bench's streams was waited for, the check alone uses the device, and the segment is
+        // moved in and cannot be used again.
         unsafe { self.backend.release(segment) };
         Ok(())
     }
 
-    /// The stream's point: everything recorded so far.
+    /// Returns the stream's point, which covers everything recorded so far.
     pub(super) fn point(&self, stream: StreamId) -> Point {
         Point { stream, tick: self.backend.mark(stream) }
     }
 
-    /// What is reached on the stream.
+    /// Returns the tick that the stream has reached.
     pub(super) fn reached(&self, stream: StreamId) -> Result<Tick, Stop> {
         let failed =
             |error| breach("Backend::reached", format!("{stream}: {error}"), "\"not yet\" is an answer, not an error");
         self.backend.reached(stream).map_err(failed)
     }
 
-    /// Submits the stream and waits for all of it.
+    /// Submits the work of the stream and waits for all of it.
     pub(super) fn finish_stream(&self, stream: StreamId) -> Result<Tick, Stop> {
         let point = self.point(stream);
         self.device.submit(&self.backend, stream);
@@ -141,7 +143,7 @@ impl<'d, D: DeviceUnderTest> Bench<'d, D> {
         Ok(reached)
     }
 
-    /// Submits everything and waits for it.
+    /// Submits the work of every stream and waits for it.
     pub(super) fn finish(&self) -> Result<(), Stop> {
         self.streams.iter().try_for_each(|&stream| self.finish_stream(stream).map(drop))
     }
@@ -159,7 +161,7 @@ impl<'d, D: DeviceUnderTest> Bench<'d, D> {
         Ok(Range { segment, bytes, mapped: BTreeMap::new() })
     }
 
-    /// Asks for a page as it comes.
+    /// Asks the device for a page and returns its answer: the page, or the driver's error.
     pub(super) fn try_page(&self, bytes: u64) -> Result<Result<Page<D>, <D::Backend as Backend>::Error>, Stop> {
         let page = self.pages()?.create_page(ClassId::DEVICE, bytes);
         Ok(page.map(|page| Page { page, bytes, places: 0 }))
@@ -183,7 +185,8 @@ impl<'d, D: DeviceUnderTest> Bench<'d, D> {
         assert!(end <= range.bytes && below.is_none_or(|(at, bytes)| at + bytes <= offset), "the place is taken");
         let aliasing = self.caps().pages.is_some_and(|pages| pages.aliasing);
         assert!(aliasing || page.places == 0, "the device maps a page once");
-        // SAFETY: nothing is mapped there; a page that is mapped elsewhere may be, and the check orders its accesses.
+        // SAFETY: the asserts above hold, so nothing is mapped there, and a page that is mapped elsewhere may be mapped
+        // again on this device. The check orders the accesses to its places.
         let mapped = unsafe { self.pages()?.map(&range.segment, offset, &page.page, self.streams[0]) };
         mapped.map_err(|error| {
             let found =
@@ -195,11 +198,11 @@ impl<'d, D: DeviceUnderTest> Bench<'d, D> {
         Ok(())
     }
 
-    /// Takes a page away when all work is done.
+    /// Unmaps a page after all work is done.
     ///
     /// # Panics
     ///
-    /// If it is not there: a mistake of the check.
+    /// If the page is not mapped there: a mistake of the check.
     pub(super) fn unmap(&self, range: &mut Range<D>, offset: u64, page: &mut Page<D>) -> Result<(), Stop> {
         self.finish()?;
         assert_eq!(range.mapped.remove(&offset), Some(page.bytes), "the page is not there");
@@ -209,6 +212,8 @@ impl<'d, D: DeviceUnderTest> Bench<'d, D> {
         Ok(())
     }
 
+    /// Releases a page after all work is done.
+    ///
     /// # Panics
     ///
     /// If the page is mapped: a mistake of the check.
@@ -220,6 +225,8 @@ impl<'d, D: DeviceUnderTest> Bench<'d, D> {
         Ok(())
     }
 
+    /// Releases a range after all work is done.
+    ///
     /// # Panics
     ///
     /// If anything is mapped in it: a mistake of the check.
@@ -231,13 +238,14 @@ impl<'d, D: DeviceUnderTest> Bench<'d, D> {
         Ok(())
     }
 
-    /// The host sees these values at these offsets of a segment of so many bytes.
+    /// Checks that the host sees these values at these offsets of a segment of `bytes` bytes.
     pub(super) fn host_holds(&self, segment: &Segment<D>, bytes: u64, values: &[(u64, u8)]) -> Result<(), Stop> {
         for &(offset, value) in values {
             assert!(offset < bytes, "the check looks outside of the segment");
             let pointer = self.backend.host_memory().and_then(|memory| memory.host_address(segment));
-            // SAFETY: the backend vouches for the pointer while the segment lives, and the segment has that many bytes;
-            // the check has waited for the work that writes them.
+            // SAFETY: the backend guarantees that the pointer is valid for the whole segment until its release. The
+            // assert keeps the offset inside of the segment's bytes, and the check has waited for the work that writes
+            // them.
             let seen = pointer.map(|pointer| unsafe { pointer.as_ptr().add(offset as usize).read_volatile() });
             if seen != Some(value) {
                 let found = format!(
@@ -249,11 +257,12 @@ impl<'d, D: DeviceUnderTest> Bench<'d, D> {
         Ok(())
     }
 
-    /// The host writes one byte of a segment that no work uses.
+    /// Writes one byte of a segment from the host. No work may use the segment.
     pub(super) fn host_writes(&self, segment: &Segment<D>, offset: u64, value: u8) -> Result<(), Stop> {
         self.finish()?;
         if let Some(pointer) = self.backend.host_memory().and_then(|memory| memory.host_address(segment)) {
-            // SAFETY: as for reading; the offset is the check's, inside of what it asked for, and all work is over.
+            // SAFETY: the backend guarantees the pointer as for reading. The check gives an offset inside of the size
+            // that it asked for, and all work was waited for.
             unsafe { pointer.as_ptr().add(offset as usize).write_volatile(value) };
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! The budget: numbers that can be, and that follow what is taken and given back.
+//! The budget: its numbers are possible, and they follow what is reserved and released.
 
 use std::thread;
 use std::time::Duration;
@@ -11,12 +11,13 @@ use crate::device::DeviceUnderTest;
 use crate::session::Stop;
 
 const VERB: &str = "Budget::budget";
-/// What is taken to see the budget move, at most.
+/// The most bytes that are reserved to see the budget change.
 const BYTES: u64 = 64 << 20;
-/// Others may take and give back at the same moment, so that a try shows nothing.
+/// The number of tries. Other processes may reserve and release at the same moment, so that one try shows nothing.
 const TRIES: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(10);
-/// The driver's total may differ from the class's by one part of so many: it keeps some for itself.
+/// The driver's total may differ from the class's total by one part in this number: the driver keeps some memory for
+/// itself.
 const TOLERANCE: u64 = 16;
 
 fn ask<D: DeviceUnderTest>(bench: &Bench<'_, D>, class: ClassId) -> Result<BudgetInfo, Stop> {
@@ -25,7 +26,7 @@ fn ask<D: DeviceUnderTest>(bench: &Bench<'_, D>, class: ClassId) -> Result<Budge
     budget.budget(class).map_err(|error| breach(VERB, format!("class {}: {error}", class.0), "asks the driver now"))
 }
 
-/// Free is no more than there is, and what there is is what the class has.
+/// Checks that no part of the budget exceeds its total, and that the total agrees with that of the class.
 pub(super) fn is_plausible<D: DeviceUnderTest>(bench: &Bench<'_, D>) -> Result<(), Stop> {
     for class in bench.classes() {
         let (told, facts) = (ask(bench, class)?, bench.caps().class(class));
@@ -48,7 +49,8 @@ pub(super) fn is_plausible<D: DeviceUnderTest>(bench: &Bench<'_, D>) -> Result<(
     Ok(())
 }
 
-/// What is taken is missing from what is free, or is more in this process, and is back after its release.
+/// Checks that memory that is reserved is missing from the free bytes or counted for this process, and that its release
+/// reverts this.
 pub(super) fn follows<D: DeviceUnderTest>(bench: &Bench<'_, D>) -> Result<(), Stop> {
     if !bench.device.budget_follows(bench.backend()) {
         return Err(Stop::Skip("the device's budget is not of what it has handed out, says its author".to_owned()));

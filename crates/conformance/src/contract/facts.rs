@@ -1,4 +1,4 @@
-//! Facts and powers: `Caps`, and the methods that hand out what it announces.
+//! Facts and powers: `Caps`, and the methods that return the powers that it announces.
 
 use millpond_backend::{Backend, Caps, ClassId, ClassKind, Reuse};
 
@@ -7,7 +7,7 @@ use super::breach;
 use crate::device::DeviceUnderTest;
 use crate::session::Stop;
 
-/// The table of facts is one that a device can have, and stays as it is.
+/// Checks that the facts are possible for a device and do not change.
 pub(super) fn make_sense<D: DeviceUnderTest>(bench: &Bench<'_, D>) -> Result<(), Stop> {
     let (caps, clock) = (bench.caps().clone(), bench.backend().driver_clock());
     possible(&caps)?;
@@ -62,7 +62,7 @@ fn possible(caps: &Caps) -> Result<(), Stop> {
     Ok(())
 }
 
-/// What is announced is there, and what is there is announced.
+/// Checks that every power that is announced exists, and that every power that exists is announced.
 pub(super) fn powers_answer<D: DeviceUnderTest>(bench: &Bench<'_, D>) -> Result<(), Stop> {
     let (caps, backend) = (bench.caps(), bench.backend());
     let powers = [

@@ -1,5 +1,4 @@
-//! Segments that the host can touch. The bytes themselves are only looked at through transfers: what a pointer shows is
-//! compared by where it points.
+//! Segments that the host can access: their addresses, and the bytes that the host and device work see.
 
 use millpond_backend::{Backend, ClassKind};
 
@@ -11,14 +10,15 @@ use crate::session::Stop;
 const VERB: &str = "HostMemory::host_address";
 const BYTES: u64 = 64 << 10;
 
-/// Where the host sees a segment, as a number.
+/// Returns the address where the host sees a segment, as a number.
 fn address<D: DeviceUnderTest>(bench: &Bench<'_, D>, segment: &Segment<D>) -> Result<Option<usize>, Stop> {
     let rule = "returns itself where Caps::host_memory announces it";
     let memory = bench.backend().host_memory().ok_or_else(|| breach("Backend::host_memory", "answers none", rule))?;
     Ok(memory.host_address(segment).map(|pointer| pointer.as_ptr().addr()))
 }
 
-/// Each segment of the host's classes has an address, always the same, and no two share a byte.
+/// Checks that each segment of the host's classes has an address that stays the same, and that no two segments share a
+/// byte.
 pub(super) fn own_addresses<D: DeviceUnderTest>(bench: &Bench<'_, D>) -> Result<(), Stop> {
     let (mut live, mut places) = (Vec::new(), Vec::new());
     for class in bench.classes() {
@@ -59,8 +59,8 @@ pub(super) fn own_addresses<D: DeviceUnderTest>(bench: &Bench<'_, D>) -> Result<
     live.into_iter().try_for_each(|segment| bench.release(segment))
 }
 
-/// What device work wrote to a segment that the host sees is there once it was waited for, and what the host wrote is
-/// what device work reads.
+/// Checks that the host sees what device work wrote once it has waited for the work, and that device work reads what
+/// the host wrote.
 pub(super) fn sees_what_was_waited_for<D: DeviceUnderTest>(bench: &Bench<'_, D>) -> Result<(), Stop> {
     let Some(mover) = bench.backend().transfer() else {
         return Err(Stop::Skip("the device announces no fills and copies".to_owned()));

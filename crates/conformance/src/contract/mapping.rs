@@ -1,4 +1,4 @@
-//! Virtual memory: what stands where after maps and unmaps, shown by bytes where the device moves any.
+//! Virtual memory: what is mapped where after maps and unmaps, shown by bytes where the device has transfers.
 
 use millpond_backend::{Backend, BackendError as _, ClassId, Fault};
 
@@ -9,10 +9,10 @@ use crate::session::Stop;
 
 const MAP: &str = "VirtualMemory::map";
 const MAP_RULE: &str = "maps the whole page at the offset of the range";
-/// Bytes looked at in one place.
+/// The number of bytes read in one place.
 const LOOK: usize = 64;
 
-/// Fills one granule of a range, where the device fills.
+/// Fills one granule of a range, where the device has transfers.
 fn fill<D: DeviceUnderTest>(bench: &Bench<'_, D>, range: &Range<D>, at: u64, value: u8) -> Result<(), Stop> {
     let size = bench.granularity();
     let Some(mover) = bench.backend().transfer() else { return Ok(()) };
@@ -21,7 +21,7 @@ fn fill<D: DeviceUnderTest>(bench: &Bench<'_, D>, range: &Range<D>, at: u64, val
     })
 }
 
-/// The granule holds the value, at its ends and in its middle.
+/// Checks that the granule holds the value at both ends and in its middle.
 fn expect<D: DeviceUnderTest>(bench: &Bench<'_, D>, range: &Range<D>, at: u64, value: u8) -> Result<(), Stop> {
     let size = bench.granularity();
     let Some(mover) = bench.backend().transfer() else { return Ok(()) };
@@ -40,7 +40,7 @@ fn expect<D: DeviceUnderTest>(bench: &Bench<'_, D>, range: &Range<D>, at: u64, v
     Ok(())
 }
 
-/// Pages side by side, one of them of two granules, keep their bytes.
+/// Checks that pages side by side, one of which has two granules, keep their bytes.
 pub(super) fn where_mapped<D: DeviceUnderTest>(bench: &Bench<'_, D>) -> Result<(), Stop> {
     let size = bench.granularity();
     let mut range = bench.range(4 * size)?;
@@ -51,7 +51,7 @@ pub(super) fn where_mapped<D: DeviceUnderTest>(bench: &Bench<'_, D>) -> Result<(
     (0..4).try_for_each(|at| fill(bench, &range, at, at as u8 + 1))?;
     (0..4).try_for_each(|at| expect(bench, &range, at, at as u8 + 1))?;
     if let Some(mover) = bench.backend().transfer() {
-        // Across the border of two pages.
+        // This fill crosses the border of two pages.
         let filled = mover.fill(bench.streams[0], &range.segment, size - 64, 128, 9);
         filled.map_err(|error| {
             breach("Transfer::fill", format!("across two pages: {error}"), "sets bytes to the value")
@@ -74,7 +74,7 @@ pub(super) fn where_mapped<D: DeviceUnderTest>(bench: &Bench<'_, D>) -> Result<(
     bench.release_range(range)
 }
 
-/// Pages change places, and each takes its bytes along.
+/// Checks that pages keep their bytes when they are mapped at other places.
 pub(super) fn moves<D: DeviceUnderTest>(bench: &Bench<'_, D>) -> Result<(), Stop> {
     let size = bench.granularity();
     let (mut range, mut other) = (bench.range(2 * size)?, bench.range(2 * size)?);
@@ -98,7 +98,7 @@ pub(super) fn moves<D: DeviceUnderTest>(bench: &Bench<'_, D>) -> Result<(), Stop
     bench.release_range(other)
 }
 
-/// A page in two places is one page, where the device has that.
+/// Checks that a page mapped in two places shows the same bytes in both, where the device allows that.
 pub(super) fn two_places<D: DeviceUnderTest>(bench: &Bench<'_, D>) -> Result<(), Stop> {
     if !bench.caps().pages.is_some_and(|pages| pages.aliasing) {
         return Err(Stop::Skip("the device maps a page at one address at a time".to_owned()));
@@ -122,12 +122,13 @@ pub(super) fn two_places<D: DeviceUnderTest>(bench: &Bench<'_, D>) -> Result<(),
     bench.release_range(other)
 }
 
-/// A page that no device has room for is refused as a lack of memory.
+/// Checks that a page larger than the device's memory is refused with an out-of-memory fault.
 pub(super) fn too_much<D: DeviceUnderTest>(bench: &Bench<'_, D>) -> Result<(), Stop> {
     const VERB: &str = "VirtualMemory::create_page";
     const RULE: &str = "Fault::OutOfMemory when the device has none left";
     let (size, total) = (bench.granularity(), bench.caps().class(ClassId::DEVICE).total_bytes);
-    // What a device that grants more than it has refuses is not known; no device has addresses for this.
+    // It is not known which size is refused by a device that grants more than it has. No device has addresses for this
+    // one.
     let bytes = if bench.caps().oversubscribes { (1 << 62) / size * size } else { (total / size + 1) * size };
     let before = bench.told();
     match bench.try_page(bytes)? {

@@ -1,6 +1,6 @@
-//! The contract itself, verb by verb: what `millpond-backend` says of each, asked of the bare backend without an
-//! allocator in between. Scenarios call most verbs too, but an allocator rounds, caches and retries, and so hides what
-//! a single verb does wrong.
+//! Checks of the contract, verb by verb: each requirement of `millpond-backend` is tested on the bare backend without
+//! an allocator in between. Scenarios call most verbs too, but an allocator rounds, caches and retries, and so hides
+//! mistakes in a single verb.
 //!
 //! A failure names the verb, what was found with its values, and the rule.
 
@@ -21,10 +21,10 @@ use crate::device::DeviceUnderTest;
 use crate::session::{Stop, device_is_content};
 use bench::Bench;
 
-/// What a check needs of a device. Where it is announced, the check may not be left out.
+/// The power that a check needs of a device. Where the power is announced, the check must not be skipped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Power {
-    /// Nothing that not every device has.
+    /// Nothing beyond what every device has.
     None,
     Pages,
     StreamWait,
@@ -34,7 +34,7 @@ pub(crate) enum Power {
 }
 
 impl Power {
-    /// Whether the device says that it has it.
+    /// Returns whether the device announces the power.
     pub(crate) fn is_announced(self, caps: &Caps) -> bool {
         match self {
             Power::None => true,
@@ -46,7 +46,7 @@ impl Power {
         }
     }
 
-    /// Why a check is left out that needs it.
+    /// Returns the reason why a check that needs the power is skipped.
     fn missing(self) -> &'static str {
         match self {
             Power::None => "the device has nothing",
@@ -59,7 +59,7 @@ impl Power {
     }
 }
 
-/// One thing that the contract says.
+/// A check of one requirement of the contract.
 pub(crate) struct Check<D: DeviceUnderTest> {
     pub(crate) group: &'static str,
     pub(crate) name: &'static str,
@@ -70,7 +70,7 @@ pub(crate) struct Check<D: DeviceUnderTest> {
 /// The groups of checks, each of which has at least one.
 pub(crate) const GROUPS: [&str; 7] = ["facts", "space", "time", "mapping", "transfers", "host", "budget"];
 
-/// All checks.
+/// Returns all checks.
 pub(crate) fn all<D: DeviceUnderTest>() -> Vec<Check<D>> {
     let check = |power, group, name, run| Check { group, name, power, run };
     use Power::{Budget, HostMemory, None, Pages, StreamWait, Transfer};
@@ -119,7 +119,7 @@ impl<D: DeviceUnderTest> Check<D> {
     }
 }
 
-/// A failure: the verb, what was found, and what the contract says of it.
+/// Creates a failure from the verb, what was found, and the rule of the contract.
 fn breach(verb: &str, found: impl std::fmt::Display, rule: &str) -> Stop {
     Stop::Fail(format!("{verb}: {found}. The rule (crates/backend, {verb}): {rule}"))
 }

@@ -1,5 +1,5 @@
-//! What was given back is the device's again: by the author's counts where he has any, and else by taking as much as
-//! there is, again and again.
+//! Memory that was released can be taken again. This is shown by the author's counts where the device has any, and
+//! otherwise by taking nearly all memory again and again.
 
 use millpond_backend::{Backend, ClassId};
 
@@ -10,14 +10,14 @@ use crate::session::Stop;
 
 const BYTES: u64 = 1 << 20;
 const COUNT: u64 = 3;
-/// Smaller requests than this are not what memory is exhausted with.
+/// The smallest request with which memory is exhausted, in bytes.
 const LEAST_BYTES: u64 = 1 << 20;
-/// Takes and releases at most, when memory is exhausted.
+/// The most rounds of taking and releasing when memory is exhausted.
 const ROUNDS_MAX: u64 = 64;
-/// Addresses are plentiful where a device has more.
+/// The most bytes of addresses that are exhausted, where a device has more.
 const ADDRESSES: u64 = 1 << 47;
 
-/// Compares what the author tells before, while `taken` of one kind are held, and after.
+/// The author's counts before, while [`COUNT`] objects of one kind are held, and after.
 struct Told {
     before: (Option<Live>, Option<u64>),
     during: (Option<Live>, Option<u64>),
@@ -25,7 +25,7 @@ struct Told {
 }
 
 impl Told {
-    /// Whether anything was told that a release changes.
+    /// Returns whether there were counts that a release changes.
     fn judge(&self, verb: &str, count: fn(&Live) -> u64, bytes: u64) -> Result<bool, Stop> {
         let Told { before, during, after } = self;
         let mut judged = false;
@@ -58,7 +58,8 @@ impl Told {
     }
 }
 
-/// Takes most of what there is and gives it back, more often than would fit. `take` answers false for a refusal.
+/// Takes most of the memory and releases it, more often than would fit without the releases. `take_and_give` returns
+/// false where the device refuses.
 fn exhaust(
     verb: &str,
     total: u64,
@@ -81,7 +82,7 @@ fn exhaust(
     Err(Stop::Skip("the device has too little left to exhaust it".to_owned()))
 }
 
-/// Where memory can be exhausted, which takes a device that refuses what it has not.
+/// Checks that memory can be exhausted, which requires a device that refuses what it does not have.
 fn exhaustible<D: DeviceUnderTest>(bench: &Bench<'_, D>) -> Result<(), Stop> {
     if bench.caps().oversubscribes {
         let why =

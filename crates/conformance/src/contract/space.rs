@@ -7,7 +7,7 @@ use super::breach;
 use crate::device::DeviceUnderTest;
 use crate::session::Stop;
 
-/// Segments of each class that are live together, in bytes.
+/// The sizes of the segments of each class that are live together, in bytes.
 const SIZES: [u64; 5] = [64, 4096 + 12, 1 << 20, 8 << 20, 8 << 20];
 
 fn some_of_each<D: DeviceUnderTest>(bench: &Bench<'_, D>) -> Result<Vec<(ClassId, u64, Segment<D>)>, Stop> {
@@ -20,7 +20,7 @@ fn some_of_each<D: DeviceUnderTest>(bench: &Bench<'_, D>) -> Result<Vec<(ClassId
     Ok(live)
 }
 
-/// Segments start where their class says, and no two share an address.
+/// Checks that segments start at the alignment of their class, and that no two share an address.
 pub(super) fn aligned_and_apart<D: DeviceUnderTest>(bench: &Bench<'_, D>) -> Result<(), Stop> {
     const VERB: &str = "Backend::address";
     let live = some_of_each(bench)?;
@@ -52,14 +52,14 @@ pub(super) fn aligned_and_apart<D: DeviceUnderTest>(bench: &Bench<'_, D>) -> Res
     live.into_iter().try_for_each(|(_, _, segment)| bench.release(segment))
 }
 
-/// Every segment takes as many bytes as were asked for, and keeps them while its neighbours are written.
+/// Checks that every segment holds the number of bytes asked for, and keeps them while its neighbours are written.
 pub(super) fn hold_what_was_asked<D: DeviceUnderTest>(bench: &Bench<'_, D>) -> Result<(), Stop> {
     const RULE: &str = "live segments of one backend do not overlap, and each holds the bytes that were asked for";
     let (mover, stream) = (bench.mover()?, bench.streams[0]);
     let live = some_of_each(bench)?;
     let all = || live.iter().zip(1_u8..);
     for ((class, bytes, segment), value) in all() {
-        // Where fills come in words, the last bytes of an odd segment are left out.
+        // Where fills write whole words, the last bytes of an odd segment are left out.
         let whole = bytes / bench.device.transfer_alignment() * bench.device.transfer_alignment();
         mover.fill(stream, segment, 0, whole, value).map_err(|error| {
             let found = format!("of {bytes} bytes of class {}, {whole} cannot be filled: {error}", class.0);
@@ -86,12 +86,14 @@ pub(super) fn hold_what_was_asked<D: DeviceUnderTest>(bench: &Bench<'_, D>) -> R
     live.into_iter().try_for_each(|(_, _, segment)| bench.release(segment))
 }
 
-/// What no device has is refused as a lack of memory, and the next request is served.
+/// Checks that a request beyond the device's memory is refused with an out-of-memory fault, and that the next request
+/// is served.
 pub(super) fn too_much<D: DeviceUnderTest>(bench: &Bench<'_, D>) -> Result<(), Stop> {
     const RULE: &str = "Fault::OutOfMemory when there is no room, or the class cannot make a segment so large";
     for class in bench.classes() {
         let facts = bench.caps().class(class).clone();
-        // All of the host's memory is not asked for: an operating system may grant it and fail somebody else.
+        // This does not ask for all of the host's memory: an operating system may grant it and then fail another
+        // process.
         let refuses = facts.kind == ClassKind::Device && !bench.caps().oversubscribes;
         let more_than_all = refuses.then(|| facts.total_bytes.saturating_add(1 << 20));
         let more_than_one = facts.max_segment_bytes.checked_add(1);

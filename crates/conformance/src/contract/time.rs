@@ -1,4 +1,4 @@
-//! Time: streams, marks, what is reached, and waiting.
+//! Time: streams, marks, reached ticks, and waits.
 
 use std::sync::mpsc::channel;
 use std::thread;
@@ -11,14 +11,14 @@ use super::breach;
 use crate::device::DeviceUnderTest;
 use crate::session::Stop;
 
-/// A wait that takes longer hangs.
+/// The longest time that a wait may take. A wait that takes longer is reported as hanging.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long a wait stands before work that is held, before it is let go.
+/// The time for which a wait blocks on held work before the work is released.
 const HELD: Duration = Duration::from_millis(20);
 const BYTES: u64 = 4096;
 const ROUNDS: u64 = 4;
 
-/// Something to do for a stream, where the device fills.
+/// Queues work on a stream, where the device has fills.
 pub(super) fn work<D: DeviceUnderTest>(bench: &Bench<'_, D>, stream: StreamId, on: &Segment<D>) -> Result<(), Stop> {
     let Some(mover) = bench.backend().transfer() else { return Ok(()) };
     let filled = mover.fill(stream, on, 0, BYTES, 7);
@@ -36,7 +36,7 @@ pub(super) fn dense_numbers<D: DeviceUnderTest>(bench: &Bench<'_, D>) -> Result<
     Err(breach("Backend::create_stream", found, "the next dense number, from 0, and never one that was given before"))
 }
 
-/// The backend knows the streams that it opened, and no others.
+/// Checks that the backend knows the streams that it opened, and no others.
 pub(super) fn streams_are_known<D: DeviceUnderTest>(bench: &Bench<'_, D>) -> Result<(), Stop> {
     const RULE: &str = "whether the stream is this backend's";
     let backend = bench.backend();
@@ -52,7 +52,7 @@ pub(super) fn streams_are_known<D: DeviceUnderTest>(bench: &Bench<'_, D>) -> Res
     Ok(())
 }
 
-/// A mark covers what nobody has seen complete, and never falls.
+/// Checks that a mark covers work that is not known to be complete, and that marks never fall.
 pub(super) fn marks_rise<D: DeviceUnderTest>(bench: &Bench<'_, D>) -> Result<(), Stop> {
     const VERB: &str = "Backend::mark";
     let segment = bench.reserve(ClassId::DEVICE, BYTES)?;
@@ -93,7 +93,7 @@ pub(super) fn marks_rise<D: DeviceUnderTest>(bench: &Bench<'_, D>) -> Result<(),
     bench.release(segment)
 }
 
-/// What is not submitted, or is held, is not reached.
+/// Checks that work that is not submitted, or is held, is not reached.
 pub(super) fn reached_behind<D: DeviceUnderTest>(bench: &Bench<'_, D>) -> Result<(), Stop> {
     let (backend, stream) = (bench.backend(), bench.streams[1]);
     let segment = bench.reserve(ClassId::DEVICE, BYTES)?;
@@ -125,7 +125,7 @@ pub(super) fn reached_behind<D: DeviceUnderTest>(bench: &Bench<'_, D>) -> Result
     if seen { Ok(()) } else { Err(Stop::Skip("the device has no work that runs until it is told to end".to_owned())) }
 }
 
-/// A wait for work that is held ends when the work may, and says what is so.
+/// Checks that a wait for held work ends once the work is released, and returns no more than what was reached.
 pub(super) fn wait_is_true<D: DeviceUnderTest>(bench: &Bench<'_, D>) -> Result<(), Stop> {
     let (backend, stream) = (bench.backend(), bench.streams[0]);
     let segment = bench.reserve(ClassId::DEVICE, BYTES)?;
@@ -143,12 +143,12 @@ pub(super) fn wait_is_true<D: DeviceUnderTest>(bench: &Bench<'_, D>) -> Result<(
         let found = format!("a wait for {point} answers {waited}, and {reached} is reached");
         return Err(breach("Backend::wait", found, "returns what was reached"));
     }
-    // Where holding keeps work from being submitted, the wait may have found nothing to wait for.
+    // On a device where holding keeps work from being submitted, the wait may have found nothing to wait for.
     bench.finish_stream(stream)?;
     bench.release(segment)
 }
 
-/// A wait for what was never submitted ends all the same.
+/// Checks that a wait for work that was never submitted ends nevertheless.
 pub(super) fn wait_ends<D: DeviceUnderTest>(bench: &Bench<'_, D>) -> Result<(), Stop> {
     let stream = bench.streams[0];
     let segment = bench.reserve(ClassId::DEVICE, BYTES)?;
@@ -162,17 +162,17 @@ pub(super) fn wait_ends<D: DeviceUnderTest>(bench: &Bench<'_, D>) -> Result<(), 
     bench.release(segment)
 }
 
-/// What a wait answers, and what is reached after it.
+/// The tick that a wait returned, and the tick that was reached after it.
 type Waited = Result<(Tick, Tick), Stop>;
 
-/// Waits on a thread of its own. The answer is a function that has it, or says that the wait hangs: its thread is left
-/// behind then.
+/// Starts a wait on a separate thread. The function returned by this one receives the result, or reports that the wait
+/// hangs. In that case the thread is left running.
 fn wait_apart<D: DeviceUnderTest>(bench: &Bench<'_, D>, point: Point) -> impl FnOnce() -> Waited + use<D> {
     let (tell, told) = channel();
     let backend = bench.shared();
     thread::spawn(move || {
         let answer = backend.wait(point).and_then(|waited| Ok((waited, backend.reached(point.stream)?)));
-        // The device goes before the answer: what comes next may be its end.
+        // The device is dropped before the result is sent, because the receiver may close the device next.
         drop(backend);
         let _ = tell.send(answer.map_err(|error| error.to_string()));
     });

@@ -1,5 +1,5 @@
-//! Fills, copies, uploads and downloads, held against a picture of the bytes that the host keeps: after each of them
-//! the whole segment is what it must be, so that a byte too many shows as well as a byte too few.
+//! Fills, copies, uploads and downloads. The host keeps the expected bytes of each segment, and the whole segment is
+//! compared with them after each transfer, so that a byte too many shows as well as a byte too few.
 
 use millpond_backend::{ClassId, StreamId};
 
@@ -8,9 +8,9 @@ use super::breach;
 use crate::device::DeviceUnderTest;
 use crate::session::Stop;
 
-/// Bytes of the segments: no power of two.
+/// The size of the segments, in bytes. It is no power of two.
 const BYTES: u64 = 9000;
-/// Bytes of a transfer that no staging buffer takes in one piece.
+/// The size of a transfer that no staging buffer holds in one piece, in bytes.
 const LARGE_BYTES: u64 = (9 << 20) + 64;
 const UPLOAD: (&str, &str) = ("Transfer::upload", "copies host bytes to the device, to the offset of the segment");
 const DOWNLOAD: (&str, &str) =
@@ -21,13 +21,13 @@ const COPY: (&str, &str) = ("Transfer::copy", "copies from one place of the devi
 /// A verb's name and rule.
 type Verb = (&'static str, &'static str);
 
-/// Bytes that differ from place to place and from seed to seed.
+/// Returns bytes that differ from place to place and from seed to seed.
 pub(super) fn pattern(bytes: u64, seed: u64) -> Vec<u8> {
     let byte = |at: u64| ((at + (seed << 32)).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8;
     (0..bytes).map(byte).collect()
 }
 
-/// A segment, and what must be in it.
+/// A segment, and the bytes that it must hold.
 struct Pictured<'b, 'd, D: DeviceUnderTest> {
     bench: &'b Bench<'d, D>,
     stream: StreamId,
@@ -37,7 +37,7 @@ struct Pictured<'b, 'd, D: DeviceUnderTest> {
 }
 
 impl<'b, 'd, D: DeviceUnderTest> Pictured<'b, 'd, D> {
-    /// A segment with a pattern in it.
+    /// Reserves a segment and uploads a pattern to it.
     fn new(bench: &'b Bench<'d, D>, class: ClassId, seed: u64) -> Result<Self, Stop> {
         let (stream, segment) = (bench.streams[0], bench.reserve(class, BYTES)?);
         let mut new = Self { bench, stream, class, segment, bytes: vec![0; BYTES as usize] };
@@ -59,7 +59,7 @@ impl<'b, 'd, D: DeviceUnderTest> Pictured<'b, 'd, D> {
         })
     }
 
-    /// The whole segment is as pictured, after a verb that was told of so many bytes at that offset.
+    /// Checks that the whole segment holds the expected bytes, after a verb that was given this range.
     fn expect(&self, verb: Verb, offset: u64, bytes: u64) -> Result<(), Stop> {
         let mut seen = vec![!self.bytes[0]; self.bytes.len()];
         let done = self.bench.mover()?.download(self.stream, &self.segment, 0, &mut seen);
@@ -79,7 +79,7 @@ impl<'b, 'd, D: DeviceUnderTest> Pictured<'b, 'd, D> {
     }
 }
 
-/// Offsets and lengths at the edges, in multiples of what the device moves.
+/// Returns offsets and lengths at the edges, in multiples of what the device transfers.
 fn ranges<D: DeviceUnderTest>(bench: &Bench<'_, D>) -> Vec<(u64, u64)> {
     let step = bench.device.transfer_alignment();
     let middle = BYTES / 2 / step * step;
@@ -96,7 +96,7 @@ fn ranges<D: DeviceUnderTest>(bench: &Bench<'_, D>) -> Vec<(u64, u64)> {
     list.to_vec()
 }
 
-/// What was uploaded is what is downloaded, wherever and however much.
+/// Checks that a download returns what was uploaded, for various offsets and lengths.
 pub(super) fn upload_and_download<D: DeviceUnderTest>(bench: &Bench<'_, D>) -> Result<(), Stop> {
     for class in bench.classes() {
         let mut segment = Pictured::new(bench, class, 1)?;
@@ -104,7 +104,7 @@ pub(super) fn upload_and_download<D: DeviceUnderTest>(bench: &Bench<'_, D>) -> R
         for (seed, (offset, bytes)) in (2..).zip(ranges(bench)) {
             let mut sent = pattern(bytes, seed);
             segment.upload(offset, &sent)?;
-            // They were taken before the call returned.
+            // The upload has read the bytes before it returned, so that this change has no effect.
             sent.fill(0xEE);
             segment.expect(UPLOAD, offset, bytes)?;
         }
@@ -130,7 +130,7 @@ pub(super) fn upload_and_download<D: DeviceUnderTest>(bench: &Bench<'_, D>) -> R
     Ok(())
 }
 
-/// A fill writes its bytes and no other.
+/// Checks that a fill writes its range and no other byte.
 pub(super) fn fill<D: DeviceUnderTest>(bench: &Bench<'_, D>) -> Result<(), Stop> {
     for class in bench.classes() {
         let mut segment = Pictured::new(bench, class, 20)?;
@@ -145,7 +145,7 @@ pub(super) fn fill<D: DeviceUnderTest>(bench: &Bench<'_, D>) -> Result<(), Stop>
     Ok(())
 }
 
-/// A copy reads where it shall and writes where it shall: from each class to each, and within a segment.
+/// Checks that a copy reads and writes the given ranges: from each class to each, and within a segment.
 pub(super) fn copy<D: DeviceUnderTest>(bench: &Bench<'_, D>) -> Result<(), Stop> {
     let step = bench.device.transfer_alignment();
     for (seed, source) in (40..).zip(bench.classes()) {
@@ -179,7 +179,7 @@ pub(super) fn copy<D: DeviceUnderTest>(bench: &Bench<'_, D>) -> Result<(), Stop>
     Ok(())
 }
 
-/// A range that leaves the segment is refused by every verb, and nothing is written.
+/// Checks that every verb refuses a range that leaves the segment, and that nothing is written.
 pub(super) fn ranges_are_checked<D: DeviceUnderTest>(bench: &Bench<'_, D>) -> Result<(), Stop> {
     const RULE: &str = "an error for a range that leaves the segment";
     let step = bench.device.transfer_alignment();
@@ -209,7 +209,7 @@ pub(super) fn ranges_are_checked<D: DeviceUnderTest>(bench: &Bench<'_, D>) -> Re
     other.end()
 }
 
-/// Each call is queued behind those before it, and a download waits for them without being told.
+/// Checks that each call is queued behind those before it, and that a download waits for them without further calls.
 pub(super) fn in_order<D: DeviceUnderTest>(bench: &Bench<'_, D>) -> Result<(), Stop> {
     const RULE: &str = "each call is queued on a stream in order";
     let mover = bench.mover()?;
@@ -235,14 +235,14 @@ pub(super) fn in_order<D: DeviceUnderTest>(bench: &Bench<'_, D>) -> Result<(), S
                 return Err(breach("Transfer", found, RULE));
             }
         }
-        // The next stream knows nothing of this one.
+        // The next stream is not ordered after this one, so its work is finished first.
         bench.finish()?;
     }
     bench.release(from)?;
     bench.release(to)
 }
 
-/// Transfers of several MiB are whole, whatever pieces they go in.
+/// Checks that transfers of several MiB are complete, whatever pieces they are split into.
 pub(super) fn large<D: DeviceUnderTest>(bench: &Bench<'_, D>) -> Result<(), Stop> {
     let (mover, stream) = (bench.mover()?, bench.streams[0]);
     let segment = bench.reserve(ClassId::DEVICE, 2 * LARGE_BYTES)?;

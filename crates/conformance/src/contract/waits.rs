@@ -18,13 +18,14 @@ fn wait_for<D: DeviceUnderTest>(bench: &Bench<'_, D>, stream: StreamId, point: P
     waited.map_err(|error| breach(VERB, format!("{stream} cannot wait for {point}: {error}"), RULE))
 }
 
-/// One stream writes, another copies what it wrote, and waits for it by the device alone.
+/// Checks that one stream can copy what another wrote, when only the device makes it wait.
 pub(super) fn stream_waits<D: DeviceUnderTest>(bench: &Bench<'_, D>) -> Result<(), Stop> {
     let (backend, [earlier, later]) = (bench.backend(), [bench.streams[0], bench.streams[1]]);
     let [from, to] = [bench.reserve(ClassId::DEVICE, BYTES)?, bench.reserve(ClassId::DEVICE, BYTES)?];
     let mover = backend.transfer();
     for (round, value) in (1_u8..=4).enumerate() {
-        // Only the first is held: a device whose held work is not submitted has nothing to wait for then.
+        // Only the first round is held: on a device that does not submit held work, the stream then has nothing to wait
+        // for.
         let mut held = round == 0 && bench.device.hold(backend, earlier);
         if let Some(mover) = mover {
             mover
@@ -71,7 +72,7 @@ pub(super) fn stream_waits<D: DeviceUnderTest>(bench: &Bench<'_, D>) -> Result<(
             }
         }
         bench.finish()?;
-        // A point that is reached, and a point of its own, are no reason to wait.
+        // A point that is reached, and a point of the stream itself, are no reason to wait.
         wait_for(bench, later, point)?;
         wait_for(bench, earlier, point)?;
     }

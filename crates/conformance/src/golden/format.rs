@@ -1,4 +1,4 @@
-//! From JSON lines to a recording.
+//! Reads a recording from JSON lines.
 
 use std::fmt;
 use std::io::{BufRead, BufReader, Read};
@@ -9,9 +9,9 @@ use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
 use super::rules::Rules;
 use super::{BlockRow, BlockState, GoldenError, Op, OpKind, Recording, SegmentRow};
 
-/// The longest line, in bytes.
+/// The length of the longest line, in bytes.
 const LINE_BYTES_MAX: u64 = 16 << 20;
-/// The longest text, in bytes.
+/// The length of the longest text, in bytes.
 const TEXT_BYTES_MAX: u64 = 1 << 30;
 
 /// Reads a whole recording.
@@ -44,7 +44,7 @@ pub(super) fn read(reader: impl Read) -> Result<Recording, GoldenError> {
     }
 }
 
-/// The recording at the end of the text, where `rest` bytes follow the last line break.
+/// Returns the recording at the end of the text, where `rest` bytes follow the last line break.
 fn end(recording: Option<Recording>, rest: u64) -> Result<Recording, String> {
     match recording {
         _ if rest > LINE_BYTES_MAX => Err(format!("the line is longer than {LINE_BYTES_MAX} bytes")),
@@ -88,12 +88,12 @@ struct RawOp {
     segments: Option<Vec<RawSegment>>,
 }
 
-/// A field that may be absent, but not null.
+/// Deserializes a field that may be absent, but not null.
 fn present<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
     T::deserialize(deserializer).map(Some)
 }
 
-/// The members of an object in their order, each name once.
+/// The members of an object, sorted by name, each name once.
 struct Changed(Vec<(String, i64)>);
 
 impl<'de> Deserialize<'de> for Changed {
@@ -122,7 +122,7 @@ impl<'de> Deserialize<'de> for Changed {
     }
 }
 
-/// A line of JSON; the message says the column, since the line is the caller's to say.
+/// Parses a line of JSON. The error message has the column only, because the caller adds the line.
 fn json<'a, T: Deserialize<'a>>(content: &'a [u8]) -> Result<T, String> {
     serde_json::from_slice(content).map_err(|error| {
         let message = error.to_string();
@@ -148,7 +148,8 @@ fn header(content: &[u8]) -> Result<Recording, String> {
     })
 }
 
-/// The limit as PyTorch computed it: it was set as a share of the device, and shares are doubles.
+/// Returns the limit as PyTorch computed it: it was set as a fraction of the device's memory, and fractions are
+/// doubles.
 fn limit_bytes(limit_mb: u32, total: u64) -> Result<Option<u64>, String> {
     if limit_mb == 0 {
         return Ok(None);
@@ -179,7 +180,7 @@ fn op(line: usize, content: &[u8]) -> Result<Op, String> {
     Ok(Op { line, kind, changed: raw.d.0, layout })
 }
 
-/// Takes the fields of its operation out of `raw`.
+/// Removes the fields of the operation from `raw` and returns the operation.
 fn kind(raw: &mut RawOp) -> Result<OpKind, String> {
     let RawOp { op, id, stream, .. } = raw;
     Ok(match op.as_str() {

@@ -11,30 +11,30 @@ use millpond_sim::{CostModel, Sim};
 
 use super::{BlockRow, BlockState, Op, OpKind, Recording, SegmentRow};
 
-/// How far a recording was matched.
+/// The result of a replay.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Outcome {
-    /// Operations whose every effect was as recorded, from the first on.
+    /// The number of operations whose effects were all as recorded, from the first on.
     pub matched: usize,
-    /// Operations of the recording.
+    /// The number of operations of the recording.
     pub total: usize,
-    /// The first operation that differed, in full.
+    /// A description of the first operation that differed.
     pub difference: Option<String>,
 }
 
 impl Outcome {
-    /// Every operation matched.
+    /// Returns whether every operation matched.
     pub fn is_match(&self) -> bool {
         self.matched == self.total
     }
 }
 
 /// Replays a recording and compares statistics, layout, addresses and out-of-memory amounts after every operation. The
-/// allocator's invariants are checked along the way.
+/// allocator's invariants are checked after every 64th operation and at the end.
 ///
 /// # Errors
 ///
-/// A recording whose configuration this allocator refuses.
+/// If the recording has a configuration that this allocator refuses.
 pub fn replay(recording: &Recording) -> Result<Outcome, BuildError> {
     let mut player = Player::new(recording)?;
     for (at, op) in recording.ops.iter().enumerate() {
@@ -50,14 +50,14 @@ pub fn replay(recording: &Recording) -> Result<Outcome, BuildError> {
     Ok(Outcome { matched: recording.ops.len(), total: recording.ops.len(), difference: None })
 }
 
-/// PyTorch visits the event queues of its streams in the order of their handles. In the recordings that was 0, 2, 1, so
-/// the recorded streams are given ours in that order, which is the order that we visit.
+/// PyTorch visits the event queues of its streams in the order of their handles. In the recordings that order was 0, 2,
+/// 1, so the recorded streams are assigned to ours in this order, in which our allocator visits them.
 const VISITED: [u32; 3] = [0, 2, 1];
 
 struct Player {
     sim: Sim,
     allocator: Allocator<Sim>,
-    /// By recorded stream.
+    /// The streams by the number in the recording.
     streams: BTreeMap<u32, Stream<Sim>>,
     blocks: BTreeMap<u32, Buffer<Sim>>,
     expected: BTreeMap<String, i64>,
@@ -162,7 +162,7 @@ fn streams_of(recording: &Recording) -> usize {
     named.max().map_or(0, |highest| highest as usize + 1)
 }
 
-/// The layout in the recordings' form: each contiguous mapped range by address.
+/// Returns the layout in the recordings' form: each contiguous mapped range in the order of addresses.
 fn rows(views: &[SegmentView], recorded_stream: &dyn Fn(StreamId) -> u32) -> Vec<SegmentRow> {
     let mut rows = Vec::new();
     for view in views {
@@ -193,7 +193,8 @@ fn rows(views: &[SegmentView], recorded_stream: &dyn Fn(StreamId) -> u32) -> Vec
     rows
 }
 
-/// What was asked for counts on active blocks only: on free ones it is left over.
+/// Returns whether two layouts are equal. Requested sizes are compared on active blocks only: on free blocks they are
+/// left over from the last use.
 fn same_layout(recorded: &[SegmentRow], ours: &[SegmentRow]) -> bool {
     let same_block = |a: &BlockRow, b: &BlockRow| {
         (a.size, a.state) == (b.size, b.state) && (a.state == BlockState::Inactive || a.requested == b.requested)
@@ -206,7 +207,7 @@ fn same_layout(recorded: &[SegmentRow], ours: &[SegmentRow]) -> bool {
         })
 }
 
-/// Compares the four amounts of PyTorch's message that are the allocator's own.
+/// Compares the four amounts in PyTorch's message that come from the allocator.
 fn compare_amounts(message: &str, error: &OutOfMemory) -> Result<(), String> {
     let report = error.report();
     let unallocated = report.reserved_bytes - report.allocated_bytes;
@@ -226,14 +227,14 @@ fn compare_amounts(message: &str, error: &OutOfMemory) -> Result<(), String> {
     if differences.is_empty() { Ok(()) } else { Err(differences) }
 }
 
-/// What stands between two phrases.
+/// Returns the text between two phrases.
 fn between<'a>(text: &'a str, left: &str, right: &str) -> Option<&'a str> {
     let end = text.find(right)?;
     let start = text[..end].rfind(left)? + left.len();
     Some(&text[start..end])
 }
 
-/// The amount (number and unit) that stands before a phrase.
+/// Returns the amount (number and unit) directly before a phrase.
 fn before<'a>(text: &'a str, right: &str) -> Option<&'a str> {
     let head = &text[..text.find(right)?];
     let mut spaces = head.rmatch_indices(' ').map(|(at, _)| at);

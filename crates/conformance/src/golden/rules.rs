@@ -1,10 +1,10 @@
-//! What makes a sequence of operations sensible.
+//! The rules that a sequence of operations has to follow.
 
 use millpond_core::stats::MemoryStats;
 
 use super::{Op, OpKind, SegmentRow};
 
-/// How far a block's life has come.
+/// The state of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 enum Life {
     /// Its number was not used yet.
@@ -16,10 +16,10 @@ enum Life {
     Failed,
 }
 
-/// One more than the highest number of a block: they count operations, and recordings are short.
+/// One more than the highest number of a block. Blocks are numbered by operation, and recordings are short.
 const IDS_MAX: u32 = 1 << 24;
 
-/// The lives of all blocks so far, and the statistics that there are.
+/// The states of all blocks so far, and the names of all statistics.
 pub(super) struct Rules {
     lives: Vec<Life>,
     keys: Vec<String>,
@@ -89,7 +89,7 @@ impl Rules {
     }
 }
 
-/// Segments lie apart in rising order, and blocks tile them.
+/// Checks that segments are apart in rising order, and that their blocks fill them without gaps.
 fn layout(rows: &[SegmentRow]) -> Result<(), String> {
     let mut end = 0;
     for row in rows {

@@ -1,4 +1,4 @@
-//! Every recording is read; departures are in the table of malformed inputs.
+//! Tests that every recording is read. Departures from the format are in the table of malformed inputs.
 
 use std::path::PathBuf;
 
@@ -17,7 +17,7 @@ fn the_smallest_recording_is_read_in_full() {
     let recording = Recording::read(path).unwrap();
     assert_eq!((recording.name.as_str(), recording.seed, recording.shape.as_str()), ("limited", 14, "large"));
     assert_eq!(recording.total, 150_109_880_320);
-    // 700 MiB, and the 1e-9 of the device that the share was raised by.
+    // 700 MiB, and the 1e-9 of the device by which the share was raised.
     assert_eq!(recording.limit_bytes, Some(700 * (1 << 20) + 150));
     let begin = &recording.ops[0];
     assert_eq!((begin.line, &begin.kind, begin.changed.len()), (2, &OpKind::Begin, 122));
@@ -34,7 +34,7 @@ fn the_smallest_recording_is_read_in_full() {
 fn every_recording_is_valid() {
     let paths = corpus();
     assert_eq!(paths.len(), 17);
-    // The smaller ones: the replay reads them all.
+    // Only the smaller ones, because the replay reads all of them.
     for path in paths.iter().filter(|path| path.metadata().unwrap().len() < 200_000) {
         let recording = Recording::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         assert!(recording.ops.len() > 400, "{}: {}", path.display(), recording.ops.len());

@@ -1,4 +1,4 @@
-//! What former tenants left on a segment: for each byte, the points after which nobody touches it any more.
+//! The earlier uses of a segment's memory: for each byte, the points after which no work touches it any more.
 
 use std::collections::BTreeMap;
 
@@ -6,21 +6,21 @@ use millpond_backend::Point;
 
 use super::Place;
 
-/// A freed range that has had no tenant since.
+/// A freed range that has had no tenant since then.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Footprint {
-    /// Where it ends in the segment, in bytes. It begins at its key.
+    /// The end in the segment, in bytes. The beginning is its key in the map.
     pub(super) end: u64,
-    /// Everything that its home stream had recorded when it was freed.
+    /// The point that covers everything that its home stream had recorded when it was freed.
     pub(super) home: Point,
-    /// The same of other streams that used it, and the points that it was used up to.
+    /// The points of other streams: those of recorded streams at the free, and those that the block was used up to.
     pub(super) others: Vec<Point>,
-    /// In the account by page: where the page began while it was used.
+    /// The place where the page began while it was used. Only the account by page has it.
     pub(super) at: Option<Place>,
 }
 
 impl Footprint {
-    /// Every point that counts.
+    /// Returns all points of the footprint.
     pub(super) fn points(&self) -> impl Iterator<Item = Point> + '_ {
         std::iter::once(self.home).chain(self.others.iter().copied())
     }
@@ -31,7 +31,8 @@ impl Footprint {
 pub(super) struct Ground(BTreeMap<u64, Footprint>);
 
 impl Ground {
-    /// A tenant leaves. Its bytes hold no footprint, as its grant has cut them out.
+    /// Adds the footprint of a tenant that leaves. Its bytes hold no other footprint, because its grant has removed
+    /// them.
     pub(super) fn put(&mut self, begin: u64, footprint: Footprint) {
         let before = self.0.range(..footprint.end).next_back();
         assert!(
@@ -42,7 +43,7 @@ impl Ground {
         self.0.insert(begin, footprint);
     }
 
-    /// Takes out what lies in a span and answers it; what reaches beyond stays.
+    /// Removes what lies in a span and returns it. Parts outside of the span stay.
     pub(super) fn cut(&mut self, begin: u64, end: u64) -> Vec<Footprint> {
         let touches = |(&start, other): (&u64, &Footprint)| (other.end > begin).then_some(start);
         let mut keys: Vec<u64> = self.0.range(begin..end).map(|(&start, _)| start).collect();
@@ -61,7 +62,8 @@ impl Ground {
         out
     }
 
-    /// Takes out what lies outside of some spans (sorted, apart) and answers it with where it begins.
+    /// Removes what lies outside of some spans (sorted and apart) and returns it, each with the beginning of the gap
+    /// between spans in which it lies.
     pub(super) fn keep_only(&mut self, spans: &[(u64, u64)]) -> Vec<(u64, Footprint)> {
         let mut gone = Vec::new();
         let mut begin = 0;

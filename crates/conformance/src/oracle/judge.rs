@@ -1,4 +1,4 @@
-//! Whether a grant is sound, and whether what it says of its memory is true.
+//! Judges whether a grant is sound, and whether what it says of its memory is true.
 
 use millpond::Reuse as Says;
 use millpond_backend::{Caps, ClassId, Point, Reuse, Tick};
@@ -6,43 +6,43 @@ use millpond_backend::{Caps, ClassId, Point, Reuse, Tick};
 use super::footprint::Footprint;
 use super::{Clock, Granted, Known, Oracle, Violation};
 
-/// What a device promises about the order of one stream's work: what grants are held against.
+/// A device's promises about the order of one stream's work, with which grants are compared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Promises {
-    /// When memory that was freed on a stream may be used there again.
+    /// The condition under which memory that was freed on a stream may be used again there.
     pub reuse: Reuse,
-    /// The same where a page has moved, so that the bytes are reached at another address.
+    /// The same condition where a page has moved, so that the bytes are reached at another address.
     pub alias_reuse: Reuse,
-    /// Order on a stream holds only behind a barrier.
+    /// Whether the order on a stream holds only behind a barrier.
     pub needs_barrier: bool,
 }
 
 impl Promises {
-    /// What a device says of its own memory.
+    /// Returns what a device states about its own memory.
     pub fn of(caps: &Caps) -> Self {
         let reuse = caps.reuse_of(ClassId::DEVICE);
         let alias_reuse = caps.pages.map_or(reuse, |pages| pages.alias_reuse);
         Self { reuse, alias_reuse, needs_barrier: caps.needs_barrier }
     }
 
-    /// A device whose streams keep that order at all addresses, without barriers.
+    /// Creates the promises of a device whose streams keep that order at all addresses, without barriers.
     pub const fn new(reuse: Reuse) -> Self {
         Self { reuse, alias_reuse: reuse, needs_barrier: false }
     }
 }
 
-/// Why a point does not stand in the way of a grant.
+/// The reason why a point does not forbid a grant.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Over {
     /// It is reached.
     Reached,
-    /// The stream waits for it on the device, or the grant tells its user to wait.
+    /// The stream waits for it on the device, or the grant requires its user to wait.
     Waited,
-    /// It is the stream's own, whose later work comes after it.
+    /// It belongs to the stream itself, whose later work comes after it.
     OwnOrder,
 }
 
-/// A grant that calls its memory fresh has bytes that no block had before.
+/// Checks that the memory of a grant that calls it fresh was part of no earlier block.
 pub(super) fn fresh(grant: &Granted, tenants: &[(Footprint, Known)]) -> Result<(), Violation> {
     let Granted { place, bytes, stream, .. } = *grant;
     match tenants.first() {
@@ -54,7 +54,8 @@ pub(super) fn fresh(grant: &Granted, tenants: &[(Footprint, Known)]) -> Result<(
 }
 
 impl Oracle {
-    /// What a former tenant left permits that the grant's stream uses the bytes, in the way in which the grant says.
+    /// Checks that a former tenant's footprint permits the grant's stream to use the bytes in the way that the grant
+    /// states.
     pub(super) fn judge(
         &mut self,
         grant: &Granted,
@@ -80,11 +81,11 @@ impl Oracle {
         Ok(())
     }
 
-    /// Why a point of a former tenant does not stand in the way.
+    /// Returns the reason why a point of a former tenant does not forbid the grant.
     fn over(&mut self, grant: &Granted, point: Point, known: Known, clock: &dyn Clock) -> Result<Over, Violation> {
         let own = point.stream == grant.stream;
         let moved = known == Known::ByPage { moved: true };
-        // The tick below which the stream's own work is ordered before what it will do.
+        // Work of the stream below this tick is ordered before its later work.
         let ordered_below = |reuse| match reuse {
             Reuse::InOrder => Tick(u64::MAX),
             Reuse::AfterSubmit => clock.mark(point.stream),

@@ -1,13 +1,15 @@
-//! The shadow oracle: an account of who had which bytes, and of what the device still does with them.
+//! The shadow oracle: an independent account of which block had which bytes, and of the device work that may still use
+//! them.
 //!
-//! It sees every grant and every free, and asks the device how far its streams are. It knows nothing of pools, splits
-//! or fit, and shares no code with the allocator: a structure may be in perfect order while memory is reused too early.
+//! It sees every grant and every free, and asks the device for the progress of its streams. It knows nothing of pools,
+//! splits or fit, and shares no code with the allocator, because a structure may be consistent while memory is reused
+//! too early.
 //!
-//! For each byte that was ever handed out it remembers the points after which nobody touches it any more: the home
+//! For each byte that was ever handed out it keeps the points after which no work touches it any more: the home
 //! stream's tick at the free, the ticks at the free of the streams that were recorded on it, and the points that it was
 //! used up to. A grant is sound if each of these is either reached, or ordered before all later work of the stream that
 //! gets the bytes. Where pages move, a byte has two names, its address and its place in a page, and the account is kept
-//! by both. What a grant says of its memory ([`Buffer::reuse`](millpond::Buffer::reuse)) is held against the same
+//! by both. What a grant says of its memory ([`Buffer::reuse`](millpond::Buffer::reuse)) is compared with the same
 //! account.
 
 mod footprint;
@@ -28,84 +30,84 @@ pub use judge::Promises;
 use pages::{PageAccount, Span};
 pub use violation::Violation;
 
-/// How the oracle asks the device. Answers must be the device's own.
+/// The questions of the oracle to the device. The answers must be the device's own.
 pub trait Clock {
-    /// The tick that covers everything recorded on the stream so far.
+    /// Returns the tick that covers everything recorded on the stream so far.
     fn mark(&self, stream: StreamId) -> Tick;
 
-    /// The newest tick known to be complete; `None` if the device cannot tell any more.
+    /// Returns the newest tick known to be complete; `None` if the device cannot tell any more.
     fn reached(&self, stream: StreamId) -> Option<Tick>;
 
-    /// Whether device-side waits let all later work of the stream begin only after the point; `None` if the device
-    /// cannot tell. The oracle trusts waits then, where a page has moved.
+    /// Returns whether device-side waits let all later work of the stream begin only after the point; `None` if the
+    /// device cannot tell. In that case the oracle assumes the waits where a page has moved.
     fn comes_after(&self, stream: StreamId, point: Point) -> Option<bool>;
 }
 
-/// Where a block lies: its name in the oracle's account while it is handed out.
+/// The place of a block, which identifies it in the oracle while it is handed out.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Place {
-    /// In which segment.
+    /// The segment.
     pub segment: SegmentId,
-    /// Where in it, in bytes.
+    /// The offset in the segment, in bytes.
     pub offset: u64,
 }
 
 /// A grant as the program sees it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Granted {
-    /// Where.
+    /// The place of the block.
     pub place: Place,
-    /// How many bytes, after rounding.
+    /// The size in bytes, after rounding.
     pub bytes: u64,
-    /// How many bytes were asked for.
+    /// The size of the request in bytes.
     pub requested: u64,
-    /// For use on this stream.
+    /// The stream on which the memory will be used.
     pub stream: StreamId,
-    /// The device address, where there is one.
+    /// The device address, where the device has addresses.
     pub address: Option<u64>,
-    /// What the grant says of its memory.
+    /// The reuse that the grant states for its memory.
     pub reuse: Reuse,
 }
 
-/// Blocks start at multiples of this many bytes, whatever the device.
+/// Blocks start at multiples of this number of bytes on every device.
 pub const ALIGNMENT: u64 = 512;
 
-/// A block in the program's hands.
+/// A block that the program holds.
 struct Live {
     bytes: u64,
     stream: StreamId,
     address: Option<u64>,
     streams: Vec<StreamId>,
     points: Vec<Point>,
-    /// The bytes of pages behind it.
+    /// The parts of pages that back it.
     spans: Vec<Span>,
 }
 
-/// By which name some bytes were known to a former tenant.
+/// The name by which a former tenant used some bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Known {
     ByAddress,
-    /// `moved`: they were reached at other addresses then.
+    /// By its page. `moved` says that the page was at another address then.
     ByPage {
         moved: bool,
     },
 }
 
-/// The account of one allocator.
+/// The account of one allocator's grants and frees.
 pub struct Oracle {
     promises: Promises,
     live: BTreeMap<Place, Live>,
-    /// By address, where a live block ends, and where it lies.
+    /// For each live block with an address: the address, its end, and its place.
     addresses: BTreeMap<u64, (u64, Place)>,
     grounds: BTreeMap<SegmentId, Ground>,
     pages: PageAccount,
-    /// Ticks known reached, which spares questions.
+    /// The ticks known to be reached, which saves calls to the device.
     reached: BTreeMap<StreamId, Tick>,
     grants: u64,
 }
 
 impl Oracle {
-    /// The account of an allocator that has handed nothing out yet, on a device with these promises.
+    /// Creates the account of an allocator that has handed out nothing yet, on a device with these promises.
     pub fn new(promises: Promises) -> Self {
         Self {
             promises,
@@ -118,22 +120,22 @@ impl Oracle {
         }
     }
 
-    /// How many grants were judged so far.
+    /// Returns the number of grants judged so far.
     pub fn grants(&self) -> u64 {
         self.grants
     }
 
-    /// How many blocks are in the program's hands.
+    /// Returns the number of blocks that the program holds.
     pub fn live_blocks(&self) -> usize {
         self.live.len()
     }
 
-    /// Judges a grant and enters it. To be told after the grant, before any work is queued on it. `view` is the segment
-    /// as the allocator shows it since the grant, where pages may lie behind it.
+    /// Judges a grant and adds it to the account. Call this after the grant and before any work is queued on it. `view`
+    /// is the segment as the allocator shows it after the grant; it is needed where the segment may have pages.
     ///
     /// # Errors
     ///
-    /// What is wrong with the grant. The account is of no further use then.
+    /// If the grant is wrong: the violation. The account cannot be used any more then.
     pub fn granted(&mut self, grant: &Granted, view: Option<&SegmentView>, clock: &dyn Clock) -> Result<(), Violation> {
         self.grants += 1;
         in_shape(grant)?;
@@ -144,7 +146,7 @@ impl Oracle {
         let by_address: Vec<_> = left.into_iter().map(|footprint| (footprint, Known::ByAddress)).collect();
         let spans = view.map_or_else(|| Ok(Vec::new()), |view| pages::behind(view, place, bytes))?;
         let by_page = self.pages.enter(&spans, place)?;
-        // Where there are pages, others may have had the addresses, with other memory behind them.
+        // Where there are pages, earlier blocks may have had the addresses with other memory behind them.
         let tenants = if spans.is_empty() { &by_address } else { &by_page };
         judge::fresh(grant, tenants)?;
         for (footprint, known) in by_address.iter().chain(&by_page) {
@@ -157,7 +159,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// A live block is used on another stream until its free.
+    /// Records that a live block is used on another stream until its free.
     ///
     /// # Panics
     ///
@@ -166,7 +168,7 @@ impl Oracle {
         self.live_at(place).streams.push(stream);
     }
 
-    /// A live block is used up to a point.
+    /// Records that a live block is used up to a point.
     ///
     /// # Panics
     ///
@@ -175,7 +177,8 @@ impl Oracle {
         self.live_at(place).points.push(point);
     }
 
-    /// A live block is about to be freed. To be told before the allocator is, so that nobody gets the block first.
+    /// Records that a live block is about to be freed. Call this before the allocator's free, so that no other thread
+    /// is granted the block first.
     ///
     /// # Panics
     ///
@@ -193,12 +196,12 @@ impl Oracle {
         self.grounds.entry(place.segment).or_default().put(place.offset, footprint);
     }
 
-    /// Holds the account against the allocator's layout: live blocks have memory, and the same pages as at their grant;
-    /// memory that went back to the driver, and addresses that were unmapped, were done with.
+    /// Compares the account with the allocator's layout: live blocks have memory, and the same pages as at their grant.
+    /// Work on memory that was returned to the driver, and on addresses that were unmapped, must be complete.
     ///
     /// # Errors
     ///
-    /// The first block of which that is not so.
+    /// If this does not hold for some memory: the first violation.
     pub fn check(&mut self, layout: &[SegmentView], clock: &dyn Clock) -> Result<(), Violation> {
         let views: BTreeMap<SegmentId, &SegmentView> = layout.iter().map(|view| (view.id, view)).collect();
         for (&place, live) in &self.live {
@@ -232,7 +235,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// The first point of a footprint that is not reached, and how far its stream is.
+    /// Returns the first point of a footprint that is not reached, and the tick that its stream has reached.
     fn not_over(&mut self, footprint: &Footprint, clock: &dyn Clock) -> Option<(Point, Tick)> {
         let point = footprint.points().find(|&point| !self.is_reached(point, clock))?;
         Some((point, self.reached.get(&point.stream).copied().unwrap_or(Tick::ZERO)))
@@ -245,7 +248,7 @@ impl Oracle {
         }
     }
 
-    /// No live block shares a byte with the grant, by place and by address.
+    /// Checks that no live block shares a byte with the grant, by place and by address.
     fn apart(&self, grant: &Granted) -> Result<(), Violation> {
         let Place { segment, offset } = grant.place;
         let end = offset + grant.bytes;
@@ -271,7 +274,7 @@ impl Oracle {
         }
     }
 
-    /// The point is reached. A device that cannot tell gets the benefit of the doubt.
+    /// Returns whether the point is reached. Where the device cannot tell, the point counts as reached.
     fn is_reached(&mut self, point: Point, clock: &dyn Clock) -> bool {
         let known = self.reached.entry(point.stream).or_insert(Tick::ZERO);
         if point.tick <= *known {
@@ -287,7 +290,7 @@ impl Oracle {
     }
 }
 
-/// The grant is large enough and starts where blocks start.
+/// Checks that the grant is large enough and starts where blocks may start.
 fn in_shape(grant: &Granted) -> Result<(), Violation> {
     let Granted { place, bytes, requested, address, .. } = *grant;
     let aligned = place.offset.is_multiple_of(ALIGNMENT) && address.unwrap_or(0).is_multiple_of(ALIGNMENT);
@@ -298,12 +301,13 @@ fn in_shape(grant: &Granted) -> Result<(), Violation> {
     }
 }
 
-/// The spans of a segment whose addresses reach memory: with blocks, or once with blocks and still mapped.
+/// Returns the spans of a segment whose addresses reach memory: all blocks with memory, or all mapped pages where the
+/// segment has pages.
 fn addresses_of(view: &SegmentView) -> Vec<(u64, u64)> {
     if view.page_bytes == 0 { memory_of(view) } else { pages::mapped(view) }
 }
 
-/// The spans of a segment with memory behind them, as begin and end, joined where they touch.
+/// Returns the spans of a segment with memory behind them, as begin and end, joined where they touch.
 fn memory_of(view: &SegmentView) -> Vec<(u64, u64)> {
     let mut spans: Vec<(u64, u64)> = Vec::new();
     for block in view.blocks.iter().filter(|block| block.state != BlockState::Unmapped) {

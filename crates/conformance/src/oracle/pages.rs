@@ -1,8 +1,8 @@
-//! The account by page: which bytes of physical memory are in whose hands, wherever they are mapped.
+//! The account by page: which block has which bytes of physical memory, wherever they are mapped.
 //!
-//! Addresses alone say too little where pages move: a page that a stream's work still uses at one address may be handed
-//! out at another. The account learns from the allocator's layout which pages lie behind a block at the moment of its
-//! grant, and holds later layouts against that. What became of a page in between, it works out itself.
+//! Addresses are not enough where pages move: a page that a stream's work still uses at one address may be handed out
+//! at another. The account learns from the allocator's layout which pages back a block at the moment of its grant, and
+//! compares later layouts with that. It follows the uses of a page in between from the grants and frees alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,24 +12,25 @@ use millpond_core::PageId;
 use super::footprint::{Footprint, Ground};
 use super::{Known, Place, Violation};
 
-/// A page for its whole life: its number, and what tells it apart from others that have had the number.
+/// The identity of a page for its whole life: its number, and its birth, which distinguishes it from other pages that
+/// have had the number.
 pub(super) type Sheet = (PageId, u64);
 
-/// Bytes of a page, from `begin` to `end`.
+/// A part of a page, from byte `begin` to byte `end`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Span {
     pub(super) page: Sheet,
-    /// Where the page begins in the address range.
+    /// The place in the address range where the page begins.
     pub(super) at: Place,
     pub(super) begin: u64,
     pub(super) end: u64,
 }
 
-/// The bytes of pages behind a part of a segment, in order of addresses; none behind a plain segment.
+/// Returns the parts of pages behind a part of a segment, in the order of addresses; none for a segment without pages.
 ///
 /// # Errors
 ///
-/// The part is not backed in full by pages that are in use there.
+/// If the part is not backed completely by pages that have their primary place there.
 pub(super) fn behind(view: &SegmentView, place: Place, bytes: u64) -> Result<Vec<Span>, Violation> {
     let mut spans = Vec::new();
     if view.page_bytes == 0 {
@@ -52,7 +53,7 @@ pub(super) fn behind(view: &SegmentView, place: Place, bytes: u64) -> Result<Vec
     if at < end { Err(Violation::Unbacked { place, bytes, at }) } else { Ok(spans) }
 }
 
-/// The spans of a segment that pages are mapped at, in use or retired, as begin and end, joined where they touch.
+/// Returns the spans of a segment where pages are mapped, in use or retired, as begin and end, joined where they touch.
 pub(super) fn mapped(view: &SegmentView) -> Vec<(u64, u64)> {
     let mut spans: Vec<(u64, u64)> = Vec::new();
     for page in &view.pages {
@@ -64,21 +65,21 @@ pub(super) fn mapped(view: &SegmentView) -> Vec<(u64, u64)> {
     spans
 }
 
-/// Who has, and had, the bytes of pages.
+/// The current and former tenants of the bytes of pages.
 #[derive(Default)]
 pub(super) struct PageAccount {
-    /// By page and beginning, where a live block's bytes end, and where the block lies.
+    /// For each page and beginning: where a live block's bytes end, and the place of the block.
     live: BTreeMap<(Sheet, u64), (u64, Place)>,
     grounds: BTreeMap<Sheet, Ground>,
 }
 
 impl PageAccount {
-    /// A block comes to hold these bytes. Answers what former tenants have left on them, and whether they reached them
-    /// at other addresses.
+    /// Records that a block holds these bytes. Returns the footprints of former tenants on them, and whether those used
+    /// them at other addresses.
     ///
     /// # Errors
     ///
-    /// A live block holds some of them.
+    /// If a live block holds some of them.
     pub(super) fn enter(&mut self, spans: &[Span], place: Place) -> Result<Vec<(Footprint, Known)>, Violation> {
         let mut past = Vec::new();
         for &Span { page, at, begin, end } in spans {
@@ -98,7 +99,7 @@ impl PageAccount {
         Ok(past)
     }
 
-    /// A block gives these bytes up, and leaves its footprint on them.
+    /// Records that a block releases these bytes, and leaves its footprint on them.
     pub(super) fn leave(&mut self, spans: &[Span], left: &Footprint) {
         for &Span { page, at, begin, end } in spans {
             self.live.remove(&(page, begin));
@@ -106,7 +107,8 @@ impl PageAccount {
         }
     }
 
-    /// Forgets the pages that no segment has any more, and answers what was left on them, with where it began.
+    /// Removes the pages that no segment has any more, and returns their footprints with the offset given by
+    /// [`Ground::keep_only`].
     pub(super) fn forget_gone(&mut self, layout: &[SegmentView]) -> Vec<(PageId, u64, Footprint)> {
         let pages = layout.iter().flat_map(|view| &view.pages);
         let here: BTreeSet<Sheet> = pages.map(|page| (page.page, page.birth)).collect();

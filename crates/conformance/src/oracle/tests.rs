@@ -153,7 +153,7 @@ fn a_part_of_a_freed_range_is_judged_by_that_part_alone() {
         oracle.used(grant.place, StreamId(stream));
         oracle.freed(grant.place, &clock);
     }
-    // The front was used at home only. The whole, and the back after it, still wait for stream 1.
+    // The front was used on its home stream only. The whole, and the back after it, still wait for stream 1.
     oracle.granted(&at(0, 512, 0), None, &clock).unwrap();
     oracle.freed(at(0, 512, 0).place, &clock);
     let found = oracle.granted(&at(0, 1024, 0), None, &clock).unwrap_err();
@@ -202,8 +202,8 @@ fn a_misshapen_grant_is_found() {
     }
 }
 
-/// A range of 4 pages of 4 KiB each as a layout shows it: the page that is mapped at each place, with whether it is at
-/// home there.
+/// Returns a range of 4 pages of 4 KiB each as a layout shows it. `places` has the page that is mapped at each place,
+/// and whether that is its primary place.
 fn range(segment: u64, places: [Option<(u32, bool)>; 4]) -> SegmentView {
     let page = |(at, place): (usize, &Option<(u32, bool)>)| {
         let (page, is_home) = (*place)?;
@@ -237,7 +237,8 @@ fn in_range(segment: u64, offset: u64, bytes: u64, stream: u32) -> Granted {
     Granted { place: Place { segment: SegmentId(segment), offset }, ..at(offset, bytes, stream) }
 }
 
-/// One block over page 7 at the beginning of range 0, used and freed on stream 0, which is at tick 5 and has reached 4.
+/// Records one block over page 7 at the beginning of range 0, used and freed on stream 0, which is at tick 5 and has
+/// reached 4.
 fn freed_in_flight(clock: &Hands) -> Oracle {
     let mut oracle = Oracle::new(Promises::new(Reuse::InOrder));
     clock.set(0, 5, 4);
@@ -286,7 +287,7 @@ fn only_the_bytes_of_a_page_that_were_used_are_waited_for() {
     let grant = in_range(0, 0, 1024, 0);
     oracle.granted(&grant, Some(&range(0, [Some((7, true)), None, None, None])), &clock).unwrap();
     oracle.freed(grant.place, &clock);
-    // The page has moved: what was not used in it is free for all, what was is not, wherever a block begins.
+    // The page has moved. Its unused part is free for all streams and its used part is not, wherever a block begins.
     let moved = range(1, [None, None, Some((7, true)), Some((8, true))]);
     oracle.granted(&in_range(1, 2 * PAGE + 1024, PAGE, 1), Some(&moved), &clock).unwrap();
     let found = oracle.granted(&in_range(1, 2 * PAGE + 512, 512, 1), Some(&moved), &clock).unwrap_err();
@@ -335,7 +336,7 @@ fn pages_stay_behind_a_live_block() {
 #[test]
 fn addresses_and_pages_in_flight_stay_mapped() {
     let clock = Hands::default();
-    // The page has moved, and its old addresses are mapped still: the device may go on.
+    // The page has moved, and its old addresses are still mapped, so the device's work there may continue.
     let home = range(1, [Some((7, true)), None, None, None]);
     let retired = range(0, [Some((7, false)), None, None, None]);
     freed_in_flight(&clock).check(&[retired, home.clone()], &clock).unwrap();

@@ -1,4 +1,4 @@
-//! What the oracle objects to.
+//! The violations that the oracle finds.
 
 use millpond_backend::{Point, StreamId, Tick};
 use millpond_core::PageId;
@@ -15,13 +15,13 @@ pub enum Violation {
          use on {other_stream}: the two overlap", place.offset, place.segment, other.offset, other.segment
     )]
     Overlap {
-        /// Where the grant is.
+        /// The place of the grant.
         place: Place,
         /// Its length.
         bytes: u64,
         /// Its stream.
         stream: StreamId,
-        /// Where the block is that was there first.
+        /// The place of the earlier block.
         other: Place,
         /// Its length.
         other_bytes: u64,
@@ -34,15 +34,15 @@ pub enum Violation {
          {reached} is reached there", place.offset, place.segment
     )]
     Premature {
-        /// Where the grant is.
+        /// The place of the grant.
         place: Place,
         /// Its length.
         bytes: u64,
         /// Its stream.
         stream: StreamId,
-        /// What a former tenant's use ends with.
+        /// The point at which a former tenant's use ends.
         waits_for: Point,
-        /// How far that stream is.
+        /// The tick that its stream has reached.
         reached: Tick,
     },
     /// Memory was granted on its home stream before the work of its former tenant was submitted, on a device that
@@ -52,28 +52,28 @@ pub enum Violation {
          is still open", place.offset, place.segment
     )]
     Unsubmitted {
-        /// Where the grant is.
+        /// The place of the grant.
         place: Place,
         /// Its length.
         bytes: u64,
-        /// When it was freed.
+        /// The point at which the memory was freed.
         freed: Point,
         /// The stream's open tick.
         open: Tick,
     },
-    /// A grant says that its memory was never used, and a former tenant had bytes of it.
+    /// A grant says that its memory was never used, and a former tenant used some of its bytes.
     #[error(
         "{bytes} bytes at offset {} of {} were granted on {stream} as fresh, and hold bytes that were freed at {freed}",
         place.offset, place.segment
     )]
     NotFresh {
-        /// Where the grant is.
+        /// The place of the grant.
         place: Place,
         /// Its length.
         bytes: u64,
         /// Its stream.
         stream: StreamId,
-        /// When the former tenant gave them up.
+        /// The point at which the former tenant freed the bytes.
         freed: Point,
     },
     /// A grant says that the last use of its memory is over, and it is not.
@@ -82,31 +82,31 @@ pub enum Violation {
          until {waits_for}: only tick {reached} is reached there", place.offset, place.segment
     )]
     NotComplete {
-        /// Where the grant is.
+        /// The place of the grant.
         place: Place,
         /// Its length.
         bytes: u64,
         /// Its stream.
         stream: StreamId,
-        /// What a former tenant's use ends with.
+        /// The point at which a former tenant's use ends.
         waits_for: Point,
-        /// How far that stream is.
+        /// The tick that its stream has reached.
         reached: Tick,
     },
-    /// A grant says that its memory may be used without any ado, on a device whose streams keep order only behind
+    /// A grant says that its memory may be used without a barrier, on a device whose streams keep order only behind
     /// barriers.
     #[error(
         "{bytes} bytes at offset {} of {} were granted as ordered after {last_use}, which only a barrier would make \
          true: tick {reached} is reached", place.offset, place.segment
     )]
     NoBarrier {
-        /// Where the grant is.
+        /// The place of the grant.
         place: Place,
         /// Its length.
         bytes: u64,
         /// The last use, on the stream of the grant.
         last_use: Point,
-        /// How far that stream is.
+        /// The tick that its stream has reached.
         reached: Tick,
     },
     /// A grant is too small, or starts where no block may start.
@@ -115,11 +115,11 @@ pub enum Violation {
          at least as long as the request and start at multiples of 512", place.offset, place.segment
     )]
     Misshapen {
-        /// Where the grant is.
+        /// The place of the grant.
         place: Place,
         /// Its length.
         bytes: u64,
-        /// What was asked for.
+        /// The size of the request.
         requested: u64,
         /// Its device address.
         address: Option<u64>,
@@ -130,7 +130,7 @@ pub enum Violation {
         place.offset, place.segment
     )]
     NoMemory {
-        /// Where the block is.
+        /// The place of the block.
         place: Place,
         /// Its length.
         bytes: u64,
@@ -143,13 +143,13 @@ pub enum Violation {
          reached there", place.offset, place.segment
     )]
     Released {
-        /// Where the memory began.
+        /// The place where the memory began, or an earlier place.
         place: Place,
-        /// Where it ended.
+        /// The offset in the segment where it ended.
         end: u64,
-        /// What a former tenant's use ends with.
+        /// The point at which a former tenant's use ends.
         waits_for: Point,
-        /// How far that stream is.
+        /// The tick that its stream has reached.
         reached: Tick,
     },
     /// A page went back to the driver while the device may still use it.
@@ -158,30 +158,30 @@ pub enum Violation {
          {reached} is reached there", page.0
     )]
     ReleasedPage {
-        /// Which page.
+        /// The page.
         page: PageId,
-        /// Where in it a former tenant's bytes began.
+        /// The offset in the page where a former tenant's bytes began, or an earlier one.
         begin: u64,
-        /// Where they ended.
+        /// The offset in the page where they ended.
         end: u64,
-        /// What that tenant's use ends with.
+        /// The point at which that tenant's use ends.
         waits_for: Point,
-        /// How far that stream is.
+        /// The tick that its stream has reached.
         reached: Tick,
     },
-    /// A grant lies at addresses that a page has left, where it is only mapped still.
+    /// A grant lies at addresses from which a page has moved away, and where it only remains mapped.
     #[error(
         "{bytes} bytes at offset {} of {} were granted, where page {} at offset {at} is not at home",
         place.offset, place.segment, page.0
     )]
     Retired {
-        /// Where the grant is.
+        /// The place of the grant.
         place: Place,
         /// Its length.
         bytes: u64,
         /// The page that is mapped there.
         page: PageId,
-        /// Where in the segment it is.
+        /// Its offset in the segment.
         at: u64,
     },
     /// A grant lies where no page is mapped.
@@ -189,7 +189,7 @@ pub enum Violation {
         "{bytes} bytes at offset {} of {} were granted, and no page is at offset {at}", place.offset, place.segment
     )]
     Unbacked {
-        /// Where the grant is.
+        /// The place of the grant.
         place: Place,
         /// Its length.
         bytes: u64,
@@ -202,15 +202,15 @@ pub enum Violation {
         page.0, place.offset, place.segment, other.offset, other.segment
     )]
     SharedPage {
-        /// Which page.
+        /// The page.
         page: PageId,
-        /// Where in it the common bytes begin, or before.
+        /// The offset in the page where the common bytes begin, or an earlier one.
         begin: u64,
-        /// Where they end.
+        /// The offset in the page where they end.
         end: u64,
-        /// The block that was granted.
+        /// The place of the block that was granted.
         place: Place,
-        /// The block that was there first.
+        /// The place of the earlier block.
         other: Place,
     },
     /// Other pages lie behind a live block than at its grant.
@@ -219,7 +219,7 @@ pub enum Violation {
         place.offset, place.segment
     )]
     Moved {
-        /// Where the block is.
+        /// The place of the block.
         place: Place,
         /// Its length.
         bytes: u64,

@@ -1,4 +1,5 @@
-//! The promise across devices, on a few programs; [`crate::sameness`] runs it on as many as one likes.
+//! The promise of equal decisions on all devices, tested with a few programs. [`crate::sameness`] runs any number of
+//! them.
 
 use crate::device::DeviceUnderTest;
 use crate::sameness::{self, Program};
@@ -8,7 +9,7 @@ use crate::suite::Outcome;
 
 const SEEDS: u64 = 3;
 
-/// Runs some programs here and on the reference, and compares.
+/// Runs some programs on the device and on the reference, and compares their results.
 pub(super) fn same_as_simulated<D: DeviceUnderTest>(device: &D, policy: &Policy) -> Result<(), Stop> {
     for seed in 0..SEEDS {
         match sameness::same_as_simulated(device, policy, &Program::Seed(seed)) {

@@ -1,5 +1,5 @@
-//! Who goes first: handles, streams, buffers, threads. Whatever the order, memory lives as long as its buffer, and the
-//! device has everything back when the last of them is gone.
+//! The order in which handles, streams, buffers and threads end. In every order, memory lives as long as its buffer,
+//! and the device has all memory back when the last of them is dropped.
 
 use std::thread;
 
@@ -11,7 +11,7 @@ use crate::scenario::Policy;
 use crate::session::{Setup, Stop, device_is_content, nothing_is_left, open_allocator};
 
 const STREAMS: u32 = 2;
-/// One block of each side, and one with a segment of its own, in bytes.
+/// The sizes of the blocks in bytes: one of each side, and one with a segment of its own.
 const SIZES: [u64; 3] = [1000, 2 << 20, 12 << 20];
 
 struct Opened<B: Backend> {
@@ -28,7 +28,7 @@ fn open<D: DeviceUnderTest>(device: &D, policy: &Policy) -> Result<Opened<D::Bac
     Ok(Opened { allocator, streams, twin })
 }
 
-/// One block of each size on each stream.
+/// Allocates one block of each size on each stream.
 fn some_buffers<B: Backend>(streams: &[Stream<B>]) -> Result<Vec<Buffer<B>>, Stop> {
     let mut buffers = Vec::new();
     for stream in streams {
@@ -52,7 +52,7 @@ fn sync<D: DeviceUnderTest>(device: &D, streams: &[Stream<D::Backend>], backend:
     Ok(())
 }
 
-/// The handles go first; the buffers still work, and the last one takes everything with it.
+/// Checks that buffers still work after the handles are dropped, and that dropping the last one releases everything.
 pub(super) fn allocator_first<D: DeviceUnderTest>(device: &D, policy: &Policy) -> Result<(), Stop> {
     let Opened { allocator, streams, twin } = open(device, policy)?;
     let buffers = some_buffers(&streams)?;
@@ -78,8 +78,9 @@ pub(super) fn allocator_first<D: DeviceUnderTest>(device: &D, policy: &Policy) -
     left_after_a_free(device, twin.as_ref())
 }
 
-/// What must be left when the last buffer went after the handles. Where submits close ticks, that free lies in a tick
-/// that nobody submits: the allocator cannot know that no work was recorded in it, and leaves the memory to the driver.
+/// Checks what is left when the last buffer was dropped after the handles. Where submits close ticks, that free lies in
+/// a tick that is never submitted: the allocator cannot know that no work was recorded in it, and leaves the memory to
+/// the driver.
 fn left_after_a_free<D: DeviceUnderTest>(device: &D, twin: Option<&D::Backend>) -> Result<(), Stop> {
     match twin {
         Some(twin) if twin.caps().closing == Closing::Submit => Ok(device_is_content(device, twin)?),
@@ -87,7 +88,7 @@ fn left_after_a_free<D: DeviceUnderTest>(device: &D, twin: Option<&D::Backend>) 
     }
 }
 
-/// Device work writes the buffer and finds what it wrote.
+/// Checks that device work can write the buffer and read what it wrote.
 fn still_works<B: Backend>(
     backend: &B,
     buffer: &Buffer<B>,
@@ -102,7 +103,7 @@ fn still_works<B: Backend>(
     if end == [value; 16] { Ok(()) } else { Err(Stop::Fail(format!("{buffer:?} holds {end:?}, not {value}"))) }
 }
 
-/// Buffers are dropped on threads that never saw the allocator, after its handles are gone.
+/// Checks that buffers can be dropped on threads that never used the allocator, after its handles are dropped.
 pub(super) fn elsewhere<D: DeviceUnderTest>(device: &D, policy: &Policy) -> Result<(), Stop> {
     let Opened { allocator, streams, twin } = open(device, policy)?;
     let mut shares = [Vec::new(), Vec::new()];
@@ -115,7 +116,7 @@ pub(super) fn elsewhere<D: DeviceUnderTest>(device: &D, policy: &Policy) -> Resu
     left_after_a_free(device, twin.as_ref())
 }
 
-/// A clone of a handle is the same allocator, and one of them is enough to keep it.
+/// Checks that a clone of a handle is the same allocator, and that one handle is enough to keep it.
 pub(super) fn clones<D: DeviceUnderTest>(device: &D, policy: &Policy) -> Result<(), Stop> {
     let Opened { allocator, streams, twin } = open(device, policy)?;
     let clone = allocator.clone();
@@ -139,7 +140,8 @@ pub(super) fn clones<D: DeviceUnderTest>(device: &D, policy: &Policy) -> Result<
     Ok(nothing_is_left(device, twin.as_ref())?)
 }
 
-/// Work is still in flight, submitted, when the allocator goes: it waits for the work before it gives memory back.
+/// Checks that an allocator that is dropped while submitted work is in flight waits for the work before it releases
+/// memory.
 pub(super) fn in_flight<D: DeviceUnderTest>(device: &D, policy: &Policy) -> Result<(), Stop> {
     let Opened { allocator, streams, twin } = open(device, policy)?;
     let buffers = some_buffers(&streams)?;

@@ -1,5 +1,6 @@
-//! Every driver call fails once: a scripted program is run with its first fallible call failing, then with its second,
-//! and so on. Whatever fails, the error is typed, the allocator stays in order and goes on, and nothing is left behind.
+//! Failures of every driver call: a scripted program runs with its first fallible call failing, then with its second,
+//! and so on. Whichever call fails, the error has the right type, the allocator stays consistent and continues, and all
+//! memory is given back.
 
 use millpond::Error;
 use millpond_backend::{Backend, Fault};
@@ -9,16 +10,16 @@ use crate::scenario::Policy;
 use crate::session::{Session, Setup, Stop, device_is_content, nothing_is_left};
 use crate::watched::{Tenancy, Trouble};
 
-/// The most calls that the script may make: more would say that it does not end.
+/// The most driver calls that the script may make. More would mean that it does not end.
 const CALLS_MAX: u64 = 2000;
-/// Little enough that the script meets it, and gives memory back to go on: a page or a segment of the small pool, one
-/// of 20 MiB, and one of 22 MiB.
+/// Returns a limit that is small enough that the script reaches it, and has to release memory to continue: a page or a
+/// segment of the small pool, one of 20 MiB, and one of 22 MiB.
 fn limit_bytes(backend: &impl Backend) -> u64 {
     let page = backend.caps().pages.map_or(0, |pages| pages.granularity);
     [2, 20, 22].map(|mib: u64| (mib << 20).next_multiple_of(page.max(1))).iter().sum()
 }
 
-/// One step of the script: sizes are in bytes, places are where the program keeps its buffers.
+/// A step of the script. Sizes are in bytes, and places are where the program keeps its buffers.
 #[derive(Clone, Copy)]
 enum Do {
     Take { place: usize, bytes: u64, stream: usize },
@@ -34,7 +35,8 @@ enum Do {
 const PLACES: usize = 4;
 const STREAMS: usize = 2;
 
-/// Growth on both sides, reuse, a use across streams, waiting for it under pressure, trimming, emptying, growing anew.
+/// The script: growth on both sides, reuse, a use across streams, a wait for it under pressure, trimming, emptying, and
+/// growth again.
 const SCRIPT: [Do; 27] = [
     Do::Take { place: 0, bytes: 1000, stream: 0 },
     Do::Take { place: 1, bytes: 3 << 20, stream: 0 },
@@ -65,7 +67,7 @@ const SCRIPT: [Do; 27] = [
     Do::Give { place: 2 },
 ];
 
-/// What the script met.
+/// The number of errors that the script met.
 #[derive(Default)]
 struct Met {
     errors: u64,
@@ -105,7 +107,7 @@ fn open<'d, D: DeviceUnderTest>(device: &'d D, policy: &Policy) -> Result<Sessio
     Ok(session)
 }
 
-/// Runs the script without any fault and answers how many fallible calls it makes.
+/// Runs the script without any fault and returns the number of fallible calls that it makes.
 fn clean_run<D: DeviceUnderTest>(device: &D, policy: &Policy) -> Result<u64, Stop> {
     let session = open(device, policy)?;
     let count = || device.fallible_calls(session.backend());
@@ -127,7 +129,8 @@ fn failing_run<D: DeviceUnderTest>(device: &D, policy: &Policy, nth: u64, fault:
     let met = script(&session, fault)?;
     device.forget_faults(session.backend());
     if fault == Fault::Lost {
-        // What a lost device holds is its own affair; that dropping everything ends, and quietly, is ours.
+        // What a lost device still holds is not checked. Dropping everything must end, and must break no rule of the
+        // contract.
         let Session { device, watched, streams, twin, .. } = session;
         drop((streams, watched));
         return twin.map_or(Ok(()), |twin| Ok(device_is_content(device, &twin)?));
@@ -142,7 +145,7 @@ fn failing_run<D: DeviceUnderTest>(device: &D, policy: &Policy, nth: u64, fault:
     Ok(nothing_is_left(device, twin.as_ref())?)
 }
 
-/// Runs the script. A step that fails is tried once more, and must succeed then unless the device is lost.
+/// Runs the script. A step that fails is tried once more, and must then succeed unless the device is lost.
 fn script<D: DeviceUnderTest>(session: &Session<'_, D>, fault: Fault) -> Result<Met, Stop> {
     let mut places: [Option<Tenancy<D::Backend>>; PLACES] = [const { None }; PLACES];
     let mut met = Met::default();
@@ -167,7 +170,7 @@ fn script<D: DeviceUnderTest>(session: &Session<'_, D>, fault: Fault) -> Result<
     Ok(met)
 }
 
-/// The error says what the fault was: as the driver's own error, or as a lack of memory with a report.
+/// Checks that the error reports the fault: as the driver's own error, or as a lack of memory with a report.
 fn typed<E: millpond_backend::BackendError>(error: &Error<E>, fault: Fault, met: &mut Met) -> Result<(), String> {
     let fits = match error {
         Error::Driver { lost, source, .. } => source.fault() == fault && *lost == (fault == Fault::Lost),

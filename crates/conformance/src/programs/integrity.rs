@@ -1,15 +1,15 @@
-//! Bytes: what device work wrote is what device work finds, whatever the allocator did in between.
+//! Integrity of bytes: device work finds what device work wrote, whatever the allocator did in between.
 
 use crate::device::DeviceUnderTest;
 use crate::scenario::Policy;
 use crate::session::{Session, Setup, Stop};
 use crate::swarm::{self, Random, Swarm};
 
-/// Seeds of one test run for each device and policy: the swarm's own command runs as many as it is told to.
+/// The number of seeds of one test run for each device and policy. The swarm's own command runs any number.
 const SEEDS: u64 = 6;
 const OPERATIONS: u32 = 150;
 
-/// Random programs without faults, with evidence from every block.
+/// Runs random programs without faults, with evidence from every block.
 pub(super) fn patterns<D: DeviceUnderTest>(device: &D, policy: &Policy) -> Result<(), Stop> {
     let mut seen = 0;
     for seed in 0..SEEDS {
@@ -23,7 +23,7 @@ pub(super) fn patterns<D: DeviceUnderTest>(device: &D, policy: &Policy) -> Resul
     if seen == 0 { Err(Stop::Fail("no seed led to a grant".to_owned())) } else { Ok(()) }
 }
 
-/// Random programs in which driver calls fail, where the device can be told to.
+/// Runs random programs in which driver calls fail, where the device supports that.
 pub(super) fn swarm<D: DeviceUnderTest>(device: &D, policy: &Policy) -> Result<(), Stop> {
     for seed in 0..SEEDS {
         let swarm = Swarm { seed: 1000 + seed, operations: OPERATIONS, policy: *policy, faults: true, check_every: 8 };
@@ -32,11 +32,11 @@ pub(super) fn swarm<D: DeviceUnderTest>(device: &D, policy: &Policy) -> Result<(
     Ok(())
 }
 
-/// How many blocks are out at once, and how often each place is used.
+/// The number of blocks that are live at once.
 const BLOCKS: usize = 12;
 const ROUNDS: usize = 4;
 
-/// Every byte of every block, read back by the host: blocks side by side, then the same memory again.
+/// Checks every byte of every block by reading it on the host: blocks next to each other, then the same memory again.
 pub(super) fn whole_blocks<D: DeviceUnderTest>(device: &D, policy: &Policy) -> Result<(), Stop> {
     let session = Session::open(device, &Setup { policy, conf: "", limit: None, streams: 2, bytes: true })?;
     session.transfer()?;

@@ -1,4 +1,4 @@
-//! Scenarios that are programs: what cannot be said in steps, because it repeats, branches, or has threads.
+//! Scenarios that are programs, because steps cannot express their loops, branches or threads.
 
 mod decisions;
 mod drops;
@@ -25,7 +25,7 @@ pub(crate) struct Program<D: DeviceUnderTest> {
 pub(crate) const GROUPS: [&str; 7] =
     ["faults", "drop_order", "threads", "integrity", "swarm", "scrubbing", "decisions"];
 
-/// All programs.
+/// Returns all programs.
 pub(crate) fn all<D: DeviceUnderTest>() -> Vec<Program<D>> {
     let program = |group, name, run| Program { group, name, policies: &POLICIES, run };
     vec![

@@ -1,7 +1,8 @@
-//! Overwriting: what one owner leaves in memory, the next one does not find, where the allocator was told so.
+//! Overwriting: the next user of memory does not find what the previous one left, where the configuration asks for
+//! that.
 //!
-//! Every stream writes a byte of its own over all of each of its blocks, what rounding added included, and reads all of
-//! each block that it is granted before it writes there.
+//! Every stream writes a byte of its own over the whole of each of its blocks, including what rounding added. Before
+//! that, it reads the whole of each block that it is granted.
 
 use crate::device::DeviceUnderTest;
 use crate::scenario::Policy;
@@ -11,19 +12,20 @@ use crate::watched::Tenancy;
 
 const STREAMS: usize = 2;
 const ROUNDS: usize = 3;
-/// How many blocks a stream has at once.
+/// The number of blocks that a stream has at once.
 const BLOCKS: usize = 6;
-/// The most bytes of one block: more than a page, so that pages move, and little enough for devices in software.
+/// The size of the largest block, in bytes: more than a page, so that pages move, and little enough for devices in
+/// software.
 const MOST_BYTES: u64 = 3 << 20;
-/// How much of a block is read at a time.
+/// The number of bytes of a block that are read at a time.
 const PART_BYTES: usize = 1 << 20;
 
-/// What a stream finds is its own, or zeros.
+/// Checks that a stream finds only its own bytes or zeros.
 pub(super) fn other_streams<D: DeviceUnderTest>(device: &D, policy: &Policy) -> Result<(), Stop> {
     run(device, policy, "scrub:other_streams", true)
 }
 
-/// What a stream finds is zeros.
+/// Checks that a stream finds only zeros.
 pub(super) fn always<D: DeviceUnderTest>(device: &D, policy: &Policy) -> Result<(), Stop> {
     run(device, policy, "scrub:always", false)
 }
@@ -35,13 +37,13 @@ fn run<D: DeviceUnderTest>(device: &D, policy: &Policy, conf: &str, may_see_own:
     let session = Session::open(device, &Setup { policy, conf, limit: None, streams: STREAMS as u32, bytes: true })?;
     let mut random = Random::new(11);
     for round in 0..ROUNDS {
-        // Each stream in its turn, so that memory can go from one to the other.
+        // The streams take turns, so that memory can pass from one to the other.
         for home in 0..STREAMS {
             let mut blocks = Vec::new();
             for _ in 0..BLOCKS {
                 blocks.push(occupied(&session, home, random.bytes(1, MOST_BYTES), may_see_own)?);
             }
-            // Holes that smaller blocks are cut from, and whose neighbours join.
+            // This makes holes that smaller blocks are cut from, and whose neighbours are joined.
             for at in (0..BLOCKS / 2).rev() {
                 session.watched.free(blocks.remove(2 * at));
             }
@@ -58,7 +60,7 @@ fn run<D: DeviceUnderTest>(device: &D, policy: &Policy, conf: &str, may_see_own:
     session.finish()
 }
 
-/// Allocates, finds nothing that is not allowed, and leaves the stream's own byte everywhere.
+/// Allocates a block, checks that it holds no byte that is not allowed, and fills it with the stream's own byte.
 fn occupied<D: DeviceUnderTest>(
     session: &Session<'_, D>,
     home: usize,

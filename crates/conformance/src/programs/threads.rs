@@ -1,5 +1,5 @@
-//! Threads: on streams of their own, on one stream together, and with buffers that change hands. Every grant is judged
-//! and every block looked at, by device work.
+//! Threads: on streams of their own, on one stream together, and with buffers that pass from thread to thread. Every
+//! grant is judged, and device work reads every block.
 
 use std::sync::Mutex;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -14,12 +14,12 @@ use crate::watched::{Tenancy, Trouble};
 
 const THREADS: usize = 4;
 const OPERATIONS: usize = 60;
-/// How many blocks a thread holds at most.
+/// The most blocks that a thread holds.
 const LIVE_MAX: usize = 6;
-/// Little enough that threads run into it together and make each other's releases wait.
+/// The limit in bytes: small enough that threads reach it together and wait for each other's releases.
 const LIMIT_BYTES: u64 = 96 << 20;
 
-/// A block on its way from one thread to another: written on its home stream, which the thread that takes it over does
+/// A block on its way from one thread to another. It was written on its home stream, which the receiving thread does
 /// not use itself.
 struct Parcel<D: DeviceUnderTest> {
     tenancy: Tenancy<D::Backend>,
@@ -27,12 +27,12 @@ struct Parcel<D: DeviceUnderTest> {
     value: u8,
 }
 
-/// How threads share.
+/// The way in which threads share.
 #[derive(Clone, Copy)]
 struct Sharing {
-    /// All of them work on stream 0.
+    /// Whether all of them work on stream 0.
     one_stream: bool,
-    /// Some blocks are handed on.
+    /// Whether some blocks are passed on to other threads.
     hands_on: bool,
 }
 
@@ -63,7 +63,7 @@ fn together<D: DeviceUnderTest>(device: &D, policy: &Policy, sharing: Sharing) -
             scope.spawn(move || {
                 let work = Worker::open(session, me, home).and_then(|worker| worker.work(sharing, &inbox, &next));
                 drop(next);
-                // What is still on its way is given back by whoever it was sent to.
+                // Blocks that are still in the inbox are released by the thread that they were sent to.
                 let rest = inbox.into_iter().map(|parcel: Parcel<D>| session.watched.free(parcel.tenancy));
                 let () = rest.collect();
                 if let (Err(stop), Ok(mut stopped)) = (work, stopped.lock()) {
@@ -102,7 +102,7 @@ impl<'d, 's, D: DeviceUnderTest> Worker<'d, 's, D> {
                 let (tenancy, value) = self.blocks.swap_remove(self.random.below(self.blocks.len()));
                 if sharing.hands_on && self.random.once_in(2) {
                     self.session.device.submit(self.session.backend(), self.session.streams[self.home].id());
-                    // A worker that stopped has dropped its inbox; the block is given back here then.
+                    // A worker that has stopped has dropped its inbox. In that case the block is released here.
                     if let Err(back) = next.send(Parcel { tenancy, home: self.home, value }) {
                         self.session.watched.free(back.0.tenancy);
                     }
@@ -133,13 +133,13 @@ impl<'d, 's, D: DeviceUnderTest> Worker<'d, 's, D> {
                 self.blocks.push((tenancy, value));
                 Ok(())
             }
-            // Others hold the memory: that is no mistake.
+            // Other threads may hold the memory, so this is no failure.
             Err(Trouble::Refused(error)) if error.fault() == millpond_backend::Fault::OutOfMemory => Ok(()),
             Err(trouble) => Err(Stop::Fail(format!("{bytes} bytes on stream {}: {trouble}", self.home))),
         }
     }
 
-    /// Looks at another thread's block on this thread's stream, and frees it here.
+    /// Reads another thread's block on this thread's stream, and frees it here.
     fn take_over(&mut self, parcel: Parcel<D>) -> Result<(), Stop> {
         let Parcel { tenancy, home, value } = parcel;
         self.session.order(self.home, home)?;

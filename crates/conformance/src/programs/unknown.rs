@@ -1,4 +1,4 @@
-//! Streams that the device does not have, named by number: refused before anything is kept for them.
+//! Stream numbers that the device does not have: they are refused before anything is kept for them.
 
 use millpond::Error;
 use millpond_backend::{Backend as _, Point, StreamId, Tick};
@@ -7,11 +7,12 @@ use crate::device::DeviceUnderTest;
 use crate::scenario::Policy;
 use crate::session::{Session, Setup, Stop};
 
-/// Blocks that make misses: small, and larger than a segment that is shared.
+/// The sizes in bytes of blocks that cause misses: a small one, and two that are larger than a shared segment of the
+/// small pool.
 const BYTES: [u64; 3] = [1000, 3 << 20, 12 << 20];
 
-/// The device knows its own streams and no other, every call that takes a number refuses one that is not there, and
-/// what other streams do goes on as if nobody had asked.
+/// Checks that the device knows only its own streams, that every call with a number refuses an unknown one, and that
+/// other streams are not affected by these calls.
 pub(super) fn refused<D: DeviceUnderTest>(device: &D, policy: &Policy) -> Result<(), Stop> {
     let session = Session::open(device, &Setup { policy, conf: "", limit: None, streams: 2, bytes: false })?;
     let allocator = session.watched.allocator();
@@ -24,7 +25,7 @@ pub(super) fn refused<D: DeviceUnderTest>(device: &D, policy: &Policy) -> Result
         }
         allocator.stream(stream.id()).map_err(|error| error.to_string())?;
     }
-    // Devices number streams densely, so a number far beyond is nobody's.
+    // Devices number streams densely, so a number far above belongs to no stream.
     let next = session.streams.iter().map(|stream| stream.id().0 + 1).max().unwrap_or_default();
     for unknown in [next, 20_000_000, u32::MAX].map(StreamId) {
         if session.backend().has_stream(unknown) {

@@ -1,10 +1,9 @@
-//! The promise across devices: on every device that reuses in order, the same program leads to the same decisions, the
-//! same layout and the same statistics.
+//! The promise of equal decisions: on every device that reuses in order, the same program leads to the same decisions,
+//! the same layout and the same statistics.
 //!
-//! A program is a recorded trace or a seed. [`trail`] runs it on a device and answers all that it led to, without
-//! anything that a driver chose; trails of different devices are compared, or told apart by their
-//! [digest](Trail::digest). What the device's pace could change is taken out: what was queued is submitted and waited
-//! for wherever the allocator may ask for it later.
+//! A program is a recorded trace or a seed. [`trail`] runs it on a device and returns all results except those that a
+//! driver chose. Trails of different devices are compared directly or by their [digest](Trail::digest). The device's
+//! speed has no influence: queued work is submitted and waited for wherever the allocator may ask for it later.
 
 mod program;
 mod trail;
@@ -22,21 +21,21 @@ pub use trail::Trail;
 
 use program::{run_seed, run_trace};
 
-/// The policies that decide alike on all devices. `direct` gives memory back at a free or later, by how far the device
-/// is.
+/// The policies that decide alike on all devices. `direct` is not one of them: it gives memory back at a free or later,
+/// depending on the progress of the device.
 pub const DECIDED_ALIKE: [Policy; 4] = [POLICIES[0], POLICIES[1], POLICIES[3], POLICIES[4]];
 
-/// What is run on each device.
+/// A program that is run on each device.
 #[derive(Clone, Copy, Debug)]
 pub enum Program<'a> {
     /// A recorded program.
     Trace(&'a Trace),
-    /// A made-up one with blocks of up to 24 MiB on several streams, uses on other streams, and a limit.
+    /// A generated program with blocks of up to 24 MiB on several streams, uses on other streams, and a limit.
     Seed(u64),
 }
 
 impl Program<'_> {
-    /// How many streams it needs.
+    /// Returns the number of streams that it needs.
     fn streams(&self) -> u32 {
         match self {
             Program::Trace(trace) => trace.streams,
@@ -45,14 +44,15 @@ impl Program<'_> {
     }
 }
 
-/// The simulated device that decides as a device with these facts must: the same bytes, the same pages.
+/// Returns the simulated device that must decide like a device with these facts: it has the same memory size and the
+/// same pages.
 pub fn reference(caps: &Caps) -> SimDevice {
     SimDevice::immediate(caps.classes[0].total_bytes).pages(caps.pages)
 }
 
-/// By what a trace's sizes are divided so that devices with these facts can serve it: a power of two. No request is
-/// larger than half of a segment can be, and six times the live peak fit the device, as policies that do not move pages
-/// may reserve that much, and half of its addresses.
+/// Returns the power of two by which a trace's sizes are divided so that devices with these facts can serve it. No
+/// request is larger than half of the largest segment. Six times the live peak fits the device's memory and half of its
+/// addresses, because policies that do not move pages may reserve that much.
 pub fn divisor<'a>(trace: &Trace, devices: impl IntoIterator<Item = &'a Caps>) -> u64 {
     use millpond::trace::Event;
     let largest = trace.events.iter().map(|event| match *event {
@@ -74,7 +74,8 @@ pub fn divisor<'a>(trace: &Trace, devices: impl IntoIterator<Item = &'a Caps>) -
 ///
 /// # Errors
 ///
-/// [`Outcome::Skipped`] where the device lacks what the program or the policy needs; [`Outcome::Failed`].
+/// Returns [`Outcome::Skipped`] where the device lacks what the program or the policy needs, and [`Outcome::Failed`]
+/// where the run fails.
 pub fn trail<D: DeviceUnderTest>(device: &D, policy: &Policy, program: &Program<'_>) -> Result<Trail, Outcome> {
     run(device, policy, program).map_err(|stop| match stop {
         Stop::Skip(reason) => Outcome::Skipped(reason),
@@ -82,11 +83,11 @@ pub fn trail<D: DeviceUnderTest>(device: &D, policy: &Policy, program: &Program<
     })
 }
 
-/// Runs a program on a device and on its reference, and compares.
+/// Runs a program on a device and on its reference, and compares the trails.
 ///
 /// # Errors
 ///
-/// As [`trail`], and [`Outcome::Failed`] with the first difference.
+/// Returns the errors of [`trail`], and [`Outcome::Failed`] with the first difference.
 pub fn same_as_simulated<D: DeviceUnderTest>(
     device: &D,
     policy: &Policy,

@@ -1,4 +1,4 @@
-//! Running a program so that the device's pace has no say.
+//! Runs a program so that the device's speed has no influence on its results.
 
 use millpond::trace::Trace;
 use millpond::{Allocator, Buffer, Error, Replay, Stream};
@@ -26,7 +26,7 @@ fn settle<B: Backend>(allocator: &Allocator<B>, streams: &[Stream<B>]) -> Result
     Ok(())
 }
 
-/// A trace, whole, and before that its first half alone: where everything lies at its end is another thing to compare.
+/// Runs the first half of a trace and then the whole trace. The layout after each of the two is compared.
 pub(super) fn run_trace<B: Backend>(
     allocator: &Allocator<B>,
     streams: &[Stream<B>],
@@ -42,7 +42,7 @@ pub(super) fn run_trace<B: Backend>(
     Ok(recording.finish())
 }
 
-/// A grant, or nothing where memory is short.
+/// Returns the grant, or `None` where memory is short.
 fn granted<B: Backend>(result: Result<Buffer<B>, Error<B::Error>>) -> Result<Option<Buffer<B>>, Stop> {
     match result {
         Ok(buffer) => Ok(Some(buffer)),
@@ -58,7 +58,7 @@ pub(super) fn run_seed<B: Backend>(allocator: &Allocator<B>, streams: &[Stream<B
     for at in 0..OPERATIONS {
         let draw = random.below(20);
         if draw < 12 {
-            // A request, or whoever else looks, finds the same work done on every device.
+            // All work is complete before a request, trim or emptying, so that it finds the same state on every device.
             settle(allocator, streams)?;
         }
         match draw {

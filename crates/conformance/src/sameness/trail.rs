@@ -1,4 +1,4 @@
-//! What a program led to.
+//! The results of a program.
 
 use std::fmt::{self, Write};
 
@@ -6,7 +6,7 @@ use millpond::{Allocator, Decision, MemoryStats, SegmentId, Side};
 use millpond_backend::{Backend, Caps};
 use millpond_core::stats::PageStats;
 
-/// All that a program led to on a device, without anything that a driver chose.
+/// The results of a program on a device, without anything that a driver chose.
 pub struct Trail {
     caps: Caps,
     decisions: Vec<Decision>,
@@ -19,7 +19,7 @@ pub struct Trail {
 #[derive(PartialEq, Debug)]
 struct Tiles(SegmentId, Side, u64, Vec<(u64, u64)>);
 
-/// A trail being taken.
+/// A trail that is being recorded.
 pub(super) struct Recording<'a, B: Backend> {
     allocator: &'a Allocator<B>,
     layouts: Vec<Vec<Tiles>>,
@@ -31,7 +31,7 @@ impl<'a, B: Backend> Recording<'a, B> {
         Self { allocator, layouts: Vec::new() }
     }
 
-    /// Takes in where everything lies now.
+    /// Adds the present layout.
     pub(super) fn look(&mut self) {
         let layout = self.allocator.layout().into_iter().map(|view| {
             let blocks = view.blocks.iter().map(|block| (block.offset, block.size)).collect();
@@ -54,22 +54,22 @@ impl<'a, B: Backend> Recording<'a, B> {
 }
 
 impl Trail {
-    /// The device's facts.
+    /// Returns the device's facts.
     pub fn caps(&self) -> &Caps {
         &self.caps
     }
 
-    /// How many decisions were made.
+    /// Returns the number of decisions that were made.
     pub fn decisions(&self) -> usize {
         self.decisions.len()
     }
 
-    /// The most bytes that were reserved.
+    /// Returns the most bytes that were reserved at once.
     pub fn peak_reserved_bytes(&self) -> u64 {
         self.stats.reserved_bytes.all.peak
     }
 
-    /// A number for all of it: equal trails have equal digests, in every run and on every machine.
+    /// Returns a digest of the trail: equal trails have equal digests, in every run and on every machine.
     pub fn digest(&self) -> u64 {
         let mut digest = Digest(0xCBF2_9CE4_8422_2325);
         let Self { decisions, layouts, stats, pages, .. } = self;
@@ -77,7 +77,7 @@ impl Trail {
         digest.0
     }
 
-    /// The first thing in which two trails differ; `None` if they are equal, byte for byte.
+    /// Returns the first difference between two trails; `None` if they are equal, byte for byte.
     pub fn difference(&self, other: &Trail) -> Option<String> {
         let count = self.decisions.len().max(other.decisions.len());
         if let Some(at) = (0..count).find(|&at| self.decisions.get(at) != other.decisions.get(at)) {
@@ -97,7 +97,7 @@ impl Trail {
     }
 }
 
-/// FNV-1a over text.
+/// The FNV-1a hash of text.
 struct Digest(u64);
 
 impl Write for Digest {

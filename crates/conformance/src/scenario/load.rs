@@ -1,4 +1,4 @@
-//! From text to scenarios, strictly: what was loaded makes sense, so the player need not ask.
+//! Reads scenarios from text. Reading is strict: a loaded scenario makes sense, so the player does not check it again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,24 +7,24 @@ use millpond::MemoryStats;
 use super::words::Words;
 use super::{Action, Expect, POLICIES, Requirement, Scenario, Step};
 
-/// A line of a corpus file that departs from the grammar or makes no sense.
+/// A line of a corpus file that does not follow the grammar or makes no sense.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("line {line}: {problem}")]
 pub struct LoadError {
-    /// Which line, from 1.
+    /// The number of the line, from 1.
     pub line: usize,
-    /// What is wrong, and what was expected.
+    /// The problem, and what was expected.
     pub problem: String,
 }
 
-/// How far the life of a buffer has come.
+/// The state of a buffer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Life {
     Live { written: bool },
     Freed,
 }
 
-/// A scenario that is being read, and what its steps have led to.
+/// A scenario that is being read, and the state after its steps so far.
 struct Draft {
     scenario: Scenario,
     buffers: BTreeMap<String, Life>,
@@ -94,7 +94,7 @@ impl Draft {
         Ok(())
     }
 
-    /// Takes in a line that stands before the steps; answers whether it was one.
+    /// Reads a line of the kind that stands before the steps. Returns whether it was one.
     fn header(&mut self, verb: &str, words: &mut Words<'_>) -> Result<bool, String> {
         let scenario = &mut self.scenario;
         match verb {
@@ -122,7 +122,7 @@ impl Draft {
         if scenario.steps.is_empty() { Ok(true) } else { Err(format!("`{verb}` stands behind the first step")) }
     }
 
-    /// Checks that a step makes sense where it stands, and follows what it leads to.
+    /// Checks that a step makes sense where it stands, and applies its effects to the state.
     fn sense(&mut self, action: &Action) -> Result<(), String> {
         match action {
             Action::Allocate { name, stream, .. } => {
@@ -233,7 +233,7 @@ impl Draft {
         }
     }
 
-    /// Nothing is held: the host would wait for it for ever.
+    /// Checks that no stream is held, because the host would wait for held work without end.
     fn at_rest(&self, why: &str) -> Result<(), String> {
         match self.held.first() {
             Some(stream) => Err(format!("s{stream} is held, and {why}: `unhold` it first")),
@@ -284,7 +284,7 @@ fn action(verb: &str, words: &mut Words<'_>) -> Result<Action, String> {
     })
 }
 
-/// Reads what must be true.
+/// Reads an expectation.
 fn expect(words: &mut Words<'_>) -> Result<Expect, String> {
     Ok(match words.word("what to expect")? {
         "capacity" => {

@@ -1,8 +1,8 @@
-//! Scenarios as data: what a program does with an allocator, step by step, and what must be true of it.
+//! Scenarios as data: the steps of a program that uses an allocator, and what must be true after them.
 //!
-//! A scenario is text; `corpus/README.md` has the grammar. The same text runs on every device. After every step,
-//! whatever it is, the runner verifies the allocator's invariants, the statistics against a naive account, and every
-//! grant and free against the shadow oracle.
+//! A scenario is text; `corpus/README.md` has the grammar. The same text runs on every device. After every step, the
+//! runner checks the allocator's invariants, the statistics against a simple model, and every grant and free against
+//! the shadow oracle.
 
 mod load;
 mod play;
@@ -33,14 +33,14 @@ pub(crate) const CORPUS: [(&str, &str); 12] = [
     ("data", include_str!("../../corpus/data.txt")),
 ];
 
-/// How an allocator is set up for a run, under a name for people.
+/// The configuration of an allocator for a run, with a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Policy {
     /// Its name in scenarios and results.
     pub name: &'static str,
     /// Its configuration.
     pub conf: &'static str,
-    /// It needs virtual memory.
+    /// Whether it needs virtual memory.
     pub pages: bool,
 }
 
@@ -53,28 +53,28 @@ pub const POLICIES: [Policy; 5] = [
     Policy { name: "tight", conf: "policy:paged,growth:tight", pages: true },
 ];
 
-/// One scenario.
+/// A scenario.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Scenario {
     /// Its name, unique in the corpus.
     pub name: String,
-    /// The line of its file where it begins, from 1.
+    /// The number of the line of its file where it begins, from 1.
     pub line: usize,
     /// The policies that it is run under.
     pub policies: Vec<Policy>,
-    /// What the device must be or have.
+    /// The properties that the device must have.
     pub needs: Vec<Requirement>,
-    /// Further configuration, behind the policy's.
+    /// Further configuration, applied after the policy's.
     pub conf: String,
-    /// The limit on reserved bytes from the beginning, if there is one.
+    /// The limit on reserved bytes at the beginning, if there is one.
     pub limit: Option<u64>,
-    /// How many streams there are.
+    /// The number of streams.
     pub streams: u32,
-    /// What is done, in order.
+    /// The steps in order.
     pub steps: Vec<Step>,
 }
 
-/// What a scenario may ask of a device.
+/// A property that a scenario may require of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Requirement {
     /// Reuse in order on the home stream.
@@ -89,9 +89,9 @@ pub enum Requirement {
     SubmitCloses,
     /// Fills and copies.
     Transfer,
-    /// Work that runs until it is told to end.
+    /// Work that runs until a test ends it.
     Hold,
-    /// Pages of 2 MiB, where there are any: for amounts that depend on it.
+    /// Pages of 2 MiB, if the device has pages, for amounts that depend on the page size.
     UsualPages,
     /// Pages that may be mapped twice.
     Aliasing,
@@ -100,7 +100,7 @@ pub enum Requirement {
 }
 
 impl Requirement {
-    /// The words that scenarios use, and those for people.
+    /// The words that scenarios use, and those for messages.
     const WORDS: [(&'static str, Requirement, &'static str); 10] = [
         ("in-order", Requirement::InOrder, "reuse in order on the home stream"),
         ("after-submit", Requirement::AfterSubmit, "reuse after the submit only"),
@@ -114,7 +114,7 @@ impl Requirement {
         ("stream-wait", Requirement::StreamWait, "streams that wait for each other"),
     ];
 
-    /// Whether facts alone say that the device has it; holding is found out by trying.
+    /// Returns whether the device's facts meet the requirement. Whether work can be held is found out by trying.
     fn is_met(self, caps: &Caps) -> bool {
         match self {
             Requirement::InOrder => caps.reuse == millpond_backend::Reuse::InOrder,
@@ -130,34 +130,34 @@ impl Requirement {
         }
     }
 
-    /// What it is, for people.
+    /// Returns its name in messages.
     fn text(self) -> &'static str {
         Self::WORDS.iter().find(|(_, requirement, _)| *requirement == self).map_or("", |(_, _, text)| text)
     }
 }
 
-/// One step, and the line where it stands.
+/// A step, and the line where it stands.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Step {
-    /// Its line, from 1.
+    /// The number of the line, from 1.
     pub line: usize,
-    /// What is done or expected.
+    /// The action or the expectation.
     pub action: Action,
 }
 
-/// How a request must fail.
+/// The way in which a request must fail.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refusal {
-    /// For lack of memory, with a report.
+    /// It fails for lack of memory, with a report.
     OutOfMemory,
-    /// Because no device has so much.
+    /// It fails because no device can have that much memory.
     TooLarge,
 }
 
-/// How two numbers must compare.
+/// The way in which two numbers must compare.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Relation {
-    /// The first is the second.
+    /// The first equals the second.
     Equal,
     /// The first is at most the second.
     AtMost,
@@ -165,7 +165,7 @@ pub enum Relation {
     AtLeast,
 }
 
-/// What a step does. Buffers and points are named; streams are numbered.
+/// The action of a step. Buffers and points are named; streams are numbered.
 #[derive(Clone, PartialEq, Debug)]
 #[expect(missing_docs, reason = "the fields say what they are; the grammar in corpus/README.md says what they do")]
 pub enum Action {
@@ -173,82 +173,82 @@ pub enum Action {
     Allocate { name: String, bytes: u64, stream: u32 },
     /// Allocates and must fail.
     Refuse { bytes: u64, stream: u32, refusal: Refusal },
-    /// Frees.
+    /// Frees a buffer.
     Free { name: String },
     /// Queues work on a stream that sets every byte of a buffer.
     Write { name: String, stream: u32 },
-    /// Notes the use on another stream.
+    /// Records a use on another stream.
     Record { name: String, stream: u32 },
     /// Takes a point.
     Point { name: String, stream: u32 },
-    /// Notes the use up to a point.
+    /// Records a use up to a point.
     Until { name: String, point: String },
-    /// The host waits for a point, as far as it was submitted.
+    /// Waits on the host for a point, as far as it was submitted.
     Wait { point: String },
-    /// Later work of the stream comes after the point.
+    /// Makes later work of the stream come after the point.
     After { stream: u32, point: String },
-    /// Submits.
+    /// Submits the work of a stream.
     Submit { stream: u32 },
     /// Submits everything and waits for it.
     Sync,
-    /// Queues work that runs until it is told to end.
+    /// Queues work that runs until [`Unhold`](Self::Unhold).
     Hold { stream: u32 },
-    /// Ends it.
+    /// Ends the held work of a stream.
     Unhold { stream: u32 },
-    /// Gives everything cached back.
+    /// Releases all cached memory to the driver.
     EmptyCache,
-    /// Gives cached memory back.
+    /// Releases cached memory to the driver.
     Trim { bytes: u64 },
-    /// Retires what is done.
+    /// Retires what is complete.
     Poll,
-    /// Sets the limit.
+    /// Sets the limit on reserved bytes.
     Limit { bytes: Option<u64> },
-    /// Resets peaks.
+    /// Resets the peaks.
     ResetPeaks,
-    /// Resets totals.
+    /// Resets the totals.
     ResetTotals,
-    /// From here on, driver calls are counted.
+    /// Begins to count driver calls.
     CountCalls,
-    /// Something must be true.
+    /// Checks an expectation.
     Expect(Expect),
 }
 
-/// What must be true.
+/// An expectation.
 #[derive(Clone, PartialEq, Debug)]
 #[expect(missing_docs, reason = "the fields say what they are; the grammar in corpus/README.md says what they mean")]
 pub enum Expect {
-    /// A statistic under its PyTorch key.
+    /// The value of a statistic under its PyTorch key.
     Stat { key: String, relation: Relation, value: u64 },
-    /// A buffer has this many bytes after rounding.
+    /// The size of a buffer in bytes, after rounding.
     Capacity { name: String, bytes: u64 },
-    /// A buffer lies where another one lies or lay, or does not.
+    /// Whether a buffer lies where another one lies or lay.
     Place { name: String, other: String, same: bool },
-    /// A buffer lies in the segment where another one lies or lay, or does not.
+    /// Whether a buffer lies in the segment where another one lies or lay.
     Segment { name: String, other: String, same: bool },
-    /// How the memory of a buffer is safe to use; a barrier counts as order.
+    /// The reuse that a buffer's grant states; a barrier counts as order.
     Reuse { name: String, reuse: Reuse },
-    /// Every byte of a buffer is what was last written.
+    /// The bytes of a buffer, which must all be what was last written.
     Data { name: String },
-    /// A point is reached, or not.
+    /// Whether a point is reached.
     Reached { point: String, reached: bool },
-    /// Driver calls since they are counted.
+    /// The number of driver calls since the counting began.
     Calls { relation: Relation, value: u64 },
-    /// The last refusal's report: a field of it.
+    /// A field of the last refusal's report.
     Report { field: ReportField, relation: Relation, value: u64 },
 }
 
-/// A number of an out-of-memory report.
+/// A field of an out-of-memory report.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReportField {
-    /// What the program asked for, in bytes.
+    /// The bytes that the program requested.
     Requested,
-    /// What would have come free by `empty_cache`, in bytes.
+    /// The bytes that `empty_cache` would have freed.
     EmptyCacheFrees,
-    /// What would have come free by waiting, in bytes.
+    /// The bytes that waiting would have freed.
     WaitingFrees,
-    /// What the program holds, in bytes.
+    /// The bytes that the program holds.
     Allocated,
-    /// What is reserved, in bytes.
+    /// The bytes that are reserved.
     Reserved,
 }
 
@@ -256,7 +256,7 @@ pub enum ReportField {
 ///
 /// # Errors
 ///
-/// The first line that departs from the grammar or makes no sense.
+/// Returns the first line that does not follow the grammar or makes no sense.
 pub fn load(text: &str) -> Result<Vec<Scenario>, LoadError> {
     load::load(text)
 }

@@ -1,4 +1,4 @@
-//! Playing a scenario on a device.
+//! Plays a scenario on a device.
 
 use std::collections::BTreeMap;
 use std::mem::ManuallyDrop;
@@ -13,7 +13,7 @@ use crate::oracle::Place;
 use crate::session::{Session, Setup, Stop};
 use crate::watched::{Tenancy, Trouble};
 
-/// A named buffer: what the program holds of it, and what is remembered after its free.
+/// A named buffer: the block itself until its free, and what is remembered after that.
 struct Named<B: Backend> {
     tenancy: Option<Tenancy<B>>,
     place: Option<Place>,
@@ -34,13 +34,13 @@ struct Player<'d, D: DeviceUnderTest> {
 ///
 /// # Errors
 ///
-/// What the device lacks, or what went wrong and at which line.
+/// Returns what the device lacks, or what failed and at which line.
 pub(crate) fn play<D: DeviceUnderTest>(device: &D, scenario: &Scenario, policy: &Policy) -> Result<(), Stop> {
     play_with(device, scenario, policy, Settings::default())
 }
 
-/// The same, with settings below those of the policy. A panic leaks what the scenario held: it is in disorder, and a
-/// second panic would end the process.
+/// Plays a scenario with settings below those of the policy. After a panic, the player is leaked: its state is
+/// inconsistent, and dropping it could panic again, which would end the process.
 pub(crate) fn play_with<D: DeviceUnderTest>(
     device: &D,
     scenario: &Scenario,
@@ -156,7 +156,8 @@ impl<D: DeviceUnderTest> Player<'_, D> {
     }
 
     fn write(&mut self, name: &str, stream: u32) -> Result<(), Stop> {
-        // Neither 0, which fresh memory may hold, nor what simulated devices poison with.
+        // The value is neither 0, which fresh memory may hold, nor the byte with which simulated devices overwrite
+        // memory.
         self.writes = self.writes % 200 + 1;
         let value = self.writes;
         self.session.fill(stream as usize, self.live(name), value)?;
@@ -166,7 +167,7 @@ impl<D: DeviceUnderTest> Player<'_, D> {
         Ok(())
     }
 
-    /// A buffer that the loader has found to be live.
+    /// Returns a buffer that the loader has found to be live.
     fn live(&self, name: &str) -> &Tenancy<D::Backend> {
         match self.buffers.get(name).and_then(|named| named.tenancy.as_ref()) {
             Some(tenancy) => tenancy,

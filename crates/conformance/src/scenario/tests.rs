@@ -1,6 +1,6 @@
 use super::{Action, CORPUS, Expect, POLICIES, Refusal, Relation, Requirement, Step, load};
 
-/// What the loader says about a scenario of these steps.
+/// Returns the loader's message about a scenario with these steps.
 fn problem(steps: &str) -> String {
     match load(&format!("scenario a\n{steps}\n")) {
         Ok(_) => String::new(),

@@ -1,10 +1,10 @@
-//! The words of a line, taken one after the other.
+//! Splits a line into words, which are read one after the other.
 
 use millpond::Reuse;
 
 use super::{Refusal, Relation, ReportField};
 
-/// What is left of a line.
+/// The rest of a line.
 pub(super) struct Words<'a> {
     rest: std::str::SplitWhitespace<'a>,
 }
@@ -12,34 +12,34 @@ pub(super) struct Words<'a> {
 const UNITS: [(&str, u32); 5] = [("KiB", 10), ("MiB", 20), ("GiB", 30), ("TiB", 40), ("EiB", 60)];
 
 impl<'a> Words<'a> {
-    /// The words of a line without its comment.
+    /// Splits a line into words, without its comment.
     pub(super) fn new(line: &'a str) -> Self {
         let content = line.split_once('#').map_or(line, |(content, _)| content);
         Self { rest: content.split_whitespace() }
     }
 
-    /// The next word, which must be there; `what` says what it should be.
+    /// Returns the next word. A line that ends here is an error, in which `what` names the expected word.
     pub(super) fn word(&mut self, what: &str) -> Result<&'a str, String> {
         self.rest.next().ok_or_else(|| format!("the line ends where {what} should be"))
     }
 
-    /// The next word, if there is one.
+    /// Returns the next word, if there is one.
     pub(super) fn next(&mut self) -> Option<&'a str> {
         self.rest.next()
     }
 
-    /// A word that must be exactly this one.
+    /// Reads a word that must be exactly this one.
     pub(super) fn expect(&mut self, exactly: &str) -> Result<(), String> {
         let word = self.word(&format!("`{exactly}`"))?;
         if word == exactly { Ok(()) } else { Err(format!("`{word}` stands where `{exactly}` should be")) }
     }
 
-    /// Nothing more may come.
+    /// Checks that the line ends here.
     pub(super) fn end(&mut self) -> Result<(), String> {
         self.rest.next().map_or(Ok(()), |word| Err(format!("`{word}` stands behind the end of the step")))
     }
 
-    /// The name of a buffer or a point.
+    /// Reads the name of a buffer or a point.
     pub(super) fn name(&mut self) -> Result<String, String> {
         let word = self.word("a name")?;
         let good = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
@@ -50,7 +50,7 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// A stream: `s0` to `s7`.
+    /// Reads a stream: `s0` to `s7`.
     pub(super) fn stream(&mut self) -> Result<u32, String> {
         let word = self.word("a stream")?;
         match word.as_bytes() {
@@ -59,19 +59,19 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// `on` and a stream.
+    /// Reads `on` and a stream.
     pub(super) fn on_stream(&mut self) -> Result<u32, String> {
         self.expect("on")?;
         self.stream()
     }
 
-    /// A number of bytes or of other things.
+    /// Reads a number of bytes or of other things.
     pub(super) fn number(&mut self) -> Result<u64, String> {
         let word = self.word("a number")?;
         number(word).ok_or_else(|| format!("`{word}` is no number: digits, a unit up to EiB, +N or -N behind it"))
     }
 
-    /// A number, or `none`.
+    /// Reads a number, or `none`.
     pub(super) fn number_or_none(&mut self) -> Result<Option<u64>, String> {
         let before = self.rest.clone();
         if self.rest.next() == Some("none") {
@@ -90,7 +90,7 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// Whether two things shall be the same: `=` or `!=`.
+    /// Reads whether two things must be the same: `=` or `!=`.
     pub(super) fn sameness(&mut self) -> Result<bool, String> {
         match self.word("= or !=")? {
             "=" => Ok(true),
@@ -130,7 +130,7 @@ impl<'a> Words<'a> {
     }
 }
 
-/// `20MiB`, `1MiB+1`, `512`, `1EiB-1`.
+/// Parses a number such as `20MiB`, `1MiB+1`, `512` or `1EiB-1`.
 fn number(word: &str) -> Option<u64> {
     if let Some((whole, more)) = word.split_once('+') {
         return amount(whole)?.checked_add(amount(more)?);

@@ -1,4 +1,4 @@
-//! A device and a policy on which programs are run, and what is made of one that fails there.
+//! A device and a policy on which programs are run, and the search for a shorter program where one fails.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,28 +14,28 @@ use crate::scenario::{self, Policy};
 use crate::session::{Session, Setup, Stop};
 use crate::suite::text_of;
 
-/// How many programs are tried at most to make one shorter.
+/// The most programs that are tried to shorten one.
 const TRIALS_MAX: u32 = 3000;
 
-/// Where programs run.
+/// The device, policy and settings with which programs run.
 #[derive(Clone, Debug)]
 pub struct Case<'d, D> {
-    /// On which device.
+    /// The device.
     pub device: &'d D,
-    /// Under which policy.
+    /// The policy.
     pub policy: Policy,
-    /// Below the policy's own configuration.
+    /// The settings, which the policy's own configuration overrides.
     pub settings: Settings,
 }
 
-/// What went wrong in a program.
+/// A failure of a program.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Failed {
-    /// How many operations were performed before; with the operation itself, or none at the end of the program.
+    /// The number of operations that were performed before the failure.
     pub at: usize,
-    /// The operation that it was found in.
+    /// The operation in which it was found; `None` at the end of the program.
     pub operation: Option<Operation>,
-    /// What it was.
+    /// A description of the failure.
     pub what: String,
 }
 
@@ -49,15 +49,15 @@ impl fmt::Display for Failed {
 }
 
 impl Failed {
-    /// What makes two failures one: the text without its numbers, without what stands in braces, and up to the first
-    /// of several things.
+    /// Returns the part of the text that two failures of the same kind share: the text without numbers and without what
+    /// stands in braces, up to the first of several entries.
     fn nature(&self) -> String {
         nature(&self.what)
     }
 }
 
 fn nature(text: &str) -> String {
-    // What stands before an objection says where it was raised.
+    // The text before an objection says where it was raised.
     let text = text.split_once("the oracle objects: ").map_or(text, |(_, objection)| objection);
     let (mut nature, mut depth, mut in_number) = (String::new(), 0_u32, false);
     for letter in text.chars() {
@@ -76,9 +76,9 @@ fn nature(text: &str) -> String {
     nature
 }
 
-/// Why a program has no tally.
+/// The reason why a program has no tally.
 pub(super) enum End {
-    /// The device cannot serve the policy: the reason.
+    /// The device cannot serve the policy, with the reason.
     Skipped(String),
     Failed(Failed),
 }
@@ -98,28 +98,28 @@ impl End {
 pub struct Shrunk {
     /// The program.
     pub program: Program,
-    /// How it fails.
+    /// The failure of this program.
     pub failed: Failed,
-    /// The same as a scenario in the corpus' language, if it can be said there and fails in the same way.
+    /// The same program as a scenario in the corpus' language, if it can be written there and fails in the same way.
     pub scenario: Option<String>,
-    /// How many programs were tried.
+    /// The number of programs that were tried.
     pub trials: u32,
 }
 
 impl<'d, D: DeviceUnderTest> Case<'d, D> {
-    /// Programs run on the device under the policy, with nothing else said.
+    /// Creates a case with default settings, in which programs run on the device under the policy.
     pub fn new(device: &'d D, policy: Policy) -> Self {
         Self { device, policy, settings: Settings::default() }
     }
 
-    /// Runs the program of a seed, and answers what it was as well, as far as it came. `None` instead of a tally: the
-    /// device cannot serve the policy. A panic is caught and told as what went wrong.
+    /// Runs the program of a seed. Returns the program, as far as it was drawn, and the tally or the failure; `None` in
+    /// place of the tally if the device cannot serve the policy. A panic is caught and reported as a failure.
     pub fn record(&self, swarm: &Swarm) -> (Program, Result<Option<Tally>, Failed>) {
         let (program, result) = self.attempt(swarm);
         (program, End::unless_skipped(result))
     }
 
-    /// The same, with the reason why the device cannot serve the policy.
+    /// Does the same, and returns the reason if the device cannot serve the policy.
     pub(super) fn attempt(&self, swarm: &Swarm) -> (Program, Result<Tally, End>) {
         let mut drawing = Drawing::new(swarm.seed, swarm.faults);
         let (streams, limit) = (drawing.mix().streams, drawing.mix().limit);
@@ -136,11 +136,11 @@ impl<'d, D: DeviceUnderTest> Case<'d, D> {
         (program, result)
     }
 
-    /// Runs a program. `None`: the device cannot serve the policy.
+    /// Runs a program. Returns `None` if the device cannot serve the policy.
     ///
     /// # Errors
     ///
-    /// What went wrong; a panic too.
+    /// Returns what went wrong, which includes a panic.
     ///
     /// # Panics
     ///
@@ -182,15 +182,16 @@ impl<'d, D: DeviceUnderTest> Case<'d, D> {
         Session::open_with(self.device, &setup, self.settings.clone())
     }
 
-    /// Makes a failing program shorter by delta debugging: leaves operations out and makes plainer those that stay, as
-    /// long as it fails in the same way. Runs it some hundreds of times.
+    /// Shortens a failing program by delta debugging: leaves operations out and simplifies the remaining ones, as long
+    /// as it fails in the same way. Runs some hundreds of programs.
     ///
-    /// Answers `None` if the program does not fail when it is run again.
+    /// Returns `None` if the program does not fail when it is run again.
     pub fn shrink(&self, program: &Program) -> Option<Shrunk> {
         let nature = self.replay(program).err()?.nature();
         let mut fails =
             |candidate: &Program| matches!(self.replay(candidate), Err(failed) if failed.nature() == nature);
-        // Found at once, a failure needs nothing of what comes behind its cause.
+        // If every operation is followed by a check, the failure is found at once and needs no operation after its
+        // cause.
         let strict = Program { check_every: 1, ..program.clone() };
         let first = if fails(&strict) { strict } else { program.clone() };
         let mut trials = Trials::new(TRIALS_MAX, &mut fails);
@@ -201,7 +202,7 @@ impl<'d, D: DeviceUnderTest> Case<'d, D> {
         Some(Shrunk { program, failed, scenario, trials })
     }
 
-    /// The program as a scenario, if it fails as one in the same way.
+    /// Returns the program as a scenario, if the scenario fails in the same way.
     fn scenario(&self, program: &Program, failed: &Failed) -> Option<String> {
         let nature = failed.nature();
         [false, true].into_iter().find_map(|evidence| {
@@ -214,13 +215,13 @@ impl<'d, D: DeviceUnderTest> Case<'d, D> {
                 Err(Stop::Fail(said)) => said,
                 _ => return None,
             };
-            // What a scenario's failure begins with is where it was found.
+            // The message of a scenario's failure begins with the place where it was found.
             self::nature(&said).contains(nature.trim_start()).then_some(text)
         })
     }
 }
 
-/// What a person needs to see it again: the scenario, or the program as code.
+/// Prints what is needed to reproduce the failure: the scenario, or the program as code.
 impl fmt::Display for Shrunk {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let operations = self.program.operations.len();

@@ -1,4 +1,4 @@
-//! A program that is drawn from a seed while it runs: what comes next depends on which blocks there are.
+//! Draws a program from a seed while it runs, because the next operation depends on the blocks that exist.
 
 use millpond_backend::Fault;
 
@@ -6,14 +6,14 @@ use super::mix::{Kind, Mix};
 use super::operation::{Noted, Operation};
 use super::random::Random;
 
-/// How soon a planned fault strikes, in driver calls.
+/// The number of driver calls within which a planned fault occurs.
 pub(super) const FAULT_WITHIN: usize = 12;
 
-/// What draws a program's operations.
+/// The source of a program's operations.
 pub(super) struct Drawing {
     random: Random,
     mix: Mix,
-    /// How many blocks were allocated.
+    /// The number of blocks that were allocated.
     allocated: u32,
 }
 
@@ -28,7 +28,7 @@ impl Drawing {
         &self.mix
     }
 
-    /// The next operation of a program that holds these blocks.
+    /// Draws the next operation of a program that holds these blocks.
     pub(super) fn next(&mut self, held: &[u32]) -> Operation {
         let kind = self.mix.kind(&mut self.random);
         let stream = self.stream();
@@ -68,7 +68,7 @@ impl Drawing {
         Operation::Allocate { block, bytes: self.mix.bytes(&mut self.random), stream }
     }
 
-    /// An operation on one of the blocks; where there is none, one is allocated instead.
+    /// Returns an operation on one of the blocks. Where there is none, one is allocated instead.
     fn with_block(
         &mut self,
         held: &[u32],

@@ -1,8 +1,8 @@
-//! What a seed makes of its run: how often each operation comes, and how large its blocks are.
+//! The mix that a seed draws for its run: the frequency of each operation, and the sizes of the blocks.
 
 use super::random::Random;
 
-/// One kind of operation.
+/// A kind of operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     Allocate,
@@ -18,12 +18,12 @@ pub(super) enum Kind {
     Trim,
     EmptyCache,
     Limit,
-    /// A stream's work comes to an end: all its blocks are freed, and its memory is there for others.
+    /// The end of a stream's work: all its blocks are freed, so that other streams can use its memory.
     Retreat,
     Fault,
 }
 
-/// Kinds that a seed may do without, and how often they come by default. The rest is always there.
+/// The kinds that a seed may leave out, and their default weights. The other kinds are always drawn.
 const OPTIONAL: [(Kind, usize); 13] = [
     (Kind::Write, 10),
     (Kind::RecordedUse, 15),
@@ -40,11 +40,11 @@ const OPTIONAL: [(Kind, usize); 13] = [
     (Kind::Fault, 3),
 ];
 
-/// Shapes of sizes: the least and the most, in bytes.
+/// The ranges of sizes: the least and the most, in bytes.
 const SHAPES: [(u64, u64); 4] = [(1, 4 << 10), (512, 1 << 20), (1 << 10, 4 << 20), (256 << 10, 24 << 20)];
 
-/// Limits on reserved bytes, so that small devices serve too, requests are refused at times, and memory is short in
-/// some runs.
+/// The limits on reserved bytes. They are low, so that small devices suffice, requests are sometimes refused, and
+/// memory is short in some runs.
 const LIMITS: [u64; 4] = [32 << 20, 48 << 20, 96 << 20, 192 << 20];
 
 /// The mix of one run.
@@ -52,11 +52,11 @@ pub(super) struct Mix {
     weights: Vec<(Kind, usize)>,
     total: usize,
     shapes: Vec<(u64, u64)>,
-    /// How many streams there are.
+    /// The number of streams.
     pub(super) streams: u32,
-    /// How many blocks the program holds at most.
+    /// The most blocks that the program holds.
     pub(super) live_max: usize,
-    /// The limit on reserved bytes from the beginning.
+    /// The limit on reserved bytes at the beginning.
     pub(super) limit: u64,
 }
 
@@ -66,7 +66,7 @@ impl Mix {
         for (kind, weight) in OPTIONAL {
             let wanted = kind != Kind::Fault || faults;
             if wanted && !random.once_in(4) {
-                // From a third of the default to three times.
+                // The weight is between a third of the default and three times the default.
                 weights.push((kind, (weight * (1 + random.below(9))).div_ceil(3)));
             }
         }

@@ -1,11 +1,11 @@
-//! The swarm: seeded random programs that use an allocator as badly as its contract permits.
+//! The swarm: seeded random programs that test an allocator with every use that its contract permits.
 //!
-//! Each seed draws its own mix: some operations are often, some rare, some never there, because programs that do a
-//! little of everything rarely do much of anything. Every byte handed out is written by device work and looked at by
-//! device work, nothing waits for the host unless the mix says so, and the oracle judges every grant. The seed
-//! repeats the run.
+//! Each seed draws its own mix: some operations are frequent, some are rare, and some do not occur, because programs
+//! with a uniform mix rarely reach extreme states. Every byte that is handed out is written and read by device work,
+//! the host does not wait unless the mix has waits, and the oracle judges every grant. The same seed gives the same
+//! run.
 //!
-//! A run is a [`Program`] of [`Operation`]s, drawn as it goes. One that fails [shrinks](Case::shrink) by itself to the
+//! A run is a [`Program`] of [`Operation`]s that is drawn while it runs. [`Case::shrink`] reduces one that fails to the
 //! few operations that its failure needs.
 
 mod case;
@@ -28,36 +28,36 @@ pub use case::{Case, Failed, Shrunk};
 pub use operation::{Noted, Operation, Program};
 pub(crate) use random::Random;
 
-/// One run to be.
+/// The description of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Swarm {
-    /// Draws everything: the mix, the operations, and with them the order in which work completes where a test decides
-    /// that.
+    /// The seed of all draws: the mix, the operations, and with them the order in which work completes where a test
+    /// controls that.
     pub seed: u64,
-    /// How many operations.
+    /// The number of operations.
     pub operations: u32,
-    /// Under which policy.
+    /// The policy.
     pub policy: Policy,
-    /// Driver calls fail now and then, on devices that can be told to.
+    /// Whether driver calls fail at times, on devices that support that.
     pub faults: bool,
-    /// Verify everything after so many operations. Grants are judged each time.
+    /// The number of operations after which everything is checked. Every grant is judged in any case.
     pub check_every: u32,
 }
 
-/// What a run came to.
+/// The counts of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Tally {
     /// Grants that the oracle judged.
     pub grants: u64,
     /// Requests that were refused for lack of memory.
     pub refusals: u64,
-    /// Operations that a driver failed in.
+    /// Operations in which a driver call failed.
     pub failures: u64,
-    /// Pieces of evidence that were looked at; none where the device cannot move bytes.
+    /// Pieces of evidence that were checked; none where the device has no transfers.
     pub evidence: usize,
     /// Pages that moved to another place.
     pub moved: u64,
-    /// Those of them that moved behind a device-side wait.
+    /// Pages that moved behind a device-side wait; [`moved`](Self::moved) includes them.
     pub moved_behind_wait: u64,
 }
 
@@ -72,11 +72,11 @@ impl AddAssign for Tally {
     }
 }
 
-/// Runs one swarm on a device. `Ok(None)`: the device cannot serve the policy.
+/// Runs one swarm on a device. Returns `Ok(None)` if the device cannot serve the policy.
 ///
 /// # Errors
 ///
-/// What went wrong, with the seed and the operation.
+/// Returns what went wrong, with the seed and the operation.
 pub fn run<D: DeviceUnderTest>(device: &D, swarm: &Swarm) -> Result<Option<Tally>, String> {
     match run_or_stop(device, swarm) {
         Ok(tally) => Ok(Some(tally)),

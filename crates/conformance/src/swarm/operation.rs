@@ -1,58 +1,58 @@
-//! A swarm's program as data: what was done, with every number in it, so that it can be done again, or in part.
+//! A swarm's program as data: all operations with their numbers, so that the program or a part of it can be run again.
 
 use std::fmt;
 
 use millpond_backend::Fault;
 
-/// When a use on another stream is noted, and how.
+/// The way in which a use on another stream is recorded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Noted {
-    /// `record_stream` before the work is queued. Until the free it makes no difference which comes first.
+    /// With `record_stream` before the work is queued. Until the free it makes no difference which comes first.
     Before,
-    /// `record_stream` after the work is queued.
+    /// With `record_stream` after the work is queued.
     After,
-    /// `used_until` a point that is taken after the work is queued.
+    /// With `used_until` and a point that is taken after the work is queued.
     Until,
 }
 
-/// One operation. Blocks have the number that their allocation gives them; an operation on a block that is not there,
-/// because its allocation was refused or left out, does nothing. So every part of a program is a program.
+/// An operation. A block is identified by the number that its allocation gives it. An operation on a block that does
+/// not exist, because its allocation was refused or left out, does nothing. So every part of a program is a program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[expect(missing_docs, reason = "the fields say what they are: numbers of blocks and of streams, and bytes")]
 pub enum Operation {
     /// Allocates a block and writes to all of it.
     Allocate { block: u32, bytes: u64, stream: usize },
-    /// Looks at a block on its home stream and frees it.
+    /// Reads a block on its home stream and frees it.
     Free { block: u32 },
-    /// Writes to a block anew, on its home stream.
+    /// Writes to a block again, on its home stream.
     Write { block: u32 },
-    /// Work of another stream looks at a block, after what was written at home. Then the block is freed; or if it is
-    /// to be kept, its home stream waits for that work.
+    /// Reads a block on another stream, ordered after what was written on the home stream. Then the block is freed, or,
+    /// if it is to be kept, its home stream waits for that work.
     Use { block: u32, stream: usize, noted: Noted, keep: bool },
-    /// Later work of one stream comes after the earlier work of another.
+    /// Makes later work of one stream come after the earlier work of another.
     Order { later: usize, earlier: usize },
     /// Submits a stream's work.
     Submit { stream: usize },
-    /// The oldest work of a stream completes, where a test decides that.
+    /// Lets the oldest work of a stream complete, where a test controls that.
     Advance { stream: usize },
-    /// The host waits for a stream, as far as its work was submitted.
+    /// Waits on the host for a stream, as far as its work was submitted.
     HostWait { stream: usize },
-    /// Asks the device how far it is.
+    /// Asks the device for its progress.
     Poll,
-    /// Gives cached memory back until at most so much is reserved.
+    /// Releases cached memory until at most `bytes` are reserved.
     Trim { bytes: u64 },
-    /// Gives all cached memory back.
+    /// Releases all cached memory.
     EmptyCache,
     /// Sets the limit on reserved bytes.
     Limit { bytes: u64 },
     /// Frees every block of a stream, newest first.
     Retreat { stream: usize },
-    /// A driver call to come fails.
+    /// Makes a later driver call fail.
     Fault { nth: u64, fault: Fault },
 }
 
 impl Operation {
-    /// The operation with its numbers of streams led through a function.
+    /// Returns the operation with a function applied to its stream numbers.
     #[must_use]
     pub(super) fn on_streams(self, to: impl Fn(usize) -> usize) -> Self {
         match self {
@@ -67,7 +67,7 @@ impl Operation {
         }
     }
 
-    /// The operation with its number of a block led through a function.
+    /// Returns the operation with a function applied to its block number.
     #[must_use]
     fn on_blocks(self, to: impl Fn(u32) -> u32) -> Self {
         match self {
@@ -87,22 +87,22 @@ impl Operation {
     }
 }
 
-/// A program: what a seed drew, or what is left of it.
+/// A program: the operations that a seed drew, or those that remain of them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Program {
-    /// How many streams there are.
+    /// The number of streams.
     pub streams: u32,
-    /// The limit on reserved bytes from the beginning.
+    /// The limit on reserved bytes at the beginning.
     pub limit: u64,
-    /// Everything is verified after so many operations; not 0. Grants are judged each time.
+    /// The number of operations after which everything is checked, not 0. Every grant is judged in any case.
     pub check_every: usize,
-    /// What is done, in order.
+    /// The operations in order.
     pub operations: Vec<Operation>,
 }
 
 impl Program {
-    /// The same program, whose blocks are numbered from 0 in the order of their allocations. Operations on blocks that
-    /// are never allocated are left out.
+    /// Returns the same program with its blocks numbered from 0 in the order of their allocations. Operations on blocks
+    /// that are never allocated are left out.
     #[must_use]
     pub(super) fn renumbered(&self) -> Self {
         let order: Vec<u32> = self.operations.iter().filter_map(Operation::allocates).collect();
@@ -119,7 +119,7 @@ impl Program {
     }
 }
 
-/// Rust code that makes the program, for a test to replay.
+/// Prints Rust code that creates the program, for a test that replays it.
 impl fmt::Display for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { streams, limit, check_every, operations } = self;

@@ -1,4 +1,4 @@
-//! Numbers drawn from a seed, the same everywhere.
+//! Numbers drawn from a seed. They are the same on every machine.
 
 /// The splitmix64 generator.
 #[derive(Clone, Debug)]
@@ -17,17 +17,17 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `bound`, which is small and not 0.
+    /// Returns a number below `bound`, which is small and not 0.
     pub(crate) fn below(&mut self, bound: usize) -> usize {
         (self.next() % bound as u64) as usize
     }
 
-    /// True once in so many times.
+    /// Returns true once in `times` calls on average.
     pub(crate) fn once_in(&mut self, times: usize) -> bool {
         self.below(times) == 0
     }
 
-    /// A size from `least` to `most` bytes, every order of magnitude as likely as another.
+    /// Returns a size from `least` to `most` bytes. Every power of two in that range is equally likely.
     pub(crate) fn bytes(&mut self, least: u64, most: u64) -> u64 {
         let octaves = (most / least).ilog2() as usize + 1;
         let floor = least << self.below(octaves);

@@ -1,4 +1,4 @@
-//! One run of the swarm: a program is performed, operation by operation, and everything in it judged.
+//! One run of the swarm: a program is executed operation by operation, and everything in it is checked.
 
 use std::mem::ManuallyDrop;
 
@@ -13,12 +13,12 @@ use crate::evidence::Evidence;
 use crate::session::{Session, Stop};
 use crate::watched::{Tenancy, Trouble};
 
-/// A block in the program's hands.
+/// A block that the program holds.
 struct Block<B: Backend> {
     number: u32,
     tenancy: Tenancy<B>,
     home: usize,
-    /// What every byte is; `None` where the driver refused to write.
+    /// The value of every byte; `None` where the driver refused to write.
     value: Option<u8>,
 }
 
@@ -30,11 +30,12 @@ struct Runner<'d, 's, D: DeviceUnderTest> {
     writes: u8,
 }
 
-/// Performs the operations that `next` answers when it is told which blocks there are, in order of their age or nearly
-/// so, until it answers none. Each is noted in `trail` before it is performed, so that the last one there is where a
-/// failure was found, or a panic.
+/// Performs the operations that `next` returns until it returns `None`. `next` is given the numbers of the blocks that
+/// exist, roughly in the order of their age. Each operation is added to `trail` before it is performed, so that the
+/// last one there is the one in which a failure or a panic occurred.
 ///
-/// A panic leaks what the run held: it is in disorder, and a second panic would end the process.
+/// After a panic, the session and the blocks are leaked: their state is inconsistent, and dropping them could panic
+/// again, which would end the process.
 pub(super) fn run<D: DeviceUnderTest>(
     session: Session<'_, D>,
     check_every: usize,
@@ -132,7 +133,7 @@ impl<D: DeviceUnderTest> Runner<'_, '_, D> {
         }
     }
 
-    /// Looks at a block one last time, on its home stream, and frees it.
+    /// Reads a block a last time on its home stream, and frees it.
     fn give_back(&mut self, block: Block<D::Backend>) -> Result<(), Stop> {
         self.look(block.home, &block)?;
         self.session.watched.free(block.tenancy);
@@ -159,8 +160,8 @@ impl<D: DeviceUnderTest> Runner<'_, '_, D> {
         self.tolerate(written);
     }
 
-    /// Work of another stream looks at a block, in proper order after what was written at home; the block is noted as
-    /// used there, and freed at once unless it is to be kept.
+    /// Reads a block on another stream, ordered after what was written on its home stream. The use is recorded, and the
+    /// block is freed at once unless it is to be kept.
     fn use_elsewhere(&mut self, number: u32, stream: usize, noted: Noted, keep: bool) -> Result<(), Stop> {
         let Some(at) = self.position(number) else { return Ok(()) };
         let session = self.session;
@@ -181,7 +182,8 @@ impl<D: DeviceUnderTest> Runner<'_, '_, D> {
             Noted::Until => session.watched.used_until(&block.tenancy, user.point()),
         };
         done.map_err(|error| error.to_string())?;
-        // While the other stream reads, nothing may write the block at home: it is freed, or home waits.
+        // The home stream must not write the block while the other stream reads it: the block is freed, or the home
+        // stream waits.
         if keep {
             if session.order(home, stream).is_ok() {
                 self.blocks.push(block);
@@ -204,12 +206,12 @@ impl<D: DeviceUnderTest> Runner<'_, '_, D> {
         self.session.streams[stream].id()
     }
 
-    /// Only a planned fault makes a driver fail here; that is counted, and no more.
+    /// Counts a failed driver call. Only a planned fault may cause one, which [`run`] checks at the end.
     fn tolerate(&mut self, went_well: bool) {
         self.tally.failures += u64::from(!went_well);
     }
 
-    /// An operation of the allocator may fail for lack of memory, or with the driver's own error.
+    /// Counts an error of an allocator's operation, which may fail for lack of memory or with the driver's own error.
     fn expect_typed(&mut self, result: Result<(), Error<<D::Backend as Backend>::Error>>) -> Result<(), Stop> {
         match result {
             Ok(()) => {}
@@ -238,7 +240,7 @@ impl<D: DeviceUnderTest> Runner<'_, '_, D> {
         Ok(self.tally)
     }
 
-    /// Lets faults that have not struck yet strike now, where they do no harm.
+    /// Triggers the faults that have not occurred yet with calls that may fail here.
     fn burn_faults(&self) {
         let backend = self.session.backend();
         for _ in 0..self.session.device.fallible_calls(backend).map_or(0, |_| FAULT_WITHIN) {

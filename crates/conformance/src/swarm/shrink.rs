@@ -1,23 +1,23 @@
-//! Delta debugging: from a program that fails to a short one that fails in the same way.
+//! Delta debugging: reduces a program that fails to a short one that fails in the same way.
 
 use super::operation::{Noted, Operation, Program};
 
 /// Sizes that are tried in place of a larger one, in bytes.
 const PLAIN_BYTES: [u64; 5] = [512, 4 << 10, 1 << 20, 2 << 20, 20 << 20];
 
-/// Who is asked whether a program still fails in the same way, and how often yet.
+/// The function that says whether a program still fails in the same way, and the number of calls that are left.
 pub(super) struct Trials<'a> {
     fails: &'a mut dyn FnMut(&Program) -> bool,
     left: u32,
 }
 
 impl<'a> Trials<'a> {
-    /// At most `most` programs are tried.
+    /// Creates a counter that allows at most `most` programs to be tried.
     pub(super) fn new(most: u32, fails: &'a mut dyn FnMut(&Program) -> bool) -> Self {
         Self { fails, left: most }
     }
 
-    /// How many programs may be tried yet.
+    /// Returns the number of programs that may still be tried.
     pub(super) fn left(&self) -> u32 {
         self.left
     }
@@ -30,7 +30,7 @@ impl<'a> Trials<'a> {
         (self.fails)(program)
     }
 
-    /// Takes the candidate in the program's place if it fails too; answers whether it does.
+    /// Replaces the program by the candidate if the candidate fails too. Returns whether it does.
     fn prefer(&mut self, program: &mut Program, candidate: Program) -> bool {
         let better = candidate != *program && self.fails(&candidate);
         if better {
@@ -40,8 +40,8 @@ impl<'a> Trials<'a> {
     }
 }
 
-/// Leaves out of a program what its failure does not need, then makes plainer what is left, until neither helps any
-/// more or all trials are used up.
+/// Removes operations that the failure does not need, then simplifies the remaining ones, until neither helps any more
+/// or all trials are used up.
 pub(super) fn shrink(mut program: Program, trials: &mut Trials<'_>) -> Program {
     loop {
         let before = program.clone();
@@ -54,8 +54,8 @@ pub(super) fn shrink(mut program: Program, trials: &mut Trials<'_>) -> Program {
     }
 }
 
-/// Leaves out runs of operations: halves first, then quarters, down to single ones. Later operations depend on earlier
-/// ones, so the last are left out first.
+/// Removes runs of operations: halves first, then quarters, down to single ones. Later operations depend on earlier
+/// ones, so the last are removed first.
 fn leave_out(program: &mut Program, trials: &mut Trials<'_>) {
     let mut size = program.operations.len();
     while size > 0 {
@@ -71,7 +71,7 @@ fn leave_out(program: &mut Program, trials: &mut Trials<'_>) {
     }
 }
 
-/// Leads several streams into one.
+/// Merges streams, so that the program has fewer.
 fn fewer_streams(program: &mut Program, trials: &mut Trials<'_>) {
     for streams in 1..program.streams {
         let to = |stream: usize| stream % streams as usize;
@@ -82,7 +82,7 @@ fn fewer_streams(program: &mut Program, trials: &mut Trials<'_>) {
     }
 }
 
-/// Puts plainer operations in the place of single ones.
+/// Replaces single operations by simpler ones.
 fn plainer(program: &mut Program, trials: &mut Trials<'_>) {
     for at in 0..program.operations.len() {
         for operation in simpler(program.operations[at]) {
@@ -95,7 +95,7 @@ fn plainer(program: &mut Program, trials: &mut Trials<'_>) {
     }
 }
 
-/// What may stand for an operation, the plainest first.
+/// Returns what may replace an operation, the simplest first.
 fn simpler(operation: Operation) -> Vec<Operation> {
     match operation {
         Operation::Allocate { block, bytes, stream } => {
@@ -115,7 +115,7 @@ fn simpler(operation: Operation) -> Vec<Operation> {
 mod tests {
     use super::*;
 
-    /// A hundred allocations on four streams, with a free and a poll behind each.
+    /// Returns a hundred allocations on four streams, with a poll and a free after each.
     fn long() -> Program {
         let of = |block: u32| {
             let stream = block as usize % 4;
@@ -125,7 +125,7 @@ mod tests {
         Program { streams: 4, limit: 1 << 30, check_every: 1, operations: (0..100).flat_map(of).collect() }
     }
 
-    /// A block of more than 5 KiB is allocated, freed, and a poll comes later.
+    /// Returns whether a block of more than 5 KiB is allocated and freed, and a poll comes later.
     fn fails(program: &Program) -> bool {
         let operations = &program.operations;
         let large = operations.iter().enumerate().find_map(|(at, operation)| match *operation {
@@ -143,7 +143,7 @@ mod tests {
         let mut trials = Trials::new(10_000, &mut fails);
         let shrunk = shrink(long(), &mut trials);
         // Later operations are left out first, so the first block of more than 5 KiB stays: its 6000 bytes are fewer
-        // than any plain size that would do.
+        // than any plain size that would fail.
         let wanted =
             [Operation::Allocate { block: 0, bytes: 6000, stream: 0 }, Operation::Free { block: 0 }, Operation::Poll];
         assert_eq!((shrunk.streams, &shrunk.operations[..]), (1, &wanted[..]), "{shrunk}");

@@ -1,4 +1,4 @@
-//! A program as a scenario in the corpus' language, where it can be said there.
+//! Writes a program as a scenario in the corpus' language, where that is possible.
 
 use std::fmt::Write as _;
 
@@ -6,18 +6,19 @@ use super::operation::{Noted, Operation, Program};
 use crate::evidence::BYTES as EVIDENCE_BYTES;
 use crate::scenario::Policy;
 
-/// Steps, and what must be known to write further ones.
+/// The steps so far, and the state that is needed to write further ones.
 #[derive(Default)]
 struct Steps {
     text: String,
-    /// The blocks there are, each with its home stream, in the order of the run's own list.
+    /// The blocks that exist, each with its home stream, in the order of the run's own list.
     blocks: Vec<(u32, usize)>,
     points: u32,
 }
 
-/// The scenario's text. `evidence`: with the buffers that a run keeps on every stream for what its work has found; they
-/// take room. `None` where an operation has no words: a test that decides when work completes, or which driver call
-/// fails. Where a run's work looks at a block, the scenario's work writes to it: a look would have the host wait.
+/// Returns the scenario's text. `evidence` adds the buffers that a run keeps on every stream for its evidence, because
+/// they take room. Returns `None` where the language has no step for an operation: those with which a test controls
+/// when work completes, or which driver call fails. Where a run reads a block, the scenario writes to it, because a
+/// read in a scenario would make the host wait.
 pub(super) fn scenario(program: &Program, policy: &Policy, device: String, evidence: bool) -> Option<String> {
     let mut steps = Steps::default();
     if evidence {
@@ -114,7 +115,7 @@ impl Steps {
         self.say(format_args!("after s{later} p{point}"));
     }
 
-    /// Takes a point, and answers its number.
+    /// Takes a point and returns its number.
     fn point(&mut self, stream: usize) -> u32 {
         let number = self.points;
         self.points += 1;

@@ -1,4 +1,4 @@
-//! What a toy reports.
+//! The errors of a toy.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use millpond_sim::SimError;
 #[derive(Debug)]
 pub struct ToyError(pub Fault, pub String);
 
-/// The error as it is.
+/// Converts the error and keeps its fault.
 pub fn toy(error: SimError) -> ToyError {
     ToyError(error.fault(), error.to_string())
 }

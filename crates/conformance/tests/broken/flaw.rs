@@ -1,6 +1,6 @@
-//! What can be wrong with a toy, and which check has to find it.
+//! The flaws that a toy can have, and the check that has to find each.
 
-/// One verb, or one fact, that is not as the contract says.
+/// A verb or a fact that does not follow the contract.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Flaw {
     AlignmentIsALie,
@@ -47,7 +47,7 @@ pub enum Flaw {
     BudgetStands,
 }
 
-/// Each flaw, the check that refuses it, and the verb or the fact that its message names.
+/// Each flaw, the check that must refuse it, and the verb or the fact that the check's message names.
 pub const FLAWS: [(Flaw, &str, &str); 42] = [
     (Flaw::AlignmentIsALie, "space/segments-are-aligned-and-apart", "Backend::address"),
     (Flaw::TotalIsALie, "budget/is-plausible", "Budget::budget"),

@@ -1,4 +1,4 @@
-//! The suite is tested itself: backends with one flaw each are refused by a named check whose message names the verb,
+//! Tests of the suite itself: backends with one flaw each are refused by a named check whose message names the verb,
 //! and the same backend without a flaw passes.
 
 #![allow(unsafe_code)] // The contract's unsafe trait and methods, for the toys.
@@ -14,7 +14,7 @@ use millpond_conformance::{DeviceUnderTest, Outcome, ScenarioResult};
 use flaw::{FLAWS, Flaw};
 use toy::Toys;
 
-/// The failures of a group, by name.
+/// Returns the failures of a group, by name.
 fn failures(results: &[ScenarioResult]) -> Vec<(&str, &str)> {
     let failed = |result: &'_ ScenarioResult| matches!(result.outcome, Outcome::Failed(_));
     let failed = results.iter().filter(|result| failed(result));
@@ -28,7 +28,8 @@ fn text(outcome: &Outcome) -> &str {
     }
 }
 
-/// Runs the group of the check that must refuse the toy, and says what is wrong if it does not, or does not say why.
+/// Runs the group of the check that must refuse the toy. Returns an error if the check passes, or if its message does
+/// not name the verb and the rule.
 fn refused(toys: Toys, check: &str, verb: &str) -> Result<String, String> {
     let group = check.split('/').next().expect("a check's name begins with its group");
     let results = run_group(&toys, group, &[]);
@@ -53,7 +54,7 @@ fn every_flaw_is_refused_by_its_check() {
     assert!(passed.is_empty(), "{} of {}:\n{passed:#?}", passed.len(), FLAWS.len());
 }
 
-/// Leaks are found where the author counts nothing: what is taken and given back often enough is missing.
+/// Leaks are found even where the author counts nothing, because memory that is taken and released repeatedly runs out.
 #[test]
 fn leaks_are_found_without_counts() {
     let leaks = [Flaw::ReleaseLeaks, Flaw::ReleasePageLeaks, Flaw::ReleaseRangeLeaks];

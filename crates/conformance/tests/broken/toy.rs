@@ -14,20 +14,20 @@ use millpond_sim::{Completion, Page, Segment, Sim};
 use crate::error::{ToyError, toy};
 use crate::flaw::Flaw;
 
-/// A device under test whose backend has that flaw, or none.
+/// A device under test whose backend has this flaw, or none.
 #[derive(Clone, Copy, Debug)]
 pub struct Toys {
     pub flaw: Option<Flaw>,
-    /// The author counts what is in others' hands; else only the budget and exhaustion tell.
+    /// Whether the author counts the objects that callers hold. Otherwise only the budget and exhaustion show leaks.
     pub told: bool,
 }
 
-/// The wrapper.
+/// The wrapper around the simulated device.
 pub struct Toy {
     sim: Sim,
     flaw: Option<Flaw>,
     caps: Caps,
-    /// What the first budget said, for one that does not move.
+    /// The first budget that was returned, for one that never changes.
     first_budget: Mutex<Option<BudgetInfo>>,
     first_host: Mutex<Option<usize>>,
     first_address: AtomicU64,
@@ -59,7 +59,7 @@ impl Toy {
         self.flaw == Some(flaw)
     }
 
-    /// The part of a range that lies in the segment, for a device that checks none.
+    /// Returns the part of a range that lies in the segment, for a device that does not check ranges.
     fn clipped(&self, segment: &Segment, offset: u64, bytes: u64) -> (u64, u64) {
         if !self.has(Flaw::RangesAreUnchecked) {
             return (offset, bytes);
@@ -69,7 +69,8 @@ impl Toy {
     }
 }
 
-// SAFETY: it is not: that is what the suite has to find. Nothing but the suite uses it, on a simulated device.
+// SAFETY: a toy with a flaw does not keep the contract, which is what the suite has to find. Only the suite uses it, on
+// a simulated device.
 unsafe impl Backend for Toy {
     type Segment = Segment;
     type Page = Page;

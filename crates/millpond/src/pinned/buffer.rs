@@ -12,12 +12,13 @@ use crate::raw::{self, HostPlace};
 use crate::state::State;
 use crate::stream::Stream;
 
-/// Page-locked host memory. Dropping it gives the block back to its cache, at once and without a call of the driver:
-/// who gets it next gets it after the work that was recorded here.
+/// Page-locked host memory. Dropping it returns the block to its cache, at once and without a driver call. The block is
+/// granted again only after the work that was recorded here.
 ///
 /// The host reaches its bytes through [`bytes`](Self::bytes) and [`bytes_mut`](Self::bytes_mut), the device through
-/// [`Stream::upload_pinned`] and [`Stream::download_pinned`]. Both at once would be a race, so the first two ask how
-/// far the device is and refuse while it may be in the way. It may be sent to, shared with and dropped on any thread.
+/// [`Stream::upload_pinned`] and [`Stream::download_pinned`]. Both at the same time would be a race, so the first two
+/// ask the device for its progress and return an error while it may still use the bytes. The buffer may be sent to any
+/// thread, shared with it and dropped there.
 #[must_use = "a buffer that is not kept goes straight back to the cache"]
 pub struct PinnedBuffer<B: Backend> {
     buffer: Buffer<B>,
@@ -26,13 +27,13 @@ pub struct PinnedBuffer<B: Backend> {
 }
 
 impl<B: Backend> PinnedBuffer<B> {
-    /// `None` if the host does not see the memory.
+    /// Wraps a buffer. Returns `None` if the host does not see the memory.
     pub(crate) fn new(buffer: Buffer<B>) -> Option<Self> {
         let place = HostPlace::of(&buffer)?;
         Some(Self { buffer, place, uses: Uses::new() })
     }
 
-    /// The block behind it, for those who watch over its uses.
+    /// Returns the block behind it, for tracking its uses.
     pub(crate) fn buffer(&self) -> &Buffer<B> {
         &self.buffer
     }
@@ -45,66 +46,69 @@ impl<B: Backend> PinnedBuffer<B> {
         self.buffer.lane().owner()
     }
 
-    /// What was asked for, in bytes: as many can be reached.
+    /// Returns the requested size in bytes, all of which can be reached.
     pub fn len(&self) -> u64 {
         self.buffer.len()
     }
 
-    /// Whether it has no bytes at all.
+    /// Returns whether it has no bytes at all.
     pub fn is_empty(&self) -> bool {
         self.buffer.is_empty()
     }
 
-    /// How many bytes it keeps from others: `len` after rounding, or more where that stays within the slack.
+    /// Returns the size of its block in bytes: `len` after rounding, or more where that stays within the slack.
     pub fn capacity(&self) -> u64 {
         self.buffer.capacity()
     }
 
-    /// Where devices see it, for kernels that read host memory, on devices that have addresses. `None` for an empty
-    /// buffer. Tell of such work with [`record_use`](Self::record_use).
+    /// Returns the address at which devices see it, for kernels that read host memory, on devices that have addresses.
+    /// `None` for an empty buffer. Record such work with [`record_use`](Self::record_use).
     pub fn address(&self) -> Option<u64> {
         self.buffer.address()
     }
 
-    /// Where the host sees it; dangling for an empty buffer. Valid for `len` bytes as long as the buffer lives. Who
-    /// goes through it keeps clear of the device's work and of the slices lent here.
+    /// Returns the address at which the host sees it; dangling for an empty buffer. It is valid for `len` bytes as long
+    /// as the buffer lives. Accesses through it must not overlap with the device's work or with the slices lent here.
     pub fn host_address(&self) -> NonNull<u8> {
         self.place.start()
     }
 
-    /// Its bytes, to be read. Asks the driver how far the streams are that write to it, and never blocks.
+    /// Returns its bytes, to be read. Asks the driver for the progress of the streams that write to it, and never
+    /// blocks.
     ///
     /// # Errors
     ///
-    /// [`Error::InUse`] while a copy to it is under way: [`wait`](Self::wait) first. [`Error::Driver`].
+    /// [`Error::InUse`] while a copy to it is in progress: [`wait`](Self::wait) first. [`Error::Driver`] if a driver
+    /// call fails.
     pub fn bytes(&self) -> Result<&[u8], Error<B::Error>> {
         let idle = self.uses.expect_idle(self.state(), Access::Read)?;
         Ok(raw::host_bytes(self, &idle))
     }
 
-    /// Its bytes, to be written. Asks the driver how far the streams are that use it, and never blocks.
+    /// Returns its bytes, to be written. Asks the driver for the progress of the streams that use it, and never blocks.
     ///
     /// # Errors
     ///
-    /// [`Error::InUse`] while a copy from or to it is under way: [`wait`](Self::wait) first, or take another buffer.
-    /// [`Error::Driver`].
+    /// [`Error::InUse`] while a copy from or to it is in progress: [`wait`](Self::wait) first, or take another buffer.
+    /// [`Error::Driver`] if a driver call fails.
     pub fn bytes_mut(&mut self) -> Result<&mut [u8], Error<B::Error>> {
         let idle = self.uses.expect_idle(self.state(), Access::Write)?;
         Ok(raw::host_bytes_mut(self, &idle))
     }
 
-    /// Blocks until the device is done with it. Submits the streams that use it where that is still to be done.
+    /// Blocks until the device is done with it. Submits the streams that use it where their work is not submitted yet.
     ///
     /// # Errors
     ///
-    /// [`Error::NotReached`] if a stream waits for work that nobody submitted; [`Error::Driver`].
+    /// [`Error::NotReached`] if a stream waits for work that was never submitted; [`Error::Driver`] if a driver call
+    /// fails.
     pub fn wait(&self) -> Result<(), Error<B::Error>> {
         self.uses.wait(self.state())
     }
 
-    /// The buffer is used by work of the program's own that was queued on the stream: everything that is queued there
-    /// so far must be done before the host or anyone else gets the memory. Call it after each such work. The copies of
-    /// [`Stream`] do this themselves.
+    /// Records that work of the program itself, queued on the stream, uses the buffer: everything queued there so far
+    /// must be complete before the host accesses the memory or it is granted again. Call it after each such piece of
+    /// work. The copies of [`Stream`] do this themselves.
     ///
     /// # Errors
     ///
@@ -116,8 +120,9 @@ impl<B: Backend> PinnedBuffer<B> {
         Ok(())
     }
 
-    /// Refuses a stream that is numbered by another backend, and the home of the buffer's own memory, whose points mean
-    /// nothing to that memory. A handle of that stream can be had by who names it before the cache has set it aside.
+    /// Refuses a stream that is numbered by another backend, and the home stream of the cache, whose points mean
+    /// nothing to its memory. A handle of that home stream exists if it was opened by its number before the cache set
+    /// it aside.
     pub(crate) fn expect_beside(&self, stream: &Stream<B>) -> Result<(), Error<B::Error>> {
         let (own, other) = (self.state(), stream.lane().owner());
         if !own.is_beside(other) {
@@ -129,13 +134,13 @@ impl<B: Backend> PinnedBuffer<B> {
         }
     }
 
-    /// Work on the buffer is about to be queued on the stream. It is noted when the answer is dropped, so also when
-    /// only a part of it was queued, because of an error or a panic.
+    /// Announces that work on the buffer is about to be queued on the stream. The use is recorded when the returned
+    /// value is dropped, so also when only a part of the work was queued, because of an error or a panic.
     pub(crate) fn in_use<'a>(&'a self, access: Access, stream: &'a Stream<B>) -> BeingUsed<'a, B> {
         BeingUsed { buffer: self, access, stream }
     }
 
-    /// Work on the buffer was queued on the stream just now.
+    /// Records that work on the buffer was just queued on the stream.
     fn used(&self, access: Access, stream: &Stream<B>) {
         let point = self.state().mark(stream.id());
         self.uses.add(access, point);
@@ -143,7 +148,7 @@ impl<B: Backend> PinnedBuffer<B> {
     }
 }
 
-/// Notes a use of a buffer when it is dropped.
+/// Records a use of a buffer when it is dropped.
 #[must_use]
 pub(crate) struct BeingUsed<'a, B: Backend> {
     buffer: &'a PinnedBuffer<B>,

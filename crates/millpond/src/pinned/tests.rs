@@ -1,4 +1,4 @@
-//! Work on the stream that a cache has set aside, by a handle that was made before it was.
+//! Work on the stream that a cache has set aside, through a handle that was created earlier.
 
 use millpond_sim::{Completion, Sim};
 
@@ -16,7 +16,7 @@ fn work_on_the_caches_own_stream_does_not_reach_bytes_that_are_lent() {
 
     let [mut pinned, mut others] = [&cache, &other].map(|cache| cache.allocate(8).unwrap_or_else(|e| panic!("{e}")));
     let place = pinned.host_address();
-    // As by a thread that names the stream after it is opened and before it is set aside.
+    // This handle is like that of a thread that names the stream after it is opened and before it is set aside.
     let early = allocator.open(pinned.buffer().stream());
     let refused = |answer: Result<(), Error<_>>| {
         assert!(matches!(answer, Err(Error::SetAside { stream }) if stream == early.id()), "{answer:?}");
@@ -34,7 +34,7 @@ fn work_on_the_caches_own_stream_does_not_reach_bytes_that_are_lent() {
     sim.complete(early.id());
     assert_eq!(lent, [2; 8], "bytes changed under a slice");
 
-    // To another cache it is a stream as others are.
+    // For another cache this is a stream like any other.
     assert!(early.download_pinned((&device, 0), (&mut others, 0), 8).is_ok());
     assert!(matches!(others.bytes(), Err(Error::InUse { .. })));
     assert!(others.wait().is_ok());

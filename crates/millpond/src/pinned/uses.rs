@@ -1,4 +1,4 @@
-//! What the device may still be doing with a page-locked buffer.
+//! The device's uses of a page-locked buffer that may not be complete.
 
 use millpond_backend::{Backend, Point};
 
@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::state::State;
 use crate::sync::Mutex;
 
-/// What work does with a buffer.
+/// The kind of access that work makes to a buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Access {
     Read,
@@ -16,7 +16,7 @@ pub(crate) enum Access {
 /// The points that cover the device's work on a buffer, at most one of each kind for a stream.
 pub(crate) struct Uses(Mutex<Vec<(Access, Point)>>);
 
-/// Proof that nothing of the device's is under way that the host could meet. Made by [`Uses`] alone.
+/// Proof that no device work is in progress that would conflict with the host's access. Only [`Uses`] creates it.
 pub(crate) struct Idle(());
 
 impl Uses {
@@ -32,7 +32,8 @@ impl Uses {
         }
     }
 
-    /// The host is to read (it meets writes), or to write (it meets everything). Forgets what is over.
+    /// Checks that the host may read (no write is in progress) or write (no use is in progress). Removes the uses that
+    /// are complete.
     pub(crate) fn expect_idle<B: Backend>(&self, state: &State<B>, host: Access) -> Result<Idle, Error<B::Error>> {
         let mut uses = self.0.lock();
         let mut at = 0;
@@ -50,7 +51,7 @@ impl Uses {
         Ok(Idle(()))
     }
 
-    /// Submits what must be, and blocks until all of it is over.
+    /// Submits the work that is not submitted yet, and blocks until all of it is complete.
     pub(crate) fn wait<B: Backend>(&self, state: &State<B>) -> Result<(), Error<B::Error>> {
         let uses = self.0.lock().clone();
         for (_, point) in uses {

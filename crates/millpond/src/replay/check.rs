@@ -1,8 +1,7 @@
 //! Checked bytes: every block is marked by device work when it is granted, and verified before it is freed.
 //!
-//! A layout that is in perfect order says nothing of the bytes behind it: a page may be mapped where another belongs,
-//! and memory may go to the next owner while the last one's work is under way. Device work that writes and reads shows
-//! both.
+//! A consistent layout says nothing about the bytes behind it: a wrong page may be mapped, and memory may be granted to
+//! the next owner while the last owner's work is in progress. Device work that writes and reads shows both.
 
 use std::collections::HashMap;
 
@@ -17,10 +16,10 @@ use crate::error::Error;
 use crate::raw;
 use crate::stream::Stream;
 
-/// How far apart the marks inside a block are, where the device does not say that its pages are smaller.
+/// The distance between the marks inside a block, in bytes, where the device does not have smaller pages.
 const PAGE_BYTES: u64 = 2 << 20;
 
-/// Why a checked replay ended early.
+/// The reason why a checked replay ended early.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CheckError<E: BackendError> {
@@ -39,14 +38,14 @@ pub enum CheckError<E: BackendError> {
     /// The driver failed while bytes were written or read.
     #[error("the driver failed in `{call}` while bytes were checked")]
     Driver {
-        /// Which call of the backend.
+        /// The name of the backend's call.
         call: &'static str,
         /// The driver's own error.
         source: E,
     },
 }
 
-/// A byte that is not what was written.
+/// A byte that differs from what was written.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "event {event} of pass {pass} frees block {block} ({bytes} bytes on {stream}{}), whose byte {offset} holds \
@@ -54,24 +53,24 @@ pub enum CheckError<E: BackendError> {
     at_address(*address)
 )]
 pub struct WrongByte {
-    /// Which pass, counted from 0: the cold one.
+    /// The pass, counted from 0, which is the cold one.
     pub pass: usize,
-    /// Which event of the trace, counted from 0: the free before which the block was read. For a block that is never
+    /// The event of the trace, counted from 0: the free before which the block was read. For a block that is never
     /// freed, the number of events.
     pub event: usize,
     /// The block's number in the trace.
     pub block: u32,
-    /// How many bytes the block has, after rounding.
+    /// The size of the block in bytes, after rounding.
     pub bytes: u64,
     /// The stream that it was allocated on.
     pub stream: StreamId,
     /// Its device address, where there is one.
     pub address: Option<u64>,
-    /// Where in the block, in bytes.
+    /// The offset in the block, in bytes.
     pub offset: u64,
-    /// What was written there.
+    /// The value that was written there.
     pub expected: u8,
-    /// What is there.
+    /// The value that was found there.
     pub found: u8,
 }
 
@@ -81,32 +80,32 @@ fn at_address(address: Option<u64>) -> String {
 
 pub(super) type Mover<'a, B> = dyn Transfer<Segment = <B as Backend>::Segment, Error = <B as Backend>::Error> + 'a;
 
-/// Marks blocks and verifies them.
+/// Marks blocks and checks the marks.
 ///
-/// What it queues around a block, in this order:
+/// It queues the following around a block, in this order:
 /// - at the grant, the block's marks are written on its stream: copies from a table of marks;
 /// - at the use on another stream, the home stream is submitted, and the other waits for it, on the device if it can;
 /// - at the free, the marks are copied into the evidence of the home stream, and then written once more on the home
-///   stream and on every stream that used the block. This last work may still be under way when the block is freed: if
-///   the memory goes on to somebody else too early, it lands on their marks.
+///   stream and on every stream that used the block. This last work may still be in progress when the block is freed:
+///   if the memory is granted again too early, it overwrites the marks of the next block.
 ///
-/// Nothing of this waits on the host, where streams wait for each other on the device: evidence is read and judged when
+/// None of this waits on the host where streams wait for each other on the device: evidence is read and compared when
 /// there is no room for more, and at the end of a pass.
 pub(super) struct Checker<'a, B: Backend> {
     backend: &'a B,
     mover: &'a Mover<'a, B>,
     class: ClassId,
     page_bytes: u64,
-    /// Which of the threads that replay at the same time it checks for.
+    /// The number of its thread among those that replay at the same time.
     thread: usize,
     pass: usize,
-    /// The table of marks, and its copy on the device, once there is one.
+    /// The table of marks, and its copy on the device after the first use.
     table: Vec<u8>,
     on_device: Option<B::Segment>,
     /// The streams whose work reads that copy.
     readers: Vec<StreamId>,
     evidence: Vec<(StreamId, Evidence<B>)>,
-    /// The streams beside the home stream that use a live block.
+    /// For each live block, the streams besides the home stream that use it.
     used: HashMap<u32, Vec<StreamId>>,
     blocks: u64,
 }
@@ -138,19 +137,19 @@ impl<'a, B: Backend> Checker<'a, B> {
         })
     }
 
-    /// How many blocks were verified so far.
+    /// Returns the number of blocks that were checked so far.
     pub(super) fn blocks(&self) -> u64 {
         self.blocks
     }
 
-    /// The pieces of a block that are marked: (offset in the block, bytes, place in the table).
+    /// Returns the pieces of a block that are marked: (offset in the block, bytes, place in the table).
     fn pieces(&self, id: u32, buffer: &Buffer<B>) -> impl Iterator<Item = (u64, u64, u64)> + use<B> {
         let (thread, pass) = (self.thread, self.pass);
         let pieces = marks::pieces(buffer.offset(), buffer.capacity(), self.page_bytes);
         pieces.map(move |(offset, bytes)| (offset, bytes, marks::place(thread, pass, id, offset)))
     }
 
-    /// The table on the device, for work of that stream to read. No work writes to it any more.
+    /// Returns the table on the device, for work of that stream to read. No work writes to it any more.
     fn table_for(&mut self, stream: StreamId) -> Result<&B::Segment, CheckError<B::Error>> {
         if !self.readers.contains(&stream) {
             self.readers.push(stream);
@@ -211,8 +210,8 @@ impl<'a, B: Backend> Checker<'a, B> {
         Ok(())
     }
 
-    /// Makes later work of a stream come after all work of another so far: on the device where it can wait, or else by
-    /// waiting here.
+    /// Makes later work of a stream come after all work of another so far: on the device where it supports that, and
+    /// otherwise by waiting on the host.
     fn order(&self, stream: StreamId, earlier: StreamId) -> Result<(), CheckError<B::Error>> {
         if stream == earlier {
             return Ok(());
@@ -228,7 +227,7 @@ impl<'a, B: Backend> Checker<'a, B> {
     }
 }
 
-/// Submits a stream, and answers the point that covers its work.
+/// Submits a stream and returns the point that covers its work.
 fn submitted<B: Backend>(backend: &B, stream: StreamId) -> Result<Point, CheckError<B::Error>> {
     let tick = backend.submit(stream).map_err(|source| CheckError::Driver { call: "submit", source })?;
     Ok(Point { stream, tick })
@@ -264,7 +263,7 @@ impl<B: Backend> Watch<B> for Checker<'_, B> {
         let home = buffer.stream();
         self.verify(event, id, buffer)?;
         self.blocks += 1;
-        // The writers come one behind the other: among themselves they must not race.
+        // Each writer waits for the one before it, so that they do not race.
         let mut last = home;
         self.write(id, buffer, home)?;
         for other in self.used.remove(&id).unwrap_or_default() {

@@ -1,24 +1,25 @@
-//! What device work found in blocks, kept on the device until there is enough of it to be worth a wait.
+//! The contents that device work found in blocks, kept on the device until there is enough of it to justify a wait.
 //!
-//! To read a block on the host is to wait for the very work that a check is to catch under way. So the marks of a block
-//! are copied, on its stream, into a segment kept for the purpose, and many are read and judged at once.
+//! To read a block on the host, a check would wait for the very work that has to be in progress. So the marks of a
+//! block are copied, on its stream, into a segment kept for the purpose, and many are read and compared at once.
 
 use millpond_backend::{Backend, ClassId, StreamId};
 
 use super::check::{CheckError, Mover, WrongByte};
 use crate::raw;
 
-/// Bytes of evidence for each stream.
+/// The bytes of evidence for each stream.
 const EVIDENCE_BYTES: u64 = 64 << 10;
 
 /// The marks of one piece of a block.
 struct Sample {
-    /// Where they were copied to.
+    /// The offset to which they were copied.
     at: u64,
     bytes: u64,
-    /// Where in the table they come from.
+    /// The place in the table from which they come.
     place: u64,
-    /// What to say if they are wrong. Its offset is that of the piece; what was expected and found is not known yet.
+    /// The error to report if they are wrong. Its offset is that of the piece; the expected and found bytes are not set
+    /// yet.
     about: WrongByte,
 }
 
@@ -27,19 +28,19 @@ pub(super) struct Evidence<B: Backend> {
     stream: StreamId,
     segment: B::Segment,
     samples: Vec<Sample>,
-    /// Bytes taken so far.
+    /// The bytes taken so far.
     taken: u64,
 }
 
 impl<B: Backend> Evidence<B> {
-    /// Takes memory for it, past the allocator, whose decisions it does not change.
+    /// Reserves memory for it without the allocator, whose decisions it does not change.
     pub(super) fn new(backend: &B, class: ClassId, stream: StreamId) -> Result<Self, CheckError<B::Error>> {
         let segment = backend.reserve(class, EVIDENCE_BYTES);
         let segment = segment.map_err(|source| CheckError::Driver { call: "reserve", source })?;
         Ok(Self { stream, segment, samples: Vec::new(), taken: 0 })
     }
 
-    /// Queues a copy of a piece at `from`, whose marks come from that place of the table.
+    /// Queues a copy of a piece at `from`, whose marks come from this place of the table.
     pub(super) fn take(
         &mut self,
         mover: &Mover<'_, B>,
@@ -58,11 +59,11 @@ impl<B: Backend> Evidence<B> {
         Ok(())
     }
 
-    /// Reads what there is, waiting for the stream, and compares it with what was written.
+    /// Reads the evidence, waiting for the stream, and compares it with what was written.
     ///
     /// # Errors
     ///
-    /// The first byte that differs.
+    /// Returns the first byte that differs, or the driver's error.
     pub(super) fn judge(&mut self, mover: &Mover<'_, B>, table: &[u8]) -> Result<(), CheckError<B::Error>> {
         let samples = std::mem::take(&mut self.samples);
         let mut found = vec![0; std::mem::take(&mut self.taken) as usize];
@@ -82,7 +83,7 @@ impl<B: Backend> Evidence<B> {
         Ok(())
     }
 
-    /// Gives the memory back once the stream is done with it.
+    /// Releases the memory once the stream is done with it.
     pub(super) fn close(self, backend: &B) {
         raw::release_own(backend, self.segment, &[self.stream]);
     }

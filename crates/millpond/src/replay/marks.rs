@@ -1,16 +1,16 @@
-//! What a check writes where: the pieces of a block that are marked, and the marks.
+//! The pieces of a block that a check marks, and the marks.
 
-/// Bytes marked at each end of a block.
+/// The bytes marked at each end of a block.
 pub(super) const EDGE_BYTES: u64 = 64;
-/// Bytes marked at the start of every page inside a block.
+/// The bytes marked at the start of every page inside a block.
 const STAMP_BYTES: u64 = 16;
-/// Bytes of the table that marks are copied from.
+/// The size of the table from which marks are copied, in bytes.
 pub(super) const TABLE_BYTES: u64 = 1 << 20;
 const WORD_BYTES: u64 = 8;
 
-/// The pieces of a block of `capacity` bytes, which starts at `start` of its segment, that are marked: (offset in the
-/// block, bytes). Its ends, and the start of every page that begins between them, so that every page with a part of
-/// the block in it has a mark.
+/// Returns the pieces to mark of a block of `capacity` bytes, which starts at `start` of its segment: (offset in the
+/// block, bytes). They are its ends, and the start of every page that begins between them, so that every page with a
+/// part of the block in it has a mark.
 pub(super) fn pieces(start: u64, capacity: u64, page_bytes: u64) -> impl Iterator<Item = (u64, u64)> {
     let edge = EDGE_BYTES.min(capacity);
     let first_page = start.next_multiple_of(page_bytes) - start;
@@ -21,14 +21,14 @@ pub(super) fn pieces(start: u64, capacity: u64, page_bytes: u64) -> impl Iterato
     std::iter::once((0, edge)).chain(inside.map(|offset| (offset, STAMP_BYTES))).chain(end)
 }
 
-/// The table of marks. It is uploaded once, and every mark is a copy of some of its bytes, so that marking a block
-/// moves nothing between host and device.
+/// Returns the table of marks. It is uploaded once, and every mark is a copy of some of its bytes, so that marking a
+/// block moves nothing between host and device.
 pub(super) fn table() -> Vec<u8> {
     (0..TABLE_BYTES / WORD_BYTES).flat_map(|word| scattered(word).to_le_bytes()).collect()
 }
 
-/// Where in the table the marks of a piece are. Two pieces of any blocks, threads and passes share a place by chance
-/// alone, once in 131,000 pairs.
+/// Returns the place in the table of the marks of a piece. Two pieces of any blocks, threads and passes share a place
+/// only by chance, once in 131,000 pairs.
 pub(super) fn place(thread: usize, pass: usize, id: u32, offset: u64) -> u64 {
     let block = scattered((thread as u64) << 48 | (pass as u64) << 32 | u64::from(id));
     scattered(block ^ offset) % ((TABLE_BYTES - EDGE_BYTES) / WORD_BYTES + 1) * WORD_BYTES

@@ -1,8 +1,8 @@
 //! Submits of a replay, on devices where the application closes ticks.
 //!
-//! Where the backend closes ticks, a freed block is over as soon as somebody asks, if nothing else is queued. Where the
-//! application does, somebody has to submit first: here the replay, in the program's place. It calls the backend past
-//! the allocator, so that this is not counted as the allocator's driver activity.
+//! Where the backend closes ticks, a freed block is complete as soon as the backend is asked, if nothing else is
+//! queued. Where the application does, a submit has to come first: here the replay makes it in place of the program. It
+//! calls the backend without the allocator, so that the submit is not counted as the allocator's driver activity.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -16,14 +16,14 @@ use crate::error::Error;
 use crate::stream::Stream;
 use crate::trace::Event;
 
-/// So many frees at most are left without a submit where work is queued: what is recorded takes memory of the
-/// driver's until it is submitted.
+/// The most frees without a submit while work is queued. Recorded work takes memory of the driver until it is
+/// submitted.
 const FREES_MAX: usize = 64;
 
-/// The other streams that blocks of a trace are used on, by block.
+/// For each block of a trace, the streams besides its own on which it is used.
 pub(super) type Elsewhere = HashMap<u32, Vec<u32>>;
 
-/// Collects them.
+/// Collects the streams on which blocks are used.
 pub(super) fn elsewhere(events: impl Iterator<Item = Event>) -> Elsewhere {
     let mut uses = Elsewhere::new();
     for event in events {
@@ -39,21 +39,21 @@ pub(super) fn elsewhere(events: impl Iterator<Item = Event>) -> Elsewhere {
 
 /// The submits of one replay.
 ///
-/// An allocation that a cached block serves asks nobody what was reached. Before every other one, and before whatever
-/// else looks, the streams are submitted that something was freed on since they last were. So a replay costs submits
-/// where a program would make some, and none while the cache serves it.
+/// An allocation that a cached block serves does not ask the device. Before every other allocation, and before whatever
+/// else asks it, all streams with frees since their last submit are submitted. So a replay makes submits where a
+/// program would make some, and none while the cache serves it.
 pub(super) struct Submits<'a, B: Backend> {
     allocator: &'a Allocator<B>,
     /// The streams that the trace uses, in order.
     streams: &'a [Stream<B>],
     elsewhere: &'a Elsewhere,
-    /// The application closes ticks.
+    /// Whether the application closes ticks.
     needed: bool,
-    /// Waits for what it submits: as no work is queued, that makes the time that a device has on which all work is
-    /// done at once, and the decisions are the same.
+    /// Whether it waits for what it submits. As no work is queued, the device then behaves like one that completes all
+    /// work at once, and the decisions are the same.
     waits: bool,
-    /// A free gives memory back to the driver if its last use is over. It was not, before the submit that follows the
-    /// free, so somebody has to ask once more.
+    /// Whether a free releases memory to the driver if its last use is complete. It is not complete before the submit
+    /// that follows the free, so the allocator has to be asked once more.
     direct: bool,
     /// The streams with marks that no submit covers.
     open: Vec<StreamId>,
@@ -62,7 +62,7 @@ pub(super) struct Submits<'a, B: Backend> {
 }
 
 impl<'a, B: Backend> Submits<'a, B> {
-    /// With `waits`, each submit is waited for.
+    /// Creates the submits of a replay. With `waits`, each submit is waited for.
     pub(super) fn new(
         allocator: &'a Allocator<B>,
         streams: &'a [Stream<B>],
@@ -83,13 +83,13 @@ impl<'a, B: Backend> Submits<'a, B> {
         }
     }
 
-    /// How long the submits took since that was last asked, if they do not belong to the time of a pass: those that
-    /// cover no work.
+    /// Returns the time that submits took since the last call, if it is not part of the time of a pass. That is the
+    /// time of submits that cover no work.
     pub(super) fn take_spent(&mut self) -> Duration {
         std::mem::take(&mut self.spent)
     }
 
-    /// A stream was marked.
+    /// Records that a stream was marked.
     #[inline]
     pub(super) fn marked(&mut self, stream: StreamId) {
         if self.needed && !self.open.contains(&stream) {
@@ -97,7 +97,7 @@ impl<'a, B: Backend> Submits<'a, B> {
         }
     }
 
-    /// Allocates, after the submits that make the answer the same on every device.
+    /// Allocates, after the submits that make the result the same on every device.
     #[inline]
     pub(super) fn allocate(&mut self, stream: &Stream<B>, bytes: u64) -> Result<Buffer<B>, Error<B::Error>> {
         if let Some((want, grant)) = stream.hit(bytes) {
@@ -108,7 +108,7 @@ impl<'a, B: Backend> Submits<'a, B> {
         }
         self.submit()?;
         let granted = stream.allocate_otherwise(bytes);
-        // Moving pages may have marked it.
+        // Moving pages may have marked the stream.
         self.marked(stream.id());
         granted
     }
@@ -121,7 +121,7 @@ impl<'a, B: Backend> Submits<'a, B> {
 
     #[inline(never)]
     fn free_and_note(&mut self, id: u32, buffer: Buffer<B>) -> Result<(), Error<B::Error>> {
-        // The lane is another stream's where the block is lent.
+        // Where the block is lent, the lane belongs to another stream.
         self.marked(buffer.stream());
         self.marked(buffer.lane().stream);
         let (streams, elsewhere) = (self.streams, self.elsewhere);

@@ -1,4 +1,4 @@
-//! The same trace by several threads at once, each on streams of its own.
+//! Replays of the same trace by several threads at once, each on streams of its own.
 
 use std::thread;
 
@@ -10,15 +10,16 @@ use crate::allocator::Allocator;
 use crate::stream::Stream;
 
 impl Replay {
-    /// As [`run_on`](Self::run_on) or, if `checked`, as [`run_checked`](Self::run_checked), by a thread for each entry
-    /// of `streams`, which are that thread's own. The threads begin each pass at the same time, and a pass is over when
-    /// the last of them is; its time is the longest that one of them took, and its refusals are those of all.
+    /// Does the same as [`run_on`](Self::run_on) or, if `checked`, as [`run_checked`](Self::run_checked), with a thread
+    /// for each entry of `streams`, which are that thread's own. The threads begin each pass at the same time, and a
+    /// pass is over when the last of them is; its time is the longest that one of them took, and its refusals are those
+    /// of all.
     ///
-    /// What is reserved then depends on how the threads met. Each keeps the order of its own streams alone.
+    /// The reserved bytes then depend on the timing of the threads. Each keeps the order of its own streams only.
     ///
     /// # Errors
     ///
-    /// As [`run_checked`](Self::run_checked): the first in the order of the threads.
+    /// Returns the errors of [`run_checked`](Self::run_checked): the first in the order of the threads.
     ///
     /// # Panics
     ///
@@ -59,7 +60,7 @@ impl Replay {
         Ok(Replayed { threads: streams.len(), live_peak, checked_blocks, ..replayed })
     }
 
-    /// What one thread does in one pass; with it, how many blocks it verified.
+    /// Runs the part of a pass that one thread does. Returns it with the number of blocks that the thread checked.
     fn part_of_pass<B: Backend>(
         &self,
         allocator: &Allocator<B>,
@@ -75,7 +76,7 @@ impl Replay {
     }
 }
 
-/// One pass of what the threads' passes came to.
+/// Combines the passes of the threads into one.
 fn together(passes: impl Iterator<Item = Pass>) -> Pass {
     let join = |all: Pass, pass: Pass| Pass {
         time: all.time.max(pass.time),

@@ -1,4 +1,4 @@
-//! How long a replay goes on: a number of passes, or a time.
+//! The end of a replay: after a number of passes, or after a time.
 
 use std::time::{Duration, Instant};
 
@@ -7,17 +7,17 @@ use millpond_backend::Backend;
 use super::{Pass, Replay, Replayed};
 use crate::allocator::Allocator;
 
-/// So many events lie between two looks at the clock: few enough for a pass of slow events to end in time, and enough
-/// that looking costs none of them anything.
+/// The number of events between two looks at the clock: few enough for a pass of slow events to end in time, and enough
+/// that the looks add no measurable cost.
 const LOOK_EVERY: usize = 16;
 
-/// When a replay ends.
+/// The condition at which a replay ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Until {
-    /// After the cold pass and so many warm ones.
+    /// After the cold pass and this number of warm ones.
     Passes(usize),
-    /// When so much time has gone by since the cold pass began. The pass under way, the cold one too, is then cut short
-    /// at the next of its events: what is live is freed as it is after a whole pass, with every check made.
+    /// After this time since the cold pass began. The pass in progress, the cold one too, is then cut short at one of
+    /// its next events: live blocks are freed as they are after a whole pass, with every check made.
     Elapsed(Duration),
 }
 
@@ -27,14 +27,14 @@ impl From<usize> for Until {
     }
 }
 
-/// When a pass is to be cut short; never, where there is no instant.
+/// The instant at which a pass is cut short; `None` for no limit.
 #[derive(Clone, Copy)]
 pub(super) struct Deadline(Option<Instant>);
 
 impl Deadline {
     pub(super) const NEVER: Self = Self(None);
 
-    /// A time that the clock cannot tell is never over.
+    /// Creates the deadline. A time beyond the range of the clock never ends.
     fn new(until: Until) -> Self {
         match until {
             Until::Passes(_) => Self::NEVER,
@@ -46,12 +46,13 @@ impl Deadline {
         self.0.is_some_and(|end| Instant::now() >= end)
     }
 
-    /// The first event before which somebody looks at the clock.
+    /// Returns the first event before which the clock is read.
     pub(super) fn first_look(self) -> usize {
         if self.0.is_some() { LOOK_EVERY } else { usize::MAX }
     }
 
-    /// Looks at the clock before that event: `None` where the pass ends there, or else the next event to look before.
+    /// Reads the clock before that event. Returns `None` where the pass ends there, and otherwise the next event to
+    /// read it before.
     #[inline(never)]
     pub(super) fn look(self, at: usize) -> Option<usize> {
         (!self.is_over()).then_some(at + LOOK_EVERY)
@@ -59,7 +60,7 @@ impl Deadline {
 }
 
 impl Replay {
-    /// A cold pass, and warm ones until the end, by whoever makes one pass up to a deadline.
+    /// Runs a cold pass, and warm ones until the end. `pass` makes one pass up to a deadline.
     pub(super) fn passes<B: Backend, E>(
         &self,
         allocator: &Allocator<B>,

@@ -1,10 +1,10 @@
-//! The streams that a trace uses: only those are opened, however high their numbers are.
+//! The streams that a trace uses. Only those are opened, so that high stream numbers cost nothing.
 
 use std::collections::BTreeSet;
 
 use crate::trace::{Event, Trace};
 
-/// The numbers of the streams that a trace uses, in order. Their places are the streams of a replay.
+/// The numbers of the streams that a trace uses, in order. Their indices are the streams of a replay.
 pub(super) struct Used(Vec<u32>);
 
 impl Used {
@@ -13,7 +13,7 @@ impl Used {
         let mut last = None;
         for event in &trace.events {
             let stream = stream_of(event);
-            // Most events are on the stream of the one before.
+            // Most events are on the same stream as the event before.
             if stream.is_some() && stream != last {
                 used.extend(stream);
                 last = stream;
@@ -26,7 +26,8 @@ impl Used {
         self.0.len() as u32
     }
 
-    /// The event with its stream's place for its number. Costs nothing to speak of where they are the same.
+    /// Returns the event with its stream's number replaced by the stream's index. This is cheap where the two are
+    /// equal.
     pub(super) fn renumbered(&self, event: Event) -> Event {
         let place = |stream: u32| {
             if self.0.get(stream as usize) == Some(&stream) { stream } else { self.place(stream) }

@@ -1,4 +1,4 @@
-//! The hit path takes one lane's lock and no other: shown by keeping the others locked.
+//! Tests that the hit path takes one lane's lock and no other, by keeping the others locked.
 
 use std::sync::mpsc;
 use std::thread;
@@ -13,12 +13,12 @@ use crate::stream::Stream;
 
 const THREADS: usize = 8;
 const ROUNDS: usize = 2000;
-/// More than the hits take on the slowest machine: only a thread that waits for a lock needs so long.
+/// More time than the hits need on the slowest machine. Only a thread that waits for a lock needs longer.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Blocks of each size are out at once, in bytes.
+/// The sizes of the blocks that are live at once, in bytes.
 const SIZES: [u64; 4] = [512, 70_000, 1 << 20, 3 << 20];
 
-/// A block of each size.
+/// Allocates a block of each size.
 fn blocks(stream: &Stream<Sim>) -> [Buffer<Sim>; SIZES.len()] {
     SIZES.map(|bytes| stream.allocate(bytes).unwrap_or_else(|error| panic!("{error}")))
 }
@@ -30,7 +30,7 @@ fn eight_threads_on_eight_streams_meet_in_no_lock() {
         let allocator = Allocator::builder(Sim::new()).settings(settings).build().unwrap_or_else(|e| panic!("{e}"));
         let streams: Vec<_> =
             (0..THREADS).map(|_| allocator.create_stream().unwrap_or_else(|error| panic!("{error}"))).collect();
-        // All at once, so that no stream's memory goes to another.
+        // All blocks are live at once, so that no stream's memory is granted to another.
         drop(streams.iter().map(blocks).collect::<Vec<_>>());
         let before = allocator.driver_activity();
 
@@ -45,7 +45,7 @@ fn eight_threads_on_eight_streams_meet_in_no_lock() {
                 let sender = sender.clone();
                 thread::spawn(move || {
                     (0..ROUNDS).for_each(|_| drop(blocks(&stream)));
-                    // The locks are held until this has arrived; the handle goes afterwards.
+                    // The locks are held until this has arrived. The handle is dropped afterwards.
                     let _ = sender.send(stream);
                 })
             })

@@ -1,4 +1,4 @@
-//! Submitting a stream, waiting for it, and having it wait for others.
+//! Submitting a stream, waiting for it, and making it wait for others.
 
 use millpond_backend::{Backend, Point};
 
@@ -6,16 +6,16 @@ use super::Stream;
 use crate::error::Error;
 
 impl<B: Backend> Stream<B> {
-    /// Submits what was recorded on the stream so far and answers the point that covers it, for
+    /// Submits what was recorded on the stream so far and returns the point that covers it, for
     /// [`wait_for`](Self::wait_for) and [`Buffer::used_until`](crate::Buffer::used_until). Does not block.
     ///
-    /// Where the application closes ticks (Vulkan, wgpu) this costs a driver call, and until it is made nothing of what
-    /// was recorded is ever reached. Elsewhere (CUDA) work is submitted as it is queued: this is
-    /// [`point`](Self::point) and calls no driver.
+    /// Where the application closes ticks (Vulkan, wgpu) this costs a driver call, and recorded work is never reached
+    /// before it is submitted. Elsewhere (CUDA) work is submitted as it is queued: there this is the same as
+    /// [`point`](Self::point) and makes no driver call.
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`].
+    /// [`Error::Driver`] if a driver call fails.
     pub fn submit(&self) -> Result<Point, Error<B::Error>> {
         let state = self.lane.owner();
         let tick = state.backend.submit(self.lane.stream).map_err(|e| Error::driver("submit", e))?;
@@ -26,18 +26,19 @@ impl<B: Backend> Stream<B> {
         Ok(point)
     }
 
-    /// What is queued on this stream from now on begins only after the point is reached. The device waits, not the
-    /// host: CUDA's `cudaStreamWaitEvent`. Costs one driver call at most.
+    /// Makes work that is queued on this stream from now on begin only after the point is reached. The device waits,
+    /// not the host: CUDA's `cudaStreamWaitEvent`. Costs one driver call at most.
     ///
-    /// It orders work and says nothing to the allocator: a buffer that is used on another stream than its own still
+    /// It orders work and does not inform the allocator: a buffer that is used on another stream than its own still
     /// needs [`record_stream`](crate::Buffer::record_stream) or [`used_until`](crate::Buffer::used_until).
     ///
     /// # Errors
     ///
     /// [`Error::Unsupported`] on a device without such waits, where [`synchronize`](Self::synchronize) on the other
-    /// stream has the host wait instead; [`Error::UnknownStream`] for a point of a stream that the allocator does not
-    /// have; [`Error::NotMarked`] if that stream has not come to the tick; [`Error::Driver`], for example on Vulkan and
-    /// wgpu for a point that was not [submitted](Self::submit) yet.
+    /// stream makes the host wait instead; [`Error::UnknownStream`] for a point of a stream that the allocator does not
+    /// have; [`Error::NotMarked`] if the tick lies beyond the work that was recorded on that stream so far;
+    /// [`Error::Driver`] if a driver call fails, for example on Vulkan and wgpu for a point that was not
+    /// [submitted](Self::submit) yet.
     pub fn wait_for(&self, point: Point) -> Result<(), Error<B::Error>> {
         let state = self.lane.owner();
         let Some(device) = state.backend.stream_wait() else {
@@ -47,12 +48,13 @@ impl<B: Backend> Stream<B> {
         device.wait_for(self.lane.stream, point).map_err(|e| Error::driver("wait_for", e))
     }
 
-    /// Submits the stream and blocks until everything queued on it so far is done: CUDA's `cudaStreamSynchronize`.
-    /// Work that is queued meanwhile by other threads need not be done then.
+    /// Submits the stream and blocks until everything queued on it so far is complete: CUDA's `cudaStreamSynchronize`.
+    /// Work that other threads queue meanwhile may not be complete then.
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`]; [`Error::NotReached`] if the stream waits for work that nobody submitted.
+    /// [`Error::Driver`] if a driver call fails; [`Error::NotReached`] if the stream waits for work that was never
+    /// submitted.
     pub fn synchronize(&self) -> Result<(), Error<B::Error>> {
         let state = self.lane.owner();
         let stream = self.lane.stream;
@@ -62,7 +64,7 @@ impl<B: Backend> Stream<B> {
         if reached >= tick { Ok(()) } else { Err(Error::NotReached { point, reached }) }
     }
 
-    /// The device has not what was asked for.
+    /// Returns the error for something that the device does not have.
     pub(super) fn unsupported(&self, what: &'static str, advice: &'static str) -> Error<B::Error> {
         Error::Unsupported { what, device: self.lane.owner().backend.caps().name.clone(), advice }
     }

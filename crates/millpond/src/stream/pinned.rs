@@ -9,12 +9,12 @@ use crate::error::Error;
 use crate::pinned::{Access, PinnedBuffer};
 
 /// Copies between page-locked host memory and the device, each queued on this stream behind what was queued there
-/// before. None of them blocks. They note on the pinned buffer that it is in use; it can be dropped at once.
+/// before. None of them blocks. They record their use on the pinned buffer, which can be dropped at once.
 ///
-/// What a graph that is captured from the stream copies at each of its launches is not noted: keep the buffer for as
-/// long as the graph.
+/// The copies that a graph captured from the stream makes at each of its launches are not recorded: keep the buffer for
+/// as long as the graph.
 impl<B: Backend> Stream<B> {
-    /// Copies `bytes` bytes of the host to the device, each place a buffer and an offset in it.
+    /// Copies `bytes` bytes from the host to the device. Each place is a buffer and an offset in it, in bytes.
     ///
     /// # Errors
     ///
@@ -34,12 +34,12 @@ impl<B: Backend> Stream<B> {
         device.copy(self.id(), source, target, bytes).map_err(|e| Error::driver("copy", e))
     }
 
-    /// Copies `bytes` bytes of the device to the host, each place a buffer and an offset in it. They are there once
-    /// [`PinnedBuffer::wait`] has returned, or [`PinnedBuffer::bytes`] answers them.
+    /// Copies `bytes` bytes from the device to the host. Each place is a buffer and an offset in it, in bytes. The
+    /// bytes are there once [`PinnedBuffer::wait`] has returned, or once [`PinnedBuffer::bytes`] returns them.
     ///
     /// # Errors
     ///
-    /// As [`upload_pinned`](Self::upload_pinned).
+    /// Returns the errors of [`upload_pinned`](Self::upload_pinned).
     pub fn download_pinned(
         &self,
         from: (&Buffer<B>, u64),
@@ -53,7 +53,7 @@ impl<B: Backend> Stream<B> {
         device.copy(self.id(), source, target, bytes).map_err(|e| Error::driver("copy", e))
     }
 
-    /// Where a range of a pinned buffer lies; `None` for no bytes.
+    /// Returns the place of a range of a pinned buffer; `None` for no bytes.
     #[expect(clippy::type_complexity, reason = "a segment and an offset, as transfers take them")]
     fn host_place<'b>(
         &self,

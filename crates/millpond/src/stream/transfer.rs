@@ -6,26 +6,27 @@ use super::Stream;
 use crate::buffer::Buffer;
 use crate::error::Error;
 
-/// How a device moves bytes.
+/// The transfers of a device.
 pub(super) type Device<'a, B> = dyn Transfer<Segment = <B as Backend>::Segment, Error = <B as Backend>::Error> + 'a;
 
 /// A segment and an offset in it, as transfers take them.
 type Place<'b, B> = Option<(&'b <B as Backend>::Segment, u64)>;
 
-/// Moving bytes. Each call is queued on this stream, behind what was queued there before; where the application closes
-/// ticks (Vulkan, wgpu) it runs once the stream is [submitted](Stream::submit), and a download submits by itself.
+/// Transfers of bytes. Each call is queued on this stream, behind what was queued there before. Where the application
+/// closes ticks (Vulkan, wgpu), it runs once the stream is [submitted](Stream::submit); a download submits the stream
+/// itself.
 ///
-/// Offsets and lengths are in bytes, and offsets count from the start of the buffer. They end with its
-/// [`len`](Buffer::len), what was asked for: what rounding added holds what the last owner left there. 0 bytes are
-/// moved without a call of the driver, also of an empty buffer. wgpu writes whole words: there offsets and lengths that
-/// are no multiples of 4 are refused, except by downloads.
+/// Offsets and lengths are in bytes, and offsets count from the start of the buffer. Transfers end at its
+/// [`len`](Buffer::len), the requested size: the bytes that rounding added hold what the last owner left there. A
+/// transfer of 0 bytes makes no driver call and is allowed on an empty buffer. wgpu writes whole words: there offsets
+/// and lengths that are no multiples of 4 are refused, except by downloads.
 ///
-/// The allocator does not watch who uses what. A buffer that is moved on another stream than its own
-/// ([`Buffer::stream`]) needs [`record_stream`](Buffer::record_stream) or [`used_until`](Buffer::used_until) as after
+/// The allocator does not track which work uses which buffer. A buffer that is transferred on another stream than its
+/// own ([`Buffer::stream`]) needs [`record_stream`](Buffer::record_stream) or [`used_until`](Buffer::used_until) like
 /// any other use there, and the two streams must be ordered ([`wait_for`](Stream::wait_for)).
 impl<B: Backend> Stream<B> {
-    /// Sets `bytes` bytes of the buffer to `value`, beginning at `offset`. Does not block; costs what recording a
-    /// command costs.
+    /// Sets `bytes` bytes of the buffer to `value`, beginning at `offset`. Does not block; costs as much as recording a
+    /// command.
     ///
     /// # Errors
     ///
@@ -37,9 +38,9 @@ impl<B: Backend> Stream<B> {
         device.fill(self.id(), segment, at, bytes, value).map_err(|e| Error::driver("fill", e))
     }
 
-    /// Copies host bytes into the buffer, beginning at `offset`. They are taken before the call returns; the device
-    /// sees them in the order of the stream. Costs a copy into memory that the device can read, and blocks only where
-    /// that is used up by earlier uploads of the stream.
+    /// Copies host bytes into the buffer, beginning at `offset`. They are read before the call returns; the device sees
+    /// them in the order of the stream. Costs a copy into memory that the device can read, and blocks only where that
+    /// memory is used up by earlier uploads of the stream.
     ///
     /// ```
     /// use millpond::Allocator;
@@ -59,7 +60,7 @@ impl<B: Backend> Stream<B> {
     ///
     /// # Errors
     ///
-    /// As [`fill`](Self::fill).
+    /// Returns the errors of [`fill`](Self::fill).
     pub fn upload(&self, buffer: &Buffer<B>, offset: u64, from: &[u8]) -> Result<(), Error<B::Error>> {
         let device = self.mover()?;
         let Some((segment, at)) = self.place(buffer, offset, from.len() as u64)? else { return Ok(()) };
@@ -67,11 +68,11 @@ impl<B: Backend> Stream<B> {
     }
 
     /// Copies bytes of the buffer to the host, beginning at `offset`, behind all earlier work of the stream. Submits
-    /// the stream and **blocks** until they are there; unless there are none to copy.
+    /// the stream and **blocks** until the bytes are there. With no bytes to copy it does neither.
     ///
     /// # Errors
     ///
-    /// As [`fill`](Self::fill); what `to` holds then is not said.
+    /// Returns the errors of [`fill`](Self::fill), after which the contents of `to` are unspecified.
     pub fn download(&self, buffer: &Buffer<B>, offset: u64, to: &mut [u8]) -> Result<(), Error<B::Error>> {
         let device = self.mover()?;
         let Some((segment, at)) = self.place(buffer, offset, to.len() as u64)? else { return Ok(()) };
@@ -79,22 +80,23 @@ impl<B: Backend> Stream<B> {
     }
 
     /// Copies `bytes` bytes from one place to another, each a buffer and an offset in it. Both may be in one buffer, as
-    /// long as no byte is both read and written. Does not block; costs what recording a command costs.
+    /// long as no byte is both read and written. Does not block; costs as much as recording a command.
     ///
     /// One of the two may be another allocator's buffer: of the same device, such as page-locked memory, and of another
     /// device where the backend copies between devices (CUDA does, with peer access or without). The copy is work of
-    /// this stream, and only this one orders it. The other allocator knows nothing of it, and points of its streams
-    /// mean nothing here. So before the copy let the other buffer's last work be done, and until the copy is done
-    /// neither use that buffer nor drop it: [`synchronize`](Self::synchronize) the other stream before, and this one
-    /// after. A buffer of the same device is simpler: let it be of this very stream, by its allocator's own handle
-    /// ([`Allocator::stream`](crate::Allocator::stream)). On CUDA the devices can do the waiting:
-    /// `Cuda::wait_for_peer` of `millpond-cuda`, here for a point of the other buffer's stream before the copy, and
-    /// there for a point of this one behind it; then the other buffer may be dropped at once.
+    /// this stream, and only this stream orders it. The other allocator does not know of it, and points of its streams
+    /// mean nothing here. So before the copy, wait until the other buffer's last work is complete, and until the copy
+    /// is complete neither use that buffer nor drop it: [`synchronize`](Self::synchronize) the other stream before, and
+    /// this one after. A buffer of the same device is simpler: allocate it on this very stream, through a handle of its
+    /// own allocator ([`Allocator::stream`](crate::Allocator::stream)). On CUDA the devices can wait instead of the
+    /// host: call `Cuda::wait_for_peer` of `millpond-cuda`, here for a point of the other buffer's stream before the
+    /// copy, and there for a point of this stream after it; then the other buffer may be dropped at once.
     ///
     /// # Errors
     ///
-    /// As [`fill`](Self::fill), for both buffers, except that [`Error::WrongDevice`] is for a buffer that the device
-    /// cannot copy from or to, and for two buffers of other allocators; [`Error::Driver`] if the places overlap.
+    /// Returns the errors of [`fill`](Self::fill), for both buffers, except that [`Error::WrongDevice`] is for a buffer
+    /// that the device cannot copy from or to, and for two buffers of other allocators; [`Error::Driver`] also if the
+    /// places overlap.
     pub fn copy(&self, from: (&Buffer<B>, u64), to: (&Buffer<B>, u64), bytes: u64) -> Result<(), Error<B::Error>> {
         let device = self.mover()?;
         let state = self.lane.owner();
@@ -116,7 +118,7 @@ impl<B: Backend> Stream<B> {
         self.lane.owner().backend.transfer().ok_or_else(none)
     }
 
-    /// Where a range of one of the allocator's own buffers lies; `None` for no bytes.
+    /// Returns the place of a range of one of the allocator's own buffers; `None` for no bytes.
     pub(super) fn place<'b>(
         &self,
         buffer: &'b Buffer<B>,
@@ -128,7 +130,7 @@ impl<B: Backend> Stream<B> {
     }
 }
 
-/// Where a range of a buffer lies; `None` for no bytes, which lie nowhere.
+/// Returns the place of a range of a buffer; `None` for no bytes, which have no place.
 fn inside<B: Backend>(buffer: &Buffer<B>, offset: u64, bytes: u64) -> Result<Place<'_, B>, Error<B::Error>> {
     expect_inside(buffer.len(), offset, bytes)?;
     if bytes == 0 {
@@ -137,7 +139,7 @@ fn inside<B: Backend>(buffer: &Buffer<B>, offset: u64, bytes: u64) -> Result<Pla
     Ok(buffer.segment().map(|segment| (segment, buffer.offset() + offset)))
 }
 
-/// Refuses a range that leaves a buffer of which `len` bytes were asked for.
+/// Refuses a range that leaves a buffer of `len` requested bytes.
 pub(super) fn expect_inside<E: BackendError>(len: u64, offset: u64, bytes: u64) -> Result<(), Error<E>> {
     match offset.checked_add(bytes) {
         Some(end) if end <= len => Ok(()),

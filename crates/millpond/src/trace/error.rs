@@ -1,44 +1,44 @@
-//! What can be wrong with a trace.
+//! The errors of traces.
 
 use std::io;
 use std::path::PathBuf;
 
 use super::limits::Limit;
 
-/// Why a trace was not read or not written.
+/// The reason why a trace could not be read or written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TraceError {
-    /// A line departs from the format.
+    /// A line does not follow the format.
     #[error("line {line}: {problem}; the line is `{text}`")]
     Line {
         /// The line's number, from 1.
         line: u64,
         /// The line, shortened to 60 bytes.
         text: String,
-        /// What is wrong with it.
+        /// The problem.
         problem: Problem,
     },
     /// An event that may not come next was given to a [`TraceWriter`](super::TraceWriter).
     #[error("event {event} cannot be written: {problem}")]
     Event {
-        /// How many events were written before.
+        /// The number of events that were written before.
         event: u64,
-        /// What is wrong with it.
+        /// The problem.
         problem: Problem,
     },
     /// The file could not be opened or created.
     #[error("cannot open {}: {error}", path.display())]
     Open {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
         /// The system's error.
         error: io::Error,
     },
-    /// Reading or decompressing failed part way.
+    /// Reading or decompressing failed part of the way.
     #[error("reading failed after line {line}: {error}")]
     Read {
-        /// The last complete line before it, from 1.
+        /// The number of the last complete line before it, from 1.
         line: u64,
         /// The system's or the decompressor's error.
         error: io::Error,
@@ -46,22 +46,23 @@ pub enum TraceError {
     /// Writing or compressing failed.
     #[error("writing failed: {0}")]
     Write(io::Error),
-    /// There is more than the reader accepts.
+    /// The trace has more than the reader accepts.
     #[error(
         "line {line}: the trace has more than {most} {limit}, the most that this reader accepts; to read it, raise \
          `{}` of its limits", limit.name()
     )]
     Limit {
-        /// Which limit.
+        /// The limit.
         limit: Limit,
-        /// What it is.
+        /// Its value.
         most: u64,
-        /// The line that goes beyond it, from 1; of the text's length, the line after the last one that was read.
+        /// The number of the line that exceeds it, from 1. For the length of the text, the line after the last one that
+        /// was read.
         line: u64,
     },
 }
 
-/// What is wrong with one line or one event. Blocks and points have the numbers that the line gives them.
+/// The problem of one line or one event. Blocks and points have the numbers that the line gives them.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Problem {
@@ -83,21 +84,21 @@ pub enum Problem {
     /// A field that is missing or is not a number.
     #[error("expected {expected} at byte {byte}: decimal digits without a sign or leading zeros, after one space")]
     Field {
-        /// What stands there.
+        /// The meaning of the field.
         expected: &'static str,
-        /// Bytes of the line before the field.
+        /// The number of bytes of the line before the field.
         byte: usize,
     },
     /// A number beyond 64 bits.
     #[error("{field} must fit in 64 bits")]
     Overflow {
-        /// What the number is.
+        /// The meaning of the number.
         field: &'static str,
     },
     /// Something after the last field.
     #[error("expected the line's end at byte {byte}; an event has {fields}")]
     Surplus {
-        /// Bytes of the line before the surplus.
+        /// The number of bytes of the line before the surplus.
         byte: usize,
         /// The fields of the event.
         fields: &'static str,
@@ -108,10 +109,10 @@ pub enum Problem {
         /// The size in bytes.
         bytes: u64,
     },
-    /// More bytes to keep than fit.
+    /// A number of bytes to keep that is outside the range.
     #[error("the bytes to keep are {bytes}, must be at most 2^63 - 1")]
     Keep {
-        /// The bytes.
+        /// The number of bytes.
         bytes: u64,
     },
     /// A stream beyond the limit.
@@ -120,7 +121,7 @@ pub enum Problem {
         /// The stream's number.
         stream: u64,
     },
-    /// A block's number that was given before.
+    /// A block's number that was used before.
     #[error("block {id} was allocated before, expected a number of its own")]
     Reused {
         /// The block.
@@ -150,7 +151,7 @@ pub enum Problem {
         /// The block.
         id: u64,
     },
-    /// A point's number that was given before.
+    /// A point's number that was used before.
     #[error("point {point} was defined before, expected a number of its own")]
     PointReused {
         /// The point.
@@ -165,7 +166,7 @@ pub enum Problem {
     /// More blocks or points than 32 bits count.
     #[error("there are more than 2^32 {what}")]
     TooMany {
-        /// What there is too much of.
+        /// The things that are too many.
         what: &'static str,
     },
     /// A written block or point whose number is not the next.
@@ -179,20 +180,20 @@ pub enum Problem {
     /// A header that is not JSON.
     #[error("the header is not a JSON object: {message}")]
     HeaderJson {
-        /// What the JSON parser says, with the column.
+        /// The message of the JSON parser, with the column.
         message: String,
     },
     /// A header value of the wrong kind.
     #[error("the header's `{key}` must be {expected}")]
     HeaderValue {
-        /// The name.
+        /// The name of the value.
         key: &'static str,
-        /// What it must hold.
+        /// The kind of value that it must hold.
         expected: &'static str,
     },
 }
 
-/// At most 60 bytes of a line, for messages; control characters and foreign bytes are escaped.
+/// Returns at most 60 bytes of a line, for messages. Control characters and foreign bytes are escaped.
 pub(super) fn shorten(line: &[u8]) -> String {
     let (kept, more) = if line.len() > 60 { (&line[..60], "...") } else { (line, "") };
     let text: String = String::from_utf8_lossy(kept)

@@ -1,11 +1,11 @@
-//! What a program can do.
+//! The events of a trace.
 
 /// One event of a trace. Numbers of blocks and points are dense: the n-th allocation of a trace is block n.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Event {
     /// `a`: a block is allocated.
     Allocate {
-        /// The block's number: how many allocations came before.
+        /// The block's number: the number of allocations before it.
         id: u32,
         /// Its size in bytes, from 1 to 2^63 - 1.
         bytes: u64,
@@ -31,7 +31,7 @@ pub enum Event {
     },
     /// `m`: a point is defined as everything queued on a stream so far.
     Mark {
-        /// The point's number: how many points were defined before.
+        /// The point's number: the number of points defined before it.
         point: u32,
         /// The stream.
         stream: u32,
@@ -45,9 +45,9 @@ pub enum Event {
     },
     /// `e`: the program empties the cache.
     EmptyCache,
-    /// `t`: the program asks to keep at most so many bytes reserved.
+    /// `t`: the program asks to keep at most this number of bytes reserved.
     Trim {
-        /// The bytes, below 2^63.
+        /// The number of bytes, below 2^63.
         bytes: u64,
     },
 }

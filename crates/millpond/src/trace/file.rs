@@ -1,4 +1,4 @@
-//! Traces in files: compression, and limits on what it hides.
+//! Traces in files: compression, and limits on the decompressed size.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -15,10 +15,10 @@ use super::parse::Parser;
 use super::write::TraceWriter;
 use super::{Event, Trace};
 
-/// How much is read at a time, in bytes.
+/// The number of bytes that are read at a time.
 const BLOCK_BYTES: usize = 256 << 10;
 
-/// A reader that tells how many bytes were taken from it.
+/// A reader that counts the bytes taken from it.
 struct Counted<'a, R> {
     reader: R,
     taken: &'a Cell<u64>,
@@ -32,13 +32,13 @@ impl<R: Read> Read for Counted<'_, R> {
     }
 }
 
-/// The content behind a reader, decompressed where its first bytes are those of gzip or zstd.
+/// Returns the content behind a reader, decompressed where its first bytes are those of gzip or zstd.
 ///
-/// Bound what you read from it: a few kilobytes can hold gigabytes.
+/// Limit what you read from it: a few kilobytes can hold gigabytes.
 ///
 /// # Errors
 ///
-/// The reader's, or the decompressor's.
+/// Returns the reader's or the decompressor's error.
 pub fn decompressed<'a>(mut reader: impl Read + 'a) -> io::Result<Box<dyn Read + 'a>> {
     let mut magic = Vec::with_capacity(4);
     reader.by_ref().take(4).read_to_end(&mut magic)?;
@@ -56,38 +56,39 @@ impl Trace {
     ///
     /// # Errors
     ///
-    /// As [`from_reader`](Trace::from_reader), and the system's when the file does not open.
+    /// Returns the errors of [`from_reader`](Trace::from_reader), and the system's error when the file does not open.
     pub fn read(path: impl AsRef<Path>) -> Result<Self, TraceError> {
         Self::read_within(path, &Limits::default())
     }
 
-    /// As [`read`](Trace::read), within other limits.
+    /// Does the same as [`read`](Trace::read), within other limits.
     ///
     /// # Errors
     ///
-    /// As [`read`](Trace::read).
+    /// Returns the errors of [`read`](Trace::read).
     pub fn read_within(path: impl AsRef<Path>, limits: &Limits) -> Result<Self, TraceError> {
         let path = path.as_ref();
         let file = File::open(path).map_err(|error| TraceError::Open { path: path.into(), error })?;
         Self::from_reader_within(file, limits)
     }
 
-    /// Reads a trace from plain text, gzip or zstd, told apart by the first bytes, within the default [`Limits`].
+    /// Reads a trace from plain text, gzip or zstd, distinguished by the first bytes, within the default [`Limits`].
     ///
     /// Holds the events and a block of text in memory, never the whole text.
     ///
     /// # Errors
     ///
-    /// The first line that departs from the format or goes beyond a limit; the reader's or the decompressor's error.
+    /// Returns the first line that does not follow the format or exceeds a limit, or the reader's or the decompressor's
+    /// error.
     pub fn from_reader(reader: impl Read) -> Result<Self, TraceError> {
         Self::from_reader_within(reader, &Limits::default())
     }
 
-    /// As [`from_reader`](Trace::from_reader), within other limits.
+    /// Does the same as [`from_reader`](Trace::from_reader), within other limits.
     ///
     /// # Errors
     ///
-    /// As [`from_reader`](Trace::from_reader).
+    /// Returns the errors of [`from_reader`](Trace::from_reader).
     pub fn from_reader_within(reader: impl Read, limits: &Limits) -> Result<Self, TraceError> {
         let mut parser = Parser::new(limits);
         let failed = |line, error| TraceError::Read { line, error };
@@ -112,12 +113,13 @@ impl Trace {
         }
     }
 
-    /// Writes the trace to a file: gzip where its name ends in `.gz`, zstd where it ends in `.zst`, else plain text.
-    /// An existing file is replaced. Comments of a text it was read from are not kept.
+    /// Writes the trace to a file: as gzip where its name ends in `.gz`, as zstd where it ends in `.zst`, and otherwise
+    /// as plain text. An existing file is replaced. Comments of a text that it was read from are not kept.
     ///
     /// # Errors
     ///
-    /// The system's; an event that may not come next, where the events were put together by hand.
+    /// Returns the system's error, or an error for an event that may not come next, where the events were put together
+    /// by hand.
     pub fn write(&self, path: impl AsRef<Path>) -> Result<(), TraceError> {
         let path = path.as_ref();
         let file = File::create(path).map_err(|error| TraceError::Open { path: path.into(), error })?;
@@ -136,11 +138,11 @@ impl Trace {
         Ok(())
     }
 
-    /// Writes the trace as plain text and gives the writer back, flushed. Give it a buffered one.
+    /// Writes the trace as plain text and returns the writer, flushed. The writer should be buffered.
     ///
     /// # Errors
     ///
-    /// As [`write`](Trace::write).
+    /// Returns the errors of [`write`](Trace::write).
     pub fn write_to<W: Write>(&self, out: W) -> Result<W, TraceError> {
         let mut writer = TraceWriter::new(out, &self.header)?;
         self.events.iter().try_for_each(|event: &Event| writer.event(event))?;
@@ -148,7 +150,7 @@ impl Trace {
     }
 }
 
-/// The writer inside a buffer that was flushed.
+/// Returns the writer inside a buffer, which is flushed.
 fn finished<W: Write>(buffer: BufWriter<W>) -> Result<W, TraceError> {
     buffer.into_inner().map_err(|error| TraceError::Write(error.into_error()))
 }

@@ -1,4 +1,4 @@
-//! What is known about the program behind a trace.
+//! The facts about the program behind a trace.
 
 use serde_json::{Map, Value};
 
@@ -16,12 +16,13 @@ const TEXTS: [&str; 4] = ["workload", "conf", "torch", "gpu"];
 const BYTES: [&str; 4] = ["peak_requested", "peak_allocated", "peak_active", "peak_reserved"];
 
 impl Header {
-    /// A header with these values.
+    /// Creates a header with these values.
     ///
     /// # Errors
     ///
-    /// A value of the wrong kind under a name with a fixed meaning: `workload`, `conf`, `torch` and `gpu` hold text;
-    /// `peak_requested`, `peak_allocated`, `peak_active` and `peak_reserved` whole numbers; `seconds` a number.
+    /// Returns an error for a value of the wrong kind under a name with a fixed meaning: `workload`, `conf`, `torch`
+    /// and `gpu` hold text; `peak_requested`, `peak_allocated`, `peak_active` and `peak_reserved` whole numbers;
+    /// `seconds` a number.
     pub fn new(values: Map<String, Value>) -> Result<Self, Problem> {
         let wrong = |key, expected| Err(Problem::HeaderValue { key, expected });
         for key in TEXTS {
@@ -40,52 +41,52 @@ impl Header {
         Ok(Self { values })
     }
 
-    /// All values by name.
+    /// Returns all values by name.
     pub fn values(&self) -> &Map<String, Value> {
         &self.values
     }
 
-    /// What the program was.
+    /// Returns a description of the program.
     pub fn workload(&self) -> Option<&str> {
         self.values.get("workload")?.as_str()
     }
 
-    /// The allocator configuration that it ran with.
+    /// Returns the allocator configuration with which it ran.
     pub fn conf(&self) -> Option<&str> {
         self.values.get("conf")?.as_str()
     }
 
-    /// The device that it ran on.
+    /// Returns the device on which it ran.
     pub fn gpu(&self) -> Option<&str> {
         self.values.get("gpu")?.as_str()
     }
 
-    /// The version of PyTorch that it ran with.
+    /// Returns the version of PyTorch with which it ran.
     pub fn torch(&self) -> Option<&str> {
         self.values.get("torch")?.as_str()
     }
 
-    /// How long it ran, in seconds.
+    /// Returns the time that it ran, in seconds.
     pub fn seconds(&self) -> Option<f64> {
         self.values.get("seconds")?.as_f64()
     }
 
-    /// The most bytes that the program had asked for at one time, as its allocator counted them.
+    /// Returns the most bytes that the program had requested at one time, as its allocator counted them.
     pub fn peak_requested(&self) -> Option<u64> {
         self.values.get("peak_requested")?.as_u64()
     }
 
-    /// The same after the allocator's rounding.
+    /// Returns the same number after the allocator's rounding.
     pub fn peak_allocated(&self) -> Option<u64> {
         self.values.get("peak_allocated")?.as_u64()
     }
 
-    /// The same with blocks that were freed and still in use by the device.
+    /// Returns the same number including blocks that were freed and still in use by the device.
     pub fn peak_active(&self) -> Option<u64> {
         self.values.get("peak_active")?.as_u64()
     }
 
-    /// The most bytes that the program's allocator had reserved at one time.
+    /// Returns the most bytes that the program's allocator had reserved at one time.
     pub fn peak_reserved(&self) -> Option<u64> {
         self.values.get("peak_reserved")?.as_u64()
     }

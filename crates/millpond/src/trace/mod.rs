@@ -1,17 +1,17 @@
-//! Traces: what a program asked of its allocator, as data to replay.
+//! Traces: the requests of a program to its allocator, as data to replay.
 //!
-//! A trace is a text with one event a line, perhaps compressed; `docs/trace-format.md` describes it. Reading is
-//! strict: a [`Trace`] that was read is *valid*, so whoever replays it checks nothing again. In a valid trace
+//! A trace is a text with one event in each line, which may be compressed; `docs/trace-format.md` describes it. Reading
+//! is strict: a [`Trace`] that was read is *valid*, so a replay does not check it again. In a valid trace
 //! - blocks and points are numbered from 0 in the order of their allocation and definition,
 //! - each block is freed at most once, and only a freed block completes, at most once,
 //! - a block is used only while it is allocated, and only until points that were defined before,
 //! - sizes are from 1 to 2^63 - 1 bytes and streams from 0 to 65535.
 //!
-//! How much a reader takes in is bounded by [`Limits`].
+//! [`Limits`] bound how much a reader accepts.
 //!
-//! A [`Pattern`] makes one up instead of reading it.
+//! A [`Pattern`] generates a trace instead of reading it.
 //!
-//! This module knows nothing of allocators: it neither records nor replays.
+//! This module does not depend on allocators: it neither records nor replays.
 
 mod error;
 mod event;
@@ -37,24 +37,24 @@ pub use write::TraceWriter;
 /// A valid trace: its header and its events in program order.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Trace {
-    /// What is known about the recorded program.
+    /// The facts about the recorded program.
     pub header: Header,
-    /// What the program did.
+    /// The events of the program.
     pub events: Vec<Event>,
     /// One more than the highest stream number; 0 where no event names a stream.
     pub streams: u32,
 }
 
 impl Trace {
-    /// How many blocks the trace allocates. Costs a pass over the events.
+    /// Returns the number of blocks that the trace allocates. Costs a pass over the events.
     pub fn allocations(&self) -> usize {
         self.events.iter().filter(|event| matches!(event, Event::Allocate { .. })).count()
     }
 
-    /// The largest sum in bytes of the blocks that were alive at one time: a block lives from its allocation to its
-    /// completion, or to its free where no completion follows, or to the end. No allocator can reserve less.
+    /// Returns the largest sum in bytes of the blocks that were live at one time. A block lives from its allocation to
+    /// its completion, or to its free where no completion follows, or to the end. No allocator can reserve less.
     ///
-    /// Costs two passes over the events and about nine bytes for each block. A sum beyond 64 bits is given as
+    /// Costs two passes over the events and about nine bytes for each block. A sum beyond 64 bits is returned as
     /// `u64::MAX`.
     pub fn live_peak(&self) -> u64 {
         let mut completes = vec![false; self.allocations()];
@@ -80,9 +80,9 @@ impl Trace {
         u64::try_from(peak).unwrap_or(u64::MAX)
     }
 
-    /// The same program with every size divided by so much and rounded up to 512 bytes, which allocators round to
-    /// anyhow: for devices that are smaller than the one it was recorded on. It never ran on PyTorch's allocator, so it
-    /// has no header. Divided by 1 it is the same.
+    /// Returns the same program with every size divided by `divisor` and rounded up to 512 bytes, as allocators round
+    /// anyway. This is for devices that are smaller than the one that it was recorded on. The result never ran on
+    /// PyTorch's allocator, so it has no header. Divided by 1 it is the same.
     ///
     /// # Panics
     ///

@@ -1,4 +1,4 @@
-//! From text to events.
+//! Reads events from text.
 
 use std::collections::HashMap;
 
@@ -7,18 +7,18 @@ use super::limits::{Limit, Limits};
 use super::rules::Rules;
 use super::{Event, Header, Trace};
 
-/// The longest line in bytes. Events are far shorter; a header may hold much.
+/// The length of the longest line, in bytes. Events are far shorter; a header may be long.
 pub(super) const LINE_BYTES_MAX: usize = 1 << 20;
 
 impl Trace {
     /// Reads a trace from its text, which is not compressed, within the default [`Limits`];
     /// [`from_reader`](Trace::from_reader) decompresses.
     ///
-    /// Costs about 20 ns an event, and 25 bytes for each.
+    /// Costs about 20 ns and 25 bytes for each event.
     ///
     /// # Errors
     ///
-    /// The first line that departs from the format or goes beyond a limit.
+    /// Returns the first line that does not follow the format or exceeds a limit.
     pub fn parse(text: &[u8]) -> Result<Self, TraceError> {
         let mut parser = Parser::new(&Limits::default());
         parser.trace.events.reserve(text.len() / 12);
@@ -27,7 +27,7 @@ impl Trace {
     }
 }
 
-/// A reader of lines, as they come.
+/// A reader of lines that arrive in pieces.
 pub(super) struct Parser {
     limits: Limits,
     trace: Trace,
@@ -49,7 +49,7 @@ impl Parser {
         }
     }
 
-    /// How many lines were read.
+    /// Returns the number of lines that were read.
     pub(super) fn line(&self) -> u64 {
         self.lines
     }
@@ -66,7 +66,7 @@ impl Parser {
                     text = &text[cursor.at..];
                 }
                 outcome => {
-                    // Comments, mistakes, and lines that are not all here yet.
+                    // The line is a comment, a mistake, or not complete yet.
                     let Some(end) = text.iter().position(|byte| *byte == b'\n') else {
                         return if text.len() > LINE_BYTES_MAX {
                             Err(self.error(text, Problem::LineTooLong { limit: LINE_BYTES_MAX }))
@@ -86,7 +86,7 @@ impl Parser {
         Ok(text)
     }
 
-    /// The trace, given what remains of the text after its last complete line.
+    /// Returns the trace, given what remains of the text after its last complete line.
     pub(super) fn finish(mut self, rest: &[u8]) -> Result<Trace, TraceError> {
         if !rest.is_empty() {
             return Err(self.error(rest, Problem::CutOff));
@@ -95,7 +95,7 @@ impl Parser {
         Ok(self.trace)
     }
 
-    /// The event that was just read stays within the limits.
+    /// Checks that the event that was just read stays within the limits.
     #[inline]
     fn expect_room(&self) -> Result<(), TraceError> {
         let Limits { events, streams, .. } = self.limits;
@@ -113,7 +113,7 @@ impl Parser {
         TraceError::Line { line: self.lines + 1, text: shorten(line), problem }
     }
 
-    /// A line that is no event: a comment, or the header.
+    /// Reads a line that is no event: a comment, or the header.
     fn other(&mut self, line: &[u8]) -> Result<(), Problem> {
         match line {
             [] => return Err(Problem::Blank),
@@ -131,9 +131,9 @@ impl Parser {
         Ok(())
     }
 
-    /// The event at the cursor, which ends up behind the line break. `None`: the line is no event.
+    /// Reads the event at the cursor, which is placed behind the line break. Returns `None` if the line is no event.
     ///
-    /// On a line without its line break yet, the answer is an error that means nothing and changes nothing.
+    /// For a line without its line break yet, it returns an error that has no meaning, and changes nothing.
     fn event(&mut self, cursor: &mut Cursor<'_>) -> Result<Option<Event>, Problem> {
         let event = match cursor.text[0] {
             b'a' => {
@@ -167,7 +167,7 @@ impl Parser {
         Ok(Some(event))
     }
 
-    /// The events beyond `a`, `f` and `c`.
+    /// Reads the events other than `a`, `f` and `c`.
     fn rare_event(&mut self, cursor: &mut Cursor<'_>) -> Result<Option<Event>, Problem> {
         let event = match cursor.text[0] {
             b'u' => {
@@ -218,10 +218,10 @@ impl Parser {
     }
 }
 
-/// From the numbers of a file to dense ones. Files that count from 0 themselves, as recorded ones do, cost no table.
+/// The dense numbers of the numbers in a file. Files that count from 0 themselves, as recorded ones do, need no table.
 #[derive(Default)]
 struct Names {
-    /// Names below it are their own dense numbers.
+    /// Numbers below this one are their own dense numbers.
     own: u64,
     others: HashMap<u64, u32>,
 }
@@ -250,7 +250,7 @@ struct Cursor<'a> {
 }
 
 impl Cursor<'_> {
-    /// One space and a number.
+    /// Reads one space and a number.
     fn number(&mut self, expected: &'static str) -> Result<u64, Problem> {
         let start = self.at + 1;
         let refuse = Problem::Field { expected, byte: start };
@@ -273,7 +273,7 @@ impl Cursor<'_> {
         Ok(number)
     }
 
-    /// The line break after the last field.
+    /// Reads the line break after the last field.
     fn end(&mut self, fields: &'static str) -> Result<(), Problem> {
         if self.text.get(self.at) == Some(&b'\n') {
             self.at += 1;

@@ -1,4 +1,4 @@
-//! What makes a sequence of events valid. Reader and writer share it, so what was written can be read.
+//! The rules for a valid sequence of events. Reader and writer share them, so what was written can be read.
 
 use super::error::Problem;
 
@@ -7,7 +7,7 @@ const BYTES_MAX: u64 = (1 << 63) - 1;
 /// One more than the highest stream number.
 const STREAMS_MAX: u64 = 1 << 16;
 
-/// How far a block's life has come.
+/// The state of a block.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Life {
     Allocated,
@@ -15,15 +15,15 @@ enum Life {
     Complete,
 }
 
-/// The lives of all blocks so far, and how many points and streams there are.
+/// The states of all blocks so far, and the numbers of points and streams.
 ///
-/// Methods take a dense number and, for the message, the name that the caller knows the thing by.
+/// Methods take a dense number and, for the message, the number by which the caller knows the block or point.
 #[derive(Default)]
 pub(super) struct Rules {
     lives: Vec<Life>,
     points: usize,
     streams: u32,
-    /// A bit for each stream that was named, in words of 64.
+    /// A bit for each stream that was named, in words of 64 bits.
     named: Vec<u64>,
     different_streams: u64,
 }
@@ -41,7 +41,7 @@ impl Rules {
         self.streams
     }
 
-    /// How many different streams were named.
+    /// Returns the number of different streams that were named.
     pub(super) fn different_streams(&self) -> u64 {
         self.different_streams
     }
@@ -58,7 +58,7 @@ impl Rules {
         }
     }
 
-    /// A new block; the answer is its number.
+    /// Adds a block. Returns its number and its stream.
     pub(super) fn allocate(&mut self, bytes: u64, stream: u64) -> Result<(u32, u32), Problem> {
         if bytes == 0 || bytes > BYTES_MAX {
             return Err(Problem::Size { bytes });
@@ -95,7 +95,7 @@ impl Rules {
         }
     }
 
-    /// A new point; the answer is its number.
+    /// Adds a point. Returns its number and its stream.
     pub(super) fn mark(&mut self, stream: u64) -> Result<(u32, u32), Problem> {
         let stream = self.stream(stream)?;
         let point = u32::try_from(self.points).map_err(|_| Problem::TooMany { what: "points" })?;

@@ -1,4 +1,4 @@
-//! The format, the rules, the files.
+//! Tests of the format, the rules and the files.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -30,7 +30,7 @@ fn corpus(name: &str) -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/corpus/traces")).join(name)
 }
 
-/// A folder of this test's own, removed at the end.
+/// A folder of this test alone, which is removed at the end.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -74,7 +74,7 @@ fn only_the_first_line_is_a_header() {
 #[test]
 fn blocks_live_until_they_complete() {
     let text = "a 0 100 0\na 1 10 0\nf 0\na 2 50 0\nc 0\na 3 60 0\nf 1\na 4 5 0\n";
-    // 100 + 10 + 50 while block 0 waits; without its completion it would be 120.
+    // This is 100 + 10 + 50 while block 0 waits; without its completion it would be 120.
     assert_eq!(Trace::parse(text.as_bytes()).unwrap().live_peak(), 160);
     let huge = format!("a 0 {0} 0\na 1 {0} 0\na 2 {0} 0\n", i64::MAX);
     assert_eq!(Trace::parse(huge.as_bytes()).unwrap().live_peak(), u64::MAX);
@@ -102,7 +102,7 @@ fn the_recorded_traces_are_valid() {
     assert_eq!(Trace::parse(&text).unwrap(), trace);
 }
 
-/// Gives one byte at a time, so that every line arrives in pieces.
+/// A reader that returns one byte at a time, so that every line arrives in pieces.
 struct Dribble<'a>(&'a [u8]);
 
 impl Read for Dribble<'_> {
@@ -139,10 +139,10 @@ fn what_compression_hides_is_bounded() {
     assert_eq!(Trace::from_reader_within(&packed[..], &within(2_000_000)).unwrap().events.len(), 1_000_000);
     let error = Trace::from_reader_within(&packed[..], &within(1_999_999)).unwrap_err();
     assert!(matches!(error, TraceError::Limit { limit: Limit::TextBytes, most: 1_999_999, .. }), "{error}");
-    // By default, text may be so many times as long as what was read: 2 MB from some 2 KB are too many.
+    // By default, text may be 64 times as long as what was read: 2 MB from some 2 KB are too many.
     let error = Trace::from_reader(&packed[..]).unwrap_err();
     assert!(matches!(error, TraceError::Limit { limit: Limit::Expansion, most: 64, .. }), "{error}");
-    // What is not compressed is as long as it is.
+    // Text that is not compressed does not expand.
     assert_eq!(Trace::from_reader(&b"e\n".repeat(1_000_000)[..]).unwrap().events.len(), 1_000_000);
 }
 

@@ -1,4 +1,4 @@
-//! From events to text.
+//! Writes events as text.
 
 use std::io::{self, Write};
 
@@ -8,8 +8,8 @@ use super::{Event, Header};
 
 /// Writes a trace event by event, as plain text.
 ///
-/// It holds events to the same rules as the reader, so what it wrote can be read. It writes small pieces: give it a
-/// buffered writer.
+/// It checks events with the same rules as the reader, so what it wrote can be read. It writes in small pieces, so the
+/// writer should be buffered.
 pub struct TraceWriter<W: Write> {
     out: W,
     rules: Rules,
@@ -21,7 +21,7 @@ impl<W: Write> TraceWriter<W> {
     ///
     /// # Errors
     ///
-    /// The writer's.
+    /// Returns the writer's error.
     pub fn new(mut out: W, header: &Header) -> Result<Self, TraceError> {
         if !header.values().is_empty() {
             let json = serde_json::to_string(header.values()).map_err(|error| TraceError::Write(error.into()))?;
@@ -34,8 +34,8 @@ impl<W: Write> TraceWriter<W> {
     ///
     /// # Errors
     ///
-    /// An event that may not come next, which is then left out and the trace stays valid; the writer's own error,
-    /// after which the text may end inside a line.
+    /// Returns an error for an event that may not come next, which is then left out so that the trace stays valid.
+    /// Returns the writer's own error, after which the text may end inside a line.
     pub fn event(&mut self, event: &Event) -> Result<(), TraceError> {
         self.check(event).map_err(|problem| TraceError::Event { event: self.events, problem })?;
         self.put(event).map_err(TraceError::Write)?;
@@ -43,11 +43,11 @@ impl<W: Write> TraceWriter<W> {
         Ok(())
     }
 
-    /// Ends the trace and gives the writer back, flushed.
+    /// Ends the trace and returns the writer, flushed.
     ///
     /// # Errors
     ///
-    /// The writer's.
+    /// Returns the writer's error.
     pub fn finish(mut self) -> Result<W, TraceError> {
         self.out.flush().map_err(TraceError::Write)?;
         Ok(self.out)

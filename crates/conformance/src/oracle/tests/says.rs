@@ -1,4 +1,4 @@
-//! Grants whose memory may be used, and which say something untrue of it.
+//! Grants whose memory may be used, but which describe it wrongly.
 
 use super::*;
 
@@ -6,7 +6,7 @@ const IN_ORDER: Promises = Promises::new(Reuse::InOrder);
 const WITH_BARRIERS: Promises = Promises { needs_barrier: true, ..IN_ORDER };
 const TRACKING: Promises = Promises { alias_reuse: Reuse::AfterSubmit, ..IN_ORDER };
 
-/// A plain block of 1 KiB, used on stream 0 up to tick 5, of which 4 is reached.
+/// Records a plain block of 1 KiB, freed on stream 0 at tick 5, where tick 4 is reached.
 fn freed(promises: Promises, clock: &Hands) -> Oracle {
     let mut oracle = Oracle::new(promises);
     clock.set(0, 5, 4);
@@ -15,7 +15,7 @@ fn freed(promises: Promises, clock: &Hands) -> Oracle {
     oracle
 }
 
-/// The same over page 7 at the beginning of range 0.
+/// Records the same over page 7 at the beginning of range 0.
 fn freed_page(promises: Promises, clock: &Hands) -> Oracle {
     let mut oracle = Oracle::new(promises);
     clock.set(0, 5, 4);
@@ -82,7 +82,7 @@ fn a_page_that_comes_behind_a_wait_is_ordered_and_not_complete() {
     let clock = Hands::default();
     clock.waits.borrow_mut().push((StreamId(1), point(0, 5)));
     let there = range(1, [Some((7, true)), None, None, None]);
-    // A wait orders memory by itself: no barrier is missing.
+    // A wait alone orders memory: no barrier is missing.
     for (says, sound) in [(Says::Ordered, true), (Says::NeedsBarrier, true), (Says::Complete, false)] {
         let grant = Granted { reuse: says, ..in_range(1, 0, 1024, 1) };
         let found = freed_page(WITH_BARRIERS, &clock).granted(&grant, Some(&there), &clock);

@@ -1,4 +1,4 @@
-//! Checked replays: they find what is planted, and nothing where nothing is.
+//! Checked replays: they find planted bugs, and report nothing where there is none.
 
 use millpond_backend::{Closing, Transfer as _};
 use millpond_core::settings::{Growth, Policy, Settings};
@@ -7,7 +7,7 @@ use millpond_sim::{Completion, CostModel, Sim};
 use super::super::*;
 use crate::trace::Pattern;
 
-/// A device that keeps bytes, and on which work stays under way until somebody looks.
+/// Creates a device that keeps bytes, and on which work stays in progress until the backend is asked.
 pub(super) fn busy_device(seed: u64, closing: Closing, stream_wait: bool) -> Sim {
     let sim = Sim::builder().cost(CostModel::free()).completion(Completion::Seeded(seed));
     sim.closing(closing).stream_wait(stream_wait).build()
@@ -21,7 +21,7 @@ pub(super) fn open(allocator: &Allocator<Sim>, replay: &Replay) -> Vec<Stream<Si
     (0..replay.streams()).map(|_| allocator.create_stream().expect("a stream")).collect()
 }
 
-/// The first events of a pattern, so that a test is short.
+/// Returns the first events of a pattern, so that a test is short.
 pub(super) fn beginning(pattern: Pattern, events: usize) -> Replay {
     let mut trace = pattern.trace(1);
     trace.events.truncate(events);
@@ -43,7 +43,7 @@ fn sound_allocators_pass_whatever_is_under_way() {
                 let allocator = allocator(&sim, settings.clone());
                 let replayed = replay.run_checked(&allocator, &open(&allocator, &replay), 1, |_| ());
                 let replayed = replayed.unwrap_or_else(|error| panic!("{pattern}, {closing:?}, {settings:?}: {error}"));
-                // Every block of both passes, those that are never freed included.
+                // This is every block of both passes, including those that are never freed.
                 assert_eq!(replayed.checked_blocks, 2 * replay.allocations as u64, "{pattern}");
                 assert_eq!(sim.violations(), [], "{pattern}, {closing:?}, {settings:?}");
             }
@@ -79,7 +79,7 @@ fn a_check_changes_no_decision_where_work_is_done_at_once() {
 fn waits_of_the_host_and_of_streams_are_counted_where_work_is_under_way() {
     let replay = beginning(Pattern::ManyStreams, 3000);
     let cost = |sim: Sim, settings: Settings| {
-        // So little memory that the next owner must wait for the last one's work.
+        // The memory is so small that the next owner must wait for the last owner's work.
         let allocator = Allocator::builder(sim).settings(settings).limit(replay.live_peak());
         let allocator = allocator.build().expect("valid settings");
         replay.run_checked(&allocator, &open(&allocator, &replay), 0, |_| ()).expect("sound bytes").driver
@@ -98,7 +98,7 @@ fn waits_of_the_host_and_of_streams_are_counted_where_work_is_under_way() {
     assert_eq!((idle.stalls, idle.stream_waits), (0, 0), "nothing to wait for: {idle:?}");
 }
 
-/// A checker, and a hand that changes one byte of one block behind its back.
+/// A checker, and a change of one byte of one block that the checker does not know of.
 struct Tampered<'a> {
     checker: Checker<'a, Sim>,
     block: u32,
@@ -133,7 +133,7 @@ impl Watch<Sim> for Tampered<'_> {
     }
 }
 
-/// One watched pass.
+/// Makes one pass with an observer.
 fn watched<W: Watch<Sim>>(
     replay: &Replay,
     allocator: &Allocator<Sim>,
@@ -143,7 +143,8 @@ fn watched<W: Watch<Sim>>(
     replay.watched_pass(allocator, streams, &mut replay.submits(allocator, streams, false), watch, Deadline::NEVER)
 }
 
-/// Block 1 takes five pages and one byte; its free is event 3, and block 0's, which completes later, is none.
+/// A trace in which block 1 takes five pages and one byte. Its free is event 3. The free of block 0, which completes
+/// later, is no event of a pass.
 const FIVE_PAGES: &str = "a 0 512 0\na 1 10485761 0\nf 0\nf 1\nc 0\na 2 512 0\n";
 
 #[test]
@@ -184,7 +185,7 @@ fn a_device_that_moves_no_bytes_cannot_be_checked() {
     assert!(refused.to_string().starts_with("mute neither fills nor copies"), "{refused}");
 }
 
-/// Reuse that does not wait for the streams that a block was recorded on.
+/// Planted reuse that does not wait for the streams that a block was recorded on.
 #[cfg(feature = "plant")]
 #[test]
 fn planted_early_reuse_shows_in_the_bytes() {

@@ -1,4 +1,4 @@
-//! A replay comes to the same whoever closes ticks.
+//! A replay gives the same results whether the backend or the application closes ticks.
 
 use std::path::Path;
 
@@ -10,11 +10,11 @@ use super::super::*;
 use crate::record::Decision;
 use crate::trace::Pattern;
 
-/// What a replay came to, and what was decided in it.
+/// The results of a replay, and its decisions.
 type Outcome = (MemoryStats, PageStats, [u64; 3], Vec<Decision>);
 
-/// One replay: of one pass with its decisions, or of two. Without a log of decisions, blocks in the cache are handed
-/// out without any question.
+/// Runs one replay: of one pass with its decisions, or of two passes. Without a log of decisions, blocks in the cache
+/// are handed out without asking the device.
 fn outcome(replay: &Replay, device: (Closing, Reuse), settings: &Settings, limit: Option<u64>, log: bool) -> Outcome {
     let sim = Sim::builder().closing(device.0).reuse(device.1).stream_wait(false).build();
     let mut builder = Allocator::builder(sim).settings(settings.clone());
@@ -28,8 +28,8 @@ fn outcome(replay: &Replay, device: (Closing, Reuse), settings: &Settings, limit
     let Replayed { cold, warm, stats, pages, driver, warm_driver, .. } =
         replay.run(&allocator, usize::from(!log)).expect("no driver fails");
     let refused = cold.ooms + warm.iter().map(|pass| pass.ooms).sum::<u64>();
-    // Where the application submits, a free under `direct` looks for what can go and finds nothing yet: one more plan
-    // that ends without a step.
+    // Where the application submits, a free under `direct` looks for memory to release and finds none yet, which is one
+    // more plan that ends without a step.
     let is_ado = |decision: &Decision| !matches!(decision, Decision::Step { name: "done", .. });
     let decisions = allocator.finish_decisions().into_iter().filter(is_ado).collect();
     (stats, pages, [driver.calls, warm_driver.calls, refused], decisions)

@@ -8,7 +8,7 @@ use crate::trace::Pattern;
 use millpond_backend::Closing;
 use millpond_core::settings::Settings;
 
-/// As many events as lie before the first look at the clock.
+/// The number of events before the first look at the clock.
 const FIRST: usize = 16;
 
 #[test]

@@ -1,9 +1,10 @@
-//! Patterns: programs made up to be hard on an allocator, each a trace drawn from a seed.
+//! Patterns: generated programs that are hard on an allocator, each a trace drawn from a seed.
 //!
-//! Recorded programs show what is common; these show what is hard: memory that is free and in the wrong place, of the
-//! wrong size or on the wrong stream. Equal seeds give equal traces on every machine: only integers are drawn.
+//! Recorded programs show what is common; patterns show what is hard: memory that is free and in the wrong place, of
+//! the wrong size or on the wrong stream. Equal seeds give equal traces on every machine, because only integers are
+//! drawn.
 //!
-//! `shapes` holds the programs themselves, `script` what all of them are written with.
+//! `shapes` holds the programs, and `script` the tools with which they are written.
 
 mod script;
 mod shapes;
@@ -16,7 +17,7 @@ use std::fmt;
 use super::Trace;
 use script::Script;
 
-/// A made-up program. Peak live memory is from 1 to 4 GiB in each, whatever the seed.
+/// A generated program. The peak of live memory is from 1 to 4 GiB in each, whatever the seed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum Pattern {
@@ -51,7 +52,7 @@ impl Pattern {
         Pattern::SmallPhase,
     ];
 
-    /// What people call it: its name in lower case, words joined by `_`.
+    /// Returns its name for people: the variant's name in lower case, with words joined by `_`.
     pub fn name(self) -> &'static str {
         match self {
             Pattern::Growing => "growing",
@@ -65,7 +66,7 @@ impl Pattern {
         }
     }
 
-    /// What it does, in a line.
+    /// Returns a description in one line.
     pub fn about(self) -> &'static str {
         match self {
             Pattern::Growing => "32 buffers that grow a little each round, the new one before the old one goes",
@@ -79,13 +80,13 @@ impl Pattern {
         }
     }
 
-    /// The pattern of that name, if there is one.
+    /// Returns the pattern of that name, if there is one.
     pub fn from_name(name: &str) -> Option<Pattern> {
         Pattern::ALL.into_iter().find(|pattern| pattern.name() == name)
     }
 
-    /// The program as a trace: from ten thousand to half a million events, and every block is freed at the end. Its
-    /// header names the pattern and the seed.
+    /// Returns the program as a trace: from ten thousand to half a million events, with every block freed at the end.
+    /// The header names the pattern and the seed.
     ///
     /// Costs tens of nanoseconds and 24 bytes for each event.
     pub fn trace(self, seed: u64) -> Trace {

@@ -1,13 +1,13 @@
-//! What every pattern is written with: events in the making, and numbers drawn from the seed.
+//! The tools with which every pattern is written: a trace under construction, and numbers drawn from the seed.
 
 use serde_json::{Map, Value};
 
 use crate::trace::{Event, Header, Trace};
 
-/// A trace in the making. It numbers blocks, knows what is alive, and draws.
+/// A trace under construction. It numbers blocks, tracks which are live, and draws numbers.
 pub(super) struct Script {
     events: Vec<Event>,
-    /// By block: its bytes, or 0 once it is freed.
+    /// By block: its size in bytes, or 0 once it is freed.
     sizes: Vec<u64>,
     live_bytes: u64,
     streams: u32,
@@ -19,17 +19,17 @@ impl Script {
         Self { events: Vec::new(), sizes: Vec::new(), live_bytes: 0, streams: 0, drawn: seed }
     }
 
-    /// The bytes of the blocks that are not freed.
+    /// Returns the bytes of the blocks that are not freed.
     pub(super) fn live_bytes(&self) -> u64 {
         self.live_bytes
     }
 
-    /// How many events there are so far.
+    /// Returns the number of events so far.
     pub(super) fn events(&self) -> usize {
         self.events.len()
     }
 
-    /// A new block; the answer is its number.
+    /// Allocates a block and returns its number.
     pub(super) fn allocate(&mut self, bytes: u64, stream: u32) -> u32 {
         let id = self.sizes.len() as u32;
         self.sizes.push(bytes);
@@ -39,6 +39,8 @@ impl Script {
         id
     }
 
+    /// Frees a block.
+    ///
     /// # Panics
     ///
     /// If the block is freed already.
@@ -49,13 +51,13 @@ impl Script {
         self.events.push(Event::Free { id });
     }
 
-    /// The block is used on another stream until its free.
+    /// Adds a use of the block on another stream until its free.
     pub(super) fn use_on(&mut self, id: u32, stream: u32) {
         self.streams = self.streams.max(stream + 1);
         self.events.push(Event::Use { id, stream });
     }
 
-    /// Allocates blocks of sizes that `size` draws until `bytes` are alive; the answer is their numbers.
+    /// Allocates blocks of sizes that `size` draws until `bytes` are live, and returns their numbers.
     pub(super) fn fill_to(&mut self, bytes: u64, stream: u32, mut size: impl FnMut(&mut Self) -> u64) -> Vec<u32> {
         let mut blocks = Vec::new();
         while self.live_bytes < bytes {
@@ -65,7 +67,7 @@ impl Script {
         blocks
     }
 
-    /// Frees blocks drawn from the list until at most `bytes` are alive or none is left.
+    /// Frees blocks drawn from the list until at most `bytes` are live or none is left.
     pub(super) fn drain_to(&mut self, bytes: u64, blocks: &mut Vec<u32>) {
         while self.live_bytes > bytes && !blocks.is_empty() {
             let id = self.take(blocks);
@@ -73,13 +75,13 @@ impl Script {
         }
     }
 
-    /// Takes a drawn block out of the list, which is not empty.
+    /// Removes a drawn block from the list, which is not empty, and returns its number.
     pub(super) fn take(&mut self, blocks: &mut Vec<u32>) -> u32 {
         let at = self.below(blocks.len() as u64) as usize;
         blocks.swap_remove(at)
     }
 
-    /// The trace. Frees what is alive, oldest first.
+    /// Frees the blocks that are live, oldest first, and returns the trace.
     pub(super) fn finish(mut self, workload: &str) -> Trace {
         for id in 0..self.sizes.len() {
             if self.sizes[id] > 0 {
@@ -95,7 +97,7 @@ impl Script {
     }
 }
 
-/// Draws: the splitmix64 generator, small and the same everywhere.
+/// Draws of the splitmix64 generator, which is small and gives the same numbers on every machine.
 impl Script {
     fn bits(&mut self) -> u64 {
         self.drawn = self.drawn.wrapping_add(0x9E37_79B9_7F4A_7C15);
@@ -104,28 +106,28 @@ impl Script {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `bound`, which is not 0 and small enough that the bias of the remainder does not matter.
+    /// Returns a number below `bound`, which is not 0 and small enough that the bias of the remainder does not matter.
     pub(super) fn below(&mut self, bound: u64) -> u64 {
         self.bits() % bound
     }
 
-    /// A number from `low` to `high`, both included.
+    /// Returns a number from `low` to `high`, both included.
     pub(super) fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.below(high - low + 1)
     }
 
-    /// True once in `n` times.
+    /// Returns true once in `n` calls on average.
     pub(super) fn one_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
     }
 
-    /// A size from 2^`low` to 2^`high` bytes, each octave as likely as any other.
+    /// Returns a size from 2^`low` to 2^`high` bytes. Each octave is equally likely.
     pub(super) fn octaves(&mut self, low: u32, high: u32) -> u64 {
         let octave = 1 << self.between(low.into(), u64::from(high) - 1);
         octave + self.below(octave + 1)
     }
 
-    /// The list in a drawn order.
+    /// Puts the list into a drawn order.
     pub(super) fn shuffle<T>(&mut self, list: &mut [T]) {
         for last in (1..list.len()).rev() {
             list.swap(last, self.below(last as u64 + 1) as usize);

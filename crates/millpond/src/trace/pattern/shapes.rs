@@ -1,4 +1,4 @@
-//! The programs. Each is written so that some way of keeping free memory serves it badly.
+//! The programs. Each is written so that some strategy of keeping free memory serves it badly.
 
 use super::script::Script;
 
@@ -6,8 +6,8 @@ const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// No freed block is ever large enough for the next request of its own buffer, and what it leaves lies between blocks
-/// of other buffers.
+/// Grows buffers. No freed block is ever large enough for the next request of its own buffer, and the free memory that
+/// a buffer leaves lies between blocks of other buffers.
 pub(super) fn growing(script: &mut Script) {
     const BUFFERS: usize = 32;
     const ROUNDS: usize = 400;
@@ -28,7 +28,8 @@ pub(super) fn growing(script: &mut Script) {
     }
 }
 
-/// What one phase leaves free has the wrong size for the next, and when a size comes back it does so on another stream.
+/// Runs phases. What one phase leaves free has the wrong size for the next, and when a size comes back it is on another
+/// stream.
 pub(super) fn phases(script: &mut Script) {
     const STREAMS: u32 = 3;
     const CYCLES: usize = 2;
@@ -41,12 +42,12 @@ pub(super) fn phases(script: &mut Script) {
             script.drain_to(0, &mut blocks);
             stream = (stream + 1) % STREAMS;
         }
-        // Six phases on three streams: without this every size would meet its own stream again.
+        // Six phases run on three streams: without this step every size would come back on its own stream.
         stream = (stream + 1) % STREAMS;
     }
 }
 
-/// The tenth that stays is scattered over everything that the peak took.
+/// Raises and lowers live memory. The tenth that stays is scattered over all memory that the peak took.
 pub(super) fn sawtooth(script: &mut Script) {
     const TEETH: usize = 20;
     let mut blocks = Vec::new();
@@ -57,15 +58,16 @@ pub(super) fn sawtooth(script: &mut Script) {
     }
 }
 
-/// Almost everything is free and hardly anything is whole. The survivors of a round go when the next has its own, so
-/// there is always something between the free ranges.
+/// Leaves small blocks between free ranges, so that almost all memory is free and almost no segment is whole. The
+/// survivors of a round are freed when the next round has its own, so there is always something between the free
+/// ranges.
 pub(super) fn survivors(script: &mut Script) {
     const ROUNDS: usize = 6;
     const FILL: u64 = GIB;
     const LARGE: u64 = 3 * GIB / 2;
     let mut kept = Vec::new();
     for round in 0..ROUNDS {
-        // PyTorch's pools take segments of 2 MiB for small requests and of 20 MiB for large ones.
+        // PyTorch's pools reserve segments of 2 MiB for small requests and of 20 MiB for large ones.
         let (small, rest) = if round % 2 == 0 { (16 * KIB, 600 * KIB) } else { (1100 * KIB, 6 * MIB) };
         let (mut stays, mut goes) = (Vec::new(), Vec::new());
         while script.live_bytes() < FILL {
@@ -83,7 +85,7 @@ pub(super) fn survivors(script: &mut Script) {
     }
 }
 
-/// What one stream leaves free is dead to the next wherever streams keep what they have.
+/// Uses one stream after the other. Where streams keep their memory, the next stream cannot use what one leaves free.
 pub(super) fn streams(script: &mut Script) {
     const STREAMS: u32 = 32;
     for stream in 0..STREAMS {
@@ -92,7 +94,7 @@ pub(super) fn streams(script: &mut Script) {
     }
 }
 
-/// As a server does whose requests come and go on streams of their own.
+/// Acts like a server whose requests come and go on streams of their own.
 pub(super) fn many_streams(script: &mut Script) {
     const STREAMS: u64 = 32;
     const EVENTS: usize = 40_000;
@@ -115,7 +117,8 @@ pub(super) fn many_streams(script: &mut Script) {
     }
 }
 
-/// The classic hard case: every size is needed again, and never where it was freed.
+/// Allocates and frees at random, which is the classic hard case: every size is needed again, but not where it was
+/// freed.
 pub(super) fn random(script: &mut Script) {
     const EVENTS: usize = 30_000;
     const CEILING: u64 = 3 * GIB;
@@ -131,7 +134,7 @@ pub(super) fn random(script: &mut Script) {
     }
 }
 
-/// Segments for small blocks, each with a survivor in it, when small blocks are no longer what is asked for.
+/// Leaves segments for small blocks, each with a survivor in it, and then requests large blocks.
 pub(super) fn small_phase(script: &mut Script) {
     const SMALL: usize = 200_000;
     const KEPT: usize = SMALL / 500;

@@ -1,4 +1,4 @@
-//! Patterns are valid, the same every time, and what their names say.
+//! Tests that patterns are valid, the same every time, and as their names say.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use crate::trace::Event;
 const GIB: u64 = 1 << 30;
 const SEEDS: [u64; 3] = [0, 1, 99];
 
-/// The live bytes after each event of a valid trace.
+/// Returns the live bytes after each event of a valid trace.
 fn live(trace: &Trace) -> Vec<u64> {
     let (mut sizes, mut live) = (Vec::new(), 0);
     let step = |event: &Event| {
@@ -45,7 +45,7 @@ fn names_lead_back() {
     assert_eq!(Pattern::from_name("Random"), None);
 }
 
-/// The writer holds events to the rules, and the reader counts the streams anew.
+/// The writer checks events against the rules, and the reader counts the streams again.
 #[test]
 fn every_pattern_is_a_valid_trace() {
     for pattern in Pattern::ALL {
@@ -128,7 +128,7 @@ fn a_saw_has_teeth() {
     assert_eq!(teeth, 20);
 }
 
-/// When the large blocks of a round are asked for, a small part of what was there lives, scattered.
+/// When the large blocks of a round are requested, a small part of the earlier blocks is live, scattered.
 #[test]
 fn survivors_are_few_and_one_to_a_segment() {
     let trace = Pattern::Survivors.trace(3);
