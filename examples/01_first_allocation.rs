@@ -19,7 +19,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("  how it may be used: {:?}", buffer.reuse());
     println!("the driver gave {} for it", format_bytes(allocator.memory_reserved()));
 
-    // Bytes go in and out in the order of the stream. The simulated device keeps them, too.
+    // Copies in and out run in the order of the stream. The simulated device stores the bytes, too.
     stream.upload(&buffer, 0, b"millpond")?;
     let mut bytes = [0; 8];
     stream.download(&buffer, 0, &mut bytes)?;

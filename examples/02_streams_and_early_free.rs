@@ -8,7 +8,7 @@ use millpond::Allocator;
 use millpond_sim::{Completion, Sim};
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // A device whose work runs until we say so, to watch what happens meanwhile.
+    // A device whose work runs until it is completed by hand, to show what happens meanwhile.
     let sim = Sim::builder().completion(Completion::Manual).build();
     let allocator = Allocator::new(sim.clone());
     let (compute, copies) = (allocator.create_stream()?, allocator.create_stream()?);

@@ -42,7 +42,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Of twenty blocks of 8 MiB every second is freed: the free memory is there, but in pieces.
+/// Allocates twenty blocks of 8 MiB and frees every second one: the free memory is there, but in pieces.
 fn every_second_block(stream: &Stream<Sim>) -> Result<Vec<Buffer<Sim>>, Box<dyn Error>> {
     let blocks: Vec<_> = (0..20).map(|_| stream.allocate(8 << 20)).collect::<Result<_, _>>()?;
     Ok(blocks.into_iter().step_by(2).collect())

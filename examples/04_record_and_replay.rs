@@ -29,7 +29,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("recorded {} events on {} streams", trace.events.len(), trace.streams);
     println!("  {} bytes in {}", std::fs::metadata(&file)?.len(), file.display());
 
-    // The file is the bug report, the benchmark and the test: anybody can replay it, on any policy.
+    // The file is the bug report, the benchmark and the test: it can be replayed anywhere, on any policy.
     let replay = Replay::new(&Trace::read(&file)?);
     println!("\n{:<48} {:>14} {:>9} {:>7} {:>12}", "configuration", "peak reserved", "/ live", "calls", "driver time");
     for conf in [

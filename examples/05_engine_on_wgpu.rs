@@ -1,4 +1,4 @@
-//! A compute engine on wgpu whose tensors live in Millpond, held against the same engine without reuse.
+//! A compute engine on wgpu whose tensors live in Millpond, compared with the same engine without reuse.
 //!
 //! Run it with `cargo run --release -p millpond-examples --example 05_engine_on_wgpu`.
 
@@ -24,12 +24,12 @@ fn main() -> Result<()> {
     if pooled < single { Ok(()) } else { Err("reuse saves nothing".into()) }
 }
 
-/// Three steps. Answers the most that was reserved.
+/// Runs three steps and returns the most bytes that were reserved.
 fn run(conf: &str, kernels: OnWgpu) -> Result<u64> {
     let session = Session::with(kernels, conf)?;
     let stream = session.allocator().create_stream()?;
     let example = Example::new();
-    // The weights go up once and stay. All else comes and goes with each step.
+    // The weights are uploaded once and stay. Everything else is allocated and freed with each step.
     let network = Network::new(&session, &stream, &example.model, example.rows)?;
     println!("\n{conf}, {} of weights", format_bytes(example.model.bytes()));
 
@@ -53,7 +53,7 @@ fn run(conf: &str, kernels: OnWgpu) -> Result<u64> {
         }
     }
     let reserved = session.allocator().max_memory_reserved();
-    // The last blocks go back before the last submit, so that the allocator can give everything to the driver.
+    // The last blocks are freed before the last submit, so that the allocator can release everything to the driver.
     drop(network);
     stream.submit()?;
     Ok(reserved)

@@ -13,7 +13,7 @@ fn main() -> Result<()> {
     println!("on {}, validation {}", device.caps().name, if device.validation().is_some() { "on" } else { "off" });
     let log = device.validation().cloned();
     run(device)?;
-    // The device is gone, and whatever it had left undestroyed would have been reported.
+    // The device has been dropped, and anything that it had left undestroyed would have been reported.
     present::expect_no_objection(&log.map_or_else(Vec::new, |log| log.errors()))
 }
 
@@ -39,14 +39,15 @@ fn run(device: Vulkan) -> Result<()> {
     }
     print_statistics(session.allocator());
 
-    // The last blocks go back before the last submit, so that the allocator can give everything to the driver.
+    // The last blocks are freed before the last submit, so that the allocator can release everything to the driver.
     drop(network);
     compute.submit()?;
     copies.submit()?;
     Ok(())
 }
 
-/// One batch: uploaded on one stream, computed on the other, which waits for it on the device.
+/// Computes one batch: it is uploaded on one stream and computed on the other, which waits for the upload on the
+/// device.
 fn step_on(
     session: &Session<OnVulkan>,
     (copies, compute): (&Stream<Vulkan>, &Stream<Vulkan>),
@@ -55,8 +56,8 @@ fn step_on(
 ) -> Result<Vec<f32>> {
     let input = session.upload(copies, batch)?;
     compute.wait_for(copies.submit()?)?;
-    // The input belongs to the stream of the copies. Saying that the other one uses it is all there is to it: `forward`
-    // drops it as soon as its last use is recorded, long before that runs.
+    // The input belongs to the stream of the copies. To record its use on the other stream is all that is needed:
+    // `forward` drops it as soon as its last use is recorded, long before that use runs.
     input.record_stream(compute)?;
     let output = network.forward(session, compute, input)?;
     session.download(compute, &output)

@@ -1,4 +1,4 @@
-//! An engine that has a device already, and goes on using it: Millpond stands on it, with wgpu and with Vulkan.
+//! An engine that already has a device and continues to use it: Millpond adopts the device, with wgpu and with Vulkan.
 //!
 //! Run it with `cargo run --release -p millpond-examples --example 07_bring_your_own_device`. The engine's own calls
 //! into Vulkan are in `src/vulkan_setup.rs`.
@@ -23,7 +23,8 @@ fn main() -> Result<()> {
 }
 
 fn with_wgpu() -> Result<()> {
-    // The engine's, as it was before it knew of Millpond. All the adapter's limits, so that segments may be large.
+    // The engine opens its device as it would without Millpond, with all the adapter's limits, so that segments may be
+    // large.
     let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle());
     let adapter = pollster::block_on(instance.request_adapter(&Default::default()))?;
     let descriptor = wgpu::DeviceDescriptor { required_limits: adapter.limits(), ..Default::default() };
@@ -35,7 +36,7 @@ fn with_wgpu() -> Result<()> {
     let stream = session.allocator().create_stream()?;
     let (output, expected) = compute(&session, &stream)?;
 
-    // The engine's own commands on a block of Millpond's, submitted by the engine to its own queue. What was recorded
+    // The engine records its own commands on a block of Millpond's and submits them to its own queue. What was recorded
     // through Millpond goes first, and a submit of the stream afterwards covers the engine's work with a tick.
     let usage = wgpu::BufferUsages::COPY_DST | wgpu::BufferUsages::MAP_READ;
     let size = output.len();
@@ -55,7 +56,7 @@ fn with_wgpu() -> Result<()> {
 }
 
 fn with_vulkan() -> Result<()> {
-    // The engine's, with a timeline semaphore on which it counts its submits. It has made one by now.
+    // The engine opens its device, with a timeline semaphore on which it counts its submits. It has made one so far.
     let mut engine = OwnDevice::open()?;
     engine.submit_empty(1)?;
 
@@ -65,13 +66,13 @@ fn with_vulkan() -> Result<()> {
     let stream = session.allocator().stream(stream)?;
     own_submits(&mut engine, session.allocator(), &stream)?;
 
-    // What goes through Millpond and what goes around it are in order on the stream.
+    // Work that goes through Millpond and work that goes around it are in order on the stream.
     let (output, expected) = compute(&session, &stream)?;
     let error = largest_difference(&session.download(&stream, &output)?, &expected);
     drop(output);
     let last = stream.submit()?.tick.0;
-    // It has let go of the device when the last of these is gone. The engine need not watch for that: its device stays
-    // for as long as either of them has it.
+    // Millpond has released the device when the last of these is dropped. The engine need not watch for that: the
+    // device lives for as long as either of them holds it.
     drop((session, stream, lent));
 
     engine.submit_empty(last + 1)?;
@@ -83,8 +84,8 @@ fn with_vulkan() -> Result<()> {
     close("Vulkan", error)
 }
 
-/// The engine fills a block by a submit of its own, drops it, gets the same memory again and fills that. It never
-/// waits.
+/// Fills a block by a submit of the engine's own, drops it, allocates the same memory again and fills that, without a
+/// wait in between.
 fn own_submits(engine: &mut OwnDevice, allocator: &Allocator<Vulkan>, stream: &Stream<Vulkan>) -> Result<()> {
     let first = stream.allocate(1 << 20)?;
     let place = first.offset();
@@ -100,7 +101,7 @@ fn own_submits(engine: &mut OwnDevice, allocator: &Allocator<Vulkan>, stream: &S
     if bytes.iter().all(|byte| *byte == 0x22) { Ok(()) } else { Err("the second fill did not come last".into()) }
 }
 
-/// The forward pass, recorded, and what should come of it.
+/// Records the forward pass. Returns its output and the values that are expected in it.
 fn compute<K: Kernels>(session: &Session<K>, stream: &Stream<K::Backend>) -> Result<(Buffer<K::Backend>, Vec<f32>)> {
     let example = Example::new();
     let network = Network::new(session, stream, &example.model, example.rows)?;

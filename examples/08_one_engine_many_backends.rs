@@ -40,7 +40,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// What the engine does, on any device: it names none.
+/// Runs the engine on any device: this code names none.
 fn run<K: Kernels>(example: &Example, kernels: K) -> Result<Vec<f32>> {
     let session = Session::new(kernels);
     let allocator = session.allocator();

@@ -1,14 +1,15 @@
 //! A kernel of an engine's own on CUDA, compiled by NVRTC, with buffers of Millpond as its arguments.
 //!
 //! Run it with `cargo run --release -p millpond-examples --example 09_cuda_kernel`. It needs NVIDIA's driver and NVRTC,
-//! and says so where they are missing. Its options are for showing what a memory checker makes of a mistake:
+//! and says so where they are missing. Its options show how a memory checker reacts to a mistake:
 //!
-//! - `--policy direct|classic|paged` says where memory comes from;
+//! - `--policy direct|classic|paged` chooses where memory comes from;
 //! - `--plant-oob` has the kernel write one number behind the end of its result.
 //!
 //! Under NVIDIA's `compute-sanitizer --tool memcheck` the planted mistake is found with `direct`, where every buffer is
-//! an allocation of the driver's. With the others it hits memory that the pool holds, and nobody sees it. The buffers
-//! have a multiple of 512 bytes: smaller ones are rounded up to that, and what lies behind their length is theirs too.
+//! an allocation of the driver's. With the others it hits memory that the pool holds, and is not detected. The sizes of
+//! the buffers are multiples of 512 bytes: other sizes are rounded up to that, and what lies behind their length would
+//! still be part of the block.
 
 use std::env;
 
@@ -20,7 +21,7 @@ use millpond_examples::cuda_kernel::Saxpy;
 use millpond_examples::engine::Result;
 use millpond_examples::present;
 
-/// The last bytes of a buffer of so many numbers are not the last of a page: what lies behind belongs to nobody.
+/// A buffer of this number of values does not end at the end of a page: what lies behind it belongs to no buffer.
 const COUNT: usize = 128 * 7813;
 const A: f32 = 0.5;
 
@@ -45,7 +46,7 @@ fn run(policy: &str, oob: bool) -> Result<()> {
     println!("on {}", cuda.caps().name);
     let saxpy = Saxpy::new(&cuda)?;
 
-    // The engine's own stream: Millpond learns of it, and the engine goes on using it.
+    // The engine's own stream is registered with Millpond, and the engine goes on using it.
     let own = cuda.context().new_stream()?;
     let lane = cuda.register(&own)?;
     let allocator = Allocator::builder(cuda).conf(&format!("policy:{policy}")).build()?;
@@ -56,7 +57,8 @@ fn run(policy: &str, oob: bool) -> Result<()> {
     let (x_there, y_there) = (upload(&stream, &x)?, upload(&stream, &y)?);
     let expected: Vec<f32> = x.iter().zip(&y).map(|(x, y)| A.mul_add(*x, *y)).collect();
     for round in 0..3 {
-        // Every round's result is freed as soon as it is read, and the next has its memory, where memory is cached.
+        // Every round's result is freed as soon as it is read, and the next one gets its memory, where memory is
+        // cached.
         let out = stream.allocate((COUNT * size_of::<f32>()) as u64)?;
         stream.fill(&out, 0, out.len(), 0xff)?;
         saxpy.launch(&own, A, (&x_there, &y_there), &out, oob)?;

@@ -1,4 +1,4 @@
-//! Batches on their way to the device through page-locked memory: queued, dropped at once, and never overwritten early.
+//! Batches that reach the device through page-locked memory: queued, dropped at once, and never overwritten early.
 //!
 //! Run it with `cargo run -p millpond-examples --example 10_pinned_batches`. It runs everywhere: where there is no GPU,
 //! on the simulated device.
@@ -13,13 +13,13 @@ use millpond_examples::present;
 use millpond_sim::{Completion, Sim};
 
 const STEPS: u32 = 200;
-/// The host runs so many batches ahead of the device.
+/// The number of batches by which the host runs ahead of the device.
 const AHEAD: usize = 4;
-/// Bytes that come back of each batch.
+/// The number of bytes of each batch that are copied back.
 const RESULT: u64 = 4096;
 
 fn main() -> Result<()> {
-    // A device whose work takes its time, in an order of its own.
+    // A device whose work completes late and in a random order.
     let sim = Sim::builder().completion(Completion::Seeded(1)).build();
     run(sim.clone())?;
     if !sim.violations().is_empty() {
@@ -43,16 +43,16 @@ fn run<B: Backend + Clone>(backend: B) -> Result<()> {
     for step in 0..STEPS {
         let bytes = size(step);
         let mut batch = pinned.allocate(bytes)?;
-        // Nobody has used this memory since its last copies were done, so the host may write.
+        // All earlier copies from and to this memory are done, so the host may write.
         read_batch(step, batch.bytes_mut()?);
 
         let on_device = copies.allocate(bytes)?;
         copies.upload_pinned((&batch, 0), (&on_device, 0), bytes)?;
-        // The copy has hardly begun. The memory goes to whoever asks next, once it is done.
+        // The copy has hardly begun. The memory is granted again only once the copy is done.
         drop(batch);
 
         compute.wait_for(copies.submit()?)?;
-        // An engine's kernels would run here. What comes back of the batch is its end.
+        // An engine's kernels would run here. The end of the batch is copied back.
         let mut result = pinned.allocate(RESULT)?;
         compute.download_pinned((&on_device, bytes - RESULT), (&mut result, 0), RESULT)?;
         on_device.used_until(compute.submit()?)?;
@@ -78,12 +78,12 @@ fn run<B: Backend + Clone>(backend: B) -> Result<()> {
     Ok(())
 }
 
-/// Batches differ by a quarter at most, as sequences of tokens do.
+/// Returns the size of a batch in bytes. Sizes differ by a quarter at most, as sequences of tokens do.
 fn size(step: u32) -> u64 {
     (1 << 20) + u64::from(step * 7919 % 61) * RESULT
 }
 
-/// Stands in for a file or a decoder.
+/// Fills a batch, in place of a file or a decoder.
 fn read_batch(step: u32, bytes: &mut [u8]) {
     for word in bytes.chunks_mut(4) {
         word.copy_from_slice(&step.to_le_bytes()[..word.len()]);
@@ -91,7 +91,7 @@ fn read_batch(step: u32, bytes: &mut [u8]) {
 }
 
 fn check<B: Backend>(step: u32, result: &PinnedBuffer<B>) -> Result<()> {
-    // Until then `bytes` refuses: the device may still be writing.
+    // Before the wait is over, `bytes` fails, as the device may still be writing.
     result.wait()?;
     if result.bytes()?.chunks(4).all(|word| word == step.to_le_bytes()) {
         Ok(())

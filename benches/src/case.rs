@@ -1,4 +1,4 @@
-//! The cases: a table of what is measured, on whom, and what is hoped for.
+//! The cases: a table of what is measured, with which subjects, and with which goals.
 
 use std::rc::Rc;
 
@@ -11,7 +11,7 @@ use crate::subject::{Cubecl, Offset, SharedOffset};
 use crate::subject::{Kind, Malloc, Millpond, MutexPair, Variant};
 use crate::workload::{Pattern, Workload, read_trace};
 
-/// What a time is divided by.
+/// The unit that a time is divided by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unit {
     /// An allocation with its free.
@@ -20,14 +20,14 @@ pub enum Unit {
     Operation,
 }
 
-/// What is hoped for. Never a test: it is printed beside what was measured.
+/// A goal of a measurement. It is not tested: it is only printed beside the result.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Goal {
-    /// At most so many times what the peer takes.
+    /// This allocator takes at most this multiple of the peer's time.
     Within(f64, Kind),
-    /// The peer takes at least so many times what this allocator takes.
+    /// The peer takes at least this multiple of this allocator's time.
     Faster(f64, Kind),
-    /// At most so many nanoseconds per unit.
+    /// This allocator takes at most this number of nanoseconds per unit.
     Below(f64),
 }
 
@@ -36,13 +36,13 @@ pub enum Goal {
 pub struct Case {
     /// Its name: words between slashes, from the general to the particular.
     pub name: &'static str,
-    /// What is asked.
+    /// The operations of the case.
     pub pattern: Pattern,
-    /// Per what the times are given.
+    /// The unit of the times.
     pub unit: Unit,
-    /// Who is asked; this allocator's default first.
+    /// The subjects that are measured, this allocator's default first.
     pub subjects: &'static [Kind],
-    /// What is hoped for.
+    /// The goal.
     pub goal: Goal,
 }
 
@@ -51,17 +51,17 @@ pub struct Case {
 pub struct ThreadCase {
     /// Its name.
     pub name: &'static str,
-    /// What each thread asks, from a seed of its own.
+    /// The operations of each thread, from a seed of its own.
     pub pattern: Pattern,
-    /// Who is asked; this allocator's default first.
+    /// The subjects that are measured, this allocator's default first.
     pub subjects: &'static [Kind],
 }
 
-/// How many threads race, by turns.
+/// The numbers of threads that race, one after the other.
 pub const THREADS: &[usize] = &[1, 2, 4, 8, 16];
 
-/// Those of [`THREADS`] that a machine with so many cores can let race; always the first. Threads that take turns on a
-/// core have their windows at different times, so their throughputs must not be added.
+/// Returns those of [`THREADS`] that can race on a machine with this number of cores; always the first. Threads that
+/// take turns on a core have their windows at different times, so their throughputs must not be added.
 pub fn threads(cores: usize) -> &'static [usize] {
     &THREADS[..THREADS.partition_point(|threads| *threads <= cores).max(1)]
 }
@@ -74,7 +74,7 @@ const ALL: &[Kind] = &[PAGED, CLASSIC, EXPANDABLE, Kind::Offset, Kind::Cubecl, K
 
 const TRACED: &[Kind] = &[PAGED, CLASSIC, EXPANDABLE, Kind::Offset];
 
-/// The mutexes are the threads' own: what they lose is what the machine could not give.
+/// Each thread has its own pair of mutexes, so the throughput that they lose is what the machine cannot provide.
 const THREADED: &[Kind] = &[PAGED, CLASSIC, Kind::SharedOffset, Kind::MutexPair];
 
 const KIB: u64 = 1 << 10;
@@ -132,18 +132,18 @@ pub const THREAD_CASES: &[ThreadCase] = &[
     },
 ];
 
-/// The seed of everything that is drawn.
+/// The seed of all random workloads.
 pub const SEED: u64 = 2026;
 
 /// A subject at work, with its name.
 pub type Named<T> = (Kind, Box<T>);
 
 impl Case {
-    /// The subjects that this build has, each at the workload.
+    /// Returns the subjects that this build has, each at the workload.
     ///
     /// # Errors
     ///
-    /// What reading a trace reports.
+    /// Returns the error of reading a trace.
     pub fn runners(&self, workload: &Rc<Workload>) -> Result<Vec<Named<dyn Runner>>, TraceError> {
         let replay = match self.pattern {
             Pattern::Trace(name) => Some(Rc::new(Replay::new(&read_trace(name)?))),
@@ -153,7 +153,7 @@ impl Case {
         Ok(self.subjects.iter().filter_map(make).collect())
     }
 
-    /// How many units a pass has.
+    /// Returns the number of units in a pass.
     pub fn units(&self, workload: &Workload) -> usize {
         match self.unit {
             Unit::Pair => workload.timed.len() / 2,
@@ -186,7 +186,7 @@ fn runner(kind: Kind, workload: &Rc<Workload>, replay: Option<&Rc<Replay>>) -> O
 }
 
 impl ThreadCase {
-    /// What each of the threads does.
+    /// Returns the workload of each thread.
     ///
     /// # Errors
     ///
@@ -196,7 +196,7 @@ impl ThreadCase {
         (0..most).map(|thread| self.pattern.workload(SEED + thread)).collect()
     }
 
-    /// The subjects that this build has, each with a member for every thread.
+    /// Returns the subjects that this build has, each with a member for every thread.
     ///
     /// # Panics
     ///

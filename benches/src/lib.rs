@@ -1,7 +1,7 @@
 //! Benchmarks of the allocator beside its peers. See the crate's README.
 //!
-//! Reading order is dependency order: [`workload`] (what is asked), [`subject`] (who is asked), [`measure`] (clocks and
-//! rounds), [`case`] (the table), [`report`] (tables and records), [`options`] (the command line), and [`gpu`], the
+//! Reading order is dependency order: [`workload`] (the operations), [`subject`] (the allocators), [`measure`] (clocks
+//! and rounds), [`case`] (the table), [`report`] (tables and records), [`options`] (the command line), and [`gpu`], the
 //! comparison on a real device.
 
 pub mod case;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// How to call it.
+/// The message on how to call it.
 pub const USAGE: &str = "\
 usage: cargo bench -p millpond-benches --features peers --bench ladder -- [OPTIONS] [PART...]
   PART...         only the cases whose name contains one of these
@@ -12,20 +12,20 @@ usage: cargo bench -p millpond-benches --features peers --bench ladder -- [OPTIO
   --date DATE     the date in the record, as 2026-01-31 (today, UTC)
   --list          name the cases and stop";
 
-/// What was asked for.
+/// The options of a run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// Only cases whose name contains one of these; all if empty.
+    /// Parts of names: only cases whose name contains one of them run; all if empty.
     pub parts: Vec<String>,
     /// Rounds per case, at least 1.
     pub rounds: usize,
-    /// Write a record.
+    /// Whether to write a record.
     pub record: bool,
-    /// The machine's name, where it was given.
+    /// The machine's name, if it was given.
     pub machine: Option<String>,
-    /// The date, where it was given.
+    /// The date, if it was given.
     pub date: Option<String>,
-    /// Only name the cases.
+    /// Whether to print only the names of the cases.
     pub list: bool,
 }
 
@@ -35,7 +35,7 @@ impl Default for Options {
     }
 }
 
-/// A word that the command line cannot have.
+/// A mistake in the command line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Misuse(String);
 
@@ -48,18 +48,19 @@ impl fmt::Display for Misuse {
 impl std::error::Error for Misuse {}
 
 impl Options {
-    /// Reads the words behind the program's name.
+    /// Parses the words behind the program's name.
     ///
     /// # Errors
     ///
-    /// Unknown options, options without their value, and values that cannot be part of a file's name.
+    /// Returns an error for unknown options, options without their value, and values that cannot be part of a file's
+    /// name.
     pub fn parse(words: impl IntoIterator<Item = String>) -> Result<Self, Misuse> {
         let mut options = Self::default();
         let mut words = words.into_iter();
         while let Some(word) = words.next() {
             let mut value = || words.next().ok_or_else(|| Misuse(format!("{word} needs a value")));
             match word.as_str() {
-                // What cargo says to every benchmark.
+                // Cargo passes this to every benchmark.
                 "--bench" => {}
                 "--record" => options.record = true,
                 "--list" => options.list = true,
@@ -73,7 +74,7 @@ impl Options {
         Ok(options)
     }
 
-    /// Whether a case is asked for.
+    /// Returns whether a case is asked for.
     pub fn wants(&self, name: &str) -> bool {
         self.parts.is_empty() || self.parts.iter().any(|part| name.contains(part.as_str()))
     }

@@ -18,7 +18,7 @@ use millpond_cuda::Cuda;
 
 const STAND_IN: &str = env!("CARGO_BIN_EXE_stand-in-peer");
 
-/// This allocator's default and some peers; `name` is unique among the tests.
+/// Returns a comparison of this allocator's variants and some peers; `name` is unique among the tests.
 fn comparison(name: &str, peers: &[&str]) -> Comparison {
     millpond_cuda_driver::install().expect("the simulator is built with the tests");
     let open: Open<Cuda> = Rc::new(|| Ok(Cuda::open(0)?));
@@ -56,7 +56,7 @@ fn single(comparison: &mut Comparison, name: &str) -> (Single, String) {
     }
 }
 
-/// The blocks that a subject was seen to give in one pass.
+/// Returns the number of blocks that a subject was checked to grant in one pass.
 fn checked(row: &Row<Turn>) -> u64 {
     row.turns[0].closer.unwrap_or_else(|| panic!("{}: the first turn looks closer", row.name)).blocks
 }
@@ -102,7 +102,7 @@ fn threads_race_with_lists_of_their_own() {
         assert!(row.note.is_none() && !row.turns.is_empty(), "{row:?}");
         assert!(row.turns.iter().all(|races| races.len() == 2 && races.iter().all(|race| race.wall_ns > 0.0)));
     }
-    // The stand-in answers 100 ns on one thread and 50 on two.
+    // The stand-in reports 100 ns on one thread and 50 on two.
     assert!(page.contains("| malloc | 1 | 10.000 | 0 % |") && page.contains("| malloc | 2 | 20.000 | 0 % |"), "{page}");
     assert!(page.contains(" | 2.00 | 100.0 | "), "{page}");
     assert_eq!(lines.lines().count(), 10, "{lines}");
@@ -111,7 +111,7 @@ fn threads_race_with_lists_of_their_own() {
 #[test]
 fn who_fails_is_named_and_the_others_go_on() {
     let mut all = comparison("failures", &["refuses", "dies", "babbles", "skips", "malloc"]);
-    // The second case finds the processes anew.
+    // In the second case, the processes that have ended are started anew.
     for name in ["hit/4KiB", "hit/1MiB"] {
         let (single, page) = single(&mut all, name);
         let notes: Vec<_> = single.rows[3..].iter().map(|row| row.note.as_deref().unwrap_or("none")).collect();

@@ -1,5 +1,4 @@
-//! A kernel for CUDA: compiled on this machine, bound to buffers, launched. What an engine that has kernels brings
-//! along.
+//! A kernel for CUDA: compiled on this machine, bound to buffers and launched, as an engine does with its own kernels.
 
 #![allow(unsafe_code)] // Calls into the compiler, and launches.
 
@@ -14,8 +13,8 @@ use millpond_cuda::{Cuda, View};
 
 use crate::engine::Result;
 
-/// One thread for each number: `out[i] = a * x[i] + y[i]`. With `beyond` of 1 the last thread goes on to where `out`
-/// has ended.
+/// One thread for each number: `out[i] = a * x[i] + y[i]`. With `beyond` of 1 the last thread also writes one number
+/// behind the end of `out`.
 const SAXPY: &str = r#"
 extern "C" __global__ void saxpy(float a, const float *x, const float *y, float *out, unsigned count, unsigned beyond) {
     unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -28,11 +27,11 @@ extern "C" __global__ void saxpy(float a, const float *x, const float *y, float 
 }
 "#;
 
-/// Whether NVRTC, the library that compiles kernels, is here.
+/// Checks that NVRTC, the library that compiles kernels, is installed.
 ///
 /// # Errors
 ///
-/// What to install, if it is not.
+/// Returns what to install, if it is not.
 pub fn compiler() -> Result<()> {
     // SAFETY: it loads a library and does nothing with it.
     if unsafe { compiler_sys::is_culib_present() } {
@@ -43,11 +42,11 @@ pub fn compiler() -> Result<()> {
         .into())
 }
 
-/// Whether the driver of this device, which is open, runs kernels at all: a simulator of it may not.
+/// Checks that the driver of this device, which is open, runs kernels at all: a simulated driver may not.
 ///
 /// # Errors
 ///
-/// What it lacks.
+/// Returns what the driver lacks.
 pub fn runs_kernels(_cuda: &Cuda) -> Result<()> {
     // SAFETY: the driver is loaded, as a device is open; the function is looked for and not called.
     match unsafe { driver_sys::culib().get::<*const ()>(b"cuModuleLoadData") } {
@@ -56,7 +55,7 @@ pub fn runs_kernels(_cuda: &Cuda) -> Result<()> {
     }
 }
 
-/// `a * x + y`, ready to be launched.
+/// The kernel `a * x + y`, ready to be launched.
 pub struct Saxpy {
     function: CudaFunction,
 }
@@ -66,7 +65,7 @@ impl Saxpy {
     ///
     /// # Errors
     ///
-    /// What [`compiler`] says; the compiler's with what it printed; the driver's.
+    /// Returns the error of [`compiler`], an error of NVRTC with what it printed, or an error of the driver.
     pub fn new(cuda: &Cuda) -> Result<Saxpy> {
         compiler()?;
         let (major, minor) = cuda.info().compute;
@@ -75,14 +74,14 @@ impl Saxpy {
         Ok(Saxpy { function: module.load_function("saxpy")? })
     }
 
-    /// Queues the kernel on the stream: `out = a * x + y`, for as many numbers as `out` has. No buffer is freed by
-    /// this, and no event is recorded: the views own nothing.
+    /// Queues the kernel on the stream: `out = a * x + y`, for as many numbers as `out` has. This frees no buffer and
+    /// records no event, as the views own nothing.
     ///
     /// `beyond` plants a mistake, for a memory checker to find: one number is written behind the end of `out`.
     ///
     /// # Errors
     ///
-    /// If a buffer is empty, or `x` or `y` is shorter than `out`; the driver's.
+    /// Returns an error if a buffer is empty, if `x` or `y` is shorter than `out`, or if the driver fails.
     pub fn launch(
         &self,
         stream: &Arc<CudaStream>,
@@ -101,13 +100,13 @@ impl Saxpy {
         let mut launch = stream.launch_builder(&self.function);
         launch.arg(&a).arg(&*x).arg(&*y).arg(&mut out).arg(&count).arg(&beyond);
         // SAFETY: the arguments are those of the kernel, in order; it stays within the lengths that were compared
-        // above, unless it is told not to, which is what the mistake is planted for.
+        // above, unless `beyond` is set, which plants the mistake on purpose.
         unsafe { launch.launch(LaunchConfig::for_num_elems(count)) }?;
         Ok(())
     }
 }
 
-/// A buffer as cudarc knows it: numbers in device memory.
+/// Returns a view of a buffer for cudarc: numbers in device memory.
 fn numbers<'a>(stream: &Arc<CudaStream>, buffer: &'a Buffer<Cuda>) -> Result<View<'a, f32>> {
     let segment = buffer.segment().ok_or("an empty buffer has no memory that a kernel could use")?;
     let len = usize::try_from(buffer.len())? / size_of::<f32>();
@@ -116,7 +115,7 @@ fn numbers<'a>(stream: &Arc<CudaStream>, buffer: &'a Buffer<Cuda>) -> Result<Vie
     Ok(unsafe { segment.view(stream, buffer.offset(), len) }?)
 }
 
-/// Machine code for one kind of device. Text for the driver to compile would have to be as old as the driver.
+/// Returns machine code for one kind of device. PTX, which the driver compiles, must not be newer than the driver.
 fn compiled(source: &str, architecture: &str) -> Result<Vec<u8>> {
     let source = CString::new(source)?;
     let program = Program { handle: compiler_calls::create_program(&source, None)? };
@@ -130,18 +129,18 @@ fn compiled(source: &str, architecture: &str) -> Result<Vec<u8>> {
     // SAFETY: as above; the pointer is to a local number.
     unsafe { compiler_sys::nvrtcGetCUBINSize(program.handle, &raw mut bytes) }.result()?;
     let mut image = vec![0_u8; bytes];
-    // SAFETY: as above; the buffer has as many bytes as the compiler has just said.
+    // SAFETY: as above; the buffer has the number of bytes that the compiler has just returned.
     unsafe { compiler_sys::nvrtcGetCUBIN(program.handle, image.as_mut_ptr().cast::<c_char>()) }.result()?;
     Ok(image)
 }
 
-/// A program of the compiler's, for as long as it is needed.
+/// A program of the compiler, which is destroyed when this is dropped.
 struct Program {
     handle: compiler_sys::nvrtcProgram,
 }
 
 impl Program {
-    /// What the compiler has printed.
+    /// Returns what the compiler has printed.
     fn log(&self) -> String {
         // SAFETY: the program is alive.
         let log = unsafe { compiler_calls::get_program_log(self.handle) }.unwrap_or_default();
@@ -152,7 +151,8 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // SAFETY: the program was made for this, and is not used again. A failure leaves it to the end of the process.
+        // SAFETY: the program is alive, as only this destroys it, and is not used again. If this fails, it stays until
+        // the process ends.
         let _ = unsafe { compiler_calls::destroy_program(self.handle) };
     }
 }

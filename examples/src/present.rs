@@ -1,4 +1,4 @@
-//! Looking for a device, and saying so where there is none.
+//! Looking for devices, with a message where there is none.
 
 use std::fmt::Display;
 
@@ -9,16 +9,16 @@ use millpond_wgpu::{Wgpu, WgpuError};
 use crate::cuda_kernel;
 use crate::engine::Result;
 
-/// Names, with commas between them, what must not be missing: "vulkan", "wgpu", "cuda", "nvrtc". Set it on a machine
-/// for tests.
+/// The environment variable that names, with commas between them, what must not be missing: "vulkan", "wgpu", "cuda",
+/// "nvrtc". It is meant for machines that run tests.
 const REQUIRE: &str = "MILLPOND_REQUIRE";
 
-/// Opens Vulkan device 0, under the validation layer where that is installed. `None`, after saying what to install,
-/// where there is no such device.
+/// Opens Vulkan device 0, under the validation layer where that is installed. Where there is no such device, prints
+/// what to install and returns `None`.
 ///
 /// # Errors
 ///
-/// The driver's; and that there is no device, where `MILLPOND_REQUIRE` names `vulkan`.
+/// Returns the error of the driver, or that there is no device where `MILLPOND_REQUIRE` names `vulkan`.
 pub fn vulkan() -> Result<Option<Vulkan>> {
     let opened = match Vulkan::builder().validation(true).build() {
         Err(VulkanError::NoValidation) => Vulkan::open(0),
@@ -31,11 +31,11 @@ pub fn vulkan() -> Result<Option<Vulkan>> {
     }
 }
 
-/// Opens CUDA device 0. `None`, after saying what to install, where there is none.
+/// Opens CUDA device 0. Where there is none, prints what to install and returns `None`.
 ///
 /// # Errors
 ///
-/// The driver's; and that there is no device, where `MILLPOND_REQUIRE` names `cuda`.
+/// Returns the error of the driver, or that there is no device where `MILLPOND_REQUIRE` names `cuda`.
 pub fn cuda() -> Result<Option<Cuda>> {
     use CudaError::{DriverTooOld, MissingSymbol, NoDevice, NoDriver};
     match Cuda::open(0) {
@@ -47,11 +47,11 @@ pub fn cuda() -> Result<Option<Cuda>> {
     }
 }
 
-/// Whether kernels can be compiled here for this device, and run there: says what to install where they cannot.
+/// Returns whether kernels can be compiled here for this device and run on it. Where not, prints what to install.
 ///
 /// # Errors
 ///
-/// That they cannot, where `MILLPOND_REQUIRE` names `nvrtc`.
+/// Returns that they cannot, where `MILLPOND_REQUIRE` names `nvrtc`.
 pub fn cuda_kernels(cuda: &Cuda) -> Result<bool> {
     match cuda_kernel::runs_kernels(cuda).and_then(|()| cuda_kernel::compiler()) {
         Ok(()) => Ok(true),
@@ -59,11 +59,11 @@ pub fn cuda_kernels(cuda: &Cuda) -> Result<bool> {
     }
 }
 
-/// Opens wgpu adapter 0. `None`, after saying what to install, where there is none.
+/// Opens wgpu adapter 0. Where there is none, prints what to install and returns `None`.
 ///
 /// # Errors
 ///
-/// The driver's; and that there is no adapter, where `MILLPOND_REQUIRE` names `wgpu`.
+/// Returns the error of the driver, or that there is no adapter where `MILLPOND_REQUIRE` names `wgpu`.
 pub fn wgpu() -> Result<Option<Wgpu>> {
     match Wgpu::open(0) {
         Ok(device) => Ok(Some(device)),
@@ -76,7 +76,7 @@ pub fn wgpu() -> Result<Option<Wgpu>> {
 ///
 /// # Errors
 ///
-/// All that it found.
+/// Returns all messages.
 pub fn expect_no_objection(messages: &[String]) -> Result<()> {
     if messages.is_empty() { Ok(()) } else { Err(format!("the device was misused: {}", messages.join("\n")).into()) }
 }
@@ -86,7 +86,7 @@ fn is_absence(error: &VulkanError) -> bool {
     matches!(error, NoLoader { .. } | NoDriver { .. } | NoDevice { .. } | Lacks { .. })
 }
 
-/// Says that there is no such device. Where it must not be missing, that is an error.
+/// Prints that there is no such device. Where it must not be missing, that is an error.
 fn missing<T>(power: &str, reason: &dyn Display) -> Result<Option<T>> {
     let required = std::env::var(REQUIRE).is_ok_and(|list| list.split(',').any(|each| each.trim() == power));
     if required {

@@ -1,4 +1,4 @@
-//! An engine's own Vulkan device, made and used without Millpond: what an engine has before it meets the allocator.
+//! An engine's own Vulkan device, made and used without Millpond: what an engine has before it uses the allocator.
 
 #![allow(unsafe_code)] // Calls into Vulkan.
 
@@ -20,31 +20,31 @@ pub struct OwnDevice {
     own: Arc<Handles>,
 }
 
-/// What the engine has made. Millpond holds on to it for as long as it stands on the device, so it is destroyed when
-/// neither the engine nor Millpond needs it any more, whoever goes last.
+/// The objects that the engine has created. Millpond shares them for as long as it uses the device, so they are
+/// destroyed when neither the engine nor Millpond needs them any more.
 struct Handles {
     entry: ash::Entry,
     instance: ash::Instance,
-    /// What the validation layer says, where it is installed, and how it comes there.
+    /// The log of the validation layer, where it is installed; `messenger` writes to it.
     log: Option<ValidationLog>,
     messenger: Option<(ext::debug_utils::Instance, vk::DebugUtilsMessengerEXT)>,
     physical: vk::PhysicalDevice,
     device: ash::Device,
     family: u32,
     queue: vk::Queue,
-    /// Held by whoever uses the queue.
+    /// Held during every use of the queue.
     lock: Arc<Mutex<()>>,
     timeline: vk::Semaphore,
     commands: vk::CommandPool,
 }
 
 impl OwnDevice {
-    /// Hands the device to Millpond, and the engine's timeline as a stream whose ticks are its values, from
-    /// `next_value` on. Everything of the engine's goes on working.
+    /// Lends the device to Millpond, and the engine's timeline as a stream whose ticks are its values, from
+    /// `next_value` on. The engine can go on using all of it.
     ///
     /// # Errors
     ///
-    /// The backend's.
+    /// Returns the error of the backend.
     pub fn lend(&self, next_value: u64) -> Result<(Vulkan, StreamId)> {
         let own = &self.own;
         let lock: Arc<dyn QueueLock> = Arc::<Mutex<()>>::clone(&own.lock);
@@ -60,26 +60,28 @@ impl OwnDevice {
             keep: Some(Arc::<Handles>::clone(own)),
         };
         // SAFETY: the handles belong together and were created with timeline semaphores and synchronization2 (`open`).
-        // `keep` has them live for as long as they must. The engine takes the queue's lock before it uses the queue.
+        // `keep` keeps them alive for as long as they are used. The engine takes the queue's lock before it uses the
+        // queue.
         let device = unsafe { Vulkan::adopt(adopted) }?;
         let timeline = Timeline::Engine { semaphore: own.timeline, next_value };
-        // SAFETY: the semaphore is a timeline of this device, and `keep` has it live. Its values come from `submit`, to
-        // which the callers give rising ones, below `next_value` before this and from Millpond after it.
+        // SAFETY: the semaphore is a timeline of this device, and `keep` keeps it alive. Its values come from `submit`,
+        // to which the callers give rising ones, below `next_value` before this and from Millpond after it.
         let stream = unsafe { device.register_stream((own.family, 0), timeline) }?;
         Ok((device, stream))
     }
 
-    /// What the validation layer says of the device, whoever uses it; `None` where the layer is not installed.
+    /// Returns the log of the validation layer, which covers all uses of the device; `None` where the layer is not
+    /// installed.
     pub fn log(&self) -> Option<ValidationLog> {
         self.own.log.clone()
     }
 
     /// Submits a fill of the block with a word: the engine's own command buffer, through the engine's own call.
-    /// Millpond is told of it first. Answers the value of the engine's timeline that covers it.
+    /// Millpond is informed before the submit. Returns the value of the engine's timeline that covers it.
     ///
     /// # Errors
     ///
-    /// The driver's.
+    /// Returns the error of the driver.
     pub fn fill(&mut self, device: &Vulkan, stream: StreamId, block: &Buffer<Vulkan>, word: u32) -> Result<Tick> {
         let segment = block.segment().ok_or("a buffer of 0 bytes cannot be filled")?;
         let (offset, bytes) = (block.offset(), block.capacity());
@@ -89,8 +91,8 @@ impl OwnDevice {
         let raw = self.own.device.clone();
         let commands = self.record(|commands| {
             let dependency = vk::DependencyInfo::default().memory_barriers(&barrier);
-            // SAFETY: the command buffer is recording and nobody else's. The block lies inside the buffer, which is
-            // alive until the tick of this submit: its range is a multiple of 4 at a multiple of 4.
+            // SAFETY: the command buffer is recording, and only this call uses it. The block lies inside the buffer,
+            // which is alive until the tick of this submit: its range is a multiple of 4 at a multiple of 4.
             unsafe {
                 raw.cmd_pipeline_barrier2(commands, &dependency);
                 raw.cmd_fill_buffer(commands, segment.buffer(), offset, bytes, word);
@@ -106,11 +108,12 @@ impl OwnDevice {
         }
     }
 
-    /// A submit of the engine's that has nothing to do with Millpond. Signals the engine's timeline.
+    /// Submits work of the engine that has nothing to do with Millpond, and signals this value of the engine's
+    /// timeline.
     ///
     /// # Errors
     ///
-    /// The driver's.
+    /// Returns the error of the driver.
     pub fn submit_empty(&mut self, value: u64) -> Result<()> {
         let commands = self.record(|_| {})?;
         let stages = vk::PipelineStageFlags2::ALL_COMMANDS;
@@ -118,21 +121,21 @@ impl OwnDevice {
         self.submit(commands, &[], signal)
     }
 
-    /// Where the engine's timeline is now.
+    /// Returns the value that the engine's timeline has reached.
     ///
     /// # Errors
     ///
-    /// The driver's.
+    /// Returns the error of the driver.
     pub fn reached(&self) -> Result<u64> {
         // SAFETY: the semaphore is a timeline of this device.
         Ok(unsafe { self.own.device.get_semaphore_counter_value(self.own.timeline) }?)
     }
 
-    /// Blocks until the engine's timeline is at the value, which must have been submitted.
+    /// Blocks until the engine's timeline has reached the value, which must have been submitted.
     ///
     /// # Errors
     ///
-    /// The driver's.
+    /// Returns the error of the driver.
     pub fn wait(&self, value: u64) -> Result<()> {
         let (semaphores, values) = ([self.own.timeline], [value]);
         let info = vk::SemaphoreWaitInfo::default().semaphores(&semaphores).values(&values);
@@ -140,10 +143,10 @@ impl OwnDevice {
         Ok(unsafe { self.own.device.wait_semaphores(&info, u64::MAX) }?)
     }
 
-    /// A command buffer of its own for each submit; they are freed with the pool.
+    /// Records a command buffer of its own for each submit; they are freed with the pool.
     fn record(&mut self, work: impl FnOnce(vk::CommandBuffer)) -> Result<vk::CommandBuffer> {
         let info = vk::CommandBufferAllocateInfo::default().command_pool(self.own.commands).command_buffer_count(1);
-        // SAFETY: nobody else uses the pool meanwhile: the engine is borrowed mutably.
+        // SAFETY: no other call uses the pool meanwhile, as the engine is borrowed mutably.
         let commands = unsafe { self.own.device.allocate_command_buffers(&info) }?[0];
         let info = vk::CommandBufferBeginInfo::default().flags(vk::CommandBufferUsageFlags::ONE_TIME_SUBMIT);
         // SAFETY: the command buffer is new.
@@ -175,8 +178,8 @@ impl OwnDevice {
 
 impl Drop for Handles {
     fn drop(&mut self) {
-        // SAFETY: nobody else has the device any more, and the work is waited for before anything is destroyed. An
-        // error of the wait means that the device is lost, and its work with it.
+        // SAFETY: neither the engine nor Millpond has the device any more, and the work is waited for before anything
+        // is destroyed. An error of the wait means that the device is lost, and its work with it.
         unsafe {
             let _ = self.device.device_wait_idle();
             self.device.destroy_command_pool(self.commands, None);

@@ -2,7 +2,7 @@
 //!
 //! Rules over source text would otherwise trip over their own examples: a brace in a string, a keyword in a comment.
 
-/// What a byte of Rust source belongs to.
+/// The kind of text that a byte of Rust source belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// Names, keywords, numbers, punctuation, white space; also the quotation marks around a literal.
@@ -13,7 +13,7 @@ pub enum Kind {
     Comment,
 }
 
-/// The kind of every byte of `source`. Source that the compiler would refuse gets some answer, never a panic.
+/// Returns the kind of every byte of `source`. Source that the compiler would refuse gets some result, never a panic.
 pub fn classify(source: &str) -> Vec<Kind> {
     let bytes = source.as_bytes();
     let mut kinds = Vec::with_capacity(bytes.len());
@@ -42,14 +42,14 @@ pub fn classify(source: &str) -> Vec<Kind> {
     kinds
 }
 
-/// `source` with every byte blank that is of none of `kinds`. Line breaks stay, so offsets and lines do too.
+/// Returns `source` with every byte blank whose kind is not in `wanted`. Line breaks stay, so offsets and lines do too.
 pub fn view(source: &str, kinds: &[Kind], wanted: &[Kind]) -> String {
     let keep = |(byte, kind): (u8, &Kind)| if byte == b'\n' || wanted.contains(kind) { byte } else { b' ' };
     let bytes = source.bytes().zip(kinds).map(keep).collect();
     String::from_utf8(bytes).expect("a character lies whole inside code, a literal or a comment")
 }
 
-/// The words of code, each with its offset: runs of letters, digits and underscores.
+/// Returns the words of code, each with its offset: runs of letters, digits and underscores.
 pub fn words(code: &str) -> impl Iterator<Item = (usize, &str)> {
     let in_word = |c: char| c.is_alphanumeric() || c == '_';
     let mut at = 0;
@@ -61,12 +61,12 @@ pub fn words(code: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// The line of an offset, counted from 1.
+/// Returns the line of an offset, counted from 1.
 pub fn line_of(text: &str, offset: usize) -> usize {
     1 + text.as_bytes()[..offset].iter().filter(|&&byte| byte == b'\n').count()
 }
 
-/// The offset just behind the brace that closes the one at `open`; the end of the code if none does.
+/// Returns the offset just behind the brace that closes the one at `open`, or the end of the code if none does.
 pub fn closing_brace(code: &str, open: usize) -> usize {
     let mut depth = 0_usize;
     for (offset, byte) in code.bytes().enumerate().skip(open) {
@@ -80,7 +80,7 @@ pub fn closing_brace(code: &str, open: usize) -> usize {
     code.len()
 }
 
-/// Bytes of a block comment, which may hold others.
+/// Returns the number of bytes of a block comment, which may contain others.
 fn block_comment(rest: &[u8]) -> usize {
     let (mut depth, mut at) = (0_usize, 0);
     while at < rest.len() {
@@ -100,7 +100,7 @@ fn block_comment(rest: &[u8]) -> usize {
     rest.len()
 }
 
-/// Bytes before the closing mark, with escapes.
+/// Returns the number of bytes before the closing mark, with escapes.
 fn quoted(inside: &[u8], mark: u8) -> usize {
     let mut at = 0;
     while at < inside.len() && inside[at] != mark {
@@ -109,7 +109,7 @@ fn quoted(inside: &[u8], mark: u8) -> usize {
     at.min(inside.len())
 }
 
-/// Bytes of a character literal behind its opening mark; 0 if the mark begins a lifetime.
+/// Returns the number of bytes of a character literal behind its opening mark, or 0 if the mark begins a lifetime.
 fn character(inside: &str) -> usize {
     let mut characters = inside.chars();
     match characters.next() {
@@ -119,7 +119,7 @@ fn character(inside: &str) -> usize {
     }
 }
 
-/// Bytes of `r"`, `r#"`, `r##"` ... if one stands at `at`.
+/// Returns the number of bytes of `r"`, `r#"`, `r##"` ... if one begins at `at`.
 fn raw_lead(bytes: &[u8], at: usize) -> Option<usize> {
     let before = at.checked_sub(1).map_or(b' ', |previous| bytes[previous]);
     let prefix = matches!(before, b'b' | b'c');
@@ -130,7 +130,7 @@ fn raw_lead(bytes: &[u8], at: usize) -> Option<usize> {
     (bytes.get(at + 1 + hashes) == Some(&b'"')).then_some(hashes + 2)
 }
 
-/// Bytes before the mark that closes a raw string with that many hashes.
+/// Returns the number of bytes before the mark that closes a raw string with that many hashes.
 fn raw(inside: &[u8], hashes: usize) -> usize {
     let closes = |window: &[u8]| window[0] == b'"' && window[1..].iter().all(|&byte| byte == b'#');
     inside.windows(hashes + 1).position(closes).unwrap_or(inside.len())

@@ -7,7 +7,7 @@ use millpond_sim::{Access, Sim, SimError};
 use crate::pair::Op;
 
 /// A program on a simulated device. Every granted block is written on its home stream, and read on each stream that it
-/// is recorded on, so that the device sees memory that is granted too early.
+/// is recorded on, so that the device detects memory that is granted too early.
 pub struct Program {
     sim: Sim,
     allocator: Allocator<Sim>,
@@ -17,7 +17,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// A program that has done nothing, on streams that it opens.
+    /// Creates a program that has done nothing, on streams that it opens.
     ///
     /// # Panics
     ///
@@ -28,17 +28,17 @@ impl Program {
         Program { sim, allocator, streams, live: Vec::new(), points: Vec::new() }
     }
 
-    /// The allocator.
+    /// Returns the allocator.
     pub fn allocator(&self) -> &Allocator<Sim> {
         &self.allocator
     }
 
-    /// The device.
+    /// Returns the device.
     pub fn sim(&self) -> &Sim {
         &self.sim
     }
 
-    /// Submits what was queued on every stream; nothing where the device closes ticks by itself, or is lost.
+    /// Submits what was queued on every stream. Does nothing where the device closes ticks without submits, or is lost.
     pub fn submit(&self) {
         for stream in &self.streams {
             if let Err(error) = self.sim.submit(stream.id()) {
@@ -47,11 +47,11 @@ impl Program {
         }
     }
 
-    /// Does one operation. After an error the program goes on without what it did not get.
+    /// Does one operation. After an error the program goes on without the block that it did not get.
     ///
     /// # Errors
     ///
-    /// The allocator's.
+    /// Returns the error of the allocator.
     pub fn step(&mut self, op: Op) -> Result<(), Error<SimError>> {
         let at = |place: usize| (!self.live.is_empty()).then(|| place % self.live.len());
         match op {
@@ -84,7 +84,8 @@ impl Program {
         Ok(())
     }
 
-    /// A long kernel of a stream reads a block. The program waits first until the block is written.
+    /// Records that a stream uses a block, which a long kernel of the stream reads. Waits first until the block is
+    /// written.
     fn record(&self, at: usize, stream: usize) -> Result<(), Error<SimError>> {
         self.submit();
         self.sim.synchronize();
@@ -108,7 +109,7 @@ impl Program {
         self.sim.synchronize();
     }
 
-    /// Gives the allocator up with all that is left, and answers the device.
+    /// Drops the allocator with all that is left, and returns the device.
     pub fn give_up(self) -> Sim {
         let Program { sim, allocator, streams, live, .. } = self;
         drop((live, streams, allocator));
@@ -116,11 +117,11 @@ impl Program {
     }
 }
 
-/// Bytes of the device's memory that somebody still holds.
+/// Returns the number of bytes of the device's memory that are still held.
 ///
 /// # Panics
 ///
-/// If the device does not tell.
+/// If the device does not report its budget.
 pub fn leaked(sim: &Sim) -> u64 {
     let total = sim.caps().class(ClassId::DEVICE).total_bytes;
     match Budget::budget(sim, ClassId::DEVICE) {

@@ -1,4 +1,4 @@
-//! The rules of the house, each a function from the repository's text files to what breaks the rule.
+//! The rules of the repository, each a function from its text files to the places that break the rule.
 //!
 //! A rule reads nothing but the files it is given, so that each can be tested on a file that breaks it.
 
@@ -25,7 +25,7 @@ pub struct Finding {
     pub path: String,
     /// The line, counted from 1; 0 if it is about the file as a whole.
     pub line: usize,
-    /// What is wrong and what to do.
+    /// A description of what is wrong and what to do.
     pub what: String,
 }
 

@@ -1,20 +1,20 @@
-//! The repository as text: where it lies and what is in it.
+//! The repository as text: where it is, and its files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::lexer::{self, Kind};
 
-/// Folders that hold what is built or found by fuzzing, by their path from the root or by their bare name.
+/// Folders of built files and of findings of the fuzzer, by their path from the root or by their bare name.
 const LEFT_OUT: [&str; 5] = [".git", "target", "tests/fuzz/corpus", "tests/fuzz/artifacts", "tests/fuzz/coverage"];
 
 /// One text file. For Rust files there are three more views of the text, each as long as the text and with the same
 /// line breaks, in which everything else is blank; for other files these views are empty.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TextFile {
-    /// From the root of the repository, with `/` between folders.
+    /// The path from the root of the repository, with `/` between folders.
     pub path: String,
-    /// What the file says.
+    /// The content of the file.
     pub text: String,
     /// Rust code alone: no comments, nothing inside quotation marks.
     pub code: String,
@@ -25,7 +25,7 @@ pub struct TextFile {
 }
 
 impl TextFile {
-    /// A file at that path with that text. Reads nothing from disk.
+    /// Creates a file with that path and that text. Reads nothing from disk.
     pub fn new(path: &str, text: &str) -> TextFile {
         let mut file = TextFile {
             path: path.to_owned(),
@@ -43,24 +43,25 @@ impl TextFile {
         file
     }
 
-    /// Whether it is Rust.
+    /// Returns whether it is Rust.
     pub fn is_rust(&self) -> bool {
         self.path.ends_with(".rs")
     }
 
-    /// Whether it is a package's (or the workspace's) manifest.
+    /// Returns whether it is a package's (or the workspace's) manifest.
     pub fn is_manifest(&self) -> bool {
         self.path == "Cargo.toml" || self.path.ends_with("/Cargo.toml")
     }
 }
 
-/// The root of the repository, from where this package lies.
+/// Returns the root of the repository, which is the folder above this package.
 pub fn root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.parent().unwrap_or_else(|| panic!("{} has no parent folder", here.display())).to_owned()
 }
 
-/// Every text file below `root`, in the order of their paths. What is not UTF-8 is not text; links are not followed.
+/// Returns every text file below `root`, in the order of their paths. What is not UTF-8 is not text; links are not
+/// followed.
 ///
 /// # Panics
 ///

@@ -1,5 +1,5 @@
-//! Devices that grant more memory than they have: the cache gives back before the budget is exceeded, and nothing is
-//! refused because of it.
+//! Devices that grant more memory than they have: the cache gives memory back before the budget is exceeded, and no
+//! request is refused because of it.
 
 use millpond::settings::{Growth, Policy, Settings};
 use millpond::{Allocator, Stream};
@@ -7,7 +7,7 @@ use millpond_sim::{CostModel, Sim};
 
 const MIB: u64 = 1 << 20;
 
-/// A device of 1 GiB of which others hold half, and an allocator on it with two streams.
+/// Creates a device of 1 GiB of which other processes hold half, and an allocator on it with two streams.
 fn crowded(policy: Policy, oversubscribes: bool) -> (Sim, Allocator<Sim>, [Stream<Sim>; 2]) {
     let sim = Sim::builder().total_bytes(1024 * MIB).cost(CostModel::free()).oversubscribes(oversubscribes).build();
     sim.set_others(512 * MIB);
@@ -45,7 +45,7 @@ fn what_nothing_else_serves_is_granted_beyond_the_budget() {
     }
 }
 
-/// A device that refuses what it has not needs no budget: it is never asked.
+/// The budget of a device that refuses what it does not have is never queried.
 #[test]
 fn the_budget_is_asked_for_only_where_the_driver_grants_too_much() {
     for oversubscribes in [false, true] {

@@ -1,4 +1,4 @@
-//! The same trace gives the same decisions: in every run, and whoever closes the ticks.
+//! The same trace gives the same decisions: in every run, and whether the backend or the application closes the ticks.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use millpond_tests::pair::{Op, Setup};
 use millpond_tests::program::Program;
 use millpond_tests::random::Random;
 
-/// Events of each trace that are replayed.
+/// The number of events of each trace that are replayed.
 const EVENTS: usize = 12_000;
 
 const TRACES: [&str; 7] =
@@ -41,7 +41,7 @@ fn allocator(conf: &str, closing: Closing) -> (Sim, Allocator<Sim>) {
     }
 }
 
-/// Replays a trace with its uses on other streams, submitting after every event, and answers the decisions.
+/// Replays a trace, submits after every event, and returns the decisions.
 fn decisions(trace: &Trace, conf: &str, closing: Closing) -> Vec<Decision> {
     let (sim, allocator) = allocator(conf, closing);
     let open = |id| allocator.stream(id).unwrap_or_else(|error| panic!("{error}"));
@@ -57,7 +57,7 @@ fn decisions(trace: &Trace, conf: &str, closing: Closing) -> Vec<Decision> {
                 Err(error) => panic!("{conf:?}: {error}"),
             },
             Event::Free { id } if !late[id as usize] => blocks[id as usize] = None,
-            // The trace says when the device was done with it: it goes then.
+            // The trace records when the device was done with the block, which is freed then.
             Event::Complete { id } => blocks[id as usize] = None,
             _ => {}
         }
@@ -68,7 +68,7 @@ fn decisions(trace: &Trace, conf: &str, closing: Closing) -> Vec<Decision> {
     allocator.finish_decisions()
 }
 
-/// By block, whether the device is done with it later than the free.
+/// Returns by block whether the device is done with it later than the free.
 fn late_frees(trace: &Trace) -> Vec<bool> {
     let mut late = vec![false; trace.allocations()];
     for event in &trace.events {
@@ -79,8 +79,9 @@ fn late_frees(trace: &Trace) -> Vec<bool> {
     late
 }
 
-/// Two runs with the backend closing ticks, and two with the application's submits: all decide alike. Where work is
-/// under way when a request misses, `paged` decides by what it may do about it, which differs: each with its like.
+/// Checks that two runs in which the backend closes ticks decide alike, and that a run with the application's submits
+/// does, too. Where work is under way when a request misses, `paged` decides by what it may do about that, which
+/// differs between the two ways: such runs are compared with a second one of their own kind. Returns the decisions.
 fn agree(name: &str, has_busy_pages: bool, run: impl Fn(Closing) -> Vec<Decision>) -> Vec<Decision> {
     let first = run(Closing::Backend);
     differ_nowhere(name, "a second run", &first, &run(Closing::Backend));
@@ -113,7 +114,8 @@ fn recorded_programs_decide_alike() {
     }
 }
 
-/// A program with uses on other streams, points, long kernels, waits and a limit; under `paged`, growing so, if asked.
+/// Runs a program with uses on other streams, points, long kernels, waits and a limit, under `paged` with this growth
+/// if one is given. Returns the decisions.
 fn program_decisions(seed: u64, paged: Option<Growth>, closing: Closing) -> Vec<Decision> {
     let mut random = Random::new(seed);
     let setup = Setup::draw(&mut random);

@@ -1,4 +1,4 @@
-//! Every driver call fails once, in programs that reach every kind of call; and the allocator goes on.
+//! Every driver call fails once, in programs that reach every kind of call, and the allocator continues to work.
 
 use millpond::backend::{Fault, PageCaps};
 use millpond::settings::{Growth, Policy, Settings};
@@ -18,9 +18,9 @@ struct Case {
     name: &'static str,
     settings: Settings,
     limit: Option<u64>,
-    /// Bytes of the device: small, so that it runs out.
+    /// The bytes of the device: few, so that it runs out.
     total: u64,
-    /// A page may be mapped in several places.
+    /// Whether a page may be mapped in several places.
     aliasing: bool,
 }
 
@@ -55,23 +55,23 @@ fn program(case: &Case) -> Program {
 
 fn script() -> Vec<Op> {
     let mut ops = Op::sequence(&mut Random::new(11), OPERATIONS, STREAMS, LARGEST);
-    // At the end everything goes, so that whole ranges do, and some comes again.
+    // At the end everything is freed, so that whole ranges are released, and some memory is allocated again.
     ops.extend([Op::Free { block: 0 }; OPERATIONS]);
     ops.extend([Op::Synchronize, Op::EmptyCache]);
-    // Most of what there is goes to another stream while work still runs on it.
+    // Most of the memory moves to another stream while work still runs on it.
     ops.extend([Op::Allocate { bytes: 60 * MIB, stream: 0 }, Op::Busy { stream: 0 }, Op::Free { block: 0 }]);
     ops.extend([Op::Allocate { bytes: 50 * MIB, stream: 1 }, Op::Free { block: 0 }]);
     ops.extend([1, MIB, 12 * MIB].map(|bytes| Op::Allocate { bytes, stream: 1 }));
     ops
 }
 
-/// Driver calls that can fail, made so far.
+/// Returns the number of driver calls so far that can fail.
 fn fallible(sim: &Sim) -> u64 {
     let calls = sim.calls();
     CallKind::ALL.iter().filter(|kind| kind.fallible()).map(|kind| calls.of(*kind)).sum()
 }
 
-/// How many calls that can fail the program makes when none does, opening streams left out.
+/// Returns how many calls that can fail the program makes when none does, opening streams left out.
 fn calls_of(case: &Case, ops: &[Op]) -> u64 {
     let mut program = program(case);
     let before = fallible(program.sim());
@@ -83,7 +83,7 @@ fn calls_of(case: &Case, ops: &[Op]) -> u64 {
     fallible(program.sim()) - before
 }
 
-/// Runs the program with one failure planned, and answers the driver's errors that came through.
+/// Runs the program with one failure planned, and returns the driver's errors that its operations returned.
 fn errors_of(case: &Case, ops: &[Op], nth: u64, fault: Fault) -> Vec<Error<SimError>> {
     let at = format!("{}, call {nth}, {fault:?}", case.name);
     let mut program = program(case);
@@ -95,7 +95,7 @@ fn errors_of(case: &Case, ops: &[Op], nth: u64, fault: Fault) -> Vec<Error<SimEr
             Err(error @ Error::Driver { .. }) => errors.push(error),
             Err(error) => panic!("{at}: {op:?} failed with {error:?}, which is no driver's error"),
         }
-        // The costly look is taken after the failure, for a while.
+        // The costly check is made after the failure only, and for a limited number of operations.
         if !errors.is_empty() && looks > 0 {
             program.allocator().check();
             looks -= 1;
@@ -114,9 +114,9 @@ fn errors_of(case: &Case, ops: &[Op], nth: u64, fault: Fault) -> Vec<Error<SimEr
     errors
 }
 
-/// After the failure everything works: the cache empties and what then fits is granted.
+/// Checks that everything works after the failure: the cache empties and what then fits is granted.
 fn recovers(program: &mut Program, errors: &mut Vec<Error<SimError>>, at: &str) {
-    // The planned failure may strike here; then it is over.
+    // The planned failure may happen here; then there is no other.
     if let Err(error) = program.step(Op::EmptyCache) {
         errors.push(error);
         program.step(Op::EmptyCache).unwrap_or_else(|error| panic!("{at}: the cache does not empty twice: {error}"));
@@ -150,7 +150,7 @@ fn every_call_fails_once_and_says_so() {
                 assert_eq!(error.fault(), Fault::Other, "{}: {error:?}", case.name);
             }
         }
-        // Frees under `direct` give memory back by themselves and have nobody to tell.
+        // Frees under `direct` release memory and have no caller that an error could be returned to.
         let heard = if case.settings.policy == Policy::Direct { calls / 4 } else { calls };
         assert!(told >= heard, "{}: {calls} calls failed and {told} errors came", case.name);
     }

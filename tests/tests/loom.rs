@@ -1,8 +1,9 @@
 //! The lock protocol of the shell under every interleaving that loom can make, within a bound on preemptions.
 //!
-//! Only with `RUSTFLAGS="--cfg loom" cargo test -p millpond-tests --release --test loom`. The library's locks and
-//! atomics are loom's then; the device below uses plain ones, which loom does not see and so does not multiply. Threads
-//! change at loom's own, so what the device does lies between any two of those.
+//! Built only with `RUSTFLAGS="--cfg loom" cargo test -p millpond-tests --release --test loom`. The library's locks and
+//! atomics are then those of loom. The device below uses those of the standard library, which loom does not track, so
+//! they add no interleavings. Threads change only at those of loom, so what the device does happens between two such
+//! points.
 #![cfg(loom)]
 #![allow(unsafe_code)] // The contract's unsafe trait and methods.
 
@@ -26,18 +27,18 @@ const MIB: u64 = 1 << 20;
 /// The memory that the device has: two segments of the small pool or two pages, or one large segment.
 const TOTAL: u64 = 4 * MIB;
 
-/// What the test sees of a device, also when it is gone.
+/// The state of a device that the test reads, also after the device was dropped.
 struct Witness {
     gone: AtomicBool,
     reserved: AtomicU64,
     segments: AtomicU64,
     numbers: AtomicU64,
     mapped: AtomicU64,
-    /// How far each stream is.
+    /// The progress of each stream.
     progress: Mutex<Vec<Progress>>,
     /// Work that was queued, finished or not.
     work: Mutex<Vec<Work>>,
-    /// Signalled when a stream has come further.
+    /// Signalled when a stream has reached a further tick.
     moved: (loom::sync::Mutex<()>, loom::sync::Condvar),
 }
 
@@ -84,9 +85,9 @@ impl Witness {
         locked(&self.progress)[stream.0 as usize]
     }
 
-    /// Queues a kernel that uses the buffer and takes until [`finish`](Witness::finish).
+    /// Queues a kernel that uses the buffer and runs until [`finish`](Witness::finish).
     fn queue(&self, stream: &Stream<Device>, buffer: &Buffer<Device>) -> Point {
-        // Before the lock, which no thread may hold where loom could change to another.
+        // Read before the lock is taken, as no thread may hold that where loom could change to another.
         let segment = buffer.segment().map_or(u64::MAX, |segment| segment.number);
         let (start, end) = (buffer.offset(), buffer.offset() + buffer.capacity());
         let mut progress = locked(&self.progress);
@@ -97,7 +98,7 @@ impl Witness {
         point
     }
 
-    /// The device comes to the end of what is queued on a stream.
+    /// Completes everything that is queued on a stream.
     fn finish(&self, stream: StreamId) {
         let (lock, moved) = &self.moved;
         let _guard = lock.lock().unwrap_or_else(PoisonError::into_inner);
@@ -108,7 +109,7 @@ impl Witness {
         moved.notify_all();
     }
 
-    /// Blocks until the device has come to the point.
+    /// Blocks until the device has reached the point.
     fn wait(&self, point: Point) -> Tick {
         let (lock, moved) = &self.moved;
         let mut guard = lock.lock().unwrap_or_else(PoisonError::into_inner);
@@ -118,7 +119,7 @@ impl Witness {
         Tick(self.progress(point.stream).reached)
     }
 
-    /// Whether kernels that use these bytes are still to end.
+    /// Returns whether kernels that use these bytes are unfinished.
     fn is_busy(&self, segment: u64, start: u64, end: u64) -> bool {
         let unfinished = |work: &&Work| self.progress(work.point.stream).reached < work.point.tick.0;
         let overlaps = |work: &Work| work.segment == segment && work.start < end && start < work.end;
@@ -126,7 +127,7 @@ impl Witness {
     }
 }
 
-/// A device whose streams are done at once with all but what [`Witness::queue`] has them do.
+/// A device whose streams complete all work at once, except the kernels of [`Witness::queue`].
 struct Device {
     caps: Caps,
     witness: Arc<Witness>,
@@ -177,7 +178,7 @@ impl Device {
         (Device { caps, witness: Arc::clone(&witness), streams: AtomicU64::new(0) }, witness)
     }
 
-    /// Nothing may be asked of a device that its allocator has dropped.
+    /// Returns the state of the device. No call may reach a device that its allocator has dropped.
     fn seen(&self) -> &Witness {
         assert!(!self.witness.gone.load(Ordering::Relaxed), "the device is used after the allocator dropped it");
         &self.witness
@@ -197,14 +198,14 @@ impl Device {
         Segment { number: self.seen().numbers.fetch_add(1, Ordering::Relaxed), bytes }
     }
 
-    /// The contract's condition for giving memory back.
+    /// Checks the contract's condition for giving memory back.
     fn expect_idle(&self, segment: &Segment, start: u64, end: u64) {
         assert!(!self.seen().is_busy(segment.number, start, end), "memory goes back while a kernel uses it");
     }
 
     fn give_back(&self, bytes: u64) {
         let witness = self.seen();
-        // The driver's call takes time, in which others run.
+        // The driver's call takes time, in which other threads run.
         thread::yield_now();
         witness.reserved.fetch_sub(bytes, Ordering::Relaxed);
         witness.segments.fetch_sub(1, Ordering::Relaxed);
@@ -217,8 +218,8 @@ impl Drop for Device {
     }
 }
 
-// SAFETY: segments are counted and have no addresses, so none overlap; `reached` and `wait` answer what `finish` has
-// said, which never falls and never exceeds what was marked; stream ids are counted up.
+// SAFETY: segments are counted and have no addresses, so none overlap; `reached` and `wait` return what `finish` has
+// stored, which never falls and never exceeds what was marked; stream ids are counted up.
 unsafe impl Backend for Device {
     type Segment = Segment;
     type Page = u64;
@@ -300,12 +301,13 @@ impl VirtualMemory for Device {
     }
 }
 
-/// Explores a scenario; at the end of each execution the allocator is gone and the device has everything back.
+/// Explores a scenario. At the end of each execution the allocator has to be gone and the device to have everything
+/// back.
 fn explore(preemptions: usize, settings: Settings, scenario: fn(Allocator<Device>)) {
     explore_device(preemptions, settings, move |allocator, _| scenario(allocator));
 }
 
-/// The same for scenarios that have the device do something.
+/// Explores a scenario in which the device does something.
 fn explore_device(
     preemptions: usize,
     settings: Settings,
@@ -335,7 +337,7 @@ fn allocate(stream: &Stream<Device>, bytes: u64) -> Buffer<Device> {
     stream.allocate(bytes).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Nothing is live, the invariants hold, and as much was freed as was allocated.
+/// Checks that nothing is live, that the invariants hold, and that as much was freed as was allocated.
 fn settles(allocator: &Allocator<Device>, allocations: u64) {
     let stats = allocator.stats().allocation.all;
     assert_eq!((stats.current, stats.allocated, stats.freed), (0, allocations, allocations));
@@ -389,7 +391,8 @@ fn a_block_used_elsewhere_is_freed_while_the_other_stream_allocates() {
 fn two_misses_when_only_one_can_have_the_memory() {
     explore(2, Settings::default(), |allocator| {
         let (one, two) = (stream(&allocator), stream(&allocator));
-        // Both small segments are cached on the first stream: whoever misses gives them back, and others wait for it.
+        // Both small segments are cached on the first stream: the thread that misses first gives them back, and the
+        // other waits.
         drop((allocate(&one, MIB), allocate(&one, MIB), allocate(&one, MIB)));
         let misses = two.clone();
         let other = thread::spawn(move || misses.allocate(MIB).is_ok());

@@ -9,11 +9,11 @@ use millpond_tests::random::Random;
 use proptest::prelude::*;
 
 const OPERATIONS: usize = 400;
-/// Runs of each part; the parts run beside each other.
+/// The number of runs of each part; the parts run in parallel.
 const RUNS: u64 = 1000;
 const CHECKS: Checks = Checks { layout_every: 8, invariants_every: 64 };
 
-/// What a seed stands for.
+/// Returns the configuration and the operations that a seed stands for.
 fn drawn(seed: u64) -> (Setup, Vec<Op>) {
     let mut random = Random::new(seed);
     let setup = Setup::draw(&mut random);
@@ -21,7 +21,7 @@ fn drawn(seed: u64) -> (Setup, Vec<Op>) {
     (setup, ops)
 }
 
-/// What a run reached, or the first difference, whether it was answered or the allocator broke off.
+/// Returns what a run reached, or its first difference, whether that was returned or the allocator panicked.
 fn outcome(setup: &Setup, ops: &[Op], checks: Checks) -> Result<Reached, (usize, String)> {
     match catch_unwind(AssertUnwindSafe(|| Pair::run(setup, ops, checks))) {
         Ok(outcome) => outcome,
@@ -37,7 +37,7 @@ fn difference(setup: &Setup, ops: &[Op], checks: Checks) -> Option<(usize, Strin
     outcome(setup, ops, checks).err()
 }
 
-/// Takes operations away, from large parts to single ones, as long as there is a difference.
+/// Removes operations, from large parts to single ones, as long as there is a difference.
 fn minimised(setup: &Setup, ops: &[Op]) -> Vec<Op> {
     let mut ops = ops.to_vec();
     let mut part = ops.len().div_ceil(2);
@@ -67,7 +67,7 @@ fn run_seed(seed: u64) -> Reached {
     })
 }
 
-/// All seeds of a part, or the one that the environment names.
+/// Runs all seeds of a part, or the one that the environment names.
 fn run_part(part: u64) {
     if let Ok(seed) = std::env::var("MILLPOND_SEED") {
         run_seed(seed.parse().unwrap_or_else(|error| panic!("MILLPOND_SEED is {seed:?}: {error}")));

@@ -17,7 +17,7 @@ fn every_fault_finds_its_text() {
     assert!(wrong.is_empty(), "{} faults cannot be planted:\n  {}", wrong.len(), wrong.join("\n  "));
 }
 
-/// The rules of time, reuse, claims and accounting lie in these files.
+/// The rules of time, reuse, claims and accounting are in these files.
 #[test]
 fn every_file_with_such_a_rule_has_its_faults() {
     let faults = faults();

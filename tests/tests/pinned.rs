@@ -18,23 +18,23 @@ struct Bench {
     sim: Sim,
     pinned: Pinned<Sim>,
     stream: Stream<Sim>,
-    /// Sizes of dropped buffers whose copies are under way.
+    /// The sizes in bytes of dropped buffers whose copies are under way.
     flying: VecDeque<u64>,
     live: u64,
     peak: u64,
     copies: u64,
 }
 
-/// What a program came to.
+/// The result of a program.
 struct Outcome {
-    /// Most reserved over most live, less 1.
+    /// The peak of reserved bytes divided by the peak of live bytes, minus 1.
     waste: f64,
     calls: u64,
 }
 
 impl Bench {
     fn new(settings: Settings) -> Self {
-        // Releases that wait for the device would end copies behind the account's back.
+        // Releases that wait for the device would complete copies that the account still counts as under way.
         let sim = Sim::builder().completion(Completion::Manual).release_waits(false).build();
         let allocator = Allocator::new(sim.clone());
         let pinned = allocator.pinned_with(ClassId(1), settings).unwrap();
@@ -56,7 +56,7 @@ impl Bench {
         self.flying.push_back(buffer.len());
     }
 
-    /// Lets the device come to the end of all but so many copies.
+    /// Lets the device complete all but this number of copies.
     fn leave(&mut self, flying: usize) {
         while self.flying.len() > flying
             && let Some(bytes) = self.flying.pop_front()
@@ -76,7 +76,7 @@ impl Bench {
     }
 }
 
-/// From 2^`low` to 2^`high` bytes, every octave as likely as another.
+/// Returns a size from 2^`low` to 2^`high` bytes; every octave is as likely as another.
 fn spread(random: &mut Random, low: f64, high: f64) -> u64 {
     let part = random.below(1 << 20) as f64 / f64::from(1 << 20);
     (low + (high - low) * part).exp2() as u64
@@ -90,7 +90,7 @@ fn varied(bench: &mut Bench, random: &mut Random, flying: usize, (low, high): (f
     }
 }
 
-/// Batches of images, labels and tokens, four of them ahead; the last of an epoch is short.
+/// Copies batches of images, labels and tokens, four of them ahead; the last batch of an epoch is short.
 fn loader(bench: &mut Bench, random: &mut Random) {
     for step in 1..=COPIES.div_ceil(3) {
         let rows = if step % 50 == 0 { random.between(1, 63) } else { 64 };
@@ -103,7 +103,7 @@ fn loader(bench: &mut Bench, random: &mut Random) {
     }
 }
 
-/// Activations go to the host layer by layer and come back in reverse; every third step is of shorter sequences.
+/// Copies activations to the host layer by layer and back in reverse; every third step has shorter sequences.
 fn offload(bench: &mut Bench, _: &mut Random) {
     for step in 0..COPIES / 48 + 1 {
         let mut kept = Vec::new();
@@ -136,7 +136,7 @@ fn run((_, program): Program, settings: &Settings, seed: u64) -> Outcome {
     bench.ends()
 }
 
-/// Prints the table of the design document's section; its numbers are over twelve seeds.
+/// Prints the table of the design document's section, whose numbers are over twelve seeds.
 #[test]
 fn what_is_reserved_stays_within_the_slack() {
     for program in PROGRAMS {

@@ -1,6 +1,6 @@
 //! Bugs planted in the core, and the checks that must catch each. The same runs find nothing where nothing is planted.
 //!
-//! The checks run apart from each other, so that the table below says which of them are able to see which bug.
+//! The checks run apart from each other, so that the table below shows which of them can detect which bug.
 
 use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,19 +13,19 @@ use millpond_tests::pair::{Checks, Op, Pair, Setup};
 use millpond_tests::program::{Program, leaked};
 use millpond_tests::random::Random;
 
-/// Seeds of each round: few, as every bug shows within some.
+/// The number of seeds for each check: few, as every bug shows with some of them.
 const RUNS: u64 = 24;
 const OPERATIONS: usize = 300;
 const GROWTHS: [Growth; 2] = [Growth::Balanced, Growth::Tight];
 
-/// What can see a bug.
+/// A check that may detect a bug.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Check {
     /// The allocator's own invariants.
     Invariants,
     /// The naive model: statistics, places and layout.
     Model,
-    /// The shadow oracle: grants of memory that somebody still uses.
+    /// The shadow oracle: grants of memory that is still in use.
     Oracle,
     /// The device: accesses that nothing orders.
     Device,
@@ -33,7 +33,7 @@ enum Check {
     Leak,
 }
 
-/// Every bug, and every check that sees it.
+/// Every bug, and every check that detects it.
 const TABLE: [(Plant, &[Check]); 5] = [
     (Plant::EarlyReuse, &[Check::Model, Check::Oracle, Check::Device]),
     (Plant::MissedMerge, &[Check::Invariants, Check::Model]),
@@ -52,7 +52,7 @@ const PAGED_TABLE: [(Plant, &[Check]); 4] = [
 
 const CHECKS: [Check; 5] = [Check::Invariants, Check::Model, Check::Oracle, Check::Device, Check::Leak];
 
-/// The configuration with a bug in it, under its own policy or under `paged`.
+/// Returns the configuration with a bug in it, under its own policy or under `paged`.
 fn settings(setup: &Setup, plant: Option<Plant>, paged: Option<Growth>) -> Settings {
     let settings = Settings { plant, ..setup.settings() };
     match paged {
@@ -66,7 +66,7 @@ fn program(setup: &Setup, settings: Settings) -> Program {
     Program::new(sim, allocator, setup.streams)
 }
 
-/// Runs something that may break off; then nothing of it is dropped, as a second panic would end the process.
+/// Runs something that may panic. After a panic the subject is not dropped, as a second panic would end the process.
 fn survives<T>(subject: T, run: impl FnOnce(&mut T) -> bool) -> Result<(bool, T), ()> {
     let mut subject = ManuallyDrop::new(subject);
     match catch_unwind(AssertUnwindSafe(|| run(&mut subject))) {
@@ -75,7 +75,7 @@ fn survives<T>(subject: T, run: impl FnOnce(&mut T) -> bool) -> Result<(bool, T)
     }
 }
 
-/// Whether a check complains of a run.
+/// Returns whether a check detects something wrong in a run.
 fn catches(check: Check, plant: Option<Plant>, paged: Option<Growth>, seed: u64) -> bool {
     let mut random = Random::new(seed);
     let setup = Setup::draw(&mut random);
@@ -96,7 +96,7 @@ fn catches(check: Check, plant: Option<Plant>, paged: Option<Growth>, seed: u64)
         program.free_all();
         true
     });
-    // An assertion of the allocator's own speaks for the invariants.
+    // A failed assertion of the allocator itself counts for the invariants.
     let Ok((_, program)) = ran else { return check == Check::Invariants };
     let sim = program.give_up();
     match check {
@@ -120,7 +120,7 @@ fn model_differs(setup: &Setup, settings: Settings, ops: &[Op]) -> bool {
     }
 }
 
-/// The allocator under watch: only the oracle speaks.
+/// Returns whether the shadow oracle reports a violation in a run. No other check is made.
 fn oracle_objects(setup: &Setup, settings: Settings, ops: &[Op]) -> bool {
     let (sim, allocator) = setup.build(settings);
     let open = |id| allocator.stream(id).unwrap_or_else(|error| panic!("{error}"));

@@ -1,8 +1,8 @@
-//! A free that is put off until the next request changes nothing that anybody can see.
+//! A free that is put off until the next request has no visible effect.
 //!
-//! Looking at the statistics or the layout finishes a free that was put off, so a test that looks after every operation
-//! never meets one. Here one allocator is looked at after every operation and its twin is not: both must have made the
-//! same decisions and come to the same numbers.
+//! Reading the statistics or the layout finishes a free that was put off, so a test that reads them after every
+//! operation never has one. Here one allocator is read after every operation and its twin is not: both must have made
+//! the same decisions and have the same numbers at the end.
 
 use millpond::{Allocator, Buffer, Decision, MemoryStats, SegmentView};
 use millpond_sim::{CostModel, Sim};
@@ -25,7 +25,7 @@ fn run(seed: u64, conf: &str, looks: bool) -> (Vec<Decision>, MemoryStats, Vec<S
     allocator.start_decisions();
     let mut random = Random(seed * 0x9e37_79b9 + 1);
     let mut live: Vec<Buffer<Sim>> = Vec::new();
-    // Few sizes, so that the same is often freed and asked for at once; near ones, so that others fit better.
+    // Few sizes, so that the same one is often freed and requested at once; near ones, so that others fit better.
     let sizes = [512, 1000, 4096, 4608, 1 << 20, (1 << 20) + 1, 3 << 20, 11 << 20, 21 << 20, 40 << 20];
     for step in 0..600 {
         let stream = &streams[random.below(2) as usize];
@@ -46,7 +46,7 @@ fn run(seed: u64, conf: &str, looks: bool) -> (Vec<Decision>, MemoryStats, Vec<S
             _ => live.extend(stream.allocate(sizes[random.below(sizes.len() as u64) as usize])),
         }
         if looks {
-            // A look at the counters does it; the full check now and then.
+            // Reading the counters is enough; the full check is made at intervals.
             let _ = allocator.stats();
             if step % 50 == 0 {
                 allocator.check();

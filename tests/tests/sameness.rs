@@ -1,7 +1,7 @@
 //! The promise across devices: recorded programs and seeded ones lead to the same decisions, layouts and statistics on
 //! the simulated device and on every real one, byte for byte.
 //!
-//! Real devices are software here. Traces are scaled down to what the smallest of them can serve.
+//! Traces are scaled down to what the smallest real device can serve, as the real devices here may be in software.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use millpond_wgpu::Wgpu;
 
 const TRACES: [&str; 7] =
     ["bert_multistream", "gnn", "gpt2_train", "llm_generate", "prefetch", "resnet50_amp", "serving_kv"];
-/// Events of each trace; `millpond sameness` compares whole traces.
+/// The number of events of each trace; `millpond sameness` compares whole traces.
 const EVENTS: usize = 40_000;
 const SEEDS: u64 = 200;
 
@@ -26,8 +26,8 @@ fn read(name: &str) -> Trace {
     trace
 }
 
-/// A program on the device and on its reference. Policies that the device cannot serve are left out; answers how many
-/// were compared.
+/// Compares a program on the device with the same on its reference. Policies that the device cannot serve are left out.
+/// Returns the number of policies that were compared.
 fn compare<D: DeviceUnderTest>(name: &str, device: &D, caps: &Caps, program: &Program<'_>) -> usize {
     let served = |policy: &&Policy| caps.pages.is_some() || !policy.pages;
     DECIDED_ALIKE

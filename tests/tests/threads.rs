@@ -32,13 +32,13 @@ fn streams(allocator: &Allocator<Sim>, count: usize) -> Vec<Stream<Sim>> {
     (0..count).map(|_| allocator.create_stream().unwrap_or_else(|error| panic!("{error}"))).collect()
 }
 
-/// A kernel of the buffer's stream writes all of it: the device sees who else has these bytes.
+/// Writes all of the buffer with a kernel of its stream, so that the device detects other work that uses these bytes.
 fn write(sim: &Sim, stream: &Stream<Sim>, buffer: &Buffer<Sim>) {
     let segment = buffer.segment().expect("a buffer with bytes lies in a segment");
     sim.use_range(stream.id(), segment, buffer.offset(), buffer.len(), Access::Write);
 }
 
-/// Allocates and frees at random, keeping some buffers for a while; gives all back.
+/// Allocates and frees at random, and keeps some buffers for a while. At the end it frees all of them.
 fn churn(sim: &Sim, stream: &Stream<Sim>, seed: u64) {
     let mut random = Random::new(seed);
     let mut kept: Vec<Buffer<Sim>> = Vec::new();
@@ -55,7 +55,8 @@ fn churn(sim: &Sim, stream: &Stream<Sim>, seed: u64) {
     }
 }
 
-/// Nothing is live; what came went; the invariants hold; the device saw nothing wrong.
+/// Checks that nothing is live, that the counters add up, that the invariants hold, and that the device has detected no
+/// violation. Returns the statistics.
 fn settles(sim: &Sim, allocator: &Allocator<Sim>) -> MemoryStats {
     sim.synchronize();
     allocator.poll().unwrap_or_else(|error| panic!("{error}"));
@@ -74,7 +75,7 @@ fn settles(sim: &Sim, allocator: &Allocator<Sim>) -> MemoryStats {
     stats
 }
 
-/// The allocator goes, and the device has all its memory back.
+/// Drops the allocator, and checks that the device has all its memory back.
 fn gives_back(sim: &Sim, allocator: Allocator<Sim>) {
     drop(allocator);
     assert_eq!(leaked(sim), 0, "bytes leaked");
@@ -247,7 +248,7 @@ fn the_handle_goes_while_buffers_live_on_other_threads() {
     });
 }
 
-/// Four threads, each on a stream of its own, each with at most 12 MiB at a time: nobody may be refused.
+/// Runs four threads, each on a stream of its own and with at most 12 MiB at a time: no request may be refused.
 fn share(sim: &Sim, settings: Settings, limit: u64) {
     let limited = Allocator::builder(sim.clone()).settings(settings).limit(limit).build();
     let allocator = limited.unwrap_or_else(|error| panic!("{error}"));
@@ -276,7 +277,7 @@ fn threads_under_a_limit_share_what_there_is() {
     share(&device(), Settings::default(), 64 * MIB);
 }
 
-/// Pages make do with exactly what is live.
+/// With pages, a limit of exactly the live bytes is enough.
 #[test]
 fn threads_under_the_least_limit_share_pages() {
     for seed in 0..8 {

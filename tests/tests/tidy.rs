@@ -1,4 +1,4 @@
-//! The rules of the house, applied to the whole repository. Each rule's own test lies beside it, in `src/tidy/`.
+//! The rules of the repository, applied to all its files. Each rule's own test is beside it, in `src/tidy/`.
 
 use std::sync::LazyLock;
 

@@ -1,4 +1,4 @@
-//! This allocator on a CUDA device, beside the allocators that other programs have there: `millpond-gpu-bench --help`.
+//! This allocator on a CUDA device, compared with the allocators of other programs: `millpond-gpu-bench --help`.
 
 use std::error::Error;
 use std::fs;
@@ -82,7 +82,7 @@ fn compare(options: &Options) -> Result<(), Box<dyn Error>> {
     if cases.is_empty() {
         return Err(format!("no case's name contains one of {:?}; --list names them all", options.parts).into());
     }
-    // Held open: the first of several takes hundreds of milliseconds.
+    // The device is held open: opening it while no other handle is open takes hundreds of milliseconds.
     let device = Cuda::open(options.device)?;
     let machine = Machine::this(None);
     let mut comparison = Comparison {
@@ -102,7 +102,7 @@ fn compare(options: &Options) -> Result<(), Box<dyn Error>> {
         let outcome = comparison.case(case)?;
         println!("{}", table(&outcome));
         lines += &csv(&outcome);
-        // After every case, for a run that is cut short.
+        // Written after every case, so that a run that is cut short keeps what it has measured.
         if let Some(path) = &options.csv {
             fs::write(path, &lines).map_err(|error| format!("{}: {error}", path.display()))?;
         }

@@ -1,9 +1,9 @@
 //! This allocator under `policy:classic` at one case and nothing else, for a profiler that counts instructions:
 //! `hotpath CASE PASSES`.
 //!
-//! `CASE` is a case's name, or `exact` (an allocation and its free, the block fits as it is), `split` (the block is cut
-//! on the way out and joined again on the way in), `none` (the empty loop: subtract it, it is what the start costs); of
-//! these three, a pass is one pair.
+//! `CASE` is a case's name, or one of three more: `exact` (an allocation and its free, where the block fits as it is),
+//! `split` (the block is cut when it is granted and joined again when it is freed), and `none` (the empty loop, which
+//! has the cost of the start, to be subtracted). Of these three, a pass is one pair.
 
 use std::error::Error;
 use std::hint::black_box;
@@ -38,7 +38,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The bare loop; none at 0 bytes.
+/// Allocates and frees a block of this size once for each pass; at 0 bytes the loop is empty.
 fn pairs(bytes: u64, passes: u64) -> Result<(), Box<dyn Error>> {
     let mut subject = Millpond::new(Variant::Classic, 1);
     // The first pair grows the pool; every later one is a hit.

@@ -1,16 +1,17 @@
-//! The cases on a device, and what is hoped for.
+//! The cases on a device, and their goals.
 
 use crate::case::Unit;
 use crate::workload::Pattern;
 
-/// What is hoped for. Never a test: it is printed beside what was measured.
+/// A goal of a measurement. It is not tested: it is only printed beside the result.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Goal {
-    /// Passes that find their memory cached: the peer takes at least so many times what this allocator's default does.
+    /// Passes that find their memory cached: the peer takes at least this multiple of the time of this allocator's
+    /// default.
     Warm(f64, &'static str),
-    /// From an empty cache through the first pass: the same.
+    /// From an empty cache through the first pass: the peer takes at least this multiple of the time.
     Cold(f64, &'static str),
-    /// With so many threads: at least so many times the peer's throughput.
+    /// With this number of threads, at least this multiple of the peer's throughput.
     Threads(usize, f64, &'static str),
 }
 
@@ -19,26 +20,26 @@ pub enum Goal {
 pub struct GpuCase {
     /// Its name: words between slashes, from the general to the particular.
     pub name: &'static str,
-    /// What is asked, of each thread if there are several.
+    /// The operations, of each thread if there are several.
     pub pattern: Pattern,
-    /// Per what the times are given.
+    /// The unit of the times.
     pub unit: Unit,
-    /// Several threads at once, each on a stream of its own.
+    /// Whether several threads run at once, each on a stream of its own.
     pub threaded: bool,
-    /// What is hoped for.
+    /// The goals.
     pub goals: &'static [Goal],
 }
 
-/// PyTorch's allocator as it comes.
+/// PyTorch's allocator with its default settings.
 pub const TORCH: &str = "torch";
 
 /// PyTorch's allocator with expandable segments.
 pub const TORCH_EXPANDABLE: &str = "torch-expandable";
 
-/// A driver call for everything: the one peer that is asked for few operations.
+/// The peer that calls the driver for every operation, which is why it gets shorter lists.
 pub const SLOW: &str = "cudaMalloc";
 
-/// So many operations of each list are asked of a slow peer.
+/// The number of operations of each list that a slow peer gets.
 pub const SLOW_OPERATIONS: usize = 200;
 
 const KIB: u64 = 1 << 10;

@@ -13,19 +13,19 @@ use crate::case::{SEED, Unit};
 use crate::measure::Race;
 use crate::workload::{Pattern, Workload, recorded};
 
-/// Of the device's memory, this share is taken as usable by one subject, whose blocks do not fit without gaps.
+/// The share of the device's memory that one subject is assumed to be able to use, as blocks do not fit without gaps.
 const USABLE: f64 = 0.75;
 
-/// What one subject came to in one case, or why it did not.
+/// The results of one subject in one case, or why it has none.
 #[derive(Clone, Debug)]
 pub struct Row<T> {
     /// The subject.
     pub name: String,
-    /// Its turns by round; shorter where it sat rounds out.
+    /// Its turns by round; fewer where it skipped rounds.
     pub turns: Vec<T>,
-    /// It had a list of only so many operations.
+    /// The number of operations in its list, if it got a shorter one.
     pub shortened: Option<usize>,
-    /// Why it has no turns, or no further ones.
+    /// The reason why it has no turns, or no further ones.
     pub note: Option<String>,
 }
 
@@ -34,11 +34,11 @@ pub struct Row<T> {
 pub struct Single {
     /// The case.
     pub case: GpuCase,
-    /// Operations in a pass.
+    /// The number of operations in a pass.
     pub ops: usize,
-    /// The most bytes that its blocks have at one time, as they are asked for.
+    /// The most bytes that its blocks have at one time, as they are requested.
     pub live: u64,
-    /// The subjects, this allocator's default first; none where the device is too small.
+    /// The subjects, this allocator's default first.
     pub rows: Vec<Row<Turn>>,
 }
 
@@ -47,41 +47,41 @@ pub struct Single {
 pub struct Threaded {
     /// The case.
     pub case: GpuCase,
-    /// How many threads raced, by turns.
+    /// The numbers of threads that raced, one after the other.
     pub threads: Vec<usize>,
     /// The subjects; each turn has a race for every number of threads.
     pub rows: Vec<Row<Vec<Race>>>,
 }
 
-/// What one case came to.
+/// The result of one case.
 #[derive(Clone, Debug)]
 pub enum Outcome {
-    /// On one thread.
+    /// A result on one thread.
     Single(Single),
-    /// On several.
+    /// A result on several threads.
     Threaded(Threaded),
-    /// Not at all, and why.
+    /// No result, and the reason.
     Skipped(GpuCase, String),
 }
 
-/// Subjects and what they are measured with.
+/// The subjects, and the parameters of their comparison.
 pub struct Comparison {
-    /// Who is measured, this allocator's default first.
+    /// The subjects, this allocator's default first.
     pub contestants: Vec<Box<dyn Contestant>>,
-    /// How much.
+    /// The effort of each case.
     pub effort: Effort,
-    /// How many threads race, by turns.
+    /// The numbers of threads that race, one after the other.
     pub threads: Vec<usize>,
-    /// Where the traces are.
+    /// The folder of the traces.
     pub traces: PathBuf,
     /// The device's memory in bytes: what does not fit is skipped.
     pub device_bytes: u64,
-    /// For the lists.
+    /// The folder for the lists.
     pub scratch: Scratch,
 }
 
 impl GpuCase {
-    /// How many units a pass of so many operations has.
+    /// Returns the number of units in a pass of this number of operations.
     pub fn units(&self, ops: usize) -> usize {
         match self.unit {
             Unit::Pair => ops / 2,
@@ -95,7 +95,8 @@ impl Comparison {
     ///
     /// # Errors
     ///
-    /// A trace that cannot be read, a folder that cannot be written. What goes wrong with a subject is in its row.
+    /// Returns an error for a trace that cannot be read or a folder that cannot be written. The failure of a subject is
+    /// noted in its row.
     pub fn case(&mut self, case: &GpuCase) -> Result<Outcome, Trouble> {
         let lists = self.lists(case)?;
         let live: u64 = lists.iter().map(Workload::live_peak).sum();
@@ -133,7 +134,7 @@ impl Comparison {
         Ok((0..most as u64).map(|thread| case.pattern.workload(SEED + thread)).collect::<Result<_, _>>()?)
     }
 
-    /// Lets everybody have their turns, in an order that rotates.
+    /// Gives every subject its turns, in an order that rotates.
     fn rounds<T>(
         &mut self,
         full: &Task,

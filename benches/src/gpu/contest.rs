@@ -1,4 +1,4 @@
-//! What a subject does in its turn, and how long it may take.
+//! The work of a subject in its turn, and the time that it may take.
 
 use std::error::Error;
 use std::time::Duration;
@@ -6,37 +6,37 @@ use std::time::Duration;
 use super::task::Task;
 use crate::measure::{Latency, Race, Timing};
 
-/// What kept a subject from its turn.
+/// The error that kept a subject from its turn.
 pub type Trouble = Box<dyn Error>;
 
-/// How many passes, and for how long: whichever ends first. At least one.
+/// The number of passes and the time for them, whichever ends first. There is at least one pass.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Share {
-    /// Passes at most.
+    /// The most passes.
     pub passes: usize,
-    /// No further pass begins after so long.
+    /// The time after which no further pass begins.
     pub budget: Duration,
 }
 
-/// How much is measured.
+/// The effort of a measurement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Effort {
     /// Rounds per case, at least 1.
     pub rounds: usize,
-    /// Passes after the first that do not count.
+    /// The passes after the first that do not count.
     pub warm: Share,
-    /// Those that count.
+    /// The passes that count.
     pub timed: Share,
-    /// Operations timed one by one, in whole passes.
+    /// The operations that are timed one by one, in whole passes.
     pub singles: Share,
-    /// A subject that has used so much time in a case sits the remaining rounds out.
+    /// The time in a case after which a subject skips the remaining rounds.
     pub budget: Duration,
-    /// How long a race lasts.
+    /// The timing of a race.
     pub timing: Timing,
 }
 
 impl Effort {
-    /// What a record is made of: about 5 minutes for everything.
+    /// The effort of a record: about 5 minutes for everything.
     pub const FULL: Effort = Effort {
         rounds: 5,
         warm: Share { passes: 8, budget: Duration::from_millis(500) },
@@ -46,7 +46,7 @@ impl Effort {
         timing: Timing::USUAL,
     };
 
-    /// Whether everything works: seconds.
+    /// The effort of a check that everything works: seconds.
     pub const QUICK: Effort = Effort {
         rounds: 1,
         warm: Share { passes: 1, budget: Duration::from_millis(50) },
@@ -57,53 +57,54 @@ impl Effort {
     };
 }
 
-/// What one turn on one thread came to. Times are nanoseconds.
+/// The result of one turn on one thread. Times are in nanoseconds.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Turn {
-    /// From an empty cache through the first pass, its preparation included: what the driver takes is in it.
+    /// The time from an empty cache through the first pass, with its preparation and the driver's time.
     pub cold_ns: f64,
-    /// One of the passes that count, the median.
+    /// The time of a pass that counts, the median.
     pub pass_ns: f64,
-    /// How many they were.
+    /// The number of passes that count.
     pub passes: usize,
     /// The most bytes held by the end of the first pass, where the subject counts them.
     pub reserved: Option<u64>,
-    /// What only the first turn of a case looks at.
+    /// The measurements that only the first turn of a case has.
     pub closer: Option<Closer>,
 }
 
-/// A closer look.
+/// Further measurements of a turn.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Closer {
-    /// Single operations.
+    /// The times of single operations.
     pub latency: Latency,
-    /// From no blocks at all through one pass, so many were checked to be there, and to be apart from all others alive.
+    /// The number of blocks that one pass from an empty state allocated, all of which were checked to exist and to be
+    /// apart from all other live blocks.
     pub blocks: u64,
 }
 
-/// Somebody who is measured. Whatever it does, it begins and ends without blocks and with an empty cache.
+/// A subject that is measured. Its turns and races begin and end without blocks and with an empty cache.
 pub trait Contestant {
-    /// What the record calls it.
+    /// Returns its name in the record.
     fn name(&self) -> &str;
 
-    /// What it says of its version, where it does.
+    /// Returns its description of its version, if it has one.
     fn about(&self) -> Option<&str> {
         None
     }
 
-    /// It takes so long for an operation that it gets a shorter list.
+    /// Returns whether its operations take so long that it gets a shorter list.
     fn is_slow(&self) -> bool {
         false
     }
 
-    /// Goes over the only list of the task. `closer`: with a closer look.
+    /// Runs the only list of the task. `closer` asks for the measurements of [`Closer`], too.
     ///
     /// # Errors
     ///
-    /// Whatever went wrong: it is out of the case then.
+    /// Returns any error; the subject then has no further turn in the case.
     fn turn(&mut self, task: &Task, effort: &Effort, closer: bool) -> Result<Turn, Trouble>;
 
-    /// Lets the threads of the task race, for each of these numbers of them.
+    /// Runs a race of the task's threads for each of these numbers of threads.
     ///
     /// # Errors
     ///
@@ -111,7 +112,7 @@ pub trait Contestant {
     fn race(&mut self, task: &Task, threads: &[usize], timing: Timing) -> Result<Vec<Race>, Trouble>;
 }
 
-/// The median of some times in nanoseconds.
+/// Returns the median of some times in nanoseconds.
 ///
 /// # Panics
 ///

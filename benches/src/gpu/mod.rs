@@ -1,7 +1,7 @@
 //! The comparison on a real device: this allocator over its backend, the others in processes of their own.
 //!
-//! Reading order: [`case`] (what is asked, and what is hoped for), [`task`] (lists as files), [`contest`] (what a
-//! subject does in its turn), [`own`] and [`peer`] (the subjects), [`compare`] (rounds), [`page`] (tables).
+//! Reading order: [`case`] (the operations and the goals), [`task`] (lists as files), [`contest`] (what a subject does
+//! in its turn), [`own`] and [`peer`] (the subjects), [`compare`] (rounds), [`page`] (tables).
 
 pub mod case;
 pub mod compare;

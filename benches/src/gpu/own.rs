@@ -12,7 +12,7 @@ use crate::measure::{Meter, Player, Race, Runner, Timing, histogram, team};
 use crate::subject::{Kind, Millpond, Subject, Variant};
 use crate::workload::{Op, Workload};
 
-/// Opens the device once more.
+/// A function that opens the device once more.
 pub type Open<B> = Rc<dyn Fn() -> Result<B, Trouble>>;
 
 /// This allocator: a new one in every turn, over a device opened anew.
@@ -23,7 +23,7 @@ pub struct Own<B: Backend> {
 }
 
 impl<B: Backend> Own<B> {
-    /// One variant over what `open` opens.
+    /// Creates a subject of one variant over what `open` opens.
     pub fn new(variant: Variant, open: Open<B>, meter: Rc<Meter>) -> Self {
         Self { variant, open, meter }
     }
@@ -76,18 +76,18 @@ impl<B: Backend> Contestant for Own<B> {
         let lists: Vec<Workload> = task.lists.iter().map(|list| Workload::clone(list)).collect();
         let first = self.subject(0)?;
         let mut team = team(lists.iter().map(|_| first.sibling()).collect(), &lists);
-        // One that does not count: every thread finds its memory.
+        // The first race does not count: after it the memory of every thread is cached.
         team.race(lists.len(), timing);
         Ok(threads.iter().map(|count| team.race(*count, timing)).collect())
     }
 }
 
-/// From no blocks at all through one pass: every block has an address, and none overlaps another that is alive.
-/// Answers how many there were.
+/// Runs one pass from an empty state and checks that every block has an address and that none overlaps another live
+/// block. Returns the number of blocks.
 ///
 /// # Errors
 ///
-/// The first block that is wrong.
+/// Returns the first block that is wrong as an error.
 pub fn verify<B: Backend>(subject: &mut Millpond<B>, list: &Workload) -> Result<u64, Trouble> {
     let mut slots: Vec<_> = std::iter::repeat_with(|| None).take(list.slots).collect();
     let (mut live, mut blocks) = (BTreeMap::<u64, u64>::new(), 0);

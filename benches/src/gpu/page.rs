@@ -1,4 +1,4 @@
-//! Tables in Markdown, and lines for programs.
+//! Tables in Markdown, and comma-separated values.
 
 use std::fmt::Write;
 
@@ -10,7 +10,7 @@ use super::contest::Turn;
 use crate::case::Unit;
 use crate::measure::{Race, Spread};
 
-/// How to read the tables.
+/// An explanation of the tables.
 pub const LEGEND: &str = "\
 Every subject goes over the same list of operations, one after the other in each round, alone on the device and from an
 empty cache. Numbers are medians over the rounds; *noise* is the width of the middle half of the rounds as a share of
@@ -32,12 +32,12 @@ fn spread<T>(row: &Row<T>, time: impl Fn(&T) -> f64) -> Option<Spread> {
     (!row.turns.is_empty()).then(|| Spread::of(row.turns.iter().map(time).collect()))
 }
 
-/// Operations of the lists that a row's subject had.
+/// Returns the number of operations in the lists that a row's subject had.
 fn ops(single: &Single, row: &Row<Turn>) -> usize {
     row.shortened.unwrap_or(single.ops)
 }
 
-/// Nanoseconds per unit of a turn.
+/// Returns a function from a turn to its nanoseconds per unit.
 fn warm(single: &Single, row: &Row<Turn>) -> impl Fn(&Turn) -> f64 {
     let units = single.case.units(ops(single, row)) as f64;
     move |turn| turn.pass_ns / units
@@ -51,12 +51,12 @@ fn warm_times(single: &Single, row: &Row<Turn>) -> Option<f64> {
     (!ratios.is_empty()).then(|| Spread::of(ratios).median)
 }
 
-/// Only whole lists compare.
+/// Returns the ratio of cold times, if the list is whole: times of a part cannot be compared.
 fn cold_times(single: &Single, row: &Row<Turn>) -> Option<f64> {
     if row.shortened.is_some() { None } else { times(row, &single.rows[0], |turn| turn.cold_ns) }
 }
 
-/// The row's cells behind the subject's name, or why there are none.
+/// Returns the row's cells behind the subject's name, which are empty if it has no turns.
 fn cells(single: &Single, row: &Row<Turn>) -> String {
     let Some(spread) = spread(row, warm(single, row)) else { return "| | | | | | | | | | | | 0 |".to_owned() };
     let mut out = format!("| {:.1} | {:.0} % ", spread.median, spread.noise_percent());
@@ -175,7 +175,7 @@ fn threaded_table(threaded: &Threaded) -> String {
     out
 }
 
-/// One case as a table, with its goals.
+/// Returns one case as a table, with its goals.
 pub fn table(outcome: &Outcome) -> String {
     match outcome {
         Outcome::Single(single) => single_table(single),
@@ -184,12 +184,12 @@ pub fn table(outcome: &Outcome) -> String {
     }
 }
 
-/// What [`csv`] begins with.
+/// The head line for the lines of [`csv`].
 pub const CSV_HEAD: &str = "case,threads,subject,operations,rounds,warm_ns,warm_ratio,cold_ms,cold_ratio,\
                             reserved_bytes,live_bytes,op_p50_ns,op_p99_ns,op_p999_ns,cpu_ns\n";
 
-/// A case as comma-separated values, without the head: warm times are nanoseconds per unit, for several threads per
-/// operation of any of them. Empty where nothing was measured. No field needs quotes.
+/// Returns a case as comma-separated values, without the head: warm times are nanoseconds per unit, for several threads
+/// per operation of any of them. Fields are empty where nothing was measured. No field needs quotes.
 pub fn csv(outcome: &Outcome) -> String {
     let mut out = String::new();
     let cell = |value: Option<f64>| value.map_or_else(String::new, |value| format!("{value:.3}"));
@@ -241,7 +241,7 @@ mod tests {
         Row { name: name.to_owned(), turns, shortened: None, note: None }
     }
 
-    /// Turns that took that long for 1000 operations, and so many milliseconds cold.
+    /// Turns that took these times for 1000 operations, and this number of milliseconds cold.
     fn turns(times_ns: &[f64], cold_ms: f64, reserved: Option<u64>) -> Vec<Turn> {
         let latency = Latency { p50: 1.0, p99: 2.0, p999: 3.0, max: 4.0 };
         let turn = |(at, pass_ns): (usize, &f64)| {
@@ -267,7 +267,7 @@ mod tests {
             "| millpond paged | 50.0 | 20 % | 1.00 | 2.00 | 1.00 | 3.00 MiB | 1.500 | 1 | 2 | 3 | 77 | 3 |",
             // The median of 10 and 8, over the rounds that both had.
             "| torch | 400.0 | 0 % | 9.00 | 1.00 | 0.50 | 4.00 MiB | 2.000 | 1 | 2 | 3 | 77 | 2 |",
-            // By the operations of its own list; what is cold of a part says nothing.
+            // Times are per operation of its own list; cold times of a part of the list are left out.
             "| cudaMalloc | 100.0 | 0 % | 2.50 | | | | | 1 | 2 | 3 | 77 | 1 |",
             "- cudaMalloc: the first 200 operations of the list only",
             "- torch-expandable: failed: no memory",

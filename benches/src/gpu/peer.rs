@@ -1,4 +1,4 @@
-//! Another allocator, in a process of its own: the program of `benches/gpu`, or whoever speaks as it does.
+//! Another allocator, in a process of its own: the program of `benches/gpu`, or any other with the same protocol.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -10,17 +10,17 @@ use super::contest::{Closer, Contestant, Effort, Share, Trouble, Turn, median};
 use super::task::Task;
 use crate::measure::{Latency, Race, Timing};
 
-/// So many operations pass between two looks at the phase of a race.
+/// The number of operations between two reads of the phase of a race.
 const SLICE: usize = 1000;
 
-/// The same where each may take milliseconds.
+/// The same, for operations that may take milliseconds each.
 const SLOW_SLICE: usize = 4;
 
-/// The allocators that a program serves, by their names.
+/// Returns the names of the allocators that a program serves.
 ///
 /// # Errors
 ///
-/// A program that cannot be started, fails, or names nobody.
+/// Returns an error for a program that cannot be started, fails, or names no allocator.
 pub fn served(program: &Path) -> Result<Vec<String>, Trouble> {
     let output = Command::new(program).arg("--list").stderr(Stdio::inherit()).output();
     let output = output.map_err(|error| format!("{} cannot be started: {error}", program.display()))?;
@@ -63,7 +63,7 @@ impl Line {
     }
 
     fn ask(&mut self, request: &str) -> Result<String, Trouble> {
-        // What the program had to say before it ended is more than that the pipe is broken.
+        // The program's last answer explains a failure better than the broken pipe does.
         let sent = writeln!(self.requests, "{request}").and_then(|()| self.requests.flush());
         let answer = self.answer(request)?;
         sent?;
@@ -85,7 +85,7 @@ impl Line {
 
 impl Drop for Line {
     fn drop(&mut self) {
-        // It may be in the middle of something, and nothing of it is needed.
+        // The process may be busy, and nothing of it is needed.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -107,7 +107,7 @@ fn ns(time: Duration) -> u128 {
 }
 
 impl Peer {
-    /// The allocator of that name on that device. The process starts with the first turn.
+    /// Creates the allocator of that name on that device. The process starts with the first turn.
     pub fn new(program: &Path, name: &str, device: usize) -> Self {
         Self { program: program.to_owned(), name: name.to_owned(), device, about: None, line: None }
     }
@@ -116,7 +116,7 @@ impl Peer {
     ///
     /// # Errors
     ///
-    /// What the program said; the next turn tries again.
+    /// Returns the error of the program; the next turn tries again.
     pub fn start(&mut self) -> Result<(), Trouble> {
         self.line().map(|_| ())
     }
@@ -130,7 +130,7 @@ impl Peer {
         Ok(self.line.as_mut().expect("just opened"))
     }
 
-    /// Does something with the process. After a failure nobody knows what it holds, so it is ended.
+    /// Runs `act` with the process. After a failure the state of the process is not known, so it is ended.
     fn with_line<R>(&mut self, act: impl FnOnce(&mut Line) -> Result<R, Trouble>) -> Result<R, Trouble> {
         let result = self.line().and_then(act);
         if result.is_err() {
@@ -140,7 +140,7 @@ impl Peer {
     }
 }
 
-/// Loads the lists and brings them to where they can start; answers how long that took in nanoseconds.
+/// Loads the lists and prepares them for the timed part. Returns the time of the preparation in nanoseconds.
 fn prepare(line: &mut Line, task: &Task) -> Result<f64, Trouble> {
     for file in &task.files {
         line.ask(&format!("load {}", file.display()))?;
@@ -202,7 +202,7 @@ impl Contestant for Peer {
                 let [wall_ns, cpu] = exactly(&line.ask(&request)?)?;
                 Ok::<_, Trouble>(Race { wall_ns, cpu_ns: (cpu >= 0.0).then_some(cpu) })
             };
-            // One that does not count, as for this allocator.
+            // The first race does not count, as for this allocator.
             race(task.lists.len())?;
             let races = threads.iter().map(|count| race(*count)).collect::<Result<_, _>>()?;
             line.ask("drop")?;

@@ -7,26 +7,26 @@ use std::rc::Rc;
 
 use crate::workload::{Op, Workload};
 
-/// What a file begins with: the format and its version.
+/// The first bytes of a file: the format and its version.
 const MAGIC: &[u8; 8] = b"MPOPS-01";
 
-/// A folder that goes with the program.
+/// A folder that is removed when this is dropped.
 #[derive(Debug)]
 pub struct Scratch(PathBuf);
 
 impl Scratch {
-    /// A new folder among the system's temporary files. `name` is unique within the process.
+    /// Creates a folder among the system's temporary files. `name` has to be unique within the process.
     ///
     /// # Errors
     ///
-    /// The system's.
+    /// Returns the error of the system.
     pub fn new(name: &str) -> io::Result<Self> {
         let path = std::env::temp_dir().join(format!("millpond-{name}-{}", std::process::id()));
         fs::create_dir_all(&path)?;
         Ok(Self(path))
     }
 
-    /// Where it is.
+    /// Returns the path of the folder.
     pub fn path(&self) -> &Path {
         &self.0
     }
@@ -34,26 +34,26 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What is left is the system's to clear.
+        // A failure is ignored, as the system clears its temporary files.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
-/// Lists for one thread each, in memory and as files.
+/// Lists of operations, one for each thread, in memory and as files.
 #[derive(Clone, Debug)]
 pub struct Task {
     /// The lists; the first alone where there is one thread.
     pub lists: Vec<Rc<Workload>>,
-    /// The same as files.
+    /// The same lists as files.
     pub files: Vec<PathBuf>,
 }
 
 impl Task {
-    /// Writes the lists into the folder, over those of that name.
+    /// Writes the lists into the folder, over files of that name.
     ///
     /// # Errors
     ///
-    /// The system's.
+    /// Returns the error of the system.
     ///
     /// # Panics
     ///
@@ -67,17 +67,17 @@ impl Task {
         Ok(Self { lists: lists.into_iter().map(Rc::new).collect(), files })
     }
 
-    /// The only list of a task for one thread.
+    /// Returns the only list of a task for one thread.
     pub fn list(&self) -> &Rc<Workload> {
         &self.lists[0]
     }
 
-    /// How many operations the timed list of the first thread has.
+    /// Returns the number of operations in the timed list of the first thread.
     pub fn ops(&self) -> usize {
         self.list().timed.len()
     }
 
-    /// How many blocks one pass from an empty state allocates on the first thread.
+    /// Returns the number of blocks that one pass from an empty state allocates on the first thread.
     pub fn blocks(&self) -> u64 {
         let list = self.list();
         list.prepare.iter().chain(&list.timed).filter(|op| matches!(op, Op::Allocate { .. })).count() as u64
@@ -90,11 +90,11 @@ impl Task {
 ///
 /// # Errors
 ///
-/// The system's.
+/// Returns the error of the system.
 ///
 /// # Panics
 ///
-/// If an allocation asks for nothing, or a list has 2^32 operations.
+/// If an allocation has 0 bytes, or a list has 2^32 operations.
 pub fn write_workload(path: &Path, workload: &Workload) -> io::Result<()> {
     let mut out = BufWriter::new(fs::File::create(path)?);
     let lists = [&workload.prepare, &workload.timed, &workload.finish];

@@ -3,16 +3,16 @@
 use hdrhistogram::Histogram;
 use quanta::Clock;
 
-/// The longest operation that is told apart, in ticks of the clock: minutes.
+/// The longest operation that is distinguished from longer ones, in ticks of the clock: minutes.
 const TICKS_MAX: u64 = 1 << 40;
 
-/// A clock fine enough for one operation, and what it costs itself.
+/// A clock fine enough for one operation, and its own cost.
 pub struct Meter {
     clock: Clock,
     cost: u64,
 }
 
-/// What single operations took, in nanoseconds, with the clock's own cost taken off.
+/// The times of single operations, in nanoseconds, with the clock's own cost taken off.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Latency {
     /// Half took at most this.
@@ -21,12 +21,12 @@ pub struct Latency {
     pub p99: f64,
     /// 999 of 1000 took at most this.
     pub p999: f64,
-    /// The longest.
+    /// The longest time.
     pub max: f64,
 }
 
 impl Meter {
-    /// Finds out what reading the clock twice costs, the median of many tries.
+    /// Creates a meter and measures what reading the clock twice costs: the median of many tries.
     #[allow(clippy::new_without_default)] // Takes milliseconds.
     pub fn new() -> Self {
         let clock = Clock::new();
@@ -38,12 +38,12 @@ impl Meter {
         Self { clock, cost: ticks.value_at_quantile(0.5) }
     }
 
-    /// What reading the clock twice costs, in nanoseconds.
+    /// Returns what reading the clock twice costs, in nanoseconds.
     pub fn cost_ns(&self) -> f64 {
         self.nanoseconds(self.cost)
     }
 
-    /// Runs `f` and counts what it took.
+    /// Runs `f` and records the time that it took.
     #[inline]
     pub fn time<R>(&self, into: &mut Histogram<u64>, f: impl FnOnce() -> R) -> R {
         let start = self.clock.raw();
@@ -52,20 +52,20 @@ impl Meter {
         result
     }
 
-    /// The quantiles of what was counted.
+    /// Returns the quantiles of what was recorded.
     pub fn latency(&self, ticks: &Histogram<u64>) -> Latency {
         let at = |quantile| self.nanoseconds(ticks.value_at_quantile(quantile).saturating_sub(self.cost));
         Latency { p50: at(0.5), p99: at(0.99), p999: at(0.999), max: at(1.0) }
     }
 
-    /// Ticks in nanoseconds. Scaled from a long span, because the clock answers in whole nanoseconds.
+    /// Converts ticks to nanoseconds. The scale comes from a long span, because the clock returns whole nanoseconds.
     fn nanoseconds(&self, ticks: u64) -> f64 {
         const SPAN: u64 = 1 << 32;
         ticks as f64 * self.clock.delta_as_nanos(0, SPAN) as f64 / SPAN as f64
     }
 }
 
-/// A histogram of ticks with three significant digits.
+/// Returns a histogram of ticks with three significant digits.
 pub fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, TICKS_MAX, 3).expect("the bounds are valid")
 }

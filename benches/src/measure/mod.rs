@@ -1,4 +1,4 @@
-//! Clocks, rounds and what they come to.
+//! Clocks, rounds and their results.
 
 mod latency;
 mod player;

@@ -1,4 +1,4 @@
-//! Going over a workload with a subject.
+//! Running a workload with a subject.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -10,19 +10,19 @@ use super::latency::Meter;
 use crate::subject::{Millpond, Subject};
 use crate::workload::{Op, Workload};
 
-/// A subject at its workload, ready for one more pass.
+/// A subject and its workload, ready for one more pass.
 pub trait Runner {
-    /// Goes over the timed list once and says how long that took.
+    /// Runs the timed list once and returns the time that it took.
     fn pass(&mut self) -> Duration;
 
-    /// Goes over the timed list once, timing each operation by itself.
+    /// Runs the timed list once and records the time of each operation.
     fn latencies(&mut self, meter: &Meter, into: &mut Histogram<u64>);
 
-    /// How often the subject has called the driver since it was made; `None` if it does not count that.
+    /// Returns the number of driver calls since the subject was made, or `None` if it does not count them.
     fn driver_calls(&self) -> Option<u64>;
 }
 
-/// A subject and the blocks it has given.
+/// A subject and the blocks that it has granted.
 pub struct Player<S: Subject> {
     subject: S,
     slots: Vec<Option<S::Block>>,
@@ -30,19 +30,19 @@ pub struct Player<S: Subject> {
 }
 
 impl<S: Subject> Player<S> {
-    /// Brings a new subject to where the timed list can start.
+    /// Runs the preparation of the workload on a new subject, so that the timed list can start.
     pub fn new(mut subject: S, workload: Rc<Workload>) -> Self {
         let mut slots = empty_slots(workload.slots);
         play(&mut subject, &mut slots, &workload.prepare);
         Self { subject, slots, workload }
     }
 
-    /// The subject.
+    /// Returns the subject.
     pub fn subject(&self) -> &S {
         &self.subject
     }
 
-    /// Gives all blocks back, and the subject with them.
+    /// Frees all blocks and returns the subject.
     pub fn into_subject(mut self) -> S {
         self.slots.into_iter().flatten().for_each(|block| self.subject.free(block));
         self.subject
@@ -53,7 +53,7 @@ pub(super) fn empty_slots<T>(count: usize) -> Vec<Option<T>> {
     std::iter::repeat_with(|| None).take(count).collect()
 }
 
-/// Serves one list.
+/// Runs one list.
 pub(super) fn play<S: Subject>(subject: &mut S, slots: &mut [Option<S::Block>], ops: &[Op]) {
     for op in ops {
         step(subject, slots, op);
@@ -92,14 +92,14 @@ impl<S: Subject> Runner for Player<S> {
     }
 }
 
-/// This allocator at a trace, by the replay that its users have. Single operations are timed through the workload.
+/// This allocator and a trace, run by the replay that its users have. Single operations are timed through the workload.
 pub struct Replayer {
     replay: Rc<Replay>,
     player: Player<Millpond>,
 }
 
 impl Replayer {
-    /// An allocator at a trace; `workload` holds the operations of the same trace.
+    /// Creates the runner of a trace; `workload` holds the operations of the same trace.
     pub fn new(subject: Millpond, replay: Rc<Replay>, workload: Rc<Workload>) -> Self {
         Self { replay, player: Player::new(subject, workload) }
     }

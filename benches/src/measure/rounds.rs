@@ -6,28 +6,29 @@ use super::latency::{Latency, Meter, histogram};
 use super::player::Runner;
 use super::spread::Spread;
 
-/// How many passes every subject makes before anything but the first is counted. A policy that moves memory needs some
-/// before a program that repeats itself finds everything in its place. A subject that has used 10 s makes no more.
+/// The number of passes that every subject makes before its turns, of which only the first is measured. A policy that
+/// moves memory needs some before a program that repeats itself needs no further move. A subject that has used 10 s
+/// makes no more.
 pub const WARM_PASSES: u32 = 8;
 
-/// A turn lasts at least about this long: short passes are repeated, and the turn counts as their median.
+/// The approximate minimum of a turn: short passes are repeated, and their median is the time of the turn.
 const TURN: Duration = Duration::from_millis(20);
 
 /// The most passes of one turn.
 const PASSES_MAX: u32 = 32;
 
-/// A subject that has used this much time sits the remaining rounds out.
+/// The time after which a subject skips the remaining rounds.
 const BUDGET: Duration = Duration::from_secs(10);
 
-/// So many operations are timed one by one, in whole passes.
+/// The minimum number of operations that are timed one by one, in whole passes.
 const SINGLES: usize = 500_000;
 
-/// What one subject took for one workload.
+/// The times of one subject for one workload.
 #[derive(Clone, Debug)]
 pub struct Measured {
     /// The first pass, in nanoseconds per unit.
     pub cold_ns: f64,
-    /// The turns of each round, in nanoseconds per unit; shorter where the subject sat rounds out.
+    /// The turns of each round, in nanoseconds per unit; fewer where the subject skipped rounds.
     pub turns_ns: Vec<f64>,
     /// Single operations; `None` where a pass took too long to time them.
     pub latency: Option<Latency>,
@@ -36,12 +37,12 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// The turns by their quartiles.
+    /// Returns the turns by their quartiles.
     pub fn spread(&self) -> Spread {
         Spread::of(self.turns_ns.clone())
     }
 
-    /// The median over the rounds of how many times longer this one took than the other.
+    /// Returns the median over the rounds of this subject's time divided by the other's.
     pub fn times(&self, other: &Measured) -> f64 {
         let pairs = self.turns_ns.iter().zip(&other.turns_ns);
         Spread::of(pairs.map(|(own, others)| own / others).collect()).median
@@ -85,12 +86,12 @@ impl Turns<'_> {
     }
 }
 
-/// Lets all subjects have their turns, in an order that rotates from round to round, then times single operations.
-/// `ops` is the length of the timed list, `units` what a pass is divided by. Takes seconds.
+/// Gives all subjects their turns, in an order that rotates from round to round, then times single operations. `ops` is
+/// the length of the timed list, `units` the number that a pass's time is divided by. Takes seconds.
 ///
 /// # Panics
 ///
-/// If there are no rounds or no operations.
+/// If there are no rounds, no operations or no units.
 pub fn measure(
     runners: &mut [Box<dyn Runner>],
     rounds: usize,
@@ -119,7 +120,7 @@ pub fn measure(
     turns.into_iter().map(close).collect()
 }
 
-/// The passes before the first turn. The last of them tells how many make a turn.
+/// Makes the passes before the first turn. The time of the last of them decides how many make a turn.
 fn warm(runner: &mut dyn Runner) -> Turns<'_> {
     let cold = runner.pass();
     let (mut last, mut spent) = (cold, cold);
@@ -142,7 +143,7 @@ mod tests {
 
     use super::{Measured, Meter, Runner, measure};
 
-    /// Says that each pass took longer than the one before, in steps of its own.
+    /// A runner whose passes take longer each time, by a constant step.
     struct Slowing {
         step: Duration,
         passes: u32,
@@ -159,7 +160,7 @@ mod tests {
         }
 
         fn driver_calls(&self) -> Option<u64> {
-            // As many in a pass as its number says.
+            // The number of calls in a pass is the number of the pass.
             Some(u64::from(self.passes * (self.passes + 1) / 2))
         }
     }

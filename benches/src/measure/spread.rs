@@ -3,20 +3,20 @@
 /// The median of several measurements, and how far they lie apart.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Spread {
-    /// How many measurements there are.
+    /// The number of measurements.
     pub count: usize,
-    /// The smallest.
+    /// The smallest measurement.
     pub min: f64,
-    /// A quarter lies below.
+    /// The lower quartile.
     pub lower: f64,
-    /// Half lies below.
+    /// The median.
     pub median: f64,
-    /// Three quarters lie below.
+    /// The upper quartile.
     pub upper: f64,
 }
 
 impl Spread {
-    /// The quartiles of some measurements, interpolated between neighbours.
+    /// Returns the quartiles of some measurements, interpolated between neighbours.
     ///
     /// # Panics
     ///
@@ -32,7 +32,7 @@ impl Spread {
         Self { count: values.len(), min: values[0], lower: at(0.25), median: at(0.5), upper: at(0.75) }
     }
 
-    /// The middle half's width as a share of the median, in percent: the noise.
+    /// Returns the noise: the width of the middle half as a share of the median, in percent.
     pub fn noise_percent(&self) -> f64 {
         if self.median == 0.0 { 0.0 } else { 100.0 * (self.upper - self.lower) / self.median }
     }

@@ -1,7 +1,7 @@
 //! Several threads at once, each with a subject and blocks of its own.
 //!
 //! All threads run without pause. What counts is a window in the middle: by then the system has spread them over its
-//! cores, which takes it a while on a busy machine, and none of them has finished and left the others alone.
+//! cores, which takes a while on a busy machine, and no thread has finished before the others.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
@@ -12,15 +12,15 @@ use super::spread::Spread;
 use crate::subject::Subject;
 use crate::workload::{Op, Workload};
 
-/// So many operations pass between two looks at the phase.
+/// The number of operations between two reads of the phase.
 const SLICE: usize = 1000;
 
-/// How long a race lasts.
+/// The duration of a race.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Timing {
-    /// Before anything counts.
+    /// The time before anything counts.
     pub warm: Duration,
-    /// What counts.
+    /// The time that counts.
     pub window: Duration,
 }
 
@@ -31,20 +31,20 @@ impl Timing {
 
 /// Subjects that work side by side: one for each thread.
 pub trait Team {
-    /// Lets so many of them work at once.
+    /// Runs this number of subjects at once and returns the result.
     ///
     /// # Panics
     ///
-    /// If there are fewer, or none.
+    /// If `threads` is 0 or larger than the number of subjects.
     fn race(&mut self, threads: usize, timing: Timing) -> Race;
 }
 
-/// What one race came to, in nanoseconds per operation of any thread.
+/// The result of one race, in nanoseconds per operation of any thread.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Race {
     /// Wall time: the inverse of the throughput of all threads together.
     pub wall_ns: f64,
-    /// Processor time, where the system tells. Other programs lengthen it little.
+    /// Processor time, where the system reports it. Other programs lengthen it little.
     pub cpu_ns: Option<f64>,
 }
 
@@ -53,29 +53,29 @@ pub struct Race {
 pub struct Races {
     /// Wall time: the inverse of the throughput.
     pub wall_ns: Vec<f64>,
-    /// Processor time; empty where the system does not tell.
+    /// Processor time; empty where the system does not report it.
     pub cpu_ns: Vec<f64>,
 }
 
 impl Races {
-    /// The median of the processor time in nanoseconds, where the system tells.
+    /// Returns the median of the processor time in nanoseconds, where the system reports it.
     pub fn cpu_median(&self) -> Option<f64> {
         (!self.cpu_ns.is_empty()).then(|| Spread::of(self.cpu_ns.clone()).median)
     }
 }
 
-/// What one thread works with, apart from the others' cache lines.
+/// The data of one thread, on cache lines of its own.
 #[repr(align(128))]
 struct Member<S: Subject> {
     subject: S,
-    /// With unused ones at both ends, because the host may have placed another thread's beside them.
+    /// The slots, with unused ones at both ends, because memory beside them may belong to another thread.
     slots: Vec<Option<S::Block>>,
     ops: Vec<Op>,
-    /// Where in the list the next race goes on.
+    /// The place in the list where the next race continues.
     next: usize,
 }
 
-/// What one thread did in its window.
+/// The work of one thread in its window.
 struct Share {
     operations: usize,
     wall: Duration,
@@ -111,7 +111,7 @@ impl<S: Subject> Member<S> {
 
 struct Members<S: Subject>(Vec<Member<S>>);
 
-/// Brings each subject to where its timed list can start.
+/// Creates a team, and runs the preparation of each workload on its subject, so that its timed list can start.
 ///
 /// # Panics
 ///
@@ -130,7 +130,7 @@ where
     Box::new(Members(subjects.into_iter().zip(workloads).map(prepare).collect()))
 }
 
-/// How many slots fill two cache lines, at least.
+/// Returns a number of slots that fill at least two cache lines.
 fn margin<T>() -> usize {
     128 / size_of::<Option<T>>().max(1) + 1
 }
@@ -141,9 +141,9 @@ fn used<T>(slots: &mut [Option<T>]) -> &mut [Option<T>] {
     &mut slots[margin..end]
 }
 
-/// How long this thread has run on a processor: the first number of Linux's `schedstat`.
+/// Returns how long this thread has run on a processor: the first number of Linux's `schedstat`.
 fn thread_cpu() -> Option<Duration> {
-    // The number is brought up to date when the scheduler has its say.
+    // The number is brought up to date when the scheduler runs.
     thread::yield_now();
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     Some(Duration::from_nanos(text.split(' ').next()?.parse().ok()?))
@@ -174,9 +174,9 @@ where
     }
 }
 
-/// Lets all teams race at all numbers of threads in every round; answers the races by team, then by number of threads.
-/// A round before the first is not counted: in it every thread goes over its list many times. Takes the timing once for
-/// each race.
+/// Runs races of all teams with all numbers of threads in every round. Returns the races by team, then by number of
+/// threads. A round before the first is not counted: in it every thread goes over its list many times. Each race takes
+/// the time of `timing`.
 pub fn measure_threads(
     teams: &mut [Box<dyn Team>],
     threads: &[usize],

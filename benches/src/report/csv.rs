@@ -9,9 +9,10 @@ use crate::measure::Spread;
 const HEAD: &str = "date,machine,case,threads,subject,unit,rounds,median_ns,min_ns,lower_quartile_ns,upper_quartile_ns,\
                     cold_ns,times_paged,cpu_ns,op_p50_ns,op_p99_ns,op_p999_ns,op_max_ns,driver_calls\n";
 
-/// A run as comma-separated values. Times are nanoseconds per unit, single operations in the columns that begin with
-/// `op`; empty where nothing was measured. `times_paged` is the ratio to the case's first subject, `cpu_ns` processor
-/// time, where several threads ran, and `driver_calls` the mean over the passes that count. No field needs quotes.
+/// Returns a run as comma-separated values. Times are nanoseconds per unit, those of single operations in the columns
+/// that begin with `op`; fields are empty where nothing was measured. `times_paged` is the ratio to the case's first
+/// subject, `cpu_ns` processor time, where several threads ran, and `driver_calls` the mean over the passes that count.
+/// No field needs quotes.
 pub fn csv(run: &Run) -> String {
     let mut out = String::from(HEAD);
     let mut line = |words: [&str; 4], spread: &Spread, rest: &str| {

@@ -1,23 +1,23 @@
-//! Which machine this is, and what day.
+//! The machine of a run, and its date.
 
 use std::fs;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The machine, as far as the system tells.
+/// The machine, as far as the system describes it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Machine {
     /// Its name in the record: processor and number of cores.
     pub name: String,
-    /// The processor, as it calls itself.
+    /// The name that the processor reports.
     pub processor: String,
-    /// Cores that this process may use.
+    /// The number of cores that this process may use.
     pub cores: usize,
-    /// Its clock in MHz at the moment, as the system writes it.
+    /// The clock rate in MHz at the moment, as the system writes it.
     pub mhz: Option<String>,
 }
 
 impl Machine {
-    /// This machine. `name` replaces the name that would be made.
+    /// Returns this machine. `name` replaces the name that would be generated.
     pub fn this(name: Option<String>) -> Self {
         let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -39,12 +39,12 @@ impl Machine {
     }
 }
 
-/// The system's load over the last minutes, with what runs.
+/// Returns the system's load over the last minutes and its running tasks, as `/proc/loadavg` has them.
 pub fn load() -> Option<String> {
     fs::read_to_string("/proc/loadavg").ok().map(|text| text.trim().to_owned())
 }
 
-/// Lower case letters and digits, everything else as single dashes.
+/// Returns the text's letters and digits in lower case, and everything else as single dashes.
 fn slug(text: &str) -> String {
     let mut slug = String::new();
     for c in text.chars().map(|c| c.to_ascii_lowercase()) {
@@ -57,13 +57,14 @@ fn slug(text: &str) -> String {
     slug.trim_end_matches('-').to_owned()
 }
 
-/// The date in UTC, as 2026-01-31.
+/// Returns the date in UTC, as 2026-01-31.
 pub fn today() -> String {
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     date(seconds / 86_400)
 }
 
-/// The date so many days after 1 January 1970, by the Gregorian calendar: whole years first, then whole months.
+/// Returns the date this number of days after 1 January 1970, by the Gregorian calendar: whole years first, then whole
+/// months.
 fn date(mut days: u64) -> String {
     let leap = |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
     let mut year = 1970;

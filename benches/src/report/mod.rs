@@ -1,4 +1,4 @@
-//! What was measured, as tables for people and as records for comparing later.
+//! The results, as tables for people and as records for comparing later.
 
 mod csv;
 mod machine;
@@ -19,14 +19,14 @@ use crate::subject::Kind;
 pub struct CaseResult {
     /// The case.
     pub case: Case,
-    /// Operations in a pass.
+    /// The number of operations in a pass.
     pub ops: usize,
-    /// Who took what.
+    /// The subjects and their times.
     pub subjects: Vec<(Kind, Measured)>,
 }
 
 impl CaseResult {
-    /// What one of the subjects took, if this build has it.
+    /// Returns the times of one of the subjects, if this build has it.
     pub fn of(&self, kind: Kind) -> Option<&Measured> {
         self.subjects.iter().find(|(other, _)| *other == kind).map(|(_, measured)| measured)
     }
@@ -37,22 +37,22 @@ impl CaseResult {
 pub struct ThreadResult {
     /// The case.
     pub case: ThreadCase,
-    /// Who took what, for the first of [`THREADS`](crate::case::THREADS): as many as were raced.
+    /// The subjects and their races, for the first of [`THREADS`](crate::case::THREADS): as many as were raced.
     pub subjects: Vec<(Kind, Vec<Races>)>,
 }
 
-/// Everything that one run measured, and under which conditions.
+/// Everything that one run measured, and the conditions.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// Where.
+    /// The machine.
     pub machine: Machine,
-    /// When, as 2026-01-31.
+    /// The date, as 2026-01-31.
     pub date: String,
     /// Rounds per case.
     pub rounds: usize,
     /// What reading the clock twice costs in nanoseconds: taken off single operations.
     pub clock_ns: f64,
-    /// The system's load before and after, where it tells.
+    /// The system's load before and after, where the system reports it.
     pub load: [Option<String>; 2],
     /// The cases on one thread.
     pub cases: Vec<CaseResult>,

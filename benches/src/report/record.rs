@@ -1,4 +1,4 @@
-//! Where results are kept.
+//! The files of the results.
 
 use std::fs;
 use std::io::{self, Write};
@@ -6,17 +6,17 @@ use std::path::{Path, PathBuf};
 
 use super::{Run, csv, summary};
 
-/// The folder of all records.
+/// Returns the folder of all records.
 pub fn record_dir() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("record")
 }
 
-/// Writes a run to `<dir>/<machine>/<date>.csv` and `.md`, and answers the path of the latter. Never replaces a record:
+/// Writes a run to `<dir>/<machine>/<date>.csv` and `.md`, and returns the path of the latter. Never replaces a record:
 /// a later run of the same day gets a number behind the date.
 ///
 /// # Errors
 ///
-/// The system's.
+/// Returns the error of the system.
 pub fn record(run: &Run, dir: &Path) -> io::Result<PathBuf> {
     let dir = dir.join(&run.machine.name);
     fs::create_dir_all(&dir)?;

@@ -7,7 +7,7 @@ use crate::case::{Goal, THREADS, Unit};
 use crate::measure::{Measured, Spread, WARM_PASSES};
 use crate::subject::Kind;
 
-/// How to read the tables.
+/// Returns an explanation of the tables.
 fn legend() -> String {
     format!(
         "\
@@ -22,7 +22,7 @@ together: it rises where threads stand in each other's way, and says little abou
     )
 }
 
-/// One case as a table with its goal.
+/// Returns one case as a table with its goal.
 pub fn case_table(result: &CaseResult) -> String {
     let unit = match result.case.unit {
         Unit::Pair => "pair of an allocation and its free",
@@ -67,7 +67,7 @@ fn goal_line(result: &CaseResult) -> String {
     }
 }
 
-/// A case on several threads as a table.
+/// Returns a case on several threads as a table.
 pub fn thread_table(result: &ThreadResult) -> String {
     let mut out = format!("### {} (operations of all threads)\n\n", result.case.name);
     out.push_str("| subject | threads | million per second | noise | times one thread | processor ns |\n");
@@ -83,7 +83,7 @@ pub fn thread_table(result: &ThreadResult) -> String {
     out
 }
 
-/// A run as a page.
+/// Returns a run as a page.
 pub fn summary(run: &Run) -> String {
     let machine = &run.machine;
     let mut out = format!("# {}, {}\n\n", machine.name, run.date);

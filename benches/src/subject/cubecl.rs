@@ -14,7 +14,7 @@ use cubecl_server::storage::{ComputeStorage, StorageHandle, StorageId, StorageUt
 
 use super::Subject;
 
-/// The largest page in bytes: a quarter of an H200, as its CUDA runtime would say.
+/// The largest page in bytes: a quarter of an H200, as its CUDA runtime would report.
 const PAGE_BYTES_MAX: u64 = 35 << 30;
 
 const ALIGNMENT: u64 = 512;
@@ -55,14 +55,14 @@ impl ComputeStorage for Counting {
     }
 }
 
-/// The memory of one of its streams.
+/// The memory management of one stream of CubeCL.
 pub struct Cubecl {
     memory: MemoryManagement<Counting>,
     errors: ErrorGraph,
 }
 
 impl Cubecl {
-    /// An empty one.
+    /// Creates an empty memory management.
     #[allow(clippy::new_without_default)] // It reads CubeCL's configuration files.
     pub fn new() -> Self {
         let memory = MemoryManagement::from_configuration(

@@ -1,4 +1,4 @@
-//! Floors: what the machine charges for things that an allocator cannot do without.
+//! Floors: what the machine takes for operations that an allocator cannot do without.
 
 use std::hint::black_box;
 use std::mem::MaybeUninit;

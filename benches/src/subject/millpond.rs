@@ -1,4 +1,4 @@
-//! This allocator, as its users call it: buffers from streams, given back by dropping them.
+//! This allocator, as its users call it: buffers from streams, freed by dropping them.
 
 use std::error::Error;
 
@@ -8,7 +8,8 @@ use millpond_sim::{CostModel, Sim};
 
 use super::{DEVICE_BYTES, Subject};
 
-/// Which settings it runs with. Each names its policy, so that a change of the default changes no measurement.
+/// The settings that it runs with. Each variant names its policy, so that a change of the default changes no
+/// measurement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Variant {
     /// Pages that move between streams and places: the default on a device with virtual memory.
@@ -29,8 +30,8 @@ impl Variant {
     }
 }
 
-/// An allocator with some of its streams: over a simulated device whose driver calls cost nothing, unless it is told
-/// another one.
+/// An allocator with some of its streams, over a simulated device whose driver calls cost nothing, unless another
+/// device is given.
 #[derive(Debug)]
 pub struct Millpond<B: Backend = Sim> {
     allocator: Allocator<B>,
@@ -38,11 +39,11 @@ pub struct Millpond<B: Backend = Sim> {
 }
 
 impl Millpond {
-    /// An allocator of its own.
+    /// Creates an allocator over a simulated device, with new streams.
     ///
     /// # Panics
     ///
-    /// If the simulated device refuses: a defect of this program.
+    /// If the simulated device refuses, which is a defect of this program.
     pub fn new(variant: Variant, streams: u16) -> Self {
         let device = Sim::builder().cost(CostModel::free()).total_bytes(DEVICE_BYTES).build();
         match Self::over(device, variant, streams) {
@@ -53,18 +54,18 @@ impl Millpond {
 }
 
 impl<B: Backend> Millpond<B> {
-    /// An allocator over that device, with new streams.
+    /// Creates an allocator over that device, with new streams.
     ///
     /// # Errors
     ///
-    /// What the device lacks for the variant, or the driver's.
+    /// Returns what the device lacks for the variant, or the error of the driver.
     pub fn over(device: B, variant: Variant, streams: u16) -> Result<Self, Box<dyn Error>> {
         let allocator = Allocator::builder(device).conf(variant.conf()).build()?;
         let streams = (0..streams).map(|_| allocator.create_stream()).collect::<Result<_, _>>()?;
         Ok(Self { allocator, streams })
     }
 
-    /// A handle to the same allocator with one new stream, for another thread.
+    /// Returns a handle to the same allocator with one new stream, for another thread.
     ///
     /// # Panics
     ///
@@ -77,12 +78,12 @@ impl<B: Backend> Millpond<B> {
         Self { allocator: self.allocator.clone(), streams: vec![stream] }
     }
 
-    /// The allocator.
+    /// Returns the allocator.
     pub fn allocator(&self) -> &Allocator<B> {
         &self.allocator
     }
 
-    /// Its streams, by the workload's numbers.
+    /// Returns its streams, by the workload's numbers.
     pub fn streams(&self) -> &[Stream<B>] {
         &self.streams
     }

@@ -1,4 +1,4 @@
-//! Who is measured: this allocator, its peers, and floors that no allocator can go below.
+//! The subjects of the measurements: this allocator, its peers, and floors that no allocator can go below.
 
 #[cfg(feature = "peers")]
 mod cubecl;
@@ -17,26 +17,26 @@ pub use self::millpond::{Millpond, Variant};
 #[cfg(feature = "peers")]
 pub use self::offset::{Offset, SharedOffset};
 
-/// Bytes of the device that everybody serves from: 2 TiB, which is what offset-allocator's 32 bits reach in units of
-/// 512 bytes, and more than any workload needs.
+/// The bytes of the device that every subject allocates from: 2 TiB, which is what offset-allocator's 32 bits reach in
+/// units of 512 bytes, and more than any workload needs.
 pub const DEVICE_BYTES: u64 = 512 * (u32::MAX as u64);
 
-/// Something that hands out blocks.
+/// An allocator, or a floor, that is measured.
 pub trait Subject {
-    /// What it gives, as its user would keep it.
+    /// A block, as a user of the allocator would keep it.
     type Block;
 
-    /// Hands out a block of at least `bytes` bytes.
+    /// Allocates a block of at least `bytes` bytes.
     ///
     /// # Panics
     ///
-    /// If it has none: a measurement of refusals would mean nothing.
+    /// If it has none, as a measurement of refusals would mean nothing.
     fn allocate(&mut self, bytes: u64, stream: u16) -> Self::Block;
 
-    /// Takes a block back.
+    /// Frees a block.
     fn free(&mut self, block: Self::Block);
 
-    /// How often it has called the driver since it was made; `None` if it does not count that.
+    /// Returns the number of driver calls since it was made, or `None` if it does not count them.
     fn driver_calls(&self) -> Option<u64> {
         None
     }
@@ -55,12 +55,12 @@ pub enum Kind {
     Cubecl,
     /// A mutex locked and unlocked for each operation.
     MutexPair,
-    /// 64 bytes of host memory, whatever was asked for.
+    /// 64 bytes of host memory, whatever size is requested.
     Malloc,
 }
 
 impl Kind {
-    /// What the record calls it.
+    /// Returns its name in the record.
     pub const fn name(self) -> &'static str {
         match self {
             Kind::Millpond(Variant::Paged) => "millpond paged",

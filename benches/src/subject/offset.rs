@@ -1,5 +1,5 @@
 //! The crate `offset-allocator`: offsets in one range, by a table of size classes. It has no lock, no streams and no
-//! statistics, and never asks a driver: the fastest peer, and a floor for what such features may cost.
+//! statistics, and never calls a driver: the fastest peer, and a floor for what such features may cost.
 
 use std::sync::Arc;
 
@@ -8,10 +8,10 @@ use parking_lot::Mutex;
 
 use super::Subject;
 
-/// Its sizes have 32 bits, so it counts in units of so many bytes.
+/// The unit of its sizes in bytes, as a size has only 32 bits.
 const UNIT_BYTES: u64 = 512;
 
-/// How many blocks and gaps it can tell apart: enough for every workload here.
+/// The number of blocks and gaps that it can keep: enough for every workload here.
 const NODES: u32 = 1 << 20;
 
 fn range() -> Allocator {
@@ -31,7 +31,7 @@ fn allocate(range: &mut Allocator, bytes: u64) -> Allocation {
 pub struct Offset(Allocator);
 
 impl Offset {
-    /// An empty range of [`DEVICE_BYTES`](super::DEVICE_BYTES).
+    /// Creates an empty range of [`DEVICE_BYTES`](super::DEVICE_BYTES).
     #[allow(clippy::new_without_default)] // 16 MiB of tables are no default value.
     pub fn new() -> Self {
         Self(range())
@@ -57,7 +57,7 @@ impl Subject for Offset {
 pub struct SharedOffset(Arc<Mutex<Allocator>>);
 
 impl SharedOffset {
-    /// An empty range; clones are the same range.
+    /// Creates an empty range; clones share it.
     #[allow(clippy::new_without_default)] // As for `Offset`.
     pub fn new() -> Self {
         Self(Arc::new(Mutex::new(range())))

@@ -1,8 +1,8 @@
-//! The hit pair: the shortest way in and out of a pool.
+//! The hit pair: the shortest path through a pool, an allocation and its free.
 
 use super::{Op, Workload};
 
-/// Few enough for the list to stay in the second cache.
+/// The number of pairs: few enough for the list to stay in the second-level cache.
 const PAIRS: usize = 10_000;
 
 pub(super) fn workload(bytes: u64) -> Workload {

@@ -1,4 +1,4 @@
-//! What is asked of an allocator, generated before any clock starts: the same list of operations for every subject.
+//! The operations of the cases, generated before any clock starts: the same list for every subject.
 
 mod churn;
 mod hit;
@@ -13,42 +13,42 @@ pub use recorded::{read_trace, recorded, trace_path};
 
 use millpond::trace::TraceError;
 
-/// One request. Blocks are known by the slot that they are kept in.
+/// One operation. A block is named by the slot that it is kept in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Op {
     /// Fills an empty slot with a new block of `bytes` bytes, allocated on a stream.
     Allocate {
-        /// Which stream: its number among the workload's.
+        /// The stream, by its number in the workload.
         stream: u16,
-        /// Where the block is kept.
+        /// The slot that the block is kept in.
         slot: u32,
-        /// How large it is.
+        /// The size in bytes.
         bytes: u64,
     },
     /// Empties a full slot.
     Free {
-        /// Where the block is kept.
+        /// The slot that the block is kept in.
         slot: u32,
     },
 }
 
-/// Lists of operations that can be gone over any number of times.
+/// Lists of operations that can be run any number of times.
 #[derive(Clone, Default, Debug)]
 pub struct Workload {
-    /// Once, before anything is timed.
+    /// The operations that run once, before anything is timed.
     pub prepare: Vec<Op>,
-    /// What is timed. Leaves as many blocks alive as it found, together with `finish`.
+    /// The operations that are timed. Together with `finish` they leave as many blocks alive as they found.
     pub timed: Vec<Op>,
-    /// After each timed pass, unclocked.
+    /// The operations after each timed pass, which are not timed.
     pub finish: Vec<Op>,
-    /// How many slots there are.
+    /// The number of slots.
     pub slots: usize,
-    /// How many streams there are.
+    /// The number of streams.
     pub streams: u16,
 }
 
 impl Workload {
-    /// The most bytes alive at one time, as they were asked for.
+    /// Returns the most bytes alive at one time, as they are requested.
     pub fn live_peak(&self) -> u64 {
         let (mut live, mut peak, mut held) = (0, 0, vec![0; self.slots]);
         for op in self.prepare.iter().chain(&self.timed) {
@@ -64,12 +64,12 @@ impl Workload {
         peak
     }
 
-    /// The same with only the first operations of the timed list, for whoever takes too long for all of them.
+    /// Returns the workload with only the first operations of the timed list, for subjects that take too long for all
+    /// of them.
     ///
     /// # Panics
     ///
-    /// If the operations do not leave full what they found full and empty what they found empty, as those of a
-    /// recorded program do not.
+    /// If the operations do not leave every slot full or empty as they found it, as those of a recorded program do not.
     pub fn shortened(&self, ops: usize) -> Workload {
         let full_after = |ops: &[Op]| {
             let mut full = vec![false; self.slots];
@@ -87,24 +87,24 @@ impl Workload {
     }
 }
 
-/// How operations are drawn.
+/// The ways to generate operations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pattern {
     /// An allocation and its free, again and again, in an otherwise empty allocator.
     Hit {
-        /// The one size.
+        /// The size of all blocks, in bytes.
         bytes: u64,
     },
     /// A fixed number of live blocks; each step frees one at random and allocates another.
     Churn {
-        /// How many blocks are alive.
+        /// The number of live blocks.
         live: u32,
         /// Sizes are uniform from 1 byte to this.
         max_bytes: u64,
     },
     /// The random pattern of RMM's benchmark: of the steps, 73 % allocate; what is left over is freed at the end.
     Rmm {
-        /// How many allocations there are.
+        /// The number of allocations.
         allocations: u32,
         /// Sizes are uniform from 1 byte to this.
         max_bytes: u64,
@@ -114,11 +114,12 @@ pub enum Pattern {
 }
 
 impl Pattern {
-    /// The operations. `seed` tells threads apart: the same seed draws the same operations; recorded ones ignore it.
+    /// Returns the operations. `seed` makes threads differ: the same seed draws the same operations; recorded ones
+    /// ignore it.
     ///
     /// # Errors
     ///
-    /// What reading a trace reports; other patterns cannot fail.
+    /// Returns the error of reading a trace; other patterns cannot fail.
     pub fn workload(self, seed: u64) -> Result<Workload, TraceError> {
         Ok(match self {
             Pattern::Hit { bytes } => hit::workload(bytes),

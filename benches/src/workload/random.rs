@@ -16,12 +16,13 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number from 0 to `bound` - 1. Scaled by multiplication, whose bias is below 2^-20 for the bounds used here.
+    /// Returns a number from 0 to `bound` - 1. It is scaled by multiplication, whose bias is below 2^-20 for the bounds
+    /// used here.
     pub(super) fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// A size in bytes from 1 to `max`.
+    /// Returns a size in bytes from 1 to `max`.
     pub(super) fn bytes(&mut self, max: u64) -> u64 {
         self.below(max) + 1
     }

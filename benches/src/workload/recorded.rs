@@ -6,7 +6,7 @@ use millpond::trace::{Event, Trace, TraceError};
 
 use super::{Op, Workload};
 
-/// Where the corpus keeps a trace.
+/// Returns the path of a trace in the corpus.
 pub fn trace_path(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("../tests/corpus/traces/{name}.trace.gz"))
 }
@@ -15,17 +15,17 @@ pub fn trace_path(name: &str) -> PathBuf {
 ///
 /// # Errors
 ///
-/// As [`Trace::read`].
+/// Returns the errors of [`Trace::read`].
 pub fn read_trace(name: &str) -> Result<Trace, TraceError> {
     Trace::read(trace_path(name))
 }
 
-/// The operations of a trace. A block goes when the device is done with it, as in a replay. What is alive at the end
-/// goes unclocked.
+/// Returns the operations of a trace. A block is freed when the device is done with it, as in a replay. What is alive
+/// at the end is freed without being timed.
 ///
 /// # Panics
 ///
-/// If the trace has events that only this allocator has an answer to: uses on further streams, points, trims.
+/// If the trace has events that only this allocator can serve: uses on further streams, points, trims.
 pub fn recorded(trace: &Trace) -> Workload {
     let blocks = trace.allocations();
     let mut completes = vec![false; blocks];

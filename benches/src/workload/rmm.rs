@@ -3,7 +3,7 @@
 use super::random::Random;
 use super::{Op, Workload};
 
-/// Of 100 steps, so many allocate.
+/// The number of steps out of 100 that allocate.
 const ALLOCATE_PERCENT: u64 = 73;
 
 /// The most bytes alive: a step that would go beyond frees instead.

@@ -1,6 +1,6 @@
 use super::{Op, Pattern, Workload};
 
-/// Goes over the lists as a subject would, twice, and answers the number of live blocks after each timed list.
+/// Runs the lists as a subject would, twice, and returns the number of live blocks after each list.
 fn walk(workload: &Workload) -> Vec<usize> {
     let mut full = vec![false; workload.slots];
     let mut after = Vec::new();

@@ -1,11 +1,11 @@
-//! A peer for the tests of the comparison: the host's allocator behind the protocol of `benches/gpu/peers.cpp`, strict
-//! about its lists. Some of its names go wrong on purpose.
+//! A peer for the tests of the comparison: the host's allocator behind the protocol of `benches/gpu/peers.cpp`, with
+//! strict checks of its lists. Some of its names fail on purpose.
 
 use std::fs;
 use std::io::{BufRead, stdin};
 use std::time::Instant;
 
-/// Who is served, and what goes wrong with them: `malloc` and `cudaMalloc` do everything.
+/// The names that it serves. `malloc` and `cudaMalloc` do everything; each of the others fails in its own way.
 const NAMES: [&str; 6] = ["malloc", "cudaMalloc", "refuses", "dies", "babbles", "skips"];
 
 #[derive(Clone, Copy)]
@@ -14,7 +14,7 @@ struct Op {
     slot: usize,
 }
 
-/// A list of each kind, and the slots.
+/// The three lists of a workload, and its slots.
 struct Game {
     prepare: Vec<Op>,
     timed: Vec<Op>,

@@ -153,7 +153,7 @@ pub(crate) enum Format {
     Json,
 }
 
-/// What is asked.
+/// The command to run.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// List every backend with its devices, their memory and what they can do; say what is missing and why
@@ -306,7 +306,7 @@ pub(crate) struct SamenessArgs {
     /// A device to compare with the simulated one, as `millpond devices` lists it. May be repeated
     #[arg(long = "device", value_name = "DEVICE", required = true)]
     pub(crate) devices: Vec<String>,
-    /// Compare so many made-up programs as well
+    /// Compare this number of made-up programs as well
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) seeds: u64,
     /// Print the table in Markdown
@@ -334,7 +334,7 @@ pub(crate) struct ConformanceArgs {
     #[arg(long, value_name = "N", default_value_t = millpond_conformance::soak::OPERATIONS, requires = "soak")]
     #[arg(value_parser = value_parser!(u32).range(1..=100_000))]
     pub(crate) operations: u32,
-    /// Write what the soak has come to into a file, in Markdown: every half a minute, and at the end
+    /// Write the totals of the soak into a file, in Markdown: every half a minute, and at the end
     #[arg(long, value_name = "FILE", requires = "soak")]
     pub(crate) record: Option<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! Why the command stops early, and the exit code that says so.
+//! The reasons why the command stops early, and the exit code of each.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use millpond::Error;
 use millpond_backend::BackendError;
 
-/// A failure, told in a sentence that says what to do.
+/// A failure, described in a sentence that says what to do.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Failure {
     /// A check that the command made did not hold. Exit code 1.
@@ -19,12 +19,12 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    /// What the allocator reported while it worked.
+    /// Creates a failure from an error that the allocator reported.
     pub(crate) fn from_allocator<E: BackendError>(error: &Error<E>) -> Self {
         Self::Device(with_causes(error))
     }
 
-    /// The code of the process.
+    /// Returns the exit code of the process.
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
             Self::Check(_) => 1,
@@ -42,7 +42,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// An error, and behind it what caused it.
+/// Formats an error, followed by its causes.
 pub(crate) fn with_causes(error: &dyn StdError) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-/// Bytes in a text such as `1073741824`, `512KiB`, `300M` or `16GiB`. K, M, G and T stand for powers of 1024, with or
-/// without `iB`; letters may be small.
+/// Parses bytes from a text such as `1073741824`, `512KiB`, `300M` or `16GiB`. K, M, G and T stand for powers of 1024,
+/// with or without `iB`, in upper or lower case.
 ///
 /// # Errors
 ///
-/// What is accepted, where the text is something else.
+/// Returns a message that names what is accepted if the text is something else.
 pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
     let trimmed = text.trim();
     let digits = trimmed.bytes().take_while(u8::is_ascii_digit).count();
@@ -29,11 +29,11 @@ pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
     bytes.ok_or_else(|| format!("`{text}` does not fit in 64 bits: write a smaller size"))
 }
 
-/// A time in a text such as `500ms`, `20s`, `10m` or `2h`.
+/// Parses a time from a text such as `500ms`, `20s`, `10m` or `2h`.
 ///
 /// # Errors
 ///
-/// What is accepted, where the text is something else.
+/// Returns a message that names what is accepted if the text is something else.
 pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
     let trimmed = text.trim();
     let digits = trimmed.bytes().take_while(u8::is_ascii_digit).count();
@@ -50,7 +50,7 @@ pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
     time.ok_or_else(|| format!("`{text}` is no time: write a whole number above 0 with ms, s, m or h, such as 20s"))
 }
 
-/// A duration in the unit that suits it, with three digits or so.
+/// Formats a duration in the unit that suits it, with about three digits.
 pub(crate) fn format_time(time: Duration) -> String {
     let nanos = time.as_nanos() as f64;
     let (value, unit) = match nanos {

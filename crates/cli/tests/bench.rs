@@ -42,7 +42,7 @@ fn the_simulated_device_tells_what_its_calls_would_cost() {
         let of_driver = ["driver", "pages"].contains(&row["group"].as_str().expect("a group"));
         assert_eq!(row["clock"], if of_driver { "device" } else { "host" }, "{row}");
     }
-    // The simulated clock is the same on every machine: what an H200 took for 16 MiB.
+    // The simulated clock is the same on every machine: it has the times that an H200 took.
     let again = run(&["bench", "--quick", "--device", "sim", "--format", "json"]).json();
     let simulated =
         |rows: &[Value]| -> Vec<Value> { rows.iter().filter(|row| row["clock"] == "device").cloned().collect() };

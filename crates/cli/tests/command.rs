@@ -70,7 +70,7 @@ fn a_missing_device_exits_with_3() {
     }
 }
 
-/// A reader that takes one line and goes, as `head -1` does, ends the command without a complaint.
+/// A reader that takes one line and closes the pipe, as `head -1` does, ends the command without an error.
 #[test]
 fn a_reader_may_go_away() {
     let trace = corpus("traces/gnn.trace.gz");
@@ -87,7 +87,7 @@ fn a_reader_may_go_away() {
     assert_eq!(String::from_utf8_lossy(&ended.stderr), "");
 }
 
-/// A disk that is full is not success.
+/// A full disk makes the command fail.
 #[cfg(target_os = "linux")]
 #[test]
 fn results_that_cannot_be_written_exit_with_2() {

@@ -1,4 +1,4 @@
-//! `millpond conformance`, as people start it. Whether the allocator passes is for the suite's own tests to say.
+//! `millpond conformance`, as people start it. Whether the allocator passes is checked by the suite's own tests.
 
 mod common;
 

@@ -18,7 +18,7 @@ fn without_a_device_every_command_says_what_to_do() {
     let listed = run(&["devices", "--format", "json"]).json();
     let cuda = listed.iter().find(|row| row["backend"] == "cuda").expect("it is listed");
     assert_eq!(cuda["available"], false);
-    // Without a driver the first; with one that lists no device the second.
+    // The first is given where there is no driver, the second where a driver lists no device.
     let remedies = ["install the NVIDIA driver", "CUDA_VISIBLE_DEVICES"];
     let told = |text: &str| remedies.iter().any(|remedy| text.contains(remedy));
     assert!(cuda["remedy"].as_str().is_some_and(told), "{cuda}");
@@ -75,7 +75,7 @@ fn it_is_the_first_choice_and_its_bytes_are_right() {
     assert_ne!(run_on_simulated_cuda(&refused).code, Some(0), "an option that is not heeded");
 }
 
-/// The library that tells processes apart does not know the simulated driver's devices.
+/// The library that reports memory by process does not know the devices of the simulated driver.
 #[test]
 fn a_summary_says_where_the_devices_memory_is() {
     let base = ["replay", "--device", "cuda:1", "--passes", "0", "--scale", "64", "--summary"];

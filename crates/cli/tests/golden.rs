@@ -7,7 +7,7 @@ use std::io::Read as _;
 use common::{Scratch, corpus, run};
 use flate2::read::GzDecoder;
 
-/// The smallest recording, unpacked.
+/// Returns the smallest recording, decompressed.
 fn recording() -> String {
     let file = std::fs::File::open(corpus("golden/expand-large.jsonl.gz")).expect("a recording");
     let mut text = String::new();
@@ -15,7 +15,7 @@ fn recording() -> String {
     text
 }
 
-/// The recording with one statistic changed where it is first listed.
+/// Returns the recording with one statistic changed in the first line after the 100th that lists it.
 fn tampered() -> String {
     let text = recording();
     let key = "\"num_device_alloc\":";

@@ -1,11 +1,12 @@
-//! The command on the real devices of this machine, those in software included. Without any, that is said and skipped.
+//! The command on the real devices of this machine, including those in software. Without any, the tests print so and
+//! check nothing.
 
 mod common;
 
 use common::{corpus, devices, run, run_on_machine};
 use serde_json::Value;
 
-/// The devices of every backend.
+/// Returns the devices of every backend.
 fn real_devices() -> Vec<Value> {
     ["cuda", "vulkan", "wgpu"].into_iter().flat_map(devices).collect()
 }
@@ -27,7 +28,8 @@ fn a_replay_decides_what_it_decides_on_the_simulated_device() {
         assert!(!simulated.is_empty());
         for expected in &simulated {
             let found = real.iter().find(|row| row["policy"] == expected["policy"]).expect("the same policies");
-            // Where the driver tells how much memory is left, it is asked before the allocator grows.
+            // Where the driver reports how much memory is left, the allocator queries it before it grows, which is a
+            // call more.
             let calls = if device["budget"] == true { &[][..] } else { &["driver_calls", "warm_driver_calls"] };
             for &key in ["peak_reserved_bytes", "peak_live_bytes", "num_ooms"].iter().chain(calls) {
                 assert_eq!(found[key], expected[key], "{key} under {} on {name}", expected["policy"]);

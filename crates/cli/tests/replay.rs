@@ -14,9 +14,9 @@ use serde_json::Value;
 const TRACES: [&str; 7] =
     ["bert_multistream", "gnn", "gpt2_train", "llm_generate", "prefetch", "resnet50_amp", "serving_kv"];
 
-/// What `serving_kv` reserves where the driver's addresses rise, as the simulated device's do. PyTorch reserved
-/// 1222639616 bytes when it was recorded and 1279262720 when it replayed the trace: its choice between equally good
-/// blocks followed the addresses that the driver happened to give, and with them the peak.
+/// The bytes that `serving_kv` reserves where the driver's addresses rise, as the simulated device's do. PyTorch
+/// reserved 1222639616 bytes when the trace was recorded and 1279262720 when PyTorch replayed it: its choice between
+/// equally good blocks followed the addresses that the driver happened to give, and with them the peak.
 const SERVING_KV_RISING: u64 = 1_245_708_288;
 
 fn trace(name: &str) -> String {
@@ -34,7 +34,7 @@ fn replay_all(extra: &[&str]) -> BTreeMap<String, Value> {
     rows.iter().map(|row| (row["trace"].as_str().expect("a name").to_string(), row.clone())).collect()
 }
 
-/// Peak reserved bytes of one of the peers on every trace.
+/// Returns the peak reserved bytes of one of the peers on every trace.
 fn peer(name: &str) -> BTreeMap<String, u64> {
     let text = std::fs::read_to_string(corpus("peers.csv")).expect("the peers");
     let rows = text.lines().skip(1).map(|line| line.split(',').collect::<Vec<_>>());
@@ -64,7 +64,7 @@ fn expandable_segments_reserve_what_pytorch_reserved() {
     }
 }
 
-/// The default: a few percent above what is live, on each program and on all together.
+/// The default policy reserves a few percent more than is live, on each program and on all together.
 #[test]
 fn paged_reserves_little_more_than_is_live() {
     let rows = replay_all(&[]);
@@ -107,7 +107,7 @@ fn without_a_trace_a_real_one_is_replayed() {
     }
     let cells: Vec<&str> = lines[3].split_whitespace().collect();
     assert_eq!(cells[..3], ["gpt2_train", "paged", "71301"]);
-    // What PyTorch reserved; ours is less.
+    // The one 15.54 GiB is what PyTorch reserved; `paged` reserves less.
     assert_eq!(lines[3].matches("15.54 GiB").count(), 1, "{}", lines[3]);
     assert_eq!(lines.len(), 4);
 
@@ -300,7 +300,7 @@ fn checked_bytes_are_right_and_change_nothing() {
     }
 }
 
-/// Both ways to grow beside the other policies, and what each of them costs a busy device.
+/// `--compare --tight` shows both ways to grow beside the other policies, and what each of them costs a busy device.
 #[test]
 fn compare_tells_growths_apart_by_what_they_wait_for() {
     let device = ["--device", "sim:completion=random:5", "--pattern", "many_streams", "--passes", "1"];
@@ -332,7 +332,7 @@ fn a_replay_for_a_time_tells_how_far_it_came() {
     let count = |key: &str| row[key].as_u64().expect("a count");
     assert!(count("events_replayed") >= count("events") * count("passes"), "{row}");
     assert!(count("checked_blocks") > 0 && count("checked_blocks") <= count("events_replayed"), "{row}");
-    // Of several threads one may come much further than another.
+    // One of several threads may get much further than another.
     let row = &run(&[&args[..], &["--touch", "--threads", "2", "--format", "json"]].concat()).json()[0];
     assert!(row["checked_blocks"].as_u64() > Some(0) && row["events_replayed"].as_u64() > Some(0), "{row}");
     let text = run(&args).stdout;
@@ -342,14 +342,14 @@ fn a_replay_for_a_time_tells_how_far_it_came() {
     run(&["replay", "--for", "20"]).fails(2, &["is no time", "such as 20s"]);
 }
 
-/// Blocks are used on several streams, and the device does its work when it pleases.
+/// Blocks are used on several streams, and the device completes its work in a random order.
 #[test]
 fn bytes_are_right_where_streams_cross() {
     let device = ["--device", "sim:completion=random:5", "--touch"];
     let ran = run(&[&["replay", "--pattern", "many_streams", "--passes", "0"][..], &device].concat());
     assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""));
     assert!(ran.stdout.starts_with("On sim (simulated H200), bytes checked; "), "{}", ran.stdout);
-    // Completions in the trace itself: block 0 is in the device's hands until `c 0`.
+    // The trace has completions itself: the device uses block 0 until `c 0`.
     let trace = b"a 0 4194304 0\na 1 4194304 1\nu 1 0\nf 0\na 2 4194304 0\nf 1\nc 0\na 3 4194304 0\nf 2\nf 3\n";
     let rows = run_on_input(trace, &[&["replay", "-", "--format", "json"][..], &device].concat()).json();
     assert_eq!(rows[0]["checked_blocks"], 4 * 6, "four blocks in six passes");
@@ -390,7 +390,7 @@ fn the_environment_configures_and_arguments_overrule_it() {
     assert_eq!(policy("MILLPOND_CONF", "policy:direct", &["--conf", ""]), "paged");
     assert_eq!(policy("MILLPOND_CONF", "", &["--device", "sim:pages=none"]), "classic");
 
-    // The default has no segments that could expand, and the user hears of it.
+    // The default has no segments that could expand, and a note tells the user so.
     let ran = run_with(expandable.0, expandable.1, &["replay", "--passes", "0", "--format", "json", &file]);
     assert_eq!(ran.json()[0]["policy"], "paged");
     assert!(ran.stderr.contains("without effect under paged: expandable_segments"), "{}", ran.stderr);
@@ -506,7 +506,7 @@ fn a_limit_of_the_reader_is_told_with_how_to_raise_it() {
     run(&["replay", "--trace-limits", "lines=3"]).fails(2, &["`lines` is no limit"]);
 }
 
-/// In one run, and without a change of what is reserved: overwriting is device work beside the decisions.
+/// All modes run in one command and reserve the same: overwriting is device work that has no part in the decisions.
 #[test]
 fn scrubbing_is_put_beside_what_is_not_scrubbed() {
     let trace = trace("llm_generate");

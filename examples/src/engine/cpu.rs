@@ -1,8 +1,8 @@
-//! The kernels on the host: what the devices' results are held against.
+//! The kernels on the host, whose results the devices' results are compared with.
 
 use super::{Activation, Model, Shape};
 
-/// What [`Kernel::Matmul`](super::Kernel::Matmul) computes. Sums are kept in twice the precision.
+/// Returns what [`Kernel::Matmul`](super::Kernel::Matmul) computes. Sums are kept in twice the precision.
 pub(super) fn matmul(first: &[f32], second: &[f32], shape: &Shape) -> Vec<f32> {
     let (inner, columns) = (shape.inner as usize, shape.columns as usize);
     let mut result = Vec::with_capacity(shape.rows as usize * columns);
@@ -18,7 +18,7 @@ pub(super) fn matmul(first: &[f32], second: &[f32], shape: &Shape) -> Vec<f32> {
     result
 }
 
-/// What [`Kernel::Activate`](super::Kernel::Activate) computes.
+/// Returns what [`Kernel::Activate`](super::Kernel::Activate) computes.
 pub(super) fn activate(first: &[f32], bias: &[f32], activation: Activation) -> Vec<f32> {
     first.iter().zip(bias.iter().cycle()).map(|(&sum, &bias)| apply(activation, sum + bias)).collect()
 }
@@ -31,7 +31,7 @@ fn apply(activation: Activation, x: f32) -> f32 {
     }
 }
 
-/// The whole model on the host.
+/// Computes the whole model on the host and returns its output.
 pub fn reference(model: &Model, input: &[f32]) -> Vec<f32> {
     model.layers.iter().fold(input.to_vec(), |values, layer| {
         let rows = (values.len() / layer.inner as usize) as u32;

@@ -6,7 +6,7 @@ use millpond_sim::Sim;
 
 use super::{Activation, Bound, Kernel, Kernels, Result, Shape, cpu};
 
-/// The simulated device with the engine's kernels. It needs no GPU, and it notices whoever touches memory too early
+/// The simulated device with the engine's kernels. It needs no GPU, and it detects work that touches memory too early
 /// ([`Sim::violations`]).
 #[derive(Clone, Debug)]
 pub struct OnHost {
@@ -14,12 +14,12 @@ pub struct OnHost {
 }
 
 impl OnHost {
-    /// A device that keeps real bytes.
+    /// Creates a device that stores real bytes.
     pub fn new() -> OnHost {
         OnHost { sim: Sim::new() }
     }
 
-    /// The device.
+    /// Returns the device.
     pub fn sim(&self) -> &Sim {
         &self.sim
     }

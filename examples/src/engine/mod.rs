@@ -1,15 +1,15 @@
 //! A small compute engine whose tensors live in Millpond.
 //!
-//! An engine adds to a device what an allocator has no business to know: its kernels. Here that is one trait,
-//! [`Kernels`], with one method to launch them, implemented for wgpu ([`OnWgpu`]), Vulkan ([`OnVulkan`]) and the
-//! simulated device ([`OnHost`]). The network above it ([`Network`]) is written once.
+//! An engine adds to a device what an allocator need not know: its kernels. Here that is one trait, [`Kernels`], with
+//! one method to launch them, implemented for wgpu ([`OnWgpu`]), Vulkan ([`OnVulkan`]) and the simulated device
+//! ([`OnHost`]). The network above it ([`Network`]) is written once.
 //!
 //! # Positions
 //!
-//! - **A kernel is bound to blocks.** A [`Buffer`] says which segment it lies in and where; the segment is what
-//!   the device's own interface can bind, at that offset.
+//! - **A kernel is bound to blocks.** A [`Buffer`] has a segment and an offset in it; the segment is what the device's
+//!   own interface can bind, at that offset.
 //! - **Dropping a tensor is all the engine does to free it**, while the device still works on it. Later work on the
-//!   same stream may have the memory at once.
+//!   same stream may get the memory at once.
 //! - **All kernels bind four blocks**, all for reading and writing, so that one layout serves them all.
 
 use std::error::Error;
@@ -34,13 +34,13 @@ pub use session::{Session, print_statistics};
 pub use vulkan::OnVulkan;
 pub use wgpu::OnWgpu;
 
-/// What may go wrong in an engine: the allocator's errors, the backend's, the driver's.
+/// The result of an engine's functions. Errors are the allocator's, the backend's or the driver's.
 pub type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// How many rows and columns of the result one workgroup computes.
+/// The number of rows and of columns of the result that one workgroup computes.
 pub const TILE: u32 = 16;
 
-/// The kernels that a device must have. What each computes stands in `kernels.wgsl`.
+/// The kernels that a device must have. `kernels.wgsl` defines what each computes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kernel {
     /// The product of two matrices.
@@ -50,11 +50,11 @@ pub enum Kernel {
 }
 
 impl Kernel {
-    /// All of them, each at its place `as usize`.
+    /// All kernels, each at the index `kernel as usize`.
     pub const ALL: [Kernel; 2] = [Kernel::Matmul, Kernel::Activate];
 }
 
-/// What a kernel is told of its matrices, besides where they are. On the device it is these four words.
+/// The sizes of a kernel's matrices, and its activation. On the device they are these four words.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shape {
     /// Rows of the first matrix and of the result.
@@ -63,17 +63,17 @@ pub struct Shape {
     pub inner: u32,
     /// Columns of the second matrix and of the result.
     pub columns: u32,
-    /// What [`Kernel::Activate`] applies.
+    /// The activation that [`Kernel::Activate`] applies.
     pub activation: Activation,
 }
 
 impl Shape {
-    /// As the device sees it.
+    /// Returns the words that the device reads.
     pub fn words(&self) -> [u32; 4] {
         [self.rows, self.inner, self.columns, self.activation as u32]
     }
 
-    /// How many workgroups cover the result, across and down.
+    /// Returns the number of workgroups that cover the result, across and down.
     pub fn groups(&self) -> [u32; 2] {
         [self.columns.div_ceil(TILE), self.rows.div_ceil(TILE)]
     }
@@ -85,14 +85,14 @@ pub struct Bound<'a, B: Backend> {
     pub first: &'a Buffer<B>,
     /// The second operand.
     pub second: &'a Buffer<B>,
-    /// Where the result goes.
+    /// The buffer that the result is written to.
     pub result: &'a Buffer<B>,
     /// The words of the shape.
     pub shape: &'a Buffer<B>,
 }
 
 impl<'a, B: Backend> Bound<'a, B> {
-    /// In the order of their bindings.
+    /// Returns the blocks in the order of their bindings.
     pub fn in_order(&self) -> [&'a Buffer<B>; 4] {
         [self.first, self.second, self.result, self.shape]
     }
@@ -100,10 +100,10 @@ impl<'a, B: Backend> Bound<'a, B> {
 
 /// A device with the engine's kernels.
 pub trait Kernels {
-    /// The device.
+    /// The backend of the device.
     type Backend: Backend;
 
-    /// The device, for the allocator: a cheap clone of its handle.
+    /// Returns the device for the allocator: a cheap clone of its handle.
     fn device(&self) -> Self::Backend;
 
     /// Records a kernel on a stream, behind everything that was recorded there before, with `groups` workgroups across
@@ -111,7 +111,7 @@ pub trait Kernels {
     ///
     /// # Errors
     ///
-    /// The device's; nothing was recorded then.
+    /// Returns the error of the device; nothing was recorded then.
     fn dispatch(
         &self,
         stream: &Stream<Self::Backend>,
@@ -121,11 +121,11 @@ pub trait Kernels {
     ) -> Result<()>;
 }
 
-/// The segment that a buffer lies in, for binding.
+/// Returns the segment that a buffer lies in, for binding.
 ///
 /// # Errors
 ///
-/// An empty buffer lies nowhere, and no device binds nothing.
+/// Returns an error for an empty buffer, which has no segment that could be bound.
 pub(crate) fn segment<B: Backend>(buffer: &Buffer<B>) -> Result<&B::Segment> {
     buffer.segment().ok_or_else(|| "a buffer of 0 bytes cannot be bound: give the tensor at least one row".into())
 }

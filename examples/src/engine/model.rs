@@ -2,12 +2,12 @@
 
 use super::reference;
 
-/// What a layer applies to its sums.
+/// The function that a layer applies to its sums.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Activation {
-    /// Nothing.
+    /// No function.
     None = 0,
-    /// Negative values become 0.
+    /// The rectifier: negative values become 0.
     Relu = 1,
     /// The Gaussian error linear unit, by its usual approximation with the hyperbolic tangent.
     Gelu = 2,
@@ -16,28 +16,28 @@ pub enum Activation {
 /// A fully connected layer. Matrices lie row by row.
 #[derive(Clone, Debug)]
 pub struct Dense {
-    /// Values that go in, for each row of the batch.
+    /// The number of input values for each row of the batch.
     pub inner: u32,
-    /// Values that come out.
+    /// The number of output values for each row of the batch.
     pub columns: u32,
     /// `inner` rows of `columns` weights.
     pub weights: Vec<f32>,
     /// One value for each column.
     pub bias: Vec<f32>,
-    /// Applied last.
+    /// The function that is applied last.
     pub activation: Activation,
 }
 
-/// Layers, each fed by the one before.
+/// Layers, each of which takes the output of the one before.
 #[derive(Clone, Debug)]
 pub struct Model {
-    /// In the order of computation.
+    /// The layers in the order of computation.
     pub layers: Vec<Dense>,
 }
 
 impl Model {
-    /// A model with these numbers of values between its layers: GELU and ReLU in turn, and no activation at the end.
-    /// The weights are arbitrary, the same for the same widths, and scaled so that values keep their size although
+    /// Creates a model with these numbers of values between its layers: GELU and ReLU in turn, and no activation at the
+    /// end. The weights are arbitrary, the same for the same widths, and scaled so that values keep their size although
     /// activations cut off half of them.
     ///
     /// # Panics
@@ -65,19 +65,19 @@ impl Model {
         Model { layers: layers.collect() }
     }
 
-    /// How many values go in, for each row of the batch.
+    /// Returns the number of input values for each row of the batch.
     pub fn inputs(&self) -> u32 {
         self.layers.first().map_or(0, |layer| layer.inner)
     }
 
-    /// Bytes that the weights and biases take on a device.
+    /// Returns the number of bytes that the weights and biases take on a device.
     pub fn bytes(&self) -> u64 {
         self.layers.iter().map(|layer| 4 * (layer.weights.len() + layer.bias.len()) as u64).sum()
     }
 }
 
-/// What the examples compute: many layers, and tensors that are much larger than the weights between them. No size is a
-/// multiple of a tile.
+/// The model and the batches that the examples compute: many layers, and tensors between them that are much larger than
+/// the weights. No size is a multiple of a tile.
 #[derive(Clone, Debug)]
 pub struct Example {
     /// The model.
@@ -87,17 +87,17 @@ pub struct Example {
 }
 
 impl Example {
-    /// The model, which is always the same.
+    /// Creates the example, which is always the same.
     pub fn new() -> Example {
         Example { model: Model::new(&[29, 31, 31, 31, 31, 31, 31, 31, 31, 10]), rows: 2999 }
     }
 
-    /// The input of a step.
+    /// Returns the input of a step.
     pub fn batch(&self, step: u64) -> Vec<f32> {
         sample(1000 + step, self.rows as usize * self.model.inputs() as usize).collect()
     }
 
-    /// What should come out of a step, computed on the host.
+    /// Returns the expected output of a step, computed on the host.
     pub fn expected(&self, step: u64) -> Vec<f32> {
         reference(&self.model, &self.batch(step))
     }
@@ -109,7 +109,7 @@ impl Default for Example {
     }
 }
 
-/// Arbitrary values from -1 to 1, the same for the same seed: the high bits of a multiplicative generator.
+/// Returns arbitrary values from -1 to 1, the same for the same seed: the high bits of a multiplicative generator.
 fn sample(seed: u64, count: usize) -> impl Iterator<Item = f32> {
     let mut state = (seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (0..count).map(move |_| {
@@ -118,7 +118,8 @@ fn sample(seed: u64, count: usize) -> impl Iterator<Item = f32> {
     })
 }
 
-/// The largest difference between values of two results; infinite if they differ in length or one is no number.
+/// Returns the largest difference between values of two results, or infinity if they differ in length or one is no
+/// number.
 pub fn largest_difference(one: &[f32], other: &[f32]) -> f32 {
     if one.len() != other.len() {
         return f32::INFINITY;

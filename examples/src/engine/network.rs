@@ -1,4 +1,4 @@
-//! The model on a device: weights that stay, activations that come and go.
+//! The model on a device: weights that stay, and activations that are allocated and freed with each pass.
 
 use millpond::{Buffer, Stream};
 
@@ -17,11 +17,11 @@ struct Layer<K: Kernels> {
 }
 
 impl<K: Kernels> Network<K> {
-    /// Uploads the model, in the order of the stream, on which it is to be used.
+    /// Uploads the model, in the order of the stream on which it is to be used.
     ///
     /// # Errors
     ///
-    /// The allocator's and the device's.
+    /// Returns the errors of the allocator and of the device.
     pub fn new(session: &Session<K>, stream: &Stream<K::Backend>, model: &Model, rows: u32) -> Result<Network<K>> {
         let layers = model.layers.iter().map(|layer| {
             let shape = Shape { rows, inner: layer.inner, columns: layer.columns, activation: layer.activation };
@@ -35,14 +35,15 @@ impl<K: Kernels> Network<K> {
         Ok(Network { layers: layers.collect::<Result<_>>()? })
     }
 
-    /// Records the forward pass on the stream and answers where the result will be. Neither blocks nor submits.
+    /// Records the forward pass on the stream and returns the buffer that will hold the result. Neither blocks nor
+    /// submits.
     ///
-    /// Each layer allocates two tensors and drops two. The memory of those dropped is the next layer's, although the
+    /// Each layer allocates two tensors and drops two. The next layer gets the memory of those dropped, although the
     /// device has not begun with this one: on a stream, later work comes after earlier work.
     ///
     /// # Errors
     ///
-    /// The allocator's and the device's.
+    /// Returns the errors of the allocator and of the device.
     pub fn forward(
         &self,
         session: &Session<K>,

@@ -1,4 +1,4 @@
-//! An engine's view of an allocator: moving values, launching kernels.
+//! An engine's use of an allocator: moving values and launching kernels.
 
 use bytemuck::{Pod, cast_slice, cast_slice_mut};
 use millpond::backend::Backend;
@@ -14,32 +14,32 @@ pub struct Session<K: Kernels> {
 }
 
 impl<K: Kernels> Session<K> {
-    /// An engine on this device, with the allocator's default settings.
+    /// Creates an engine on this device, with the allocator's default settings.
     pub fn new(kernels: K) -> Session<K> {
         let allocator = Allocator::new(kernels.device());
         Session { kernels, allocator }
     }
 
-    /// An engine on this device, with an allocator configured by a text: see `millpond::conf`.
+    /// Creates an engine on this device, with an allocator configured by a text: see `millpond::conf`.
     ///
     /// # Errors
     ///
-    /// What is wrong with the text, or does not suit the device.
+    /// Returns an error if the text is malformed or does not suit the device.
     pub fn with(kernels: K, conf: &str) -> Result<Session<K>> {
         let allocator = Allocator::builder(kernels.device()).conf(conf).build()?;
         Ok(Session { kernels, allocator })
     }
 
-    /// The allocator.
+    /// Returns the allocator.
     pub fn allocator(&self) -> &Allocator<K::Backend> {
         &self.allocator
     }
 
-    /// A device buffer with these values, written in the order of the stream.
+    /// Allocates a device buffer and uploads these values to it, in the order of the stream.
     ///
     /// # Errors
     ///
-    /// The allocator's and the device's.
+    /// Returns the errors of the allocator and of the device.
     pub fn upload<T: Pod>(&self, stream: &Stream<K::Backend>, values: &[T]) -> Result<Buffer<K::Backend>> {
         let bytes: &[u8] = cast_slice(values);
         let buffer = stream.allocate(bytes.len() as u64)?;
@@ -47,11 +47,11 @@ impl<K: Kernels> Session<K> {
         Ok(buffer)
     }
 
-    /// The values of a buffer, behind everything recorded on the stream, which this submits. Blocks.
+    /// Returns the values of a buffer, after everything recorded on the stream, which this submits. Blocks until then.
     ///
     /// # Errors
     ///
-    /// The device's.
+    /// Returns the error of the device.
     pub fn download(&self, stream: &Stream<K::Backend>, buffer: &Buffer<K::Backend>) -> Result<Vec<f32>> {
         let mut values = vec![0.0; buffer.len() as usize / size_of::<f32>()];
         stream.download(buffer, 0, cast_slice_mut(&mut values))?;
@@ -62,7 +62,7 @@ impl<K: Kernels> Session<K> {
     ///
     /// # Errors
     ///
-    /// The device's.
+    /// Returns the error of the device.
     pub fn launch(
         &self,
         stream: &Stream<K::Backend>,
@@ -74,7 +74,7 @@ impl<K: Kernels> Session<K> {
     }
 }
 
-/// Prints what the allocator handed out and what it got from the driver for that.
+/// Prints how much the allocator handed out and how much it reserved from the driver for that.
 pub fn print_statistics<B: Backend>(allocator: &Allocator<B>) {
     let stats = allocator.stats();
     let (handed_out, reserved) = (stats.allocated_bytes.all.allocated, stats.reserved_bytes.all.peak);

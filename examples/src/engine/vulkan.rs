@@ -18,10 +18,10 @@ mod sets;
 use pipelines::Pipelines;
 use sets::Sets;
 
-/// How many buffers each kernel binds.
+/// The number of buffers that each kernel binds.
 const BINDINGS: u32 = 4;
 
-/// A Vulkan device with the engine's kernels. It may be Millpond's own or an engine's that Millpond stands on.
+/// A Vulkan device with the engine's kernels. It may be Millpond's own, or an engine's that Millpond has adopted.
 pub struct OnVulkan {
     device: Vulkan,
     pipelines: Pipelines,
@@ -29,14 +29,14 @@ pub struct OnVulkan {
 }
 
 impl OnVulkan {
-    /// Translates the kernels and makes pipelines of them.
+    /// Translates the kernels and creates their pipelines.
     ///
     /// # Errors
     ///
-    /// The driver's.
+    /// Returns the error of the translation or of the driver.
     pub fn new(device: Vulkan) -> Result<OnVulkan> {
         let mut kernels = OnVulkan { device, pipelines: Pipelines::default(), sets: Mutex::default() };
-        // What was made by then is destroyed with the value if this fails.
+        // If this fails, what was created so far is destroyed when the value is dropped.
         kernels.pipelines.create(kernels.device.raw_device(), &wgsl::spirv()?)?;
         Ok(kernels)
     }
@@ -64,7 +64,7 @@ impl Kernels for OnVulkan {
             .dst_set(set)
             .descriptor_type(vk::DescriptorType::STORAGE_BUFFER)
             .buffer_info(&infos);
-        // SAFETY: `take` answers a set that no work uses, and nobody else has it. Its layout has as many storage
+        // SAFETY: `take` returns a set that no work uses, and no other caller has it. Its layout has as many storage
         // buffers as there are ranges; these lie in live segments of the device.
         unsafe { raw.update_descriptor_sets(&[write], &[]) };
         let recorded = self.device.record(stream.id(), |commands| {
@@ -89,7 +89,7 @@ impl Kernels for OnVulkan {
     }
 }
 
-/// Where a buffer lies, as a descriptor names it.
+/// Returns the place of a buffer, as a descriptor names it.
 fn range(buffer: &Buffer<Vulkan>) -> Result<vk::DescriptorBufferInfo> {
     Ok(segment(buffer)?.descriptor(buffer.offset(), buffer.len())?)
 }
@@ -99,8 +99,8 @@ impl Drop for OnVulkan {
     fn drop(&mut self) {
         let sets = self.sets.get_mut();
         for point in sets.points() {
-            // What was recorded and never submitted still names the pipelines, so it goes now. A failure of either call
-            // means that the device is lost, and its work with it.
+            // Work that was recorded and never submitted still names the pipelines, so it is submitted now. A failure
+            // of either call means that the device is lost, and its work with it.
             if self.device.mark(point.stream) <= point.tick {
                 let _ = self.device.submit(point.stream);
             }

@@ -6,7 +6,7 @@ use millpond_wgpu::wgpu::{self, BindingResource, BindingType, BufferBindingType,
 
 use super::{Bound, Kernel, Kernels, Result, segment, wgsl};
 
-/// A wgpu device with the engine's kernels, on whatever wgpu runs on. Clones share them.
+/// A wgpu device with the engine's kernels, on any interface that wgpu supports. Clones share the kernels.
 #[derive(Clone, Debug)]
 pub struct OnWgpu {
     device: Wgpu,
@@ -15,7 +15,7 @@ pub struct OnWgpu {
 }
 
 impl OnWgpu {
-    /// Compiles the kernels. wgpu tells what is wrong with them as an uncaptured error of the device.
+    /// Compiles the kernels. wgpu reports mistakes in them as an uncaptured error of the device.
     pub fn new(device: Wgpu) -> OnWgpu {
         let raw = device.device();
         // One layout for all kernels, and one usage for all bindings: blocks of one segment are ranges of one buffer,
@@ -79,7 +79,7 @@ impl Kernels for OnWgpu {
     }
 }
 
-/// Where a buffer lies, as a bind group names it.
+/// Returns the place of a buffer, as a bind group names it.
 fn binding(buffer: &Buffer<Wgpu>) -> Result<wgpu::BufferBinding<'_>> {
     Ok(segment(buffer)?.binding(buffer.offset(), buffer.len())?)
 }

@@ -9,7 +9,7 @@ use super::{Kernel, Result};
 pub(super) const SOURCE: &str = include_str!("kernels.wgsl");
 
 impl Kernel {
-    /// Its entry point in the source.
+    /// Returns its entry point in the source.
     pub(super) fn entry_point(self) -> &'static str {
         match self {
             Kernel::Matmul => "matmul",
@@ -18,13 +18,13 @@ impl Kernel {
     }
 }
 
-/// All kernels as one SPIR-V module, translated as wgpu would.
+/// Returns all kernels as one SPIR-V module, translated as wgpu would translate them.
 pub(super) fn spirv() -> Result<Vec<u32>> {
     let module = naga::front::wgsl::parse_str(SOURCE).map_err(|error| error.emit_to_string(SOURCE))?;
     let info = Validator::new(ValidationFlags::all(), Capabilities::empty())
         .validate(&module)
         .map_err(|error| error.emit_to_string(SOURCE))?;
-    // The kernels look after their own bounds, and bindings keep the numbers that they have in the source: both are the
+    // The kernels check their own bounds, and bindings keep the numbers that they have in the source: both are the
     // defaults.
     let options = spv::Options { lang_version: (1, 3), ..spv::Options::default() };
     Ok(spv::write_vec(&module, &info, &options, None)?)

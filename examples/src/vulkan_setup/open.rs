@@ -1,4 +1,4 @@
-//! Opening it.
+//! Opening the engine's own device.
 
 use std::ffi::c_char;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use millpond_vulkan::{ValidationLog, VulkanError};
 use super::{Handles, OwnDevice};
 use crate::engine::Result;
 
-/// The engine's Vulkan version, in which timeline semaphores and synchronization2 are at home.
+/// The engine's Vulkan version, which includes timeline semaphores and synchronization2.
 const VERSION: u32 = vk::API_VERSION_1_3;
 
 impl OwnDevice {
@@ -17,7 +17,7 @@ impl OwnDevice {
     ///
     /// # Errors
     ///
-    /// The loader's and the driver's, and that there is no such device.
+    /// Returns the error of the loader or of the driver, or that there is no such device.
     pub fn open() -> Result<OwnDevice> {
         // SAFETY: the system's Vulkan loader may be loaded and initialised at any time.
         let entry = unsafe { ash::Entry::load() }?;
@@ -76,7 +76,7 @@ impl Handles {
     }
 }
 
-/// A device and a queue family of it that computes.
+/// Returns a device and a queue family of it that computes.
 fn find(instance: &ash::Instance) -> Result<(vk::PhysicalDevice, u32)> {
     // SAFETY: the instance is alive; the call has no other condition.
     for physical in unsafe { instance.enumerate_physical_devices() }? {

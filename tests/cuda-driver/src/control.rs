@@ -1,4 +1,4 @@
-//! What a test does to the simulator and reads from it.
+//! The controls by which a test changes the simulator and reads its state.
 
 use std::sync::PoisonError;
 use std::sync::{Mutex, MutexGuard};
@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard};
 use crate::DEVICES;
 use crate::table::{Table, Text};
 
-/// The simulator's controls. All controls of a process speak of the same two devices.
+/// The simulator's controls. All controls of a process apply to the same two devices.
 #[derive(Clone, Copy)]
 pub struct Control {
     table: &'static Table,
@@ -36,23 +36,23 @@ pub enum Violation {
     FreedInUse {
         /// The device of the memory, or of the work where the memory is the host's.
         device: usize,
-        /// Where the range starts.
+        /// The start of the range.
         address: u64,
-        /// How long it is, in bytes.
+        /// The length of the range in bytes.
         bytes: u64,
     },
-    /// Queued work touched what is not mapped, or what its device has no access to. The device is lost since.
+    /// Queued work touched memory that is not mapped, or that its device has no access to. The device is lost since.
     BadAccess {
         /// The device that the work ran on.
         device: usize,
-        /// Where the range starts.
+        /// The start of the range.
         address: u64,
-        /// How long it is, in bytes.
+        /// The length of the range in bytes.
         bytes: u64,
     },
 }
 
-/// Things that a program makes and has to give back.
+/// The kinds of objects that a program creates and has to give back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum Kind {
@@ -78,14 +78,14 @@ impl Control {
         Control { table }
     }
 
-    /// Heals both devices, opens all gates, lets stopped calls go on, and forgets planned failures, counts, violations
-    /// and caps. What the program has made stays.
+    /// Makes both devices work again, opens all gates, lets stopped calls go on, and forgets planned failures, counts,
+    /// violations and caps. What the program has created stays.
     pub fn reset(self) {
         (self.table.reset)();
     }
 
-    /// Lets the tests of one process, which share the simulator, run one at a time, each from a
-    /// [`reset`](Control::reset). Blocks until the test before is done.
+    /// Returns a guard with which the tests of one process, which share the simulator, run one at a time, each from a
+    /// [`reset`](Control::reset). Blocks until the guard of the previous test is dropped.
     pub fn alone(self) -> MutexGuard<'static, ()> {
         static TURN: Mutex<()> = Mutex::new(());
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -115,8 +115,8 @@ impl Control {
         (self.table.fail_nth)(Text::new(""), nth, code);
     }
 
-    /// Has the `nth` coming call of one function stand still before it has any effect, until the answer is dropped:
-    /// what another thread does meanwhile comes between this call and whatever its caller has looked at before.
+    /// Stops the `nth` coming call of one function before it has any effect, until the returned value is dropped. What
+    /// another thread does meanwhile happens between this call and what its caller has read before.
     ///
     /// # Panics
     ///
@@ -128,7 +128,7 @@ impl Control {
         Stop { control: self, id, call: format!("call {nth} of {function}") }
     }
 
-    /// How often a function was called since the last reset, failed calls included.
+    /// Returns how often a function was called since the last reset, failed calls included.
     ///
     /// # Panics
     ///
@@ -139,7 +139,7 @@ impl Control {
         calls
     }
 
-    /// Sets how much memory a device has, in bytes. What is held already stays, even above the cap.
+    /// Sets the memory size of a device, in bytes. What is held already stays, even above the cap.
     ///
     /// # Panics
     ///
@@ -148,7 +148,7 @@ impl Control {
         (self.table.set_bytes)(ordinal(device), bytes);
     }
 
-    /// Sets how many bytes of a device other processes hold: they are missing from what is free.
+    /// Sets the number of bytes of a device that other processes hold: they are missing from what is free.
     ///
     /// # Panics
     ///
@@ -157,7 +157,7 @@ impl Control {
         (self.table.set_others)(ordinal(device), bytes);
     }
 
-    /// How many bytes of a device this process holds: allocations, and pages whether mapped or not.
+    /// Returns the number of bytes of a device that this process holds: allocations, and pages whether mapped or not.
     ///
     /// # Panics
     ///
@@ -192,7 +192,7 @@ impl Control {
         Gate { control: self, id }
     }
 
-    /// The mistakes since the last reset, in the order in which they were seen.
+    /// Returns the mistakes since the last reset, in the order in which they were detected.
     pub fn violations(self) -> Vec<Violation> {
         let raw = (0..).map(|index| (self.table.violation)(index)).take_while(|raw| raw.kind != 0);
         raw.map(|raw| {
@@ -206,7 +206,7 @@ impl Control {
         .collect()
     }
 
-    /// How many things of a kind exist.
+    /// Returns the number of objects of a kind that exist.
     pub fn live(self, kind: Kind) -> u64 {
         (self.table.live)(kind as u32)
     }
@@ -226,11 +226,11 @@ impl Drop for Gate {
 }
 
 impl Stop {
-    /// Blocks until the call is there.
+    /// Blocks until the call has arrived.
     ///
     /// # Panics
     ///
-    /// If it has not come for a minute.
+    /// If it does not arrive within a minute.
     pub fn wait(&self) {
         let arrived = (self.control.table.arrived)(self.id, 60_000);
         assert!(arrived != 0, "{} has not come for a minute", self.call);

@@ -1,4 +1,4 @@
-//! The driver itself: what it remembers, and how it answers.
+//! The driver itself: its state, and its results.
 
 pub(crate) mod call;
 pub(crate) mod capture;

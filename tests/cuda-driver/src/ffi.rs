@@ -1,7 +1,7 @@
 //! All unsafe code: the functions that the library exports, the pointers that come in with them, the address space that
 //! stands for the devices' memory, and the loader.
 
-#![allow(unsafe_code)] // The only room of this package, with its tests, that has any.
+#![allow(unsafe_code)] // The only module of this package, besides its tests, that has any.
 
 pub(crate) mod arena;
 mod exports;

@@ -1,4 +1,4 @@
-//! Puts the simulator where the bindings look for the driver.
+//! Loads the simulator under the name by which the bindings look for the driver.
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use crate::Control;
 
-/// Why the simulator cannot be used.
+/// The reason why the simulator cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Absent {
@@ -21,21 +21,21 @@ pub enum Absent {
     NotBuilt {
         /// The library's file name.
         file: String,
-        /// Where it was looked for.
+        /// The folders that were searched.
         folders: Vec<PathBuf>,
     },
     /// The loader refused the library.
     #[error("{path} cannot be loaded: {reason}")]
     Unloadable {
-        /// The library.
+        /// The path of the library.
         path: PathBuf,
-        /// What the loader said.
+        /// The loader's message.
         reason: String,
     },
     /// The library is of another version than the test.
     #[error("{path} was built from another version of this package: build it anew")]
     Stale {
-        /// The library.
+        /// The path of the library.
         path: PathBuf,
     },
     /// A driver was loaded before, so that the bindings would use that one.
@@ -51,7 +51,7 @@ pub enum Absent {
 ///
 /// # Errors
 ///
-/// [`Absent`] says why there is no simulator. In no case is a real driver used instead through this function; but
+/// Returns [`Absent`] with the reason why there is no simulator. This function never uses a real driver instead; but
 /// bindings that are called in spite of an error will find one where there is one.
 pub fn install() -> Result<Control, Absent> {
     static INSTALLED: OnceLock<Result<Control, Absent>> = OnceLock::new();

@@ -24,10 +24,10 @@ mod table;
 pub use crate::control::{Control, Gate, Kind, Stop, Violation};
 pub use crate::install::{Absent, install};
 
-/// What both simulated devices are called, followed by their ordinal. No real device has this name.
+/// The name of both simulated devices, followed by their ordinal. No real device has this name.
 pub const DEVICE_NAME: &str = "Millpond CUDA simulator";
 
-/// How many devices there are.
+/// The number of devices.
 pub const DEVICES: usize = 2;
 
 /// The granularity of virtual memory: sizes and addresses of mappings are multiples of it, in bytes.

@@ -1,9 +1,9 @@
-//! What crosses between a test's executable and the library: one table of functions.
+//! The interface between a test's executable and the library: one table of functions.
 //!
 //! The executable links this package too, but its copy of the driver is never used: everything goes through the table
 //! that the loaded library hands out.
 
-/// Counts up with every change of the layout below, so that a stale library is refused.
+/// The version of the layout below. It rises with every change, so that a stale library is refused.
 pub(crate) const VERSION: u64 = 2;
 
 /// The name of the function that returns the table.
@@ -24,7 +24,7 @@ impl Text {
     }
 }
 
-/// A mistake as it crosses: `kind` 0 is none.
+/// A mistake, as it is passed to the tests: `kind` 0 is none.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct RawViolation {
@@ -39,22 +39,22 @@ pub(crate) struct RawViolation {
 pub(crate) struct Table {
     pub(crate) version: u64,
     pub(crate) reset: extern "C" fn(),
-    /// The name is empty for any call that can fail. Answers 0 if there is no function of that name.
+    /// The name is empty for any call that can fail. Returns 0 if there is no function of that name.
     pub(crate) fail_nth: extern "C" fn(Text, u64, u32) -> u32,
-    /// Answers `u64::MAX` if there is no function of that name.
+    /// Returns `u64::MAX` if there is no function of that name.
     pub(crate) calls: extern "C" fn(Text) -> u64,
     pub(crate) set_bytes: extern "C" fn(u32, u64),
     pub(crate) set_others: extern "C" fn(u32, u64),
     pub(crate) held_bytes: extern "C" fn(u32) -> u64,
     pub(crate) lose: extern "C" fn(u32, u32),
-    /// Answers 0 if the stream is unknown.
+    /// Returns 0 if the stream is unknown or captured.
     pub(crate) hold: extern "C" fn(u32, usize) -> u64,
     pub(crate) open: extern "C" fn(u64),
     pub(crate) violation: extern "C" fn(u64) -> RawViolation,
     pub(crate) live: extern "C" fn(u32) -> u64,
-    /// Answers 0 if there is no function of that name.
+    /// Returns 0 if there is no function of that name.
     pub(crate) stop_nth: extern "C" fn(Text, u64) -> u64,
-    /// Waits so many milliseconds at most. Answers 0 if the call has not come.
+    /// Waits at most this number of milliseconds. Returns 0 if the call has not arrived.
     pub(crate) arrived: extern "C" fn(u64, u64) -> u32,
     pub(crate) go_on: extern "C" fn(u64),
 }

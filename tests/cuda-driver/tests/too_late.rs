@@ -1,4 +1,5 @@
-//! The simulator is refused where another driver answers to its name. A process of its own: what is loaded stays.
+//! The simulator is refused where another library already has its name. The test is a process of its own, as a library
+//! that is loaded stays.
 
 #![allow(unsafe_code)] // It loads a library.
 #![cfg(target_os = "linux")]

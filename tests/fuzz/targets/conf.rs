@@ -1,4 +1,5 @@
-//! Any text: the parser answers, its position lies in the text, and what it accepts survives being written.
+//! Any text: the parser returns, the position of an error lies in the text, and accepted settings can be written and
+//! parsed again.
 
 #![no_main]
 

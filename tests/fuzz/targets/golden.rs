@@ -1,4 +1,4 @@
-//! Any bytes behind a valid beginning: the reader answers, and what it accepts makes sense.
+//! Any bytes behind a valid beginning: the reader returns, and a recording that it accepts is consistent.
 
 #![no_main]
 
@@ -10,7 +10,7 @@ use libfuzzer_sys::fuzz_target;
 use millpond_conformance::golden::{OpKind, Recording};
 use millpond_core::stats::MemoryStats;
 
-/// A header and `begin`, which the fuzzer would hardly find.
+/// A header and the operation `begin`, which the fuzzer would hardly find.
 static BEGINNING: LazyLock<String> = LazyLock::new(|| {
     let mut text = String::from(
         "{\"name\":\"n\",\"seed\":1,\"conf\":\"\",\"limit_mb\":0,\"shape\":\"s\",\"torch\":\"2.11\",\"total\":1}\n",
@@ -25,7 +25,7 @@ static BEGINNING: LazyLock<String> = LazyLock::new(|| {
 });
 
 fuzz_target!(|bytes: &[u8]| {
-    // As they are: headers, and compressed input.
+    // The bytes alone: headers, and compressed input.
     let _ = Recording::from_reader(bytes);
     if let Ok(recording) = Recording::from_reader(BEGINNING.as_bytes().chain(bytes)) {
         for (index, op) in recording.ops.iter().enumerate() {

@@ -1,5 +1,5 @@
-//! Any bytes: the parser answers, whole or in pieces, and within bounds; what it accepts survives being written, and a
-//! replay of it comes to an end.
+//! Any bytes: the parser returns, for the whole text and for pieces of it, and within bounds. A trace that it accepts
+//! can be written and read again, and a replay of it ends.
 
 #![no_main]
 
@@ -8,10 +8,10 @@ use millpond::trace::{FREE_TEXT_BYTES, Limits, Trace};
 use millpond::{Allocator, Replay};
 use millpond_sim::Sim;
 
-/// More than this is not worth the time.
+/// Limits beyond which an input is not worth the time.
 const LIMITS: Limits = Limits { text_bytes: 16 << 20, expansion: 64, events: 1 << 20, streams: 64 };
 
-/// Longer traces are not replayed.
+/// The most events of a trace that is replayed.
 const REPLAYED_EVENTS: usize = 2000;
 
 fuzz_target!(|bytes: &[u8]| {

@@ -29,7 +29,7 @@ with each fault on. Without names all faults are tried. What is found is kept, s
   --table          run nothing; write what is known to tests/mutants/RESULTS.md
 ";
 
-/// What the command line asks for.
+/// The options of the command line.
 struct Options {
     packages: Vec<String>,
     rooms: Vec<String>,
@@ -70,8 +70,8 @@ fn options() -> Result<Options, String> {
     Ok(options)
 }
 
-/// Copies every file that git knows or would know, with the faults planted. Files that are as they were stay untouched,
-/// so that the next build is a short one.
+/// Copies every file that git tracks or would track, with the faults planted. Files that have not changed are not
+/// written, so that the next build is short.
 fn plant(root: &Path, copy: &Path, faults: &[Fault]) -> Result<(), String> {
     let listing = ["ls-files", "-co", "--exclude-standard", "-z"];
     let listing =
@@ -99,7 +99,7 @@ fn plant(root: &Path, copy: &Path, faults: &[Fault]) -> Result<(), String> {
     Ok(())
 }
 
-/// What a run is: the day, the machine, and what is run.
+/// Describes a run: the day, the machine, and what is run.
 fn about(options: &Options) -> String {
     let day = Command::new("date").args(["-u", "+%Y-%m-%d"]).output().map(|output| output.stdout).unwrap_or_default();
     let day = String::from_utf8_lossy(&day).trim().to_owned();

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use super::Moment;
 
-/// What a block is doing.
+/// The state of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
-    /// The program has it.
+    /// In use by the program.
     Live,
-    /// Freed, with so many events to come.
+    /// Freed, with events still to come.
     Waiting {
-        /// How many.
+        /// The number of events to come.
         events: usize,
     },
     /// Free.
@@ -25,19 +25,19 @@ pub enum State {
 pub struct Block {
     /// Its number.
     pub number: u64,
-    /// Where it starts in its arena, in bytes.
+    /// The offset of its start in its arena, in bytes.
     pub offset: u64,
-    /// Its bytes.
+    /// Its size in bytes.
     pub size: u64,
-    /// What the program asked for; left over where the program does not have it.
+    /// The bytes that the program requested. The value has no meaning while the block is not in use.
     pub requested: u64,
-    /// What it is doing.
+    /// Its state.
     pub state: State,
-    /// Other streams that use it until its free.
+    /// The other streams that use it until its free.
     pub(super) uses: Vec<usize>,
-    /// Points of other streams that it is used until, by stream.
+    /// The points of other streams until which it is used, by stream.
     pub(super) until: BTreeMap<usize, Moment>,
-    /// How many searches its pool had seen when it last became free.
+    /// The number of searches of its pool up to when it last became free.
     pub(super) free_since: u64,
 }
 
@@ -51,28 +51,28 @@ impl Block {
 /// A segment, or a reserved range.
 #[derive(Clone, Debug)]
 pub struct Arena {
-    /// How many arenas there were before it.
+    /// The number of arenas that were created before it.
     pub birth: u64,
     /// The stream that its blocks belong to.
     pub stream: usize,
-    /// It belongs to the small pool.
+    /// Whether it belongs to the small pool.
     pub small: bool,
-    /// It grows by pages.
+    /// Whether it grows by pages.
     pub expandable: bool,
-    /// Its bytes, mapped or not.
+    /// Its size in bytes, mapped or not.
     pub bytes: u64,
-    /// What tiles it.
+    /// The blocks that tile it.
     pub blocks: Vec<Block>,
 }
 
 impl Arena {
-    /// More than one block: the blocks cannot be released.
+    /// Returns whether it has more than one block, so that it cannot be released.
     pub(super) fn is_split(&self) -> bool {
         self.blocks.len() > 1
     }
 
-    /// Joins the block at `at` with its neighbours in the same state; the block keeps its number. Answers where it is
-    /// now and the bytes of each neighbour that went.
+    /// Joins the block at `at` with its neighbours in the same state; the block keeps its number. Returns its new place
+    /// and the size of each neighbour that was joined.
     pub(super) fn merge(&mut self, at: usize) -> (usize, Vec<u64>) {
         let state = self.blocks[at].state;
         let (mut at, mut gone) = (at, Vec::new());

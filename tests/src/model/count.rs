@@ -29,7 +29,7 @@ pub(super) fn down(family: &mut StatByPool, small: bool, amount: u64) {
     fall(pool(family, small), amount);
 }
 
-/// One step up or down by the difference of what was added and what went.
+/// Changes a counter once, by the difference of what was added and what was removed.
 pub(super) fn net(family: &mut StatByPool, small: bool, added: u64, gone: u64) {
     match added.checked_sub(gone) {
         Some(0) => {}
@@ -39,12 +39,12 @@ pub(super) fn net(family: &mut StatByPool, small: bool, added: u64, gone: u64) {
 }
 
 impl super::Model {
-    /// Peaks become what is there now.
+    /// Sets every peak to the current value.
     pub fn reset_peak(&mut self) {
         self.each_stat(|stat| stat.peak = stat.current);
     }
 
-    /// What came and went is forgotten, and so are the bare counters.
+    /// Sets the sums of what was added and removed to 0, and the bare counters, too.
     pub fn reset_accumulated(&mut self) {
         self.each_stat(|stat| (stat.allocated, stat.freed) = (0, 0));
         let s = &mut self.stats;

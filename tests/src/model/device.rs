@@ -1,6 +1,6 @@
 //! The device's time: long kernels by stream, and how many of them are over.
 
-/// Short work is over at once, so only long kernels count.
+/// The device's work. Short work is over at once, so only long kernels count.
 pub(super) struct Device {
     launched: Vec<u64>,
     done: Vec<u64>,
@@ -27,7 +27,7 @@ impl Device {
         self.done[stream] >= need
     }
 
-    /// The host waits for an event.
+    /// Makes the host wait for an event.
     pub(super) fn wait(&mut self, stream: usize, need: u64) {
         self.done[stream] = self.done[stream].max(need);
     }
@@ -36,7 +36,7 @@ impl Device {
         self.done[stream] = self.launched[stream];
     }
 
-    /// The host waits for everything.
+    /// Makes the host wait for all work.
     pub(super) fn synchronize(&mut self) {
         self.done.clone_from(&self.launched);
     }

@@ -3,7 +3,7 @@
 use super::{Arena, Block, Model, State, count};
 
 impl Model {
-    /// A free block of at least `size` bytes made of new memory, or nothing.
+    /// Returns a free block of at least `size` bytes made of new memory, or `None`.
     pub(super) fn grow(&mut self, stream: usize, small: bool, size: u64) -> Option<u64> {
         let segment = self.rules.segment(size);
         if self.rules.limit.is_some_and(|limit| self.reserved() + segment > limit) {
@@ -25,7 +25,7 @@ impl Model {
         Some(self.arenas[arena].blocks[0].number)
     }
 
-    /// A new arena of one block; answers its place in the list, which is the last.
+    /// Creates an arena of one block. Returns its place in the list, which is the last.
     fn open(&mut self, stream: usize, small: bool, bytes: u64, state: State) -> usize {
         let block = Block::new(self.next_number(), 0, bytes, state);
         let expandable = self.rules.expandable;
@@ -34,7 +34,7 @@ impl Model {
         self.arenas.len() - 1
     }
 
-    /// Maps pages where the request then fits.
+    /// Maps pages where the request then fits. Returns the number of the block.
     fn expand(&mut self, stream: usize, small: bool, size: u64) -> Option<u64> {
         let (arena, at) = match self.room(stream, small, size) {
             Some(place) => place,
@@ -62,7 +62,8 @@ impl Model {
         }
     }
 
-    /// The first place, over unmapped blocks in address order, where free and unmapped neighbours add up to the size.
+    /// Returns the first place, over unmapped blocks in address order, where free and unmapped neighbours add up to the
+    /// size.
     fn room(&self, stream: usize, small: bool, size: u64) -> Option<(usize, usize)> {
         let open = |block: &Block| matches!(block.state, State::Free | State::Unmapped);
         for (index, arena) in self.arenas.iter().enumerate() {
@@ -83,7 +84,8 @@ impl Model {
         None
     }
 
-    /// Maps whole pages from the start of an unmapped block: `bytes` rounded up, or the block if that is less.
+    /// Maps whole pages from the start of an unmapped block: `bytes` rounded up, or the block if that is less. Returns
+    /// whether the driver had the memory.
     fn map(&mut self, arena: usize, at: usize, bytes: u64) -> bool {
         let small = self.arenas[arena].small;
         let unmapped = self.arenas[arena].blocks[at].size;

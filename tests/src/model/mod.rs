@@ -1,7 +1,7 @@
 //! The naive model: PyTorch's native allocator as plain lists that are walked from end to end.
 //!
 //! It shares no code with the core and has none of its structures: no index, no shard, no plan. A search sorts all free
-//! blocks; a block is found by looking at every block. What it says after an operation is what the allocator must say.
+//! blocks; a block is found by looking at every block. The allocator has to agree with it after every operation.
 
 mod arena;
 mod count;
@@ -20,27 +20,27 @@ pub use rules::Rules;
 
 use device::Device;
 
-/// Why an allocation was refused, with the amounts that the message names.
+/// The refusal of an allocation, with the amounts that the message names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Refusal {
-    /// The segment that could not be had, in bytes.
+    /// The size of the segment that could not be allocated, in bytes.
     pub tried: u64,
     /// The limit in bytes, if there is one.
     pub limit: Option<u64>,
-    /// Bytes in the program's hands.
+    /// The bytes in use by the program.
     pub allocated: u64,
-    /// Bytes got from the driver.
+    /// The bytes reserved from the driver.
     pub reserved: u64,
 }
 
-/// Where a block was granted.
+/// The place of a granted block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Place {
     /// The arena, by birth.
     pub birth: u64,
-    /// Where in it, in bytes.
+    /// The offset in the arena, in bytes.
     pub offset: u64,
-    /// How many bytes.
+    /// The size in bytes.
     pub size: u64,
 }
 
@@ -49,7 +49,7 @@ pub struct Place {
 pub struct Moment {
     /// The device's number for it, an input: events of a stream are over in this order.
     pub tick: u64,
-    /// How many of the stream's long kernels must be over.
+    /// The number of the stream's long kernels that must be over.
     need: u64,
 }
 
@@ -59,7 +59,7 @@ struct Waiting {
     block: u64,
 }
 
-/// The model. Streams are numbered from 0; blocks have numbers of their own, which [`Model::allocate`] hands out.
+/// The model. Streams are numbered from 0; blocks have numbers of their own, which [`Model::allocate`] returns.
 pub struct Model {
     rules: Rules,
     device: Device,
@@ -76,7 +76,7 @@ pub struct Model {
 }
 
 impl Model {
-    /// An allocator that has served nothing, on a device with so many streams.
+    /// Creates an allocator that has served nothing, on a device with this number of streams.
     pub fn new(rules: Rules, streams: usize) -> Model {
         let stats = MemoryStats { max_split_size: rules.max_split, ..MemoryStats::default() };
         Model {
@@ -93,17 +93,17 @@ impl Model {
         }
     }
 
-    /// The statistics.
+    /// Returns the statistics.
     pub fn stats(&self) -> &MemoryStats {
         &self.stats
     }
 
-    /// The arenas with their blocks, in order of birth.
+    /// Returns the arenas with their blocks, in order of birth.
     pub fn arenas(&self) -> &[Arena] {
         &self.arenas
     }
 
-    /// Allocates `bytes` (not 0) on a stream: the block's number and place.
+    /// Allocates `bytes` (not 0) on a stream. Returns the block's number and place.
     pub fn allocate(&mut self, bytes: u64, stream: usize) -> Result<(u64, Place), Refusal> {
         self.process_events();
         let size = self.rules.round(bytes);
@@ -123,7 +123,7 @@ impl Model {
         }
     }
 
-    /// The ladder after a search that found nothing.
+    /// Tries the steps that follow a search without a result, one after the other.
     fn miss(&mut self, stream: usize, small: bool, size: u64) -> Option<u64> {
         self.collect_garbage();
         if let Some(block) = self.grow(stream, small, size) {
@@ -145,7 +145,7 @@ impl Model {
         self.grow(stream, small, size)
     }
 
-    /// The program frees a block. `tick` is the device's number for now, asked of the streams that used the block.
+    /// Frees a block. `tick` returns the device's current number for a stream that used the block.
     pub fn free(&mut self, number: u64, tick: impl Fn(usize) -> u64) {
         let (arena, at) = self.find(number);
         let block = &self.arenas[arena].blocks[at];
@@ -173,7 +173,7 @@ impl Model {
         }
     }
 
-    /// The block is used on a stream until it is freed.
+    /// Marks a block as used on a stream until it is freed.
     pub fn record_stream(&mut self, number: u64, stream: usize) {
         let (arena, at) = self.find(number);
         if self.arenas[arena].stream != stream {
@@ -184,33 +184,33 @@ impl Model {
         }
     }
 
-    /// Nothing runs on the block's home stream.
+    /// Returns whether nothing runs on the block's home stream.
     pub fn is_home_idle(&self, number: u64) -> bool {
         let home = self.arenas[self.find(number).0].stream;
         self.device.is_done(home, self.device.launched(home))
     }
 
-    /// Segments collected as garbage so far.
+    /// Returns the number of segments collected as garbage so far.
     pub fn collected(&self) -> u64 {
         self.collected
     }
 
-    /// Segments released so far because they were oversize.
+    /// Returns the number of segments released so far because they were oversize.
     pub fn oversize_released(&self) -> u64 {
         self.oversize_released
     }
 
-    /// Segments are expandable.
+    /// Returns whether segments are expandable.
     pub fn expands(&self) -> bool {
         self.rules.expandable
     }
 
-    /// Everything queued on a stream so far, under the device's number for it.
+    /// Returns the moment of everything queued on a stream so far, under the device's number for it.
     pub fn moment(&self, stream: usize, tick: u64) -> Moment {
         Moment { tick, need: self.device.launched(stream) }
     }
 
-    /// The block is used until a moment of a stream.
+    /// Marks a block as used until a moment of a stream.
     pub fn used_until(&mut self, number: u64, stream: usize, moment: Moment) {
         let (arena, at) = self.find(number);
         if self.arenas[arena].stream != stream {
@@ -219,27 +219,27 @@ impl Model {
         }
     }
 
-    /// A long kernel is put on a stream.
+    /// Puts a long kernel on a stream.
     pub fn busy(&mut self, stream: usize) {
         self.device.launch(stream);
     }
 
-    /// The work of one stream ends.
+    /// Ends the work of one stream.
     pub fn complete(&mut self, stream: usize) {
         self.device.complete(stream);
     }
 
-    /// The program waits for the device.
+    /// Waits for the device.
     pub fn synchronize(&mut self) {
         self.device.synchronize();
     }
 
-    /// Freed blocks whose events are over are retired.
+    /// Retires freed blocks whose events are over.
     pub fn poll(&mut self) {
         self.process_events();
     }
 
-    /// The program empties the cache.
+    /// Empties the cache.
     pub fn empty_cache(&mut self) {
         self.wait_for_everything();
         self.release_cached();
@@ -271,7 +271,7 @@ impl Model {
         }
     }
 
-    /// Where a block is: its arena and its place in it.
+    /// Returns the arena of a block, and its place in the arena.
     fn find(&self, number: u64) -> (usize, usize) {
         let places = self.arenas.iter().enumerate();
         let mut places = places.flat_map(|(arena, a)| a.blocks.iter().enumerate().map(move |(at, b)| (arena, at, b)));
@@ -290,7 +290,7 @@ impl Model {
         self.stats.reserved_bytes.all.current
     }
 
-    /// What the driver still has.
+    /// Returns the number of bytes that the driver still has.
     fn driver_free(&self) -> u64 {
         self.rules.total - self.reserved()
     }

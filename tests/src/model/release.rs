@@ -3,7 +3,7 @@
 use super::{Block, Model, State, count};
 
 impl Model {
-    /// Releases unsplit large segments that were not used for long, where more than the goal is reserved.
+    /// Releases unsplit large segments that were not used for a long time, where more than the goal is reserved.
     pub(super) fn collect_garbage(&mut self) {
         let Some(goal) = self.rules.gc_goal() else { return };
         if self.reserved() <= goal {
@@ -34,7 +34,7 @@ impl Model {
         self.searches[1] - block.free_since
     }
 
-    /// The free blocks of a side that are whole segments.
+    /// Returns the free blocks of one kind of pool that are whole segments.
     fn unsplit(&self, small: bool) -> impl Iterator<Item = &Block> {
         let whole = self.arenas.iter().filter(move |arena| {
             arena.small == small && !arena.expandable && !arena.is_split() && arena.blocks[0].state == State::Free
@@ -42,7 +42,8 @@ impl Model {
         whole.map(|arena| &arena.blocks[0])
     }
 
-    /// Releases oversize blocks of one pool so that `size` bytes can be had again; says whether enough went.
+    /// Releases oversize blocks of one pool so that `size` bytes can be reserved again. Returns whether enough were
+    /// released.
     pub(super) fn release_oversize(&mut self, stream: usize, small: bool, size: u64) -> bool {
         let Some(max_split) = self.rules.max_split else { return false };
         if self.rules.expandable {
@@ -67,7 +68,7 @@ impl Model {
         gone >= want
     }
 
-    /// Waits for every event and retires those blocks.
+    /// Waits for every event and retires the blocks that waited.
     pub(super) fn wait_for_everything(&mut self) {
         self.stats.num_sync_all_streams += 1;
         for (stream, queue) in std::mem::take(&mut self.queues) {
@@ -78,7 +79,7 @@ impl Model {
         }
     }
 
-    /// Releases all that nothing pins.
+    /// Releases free blocks that are whole segments, and unmaps free pages.
     pub(super) fn release_cached(&mut self) {
         for small in [false, true] {
             let whole: Vec<u64> = self.unsplit(small).map(|block| block.number).collect();

@@ -1,34 +1,34 @@
-//! Sizes: rounding, pools, segments and pages, and what else a configuration fixes.
+//! Sizes: rounding, pools, segments and pages, and the other rules that a configuration sets.
 
 const MIB: u64 = 1 << 20;
 
 /// A configuration as the model reads it. Sizes are in bytes.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Rules {
-    /// Bytes of the device.
+    /// The bytes of the device.
     pub total: u64,
     /// The most bytes that may be reserved.
     pub limit: Option<u64>,
-    /// Expandable segments.
+    /// Whether segments are expandable.
     pub expandable: bool,
-    /// Blocks from this size on are oversize.
+    /// The size from which on blocks are oversize.
     pub max_split: Option<u64>,
-    /// How much larger than an oversize request its block may be.
+    /// An oversize request takes a block only if that is larger by less than this number of bytes.
     pub non_split_rounding: Option<u64>,
-    /// The segment that large requests below 10 MiB share.
+    /// The size of the segments that large requests below 10 MiB share.
     pub large_segment: u64,
     /// The share of the limit above which garbage is collected; 0 for never.
     pub gc_threshold: f64,
-    /// Divisions of each octave, by the sixteen slots.
+    /// The divisions of each octave, by the sixteen slots.
     pub divisions: [u64; 16],
-    /// The pool is searched once more after everything was released.
+    /// Whether the pool is searched once more after the wait for all events.
     pub search_after_wait: bool,
-    /// Garbage is collected against the device's bytes where there is no limit.
+    /// Whether garbage is collected against the device's bytes where there is no limit.
     pub gc_without_limit: bool,
 }
 
 impl Rules {
-    /// PyTorch's defaults, with the two departures that Millpond makes, on a device of so many bytes.
+    /// Returns PyTorch's defaults, with the two departures that Millpond makes, on a device of this number of bytes.
     pub fn new(total: u64) -> Rules {
         Rules {
             total,
@@ -71,7 +71,7 @@ impl Rules {
         }
     }
 
-    /// Pages are segments of the pool, and the device maps multiples of 2 MiB.
+    /// Returns the page size: that of the pool's segments, as the device maps multiples of 2 MiB.
     pub(super) fn page(&self, small: bool) -> u64 {
         if small { 2 * MIB } else { self.large_segment.next_multiple_of(2 * MIB) }
     }
@@ -84,7 +84,7 @@ impl Rules {
         self.non_split_rounding.unwrap_or(self.large_segment)
     }
 
-    /// What garbage collection measures against; `None` where it is off.
+    /// Returns the number of bytes that garbage collection measures against, or `None` where it is off.
     pub(super) fn gc_goal(&self) -> Option<u64> {
         let whole = match self.limit {
             Some(limit) => limit,

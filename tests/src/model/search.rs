@@ -7,13 +7,13 @@ pub(super) struct Candidate {
     pub(super) size: u64,
     birth: u64,
     offset: u64,
-    /// Its size and the unmapped addresses behind it.
+    /// Its size together with that of the unmapped addresses behind it.
     reach: u64,
     pub(super) number: u64,
 }
 
 impl Model {
-    /// The free blocks of a stream's pool in the order of a search.
+    /// Returns the free blocks of a stream's pool in the order of a search.
     pub(super) fn free_list(&self, stream: usize, small: bool) -> Vec<Candidate> {
         let mut list = Vec::new();
         for arena in self.arenas.iter().filter(|arena| (arena.stream, arena.small) == (stream, small)) {
@@ -32,7 +32,7 @@ impl Model {
         list
     }
 
-    /// The block that serves a request, or nothing.
+    /// Returns the block that serves a request, or `None`.
     pub(super) fn search(&mut self, stream: usize, small: bool, size: u64) -> Option<u64> {
         if self.rules.gc_goal().is_some() {
             self.searches[usize::from(!small)] += 1;
@@ -51,7 +51,7 @@ impl Model {
         (!too_large).then_some(found.number)
     }
 
-    /// Hands a free block out, without the part that is not needed.
+    /// Grants a free block, without the part that is not needed. Returns its number and place.
     pub(super) fn take(&mut self, number: u64, size: u64, requested: u64) -> (u64, Place) {
         let (arena, at) = self.find(number);
         let small = self.arenas[arena].small;
@@ -82,7 +82,7 @@ impl Model {
         (number, place)
     }
 
-    /// What taking a free block does to the split blocks.
+    /// Counts how taking a free block changes the split blocks.
     fn count_taking(&mut self, arena: usize, at: usize, size: u64, splits: bool) {
         let Arena { small, expandable, .. } = self.arenas[arena];
         if expandable {
@@ -104,7 +104,7 @@ impl Model {
         }
     }
 
-    /// A block that nobody uses any more becomes free and joins its neighbours.
+    /// Makes a block free that is no longer in use, and joins it with its neighbours.
     pub(super) fn retire(&mut self, number: u64) {
         let (index, at) = self.find(number);
         let arena = &mut self.arenas[index];

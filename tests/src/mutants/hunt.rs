@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{Fault, SWITCH};
 
-/// What [`SWITCH_FILE`](super::SWITCH_FILE) gets at its end: the switch, which reads the environment once.
+/// The text that is added at the end of [`SWITCH_FILE`](super::SWITCH_FILE): the switch, which reads the environment
+/// once.
 pub const SWITCH_CODE: &str = r#"
 mod mutant_switch {
     extern crate std;
@@ -32,7 +33,7 @@ mod mutant_switch {
 pub use mutant_switch::mutant;
 "#;
 
-/// Test programs that judge the sources, which the faults change.
+/// The test programs that check the sources, which the faults change.
 const LEFT_OUT: [&str; 2] = ["tidy", "mutants"];
 
 /// A test program of the copy.
@@ -44,22 +45,22 @@ pub struct Program {
     executable: PathBuf,
 }
 
-/// A test program with how long it takes where no fault is on.
+/// A test program with the time that it takes where no fault is on.
 pub type Timed = (Program, Duration);
 
-/// What is known from all runs so far.
+/// The results of all runs so far.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Notes {
-    /// What each run was: its day, its machine, and what it ran.
+    /// The description of each run: its day, its machine, and what it ran.
     pub runs: BTreeSet<String>,
-    /// What was found, by the name of the fault; one that is missing was not tried.
+    /// The results by the name of the fault; one that is missing was not tried.
     pub found: BTreeMap<String, Found>,
 }
 
-/// How far a hunt goes.
+/// The extent of a hunt.
 #[derive(Clone, Debug)]
 pub struct Effort {
-    /// A fault is done with once so many programs have caught it.
+    /// The number of programs that have to catch a fault before the hunt goes on to the next.
     pub programs: usize,
     /// Tests that are not run, by a part of their names.
     pub skip: Vec<String>,
@@ -67,37 +68,37 @@ pub struct Effort {
     pub only: Vec<String>,
 }
 
-/// Which tests caught a fault, by package: `program::test`.
+/// The tests that caught a fault, by package: `program::test`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Found {
     caught_by: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl Found {
-    /// Some test caught it.
+    /// Returns whether some test caught it.
     pub fn is_caught(&self) -> bool {
         !self.caught_by.is_empty()
     }
 
-    /// How many test programs caught it.
+    /// Returns the number of test programs that caught it.
     pub fn programs(&self) -> usize {
         let program = |test: &String| test.split("::").next().unwrap_or_default().to_owned();
         let of = |tests: &BTreeSet<String>| tests.iter().map(program).collect::<BTreeSet<_>>().len();
         self.caught_by.values().map(of).sum()
     }
 
-    /// The packages whose tests caught it.
+    /// Returns the packages whose tests caught it.
     pub fn packages(&self) -> impl Iterator<Item = &str> {
         self.caught_by.keys().map(String::as_str)
     }
 
-    /// One test that caught it, by name where it has one.
+    /// Returns one test that caught it, by name where it has one.
     pub fn first(&self) -> &str {
         let all = || self.caught_by.values().flatten();
         all().find(|test| !test.ends_with(')')).or_else(|| all().next()).map_or("", String::as_str)
     }
 
-    /// Adds what another run has found.
+    /// Adds the results of another run.
     pub fn add(&mut self, other: Found) {
         for (package, tests) in other.caught_by {
             self.caught_by.entry(package).or_default().extend(tests);
@@ -153,7 +154,7 @@ pub fn build(copy: &Path, target: &Path, packages: &[String]) -> Result<Vec<Prog
     Ok(programs)
 }
 
-/// Runs every program with no fault on.
+/// Runs every program with no fault on, and returns the programs with their times.
 ///
 /// # Errors
 ///
@@ -174,8 +175,8 @@ pub fn baseline(programs: &[Program], effort: &Effort) -> Result<Vec<Timed>, Str
     Ok(timed)
 }
 
-/// Finds what catches a fault, the quickest programs first, up to as many as are asked for. Where those are
-/// few, none is run on once a test of it has failed.
+/// Finds the tests that catch a fault. The quickest programs run first, until as many programs have caught it as are
+/// asked for. Where those are few, a program is stopped once a test of it has failed.
 pub fn hunt(fault: &Fault, programs: &[Timed], effort: &Effort) -> Found {
     let is_own = |program: &Program| {
         let root = program.executable.ancestors().nth(4).unwrap_or(Path::new(""));
@@ -197,7 +198,8 @@ pub fn hunt(fault: &Fault, programs: &[Timed], effort: &Effort) -> Found {
     found
 }
 
-/// Runs a test program with a fault on, up to its end or only to the first test that fails. Answers those that failed.
+/// Runs a test program with a fault on, up to its end or only to the first test that fails. Returns the tests that
+/// failed.
 fn run(program: &Program, number: u32, limit: Duration, to_the_end: bool, effort: &Effort) -> Vec<String> {
     let told = program.executable.with_extension(format!("{number}.told"));
     let Ok(file) = File::create(&told) else { return vec!["(no file for what it prints)".to_owned()] };
@@ -233,7 +235,7 @@ fn run(program: &Program, number: u32, limit: Duration, to_the_end: bool, effort
     failed
 }
 
-/// The tests that failed, by what a program has printed so far.
+/// Returns the tests that failed, by what a program has printed so far.
 fn failed_in(told: &Path) -> Vec<String> {
     let text = std::fs::read_to_string(told).unwrap_or_default();
     let failed = text.lines().filter_map(|line| line.strip_prefix("test ")?.strip_suffix(" ... FAILED"));

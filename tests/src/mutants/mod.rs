@@ -1,8 +1,9 @@
-//! Faults to plant in the sources, as data: what each is called, which rule it breaks, and what it does to a text.
+//! Faults to plant in the sources, as data: the name of each, the rule that it breaks, and what it does to a text.
 //!
-//! The lists lie in `tests/mutants`, one file for each room of the code. All faults are planted in one copy of the
-//! tree, each behind a switch that the environment throws ([`SWITCH`]), so that one build serves them all. What a fault
-//! replaces must occur exactly once in its file: an entry that the code has left behind is an error ([`stale`]).
+//! The lists are in `tests/mutants`, one file for each room of the code. All faults are planted in one copy of the
+//! tree, each behind a switch that the environment sets ([`SWITCH`]), so that one build serves them all. The text that
+//! a fault replaces must occur exactly once in its file: an entry that the code has left behind is an error
+//! ([`stale`]).
 
 pub mod hunt;
 mod plant;
@@ -17,14 +18,14 @@ use serde::Deserialize;
 pub use plant::planted;
 pub use table::table;
 
-/// The variable of the environment that says which fault is on: its number, or 0 for none.
+/// The environment variable that selects the fault that is on: its number, or 0 for none.
 pub const SWITCH: &str = "MILLPOND_MUTANT";
 
 /// In a fault's text: whether the fault is on. A text with this word replaces the original as it stands; one without it
 /// is an expression that stands in for the original expression while the fault is on.
 pub const WORD: &str = "MUTANT";
 
-/// Where the switch is put, as every crate of ours names it.
+/// The file that gets the switch, in a crate that every crate of ours can name.
 pub const SWITCH_FILE: &str = "crates/backend/src/lib.rs";
 
 /// A fault.
@@ -32,7 +33,7 @@ pub const SWITCH_FILE: &str = "crates/backend/src/lib.rs";
 pub struct Fault {
     /// Its place in the list, counted from 1.
     pub number: u32,
-    /// What it is called.
+    /// Its name.
     pub name: String,
     /// The list that it comes from: the file's name without its ending.
     pub room: String,
@@ -40,11 +41,11 @@ pub struct Fault {
     pub path: String,
     /// The rule that it breaks.
     pub breaks: String,
-    /// What it replaces.
+    /// The text that it replaces.
     pub find: String,
-    /// What it puts there.
+    /// The text that replaces it.
     pub put: String,
-    /// Why no test has to catch it.
+    /// The reason why no test has to catch it.
     pub harmless: Option<String>,
 }
 
@@ -71,7 +72,7 @@ struct Entry {
     harmless: Option<String>,
 }
 
-/// Every fault of every list below a repository's root, in order of the lists' names.
+/// Returns every fault of every list below a repository's root, in order of the lists' names.
 ///
 /// # Errors
 ///
@@ -94,7 +95,7 @@ pub fn all(root: &Path) -> Result<Vec<Fault>, String> {
     Ok(faults)
 }
 
-/// The faults of one list, not yet numbered.
+/// Returns the faults of one list, not yet numbered.
 fn listed(room: &str, text: &str) -> Result<Vec<Fault>, String> {
     let list: Room = toml::from_str(text).map_err(|error| format!("{room}.toml: {error}"))?;
     let fault = |path: &str, entry: Entry| Fault {
@@ -110,8 +111,8 @@ fn listed(room: &str, text: &str) -> Result<Vec<Fault>, String> {
     Ok(list.file.into_iter().flat_map(|f| f.fault.into_iter().map(move |e| fault(&f.path, e))).collect())
 }
 
-/// What is wrong with a list of faults, given how files read today: names that are not the only ones of their kind, and
-/// texts that do not occur exactly once, or overlap.
+/// Returns what is wrong with a list of faults, given how files read today: names that are not unique, and texts that
+/// do not occur exactly once, or overlap.
 pub fn stale(faults: &[Fault], text_of: impl Fn(&str) -> Option<String>) -> Vec<String> {
     let mut wrong = Vec::new();
     let (mut names, mut paths) = (BTreeSet::new(), BTreeSet::new());

@@ -11,12 +11,12 @@ struct Site<'a> {
     faults: Vec<&'a Fault>,
 }
 
-/// The text of a file with all of these faults in it. Faults may replace the same text, and one may lie inside what
-/// another replaces.
+/// Returns the text of a file with all of these faults in it. Faults may replace the same text, and one may lie inside
+/// what another replaces.
 ///
 /// # Errors
 ///
-/// What cannot be planted, and why.
+/// Returns what cannot be planted, and why.
 pub fn planted(path: &str, text: &str, faults: &[&Fault]) -> Result<String, Vec<String>> {
     let (mut sites, mut wrong): (Vec<Site<'_>>, Vec<String>) = (Vec::new(), Vec::new());
     for fault in faults {
@@ -38,7 +38,8 @@ pub fn planted(path: &str, text: &str, faults: &[&Fault]) -> Result<String, Vec<
     if wrong.is_empty() { Ok(rendered(text, 0..text.len(), &sites)) } else { Err(wrong) }
 }
 
-/// Sites that overlap and neither lies in the other, and sites inside a text that is replaced as it stands.
+/// Returns messages on sites that overlap while neither lies in the other, and on sites inside a text that is replaced
+/// as it stands.
 fn crossings(sites: &[Site<'_>]) -> Vec<String> {
     let mut wrong = Vec::new();
     for (at, outer) in sites.iter().enumerate() {
@@ -58,7 +59,7 @@ fn crossings(sites: &[Site<'_>]) -> Vec<String> {
     wrong
 }
 
-/// A part of the text with the sites in it, which are in order.
+/// Returns a part of the text with the sites in it, which are in order.
 fn rendered(text: &str, part: Range<usize>, sites: &[Site<'_>]) -> String {
     let (mut out, mut at, mut rest) = (String::new(), part.start, sites);
     while let Some((site, behind)) = rest.split_first() {

@@ -1,4 +1,4 @@
-//! The table of what is known about the faults, as a page.
+//! The table of the results for all faults, as a page.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ many test programs do, and in which packages. A run goes on to the next fault on
 the numbers are at least these. `survives`: every program of the run that tried it ran, and nothing failed.
 ";
 
-/// What a row says of a fault.
+/// The result for a fault, which its row shows.
 enum Fate<'a> {
     Caught(&'a Found),
     Harmless(&'a str),
@@ -33,7 +33,7 @@ fn fate<'a>(fault: &'a Fault, notes: &'a Notes) -> Fate<'a> {
     }
 }
 
-/// What is known, as a page.
+/// Returns the results as a page.
 pub fn table(faults: &[Fault], notes: &Notes) -> String {
     let mut out = String::from(HEAD);
     let count = |is: fn(&Fate<'_>) -> bool| faults.iter().filter(|fault| is(&fate(fault, notes))).count();

@@ -18,7 +18,7 @@ pub use setup::Setup;
 use crate::model::{Arena, Model, Moment, Place, Refusal, State};
 use crate::program::leaked;
 
-/// Both sides, and what the program has in its hands.
+/// Both sides, and the objects that the program holds.
 pub struct Pair {
     sim: Sim,
     allocator: Allocator<Sim>,
@@ -26,31 +26,31 @@ pub struct Pair {
     streams: Vec<Stream<Sim>>,
     live: Vec<(u64, Buffer<Sim>)>,
     points: Vec<(usize, Point, Moment)>,
-    /// The allocator's number of each of the model's arenas, as seen in grants.
+    /// The allocator's id of each of the model's arenas, as seen in grants.
     segments: BTreeMap<u64, SegmentId>,
     checks: Checks,
 }
 
-/// How often the costly comparisons are made, in operations.
+/// The intervals of the costly comparisons, in operations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Checks {
-    /// The whole layout. Statistics and places are compared after every operation.
+    /// The interval of the comparison of the whole layout. Statistics and places are compared after every operation.
     pub layout_every: usize,
-    /// The allocator's own invariants.
+    /// The interval of the check of the allocator's own invariants.
     pub invariants_every: usize,
 }
 
 impl Checks {
-    /// Everything after every operation.
+    /// All comparisons after every operation.
     pub const ALL: Checks = Checks { layout_every: 1, invariants_every: 1 };
 }
 
-/// How often the rarer rules were applied, so that a test can show that it reaches them.
+/// The number of times that the rarer rules were applied, so that a test can show that it reaches them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Reached {
-    /// Allocations refused.
+    /// Allocations that were refused.
     pub ooms: u64,
-    /// Everything cached was released to grow once more.
+    /// Retries, before which everything cached was released.
     pub retries: u64,
     /// Segments collected as garbage.
     pub collected: u64,
@@ -65,7 +65,7 @@ pub struct Reached {
 }
 
 impl Reached {
-    /// The same, with the names.
+    /// Returns the numbers with their names.
     pub fn rows(&self) -> [(&'static str, u64); 7] {
         [
             ("out of memory", self.ooms),
@@ -78,7 +78,7 @@ impl Reached {
         ]
     }
 
-    /// Adds another run's.
+    /// Adds the numbers of another run.
     pub fn add(&mut self, other: &Reached) {
         self.ooms += other.ooms;
         self.retries += other.retries;
@@ -91,12 +91,12 @@ impl Reached {
 }
 
 impl Pair {
-    /// Both sides of a configuration, with nothing done yet.
+    /// Creates both sides of a configuration, with nothing done yet.
     pub fn new(setup: &Setup, checks: Checks) -> Pair {
         Pair::with(setup, setup.settings(), checks)
     }
 
-    /// The model of a configuration beside an allocator with settings of its own.
+    /// Creates the model of a configuration beside an allocator with settings of its own.
     pub fn with(setup: &Setup, settings: Settings, checks: Checks) -> Pair {
         let (sim, allocator) = setup.build(settings);
         let open = |id| allocator.stream(id).unwrap_or_else(|error| panic!("{error}"));
@@ -113,12 +113,12 @@ impl Pair {
         }
     }
 
-    /// Does all operations on both sides, and frees everything and empties the cache at the end.
+    /// Does all operations on both sides, then frees everything and empties the cache.
     ///
     /// # Errors
     ///
-    /// The first difference: the operation's place in the sequence, and what differs. A panic of the allocator comes
-    /// through as one.
+    /// Returns the first difference: the operation's place in the sequence, and what differs. A panic of the allocator
+    /// is passed on.
     pub fn run(setup: &Setup, ops: &[Op], checks: Checks) -> Result<Reached, (usize, String)> {
         let mut pair = Pair::new(setup, checks);
         for (at, op) in ops.iter().enumerate() {
@@ -129,7 +129,7 @@ impl Pair {
         Ok(reached)
     }
 
-    /// How often the rarer rules were applied so far.
+    /// Returns how often the rarer rules were applied so far.
     pub fn reached(&self) -> Reached {
         let stats = self.model.stats();
         Reached {
@@ -147,7 +147,7 @@ impl Pair {
     ///
     /// # Errors
     ///
-    /// What differs.
+    /// Returns what differs.
     pub fn step(&mut self, at: usize, op: Op) -> Result<(), String> {
         self.apply(op)?;
         compare_stats(self.model.stats(), &self.allocator.stats())?;
@@ -160,11 +160,12 @@ impl Pair {
         Ok(())
     }
 
-    /// Frees everything, empties the cache, and compares for the last time. The device must have all its memory back.
+    /// Frees everything, empties the cache, and compares for the last time. The device must then have all its memory
+    /// back.
     ///
     /// # Errors
     ///
-    /// What differs, what is left, and what the device complains of.
+    /// Returns what differs, what is left, or the violations that the device has detected.
     pub fn finish(mut self) -> Result<(), String> {
         while !self.live.is_empty() {
             self.apply(Op::Free { block: 0 })?;
@@ -246,7 +247,8 @@ impl Pair {
         Ok(())
     }
 
-    /// A stream reads a block, if the home stream is done writing it, and says so.
+    /// Records that a stream uses a block. The stream reads the block before, if the home stream has finished writing
+    /// it.
     fn record(&mut self, at: usize, stream: usize) -> Result<(), String> {
         let (number, buffer) = &self.live[at];
         self.model.record_stream(*number, stream);
@@ -261,7 +263,7 @@ impl Pair {
         match (self.model.allocate(bytes, stream), self.streams[stream].allocate(bytes)) {
             (Ok((number, place)), Ok(buffer)) => {
                 self.compare_place(place, &buffer)?;
-                // A kernel on the home stream writes it: the device sees who else still does.
+                // A kernel on the home stream writes it, so that the device detects work that still uses the memory.
                 let segment = buffer.segment().ok_or("the buffer has no segment")?;
                 let id = self.streams[stream].id();
                 self.sim.use_range(id, segment, buffer.offset(), buffer.len(), Access::Write);
@@ -317,7 +319,7 @@ impl Pair {
     }
 }
 
-/// Compares all statistics; names those that differ.
+/// Compares all statistics, and names those that differ.
 fn compare_stats(model: &MemoryStats, ours: &MemoryStats) -> Result<(), String> {
     if model == ours {
         return Ok(());

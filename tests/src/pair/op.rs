@@ -1,25 +1,25 @@
-//! Operations as data, which mean something in every state: blocks, points and streams are taken by remainder.
+//! Operations as data, which are valid in every state: blocks, points and streams are taken by remainder.
 
 use crate::random::Random;
 
 /// One operation of a program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Op {
-    /// Allocates so many bytes (not 0) on a stream.
+    /// Allocates this number of bytes (not 0) on a stream.
     Allocate {
-        /// The bytes.
+        /// The number of bytes.
         bytes: u64,
         /// The stream.
         stream: usize,
     },
-    /// Frees the block at that place among the living.
+    /// Frees the block at that place among the live blocks.
     Free {
         /// The place.
         block: usize,
     },
     /// Records that a stream uses the block.
     Record {
-        /// The block's place among the living.
+        /// The block's place among the live blocks.
         block: usize,
         /// The stream.
         stream: usize,
@@ -29,9 +29,9 @@ pub enum Op {
         /// The stream.
         stream: usize,
     },
-    /// Says that the block is used until a point taken before; nothing if there is none.
+    /// Marks the block as used until a point taken before; does nothing if there is none.
     Until {
-        /// The block's place among the living.
+        /// The block's place among the live blocks.
         block: usize,
         /// The point's place among those taken.
         point: usize,
@@ -48,13 +48,13 @@ pub enum Op {
     },
     /// Waits for the device.
     Synchronize,
-    /// Retires what is done.
+    /// Retires the blocks whose uses are over.
     Poll,
     /// Empties the cache.
     EmptyCache,
     /// Resets the peaks.
     ResetPeak,
-    /// Resets what came and went.
+    /// Resets the accumulated counters.
     ResetAccumulated,
 }
 
@@ -75,7 +75,7 @@ const EDGES: [u64; 12] = [
 ];
 
 impl Op {
-    /// An operation drawn at random: mostly allocations and frees, the rarer ones rarely.
+    /// Draws an operation at random: mostly allocations and frees, the rarer ones rarely.
     pub fn draw(random: &mut Random, streams: usize, largest: u64) -> Op {
         let stream = random.below(streams as u64) as usize;
         let block = random.below(1 << 16) as usize;
@@ -96,13 +96,13 @@ impl Op {
         }
     }
 
-    /// `count` operations from a seed.
+    /// Draws a sequence of `count` operations.
     pub fn sequence(random: &mut Random, count: usize, streams: usize, largest: u64) -> Vec<Op> {
         (0..count).map(|_| Op::draw(random, streams, largest)).collect()
     }
 }
 
-/// A size up to `largest`: an edge, or one with an even chance for each octave.
+/// Draws a size up to `largest`: an edge, or one with an even chance for each octave.
 fn size(random: &mut Random, largest: u64) -> u64 {
     let edge = random.pick(&EDGES);
     if random.one_in(5) && edge <= largest {

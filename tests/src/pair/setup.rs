@@ -10,26 +10,26 @@ use crate::model::Rules;
 use crate::random::Random;
 
 const MIB: u64 = 1 << 20;
-/// An H200's bytes.
+/// The bytes of an H200.
 const LARGE_DEVICE: u64 = 150_109_880_320;
 
 /// One configuration of both sides.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Setup {
-    /// What the model goes by.
+    /// The rules of the model.
     pub rules: Rules,
-    /// The same, as the allocator's configuration.
+    /// The same rules, as the allocator's configuration.
     pub conf: String,
-    /// PyTorch 2.11's own behaviour, without Millpond's departures from it.
+    /// Whether PyTorch 2.11's own behaviour is followed, without Millpond's departures from it.
     pub as_recorded: bool,
-    /// How many streams there are.
+    /// The number of streams.
     pub streams: usize,
     /// The largest request in bytes.
     pub largest: u64,
 }
 
 impl Setup {
-    /// The defaults on a large device with three streams.
+    /// Returns the defaults on a large device with three streams.
     pub fn plain() -> Setup {
         Setup {
             rules: Rules::new(LARGE_DEVICE),
@@ -40,7 +40,7 @@ impl Setup {
         }
     }
 
-    /// A configuration drawn at random.
+    /// Draws a configuration at random.
     pub fn draw(random: &mut Random) -> Setup {
         let mut setup = Setup::plain();
         setup.streams = random.between(1, 3) as usize;
@@ -71,7 +71,7 @@ impl Setup {
         setup
     }
 
-    /// The device's bytes, the limit, and requests to match.
+    /// Draws the device's bytes, the limit, and a largest request to match.
     fn draw_space(&mut self, random: &mut Random) {
         self.largest = random.pick(&[MIB, 4 * MIB, 12 * MIB, 48 * MIB, 200 * MIB]);
         if random.one_in(3) {
@@ -123,7 +123,7 @@ impl Setup {
         let _ = write!(self.conf, "{separator}{pair}");
     }
 
-    /// The allocator's settings.
+    /// Returns the allocator's settings.
     ///
     /// # Panics
     ///
@@ -133,7 +133,7 @@ impl Setup {
         if self.as_recorded { settings.as_recorded() } else { settings }
     }
 
-    /// The device, and an allocator with settings that are this configuration's or close to them.
+    /// Creates the device, and an allocator with settings that are this configuration's or close to them.
     ///
     /// # Panics
     ///

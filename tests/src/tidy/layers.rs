@@ -5,8 +5,8 @@ use toml::{Table, Value};
 use super::Finding;
 use crate::workspace::TextFile;
 
-/// What a package may have under `[dependencies]`, of our own packages. Development dependencies are free: a test may
-/// look down from anywhere.
+/// The packages of ours that a package may have under `[dependencies]`. Development dependencies are free: a test may
+/// name any package.
 const LAYERS: [(&str, &[&str]); 10] = [
     ("millpond-backend", &[]),
     ("millpond-core", &["millpond-backend"]),
@@ -46,7 +46,8 @@ const LAYERS: [(&str, &[&str]); 10] = [
 /// Member packages beside the stack: they may name everything, and nothing in the stack may name them.
 const BESIDE: [&str; 4] = ["millpond-tests", "millpond-benches", "millpond-examples", "millpond-cuda-driver"];
 
-/// Every package depends only on packages below it, as the table `LAYERS` says, and every package is in the table.
+/// Checks that every package depends only on packages below it, as the table `LAYERS` says, and that every package is
+/// in the table.
 pub fn layer_order(files: &[TextFile]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in files.iter().filter(|file| file.is_manifest()) {
@@ -79,7 +80,8 @@ fn ours(name: &str) -> bool {
     name == "millpond" || name.starts_with("millpond-")
 }
 
-/// The packages under `[dependencies]` and `[build-dependencies]`, for every target, whatever name they are given.
+/// Returns the packages under `[dependencies]` and `[build-dependencies]`, for every target, whatever name they are
+/// given.
 fn dependencies(manifest: &Table) -> impl Iterator<Item = String> {
     let targets = manifest.get("target").and_then(Value::as_table).into_iter().flat_map(Table::values);
     let tables = std::iter::once(manifest).chain(targets.filter_map(Value::as_table));

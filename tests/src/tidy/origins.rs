@@ -3,8 +3,9 @@
 use super::Finding;
 use crate::workspace::TextFile;
 
-/// No manifest or cargo configuration names a registry or a git repository of its own, and the lock file has only
-/// packages of ours and of the public index. So a fresh checkout builds anywhere, and no private host leaks.
+/// Checks that no manifest or cargo configuration names a registry or a git repository of its own, and that the lock
+/// file has only packages of ours and of the public index. So a fresh checkout builds anywhere, and no private host is
+/// named.
 pub fn package_origins(files: &[TextFile]) -> Vec<Finding> {
     let public = concat!("registry+https://github.com/rust-lang/", "crates", ".io-index");
     let mut findings = Vec::new();

@@ -1,4 +1,4 @@
-//! What the core and the contract refuse to know.
+//! What the core and the contract must not know.
 
 use super::Finding;
 use crate::lexer::{closing_brace, line_of, words};
@@ -22,8 +22,8 @@ const IMPURE: [&str; 10] = [
 const VENDORS: [&str; 12] =
     ["cuda", "vulkan", "wgpu", "webgpu", "nvidia", "radeon", "rocm", "metal", "directx", "d3d12", "opencl", "opengl"];
 
-/// The core decides and does nothing else: outside its unit tests it names neither the trait of the contract nor
-/// anything in `IMPURE`, no atomics and no standard library, and it declares so at its top.
+/// Checks that the core decides and does nothing else: outside its unit tests it names neither the trait of the
+/// contract nor anything in `IMPURE`, no atomics and no standard library, and it declares so at its top.
 pub fn core_is_pure(files: &[TextFile]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in files.iter().filter(|file| file.is_rust() && file.path.starts_with("crates/core/src/")) {
@@ -48,7 +48,7 @@ pub fn core_is_pure(files: &[TextFile]) -> Vec<Finding> {
     findings
 }
 
-/// The contract speaks of devices in general: no name of a vendor or of one interface outside its comments.
+/// Checks that the contract speaks of devices in general: no name of a vendor or of one interface outside its comments.
 pub fn contract_names_no_vendor(files: &[TextFile]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in files.iter().filter(|file| file.is_rust() && file.path.starts_with("crates/backend/src/")) {
@@ -62,8 +62,8 @@ pub fn contract_names_no_vendor(files: &[TextFile]) -> Vec<Finding> {
     findings
 }
 
-/// Whether the path or import that starts with the contract's name reaches its trait, by name, by a glob or by giving
-/// the contract another name. The word alone proves nothing: a setting and a tick's closing have it too.
+/// Returns whether the path or import that starts with the contract's name reaches its trait, by name, by a glob or by
+/// giving the contract another name. The word alone proves nothing: a setting and a tick's closing have it too.
 fn names_the_trait(from: &str, before: &str) -> bool {
     let imported = before.trim_end().ends_with("use");
     let end = if imported { from.find(';').unwrap_or(from.len()) } else { from.len() };
@@ -75,7 +75,7 @@ fn names_the_trait(from: &str, before: &str) -> bool {
     }
 }
 
-/// Whether the word at `offset` starts a path or stands in an import.
+/// Returns whether the word at `offset` starts a path or is in an import.
 fn names_a_path(code: &str, offset: usize) -> bool {
     let before = code[..offset].trim_end();
     code[offset..].trim_start_matches(char::is_alphanumeric).trim_start().starts_with("::")
@@ -83,7 +83,7 @@ fn names_a_path(code: &str, offset: usize) -> bool {
         || before.ends_with("crate")
 }
 
-/// The code with every item under `#[cfg(test)]` blank. Lines stay where they are.
+/// Returns the code with every item under `#[cfg(test)]` blank. Lines stay where they are.
 fn without_tests(code: &str) -> String {
     const MARK: &str = "#[cfg(test)]";
     let (mut kept, mut at) = (String::with_capacity(code.len()), 0);

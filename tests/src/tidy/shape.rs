@@ -4,14 +4,14 @@ use super::Finding;
 use crate::lexer::{closing_brace, line_of, words};
 use crate::workspace::TextFile;
 
-/// Lines of a Rust file. Aim far below.
+/// The most lines of a Rust file. Aim far below.
 const FILE_LINES_MAX: usize = 600;
-/// Lines of a function from `fn` to its closing brace. Aim at 70.
+/// The most lines of a function from `fn` to its closing brace. Aim at 70.
 const FUNCTION_LINES_MAX: usize = 90;
-/// Characters of a line of code or script.
+/// The most characters of a line of code or script.
 const LINE_WIDTH_MAX: usize = 120;
 
-/// No Rust file is longer than 600 lines.
+/// Checks that no Rust file is longer than 600 lines.
 pub fn file_length(files: &[TextFile]) -> Vec<Finding> {
     let rust = files.iter().filter(|file| file.is_rust());
     rust.filter_map(|file| {
@@ -22,7 +22,7 @@ pub fn file_length(files: &[TextFile]) -> Vec<Finding> {
     .collect()
 }
 
-/// No function is longer than 90 lines.
+/// Checks that no function is longer than 90 lines.
 pub fn function_length(files: &[TextFile]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in files.iter().filter(|file| file.is_rust()) {
@@ -37,7 +37,7 @@ pub fn function_length(files: &[TextFile]) -> Vec<Finding> {
     findings
 }
 
-/// No line of Rust or of a script is wider than 120 characters, unless it holds an address on the web.
+/// Checks that no line of Rust or of a script is wider than 120 characters, unless it holds an address on the web.
 pub fn line_width(files: &[TextFile]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in files.iter().filter(|file| file.is_rust() || file.path.ends_with(".sh") || file.path == ".ci/run") {
@@ -52,7 +52,7 @@ pub fn line_width(files: &[TextFile]) -> Vec<Finding> {
     findings
 }
 
-/// The functions with a body: name, first line, last line.
+/// Returns the functions with a body: name, first line, last line.
 fn functions(code: &str) -> Vec<(&str, usize, usize)> {
     let mut found = Vec::new();
     let mut previous = "";
@@ -67,7 +67,7 @@ fn functions(code: &str) -> Vec<(&str, usize, usize)> {
     found
 }
 
-/// Where the body of the function whose name stands at `offset` opens; `None` for a declaration.
+/// Returns where the body of the function whose name is at `offset` opens, or `None` for a declaration.
 fn body(code: &str, offset: usize) -> Option<usize> {
     let mut depth = 0_usize;
     for (at, byte) in code.bytes().enumerate().skip(offset) {

@@ -1,13 +1,13 @@
-//! Unsafe code has its rooms, and a reason at the door.
+//! Unsafe code is allowed in certain files only, its rooms, and every unsafe block needs a reason.
 
 use super::Finding;
 use crate::lexer::{line_of, words};
 use crate::workspace::TextFile;
 
-/// How far above an unsafe block its reason may stand, in lines.
+/// The number of lines above an unsafe block among which its reason has to begin.
 const REASON_LINES: usize = 5;
 
-/// Where `unsafe` may be written.
+/// What a file may use `unsafe` for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Room {
     /// Anything.
@@ -16,7 +16,7 @@ enum Room {
     Declarations,
 }
 
-/// By the start of the path.
+/// The rooms, by the start of their paths.
 const ROOMS: [(&str, Room); 12] = [
     ("backends/", Room::Open),
     ("crates/capi/", Room::Open),
@@ -32,7 +32,7 @@ const ROOMS: [(&str, Room); 12] = [
     ("crates/backend/", Room::Declarations),
 ];
 
-/// `unsafe` is written in its rooms only, and no other file lifts the lint against it.
+/// Checks that `unsafe` is used in its rooms only, and that no other file lifts the lint against it.
 pub fn unsafe_in_its_rooms(files: &[TextFile]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in files.iter().filter(|file| file.is_rust()) {
@@ -50,7 +50,8 @@ pub fn unsafe_in_its_rooms(files: &[TextFile]) -> Vec<Finding> {
     findings
 }
 
-/// Every unsafe block and implementation has a comment in the five lines above that names the fact it rests on.
+/// Checks that every unsafe block and implementation has a comment in the five lines above that names the fact it rests
+/// on.
 pub fn unsafe_is_justified(files: &[TextFile]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in files.iter().filter(|file| file.is_rust()) {
@@ -68,12 +69,12 @@ pub fn unsafe_is_justified(files: &[TextFile]) -> Vec<Finding> {
     findings
 }
 
-/// Whether `token` follows the word `unsafe` at `offset`.
+/// Returns whether `token` follows the word `unsafe` at `offset`.
 fn opens(code: &str, offset: usize, token: &str) -> bool {
     code[offset + "unsafe".len()..].trim_start().starts_with(token)
 }
 
-/// Whether the lint's name at `offset` is being allowed or expected, not denied.
+/// Returns whether the attribute of the lint's name at `offset` allows or expects the lint, and does not deny it.
 fn lifts(code: &str, offset: usize) -> bool {
     let attribute = code[..offset].rfind('#').map_or("", |start| &code[start..offset]);
     ["allow", "expect", "warn"].iter().any(|level| attribute.contains(level))

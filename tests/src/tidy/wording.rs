@@ -1,4 +1,4 @@
-//! What is written and what is not: finished code, our own words, nothing about the machine it was written on.
+//! Wording: no unfinished code, the project's own words, and nothing about the machine that a text was written on.
 //!
 //! Needles are put together from pieces, so that this file does not contain them.
 
@@ -30,7 +30,8 @@ const FORBIDDEN: [&str; 11] = [
 /// Words that others use for what DESIGN calls a segment, a block or a page.
 const SYNONYMS: [&str; 2] = [concat!("chu", "nk"), concat!("chu", "nks")];
 
-/// Nothing says that it is unfinished: no macro that stands for code to come, no marker for later, no debug print.
+/// Checks that nothing is marked as unfinished: no macro that stands for code to come, no marker for later, no debug
+/// print.
 pub fn no_markers(files: &[TextFile]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in files {
@@ -48,7 +49,8 @@ pub fn no_markers(files: &[TextFile]) -> Vec<Finding> {
     findings
 }
 
-/// No test is switched off: one that cannot run everywhere asks for what it needs and says what it skipped.
+/// Checks that no test is switched off. A test that cannot run everywhere looks for what it needs and prints what it
+/// skipped.
 pub fn no_ignored_tests(files: &[TextFile]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in files {
@@ -64,7 +66,7 @@ pub fn no_ignored_tests(files: &[TextFile]) -> Vec<Finding> {
     findings
 }
 
-/// No text names a folder of the machine it was written on, or a host that packages are fetched from.
+/// Checks that no text names a folder of the machine it was written on, or a host that packages are fetched from.
 pub fn forbidden_words(files: &[TextFile]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in files {
@@ -78,7 +80,7 @@ pub fn forbidden_words(files: &[TextFile]) -> Vec<Finding> {
     findings
 }
 
-/// Comments and pages use the project's own words for its things.
+/// Checks that comments and pages use the project's own words for its things.
 pub fn one_vocabulary(files: &[TextFile]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in files.iter().filter(|file| file.is_rust() || file.path.ends_with(".md")) {
@@ -91,7 +93,7 @@ pub fn one_vocabulary(files: &[TextFile]) -> Vec<Finding> {
     findings
 }
 
-/// Every crate and every backend has a page that says what it is, what it owns and what it refuses to know.
+/// Checks that every crate and every backend has a page that says what it is, what it owns and what it refuses to know.
 pub fn crates_have_readmes(files: &[TextFile]) -> Vec<Finding> {
     let paths: BTreeSet<&str> = files.iter().map(|file| file.path.as_str()).collect();
     let manifests = paths.iter().filter_map(|path| path.strip_suffix("Cargo.toml"));

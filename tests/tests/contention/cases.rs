@@ -1,19 +1,19 @@
-//! What is run: the policies, the streams, the sizes, and how much there is.
+//! The cases: the policies, the streams, the sizes, and how much may be reserved.
 
 use std::fmt;
 
 use millpond::settings::{Growth, Policy, Settings};
 
 const MIB: u64 = 1 << 20;
-/// Threads of every case.
+/// The number of threads in every case.
 pub(crate) const THREADS: usize = 8;
 
-/// Which allocator.
+/// The allocator of a case.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     Classic,
     Expandable,
-    /// `classic` that keeps large blocks whole, and so has one more rung on its ladder.
+    /// `classic` that keeps large blocks whole, which adds a step to how a miss is served.
     Oversize,
     Direct,
     Balanced,
@@ -39,14 +39,14 @@ impl Kind {
     }
 }
 
-/// How much there is.
+/// The amount of memory that may be reserved.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Room {
     /// The largest block of every thread, and no more.
     Exact,
-    /// The largest block of one thread more.
+    /// One largest block more than there are threads.
     OneToSpare,
-    /// That of every thread but two: refusals are right where all want theirs.
+    /// Two largest blocks fewer than there are threads: refusals are right when all threads want theirs.
     TwoShort,
 }
 
@@ -54,25 +54,25 @@ pub(crate) enum Room {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Case {
     pub(crate) kind: Kind,
-    /// Streams of each thread.
+    /// The number of streams of each thread.
     pub(crate) streams: usize,
     /// Block sizes, in bytes.
     pub(crate) sizes: &'static [u64],
     pub(crate) room: Room,
-    /// The driver refuses, rather than a limit of the allocator.
+    /// Whether the driver refuses, rather than a limit of the allocator.
     pub(crate) by_driver: bool,
-    /// Work is under way on what is freed.
+    /// Whether work is under way on the blocks that are freed.
     pub(crate) busy: bool,
 }
 
-/// One size: a page of classic's expandable segments, so that a block pins as much as it has.
+/// One size: that of a page of classic's expandable segments, so that a block pins no more than its own bytes.
 const EQUAL: &[u64] = &[20 * MIB];
-/// The size of the first report of this kind.
+/// The block size in the first bug report of this kind.
 const EQUAL_16: &[u64] = &[16 * MIB];
 const MIXED: &[u64] = &[4 * MIB, 12 * MIB, 16 * MIB, 24 * MIB];
 
 impl Case {
-    /// All cases.
+    /// Returns all cases.
     pub(crate) fn all() -> Vec<Case> {
         let mut all = Vec::new();
         for kind in KINDS {
@@ -92,7 +92,7 @@ impl Case {
         all
     }
 
-    /// The most that one live block keeps from going back to the driver.
+    /// Returns the most bytes that one live block keeps from going back to the driver.
     fn most(&self) -> u64 {
         let largest = self.sizes.iter().copied().max().unwrap_or(0);
         match self.kind {
@@ -102,7 +102,7 @@ impl Case {
         }
     }
 
-    /// How much there is, in bytes.
+    /// Returns the number of bytes that may be reserved.
     pub(crate) fn limit(&self) -> u64 {
         let blocks = match self.room {
             Room::Exact => THREADS,

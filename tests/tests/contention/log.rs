@@ -1,4 +1,4 @@
-//! What the threads of a run did, and which refusals were wrong by it.
+//! The log of a run, and the refusals that were wrong according to it.
 
 use std::time::Duration;
 
@@ -7,23 +7,23 @@ use std::time::Duration;
 pub(crate) struct Entry {
     pub(crate) bytes: u64,
     pub(crate) asked: Duration,
-    /// When the answer came.
+    /// The time when the request returned.
     pub(crate) answered: Duration,
-    /// When the block was gone again; `None` if the request was refused.
+    /// The time when the block was freed; `None` if the request was refused.
     pub(crate) freed: Option<Duration>,
 }
 
 impl Entry {
-    /// The block may have been live at some moment of that time.
+    /// Returns whether the block may have been live at some moment of that time.
     fn overlaps(&self, from: Duration, to: Duration) -> bool {
         self.freed.is_some_and(|freed| self.asked <= to && freed >= from)
     }
 }
 
-/// The refusals during which what was live and what was asked for never came to more than `limit`: a wait would have
-/// spared them. `pins` says how many bytes a block of a size takes out of what there is.
+/// Returns the refusals during which the live and the requested bytes never added up to more than `limit`: a wait would
+/// have avoided them. `pins` returns how many bytes of the limit a block of a size takes.
 ///
-/// A block counts as live from when it was asked for until it was gone: longer than it was, so that a refusal is called
+/// A block counts as live from its request until its free has returned: longer than it was, so that a refusal counts as
 /// wrong only if it surely was.
 pub(crate) fn wrong(entries: &[Entry], limit: u64, pins: impl Fn(u64) -> u64) -> Vec<Entry> {
     let refused = entries.iter().filter(|entry| entry.freed.is_none());
@@ -31,7 +31,7 @@ pub(crate) fn wrong(entries: &[Entry], limit: u64, pins: impl Fn(u64) -> u64) ->
         .filter(|refused| {
             let (from, to) = (refused.asked, refused.answered);
             let live: Vec<_> = entries.iter().filter(|entry| entry.overlaps(from, to)).collect();
-            // What is live together changes at beginnings only.
+            // The sum of what is live rises only when a block begins, so only those moments are looked at.
             let moments = live.iter().map(|entry| entry.asked.max(from));
             let at = |moment| live.iter().filter(|e| e.overlaps(moment, moment)).map(|e| pins(e.bytes)).sum::<u64>();
             moments.map(at).max().unwrap_or(0) + pins(refused.bytes) <= limit

@@ -1,11 +1,11 @@
-//! Threads near a limit, with driver calls that take time: no request is refused that a wait would have spared.
+//! Threads near a limit, with driver calls that take time: no request is refused where a wait would have served it.
 //!
 //! Each thread has streams of its own and at most one block alive. In most cases the limit holds the largest block of
 //! every thread at once, so that no refusal is ever right. In the others it holds fewer, and each refusal is judged by
 //! the log of the run: at some moment of the attempt what was live and what was asked for must have exceeded the limit.
 //!
-//! With `MILLPOND_CONTENTION_SECONDS` set, `the_table` runs each case for so many seconds and prints what came of it as
-//! a table; `scripts/contention.sh` keeps it under `benches/record`.
+//! With `MILLPOND_CONTENTION_SECONDS` set, `the_table` runs each case for that number of seconds and prints the results
+//! as a table; `scripts/contention.sh` keeps it under `benches/record`.
 
 mod cases;
 mod log;
@@ -17,7 +17,7 @@ use std::time::Duration;
 use cases::{Case, Kind};
 use run::{Effort, Outcome};
 
-/// Rounds of each thread in the tests.
+/// The number of rounds of each thread in the tests.
 const ROUNDS: u64 = 16;
 
 /// Runs all cases of one kind, and judges them.
@@ -76,7 +76,7 @@ fn pinned() {
     holds(Kind::Pinned);
 }
 
-/// The long version, on request.
+/// The long version runs on request only.
 #[test]
 fn the_table() {
     let Ok(seconds) = std::env::var("MILLPOND_CONTENTION_SECONDS") else { return };

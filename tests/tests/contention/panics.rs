@@ -1,5 +1,5 @@
-//! A backend that panics in the middle of a plan: the panic reaches the caller, what the plan held goes back, and other
-//! threads go on.
+//! A backend that panics in the middle of a plan: the panic reaches the caller, the memory that the plan held is given
+//! back, and other threads go on.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -14,7 +14,7 @@ use crate::cases::Kind;
 
 const MIB: u64 = 1 << 20;
 const LIMIT: u64 = 120 * MIB;
-/// Far more than what is waited for takes.
+/// The time limit of a wait, which is far more than it takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const KINDS: [Kind; 6] = [Kind::Classic, Kind::Expandable, Kind::Oversize, Kind::Direct, Kind::Balanced, Kind::Tight];
@@ -31,7 +31,7 @@ const CALLS: [CallKind; 9] = [
     CallKind::Wait,
 ];
 
-/// Fills the limit, frees, and asks for so much elsewhere that what is cached has to go or to move.
+/// Fills the limit, frees, and then allocates enough on another stream that cached memory has to be released or moved.
 fn program(sim: &Sim, streams: &[Stream<Sim>]) -> Result<(), Error<SimError>> {
     let blocks = [20, 30, 40].map(|mib| streams[0].allocate(mib * MIB));
     let [first, second, third] = blocks;
@@ -42,7 +42,7 @@ fn program(sim: &Sim, streams: &[Stream<Sim>]) -> Result<(), Error<SimError>> {
     streams[1].allocate(100 * MIB).map(drop)
 }
 
-/// One program beside a panic at the `nth` call of a kind. Answers whether that call was made.
+/// Runs the program with a panic at the `nth` call of a kind. Returns whether that call was made.
 fn run(kind: Kind, call: CallKind, nth: u64) -> bool {
     let sim = Sim::builder().cost(CostModel::free()).build();
     let allocator = Allocator::builder(sim.clone()).settings(kind.settings()).limit(LIMIT).build();
@@ -58,7 +58,7 @@ fn run(kind: Kind, call: CallKind, nth: u64) -> bool {
             assert!(message.contains("as planned"), "{kind:?}, {call} {nth}: another panic: {message:?}");
         }
     }
-    // Others have to give back what is cached, and to wait for plans that hold something: there is none.
+    // Another thread then has to release what is cached. It would wait for plans that still hold memory: there is none.
     let (done, ended_well) = channel();
     let (other, device) = (streams[2].clone(), sim.clone());
     let thread = thread::spawn(move || {

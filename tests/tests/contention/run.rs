@@ -12,25 +12,25 @@ use millpond_tests::random::Random;
 use crate::cases::{Case, Kind, Room, THREADS};
 use crate::log::{Entry, wrong};
 
-/// What a driver call takes, in nanoseconds.
+/// The time that a driver call takes, in nanoseconds.
 const CALL_NS: u64 = 100_000;
 
-/// How long a run is.
+/// The length of a run.
 #[derive(Clone, Copy)]
 pub(crate) enum Effort {
-    /// So many rounds of each thread.
+    /// This number of rounds of each thread.
     Rounds(u64),
     Time(Duration),
 }
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) served: u64,
     pub(crate) refused: u64,
-    /// The refusals that a wait would have spared.
+    /// The refusals that a wait would have avoided.
     pub(crate) wrong: Vec<Entry>,
-    /// The longest that a request took.
+    /// The longest time that a request took.
     pub(crate) longest: Duration,
     pub(crate) calls: u64,
     pub(crate) peak_reserved: u64,
@@ -52,13 +52,13 @@ fn device(case: &Case) -> Sim {
     if case.by_driver { sim.total_bytes(case.limit()).build() } else { sim.build() }
 }
 
-/// What the threads allocate from.
+/// The allocator that a thread uses, with its streams.
 enum Source {
     Device(Vec<Stream<Sim>>),
     Pinned(Pinned<Sim>, Vec<Stream<Sim>>, Vec<Buffer<Sim>>),
 }
 
-/// What a thread holds.
+/// A block that a thread holds.
 enum Held {
     Device(Buffer<Sim>),
     Pinned(PinnedBuffer<Sim>),
@@ -72,7 +72,8 @@ impl Source {
         }
     }
 
-    /// The device is at it when it is freed, on its own stream and at times on another of the thread's.
+    /// Queues work on a block, so that the device uses it when it is freed: on its own stream, and in some cases on
+    /// another stream of the thread.
     fn put_to_work(&self, sim: &Sim, held: &Held, stream: usize, random: &mut Random) {
         match (self, held) {
             (Source::Device(streams), Held::Device(buffer)) => {
@@ -99,7 +100,7 @@ impl Source {
 ///
 /// # Panics
 ///
-/// If a request fails other than for want of memory, and if memory is lost.
+/// If a request fails for another reason than a lack of memory, or if memory leaks.
 pub(crate) fn run(case: &Case, effort: Effort) -> Outcome {
     let sim = device(case);
     let builder = Allocator::builder(sim.clone());
@@ -163,7 +164,7 @@ fn blocks(case: &Case) -> u64 {
     }
 }
 
-/// One thread: allocates, works and frees, one block at a time.
+/// Allocates, works and frees on one thread, one block at a time. Returns the log of its requests.
 fn work(case: &Case, effort: Effort, sim: &Sim, source: &Source, seed: u64, start: Instant) -> Vec<Entry> {
     let mut random = Random::new(seed);
     let mut entries = Vec::new();

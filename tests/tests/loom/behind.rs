@@ -1,4 +1,5 @@
-//! A device that is behind the host: waits, pauses and the end take until another thread has it come further.
+//! A device that is behind the host: waits, pauses and the end of the allocator last until another thread lets it go
+//! on.
 
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use millpond::{Allocator, Buffer};
 
 use super::{Device, MIB, Witness, allocate, explore_device, paged, settles, stream};
 
-/// The device does not use the buffer's memory for anybody else any more.
+/// Checks that no unfinished kernel uses the buffer's memory.
 fn expect_idle(witness: &Witness, buffer: &Buffer<Device>) {
     let number = buffer.segment().map_or(u64::MAX, |segment| segment.number);
     let (start, end) = (buffer.offset(), buffer.offset() + buffer.capacity());
@@ -37,7 +38,8 @@ fn memory_used_elsewhere_is_handed_out_when_its_point_is_reached() {
     });
 }
 
-/// All memory is cached on one stream, and one block of it waits for another stream: the miss of a third waits with it.
+/// Caches all memory on one stream, with blocks that another stream still uses: the miss of a third stream waits for
+/// it.
 fn a_miss_waits(settings: Settings) {
     explore_device(2, settings, |allocator, witness| {
         let (one, two, three) = (stream(&allocator), stream(&allocator), stream(&allocator));
@@ -68,7 +70,7 @@ fn a_miss_waits_until_the_device_is_done_with_pages() {
     a_miss_waits(paged());
 }
 
-/// Two threads miss at once. One waits for the device and gives memory back; the other one pauses meanwhile.
+/// Lets two threads miss at once. One waits for the device and gives memory back; the other one pauses meanwhile.
 fn two_misses(settings: Settings) {
     explore_device(1, settings, |allocator, witness| {
         let (one, two) = (stream(&allocator), stream(&allocator));
@@ -119,7 +121,7 @@ fn the_cache_is_emptied_while_the_device_is_behind() {
     });
 }
 
-/// The last buffers and the last handle go while work is under way on both streams: the end waits for it.
+/// The last buffers and the last handle are dropped while work is under way on both streams: the end waits for it.
 #[test]
 fn the_end_waits_for_the_device() {
     for policy in [Policy::Classic, Policy::Direct] {

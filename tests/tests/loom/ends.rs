@@ -1,4 +1,4 @@
-//! The end of an allocator, which comes with the last of its handles and buffers on whatever thread.
+//! The end of an allocator, which comes when the last of its handles and buffers is dropped, on whatever thread.
 
 use loom::thread;
 use millpond::settings::{Policy, Settings};

@@ -12,10 +12,11 @@ use crate::device::{GIB, GROWTHS, MIB, allocator, device, streams};
 
 const STREAMS: usize = 3;
 
-/// A way to be hostile: the size of the next block, and how many operations it lives.
+/// A hostile program: it returns the size of the next block in bytes, and the number of operations that the block
+/// lives.
 type Hostile = fn(&mut Random, usize) -> (u64, usize);
 
-/// Each block is a little larger than the one before, so that none fits where others were.
+/// Makes each block a little larger than the one before, so that none fits where others were.
 fn growing(random: &mut Random, at: usize) -> (u64, usize) {
     (MIB + (at as u64 % 4096) * 9 * 512, random.between(4, 24) as usize)
 }
@@ -24,7 +25,7 @@ fn random(random: &mut Random, _: usize) -> (u64, usize) {
     (random.between(1, 40 * MIB), random.between(1, 40) as usize)
 }
 
-/// Among blocks that go at once, some that stay for long and pin what is around them.
+/// Mixes blocks that are freed soon with some that stay for long and pin what is around them.
 fn survivors(random: &mut Random, at: usize) -> (u64, usize) {
     if at.is_multiple_of(16) {
         (random.between(1, 3 * MIB), random.between(500, 3000) as usize)
@@ -33,7 +34,7 @@ fn survivors(random: &mut Random, at: usize) -> (u64, usize) {
     }
 }
 
-/// By stream, how many bytes of addresses are reserved.
+/// Returns by stream how many bytes of addresses are reserved.
 fn addresses(allocator: &Allocator<Sim>) -> BTreeMap<StreamId, u64> {
     let mut sums = BTreeMap::new();
     for view in allocator.layout() {
@@ -43,9 +44,9 @@ fn addresses(allocator: &Allocator<Sim>) -> BTreeMap<StreamId, u64> {
     sums
 }
 
-/// Runs so many operations on a device of `total` bytes. Every stream has at most three ranges of 9/8 of the device:
-/// one for each side, and one more where the device is full. Nothing is refused that whole idle pages and what is left
-/// of the device could serve.
+/// Runs this number of operations on a device of `total` bytes, and checks that every stream has at most three ranges
+/// of 9/8 of the device: one for each side, and one more where the device is full. Nothing may be refused that whole
+/// idle pages and the rest of the device could serve.
 fn stays_bounded(name: &str, hostile: Hostile, growth: Growth, total: u64, operations: usize) {
     let range = total + total / 8;
     let sim = device(total, Completion::Immediate).build();
@@ -95,7 +96,7 @@ fn survivors_take_no_more_addresses() {
     stays_bounded("survivors", survivors, Growth::Tight, GIB, 10_000);
 }
 
-/// More is asked for than there is, so that every page is wanted elsewhere all the time.
+/// More memory is requested than there is, so that every page is needed elsewhere all the time.
 #[test]
 fn a_full_device_takes_no_more_addresses() {
     for growth in GROWTHS {

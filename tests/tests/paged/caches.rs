@@ -1,4 +1,4 @@
-//! Giving memory back: whole pages from inside ranges that are partly in use, and no byte of what is live.
+//! Giving memory back: whole pages inside ranges that are partly in use, while no byte of a live block changes.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::held::Hands;
 
 const HANDS: usize = 48;
 
-/// Blocks of all sizes on two streams, every other of them freed again.
+/// Returns a program with blocks of all sizes on two streams, every other of which was freed again.
 fn half_empty(growth: Growth, settings: Settings, limit: u64) -> Hands {
     let sim = device(GIB, Completion::Immediate).build();
     let allocator = builder(&sim, growth).settings(settings).limit(limit).build();
@@ -27,7 +27,7 @@ fn half_empty(growth: Growth, settings: Settings, limit: u64) -> Hands {
     hands
 }
 
-/// By side, the bytes of pages that some live block touches: they must stay.
+/// Returns by side the bytes of the pages that some live block touches: they must stay.
 fn pinned(allocator: &Allocator<Sim>) -> [u64; 2] {
     let mut sums = [0; 2];
     for view in allocator.layout() {
@@ -41,7 +41,7 @@ fn pinned(allocator: &Allocator<Sim>) -> [u64; 2] {
     sums
 }
 
-/// Every counter agrees with every other, and every live byte is as it was.
+/// Checks that every counter agrees with every other, and that every live byte is unchanged.
 fn adds_up(hands: &Hands) {
     let allocator = &hands.allocator;
     allocator.check();
@@ -78,7 +78,7 @@ fn empty_cache_gives_back_every_whole_page() {
         assert_eq!([stats.small_pool.current, stats.large_pool.current], stays, "{growth:?}");
         assert_eq!(hands.allocator.ledger().ready_bytes, 0, "{growth:?}");
         adds_up(&hands);
-        // What was given back comes again where it is wanted.
+        // Memory that was given back is created again where it is needed.
         for hand in (0..HANDS).step_by(2) {
             hands.take(hand, hand % 2, 5 * MIB).unwrap_or_else(|error| panic!("{growth:?}: {error}"));
         }
@@ -133,7 +133,7 @@ fn garbage_is_collected_beyond_the_threshold() {
     }
 }
 
-/// A phase of small blocks leaves few of them behind: each survivor keeps one page from the large side, and no more.
+/// A phase of small blocks leaves few blocks live: each of these keeps one page from the large side, and no more.
 #[test]
 fn survivors_among_small_blocks_keep_a_page_each() {
     const BLOCKS: u64 = 200_000;

@@ -9,7 +9,7 @@ pub(crate) const GIB: u64 = 1 << 30;
 
 pub(crate) const GROWTHS: [Growth; 2] = [Growth::Balanced, Growth::Tight];
 
-/// A device of so many bytes on which driver calls cost nothing.
+/// Returns the builder of a device of this number of bytes, on which driver calls cost nothing.
 pub(crate) fn device(total_bytes: u64, completion: Completion) -> SimBuilder {
     Sim::builder().total_bytes(total_bytes).cost(CostModel::free()).completion(completion)
 }
@@ -30,7 +30,8 @@ pub(crate) fn streams(allocator: &Allocator<Sim>, count: usize) -> Vec<Stream<Si
     (0..count).map(|_| allocator.create_stream().unwrap_or_else(|error| panic!("{error}"))).collect()
 }
 
-/// Allocates, and has a kernel of the stream write all of it, so that the device sees who else has these bytes.
+/// Allocates, and has a kernel of the stream write all of it, so that the device detects other work that uses these
+/// bytes.
 pub(crate) fn written(sim: &Sim, stream: &Stream<Sim>, bytes: u64) -> Buffer<Sim> {
     let buffer = stream.allocate(bytes).unwrap_or_else(|error| panic!("{bytes} bytes: {error}"));
     write(sim, stream, &buffer);
@@ -42,7 +43,7 @@ pub(crate) fn write(sim: &Sim, stream: &Stream<Sim>, buffer: &Buffer<Sim>) {
     sim.use_range(stream.id(), segment, buffer.offset(), buffer.len(), Access::Write);
 }
 
-/// Calls that change what is reserved or mapped.
+/// Returns the number of calls that change what is reserved or mapped.
 pub(crate) fn changes(calls: &Calls) -> u64 {
     let memory = calls.create_page + calls.release_page + calls.reserve + calls.release;
     memory + calls.map + calls.unmap + calls.reserve_range + calls.release_range

@@ -24,13 +24,13 @@ const FALLIBLE: [CallKind; 6] = [
     CallKind::Wait,
 ];
 
-/// One operation; hands are numbers.
+/// One operation; hands are named by their numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Do {
-    /// Into this hand, on that stream.
+    /// Allocates into this hand, on that stream.
     Take(usize, usize, u64),
     Free(usize),
-    /// A long kernel is queued on the stream, and the hand's block is freed behind it.
+    /// Queues a long kernel on the stream, and frees the hand's block behind it.
     FreeBusy(usize, usize),
     Synchronize,
     EmptyCache,
@@ -39,9 +39,9 @@ enum Do {
 
 use Do::{EmptyCache, Free, FreeBusy, Synchronize, Take, Trim};
 
-/// Reaches every way in which `paged` gets memory, on three streams.
+/// A script that reaches every way in which `paged` gets memory, on three streams.
 const SCRIPT: [Do; 33] = [
-    // Created, on both sides.
+    // Pages are created, on both sides.
     Take(0, 0, 10 * MIB),
     Take(1, 0, 14 * MIB),
     Take(2, 0, 6 * MIB),
@@ -49,21 +49,21 @@ const SCRIPT: [Do; 33] = [
     Take(4, 1, 700 * KIB),
     Take(5, 1, 700 * KIB),
     Take(6, 1, 20 * MIB),
-    // Moved out of a hole of another stream, for want of memory.
+    // Pages are moved out of a hole of another stream, for want of memory.
     Free(1),
     Take(7, 2, 17 * MIB),
-    // Moved behind a wait.
+    // Pages are moved behind a wait.
     FreeBusy(7, 2),
     Take(8, 1, 9 * MIB),
     Take(9, 0, 5 * MIB),
     Synchronize,
-    // Taken back.
+    // Pages are taken back.
     Free(8),
     Free(9),
     Take(10, 2, 16 * MIB),
     Free(10),
     Take(1, 0, 14 * MIB),
-    // A window of a free block and the hole behind it; small blocks on memory that was large.
+    // A request uses a window of a free block and the hole behind it; small blocks use memory that was large.
     Free(0),
     Free(1),
     Take(11, 0, 30 * MIB),
@@ -71,7 +71,7 @@ const SCRIPT: [Do; 33] = [
     Take(12, 2, 900 * KIB),
     Take(13, 2, 900 * KIB),
     Take(14, 2, 900 * KIB),
-    // Released, in part and whole, and created anew.
+    // Pages are released, in part and whole, and created anew.
     Free(11),
     Trim(28 * MIB),
     Take(15, 1, 12 * MIB),
@@ -122,8 +122,8 @@ fn perform(hands: &mut Hands, act: Do) -> Result<(), Error<SimError>> {
     Ok(())
 }
 
-/// Runs the script; refusals are part of it. Answers the driver's errors that came through. The costly look is taken
-/// from the call of that kind on, for a while.
+/// Runs the script, of which refusals are a part. Returns the driver's errors that its operations returned. The costly
+/// check is made from the call of that kind on, for a limited number of operations.
 fn run(hands: &mut Hands, case: Case, from: (CallKind, u64)) -> Vec<Error<SimError>> {
     let (mut errors, mut looks) = (Vec::new(), 6);
     for act in SCRIPT {
@@ -140,7 +140,7 @@ fn run(hands: &mut Hands, case: Case, from: (CallKind, u64)) -> Vec<Error<SimErr
     errors
 }
 
-/// All that the limit allows can be had in one piece, on that stream.
+/// Checks that all memory that the limit allows can be allocated in one piece on that stream.
 fn all_is_usable(hands: &mut Hands, case: Case, stream: usize) -> Result<(), Error<SimError>> {
     hands.free_all();
     hands.allocator.check();
@@ -154,7 +154,7 @@ fn all_is_usable(hands: &mut Hands, case: Case, stream: usize) -> Result<(), Err
     Ok(())
 }
 
-/// Lets the `nth` call of a kind fail. Answers how many calls of the kind were made.
+/// Runs the script and lets the `nth` call of a kind fail. Returns how many calls of the kind were made.
 fn strike(case: Case, kind: CallKind, nth: u64, fault: Fault) -> u64 {
     let at = format!("{case:?}, {kind} {nth}, {fault:?}");
     let mut hands = hands(case);
@@ -163,7 +163,7 @@ fn strike(case: Case, kind: CallKind, nth: u64, fault: Fault) -> u64 {
     hands.read_all();
     let calls = hands.sim.calls().of(kind);
     if fault != Fault::Lost {
-        // The failure may strike only now; then it is over.
+        // The failure may happen only now; then there is no other.
         let stream = (nth % 3) as usize;
         if let Err(error) = all_is_usable(&mut hands, case, stream) {
             errors.push(error);

@@ -23,13 +23,13 @@ pub(crate) struct Hands {
 }
 
 impl Hands {
-    /// `hands` empty ones.
+    /// Creates a program with `hands` empty hands.
     pub(crate) fn new(sim: Sim, allocator: Allocator<Sim>, streams: usize, hands: usize) -> Hands {
         let streams = crate::device::streams(&allocator, streams);
         Hands { sim, allocator, streams, held: (0..hands).map(|_| None).collect(), granted: 0 }
     }
 
-    /// Allocates into a hand. What it held is freed first.
+    /// Allocates into a hand. A block that it holds is freed first.
     pub(crate) fn take(&mut self, hand: usize, stream: usize, bytes: u64) -> Result<(), Error<SimError>> {
         self.free(hand);
         let buffer = self.streams[stream].allocate(bytes)?;
@@ -40,8 +40,8 @@ impl Hands {
         Ok(())
     }
 
-    /// Frees what a hand holds, if anything. Work that is still queued writes over its marks before: whoever gets the
-    /// memory too early has them among its own.
+    /// Frees the block in a hand, if there is one. Work that is queued before the free writes over its marks, so that a
+    /// later user who gets the memory too early finds those among its own.
     pub(crate) fn free(&mut self, hand: usize) {
         if let Some(held) = self.held[hand].take() {
             self.read(&held);
@@ -49,14 +49,14 @@ impl Hands {
         }
     }
 
-    /// Frees what a hand holds without a look at it, which would wait for the device.
+    /// Frees the block in a hand without reading it, which would wait for the device.
     pub(crate) fn free_unread(&mut self, hand: usize) {
         if let Some(held) = self.held[hand].take() {
             self.mark(&held, u64::MAX);
         }
     }
 
-    /// Reads what every hand holds.
+    /// Reads the block in every hand.
     pub(crate) fn read_all(&self) {
         self.held.iter().flatten().for_each(|held| self.read(held));
     }
@@ -66,7 +66,7 @@ impl Hands {
         self.sim.synchronize();
     }
 
-    /// Gives everything up, and answers the device.
+    /// Drops everything, and returns the device.
     pub(crate) fn give_up(self) -> Sim {
         let Hands { sim, allocator, streams, held, .. } = self;
         drop((held, streams, allocator));
@@ -99,7 +99,7 @@ impl Hands {
     }
 }
 
-/// Where the marks of a block lie: at regular distances, and at its end.
+/// Returns where the marks of a block are: at regular distances, and at its end.
 fn places(bytes: u64) -> impl Iterator<Item = u64> {
     let last = bytes.saturating_sub(16);
     (0..last).step_by(MARK_EVERY as usize).filter(move |at| at + 16 <= last).chain([last])

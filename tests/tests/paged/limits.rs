@@ -6,8 +6,8 @@ use millpond_sim::Completion;
 
 use crate::device::{GIB, GROWTHS, MIB, device, settings, streams};
 
-/// `throw_on_cudamalloc_oom` refuses at once what would take more than the share from the driver, and nothing that idle
-/// memory of another stream serves.
+/// `throw_on_cudamalloc_oom` refuses at once a request that would take more than the share from the driver, but none
+/// that idle memory of another stream serves.
 #[test]
 fn a_throw_at_the_fraction_counts_what_would_be_created() {
     for growth in GROWTHS {

@@ -17,7 +17,8 @@ fn replay(name: &str) -> Replay {
     Replay::new(&Trace::read(&path).unwrap_or_else(|error| panic!("{name}: {error}")))
 }
 
-/// Refusals, and peak reserved over peak live bytes, of one pass with what the limit allows.
+/// Runs one pass with a tenth more than the live peak as limit. Returns the number of refusals, and the peak of
+/// reserved over the peak of live bytes.
 fn pass(name: &str, replay: &Replay, growth: Option<Growth>, expandable: bool) -> (u64, f64) {
     let sim = device(140 * GIB, Completion::Immediate).build();
     let builder = match growth {
@@ -52,7 +53,7 @@ fn a_tenth_more_than_is_live_is_enough() {
     }
 }
 
-/// A training run whose blocks come and go in the same order each time calls the driver no more after its second pass.
+/// A training run whose blocks come and go in the same order each time makes no driver call after its second pass.
 #[test]
 fn a_repeated_training_step_calls_the_driver_no_more() {
     let replay = replay("resnet50_amp");

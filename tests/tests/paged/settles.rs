@@ -1,4 +1,4 @@
-//! A program that repeats itself lives on the pages that it has, and moves few of them.
+//! A program that repeats itself needs no more than the pages that it has, and moves few of them.
 
 use millpond::settings::Growth;
 use millpond::{Allocator, Buffer, Stream};
@@ -12,24 +12,24 @@ const OPERATIONS: usize = 240;
 const LIVE_MAX: u64 = 3 * GIB;
 const KEPT: usize = 24;
 
-/// One thing that a program does in each repetition.
+/// One operation of a program, which it does in each repetition.
 #[derive(Clone, Copy, Debug)]
 enum Act {
     Allocate {
         bytes: u64,
         stream: usize,
     },
-    /// Frees the block at that place among the living.
+    /// Frees the block at that place among the live blocks.
     Free(usize),
 }
 
-/// A size from 512 bytes to 200 MiB, with an even chance for each octave.
+/// Returns a size from 512 bytes to 200 MiB, with an even chance for each octave.
 fn size(random: &mut Random) -> u64 {
     let low = 512 << random.below(19);
     random.between(low, 2 * low).min(200 * MIB)
 }
 
-/// Allocations with frees in between, in no order; at the end nothing is live.
+/// Returns allocations with frees in between, in random order; at the end nothing is live.
 fn shuffled(seed: u64, streams: usize) -> Vec<Act> {
     let mut random = Random::new(seed);
     let (mut acts, mut live) = (Vec::new(), Vec::new());
@@ -49,8 +49,8 @@ fn shuffled(seed: u64, streams: usize) -> Vec<Act> {
     acts
 }
 
-/// As a network is trained: layer by layer forward, each with something that is given back at once, and the layers'
-/// blocks freed backward.
+/// Returns the operations of training a network: layer by layer forward, each with a block that is freed at once, and
+/// the layers' blocks freed backward.
 fn stacked(seed: u64, streams: usize) -> Vec<Act> {
     let mut random = Random::new(seed);
     let (mut acts, mut live) = (Vec::new(), 0);
@@ -93,7 +93,7 @@ impl Repeated {
         (0..SEEDS).map(move |seed| Repeated::new(seed, growth, keeps, acts))
     }
 
-    /// The driver calls of one repetition.
+    /// Runs one repetition and returns its driver calls.
     fn once(&self) -> Calls {
         let before = self.sim.calls();
         let mut live = Vec::new();
@@ -107,7 +107,7 @@ impl Repeated {
         self.sim.calls().since(&before)
     }
 
-    /// Nothing was used too early, and all of it can go.
+    /// Checks that nothing was used too early, and that all memory can be released.
     fn ends(mut self) {
         self.allocator.check();
         self.kept.clear();
@@ -116,8 +116,8 @@ impl Repeated {
     }
 }
 
-/// A program that comes back to nothing and does the same again calls the driver no more after its third repetition.
-/// So many of the twelve need one or two more. It may cost memory, within bounds.
+/// Checks that a program that frees everything and does the same again makes no driver call after its third repetition.
+/// At most `most_late` of the twelve programs need one or two repetitions more. This may cost memory, within bounds.
 fn settles(acts: fn(u64, usize) -> Vec<Act>, most_late: usize) {
     let mut late = Vec::new();
     for program in Repeated::all(acts, Growth::Balanced, false) {
@@ -145,9 +145,9 @@ fn a_program_that_frees_in_any_order_settles() {
     settles(shuffled, 5);
 }
 
-/// Where memory counts for more than calls, and where much stays live between repetitions: no pages are given back, few
-/// are created, and in any repetition after the third at most that share of the calls of the first is made. Little more
-/// is reserved than is live, at least under `tight`.
+/// Checks programs where memory counts for more than calls, and where much stays live between repetitions: no pages are
+/// given back, and any repetition after the third makes at most the number of calls of the first divided by `share`.
+/// Little more is reserved than is live, at least under `tight`.
 fn lives_on_what_it_has(acts: fn(u64, usize) -> Vec<Act>, share: u64) {
     let tight = Repeated::all(acts, Growth::Tight, false).chain(Repeated::all(acts, Growth::Tight, true));
     for program in tight.chain(Repeated::all(acts, Growth::Balanced, true)) {

@@ -1,4 +1,4 @@
-//! Memory that one stream after the other needs is had once, whatever the device is still doing.
+//! Memory that one stream after the other needs is reserved once, whatever work the device has not finished.
 
 use millpond::backend::Fault;
 use millpond::settings::Growth;
@@ -9,10 +9,10 @@ use crate::device::{GIB, GROWTHS, MIB, allocator, changes, device, streams, writ
 
 const STREAMS: usize = 32;
 const BYTES: u64 = 2 * GIB;
-/// What may be reserved beyond that.
+/// The number of bytes that may be reserved beyond that.
 const MORE: u64 = BYTES / 20;
 
-/// Allocates on one stream after the other, freeing each block before the next stream asks for one. Answers the driver
+/// Allocates on one stream after the other, freeing each block before the next stream allocates. Returns the driver
 /// calls that were made.
 fn round(sim: &Sim, streams: &[Stream<Sim>], sizes: &[u64]) -> Calls {
     let before = sim.calls();
@@ -30,7 +30,8 @@ fn made(completion: Completion, growth: Growth) -> (Sim, Allocator<Sim>, Vec<Str
     (sim, allocator, streams)
 }
 
-/// All work is done, all blocks are free: the invariants hold, the device saw nothing wrong, and all of it can go.
+/// Checks that with all work done and all blocks free the invariants hold, the device has detected no violation, and
+/// all memory can be released.
 fn ends(sim: &Sim, allocator: &Allocator<Sim>) {
     sim.synchronize();
     allocator.check();
@@ -58,8 +59,8 @@ fn idle_memory_goes_from_stream_to_stream() {
     }
 }
 
-/// Kernels take their time, or are never done by themselves: memory is handed on behind device-side waits, and the host
-/// waits for none.
+/// Kernels complete late, or only when the test completes them: memory passes to the next stream behind device-side
+/// waits, and the host never waits.
 #[test]
 fn tight_hands_memory_on_while_work_runs() {
     for completion in [Completion::Manual, Completion::Seeded(3), Completion::Seeded(8)] {
@@ -72,14 +73,15 @@ fn tight_hands_memory_on_while_work_runs() {
         assert!(peak <= BYTES + MORE, "{completion:?}: {peak} bytes reserved");
         let calls = sim.calls();
         assert_eq!(calls.wait, 0, "{completion:?}: the host waited");
-        // Where kernels end in their own time, some are over when they are asked.
+        // With seeded completion, some kernels are over when the allocator asks.
         let waits = if completion == Completion::Manual { STREAMS as u64 } else { 1 };
         assert!(calls.stream_wait >= waits, "{completion:?}: {calls:?}");
         ends(&sim, &allocator);
     }
 }
 
-/// A stream that cannot be made to wait at the moment gets memory of its own, and the next one is asked anew.
+/// A stream that cannot be made to wait at the moment gets memory of its own, and for the next stream a wait is tried
+/// again.
 #[test]
 fn a_stream_that_cannot_wait_gets_memory_of_its_own() {
     let (sim, allocator, streams) = made(Completion::Manual, Growth::Tight);

@@ -12,7 +12,7 @@ use crate::devices::{BACKENDS, Broken, Device, Fact, Found, UsageRow};
 use crate::failure::Failure;
 use crate::output::{Align, Output, Table};
 
-/// Lists them. A backend without devices is an answer, not a failure.
+/// Lists all backends with their devices. A backend without devices is a result, not a failure.
 pub(crate) fn run(output: &mut Output) -> Result<(), Failure> {
     for entry in &BACKENDS {
         match (entry.find)() {
@@ -57,7 +57,7 @@ fn describe(device: &Device) -> String {
     format!("{}: {}\n{}\n", device.target, device.caps.name, indent(&body))
 }
 
-/// Where the device's memory is that is in use, with nothing reserved yet.
+/// Returns a table of where the memory in use is, while nothing is reserved yet.
 fn in_use(budget: BudgetInfo) -> String {
     let usage = Usage::new(&budget, 0);
     let mut table = Table::new(&[("in use", Align::Left), ("", Align::Right)]);
@@ -80,7 +80,7 @@ fn table(head: &'static str, rows: impl IntoIterator<Item = Fact>) -> String {
     table.render()
 }
 
-/// What the device can do, and what follows for the allocator where it cannot.
+/// Returns what the device can do, and the consequence for the allocator where it cannot.
 fn capabilities(caps: &Caps) -> [(&'static str, String); 9] {
     let or_missing = |has: bool, missing: &str| if has { "yes".to_string() } else { format!("no: {missing}") };
     let mut reuse = match caps.reuse {
@@ -121,7 +121,7 @@ fn default_policy(caps: &Caps) -> Policy {
     Policy::default_for(caps.pages.is_some())
 }
 
-/// Why that policy is the default, and when its pages can move.
+/// Returns why that policy is the default, and when its pages can move.
 fn why_default(caps: &Caps) -> &'static str {
     match caps.pages {
         None => "paged falls back to it, as there is no virtual memory",

@@ -26,7 +26,7 @@ struct Row<'a> {
 ///
 /// # Errors
 ///
-/// [`Failure::Input`] if a file cannot be read, or else [`Failure::Check`] if one differs.
+/// Returns [`Failure::Input`] if a file cannot be read, or else [`Failure::Check`] if one differs.
 pub(crate) fn run(args: &GoldenArgs, output: &mut Output) -> Result<(), Failure> {
     let progress = Progress::new(args.files.len());
     let (mut unreadable, mut differing) = (0, 0);

@@ -9,7 +9,7 @@ pub(crate) mod sameness;
 
 use std::path::Path;
 
-/// What a file is called in results: its name without the endings that say how it is written.
+/// Returns the name of a file in results: without the endings that give its format.
 fn name_of(path: &Path, endings: &[&str]) -> String {
     let full = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
     let mut name = full.as_ref();

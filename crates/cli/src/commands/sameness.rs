@@ -1,4 +1,4 @@
-//! `millpond sameness`: the same programs on several devices, and whether all of them came to the same.
+//! `millpond sameness`: runs the same programs on several devices and compares the results.
 
 use std::path::Path;
 
@@ -18,14 +18,14 @@ use crate::failure::Failure;
 use crate::output::progress::Progress;
 use crate::output::{Align, Output, Table};
 
-/// A device with its facts.
+/// A device and its capabilities.
 struct Side {
     target: Target,
     name: String,
     caps: Caps,
 }
 
-/// What is run: one trace, or all the seeds, as one line.
+/// A line of the table: one trace, or all the seeds.
 struct Subject {
     name: String,
     work: Work,
@@ -36,11 +36,11 @@ enum Work {
     Seeds(u64),
 }
 
-/// Compares.
+/// Compares every program under every policy on every device with the simulated device.
 ///
 /// # Errors
 ///
-/// [`Failure::Check`] if anything differs; [`Failure::Device`] for a device that is missing.
+/// Returns [`Failure::Check`] if anything differs and [`Failure::Device`] for a device that is missing.
 pub(crate) fn run(args: &SamenessArgs, output: &mut Output) -> Result<(), Failure> {
     let sides = args.devices.iter().map(|text| Side::open(text)).collect::<Result<Vec<_>, _>>()?;
     let subjects = subjects(args, &sides)?;
@@ -89,7 +89,7 @@ fn subjects(args: &SamenessArgs, sides: &[Side]) -> Result<Vec<Subject>, Failure
     Ok(subjects)
 }
 
-/// A trace, with sizes that all of the devices can serve.
+/// Reads a trace and divides its sizes so that all of the devices can serve them.
 fn scaled(path: &Path, sides: &[Side]) -> Result<Subject, Failure> {
     let trace = read_trace(path)?;
     let divisor = divisor(&trace, sides.iter().map(|side| &side.caps));
@@ -108,17 +108,18 @@ struct Row {
     cells: Vec<Cell>,
 }
 
-/// What it came to on one device.
+/// The result of a program on one device.
 #[derive(Serialize)]
 struct Cell {
     device: String,
-    /// Of all decisions, layouts and statistics; none where the device cannot serve the policy.
+    /// The digest of all decisions, layouts and statistics; `None` where they differ or the device cannot serve the
+    /// policy.
     digest: Option<String>,
     skipped: Option<String>,
     difference: Option<String>,
 }
 
-/// What the programs of a subject came to.
+/// The summed results of the programs of a subject.
 #[derive(Default)]
 struct Sum {
     decisions: usize,
@@ -160,7 +161,7 @@ impl Row {
     }
 }
 
-/// Runs all programs of a subject on a device and on the simulated one with the same facts.
+/// Runs all programs of a subject on a device and on a simulated device with the same capabilities.
 fn compare(subject: &Subject, policy: &Policy, side: &Side, sum: &mut Sum) -> Result<Result<(), Outcome>, Failure> {
     if policy.pages && side.caps.pages.is_none() {
         return Ok(Err(Outcome::Skipped("no virtual memory".to_owned())));

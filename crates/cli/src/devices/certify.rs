@@ -5,16 +5,16 @@ use millpond_conformance::{DeviceUnderTest, ScenarioResult, suite};
 use super::{SimOptions, Target};
 use crate::failure::Failure;
 
-/// Who hears of each result, with the name of the kind of device.
+/// A callback that receives each result, with the name of the kind of device.
 type Tell<'a> = &'a mut dyn FnMut(&str, &ScenarioResult);
 
 impl Target {
-    /// Runs the conformance suite on the device, or on every kind of it whose name contains `only`, and tells each
-    /// result with the name of the kind.
+    /// Runs the conformance suite on the device, or on every kind of it whose name contains `only`, and passes each
+    /// result to `tell` with the name of the kind.
     ///
     /// # Errors
     ///
-    /// [`Failure::Input`] for options that the suite does not heed, and where no kind has such a name;
+    /// Returns [`Failure::Input`] for options that the suite does not use, or if no kind has such a name, and
     /// [`Failure::Device`] for a device that is missing.
     pub(crate) fn certify(&self, only: Option<&str>, tell: Tell<'_>) -> Result<(), Failure> {
         let mut names = Vec::new();

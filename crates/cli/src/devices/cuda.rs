@@ -7,23 +7,23 @@ use millpond_cuda::{Alloc, Cuda, CudaBuilder, CudaError, DeviceInfo};
 use super::{Broken, Device, Entry, Fact, Found, Job, Peer, Target};
 use crate::failure::{Failure, with_causes};
 
-/// CUDA's place among the backends.
+/// The entry of CUDA among the backends.
 pub(super) const ENTRY: Entry = Entry { name: "cuda", find, target, preferred };
 
-/// So many pairs of `cuMemAlloc` and `cuMemFree` make a round: large ones take hundreds of microseconds.
+/// The most pairs of `cuMemAlloc` and `cuMemFree` in a round: large ones take hundreds of microseconds.
 const SYNC_MAX: u64 = 1000;
 
-/// So many pairs of `cuMemAllocAsync` and `cuMemFreeAsync` make a round: what the driver queues stays within bounds.
+/// The most pairs of `cuMemAllocAsync` and `cuMemFreeAsync` in a round, which limits what the driver queues.
 const ASYNC_MAX: u64 = 10_000;
 
-/// Which CUDA device, and how it is opened.
+/// The choice of a CUDA device, and how it is opened.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct CudaOptions {
-    /// Its place in the driver's list; the first unless given.
+    /// The device's place in the driver's list; the first if `None`.
     ordinal: Option<usize>,
-    /// Which of the driver's allocators serves segments.
+    /// The driver's allocator that serves segments.
     alloc: Option<Alloc>,
-    /// Without virtual memory, even where it has it.
+    /// Whether the device is opened without virtual memory, even where it has it.
     no_pages: bool,
 }
 
@@ -31,7 +31,7 @@ fn target(options: &str) -> Result<Target, Failure> {
     CudaOptions::parse(options).map(Target::Cuda).map_err(|what| Failure::Input(format!("--device cuda: {what}")))
 }
 
-/// The first device there is.
+/// Returns the first device, if there is one.
 fn preferred() -> Option<Target> {
     let ordinal = Cuda::devices().ok()?.first()?.ordinal;
     Some(Target::Cuda(CudaOptions { ordinal: Some(ordinal), ..CudaOptions::default() }))
@@ -82,7 +82,7 @@ fn facts(info: &DeviceInfo) -> Vec<Fact> {
     ]
 }
 
-/// What the device has not, what follows, and what to do.
+/// Returns what the device lacks, each with its consequence and its remedy.
 fn missing(info: &DeviceInfo) -> Vec<String> {
     let lacks = [
         (
@@ -132,13 +132,13 @@ impl CudaOptions {
         self.builder().build().map_err(|error| absent(&error))
     }
 
-    /// Opens it and does a job on it.
+    /// Opens the device and runs a job on it.
     pub(super) fn run<J: Job>(&self, job: J) -> Result<J::Output, Failure> {
         job.run(self.open()?)
     }
 
-    /// Does something with the device as the conformance suite opens it. The device is held open meanwhile: the suite
-    /// opens it for each scenario, and the first of several takes hundreds of milliseconds.
+    /// Calls `test` with the device as the conformance suite opens it. The device is held open meanwhile: the suite
+    /// opens it for each scenario, and an opening while no other is held takes hundreds of milliseconds.
     pub(super) fn tested<R>(&self, test: impl FnOnce(&CudaDevice) -> R) -> Result<R, Failure> {
         let held = self.open()?;
         let alloc = self.alloc.unwrap_or_default();
@@ -147,7 +147,7 @@ impl CudaOptions {
         Ok(result)
     }
 
-    /// The driver's own ways, without statistics: the plain one, and where it has them its pools.
+    /// Returns the driver's own allocators, without statistics: `cuMemAlloc`, and its memory pools where it has them.
     pub(super) fn peers(&self) -> Result<Vec<Peer>, Failure> {
         let open = |alloc| self.builder().alloc(alloc).build().map_err(|error| absent(&error));
         let plain = open(Alloc::Sync)?;

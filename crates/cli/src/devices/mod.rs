@@ -1,7 +1,7 @@
-//! The backends of this binary: what they are called, what they find, and how a command runs on one of them.
+//! The backends of this binary: their names, the devices that they find, and how a command runs on one of them.
 //!
-//! A backend is one entry of [`BACKENDS`] and one variant of [`Target`]. Commands are generic over the backend; they
-//! come here as a [`Job`] and are told which one it is.
+//! A backend is one entry of [`BACKENDS`] and one variant of [`Target`]. Commands are generic over the backend: each
+//! passes a [`Job`], which is run with the backend of the chosen device.
 
 mod certify;
 #[cfg(feature = "cuda")]
@@ -23,19 +23,19 @@ pub(crate) use peers::Peer;
 pub(crate) use sim::SimOptions;
 pub(crate) use usage::UsageRow;
 
-/// One backend that people may ask for.
+/// A backend that can be chosen by name.
 pub(crate) struct Entry {
-    /// What people call it.
+    /// The name of the backend in `--device`.
     pub(crate) name: &'static str,
-    /// What it finds on this machine.
+    /// Looks for the devices of the backend on this machine.
     pub(crate) find: fn() -> Found,
-    /// The device that `NAME` or `NAME:OPTIONS` names, from its options.
+    /// Parses the options of `NAME` or `NAME:OPTIONS` and returns the device that they name.
     target: fn(options: &str) -> Result<Target, Failure>,
-    /// The device for a command that names none, if it has one that is no software.
+    /// Returns the device for a command that names none, if the backend has one that is not in software.
     preferred: fn() -> Option<Target>,
 }
 
-/// Every backend, the most wanted first.
+/// All backends, the preferred ones first.
 pub(crate) const BACKENDS: [Entry; 4] = [
     #[cfg(feature = "cuda")]
     cuda::ENTRY,
@@ -52,11 +52,11 @@ pub(crate) const BACKENDS: [Entry; 4] = [
     sim::ENTRY,
 ];
 
-/// What a backend has to offer here.
+/// The result of looking for the devices of a backend.
 pub(crate) enum Found {
-    /// Its devices, at least one, and those that do not open.
+    /// The devices, at least one, including those that do not open.
     Devices(Vec<Result<Device, Broken>>),
-    /// Nothing, and why.
+    /// No device, and the reason.
     Nothing {
         /// What is missing.
         why: String,
@@ -65,30 +65,30 @@ pub(crate) enum Found {
     },
 }
 
-/// Something about a device that the contract does not know: its name, and the value.
+/// A fact about a device that the backend contract does not cover: its name and its value.
 pub(crate) type Fact = (&'static str, String);
 
 /// One device, as it is listed.
 pub(crate) struct Device {
-    /// What to give to `--device`.
+    /// The value of `--device` that chooses it.
     pub(crate) target: String,
-    /// Its facts.
+    /// Its capabilities.
     pub(crate) caps: Caps,
-    /// What is left of each class, where the device tells.
+    /// The budget of each class, where the device reports it.
     pub(crate) budgets: Vec<Option<BudgetInfo>>,
-    /// What else there is to know of it.
+    /// Further facts about it.
     pub(crate) facts: Vec<Fact>,
-    /// What it has not, what follows, and what to do.
+    /// What the device lacks, each with its consequence and its remedy.
     pub(crate) missing: Vec<String>,
 }
 
-/// A device that is there and does not open.
+/// A device that is present but does not open.
 pub(crate) struct Broken {
-    /// What to give to `--device` once it does.
+    /// The value of `--device` that would choose it if it opened.
     pub(crate) target: String,
-    /// What the driver calls it.
+    /// The name that the driver gives it.
     pub(crate) name: String,
-    /// What there is to know of it.
+    /// Facts about it.
     pub(crate) facts: Vec<Fact>,
     /// What is missing.
     pub(crate) why: String,
@@ -97,7 +97,7 @@ pub(crate) struct Broken {
 }
 
 impl Device {
-    /// Asks a backend.
+    /// Describes a device by what its backend reports.
     fn of<B: Backend>(target: &str, backend: &B) -> Self {
         let caps = backend.caps().clone();
         let budget = |class| backend.budget()?.budget(ClassId(class)).ok();
@@ -106,37 +106,37 @@ impl Device {
     }
 }
 
-/// A device that was chosen.
+/// A device that was chosen, with its options.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Target {
-    /// A simulated one.
+    /// A simulated device.
     Sim(Box<SimOptions>),
-    /// One of CUDA's.
+    /// A CUDA device.
     #[cfg(feature = "cuda")]
     Cuda(cuda::CudaOptions),
-    /// One of Vulkan's.
+    /// A Vulkan device.
     #[cfg(feature = "vulkan")]
     Vulkan(vulkan::VulkanOptions),
-    /// One of wgpu's.
+    /// A wgpu device.
     #[cfg(feature = "wgpu")]
     Wgpu(wgpu::WgpuOptions),
 }
 
-/// Something to do on a device, whichever backend it has.
+/// Work to be done on a device of any backend.
 pub(crate) trait Job {
-    /// What comes of it.
+    /// The result of the job.
     type Output;
 
-    /// Does it on a device that has served nobody yet.
+    /// Runs the job on a device that was opened for it.
     fn run<B: Backend + Clone>(self, backend: B) -> Result<Self::Output, Failure>;
 }
 
 impl Target {
-    /// The device that a text names, or the best one there is.
+    /// Returns the device that a text names, or the best one there is if the command names none.
     ///
     /// # Errors
     ///
-    /// [`Failure::Input`] for a name or an option that nobody knows; [`Failure::Device`] for a device that is missing.
+    /// Returns [`Failure::Input`] for an unknown name or option, and [`Failure::Device`] for a device that is missing.
     pub(crate) fn choose(text: Option<&str>) -> Result<Self, Failure> {
         let Some(text) = text else { return Self::best() };
         let (name, options) = text.split_once(':').unwrap_or((text, ""));
@@ -151,7 +151,7 @@ impl Target {
         }
     }
 
-    /// The first that is no software; the simulated device is always there.
+    /// Returns the first device that is not in software, or else the simulated device.
     fn best() -> Result<Self, Failure> {
         match BACKENDS.iter().find_map(|entry| (entry.preferred)()) {
             Some(target) => Ok(target),
@@ -159,7 +159,7 @@ impl Target {
         }
     }
 
-    /// What people call it.
+    /// Returns the name of its backend.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Sim(_) => "sim",
@@ -172,11 +172,11 @@ impl Target {
         }
     }
 
-    /// Opens the device and does a job on it.
+    /// Opens the device and runs a job on it.
     ///
     /// # Errors
     ///
-    /// The job's, and [`Failure::Device`] if the device does not open.
+    /// Returns the error of the job, and [`Failure::Device`] if the device does not open.
     pub(crate) fn run<J: Job>(&self, job: J) -> Result<J::Output, Failure> {
         match self {
             Self::Sim(options) => job.run(options.open()),

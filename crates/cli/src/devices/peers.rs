@@ -1,24 +1,24 @@
-//! Others who allocate on a device, to be measured beside Millpond.
+//! Other allocators of a device, which are measured beside Millpond.
 
 use super::Target;
 use crate::failure::Failure;
 
-/// One of them.
+/// Another allocator.
 pub(crate) struct Peer {
-    /// What people call it.
+    /// The name of the allocator, for readers.
     pub(crate) name: &'static str,
-    /// So many pairs make a round; fewer where each is a call of the driver.
+    /// The most pairs in a round: a lower number where each pair calls the driver.
     pub(crate) max_per_round: u64,
-    /// Allocates so many bytes and frees them.
+    /// Allocates the given number of bytes and frees them.
     pub(crate) pair: Box<dyn FnMut(u64) -> Result<(), Failure>>,
 }
 
 impl Target {
-    /// The peers that the backend offers, each on a device opened for it.
+    /// Returns the peers that the backend offers, each on a device opened for it.
     ///
     /// # Errors
     ///
-    /// [`Failure::Device`] if the device does not open.
+    /// Returns [`Failure::Device`] if the device does not open.
     pub(crate) fn peers(&self) -> Result<Vec<Peer>, Failure> {
         match self {
             Self::Sim(_) => Ok(Vec::new()),

@@ -1,4 +1,4 @@
-//! Programs whose trails are compared across devices that were chosen.
+//! Trails of programs on the chosen devices, to be compared across them.
 
 use millpond_backend::{Backend, Caps};
 use millpond_conformance::sameness::{self, Program, Trail};
@@ -8,7 +8,7 @@ use millpond_conformance::{Outcome, SimDevice};
 use super::{Job, Target};
 use crate::failure::Failure;
 
-/// Tells the facts of a device.
+/// A job that returns the capabilities of a device.
 struct Facts;
 
 impl Job for Facts {
@@ -20,20 +20,20 @@ impl Job for Facts {
 }
 
 impl Target {
-    /// The facts of the device, which is opened for it.
+    /// Opens the device and returns its capabilities.
     ///
     /// # Errors
     ///
-    /// [`Failure::Device`] if it does not open.
+    /// Returns [`Failure::Device`] if the device does not open.
     pub(crate) fn caps(&self) -> Result<Caps, Failure> {
         self.run(Facts)
     }
 
-    /// Runs a program on the device, opened anew, under a policy.
+    /// Opens the device anew and runs a program on it under a policy.
     ///
     /// # Errors
     ///
-    /// [`Failure::Device`] for a device that is missing.
+    /// Returns [`Failure::Device`] for a device that is missing.
     pub(crate) fn trail(&self, policy: &Policy, program: &Program<'_>) -> Result<Result<Trail, Outcome>, Failure> {
         Ok(match self {
             Self::Sim(options) => sameness::trail(&SimDevice::immediate(options.total_bytes()), policy, program),

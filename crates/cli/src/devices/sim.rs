@@ -7,10 +7,10 @@ use super::{Device, Entry, Found, Target};
 use crate::failure::Failure;
 use crate::quantity::parse_bytes;
 
-/// The simulated device's place among the backends.
+/// The entry of the simulated device among the backends.
 pub(super) const ENTRY: Entry = Entry { name: "sim", find, target, preferred: || Some(Target::Sim(Box::default())) };
 
-/// What a simulated device is like; where nothing is said, like an H200.
+/// The properties of a simulated device; those of an H200 where an option is not given.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct SimOptions {
     bytes: Option<u64>,
@@ -55,7 +55,7 @@ impl SimOptions {
         Ok(options)
     }
 
-    /// A new device.
+    /// Creates a device.
     pub(crate) fn open(&self) -> Sim {
         let mut builder = Sim::builder();
         if let Some(bytes) = self.bytes {
@@ -76,7 +76,7 @@ impl SimOptions {
         builder.build()
     }
 
-    /// How much memory it has, in bytes.
+    /// Returns the size of the device's memory in bytes.
     pub(super) fn total_bytes(&self) -> u64 {
         self.open().caps().classes[0].total_bytes
     }
@@ -90,7 +90,8 @@ fn size(key: &str, value: &str) -> Result<u64, String> {
     }
 }
 
-/// A replay submits nothing, so reuse after a submit would never come.
+/// Parses `reuse`. Reuse after a submit is not offered: a replay submits nothing, so freed memory would never be
+/// reused.
 fn reuse(value: &str) -> Result<Reuse, String> {
     match value {
         "in-order" => Ok(Reuse::InOrder),
@@ -99,7 +100,7 @@ fn reuse(value: &str) -> Result<Reuse, String> {
     }
 }
 
-/// Large segments are 20 MiB, made of whole pages; that bounds what a granularity can be.
+/// Parses `pages`. Large segments are 20 MiB and made of whole pages, which limits the granularity.
 fn pages(value: &str) -> Result<Option<u64>, String> {
     if value == "none" {
         return Ok(None);

@@ -10,20 +10,20 @@ use millpond_vulkan::{DeviceInfo, FamilyInfo, Vulkan, VulkanError};
 use super::{Broken, Device, Entry, Fact, Found, Job, Peer, Target};
 use crate::failure::{Failure, with_causes};
 
-/// Vulkan's place among the backends.
+/// The entry of Vulkan among the backends.
 pub(super) const ENTRY: Entry = Entry { name: "vulkan", find, target, preferred };
 
-/// What to do where a device cannot be opened and its error does not say.
+/// The remedy where a device cannot be opened and its error does not name one.
 const REMEDY: &str = "update its driver or use another device";
 
-/// Which Vulkan device, and how it is opened.
+/// The choice of a Vulkan device, and how it is opened.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct VulkanOptions {
-    /// Its place in the loader's list; the first that is no software unless given, or else the first.
+    /// The device's place in the loader's list. If `None`, the first GPU, or else the first device.
     index: Option<usize>,
-    /// The validation layer watches.
+    /// Whether the validation layer is enabled.
     validation: bool,
-    /// Without virtual memory, even where it has it.
+    /// Whether the device is opened without virtual memory, even where it has it.
     no_pages: bool,
 }
 
@@ -31,14 +31,14 @@ fn target(options: &str) -> Result<Target, Failure> {
     VulkanOptions::parse(options).map(Target::Vulkan).map_err(|what| Failure::Input(format!("--device vulkan: {what}")))
 }
 
-/// The first device that is a GPU.
+/// Returns the first device that is a GPU.
 fn preferred() -> Option<Target> {
     let devices = Vulkan::devices().ok()?;
     let index = devices.iter().find(|device| is_gpu(device))?.index;
     Some(Target::Vulkan(VulkanOptions { index: Some(index), ..VulkanOptions::default() }))
 }
 
-/// Whether any device, usable or not, is no software.
+/// Returns whether there is a device, usable or not, that is not in software.
 #[cfg(all(feature = "wgpu", target_os = "linux"))]
 pub(super) fn has_gpu() -> bool {
     Vulkan::devices().is_ok_and(|devices| devices.iter().any(|device| device.kind != PhysicalDeviceType::CPU))
@@ -52,7 +52,7 @@ fn find() -> Found {
     match Vulkan::devices() {
         Ok(devices) => Found::Devices(devices.iter().map(listed).collect()),
         Err(error) => {
-            // Its errors name the remedy behind a semicolon.
+            // The backend's errors name the remedy behind a semicolon.
             let text = with_causes(&error);
             let (why, remedy) = text.split_once("; ").unwrap_or((&text, "install a Vulkan driver"));
             Found::Nothing { why: why.into(), remedy: remedy.into() }
@@ -112,7 +112,7 @@ fn describe(family: usize, facts: &FamilyInfo) -> String {
     format!("{family}: {} of {}", facts.count, has.collect::<Vec<_>>().join(" "))
 }
 
-/// What the device has not, what follows, and what to do.
+/// Returns what the device lacks, each with its consequence and its remedy.
 fn missing(info: &DeviceInfo) -> Vec<String> {
     let lacks = [
         (
@@ -153,7 +153,7 @@ impl VulkanOptions {
         Ok(options)
     }
 
-    /// Its place in the loader's list.
+    /// Returns the device's place in the loader's list.
     fn index(&self) -> Result<usize, VulkanError> {
         match self.index {
             Some(index) => Ok(index),
@@ -166,7 +166,8 @@ impl VulkanOptions {
         self.index().and_then(build).map_err(|error| absent(&error))
     }
 
-    /// gpu-allocator's own way: parts of blocks of memory, without a buffer, a stream or statistics. And the driver's.
+    /// Returns gpu-allocator, which hands out parts of blocks of memory without a buffer, a stream or statistics, and
+    /// the driver's own calls.
     pub(super) fn peers(&self) -> Result<Vec<Peer>, Failure> {
         let mut blocks = Blocks::new(self.open()?)?;
         let pair = Box::new(move |bytes| blocks.pair(bytes));
@@ -178,7 +179,8 @@ impl VulkanOptions {
         ])
     }
 
-    /// Opens it, does a job on it, and asks the validation layer, if it watched, once the device is gone.
+    /// Opens the device, runs a job on it, and checks the errors of the validation layer, if enabled, once the device
+    /// is gone.
     pub(super) fn run<J: Job>(&self, job: J) -> Result<J::Output, Failure> {
         let device = self.open()?;
         let log = device.validation().cloned();
@@ -190,14 +192,14 @@ impl VulkanOptions {
         }
     }
 
-    /// The device as the conformance suite opens it.
+    /// Returns the device as the conformance suite opens it.
     pub(super) fn under_test(&self) -> Result<millpond_conformance::VulkanDevice, Failure> {
         let index = self.index().map_err(|error| absent(&error))?;
         Ok(millpond_conformance::VulkanDevice::new(index).validation(self.validation).sparse(!self.no_pages))
     }
 }
 
-/// gpu-allocator on a device. It goes before the device.
+/// gpu-allocator on a device. The field order drops the allocator before the device.
 struct Blocks {
     allocator: gpu_allocator::vulkan::Allocator,
     _device: Vulkan,

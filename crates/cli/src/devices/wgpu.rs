@@ -7,18 +7,18 @@ use millpond_wgpu::{Wgpu, WgpuBuilder, WgpuError};
 use super::{Broken, Device, Entry, Fact, Found, Job, Peer, Target};
 use crate::failure::{Failure, with_causes};
 
-/// wgpu's place among the backends.
+/// The entry of wgpu among the backends.
 pub(super) const ENTRY: Entry = Entry { name: "wgpu", find, target, preferred };
 
-/// So many buffers of a peer's make a round: each is one of the driver's.
+/// The most buffers of a peer in a round, as each is an allocation of the driver.
 const BUFFERS_MAX: u64 = 50;
 
-/// Which of wgpu's adapters, and how its device is opened.
+/// The choice of a wgpu adapter, and how its device is opened.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct WgpuOptions {
-    /// Its place in wgpu's list; the first that is no software unless given, or else the first.
+    /// The adapter's place in wgpu's list. If `None`, the first GPU, or else the first adapter.
     index: Option<usize>,
-    /// Without a semaphore, so that wgpu alone is asked what is done.
+    /// Whether the device is opened without a semaphore, so that only polls of wgpu show what is done.
     polls: bool,
 }
 
@@ -26,10 +26,10 @@ fn target(options: &str) -> Result<Target, Failure> {
     WgpuOptions::parse(options).map(Target::Wgpu).map_err(|what| Failure::Input(format!("--device wgpu: {what}")))
 }
 
-/// The first adapter that is a GPU.
+/// Returns the first adapter that is a GPU.
 fn preferred() -> Option<Target> {
-    // There wgpu reaches GPUs through Vulkan alone, which was asked before. A second look at its drivers costs time and
-    // has some of them complain on standard error.
+    // On Linux, wgpu reaches GPUs through Vulkan alone, which has already been queried. Loading the drivers through
+    // wgpu as well costs time, and some of them print warnings on standard error.
     #[cfg(all(feature = "vulkan", target_os = "linux"))]
     if !super::vulkan::has_gpu() {
         return None;
@@ -72,7 +72,7 @@ fn listed(index: usize, info: &AdapterInfo) -> Result<Device, Broken> {
     }
 }
 
-/// What no device of wgpu has.
+/// What every device of wgpu lacks.
 const MISSING: [&str; 2] = [
     "virtual memory: wgpu has none, so there are no pages, and paged falls back to classic; the Vulkan backend has it",
     "a budget: wgpu tells nobody how much memory is left; set a limit, or use the Vulkan backend",
@@ -129,7 +129,7 @@ impl WgpuOptions {
         self.builder()?.build().map_err(|error| absent(&error))
     }
 
-    /// Opens it, does a job on it, and asks wgpu whether anything went wrong beside it.
+    /// Opens the device, runs a job on it, and checks the errors that wgpu reported meanwhile.
     pub(super) fn run<J: Job>(&self, job: J) -> Result<J::Output, Failure> {
         let device = self.open()?;
         let handle = device.clone();
@@ -140,26 +140,26 @@ impl WgpuOptions {
         }
     }
 
-    /// The device as the conformance suite opens it.
+    /// Returns the device as the conformance suite opens it.
     pub(super) fn under_test(&self) -> Result<WgpuDevice, Failure> {
         Ok(WgpuDevice::new(&self.label(), self.builder()?))
     }
 
-    /// wgpu's own way: a buffer for each allocation.
+    /// Returns wgpu's own way of allocating: a buffer for each allocation.
     pub(super) fn peers(&self) -> Result<Vec<Peer>, Failure> {
         let device = self.open()?;
         let pair = Box::new(move |bytes| pair(device.device(), bytes));
         Ok(vec![Peer { name: "wgpu, a buffer each time", max_per_round: BUFFERS_MAX, pair }])
     }
 
-    /// What to give to `--device` for this one.
+    /// Returns the value of `--device` that chooses this device.
     pub(super) fn label(&self) -> String {
         let index = self.index.map_or(String::new(), |index| format!(":{index}"));
         format!("wgpu{index}{}", if self.polls { ",polls" } else { "" })
     }
 }
 
-/// Makes a buffer, lets it go, and lets wgpu give it back to the driver.
+/// Creates a buffer, drops it, and polls, so that wgpu releases it to the driver.
 fn pair(device: &wgpu::Device, bytes: u64) -> Result<(), Failure> {
     let usage = BufferUsages::STORAGE | BufferUsages::COPY_SRC | BufferUsages::COPY_DST;
     let made: Buffer =

@@ -1,4 +1,4 @@
-//! Standard output and standard error: who may write where, and what happens when nobody reads.
+//! Standard output and standard error: what is written to which, and what happens when the reader has gone away.
 
 pub(crate) mod progress;
 mod table;
@@ -14,7 +14,7 @@ pub(crate) use table::{Align, Table};
 
 /// Results, on standard output.
 ///
-/// A reader that goes away is no error: what follows is dropped, and commands that have nothing else to do look at
+/// A reader that goes away is no error: all later output is dropped, and commands that have nothing else to do check
 /// [`is_open`](Output::is_open) and stop. Any other failure is kept for [`finish`](Output::finish).
 pub(crate) struct Output {
     format: Format,
@@ -26,17 +26,17 @@ impl Output {
         Self { format, broken: None }
     }
 
-    /// Whether results go out as JSON.
+    /// Returns whether results are written as JSON.
     pub(crate) fn is_json(&self) -> bool {
         self.format == Format::Json
     }
 
-    /// Whether there is still somebody to write to.
+    /// Returns whether all writes so far succeeded, so that further output can still be read.
     pub(crate) fn is_open(&self) -> bool {
         self.broken.is_none()
     }
 
-    /// Writes a text, as it is, and hands it on at once.
+    /// Writes a text unchanged and flushes it.
     pub(crate) fn text(&mut self, text: &str) {
         if self.is_open() {
             let mut stdout = io::stdout().lock();
@@ -52,11 +52,11 @@ impl Output {
         }
     }
 
-    /// Whether everything was written.
+    /// Checks that everything was written.
     ///
     /// # Errors
     ///
-    /// [`Failure::Input`] with the system's error, unless the reader went away of its own accord.
+    /// Returns [`Failure::Input`] with the system's error, unless the error is that the reader closed the pipe.
     pub(crate) fn finish(self) -> Result<(), Failure> {
         match self.broken {
             Some(error) if error.kind() != ErrorKind::BrokenPipe => Err(Failure::Input(format!(
@@ -67,7 +67,7 @@ impl Output {
     }
 }
 
-/// Writes a line for people to standard error. If nobody reads it there is nobody to tell.
+/// Writes a line for people to standard error. A failure to write is ignored, as it could not be reported anywhere.
 pub(crate) fn tell(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }

@@ -5,27 +5,27 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// A bar on standard error that goes away when it is done. Shown only where a person looks at both outputs: in a pipe
-/// it would get in the way of whoever shows the other end.
+/// A bar on standard error that goes away when it is done. It is shown only if both outputs are terminals: in a pipe it
+/// would disturb the program at the other end.
 pub(crate) struct Progress(ProgressBar);
 
 impl Progress {
-    /// A bar of so many steps.
+    /// Creates a bar of a known number of steps.
     pub(crate) fn new(steps: usize) -> Self {
         Self::with(Some(steps as u64), "{bar:30} {pos}/{len}  {wide_msg}")
     }
 
-    /// The time gone by of so much, and how many steps were made in it.
+    /// Creates a bar that shows the elapsed part of a time, and the number of steps made in it.
     pub(crate) fn timed(time: Duration) -> Self {
         let progress = Self::with(None, &format!("{{elapsed}} of {}s  {{pos}}  {{wide_msg}}", time.as_secs()));
-        // The clock goes on while a step is under way.
+        // The display is updated while a step is under way, too.
         if !progress.0.is_hidden() {
             progress.0.enable_steady_tick(Duration::from_secs(1));
         }
         progress
     }
 
-    /// A count of steps, where nobody knows how many there will be.
+    /// Creates a count of steps, for when the number of steps is not known in advance.
     pub(crate) fn unbounded() -> Self {
         Self::with(None, "{spinner} {pos}  {wide_msg}")
     }
@@ -42,12 +42,12 @@ impl Progress {
         Self(bar)
     }
 
-    /// Says what is being done.
+    /// Shows what is being done.
     pub(crate) fn doing(&self, what: String) {
         self.0.set_message(what);
     }
 
-    /// One step is done.
+    /// Counts one step as done.
     pub(crate) fn step(&self) {
         self.0.inc(1);
     }

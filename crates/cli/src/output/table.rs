@@ -1,6 +1,6 @@
 //! Aligned tables.
 
-/// On which side of a column its cells stand.
+/// The side of a column at which its cells are aligned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Align {
     Left,
@@ -19,6 +19,8 @@ impl Table {
         Self { head: head.to_vec(), rows: Vec::new() }
     }
 
+    /// Adds a row.
+    ///
     /// # Panics
     ///
     /// If the row has more or fewer cells than the head.
@@ -31,13 +33,13 @@ impl Table {
         self.rows.is_empty()
     }
 
-    /// The columns that are shown.
+    /// Returns the columns that are shown.
     fn columns(&self) -> Vec<usize> {
         let filled = |column: &usize| self.rows.iter().any(|row| !row[*column].is_empty());
         (0..self.head.len()).filter(filled).collect()
     }
 
-    /// The table in Markdown, with a bar at every border and the head underlined.
+    /// Returns the table in Markdown, with a bar at every border and a line below the head.
     pub(crate) fn markdown(&self) -> String {
         let columns = self.columns();
         let line = |cell: &dyn Fn(usize) -> String| {
@@ -52,7 +54,7 @@ impl Table {
         text
     }
 
-    /// The lines, each ended, without trailing spaces.
+    /// Returns the lines, each with a line break at its end and without trailing spaces.
     pub(crate) fn render(&self) -> String {
         let columns = self.columns();
         let head: Vec<String> = self.head.iter().map(|(name, _)| (*name).to_string()).collect();

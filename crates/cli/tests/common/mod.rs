@@ -1,4 +1,4 @@
-//! Running the command as people do, and files for it to read.
+//! Runs of the command as people start it, and files for it to read.
 
 #![allow(dead_code)] // Each test file uses its part.
 
@@ -8,10 +8,10 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
-/// No file, so no driver.
+/// A path without a file, so that no driver is found.
 const NO_DRIVER: &str = "/nonexistent/driver.json";
 
-/// What a run of the command came to.
+/// The result of a run of the command.
 pub(crate) struct Ran {
     pub(crate) code: Option<i32>,
     pub(crate) stdout: String,
@@ -24,18 +24,22 @@ impl Ran {
         Self { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
     }
 
-    /// The lines of standard output, each a JSON value, after a run without fault.
+    /// Returns the lines of standard output, each a JSON value.
+    ///
+    /// # Panics
+    ///
+    /// If the run failed.
     pub(crate) fn json(&self) -> Vec<Value> {
         assert_eq!(self.code, Some(0), "{}", self.stderr);
         self.values()
     }
 
-    /// The lines of standard output, each a JSON value.
+    /// Returns the lines of standard output, each a JSON value.
     pub(crate) fn values(&self) -> Vec<Value> {
         self.stdout.lines().map(|line| serde_json::from_str(line).expect(line)).collect()
     }
 
-    /// Checks the exit code, and that standard error says each of these.
+    /// Checks the exit code, and that standard error contains each of the texts.
     pub(crate) fn fails(&self, code: i32, says: &[&str]) {
         assert_eq!(self.code, Some(code), "stdout: {}\nstderr: {}", self.stdout, self.stderr);
         for text in says {
@@ -44,12 +48,12 @@ impl Ran {
     }
 }
 
-/// The command, in an environment that configures nothing and where no driver is found: results are the same on a
-/// machine with a GPU.
+/// Returns the command in an environment that configures nothing and where no driver is found, so that results are the
+/// same on a machine with a GPU.
 pub(crate) fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_millpond"));
     command.args(args).env("VK_DRIVER_FILES", NO_DRIVER).env("VK_ICD_FILENAMES", NO_DRIVER);
-    // The driver of CUDA, if there is one, lists no device then.
+    // The driver of CUDA, if there is one, then lists no device.
     command.env("CUDA_VISIBLE_DEVICES", "-1");
     for variable in millpond::ENVIRONMENT {
         command.env_remove(variable);
@@ -60,7 +64,7 @@ pub(crate) fn command(args: &[&str]) -> Command {
 /// Runs the command with the drivers of this machine.
 pub(crate) fn run_on_machine(args: &[&str]) -> Ran {
     let mut command = Command::new(env!("CARGO_BIN_EXE_millpond"));
-    // Some drivers complain on standard error where this is not set.
+    // Some drivers print warnings on standard error where this is not set.
     command.args(args).env("XDG_RUNTIME_DIR", env!("CARGO_TARGET_TMPDIR"));
     for variable in millpond::ENVIRONMENT {
         command.env_remove(variable);
@@ -68,8 +72,8 @@ pub(crate) fn run_on_machine(args: &[&str]) -> Ran {
     Ran::of(command.output().expect("the command starts"))
 }
 
-/// The rows of `millpond devices` for the devices of a backend that open here. Without any this says so on standard
-/// error, and fails where the environment requires the backend.
+/// Returns the rows of `millpond devices` for the devices of a backend that open here. If there are none, this prints
+/// so on standard error, and fails where the environment requires the backend.
 pub(crate) fn devices(backend: &str) -> Vec<Value> {
     let rows = run_on_machine(&["devices", "--format", "json"]).json();
     let found: Vec<Value> =
@@ -87,10 +91,11 @@ pub(crate) fn run(args: &[&str]) -> Ran {
     Ran::of(command(args).output().expect("the command starts"))
 }
 
-/// Runs the command on the simulated CUDA driver, with no other driver, where there is one: on Linux.
+/// Runs the command on the simulated CUDA driver, without any other driver. Available on Linux only.
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 pub(crate) fn run_on_simulated_cuda(args: &[&str]) -> Ran {
-    // Cargo builds it beside the tests. It has the driver's name inside, and whoever is loaded first is the driver.
+    // Cargo builds the library beside the tests. It has the driver's library name, and the library loaded first is the
+    // one that is used.
     let test = std::env::current_exe().expect("a running test");
     let library = test.with_file_name("libmillpond_cuda_driver.so");
     assert!(library.is_file(), "{} is missing: it is built with the tests", library.display());
@@ -113,17 +118,17 @@ pub(crate) fn run_on_input(input: &[u8], args: &[&str]) -> Ran {
     Ran::of(child.wait_with_output().expect("it ends"))
 }
 
-/// A file of the corpus.
+/// Returns the path of a file of the corpus.
 pub(crate) fn corpus(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/corpus").join(name);
     path.to_str().expect("UTF-8").to_string()
 }
 
-/// A file that goes with the test.
+/// A temporary file, which is removed when it is dropped.
 pub(crate) struct Scratch(PathBuf);
 
 impl Scratch {
-    /// `name` is unique among the tests that run at the same time.
+    /// Creates the file. `name` has to be unique among the tests that run at the same time.
     pub(crate) fn new(name: &str, content: &[u8]) -> Self {
         let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
         let path = folder.join(format!("{}-{name}", std::process::id()));
@@ -135,7 +140,7 @@ impl Scratch {
         self.0.to_str().expect("UTF-8")
     }
 
-    /// What the command calls it, when its name ends so.
+    /// Returns the name of the file in results, without the given ending.
     pub(crate) fn name(&self, ending: &str) -> String {
         let name = self.0.file_name().expect("a name").to_str().expect("UTF-8");
         name.strip_suffix(ending).expect(ending).to_string()

@@ -7,7 +7,7 @@ use millpond_vulkan::ash::{Device, vk};
 use super::super::{Kernel, Result};
 use super::BINDINGS;
 
-/// The pipelines and what they are made of. What was not created is null, and destroying that does nothing.
+/// The pipelines and the objects they are created from. Objects not created are null, and destroying null does nothing.
 #[derive(Default)]
 pub(super) struct Pipelines {
     pub(super) set_layout: vk::DescriptorSetLayout,
@@ -17,12 +17,12 @@ pub(super) struct Pipelines {
 }
 
 impl Pipelines {
-    /// The kernel's pipeline.
+    /// Returns the kernel's pipeline.
     pub(super) fn of(&self, kernel: Kernel) -> vk::Pipeline {
         self.pipelines[kernel as usize]
     }
 
-    /// Creates everything. What exists when a step fails is left for [`destroy`](Pipelines::destroy).
+    /// Creates everything. If a step fails, what was created before it is left for [`destroy`](Pipelines::destroy).
     pub(super) fn create(&mut self, device: &Device, spirv: &[u32]) -> Result<()> {
         let binding = |index| {
             vk::DescriptorSetLayoutBinding::default()
@@ -60,7 +60,7 @@ impl Pipelines {
         Ok(made.map_err(|(_, result)| result)?[0])
     }
 
-    /// Destroys everything. No work may use it any more.
+    /// Destroys everything. No work may still use it.
     pub(super) fn destroy(&mut self, device: &Device) {
         for pipeline in self.pipelines {
             // SAFETY: made from this device, and the caller has waited for all work that uses it.

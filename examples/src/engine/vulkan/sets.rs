@@ -1,4 +1,4 @@
-//! Descriptor sets, used again once the work that used them is done.
+//! Descriptor sets, which are reused once the work that used them is done.
 
 use std::collections::VecDeque;
 
@@ -9,10 +9,10 @@ use millpond_vulkan::ash::{Device, vk};
 use super::super::Result;
 use super::BINDINGS;
 
-/// How many sets a pool has.
+/// The number of sets in a pool.
 const POOL_SETS: u32 = 64;
 
-/// The same idea as the allocator's: a set is bound to the tick of its last use, and free once that is reached.
+/// Sets with the ticks of their last uses. Like a block of the allocator, a set is free once its tick is reached.
 #[derive(Default)]
 pub(super) struct Sets {
     pools: Vec<vk::DescriptorPool>,
@@ -21,7 +21,7 @@ pub(super) struct Sets {
 }
 
 impl Sets {
-    /// A set that no work uses.
+    /// Returns a set that no work uses.
     pub(super) fn take(&mut self, device: &Vulkan, layout: vk::DescriptorSetLayout) -> Result<vk::DescriptorSet> {
         if let Some(&(point, set)) = self.in_use.front()
             && device.reached(point.stream)? >= point.tick
@@ -35,22 +35,22 @@ impl Sets {
         self.spare.pop().ok_or_else(|| "a new pool came without sets".into())
     }
 
-    /// The set is used by work of the stream that this tick covers.
+    /// Marks the set as used by work of the stream that this tick covers.
     pub(super) fn used(&mut self, set: vk::DescriptorSet, stream: StreamId, tick: Tick) {
         self.in_use.push_back((Point { stream, tick }, set));
     }
 
-    /// The set was not used after all.
+    /// Puts back a set that was not used after all.
     pub(super) fn unused(&mut self, set: vk::DescriptorSet) {
         self.spare.push(set);
     }
 
-    /// When the sets that are in use will be free: each stream's last point is among them.
+    /// Returns the points after which the sets in use are free. The last point of each stream is among them.
     pub(super) fn points(&self) -> impl Iterator<Item = Point> {
         self.in_use.iter().map(|&(point, _)| point)
     }
 
-    /// Destroys the pools and with them the sets. No work may use them any more.
+    /// Destroys the pools and with them the sets. No work may still use them.
     pub(super) fn destroy(&mut self, device: &Device) {
         for pool in self.pools.drain(..) {
             // SAFETY: made from this device, and the caller has waited for all work that uses its sets.
@@ -70,7 +70,7 @@ impl Sets {
         self.pools.push(pool);
         let layouts = [layout; POOL_SETS as usize];
         let info = vk::DescriptorSetAllocateInfo::default().descriptor_pool(pool).set_layouts(&layouts);
-        // SAFETY: the pool is new, has room for as many sets of this layout, and nobody else has it.
+        // SAFETY: the pool is new, has room for this number of sets of this layout, and no other caller has it.
         self.spare.extend(unsafe { device.allocate_descriptor_sets(&info) }?);
         Ok(())
     }

@@ -8,7 +8,7 @@ use crate::ffi::host;
 
 static INITIALIZED: AtomicBool = AtomicBool::new(false);
 
-/// What a function needs.
+/// The state that a function needs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Need {
     Nothing,
@@ -24,8 +24,8 @@ pub(crate) fn initialize() {
     INITIALIZED.store(true, Ordering::Release);
 }
 
-/// Counts a call, stops it where a test wants that, lets a planned failure strike, looks at what the function needs,
-/// and runs it. The body is given the device of the current context, or 0 if it needs none.
+/// Counts a call, stops it if a test has asked for that, fails it if that is planned, checks what the function needs,
+/// and runs it. The body gets the device of the current context, or 0 if it needs none.
 pub(crate) fn call(function: &'static str, need: Need, body: impl FnOnce(usize) -> Answer) -> u32 {
     stop::stand(function);
     match enter(function, need).and_then(body) {
@@ -44,7 +44,7 @@ fn enter(function: &'static str, need: Need) -> Result<usize, Code> {
     if !INITIALIZED.load(Ordering::Acquire) {
         return Err(Code::NOT_INITIALIZED);
     }
-    // A plan for any call strikes those that work with a device.
+    // A failure that is planned for any call applies to those that work with a context or with pages.
     plan::strike(function, need != Need::Init)?;
     match (need, thread::current()) {
         (Need::Context, None) => Err(Code::INVALID_CONTEXT),

@@ -17,14 +17,14 @@ pub(crate) struct Capture {
     origin: LaneId,
     mode: u32,
     thread: u64,
-    /// Whether nothing was done that a capture does not survive.
+    /// Whether no call has invalidated the capture.
     valid: bool,
     ops: Vec<Op>,
-    /// For each stream that takes part, how many operations of each are before what it does next.
+    /// For each stream that takes part, the number of operations of each stream that come before its next operation.
     clocks: BTreeMap<LaneId, BTreeMap<LaneId, u64>>,
 }
 
-/// What `cuStreamIsCapturing` answers.
+/// The status of a stream, with the values of `cuStreamIsCapturing`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Status {
     None = 0,
@@ -76,14 +76,14 @@ impl World {
         if forked { Err(Code::STREAM_CAPTURE_UNJOINED) } else { Ok(capture.ops) }
     }
 
-    /// Whether a stream is captured, and the capture's number.
+    /// Returns whether a stream is captured, and the capture's number.
     pub(crate) fn capture_status(&self, lane: LaneId) -> (Status, u64) {
         let Some(id) = self.lanes[lane].capture else { return (Status::None, 0) };
         let valid = self.captures.get(&id).is_some_and(|capture| capture.valid);
         (if valid { Status::Active } else { Status::Invalidated }, id)
     }
 
-    /// From now on the capture is good for nothing but to be ended.
+    /// Invalidates the capture, so that it can only be ended.
     pub(crate) fn spoil(&mut self, capture: u64) {
         if let Some(capture) = self.captures.get_mut(&capture) {
             capture.valid = false;
@@ -103,12 +103,12 @@ impl World {
         Ok(())
     }
 
-    /// What is before the next operation of a captured stream.
+    /// Returns what is before the next operation of a captured stream.
     pub(crate) fn clock(&mut self, capture: u64, lane: LaneId) -> Result<BTreeMap<LaneId, u64>, Code> {
         Ok(self.valid(capture)?.clocks.get(&lane).cloned().unwrap_or_default())
     }
 
-    /// Lets a stream wait for an event of a capture, in which it takes part from now on.
+    /// Makes a stream wait for an event of a capture, in which the stream takes part from then on.
     pub(crate) fn join(&mut self, capture: u64, lane: LaneId, clock: BTreeMap<LaneId, u64>) -> Answer {
         if !self.captures.contains_key(&capture) {
             return Err(Code::INVALID_VALUE);
@@ -131,15 +131,15 @@ impl World {
         Ok(())
     }
 
-    /// Fails, and spoils the capture, if the stream is captured: for what asks how far a stream is.
+    /// Fails, and spoils the capture, if the stream is captured: for calls that ask how far a stream is.
     pub(crate) fn refuse_captured(&mut self, lane: LaneId) -> Answer {
         let Some(capture) = self.lanes[lane].capture else { return Ok(()) };
         self.spoil(capture);
         Err(Code::STREAM_CAPTURE_UNSUPPORTED)
     }
 
-    /// Fails, and spoils the captures, if a call that is unsafe during captures comes while one forbids it to this
-    /// thread.
+    /// Fails, and spoils the captures, if a call that is unsafe during captures is made while a capture forbids it to
+    /// this thread.
     pub(crate) fn refuse_unsafe(&mut self) -> Answer {
         let (thread, mode) = (thread::id(), thread::mode());
         let forbids = |capture: &Capture| {
@@ -154,7 +154,7 @@ impl World {
         if refused { Err(Code::STREAM_CAPTURE_UNSUPPORTED) } else { Ok(()) }
     }
 
-    /// Fails, and spoils them, if anything of the device is captured: for what waits for all of it.
+    /// Fails, and spoils the captures, if any stream of the device is captured: for calls that wait for all of them.
     pub(crate) fn refuse_any_capture(&mut self, device: usize) -> Answer {
         let captures: Vec<u64> =
             self.lanes.iter().filter(|lane| lane.device == device).filter_map(|lane| lane.capture).collect();

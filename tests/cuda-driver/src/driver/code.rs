@@ -6,12 +6,12 @@ use std::ffi::CStr;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Code(pub(crate) u32);
 
-/// What a call answers beside what it writes through its pointers.
+/// The result of a call, besides what it writes through its pointers.
 pub(crate) type Answer = Result<(), Code>;
 
 macro_rules! codes {
     ($($name:ident = $number:literal, $text:literal;)*) => {
-        #[allow(dead_code)] // Some have only a name to tell: tests plan them.
+        #[allow(dead_code)] // Some are only named: tests plan failures with them.
         impl Code {
             $(pub(crate) const $name: Code = Code($number);)*
         }
@@ -66,7 +66,7 @@ codes! {
 }
 
 impl Code {
-    /// Its name, as the header has it.
+    /// Returns its name in the driver's header.
     pub(crate) fn name(self) -> Option<&'static CStr> {
         if self.0 == 0 {
             return Some(c"CUDA_SUCCESS");
@@ -74,7 +74,7 @@ impl Code {
         CODES.iter().find(|(number, ..)| *number == self.0).map(|(_, name, _)| *name)
     }
 
-    /// What it means.
+    /// Returns its meaning.
     pub(crate) fn text(self) -> Option<&'static CStr> {
         if self.0 == 0 {
             return Some(c"no error");

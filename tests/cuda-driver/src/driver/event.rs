@@ -17,7 +17,7 @@ pub(crate) struct Event {
     recorded: Recorded,
 }
 
-/// Where it was recorded last.
+/// The place where the event was recorded last.
 enum Recorded {
     Never,
     At {
@@ -25,7 +25,7 @@ enum Recorded {
         record: u64,
         time: Option<Instant>,
     },
-    /// In a capture, and what of each of its streams is before it.
+    /// In a capture, with the number of operations of each stream that come before it.
     Captured {
         capture: u64,
         clock: BTreeMap<LaneId, u64>,
@@ -37,7 +37,7 @@ impl Event {
         Event { device, flags, recorded: Recorded::Never }
     }
 
-    /// Notes when a record was reached, unless a later one has taken its place.
+    /// Notes the time at which a record was reached, unless a later record has replaced it.
     pub(crate) fn stamp(&mut self, reached: u64, now: Instant) {
         if let Recorded::At { record, time, .. } = &mut self.recorded
             && *record == reached
@@ -70,8 +70,8 @@ impl World {
         Ok(())
     }
 
-    /// The place that a call may ask an event for. `None` if it was never recorded. Asking for a captured event spoils
-    /// the capture; when that is over the event is nothing that can be asked for, as real drivers say it.
+    /// Returns the place of an event's last record, or `None` if it was never recorded. Asking for a captured event
+    /// spoils the capture; once that is over, the event is an invalid value, as real drivers report it.
     pub(crate) fn position(&mut self, handle: u64) -> Result<Option<Position>, Code> {
         match &self.event(handle)?.recorded {
             Recorded::Never => Ok(None),
@@ -106,7 +106,7 @@ impl World {
         }
     }
 
-    /// Milliseconds between two events.
+    /// Returns the milliseconds between two events.
     pub(crate) fn elapsed(&mut self, start: u64, end: u64) -> Result<f32, Code> {
         let times = [start, end].map(|handle| {
             let position = self.position(handle)?;

@@ -1,10 +1,10 @@
-//! Which parts of a range of numbers are free: addresses, or offsets in a memory file.
+//! The free parts of a range of numbers: addresses, or offsets in a memory file.
 
 use std::collections::BTreeMap;
 
-/// The free parts, first fit, so that what was given back is soon taken again, as drivers do.
+/// The free parts. The first that fits is taken, so that what was given back is soon taken again, as drivers do.
 pub(crate) struct Gaps {
-    /// Start to end.
+    /// The end of each part, by its start.
     free: BTreeMap<u64, u64>,
 }
 
@@ -13,7 +13,8 @@ impl Gaps {
         Gaps { free: BTreeMap::from([(start, end)]) }
     }
 
-    /// Takes a range that starts at a multiple of `align`: at `wish` if it is free there, else the first that fits.
+    /// Takes a range that starts at a multiple of `align`: at `wish` if it is free there, or else at the first place
+    /// that fits.
     pub(crate) fn take(&mut self, bytes: u64, align: u64, wish: u64) -> Option<u64> {
         let granted = Some(wish).filter(|wish| *wish != 0 && wish.is_multiple_of(align) && self.fits(*wish, bytes));
         let start = granted.or_else(|| self.first(bytes, align))?;
@@ -39,7 +40,7 @@ impl Gaps {
         })
     }
 
-    /// Gives a range back that was taken.
+    /// Gives back a range that was taken.
     pub(crate) fn give(&mut self, start: u64, bytes: u64) {
         let (mut start, mut end) = (start, start + bytes);
         if let Some((&before, &meets)) = self.free.range(..=start).next_back() {

@@ -1,4 +1,4 @@
-//! Streams: a queue each, and a thread each that works it off in order.
+//! Streams: each has a queue, and a thread that does its work in order.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use crate::driver::work::Op;
 use crate::driver::world::{self, PROGRESS, World};
 use crate::table::RawViolation;
 
-/// The number of a stream: never used again, unlike its handle.
+/// The number of a stream, which is never used again, unlike its handle.
 pub(crate) type LaneId = usize;
 
-/// A place in a stream's work: behind the `count`th operation that was ever queued there.
+/// A place in a stream's work: after the first `count` operations that were queued there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Position {
     pub(crate) lane: LaneId,
@@ -26,11 +26,11 @@ pub(crate) struct Lane {
     pub(crate) device: usize,
     pub(crate) flags: u32,
     pub(crate) priority: i32,
-    /// Work to come; the front is being done.
+    /// The work that is not done yet; the front may be running.
     pub(crate) queue: VecDeque<Op>,
     pub(crate) queued: u64,
     pub(crate) done: u64,
-    /// The capture it takes part in.
+    /// The capture that it takes part in.
     pub(crate) capture: Option<u64>,
     pub(crate) wake: Arc<Condvar>,
     /// Whether the front of the queue is being done.
@@ -41,7 +41,7 @@ pub(crate) struct Lane {
     closing: bool,
 }
 
-/// What a stream's thread does next.
+/// The next step of a stream's thread.
 enum Next {
     /// There is no work.
     Idle,
@@ -73,7 +73,7 @@ impl World {
         self.lanes.len() - 1
     }
 
-    /// The legacy default stream of a device.
+    /// Returns the legacy default stream of a device.
     pub(crate) fn legacy(&mut self, device: usize) -> LaneId {
         if let Some(lane) = self.contexts[device].legacy {
             return lane;
@@ -83,7 +83,7 @@ impl World {
         lane
     }
 
-    /// This thread's default stream of a device.
+    /// Returns this thread's default stream of a device.
     pub(crate) fn per_thread(&mut self, device: usize) -> LaneId {
         crate::driver::thread::default_lane(device, || self.add_lane(device, 0, 0))
     }
@@ -92,13 +92,14 @@ impl World {
         self.contexts[self.lanes[lane].device].legacy == Some(lane)
     }
 
-    /// The streams that the legacy stream of the device is ordered against.
+    /// Returns the streams that the legacy stream of the device is ordered against.
     fn blocking(&self, device: usize) -> impl Iterator<Item = (LaneId, &Lane)> {
         let lanes = self.lanes.iter().enumerate();
         lanes.filter(move |(_, lane)| lane.device == device && lane.flags & NON_BLOCKING == 0)
     }
 
-    /// The captures that a legacy stream would depend on if work were queued there now.
+    /// Returns the captures that a stream would depend on if work were queued there now: none unless it is a legacy
+    /// stream.
     pub(crate) fn implicit(&self, lane: LaneId) -> Vec<u64> {
         if !self.is_legacy(lane) {
             return Vec::new();
@@ -106,7 +107,7 @@ impl World {
         self.blocking(self.lanes[lane].device).filter_map(|(_, lane)| lane.capture).collect()
     }
 
-    /// Fails, and spoils the captures, if the legacy stream would now depend on what is only captured.
+    /// Fails, and spoils the captures, if the legacy stream would now depend on work that is only captured.
     pub(crate) fn refuse_implicit(&mut self, lane: LaneId) -> Answer {
         let captures = self.implicit(lane);
         for capture in &captures {
@@ -153,7 +154,8 @@ impl World {
         started.expect("the host has no thread for another stream");
     }
 
-    /// All that must be done for a stream to be idle: the legacy stream includes those that it is ordered against.
+    /// Returns all places that must be reached for a stream to be idle: the legacy stream includes the streams that it
+    /// is ordered against.
     pub(crate) fn ends_of(&self, lane: LaneId) -> Vec<Position> {
         let mut ends = vec![self.end(lane)];
         if self.is_legacy(lane) {
@@ -163,7 +165,7 @@ impl World {
         ends
     }
 
-    /// The end of a stream's work as it is now.
+    /// Returns the current end of a stream's work.
     pub(crate) fn end(&self, lane: LaneId) -> Position {
         Position { lane, count: self.lanes[lane].queued }
     }
@@ -186,7 +188,7 @@ impl World {
         }
     }
 
-    /// Drops what the streams of a device have queued. What runs right now completes by itself.
+    /// Drops what the streams of a device have queued. Operations that are running still complete.
     pub(crate) fn drop_work(&mut self, device: usize) {
         for lane in self.lanes.iter_mut().filter(|lane| lane.device == device) {
             let kept = usize::from(lane.running);
@@ -225,7 +227,7 @@ impl World {
         }
     }
 
-    /// Takes the front off a queue.
+    /// Removes the front of a queue, which is done. A failure breaks the device.
     fn complete(&mut self, lane: LaneId, outcome: Answer) {
         let this = &mut self.lanes[lane];
         this.running = false;
@@ -241,7 +243,7 @@ impl World {
     }
 }
 
-/// The thread of a stream.
+/// Does the work of a stream, on its own thread.
 fn serve(lane: LaneId) {
     let mut world = world::lock();
     loop {

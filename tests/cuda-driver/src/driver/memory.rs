@@ -1,4 +1,4 @@
-//! The table of memory: what stands at which address, and who may touch it.
+//! The table of memory: what is at which address, and which work may touch it.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -11,11 +11,11 @@ use crate::driver::pages::{Mapping, Page};
 use crate::ffi::arena::{Arena, HOST_PAGE, Pages};
 use crate::{DEVICES, PAGE_BYTES};
 
-/// What `cuMemAlloc` rounds to.
+/// The unit in bytes that `cuMemAlloc` rounds up to.
 const ALLOCATION_UNIT: u64 = 512;
-/// Bytes of a device unless a test says otherwise.
+/// The memory of a device in bytes, unless a test sets another size.
 const DEVICE_BYTES: u64 = 8 << 30;
-/// Offsets that there are in the memory file of a device.
+/// The number of offsets in the memory file of a device.
 const FILE_BYTES: u64 = 1 << 40;
 
 pub(crate) struct Memory {
@@ -27,12 +27,12 @@ pub(crate) struct Memory {
     pub(crate) ranges: BTreeMap<u64, u64>,
     pub(crate) mappings: BTreeMap<u64, Mapping>,
     pub(crate) pages: BTreeMap<u64, Page>,
-    /// Handles of pages are never used again.
+    /// The handle of the next page. Handles of pages are never used again.
     pub(crate) next_page: u64,
     pub(crate) devices: [DeviceMemory; DEVICES],
 }
 
-/// What one device has.
+/// The memory of one device.
 pub(crate) struct DeviceMemory {
     pub(crate) bytes: u64,
     pub(crate) others: u64,
@@ -46,29 +46,30 @@ pub(crate) struct DeviceMemory {
 pub(crate) struct Allocation {
     pub(crate) device: usize,
     pub(crate) bytes: u64,
-    /// It came from `cuMemAllocAsync`.
+    /// Whether it came from `cuMemAllocAsync`.
     pub(crate) pooled: bool,
-    /// Its free is queued. Noted here, as the address may be another's before the queue says that the free is done.
+    /// Whether its free is queued. Noted here, as another allocation may have the address before the queue counts the
+    /// free as done.
     pub(crate) freeing: bool,
 }
 
 pub(crate) struct Host {
     pub(crate) device: usize,
     pub(crate) bytes: u64,
-    /// It is the program's own, registered.
+    /// Whether it is the program's own memory, registered.
     pub(crate) registered: bool,
 }
 
-/// For whom work touches memory.
+/// The memory that an operation may touch.
 #[derive(Clone, Copy)]
 pub(crate) struct Reach {
-    /// The devices that mapped memory may be open to, one bit each: any of them suffices.
+    /// The devices to which mapped memory may be open, one bit each: any of them suffices.
     pub(crate) devices: u8,
     /// Whether addresses that the driver does not know are the program's own memory.
     pub(crate) pageable: bool,
 }
 
-/// What stands at a range.
+/// The kind of memory at a range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Place {
     /// Memory of `cuMemAlloc`, of this device.
@@ -83,7 +84,7 @@ pub(crate) enum Place {
 
 static MEMORY: LazyLock<RwLock<Memory>> = LazyLock::new(|| RwLock::new(Memory::new()));
 
-/// The table. Work holds it for reading while it touches memory, so that nothing is unmapped under it.
+/// Returns the table. Work holds it for reading while it touches memory, so that nothing is unmapped meanwhile.
 pub(crate) fn memory() -> &'static RwLock<Memory> {
     &MEMORY
 }
@@ -113,7 +114,7 @@ impl Memory {
         }
     }
 
-    /// Lifts caps and what others hold.
+    /// Removes caps, and what other processes hold.
     pub(crate) fn reset(&mut self) {
         for device in &mut self.devices {
             (device.bytes, device.others) = (DEVICE_BYTES, 0);
@@ -137,7 +138,7 @@ impl Memory {
         Ok(address)
     }
 
-    /// Frees what was allocated at exactly this address.
+    /// Frees the allocation that starts at exactly this address.
     pub(crate) fn free(&mut self, address: u64) -> Answer {
         let allocation = self.allocations.remove(&address).ok_or(Code::INVALID_VALUE)?;
         self.uncommit(address, allocation.bytes);
@@ -186,7 +187,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Frees what a context had: its allocations, and host memory; pages and ranges belong to nobody.
+    /// Frees what a context had: its allocations, and host memory. Pages and ranges belong to no context.
     pub(crate) fn end_context(&mut self, device: usize) {
         let allocations = self.allocations.iter().filter(|(_, allocation)| allocation.device == device);
         for address in allocations.map(|(&address, _)| address).collect::<Vec<_>>() {
@@ -215,19 +216,19 @@ impl Memory {
         self.addresses.give(address, whole);
     }
 
-    /// The allocation that an address is in: its start and itself.
+    /// Returns the start of the allocation that an address is in, and the allocation.
     pub(crate) fn allocation(&self, address: u64) -> Option<(u64, &Allocation)> {
         let (&start, allocation) = self.allocations.range(..=address).next_back()?;
         (address - start < allocation.bytes).then_some((start, allocation))
     }
 
-    /// The host memory that an address is in: its start and itself.
+    /// Returns the start of the host memory that an address is in, and the memory.
     pub(crate) fn host(&self, address: u64) -> Option<(u64, &Host)> {
         let (&start, host) = self.hosts.range(..=address).next_back()?;
         (address - start < host.bytes).then_some((start, host))
     }
 
-    /// What stands at a range, all of it. An address that was the driver's and is no more is an invalid value.
+    /// Returns what is at a whole range. An address in the arena where nothing is any more is an invalid value.
     pub(crate) fn place(&self, address: u64, bytes: u64) -> Result<Place, Code> {
         let inside = |start: u64, length: u64| bytes <= length - (address - start);
         if let Some((start, host)) = self.host(address) {
@@ -244,7 +245,7 @@ impl Memory {
         Ok(Place::Mapped(mapped[0].1.device))
     }
 
-    /// Whether work may touch a range now.
+    /// Checks that work may touch a range now.
     pub(crate) fn admits(&self, address: u64, bytes: u64, reach: Reach, write: bool) -> Answer {
         if bytes == 0 {
             return Ok(());

@@ -8,9 +8,9 @@ use crate::{DEVICES, PAGE_BYTES};
 pub(crate) struct Page {
     pub(crate) device: usize,
     pub(crate) bytes: u64,
-    /// Where in the device's memory file.
+    /// The offset in the device's memory file.
     offset: u64,
-    /// Handles that were not released.
+    /// The number of handles that were not released.
     references: u64,
     mappings: u64,
 }
@@ -20,18 +20,18 @@ pub(crate) struct Mapping {
     pub(crate) device: usize,
     pub(crate) bytes: u64,
     pub(crate) page: u64,
-    /// What each device may do: 0 nothing, 1 read, 3 read and write.
+    /// The access of each device: 0 none, 1 read, 3 read and write.
     access: [u8; DEVICES],
 }
 
 impl Mapping {
-    /// Whether one of the devices may read, or write.
+    /// Returns whether one of the devices may read, or write if `write` is set.
     pub(crate) fn admits(&self, devices: u8, write: bool) -> bool {
         let needed = if write { 3 } else { 1 };
         (0..DEVICES).any(|device| devices & (1 << device) != 0 && self.access[device] & needed == needed)
     }
 
-    /// What a device may do.
+    /// Returns the access of a device.
     pub(crate) fn access(&self, device: usize) -> u8 {
         self.access[device]
     }
@@ -73,12 +73,12 @@ impl Memory {
         Ok(handle)
     }
 
-    /// The page of a handle that was not released.
+    /// Returns the page of a handle that was not released.
     pub(crate) fn page(&mut self, handle: u64) -> Result<&mut Page, Code> {
         self.pages.get_mut(&handle).filter(|page| page.references > 0).ok_or(Code::INVALID_VALUE)
     }
 
-    /// One more handle for what is mapped at an address.
+    /// Returns one more handle for the page that is mapped at an address.
     pub(crate) fn retain_page(&mut self, address: u64) -> Result<u64, Code> {
         let (_, mapping) = self.mapping(address).ok_or(Code::INVALID_VALUE)?;
         let handle = mapping.page;
@@ -137,7 +137,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Says what a device may do with a range that is made of whole mappings.
+    /// Sets the access of a device to a range that is made of whole mappings.
     pub(crate) fn set_access(&mut self, address: u64, bytes: u64, device: usize, access: u8) -> Answer {
         for start in self.whole(address, bytes)? {
             let Some(mapping) = self.mappings.get_mut(&start) else { continue };
@@ -148,13 +148,13 @@ impl Memory {
         Ok(())
     }
 
-    /// The mapping that an address is in: its start and itself.
+    /// Returns the start of the mapping that an address is in, and the mapping.
     pub(crate) fn mapping(&self, address: u64) -> Option<(u64, &Mapping)> {
         let (&start, mapping) = self.mappings.range(..=address).next_back()?;
         (address - start < mapping.bytes).then_some((start, mapping))
     }
 
-    /// The mappings that cover a range without a gap, in order of address. `None` if there is a gap.
+    /// Returns the mappings that cover a range without a gap, in order of address, or `None` if there is a gap.
     pub(crate) fn mapped(&self, address: u64, bytes: u64) -> Option<Vec<(u64, &Mapping)>> {
         let end = address.checked_add(bytes)?;
         let mut found = vec![self.mapping(address)?];
@@ -165,7 +165,7 @@ impl Memory {
         Some(found)
     }
 
-    /// The starts of the mappings that make up a range, no more and no less.
+    /// Returns the starts of the mappings that make up a range, no more and no less.
     fn whole(&self, address: u64, bytes: u64) -> Result<Vec<u64>, Code> {
         let mapped = self.mapped(address, bytes).filter(|_| bytes > 0).ok_or(Code::INVALID_VALUE)?;
         let starts: Vec<u64> = mapped.iter().map(|(start, _)| *start).collect();

@@ -7,9 +7,9 @@ use parking_lot::Mutex;
 use crate::driver::code::{Answer, Code};
 
 struct Planned {
-    /// The function it waits for, or any that needs a context.
+    /// The function that fails, or any that works with a context or with pages.
     function: Option<&'static str>,
-    /// Calls still to come, the failing one included. Never 0.
+    /// The number of calls still to come, including the failing one. At least 1.
     left: u64,
     code: Code,
 }
@@ -21,7 +21,8 @@ struct Plan {
 
 static PLAN: Mutex<Plan> = Mutex::new(Plan { planned: Vec::new(), calls: BTreeMap::new() });
 
-/// Counts one call, and fails if that was planned. Two plans for the same call strike once, the first with its code.
+/// Counts one call, and fails it if that was planned. If two plans apply to the same call, it has the code of the
+/// first.
 pub(crate) fn strike(function: &'static str, fallible: bool) -> Answer {
     let mut plan = PLAN.lock();
     *plan.calls.entry(function).or_default() += 1;
@@ -43,7 +44,7 @@ pub(crate) fn add(function: Option<&'static str>, nth: u64, code: Code) {
     PLAN.lock().planned.push(Planned { function, left: nth.max(1), code });
 }
 
-/// How often the function was called.
+/// Returns how often the function was called.
 pub(crate) fn calls(function: &str) -> u64 {
     PLAN.lock().calls.get(function).copied().unwrap_or(0)
 }

@@ -1,14 +1,14 @@
-//! Handles, which are used again when what they stood for is gone, as drivers do.
+//! Handles, which are used again when the objects that they stood for are gone, as drivers do.
 
-/// Things by handle. The handle that was freed last is used again first, so that stale handles are found out.
+/// Objects by handle. The handle that was freed last is used again first, so that stale handles are detected.
 pub(crate) struct Slots<T> {
-    /// The first handle: sets of things have handles of their own.
+    /// The first handle. Each set of objects has handles of its own.
     base: u64,
     things: Vec<Option<T>>,
     free: Vec<usize>,
 }
 
-/// How far handles are apart: they look like pointers.
+/// The distance between two handles: they look like pointers.
 const STEP: u64 = 64;
 
 impl<T> Slots<T> {

@@ -1,4 +1,4 @@
-//! Calls that stand still until a test lets them go on.
+//! Calls that are stopped until a test lets them go on.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use parking_lot::{Condvar, Mutex};
 struct Stop {
     id: u64,
     function: &'static str,
-    /// Calls still to come, the one that stands still included; 0 when it is there.
+    /// The number of calls still to come, including the one that is stopped; 0 once that has arrived.
     left: u64,
 }
 
@@ -18,10 +18,10 @@ struct Stops {
 
 static STOPS: Mutex<Stops> = Mutex::new(Stops { stops: Vec::new(), numbers: 0 });
 
-/// Wakes whoever stands still, and whoever waits for a call to come.
+/// Wakes the calls that are stopped, and the tests that wait for a call to arrive.
 static CHANGED: Condvar = Condvar::new();
 
-/// Counts a call, and keeps it here for as long as a test has stopped it. No lock of the driver is held.
+/// Counts a call, and blocks it for as long as a test has stopped it. The caller holds no lock of the driver.
 pub(crate) fn stand(function: &'static str) {
     let mut all = STOPS.lock();
     let mut here = Vec::new();
@@ -38,7 +38,7 @@ pub(crate) fn stand(function: &'static str) {
     CHANGED.wait_while(&mut all, |all| all.stops.iter().any(|stop| here.contains(&stop.id)));
 }
 
-/// Has the `nth` coming call of a function stand still.
+/// Stops the `nth` coming call of a function. Returns the number of the stop.
 pub(crate) fn add(function: &'static str, nth: u64) -> u64 {
     let mut all = STOPS.lock();
     all.numbers += 1;
@@ -47,7 +47,7 @@ pub(crate) fn add(function: &'static str, nth: u64) -> u64 {
     id
 }
 
-/// Waits until the call is there. Answers whether it has come in time.
+/// Waits until the call has arrived. Returns whether it has arrived in time.
 pub(crate) fn arrived(id: u64, patience: Duration) -> bool {
     let deadline = Instant::now() + patience;
     let mut all = STOPS.lock();
@@ -56,13 +56,13 @@ pub(crate) fn arrived(id: u64, patience: Duration) -> bool {
     !to_come(&mut all)
 }
 
-/// Lets a call go on, or come without being stopped.
+/// Lets a call go on, or arrive without being stopped.
 pub(crate) fn go_on(id: u64) {
     STOPS.lock().stops.retain(|stop| stop.id != id);
     CHANGED.notify_all();
 }
 
-/// Lets all go on.
+/// Lets all calls go on.
 pub(crate) fn reset() {
     STOPS.lock().stops.clear();
     CHANGED.notify_all();

@@ -1,4 +1,4 @@
-//! What the driver remembers of each thread of the program.
+//! The driver's state for each thread of the program.
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use crate::driver::code::Code;
 use crate::driver::lane::LaneId;
 
 thread_local! {
-    /// The current context is the last; each is named by its device.
+    /// The stack of contexts, each named by its device. The last is current.
     static CONTEXTS: RefCell<Vec<Option<usize>>> = const { RefCell::new(Vec::new()) };
     static MODE: Cell<u32> = const { Cell::new(0) };
     static ID: u64 = {
@@ -19,7 +19,7 @@ thread_local! {
     static LANES: Cell<[Option<LaneId>; DEVICES]> = const { Cell::new([None; DEVICES]) };
 }
 
-/// The device whose context is current.
+/// Returns the device whose context is current.
 pub(crate) fn current() -> Option<usize> {
     CONTEXTS.with_borrow(|contexts| contexts.last().copied().flatten())
 }
@@ -39,7 +39,7 @@ pub(crate) fn pop() -> Option<usize> {
     CONTEXTS.with_borrow_mut(|contexts| contexts.pop()).flatten()
 }
 
-/// Its mode towards captures, 0 global, 1 thread-local, 2 relaxed; answers the one before.
+/// Sets the thread's mode towards captures: 0 global, 1 thread-local, 2 relaxed. Returns the previous mode.
 pub(crate) fn exchange_mode(mode: u32) -> Result<u32, Code> {
     if mode > 2 {
         return Err(Code::INVALID_VALUE);
@@ -51,12 +51,12 @@ pub(crate) fn mode() -> u32 {
     MODE.get()
 }
 
-/// A number of its own.
+/// Returns the number of this thread.
 pub(crate) fn id() -> u64 {
     ID.with(|id| *id)
 }
 
-/// The thread's default stream of a device, made by `make` the first time.
+/// Returns the thread's default stream of a device, which `make` creates the first time.
 pub(crate) fn default_lane(device: usize, make: impl FnOnce() -> LaneId) -> LaneId {
     let mut lanes = LANES.get();
     let lane = *lanes[device].get_or_insert_with(make);

@@ -1,4 +1,4 @@
-//! What streams do.
+//! The work of streams.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::ffi::touch;
 /// One operation of a stream.
 #[derive(Clone)]
 pub(crate) enum Op {
-    /// Waits until other streams have come that far.
+    /// Waits until other streams have reached these places.
     After(Vec<Position>),
     /// Waits until a test opens the gate.
     Gate(u64),
@@ -28,7 +28,7 @@ pub(crate) enum Op {
         bytes: u64,
         reach: Reach,
     },
-    /// Writes what was taken from the program before.
+    /// Writes bytes that were copied from the program before.
     Write {
         to: u64,
         data: Arc<[u8]>,
@@ -47,7 +47,7 @@ pub(crate) enum Op {
 }
 
 impl Op {
-    /// Does it, without the lock on the world.
+    /// Runs the operation, without the lock on the world.
     pub(crate) fn run(&self) -> Answer {
         match self {
             Op::After(_) | Op::Gate(_) | Op::Stamp { .. } => panic!("the stream does this itself, under the lock"),
@@ -64,7 +64,7 @@ impl Op {
         }
     }
 
-    /// The range that it writes, for reports.
+    /// Returns the range that it writes, for reports.
     pub(crate) fn target(&self) -> (u64, u64) {
         match self {
             Op::After(_) | Op::Gate(_) | Op::Stamp { .. } | Op::Host(_) => (0, 0),
@@ -74,7 +74,7 @@ impl Op {
         }
     }
 
-    /// Whether it is going to touch any byte of a range.
+    /// Returns whether it is going to touch any byte of a range.
     pub(crate) fn touches(&self, address: u64, bytes: u64) -> bool {
         let meets = |start: u64, length: u64| length > 0 && start < address + bytes && address < start + length;
         let (to, length) = self.target();

@@ -15,7 +15,7 @@ use crate::driver::slots::Slots;
 use crate::driver::work::Op;
 use crate::table::RawViolation;
 
-/// How long a call waits for queued work before the work is called hung.
+/// The time that a call waits for queued work before the device counts as hung.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The handles of streams that a program may name without creating them.
@@ -43,13 +43,13 @@ pub(crate) struct World {
 pub(crate) struct Context {
     pub(crate) references: u64,
     pub(crate) flags: u32,
-    /// What has broken it: every call returns it.
+    /// The error that has broken it, which every call returns.
     pub(crate) broken: Option<Code>,
     /// The devices whose memory it may use.
     pub(crate) peers: [bool; DEVICES],
     /// Its legacy default stream.
     pub(crate) legacy: Option<LaneId>,
-    /// What its pool keeps; remembered, and answered.
+    /// The release threshold of its pool, which is stored and returned without any effect.
     pub(crate) threshold: u64,
 }
 
@@ -79,15 +79,15 @@ static WORLD: Mutex<World> = Mutex::new(World {
     numbers: 0,
 });
 
-/// Wakes whoever waits for streams to come further.
+/// Wakes the threads that wait for the progress of streams.
 pub(crate) static PROGRESS: Condvar = Condvar::new();
 
-/// The table of memory may be locked while this is held, never the other way round.
+/// Locks the world. The table of memory may be locked while this is held, never the other way round.
 pub(crate) fn lock() -> MutexGuard<'static, World> {
     WORLD.lock()
 }
 
-/// Waits until `done`. Fails if the device breaks, and breaks it if that takes too long.
+/// Waits until `done` holds. Fails if the device breaks, and breaks it if the wait takes too long.
 pub(crate) fn wait(world: &mut MutexGuard<'_, World>, device: usize, done: impl Fn(&World) -> bool) -> Answer {
     let deadline = Instant::now() + PATIENCE;
     while !done(world) {
@@ -108,13 +108,13 @@ impl World {
         self.numbers
     }
 
-    /// Breaks a device: its work is dropped by the streams' threads.
+    /// Breaks a device. The streams' threads drop its work.
     pub(crate) fn break_device(&mut self, device: usize, code: Code) {
         self.contexts[device].broken.get_or_insert(code);
         self.wake_all();
     }
 
-    /// Heals the devices, opens the gates, forgets violations.
+    /// Makes broken devices work again, opens the gates, and forgets violations.
     pub(crate) fn reset(&mut self) {
         self.drop_broken_work();
         for context in &mut self.contexts {
@@ -132,7 +132,7 @@ impl World {
         PROGRESS.notify_all();
     }
 
-    /// The stream of a handle, for a call with the context of `device` current.
+    /// Returns the stream of a handle, for a call with the context of `device` current.
     pub(crate) fn stream(&mut self, handle: u64, device: usize) -> Result<LaneId, Code> {
         match handle {
             0 | LEGACY => Ok(self.legacy(device)),
@@ -141,12 +141,12 @@ impl World {
         }
     }
 
-    /// Whether all work up to a position is done.
+    /// Returns whether all work up to a position is done.
     pub(crate) fn reached(&self, position: Position) -> bool {
         self.lanes[position.lane].done >= position.count
     }
 
-    /// How far all streams of a device have work queued.
+    /// Returns the current ends of the work of all streams of a device.
     pub(crate) fn ends(&self, device: usize) -> Vec<Position> {
         let lanes = self.lanes.iter().enumerate().filter(|(_, lane)| lane.device == device);
         lanes.map(|(id, lane)| Position { lane: id, count: lane.queued }).collect()
@@ -160,7 +160,7 @@ impl World {
         }
     }
 
-    /// Ends a primary context, whose work was dropped: its streams, events and memory go.
+    /// Ends a primary context, whose work was dropped, together with its streams, events and memory.
     pub(crate) fn end_context(&mut self, device: usize) {
         let lanes = &self.lanes;
         for lane in self.streams.drain(|lane| lanes[*lane].device == device) {

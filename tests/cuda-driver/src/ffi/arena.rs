@@ -1,15 +1,15 @@
 //! The address space that stands for the devices' memory: reserved once, given pages and taken back piece by piece.
 //!
-//! Nobody but work that has looked at the table of memory touches these addresses, and no Rust reference leads there;
-//! so changing what is mapped inside harms nobody, and the functions are safe.
+//! Only work that has checked the table of memory touches these addresses, and no Rust reference points to them. So a
+//! change of what is mapped inside invalidates no reference, and the functions are safe.
 
 use std::ffi::CStr;
 use std::ptr;
 
-/// Bytes of the host's pages.
+/// The size of the host's pages in bytes.
 pub(crate) const HOST_PAGE: u64 = 4096;
 
-/// A reserved range of addresses. Never given back.
+/// A reserved range of addresses, which is never given back.
 pub(crate) struct Arena {
     start: u64,
     end: u64,
@@ -23,7 +23,7 @@ impl Arena {
     pub(crate) fn new() -> Arena {
         let sizes = (0..=9).map(|halvings| (32_u64 << 40) >> halvings);
         let granted = sizes.into_iter().find_map(|bytes| {
-            // SAFETY: a fresh range without access, where the kernel likes, touches nothing that exists.
+            // SAFETY: a fresh range without access, at an address that the kernel chooses, touches nothing that exists.
             let start = unsafe {
                 libc::mmap(ptr::null_mut(), bytes as usize, libc::PROT_NONE, EMPTY & !libc::MAP_FIXED, -1, 0)
             };
@@ -46,35 +46,35 @@ impl Arena {
         (self.start..self.end).contains(&address)
     }
 
-    /// Puts fresh memory of zeros at a range. Answers whether the host had it.
+    /// Maps fresh memory of zeros at a range. Returns whether the host granted it.
     pub(crate) fn commit(&self, address: u64, bytes: u64) -> bool {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
         self.map(address, bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
     }
 
-    /// Takes everything away from a range.
+    /// Unmaps everything in a range.
     pub(crate) fn decommit(&self, address: u64, bytes: u64) {
         let done = self.map(address, bytes, libc::PROT_NONE, EMPTY, -1, 0);
         assert!(done, "{bytes} bytes at {address:#x} cannot be unmapped: {}", std::io::Error::last_os_error());
     }
 
-    /// Puts pages at a range, without access. Answers whether the host could.
+    /// Maps pages at a range, without access. Returns whether the host could.
     pub(crate) fn attach(&self, address: u64, bytes: u64, pages: &Pages, offset: u64) -> bool {
         self.map(address, bytes, libc::PROT_NONE, libc::MAP_SHARED | libc::MAP_FIXED, pages.0, offset)
     }
 
-    /// Opens or closes a range to everybody.
+    /// Opens or closes a range to all accesses.
     pub(crate) fn protect(&self, address: u64, bytes: u64, open: bool) {
         self.check(address, bytes);
         let access = if open { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_NONE };
-        // SAFETY: the range is ours, as checked, and nobody holds a reference into it.
+        // SAFETY: the range is inside the arena, as checked, and no reference into it exists.
         let code = unsafe { libc::mprotect(address as *mut _, bytes as usize, access) };
         assert!(code == 0, "no access to {bytes} bytes at {address:#x}: {}", std::io::Error::last_os_error());
     }
 
     fn map(&self, address: u64, bytes: u64, access: i32, flags: i32, file: i32, offset: u64) -> bool {
         self.check(address, bytes);
-        // SAFETY: the range is ours, as checked, and nobody holds a reference into it.
+        // SAFETY: the range is inside the arena, as checked, and no reference into it exists.
         let at = unsafe { libc::mmap(address as *mut _, bytes as usize, access, flags, file, offset as libc::off_t) };
         at != libc::MAP_FAILED
     }
@@ -86,11 +86,11 @@ impl Arena {
     }
 }
 
-/// How addresses are reserved: they cost nothing and nobody may touch them.
+/// The flags with which addresses are reserved: they take no memory.
 const EMPTY: i32 = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
 
 impl Pages {
-    /// `bytes` of nothing: memory is taken when it is first written.
+    /// Creates a file of `bytes` bytes that takes no memory before it is written.
     pub(crate) fn new(bytes: u64) -> Pages {
         const NAME: &CStr = c"millpond-cuda-driver";
         // SAFETY: the name ends with a 0 and is a constant.
@@ -105,7 +105,7 @@ impl Pages {
     /// Gives a range's memory back to the host. It reads as zeros afterwards.
     pub(crate) fn empty(&self, offset: u64, bytes: u64) {
         let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-        // SAFETY: the file is ours, and the caller has seen that nothing maps the range any more.
+        // SAFETY: the file is ours, and the caller has checked that nothing maps the range any more.
         unsafe { libc::fallocate(self.0, mode, offset as libc::off_t, bytes as libc::off_t) };
     }
 }

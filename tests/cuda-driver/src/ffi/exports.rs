@@ -33,7 +33,7 @@ mod pages;
 mod pools;
 mod stream;
 
-/// The exported function of that name.
+/// Returns the exported function of that name.
 fn known(name: &str) -> Option<&'static str> {
     const ALL: [&[&str]; 10] = [
         capture::NAMES,

@@ -5,7 +5,7 @@ use std::ffi::c_void;
 
 use crate::driver::code::Code;
 
-/// A function and what it is called with, as given to `cuLaunchHostFunc`.
+/// A function and its argument, as given to `cuLaunchHostFunc`.
 #[derive(Clone, Copy)]
 pub(crate) struct HostCall {
     function: unsafe extern "C" fn(*mut c_void),
@@ -14,7 +14,7 @@ pub(crate) struct HostCall {
 
 // SAFETY: the caller of `cuLaunchHostFunc` knows that the function is called on a thread of the driver's.
 unsafe impl Send for HostCall {}
-// SAFETY: as above; sharing it gives nobody a way to the data but the call.
+// SAFETY: as above; a shared reference gives no access to the data except by the call.
 unsafe impl Sync for HostCall {}
 
 thread_local! {
@@ -29,17 +29,17 @@ impl HostCall {
         function.map(|function| HostCall { function, data }).ok_or(Code::INVALID_VALUE)
     }
 
-    /// Calls it on this thread.
+    /// Calls the function on this thread.
     pub(crate) fn run(self) {
         INSIDE.set(true);
-        // SAFETY: whoever queued the function guarantees that it may be called with this data when the stream comes to
-        // it.
+        // SAFETY: the program that queued the function guarantees that it may be called with this data when the stream
+        // reaches it.
         unsafe { (self.function)(self.data) };
         INSIDE.set(false);
     }
 }
 
-/// Whether this thread is inside such a function, from where the driver must not be called.
+/// Returns whether this thread is inside such a function, from where the driver must not be called.
 pub(crate) fn inside() -> bool {
     INSIDE.get()
 }

@@ -8,21 +8,21 @@ use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW, Symbol};
 use crate::install::Absent;
 use crate::table::{ENTRY, Table, VERSION};
 
-/// The name inside the library, which is the first that the bindings ask for. The loader answers a request for it with
-/// the library that has it.
+/// The name inside the library, which is the first that the bindings ask for. The loader resolves it to the loaded
+/// library that has it.
 const DRIVER: &str = "libcuda.so";
 
-/// Loads the library for good, and checks that whoever asks for the driver now gets it.
+/// Loads the library for good, and checks that a request for the driver now returns it.
 pub(crate) fn load(path: &Path) -> Result<&'static Table, Absent> {
     let unloadable = |error: libloading::Error| Absent::Unloadable { path: path.to_owned(), reason: error.to_string() };
     // SAFETY: the library is this package's: loading it runs no code of its own.
     let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_GLOBAL) }.map_err(unloadable)?;
     let table = table(&library).ok_or_else(|| Absent::Stale { path: path.to_owned() })?;
-    // SAFETY: either the library above answers, or another driver, whose initialisation runs at loading and nothing
-    // else.
+    // SAFETY: this returns either the library above or another driver, of which only the initialisation runs when it is
+    // loaded.
     let driver = unsafe { Library::open(Some(DRIVER), RTLD_NOW) }.map_err(unloadable)?;
     let same = self::table(&driver).is_some_and(|found| std::ptr::eq(found, table));
-    // The table is of the library, so neither is unloaded.
+    // The table lies in the library, so neither handle may unload it.
     mem::forget(library);
     mem::forget(driver);
     if same { Ok(table) } else { Err(Absent::TooLate) }

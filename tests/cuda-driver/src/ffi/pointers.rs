@@ -1,22 +1,22 @@
 //! Pointers that come in through the exported functions.
 //!
-//! Every exported function is unsafe, and the header that it follows obliges its caller: a pointer is null or leads to
-//! the type that its argument names, and stays good during the call. So the wrappers below, which nobody else makes,
-//! are safe.
+//! Every exported function is unsafe, and the header that it follows obliges its caller: a pointer is null or points to
+//! the type that its argument names, and stays valid during the call. So the wrappers below, which are made from such
+//! arguments only, are safe.
 
 use std::ffi::{CStr, c_char, c_void};
 
 use crate::driver::code::{Answer, Code};
 
-/// Where a caller wants an answer.
+/// A pointer to where a caller wants a result.
 #[repr(transparent)]
 pub(crate) struct Out<T>(*mut T);
 
-/// Where a caller has put an argument.
+/// A pointer to an argument of a caller.
 #[repr(transparent)]
 pub(crate) struct In<T>(*const T);
 
-// By hand: the pointers can be copied whatever they lead to.
+// Implemented by hand: the pointers can be copied whatever they point to.
 impl<T> Clone for Out<T> {
     fn clone(&self) -> Out<T> {
         *self
@@ -34,7 +34,7 @@ impl<T> Clone for In<T> {
 impl<T> Copy for In<T> {}
 
 impl<T> Out<T> {
-    /// Writes the answer; a null pointer is an invalid value.
+    /// Writes the result; a null pointer is an invalid value.
     pub(crate) fn put(self, value: T) -> Answer {
         if self.0.is_null() {
             return Err(Code::INVALID_VALUE);
@@ -43,7 +43,7 @@ impl<T> Out<T> {
         Ok(())
     }
 
-    /// Writes the answer if it is wanted.
+    /// Writes the result if it is wanted.
     pub(crate) fn offer(self, value: T) {
         if !self.0.is_null() {
             // SAFETY: the caller of the exported function guarantees it: see at the top.
@@ -51,12 +51,12 @@ impl<T> Out<T> {
         }
     }
 
-    /// Fails where the caller gave no place: before anything is done that could not be told.
+    /// Fails where the caller gave no place, before anything is done whose result could not be written.
     pub(crate) fn must(self) -> Result<Out<T>, Code> {
         if self.0.is_null() { Err(Code::INVALID_VALUE) } else { Ok(self) }
     }
 
-    /// What stands there.
+    /// Returns the value there.
     pub(crate) fn get(self) -> Result<T, Code>
     where
         T: Copy,
@@ -66,7 +66,7 @@ impl<T> Out<T> {
 }
 
 impl Out<c_void> {
-    /// The place as one for a type that another argument names.
+    /// Returns the pointer as one to a type that another argument names.
     pub(crate) fn of<T>(self) -> Out<T> {
         Out(self.0.cast())
     }
@@ -87,7 +87,7 @@ impl Out<c_char> {
 }
 
 impl<T: Copy> In<T> {
-    /// What stands there; a null pointer is an invalid value.
+    /// Returns the value there; a null pointer is an invalid value.
     pub(crate) fn get(self) -> Result<T, Code> {
         if self.0.is_null() {
             return Err(Code::INVALID_VALUE);
@@ -96,7 +96,7 @@ impl<T: Copy> In<T> {
         Ok(unsafe { self.0.read_unaligned() })
     }
 
-    /// What stands there, as an array of `count`.
+    /// Returns the values there, as an array of `count`.
     pub(crate) fn list(self, count: usize) -> Result<Vec<T>, Code> {
         (0..count).map(|index| In(self.0.wrapping_add(index)).get()).collect()
     }
@@ -115,5 +115,5 @@ impl ConstText {
     }
 }
 
-/// A pointer that only travels.
+/// A pointer that is passed on and never read.
 pub(crate) type Opaque = *mut c_void;

@@ -9,14 +9,14 @@ use millpond_cuda_driver::{Control, DEVICE_NAME, install};
 
 pub(crate) type Answer<T> = Result<T, CUresult>;
 
-/// One test's turn with the simulator.
+/// The simulator during one test, which has it alone.
 pub(crate) struct Turn {
     pub(crate) control: Control,
     pub(crate) context: Arc<CudaContext>,
     _alone: MutexGuard<'static, ()>,
 }
 
-/// Loads the simulator, sees to it that no real device answers, and opens the first device.
+/// Loads the simulator, makes sure that it is not a real device, and opens the first device.
 pub(crate) fn turn() -> Turn {
     let control = install().expect("the simulator is a library target of this package");
     let alone = control.alone();
@@ -31,13 +31,13 @@ impl Turn {
         self.context.new_stream().expect("a stream")
     }
 
-    /// The number that the controls know a stream by.
+    /// Returns the number by which the controls name a stream.
     pub(crate) fn number(stream: &CudaStream) -> usize {
         stream.cu_stream() as usize
     }
 }
 
-/// The answer of a raw call.
+/// Converts the code of a raw call to a result.
 pub(crate) fn answer(code: CUresult) -> Answer<()> {
     if code == CUresult::CUDA_SUCCESS { Ok(()) } else { Err(code) }
 }

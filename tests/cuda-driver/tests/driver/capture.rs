@@ -14,14 +14,14 @@ fn begin(stream: &CudaStream, mode: Mode) {
     stream.begin_capture(mode).expect("a capture begins");
 }
 
-/// Ends a capture, and answers its graph.
+/// Ends a capture, and returns its graph.
 fn end(stream: &CudaStream) -> Answer<sys::CUgraph> {
     let mut graph = std::ptr::null_mut();
     // SAFETY: the pointer is to a local pointer, and the stream is alive.
     answer(unsafe { sys::cuStreamEndCapture(stream.cu_stream(), &raw mut graph) }).map(|()| graph)
 }
 
-/// Ends a capture, and forgets what it recorded.
+/// Ends a capture, and destroys its graph.
 fn end_and_forget(stream: &CudaStream) -> Answer<()> {
     // SAFETY: the graph was made by the capture.
     end(stream).and_then(|graph| answer(unsafe { sys::cuGraphDestroy(graph) }))

@@ -25,7 +25,7 @@ fn an_event_is_ready_when_the_host_lets_its_stream_go_on() {
     let stream = turn.stream();
     let gate = Box::new(channel::<()>());
     let data = (&raw const *gate).cast_mut().cast::<c_void>();
-    // SAFETY: the function takes what the pointer leads to, and the box outlives the stream's work.
+    // SAFETY: the function expects what the pointer points to, and the box outlives the stream's work.
     answer(unsafe { sys::cuLaunchHostFunc(stream.cu_stream(), Some(stay), data) }).expect("queued");
     let event = stream.record_event(None).expect("recorded");
     // SAFETY: the event is alive.
@@ -49,7 +49,7 @@ fn a_stream_waits_for_another_and_no_further() {
     second.wait(&event).expect("queued");
     assert_eq!(query(&second), NOT_READY, "it waits");
     assert_eq!(wait(&free_running), Ok(()), "nothing holds this one");
-    // Recorded anew, the event does not change what was waited for.
+    // A new event on a third stream does not change what the second stream waits for.
     let other = free_running.record_event(None).expect("recorded");
     other.synchronize().expect("done");
     gate.open();

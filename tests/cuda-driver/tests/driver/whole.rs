@@ -1,4 +1,4 @@
-//! The library as a whole: how it is found, what it says of itself.
+//! The library as a whole: how it is found, and how it describes itself.
 
 use std::ffi::CStr;
 use std::path::Path;
@@ -65,7 +65,7 @@ fn a_context_that_ends_takes_its_things_along() {
         std::mem::forget(slice);
         std::mem::forget(second.new_event(None).expect("an event"));
         drop(stream);
-        // SAFETY: nobody uses the second device any more.
+        // SAFETY: nothing uses the second device any more.
         let code = unsafe { sys::cuDevicePrimaryCtxReset_v2(1) };
         assert_eq!(code, sys::CUresult::CUDA_SUCCESS);
         std::mem::forget(second);

@@ -1,4 +1,4 @@
-//! What an allocation costs that the cache serves.
+//! The cost of an allocation that the cache serves.
 
 use std::hint::black_box;
 

@@ -1,4 +1,5 @@
-//! What the driver takes for a segment of each size, and for giving it back: `direct` makes each allocation one call.
+//! The time that the driver takes to create and to release a segment of each size: `direct` makes each allocation one
+//! call.
 
 use millpond::settings::Policy;
 use millpond_backend::Backend;
@@ -30,7 +31,7 @@ pub(super) fn measure<B: Backend>(backend: B, effort: &Effort) -> Result<Vec<Row
     Ok(rows)
 }
 
-/// Takes and gives back one segment after the other. Answers nanoseconds for each call, or nothing where there is no
+/// Allocates and frees one segment after the other. Returns the nanoseconds for each call, or `None` where there is no
 /// room.
 fn round<B: Backend>(scene: &Scene<B>, bytes: u64, calls: u64) -> Result<Option<(f64, f64)>, Failure> {
     let (mut taken, mut given) = (0.0, 0.0);

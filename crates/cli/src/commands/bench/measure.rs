@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 
-/// How much is measured.
+/// The effort of a measurement: its rounds, operations and sizes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Effort {
     /// Rounds, of which the median counts.
@@ -17,7 +17,7 @@ pub(super) struct Effort {
     pub(super) calls: u64,
     /// The largest size in bytes.
     pub(super) bytes_max: u64,
-    /// Sizes rise by this factor.
+    /// The factor between one size and the next.
     pub(super) step: u64,
 }
 
@@ -29,14 +29,18 @@ impl Effort {
     pub(super) const QUICK: Self =
         Self { rounds: 3, operations: 1000, copies: 100, calls: 2, bytes_max: 16 << 20, step: 64 };
 
-    /// The sizes from `first` bytes on.
+    /// Returns the sizes from `first` bytes up to the largest.
     pub(super) fn sizes(&self, first: u64) -> impl Iterator<Item = u64> + use<> {
         let (max, step) = (self.bytes_max, self.step);
         std::iter::successors(Some(first), move |size| Some(size * step)).take_while(move |size| *size <= max)
     }
 }
 
-/// The median of what the rounds came to, each in nanoseconds.
+/// Returns the median of the rounds' results, each in nanoseconds.
+///
+/// # Panics
+///
+/// If there are no rounds.
 pub(super) fn median(mut rounds: Vec<f64>) -> f64 {
     rounds.sort_by(f64::total_cmp);
     match rounds.len() {
@@ -46,12 +50,12 @@ pub(super) fn median(mut rounds: Vec<f64>) -> f64 {
     }
 }
 
-/// Runs a round several times and answers the median of what it says.
+/// Runs a round several times and returns the median of the results.
 pub(super) fn rounds<E>(effort: &Effort, mut round: impl FnMut() -> Result<f64, E>) -> Result<f64, E> {
     Ok(median((0..effort.rounds).map(|_| round()).collect::<Result<_, _>>()?))
 }
 
-/// What a run of `count` operations takes on the host, in nanoseconds for each.
+/// Runs `count` operations and returns what each takes on the host on average, in nanoseconds.
 pub(super) fn each<E>(count: u64, mut operation: impl FnMut() -> Result<(), E>) -> Result<f64, E> {
     let start = Instant::now();
     for _ in 0..count {
@@ -64,7 +68,7 @@ pub(super) fn nanos(time: Duration) -> f64 {
     time.as_nanos() as f64
 }
 
-/// How long single operations took, in nanoseconds, with the clock's own cost taken off.
+/// Quantiles of how long single operations took, in nanoseconds, with the clock's own cost taken off.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Quantiles {
     pub(super) p50: u64,
@@ -72,14 +76,14 @@ pub(super) struct Quantiles {
     pub(super) p999: u64,
 }
 
-/// Times single operations.
+/// A meter that times single operations.
 pub(super) struct Meter {
     times: Histogram<u64>,
     clock_cost: u64,
 }
 
 impl Meter {
-    /// Finds out what the clock itself costs.
+    /// Creates a meter and measures what reading the clock costs.
     pub(super) fn new() -> Self {
         let mut times = histogram();
         for _ in 0..10_000 {
@@ -88,7 +92,7 @@ impl Meter {
         Self { clock_cost: times.value_at_quantile(0.5), times: histogram() }
     }
 
-    /// Runs an operation and counts what it took.
+    /// Runs an operation and records the time that it took.
     #[inline]
     pub(super) fn time<R>(&mut self, operation: impl FnOnce() -> R) -> R {
         let start = Instant::now();

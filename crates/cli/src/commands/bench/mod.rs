@@ -1,4 +1,4 @@
-//! `millpond bench`: what a device's driver costs, what the cache makes of it, and what others make of it.
+//! `millpond bench`: what a device's driver costs, and how the cache and other allocators compare with it.
 
 mod cached;
 mod driver;
@@ -23,7 +23,7 @@ use crate::failure::Failure;
 use crate::output::progress::Progress;
 use crate::output::{Output, tell};
 
-/// One kind of measurement, each on a device that has served nobody.
+/// One kind of measurement. Each runs on a freshly opened device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Group {
     Driver,
@@ -62,11 +62,11 @@ impl Group {
     }
 }
 
-/// Measures group by group. What the device has not is told on standard error.
+/// Measures group by group. What the device lacks is reported on standard error.
 ///
 /// # Errors
 ///
-/// The device's; what was measured before is printed.
+/// Returns the error of the device. What was measured before it is printed all the same.
 pub(crate) fn run(args: &BenchArgs, output: &mut Output) -> Result<(), Failure> {
     let target = Target::choose(args.device.as_deref())?;
     let effort = if args.quick { Effort::QUICK } else { Effort::FULL };
@@ -83,7 +83,7 @@ pub(crate) fn run(args: &BenchArgs, output: &mut Output) -> Result<(), Failure> 
 
 struct Report {
     device: &'static str,
-    /// What people call the device.
+    /// The name of the device, for readers.
     called: String,
     rows: Vec<Row>,
 }
@@ -131,7 +131,7 @@ struct Measure<'a> {
     effort: &'a Effort,
 }
 
-/// What came of a group.
+/// The result of a group.
 struct Done {
     called: String,
     rows: Vec<Row>,

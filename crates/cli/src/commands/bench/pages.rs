@@ -10,9 +10,9 @@ use super::row::{Clock, Row};
 use super::scene::{Scene, failed, if_room};
 use crate::failure::Failure;
 
-/// Bytes that pages are got for, and moved, in a round.
+/// The bytes whose pages are created, and moved, in a round.
 const BYTES: u64 = 64 << 20;
-/// What lies between two halves of that.
+/// The bytes that lie between the two halves of those.
 const BETWEEN: u64 = 16 << 20;
 
 pub(super) fn measure<B: Backend>(backend: B, effort: &Effort) -> Result<Vec<Row>, Failure> {
@@ -28,7 +28,7 @@ pub(super) fn measure<B: Backend>(backend: B, effort: &Effort) -> Result<Vec<Row
     Ok(rows.map(|(case, times)| Row::new("pages", case, median(times)).by(clock_of(case))).collect())
 }
 
-/// What is measured, for each page. Where mapping is queued work, what it takes shows only in the third: how much
+/// The cases, each measured for one page. Where mapping is queued work, its time shows only in the third: how much
 /// longer a submit and the wait for it take with a page to bind than without.
 const CASES: [&str; 4] = [
     "create and map a page",
@@ -37,14 +37,15 @@ const CASES: [&str; 4] = [
     "unmap and release a page",
 ];
 
-/// How long a submit of every stream takes, until it is over, in nanoseconds.
+/// Submits every stream and waits until all work is done. Returns the time that this took, in nanoseconds.
 fn settling<B: Backend>(scene: &Scene<B>) -> Result<f64, Failure> {
     let start = Instant::now();
     scene.settle()?;
     Ok(start.elapsed().as_nanos() as f64)
 }
 
-/// The time for each page, by case: nothing for an act that concerned no page. Nothing at all where there is no room.
+/// Returns the time for each page in nanoseconds, by case: `None` for a case that concerned no page. Returns `None`
+/// instead of all times where there is no room.
 fn round<B: Backend>(scene: &Scene<B>) -> Result<Option<[Option<f64>; 4]>, Failure> {
     let allocator = &scene.allocator;
     let each = |time: f64, pages: u64| (pages > 0).then(|| time / pages as f64);
@@ -57,7 +58,8 @@ fn round<B: Backend>(scene: &Scene<B>) -> Result<Option<[Option<f64>; 4]>, Failu
     })?;
     let Some(((first, between), second)) = parts else { return Ok(None) };
     let grown = allocator.page_stats();
-    // Free pages with one in use between them: they can serve a request as large as both only elsewhere.
+    // The pages between the two free halves are in use, so a request as large as both halves can only be served
+    // elsewhere.
     drop((first, second));
     scene.settle()?;
     let mut whole = None;

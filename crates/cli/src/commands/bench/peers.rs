@@ -1,16 +1,16 @@
-//! What others take for the same allocations, in the same run.
+//! The time that other allocators take for the same allocations, in the same run.
 
 use super::measure::{Effort, each, rounds};
 use super::row::Row;
 use crate::devices::{Peer, Target};
 use crate::failure::Failure;
 
-/// Measures every peer that the backend offers, for the sizes that were measured of the cache, and puts its times over
+/// Measures every peer that the backend offers, at the sizes at which the cache was measured, and divides its times by
 /// the cache's.
 ///
 /// # Errors
 ///
-/// The peer's.
+/// Returns the error of the peer.
 pub(super) fn measure(target: &Target, effort: &Effort, measured: &[Row]) -> Result<Vec<Row>, Failure> {
     let mut rows = Vec::new();
     for mut peer in target.peers()? {

@@ -13,16 +13,16 @@ use super::row::Row;
 use super::scene::{Scene, failed};
 use crate::failure::Failure;
 
-/// So many copies are queued before the oldest is looked at.
+/// The number of copies that are queued before the oldest is verified.
 const AHEAD: usize = 8;
-/// Sizes begin here, in bytes.
+/// The smallest size, in bytes.
 const SMALLEST: u64 = 4096;
-/// Larger ones tell nothing more.
+/// The largest size, in bytes: larger ones would show nothing new.
 const LARGEST: u64 = 64 << 20;
 /// Sizes are multiples of this many bytes, so that every device copies them.
 const UNIT: u64 = 64;
 
-/// The first class of host memory.
+/// Returns the first class of host memory, if the device has one that the host can address.
 pub(super) fn class_of<B: Backend>(backend: &B) -> Option<ClassId> {
     let caps = backend.caps();
     let at = caps.classes.iter().position(|class| class.kind == ClassKind::Host && caps.host_memory)?;
@@ -33,7 +33,7 @@ pub(super) fn measure<B: Backend + Clone>(backend: B, effort: &Effort) -> Result
     let Some(class) = class_of(&backend) else { return Ok(Vec::new()) };
     let scene = Scene::new(backend, Policy::Auto, 1)?;
     let direct = Settings { policy: Policy::Direct, ..Settings::default() };
-    // More room to keep what the sizes of the next copies may fit in.
+    // With more slack the cache keeps more memory that the sizes of the next copies may fit in.
     let roomy = Settings { slack: Some(1.0), ..Settings::for_host() };
     let ways = [("from the cache", Settings::for_host()), ("slack:1", roomy), ("from the driver each time", direct)];
     ways.into_iter()
@@ -50,7 +50,8 @@ pub(super) fn measure<B: Backend + Clone>(backend: B, effort: &Effort) -> Result
         .collect()
 }
 
-/// Copies to the device, a few ahead of what is verified. Answers the time in allocations and frees of host memory.
+/// Copies to the device, with a few copies queued ahead of the one that is verified. Returns the time spent in
+/// allocations and frees of host memory.
 fn program<B: Backend>(stream: &Stream<B>, pinned: &Pinned<B>, effort: &Effort) -> Result<Duration, Failure> {
     let largest = effort.bytes_max.min(LARGEST);
     let mut time = Duration::ZERO;
@@ -75,20 +76,20 @@ fn program<B: Backend>(stream: &Stream<B>, pinned: &Pinned<B>, effort: &Effort) 
         }
     }
     ahead.into_iter().try_for_each(|(number, target)| verify(stream, &target, number))?;
-    // The last ones waited for their copies.
+    // The blocks that were freed last were still in use by their copies.
     let start = Instant::now();
     pinned.cache().poll().map_err(failed)?;
     Ok(time + start.elapsed())
 }
 
-/// Every octave is as likely as another.
+/// Returns the size of a copy in bytes. Every octave is as likely as another.
 fn size(number: u64, largest: u64) -> u64 {
     let drawn = (mixed(number) >> 11) as f64 / (1_u64 << 53) as f64;
     let octaves = (largest as f64 / SMALLEST as f64).log2();
     ((SMALLEST as f64 * (octaves * drawn).exp2()) as u64).next_multiple_of(UNIT)
 }
 
-/// Fills with what no other copy has.
+/// Fills the bytes with a pattern that no other copy has.
 fn write(bytes: &mut [u8], number: u64) {
     let (words, rest) = bytes.as_chunks_mut::<8>();
     assert!(rest.is_empty(), "sizes are multiples of {UNIT} bytes");

@@ -9,13 +9,13 @@ use super::measure::Quantiles;
 use crate::output::{Align, Table};
 use crate::quantity::format_time;
 
-/// Whose clock a time is by.
+/// The clock that measured a time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Clock {
     /// The host's.
     Host,
-    /// The device's own: what a simulated device says that its calls would have cost.
+    /// The device's own: the time that the calls would have cost by the clock of the simulated device.
     Device,
 }
 
@@ -24,7 +24,7 @@ pub(super) enum Clock {
 pub(super) struct Row {
     /// The device, as `--device` names its backend.
     pub(super) device: &'static str,
-    /// What kind of measurement.
+    /// The kind of measurement.
     pub(super) group: &'static str,
     /// What was measured.
     pub(super) case: String,
@@ -39,11 +39,11 @@ pub(super) struct Row {
     pub(super) p999_ns: Option<u64>,
     /// Gibibytes a second, where bytes are moved.
     pub(super) gib_per_s: Option<f64>,
-    /// The most that was reserved over the most that was live, less 1, where that was looked at.
+    /// The peak of reserved bytes divided by the peak of live bytes, minus 1, where it was measured.
     pub(super) waste: Option<f64>,
     /// Calls of the driver, where they were counted.
     pub(super) driver_calls: Option<u64>,
-    /// This time over that of Millpond for the same, for peers.
+    /// This time divided by Millpond's time for the same operation, for peers.
     pub(super) times_millpond: Option<f64>,
 }
 
@@ -78,13 +78,13 @@ impl Row {
         Self { p50_ns: Some(p50), p99_ns: Some(p99), p999_ns: Some(p999), ..self }
     }
 
-    /// Adds how many bytes were moved a second.
+    /// Adds the bandwidth, which follows from the size and the time.
     pub(super) fn with_bandwidth(self) -> Self {
         let moved = |bytes: u64| bytes as f64 / (self.ns / 1e9) / f64::from(1 << 30);
         Self { gib_per_s: self.bytes.map(moved), ..self }
     }
 
-    /// Adds what was reserved in vain, and how often the driver was called.
+    /// Adds the share of memory that was reserved in vain, and the number of driver calls.
     pub(super) fn with_waste(self, waste: f64, driver_calls: u64) -> Self {
         Self { waste: Some(waste), driver_calls: Some(driver_calls), ..self }
     }
@@ -110,7 +110,7 @@ impl Row {
     }
 }
 
-/// The rows as a table.
+/// Returns the rows as a table.
 pub(super) fn table(rows: &[Row]) -> String {
     use Align::{Left, Right};
     let mut table = Table::new(&[

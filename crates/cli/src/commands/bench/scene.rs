@@ -7,7 +7,7 @@ use millpond_backend::{Backend, Fault, Point};
 use super::row::Clock;
 use crate::failure::{Failure, with_causes};
 
-/// What is measured on.
+/// An allocator and its streams, on which a case is measured.
 pub(super) struct Scene<B: Backend> {
     pub(super) allocator: Allocator<B>,
     pub(super) streams: Vec<Stream<B>>,
@@ -29,18 +29,19 @@ impl<B: Backend> Scene<B> {
         self.allocator.backend()
     }
 
-    /// Submits every stream and waits for it, so that everything freed so far is over.
+    /// Submits every stream and waits for it, so that all uses of what was freed so far are over.
     pub(super) fn settle(&self) -> Result<(), Failure> {
         for stream in &self.streams {
             let tick = self.backend().submit(stream.id()).map_err(|error| driver(&error))?;
             let point = Point { stream: stream.id(), tick };
-            // Everything was submitted, so the wait ends there.
+            // Everything was submitted, so the wait ends only when the point is reached.
             let _ = self.backend().wait(point).map_err(|error| driver(&error))?;
         }
         Ok(())
     }
 
-    /// What the driver takes for what `act` does, in nanoseconds, and by whose clock.
+    /// Runs `act` and returns the time that its driver calls took, in nanoseconds, by
+    /// [`driver_clock`](Self::driver_clock).
     pub(super) fn driver_time(&self, act: impl FnOnce() -> Result<(), Failure>) -> Result<f64, Failure> {
         let before = self.allocator.driver_activity();
         act()?;
@@ -52,17 +53,17 @@ impl<B: Backend> Scene<B> {
     }
 }
 
-/// An error of the allocator's, as a failure of the command.
+/// Converts an error of the allocator to a failure of the command.
 pub(super) fn failed<E: millpond_backend::BackendError>(error: millpond::Error<E>) -> Failure {
     Failure::from_allocator(&error)
 }
 
-/// An error of the driver's.
+/// Converts an error of the driver to a failure of the command.
 pub(super) fn driver<E: millpond_backend::BackendError>(error: &E) -> Failure {
     Failure::Device(with_causes(error))
 }
 
-/// What a measurement of one size came to, or nothing where the device has no room for that size.
+/// Returns the result for one size, or `None` where the device has no room for that size.
 pub(super) fn if_room<B: Backend, T>(result: Result<T, millpond::Error<B::Error>>) -> Result<Option<T>, Failure> {
     match result {
         Ok(value) => Ok(Some(value)),

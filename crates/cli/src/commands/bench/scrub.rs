@@ -1,4 +1,4 @@
-//! What overwriting memory before it is granted costs.
+//! The cost of overwriting memory before it is granted.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -11,11 +11,11 @@ use super::row::Row;
 use super::scene::{Scene, if_room};
 use crate::failure::Failure;
 
-/// One size of each kind of segment, and one whose overwriting takes longer than asking for it.
+/// One size of each kind of segment, and one that takes longer to overwrite than to allocate.
 const SIZES: [u64; 4] = [4096, 2 << 20, 24 << 20, 256 << 20];
 
-/// A free and an allocation from the cache, until the device is done with what the allocation queued: with nothing
-/// overwritten, and with everything.
+/// Measures a free and an allocation from the cache, until the device is done with what the allocation queued: with
+/// nothing overwritten, and with everything.
 pub(super) fn measure<B: Backend + Clone>(backend: B, effort: &Effort) -> Result<Vec<Row>, Failure> {
     let policy = Policy::default_for(backend.caps().pages.is_some());
     let mut rows = Vec::new();

@@ -1,4 +1,4 @@
-//! What ticks cost, and how long memory takes from a free on one stream, with uses on another, to its reuse.
+//! The cost of ticks, and how long memory takes from a free on one stream, with uses on another, to its reuse.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -11,11 +11,11 @@ use super::row::Row;
 use super::scene::{Scene, driver, failed, if_room};
 use crate::failure::Failure;
 
-/// The block that changes hands.
+/// The size in bytes of the block that is used on a second stream.
 const BYTES: u64 = 1 << 20;
-/// So many rounds trip between host and device in one go, where one trip costs microseconds.
+/// The number of round trips between host and device that are timed together, since one trip costs microseconds.
 const TRIPS: u64 = 20;
-/// So many fills keep a stream busy.
+/// The number of fills that keep a stream busy.
 const FILLS: usize = 8;
 
 pub(super) fn measure<B: Backend>(backend: B, effort: &Effort) -> Result<Vec<Row>, Failure> {
@@ -64,8 +64,8 @@ fn ticks<B: Backend>(scene: &Scene<B>, effort: &Effort) -> Result<Vec<Row>, Fail
     Ok(rows)
 }
 
-/// What it takes to ask a stream that has work to do. `None` where the device cannot be kept busy for so long: it moves
-/// no bytes, or moves them in no time.
+/// Measures what it takes to ask which tick a busy stream has reached. Returns `None` where the device cannot be kept
+/// busy for that long: it moves no bytes, or moves them in no time.
 fn outstanding<B: Backend>(scene: &Scene<B>, effort: &Effort) -> Result<Option<f64>, Failure> {
     let (backend, home) = (scene.backend(), &scene.streams[0]);
     if !backend.caps().transfer || backend.driver_clock().is_some() {
@@ -91,7 +91,12 @@ fn outstanding<B: Backend>(scene: &Scene<B>, effort: &Effort) -> Result<Option<f
     Ok((!costs.is_empty()).then(|| median(costs)))
 }
 
-/// Uses a block on a second stream, frees it, and allocates until the same place comes back. Answers nanoseconds.
+/// Uses a block on a second stream, frees it, and allocates the same size again. Returns the time from the free to the
+/// grant, in nanoseconds.
+///
+/// # Panics
+///
+/// If the grant is at another place.
 fn reuse<B: Backend>(scene: &Scene<B>) -> Result<f64, Failure> {
     let [home, other] = [&scene.streams[0], &scene.streams[1]];
     let buffer = home.allocate(BYTES).map_err(failed)?;

@@ -10,7 +10,7 @@ use super::scene::{Scene, failed};
 use crate::commands::replay::built_in;
 use crate::failure::Failure;
 
-/// The program may have a live peak of this part of the device's memory at most.
+/// The program's live peak may be at most the device's memory divided by this.
 const PART: u64 = 8;
 
 pub(super) fn measure<B: Backend>(backend: B, effort: &Effort) -> Result<Vec<Row>, Failure> {

@@ -12,7 +12,7 @@ use super::scene::{Scene, driver, if_room};
 use crate::failure::Failure;
 
 const FIRST: u64 = 4096;
-/// Larger ones tell nothing more.
+/// The largest size, in bytes: larger ones would show nothing new.
 const LARGEST: u64 = 64 << 20;
 
 type Mover<'a, B> = dyn Transfer<Segment = <B as Backend>::Segment, Error = <B as Backend>::Error> + 'a;
@@ -31,7 +31,7 @@ pub(super) fn measure<B: Backend>(backend: B, effort: &Effort) -> Result<Vec<Row
     Ok(rows)
 }
 
-/// Nanoseconds of each kind of transfer, until the device is done with it.
+/// Returns the time of each kind of transfer in nanoseconds, until the device is done with it.
 fn transfers<B: Backend>(
     scene: &Scene<B>,
     mover: &Mover<'_, B>,
@@ -46,7 +46,7 @@ fn transfers<B: Backend>(
     let (from, to) = ((from, one.offset()), (to, other.offset()));
     let mut host = vec![7; bytes as usize];
     let timed = |act: &mut dyn FnMut() -> Result<(), B::Error>| {
-        // The first brings the memory in.
+        // The first call is not timed, as it makes the memory resident.
         act().map_err(|error| driver(&error))?;
         scene.settle()?;
         rounds(effort, || {

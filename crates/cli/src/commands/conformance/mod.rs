@@ -16,11 +16,11 @@ use crate::output::progress::Progress;
 use crate::output::{Align, Output, Table};
 use crate::quantity::format_time;
 
-/// Runs the suite.
+/// Runs the suite, or the soak if the arguments ask for it.
 ///
 /// # Errors
 ///
-/// [`Failure::Check`] if a scenario failed.
+/// Returns [`Failure::Check`] if a scenario failed.
 pub(crate) fn run(args: &ConformanceArgs, output: &mut Output) -> Result<(), Failure> {
     if let Some(runs) = args.soak {
         return soak::run(runs, args, output);
@@ -69,7 +69,7 @@ impl<'a> Row<'a> {
     }
 }
 
-/// How many scenarios came to what.
+/// The number of scenarios by outcome, and the time that they took.
 #[derive(Default)]
 struct Counts {
     passed: usize,
@@ -102,13 +102,13 @@ impl Counts {
     }
 }
 
-/// All results, by device and by group, and what there is to say about those that did not pass.
+/// All results, by device and by group, with the reasons and failures of the scenarios that did not pass.
 #[derive(Default)]
 struct Tally {
     all: Counts,
     devices: Vec<(String, Counts)>,
     groups: BTreeMap<String, Counts>,
-    /// How many scenarios were skipped or declared to differ, by reason.
+    /// The number of scenarios that were skipped or declared to differ, by reason.
     reasons: BTreeMap<String, usize>,
     failures: String,
 }

@@ -1,4 +1,4 @@
-//! The record of a soak: a file in Markdown that says what was run and what it came to.
+//! The record of a soak: a file in Markdown that names the runs and their results.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -9,10 +9,10 @@ use super::soak::Totals;
 use crate::failure::Failure;
 use crate::quantity::format_time;
 
-/// How often the file is written anew while runs go on.
+/// The time between two writes of the file while runs go on.
 const EVERY: Duration = Duration::from_secs(30);
 
-/// What a soak is, for its record.
+/// The parameters of a soak, for its record.
 pub(super) struct Plan {
     pub(super) runs: u64,
     pub(super) seed: u64,
@@ -29,11 +29,11 @@ pub(super) struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// Begins a record, so that a file that cannot be written is told before the first run.
+    /// Begins a record by writing it once, so that a file that cannot be written is reported before the first run.
     ///
     /// # Errors
     ///
-    /// [`Failure::Input`] if the file cannot be written.
+    /// Returns [`Failure::Input`] if the file cannot be written.
     pub(super) fn begin(path: &'a Path, plan: &'a Plan, totals: &Totals) -> Result<Self, Failure> {
         let now = Instant::now();
         let record = Self { path, plan, began: now, written: now };
@@ -41,7 +41,7 @@ impl<'a> Record<'a> {
         Ok(record)
     }
 
-    /// Writes the file anew if that was long ago.
+    /// Writes the file again if the last write is at least `EVERY` ago.
     ///
     /// # Errors
     ///

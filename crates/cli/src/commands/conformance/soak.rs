@@ -1,4 +1,4 @@
-//! `millpond conformance --soak`: seeded adversarial runs, as many as are asked for.
+//! `millpond conformance --soak`: a given number of seeded adversarial runs.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -18,18 +18,18 @@ use crate::output::progress::Progress;
 use crate::output::{Align, Output, Table};
 use crate::quantity::format_time;
 
-/// So many failing runs are made short: each takes hundreds of runs.
+/// The most failing runs that are made shorter, as each of them takes hundreds of runs.
 const SHRUNK_MAX: usize = 3;
 
-/// So many failures are enough.
+/// The number of failures after which no further run begins.
 const FAILURES_MAX: u64 = 20;
 
-/// Makes so many runs, on all cores.
+/// Makes the given number of runs, on all cores.
 ///
 /// # Errors
 ///
-/// [`Failure::Input`] if the seeds leave the range of seeds or the record cannot be written, [`Failure::Check`] if a
-/// run failed.
+/// Returns [`Failure::Input`] if the seeds leave the range of seeds or the record cannot be written, [`Failure::Check`]
+/// if a run failed.
 pub(super) fn run(runs: u64, args: &ConformanceArgs, output: &mut Output) -> Result<(), Failure> {
     let seed = args.seed;
     let Some(end) = seed.checked_add(runs) else {
@@ -42,7 +42,7 @@ pub(super) fn run(runs: u64, args: &ConformanceArgs, output: &mut Output) -> Res
     let mut record = args.record.as_deref().map(|path| Record::begin(path, &plan, &totals)).transpose()?;
     let progress = Progress::new(usize::try_from(runs).unwrap_or(usize::MAX));
     let mut kept = Ok(());
-    // What a panic says is part of a run's result.
+    // The message of a panic is part of a run's result, so it is not printed here as well.
     let hook = panic::take_hook();
     panic::set_hook(Box::new(|_| {}));
     soak::run(seed..end, args.operations, threads, &mut |done| {
@@ -73,7 +73,8 @@ pub(super) fn run(runs: u64, args: &ConformanceArgs, output: &mut Output) -> Res
     }
 }
 
-/// What went wrong in a run, how to see it again, and if it is wanted what is left of it when it is made short.
+/// Describes the failure of a run: what went wrong, how to repeat it, and with `short` the few operations that the
+/// failure needs. Returns `None` for a run that passed.
 fn failure(done: &Done, short: bool) -> Option<String> {
     let failed = done.result.as_ref().err()?;
     let Swarm { seed, operations, policy, .. } = done.run.swarm;
@@ -139,12 +140,12 @@ struct Sum {
 pub(super) struct Totals {
     failed: u64,
     by_policy: BTreeMap<&'static str, Sum>,
-    /// What went wrong, in full.
+    /// The failures, each described in full.
     findings: Vec<String>,
 }
 
 impl Totals {
-    /// Counts a run, and answers what there is to say if it failed.
+    /// Counts a run, and returns the description of its failure if it failed.
     fn add(&mut self, done: &Done) -> Option<&str> {
         let sum = self.by_policy.entry(done.run.swarm.policy.name).or_default();
         sum.runs += 1;

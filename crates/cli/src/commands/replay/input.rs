@@ -9,11 +9,15 @@ use crate::commands::name_of;
 use crate::failure::Failure;
 use crate::quantity::parse_bytes;
 
-/// The built-in trace: the training of a GPT-2, as PyTorch's allocator was asked on an H200.
+/// The built-in trace: the training of a GPT-2, as PyTorch's allocator recorded it on an H200.
 const BUILT_IN: (&str, &[u8]) =
     ("gpt2_train", include_bytes!("../../../../../tests/corpus/traces/gpt2_train.trace.gz"));
 
-/// The built-in trace and its name.
+/// Returns the name of the built-in trace and the trace.
+///
+/// # Panics
+///
+/// If the built-in trace is malformed.
 pub(crate) fn built_in() -> (&'static str, Trace) {
     match Trace::from_reader(BUILT_IN.1) {
         Ok(trace) => (BUILT_IN.0, trace),
@@ -21,7 +25,7 @@ pub(crate) fn built_in() -> (&'static str, Trace) {
     }
 }
 
-/// A trace to be read.
+/// The source of a trace.
 pub(super) enum Source {
     BuiltIn,
     Input,
@@ -29,20 +33,20 @@ pub(super) enum Source {
     Pattern(Pattern, u64),
 }
 
-/// What `--pattern` asks for: one pattern or all of them, from a seed.
+/// The value of `--pattern`: one pattern or all of them, and a seed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct PatternChoice {
-    /// `None` stands for every pattern.
+    /// The pattern; `None` stands for every pattern.
     pattern: Option<Pattern>,
     seed: u64,
 }
 
 impl PatternChoice {
-    /// Reads `NAME`, `all`, or either with `:seed=N` behind it.
+    /// Parses `NAME`, `all`, or either with `:seed=N` behind it.
     ///
     /// # Errors
     ///
-    /// What is accepted, where the text is something else.
+    /// Returns a message that names what is accepted if the text is something else.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let (name, rest) = text.split_once(':').map_or((text, None), |(name, rest)| (name, Some(rest)));
         let seed = match rest {
@@ -65,12 +69,12 @@ fn unknown(name: &str) -> String {
     format!("no pattern is called `{name}`; there are {names}, and `all` for each of them")
 }
 
-/// One line for each pattern, for the page of help.
+/// Returns one line for each pattern, for the page of help.
 pub(crate) fn pattern_help() -> String {
     Pattern::ALL.map(|pattern| format!("  {:<14}{}", pattern.name(), pattern.about())).join("\n")
 }
 
-/// What the arguments name, traces before patterns; the built-in trace where they name nothing.
+/// Returns the sources that the arguments name, traces before patterns, or the built-in trace where they name none.
 pub(super) fn sources(paths: &[PathBuf], patterns: &[PatternChoice]) -> Vec<Source> {
     if paths.is_empty() && patterns.is_empty() {
         return vec![Source::BuiltIn];
@@ -80,7 +84,7 @@ pub(super) fn sources(paths: &[PathBuf], patterns: &[PatternChoice]) -> Vec<Sour
 }
 
 impl Source {
-    /// What results call it.
+    /// Returns the name of the trace in results.
     pub(super) fn name(&self) -> String {
         match self {
             Self::BuiltIn => BUILT_IN.0.into(),
@@ -91,11 +95,11 @@ impl Source {
         }
     }
 
-    /// Reads it, or makes it up.
+    /// Reads the trace, or generates it from its pattern.
     ///
     /// # Errors
     ///
-    /// [`Failure::Input`] that names the file and the line.
+    /// Returns [`Failure::Input`] that names the file and the line.
     pub(super) fn read(&self, limits: &Limits) -> Result<Trace, Failure> {
         match self {
             Self::BuiltIn => Ok(built_in().1),
@@ -114,7 +118,7 @@ impl Source {
 ///
 /// # Errors
 ///
-/// [`Failure::Input`] that names it, and the line; also for a trace without any event.
+/// Returns [`Failure::Input`] that names the file and the line; also for a trace without any event.
 pub(crate) fn read_trace(path: &Path) -> Result<Trace, Failure> {
     read_within(path, &Limits::default())
 }
@@ -124,7 +128,7 @@ fn read_within(path: &Path, limits: &Limits) -> Result<Trace, Failure> {
     something(name, Trace::read_within(path, limits).map_err(|error| explain(path, &error)))
 }
 
-/// A trace that has an event: to do nothing is no success.
+/// Returns a trace that has an event. A trace without events is an error, as nothing would be replayed.
 fn something(name: impl Fn() -> String, read: Result<Trace, String>) -> Result<Trace, Failure> {
     match read {
         Ok(trace) if trace.events.is_empty() => {
@@ -142,7 +146,7 @@ fn explain(path: &Path, error: &TraceError) -> String {
     }
 }
 
-/// The error, with the option by which a limit is raised.
+/// Returns the error's text, with the option by which a limit is raised.
 fn advised(error: &TraceError) -> String {
     match error {
         TraceError::Limit { limit, .. } => {
@@ -152,11 +156,11 @@ fn advised(error: &TraceError) -> String {
     }
 }
 
-/// Reads `none`, or `KEY=N,...`, where what is not named is as by default.
+/// Parses `none`, or `KEY=N,...`, where every limit that is not named keeps its default.
 ///
 /// # Errors
 ///
-/// What is accepted, where the text is something else.
+/// Returns a message that names what is accepted if the text is something else.
 pub(crate) fn parse_limits(text: &str) -> Result<Limits, String> {
     if text == "none" {
         return Ok(Limits::NONE);

@@ -1,4 +1,4 @@
-//! How much may be reserved: so many bytes, or so many times what the trace itself has alive.
+//! The most that may be reserved: a number of bytes, or a multiple of the live peak of the trace.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use crate::quantity::parse_bytes;
 /// The most digits behind the point of a multiple.
 const DECIMALS_MAX: usize = 6;
 
-/// What `--limit` asks for.
+/// The value of `--limit`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Limit {
     /// The same number of bytes for every trace.
@@ -20,11 +20,11 @@ pub(crate) enum Limit {
 }
 
 impl Limit {
-    /// Reads a size as `12GiB`, or a multiple as `1.10x`.
+    /// Parses a size such as `12GiB`, or a multiple such as `1.10x`.
     ///
     /// # Errors
     ///
-    /// What is accepted, where the text is something else.
+    /// Returns a message that names what is accepted if the text is something else.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let Some(number) = text.trim().strip_suffix(['x', 'X']) else {
             return parse_bytes(text).map(Self::Bytes).map_err(|error| format!("{error}, or a multiple as 1.10x"));
@@ -41,7 +41,7 @@ impl Limit {
         }
     }
 
-    /// The bytes for a trace with that live peak, rounded down.
+    /// Returns the limit in bytes for a trace with that live peak in bytes, rounded down.
     pub(super) fn bytes(self, live_peak: u64) -> u64 {
         match self {
             Self::Bytes(bytes) => bytes,

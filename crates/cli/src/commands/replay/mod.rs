@@ -1,4 +1,4 @@
-//! `millpond replay`: recorded traces and patterns under one policy or several, and what came out.
+//! `millpond replay`: recorded traces and patterns under one policy or several, and the results.
 
 mod input;
 mod limit;
@@ -21,11 +21,12 @@ use crate::failure::{Failure, with_causes};
 use crate::output::progress::Progress;
 use crate::output::{Output, tell};
 
-/// Replays the traces in the order given, each under every variant, each time on a device that has served nobody.
+/// Replays the traces in the order given, each under every variant, each time on a freshly opened device.
 ///
 /// # Errors
 ///
-/// The first trace, setting or device that fails; what was finished before is printed.
+/// Returns the error of the first trace, setting or device that fails. What was finished before it is printed all the
+/// same.
 pub(crate) fn run(args: &ReplayArgs, output: &mut Output) -> Result<(), Failure> {
     if args.markdown && output.is_json() {
         return Err(Failure::Input("--markdown is a way to print the table; give it or --format json".into()));
@@ -77,7 +78,7 @@ fn replay_all(
     Ok(())
 }
 
-/// A wrong byte, with where it was found.
+/// Adds to a wrong byte in which trace and under which policy it was found.
 fn located(failure: Failure, name: &str, policy: &str) -> Failure {
     match failure {
         Failure::Check(wrong) => Failure::Check(format!("{name} under {policy}: {wrong}")),
@@ -85,7 +86,7 @@ fn located(failure: Failure, name: &str, policy: &str) -> Failure {
     }
 }
 
-/// Says why the first refused allocation was refused.
+/// Reports why the first refused allocation was refused.
 fn explain(name: &str, policy: &str, replayed: &Replayed) {
     let passes = || std::iter::once(&replayed.cold).chain(&replayed.warm);
     if let Some(first) = passes().find_map(|pass| pass.first_oom.as_deref()) {
@@ -98,7 +99,7 @@ fn explain(name: &str, policy: &str, replayed: &Replayed) {
     }
 }
 
-/// Whether a device has virtual memory.
+/// A job that returns whether the device has virtual memory.
 struct HasPages;
 
 impl Job for HasPages {
@@ -109,7 +110,7 @@ impl Job for HasPages {
     }
 }
 
-/// One trace under one variant.
+/// A job that replays one trace under one variant.
 struct Run<'a> {
     replay: &'a Replay,
     settings: &'a Settings,
@@ -118,12 +119,12 @@ struct Run<'a> {
     progress: &'a Progress,
 }
 
-/// What came of it.
+/// The result of a replay.
 struct Done {
     replayed: Replayed,
-    /// What people call the device.
+    /// The name of the device, for readers.
     device: String,
-    /// Where its memory was in the end, if that was asked for and it tells.
+    /// Where the device's memory was in the end, if that was asked for and the device reports it.
     usage: Option<Usage>,
 }
 

@@ -1,4 +1,4 @@
-//! What a replay prints: rows of JSON trace by trace, or one table at the end.
+//! The output of a replay: rows of JSON trace by trace, or one table at the end.
 
 use super::row::{Busy, COLUMNS, Layout, Row, driver_time, ratio};
 use super::{Done, Limit, variant};
@@ -13,7 +13,7 @@ pub(super) struct Report {
     threads: u16,
     scale: u64,
     markdown: bool,
-    /// What people call the device, once there is one.
+    /// The name of the device, for readers; empty before the first row.
     device: String,
     /// The rows of the trace under way.
     open: Vec<Row>,
@@ -36,7 +36,7 @@ impl Report {
         }
     }
 
-    /// Takes a row of the trace under way.
+    /// Adds a row of the trace under way.
     pub(super) fn add(&mut self, row: Row, done: &Done) {
         if self.device.is_empty() {
             self.device = format!("{} ({})", row.device, done.device);
@@ -44,7 +44,7 @@ impl Report {
         self.open.push(row);
     }
 
-    /// Every variant of a trace is there: prints the rows, or keeps them for the table.
+    /// Ends a trace once all its variants are there: prints the rows as JSON, or keeps them for the table.
     pub(super) fn end_trace(&mut self, output: &mut Output) {
         let mut rows = std::mem::take(&mut self.open);
         if self.layout.compare {
@@ -60,7 +60,7 @@ impl Report {
         }
     }
 
-    /// Prints what was kept, also of a trace that was broken off.
+    /// Prints what was kept, including the rows of a trace that was not finished.
     pub(super) fn finish(mut self, output: &mut Output) {
         self.end_trace(output);
         if self.rows.is_empty() {
@@ -84,13 +84,13 @@ impl Report {
     }
 }
 
-/// A time over that of expandable segments, where that is known and not 0.
+/// Returns a time divided by that of expandable segments, where the latter is known and not 0.
 fn over(time: f64, expandable: Option<f64>) -> Option<f64> {
     expandable.filter(|expandable| *expandable > 0.0).map(|expandable| time / expandable)
 }
 
-/// A last row for each policy, where there are several traces: the geometric mean of reserved over live, sums of the
-/// rest.
+/// Returns a last row for each policy that has several traces: the geometric mean of reserved over live, and sums of
+/// what follows it.
 fn totals(rows: &[Row], compare: bool) -> Vec<Vec<String>> {
     let mut policies: Vec<&str> = Vec::new();
     for row in rows {

@@ -1,4 +1,4 @@
-//! One trace under one variant: what JSON says of it, and its cells in the table.
+//! One trace under one variant: its line of JSON, and its cells in the table.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -30,7 +30,7 @@ pub(super) struct Row {
     threads: usize,
     events: usize,
     pub(super) passes: usize,
-    /// Of one thread, in all passes.
+    /// The number of events that one thread replayed in all passes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) events_replayed: Option<u64>,
     cold_ns_per_event: f64,
@@ -41,7 +41,7 @@ pub(super) struct Row {
     pub(super) reserved_over_live: f64,
     pub(super) driver_calls: u64,
     pub(super) driver_time_us: f64,
-    /// Set by the report, which sees the other variants; null where there is nothing to compare with.
+    /// Set by the report, which has the rows of all variants; null where there is nothing to compare with.
     pub(super) driver_time_over_expandable: Option<f64>,
     pub(super) warm_driver_calls: u64,
     warm_driver_time_us: f64,
@@ -49,7 +49,7 @@ pub(super) struct Row {
     pub(super) num_ooms: u64,
     warm_num_ooms: u64,
     page_stats: BTreeMap<&'static str, u64>,
-    /// The policy moves pages.
+    /// Whether the policy moves pages.
     #[serde(skip)]
     moves_pages: bool,
     #[serde(flatten)]
@@ -62,7 +62,7 @@ pub(super) struct Row {
     stats: Option<Map<String, Value>>,
 }
 
-/// What only a replay shows whose work keeps the device busy.
+/// Measurements that only a replay has whose work keeps the device busy.
 #[derive(Clone, Copy, Serialize)]
 pub(super) struct Busy {
     pub(super) checked_blocks: u64,
@@ -88,18 +88,18 @@ impl Busy {
         }
     }
 
-    /// Of all passes, as the table has it.
+    /// Returns the stalls of all passes, as the table has it.
     pub(super) fn all_stalls(&self) -> u64 {
         self.stalls + self.warm_stalls
     }
 
-    /// Of all passes.
+    /// Returns the waits of all passes.
     pub(super) fn all_waits(&self) -> u64 {
         self.waits + self.warm_waits
     }
 }
 
-/// What the policy did with pages, under the names of [`PageStats`].
+/// Returns what the policy did with pages, under the names of [`PageStats`].
 fn by_name(stats: &PageStats) -> [(&'static str, u64); 10] {
     let &PageStats { pages, shadows, created, released, moved, moved_behind_wait, returned, lent, retired, unmapped } =
         stats;
@@ -164,7 +164,7 @@ impl Row {
         }
     }
 
-    /// The cells below [`COLUMNS`]. Those that are left empty in every row leave the table.
+    /// Returns the cells below [`COLUMNS`]. A column that is empty in every row is left out of the table.
     pub(super) fn cells(&self, layout: &Layout) -> Vec<String> {
         let unless = |hidden: bool, text: String| if hidden { String::new() } else { text };
         let warm = self.warm_ns_per_event.map_or(String::new(), nanos);
@@ -193,7 +193,7 @@ impl Row {
         ]
     }
 
-    /// The long answers, under a title of their own.
+    /// Returns the summary and the statistics that were asked for, each under its own title.
     pub(super) fn details(&self) -> String {
         let mut text = String::new();
         if let Some(summary) = &self.memory_summary {
@@ -217,7 +217,7 @@ fn micros(time: Duration) -> f64 {
     time.as_nanos() as f64 / 1e3
 }
 
-/// Nanoseconds per event, in at most five characters up to 10 us.
+/// Formats nanoseconds per event, in at most five characters up to 10 us.
 fn nanos(ns: f64) -> String {
     if ns < 1000.0 { format!("{ns:.1}") } else { format!("{ns:.0}") }
 }
@@ -253,12 +253,12 @@ pub(super) const COLUMNS: [(&str, Align); 19] = [
     ("checked", Align::Right),
 ];
 
-/// Which columns are shown.
+/// The choice of columns.
 #[derive(Clone, Copy)]
 pub(super) struct Layout {
-    /// Variants stand side by side: what is the same for each of them makes room for what differs, so that the table
-    /// stays within 130 characters.
+    /// Whether variants stand side by side. Columns that are the same for all of them are then left out, so that the
+    /// table stays within 130 characters.
     pub(super) compare: bool,
-    /// Without the host's times.
+    /// Whether the host's times are left out.
     pub(super) no_times: bool,
 }

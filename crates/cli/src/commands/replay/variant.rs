@@ -13,9 +13,9 @@ use crate::output::tell;
 struct Variant {
     policy: Policy,
     expandable_segments: bool,
-    /// As configured, where it says nothing.
+    /// The growth; as configured if `None`.
     growth: Option<Growth>,
-    /// A device without virtual memory cannot serve it.
+    /// Whether the variant needs a device with virtual memory.
     needs_pages: bool,
 }
 
@@ -27,18 +27,18 @@ const COMPARED: [Variant; 4] = [
     Variant { policy: Policy::Direct, expandable_segments: false, growth: None, needs_pages: false },
 ];
 
-/// What `--tight` adds. Plain `paged` is balanced beside it.
+/// The variant that `--tight` adds. Plain `paged` is balanced beside it.
 const TIGHT: Variant =
     Variant { policy: Policy::Paged, expandable_segments: false, growth: Some(Growth::Tight), needs_pages: true };
 
 /// The label of the variant that driver times are compared with.
 pub(super) const EXPANDABLE: &str = "classic+expandable";
 
-/// The settings to replay under, in order. `has_pages` says whether the device has virtual memory.
+/// Returns the settings to replay under, in order. `has_pages` is whether the device has virtual memory.
 ///
 /// # Errors
 ///
-/// [`Failure::Input`] for a malformed configuration and an unknown policy.
+/// Returns [`Failure::Input`] for a malformed configuration and an unknown policy.
 pub(super) fn choose(args: &ReplayArgs, has_pages: bool) -> Result<Vec<Settings>, Failure> {
     let policy = Policy::default_for(has_pages);
     let base = Settings { policy, ..Settings::default() };
@@ -60,7 +60,7 @@ pub(super) fn choose(args: &ReplayArgs, has_pages: bool) -> Result<Vec<Settings>
     Ok(scrubbed(vec![settings], &modes))
 }
 
-/// Each of the settings in each of the modes; as they are where no mode was given.
+/// Returns each of the settings in each of the modes, or the settings unchanged if no mode was given.
 fn scrubbed(settings: Vec<Settings>, modes: &[Scrub]) -> Vec<Settings> {
     if modes.is_empty() {
         return settings;
@@ -86,8 +86,8 @@ fn with_policy(base: Settings, name: &str) -> Result<Settings, Failure> {
     parsed.map(|parsed| parsed.settings).map_err(|error| Failure::Input(format!("--policy: {}", error.kind)))
 }
 
-/// What people call the settings: the policy, whether its segments are expandable or its growth is tight, and which
-/// memory it overwrites.
+/// Returns the name of the settings for readers: the policy, whether its segments are expandable or its growth is
+/// tight, and which memory it overwrites.
 pub(super) fn label(settings: &Settings) -> String {
     let suffix = match settings.growth {
         _ if settings.expands() => "+expandable",
@@ -102,8 +102,8 @@ pub(super) fn label(settings: &Settings) -> String {
     format!("{}{suffix}{scrub}", settings.policy.name())
 }
 
-/// The configuration that gives these settings on any device: the policy is always in it, as the default is another
-/// one where there is virtual memory.
+/// Returns the configuration that gives these settings on any device. The policy is always in it, as the default is
+/// another one where there is virtual memory.
 pub(super) fn conf_text(settings: &Settings) -> String {
     let text = conf::write(settings);
     let policy = format!("policy:{}", settings.policy.name());
@@ -114,7 +114,7 @@ pub(super) fn conf_text(settings: &Settings) -> String {
     }
 }
 
-/// The keys that shape `classic` and have no effect on these settings, as pages move.
+/// Returns the keys that are set but have no effect on these settings, as they shape `classic` and pages move here.
 fn idle_keys(settings: &Settings) -> Vec<&'static str> {
     let keys = [
         ("expandable_segments", settings.expandable_segments),
@@ -124,7 +124,7 @@ fn idle_keys(settings: &Settings) -> Vec<&'static str> {
     keys.into_iter().filter(|(_, is_set)| *is_set && settings.is_paged()).map(|(key, _)| key).collect()
 }
 
-/// The settings of the text, or else those of the environment. Keys without effect are pointed out.
+/// Returns the settings of the text, or else those of the environment. Keys without effect are reported in a note.
 fn configured(
     base: Settings,
     text: Option<&str>,
@@ -141,7 +141,7 @@ fn configured(
     Ok(parsed.settings)
 }
 
-/// The mistake, the text with a mark below the mistake, and the keys where the mistake does not list them itself.
+/// Returns the mistake, the text with a mark below the mistake, and the keys where the mistake does not list them.
 fn explain(origin: &str, text: &str, error: &ConfError) -> String {
     let before = text.get(..error.position).unwrap_or(text).chars().count();
     let mut message = format!("{origin}: {error}");

@@ -1,4 +1,4 @@
-//! Captures, and graphs as far as a capture makes them.
+//! Captures, and the graphs that they record.
 
 use std::ffi::c_uint;
 
@@ -87,8 +87,8 @@ exported! {
     }
 }
 
-/// Whether a stream is captured. Asking the legacy stream while a stream that it is ordered against is captured fails,
-/// and spoils nothing.
+/// Returns whether a stream is captured. Asking for the legacy stream while a stream that it is ordered against is
+/// captured fails, and spoils nothing.
 fn capture_info(device: usize, stream: u64) -> Result<(Status, u64), Code> {
     let mut world = world::lock();
     let lane = world.stream(stream, device)?;
@@ -98,7 +98,8 @@ fn capture_info(device: usize, stream: u64) -> Result<(Status, u64), Code> {
     Ok(world.capture_status(lane))
 }
 
-/// Nodes of the graph under construction are not shown: there is a number, and no graph and no dependencies.
+/// Writes the status of a capture. Nodes of the graph under construction are not shown: there is a number, and no graph
+/// and no dependencies.
 fn put_info(info: (Status, u64), status: Out<c_uint>, id: Out<u64>, rest: [Out<u64>; 3]) -> Answer {
     rest.into_iter().for_each(|out| out.offer(0));
     id.offer(info.1);

@@ -10,7 +10,7 @@ use crate::ffi::pointers::Out;
 
 use super::device::at;
 
-/// The handle of the first device's context, and how far the others are from it.
+/// The handle of the first device's context, and the distance to the next one.
 const FIRST: u64 = 0xC000_0000;
 const STEP: u64 = 0x100;
 
@@ -102,17 +102,17 @@ exported! {
     }
 }
 
-/// The handle of a device's context; 0 is none.
+/// Returns the handle of a device's context; 0 is none.
 pub(super) fn handle(device: Option<usize>) -> u64 {
     device.map_or(0, |device| FIRST + device as u64 * STEP)
 }
 
-/// The device of a context.
+/// Returns the device of a context.
 pub(super) fn device_of(context: u64) -> Result<usize, Code> {
     (0..DEVICES).find(|device| handle(Some(*device)) == context).ok_or(Code::INVALID_CONTEXT)
 }
 
-/// Gives one reference back, or all; without any the context ends, when what runs right now is done.
+/// Releases one reference, or all. Without any left, the context ends when the operations that are running are done.
 fn release(device: usize, all: bool) -> Answer {
     let mut world = world::lock();
     let context = &mut world.contexts[device];
@@ -130,7 +130,7 @@ fn release(device: usize, all: bool) -> Answer {
     let _ = world::wait(&mut world, device, |world| ends.iter().all(|end| world.reached(*end)));
     let references = world.contexts[device].references;
     world.end_context(device);
-    // A reset leaves the references: the context comes to life again with its next use.
+    // A reset keeps the references, so that the context can be used again.
     world.contexts[device].references = if all { references } else { 0 };
     Ok(())
 }

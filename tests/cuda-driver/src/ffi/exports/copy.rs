@@ -13,12 +13,12 @@ use crate::ffi::touch;
 
 use super::context;
 
-/// What an end of a copy may be.
+/// The memory that an end of a copy may be in.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Side {
     Host,
     Device,
-    /// Found out by the address.
+    /// Decided by the address.
     Any,
 }
 
@@ -107,7 +107,7 @@ exported! {
     }
 }
 
-/// What stands at an end, if that may be an end of this copy.
+/// Returns what is at an end, if that may be an end of this copy.
 fn place((address, side): (u64, Side), bytes: u64) -> Result<Place, Code> {
     let place = memory().read().place(address, bytes)?;
     let fits = match place {
@@ -122,7 +122,7 @@ fn one(device: usize) -> u8 {
     1 << device
 }
 
-/// The stream of a copy or a fill: without one it is the legacy stream, and the call is one that captures forbid.
+/// Returns the stream of a copy or a fill: without a handle the legacy stream, where captures may forbid the call.
 fn stream(world: &mut MutexGuard<'_, World>, device: usize, stream: Option<u64>) -> Result<LaneId, Code> {
     if stream.is_none() {
         world.refuse_unsafe()?;

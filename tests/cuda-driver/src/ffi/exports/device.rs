@@ -63,7 +63,7 @@ exported! {
     }
 }
 
-/// The place of a `CUdevice`.
+/// Returns the ordinal of a `CUdevice`.
 pub(super) fn at(device: c_int) -> Result<usize, Code> {
     usize::try_from(device).ok().filter(|device| *device < DEVICES).ok_or(Code::INVALID_DEVICE)
 }
@@ -79,8 +79,8 @@ fn uuid_of(device: usize) -> [u8; 16] {
     uuid
 }
 
-/// What the simulator has to say of itself by the numbers of `CUdevice_attribute`. What is a size or a count that work
-/// would be fitted to is modest; every ability that is not simulated is absent.
+/// Returns an attribute of the simulator by its number in `CUdevice_attribute`. Sizes and counts that work would be
+/// fitted to are modest; every ability that is not simulated is absent.
 fn attribute_of(attribute: c_uint) -> Result<c_int, Code> {
     Ok(match attribute {
         0 | 145.. => return Err(Code::INVALID_VALUE),

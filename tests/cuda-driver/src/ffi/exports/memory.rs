@@ -69,7 +69,7 @@ exported! {
     }
 }
 
-/// What the driver knows around an address: start, bytes, and the device it belongs to.
+/// Returns the range around an address that the driver knows: its start, its bytes, and its device.
 fn range(memory: &Memory, address: u64) -> Option<(u64, u64, usize)> {
     let allocation = memory.allocation(address).map(|(start, found)| (start, found.bytes, found.device));
     let host = || memory.host(address).map(|(start, found)| (start, found.bytes, found.device));
@@ -77,7 +77,8 @@ fn range(memory: &Memory, address: u64) -> Option<(u64, u64, usize)> {
     allocation.or_else(host).or_else(mapping)
 }
 
-/// Answers by the numbers of `CUpointer_attribute`. Of an address that is not known all answers are 0.
+/// Writes an attribute by its number in `CUpointer_attribute`. Of an address that is not known all values are 0, except
+/// the ordinal of the device, which is -2.
 fn put_attribute(memory: &Memory, value: Out<c_void>, attribute: c_uint, address: u64) -> Answer {
     let known = range(memory, address);
     let host = memory.place(address, 1) == Ok(Place::Host);

@@ -134,7 +134,7 @@ exported! {
 }
 
 impl Properties {
-    /// The device that the memory is wanted on. Other kinds of memory are not simulated.
+    /// Returns the device that the memory is requested on. Other kinds of memory are not simulated.
     fn device(self) -> Result<usize, Code> {
         if self.kind != PINNED || self.location.kind != DEVICE {
             return Err(Code::INVALID_VALUE);

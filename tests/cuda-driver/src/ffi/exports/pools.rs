@@ -1,4 +1,4 @@
-//! Memory that comes and goes in the order of a stream. Each device has one pool, which keeps nothing.
+//! Memory that is allocated and freed in the order of a stream. Each device has one pool, which keeps nothing.
 
 use std::ffi::{c_int, c_uint, c_void};
 
@@ -11,7 +11,7 @@ use crate::ffi::pointers::Out;
 
 use super::device::at;
 
-/// The handle of the first device's pool, and how far the others are from it.
+/// The handle of the first device's pool, and the distance to the next one.
 const FIRST: u64 = 0xB000_0000;
 const STEP: u64 = 0x100;
 
@@ -44,13 +44,13 @@ exported! {
     Init fn cuMemPoolSetAttribute(pool: u64, attribute: c_uint, value: Out<c_void>) |_device| {
         let device = device_of(pool)?;
         match attribute {
-            // Which ways of reuse are allowed: each is, and none is taken.
+            // The permitted ways of reuse: all are permitted, and none is used.
             1..=3 => value.of::<c_int>().get().map(|_| ()),
             4 => {
                 world::lock().contexts[device].threshold = value.of::<u64>().get()?;
                 Ok(())
             }
-            // The highest marks can only be set to 0, and are not kept.
+            // The high-water marks can only be set to 0, and are not stored.
             6 | 8 => value.of::<u64>().get().and_then(|mark| if mark == 0 { Ok(()) } else { Err(Code::INVALID_VALUE) }),
             _ => Err(Code::INVALID_VALUE),
         }
@@ -75,8 +75,8 @@ fn device_of(pool: u64) -> Result<usize, Code> {
     (0..DEVICES).find(|device| handle(*device) == pool).ok_or(Code::INVALID_VALUE)
 }
 
-/// Allocates at once, unless only frees queued on the stream before make room: those are waited for. A driver would
-/// hand their memory out in the stream's order. While a gate is closed there is nothing to wait for.
+/// Allocates at once. Where only the frees that are queued on the stream make room, waits for them first: a driver
+/// would grant their memory in the stream's order. Does not wait while a gate is closed, as the frees may be behind it.
 fn allocate(device: usize, owner: usize, address: Out<u64>, bytes: u64, stream: u64) -> Answer {
     let address = address.must()?;
     let mut world = world::lock();

@@ -64,7 +64,7 @@ exported! {
     Context fn cuStreamGetFlags(stream: u64, flags: Out<c_uint>) |device| {
         let mut world = world::lock();
         let lane = world.stream(stream, device)?;
-        // The legacy stream is kept as one that orders itself.
+        // The legacy stream is stored as a non-blocking one, as it orders itself.
         flags.put(if world.is_legacy(lane) { 0 } else { world.lanes[lane].flags })
     }
 
