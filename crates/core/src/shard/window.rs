@@ -300,3 +300,38 @@ impl Shard {
         ids.map(|id| (id, self.blocks[id].slot, self.blocks[id].last_use))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use millpond_backend::{Reuse, StreamId};
+
+    use super::*;
+    use crate::ids::{Place, PoolId, SegmentId, ShardId};
+    use crate::policy::{Growth, Policy};
+    use crate::settings::Settings;
+    use crate::shard::{Arrival, Rules};
+    use crate::size::Sizes;
+    use crate::units::MIB;
+
+    /// Pages for a gap may be larger than the need, up to the first old mapping behind it.
+    #[test]
+    fn a_gap_is_clear_up_to_the_first_old_mapping_behind_it() {
+        let settings = Settings { policy: Policy::Paged(Growth::Tight), ..Settings::default() };
+        let rules = Rules::new(&settings, Reuse::InOrder);
+        let mut shard = Shard::new(ShardId(0), StreamId(0), PoolId::default(), rules);
+        let slot = shard.promise();
+        let (id, page_bytes) = (SegmentId(0), 2 * MIB);
+        shard.adopt(slot, Arrival { id, base: 0, bytes: 64 * MIB, side: Side::Large, page_bytes, shared: true });
+        let want = Sizes::new(&settings).want(16 * MIB).expect("a size");
+        let gap = |shard: &Shard| {
+            let window = shard.windows(&want, page_bytes, |_| false).into_iter().next().expect("a window");
+            let [Piece::Gap(gap)] = &window.pieces[..] else { panic!("{window:?}") };
+            (gap.begin, gap.end, gap.clear_to, gap.shadows.len())
+        };
+        assert_eq!(gap(&shard), (0, 16 * MIB, 64 * MIB, 0));
+        let at = Place { shard: ShardId(0), slot, offset: 32 * MIB };
+        shard.map_home(at, PageId(0), 0, page_bytes);
+        shard.home_to_shadow(at, PageId(0));
+        assert_eq!(gap(&shard), (0, 16 * MIB, 32 * MIB, 0));
+    }
+}
