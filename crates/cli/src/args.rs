@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum, value_parser};
-use millpond::trace::Limits;
+use millpond_trace::Limits;
 
 use crate::commands::replay::{Limit, PatternChoice, parse_limits, pattern_help};
 use crate::quantity::parse_time;

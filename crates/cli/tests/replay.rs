@@ -5,10 +5,11 @@ mod common;
 use std::collections::BTreeMap;
 
 use common::{Scratch, corpus, run, run_on_input, run_with};
+use millpond::Allocator;
 use millpond::settings::{Settings, Ties};
-use millpond::trace::Trace;
-use millpond::{Allocator, Replay};
+use millpond_replay::Replay;
 use millpond_sim::Sim;
+use millpond_trace::Trace;
 use serde_json::Value;
 
 const TRACES: [&str; 7] =

@@ -9,6 +9,7 @@ use millpond_core::{Grant, Want};
 use crate::allocator::Handle;
 use crate::buffer::Buffer;
 use crate::error::Error;
+use crate::events::Event;
 use crate::raw::LaneRef;
 use crate::state::State;
 use crate::sync::Arc;
@@ -44,8 +45,8 @@ impl<B: Backend> Stream<B> {
     pub fn point(&self) -> Point {
         let state = self.lane.owner();
         let point = state.mark(self.lane.stream);
-        if state.records.is_on() {
-            state.records.marked(point);
+        if state.sinks.is_on() {
+            state.sinks.tell(&Event::Mark { point });
         }
         point
     }
@@ -68,21 +69,56 @@ impl<B: Backend> Stream<B> {
         }
     }
 
-    /// Grants a cached block on the hot path, where nothing but its lane is needed and nothing is recorded. It does not
-    /// ask the device for its progress. The caller turns the result into a buffer, because a buffer that is passed on
-    /// is copied.
-    #[inline(always)]
-    pub(crate) fn hit(&self, bytes: u64) -> Option<(Want, Grant)> {
-        if self.lane.owner().records.is_on() { None } else { self.cached(bytes) }
+    /// Allocates as [`allocate`](Self::allocate) does where a cached block serves the request at once, and otherwise
+    /// returns `None` and changes nothing. Makes no driver call, does not ask the device for its progress and waits for
+    /// nothing; costs as much as a hit.
+    ///
+    /// Where the application closes ticks (Vulkan, wgpu), it can [`submit`](Self::submit) before a request that would
+    /// look for memory whose last use is recorded and not submitted, and leave the submit out before one that would
+    /// not:
+    ///
+    /// ```
+    /// # use millpond::{Allocator, backend::Closing};
+    /// # let allocator = Allocator::new(millpond_sim::Sim::builder().closing(Closing::Submit).build());
+    /// # let stream = allocator.create_stream()?;
+    /// let buffer = match stream.allocate_cached(4 << 20) {
+    ///     Some(buffer) => buffer,
+    ///     None => {
+    ///         stream.submit()?;
+    ///         stream.allocate(4 << 20)?
+    ///     }
+    /// };
+    /// drop(buffer);
+    /// assert!(stream.allocate_cached(4 << 20).is_some());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// `None` does not mean that nothing suitable is cached. It is also the answer for 0 bytes; while freed memory of
+    /// any stream waits for points; where the device does not reuse memory in order; and where garbage is collected or
+    /// memory is scrubbed.
+    #[inline]
+    pub fn allocate_cached(&self, bytes: u64) -> Option<Buffer<B>> {
+        match self.hit(bytes) {
+            Some((want, grant)) => Some(self.buffer(&want, &grant)),
+            None => self.told_hit(bytes),
+        }
     }
 
-    /// Does the same where grants are recorded. It is a separate function, because a grant that is passed by reference
-    /// to another function has to be in memory.
+    /// Grants a cached block on the hot path, where nothing but its lane is needed and there is no sink to tell. It
+    /// does not ask the device for its progress. The caller turns the result into a buffer, because a buffer that is
+    /// passed on is copied.
+    #[inline(always)]
+    fn hit(&self, bytes: u64) -> Option<(Want, Grant)> {
+        if self.lane.owner().sinks.is_on() { None } else { self.cached(bytes) }
+    }
+
+    /// Does the same where sinks are told. It is a separate function, because a grant that is passed by reference to
+    /// another function has to be in memory.
     #[inline(never)]
-    pub(crate) fn recorded_hit(&self, bytes: u64) -> Option<Buffer<B>> {
+    fn told_hit(&self, bytes: u64) -> Option<Buffer<B>> {
         let state = self.lane.owner();
-        let (want, grant) = if state.records.is_on() { self.cached(bytes)? } else { return None };
-        state.record_grant(&self.lane, self.lane.stream, bytes, &grant);
+        let (want, grant) = if state.sinks.is_on() { self.cached(bytes)? } else { return None };
+        state.tell_grant(&self.lane, self.lane.stream, bytes, &grant);
         Some(self.buffer(&want, &grant))
     }
 
@@ -109,13 +145,13 @@ impl<B: Backend> Stream<B> {
 
     /// Returns the buffer of a hit.
     #[inline(always)]
-    pub(crate) fn buffer(&self, want: &Want, grant: &Grant) -> Buffer<B> {
+    fn buffer(&self, want: &Want, grant: &Grant) -> Buffer<B> {
         Buffer::new(self.lane.clone(), self.lane.stream, want, grant)
     }
 
     #[inline(never)]
     fn allocate_apart(&self, bytes: u64) -> Result<Buffer<B>, Error<B::Error>> {
-        match self.recorded_hit(bytes) {
+        match self.told_hit(bytes) {
             Some(buffer) => Ok(buffer),
             None => self.allocate_otherwise(bytes),
         }
@@ -123,15 +159,15 @@ impl<B: Backend> Stream<B> {
 
     /// Allocates where the hot path does not: for 0 bytes, where something is waited for or counted, and after a miss.
     #[inline(never)]
-    pub(crate) fn allocate_otherwise(&self, bytes: u64) -> Result<Buffer<B>, Error<B::Error>> {
+    fn allocate_otherwise(&self, bytes: u64) -> Result<Buffer<B>, Error<B::Error>> {
         if bytes == 0 {
             return Ok(Buffer::empty(self.lane.clone(), &self.handle.state));
         }
         let state = &self.handle.state;
         let want = state.sizes.want(bytes).ok_or(Error::TooLarge { requested: bytes })?;
         let (grant, lane) = State::allocate(state, &self.lane, &want)?;
-        if state.records.is_on() {
-            state.record_grant(lane, self.lane.stream, bytes, &grant);
+        if state.sinks.is_on() {
+            state.tell_grant(lane, self.lane.stream, bytes, &grant);
         }
         let mut buffer = Buffer::new(LaneRef::new(lane), self.lane.stream, &want, &grant);
         if state.scrub != Scrub::Off {

@@ -7,13 +7,17 @@ use crate::workspace::TextFile;
 
 /// The packages of ours that a package may have under `[dependencies]`. Development dependencies are free: a test may
 /// name any package.
-const LAYERS: [(&str, &[&str]); 10] = [
+const LAYERS: [(&str, &[&str]); 12] = [
     ("millpond-backend", &[]),
     ("millpond-core", &["millpond-backend"]),
     ("millpond", &["millpond-core", "millpond-backend"]),
+    ("millpond-trace", &[]),
+    ("millpond-replay", &["millpond", "millpond-trace", "millpond-backend"]),
     (
         "millpond-conformance",
         &[
+            "millpond-replay",
+            "millpond-trace",
             "millpond",
             "millpond-core",
             "millpond-backend",
@@ -31,6 +35,8 @@ const LAYERS: [(&str, &[&str]); 10] = [
     (
         "millpond-cli",
         &[
+            "millpond-replay",
+            "millpond-trace",
             "millpond",
             "millpond-core",
             "millpond-backend",

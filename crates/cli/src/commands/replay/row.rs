@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use millpond::Replayed;
 use millpond::settings::Settings;
 use millpond::stats::PageStats;
 use millpond::summary::memory_summary;
 use millpond::text::format_bytes;
-use millpond::trace::Header;
+use millpond_replay::Replayed;
+use millpond_trace::Header;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
