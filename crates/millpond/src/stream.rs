@@ -63,44 +63,45 @@ impl<B: Backend> Stream<B> {
     /// fails, also the one that [scrubs](millpond_core::settings::Scrub) the memory: nothing is handed out then.
     #[inline]
     pub fn allocate(&self, bytes: u64) -> Result<Buffer<B>, Error<B::Error>> {
-        match self.hit(bytes) {
-            Some((want, grant)) => Ok(self.buffer(&want, &grant)),
-            None => self.allocate_apart(bytes),
-        }
+        self.allocate_prepared(bytes, || Ok(()))
     }
 
-    /// Allocates as [`allocate`](Self::allocate) does where a cached block serves the request at once, and otherwise
-    /// returns `None` and changes nothing. Makes no driver call, does not ask the device for its progress and waits for
-    /// nothing; costs as much as a hit.
+    /// Does the same as [`allocate`](Self::allocate), but calls `prepare` first if more is needed than to hand out a
+    /// cached block: before 0 bytes are asked for, before the device is asked for its progress or waited for, and after
+    /// a miss. `prepare` runs at most once, with no lock held.
     ///
-    /// Where the application closes ticks (Vulkan, wgpu), it can [`submit`](Self::submit) before a request that would
-    /// look for memory whose last use is recorded and not submitted, and leave the submit out before one that would
-    /// not:
+    /// Where the application closes ticks (Vulkan, wgpu), it can submit there, so that the last use of freed memory can
+    /// be reached, and makes no submit while the cache serves it:
     ///
     /// ```
     /// # use millpond::{Allocator, backend::Closing};
     /// # let allocator = Allocator::new(millpond_sim::Sim::builder().closing(Closing::Submit).build());
     /// # let stream = allocator.create_stream()?;
-    /// let buffer = match stream.allocate_cached(4 << 20) {
-    ///     Some(buffer) => buffer,
-    ///     None => {
-    ///         stream.submit()?;
-    ///         stream.allocate(4 << 20)?
-    ///     }
-    /// };
-    /// drop(buffer);
-    /// assert!(stream.allocate_cached(4 << 20).is_some());
+    /// let mut submits = 0;
+    /// for _ in 0..10 {
+    ///     let buffer = stream.allocate_prepared(4 << 20, || {
+    ///         submits += 1;
+    ///         stream.submit().map(drop)
+    ///     })?;
+    ///     drop(buffer);
+    /// }
+    /// assert_eq!(submits, 1);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// `None` does not mean that nothing suitable is cached. It is also the answer for 0 bytes; while freed memory of
-    /// any stream waits for points; where the device does not reuse memory in order; and where garbage is collected or
-    /// memory is scrubbed.
+    /// # Errors
+    ///
+    /// Returns the error of `prepare`, after which nothing is allocated, and the errors of
+    /// [`allocate`](Self::allocate).
     #[inline]
-    pub fn allocate_cached(&self, bytes: u64) -> Option<Buffer<B>> {
+    pub fn allocate_prepared(
+        &self,
+        bytes: u64,
+        prepare: impl FnOnce() -> Result<(), Error<B::Error>>,
+    ) -> Result<Buffer<B>, Error<B::Error>> {
         match self.hit(bytes) {
-            Some((want, grant)) => Some(self.buffer(&want, &grant)),
-            None => self.told_hit(bytes),
+            Some((want, grant)) => Ok(self.buffer(&want, &grant)),
+            None => self.allocate_apart(bytes, prepare),
         }
     }
 
@@ -150,11 +151,16 @@ impl<B: Backend> Stream<B> {
     }
 
     #[inline(never)]
-    fn allocate_apart(&self, bytes: u64) -> Result<Buffer<B>, Error<B::Error>> {
-        match self.told_hit(bytes) {
-            Some(buffer) => Ok(buffer),
-            None => self.allocate_otherwise(bytes),
+    fn allocate_apart(
+        &self,
+        bytes: u64,
+        prepare: impl FnOnce() -> Result<(), Error<B::Error>>,
+    ) -> Result<Buffer<B>, Error<B::Error>> {
+        if let Some(buffer) = self.told_hit(bytes) {
+            return Ok(buffer);
         }
+        prepare()?;
+        self.allocate_otherwise(bytes)
     }
 
     /// Allocates where the hot path does not: for 0 bytes, where something is waited for or counted, and after a miss.

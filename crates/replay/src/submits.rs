@@ -96,14 +96,12 @@ impl<'a, B: Backend> Submits<'a, B> {
     /// Allocates, after the submits that make the result the same on every device.
     #[inline]
     pub(crate) fn allocate(&mut self, stream: &Stream<B>, bytes: u64) -> Result<Buffer<B>, Error<B::Error>> {
-        if let Some(buffer) = stream.allocate_cached(bytes) {
-            return Ok(buffer);
-        }
-        self.submit()?;
-        let granted = stream.allocate(bytes);
-        // Moving pages may have marked the stream.
-        self.marked(stream.id());
-        granted
+        stream.allocate_prepared(bytes, || {
+            self.submit()?;
+            // Moving pages may mark the stream.
+            self.marked(stream.id());
+            Ok(())
+        })
     }
 
     /// Frees a block.
