@@ -7,7 +7,6 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use millpond::settings::Policy;
 use millpond::{Allocator, Buffer, Error, Stream};
 use millpond_backend::{Backend, BackendError, Closing, Fault, Point, Reuse, StreamId};
 use millpond_trace::Event;
@@ -72,7 +71,7 @@ impl<'a, B: Backend> Submits<'a, B> {
             elsewhere,
             needed: caps.closing == Closing::Submit,
             waits,
-            direct: allocator.settings().policy == Policy::Direct && caps.reuse == Reuse::InOrder,
+            direct: !allocator.settings().policy.caches() && caps.reuse == Reuse::InOrder,
             open: Vec::new(),
             frees: 0,
             spent: Duration::ZERO,

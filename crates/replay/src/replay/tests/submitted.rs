@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use millpond::settings::{Policy, Settings};
+use millpond::settings::{Settings, Variant};
 use millpond::stats::{MemoryStats, PageStats};
 use millpond_backend::{Closing, Reuse};
 use millpond_sim::Sim;
@@ -37,8 +37,8 @@ fn outcome(replay: &Replay, device: (Closing, Reuse), settings: &Settings, limit
 }
 
 fn settings() -> [Settings; 4] {
-    let of = |policy, expandable_segments| Settings { policy, expandable_segments, ..Settings::default() };
-    [of(Policy::Paged, false), of(Policy::Classic, false), of(Policy::Classic, true), of(Policy::Direct, false)]
+    let policies = ["paged", "classic", "expandable", "direct"].map(|name| Variant::find(name).expect(name).policy);
+    policies.map(|policy| Settings { policy, ..Settings::default() })
 }
 
 fn expect_equal(name: &str, trace: &Trace, reuse: Reuse, logs: &[bool]) {
