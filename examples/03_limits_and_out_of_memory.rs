@@ -9,8 +9,8 @@ use millpond::{Allocator, Buffer, Stream};
 use millpond_sim::Sim;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // Under `classic`, which is PyTorch's allocator, a free block stays in its segment: free memory of two segments never
-    // serves one request.
+    // Under `classic`, which is PyTorch's allocator, a free block stays in its segment: free memory of two segments
+    // never serves one request.
     let sim = Sim::builder().total_bytes(1 << 30).build();
     let classic = Allocator::builder(sim).conf("policy:classic,max_split_size_mb:64").limit(200 << 20).build()?;
     let stream = classic.create_stream()?;

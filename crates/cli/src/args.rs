@@ -230,8 +230,8 @@ pub(crate) struct ReplayArgs {
     pub(crate) patterns: Vec<PatternChoice>,
     #[arg(long, value_name = "DEVICE", help = "The device: NAME or NAME:KEY=VALUE,...", long_help = DEVICE_HELP)]
     pub(crate) device: Option<String>,
-    /// The policy: paged, tight, classic, expandable, direct or auto; auto, the default, is paged with virtual memory and
-    /// else classic
+    /// The policy: paged, tight, classic, expandable, direct or auto; auto, the default, is paged with virtual memory
+    /// and else classic
     #[arg(long, value_name = "POLICY", conflicts_with = "compare")]
     pub(crate) policy: Option<String>,
     /// A configuration in the grammar of PYTORCH_CUDA_ALLOC_CONF, instead of the environment's
