@@ -2,20 +2,7 @@
 
 use millpond_backend::Fault;
 
-use crate::device::Shared;
-use crate::{Wgpu, WgpuError};
-
-impl Shared {
-    /// Returns an error if the device is lost, or if a test planned one. Runs before each fallible call.
-    pub(crate) fn enter(&self, call: &'static str) -> Result<(), WgpuError> {
-        self.alive()?;
-        let Some(fault) = self.faults.strike(&()) else { return Ok(()) };
-        if fault == Fault::Lost {
-            self.loss.note("a planned fault took it");
-        }
-        Err(WgpuError::Planned { call, fault })
-    }
-}
+use super::Wgpu;
 
 /// Aids for testing code that is built on this backend.
 impl Wgpu {
@@ -27,17 +14,17 @@ impl Wgpu {
     ///
     /// If `nth` is 0.
     pub fn fail_nth(&self, nth: u64, fault: Fault) {
-        self.shared.faults.add(None, nth, fault);
+        self.shared.driver.faults.add(None, nth, fault);
     }
 
     /// Cancels the planned failures that have not happened yet. The number of calls that a program makes depends on how
     /// fast the device is, so a plan may outlive the program it was made for.
     pub fn forget_faults(&self) {
-        self.shared.faults.forget();
+        self.shared.driver.faults.forget();
     }
 
     /// Returns the number of fallible driver calls so far, as [`fail_nth`](Wgpu::fail_nth) counts them.
     pub fn fallible_calls(&self) -> u64 {
-        self.shared.faults.calls()
+        self.shared.driver.faults.calls()
     }
 }

@@ -4,38 +4,34 @@
 //! callback that raises the reached tick of its stream, so that a single poll, by any code, brings all streams up to
 //! date. Where the device runs on Vulkan, a semaphore shows whether the poll is worth its microseconds.
 
-use millpond_backend::Point;
+use super::state::Time;
+use crate::error::WgpuError;
+use crate::streams::{Clock, Flight};
 
-use crate::WgpuError;
-use crate::device::Shared;
-use crate::lane::{Clock, Flight};
-
-impl Shared {
+impl Time {
     /// Returns the newest tick known to be done. Polls only if work is in progress and may be done.
     pub(crate) fn reached(&self, clock: &Clock) -> Result<u64, WgpuError> {
-        self.alive()?;
+        self.driver.alive()?;
         let reached = clock.reached();
         if reached >= clock.submitted() {
             return Ok(reached);
         }
-        self.enter("reached")?;
+        self.driver.enter("reached")?;
         let oldest = self.hint.as_ref().zip(clock.oldest_value());
         let in_vain = oldest.is_some_and(|(hint, value)| !hint.may_be_done(value));
         if !in_vain {
-            let _ = self.poll(wgpu::PollType::Poll)?;
+            let _ = self.driver.poll(wgpu::PollType::Poll)?;
         }
         Ok(clock.reached())
     }
 
-    /// Blocks until a point is reached or all submitted work of its stream is done.
-    pub(crate) fn wait(&self, point: Point) -> Result<u64, WgpuError> {
-        self.alive()?;
-        let clock = &self.lane(point.stream).clock;
-        if clock.reached() >= point.tick.0 {
+    /// Blocks until a tick is reached or all submitted work of its stream is done.
+    pub(crate) fn wait(&self, clock: &Clock, tick: u64) -> Result<u64, WgpuError> {
+        if clock.reached() >= tick {
             return Ok(clock.reached());
         }
-        let Some(flight) = clock.flight_to(point.tick.0) else { return Ok(clock.reached()) };
-        self.enter("wait")?;
+        let Some(flight) = clock.flight_to(tick) else { return Ok(clock.reached()) };
+        self.driver.enter("wait")?;
         self.finish(clock, &flight)?;
         Ok(clock.reached())
     }
@@ -47,12 +43,12 @@ impl Shared {
             hint.wait(value);
         }
         let index = Some(flight.index.clone());
-        match self.poll(wgpu::PollType::Wait { submission_index: index, timeout: None })? {
+        match self.driver.poll(wgpu::PollType::Wait { submission_index: index, timeout: None })? {
             Ok(_) => clock.arrive(flight.tick),
             Err(wgpu::PollError::WrongSubmissionIndex(..)) => {
                 // Only a device that no longer takes submissions returns numbers of submissions that it never made.
-                self.loss.note("it took no submission and gave no reason");
-                self.alive()?;
+                self.driver.loss.note("it took no submission and gave no reason");
+                self.driver.alive()?;
             }
             Err(wgpu::PollError::Timeout) => panic!("a wait without a limit ran into one, for {:?}", flight.index),
         }

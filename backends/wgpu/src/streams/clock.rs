@@ -1,28 +1,9 @@
-//! A lane: the state that the backend keeps per stream. Its clock is read without a lock; its open encoder is guarded
-//! by one.
+//! A clock: the time of one stream, and its submissions that are not known to be done.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-
-/// The state of one stream.
-pub(crate) struct Lane {
-    pub(crate) clock: Arc<Clock>,
-    /// The recorded work. Locked while commands are recorded and while they are submitted, so that ticks are submitted
-    /// in their order.
-    pub(crate) work: Mutex<Work>,
-}
-
-/// The work that was recorded on a stream and not submitted yet.
-#[derive(Default)]
-pub(crate) struct Work {
-    /// The open encoder, made when the first command is recorded.
-    pub(crate) encoder: Option<wgpu::CommandEncoder>,
-    /// Bytes of staging buffers that the encoder copies from.
-    pub(crate) staged_bytes: u64,
-}
 
 /// The time of one stream. wgpu's callbacks share it.
 #[repr(align(128))]
@@ -49,14 +30,8 @@ pub(crate) struct Flight {
     pub(crate) staged_bytes: u64,
 }
 
-impl Lane {
-    pub(crate) fn new() -> Lane {
-        Lane { clock: Arc::new(Clock::new()), work: Mutex::new(Work::default()) }
-    }
-}
-
 impl Clock {
-    fn new() -> Clock {
+    pub(crate) fn new() -> Clock {
         Clock {
             open: AtomicU64::new(1),
             submitted: AtomicU64::new(0),

@@ -7,15 +7,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ash::vk;
-use millpond_backend::{Backend, Budget, BudgetInfo, Caps, ClassId, PageCaps, Reuse, StreamId, VirtualMemory};
+use millpond_backend::{Backend, Caps, ClassId, PageCaps, Reuse, StreamId, VirtualMemory};
 use millpond_vulkan::{Adopted, AdoptedQueue, PendingSubmit, QueueLock, Vulkan};
 use parking_lot::{Mutex, ReentrantMutex};
 use wgpu::hal::api::Vulkan as Hal;
 use wgpu::hal::vulkan::Buffer as HalBuffer;
 
-use crate::device::Shared;
-use crate::opening::Opened;
-use crate::{Segment, Wgpu, WgpuError};
+use super::driver::Driver;
+use super::shared::Shared;
+use crate::error::WgpuError;
 
 /// Where addresses are scarce, the allocator takes at most one part in this number of them for a range.
 const RANGES_LEAST: u64 = 64;
@@ -23,13 +23,15 @@ const RANGES_LEAST: u64 = 64;
 pub use millpond_vulkan::Page;
 
 /// The Vulkan backend under a wgpu device.
-pub(crate) struct Memory {
-    vulkan: Vulkan,
+pub(crate) struct Under {
+    pub(crate) vulkan: Vulkan,
     /// The stream of the Vulkan backend that stands for wgpu's queue.
-    stream: StreamId,
+    pub(crate) stream: StreamId,
     /// Held while the queue is used, by submits of this backend and by binds that share the queue.
     turn: Arc<Turn>,
     returned: Arc<Returned>,
+    /// wgpu's device, which outlives the Vulkan backend.
+    driver: Arc<Driver>,
 }
 
 /// The lock of the queue. wgpu runs callbacks inside of submits, while the lock is held: what these allocate and free
@@ -79,7 +81,7 @@ impl Backing {
     }
 
     /// Calls `act` with the Vulkan segment, which exists as long as the wgpu segment does.
-    fn with<T>(&self, act: impl FnOnce(&millpond_vulkan::Segment) -> T) -> T {
+    pub(crate) fn with<T>(&self, act: impl FnOnce(&millpond_vulkan::Segment) -> T) -> T {
         match &*self.loan.lock() {
             Some(loan) => act(&loan.segment),
             None => panic!("wgpu let go of a buffer that was not released"),
@@ -87,15 +89,15 @@ impl Backing {
     }
 }
 
-fn failed(call: &'static str) -> impl Fn(millpond_vulkan::VulkanError) -> WgpuError {
+pub(crate) fn failed(call: &'static str) -> impl Fn(millpond_vulkan::VulkanError) -> WgpuError {
     move |source| WgpuError::Vulkan { call, source: Box::new(source) }
 }
 
-impl Memory {
+impl Under {
     /// Adopts a device that was opened for this.
-    pub(crate) fn adopt(device: &wgpu::Device, opened: Opened) -> Result<Memory, WgpuError> {
+    pub(crate) fn adopt(driver: &Arc<Driver>, opened: Shared) -> Result<Under, WgpuError> {
         // SAFETY: the handles are copied, and no object of wgpu's is destroyed.
-        let Some(hal) = (unsafe { device.as_hal::<Hal>() }) else {
+        let Some(hal) = (unsafe { driver.device.as_hal::<Hal>() }) else {
             panic!("a device that was opened on Vulkan runs on something else")
         };
         let (instance, raw) = (hal.shared_instance(), hal.raw_device().clone());
@@ -119,14 +121,14 @@ impl Memory {
             keep: None,
             validation: None,
         };
-        // SAFETY: the handles are wgpu's own. They outlive the result: it is held by `Shared` and by wgpu's buffers,
+        // SAFETY: the handles are wgpu's own. They outlive the result: it is held by `Under` and by wgpu's buffers,
         // and both hold the device. The device was opened with the features in `opened`. The queue that wgpu uses has a
         // lock, which all submits of this backend take; for the users' own submits, the documentation of
         // `vulkan_segments` makes the users responsible.
         let vulkan = unsafe { Vulkan::adopt(adopted) }.map_err(failed("adopt"))?;
         let stream = vulkan.stream_on(family, 0).map_err(failed("stream_on"))?;
         let returned = Arc::new(Returned { vulkan: vulkan.clone(), segments: Mutex::default() });
-        Ok(Memory { vulkan, stream, turn, returned })
+        Ok(Under { vulkan, stream, turn, returned, driver: Arc::clone(driver) })
     }
 
     /// Replaces those of the device's facts that the Vulkan backend determines.
@@ -149,20 +151,29 @@ impl Memory {
     }
 
     /// Reserves a segment with memory, as wgpu's buffer.
-    pub(crate) fn reserve(&self, shared: &Shared, bytes: u64) -> Result<(wgpu::Buffer, Arc<Backing>), WgpuError> {
+    pub(crate) fn reserve(
+        &self,
+        usage: wgpu::BufferUsages,
+        bytes: u64,
+    ) -> Result<(wgpu::Buffer, Arc<Backing>), WgpuError> {
         self.free_returned();
         let segment = self.vulkan.reserve(ClassId::DEVICE, bytes).map_err(failed("reserve"))?;
-        self.lend(shared, Loan { segment, is_range: false })
+        self.lend(usage, Loan { segment, is_range: false })
     }
 
-    fn reserve_range(&self, shared: &Shared, bytes: u64) -> Result<(wgpu::Buffer, Arc<Backing>), WgpuError> {
+    /// Reserves a range of addresses, as wgpu's buffer.
+    pub(crate) fn reserve_range(
+        &self,
+        usage: wgpu::BufferUsages,
+        bytes: u64,
+    ) -> Result<(wgpu::Buffer, Arc<Backing>), WgpuError> {
         self.free_returned();
         let segment = VirtualMemory::reserve_range(&self.vulkan, ClassId::DEVICE, bytes);
-        self.lend(shared, Loan { segment: segment.map_err(failed("reserve_range"))?, is_range: true })
+        self.lend(usage, Loan { segment: segment.map_err(failed("reserve_range"))?, is_range: true })
     }
 
     /// Passes a segment's buffer to wgpu.
-    fn lend(&self, shared: &Shared, loan: Loan) -> Result<(wgpu::Buffer, Arc<Backing>), WgpuError> {
+    fn lend(&self, usage: wgpu::BufferUsages, loan: Loan) -> Result<(wgpu::Buffer, Arc<Backing>), WgpuError> {
         let (raw, size) = (loan.segment.buffer(), loan.segment.bytes());
         let backing = Arc::new(Backing { loan: Mutex::new(Some(loan)), released: AtomicBool::new(false) });
         let (lent, returned) = (Arc::clone(&backing), Arc::clone(&self.returned));
@@ -174,12 +185,11 @@ impl Memory {
         // SAFETY: the buffer lives until `let_go` was called: it is freed only after that, or at the end of the Vulkan
         // backend, which `let_go` keeps alive.
         let hal = unsafe { HalBuffer::from_raw_externally_owned(raw, Box::new(let_go)) };
-        let descriptor =
-            wgpu::BufferDescriptor { label: Some("millpond"), size, usage: shared.usage, mapped_at_creation: false };
+        let descriptor = wgpu::BufferDescriptor { label: Some("millpond"), size, usage, mapped_at_creation: false };
         // SAFETY: the buffer is of this device, of that size and not empty, and its usages include those of the
-        // descriptor, which `opening` checked. Its bytes are arbitrary: reading them gives any value.
-        let make = || unsafe { shared.device.create_buffer_from_hal::<Hal>(hal, &descriptor) };
-        match shared.caught("reserve", size, make) {
+        // descriptor, which `shared::open` checked. Its bytes are arbitrary: reading them gives any value.
+        let make = || unsafe { self.driver.device.create_buffer_from_hal::<Hal>(hal, &descriptor) };
+        match self.driver.caught("reserve", size, make) {
             Ok(buffer) => Ok((buffer, backing)),
             Err(error) => {
                 // wgpu has dropped the buffer already, or drops it with the next poll.
@@ -243,92 +253,5 @@ impl Announced<'_> {
             self.pending.finish();
         }
         answer
-    }
-}
-
-impl Wgpu {
-    /// Returns the Vulkan backend that segments come from, if [`WgpuBuilder::vulkan_segments`] was set. Its statistics
-    /// and its budget may be read; memory and submits go only through this device.
-    ///
-    /// [`WgpuBuilder::vulkan_segments`]: crate::WgpuBuilder::vulkan_segments
-    pub fn vulkan(&self) -> Option<&Vulkan> {
-        self.shared.memory.as_ref().map(|memory| &memory.vulkan)
-    }
-
-    /// Returns the memory, for calls that need a device with the Vulkan backend.
-    fn memory(&self) -> &Memory {
-        match &self.shared.memory {
-            Some(memory) => memory,
-            None => panic!("wgpu device {} has neither pages nor a budget: see its caps", self.serial()),
-        }
-    }
-}
-
-/// Ranges are sparse buffers. Mapping and unmapping are noted, and go to the driver before the next submit through
-/// [`Wgpu`], which waits for them on the device.
-impl VirtualMemory for Wgpu {
-    type Segment = Segment;
-    type Page = Page;
-    type Error = WgpuError;
-
-    fn reserve_range(&self, class: ClassId, bytes: u64) -> Result<Segment, WgpuError> {
-        let shared = &*self.shared;
-        shared.enter("reserve_range")?;
-        let max = shared.caps.class(class).max_segment_bytes;
-        if bytes > max {
-            return Err(WgpuError::TooLarge { asked: bytes, max });
-        }
-        let (buffer, backing) = self.memory().reserve_range(shared, bytes)?;
-        Ok(Segment::range(&shared.account, buffer, bytes, class, backing))
-    }
-
-    unsafe fn release_range(&self, range: Segment) {
-        // SAFETY: the caller guarantees that nothing is mapped and no work touches it.
-        unsafe { self.release(range) };
-    }
-
-    fn create_page(&self, class: ClassId, bytes: u64) -> Result<Page, WgpuError> {
-        let shared = &*self.shared;
-        shared.enter("create_page")?;
-        shared.caps.class(class);
-        let memory = self.memory();
-        memory.free_returned();
-        let page = memory.vulkan.create_page(ClassId::DEVICE, bytes).map_err(failed("create_page"))?;
-        shared.account.add(bytes);
-        Ok(page)
-    }
-
-    unsafe fn release_page(&self, page: Page) {
-        self.shared.account.subtract(page.bytes());
-        // SAFETY: the caller guarantees that it is mapped nowhere and no work touches it.
-        unsafe { self.memory().vulkan.release_page(page) };
-    }
-
-    unsafe fn map(&self, range: &Segment, offset: u64, page: &Page, stream: StreamId) -> Result<(), WgpuError> {
-        self.shared.enter("map")?;
-        self.shared.lane(stream);
-        let memory = self.memory();
-        // SAFETY: the caller guarantees that the addresses are unmapped, and that accesses are ordered if the page is
-        // mapped elsewhere.
-        let map = |segment: &_| unsafe { memory.vulkan.map(segment, offset, page, memory.stream) };
-        range.backing().with(map).map_err(failed("map"))
-    }
-
-    unsafe fn unmap(&self, range: &Segment, offset: u64, page: &Page, stream: StreamId) {
-        self.shared.lane(stream);
-        let memory = self.memory();
-        // SAFETY: the caller guarantees that the page is mapped there, and that no work touches it through these
-        // addresses.
-        range.backing().with(|segment| unsafe { memory.vulkan.unmap(segment, offset, page, memory.stream) });
-    }
-}
-
-impl Budget for Wgpu {
-    type Error = WgpuError;
-
-    fn budget(&self, class: ClassId) -> Result<BudgetInfo, WgpuError> {
-        self.shared.enter("budget")?;
-        self.shared.caps.class(class);
-        Budget::budget(&self.memory().vulkan, ClassId::DEVICE).map_err(failed("budget"))
     }
 }

@@ -1,4 +1,4 @@
-//! The replacement of `vulkan.rs` where wgpu has no Vulkan: nothing is known of the device.
+//! The replacement of `hint.rs` where wgpu has no Vulkan: there is no semaphore.
 
 /// A type without values: there is no semaphore.
 pub(crate) enum Hint {}
@@ -23,8 +23,4 @@ impl Hint {
     pub(crate) fn destroy(&self) {
         match *self {}
     }
-}
-
-pub(crate) fn device_bytes(_device: &wgpu::Device) -> Option<u64> {
-    None
 }

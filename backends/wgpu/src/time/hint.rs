@@ -1,5 +1,4 @@
-//! Facts of the Vulkan device under wgpu that wgpu does not report: its memory, and cheaply whether a submission is
-//! done.
+//! A semaphore of the Vulkan device under wgpu, which shows cheaply whether a submission is done.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,8 +13,8 @@ use wgpu::hal::api::Vulkan;
 /// is not reached saves that poll, which is the common case. Reading it costs nanoseconds, and waiting for it takes
 /// none of wgpu's locks.
 pub(crate) struct Hint {
-    device: ash::Device,
-    semaphore: vk::Semaphore,
+    pub(crate) device: ash::Device,
+    pub(crate) semaphore: vk::Semaphore,
     /// The number of the newest submit.
     newest: AtomicU64,
     /// Held from attaching to submitting: two signals of this backend in one submission would not be in order.
@@ -77,61 +76,5 @@ impl Hint {
     pub(crate) fn destroy(&self) {
         // SAFETY: the only caller is the drop of the backend, which has waited for all work and still holds the device.
         unsafe { self.device.destroy_semaphore(self.semaphore, None) };
-    }
-}
-
-/// Returns the bytes of the largest heap of the device's own memory.
-pub(crate) fn device_bytes(device: &wgpu::Device) -> Option<u64> {
-    // SAFETY: the handle is only read, and no object of wgpu's is destroyed.
-    let hal = unsafe { device.as_hal::<Vulkan>() }?;
-    let instance = hal.shared_instance().raw_instance();
-    // SAFETY: the physical device is the one that this instance listed for wgpu.
-    let memory = unsafe { instance.get_physical_device_memory_properties(hal.raw_physical_device()) };
-    let own = |heap: &&vk::MemoryHeap| heap.flags.contains(vk::MemoryHeapFlags::DEVICE_LOCAL);
-    memory.memory_heaps_as_slice().iter().filter(own).map(|heap| heap.size).max()
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use millpond_backend::{Backend, Point, Tick};
-
-    use super::*;
-    use crate::lane::Flight;
-    use crate::{Wgpu, common};
-
-    /// Other code submits between attaching and submitting: its submission takes the signal along, and gives it while
-    /// the submission of this backend still waits for a gate.
-    #[test]
-    fn a_signal_that_came_early_reaches_nothing() {
-        let Some(device) = common::open(Wgpu::builder().flags(wgpu::InstanceFlags::empty())) else { return };
-        let shared = &*device.shared;
-        let Some(hint) = &shared.hint else {
-            eprintln!("SKIPPED: the device does not run on Vulkan");
-            return;
-        };
-        let stream = device.create_stream().unwrap();
-        let clock = Arc::clone(&shared.lane(stream).clock);
-        let gate = Hint::new(&shared.device).unwrap();
-        let (index, value) = hint.submit(&shared.queue, || {
-            shared.queue.submit([]);
-            // SAFETY: the gate outlives the submission that waits for it.
-            let queue = unsafe { shared.queue.as_hal::<Vulkan>() }.unwrap();
-            queue.add_wait_semaphore(gate.semaphore, Some(1), vk::PipelineStageFlags::ALL_COMMANDS);
-            shared.queue.submit([])
-        });
-        let tick = clock.close();
-        clock.depart(Flight { tick, index, value, staged_bytes: 0 });
-        let told = Arc::clone(&clock);
-        shared.queue.on_submitted_work_done(move || told.arrive(tick));
-        hint.wait(value.unwrap());
-        assert!(hint.may_be_done(value.unwrap()), "the signal came early");
-        assert_eq!(device.reached(stream).unwrap(), Tick(0), "wgpu knows better");
-        let open = vk::SemaphoreSignalInfo::default().semaphore(gate.semaphore).value(1);
-        // SAFETY: the gate is alive and closed.
-        unsafe { gate.device.signal_semaphore(&open) }.unwrap();
-        assert_eq!(device.wait(Point { stream, tick: Tick(tick) }).unwrap(), Tick(tick));
-        gate.destroy();
     }
 }

@@ -6,13 +6,13 @@ use millpond_vulkan::EnabledFeatures;
 use wgpu::BufferUsages;
 use wgpu::hal::api::Vulkan as Hal;
 
-use crate::WgpuError;
+use crate::error::WgpuError;
 
 /// The family and the number of the queue that wgpu takes.
 const WGPU_QUEUE: (u32, u32) = (0, 0);
 
-/// The features and the queue that the device was opened with.
-pub(crate) struct Opened {
+/// What the Vulkan backend needs to know of the device: the features and the queue that it was opened with.
+pub(crate) struct Shared {
     pub(crate) enabled: EnabledFeatures,
     /// The family and the number of a queue only for binds.
     pub(crate) binder: Option<(u32, u32)>,
@@ -23,7 +23,7 @@ pub(crate) fn open(
     adapter: &wgpu::Adapter,
     descriptor: &wgpu::DeviceDescriptor<'_>,
     usage: BufferUsages,
-) -> Result<(wgpu::Device, wgpu::Queue, Opened), WgpuError> {
+) -> Result<(wgpu::Device, wgpu::Queue, Shared), WgpuError> {
     let name = || adapter.get_info().name;
     let lacks = |missing| WgpuError::NoVulkanSegments { adapter: name(), missing };
     let fits = BufferUsages::STORAGE
@@ -53,7 +53,7 @@ fn create(
     hal: &wgpu::hal::vulkan::Adapter,
     descriptor: &wgpu::DeviceDescriptor<'_>,
     lacks: &dyn Fn(&'static str) -> WgpuError,
-) -> Result<(wgpu::hal::OpenDevice<Hal>, Opened), WgpuError> {
+) -> Result<(wgpu::hal::OpenDevice<Hal>, Shared), WgpuError> {
     let (instance, physical) = (hal.shared_instance().raw_instance(), hal.raw_physical_device());
     let facts = hal.physical_device_capabilities();
     let mut extensions = hal.required_device_extensions(descriptor.required_features);
@@ -114,7 +114,7 @@ fn create(
             WGPU_QUEUE.1,
         )
     };
-    Ok((device.map_err(|_| lacks("memory for a device"))?, Opened { enabled, binder }))
+    Ok((device.map_err(|_| lacks("memory for a device"))?, Shared { enabled, binder }))
 }
 
 /// Returns a queue that can bind, other than wgpu's: of the same family if that has two, so that buffers need not be

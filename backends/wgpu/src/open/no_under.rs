@@ -1,4 +1,4 @@
-//! The replacement of `memory.rs` where all segments are wgpu's own: none of its types has a value.
+//! The replacement of `under.rs` where all segments are wgpu's own: none of its types has a value.
 
 use std::convert::Infallible;
 use std::marker::PhantomData;
@@ -6,14 +6,13 @@ use std::sync::Arc;
 
 use millpond_backend::Caps;
 
-use crate::WgpuError;
-use crate::device::Shared;
+use crate::error::WgpuError;
 
 /// The page type, unused because wgpu has no virtual memory.
 pub type Page = ();
 
 /// A type without values: there is no Vulkan backend.
-pub(crate) enum Memory {}
+pub(crate) enum Under {}
 
 /// A type without values: there is no Vulkan segment.
 pub(crate) enum Backing {}
@@ -21,12 +20,16 @@ pub(crate) enum Backing {}
 /// A type without values: no submit is announced.
 pub(crate) struct Announced<'a>(Infallible, PhantomData<&'a ()>);
 
-impl Memory {
+impl Under {
     pub(crate) fn amend(&self, _caps: &mut Caps) {
         match *self {}
     }
 
-    pub(crate) fn reserve(&self, _shared: &Shared, _bytes: u64) -> Result<(wgpu::Buffer, Arc<Backing>), WgpuError> {
+    pub(crate) fn reserve(
+        &self,
+        _usage: wgpu::BufferUsages,
+        _bytes: u64,
+    ) -> Result<(wgpu::Buffer, Arc<Backing>), WgpuError> {
         match *self {}
     }
 
