@@ -1,0 +1,12 @@
+//! Addresses of the host.
+
+use std::ptr::NonNull;
+
+/// The address at which the host sees the beginning of mapped memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HostPointer(pub(crate) NonNull<u8>);
+
+// SAFETY: it is an address of mapped device memory, valid on every thread; code that writes through it orders that.
+unsafe impl Send for HostPointer {}
+// SAFETY: as for `Send`: a shared reference gives only the address.
+unsafe impl Sync for HostPointer {}
