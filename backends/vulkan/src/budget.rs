@@ -2,6 +2,7 @@
 
 use ash::vk;
 use millpond_backend::ClassId;
+use millpond_kit::Misuse;
 
 use crate::error::VulkanError;
 use crate::memory::Memory;
@@ -28,7 +29,7 @@ pub(crate) fn heap_budget(driver: &Driver, memory: &Memory, class: ClassId) -> R
     memory.caps.class(class);
     if !driver.enabled.memory_budget {
         let missing = "VK_EXT_memory_budget is not there or not enabled";
-        return Err(VulkanError::Unsupported { call, missing });
+        return Err(Misuse::Unsupported { call, missing: Some(missing) }.into());
     }
     driver.enter(call)?;
     let mut budget = vk::PhysicalDeviceMemoryBudgetPropertiesEXT::default();

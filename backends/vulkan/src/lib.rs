@@ -50,6 +50,9 @@ pub use budget::HeapBudget;
 pub use device::Vulkan;
 pub use error::VulkanError;
 pub use memory::Segment;
+pub use millpond_kit::Misuse;
+#[cfg(feature = "testing")]
+pub use millpond_kit::testing::Planned;
 pub use open::{Adopted, AdoptedQueue, EnabledFeatures, QueueChoice, QueueLock, ValidationLog, VulkanBuilder};
 pub use pages::Page;
 pub use probe::{DeviceInfo, FamilyInfo, HeapInfo};

@@ -56,6 +56,9 @@ pub use device::Wgpu;
 pub use error::WgpuError;
 pub use memory::{EXCLUSIVE, Segment};
 pub use millpond_backend as backend;
+pub use millpond_kit::Misuse;
+#[cfg(feature = "testing")]
+pub use millpond_kit::testing::Planned;
 pub use open::{Page, WgpuBuilder};
 pub use wgpu;
 

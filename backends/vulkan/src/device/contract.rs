@@ -48,7 +48,7 @@ unsafe impl Backend for Vulkan {
 
     #[inline]
     fn mark(&self, stream: StreamId) -> Tick {
-        Tick(self.device.streams.lane(stream).open())
+        self.device.streams.lane(stream).clock.open()
     }
 
     #[inline]
@@ -58,7 +58,7 @@ unsafe impl Backend for Vulkan {
 
     fn submit(&self, stream: StreamId) -> Result<Tick, VulkanError> {
         let lane = self.device.streams.lane(stream);
-        self.device.time.submit(lane, &mut lane.state.lock(), &Submission::default()).map(Tick)
+        self.device.time.submit(lane, &mut lane.state.lock(), &Submission::default())
     }
 
     fn wait(&self, point: Point) -> Result<Tick, VulkanError> {
@@ -93,14 +93,14 @@ impl StreamWait for Vulkan {
     ///
     /// # Errors
     ///
-    /// [`VulkanError::NotSubmitted`] if the point's tick was not submitted, because a queue that waits for work that is
+    /// [`Misuse::NotSubmitted`](crate::Misuse::NotSubmitted) if the point's tick was not submitted, because a queue that waits for work that is
     /// never submitted waits for ever. Submit that stream first.
     fn wait_for(&self, stream: StreamId, point: Point) -> Result<(), VulkanError> {
         let device = &*self.device;
         device.driver.alive()?;
         let lane = device.streams.lane(stream);
         device.time.submitted(point)?;
-        if stream != point.stream && device.streams.lane(point.stream).reached() < point.tick.0 {
+        if stream != point.stream && device.streams.lane(point.stream).clock.reached() < point.tick {
             lane.wait_for(point);
         }
         Ok(())
@@ -136,8 +136,8 @@ impl Transfer for Vulkan {
     ///
     /// # Errors
     ///
-    /// [`VulkanError::Foreign`] if a segment belongs to another device, [`VulkanError::Overlap`],
-    /// [`VulkanError::OutOfRange`], and the driver's errors.
+    /// [`Misuse::Foreign`](crate::Misuse::Foreign) if a segment belongs to another device, [`Misuse::OverlapWithin`](crate::Misuse::OverlapWithin),
+    /// [`Misuse::OutOfRange`](crate::Misuse::OutOfRange), and the driver's errors.
     fn copy(
         &self,
         stream: StreamId,
@@ -153,7 +153,7 @@ impl Transfer for Vulkan {
     ///
     /// # Errors
     ///
-    /// [`VulkanError::Foreign`], [`VulkanError::OutOfRange`], and the driver's errors.
+    /// [`Misuse::Foreign`](crate::Misuse::Foreign), [`Misuse::OutOfRange`](crate::Misuse::OutOfRange), and the driver's errors.
     fn upload(&self, stream: StreamId, from: &[u8], segment: &Segment, offset: u64) -> Result<(), VulkanError> {
         self.device.transfers.upload(stream, from, segment, offset)
     }
@@ -169,7 +169,7 @@ impl Vulkan {
     ///
     /// # Errors
     ///
-    /// [`VulkanError::Unsupported`] where the driver does not report it.
+    /// [`Misuse::Unsupported`](crate::Misuse::Unsupported) where the driver does not report it.
     ///
     /// # Panics
     ///

@@ -5,6 +5,7 @@ mod open;
 mod pages;
 mod streams;
 mod submits;
+#[cfg(feature = "testing")]
 mod testing;
 #[cfg(test)]
 mod tests;

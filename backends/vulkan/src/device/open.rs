@@ -43,7 +43,7 @@ impl Vulkan {
     ///
     /// # Errors
     ///
-    /// [`VulkanError::Lacks`] and [`VulkanError::Unsupported`] for a device that lacks something that this backend
+    /// [`VulkanError::Lacks`] and [`Misuse::Unsupported`](crate::Misuse::Unsupported) for a device that lacks something that this backend
     /// needs, [`VulkanError::NoQueue`] for a family that the device does not have; else the driver's errors.
     ///
     /// # Safety

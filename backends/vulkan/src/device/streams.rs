@@ -58,6 +58,6 @@ impl Vulkan {
     /// If the stream is not this device's.
     pub fn timeline_of(&self, stream: StreamId) -> (vk::Semaphore, Tick) {
         let lane = self.device.streams.lane(stream);
-        (lane.semaphore, Tick(lane.open()))
+        (lane.semaphore, lane.clock.open())
     }
 }

@@ -18,7 +18,7 @@ impl Vulkan {
     ///
     /// # Errors
     ///
-    /// The driver's errors, and [`VulkanError::NotSubmitted`] for a point whose work was not submitted. Nothing was
+    /// The driver's errors, and [`Misuse::NotSubmitted`](crate::Misuse::NotSubmitted) for a point whose work was not submitted. Nothing was
     /// submitted then; the commands that were recorded through the device go with the next submit.
     ///
     /// # Panics
@@ -34,7 +34,7 @@ impl Vulkan {
         for &point in submission.after {
             self.device.time.submitted(point)?;
         }
-        self.device.time.submit(lane, &mut lane.state.lock(), submission).map(Tick)
+        self.device.time.submit(lane, &mut lane.state.lock(), submission)
     }
 
     /// Announces a submit that the engine makes without this backend, and closes the open tick. Commands that were
@@ -104,6 +104,6 @@ impl Vulkan {
         let lane = device.streams.lane(stream);
         let mut state = lane.state.lock();
         device.transfers.record(lane, &mut state, work)?;
-        Ok(Tick(lane.open()))
+        Ok(lane.clock.open())
     }
 }

@@ -4,6 +4,7 @@ use std::fmt;
 
 use ash::vk;
 use millpond_backend::ClassId;
+use millpond_kit::{Misuse, Remedy};
 
 use super::descriptor::DescriptorLimits;
 use crate::error::VulkanError;
@@ -58,13 +59,10 @@ impl Segment {
     ///
     /// # Errors
     ///
-    /// [`VulkanError::Empty`], [`VulkanError::OutOfRange`], [`VulkanError::DescriptorOffset`] for an offset that is no
-    /// multiple of `minStorageBufferOffsetAlignment`, and [`VulkanError::DescriptorTooLarge`] for more bytes than
+    /// [`Misuse::Empty`], [`Misuse::OutOfRange`], [`VulkanError::DescriptorOffset`] for an offset that is no multiple of `minStorageBufferOffsetAlignment`, and [`VulkanError::DescriptorTooLarge`] for more bytes than
     /// `maxStorageBufferRange`.
     pub fn descriptor(&self, offset: u64, bytes: u64) -> Result<vk::DescriptorBufferInfo, VulkanError> {
-        if bytes == 0 {
-            return Err(VulkanError::Empty { call: "descriptor" });
-        }
+        Misuse::if_empty("descriptor", bytes)?;
         self.check(offset, bytes)?;
         self.limits.descriptor(self.buffer, offset, bytes)
     }
@@ -75,16 +73,16 @@ impl Segment {
     }
 
     /// Returns an error if the bytes leave the segment.
-    pub(crate) fn check(&self, offset: u64, bytes: u64) -> Result<(), VulkanError> {
-        match offset.checked_add(bytes) {
-            Some(end) if end <= self.bytes => Ok(()),
-            _ => Err(VulkanError::OutOfRange { offset, bytes, segment_bytes: self.bytes }),
-        }
+    pub(crate) fn check(&self, offset: u64, bytes: u64) -> Result<(), Misuse> {
+        Misuse::if_outside(offset, bytes, self.bytes)
     }
 
     /// Returns an error if the segment belongs to another device than `own`.
-    pub(crate) fn of(&self, own: u64, call: &'static str) -> Result<(), VulkanError> {
-        if self.device == own { Ok(()) } else { Err(VulkanError::Foreign { call, own, other: self.device }) }
+    pub(crate) fn of(&self, own: u64, call: &'static str) -> Result<(), Misuse> {
+        if self.device == own {
+            return Ok(());
+        }
+        Err(Misuse::Foreign { call, own, other: self.device, remedy: Remedy::CopyThroughHost("Vulkan") })
     }
 }
 

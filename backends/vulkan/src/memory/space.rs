@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ash::vk;
 use millpond_backend::{Caps, ClassId, Closing, Reuse};
+use millpond_kit::Misuse;
 use parking_lot::Mutex;
 
 use super::backed::{Allocations, Backed, reclaiming};
@@ -13,7 +14,7 @@ use super::classes::{ClassFacts, classes};
 use super::descriptor::DescriptorLimits;
 use super::segment::Segment;
 use crate::error::VulkanError;
-use crate::open::{Driver, HostPointer, Settings};
+use crate::open::{Driver, HostPointer, MappedBuffer, Settings};
 
 /// The memory of a device.
 pub(crate) struct Memory {
@@ -86,9 +87,7 @@ impl Memory {
         reclaim: impl FnOnce() -> bool,
     ) -> Result<Segment, VulkanError> {
         let facts = self.caps.class(class);
-        if bytes == 0 {
-            return Err(VulkanError::Empty { call: "reserve" });
-        }
+        Misuse::if_empty("reserve", bytes)?;
         if bytes > facts.max_segment_bytes {
             return Err(VulkanError::TooLarge { asked: bytes, max: facts.max_segment_bytes });
         }
@@ -123,14 +122,14 @@ impl Memory {
         class: ClassId,
         bytes: u64,
         reclaim: impl FnOnce() -> bool,
-    ) -> Result<(vk::Buffer, HostPointer), VulkanError> {
+    ) -> Result<MappedBuffer, VulkanError> {
         let backed = self.create_backed(class, bytes, reclaim)?;
         let Some(pointer) = backed.allocation.mapped_ptr() else {
             panic!("memory type {} is host visible and was not mapped", self.facts(class).memory_type)
         };
         let buffer = backed.buffer;
         self.own.lock().push(backed);
-        Ok((buffer, HostPointer(pointer.cast())))
+        Ok(MappedBuffer { buffer, pointer: HostPointer(pointer.cast()) })
     }
 
     /// Returns the address of a buffer, where buffers have addresses.

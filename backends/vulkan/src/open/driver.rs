@@ -6,7 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use ash::vk;
-use millpond_backend::{Fault, FaultPlan};
+#[cfg(feature = "testing")]
+use millpond_backend::Fault;
+#[cfg(feature = "testing")]
+use millpond_kit::testing::{FaultPlan, Planned};
 
 use super::instance::Instance;
 use super::queue::Queue;
@@ -74,6 +77,7 @@ pub(crate) struct Driver {
     /// The families of the queues, each once.
     pub(crate) families: Vec<u32>,
     pub(crate) sync2: Sync2,
+    #[cfg(feature = "testing")]
     pub(crate) faults: FaultPlan,
     pub(crate) lost: AtomicBool,
     pub(crate) raw: RawDevice,
@@ -98,6 +102,7 @@ impl Driver {
             queues: parts.queues,
             families,
             sync2,
+            #[cfg(feature = "testing")]
             faults: FaultPlan::default(),
             lost: AtomicBool::new(false),
             raw: parts.raw,
@@ -112,13 +117,17 @@ impl Driver {
     }
 
     /// Returns an error if the device is lost, or if a test planned one. Runs before each fallible driver call.
+    #[cfg_attr(not(feature = "testing"), allow(unused_variables))]
     pub(crate) fn enter(&self, call: &'static str) -> Result<(), VulkanError> {
         self.alive()?;
-        let Some(fault) = self.faults.strike(&()) else { return Ok(()) };
-        if fault == Fault::Lost {
-            self.lost.store(true, Ordering::Relaxed);
+        #[cfg(feature = "testing")]
+        if let Some(fault) = self.faults.strike(&()) {
+            if fault == Fault::Lost {
+                self.lost.store(true, Ordering::Relaxed);
+            }
+            return Err(Planned { call, fault }.into());
         }
-        Err(VulkanError::Planned { call, fault })
+        Ok(())
     }
 
     /// Returns a function for `map_err` on a Vulkan call. It notes a lost device, which stays lost.

@@ -2,6 +2,8 @@
 
 use std::ptr::NonNull;
 
+use ash::vk;
+
 /// The address at which the host sees the beginning of mapped memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HostPointer(pub(crate) NonNull<u8>);
@@ -10,3 +12,10 @@ pub(crate) struct HostPointer(pub(crate) NonNull<u8>);
 unsafe impl Send for HostPointer {}
 // SAFETY: as for `Send`: a shared reference gives only the address.
 unsafe impl Sync for HostPointer {}
+
+/// A buffer that the host sees, for bytes on their way to or from the device.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MappedBuffer {
+    pub(crate) buffer: vk::Buffer,
+    pub(crate) pointer: HostPointer,
+}

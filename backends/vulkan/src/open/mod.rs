@@ -16,7 +16,7 @@ pub use builder::VulkanBuilder;
 pub(crate) use devices::list;
 pub(crate) use driver::Driver;
 pub use driver::EnabledFeatures;
-pub(crate) use host::HostPointer;
+pub(crate) use host::{HostPointer, MappedBuffer};
 pub(crate) use queue::{Queue, describe};
 pub use queue::{QueueChoice, QueueLock};
 pub(crate) use settings::{COUNT, Settings};

@@ -2,6 +2,7 @@
 
 use ash::prelude::VkResult;
 use ash::{khr, vk};
+use millpond_kit::Misuse;
 
 use crate::error::VulkanError;
 
@@ -24,7 +25,7 @@ impl Sync2 {
             Ok(Sync2::Extension(khr::synchronization2::Device::new(instance, device)))
         } else {
             let missing = "synchronization2: enable the feature, and the extension below Vulkan 1.3";
-            Err(VulkanError::Unsupported { call: "vkQueueSubmit2", missing })
+            Err(Misuse::Unsupported { call: "vkQueueSubmit2", missing: Some(missing) }.into())
         }
     }
 

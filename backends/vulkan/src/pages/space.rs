@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use ash::vk;
 use millpond_backend::{ClassId, PageCaps, Reuse};
+use millpond_kit::{Misuse, Named};
 
 use super::binds::{Binds, queue_for_binds};
 use super::notes::Note;
@@ -107,15 +108,13 @@ impl Pages {
     fn paging(&self, call: &'static str, class: ClassId, bytes: u64) -> Result<&Binds, VulkanError> {
         let (Some(binds), Some(pages)) = (&self.binds, self.memory.caps.pages) else {
             let missing = "sparse binding with residency for buffers is not there or not enabled";
-            return Err(VulkanError::Unsupported { call, missing });
+            return Err(Misuse::Unsupported { call, missing: Some(missing) }.into());
         };
         self.memory.caps.class(class);
         if class != ClassId::DEVICE {
-            return Err(VulkanError::NoPages { class });
+            return Err(Misuse::NoPages { class }.into());
         }
-        if bytes == 0 {
-            return Err(VulkanError::Empty { call });
-        }
+        Misuse::if_empty(call, bytes)?;
         aligned(call, bytes, pages.granularity)?;
         Ok(binds)
     }
@@ -190,10 +189,8 @@ impl Pages {
     fn checked(&self, range: &Segment, offset: u64, page: &Page) -> Result<&Binds, VulkanError> {
         let binds = self.paging("map", page.class, page.bytes)?;
         aligned("map", offset, self.memory.caps.pages.map_or(1, |pages| pages.granularity))?;
-        match offset.checked_add(page.bytes) {
-            Some(end) if end <= range.bytes => Ok(binds),
-            _ => Err(VulkanError::OutOfRange { offset, bytes: page.bytes, segment_bytes: range.bytes }),
-        }
+        Misuse::if_outside(offset, page.bytes, range.bytes)?;
+        Ok(binds)
     }
 
     /// Panics if a handle belongs to another device.
@@ -238,7 +235,11 @@ impl Pages {
         self.of_this("map", page.device);
         let binds = self.checked(range, offset, page)?;
         let note = Note { bytes: page.bytes, memory: page.memory, memory_offset: 0 };
-        if binds.note(range.buffer, offset, note) { Ok(()) } else { Err(VulkanError::NotARange { bytes: range.bytes }) }
+        if binds.note(range.buffer, offset, note) {
+            Ok(())
+        } else {
+            Err(Misuse::NotARange { segment: Named::Bytes(range.bytes) }.into())
+        }
     }
 
     /// Implements `unmap`.
@@ -262,6 +263,6 @@ impl Pages {
     }
 }
 
-fn aligned(call: &'static str, value: u64, granularity: u64) -> Result<(), VulkanError> {
-    if value.is_multiple_of(granularity) { Ok(()) } else { Err(VulkanError::Misaligned { call, value, granularity }) }
+fn aligned(call: &'static str, value: u64, granularity: u64) -> Result<(), Misuse> {
+    Misuse::if_misaligned(call, value, granularity, Some("granularity"))
 }

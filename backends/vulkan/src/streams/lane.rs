@@ -2,26 +2,22 @@
 //! rest is guarded by the lane's own lock.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use ash::vk;
-use millpond_backend::Point;
+use millpond_backend::{Point, Tick};
+use millpond_kit::{Ring, SubmitClock};
 use parking_lot::Mutex;
 
 use super::gate::Gate;
-use super::ring::Ring;
+use crate::open::MappedBuffer;
 
 /// The state of one stream. It has a pair of cache lines of its own, so that threads that use different streams do not
 /// contend.
 #[repr(align(128))]
 pub(crate) struct Lane {
-    /// The tick that the next submit closes. Raised under the lane's lock, before that submit reaches the driver.
-    pub(crate) open: AtomicU64,
-    /// The newest tick that was passed to the driver. Below `open - 1` for a moment during a submit, and permanently
-    /// after one that failed.
-    pub(crate) submitted: AtomicU64,
-    /// The newest tick known to be complete.
-    pub(crate) reached: AtomicU64,
+    /// Its ticks: closed and submitted under the lane's lock.
+    pub(crate) clock: SubmitClock,
     /// The timeline semaphore whose counter is the newest complete tick.
     pub(crate) semaphore: vk::Semaphore,
     /// Whether the semaphore was created here and has to be destroyed.
@@ -34,7 +30,7 @@ pub(crate) struct Lane {
     waits: Mutex<Vec<Point>>,
     /// Values that no submit signals, as (first, the value that is signalled next): they arise after a submit that
     /// failed or was abandoned, and where an engine's timeline skips some.
-    gaps: Mutex<Vec<(u64, u64)>>,
+    gaps: Mutex<Vec<(Tick, Tick)>>,
     /// Whether there are any gaps. Allows the common case to skip the lock.
     has_gaps: AtomicBool,
 }
@@ -51,7 +47,7 @@ pub(crate) struct LaneState {
     /// Command buffers that are recorded and ended, and not yet submitted. There is one after a submit that failed.
     pub(crate) ended: Vec<vk::CommandBuffer>,
     /// Command buffers that are submitted, with the tick that covers them, oldest first.
-    pub(crate) in_flight: VecDeque<(u64, vk::CommandBuffer)>,
+    pub(crate) in_flight: VecDeque<(Tick, vk::CommandBuffer)>,
     /// Command buffers that can be recorded again.
     pub(crate) spare: Vec<vk::CommandBuffer>,
     /// The bind of sparse memory that the next submit waits for.
@@ -61,7 +57,7 @@ pub(crate) struct LaneState {
     /// The gate, which only tests close.
     pub(crate) gate: Option<Gate>,
     /// The staging ring, made when bytes of the host are first copied through it.
-    pub(crate) ring: Option<Ring>,
+    pub(crate) ring: Option<Ring<MappedBuffer>>,
 }
 
 impl LaneState {
@@ -95,11 +91,9 @@ impl LaneState {
 
 impl Lane {
     /// Returns a lane whose next tick is `next`.
-    pub(crate) fn new(semaphore: vk::Semaphore, owned: bool, next: u64, queue: usize, state: LaneState) -> Lane {
+    pub(crate) fn new(semaphore: vk::Semaphore, owned: bool, next: Tick, queue: usize, state: LaneState) -> Lane {
         Lane {
-            open: AtomicU64::new(next),
-            submitted: AtomicU64::new(next - 1),
-            reached: AtomicU64::new(0),
+            clock: SubmitClock::starting_at(next),
             semaphore,
             owned,
             queue,
@@ -127,41 +121,26 @@ impl Lane {
     }
 
     /// Notes that a tick was passed to the driver. Called under the lane's lock.
-    pub(crate) fn note_submitted(&self, tick: u64) {
-        let newest = self.submitted.load(Ordering::Relaxed);
-        assert!(tick > newest, "tick {tick} was submitted after tick {newest}: they must rise");
-        if tick > newest + 1 || self.has_gaps.load(Ordering::Relaxed) {
-            let reached = self.reached();
+    pub(crate) fn note_submitted(&self, tick: Tick) {
+        let next = Tick(self.clock.submitted().0 + 1);
+        // Gaps are noted before the tick is: threads that wait for a tick in one find it.
+        if tick > next || self.has_gaps.load(Ordering::Relaxed) {
+            let reached = self.clock.reached();
             let mut gaps = self.gaps.lock();
             gaps.retain(|&(_, next)| next > reached);
-            gaps.extend((tick > newest + 1).then_some((newest + 1, tick)));
+            gaps.extend((tick > next).then_some((next, tick)));
             self.has_gaps.store(!gaps.is_empty(), Ordering::Release);
         }
-        self.submitted.store(tick, Ordering::Release);
+        self.clock.submit(tick);
     }
 
     /// Returns the value to wait for so that a submitted tick is complete: the tick, or the next value that is
     /// signalled. Vulkan allows waits for values in between, but validation layers do not handle them.
-    pub(crate) fn signalled(&self, tick: u64) -> u64 {
+    pub(crate) fn signalled(&self, tick: Tick) -> Tick {
         if !self.has_gaps.load(Ordering::Acquire) {
             return tick;
         }
         let gaps = self.gaps.lock();
         gaps.iter().find(|&&(first, next)| first <= tick && tick < next).map_or(tick, |&(_, next)| next)
-    }
-
-    #[inline]
-    pub(crate) fn open(&self) -> u64 {
-        self.open.load(Ordering::Acquire)
-    }
-
-    #[inline]
-    pub(crate) fn submitted(&self) -> u64 {
-        self.submitted.load(Ordering::Acquire)
-    }
-
-    #[inline]
-    pub(crate) fn reached(&self) -> u64 {
-        self.reached.load(Ordering::Acquire)
     }
 }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ash::vk;
-use millpond_backend::StreamId;
+use millpond_backend::{StreamId, Tick};
+use millpond_kit::Lanes;
 
 use super::commands::create_lane_state;
 use super::gate::Gates;
@@ -31,7 +32,7 @@ pub enum Timeline {
 /// The streams of a device.
 pub(crate) struct Streams {
     /// One lane per stream, read without a lock.
-    lanes: boxcar::Vec<Lane>,
+    lanes: Lanes<Lane>,
     /// The number of streams opened so far, from which each stream gets the next queue in turn.
     next_queue: AtomicUsize,
     pub(crate) gates: Gates,
@@ -41,7 +42,7 @@ pub(crate) struct Streams {
 impl Streams {
     /// Creates the table of a device that has no stream yet.
     pub(crate) fn new(driver: Arc<Driver>) -> Streams {
-        let (lanes, next_queue) = (boxcar::Vec::new(), AtomicUsize::new(0));
+        let (lanes, next_queue) = (Lanes::of_a("Vulkan device"), AtomicUsize::new(0));
         Streams { lanes, next_queue, gates: Gates::default(), driver }
     }
 
@@ -52,15 +53,12 @@ impl Streams {
     /// If the stream is not this device's.
     #[inline]
     pub(crate) fn lane(&self, stream: StreamId) -> &Lane {
-        match self.lanes.get(stream.0 as usize) {
-            Some(lane) => lane,
-            None => panic!("{stream} asked of a Vulkan device that has {} streams", self.lanes.count()),
-        }
+        self.lanes.lane(stream)
     }
 
     /// Returns whether the stream is one of this device.
     pub(crate) fn has(&self, stream: StreamId) -> bool {
-        self.lanes.get(stream.0 as usize).is_some()
+        self.lanes.has(stream)
     }
 
     /// Returns the number of streams.
@@ -109,7 +107,7 @@ impl Streams {
         self.driver.enter("vkCreateCommandPool")?;
         let index = self.find_queue(queue.0, queue.1)?;
         let state = create_lane_state(&self.driver, queue.0)?;
-        Ok(self.push_lane(Lane::new(semaphore, false, next_value, index, state)))
+        Ok(self.lanes.push(Lane::new(semaphore, false, Tick(next_value), index, state)))
     }
 
     fn find_queue(&self, family: u32, index: u32) -> Result<usize, VulkanError> {
@@ -124,20 +122,12 @@ impl Streams {
     fn open_lane(&self, queue: usize) -> Result<StreamId, VulkanError> {
         let state = create_lane_state(&self.driver, self.driver.queues[queue].family)?;
         match self.driver.create_timeline() {
-            Ok(semaphore) => Ok(self.push_lane(Lane::new(semaphore, true, 1, queue, state))),
+            Ok(semaphore) => Ok(self.lanes.push(Lane::new(semaphore, true, Tick(1), queue, state))),
             Err(error) => {
                 // SAFETY: nothing from the pool was ever submitted.
                 unsafe { self.driver.raw.destroy_command_pool(state.pool, None) };
                 Err(error)
             }
-        }
-    }
-
-    fn push_lane(&self, lane: Lane) -> StreamId {
-        let index = self.lanes.push(lane);
-        match u32::try_from(index) {
-            Ok(index) => StreamId(index),
-            Err(_) => panic!("stream {index}: a device has at most 2^32"),
         }
     }
 

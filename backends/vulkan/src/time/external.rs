@@ -1,7 +1,6 @@
 //! Engines that submit without this backend: how their submits close ticks.
 
 use std::fmt;
-use std::sync::atomic::Ordering;
 
 use ash::vk;
 use millpond_backend::{StreamId, Tick};
@@ -22,7 +21,7 @@ use crate::streams::{Lane, LaneState};
 pub struct PendingSubmit<'a> {
     lane: &'a Lane,
     state: MutexGuard<'a, LaneState>,
-    tick: u64,
+    tick: Tick,
     waits: Vec<vk::SemaphoreSubmitInfo<'static>>,
     /// The number of the lane's noted points that are among them.
     noted: usize,
@@ -31,7 +30,7 @@ pub struct PendingSubmit<'a> {
 impl PendingSubmit<'_> {
     /// Returns the tick that the submit closes.
     pub fn tick(&self) -> Tick {
-        Tick(self.tick)
+        self.tick
     }
 
     /// Returns what the first batch must wait for.
@@ -41,7 +40,7 @@ impl PendingSubmit<'_> {
 
     /// Returns what the last batch must signal: the stream's timeline, at the tick, behind all commands.
     pub fn signal(&self) -> vk::SemaphoreSubmitInfo<'static> {
-        semaphore_info(&timeline_at(self.lane.semaphore, self.tick))
+        semaphore_info(&timeline_at(self.lane.semaphore, self.tick.0))
     }
 
     /// Notes that the engine has submitted, and returns the tick.
@@ -49,7 +48,7 @@ impl PendingSubmit<'_> {
         self.state.submitted();
         self.lane.waited(self.noted);
         self.lane.note_submitted(self.tick);
-        Tick(self.tick)
+        self.tick
     }
 
     /// Notes that the engine has not submitted. The tick is closed all the same, and is reached with the next submit.
@@ -58,7 +57,7 @@ impl PendingSubmit<'_> {
 
 impl fmt::Debug for PendingSubmit<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PendingSubmit").field("tick", &self.tick).field("waits", &self.waits).finish_non_exhaustive()
+        f.debug_struct("PendingSubmit").field("tick", &self.tick.0).field("waits", &self.waits).finish_non_exhaustive()
     }
 }
 
@@ -70,7 +69,8 @@ impl Time {
         let lane = self.streams.lane(stream);
         let mut state = lane.state.lock();
         let own = u64::from(state.has_commands());
-        let (next, value) = (lane.open() + own, value.unwrap_or(lane.open() + own));
+        let next = lane.clock.open().0 + own;
+        let value = value.unwrap_or(next);
         if value < next {
             return Err(VulkanError::Falls { value, next });
         }
@@ -81,7 +81,7 @@ impl Time {
         let noted = lane.waits();
         let waits = self.waits(lane, &state, &noted, &Submission::default());
         // As in a submit of this backend, everything that is marked from here on belongs to a later tick.
-        lane.open.store(value + 1, Ordering::Release);
-        Ok(PendingSubmit { lane, state, tick: value, waits, noted: noted.len() })
+        lane.clock.close_at(Tick(value));
+        Ok(PendingSubmit { lane, state, tick: Tick(value), waits, noted: noted.len() })
     }
 }

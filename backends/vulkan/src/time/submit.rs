@@ -1,9 +1,8 @@
 //! Submitting: closing the open tick.
 
-use std::sync::atomic::Ordering;
-
 use ash::vk;
-use millpond_backend::Point;
+use millpond_backend::{Point, Tick};
+use millpond_kit::Misuse;
 
 use super::timeline::Time;
 use crate::error::VulkanError;
@@ -36,8 +35,8 @@ pub struct Submission<'a> {
 impl Time {
     /// Returns an error if the work of a point was not submitted.
     pub(crate) fn submitted(&self, point: Point) -> Result<(), VulkanError> {
-        let submitted = self.streams.lane(point.stream).submitted();
-        if point.tick.0 > submitted { Err(VulkanError::NotSubmitted { point, submitted }) } else { Ok(()) }
+        let submitted = self.streams.lane(point.stream).clock.submitted();
+        if point.tick > submitted { Err(Misuse::NotSubmitted { point, submitted: submitted.0 }.into()) } else { Ok(()) }
     }
 
     /// Closes the open tick of a lane by a submit and returns it. If that fails, the tick is closed all the same, but
@@ -47,17 +46,17 @@ impl Time {
         lane: &Lane,
         state: &mut LaneState,
         submission: &Submission<'_>,
-    ) -> Result<u64, VulkanError> {
+    ) -> Result<Tick, VulkanError> {
         self.driver.enter("vkQueueSubmit2")?;
         state.bind = self.before.flush()?;
         self.end_recording(state)?;
         // Marks from here on belong to the next tick: their work may be recorded after the driver took this one.
-        let tick = lane.open.fetch_add(1, Ordering::AcqRel);
+        let tick = lane.clock.close();
         let commands = self.batch(state, submission);
         let noted = lane.waits();
         let waits = self.waits(lane, state, &noted, submission);
         let mut signals: Vec<_> = submission.signals.iter().map(semaphore_info).collect();
-        signals.push(semaphore_info(&timeline_at(lane.semaphore, tick)));
+        signals.push(semaphore_info(&timeline_at(lane.semaphore, tick.0)));
         let batch = vk::SubmitInfo2::default()
             .wait_semaphore_infos(&waits)
             .command_buffer_infos(&commands)
@@ -111,13 +110,13 @@ impl Time {
         for point in noted.iter().chain(submission.after) {
             let other = self.streams.lane(point.stream);
             // The queue and its barriers order the work within a lane.
-            if std::ptr::eq(other, lane) || other.reached() >= point.tick.0 {
+            if std::ptr::eq(other, lane) || other.clock.reached() >= point.tick {
                 continue;
             }
-            let tick = other.signalled(point.tick.0);
+            let tick = other.signalled(point.tick);
             match newest.iter_mut().find(|(semaphore, _)| *semaphore == other.semaphore) {
-                Some((_, value)) => *value = tick.max(*value),
-                None => newest.push((other.semaphore, tick)),
+                Some((_, value)) => *value = tick.0.max(*value),
+                None => newest.push((other.semaphore, tick.0)),
             }
         }
         newest.extend(self.before.wait(state.bind, state.bound));

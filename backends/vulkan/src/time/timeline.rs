@@ -39,16 +39,16 @@ impl Time {
     pub(crate) fn reached(&self, stream: StreamId) -> Result<Tick, VulkanError> {
         self.driver.alive()?;
         let lane = self.streams.lane(stream);
-        let reached = lane.reached();
-        if reached >= lane.submitted() {
-            return Ok(Tick(reached));
+        let reached = lane.clock.reached();
+        if reached >= lane.clock.submitted() {
+            return Ok(reached);
         }
         self.driver.enter("vkGetSemaphoreCounterValue")?;
-        self.query(lane).map(Tick)
+        self.query(lane)
     }
 
     /// Queries the driver for the newest complete tick of a lane.
-    pub(crate) fn query(&self, lane: &Lane) -> Result<u64, VulkanError> {
+    pub(crate) fn query(&self, lane: &Lane) -> Result<Tick, VulkanError> {
         // SAFETY: the semaphore is a timeline of this device, alive as long as the lane.
         let value = unsafe { self.driver.raw.get_semaphore_counter_value(lane.semaphore) }
             .map_err(self.driver.failed("vkGetSemaphoreCounterValue"))?;
@@ -58,28 +58,27 @@ impl Time {
             return Err(VulkanError::Lost);
         }
         // A tick that is still open cannot be reached, whatever an engine does with a semaphore of its own.
-        let reached = value.min(lane.open() - 1);
-        Ok(lane.reached.fetch_max(reached, Ordering::AcqRel).max(reached))
+        Ok(lane.clock.complete(Tick(value)))
     }
 
     /// Implements `wait`.
     pub(crate) fn wait(&self, point: Point) -> Result<Tick, VulkanError> {
         self.driver.alive()?;
         let lane = self.streams.lane(point.stream);
-        let target = point.tick.0.min(lane.submitted());
-        let reached = lane.reached();
+        let target = point.tick.min(lane.clock.submitted());
+        let reached = lane.clock.reached();
         if reached >= target {
-            return Ok(Tick(reached));
+            return Ok(reached);
         }
         self.driver.enter("vkWaitSemaphores")?;
         self.wait_for(lane, target)?;
-        self.query(lane).map(Tick)
+        self.query(lane)
     }
 
     /// Blocks until the driver has reached a submitted tick, or the device is lost.
-    pub(crate) fn wait_for(&self, lane: &Lane, tick: u64) -> Result<(), VulkanError> {
+    pub(crate) fn wait_for(&self, lane: &Lane, tick: Tick) -> Result<(), VulkanError> {
         let tick = lane.signalled(tick);
-        let (semaphores, values) = ([lane.semaphore], [tick]);
+        let (semaphores, values) = ([lane.semaphore], [tick.0]);
         let info = vk::SemaphoreWaitInfo::default().semaphores(&semaphores).values(&values);
         // SAFETY: the semaphore is a timeline of this device, alive as long as the lane.
         let wait = |nanoseconds| unsafe { self.driver.raw.wait_semaphores(&info, nanoseconds) };
@@ -89,7 +88,7 @@ impl Time {
             waited = wait(self.streams.gates.patience());
         }
         waited.map_err(self.driver.failed("vkWaitSemaphores"))?;
-        lane.reached.fetch_max(tick, Ordering::AcqRel);
+        lane.clock.complete(tick);
         Ok(())
     }
 
@@ -98,7 +97,7 @@ impl Time {
         self.streams.open_gates();
         for lane in self.streams.lanes() {
             // An error here means that the device is lost, and its work with it.
-            let _ = self.wait_for(lane, lane.submitted());
+            let _ = self.wait_for(lane, lane.clock.submitted());
         }
         self.driver.idle();
     }

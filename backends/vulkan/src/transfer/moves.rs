@@ -1,13 +1,13 @@
 //! Fills and copies. Any offset and any length is allowed.
 
 use ash::vk;
-use millpond_backend::{Point, StreamId, Tick};
+use millpond_backend::{Point, StreamId};
+use millpond_kit::Misuse;
 
 use super::record::Transfers;
-use super::staging::PIECE_BYTES;
+use super::staging::{PIECE_BYTES, Piece};
 use crate::error::VulkanError;
 use crate::memory::Segment;
-use crate::streams::Piece;
 use crate::time::Submission;
 
 /// The alignment in bytes of the offsets and lengths that `vkCmdFillBuffer` takes.
@@ -58,7 +58,7 @@ impl Transfers {
             segment.check(offset, bytes)?;
         }
         if from.0.id == to.0.id && from.1 < to.1 + bytes && to.1 < from.1 + bytes {
-            return Err(VulkanError::Overlap { from: from.1, to: to.1, bytes });
+            return Err(Misuse::OverlapWithin { from: from.1, to: to.1, bytes }.into());
         }
         self.driver.enter("vkCmdCopyBuffer")?;
         let lane = self.streams.lane(stream);
@@ -133,7 +133,7 @@ impl Transfers {
             self.time.submit(lane, state, &Submission::default()).map(|tick| (piece, tick))
         });
         let arrived = submitted.and_then(|(piece, tick)| {
-            self.arrived(Point { stream, tick: Tick(tick) })?;
+            self.arrived(Point { stream, tick })?;
             // SAFETY: the piece is mapped, that long, and pinned; the device has finished writing it, and the
             // barrier at the end of its command buffer has made that visible to the host.
             unsafe { piece.pointer.0.as_ptr().copy_to_nonoverlapping(to.as_mut_ptr(), to.len()) };

@@ -70,7 +70,7 @@ impl Transfers {
         if state.spare.is_empty() && !state.in_flight.is_empty() {
             self.time.query(lane)?;
         }
-        let reached = lane.reached();
+        let reached = lane.clock.reached();
         while state.in_flight.front().is_some_and(|(tick, _)| *tick <= reached) {
             state.spare.extend(state.in_flight.pop_front().map(|(_, commands)| commands));
         }

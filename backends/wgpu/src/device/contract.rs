@@ -43,12 +43,12 @@ unsafe impl Backend for Wgpu {
 
     #[inline]
     fn mark(&self, stream: StreamId) -> Tick {
-        Tick(self.shared.streams.lane(stream).clock.open())
+        self.shared.streams.lane(stream).clock.ticks.open()
     }
 
     #[inline]
     fn reached(&self, stream: StreamId) -> Result<Tick, WgpuError> {
-        self.shared.time.reached(&self.shared.streams.lane(stream).clock).map(Tick)
+        self.shared.time.reached(&self.shared.streams.lane(stream).clock)
     }
 
     fn submit(&self, stream: StreamId) -> Result<Tick, WgpuError> {
@@ -58,7 +58,7 @@ unsafe impl Backend for Wgpu {
     fn wait(&self, point: Point) -> Result<Tick, WgpuError> {
         let shared = &*self.shared;
         shared.driver.alive()?;
-        shared.time.wait(&shared.streams.lane(point.stream).clock, point.tick.0).map(Tick)
+        shared.time.wait(&shared.streams.lane(point.stream).clock, point.tick)
     }
 
     #[cfg(all(feature = "vulkan-segments", not(target_vendor = "apple"), not(target_family = "wasm")))]
@@ -104,7 +104,7 @@ impl StreamWait for Wgpu {
 }
 
 /// Transfers run in stream order, through the stream's own encoder. Targets of fills, copies and uploads are whole
-/// words: offsets and lengths that are no multiples of 4 are refused with [`WgpuError::Misaligned`]. Downloads take any
+/// words: offsets and lengths that are no multiples of 4 are refused with [`Misuse::Misaligned`](crate::Misuse::Misaligned). Downloads take any
 /// range.
 ///
 /// An upload does not go through `Queue::write_buffer`: that would write before everything that is submitted next, also

@@ -1,11 +1,12 @@
 //! The device: the rooms that it is composed of, and the handle to it.
 
 mod contract;
-mod faults;
 mod open;
 #[cfg(all(feature = "vulkan-segments", not(target_vendor = "apple"), not(target_family = "wasm")))]
 mod pages;
 mod record;
+#[cfg(feature = "testing")]
+mod testing;
 #[cfg(all(test, feature = "vulkan", not(target_vendor = "apple"), not(target_family = "wasm")))]
 mod tests;
 

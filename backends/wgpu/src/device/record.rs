@@ -36,7 +36,7 @@ impl Wgpu {
         let mut work = lane.work.lock();
         commands(self.shared.streams.encoder(&mut work)?);
         // A submit closes the tick under the same lock.
-        Ok(Tick(lane.clock.open()))
+        Ok(lane.clock.ticks.open())
     }
 
     /// Submits the commands that were recorded on the stream and then these command buffers, in one submission, and
@@ -57,7 +57,7 @@ impl Wgpu {
     ) -> Result<Tick, WgpuError> {
         let lane = self.shared.streams.lane(stream);
         let flight = self.shared.time.submit(lane, &mut lane.work.lock(), command_buffers)?;
-        Ok(Tick(flight.tick))
+        Ok(flight.tick)
     }
 
     /// Returns the newest tick of the stream that was submitted.
@@ -66,6 +66,6 @@ impl Wgpu {
     ///
     /// If the stream is not this device's.
     pub fn submitted(&self, stream: StreamId) -> Tick {
-        Tick(self.shared.streams.lane(stream).clock.submitted())
+        self.shared.streams.lane(stream).clock.ticks.submitted()
     }
 }

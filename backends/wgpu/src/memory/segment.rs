@@ -5,6 +5,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use millpond_backend::ClassId;
+use millpond_kit::{Misuse, Remedy, is_inside};
 
 use super::account::Account;
 use crate::error::WgpuError;
@@ -78,12 +79,12 @@ impl Segment {
     ///
     /// # Errors
     ///
-    /// [`WgpuError::Empty`], [`WgpuError::OutOfRange`], [`WgpuError::Misaligned`] for an offset that is no multiple of
+    /// [`Misuse::Empty`], [`Misuse::OutOfRange`], [`Misuse::Misaligned`] for an offset that is no multiple of
     /// the device's `min_storage_buffer_offset_alignment` or a size that is no multiple of 4, and
     /// [`WgpuError::BindingTooLarge`].
     pub fn binding(&self, offset: u64, size: u64) -> Result<wgpu::BufferBinding<'_>, WgpuError> {
         const CALL: &str = "binding";
-        let Some(bound) = NonZeroU64::new(size) else { return Err(WgpuError::Empty { call: CALL }) };
+        let Some(bound) = NonZeroU64::new(size) else { return Err(Misuse::Empty { call: CALL }.into()) };
         self.inside(CALL, offset, size)?;
         aligned(CALL, "offset", offset, self.account.offset_alignment)?;
         aligned(CALL, "size", size, WORD)?;
@@ -95,17 +96,20 @@ impl Segment {
     }
 
     /// Returns an error if a range leaves the segment.
-    pub(crate) fn inside(&self, call: &'static str, offset: u64, bytes: u64) -> Result<(), WgpuError> {
-        if offset.checked_add(bytes).is_some_and(|end| end <= self.bytes) {
+    pub(crate) fn inside(&self, call: &'static str, offset: u64, bytes: u64) -> Result<(), Misuse> {
+        if is_inside(offset, bytes, self.bytes) {
             return Ok(());
         }
-        Err(WgpuError::OutOfRange { call, offset, bytes, segment_bytes: self.bytes })
+        Err(Misuse::OutOfRange { call: Some(call), role: None, offset, bytes, segment_bytes: self.bytes })
     }
 
     /// Returns an error if the segment belongs to another device.
-    pub(crate) fn of(&self, account: &Account, call: &'static str) -> Result<(), WgpuError> {
-        let (belongs_to, given_to) = (self.account.serial, account.serial);
-        if belongs_to == given_to { Ok(()) } else { Err(WgpuError::ForeignSegment { call, belongs_to, given_to }) }
+    pub(crate) fn of(&self, account: &Account, call: &'static str) -> Result<(), Misuse> {
+        let (other, own) = (self.account.serial, account.serial);
+        if other == own {
+            return Ok(());
+        }
+        Err(Misuse::Foreign { call, own, other, remedy: Remedy::DownloadAndUpload("wgpu") })
     }
 }
 
@@ -132,8 +136,11 @@ impl Segment {
 }
 
 /// Returns an error if a value is no multiple of `multiple`.
-pub(crate) fn aligned(call: &'static str, what: &'static str, value: u64, multiple: u64) -> Result<(), WgpuError> {
-    if value.is_multiple_of(multiple) { Ok(()) } else { Err(WgpuError::Misaligned { call, what, value, multiple }) }
+pub(crate) fn aligned(call: &'static str, what: &'static str, value: u64, multiple: u64) -> Result<(), Misuse> {
+    if value.is_multiple_of(multiple) {
+        return Ok(());
+    }
+    Err(Misuse::Misaligned { call, what: Some(what), value, multiple, multiple_is: None })
 }
 
 impl fmt::Debug for Segment {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use millpond_backend::{Caps, ClassId};
+use millpond_kit::Misuse;
 
 use super::account::Account;
 use super::segment::Segment;
@@ -43,9 +44,7 @@ impl Memory {
         let driver = &*self.driver;
         driver.enter(CALL)?;
         let max = self.caps.class(class).max_segment_bytes;
-        if bytes == 0 {
-            return Err(WgpuError::Empty { call: CALL });
-        }
+        Misuse::if_empty(CALL, bytes)?;
         if bytes > max {
             return Err(WgpuError::TooLarge { asked: bytes, max });
         }

@@ -3,7 +3,10 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
-use millpond_backend::{Fault, FaultPlan};
+#[cfg(feature = "testing")]
+use millpond_backend::Fault;
+#[cfg(feature = "testing")]
+use millpond_kit::testing::{FaultPlan, Planned};
 
 use super::loss::{Loss, Uncaptured};
 use crate::error::WgpuError;
@@ -15,6 +18,7 @@ pub(crate) struct Driver {
     pub(crate) queue: wgpu::Queue,
     pub(crate) loss: Arc<Loss>,
     pub(crate) uncaptured: Arc<Uncaptured>,
+    #[cfg(feature = "testing")]
     pub(crate) faults: FaultPlan,
 }
 
@@ -32,7 +36,14 @@ impl Driver {
     /// Takes a device that other code has opened, and leaves its handlers as they are.
     pub(crate) fn adopted(device: wgpu::Device, queue: wgpu::Queue) -> Arc<Driver> {
         let (loss, uncaptured) = (Arc::default(), Arc::default());
-        Arc::new(Driver { device, queue, loss, uncaptured, faults: FaultPlan::default() })
+        Arc::new(Driver {
+            device,
+            queue,
+            loss,
+            uncaptured,
+            #[cfg(feature = "testing")]
+            faults: FaultPlan::default(),
+        })
     }
 
     /// Returns an error if the device is known to be lost.
@@ -41,13 +52,17 @@ impl Driver {
     }
 
     /// Returns an error if the device is lost, or if a test planned one. Runs before each fallible call.
+    #[cfg_attr(not(feature = "testing"), allow(unused_variables))]
     pub(crate) fn enter(&self, call: &'static str) -> Result<(), WgpuError> {
         self.alive()?;
-        let Some(fault) = self.faults.strike(&()) else { return Ok(()) };
-        if fault == Fault::Lost {
-            self.loss.note("a planned fault took it");
+        #[cfg(feature = "testing")]
+        if let Some(fault) = self.faults.strike(&()) {
+            if fault == Fault::Lost {
+                self.loss.note("a planned fault took it");
+            }
+            return Err(Planned { call, fault }.into());
         }
-        Err(WgpuError::Planned { call, fault })
+        Ok(())
     }
 
     /// Calls wgpu and catches the errors. wgpu raises them to scopes of this thread, or else to a handler that panics

@@ -3,17 +3,16 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use millpond_backend::Tick;
+use millpond_kit::SubmitClock;
 use parking_lot::Mutex;
 
 /// The time of one stream. wgpu's callbacks share it.
 #[repr(align(128))]
 pub(crate) struct Clock {
-    /// The tick that the next mark returns. Rises just before a submit.
-    open: AtomicU64,
-    /// The newest tick that wgpu has taken.
-    submitted: AtomicU64,
-    /// The newest complete tick. Rises only when wgpu reports that a submission is done.
-    reached: AtomicU64,
+    /// Its ticks. The open tick is closed with the lane's work locked, before that work goes to wgpu: code that submits
+    /// to the queue itself and marks afterwards then gets a tick that covers its work, in either order.
+    pub(crate) ticks: SubmitClock,
     /// Bytes of staging buffers that submitted work may still copy from.
     staged_bytes: AtomicU64,
     /// The submissions that are not known to be done, oldest first.
@@ -23,7 +22,7 @@ pub(crate) struct Clock {
 /// One submission in progress.
 #[derive(Clone)]
 pub(crate) struct Flight {
-    pub(crate) tick: u64,
+    pub(crate) tick: Tick,
     pub(crate) index: wgpu::SubmissionIndex,
     /// The value that the device's semaphore has when the submission is done, if there is a semaphore.
     pub(crate) value: Option<u64>,
@@ -32,37 +31,11 @@ pub(crate) struct Flight {
 
 impl Clock {
     pub(crate) fn new() -> Clock {
-        Clock {
-            open: AtomicU64::new(1),
-            submitted: AtomicU64::new(0),
-            reached: AtomicU64::new(0),
-            staged_bytes: AtomicU64::new(0),
-            flights: Mutex::new(VecDeque::new()),
-        }
-    }
-
-    #[inline]
-    pub(crate) fn open(&self) -> u64 {
-        self.open.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn submitted(&self) -> u64 {
-        self.submitted.load(Ordering::Acquire)
-    }
-
-    #[inline]
-    pub(crate) fn reached(&self) -> u64 {
-        self.reached.load(Ordering::Acquire)
+        Clock { ticks: SubmitClock::default(), staged_bytes: AtomicU64::new(0), flights: Mutex::new(VecDeque::new()) }
     }
 
     pub(crate) fn staged_bytes(&self) -> u64 {
         self.staged_bytes.load(Ordering::Relaxed)
-    }
-
-    /// Closes the open tick and returns it. Called with the lane's work locked, before that work goes to wgpu: code
-    /// that submits to the queue itself and marks afterwards then gets a tick that covers its work, in either order.
-    pub(crate) fn close(&self) -> u64 {
-        self.open.fetch_add(1, Ordering::AcqRel)
     }
 
     /// Adds a submission.
@@ -70,20 +43,18 @@ impl Clock {
         self.staged_bytes.fetch_add(flight.staged_bytes, Ordering::Relaxed);
         let mut flights = self.flights.lock();
         let tick = flight.tick;
-        let newest = self.submitted();
-        assert!(tick > newest, "tick {tick} was submitted after tick {newest}");
         flights.push_back(flight);
-        self.submitted.store(tick, Ordering::Release);
+        self.ticks.submit(tick);
     }
 
     /// Notes that all work up to a tick is done.
-    pub(crate) fn arrive(&self, tick: u64) {
+    pub(crate) fn arrive(&self, tick: Tick) {
         let mut flights = self.flights.lock();
         while let Some(flight) = flights.front().filter(|flight| flight.tick <= tick) {
             self.staged_bytes.fetch_sub(flight.staged_bytes, Ordering::Relaxed);
             flights.pop_front();
         }
-        self.reached.fetch_max(tick, Ordering::Release);
+        self.ticks.complete(tick);
     }
 
     /// Returns the value that the semaphore has when the oldest submission in progress is done.
@@ -93,7 +64,7 @@ impl Clock {
 
     /// Returns the submission to wait for when a tick is wanted: the first that covers it, or the newest. Returns
     /// `None` if no submission is in progress.
-    pub(crate) fn flight_to(&self, tick: u64) -> Option<Flight> {
+    pub(crate) fn flight_to(&self, tick: Tick) -> Option<Flight> {
         let flights = self.flights.lock();
         flights.iter().find(|flight| flight.tick >= tick).or(flights.back()).cloned()
     }

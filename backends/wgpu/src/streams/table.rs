@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use millpond_backend::StreamId;
+use millpond_kit::Lanes;
 
 use super::lane::{Lane, Work};
 use crate::error::WgpuError;
@@ -10,26 +11,25 @@ use crate::open::Driver;
 
 /// The streams of a device: their lanes, by number, which are read without a lock.
 pub(crate) struct Streams {
-    lanes: boxcar::Vec<Lane>,
+    lanes: Lanes<Lane>,
     driver: Arc<Driver>,
 }
 
 impl Streams {
     /// Creates the table of a device that has no stream yet.
     pub(crate) fn new(driver: Arc<Driver>) -> Streams {
-        Streams { lanes: boxcar::Vec::new(), driver }
+        Streams { lanes: Lanes::default(), driver }
     }
 
     /// Opens a stream.
     pub(crate) fn create(&self) -> Result<StreamId, WgpuError> {
         self.driver.enter("create_stream")?;
-        let index = self.lanes.push(Lane::new());
-        Ok(StreamId(u32::try_from(index).expect("fewer than 2^32 streams")))
+        Ok(self.lanes.push(Lane::new()))
     }
 
     /// Returns whether the stream is one of this device.
     pub(crate) fn has(&self, stream: StreamId) -> bool {
-        self.lanes.get(stream.0 as usize).is_some()
+        self.lanes.has(stream)
     }
 
     /// Returns the number of streams.
@@ -44,10 +44,7 @@ impl Streams {
     /// If the stream is not this device's.
     #[inline]
     pub(crate) fn lane(&self, stream: StreamId) -> &Lane {
-        match self.lanes.get(stream.0 as usize) {
-            Some(lane) => lane,
-            None => panic!("{stream} asked of a device that has {} streams", self.lanes.count()),
-        }
+        self.lanes.lane(stream)
     }
 
     /// Returns the open encoder of a stream, or a new one.

@@ -4,16 +4,18 @@
 //! callback that raises the reached tick of its stream, so that a single poll, by any code, brings all streams up to
 //! date. Where the device runs on Vulkan, a semaphore shows whether the poll is worth its microseconds.
 
+use millpond_backend::Tick;
+
 use super::state::Time;
 use crate::error::WgpuError;
 use crate::streams::{Clock, Flight};
 
 impl Time {
     /// Returns the newest tick known to be done. Polls only if work is in progress and may be done.
-    pub(crate) fn reached(&self, clock: &Clock) -> Result<u64, WgpuError> {
+    pub(crate) fn reached(&self, clock: &Clock) -> Result<Tick, WgpuError> {
         self.driver.alive()?;
-        let reached = clock.reached();
-        if reached >= clock.submitted() {
+        let reached = clock.ticks.reached();
+        if reached >= clock.ticks.submitted() {
             return Ok(reached);
         }
         self.driver.enter("reached")?;
@@ -22,18 +24,18 @@ impl Time {
         if !in_vain {
             let _ = self.driver.poll(wgpu::PollType::Poll)?;
         }
-        Ok(clock.reached())
+        Ok(clock.ticks.reached())
     }
 
     /// Blocks until a tick is reached or all submitted work of its stream is done.
-    pub(crate) fn wait(&self, clock: &Clock, tick: u64) -> Result<u64, WgpuError> {
-        if clock.reached() >= tick {
-            return Ok(clock.reached());
+    pub(crate) fn wait(&self, clock: &Clock, tick: Tick) -> Result<Tick, WgpuError> {
+        if clock.ticks.reached() >= tick {
+            return Ok(clock.ticks.reached());
         }
-        let Some(flight) = clock.flight_to(tick) else { return Ok(clock.reached()) };
+        let Some(flight) = clock.flight_to(tick) else { return Ok(clock.ticks.reached()) };
         self.driver.enter("wait")?;
         self.finish(clock, &flight)?;
-        Ok(clock.reached())
+        Ok(clock.ticks.reached())
     }
 
     /// Blocks until a submission is done.

@@ -23,7 +23,7 @@ impl Time {
         let announced = self.under.as_deref().map(Under::announce).transpose()?;
         let encoder = work.encoder.take();
         let staged_bytes = std::mem::take(&mut work.staged_bytes);
-        let tick = lane.clock.close();
+        let tick = lane.clock.ticks.close();
         let (index, value) = self.driver.caught("submit", 0, || {
             // Errors in the recorded commands are raised by `finish`, and keep the rest from being submitted.
             let own = encoder.map(wgpu::CommandEncoder::finish);

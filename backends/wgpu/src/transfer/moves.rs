@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use millpond_backend::StreamId;
+use millpond_kit::Misuse;
 use parking_lot::Mutex;
 use wgpu::BufferUsages;
 
@@ -51,7 +52,7 @@ impl Transfers {
         bytes: u64,
     ) -> Result<(), WgpuError> {
         segment.of(&self.account, call)?;
-        segment.inside(call, offset, bytes)
+        Ok(segment.inside(call, offset, bytes)?)
     }
 
     /// Does the same for transfers that write, whose offsets and lengths are whole words.
@@ -64,7 +65,7 @@ impl Transfers {
     ) -> Result<(), WgpuError> {
         self.start(call, segment, offset, bytes)?;
         aligned(call, "offset", offset, WORD)?;
-        aligned(call, "size", bytes, WORD)
+        Ok(aligned(call, "size", bytes, WORD)?)
     }
 
     /// Records a fill.
@@ -149,7 +150,7 @@ impl Transfers {
     /// it: an encoder takes out what it put in before it ends, and encoders run one after the other.
     fn copy_within(&self, lane: &Lane, segment: &Segment, from: u64, to: u64, bytes: u64) -> Result<(), WgpuError> {
         if from.abs_diff(to) < bytes {
-            return Err(WgpuError::Overlap { from, to, bytes });
+            return Err(Misuse::OverlapWithin { from, to, bytes }.into());
         }
         let scratch = self.scratch()?;
         let buffer = segment.buffer();

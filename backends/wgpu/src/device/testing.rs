@@ -1,4 +1,4 @@
-//! Planned faults: a testing aid that makes driver calls fail that would otherwise succeed.
+//! Test gear: driver calls that fail where they would otherwise succeed.
 
 use millpond_backend::Fault;
 
