@@ -93,8 +93,8 @@ impl StreamWait for Vulkan {
     ///
     /// # Errors
     ///
-    /// [`Misuse::NotSubmitted`](crate::Misuse::NotSubmitted) if the point's tick was not submitted, because a queue that waits for work that is
-    /// never submitted waits for ever. Submit that stream first.
+    /// [`Misuse::NotSubmitted`](crate::Misuse::NotSubmitted) if the point's tick was not submitted, because a queue
+    /// that waits for work that is never submitted waits for ever. Submit that stream first.
     fn wait_for(&self, stream: StreamId, point: Point) -> Result<(), VulkanError> {
         let device = &*self.device;
         device.driver.alive()?;
@@ -136,8 +136,9 @@ impl Transfer for Vulkan {
     ///
     /// # Errors
     ///
-    /// [`Misuse::Foreign`](crate::Misuse::Foreign) if a segment belongs to another device, [`Misuse::OverlapWithin`](crate::Misuse::OverlapWithin),
-    /// [`Misuse::OutOfRange`](crate::Misuse::OutOfRange), and the driver's errors.
+    /// [`Misuse::Foreign`](crate::Misuse::Foreign) if a segment belongs to another device,
+    /// [`Misuse::OverlapWithin`](crate::Misuse::OverlapWithin), [`Misuse::OutOfRange`](crate::Misuse::OutOfRange), and
+    /// the driver's errors.
     fn copy(
         &self,
         stream: StreamId,
@@ -153,7 +154,8 @@ impl Transfer for Vulkan {
     ///
     /// # Errors
     ///
-    /// [`Misuse::Foreign`](crate::Misuse::Foreign), [`Misuse::OutOfRange`](crate::Misuse::OutOfRange), and the driver's errors.
+    /// [`Misuse::Foreign`](crate::Misuse::Foreign), [`Misuse::OutOfRange`](crate::Misuse::OutOfRange), and the driver's
+    /// errors.
     fn upload(&self, stream: StreamId, from: &[u8], segment: &Segment, offset: u64) -> Result<(), VulkanError> {
         self.device.transfers.upload(stream, from, segment, offset)
     }

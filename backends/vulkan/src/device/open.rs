@@ -43,8 +43,9 @@ impl Vulkan {
     ///
     /// # Errors
     ///
-    /// [`VulkanError::Lacks`] and [`Misuse::Unsupported`](crate::Misuse::Unsupported) for a device that lacks something that this backend
-    /// needs, [`VulkanError::NoQueue`] for a family that the device does not have; else the driver's errors.
+    /// [`VulkanError::Lacks`] and [`Misuse::Unsupported`](crate::Misuse::Unsupported) for a device that lacks something
+    /// that this backend needs, [`VulkanError::NoQueue`] for a family that the device does not have; else the driver's
+    /// errors.
     ///
     /// # Safety
     ///

@@ -18,8 +18,9 @@ impl Vulkan {
     ///
     /// # Errors
     ///
-    /// The driver's errors, and [`Misuse::NotSubmitted`](crate::Misuse::NotSubmitted) for a point whose work was not submitted. Nothing was
-    /// submitted then; the commands that were recorded through the device go with the next submit.
+    /// The driver's errors, and [`Misuse::NotSubmitted`](crate::Misuse::NotSubmitted) for a point whose work was not
+    /// submitted. Nothing was submitted then; the commands that were recorded through the device go with the next
+    /// submit.
     ///
     /// # Panics
     ///

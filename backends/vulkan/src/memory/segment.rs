@@ -59,7 +59,8 @@ impl Segment {
     ///
     /// # Errors
     ///
-    /// [`Misuse::Empty`], [`Misuse::OutOfRange`], [`VulkanError::DescriptorOffset`] for an offset that is no multiple of `minStorageBufferOffsetAlignment`, and [`VulkanError::DescriptorTooLarge`] for more bytes than
+    /// [`Misuse::Empty`], [`Misuse::OutOfRange`], [`VulkanError::DescriptorOffset`] for an offset that is no multiple
+    /// of `minStorageBufferOffsetAlignment`, and [`VulkanError::DescriptorTooLarge`] for more bytes than
     /// `maxStorageBufferRange`.
     pub fn descriptor(&self, offset: u64, bytes: u64) -> Result<vk::DescriptorBufferInfo, VulkanError> {
         Misuse::if_empty("descriptor", bytes)?;

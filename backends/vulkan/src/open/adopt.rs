@@ -28,8 +28,8 @@ pub struct Adopted {
     pub queues: Vec<AdoptedQueue>,
     /// The features that the device was created with.
     pub enabled: EnabledFeatures,
-    /// Whether the engine submits work that touches the memory without going through [`Vulkan`](crate::Vulkan), so that it must place
-    /// barriers before it reuses memory.
+    /// Whether the engine submits work that touches the memory without going through [`Vulkan`](crate::Vulkan), so that
+    /// it must place barriers before it reuses memory.
     pub engine_submits: bool,
     /// The log that the validation layer's messages go to, if the engine's instance sends them to one of ours
     /// ([`ValidationLog::messenger`]). [`Vulkan::validation`](crate::Vulkan::validation) returns it.
@@ -47,7 +47,8 @@ pub struct AdoptedQueue {
     pub family: u32,
     /// The queue.
     pub queue: vk::Queue,
-    /// The lock that serialises access to the queue. `None` if no other code uses the queue while [`Vulkan`](crate::Vulkan) does.
+    /// The lock that serialises access to the queue. `None` if no other code uses the queue while
+    /// [`Vulkan`](crate::Vulkan) does.
     pub lock: Option<Arc<dyn QueueLock>>,
 }
 

@@ -14,7 +14,8 @@ use super::settings::{COUNT, Settings};
 use crate::error::VulkanError;
 use crate::probe::{DeviceInfo, Probe};
 
-/// The builder of a device. [`Vulkan::builder`](crate::Vulkan::builder) starts one, and [`build`](VulkanBuilder::build) opens the device.
+/// The builder of a device. [`Vulkan::builder`](crate::Vulkan::builder) starts one, and [`build`](VulkanBuilder::build)
+/// opens the device.
 #[derive(Clone, Debug)]
 #[must_use = "nothing is opened until build is called"]
 pub struct VulkanBuilder {
@@ -57,8 +58,9 @@ impl VulkanBuilder {
         self
     }
 
-    /// Sets whether the validation layer checks the calls, synchronization included. [`Vulkan::validation`](crate::Vulkan::validation) returns its
-    /// messages. Off by default; it makes every call slower.
+    /// Sets whether the validation layer checks the calls, synchronization included.
+    /// [`Vulkan::validation`](crate::Vulkan::validation) returns its messages. Off by default; it makes every call
+    /// slower.
     pub fn validation(mut self, validation: bool) -> VulkanBuilder {
         self.validation = validation;
         self
@@ -95,8 +97,9 @@ impl VulkanBuilder {
     }
 
     /// Sets whether other code submits work that touches memory of this device, without going through the device. The
-    /// device then reports that reuse in order needs a barrier ([`Vulkan::reuse_barrier`](crate::Vulkan::reuse_barrier)). Off by default: every
-    /// submit goes through the device, which places the barriers.
+    /// device then reports that reuse in order needs a barrier
+    /// ([`Vulkan::reuse_barrier`](crate::Vulkan::reuse_barrier)). Off by default: every submit goes through the device,
+    /// which places the barriers.
     pub fn engine_submits(mut self, engine_submits: bool) -> VulkanBuilder {
         self.settings.engine_submits = engine_submits;
         self

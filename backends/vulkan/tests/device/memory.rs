@@ -83,9 +83,8 @@ fn descriptors_name_exactly_the_bytes_that_a_shader_may_see() {
     assert!(matches!(segment.descriptor(0, 0).unwrap_err(), VulkanError::Misuse(Misuse::Empty { call: "descriptor" })));
     let bytes = segment.bytes();
     let error = segment.descriptor(step, bytes).unwrap_err();
-    assert!(
-        matches!(error, VulkanError::Misuse(Misuse::OutOfRange { offset, bytes: asked, .. }) if (offset, asked) == (step, bytes))
-    );
+    assert!(matches!(error, VulkanError::Misuse(Misuse::OutOfRange { offset, bytes: asked, .. })
+            if (offset, asked) == (step, bytes)));
     if step > 1 {
         let error = segment.descriptor(1, 4).unwrap_err();
         assert!(matches!(error, VulkanError::DescriptorOffset { offset: 1, alignment } if alignment == step));

@@ -11,16 +11,14 @@ fn sizes_and_classes_are_checked() {
     let Some(lab) = Lab::open() else { return };
     let (device, page) = (&lab.device, lab.page);
     let host = ClassId(1);
-    assert!(
-        matches!(error(device.reserve_range(host, page)), VulkanError::Misuse(Misuse::NoPages { class }) if class == host)
-    );
+    let none = error(device.reserve_range(host, page));
+    assert!(matches!(none, VulkanError::Misuse(Misuse::NoPages { class }) if class == host));
     assert!(matches!(error(device.create_page(host, page)), VulkanError::Misuse(Misuse::NoPages { .. })));
     assert!(matches!(error(device.reserve_range(ClassId::DEVICE, 0)), VulkanError::Misuse(Misuse::Empty { .. })));
     assert!(matches!(error(device.create_page(ClassId::DEVICE, 0)), VulkanError::Misuse(Misuse::Empty { .. })));
     let odd = error(device.create_page(ClassId::DEVICE, page + 1));
-    assert!(
-        matches!(odd, VulkanError::Misuse(Misuse::Misaligned { value, multiple, .. }) if (value, multiple) == (page + 1, page))
-    );
+    assert!(matches!(odd, VulkanError::Misuse(Misuse::Misaligned { value, multiple, .. })
+            if (value, multiple) == (page + 1, page)));
     assert!(matches!(
         error(device.reserve_range(ClassId::DEVICE, page / 2)),
         VulkanError::Misuse(Misuse::Misaligned { .. })

@@ -104,8 +104,8 @@ impl StreamWait for Wgpu {
 }
 
 /// Transfers run in stream order, through the stream's own encoder. Targets of fills, copies and uploads are whole
-/// words: offsets and lengths that are no multiples of 4 are refused with [`Misuse::Misaligned`](crate::Misuse::Misaligned). Downloads take any
-/// range.
+/// words: offsets and lengths that are no multiples of 4 are refused with
+/// [`Misuse::Misaligned`](crate::Misuse::Misaligned). Downloads take any range.
 ///
 /// An upload does not go through `Queue::write_buffer`: that would write before everything that is submitted next, also
 /// before work recorded earlier that still uses the block for its previous user.
