@@ -1,8 +1,7 @@
 //! Requests that are refused, and devices without the capability.
 
 use millpond_backend::{Backend, BackendError, ClassId, Fault, VirtualMemory};
-use millpond_kit::Named;
-use millpond_vulkan::{Misuse, Vulkan, VulkanError};
+use millpond_vulkan::{Misuse, Named, Vulkan, VulkanError};
 
 use crate::lab::{Lab, error, open, skip};
 
