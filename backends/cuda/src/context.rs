@@ -8,10 +8,8 @@ use std::sync::Arc;
 use cudarc::driver::CudaContext;
 use cudarc::driver::sys::CUcontext;
 
-use crate::CudaError;
-use crate::code::Code;
-use crate::device::Device;
 use crate::driver::Driver;
+use crate::error::Code;
 
 /// `CU_STREAM_CAPTURE_MODE_RELAXED`.
 const RELAXED: u32 = 2;
@@ -33,23 +31,6 @@ pub(crate) struct Relaxed {
     driver: &'static Driver,
     mode: u32,
     thread: PhantomData<*const ()>,
-}
-
-impl Device {
-    /// Makes the context current if it is not. Costs one driver call of 10 ns if it is current already.
-    pub(crate) fn bind(&self) -> Result<Bound, CudaError> {
-        let bound = Bound::new(self.driver, self.context.cu_ctx());
-        bound.map_err(|(call, code)| match self.check(call, code.0) {
-            Err(error) => error,
-            Ok(()) => panic!("{call} failed with success"),
-        })
-    }
-
-    /// Does the same as [`bind`](Device::bind), for calls that are prohibited while another thread captures.
-    pub(crate) fn bind_relaxed(&self) -> Result<(Bound, Relaxed), CudaError> {
-        let bound = self.bind()?;
-        Ok((bound, Relaxed::new(self.driver)))
-    }
 }
 
 impl Bound {
@@ -126,7 +107,8 @@ impl Drop for Bound {
 }
 
 impl Relaxed {
-    fn new(driver: &'static Driver) -> Relaxed {
+    /// Makes such calls possible on this thread.
+    pub(crate) fn new(driver: &'static Driver) -> Relaxed {
         let mut mode = RELAXED;
         // SAFETY: the pointer is to a local number that holds a mode of the header's, which is exchanged for the
         // thread's.

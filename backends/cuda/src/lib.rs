@@ -17,42 +17,59 @@
 //!   registered again is a new stream.
 //! - **The thread's current context is left as it was.**
 //! - **Result codes are numbers, not an enumeration**, because a driver may return a code that no list has.
+//! - **A device with test gear is another type.** [`Cuda`] has no hook for tests in any call; [`CudaWith`] is what the
+//!   two have in common.
+//!
+//! # Rooms
+//!
+//! Each names only those before it. From `link` on the rooms are storeys of the device's state: each owns the one below
+//! and dereferences to it, so that it reaches what is below and nothing else.
+//!
+//! 1. `driver`: the driver's functions, found by name.
+//! 2. `error`: the driver's codes, and the errors with what to do about each.
+//! 3. `handle`: the driver's handles as values.
+//! 4. `context`: making a context current on a thread.
+//! 5. `probe`: the devices of the machine and their facts, without opening any.
+//! 6. `gear`: what a device does for tests, as a type: nothing, or what `testing` has.
+//! 7. `link`: the driver and the context of one device, and whether it is lost.
+//! 8. `time`: the clock and the events of each stream.
+//! 9. `streams`: creating, registering and unregistering streams.
+//! 10. `memory`: segments, page-locked memory, views for cudarc.
+//! 11. `pages`: addresses, pages, and mappings.
+//! 12. `transfer`: fills and copies, and the staging ring.
+//! 13. `budget`: how much memory is left.
+//! 14. `open`: the device as a whole: opening it, the handle, the contract.
+//! 15. `testing`: planned failures and held streams, with the feature of that name.
 
 #![allow(unsafe_code)] // Every call into the driver.
 
 mod budget;
-mod builder;
-mod code;
 mod context;
-mod device;
 mod driver;
 mod error;
-mod fault;
-mod gate;
-mod host;
-mod lane;
+mod gear;
+mod handle;
+mod link;
 mod memory;
-#[cfg(feature = "nvml")]
-mod nvml;
+mod open;
 mod pages;
 mod probe;
-mod segment;
-mod staging;
-mod stay;
 mod streams;
-mod timeline;
+#[cfg(feature = "testing")]
+pub mod testing;
+mod time;
 mod transfer;
-mod view;
 
-pub use builder::{Alloc, CudaBuilder};
-pub use code::Code;
 pub use cudarc;
-pub use device::Cuda;
-pub use error::{CudaError, End};
-pub use host::RegisteredHost;
+pub use error::{Code, CudaError, End};
+pub use gear::{Gear, Plain};
+pub use memory::host::RegisteredHost;
+pub use memory::{Segment, View};
+pub use millpond_kit::{Misuse, Named, Remedy, Role};
+pub use open::device::{Cuda, CudaWith};
+pub use open::{Alloc, CudaBuilder};
+pub use pages::Page;
 pub use probe::DeviceInfo;
-pub use segment::{Page, Segment};
-pub use view::View;
 
 /// The README's example, compiled with the documentation tests.
 #[cfg(doctest)]

@@ -1,24 +1,28 @@
 //! Streams: opened here, or registered by the code that owns them.
 
 use std::collections::HashMap;
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::thread::ThreadId;
 
 use cudarc::driver::CudaStream;
 use cudarc::driver::sys::CUstream;
 use millpond_backend::StreamId;
+use parking_lot::Mutex;
 
-use crate::device::Device;
-use crate::lane::{Handle, Lane, LaneState};
-use crate::timeline::Stays;
-use crate::{Cuda, CudaError};
+use crate::error::CudaError;
+use crate::gear::Gear;
+use crate::handle::Handle;
+use crate::time::Time;
+use crate::time::close::Stays;
+use crate::time::lane::{Lane, LaneState};
 
 /// `CU_STREAM_NON_BLOCKING`.
 const NON_BLOCKING: u32 = 1;
 /// `CU_STREAM_LEGACY`, another name of the null handle.
 const LEGACY: usize = 1;
 /// `CU_STREAM_PER_THREAD`.
-const PER_THREAD: usize = 2;
+pub(crate) const PER_THREAD: usize = 2;
 
 /// The identity of a registered stream.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -30,78 +34,34 @@ enum Key {
 
 /// The streams that are registered now.
 #[derive(Default)]
-pub(crate) struct Registry(HashMap<Key, StreamId>);
+struct Registry(HashMap<Key, StreamId>);
 
-impl Cuda {
-    /// Registers a stream of cudarc's, and keeps it alive until [`unregister`](Cuda::unregister). A stream that is
-    /// registered already keeps its number.
-    ///
-    /// # Errors
-    ///
-    /// [`CudaError::ForeignStream`] if the stream belongs to another context; else the driver's errors.
-    pub fn register(&self, stream: &Arc<CudaStream>) -> Result<StreamId, CudaError> {
-        if stream.context().cu_ctx() != self.device.context.cu_ctx() {
-            return Err(CudaError::ForeignStream { ordinal: self.device.ordinal });
-        }
-        self.device.register(stream.cu_stream(), Some(Arc::clone(stream)))
-    }
+/// The registry of streams: the storey above time.
+pub(crate) struct Streams<G> {
+    time: Time<G>,
+    registry: Mutex<Registry>,
+}
 
-    /// Registers a stream by its handle. A handle that is registered already keeps its number. `CU_STREAM_LEGACY` and
-    /// `CU_STREAM_PER_THREAD` stand for the streams that they name.
-    ///
-    /// # Errors
-    ///
-    /// The driver's errors.
-    ///
-    /// # Safety
-    ///
-    /// The handle is of this device's context, and the stream lives until [`unregister`](Cuda::unregister) or until the
-    /// last handle of the device is dropped. If the stream is destroyed earlier and its handle is used again, newer
-    /// drivers report it (the stream then gets a new number here, after a wait for the whole context), and older ones
-    /// do not.
-    pub unsafe fn register_raw(&self, stream: CUstream) -> Result<StreamId, CudaError> {
-        self.device.register(stream, None)
-    }
+impl<G> Deref for Streams<G> {
+    type Target = Time<G>;
 
-    /// Registers the legacy default stream: the null handle, which waits for all blocking streams, as they wait for it.
-    ///
-    /// # Errors
-    ///
-    /// The driver's errors.
-    pub fn register_legacy_default(&self) -> Result<StreamId, CudaError> {
-        self.device.register(Device::LEGACY.0, None)
-    }
-
-    /// Registers the calling thread's own default stream. Other threads cannot record there: if they wait for its open
-    /// tick, they wait for all blocking streams, and their transfers on it fail.
-    ///
-    /// # Errors
-    ///
-    /// The driver's errors.
-    pub fn register_per_thread_default(&self) -> Result<StreamId, CudaError> {
-        self.device.register(PER_THREAD as CUstream, None)
-    }
-
-    /// Unregisters a stream, before it is destroyed; a stream that the device created is destroyed by this. Points of
-    /// the stream stay valid: a marked tick is still reached when its work is complete. The number is not used again,
-    /// and registering the handle again gives a new one. Waits for calls of other threads that use the stream at this
-    /// moment, which only queue work. Later calls fail because the stream is unregistered.
-    ///
-    /// # Errors
-    ///
-    /// [`CudaError::Capturing`] while the stream is being captured, [`CudaError::OtherThread`] for the default stream
-    /// of another thread, [`CudaError::Unregistered`] if it was unregistered before; else the driver's errors. On an
-    /// error the stream stays registered.
-    ///
-    /// # Panics
-    ///
-    /// If the stream is not this device's.
-    pub fn unregister(&self, stream: StreamId) -> Result<(), CudaError> {
-        self.device.unregister(stream)
+    #[inline]
+    fn deref(&self) -> &Time<G> {
+        &self.time
     }
 }
 
-impl Device {
+impl<G> DerefMut for Streams<G> {
+    fn deref_mut(&mut self) -> &mut Time<G> {
+        &mut self.time
+    }
+}
+
+impl<G: Gear> Streams<G> {
+    pub(crate) fn new(time: Time<G>) -> Streams<G> {
+        Streams { time, registry: Mutex::new(Registry::default()) }
+    }
+
     pub(crate) fn create_stream(&self) -> Result<StreamId, CudaError> {
         self.enter("cuStreamCreate")?;
         let _bound = self.bind_relaxed()?;
@@ -117,11 +77,11 @@ impl Device {
         Ok(self.enlist(&mut registry, Key::Handle(Handle(handle)), Lane::new(Handle(handle), None, state)))
     }
 
-    fn register(&self, stream: CUstream, kept: Option<Arc<CudaStream>>) -> Result<StreamId, CudaError> {
+    pub(crate) fn register(&self, stream: CUstream, kept: Option<Arc<CudaStream>>) -> Result<StreamId, CudaError> {
         self.alive()?;
         let thread = std::thread::current().id();
         let (key, handle, thread) = match stream as usize {
-            0 | LEGACY => (Key::Handle(Device::LEGACY), Device::LEGACY, None),
+            0 | LEGACY => (Key::Handle(Handle::LEGACY), Handle::LEGACY, None),
             PER_THREAD => (Key::Thread(thread), Handle(stream), Some(thread)),
             _ => (Key::Handle(Handle(stream)), Handle(stream), None),
         };
@@ -144,8 +104,7 @@ impl Device {
 
     /// Gives a lane its number. Called under the registry's lock, so that numbers follow the order of registration.
     fn enlist(&self, registry: &mut Registry, key: Key, lane: Lane) -> StreamId {
-        let index = self.lanes.push(lane);
-        let stream = StreamId(u32::try_from(index).expect("fewer than 2^32 streams"));
+        let stream = self.lanes.push(lane);
         registry.0.insert(key, stream);
         stream
     }
@@ -164,21 +123,20 @@ impl Device {
     /// event can be recorded behind its work any more, so this waits for everything in the context.
     fn bury(&self, lane: &Lane) -> Result<(), CudaError> {
         let _bound = self.bind_relaxed()?;
-        // The gates are opened and the context is waited for before the lane is locked, so that no thread waits for the
-        // lane in the meantime.
-        self.open_gates();
+        // The context is waited for before the lane is locked, so that no thread waits for the lane in the meantime.
+        self.gear.before_waiting_for_all();
         // SAFETY: the context is current.
         self.check("cuCtxSynchronize", unsafe { (self.driver.cuCtxSynchronize)() })?;
         let _stay = lane.stay_alone();
         let mut state = lane.state.lock();
         lane.set_gone();
-        let tick = lane.raise();
+        let tick = lane.clock.close();
         self.retire(lane, &mut state, tick);
-        lane.complete(tick);
+        lane.clock.complete(tick);
         Ok(())
     }
 
-    fn unregister(&self, stream: StreamId) -> Result<(), CudaError> {
+    pub(crate) fn unregister(&self, stream: StreamId) -> Result<(), CudaError> {
         const CALL: &str = "unregister";
         self.alive()?;
         let lane = self.lane(stream);

@@ -4,14 +4,15 @@ use cudarc::driver::sys::CUstream;
 use millpond_backend::StreamId;
 use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
 
-use crate::CudaError;
-use crate::device::Device;
-use crate::lane::Lane;
+use super::Time;
+use super::lane::Lane;
+use crate::error::CudaError;
+use crate::gear::Gear;
 
 /// A guard that keeps the stream as it is: registered, so that its handle is valid, or unregistered.
 ///
 /// Code that passes the handle to the driver holds one of these until the driver's call has returned;
-/// [`Cuda::unregister`](crate::Cuda::unregister) waits for all of them, and a thread that needs one in the meantime
+/// [`unregister`](crate::Cuda::unregister) waits for all of them, and a thread that needs one in the meantime
 /// waits for it. The guard is taken before the lane's lock, by a thread that holds no other guard, of whatever lane,
 /// and it is not held while the host waits for the device. The calls made under it only queue work. Such a call may
 /// block where the driver has no room for more work, until the device has completed some; then `unregister`, which
@@ -57,7 +58,7 @@ impl Stay<'_> {
     }
 }
 
-impl Device {
+impl<G: Gear> Time<G> {
     /// Returns the handle of a stream on which this thread can record work. The handle is valid while the stay lives.
     pub(crate) fn usable(&self, call: &'static str, stream: StreamId, stay: &Stay<'_>) -> Result<CUstream, CudaError> {
         let handle = stay.handle().ok_or(CudaError::Unregistered { stream })?;

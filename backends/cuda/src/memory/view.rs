@@ -6,8 +6,10 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use cudarc::driver::{CudaSlice, CudaStream, CudaViewMut, DeviceRepr};
+use millpond_kit::Misuse;
 
-use crate::{CudaError, Segment};
+use super::segment::Segment;
+use crate::error::CudaError;
 
 /// Elements in a segment, for use with cudarc: an argument of kernels, and the source or target of its copies. Dropping
 /// it does not free anything.
@@ -22,8 +24,8 @@ impl Segment {
     ///
     /// # Errors
     ///
-    /// [`CudaError::OutOfRange`], [`CudaError::Unmapped`], [`CudaError::Misaligned`], and [`CudaError::ForeignStream`]
-    /// if the stream is of another context.
+    /// [`Misuse::OutOfRange`], [`Misuse::Unmapped`], [`Misuse::Misaligned`], and [`CudaError::ForeignStream`] if the
+    /// stream is of another context.
     ///
     /// # Safety
     ///
@@ -43,12 +45,9 @@ impl Segment {
         let bytes = (len as u64).checked_mul(size_of::<T>() as u64);
         let address = match bytes {
             Some(bytes) => self.place("segment", offset, bytes)?,
-            None => return Err(self.out_of_range("segment", offset, u64::MAX)),
+            None => return Err(self.out_of_range("segment", offset, u64::MAX).into()),
         };
-        let granularity = align_of::<T>() as u64;
-        if !address.is_multiple_of(granularity) {
-            return Err(CudaError::Misaligned { call: "view", value: address, granularity });
-        }
+        Misuse::if_misaligned("view", address, align_of::<T>() as u64, None)?;
         // SAFETY: the bytes lie in the segment, and the caller promises the rest. The slice must not be dropped,
         // because that would free the address: `View::drop` gives it up with `leak`.
         let slice = unsafe { stream.upgrade_device_ptr(address, len) };

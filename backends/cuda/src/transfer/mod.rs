@@ -1,19 +1,51 @@
 //! Fills and copies. Any offset and any length is allowed.
 
-use cudarc::driver::sys::{CUdeviceptr, CUstream};
-use millpond_backend::{Point, StreamId, Transfer};
+use std::ops::{Deref, DerefMut};
 
-use crate::device::Device;
-use crate::lane::Lane;
+use cudarc::driver::sys::{CUdeviceptr, CUstream};
+use millpond_backend::{Point, StreamId};
+use millpond_kit::{Misuse, Remedy};
+
+use crate::error::{Code, CudaError, End};
+use crate::gear::Gear;
+use crate::memory::segment::Segment;
 use crate::memory::{PINNED, size};
-use crate::staging::PIECE_BYTES;
-use crate::stay::Stay;
-use crate::{Code, Cuda, CudaError, End, Segment};
+use crate::pages::Pages;
+use crate::time::lane::Lane;
+use crate::time::stay::Stay;
+
+mod staging;
+
+use staging::PIECE_BYTES;
 
 /// The driver call that fills.
 const FILL: &str = "cuMemsetD8Async";
 
-impl Device {
+/// The transfers: the storey above the pages.
+pub(crate) struct Transfers<G> {
+    pages: Pages<G>,
+}
+
+impl<G> Deref for Transfers<G> {
+    type Target = Pages<G>;
+
+    #[inline]
+    fn deref(&self) -> &Pages<G> {
+        &self.pages
+    }
+}
+
+impl<G> DerefMut for Transfers<G> {
+    fn deref_mut(&mut self) -> &mut Pages<G> {
+        &mut self.pages
+    }
+}
+
+impl<G: Gear> Transfers<G> {
+    pub(crate) fn new(pages: Pages<G>) -> Transfers<G> {
+        Transfers { pages }
+    }
+
     /// Returns whether the segment belongs to this device's context.
     fn owns(&self, segment: &Segment) -> bool {
         segment.context.cu_ctx() == self.context.cu_ctx()
@@ -22,6 +54,12 @@ impl Device {
     /// Returns an end of a copy on this device.
     fn end(&self, address: CUdeviceptr) -> End {
         End::Device { ordinal: self.ordinal, address }
+    }
+
+    /// Returns the error for a segment of another device.
+    fn foreign(&self, call: &'static str, segment: &Segment) -> Misuse {
+        let (own, other) = (self.ordinal as u64, segment.ordinal as u64);
+        Misuse::Foreign { call, own, other, remedy: Remedy::AskOwner }
     }
 
     /// Checks that a segment belongs to this device, and returns the address of its bytes.
@@ -33,9 +71,9 @@ impl Device {
         bytes: u64,
     ) -> Result<CUdeviceptr, CudaError> {
         if !self.owns(segment) {
-            return Err(CudaError::Foreign { call, own: self.ordinal, other: segment.ordinal });
+            return Err(self.foreign(call, segment).into());
         }
-        segment.place("segment", offset, bytes)
+        Ok(segment.place("segment", offset, bytes)?)
     }
 
     /// Checks the result of a call that copies.
@@ -46,8 +84,8 @@ impl Device {
         }
     }
 
-    /// Does the same as [`check_copy`](Device::check_copy), for a copy between devices: a code that loses a context may
-    /// concern the other device. A call to this device shows whether its own context is intact.
+    /// Does the same as [`check_copy`](Transfers::check_copy), for a copy between devices: a code that loses a context
+    /// may concern the other device. A call to this device shows whether its own context is intact.
     fn check_peer_copy(&self, call: &'static str, code: u32, from: End, to: End, bytes: u64) -> Result<(), CudaError> {
         let (mut free, mut total) = (0, 0);
         // SAFETY: both pointers are to local numbers; the caller has made the context current.
@@ -67,9 +105,9 @@ impl Device {
         Ok((stay, handle))
     }
 
-    /// Does the same as [`start`](Device::start), on a stream that is not being captured: for work that must run once
-    /// and outside a graph. A graph would read other bytes of the staging ring at each launch.
-    /// [`with_piece`](Device::with_piece) checks again for each piece.
+    /// Does the same as [`start`](Transfers::start), on a stream that is not being captured: for work that must run
+    /// once and outside a graph. A graph would read other bytes of the staging ring at each launch.
+    /// [`with_piece`](Transfers::with_piece) checks again for each piece.
     fn start_now(&self, call: &'static str, stream: StreamId) -> Result<(Stay<'_>, CUstream), CudaError> {
         let (stay, handle) = self.start(call, stream)?;
         let _bound = self.bind_relaxed()?;
@@ -78,7 +116,7 @@ impl Device {
     }
 
     /// Queues a fill of bytes of a segment, on a stream that the caller's stay keeps.
-    fn fill(&self, stream: CUstream, address: CUdeviceptr, bytes: u64, value: u8) -> Result<(), CudaError> {
+    fn queue_fill(&self, stream: CUstream, address: CUdeviceptr, bytes: u64, value: u8) -> Result<(), CudaError> {
         if bytes == 0 {
             return Ok(());
         }
@@ -123,133 +161,122 @@ impl Device {
         lane.unpinned.notify_all();
         arrived
     }
-}
-
-impl Transfer for Cuda {
-    type Segment = Segment;
-    type Error = CudaError;
-
-    fn fill(&self, stream: StreamId, segment: &Segment, offset: u64, bytes: u64, value: u8) -> Result<(), CudaError> {
-        let device = &*self.device;
-        let address = device.own_place(FILL, segment, offset, bytes)?;
-        let (_stay, handle) = device.start(FILL, stream)?;
-        device.fill(handle, address, bytes, value)
+    /// Implements `fill`.
+    pub(crate) fn fill(
+        &self,
+        stream: StreamId,
+        segment: &Segment,
+        offset: u64,
+        bytes: u64,
+        value: u8,
+    ) -> Result<(), CudaError> {
+        let address = self.own_place(FILL, segment, offset, bytes)?;
+        let (_stay, handle) = self.start(FILL, stream)?;
+        self.queue_fill(handle, address, bytes, value)
     }
 
-    /// Fills with 0, as `fill` does. Costs one more driver call, which queries whether the stream is being captured.
-    ///
-    /// # Errors
-    ///
-    /// [`CudaError::Capturing`], and the errors of `fill`.
-    fn overwrite(&self, stream: StreamId, segment: &Segment, offset: u64, bytes: u64) -> Result<(), CudaError> {
-        let device = &*self.device;
-        let address = device.own_place(FILL, segment, offset, bytes)?;
-        let (_stay, handle) = device.start_now(FILL, stream)?;
-        device.fill(handle, address, bytes, 0)
+    /// Implements `overwrite`.
+    pub(crate) fn overwrite(
+        &self,
+        stream: StreamId,
+        segment: &Segment,
+        offset: u64,
+        bytes: u64,
+    ) -> Result<(), CudaError> {
+        let address = self.own_place(FILL, segment, offset, bytes)?;
+        let (_stay, handle) = self.start_now(FILL, stream)?;
+        self.queue_fill(handle, address, bytes, 0)
     }
 
-    /// Returns `true` always: the driver copies between all its devices, with peer access or without.
-    fn can_copy(&self, _segment: &Segment) -> bool {
-        true
-    }
-
-    /// Copies within this device, to or from page-locked segments, and between this device and another, with peer
-    /// access or without, segments and ranges alike. The stream orders the copy on this device. The caller orders the
-    /// other device's streams, with [`Cuda::wait_for_peer`] on the device or with waits on the host.
-    ///
-    /// # Errors
-    ///
-    /// [`CudaError::Foreign`] if neither segment is this device's, or if one is page-locked and the other is not this
-    /// device's, which the other device can copy; [`CudaError::Overlap`], [`CudaError::OutOfRange`],
-    /// [`CudaError::Unmapped`], [`CudaError::Copy`] with both ends, [`CudaError::Unregistered`],
-    /// [`CudaError::OtherThread`], and the driver's errors.
-    fn copy(&self, stream: StreamId, from: (&Segment, u64), to: (&Segment, u64), bytes: u64) -> Result<(), CudaError> {
+    /// Implements `copy`.
+    pub(crate) fn copy(
+        &self,
+        stream: StreamId,
+        from: (&Segment, u64),
+        to: (&Segment, u64),
+        bytes: u64,
+    ) -> Result<(), CudaError> {
         const CALL: &str = "cuMemcpyAsync";
-        let device = &*self.device;
         let (source, target) = (from.0.place("source", from.1, bytes)?, to.0.place("target", to.1, bytes)?);
         let (from, to) = (from.0, to.0);
-        let foreign = |other: &Segment| CudaError::Foreign { call: CALL, own: device.ordinal, other: other.ordinal };
-        if !device.owns(from) && !device.owns(to) {
-            return Err(foreign(from));
+        if !self.owns(from) && !self.owns(to) {
+            return Err(self.foreign(CALL, from).into());
         }
         // Every device can access page-locked memory. The copy between devices is for memory of devices.
-        let near = |segment: &Segment| device.owns(segment) || segment.class == PINNED;
+        let near = |segment: &Segment| self.owns(segment) || segment.class == PINNED;
         if let Some((other, _)) =
             [(from, to), (to, from)].into_iter().find(|(far, own)| !near(far) && own.class == PINNED)
         {
-            return Err(foreign(other));
+            return Err(self.foreign(CALL, other).into());
         }
         // All devices and the host share one space of addresses.
         if source < target + bytes && target < source + bytes {
-            return Err(CudaError::Overlap { from: source, to: target, bytes });
+            return Err(Misuse::Overlap { from: source, to: target, bytes }.into());
         }
-        let (_stay, handle) = device.start(CALL, stream)?;
+        let (_stay, handle) = self.start(CALL, stream)?;
         if bytes == 0 {
             return Ok(());
         }
-        let _bound = device.bind()?;
+        let _bound = self.bind()?;
         let length = size(bytes)?;
         let from_end = End::Device { ordinal: from.ordinal, address: source };
         let to_end = End::Device { ordinal: to.ordinal, address: target };
         if near(from) && near(to) {
             // SAFETY: both segments have these bytes, mapped, and share none; the stream is alive, and stays so.
-            let code = unsafe { (device.driver.cuMemcpyAsync)(target, source, length, handle) };
-            return device.check_copy(CALL, code, from_end, to_end, bytes);
+            let code = unsafe { (self.driver.cuMemcpyAsync)(target, source, length, handle) };
+            return self.check_copy(CALL, code, from_end, to_end, bytes);
         }
         let (target_context, source_context) = (to.context.cu_ctx(), from.context.cu_ctx());
-        let peer = device.driver.cuMemcpyPeerAsync;
+        let peer = self.driver.cuMemcpyPeerAsync;
         // SAFETY: as above; each segment holds the context that it belongs to.
         let code = unsafe { peer(target, target_context, source, source_context, length, handle) };
-        device.check_peer_copy("cuMemcpyPeerAsync", code, from_end, to_end, bytes)
+        self.check_peer_copy("cuMemcpyPeerAsync", code, from_end, to_end, bytes)
     }
 
-    /// Copies host bytes to the device, through the stream's staging ring of 4 MiB. Where more than that is in progress
-    /// on the stream, waits for the oldest piece.
-    ///
-    /// # Errors
-    ///
-    /// [`CudaError::Capturing`] if the stream is being captured, because a graph would read the ring; copy from a
-    /// page-locked segment instead. The call fails in the same way if another thread begins to capture the stream in
-    /// the meantime; some of the bytes may then have been copied, and the graph must not be launched. Further
-    /// [`CudaError::Foreign`], [`CudaError::OutOfRange`], [`CudaError::Unmapped`], [`CudaError::Copy`] with both ends,
-    /// [`CudaError::Unregistered`], [`CudaError::OtherThread`], and the driver's errors.
-    fn upload(&self, stream: StreamId, from: &[u8], segment: &Segment, offset: u64) -> Result<(), CudaError> {
+    /// Implements `upload`.
+    pub(crate) fn upload(
+        &self,
+        stream: StreamId,
+        from: &[u8],
+        segment: &Segment,
+        offset: u64,
+    ) -> Result<(), CudaError> {
         const CALL: &str = "cuMemcpyHtoDAsync";
-        let device = &*self.device;
-        let address = device.own_place(CALL, segment, offset, from.len() as u64)?;
+        let address = self.own_place(CALL, segment, offset, from.len() as u64)?;
         // Each piece takes a stay of its own, because no stay may be held while the host waits for a piece.
-        drop(device.start_now(CALL, stream)?);
-        let lane = device.lane(stream);
+        drop(self.start_now(CALL, stream)?);
+        let lane = self.lane(stream);
         for (part, at) in from.chunks(PIECE_BYTES).zip((address..).step_by(PIECE_BYTES)) {
-            device.with_piece(CALL, stream, lane, part.len(), false, |piece, handle| {
-                let _bound = device.bind()?;
+            self.with_piece(CALL, stream, lane, part.len(), false, |piece, handle| {
+                let _bound = self.bind()?;
                 // SAFETY: the piece is that long, and no earlier work of the device touches it any more.
                 unsafe { piece.pointer.as_ptr().copy_from_nonoverlapping(part.as_ptr(), part.len()) };
                 let pointer = piece.pointer.as_ptr().cast_const().cast();
                 // SAFETY: the piece stays as it is until the tick that covers this copy; the segment's bytes were
                 // checked.
-                let code = unsafe { (device.driver.cuMemcpyHtoDAsync_v2)(at, pointer, part.len(), handle) };
-                let (from, to) = (End::Host { address: part.as_ptr() as u64 }, device.end(at));
-                device.check_copy(CALL, code, from, to, part.len() as u64)
+                let code = unsafe { (self.driver.cuMemcpyHtoDAsync_v2)(at, pointer, part.len(), handle) };
+                let (from, to) = (End::Host { address: part.as_ptr() as u64 }, self.end(at));
+                self.check_copy(CALL, code, from, to, part.len() as u64)
             })?;
         }
         Ok(())
     }
 
-    /// Copies device bytes to the host, through the stream's staging ring.
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`upload`](Transfer::upload).
-    fn download(&self, stream: StreamId, segment: &Segment, offset: u64, to: &mut [u8]) -> Result<(), CudaError> {
+    /// Implements `download`.
+    pub(crate) fn download(
+        &self,
+        stream: StreamId,
+        segment: &Segment,
+        offset: u64,
+        to: &mut [u8],
+    ) -> Result<(), CudaError> {
         const CALL: &str = "cuMemcpyDtoHAsync";
-        let device = &*self.device;
-        let address = device.own_place(CALL, segment, offset, to.len() as u64)?;
+        let address = self.own_place(CALL, segment, offset, to.len() as u64)?;
         // Each piece takes a stay of its own, because no stay may be held while the host waits for a piece.
-        drop(device.start_now(CALL, stream)?);
-        let lane = device.lane(stream);
+        drop(self.start_now(CALL, stream)?);
+        let lane = self.lane(stream);
         for (part, at) in to.chunks_mut(PIECE_BYTES).zip((address..).step_by(PIECE_BYTES)) {
-            device.download_piece(stream, lane, at, part)?;
+            self.download_piece(stream, lane, at, part)?;
         }
         Ok(())
     }

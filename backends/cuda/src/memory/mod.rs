@@ -2,17 +2,28 @@
 
 use std::collections::HashMap;
 use std::ffi::c_void;
+use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use cudarc::driver::sys::{CUdeviceptr, CUmemGenericAllocationHandle};
-use millpond_backend::ClassId;
+use millpond_backend::{Caps, ClassId};
+use millpond_kit::Misuse;
+use parking_lot::Mutex;
 
-use crate::device::Device;
-use crate::lane::Handle;
-use crate::segment::{HostPointer, Range};
-use crate::{Code, Cuda, CudaError, Segment};
+use crate::error::{Code, CudaError};
+use crate::gear::Gear;
+use crate::handle::{Handle, HostPointer};
+use crate::streams::Streams;
+
+pub(crate) mod host;
+pub(crate) mod segment;
+mod view;
+
+use segment::Range;
+pub use segment::Segment;
+pub use view::View;
 
 /// The class of page-locked host memory.
 pub(crate) const PINNED: ClassId = ClassId(1);
@@ -50,31 +61,74 @@ pub(crate) fn size(bytes: u64) -> Result<usize, CudaError> {
     usize::try_from(bytes).map_err(|_| CudaError::TooLarge { asked: bytes, max: usize::MAX as u64 })
 }
 
-impl Cuda {
-    /// Allocates and frees memory of the device through the driver, without any bookkeeping: the least that memory
-    /// costs here, for measurements. With [`Alloc::Async`](crate::Alloc::Async) both calls are queued on one stream
-    /// that is not waited for, as in programs that use the driver's pool alone; else the free waits for the whole
-    /// device.
-    ///
-    /// # Errors
-    ///
-    /// [`CudaError::Empty`], [`CudaError::OutOfMemory`], [`CudaError::TooLarge`], [`CudaError::Lost`], and the driver's
-    /// errors.
-    pub fn allocate_and_free(&self, bytes: u64) -> Result<(), CudaError> {
-        let device = &*self.device;
-        if bytes == 0 {
-            return Err(CudaError::Empty { call: "allocate_and_free" });
-        }
-        let taken = match device.pool_stream {
-            Some(pool) => Taken::Pooled { address: device.queue_pooled(pool, ClassId::DEVICE, bytes)? },
-            None => Taken::Device { address: device.take_device(ClassId::DEVICE, bytes)? },
-        };
-        device.give(taken);
-        device.alive()
+/// The memory: the storey above the streams.
+pub(crate) struct Memory<G> {
+    streams: Streams<G>,
+    pub(crate) caps: Caps,
+    /// The stream for `cuMemAllocAsync`, where that is used.
+    pool_stream: Option<Handle>,
+    /// The number of the next segment, range or page.
+    ids: AtomicU64,
+    /// The memory that was handed out and not given back.
+    pub(crate) live: Mutex<Live>,
+    /// Memory that was released while a capture forbade freeing it. It is freed when no capture does.
+    deferred: Mutex<Vec<Taken>>,
+    /// Bytes of class 0 that were handed out and not given back.
+    pub(crate) held: AtomicU64,
+}
+
+impl<G> Deref for Memory<G> {
+    type Target = Streams<G>;
+
+    #[inline]
+    fn deref(&self) -> &Streams<G> {
+        &self.streams
     }
 }
 
-impl Device {
+impl<G> DerefMut for Memory<G> {
+    fn deref_mut(&mut self) -> &mut Streams<G> {
+        &mut self.streams
+    }
+}
+
+impl<G: Gear> Memory<G> {
+    pub(crate) fn new(streams: Streams<G>, caps: Caps, pool_stream: Option<Handle>) -> Memory<G> {
+        Memory {
+            streams,
+            caps,
+            pool_stream,
+            ids: AtomicU64::new(0),
+            live: Mutex::new(Live::default()),
+            deferred: Mutex::new(Vec::new()),
+            held: AtomicU64::new(0),
+        }
+    }
+
+    /// Returns the next number for a segment, range or page.
+    pub(crate) fn number(&self) -> u64 {
+        self.ids.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Implements [`Cuda::allocate_and_free`](crate::Cuda::allocate_and_free).
+    pub(crate) fn allocate_and_free(&self, bytes: u64) -> Result<(), CudaError> {
+        Misuse::if_empty("allocate_and_free", bytes)?;
+        let taken = match self.pool_stream {
+            Some(pool) => Taken::Pooled { address: self.queue_pooled(pool, ClassId::DEVICE, bytes)? },
+            None => Taken::Device { address: self.take_device(ClassId::DEVICE, bytes)? },
+        };
+        self.give(taken);
+        self.alive()
+    }
+
+    /// Destroys the stream for `cuMemAllocAsync`, where there is one, when the device is dropped.
+    pub(crate) fn destroy_pool_stream(&mut self) {
+        if let Some(Handle(stream)) = self.pool_stream.take() {
+            // SAFETY: this device made the stream, and no other code has its handle.
+            unsafe { (self.driver.cuStreamDestroy_v2)(stream) };
+        }
+    }
+
     /// Checks the result of a call that takes memory.
     pub(crate) fn check_memory(
         &self,
@@ -92,9 +146,7 @@ impl Device {
     /// Implements `reserve`.
     pub(crate) fn reserve(&self, class: ClassId, bytes: u64) -> Result<Segment, CudaError> {
         self.caps.class(class);
-        if bytes == 0 {
-            return Err(CudaError::Empty { call: "reserve" });
-        }
+        Misuse::if_empty("reserve", bytes)?;
         self.give_deferred();
         let (address, taken) = match (class, self.pool_stream) {
             (PINNED, _) => {
@@ -110,9 +162,9 @@ impl Device {
                 (address, Taken::Device { address })
             }
         };
-        if address % ALIGNMENT != 0 {
+        if let Err(misaligned) = Misuse::if_misaligned("reserve", address, ALIGNMENT, None) {
             self.give(taken);
-            return Err(CudaError::Misaligned { call: "reserve", value: address, granularity: ALIGNMENT });
+            return Err(misaligned.into());
         }
         let id = self.number();
         self.live.lock().segments.insert(id, taken);
@@ -225,7 +277,7 @@ impl Device {
 
     fn give_once(&self, taken: Taken) {
         // The driver's own frees wait for the whole device.
-        self.open_gates();
+        self.gear.before_waiting_for_all();
         let Ok(_bound) = self.bind_relaxed() else { return };
         let (call, code) = match (taken, self.driver.cuMemFreeAsync, self.pool_stream) {
             (Taken::Host { pointer }, ..) => {
@@ -256,20 +308,5 @@ impl Device {
             "{call}: what is given back was taken through another handle, on device {ordinal}, than this, on device {}",
             self.ordinal
         );
-    }
-
-    /// Gives back memory that was dropped without a release. No work may be running.
-    pub(crate) fn release_all(&self, live: Live) {
-        for range in live.ranges.values() {
-            let table = std::mem::take(&mut *range.table.lock());
-            for (offset, mapping) in table {
-                self.unmap_at(range.address + offset, mapping.bytes);
-            }
-            self.free_range(range);
-        }
-        for handle in live.pages.into_values() {
-            self.destroy_page(handle);
-        }
-        live.segments.into_values().for_each(|taken| self.give(taken));
     }
 }

@@ -1,24 +1,35 @@
 //! The builder of a device: describing it, opening it, or adopting a context that another part of the program owns.
 
+use std::marker::PhantomData;
 use std::mem;
 use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use cudarc::driver::sys::{CUcontext, CUdevice};
 use cudarc::driver::{CudaContext, DriverError};
-use millpond_backend::{Caps, Class, ClassKind, Closing, FaultPlan, Reuse};
-use parking_lot::Mutex;
+use millpond_backend::{Caps, Class, ClassKind, Closing, Reuse};
+use millpond_kit::Misuse;
 
-use crate::code::Code;
 use crate::context::{self, Bound, Shared};
-use crate::device::Device;
 use crate::driver::Driver;
-use crate::lane::Handle;
-use crate::memory::{ALIGNMENT, Live};
-use crate::pages::PageFacts;
-use crate::streams::Registry;
-use crate::{Cuda, CudaError, DeviceInfo, host};
+use crate::error::{Code, CudaError};
+use crate::gear::{Gear, Plain};
+use crate::handle::Handle;
+use crate::link::Link;
+use crate::memory::{ALIGNMENT, Memory, host};
+use crate::pages::{PageFacts, Pages};
+use crate::probe::DeviceInfo;
+use crate::streams::Streams;
+use crate::time::Time;
+use crate::transfer::Transfers;
+
+mod contract;
+pub(crate) mod device;
+mod registered;
+mod surface;
+
+use device::{CudaWith, Device};
 
 /// The allocator of the driver that serves segments of the device's own memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -31,31 +42,40 @@ pub enum Alloc {
     Async,
 }
 
-/// The builder of a device. [`Cuda::builder`] starts one, and [`build`](CudaBuilder::build) opens the device.
+/// The builder of a device. [`Cuda::builder`](crate::Cuda::builder) starts one, and [`build`](CudaBuilder::build) opens
+/// the device.
 #[derive(Clone, Debug)]
 #[must_use = "nothing is opened until build is called"]
-pub struct CudaBuilder {
+pub struct CudaBuilder<G = Plain> {
     ordinal: usize,
     peers: Vec<usize>,
     alloc: Alloc,
     pages: bool,
     blocking: bool,
+    gear: PhantomData<G>,
 }
 
-impl Cuda {
-    /// Opens a device by its place in [`devices`](Cuda::devices), in its primary context. That context is shared with
-    /// all code in the process that uses it: the CUDA runtime, cudarc, PyTorch.
+impl<G: Gear> CudaWith<G> {
+    /// Opens a device by its place in [`devices`](crate::Cuda::devices), in its primary context. That context is shared
+    /// with all code in the process that uses it: the CUDA runtime, cudarc, PyTorch.
     ///
     /// # Errors
     ///
     /// The errors of [`CudaBuilder::build`].
-    pub fn open(ordinal: usize) -> Result<Cuda, CudaError> {
-        Cuda::builder().device(ordinal).build()
+    pub fn open(ordinal: usize) -> Result<CudaWith<G>, CudaError> {
+        CudaWith::builder().device(ordinal).build()
     }
 
     /// Returns a builder of a device. The defaults are device 0 with all its capabilities, and no peers.
-    pub fn builder() -> CudaBuilder {
-        CudaBuilder { ordinal: 0, peers: Vec::new(), alloc: Alloc::Sync, pages: true, blocking: false }
+    pub fn builder() -> CudaBuilder<G> {
+        CudaBuilder {
+            ordinal: 0,
+            peers: Vec::new(),
+            alloc: Alloc::Sync,
+            pages: true,
+            blocking: false,
+            gear: PhantomData,
+        }
     }
 
     /// Creates a device from a context of cudarc's.
@@ -63,8 +83,8 @@ impl Cuda {
     /// # Errors
     ///
     /// The errors of [`CudaBuilder::build`].
-    pub fn adopt(context: Arc<CudaContext>) -> Result<Cuda, CudaError> {
-        Cuda::builder().adopt(context)
+    pub fn adopt(context: Arc<CudaContext>) -> Result<CudaWith<G>, CudaError> {
+        CudaWith::builder().adopt(context)
     }
 
     /// Creates a device from a context that other code owns, and does not destroy the context. What cudarc keeps about
@@ -77,8 +97,8 @@ impl Cuda {
     /// # Safety
     ///
     /// The context is alive, is of the device at that place, and outlives every handle of the returned device, its
-    /// segments, and everything that was made through [`Cuda::context`].
-    pub unsafe fn adopt_raw(context: CUcontext, ordinal: usize) -> Result<Cuda, CudaError> {
+    /// segments, and everything that was made through [`Cuda::context`](crate::Cuda::context).
+    pub unsafe fn adopt_raw(context: CUcontext, ordinal: usize) -> Result<CudaWith<G>, CudaError> {
         let driver = Driver::load()?;
         let device = driver.device(ordinal)?;
         let _bound = bind(driver, context)?;
@@ -89,39 +109,39 @@ impl Cuda {
         // ever.
         mem::forget(Arc::clone(&shared));
         untracked(&shared);
-        Cuda::builder().adopt(shared)
+        CudaWith::builder().adopt(shared)
     }
 }
 
-impl CudaBuilder {
-    /// Sets the device, by its place in [`Cuda::devices`]. The default is 0.
-    pub fn device(mut self, ordinal: usize) -> CudaBuilder {
+impl<G: Gear> CudaBuilder<G> {
+    /// Sets the device, by its place in [`Cuda::devices`](crate::Cuda::devices). The default is 0.
+    pub fn device(mut self, ordinal: usize) -> CudaBuilder<G> {
         self.ordinal = ordinal;
         self
     }
 
     /// Sets the devices whose kernels may touch this one's memory, by their places. Copies between devices do not need
     /// this. The primary context of each is held.
-    pub fn peers(mut self, ordinals: &[usize]) -> CudaBuilder {
+    pub fn peers(mut self, ordinals: &[usize]) -> CudaBuilder<G> {
         self.peers = ordinals.to_vec();
         self
     }
 
     /// Sets which of the driver's allocators serves segments. The default is [`Alloc::Sync`].
-    pub fn alloc(mut self, alloc: Alloc) -> CudaBuilder {
+    pub fn alloc(mut self, alloc: Alloc) -> CudaBuilder<G> {
         self.alloc = alloc;
         self
     }
 
     /// Sets whether to offer virtual memory, where the device has it. On by default.
-    pub fn pages(mut self, pages: bool) -> CudaBuilder {
+    pub fn pages(mut self, pages: bool) -> CudaBuilder<G> {
         self.pages = pages;
         self
     }
 
     /// Sets whether the host sleeps while it waits for the device, which takes a few microseconds longer and keeps no
     /// core busy, or spins. It spins by default.
-    pub fn blocking_waits(mut self, blocking: bool) -> CudaBuilder {
+    pub fn blocking_waits(mut self, blocking: bool) -> CudaBuilder<G> {
         self.blocking = blocking;
         self
     }
@@ -131,8 +151,8 @@ impl CudaBuilder {
     /// # Errors
     ///
     /// [`CudaError::NoDriver`], [`CudaError::MissingSymbol`], [`CudaError::DriverTooOld`], [`CudaError::NoDevice`],
-    /// [`CudaError::NoPeerAccess`] and [`CudaError::Unsupported`] name what is missing; else the driver's errors.
-    pub fn build(self) -> Result<Cuda, CudaError> {
+    /// [`CudaError::NoPeerAccess`] and [`Misuse::Unsupported`] name what is missing; else the driver's errors.
+    pub fn build(self) -> Result<CudaWith<G>, CudaError> {
         let driver = Driver::load()?;
         let context = retain(driver, self.ordinal)?;
         self.adopt(context)
@@ -144,7 +164,7 @@ impl CudaBuilder {
     /// # Errors
     ///
     /// The errors of [`build`](CudaBuilder::build).
-    pub fn adopt(self, context: Arc<CudaContext>) -> Result<Cuda, CudaError> {
+    pub fn adopt(self, context: Arc<CudaContext>) -> Result<CudaWith<G>, CudaError> {
         let driver = Driver::load()?;
         let (ordinal, raw) = (context.ordinal(), context.cu_device());
         // Even calls that need no context fail where the context of the thread was destroyed, as that of a closed
@@ -160,31 +180,12 @@ impl CudaBuilder {
             Alloc::Async => Some(pool_stream(driver, &context, &info)?),
         };
         static NUMBERS: AtomicU64 = AtomicU64::new(0);
-        let device = Device {
-            id: NUMBERS.fetch_add(1, Ordering::Relaxed),
-            ordinal,
-            caps: caps(&info, pages.as_ref(), self.alloc),
-            info,
-            driver,
-            context: Shared::new(driver, context),
-            peers,
-            pages,
-            pool_stream,
-            blocking: self.blocking,
-            lanes: boxcar::Vec::new(),
-            registry: Mutex::new(Registry::default()),
-            spare: Mutex::new(Vec::new()),
-            gates: Mutex::new(Vec::new()),
-            closed: AtomicUsize::new(0),
-            ids: AtomicU64::new(0),
-            live: Mutex::new(Live::default()),
-            deferred: Mutex::new(Vec::new()),
-            held: AtomicU64::new(0),
-            faults: FaultPlan::default(),
-            lost: AtomicBool::new(false),
-            cause: Mutex::new(None),
-        };
-        Ok(Cuda { device: Arc::new(device) })
+        let caps = caps(&info, pages.as_ref(), self.alloc);
+        let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
+        let link = Link::new(number, info, driver, Shared::new(driver, context));
+        let memory = Memory::new(Streams::new(Time::new(link, self.blocking)), caps, pool_stream);
+        let device = Device { transfers: Transfers::new(Pages::new(memory, pages)), peers };
+        Ok(CudaWith { device: Arc::new(device) })
     }
 
     /// Gives each peer access to this device's memory.
@@ -237,7 +238,7 @@ fn untracked(context: &CudaContext) {
 /// Creates a stream for `cuMemAllocAsync`, if the device has memory pools.
 fn pool_stream(driver: &'static Driver, context: &CudaContext, info: &DeviceInfo) -> Result<Handle, CudaError> {
     if !info.memory_pools || driver.cuMemAllocAsync.is_none() || driver.cuMemFreeAsync.is_none() {
-        return Err(CudaError::Unsupported { call: "cuMemAllocAsync", missing: "no memory pools" });
+        return Err(Misuse::Unsupported { call: "cuMemAllocAsync", missing: Some("no memory pools") }.into());
     }
     let _bound = bind(driver, context.cu_ctx())?;
     let mut stream = ptr::null_mut();

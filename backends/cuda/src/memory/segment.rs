@@ -1,16 +1,16 @@
-//! The handles that the device hands out: segments, ranges of addresses, and pages.
+//! Segments, and ranges of addresses with the table of what is mapped there.
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::ptr::NonNull;
 use std::sync::Arc;
 
-use cudarc::driver::sys::{CUdeviceptr, CUmemGenericAllocationHandle};
-use millpond_backend::{ClassId, HostMemory};
+use cudarc::driver::sys::CUdeviceptr;
+use millpond_backend::ClassId;
+use millpond_kit::{Misuse, Role, is_inside};
 use parking_lot::Mutex;
 
 use crate::context::Shared;
-use crate::{Cuda, CudaError};
+use crate::handle::HostPointer;
 
 /// A segment of a CUDA device, or a range of its addresses.
 ///
@@ -32,15 +32,6 @@ pub struct Segment {
     /// The mappings, for a range.
     pub(crate) range: Option<Arc<Range>>,
 }
-
-/// The address at which the host sees the beginning of a segment.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct HostPointer(pub(crate) NonNull<u8>);
-
-// SAFETY: it is an address of page-locked host memory, valid on every thread; code that writes through it orders that.
-unsafe impl Send for HostPointer {}
-// SAFETY: as for `Send`: a shared reference gives only the address.
-unsafe impl Sync for HostPointer {}
 
 /// Reserved addresses, and the pages that are mapped there.
 pub(crate) struct Range {
@@ -109,18 +100,19 @@ impl Segment {
     }
 
     /// Returns the error for bytes that leave the segment. `end` says which segment of the operation it is.
-    pub(crate) fn out_of_range(&self, end: &'static str, offset: u64, bytes: u64) -> CudaError {
-        CudaError::OutOfRange { end, device: self.ordinal, offset, bytes, segment_bytes: self.bytes }
+    pub(crate) fn out_of_range(&self, end: &'static str, offset: u64, bytes: u64) -> Misuse {
+        let role = Some(Role { name: end, device: self.ordinal });
+        Misuse::OutOfRange { call: None, role, offset, bytes, segment_bytes: self.bytes }
     }
 
     /// Returns the address of bytes that work may touch, or an error if they leave the segment or are not mapped.
-    pub(crate) fn place(&self, end: &'static str, offset: u64, bytes: u64) -> Result<CUdeviceptr, CudaError> {
-        if offset.checked_add(bytes).is_none_or(|behind| behind > self.bytes) {
+    pub(crate) fn place(&self, end: &'static str, offset: u64, bytes: u64) -> Result<CUdeviceptr, Misuse> {
+        if !is_inside(offset, bytes, self.bytes) {
             return Err(self.out_of_range(end, offset, bytes));
         }
         let address = self.address + offset;
         match &self.range {
-            Some(range) if !range.is_mapped(offset, bytes) => Err(CudaError::Unmapped { address, bytes }),
+            Some(range) if !range.is_mapped(offset, bytes) => Err(Misuse::Unmapped { address, bytes }),
             _ => Ok(address),
         }
     }
@@ -134,41 +126,6 @@ impl fmt::Debug for Segment {
             .field("bytes", &self.bytes)
             .field("class", &self.class.0)
             .finish_non_exhaustive()
-    }
-}
-
-/// A handle of physical memory of a CUDA device. A page that is dropped without `release_page` stays with the device
-/// until the device's last handle is dropped.
-pub struct Page {
-    pub(crate) device: u64,
-    pub(crate) id: u64,
-    pub(crate) handle: CUmemGenericAllocationHandle,
-    pub(crate) bytes: u64,
-}
-
-impl Page {
-    /// Returns its size in bytes.
-    pub fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    /// Returns the driver's handle.
-    pub fn handle(&self) -> CUmemGenericAllocationHandle {
-        self.handle
-    }
-}
-
-impl fmt::Debug for Page {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Page").field("handle", &self.handle).field("bytes", &self.bytes).finish_non_exhaustive()
-    }
-}
-
-impl HostMemory for Cuda {
-    type Segment = Segment;
-
-    fn host_address(&self, segment: &Segment) -> Option<NonNull<u8>> {
-        segment.host.map(|pointer| pointer.0)
     }
 }
 

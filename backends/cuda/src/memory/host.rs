@@ -3,10 +3,14 @@
 use std::ffi::c_void;
 use std::fmt;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
-use crate::memory::{PINNED, size};
-use crate::segment::HostPointer;
-use crate::{Cuda, CudaError};
+use millpond_kit::Misuse;
+
+use super::{Memory, PINNED, size};
+use crate::error::CudaError;
+use crate::gear::Gear;
+use crate::handle::HostPointer;
 
 /// `CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP`.
 const PORTABLE_MAPPED: u32 = 1 | 2;
@@ -14,40 +18,47 @@ const PORTABLE_MAPPED: u32 = 1 | 2;
 /// Host memory that other code has allocated and that is page-locked while this value lives. Dropping the value ends
 /// the page-lock and leaves the memory.
 pub struct RegisteredHost {
-    cuda: Cuda,
-    pointer: HostPointer,
-    bytes: u64,
-    address: u64,
+    pub(crate) device: Arc<dyn Registrar>,
+    pub(crate) pointer: HostPointer,
+    pub(crate) bytes: u64,
+    pub(crate) address: u64,
 }
 
-impl Cuda {
-    /// Page-locks host memory in place, so that devices reach it directly. Costs time in proportion to the bytes.
-    ///
-    /// # Errors
-    ///
-    /// [`CudaError::Empty`], and the driver's errors: for example if some of the memory is registered already.
+/// A device that has page-locked memory in place.
+pub(crate) trait Registrar: Send + Sync {
+    /// Ends the page-lock of memory that [`Memory::register_host`] has page-locked. Called once for each.
+    fn unregister_host(&self, pointer: HostPointer);
+}
+
+impl<G: Gear> Memory<G> {
+    /// Page-locks host memory in place and returns the address at which devices see it. If that address cannot be had,
+    /// the memory stays page-locked no longer than this call.
     ///
     /// # Safety
     ///
-    /// The memory exists and is not unmapped while the returned value lives, and no work of a device touches it any
-    /// more when the value is dropped.
-    pub unsafe fn register_host(&self, pointer: NonNull<u8>, bytes: u64) -> Result<RegisteredHost, CudaError> {
+    /// The memory exists and is not unmapped before it is unregistered.
+    pub(crate) unsafe fn register_host(&self, pointer: HostPointer, bytes: u64) -> Result<u64, CudaError> {
         const CALL: &str = "cuMemHostRegister";
-        if bytes == 0 {
-            return Err(CudaError::Empty { call: CALL });
-        }
-        let device = &*self.device;
-        device.enter(CALL)?;
-        let _bound = device.bind_relaxed()?;
-        let raw: *mut c_void = pointer.as_ptr().cast();
+        Misuse::if_empty(CALL, bytes)?;
+        self.enter(CALL)?;
+        let _bound = self.bind_relaxed()?;
+        let raw: *mut c_void = pointer.0.as_ptr().cast();
         // SAFETY: the caller promises that the memory exists.
-        let code = unsafe { (device.driver.cuMemHostRegister_v2)(raw, size(bytes)?, PORTABLE_MAPPED) };
-        device.check_memory(CALL, code, PINNED, bytes)?;
-        let mut registered = RegisteredHost { cuda: self.clone(), pointer: HostPointer(pointer), bytes, address: 0 };
+        let code = unsafe { (self.driver.cuMemHostRegister_v2)(raw, size(bytes)?, PORTABLE_MAPPED) };
+        self.check_memory(CALL, code, PINNED, bytes)?;
+        let mut address = 0;
         // SAFETY: the memory was just registered, mapped for devices.
-        let code = unsafe { (device.driver.cuMemHostGetDevicePointer_v2)(&raw mut registered.address, raw, 0) };
-        device.check("cuMemHostGetDevicePointer", code)?;
-        Ok(registered)
+        let code = unsafe { (self.driver.cuMemHostGetDevicePointer_v2)(&raw mut address, raw, 0) };
+        self.check("cuMemHostGetDevicePointer", code).inspect_err(|_| self.unregister_host(pointer))?;
+        Ok(address)
+    }
+
+    /// Ends the page-lock of memory that was registered.
+    pub(crate) fn unregister_host(&self, pointer: HostPointer) {
+        let Ok(_bound) = self.bind_relaxed() else { return };
+        // SAFETY: it was registered, as the callers guarantee, and is unregistered once.
+        let code = unsafe { (self.driver.cuMemHostUnregister)(pointer.0.as_ptr().cast()) };
+        self.keep("cuMemHostUnregister", code);
     }
 }
 
@@ -70,11 +81,7 @@ impl RegisteredHost {
 
 impl Drop for RegisteredHost {
     fn drop(&mut self) {
-        let device = &*self.cuda.device;
-        let Ok(_bound) = device.bind_relaxed() else { return };
-        // SAFETY: it was registered when this value was made, and is unregistered once.
-        let code = unsafe { (device.driver.cuMemHostUnregister)(self.pointer.0.as_ptr().cast()) };
-        device.keep("cuMemHostUnregister", code);
+        self.device.unregister_host(self.pointer);
     }
 }
 

@@ -4,7 +4,6 @@ use std::ffi::{CStr, c_char};
 use std::fmt;
 use std::ptr;
 
-use crate::CudaError;
 use crate::driver::Driver;
 
 /// What a driver call returned: a `CUresult` as a number, because newer drivers return codes that older headers lack.
@@ -50,11 +49,6 @@ impl Code {
     /// capture lasts, and another when it is over (seen with the driver for CUDA 13.0).
     pub(crate) fn is_caught(self) -> bool {
         [Code::CAPTURED_EVENT, Code::INVALID_VALUE].contains(&self)
-    }
-
-    /// Returns an error unless this is success.
-    pub(crate) fn check(self, call: &'static str) -> Result<(), CudaError> {
-        if self == Code::SUCCESS { Ok(()) } else { Err(CudaError::Driver { call, code: self }) }
     }
 }
 

@@ -2,10 +2,17 @@
 
 use std::fmt;
 
-use millpond_backend::{BackendError, ClassId, Fault, Point, StreamId};
+use millpond_backend::{BackendError, ClassId, Fault, StreamId};
+use millpond_kit::Misuse;
+#[cfg(feature = "testing")]
+use millpond_kit::testing::Planned;
 use thiserror::Error;
 
-use crate::Code;
+use crate::driver::{OLDEST, Unusable};
+
+mod code;
+
+pub use code::Code;
 
 /// One end of a copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -114,95 +121,13 @@ pub enum CudaError {
         /// The code that it returned.
         code: Code,
     },
-    /// A test planned this failure with [`Cuda::fail_nth`](crate::Cuda::fail_nth).
-    #[error("planned fault in {call}: {fault:?}")]
-    Planned {
-        /// The call that failed.
-        call: &'static str,
-        /// The kind of failure that was planned.
-        fault: Fault,
-    },
-    /// The request is for 0 bytes.
-    #[error("{call} of 0 bytes; ask for at least one")]
-    Empty {
-        /// The call.
-        call: &'static str,
-    },
-    /// The device, as it was opened, cannot do this.
-    #[error("{call}: {missing}; see the device's capabilities")]
-    Unsupported {
-        /// The call.
-        call: &'static str,
-        /// The capability that the device lacks, or was opened without.
-        missing: &'static str,
-    },
-    /// Only the device's own memory comes in pages.
-    #[error("class {} has no virtual memory; use class 0", class.0)]
-    NoPages {
-        /// The class that was asked for.
-        class: ClassId,
-    },
-    /// A size, an offset or an address is not a multiple of the granularity.
-    #[error("{call}: {value} is no multiple of {granularity}; round it")]
-    Misaligned {
-        /// The call.
-        call: &'static str,
-        /// The size, offset or address.
-        value: u64,
-        /// The granularity that it must be a multiple of.
-        granularity: u64,
-    },
-    /// The operation reaches beyond the end of its segment.
-    #[error(
-        "{bytes} bytes at offset {offset} leave the {end}, a segment of {segment_bytes} bytes on device {device}; \
-         stay within it"
-    )]
-    OutOfRange {
-        /// The segment of the operation: the source or the target of a copy, else the segment.
-        end: &'static str,
-        /// The device that the segment is on.
-        device: usize,
-        /// The offset in the segment at which the operation starts.
-        offset: u64,
-        /// The length of the operation.
-        bytes: u64,
-        /// The length of the segment.
-        segment_bytes: u64,
-    },
-    /// The operation touches addresses where nothing is mapped.
-    #[error("{bytes} bytes at address {address:#x} touch unmapped addresses; map pages there first")]
-    Unmapped {
-        /// The address at which the operation starts.
-        address: u64,
-        /// The length of the operation.
-        bytes: u64,
-    },
-    /// A page is already mapped at the target of a map.
-    #[error("{bytes} bytes at address {address:#x} are mapped already; unmap them first")]
-    AlreadyMapped {
-        /// The address at which the page was to be mapped.
-        address: u64,
-        /// The page's size.
-        bytes: u64,
-    },
-    /// A segment was passed where the call needs a range of addresses.
-    #[error(
-        "the segment at address {address:#x} is no range: it has memory of its own and nothing can be mapped there"
-    )]
-    NotARange {
-        /// The address at which the segment starts.
-        address: u64,
-    },
-    /// The source and the target of a copy share bytes.
-    #[error("a copy of {bytes} bytes from {from:#x} to {to:#x} overlaps itself")]
-    Overlap {
-        /// Address of the source.
-        from: u64,
-        /// Address of the target.
-        to: u64,
-        /// The number of bytes to copy.
-        bytes: u64,
-    },
+    /// A test planned this failure with [`fail_nth`](crate::testing::Cuda::fail_nth).
+    #[cfg(feature = "testing")]
+    #[error(transparent)]
+    Planned(#[from] Planned),
+    /// The call has to be changed: it breaks the contract.
+    #[error(transparent)]
+    Misuse(#[from] Misuse),
     /// The driver refused a copy. If it is a copy between devices and the code is one that loses the context, the other
     /// device is the lost one: the loss of this device is [`CudaError::Lost`].
     #[error("{call}: {bytes} bytes from {from} to {to} were not copied: {code}")]
@@ -217,16 +142,6 @@ pub enum CudaError {
         bytes: u64,
         /// The code that the driver returned.
         code: Code,
-    },
-    /// Neither end of a copy belongs to this device, or the only segment belongs to another device.
-    #[error("{call}: the segment is of device {other}, and this is device {own}; ask the device that owns it")]
-    Foreign {
-        /// The call.
-        call: &'static str,
-        /// This device.
-        own: usize,
-        /// The segment's device.
-        other: usize,
     },
     /// The stream belongs to another context.
     #[error("the stream belongs to another context than that of device {ordinal}; register it with its own device")]
@@ -258,14 +173,6 @@ pub enum CudaError {
         /// The stream.
         stream: StreamId,
     },
-    /// A stream was asked to wait for a point that was never marked.
-    #[error("{point} was never marked: the open tick is {open}; call mark first")]
-    NeverMarked {
-        /// The point.
-        point: Point,
-        /// The stream's open tick.
-        open: u64,
-    },
     /// NVML, which reports the memory of other processes, failed.
     #[error("NVML: {reason}; install the NVIDIA driver's management library, or build without the feature `nvml`")]
     Nvml {
@@ -284,8 +191,48 @@ impl BackendError for CudaError {
             CudaError::Lost { .. } => Fault::Lost,
             CudaError::Driver { code, .. } if code.is_fatal() => Fault::Lost,
             CudaError::Capturing { .. } | CudaError::OtherThread { .. } => Fault::NotNow,
-            CudaError::Planned { fault, .. } => *fault,
+            #[cfg(feature = "testing")]
+            CudaError::Planned(planned) => planned.fault,
+            CudaError::Misuse(misuse) => misuse.fault(),
             _ => Fault::Other,
         }
+    }
+}
+
+impl From<Unusable> for CudaError {
+    fn from(why: Unusable) -> CudaError {
+        match why {
+            Unusable::NoLibrary => CudaError::NoDriver,
+            Unusable::NoFunction(symbol) => CudaError::MissingSymbol { symbol },
+            Unusable::NoDevice => CudaError::NoDevice { ordinal: 0, count: 0 },
+            Unusable::TooOld { version } => {
+                CudaError::DriverTooOld { found: in_parts(version), needed: in_parts(OLDEST) }
+            }
+            Unusable::Refused { call, code } => CudaError::Driver { call, code: Code(code) },
+        }
+    }
+}
+
+/// Returns a version of CUDA's, major and minor.
+pub(crate) fn in_parts(version: i32) -> (u32, u32) {
+    let version = version.unsigned_abs();
+    (version / 1000, version % 1000 / 10)
+}
+
+impl Code {
+    /// Returns an error unless this is success.
+    pub(crate) fn check(self, call: &'static str) -> Result<(), CudaError> {
+        if self == Code::SUCCESS { Ok(()) } else { Err(CudaError::Driver { call, code: self }) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_old_driver_is_named_with_both_versions() {
+        let error = CudaError::from(Unusable::TooOld { version: 11_080 });
+        assert!(error.to_string().contains("CUDA 11.8") && error.to_string().contains("12.0"), "{error}");
     }
 }
