@@ -17,18 +17,20 @@
 //!
 //! # Rooms
 //!
-//! Each names only those before it, and has the state that it needs.
+//! A room names only the rooms above it in this table, and each has the state that it needs.
 //!
-//! 1. `error`: [`VulkanError`].
-//! 2. `probe`: the physical devices: their properties and features.
-//! 3. `open`: the builder, instances and queues, and the opened device, through which all rooms call the driver.
-//! 4. `streams`: the lanes: per stream the clock, the command buffers and the staging ring.
-//! 5. `time`: submits, those of engines too, and what is done.
-//! 6. `memory`: classes, and segments, each a buffer with memory of its own.
-//! 7. `pages`: ranges, pages and their binds.
-//! 8. `transfer`: fills, copies, uploads, downloads, and other recording.
-//! 9. `budget`: the driver's report on how much memory is left.
-//! 10. `device`: [`Vulkan`], which composes the rooms and implements the contract.
+//! | room | what it has |
+//! |---|---|
+//! | `error` | [`VulkanError`] |
+//! | `probe` | the physical devices: their properties and features |
+//! | `open` | the builder, instances and queues, and the opened device, through which all rooms call the driver |
+//! | `streams` | the lanes: per stream the clock, the command buffers and the staging ring |
+//! | `time` | submits, those of engines too, and what is done |
+//! | `memory` | classes, and segments, each a buffer with memory of its own |
+//! | `pages` | ranges, pages and their binds |
+//! | `transfer` | fills, copies, uploads, downloads, and other recording |
+//! | `budget` | the driver's report on how much memory is left |
+//! | `device` | [`Vulkan`], which composes the rooms and implements the contract |
 
 #![allow(unsafe_code)] // Every call into Vulkan.
 

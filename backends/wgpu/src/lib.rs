@@ -14,16 +14,18 @@
 //!
 //! # Rooms
 //!
-//! Each names only those before it, and has the state that it needs.
+//! A room names only the rooms above it in this table, and each has the state that it needs.
 //!
-//! 1. `error`: [`WgpuError`].
-//! 2. `probe`: the adapters, and what is known of a device before it is used.
-//! 3. `open`: the builder, the opened device with its error scopes, and the Vulkan backend under it.
-//! 4. `streams`: the lanes: per stream the clock and the open encoder.
-//! 5. `time`: submits, and what is done: by polls, by callbacks, and by a semaphore that shows when to poll.
-//! 6. `memory`: segments, each a buffer.
-//! 7. `transfer`: fills, copies, uploads and downloads.
-//! 8. `device`: [`Wgpu`], which composes the rooms and implements the contract.
+//! | room | what it has |
+//! |---|---|
+//! | `error` | [`WgpuError`] |
+//! | `probe` | the adapters, and what is known of a device before it is used |
+//! | `open` | the builder, the opened device with its error scopes, and the Vulkan backend under it |
+//! | `streams` | the lanes: per stream the clock and the open encoder |
+//! | `time` | submits, and what is done: by polls, by callbacks, and by a semaphore that shows when to poll |
+//! | `memory` | segments, each a buffer |
+//! | `transfer` | fills, copies, uploads and downloads |
+//! | `device` | [`Wgpu`], which composes the rooms and implements the contract |
 //!
 //! Two rooms that other backends have are not here:
 //!
