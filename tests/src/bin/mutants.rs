@@ -42,8 +42,15 @@ struct Options {
 }
 
 fn options() -> Result<Options, String> {
-    let packages =
-        ["millpond-core", "millpond-tests", "millpond-conformance", "millpond", "millpond-kit", "millpond-sim", "millpond-cuda"];
+    let packages = [
+        "millpond-core",
+        "millpond-tests",
+        "millpond-conformance",
+        "millpond",
+        "millpond-kit",
+        "millpond-sim",
+        "millpond-cuda",
+    ];
     let packages = packages.map(str::to_owned).to_vec();
     let (rooms, names) = (Vec::new(), Vec::new());
     let effort = hunt::Effort { programs: 1, skip: Vec::new(), only: Vec::new() };
