@@ -22,34 +22,32 @@
 //!
 //! # Rooms
 //!
-//! Each names only those before it. From `link` on the rooms are storeys of the device's state: each owns the one below
-//! and dereferences to it, so that it reaches what is below and nothing else.
+//! A room names only the rooms above it in this table. From `open` on the rooms are storeys of the device's state: each
+//! owns the one before it and dereferences to it, so that it reaches that and nothing else.
 //!
-//! 1. `driver`: the driver's functions, found by name.
-//! 2. `error`: the driver's codes, and the errors with what to do about each.
-//! 3. `handle`: the driver's handles as values.
-//! 4. `context`: making a context current on a thread.
-//! 5. `probe`: the devices of the machine and their facts, without opening any.
-//! 6. `gear`: what a device does for tests, as a type: nothing, or what `testing` has.
-//! 7. `link`: the driver and the context of one device, and whether it is lost.
-//! 8. `time`: the clock and the events of each stream.
-//! 9. `streams`: creating, registering and unregistering streams.
-//! 10. `memory`: segments, page-locked memory, views for cudarc.
-//! 11. `pages`: addresses, pages, and mappings.
-//! 12. `transfer`: fills and copies, and the staging ring.
-//! 13. `budget`: how much memory is left.
-//! 14. `open`: the device as a whole: opening it, the handle, the contract.
-//! 15. `testing`: planned failures and held streams, with the feature of that name.
+//! | room | what it has |
+//! |---|---|
+//! | `driver` | the driver's functions, found by name |
+//! | `error` | [`CudaError`], and the driver's codes |
+//! | `gear` | what a device does for tests, as a type: nothing, or what `testing` has |
+//! | `probe` | the devices of the machine and their facts, without opening any |
+//! | `open` | the builder, contexts, and the link to a device: its driver, its context, and whether it is lost |
+//! | `streams` | the lanes: per stream the handle and its users, the clock, the events and the staging ring |
+//! | `time` | ticks that events close, what is done, waiting, and streams that come and go |
+//! | `memory` | segments, page-locked memory, and views for cudarc |
+//! | `pages` | addresses, pages and mappings |
+//! | `transfer` | fills and copies, and the pieces of the staging ring |
+//! | `budget` | the driver's and NVML's report on how much memory is left |
+//! | `device` | [`Cuda`], which composes the rooms and implements the contract |
+//! | `testing` | planned failures and held streams, with the feature of that name |
 
 #![allow(unsafe_code)] // Every call into the driver.
 
 mod budget;
-mod context;
+mod device;
 mod driver;
 mod error;
 mod gear;
-mod handle;
-mod link;
 mod memory;
 mod open;
 mod pages;
@@ -61,12 +59,12 @@ mod time;
 mod transfer;
 
 pub use cudarc;
+pub use device::{Cuda, CudaWith};
 pub use error::{Code, CudaError, End};
 pub use gear::{Gear, Plain};
 pub use memory::host::RegisteredHost;
 pub use memory::{Segment, View};
 pub use millpond_kit::{Misuse, Named, Remedy, Role};
-pub use open::device::{Cuda, CudaWith};
 pub use open::{Alloc, CudaBuilder};
 pub use pages::Page;
 pub use probe::DeviceInfo;

@@ -10,7 +10,7 @@ use millpond_kit::Misuse;
 use super::{Memory, PINNED, size};
 use crate::error::CudaError;
 use crate::gear::Gear;
-use crate::handle::HostPointer;
+use crate::streams::handle::HostPointer;
 
 /// `CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP`.
 const PORTABLE_MAPPED: u32 = 1 | 2;

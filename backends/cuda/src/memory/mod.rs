@@ -14,8 +14,8 @@ use parking_lot::Mutex;
 
 use crate::error::{Code, CudaError};
 use crate::gear::Gear;
-use crate::handle::{Handle, HostPointer};
-use crate::streams::Streams;
+use crate::streams::handle::{Handle, HostPointer};
+use crate::time::Time;
 
 pub(crate) mod host;
 pub(crate) mod segment;
@@ -61,9 +61,9 @@ pub(crate) fn size(bytes: u64) -> Result<usize, CudaError> {
     usize::try_from(bytes).map_err(|_| CudaError::TooLarge { asked: bytes, max: usize::MAX as u64 })
 }
 
-/// The memory: the storey above the streams.
+/// The memory: the storey above time.
 pub(crate) struct Memory<G> {
-    streams: Streams<G>,
+    time: Time<G>,
     pub(crate) caps: Caps,
     /// The stream for `cuMemAllocAsync`, where that is used.
     pool_stream: Option<Handle>,
@@ -78,24 +78,24 @@ pub(crate) struct Memory<G> {
 }
 
 impl<G> Deref for Memory<G> {
-    type Target = Streams<G>;
+    type Target = Time<G>;
 
     #[inline]
-    fn deref(&self) -> &Streams<G> {
-        &self.streams
+    fn deref(&self) -> &Time<G> {
+        &self.time
     }
 }
 
 impl<G> DerefMut for Memory<G> {
-    fn deref_mut(&mut self) -> &mut Streams<G> {
-        &mut self.streams
+    fn deref_mut(&mut self) -> &mut Time<G> {
+        &mut self.time
     }
 }
 
 impl<G: Gear> Memory<G> {
-    pub(crate) fn new(streams: Streams<G>, caps: Caps, pool_stream: Option<Handle>) -> Memory<G> {
+    pub(crate) fn new(time: Time<G>, caps: Caps, pool_stream: Option<Handle>) -> Memory<G> {
         Memory {
-            streams,
+            time,
             caps,
             pool_stream,
             ids: AtomicU64::new(0),

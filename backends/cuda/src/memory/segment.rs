@@ -9,8 +9,8 @@ use millpond_backend::ClassId;
 use millpond_kit::{Misuse, Role, is_inside};
 use parking_lot::Mutex;
 
-use crate::context::Shared;
-use crate::handle::HostPointer;
+use crate::open::context::Shared;
+use crate::streams::handle::HostPointer;
 
 /// A segment of a CUDA device, or a range of its addresses.
 ///

@@ -13,9 +13,9 @@ use millpond_kit::testing::FaultPlan;
 pub use millpond_kit::testing::Planned;
 use parking_lot::Mutex;
 
+use crate::device::CudaWith;
 use crate::error::CudaError;
 use crate::gear::{Gear, sealed};
-use crate::open::device::CudaWith;
 
 mod gate;
 

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use millpond_backend::{StreamId, Tick};
 
 use super::Time;
-use super::lane::{Lane, LaneState};
 use crate::error::{Code, CudaError};
 use crate::gear::Gear;
-use crate::handle::Event;
+use crate::streams::handle::Event;
+use crate::streams::lane::{Lane, LaneState};
 
 /// The number of outstanding closed ticks of a stream at which a query of the stream closes no more: the next one is
 /// closed when the oldest is reached. A stream that is far behind the host then needs no more events than this, and its

@@ -7,11 +7,11 @@ use millpond_backend::StreamId;
 
 use super::Time;
 use super::ask::Asked;
-use super::lane::{Lane, LaneState, Pending};
-use super::stay::Stay;
 use crate::error::{Code, CudaError};
 use crate::gear::Gear;
-use crate::handle::{Event, Handle};
+use crate::streams::handle::{Event, Handle};
+use crate::streams::lane::{Lane, LaneState, Pending};
+use crate::streams::stay::Stay;
 
 /// `CU_EVENT_DISABLE_TIMING`: events that measure nothing are cheaper.
 const DISABLE_TIMING: u32 = 2;
@@ -29,7 +29,7 @@ pub(super) fn always_caught(call: &'static str) -> CudaError {
 
 /// The reason why a tick cannot be closed now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Stays {
+pub(super) enum Stays {
     /// The stream is being captured: an event would become part of the graph.
     Capturing,
     /// The stream is the default stream of another thread, where only that thread can record.
@@ -38,7 +38,7 @@ pub(crate) enum Stays {
 
 impl<G: Gear> Time<G> {
     /// Closes the open tick with an event behind all work of the stream, or returns why that cannot be done now.
-    pub(crate) fn close(&self, stay: &Stay<'_>, state: &mut LaneState) -> Result<Result<(), Stays>, CudaError> {
+    pub(super) fn close(&self, stay: &Stay<'_>, state: &mut LaneState) -> Result<Result<(), Stays>, CudaError> {
         match stay.handle() {
             None => self.close_gone(stay.lane(), state),
             Some(handle) if stay.lane().on_this_thread() => return self.close_on(stay.lane(), state, handle),
@@ -86,7 +86,7 @@ impl<G: Gear> Time<G> {
 
     /// Does the same as [`close`](Time::close), with an event that no capture has caught: the last event of a stream,
     /// on which all later queries rely.
-    pub(crate) fn close_for_good(
+    pub(super) fn close_for_good(
         &self,
         stay: &Stay<'_>,
         state: &mut LaneState,

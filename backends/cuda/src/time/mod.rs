@@ -1,31 +1,23 @@
-//! Time: the clocks of the streams, closed by events, and what is known to be complete.
+//! Time: the ticks of the streams, closed by events, and what is known to be complete.
 //!
-//! `lane` is the state per stream and `stay` the use of its handle; `close` closes ticks by events, `ask` queries the
-//! events, and `wait` waits for them, on the host and on the device.
+//! `close` closes ticks by events, `ask` queries the events, `wait` waits for them, on the host and on the device, and
+//! `register` is for streams that come and go.
 
-use std::ops::Deref;
+use std::ops::{Deref, DerefMut};
 
-use millpond_backend::StreamId;
-use millpond_kit::Lanes;
 use parking_lot::Mutex;
 
-use crate::gear::Gear;
-use crate::handle::Event;
-use crate::link::Link;
+use crate::streams::Streams;
+use crate::streams::handle::Event;
 
 mod ask;
-pub(crate) mod close;
-pub(crate) mod lane;
-pub(crate) mod stay;
+mod close;
+mod register;
 mod wait;
 
-use lane::Lane;
-
-/// The streams' time: the storey above the link.
+/// The time of the streams: the storey above them.
 pub(crate) struct Time<G> {
-    link: Link<G>,
-    /// One lane per stream, read without a lock.
-    pub(crate) lanes: Lanes<Lane>,
+    streams: Streams<G>,
     /// Events left by unregistered streams.
     pub(crate) spare: Mutex<Vec<Event>>,
     /// Whether a thread that waits for an event sleeps.
@@ -33,26 +25,22 @@ pub(crate) struct Time<G> {
 }
 
 impl<G> Deref for Time<G> {
-    type Target = Link<G>;
+    type Target = Streams<G>;
 
     #[inline]
-    fn deref(&self) -> &Link<G> {
-        &self.link
+    fn deref(&self) -> &Streams<G> {
+        &self.streams
     }
 }
 
-impl<G: Gear> Time<G> {
-    pub(crate) fn new(link: Link<G>, blocking: bool) -> Time<G> {
-        Time { link, lanes: Lanes::default(), spare: Mutex::new(Vec::new()), blocking }
+impl<G> DerefMut for Time<G> {
+    fn deref_mut(&mut self) -> &mut Streams<G> {
+        &mut self.streams
     }
+}
 
-    /// Returns the lane of a stream.
-    ///
-    /// # Panics
-    ///
-    /// If the stream is not this device's.
-    #[inline]
-    pub(crate) fn lane(&self, stream: StreamId) -> &Lane {
-        self.lanes.lane(stream)
+impl<G> Time<G> {
+    pub(crate) fn new(streams: Streams<G>, blocking: bool) -> Time<G> {
+        Time { streams, spare: Mutex::new(Vec::new()), blocking }
     }
 }

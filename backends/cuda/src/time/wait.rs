@@ -8,10 +8,10 @@ use millpond_kit::Misuse;
 use super::Time;
 use super::ask::Asked;
 use super::close::{CAUGHT_MAX, always_caught};
-use super::lane::{Lane, Pending};
 use crate::error::{Code, CudaError};
 use crate::gear::Gear;
-use crate::handle::Event;
+use crate::streams::handle::Event;
+use crate::streams::lane::{Lane, Pending};
 
 impl<G: Gear> Time<G> {
     /// Implements `wait`.

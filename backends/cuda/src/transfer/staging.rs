@@ -9,8 +9,8 @@ use millpond_kit::Ring;
 use super::Transfers;
 use crate::error::CudaError;
 use crate::gear::Gear;
-use crate::handle::HostPointer;
-use crate::time::lane::{Lane, LaneState};
+use crate::streams::handle::HostPointer;
+use crate::streams::lane::{Lane, LaneState};
 
 /// The size of a ring in bytes.
 const RING_BYTES: u64 = 4 << 20;

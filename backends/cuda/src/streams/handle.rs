@@ -4,6 +4,9 @@ use std::ptr::{self, NonNull};
 
 use cudarc::driver::sys::{CUevent, CUstream};
 
+/// `CU_STREAM_PER_THREAD`: the handle of the default stream of whatever thread uses it.
+pub(crate) const PER_THREAD: usize = 2;
+
 /// The driver's handle of a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Handle(pub(crate) CUstream);

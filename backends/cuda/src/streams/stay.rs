@@ -4,7 +4,7 @@ use cudarc::driver::sys::CUstream;
 use millpond_backend::StreamId;
 use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
 
-use super::Time;
+use super::Streams;
 use super::lane::Lane;
 use crate::error::CudaError;
 use crate::gear::Gear;
@@ -58,7 +58,7 @@ impl Stay<'_> {
     }
 }
 
-impl<G: Gear> Time<G> {
+impl<G: Gear> Streams<G> {
     /// Returns the handle of a stream on which this thread can record work. The handle is valid while the stay lives.
     pub(crate) fn usable(&self, call: &'static str, stream: StreamId, stay: &Stay<'_>) -> Result<CUstream, CudaError> {
         let handle = stay.handle().ok_or(CudaError::Unregistered { stream })?;

@@ -3,10 +3,16 @@
 use std::sync::atomic::Ordering;
 
 use millpond_backend::{Backend, ClassId, Fault, Point, StreamId, Tick};
+use millpond_kit::Misuse;
 
-use crate::hazard::waits_for;
-use crate::lane::Op;
-use crate::{Access, CallKind, Calls, Segment, Sim, SimError, Violation};
+use super::Sim;
+use crate::error::SimError;
+use crate::error::calls::{CallKind, Calls};
+use crate::space::segment::Segment;
+use crate::space::violation::{Access, Violation};
+use crate::streams::lane::Op;
+use crate::time::hazard::waits_for;
+use crate::transfer::Overwriting;
 
 /// Work that a test queues.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -17,21 +23,6 @@ pub enum Work {
     /// A long kernel. It and the work queued behind it run until the host waits for it or for the device, or until a
     /// test completes it by hand.
     Busy,
-}
-
-/// How well the device overwrites memory ([`Transfer::overwrite`](millpond_backend::Transfer::overwrite)), for tests of
-/// code that checks whether it does.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum Overwriting {
-    /// Every byte is overwritten, on the stream that was asked for.
-    Sound,
-    /// Nothing is overwritten, and the call reports success.
-    LeftOut,
-    /// The bytes are overwritten on this stream, whatever stream was asked for.
-    OnStream(StreamId),
-    /// All bytes are overwritten except this number of bytes at the end.
-    AllBut(u64),
 }
 
 /// Streams and the work on them.
@@ -65,7 +56,7 @@ impl Sim {
         let mut state = self.device.state();
         let tick = self.device.queue(&mut state, stream, op, Vec::new(), Vec::new());
         self.device.settle(&mut state);
-        Tick(tick)
+        tick
     }
 
     /// Queues a long kernel ([`Work::Busy`]), and returns the tick that covers it.
@@ -87,7 +78,7 @@ impl Sim {
     pub fn use_range(&self, stream: StreamId, segment: &Segment, offset: u64, bytes: u64, access: Access) -> Tick {
         let (pieces, unmapped) = match segment.pieces(offset, bytes) {
             Ok(pieces) => (pieces, false),
-            Err(SimError::Unmapped { .. }) => (Vec::new(), true),
+            Err(SimError::Misuse(Misuse::Unmapped { .. })) => (Vec::new(), true),
             Err(error) => panic!("use_range: {error}"),
         };
         let (reads, writes) = match access {
@@ -95,7 +86,7 @@ impl Sim {
             Access::Write => (Vec::new(), pieces),
         };
         let mut state = self.device.state();
-        let tick = Tick(self.device.queue(&mut state, stream, Op::Kernel, reads, writes));
+        let tick = self.device.queue(&mut state, stream, Op::Kernel, reads, writes);
         if unmapped {
             let address = segment.address() + offset;
             state.violations.push(Violation::TouchesUnmapped { stream, tick, address, bytes });
@@ -151,6 +142,20 @@ impl Sim {
         self.device.lane(stream);
         let state = self.device.state();
         self.device.is_reached(point) || waits_for(&state, stream, u64::MAX, point)
+    }
+
+    /// Places a barrier over all memory on a stream: work that is queued there from now on comes after all work that
+    /// was queued there before. Has an effect only under
+    /// [`StreamOrder::Barriers`](crate::StreamOrder::Barriers). Costs nothing.
+    ///
+    /// # Panics
+    ///
+    /// If the stream is not this device's.
+    pub fn place_barrier(&self, stream: StreamId) {
+        self.device.lane(stream);
+        let mut state = self.device.state();
+        let newest = state.newest_task();
+        state.barriers.insert(stream, newest);
     }
 
     /// Returns the number of unfinished pieces of work on all streams, device-side waits included.

@@ -8,7 +8,7 @@ use millpond_backend::{
 #[cfg(doc)]
 use millpond_kit::Misuse;
 
-use super::device::CudaWith;
+use super::CudaWith;
 use crate::budget;
 use crate::error::CudaError;
 use crate::gear::Gear;

@@ -9,14 +9,14 @@ use millpond_backend::{Point, StreamId};
 #[cfg(doc)]
 use millpond_kit::Misuse;
 
-use super::device::{CudaWith, Device};
+use super::{CudaWith, Device};
 #[cfg(feature = "nvml")]
 use crate::budget::nvml;
 use crate::error::CudaError;
 use crate::gear::Gear;
-use crate::handle::HostPointer;
 use crate::memory::host::RegisteredHost;
 use crate::probe::{self, DeviceInfo};
+use crate::streams::handle::HostPointer;
 
 /// The devices of the machine.
 impl<G: Gear> CudaWith<G> {

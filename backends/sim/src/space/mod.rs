@@ -1,5 +1,5 @@
-//! The space of one device: capacity, addresses, physical memory and page tables. This module does not deal with
-//! streams and time.
+//! The space of one device: capacity, addresses, physical memory and page tables, and which work uses what. It does not
+//! know streams: what it holds of work is numbers.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -8,9 +8,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use millpond_backend::{ClassId, ClassKind};
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::hazard::User;
-use crate::memory::Store;
-use crate::{Segment, SimError};
+use crate::error::SimError;
+
+mod conflicts;
+pub(crate) mod segment;
+mod sparse;
+pub(crate) mod store;
+pub(crate) mod users;
+pub(crate) mod violation;
+
+use store::Store;
+use users::User;
 
 /// The first address that is handed out unless a test says otherwise.
 const FIRST_ADDRESS: u64 = 0x7_0000_0000;
@@ -232,39 +240,5 @@ impl Space {
     pub(crate) fn mapping_at(&self, range: u64, offset: u64) -> Option<(u64, Mapping)> {
         let (start, mapping) = self.tables.get(&range)?.range(..=offset).next_back()?;
         (start + mapping.bytes > offset).then_some((*start, *mapping))
-    }
-}
-
-impl Segment {
-    /// Returns the physical bytes behind a part of the segment.
-    ///
-    /// # Errors
-    ///
-    /// If the part leaves the segment, or touches unmapped addresses.
-    pub(crate) fn pieces(&self, offset: u64, bytes: u64) -> Result<Vec<Piece>, SimError> {
-        if offset.checked_add(bytes).is_none_or(|end| end > self.bytes) {
-            return Err(SimError::OutOfRange { offset, bytes, segment_bytes: self.bytes });
-        }
-        let piece = |physical, start, at, bytes| {
-            let memory = Arc::clone(&self.memory);
-            Piece { memory, physical, start, bytes, segment: self.id, at, address: self.address + at }
-        };
-        if bytes == 0 {
-            return Ok(Vec::new());
-        }
-        if let Some(physical) = self.physical {
-            return Ok(vec![piece(physical, offset, offset, bytes)]);
-        }
-        let space = self.memory.space();
-        let (mut pieces, mut at, end) = (Vec::new(), offset, offset + bytes);
-        while at < end {
-            let Some((start, mapping)) = space.mapping_at(self.id, at) else {
-                return Err(SimError::Unmapped { address: self.address + offset, bytes });
-            };
-            let stop = end.min(start + mapping.bytes);
-            pieces.push(piece(mapping.physical, at - start, at, stop - at));
-            at = stop;
-        }
-        Ok(pieces)
     }
 }

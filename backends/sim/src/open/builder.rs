@@ -1,35 +1,28 @@
 //! The builder of a simulated device.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use millpond_backend::{Caps, Class, ClassKind, Closing, PageCaps, Reuse};
 
-use millpond_backend::{Caps, Class, ClassKind, Closing, FaultPlan, PageCaps, Reuse};
-use parking_lot::Mutex;
-
-use crate::calls::Counters;
-use crate::control::Overwriting;
-use crate::device::Device;
-use crate::schedule::{Completion, State};
-use crate::space::Memory;
-use crate::{CostModel, Sim, StreamOrder};
+use super::cost::CostModel;
+use super::settings::{Completion, StreamOrder};
 
 /// The bytes that CUDA reports for an H200.
 const H200_BYTES: u64 = 150_109_880_320;
 
-/// The builder of a simulated device. [`Sim::builder`] starts one, and [`build`](SimBuilder::build) makes the device.
+/// The builder of a simulated device. [`Sim::builder`](crate::Sim::builder) starts one, and
+/// [`build`](SimBuilder::build) makes the device.
 ///
 /// Class 0 is "device", class 1 is "pinned" host memory.
 #[derive(Clone, Debug)]
 #[must_use = "nothing exists until build is called"]
 pub struct SimBuilder {
-    caps: Caps,
-    address_space_bytes: u64,
-    fresh: u8,
-    completion: Completion,
-    order: StreamOrder,
-    costs: CostModel,
-    listed_bytes: Option<u64>,
-    takes_time: bool,
+    pub(crate) caps: Caps,
+    pub(crate) address_space_bytes: u64,
+    pub(crate) fresh: u8,
+    pub(crate) completion: Completion,
+    pub(crate) order: StreamOrder,
+    pub(crate) costs: CostModel,
+    pub(crate) listed_bytes: Option<u64>,
+    pub(crate) takes_time: bool,
 }
 
 impl SimBuilder {
@@ -201,45 +194,5 @@ impl SimBuilder {
     pub fn takes_time(mut self, takes: bool) -> SimBuilder {
         self.takes_time = takes;
         self
-    }
-
-    /// Builds the device. It has no stream yet.
-    ///
-    /// # Panics
-    ///
-    /// If the alignment or the granularity is no power of two, or if streams keep order by submits
-    /// ([`StreamOrder::Tracked`]) and the application does not submit.
-    pub fn build(mut self) -> Sim {
-        let alignment = self.caps.classes[0].alignment;
-        assert!(alignment.is_power_of_two(), "alignment {alignment} is no power of two");
-        if let Some(pages) = self.caps.pages {
-            assert!(pages.granularity.is_power_of_two(), "granularity {} is no power of two", pages.granularity);
-        }
-        assert!(
-            self.order != StreamOrder::Tracked || self.caps.closing == Closing::Submit,
-            "streams are to keep order by submits, and the device closes ticks by itself"
-        );
-        let memory = Memory::new(&self.caps.classes, self.address_space_bytes, self.caps.oversubscribes, self.fresh);
-        if let Some(bytes) = self.listed_bytes {
-            self.caps.classes[0].total_bytes = bytes;
-        }
-        let device = Device {
-            caps: self.caps,
-            costs: self.costs,
-            takes_time: self.takes_time,
-            completion: self.completion,
-            order: self.order,
-            memory: Arc::new(memory),
-            lanes: boxcar::Vec::new(),
-            state: Mutex::new(State::new(self.completion)),
-            queued: AtomicU64::new(0),
-            counters: Counters::new(),
-            faults: FaultPlan::default(),
-            overwriting: Mutex::new(Overwriting::Sound),
-            panics: FaultPlan::default(),
-            lost: AtomicBool::new(false),
-            clock: AtomicU64::new(0),
-        };
-        Sim { device: Arc::new(device) }
     }
 }

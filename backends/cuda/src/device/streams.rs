@@ -6,11 +6,11 @@ use cudarc::driver::CudaStream;
 use cudarc::driver::sys::CUstream;
 use millpond_backend::StreamId;
 
-use super::device::CudaWith;
+use super::CudaWith;
 use crate::error::CudaError;
 use crate::gear::Gear;
-use crate::handle::Handle;
-use crate::streams::PER_THREAD;
+use crate::streams::handle::Handle;
+use crate::streams::handle::PER_THREAD;
 
 impl<G: Gear> CudaWith<G> {
     /// Registers a stream of cudarc's, and keeps it alive until [`unregister`](crate::Cuda::unregister). A stream that

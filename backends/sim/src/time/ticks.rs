@@ -2,17 +2,19 @@
 
 use std::sync::atomic::Ordering;
 
-use millpond_backend::{Closing, Point, StreamId, StreamWait, Tick};
+use millpond_backend::{Closing, Point, StreamId, Tick};
+use millpond_kit::Misuse;
 
-use crate::device::Device;
-use crate::lane::{Lane, Op};
-use crate::schedule::Completion;
-use crate::{CallKind, Sim, SimError};
+use super::Time;
+use crate::error::SimError;
+use crate::error::calls::CallKind;
+use crate::open::Completion;
+use crate::streams::lane::{Lane, Op};
 
-impl Device {
+impl Time {
     /// Closes a lane's open tick if it was marked, as a backend does by recording an event.
     pub(crate) fn record(&self, lane: &Lane) {
-        if lane.close_if_dirty() {
+        if lane.close_if_marked() {
             lane.records.fetch_add(1, Ordering::Relaxed);
             self.charge(self.costs.record_ns);
         }
@@ -25,10 +27,9 @@ impl Device {
         self.alive()?;
         let lane = self.lane(stream);
         self.stumble();
-        let reached = lane.reached();
-        let marked = self.caps.closing == Closing::Backend && lane.is_dirty();
-        if !marked && reached + 1 >= lane.open() {
-            return Ok(Tick(reached));
+        let marked = self.caps.closing == Closing::Backend && lane.clock.is_marked();
+        if !marked && lane.clock.is_caught_up() {
+            return Ok(lane.clock.reached());
         }
         self.query(lane)
     }
@@ -41,7 +42,7 @@ impl Device {
             self.record(lane);
         }
         self.charge(self.costs.query_ns);
-        Ok(Tick(lane.reached()))
+        Ok(lane.clock.reached())
     }
 
     /// Under seeded completion, lets some work complete when a caller asks for the state.
@@ -59,16 +60,16 @@ impl Device {
         let lane = self.lane(point.stream);
         self.stumble();
         if self.is_reached(point) {
-            return Ok(Tick(lane.reached()));
+            return Ok(lane.clock.reached());
         }
         self.enter(CallKind::Wait)?;
         let mut state = self.state();
-        if self.caps.closing == Closing::Backend && point.tick.0 >= lane.open() {
+        if self.caps.closing == Closing::Backend && point.tick >= lane.clock.open() {
             self.record(lane);
         }
         self.finish(&mut state, point, false);
         self.settle(&mut state);
-        Ok(Tick(lane.reached()))
+        Ok(lane.clock.reached())
     }
 
     /// Closes the open tick of a stream as the application's submit does, and returns it. Where the backend closes
@@ -77,41 +78,37 @@ impl Device {
         let lane = self.lane(stream);
         let mut state = self.state();
         if self.caps.closing == Closing::Backend {
-            return lane.mark();
+            return lane.clock.mark();
         }
-        let tick = Tick(lane.open());
+        let tick = lane.clock.open();
         lane.close();
         self.settle(&mut state);
         tick
     }
-}
 
-impl StreamWait for Sim {
-    type Error = SimError;
-
-    fn wait_for(&self, stream: StreamId, point: Point) -> Result<(), SimError> {
-        let device = &*self.device;
-        if !device.caps.stream_wait {
-            return Err(SimError::Unsupported { call: CallKind::StreamWait });
+    /// Implements `wait_for`.
+    pub(crate) fn wait_for(&self, stream: StreamId, point: Point) -> Result<(), SimError> {
+        if !self.caps.stream_wait {
+            return Err(Misuse::Unsupported { call: CallKind::StreamWait.name(), missing: None }.into());
         }
-        device.enter(CallKind::StreamWait)?;
-        device.lane(stream);
-        let target = device.lane(point.stream);
-        let backend_closes = device.caps.closing == Closing::Backend;
-        let mut state = device.state();
-        if backend_closes && point.tick.0 >= target.open() {
-            device.record(target);
+        self.enter(CallKind::StreamWait)?;
+        self.lane(stream);
+        let target = self.lane(point.stream);
+        let backend_closes = self.caps.closing == Closing::Backend;
+        let mut state = self.state();
+        if backend_closes && point.tick >= target.clock.open() {
+            self.record(target);
         }
-        let open = target.open();
+        let open = target.clock.open();
         // Where the application submits, a stream may wait for the open tick: the submit closes it later.
-        let newest = if backend_closes { open - 1 } else { open };
-        if point.tick.0 > newest {
-            return Err(SimError::NeverMarked { point, open });
+        let newest = if backend_closes { Tick(open.0 - 1) } else { open };
+        if point.tick > newest {
+            return Err(Misuse::NeverMarked { point, open: open.0 }.into());
         }
-        device.charge(device.costs.stream_wait_ns);
-        if stream != point.stream && !device.is_reached(point) {
-            device.queue(&mut state, stream, Op::Wait(point), Vec::new(), Vec::new());
-            device.settle(&mut state);
+        self.charge(self.costs.stream_wait_ns);
+        if stream != point.stream && !self.is_reached(point) {
+            self.queue(&mut state, stream, Op::Wait(point), Vec::new(), Vec::new());
+            self.settle(&mut state);
         }
         Ok(())
     }

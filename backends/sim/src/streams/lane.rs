@@ -6,27 +6,22 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 
 use millpond_backend::{Point, Tick};
+use millpond_kit::TickClock;
 use parking_lot::Mutex;
 
 use crate::space::Piece;
 
-/// The clock of one stream.
+/// The time of one stream.
 ///
-/// Invariant, whenever `pending` is locked: `reached` is the tick before the first queued task's, or the tick before
-/// `open` if nothing is queued.
+/// Invariant, whenever `pending` is locked: the reached tick is the one before the first queued task's, or the one
+/// before the open tick if nothing is queued.
 #[repr(align(128))]
 pub(crate) struct Lane {
-    /// The tick that the next mark returns. Rises when a tick is closed.
-    open: AtomicU64,
-    /// Whether the open tick may have been marked. Never false after a mark of the open tick was returned; may be true
-    /// without one.
-    dirty: AtomicBool,
-    /// The newest complete tick.
-    reached: AtomicU64,
-    /// The number of tasks queued and unfinished. Its lock guards every change of `open` and `reached`.
+    pub(crate) clock: TickClock,
+    /// The number of tasks queued and unfinished. Its lock guards every close and completion of the clock.
     pending: Mutex<u64>,
     /// The number of event queries made, counted here so that polling threads do not share a counter.
     pub(crate) queries: AtomicU64,
@@ -36,37 +31,7 @@ pub(crate) struct Lane {
 
 impl Lane {
     pub(crate) fn new() -> Lane {
-        Lane {
-            open: AtomicU64::new(1),
-            dirty: AtomicBool::new(false),
-            reached: AtomicU64::new(0),
-            pending: Mutex::new(0),
-            queries: AtomicU64::new(0),
-            records: AtomicU64::new(0),
-        }
-    }
-
-    /// Notes that the open tick is marked, and returns it.
-    pub(crate) fn mark(&self) -> Tick {
-        // `open` is read before `dirty`. `close` clears `dirty` before it raises `open`, so a thread that reads the
-        // raised number also sees the flag cleared, and sets it again.
-        let open = self.open.load(Ordering::Acquire);
-        if !self.dirty.load(Ordering::Relaxed) {
-            self.dirty.store(true, Ordering::Release);
-        }
-        Tick(open)
-    }
-
-    pub(crate) fn open(&self) -> u64 {
-        self.open.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn is_dirty(&self) -> bool {
-        self.dirty.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn reached(&self) -> u64 {
-        self.reached.load(Ordering::Acquire)
+        Lane { clock: TickClock::new(), pending: Mutex::new(0), queries: AtomicU64::new(0), records: AtomicU64::new(0) }
     }
 
     /// Closes the open tick, marked or not.
@@ -76,9 +41,9 @@ impl Lane {
     }
 
     /// Closes the open tick if it was marked, and returns whether it was: whether an event was recorded.
-    pub(crate) fn close_if_dirty(&self) -> bool {
+    pub(crate) fn close_if_marked(&self) -> bool {
         let pending = self.pending.lock();
-        let close = self.is_dirty();
+        let close = self.clock.is_marked();
         if close {
             self.close_locked(*pending);
         }
@@ -86,31 +51,25 @@ impl Lane {
     }
 
     fn close_locked(&self, pending: u64) {
-        self.dirty.store(false, Ordering::Relaxed);
-        let open = self.open.load(Ordering::Relaxed);
-        self.open.store(open + 1, Ordering::Release);
+        let tick = self.clock.close();
         if pending == 0 {
-            self.reached.store(open, Ordering::Release);
+            self.clock.complete(tick);
         }
     }
 
     /// Counts a new task, and returns the tick it belongs to.
-    pub(crate) fn enter(&self) -> u64 {
+    pub(crate) fn enter(&self) -> Tick {
         let mut pending = self.pending.lock();
         *pending += 1;
-        self.open.load(Ordering::Relaxed)
+        self.clock.open()
     }
 
     /// Counts a task as finished. `next` is the tick of the task that is now first.
-    pub(crate) fn leave(&self, next: Option<u64>) {
+    pub(crate) fn leave(&self, next: Option<Tick>) {
         let mut pending = self.pending.lock();
         *pending -= 1;
-        let end = next.unwrap_or_else(|| self.open.load(Ordering::Relaxed));
-        assert!(
-            end > self.reached.load(Ordering::Relaxed),
-            "a lane's ticks fell: work of tick {end} was reached before"
-        );
-        self.reached.store(end - 1, Ordering::Release);
+        let end = next.unwrap_or_else(|| self.clock.open());
+        self.clock.complete(Tick(end.0 - 1));
     }
 }
 
@@ -132,12 +91,22 @@ pub(crate) enum Op {
     Download(Arc<Mutex<Vec<u8>>>),
 }
 
+impl Op {
+    /// Returns whether the task moves bytes: a fill, a copy, an upload or a download.
+    pub(crate) fn is_transfer(&self) -> bool {
+        match self {
+            Op::Fill(_) | Op::Copy | Op::Upload(_) | Op::Download(_) => true,
+            Op::Kernel | Op::Busy | Op::Wait(_) => false,
+        }
+    }
+}
+
 /// One piece of queued work.
 pub(crate) struct Task {
     /// Unique on the device, rising in the order of queueing.
     pub(crate) number: u64,
     /// The tick that covers it.
-    pub(crate) tick: u64,
+    pub(crate) tick: Tick,
     pub(crate) op: Op,
     pub(crate) reads: Vec<Piece>,
     pub(crate) writes: Vec<Piece>,

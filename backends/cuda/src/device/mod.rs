@@ -6,13 +6,18 @@ use std::sync::Arc;
 
 use millpond_backend::StreamId;
 
-use crate::context::Shared;
 use crate::gear::{Gear, Plain};
-use crate::handle::{Event, Handle, HostPointer};
 use crate::memory::Taken;
 use crate::memory::host::Registrar;
-use crate::time::lane::Lane;
+use crate::open::context::Shared;
+use crate::streams::handle::{Event, Handle, HostPointer};
+use crate::streams::lane::Lane;
 use crate::transfer::Transfers;
+
+mod contract;
+mod open;
+mod streams;
+mod surface;
 
 /// A CUDA device, in one context, and the handle to it: clones are the same device. Memory, streams and events that the
 /// device made are given back when the last handle is dropped.

@@ -4,8 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use millpond_backend::ClassId;
+use millpond_kit::Misuse;
 
-use crate::space::Memory;
+use super::{Memory, Piece};
+use crate::error::SimError;
 
 /// A segment of the simulated device, or a range of its addresses.
 ///
@@ -41,6 +43,38 @@ impl Segment {
     /// Returns whether it is a range of addresses with no memory of its own.
     pub fn is_range(&self) -> bool {
         self.physical.is_none()
+    }
+}
+
+impl Segment {
+    /// Returns the physical bytes behind a part of the segment.
+    ///
+    /// # Errors
+    ///
+    /// If the part leaves the segment, or touches unmapped addresses.
+    pub(crate) fn pieces(&self, offset: u64, bytes: u64) -> Result<Vec<Piece>, SimError> {
+        Misuse::if_outside(offset, bytes, self.bytes)?;
+        let piece = |physical, start, at, bytes| {
+            let memory = Arc::clone(&self.memory);
+            Piece { memory, physical, start, bytes, segment: self.id, at, address: self.address + at }
+        };
+        if bytes == 0 {
+            return Ok(Vec::new());
+        }
+        if let Some(physical) = self.physical {
+            return Ok(vec![piece(physical, offset, offset, bytes)]);
+        }
+        let space = self.memory.space();
+        let (mut pieces, mut at, end) = (Vec::new(), offset, offset + bytes);
+        while at < end {
+            let Some((start, mapping)) = space.mapping_at(self.id, at) else {
+                return Err(Misuse::Unmapped { address: self.address + offset, bytes }.into());
+            };
+            let stop = end.min(start + mapping.bytes);
+            pieces.push(piece(mapping.physical, at - start, at, stop - at));
+            at = stop;
+        }
+        Ok(pieces)
     }
 }
 

@@ -21,9 +21,16 @@ macro_rules! kinds {
             }
         }
 
+        impl CallKind {
+            /// Returns the name of the kind, as errors give it: that of its field of [`Calls`].
+            pub const fn name(self) -> &'static str {
+                match self { $(CallKind::$kind => stringify!($field),)* }
+            }
+        }
+
         impl fmt::Display for CallKind {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(match self { $(CallKind::$kind => stringify!($field),)* })
+                f.write_str(self.name())
             }
         }
 

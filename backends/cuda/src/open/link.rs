@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use millpond_backend::{BackendError, Fault};
 use parking_lot::Mutex;
 
-use crate::context::{Bound, Relaxed, Shared};
 use crate::driver::Driver;
 use crate::error::{Code, CudaError};
 use crate::gear::Gear;
+use crate::open::context::{Bound, Relaxed, Shared};
 use crate::probe::DeviceInfo;
 
 /// The code that a planned loss reports as the driver's: `CUDA_ERROR_LAUNCH_FAILED`.

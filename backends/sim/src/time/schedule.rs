@@ -1,87 +1,22 @@
 //! The order in which queued work completes.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use millpond_backend::{Closing, Point, StreamId};
-use parking_lot::{Mutex, MutexGuard};
+use millpond_backend::{Closing, Point, StreamId, Tick};
+use parking_lot::Mutex;
 
-use crate::Violation;
-use crate::device::Device;
-use crate::lane::{Op, Queue, Task};
+use super::Time;
+use super::state::State;
+use crate::open::Completion;
 use crate::space::Piece;
-
-/// When queued work completes without an explicit call. Whatever is chosen, work of one stream completes in order,
-/// device-side waits are honoured, a host wait completes what it waits for, and [`Work::Busy`](crate::Work::Busy) ends
-/// only by a wait or an explicit completion.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Completion {
-    /// Work completes as soon as it is submitted and no unfinished work is before it.
-    #[default]
-    Immediate,
-    /// Work completes only through [`Sim::complete`](crate::Sim::complete) and the methods like it, and through host
-    /// waits.
-    Manual,
-    /// A few tasks on a few lanes, drawn from the seed, complete at each `reached`, `wait` and
-    /// [`Sim::step`](crate::Sim::step).
-    Seeded(u64),
-}
+use crate::space::store::POISON;
+use crate::streams::lane::{Op, Task};
 
 /// The most tasks that one seeded step completes. It is small, so that lanes stay apart for many polls.
 const STEP_MAX: usize = 3;
 
-/// The state that the device's lock guards: the queues, and the violations found while working through them.
-pub(crate) struct State {
-    /// Unfinished work per lane.
-    pub(crate) queues: Vec<Queue>,
-    pub(crate) violations: Vec<Violation>,
-    next_task: u64,
-    /// For each stream, the newest task before its last barrier.
-    pub(crate) barriers: BTreeMap<StreamId, u64>,
-    random: SplitMix,
-}
-
-impl State {
-    pub(crate) fn new(completion: Completion) -> State {
-        let seed = if let Completion::Seeded(seed) = completion { seed } else { 0 };
-        State {
-            queues: Vec::new(),
-            violations: Vec::new(),
-            next_task: 0,
-            barriers: BTreeMap::new(),
-            random: SplitMix(seed),
-        }
-    }
-
-    /// Returns the number of the task that was queued last.
-    pub(crate) fn newest_task(&self) -> u64 {
-        self.next_task
-    }
-}
-
-/// The splitmix64 generator: small, seeded, and the same on every machine.
-struct SplitMix(u64);
-
-impl SplitMix {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
-    }
-
-    /// Returns a number below `bound`, which is small, so that the bias of the remainder does not matter.
-    fn below(&mut self, bound: usize) -> usize {
-        (self.next() % bound as u64) as usize
-    }
-}
-
-impl Device {
-    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
-    }
-
+impl Time {
     /// Queues work on a lane, and returns the tick that covers the work. First closes the lane's open tick if that was
     /// marked and the backend closes ticks, because an event recorded before the work does not wait for it.
     ///
@@ -93,7 +28,7 @@ impl Device {
         op: Op,
         reads: Vec<Piece>,
         writes: Vec<Piece>,
-    ) -> u64 {
+    ) -> Tick {
         let lane = self.lane(stream);
         if self.caps.closing == Closing::Backend {
             self.record(lane);
@@ -139,12 +74,12 @@ impl Device {
             }
     }
 
-    fn submitted(&self, lane: usize, tick: u64) -> bool {
-        self.caps.closing == Closing::Backend || tick < self.lanes[lane].open()
+    fn submitted(&self, lane: usize, tick: Tick) -> bool {
+        self.caps.closing == Closing::Backend || tick < self.lane(id(lane)).clock.open()
     }
 
     pub(crate) fn is_reached(&self, point: Point) -> bool {
-        self.lane(point.stream).reached() >= point.tick.0
+        self.lane(point.stream).clock.reached() >= point.tick
     }
 
     /// Completes the first task of a lane.
@@ -153,7 +88,7 @@ impl Device {
         perform(&task);
         self.forget(&task);
         self.queued.fetch_sub(1, Ordering::Release);
-        self.lanes[lane].leave(state.queues[lane].front().map(|next| next.tick));
+        self.lane(id(lane)).leave(state.queues[lane].front().map(|next| next.tick));
     }
 
     /// Removes a task from the users of the memory that it touches.
@@ -177,11 +112,11 @@ impl Device {
         if std::mem::replace(&mut visiting[lane], true) {
             return;
         }
-        if submit && self.lanes[lane].open() <= point.tick.0 {
-            self.lanes[lane].close();
+        if submit && self.lane(id(lane)).clock.open() <= point.tick {
+            self.lane(id(lane)).close();
         }
         while let Some(task) = state.queues[lane].front() {
-            if task.tick > point.tick.0 || !self.submitted(lane, task.tick) {
+            if task.tick > point.tick || !self.submitted(lane, task.tick) {
                 break;
             }
             if let Op::Wait(other) = task.op
@@ -231,6 +166,11 @@ impl Device {
     }
 }
 
+/// Returns the stream whose queue has that place.
+fn id(lane: usize) -> StreamId {
+    StreamId(lane as u32)
+}
+
 /// Carries out the task on the bytes.
 fn perform(task: &Task) {
     match &task.op {
@@ -255,7 +195,7 @@ fn deliver(to: &Arc<Mutex<Vec<u8>>>, bytes: Vec<u8>) {
 /// Reads all pieces, one behind the other. Memory that was released in the meantime reads as poison.
 fn fetch(pieces: &[Piece]) -> Vec<u8> {
     let total: u64 = pieces.iter().map(|piece| piece.bytes).sum();
-    let mut bytes = vec![crate::POISON; total as usize];
+    let mut bytes = vec![POISON; total as usize];
     let mut at = 0;
     for piece in pieces {
         let end = at + piece.bytes as usize;

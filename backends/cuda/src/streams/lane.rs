@@ -12,7 +12,7 @@ use millpond_backend::Tick;
 use millpond_kit::{Ring, TickClock};
 use parking_lot::{Condvar, Mutex, RwLock};
 
-use crate::handle::{Event, Handle, HostPointer};
+use crate::streams::handle::{Event, Handle, HostPointer};
 
 /// The state of one stream. It has a pair of cache lines of its own, so that threads that use different streams do not
 /// contend.
