@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Compares two checkouts of the repository, for a change that is to change no behaviour:
 #   scripts/compare.sh OLD NEW [ROUNDS]
-# Builds both in release mode and compares, on the simulated device: the digests of all decisions, layouts and statistics
-# of every recorded trace and of 200 made-up programs, under every policy that decides alike on all devices; and what
-# replays of all traces and of all hostile patterns print under every policy (statistics, driver calls, the simulated
-# time of the driver), with the device always done and with work in flight. Then times, on one thread: ROUNDS times (7
-# unless told) in the order old, new, new, old, as the median of the ratios new/old with the smallest and the largest.
+# Builds both in release mode and compares, on the simulated device: the digests of all decisions, layouts and
+# statistics of every recorded trace and of 200 made-up programs, under every policy that decides alike on all devices;
+# and what replays of all traces and of all hostile patterns print under every policy (statistics, driver calls, the
+# simulated time of the driver), with the device always done and with work in flight. Then times, on one thread: ROUNDS
+# times (7 unless told) in the order old, new, new, old, as the median of the ratios new/old with the smallest and the largest.
 # Exits with 1 if anything but a time differs. On two cores it takes some ten minutes beside the two builds.
 set -euo pipefail
 

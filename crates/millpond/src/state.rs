@@ -122,7 +122,7 @@ impl<B: Backend> State<B> {
             class,
             device,
             sizes: coordinator.sizes().clone(),
-            direct: coordinator.settings().policy == millpond_core::settings::Policy::Direct,
+            direct: !coordinator.settings().policy.caches(),
             scrub: coordinator.settings().scrub,
             counts_searches: AtomicBool::new(coordinator.counts_searches()),
             searches: CachePadded::new([AtomicU64::new(0), AtomicU64::new(0)]),
@@ -306,7 +306,7 @@ impl<B: Backend> State<B> {
     #[cold]
     fn pend(&self, lane: &Lane<B>, held: &Held, uses: &Uses) {
         let marks = uses.streams.iter().map(|&stream| Point { stream, tick: self.backend.mark(stream) });
-        let points: Vec<_> = marks.chain(uses.points.iter().copied()).collect();
+        let points: Vec<_> = marks.chain(uses.points.iter()).collect();
         let mut coordinator = self.coordinator.lock();
         coordinator.pend(lane.shard, held.block, points);
         self.publish(&coordinator);

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use millpond::settings::Growth;
+use millpond::settings::{Growth, Policy, Segments, Settings};
 use millpond::trace::Trace;
 use millpond::{Allocator, Replay};
 use millpond_sim::Completion;
@@ -24,7 +24,8 @@ fn pass(name: &str, replay: &Replay, growth: Option<Growth>, expandable: bool) -
     let builder = match growth {
         Some(growth) => builder(&sim, growth),
         None => {
-            let settings = millpond::settings::Settings { expandable_segments: expandable, ..Default::default() };
+            let segments = if expandable { Segments::Expandable } else { Segments::Plain };
+            let settings = Settings { policy: Policy::Classic(segments), ..Settings::default() };
             Allocator::builder(sim.clone()).settings(settings)
         }
     };

@@ -8,7 +8,6 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use millpond_backend::{Backend, Closing, Point, Reuse, StreamId};
-use millpond_core::settings::Policy;
 
 use crate::allocator::Allocator;
 use crate::buffer::Buffer;
@@ -76,7 +75,7 @@ impl<'a, B: Backend> Submits<'a, B> {
             elsewhere,
             needed: caps.closing == Closing::Submit,
             waits,
-            direct: allocator.settings().policy == Policy::Direct && caps.reuse == Reuse::InOrder,
+            direct: !allocator.settings().policy.caches() && caps.reuse == Reuse::InOrder,
             open: Vec::new(),
             frees: 0,
             spent: Duration::ZERO,

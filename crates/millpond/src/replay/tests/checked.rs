@@ -1,7 +1,7 @@
 //! Checked replays: they find planted bugs, and report nothing where there is none.
 
 use millpond_backend::{Closing, Transfer as _};
-use millpond_core::settings::{Growth, Policy, Settings};
+use millpond_core::settings::{Growth, Policy, Segments, Settings, Variant};
 use millpond_sim::{Completion, CostModel, Sim};
 
 use super::super::*;
@@ -29,8 +29,8 @@ pub(super) fn beginning(pattern: Pattern, events: usize) -> Replay {
 }
 
 pub(super) fn variants() -> [Settings; 4] {
-    let of = |policy, expandable_segments| Settings { policy, expandable_segments, ..Settings::default() };
-    [of(Policy::Paged, false), of(Policy::Classic, false), of(Policy::Classic, true), of(Policy::Direct, false)]
+    let policies = ["paged", "classic", "expandable", "direct"].map(|name| Variant::find(name).expect(name).policy);
+    policies.map(|policy| Settings { policy, ..Settings::default() })
 }
 
 #[test]
@@ -86,9 +86,11 @@ fn waits_of_the_host_and_of_streams_are_counted_where_work_is_under_way() {
     };
     let busy = || Sim::builder().completion(Completion::Seeded(3)).build();
     let [paged, classic, ..] = variants();
-    for (settings, stream_waits) in
-        [(paged.clone(), true), (classic, false), (Settings { growth: Growth::Tight, ..paged.clone() }, true)]
-    {
+    for (settings, stream_waits) in [
+        (paged.clone(), true),
+        (classic, false),
+        (Settings { policy: Policy::Paged(Growth::Tight), ..paged.clone() }, true),
+    ] {
         let driver = cost(busy(), settings.clone());
         assert!(driver.stalls > 0 && driver.stalls + driver.stream_waits < driver.calls, "{settings:?}: {driver:?}");
         assert_eq!(driver.stream_waits > 0, stream_waits, "{settings:?}: {driver:?}");
@@ -203,7 +205,9 @@ fn planted_early_reuse_shows_in_the_bytes() {
 #[test]
 fn threads_on_streams_of_their_own_find_their_own_marks() {
     let replay = beginning(Pattern::ManyStreams, 1000);
-    for (closing, policy) in [(Closing::Backend, Policy::Paged), (Closing::Submit, Policy::Classic)] {
+    for (closing, policy) in
+        [(Closing::Backend, Policy::Paged(Growth::Balanced)), (Closing::Submit, Policy::Classic(Segments::Plain))]
+    {
         let sim = busy_device(3, closing, true);
         let allocator = allocator(&sim, Settings { policy, ..Settings::default() });
         let streams: Vec<_> = (0..3).map(|_| open(&allocator, &replay)).collect();

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use millpond_backend::{Closing, Reuse};
-use millpond_core::settings::{Policy, Settings};
+use millpond_core::settings::{Settings, Variant};
 use millpond_sim::Sim;
 
 use super::super::*;
@@ -36,8 +36,8 @@ fn outcome(replay: &Replay, device: (Closing, Reuse), settings: &Settings, limit
 }
 
 fn settings() -> [Settings; 4] {
-    let of = |policy, expandable_segments| Settings { policy, expandable_segments, ..Settings::default() };
-    [of(Policy::Paged, false), of(Policy::Classic, false), of(Policy::Classic, true), of(Policy::Direct, false)]
+    let policies = ["paged", "classic", "expandable", "direct"].map(|name| Variant::find(name).expect(name).policy);
+    policies.map(|policy| Settings { policy, ..Settings::default() })
 }
 
 fn expect_equal(name: &str, trace: &Trace, reuse: Reuse, logs: &[bool]) {

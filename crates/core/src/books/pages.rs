@@ -1,5 +1,6 @@
 //! The pages of an allocator: which exist, where each has its home, and where else it is still mapped.
 
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use millpond_backend::Point;
@@ -34,8 +35,8 @@ pub(crate) struct Pages {
     table: Vec<Option<Page>>,
     vacant: Vec<PageId>,
     births: u64,
-    /// Pages without a home. They were created or unmapped for a plan that failed afterwards.
-    pub(crate) spare: Vec<PageId>,
+    /// Pages that have no home: got from the driver, or unmapped, for a plan that then failed.
+    spare: Vec<PageId>,
 }
 
 impl Pages {
@@ -74,9 +75,62 @@ impl Pages {
         }
     }
 
-    /// Returns the number of bytes in spare pages.
+    /// Makes a page spare: it exists, and has no home.
+    pub(crate) fn put_aside(&mut self, id: PageId) {
+        if !self.is_spare(id) {
+            self.spare.push(id);
+        }
+    }
+
+    /// Takes a page that has found a use out of the spare ones.
+    pub(crate) fn use_spare(&mut self, id: PageId) {
+        self.spare.retain(|&spare| spare != id);
+    }
+
+    /// Takes all spare pages, for a plan that releases some of them.
+    pub(crate) fn take_spare(&mut self) -> Vec<PageId> {
+        core::mem::take(&mut self.spare)
+    }
+
+    /// Returns whether a page is spare.
+    pub(crate) fn is_spare(&self, id: PageId) -> bool {
+        self.spare.contains(&id)
+    }
+
+    /// Returns the spare pages.
+    pub(crate) fn spare(&self) -> impl Iterator<Item = (PageId, &Page)> {
+        self.spare.iter().map(|&id| (id, &self[id]))
+    }
+
+    /// Returns the bytes of spare pages.
     pub(crate) fn spare_bytes(&self) -> u64 {
-        self.spare.iter().map(|&id| self[id].bytes).sum()
+        self.spare_bytes_by_side().iter().sum()
+    }
+
+    /// Returns the bytes of spare pages of the small and of the large side.
+    pub(crate) fn spare_bytes_by_side(&self) -> [u64; 2] {
+        let mut bytes = [0; 2];
+        self.spare().for_each(|(_, page)| bytes[page.side.index()] += page.bytes);
+        bytes
+    }
+
+    /// Verifies that no two mappings are at one place and that spare pages have no home. Returns every mapping: the
+    /// page, its bytes, and whether it is its home.
+    ///
+    /// # Panics
+    ///
+    /// If that does not hold.
+    pub(crate) fn check(&self) -> BTreeMap<Place, (PageId, u64, bool)> {
+        let mut known = BTreeMap::new();
+        for (id, page) in self.iter() {
+            let shadows = page.shadows.iter().map(|shadow| (shadow.place, false));
+            for (place, is_home) in page.home.map(|home| (home, true)).into_iter().chain(shadows) {
+                let before = known.insert(place, (id, page.bytes, is_home));
+                assert_eq!(before, None, "pages at one place: {place:?}, and page {}", id.0);
+            }
+            assert!(!self.is_spare(id) || page.home.is_none(), "spare page {} is at home at {:?}", id.0, page.home);
+        }
+        known
     }
 }
 

@@ -1,23 +1,27 @@
 //! The execution of a scheme: claims, driver calls, and what they change.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use millpond_backend::{Point, StreamId, Tick};
 
+use super::climb::Climb;
 use super::scheme::{Backing, Scheme, Source};
 use super::survey::{Idle, When};
-use crate::coordinator::calls::Purpose;
-use crate::coordinator::pending::raise;
-use crate::coordinator::plan::{Awaited, Plan, REPEATS_MAX};
-use crate::coordinator::step::{PageCall, Step};
-use crate::coordinator::{Coordinator, Shards, both};
+use crate::books::Points;
+use crate::coordinator::calls::{Batch, Purpose};
+use crate::coordinator::phase::{Asked, Phase, Turned};
+use crate::coordinator::plan::Plan;
+use crate::coordinator::step::{Outcome, PageCall, Step};
+use crate::coordinator::{Coordinator, Shards};
 use crate::ids::{BlockId, PageId, Place, ShardId, Side, Slot};
 use crate::last_use::LastUse;
-use crate::shard::Piece;
+use crate::policy;
+use crate::shard::Part;
 
 /// The memory that a plan of `paged` has claimed, and what is to be done with it.
 #[derive(Debug)]
-pub(in crate::coordinator) struct Job {
+pub(crate) struct Job {
     shard: ShardId,
     side: Side,
     slot: Slot,
@@ -28,28 +32,22 @@ pub(in crate::coordinator) struct Job {
     /// Old mappings that have to be unmapped first.
     clears: Vec<(PageId, u64)>,
     /// Points that the stream must wait for on the device.
-    waits: Vec<Point>,
+    waits: Points,
     /// The tick of the stream that covers those waits.
     covered: Tick,
     /// The number of bytes that are being created.
     created: u64,
-    state: State,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum State {
-    Claimed,
-    Waits,
-    Backed,
-}
-
-/// A claimed part of a window.
-#[derive(Clone, Copy, Debug)]
-struct Part {
-    block: BlockId,
-    begin: u64,
-    end: u64,
-    is_gap: bool,
+/// What is to be done next for a job.
+#[derive(Debug)]
+pub(crate) enum Work {
+    /// The device-side waits are to be queued.
+    Order(Job),
+    /// The page calls are to be made.
+    Back(Job),
+    /// The window is to be handed out.
+    Serve(Job),
 }
 
 /// A page that is to be mapped in the window.
@@ -92,19 +90,17 @@ enum How {
 impl Coordinator {
     /// Claims what a scheme needs. If another thread has taken some of it since the survey, nothing is claimed and the
     /// attempt is made again.
-    pub(super) fn begin_job(&mut self, plan: &mut Plan, scheme: Scheme, shards: &mut impl Shards) {
-        let (shard, want) = plan.request();
+    pub(super) fn begin_job(
+        &mut self,
+        scheme: Scheme,
+        climb: Climb,
+        plan: &mut Plan,
+        shards: &mut impl Shards,
+    ) -> Turned {
+        let (shard, want) = plan.request.allocation();
         let window = &scheme.window;
-        let clock = plan.clocks[want.side.index()];
-        let Some(parts) = shards.with(shard, |s| {
-            let blocks = s.claim_window(window, &scheme.ends)?;
-            let part = |(block, piece): (BlockId, &Piece)| {
-                let b = &s.blocks[block];
-                Part { block, begin: b.offset, end: b.end(), is_gap: matches!(piece, Piece::Gap(_)) }
-            };
-            Some(blocks.into_iter().zip(&window.pieces).map(part).collect::<Vec<_>>())
-        }) else {
-            return self.try_again(plan);
+        let Some(parts) = shards.with(shard, |s| s.claim_window(window, &scheme.ends)) else {
+            return spoiled(climb, plan);
         };
         let mut job = Job {
             shard,
@@ -113,28 +109,21 @@ impl Coordinator {
             parts,
             pages: Vec::new(),
             clears: scheme.clears,
-            waits: Vec::new(),
+            waits: Points::default(),
             // A tick that the stream has reached, for memory whose use on other streams is over. It may be 0, which is
             // always reached.
-            covered: self.reached[self.stream_of(shard).0 as usize],
+            covered: self.pending.reached(self.stream_of(shard)),
             created: scheme.created,
-            state: State::Claimed,
         };
-        let claimed = self.claim_sources(&mut job, &scheme.backings, shards);
-        if !claimed {
-            self.put_back(&mut job, clock, shards);
-            return self.try_again(plan);
+        if !self.claim_sources(&mut job, &scheme.backings, shards) {
+            self.put_back(&mut job, plan.request.clocks, shards);
+            return spoiled(climb, plan);
         }
-        self.reserving += job.created;
+        self.headroom.ask(job.created);
         for &(_, offset) in &job.clears {
             self.shadow_leaves(Place { shard, slot: job.slot, offset }, shards);
         }
-        plan.job = Some(job);
-    }
-
-    fn try_again(&mut self, plan: &mut Plan) {
-        plan.repeats += 1;
-        plan.refused = plan.repeats > REPEATS_MAX;
+        Phase::Window(Work::Order(job), policy::Climb::Pages(climb)).turn()
     }
 
     /// Claims the pages that move, from the highest address down, so that what is left of a block keeps its number.
@@ -149,7 +138,7 @@ impl Coordinator {
                 Source::New => (self.pages.insert(backing.bytes, job.side), None, How::New),
             };
             if how == How::Spare {
-                self.pages.spare.retain(|&spare| spare != page);
+                self.pages.use_spare(page);
             }
             let origin = |Idle { at: place, block, stream, last_use, .. }| Origin { place, block, stream, last_use };
             let from = idle.map(origin);
@@ -161,55 +150,73 @@ impl Coordinator {
             let Incoming { bytes, from: Some(from), .. } = job.pages[at] else { continue };
             let Origin { place, block, .. } = from;
             let claimed = shards.with(place.shard, |s| s.claim_page(block, (place.slot, place.offset), bytes));
-            let Some(block) = claimed else {
-                for &at in &order[done..] {
-                    job.pages[at].from = None;
-                }
+            let Some((block, now)) = claimed else {
+                unclaimed(job, &order[done..]);
                 return false;
             };
             // If another thread used and freed the page since the survey, its last use is later than the survey saw.
-            let now = shards.with(place.shard, |s| s.blocks[block].last_use);
             job.pages[at].from = Some(Origin { block, last_use: now, ..from });
             if now != from.last_use {
-                for &at in &order[done + 1..] {
-                    job.pages[at].from = None;
-                }
+                unclaimed(job, &order[done + 1..]);
                 return false;
             }
             if job.pages[at].how == How::MoveBehindWait {
-                raise(&mut job.waits, from.until());
+                job.waits.max(from.until());
             }
         }
         true
     }
 
-    /// Returns the next step of the plan's job or, when all is done, the grant.
-    pub(super) fn go_on(&mut self, plan: &mut Plan, shards: &mut impl Shards) -> Option<Step> {
-        let job = plan.job.as_mut()?;
-        match job.state {
-            State::Claimed if !job.waits.is_empty() => {
-                job.state = State::Waits;
-                let (stream, points) = (self.stream_of(job.shard), job.waits.clone());
-                Some(plan.awaits(Awaited::StreamWait, Step::StreamWait { stream, points }))
+    /// Has a job go on.
+    pub(crate) fn back_window(
+        &mut self,
+        work: Work,
+        climb: policy::Climb,
+        plan: &mut Plan,
+        shards: &mut impl Shards,
+    ) -> Turned {
+        match work {
+            Work::Order(job) if job.waits.is_empty() => Phase::Window(Work::Back(job), climb).turn(),
+            Work::Order(job) => {
+                let step = Step::StreamWait { stream: self.stream_of(job.shard), points: job.waits.clone().into_vec() };
+                (Phase::Asked(Asked::Waits(Box::new(Work::Order(job)), climb)), Some(step))
             }
-            State::Claimed | State::Waits => {
-                job.state = State::Backed;
-                let calls = self.calls_of(plan.job.as_ref()?);
+            Work::Back(job) => {
+                let calls = self.calls_of(&job);
                 if calls.is_empty() {
-                    self.backed(plan, &calls, None, shards);
-                    return None;
+                    return self.backed(job, climb, &calls, None, plan, shards).turn();
                 }
-                Some(self.make(plan, Purpose::Back, calls))
+                Phase::call(Batch::new(calls, Purpose::Back(Box::new(job), climb)))
             }
-            State::Backed => self.serve(plan, shards),
+            Work::Serve(job) => self.serve_window(&job, plan, shards),
         }
     }
 
-    /// Notes that the waits are queued on the stream.
-    pub(in crate::coordinator) fn learn_waits(&mut self, plan: &mut Plan, tick: Tick) {
-        match &mut plan.job {
-            Some(job) => job.covered = job.covered.max(tick),
-            None => panic!("waits are queued for no job"),
+    /// Takes in whether the waits of a job are queued on the stream. If a stream cannot take part in one now, the
+    /// attempt is made again without waits; those that were queued do no harm.
+    pub(crate) fn waits_queued(
+        &mut self,
+        work: Work,
+        climb: policy::Climb,
+        outcome: Outcome,
+        plan: &mut Plan,
+        shards: &mut impl Shards,
+    ) -> Phase {
+        match (work, outcome, climb) {
+            (Work::Order(mut job), Outcome::Waits(tick), climb) => {
+                job.covered = job.covered.max(tick);
+                Phase::Window(Work::Back(job), climb)
+            }
+            (work, Outcome::Refused, policy::Climb::Pages(mut climb)) => {
+                self.give_up_window(work, plan, shards);
+                climb.knows.lacks.waits = true;
+                climb.again()
+            }
+            (work, Outcome::Failed, _) => {
+                self.give_up_window(work, plan, shards);
+                Phase::Over
+            }
+            (work, outcome, _) => panic!("{outcome:?} does not answer the waits of {work:?}"),
         }
     }
 
@@ -232,33 +239,32 @@ impl Coordinator {
 
     /// Books what the calls of a job have changed. If one failed, what is backed becomes free memory and the rest goes
     /// back to where it was: nothing is undone without need.
-    pub(in crate::coordinator) fn backed(
+    pub(crate) fn backed(
         &mut self,
-        plan: &mut Plan,
+        mut job: Job,
+        climb: policy::Climb,
         made: &[PageCall],
         stopped: Option<bool>,
+        plan: &mut Plan,
         shards: &mut impl Shards,
-    ) {
-        let clock = plan.clocks[plan.request().1.side.index()];
-        let Some(mut job) = plan.job.take() else { panic!("page calls were made for no job") };
-        self.reserving -= job.created;
+    ) -> Phase {
+        // What was asked for and what was to be unmapped is settled by the calls, so giving the job up leaves it alone.
+        self.headroom.end_ask(core::mem::take(&mut job.created));
+        job.clears.clear();
         let here = |offset| Place { shard: job.shard, slot: job.slot, offset };
         let mut mapped = 0;
         for call in made {
             match *call {
                 PageCall::Create { page, bytes } => {
-                    self.book_reserved(job.side, bytes);
+                    self.headroom.gain(job.side, bytes);
                     self.paging.stats.created += 1;
-                    self.pages.spare.push(page);
+                    self.pages.put_aside(page);
                 }
                 PageCall::Unmap { page, at } if self.pages[page].home == Some(at) => {
                     self.moves_out(page, None, shards);
-                    self.pages.spare.push(page);
+                    self.pages.put_aside(page);
                 }
-                PageCall::Unmap { page, at } => {
-                    self.shadow_left(page, at, shards);
-                    self.paging.stats.unmapped += 1;
-                }
+                PageCall::Unmap { page, at } => self.shadow_left(page, at, shards),
                 PageCall::Map { .. } => mapped += 1,
                 PageCall::Release { .. } => panic!("{call:?} backs nothing"),
             }
@@ -273,14 +279,16 @@ impl Coordinator {
             }
             self.arrive(incoming, here(incoming.offset), job.side, shards);
         }
-        match stopped {
-            None => plan.job = Some(job),
-            Some(refused) => {
-                self.put_back(&mut job, clock, shards);
-                if refused {
-                    plan.no_new_pages = true;
-                } else {
-                    plan.not_grown(false);
+        match (stopped, climb) {
+            (None, climb) => Phase::Window(Work::Serve(job), climb),
+            (Some(refused), climb) => {
+                self.put_back(&mut job, plan.request.clocks, shards);
+                match climb {
+                    policy::Climb::Pages(mut climb) if refused => {
+                        climb.knows.lacks.new_pages = true;
+                        climb.again()
+                    }
+                    _ => Phase::Over,
                 }
             }
         }
@@ -294,7 +302,7 @@ impl Coordinator {
             self.moves_out(page, Some(from.until()), shards);
             self.paging.stats.retired += 1;
         } else {
-            self.pages.spare.retain(|&spare| spare != page);
+            self.pages.use_spare(page);
         }
         if let Some(Origin { place, block, .. }) = from {
             shards.with(place.shard, |s| s.unmapped(block));
@@ -309,31 +317,21 @@ impl Coordinator {
         }
     }
 
-    /// Moves the bytes of a page from one side to the other. The device's sum keeps its value but counts the bytes as
-    /// released and reserved too, so that the totals of the sides add up to its own.
+    /// Counts the bytes of a page on the side of its new home.
     fn change_side(&mut self, page: PageId, side: Side) {
         let page = &mut self.pages[page];
         if page.side != side {
-            both(&mut self.reserved, page.side, |stat| stat.decrease(page.bytes));
-            both(&mut self.reserved, side, |stat| stat.increase(page.bytes));
+            self.headroom.change_side(page.side, side, page.bytes);
             page.side = side;
         }
     }
 
-    /// Hands out the window, now that everything is in place.
-    fn serve(&mut self, plan: &mut Plan, shards: &mut impl Shards) -> Option<Step> {
-        let job = plan.job.take()?;
-        let (shard, want) = plan.request();
-        let clock = plan.clocks[want.side.index()];
-        let last_use = self.last_use_of(&job);
-        let parts: Vec<_> = job.parts.iter().map(|part| part.block).collect();
-        let grant = shards.with(shard, |s| {
-            let whole = s.join_window(&parts);
-            let block = &mut s.blocks[whole];
-            block.last_use = block.last_use.max(last_use);
-            s.hand_out(whole, &want, clock)
-        });
-        Some(Step::Grant(self.settled(shard, grant, shards)))
+    /// Hands the window out: everything is in place.
+    fn serve_window(&mut self, job: &Job, plan: &Plan, shards: &mut impl Shards) -> Turned {
+        let (shard, want) = plan.request.allocation();
+        let (clock, last_use) = (plan.request.clock(), self.last_use_of(job));
+        let grant = shards.with(shard, |s| s.serve_window(&job.parts, last_use, &want, clock));
+        Phase::end(Step::Grant(self.settled(shard, grant, shards)))
     }
 
     /// Returns the last use, on the stream, of the memory that the job brought. Pages of the stream itself keep theirs.
@@ -351,10 +349,10 @@ impl Coordinator {
     }
 
     /// Gives up a job: pages that have arrived stay as free memory, and claims go back.
-    fn put_back(&mut self, job: &mut Job, clock: u64, shards: &mut impl Shards) {
+    fn put_back(&mut self, job: &mut Job, clocks: [u64; 2], shards: &mut impl Shards) {
         let last_use = self.last_use_of(job);
         for incoming in job.pages.iter().filter(|incoming| !incoming.arrived) {
-            self.stay(incoming, clock, shards);
+            self.stay(incoming, clocks, shards);
         }
         let arrived = |part: &Part| {
             let inside = job.pages.iter().filter(|page| page.arrived && (part.begin..part.end).contains(&page.offset));
@@ -364,34 +362,29 @@ impl Coordinator {
             let backed = arrived(part);
             shards.with(job.shard, |s| {
                 if part.is_gap {
-                    s.blocks[part.block].last_use = last_use;
-                    s.keep_backed(part.block, backed, clock);
+                    s.keep_backed(part.block, backed, last_use, clocks);
                 } else {
-                    s.unclaim(part.block, clock);
+                    s.unclaim(part.block, clocks);
                 }
             });
         }
     }
 
     /// Leaves a page that was not moved where it is.
-    fn stay(&mut self, incoming: &Incoming, clock: u64, shards: &mut impl Shards) {
+    fn stay(&mut self, incoming: &Incoming, clocks: [u64; 2], shards: &mut impl Shards) {
         match (incoming.how, incoming.from) {
             // If the page was created and then not mapped, it is spare. Otherwise it was never created.
             (How::New, _) => {
-                if !self.pages.spare.contains(&incoming.page) {
+                if !self.pages.is_spare(incoming.page) {
                     self.pages.remove(incoming.page);
                 }
             }
-            (How::Spare, _) => {
-                if !self.pages.spare.contains(&incoming.page) {
-                    self.pages.spare.push(incoming.page);
-                }
-            }
+            (How::Spare, _) => self.pages.put_aside(incoming.page),
             (_, Some(Origin { place, block, .. })) => {
                 let is_home = self.pages[incoming.page].home == Some(place);
                 shards.with(place.shard, |s| {
                     if is_home {
-                        s.unclaim(block, clock);
+                        s.unclaim(block, clocks);
                     } else {
                         // The page was unmapped and not mapped again: it is spare, and its addresses are a hole.
                         s.unmapped(block);
@@ -403,16 +396,26 @@ impl Coordinator {
         }
     }
 
-    /// Gives up the job of a plan that ends early, and takes its bytes and shadows out of the books.
-    pub(in crate::coordinator) fn abandon_job(&mut self, plan: &mut Plan, shards: &mut impl Shards) {
-        if let Some(mut job) = plan.job.take() {
-            let clock = plan.clocks[job.side.index()];
-            self.reserving -= job.created;
-            for &(_, offset) in &job.clears {
-                let at = Place { shard: job.shard, slot: job.slot, offset };
-                self.shadow_stays(at, shards);
-            }
-            self.put_back(&mut job, clock, shards);
+    /// Gives up the job of a plan that ends early, or begins again, and takes its bytes and shadows out of the books.
+    pub(crate) fn give_up_window(&mut self, work: Work, plan: &Plan, shards: &mut impl Shards) {
+        let (Work::Order(mut job) | Work::Back(mut job) | Work::Serve(mut job)) = work;
+        self.headroom.end_ask(job.created);
+        for &(_, offset) in &job.clears {
+            let at = Place { shard: job.shard, slot: job.slot, offset };
+            shards.with(at.shard, |shard| shard.shadow_stays(at));
         }
+        self.put_back(&mut job, plan.request.clocks, shards);
     }
+}
+
+/// Notes that these pages of a job were not claimed.
+fn unclaimed(job: &mut Job, pages: &[usize]) {
+    for &at in pages {
+        job.pages[at].from = None;
+    }
+}
+
+/// Makes an attempt once more that other threads have spoiled.
+fn spoiled(climb: Climb, plan: &mut Plan) -> Turned {
+    if plan.standing.may_repeat() { climb.again().turn() } else { climb.refused().again().turn() }
 }

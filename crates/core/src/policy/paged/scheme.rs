@@ -6,9 +6,9 @@ use core::cmp::Reverse;
 
 use super::sizes;
 use super::survey::{Idle, Means, When};
+use crate::books::Shadow;
 use crate::coordinator::Coordinator;
 use crate::ids::{BlockId, PageId, Place};
-use crate::page::Shadow;
 use crate::segment::{Mapping, Role};
 use crate::shard::{Gap, Piece, Window};
 
@@ -154,7 +154,7 @@ impl<'a> Filling<'a> {
         let place = Place { shard: self.means.shard, slot: window.slot, offset };
         let is_there = |shadow: &&Shadow| shadow.place == place;
         let shadow = self.coordinator.pages[mapping.page].shadows.iter().find(is_there)?;
-        if mapping.role != Role::Shadow || !self.coordinator.is_reached(shadow.until) {
+        if mapping.role != Role::Shadow || !self.coordinator.pending.is_reached(shadow.until) {
             return None;
         }
         self.clears.push((mapping.page, offset));

@@ -5,8 +5,8 @@
 //! against what there is: a page is at most a small share of the reserved bytes, or of the largest request so far,
 //! which shows early how large a program will become. The table of rules that were tried is in the design document.
 
+use super::Growth;
 use crate::ids::Side;
-use crate::settings::Growth;
 use crate::units::MIB;
 
 /// A divisor: a page has at most this part of the bytes that will be reserved, or the following part if that is more.

@@ -1,4 +1,4 @@
-//! Arenas and their blocks.
+//! Extents and their blocks.
 
 use std::collections::BTreeMap;
 
@@ -20,12 +20,12 @@ pub enum State {
     Unmapped,
 }
 
-/// A range of an arena.
+/// A range of an extent.
 #[derive(Clone, Debug)]
 pub struct Block {
     /// Its number.
     pub number: u64,
-    /// The offset of its start in its arena, in bytes.
+    /// The offset of its start in its extent, in bytes.
     pub offset: u64,
     /// Its size in bytes.
     pub size: u64,
@@ -50,8 +50,8 @@ impl Block {
 
 /// A segment, or a reserved range.
 #[derive(Clone, Debug)]
-pub struct Arena {
-    /// The number of arenas that were created before it.
+pub struct Extent {
+    /// The number of extents that were created before it.
     pub birth: u64,
     /// The stream that its blocks belong to.
     pub stream: usize,
@@ -65,7 +65,7 @@ pub struct Arena {
     pub blocks: Vec<Block>,
 }
 
-impl Arena {
+impl Extent {
     /// Returns whether it has more than one block, so that it cannot be released.
     pub(super) fn is_split(&self) -> bool {
         self.blocks.len() > 1

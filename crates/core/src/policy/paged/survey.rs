@@ -6,9 +6,8 @@ use core::cmp::Reverse;
 
 use millpond_backend::{Point, Reuse, StreamId, Tick};
 
-use crate::block::Block;
 use crate::coordinator::{Coordinator, Shards};
-use crate::ids::{BlockId, PageId, Place, ShardId, Side};
+use crate::ids::{BlockId, PageId, Place, ShardId};
 use crate::last_use::LastUse;
 
 /// The time at which a page inside a free block can move.
@@ -93,14 +92,13 @@ impl Coordinator {
         let mut all = BTreeMap::new();
         for id in self.neighbours(to).chain([to]) {
             shards.with(id, |shard| {
-                for block in Side::BOTH.into_iter().flat_map(|side| shard.free_with_pages(side, granularity)) {
-                    let Block { slot, last_use, .. } = shard.blocks[block];
-                    let point = Point { stream: shard.stream, tick: last_use.tick() };
+                for (block, slot, last_use) in shard.free_with_pages(granularity) {
+                    let point = shard.last_point(block);
                     let when = self.when_to_move(self.stream_of(to), point, can_wait, open);
                     for (offset, mapping) in shard.pages_in(block) {
                         let at = Place { shard: id, slot, offset };
                         let (page, bytes) = (mapping.page, mapping.bytes);
-                        all.insert(page, Idle { page, bytes, at, block, stream: shard.stream, last_use, when });
+                        all.insert(page, Idle { page, bytes, at, block, stream: point.stream, last_use, when });
                     }
                 }
             });
@@ -112,7 +110,7 @@ impl Coordinator {
     fn when_to_move(&self, to: StreamId, last_use: Point, can_wait: bool, open: Tick) -> When {
         let pages = self.facts.pages.filter(|pages| pages.aliasing);
         match pages {
-            _ if self.is_reached(last_use) => When::Now,
+            _ if self.pending.is_reached(last_use) => When::Now,
             // The old address must be unmapped first, and the device still uses it.
             None => When::Later,
             Some(pages) if last_use.stream == to => {
