@@ -7,8 +7,9 @@ use crate::workspace::TextFile;
 
 /// The packages of ours that a package may have under `[dependencies]`. Development dependencies are free: a test may
 /// name any package.
-const LAYERS: [(&str, &[&str]); 12] = [
+const LAYERS: [(&str, &[&str]); 13] = [
     ("millpond-backend", &[]),
+    ("millpond-kit", &["millpond-backend"]),
     ("millpond-core", &["millpond-backend"]),
     ("millpond", &["millpond-core", "millpond-backend"]),
     ("millpond-trace", &[]),
@@ -27,10 +28,10 @@ const LAYERS: [(&str, &[&str]); 12] = [
             "millpond-wgpu",
         ],
     ),
-    ("millpond-sim", &["millpond-backend"]),
-    ("millpond-cuda", &["millpond-backend"]),
-    ("millpond-vulkan", &["millpond-backend"]),
-    ("millpond-wgpu", &["millpond-backend", "millpond-vulkan"]),
+    ("millpond-sim", &["millpond-backend", "millpond-kit"]),
+    ("millpond-cuda", &["millpond-backend", "millpond-kit"]),
+    ("millpond-vulkan", &["millpond-backend", "millpond-kit"]),
+    ("millpond-wgpu", &["millpond-backend", "millpond-kit", "millpond-vulkan"]),
     ("millpond-capi", &["millpond", "millpond-core", "millpond-backend", "millpond-sim", "millpond-cuda"]),
     (
         "millpond-cli",
