@@ -191,3 +191,43 @@ fn a_plan_in_its_turn_looks_at_all_shards_at_one_moment() {
     assert!(matches!(step, Step::Release { .. }), "{step:?}");
     assert!(device.shards.all_held && !device.shards.is_held);
 }
+
+/// While a plan goes through the last part of its ladder for the second time, a block is freed once more. The plan is
+/// refused all the same.
+#[test]
+fn a_plan_in_its_turn_waits_a_second_time_at_most() {
+    let mut device = Device::new(14 * MIB);
+    let _held = device.allocate(0, 12 * MIB);
+    let small: Vec<_> = [3, 5, 7].map(|tick| (tick, device.allocate(2, 1000))).into();
+    device.free_used(2, &small[0].1, 3);
+    let mut plan = device.plan(0, 12 * MIB);
+    let is_wait = |step: &Step| matches!(step, Step::Wait(_));
+    for (round, &(tick, _)) in small[..2].iter().enumerate() {
+        assert_eq!(device.until(&mut plan, is_wait), Step::Wait(vec![point(tick)]));
+        let (next, block) = &small[round + 1];
+        device.free_used(2, block, *next);
+        device.learn(&mut plan, Outcome::Reached(vec![point(tick)]));
+    }
+    let end = device.until(&mut plan, is_wait);
+    assert!(matches!(end, Step::Refuse(_)), "{end:?}");
+}
+
+/// A plan that stood back would then be refused, and keeps its place until it is answered. What becomes free is for it
+/// to look at first.
+#[test]
+fn a_plan_that_stood_back_has_its_turn() {
+    let mut device = Device::new(24 * MIB);
+    let held = device.allocate(0, 12 * MIB);
+    let (_asks, mut waits) = in_turn(&mut device);
+    let mut stands_back = device.plan(0, 12 * MIB);
+    assert!(is_pause(&device.next(&mut stands_back)));
+    device.coordinator.lose(&mut waits);
+    device.learn(&mut stands_back, Outcome::Done);
+    let step = device.until(&mut stands_back, is_pause);
+    assert!(is_pause(&step), "another plan holds memory: {step:?}");
+    device.free_used(0, &held, 3);
+    device.coordinator.note_reached(StreamId(1), Tick(3));
+    device.coordinator.retire_ready([0; 2], &mut device.shards);
+    let want = device.coordinator.sizes().want(12 * MIB).expect("a size");
+    assert_eq!(device.shards.shards[0].allocate(&want, 0, Tick(u64::MAX)), None);
+}

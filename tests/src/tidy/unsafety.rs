@@ -107,7 +107,7 @@ mod tests {
     #[test]
     fn a_package_may_have_a_room_and_keep_the_rest_closed() {
         for path in
-            ["tests/cuda-driver/src/ffi.rs", "tests/cuda-driver/src/ffi/arena.rs", "tests/cuda-driver/tests/a.rs"]
+            ["tests/cuda-driver/src/ffi.rs", "tests/cuda-driver/src/ffi/reserve.rs", "tests/cuda-driver/tests/a.rs"]
         {
             assert_eq!(rooms(path, BLOCK), [], "{path}");
         }

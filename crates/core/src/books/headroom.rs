@@ -196,6 +196,13 @@ mod tests {
     }
 
     #[test]
+    fn without_a_limit_the_device_is_one() {
+        let book = Headroom::new(1000, u64::MAX);
+        assert!(book.could_hold(1000) && !book.could_hold(1001));
+        assert!(book.admits(1001, None), "the driver is asked");
+    }
+
+    #[test]
     fn sides_and_segments_are_counted_apart() {
         let mut book = Headroom::new(1000, 50);
         book.gain_segment(Side::Large, 50);

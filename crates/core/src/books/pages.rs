@@ -153,3 +153,29 @@ impl core::ops::IndexMut<PageId> for Pages {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_spare_page_is_listed_once_until_it_is_used() {
+        let mut book = Pages::default();
+        let [first, second] = [2, 3].map(|bytes| book.insert(bytes, Side::Large));
+        [first, second, first].into_iter().for_each(|page| book.put_aside(page));
+        assert_eq!((book.spare().count(), book.spare_bytes_by_side()), (2, [0, 5]));
+        book.use_spare(first);
+        assert!(!book.is_spare(first) && book.is_spare(second));
+        assert_eq!(book.take_spare(), [second]);
+        assert_eq!(book.spare_bytes(), 0);
+    }
+
+    #[test]
+    fn the_number_of_a_page_that_is_gone_is_used_again() {
+        let mut book = Pages::default();
+        let [first, second] = [2, 3].map(|bytes| book.insert(bytes, Side::Large));
+        book.remove(first);
+        assert_eq!(book.insert(4, Side::Small), first);
+        assert!(book[first].birth > book[second].birth, "it is another page");
+    }
+}

@@ -280,6 +280,7 @@ mod tests {
     use std::vec::Vec;
 
     use super::*;
+    use crate::coordinator::sweep::{Scope, Sweep};
 
     fn climbed(from: Rung, steps: usize) -> Vec<Rung> {
         core::iter::successors(Some(from), |rung| Some(rung.next())).take(steps).collect()
@@ -293,11 +294,26 @@ mod tests {
 
     #[test]
     fn in_its_turn_a_plan_waits_for_everything_before_it_releases() {
-        let rungs = climbed(Rung::Turn, 9);
-        let place = |rung| rungs.iter().position(|&other| other == rung);
-        assert!(place(Rung::Flush) < place(Rung::Grow(Attempt::InTurn)));
-        assert!(place(Rung::Grow(Attempt::InTurn)) < place(Rung::Release), "{rungs:?}");
-        assert_eq!(rungs.last(), Some(&Rung::Refuse));
+        let attempt = |attempt| [Rung::Grow(attempt), Rung::Refused(attempt)];
+        let [in_turn, last] = [attempt(Attempt::InTurn), attempt(Attempt::Last)];
+        let waits = [Rung::Turn, Rung::Flush, Rung::SearchAgain];
+        let expected = [&waits[..], &in_turn, &[Rung::Release], &last, &[Rung::Refuse]].concat();
+        assert_eq!(climbed(Rung::Turn, 9), expected);
+    }
+
+    /// What a plan was told is looked at, also if a sweep comes before that.
+    #[test]
+    fn news_are_news_until_they_are_looked_at() {
+        let at = |times| Climb { rung: Rung::Search, knows: Knows { times, ..Knows::default() } };
+        for (before, after) in
+            [(Times::Unasked, Times::Unasked), (Times::Told, Times::Told), (Times::Seen, Times::Told)]
+        {
+            assert_eq!(at(before).told(), at(after));
+            let sweep = Sweep::waiting(Vec::new(), Scope::WithSpare, 0);
+            let Phase::Sweep(_, then) = sweep.then(at(before).again()).told() else { panic!("a sweep is left out") };
+            let Phase::Climb(policy::Climb::Pages(climb)) = *then else { panic!("{then:?}") };
+            assert_eq!(climb, at(after));
+        }
     }
 
     #[test]

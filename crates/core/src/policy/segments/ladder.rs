@@ -119,14 +119,20 @@ mod tests {
 
     #[test]
     fn the_order_is_pytorchs() {
-        let grows: Vec<_> = climbed(Rung::Search).into_iter().filter(|rung| matches!(rung, Rung::Grow(_))).collect();
-        let attempts = [Attempt::First, Attempt::AfterOversize, Attempt::Last];
-        assert_eq!(grows, attempts.map(Rung::Grow));
-        let all = climbed(Rung::Search);
-        let place = |rung| all.iter().position(|&other| other == rung);
-        assert!(place(Rung::Collect) < place(Rung::Grow(Attempt::First)), "garbage goes before memory is taken");
-        assert!(place(Rung::Turn) < place(Rung::Oversize), "what releases memory is done in turn");
-        assert!(place(Rung::Flush) < place(Rung::SearchAgain) && place(Rung::SearchAgain) < place(Rung::Release));
+        let attempt = |attempt| [Rung::Grow(attempt), Rung::Refused(attempt)];
+        let attempts = [Attempt::First, Attempt::AfterOversize, Attempt::Last].map(attempt);
+        let [first, after_oversize, last] = &attempts;
+        let waits = [Rung::Flush, Rung::SearchAgain, Rung::Release];
+        let parts: [&[Rung]; 7] = [
+            &[Rung::Search, Rung::Collect],
+            first,
+            &[Rung::Turn, Rung::Oversize],
+            after_oversize,
+            &waits,
+            last,
+            &[Rung::Refuse],
+        ];
+        assert_eq!(climbed(Rung::Search), parts.concat());
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::ptr;
 pub(crate) const HOST_PAGE: u64 = 4096;
 
 /// A reserved range of addresses, which is never given back.
-pub(crate) struct Arena {
+pub(crate) struct Reserve {
     start: u64,
     end: u64,
 }
@@ -18,9 +18,9 @@ pub(crate) struct Arena {
 /// Memory without an address: pages that can be mapped at several.
 pub(crate) struct Pages(i32);
 
-impl Arena {
+impl Reserve {
     /// Reserves as much as the host grants, from 32 TiB down to 64 GiB.
-    pub(crate) fn new() -> Arena {
+    pub(crate) fn new() -> Reserve {
         let sizes = (0..=9).map(|halvings| (32_u64 << 40) >> halvings);
         let granted = sizes.into_iter().find_map(|bytes| {
             // SAFETY: a fresh range without access, at an address that the kernel chooses, touches nothing that exists.
@@ -31,7 +31,7 @@ impl Arena {
         });
         let (start, bytes) =
             granted.expect("the host grants not even 64 GiB of addresses: raise the limit (ulimit -v)");
-        Arena { start, end: start + bytes }
+        Reserve { start, end: start + bytes }
     }
 
     pub(crate) fn start(&self) -> u64 {
@@ -67,14 +67,14 @@ impl Arena {
     pub(crate) fn protect(&self, address: u64, bytes: u64, open: bool) {
         self.check(address, bytes);
         let access = if open { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_NONE };
-        // SAFETY: the range is inside the arena, as checked, and no reference into it exists.
+        // SAFETY: the range is inside the reserve, as checked, and no reference into it exists.
         let code = unsafe { libc::mprotect(address as *mut _, bytes as usize, access) };
         assert!(code == 0, "no access to {bytes} bytes at {address:#x}: {}", std::io::Error::last_os_error());
     }
 
     fn map(&self, address: u64, bytes: u64, access: i32, flags: i32, file: i32, offset: u64) -> bool {
         self.check(address, bytes);
-        // SAFETY: the range is inside the arena, as checked, and no reference into it exists.
+        // SAFETY: the range is inside the reserve, as checked, and no reference into it exists.
         let at = unsafe { libc::mmap(address as *mut _, bytes as usize, access, flags, file, offset as libc::off_t) };
         at != libc::MAP_FAILED
     }
