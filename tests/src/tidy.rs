@@ -4,9 +4,11 @@
 
 use std::fmt;
 
+mod imports;
 mod layers;
 mod origins;
 mod purity;
+mod rooms;
 mod shape;
 mod unsafety;
 mod wording;
@@ -14,6 +16,7 @@ mod wording;
 pub use layers::layer_order;
 pub use origins::package_origins;
 pub use purity::{contract_names_no_vendor, core_is_pure};
+pub use rooms::{backends_have_the_rooms, rooms_left_out, rooms_name_those_above};
 pub use shape::{file_length, function_length, line_width};
 pub use unsafety::{unsafe_in_its_rooms, unsafe_is_justified};
 pub use wording::{crates_have_readmes, forbidden_words, no_ignored_tests, no_markers, one_vocabulary};

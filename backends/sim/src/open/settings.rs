@@ -29,7 +29,7 @@ pub enum StreamOrder {
     /// ([`Closing::Submit`](millpond_backend::Closing::Submit)).
     Tracked,
     /// Later work comes after earlier work if a barrier is placed between them, as in Vulkan.
-    /// [`Sim::place_barrier`](crate::Sim::place_barrier) places one over all memory. Fills, copies, uploads and downloads place one of their own, for the segment or
-    /// range that they touch and no other; kernels place none.
+    /// [`Sim::place_barrier`](crate::Sim::place_barrier) places one over all memory. Fills, copies, uploads and
+    /// downloads place one of their own, for the segment or range that they touch and no other; kernels place none.
     Barriers,
 }
