@@ -36,7 +36,7 @@ fn add(criterion: &mut Criterion, case: &Case) {
         if kind != TOO_SLOW {
             let name = match case.unit {
                 Unit::Pair => format!("{} (pairs)", kind.name()),
-                Unit::Operation => kind.name().to_owned(),
+                Unit::Operation => kind.name().into_owned(),
             };
             group.bench_function(name, |b| b.iter_custom(|passes| (0..passes).map(|_| runner.pass()).sum()));
         }

@@ -2,13 +2,13 @@
 
 use std::rc::Rc;
 
-use millpond::Replay;
-use millpond::trace::TraceError;
+use millpond_replay::Replay;
+use millpond_trace::TraceError;
 
 use crate::measure::{Player, Replayer, Runner, Team, team};
 #[cfg(feature = "peers")]
-use crate::subject::{Cubecl, Offset, SharedOffset};
-use crate::subject::{Kind, Malloc, Millpond, MutexPair, Variant};
+use crate::subject::{self, Cubecl, Offset, SharedOffset};
+use crate::subject::{self, Kind, Malloc, Millpond, MutexPair};
 use crate::workload::{Pattern, Workload, read_trace};
 
 /// The unit that a time is divided by.
@@ -66,9 +66,9 @@ pub fn threads(cores: usize) -> &'static [usize] {
     &THREADS[..THREADS.partition_point(|threads| *threads <= cores).max(1)]
 }
 
-const PAGED: Kind = Kind::Millpond(Variant::Paged);
-const CLASSIC: Kind = Kind::Millpond(Variant::Classic);
-const EXPANDABLE: Kind = Kind::Millpond(Variant::Expandable);
+const PAGED: Kind = Kind::Millpond(subject::PAGED);
+const CLASSIC: Kind = Kind::Millpond(subject::CLASSIC);
+const EXPANDABLE: Kind = Kind::Millpond(subject::EXPANDABLE);
 
 const ALL: &[Kind] = &[PAGED, CLASSIC, EXPANDABLE, Kind::Offset, Kind::Cubecl, Kind::MutexPair, Kind::Malloc];
 

@@ -13,7 +13,7 @@ use millpond_benches::gpu::page::{CSV_HEAD, csv, table};
 use millpond_benches::gpu::peer::{Peer, served};
 use millpond_benches::gpu::task::Scratch;
 use millpond_benches::measure::Meter;
-use millpond_benches::subject::Variant;
+use millpond_benches::subject::{CLASSIC, EXPANDABLE, PAGED};
 use millpond_cuda::Cuda;
 
 const STAND_IN: &str = env!("CARGO_BIN_EXE_stand-in-peer");
@@ -24,7 +24,7 @@ fn comparison(name: &str, peers: &[&str]) -> Comparison {
     let open: Open<Cuda> = Rc::new(|| Ok(Cuda::open(0)?));
     let meter = Rc::new(Meter::new());
     let mut contestants: Vec<Box<dyn Contestant>> = Vec::new();
-    for variant in [Variant::Paged, Variant::Classic, Variant::Expandable] {
+    for variant in [PAGED, CLASSIC, EXPANDABLE] {
         contestants.push(Box::new(Own::new(variant, Rc::clone(&open), Rc::clone(&meter))));
     }
     for peer in peers {

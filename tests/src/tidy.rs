@@ -4,6 +4,7 @@
 
 use std::fmt;
 
+mod backends;
 mod imports;
 mod layers;
 mod origins;
@@ -11,15 +12,18 @@ mod purity;
 mod rooms;
 mod shape;
 mod unsafety;
+mod vocabulary;
 mod wording;
 
+pub use backends::{backends_have_the_rooms, rooms_left_out, rooms_name_those_above};
 pub use layers::layer_order;
 pub use origins::package_origins;
 pub use purity::{contract_names_no_vendor, core_is_pure};
-pub use rooms::{backends_have_the_rooms, rooms_left_out, rooms_name_those_above};
+pub use rooms::policies_keep_to_their_rooms;
 pub use shape::{file_length, function_length, line_width};
 pub use unsafety::{unsafe_in_its_rooms, unsafe_is_justified};
-pub use wording::{crates_have_readmes, forbidden_words, no_ignored_tests, no_markers, one_vocabulary};
+pub use vocabulary::one_vocabulary;
+pub use wording::{crates_have_readmes, forbidden_words, no_ignored_tests, no_markers};
 
 /// One place that breaks a rule.
 #[derive(Clone, PartialEq, Eq, Debug)]

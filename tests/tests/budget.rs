@@ -1,7 +1,7 @@
 //! Devices that grant more memory than they have: the cache gives memory back before the budget is exceeded, and no
 //! request is refused because of it.
 
-use millpond::settings::{Growth, Policy, Settings};
+use millpond::settings::{Growth, Policy, Segments, Settings};
 use millpond::{Allocator, Stream};
 use millpond_sim::{CostModel, Sim};
 
@@ -11,7 +11,7 @@ const MIB: u64 = 1 << 20;
 fn crowded(policy: Policy, oversubscribes: bool) -> (Sim, Allocator<Sim>, [Stream<Sim>; 2]) {
     let sim = Sim::builder().total_bytes(1024 * MIB).cost(CostModel::free()).oversubscribes(oversubscribes).build();
     sim.set_others(512 * MIB);
-    let settings = Settings { policy, growth: Growth::Balanced, ..Settings::default() };
+    let settings = Settings { policy, ..Settings::default() };
     let allocator = Allocator::builder(sim.clone()).settings(settings).build().expect("settings that exist");
     let streams = [(); 2].map(|()| allocator.create_stream().expect("a stream"));
     (sim, allocator, streams)
@@ -19,7 +19,7 @@ fn crowded(policy: Policy, oversubscribes: bool) -> (Sim, Allocator<Sim>, [Strea
 
 #[test]
 fn cached_memory_goes_before_the_budget_is_exceeded() {
-    for policy in [Policy::Classic, Policy::Paged, Policy::Direct] {
+    for policy in [Policy::Classic(Segments::Plain), Policy::Paged(Growth::Balanced), Policy::Direct] {
         let (sim, allocator, [one, two]) = crowded(policy, true);
         drop(one.allocate(300 * MIB).expect("within the budget"));
         let held = two.allocate(400 * MIB).expect("within the budget, once the first is given back");
@@ -33,7 +33,7 @@ fn cached_memory_goes_before_the_budget_is_exceeded() {
 
 #[test]
 fn what_nothing_else_serves_is_granted_beyond_the_budget() {
-    for policy in [Policy::Classic, Policy::Paged, Policy::Direct] {
+    for policy in [Policy::Classic(Segments::Plain), Policy::Paged(Growth::Balanced), Policy::Direct] {
         let (_, allocator, [one, two]) = crowded(policy, true);
         let first = one.allocate(400 * MIB).expect("within the budget");
         let second = two.allocate(200 * MIB).expect("the driver grants it");
@@ -49,7 +49,7 @@ fn what_nothing_else_serves_is_granted_beyond_the_budget() {
 #[test]
 fn the_budget_is_asked_for_only_where_the_driver_grants_too_much() {
     for oversubscribes in [false, true] {
-        let (sim, _allocator, [one, _]) = crowded(Policy::Classic, oversubscribes);
+        let (sim, _allocator, [one, _]) = crowded(Policy::Classic(Segments::Plain), oversubscribes);
         let held = one.allocate(100 * MIB).expect("there is room");
         assert_eq!(sim.calls().budget > 0, oversubscribes);
         drop(held);

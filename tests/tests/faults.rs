@@ -1,7 +1,7 @@
 //! Every driver call fails once, in programs that reach every kind of call, and the allocator continues to work.
 
 use millpond::backend::{Fault, PageCaps};
-use millpond::settings::{Growth, Policy, Settings};
+use millpond::settings::{Growth, Policy, Segments, Settings};
 use millpond::{Allocator, Error};
 use millpond_sim::{CallKind, CostModel, Sim, SimError};
 use millpond_tests::pair::Op;
@@ -26,9 +26,9 @@ struct Case {
 
 fn cases() -> [Case; 10] {
     let case = |name, settings, limit| Case { name, settings, limit, total: 96 * MIB, aliasing: true };
-    let expandable = Settings { expandable_segments: true, ..Settings::default() };
+    let expandable = Settings { policy: Policy::Classic(Segments::Expandable), ..Settings::default() };
     let direct = Settings { policy: Policy::Direct, ..Settings::default() };
-    let paged = |growth| Settings { policy: Policy::Paged, growth, ..Settings::default() };
+    let paged = |growth| Settings { policy: Policy::Paged(growth), ..Settings::default() };
     let strict = Settings { max_split_bytes: Some(20 * MIB), gc_threshold: 0.5, ..Settings::default() };
     [
         case("classic", Settings::default(), None),

@@ -15,7 +15,7 @@ use millpond::backend::{
     Backend, BackendError, Caps, Class, ClassId, ClassKind, Closing, Fault, PageCaps, Point, Reuse, StreamId, Tick,
     VirtualMemory,
 };
-use millpond::settings::{Policy, Settings};
+use millpond::settings::{Growth, Policy, Settings};
 use millpond::{Allocator, Buffer, Stream};
 
 #[path = "loom/behind.rs"]
@@ -419,7 +419,7 @@ fn the_cache_is_emptied_while_a_block_is_taken_from_it() {
 }
 
 fn paged() -> Settings {
-    Settings { policy: Policy::Paged, ..Settings::default() }
+    Settings { policy: Policy::Paged(Growth::Balanced), ..Settings::default() }
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use millpond::backend::ClassId;
-use millpond::settings::{Policy, Settings};
+use millpond::settings::{Policy, Segments, Settings};
 use millpond::{Allocator, Pinned, PinnedBuffer, Stream};
 use millpond_sim::{Completion, Sim};
 use millpond_tests::random::Random;
@@ -136,14 +136,14 @@ fn run((_, program): Program, settings: &Settings, seed: u64) -> Outcome {
     bench.ends()
 }
 
-/// Prints the table of the design document's section, whose numbers are over twelve seeds.
+/// Prints the table of `docs/pinned.md`, whose numbers are over twelve seeds.
 #[test]
 fn what_is_reserved_stays_within_the_slack() {
     for program in PROGRAMS {
         let mut row = format!("| {} ", program.0);
         let mut fewest = u64::MAX;
         for share in [0.0625, 0.125, 0.25, 1.0] {
-            let settings = Settings { slack: Some(share), ..Settings::for_host() };
+            let settings = Settings { policy: Policy::Classic(Segments::Snug(share)), ..Settings::for_host() };
             let all: Vec<_> = (0..SEEDS).map(|seed| run(program, &settings, seed)).collect();
             let worst = all.iter().map(|one| one.waste).fold(0.0, f64::max);
             let calls = all.iter().map(|one| one.calls).sum::<u64>() / SEEDS;
@@ -159,7 +159,7 @@ fn what_is_reserved_stays_within_the_slack() {
 
 #[test]
 fn host_memory_has_settings_of_its_own_for_a_reason() {
-    let classic = Settings { policy: Policy::Classic, ..Settings::default() };
+    let classic = Settings { policy: Policy::Classic(Segments::Plain), ..Settings::default() };
     for program in PROGRAMS {
         let [own, classic] = [&Settings::for_host(), &classic].map(|settings| run(program, settings, SEEDS).waste);
         println!("{}: {:.1} %, {:.1} % with PyTorch's segments", program.0, 100.0 * own, 100.0 * classic);

@@ -6,10 +6,10 @@
 use std::path::Path;
 
 use millpond::backend::{Backend as _, Caps};
-use millpond::trace::Trace;
+use millpond::settings::Variant;
 use millpond_conformance::sameness::{DECIDED_ALIKE, Program, divisor, reference, trail};
-use millpond_conformance::scenario::Policy;
 use millpond_conformance::{DeviceUnderTest, Outcome, VulkanDevice, WgpuDevice, open_or_skip};
+use millpond_trace::Trace;
 use millpond_wgpu::Wgpu;
 
 const TRACES: [&str; 7] =
@@ -29,7 +29,7 @@ fn read(name: &str) -> Trace {
 /// Compares a program on the device with the same on its reference. Policies that the device cannot serve are left out.
 /// Returns the number of policies that were compared.
 fn compare<D: DeviceUnderTest>(name: &str, device: &D, caps: &Caps, program: &Program<'_>) -> usize {
-    let served = |policy: &&Policy| caps.pages.is_some() || !policy.pages;
+    let served = |policy: &&Variant| caps.pages.is_some() || !policy.policy.needs_pages();
     DECIDED_ALIKE
         .iter()
         .filter(served)

@@ -5,7 +5,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 
 use millpond::backend::{Backend, PageCaps};
-use millpond::settings::{Growth, Policy, Settings};
+use millpond::settings::{Growth, Policy, Segments, Settings};
 use millpond::stats::MemoryStats;
 use millpond::{Allocator, Buffer, Error, Stream};
 use millpond_sim::{Access, Completion, CostModel, Sim};
@@ -83,12 +83,12 @@ fn gives_back(sim: &Sim, allocator: Allocator<Sim>) {
 }
 
 fn paged(growth: Growth) -> Settings {
-    Settings { policy: Policy::Paged, growth, ..Settings::default() }
+    Settings { policy: Policy::Paged(growth), ..Settings::default() }
 }
 
 fn each_kind(test: impl Fn(&Sim, Settings)) {
     test(&device(), Settings::default());
-    test(&device(), Settings { expandable_segments: true, ..Settings::default() });
+    test(&device(), Settings { policy: Policy::Classic(Segments::Expandable), ..Settings::default() });
     test(&device(), Settings { policy: Policy::Direct, ..Settings::default() });
     test(&device(), Settings { max_split_bytes: Some(20 * MIB), gc_threshold: 0.001, ..Settings::default() });
     test(&device(), paged(Growth::Balanced));

@@ -18,7 +18,7 @@ use millpond_benches::gpu::peer::{Peer, served};
 use millpond_benches::gpu::task::Scratch;
 use millpond_benches::measure::Meter;
 use millpond_benches::report::{Machine, load, today};
-use millpond_benches::subject::Variant;
+use millpond_benches::subject::{CLASSIC, EXPANDABLE, PAGED};
 use millpond_cuda::Cuda;
 
 /// Measures Millpond on a CUDA device beside other allocators of GPU memory, all with the same operations, turn by
@@ -123,7 +123,7 @@ fn contestants(options: &Options) -> Result<Vec<Box<dyn Contestant>>, Box<dyn Er
     let (device, meter) = (options.device, Rc::new(Meter::new()));
     let open: Open<Cuda> = Rc::new(move || Ok(Cuda::open(device)?));
     let own = |variant| Box::new(Own::new(variant, Rc::clone(&open), Rc::clone(&meter))) as Box<dyn Contestant>;
-    let mut contestants: Vec<_> = [Variant::Paged, Variant::Classic, Variant::Expandable].map(own).into();
+    let mut contestants: Vec<_> = [PAGED, CLASSIC, EXPANDABLE].map(own).into();
     let Some(program) = &options.peers else {
         eprintln!("millpond-gpu-bench: NOTHING TO COMPARE WITH: --peers names a program (see scripts/gpu-peers.sh)");
         return Ok(contestants);

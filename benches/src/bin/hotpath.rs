@@ -12,7 +12,7 @@ use std::rc::Rc;
 
 use millpond_benches::case::{CASES, SEED};
 use millpond_benches::measure::{Player, Runner};
-use millpond_benches::subject::{Millpond, Subject, Variant};
+use millpond_benches::subject::{CLASSIC, Millpond, Subject};
 
 fn main() -> ExitCode {
     let mut words = std::env::args().skip(1);
@@ -40,7 +40,7 @@ fn main() -> ExitCode {
 
 /// Allocates and frees a block of this size once for each pass; at 0 bytes the loop is empty.
 fn pairs(bytes: u64, passes: u64) -> Result<(), Box<dyn Error>> {
-    let mut subject = Millpond::new(Variant::Classic, 1);
+    let mut subject = Millpond::new(CLASSIC, 1);
     // The first pair grows the pool; every later one is a hit.
     drop(subject.allocate(1 << 20, 0));
     for _ in 0..passes {
@@ -57,7 +57,7 @@ fn play(name: &str, passes: u64) -> Result<(), Box<dyn Error>> {
         return Err(format!("no case is named '{name}'").into());
     };
     let workload = Rc::new(case.pattern.workload(SEED)?);
-    let mut player = Player::new(Millpond::new(Variant::Classic, workload.streams), workload);
+    let mut player = Player::new(Millpond::new(CLASSIC, workload.streams), workload);
     for _ in 0..passes {
         black_box(player.pass());
     }

@@ -1,15 +1,17 @@
 //! This allocator over a backend.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Instant;
 
+use millpond::settings::Policy;
 use millpond_backend::Backend;
 
 use super::contest::{Closer, Contestant, Effort, Share, Trouble, Turn, median};
 use super::task::Task;
 use crate::measure::{Meter, Player, Race, Runner, Timing, histogram, team};
-use crate::subject::{Kind, Millpond, Subject, Variant};
+use crate::subject::{Kind, Millpond, Subject};
 use crate::workload::{Op, Workload};
 
 /// A function that opens the device once more.
@@ -17,15 +19,16 @@ pub type Open<B> = Rc<dyn Fn() -> Result<B, Trouble>>;
 
 /// This allocator: a new one in every turn, over a device opened anew.
 pub struct Own<B: Backend> {
-    variant: Variant,
+    name: Cow<'static, str>,
+    variant: Policy,
     open: Open<B>,
     meter: Rc<Meter>,
 }
 
 impl<B: Backend> Own<B> {
     /// Creates a subject of one variant over what `open` opens.
-    pub fn new(variant: Variant, open: Open<B>, meter: Rc<Meter>) -> Self {
-        Self { variant, open, meter }
+    pub fn new(variant: Policy, open: Open<B>, meter: Rc<Meter>) -> Self {
+        Self { name: Kind::Millpond(variant).name(), variant, open, meter }
     }
 
     fn subject(&self, streams: u16) -> Result<Millpond<B>, Trouble> {
@@ -54,7 +57,7 @@ fn passes(player: &mut impl Runner, share: Share) -> Vec<f64> {
 
 impl<B: Backend> Contestant for Own<B> {
     fn name(&self) -> &str {
-        Kind::Millpond(self.variant).name()
+        &self.name
     }
 
     fn turn(&mut self, task: &Task, effort: &Effort, closer: bool) -> Result<Turn, Trouble> {

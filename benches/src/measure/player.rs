@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use millpond::Replay;
+use millpond_replay::Replay;
 
 use super::latency::Meter;
 use crate::subject::{Millpond, Subject};
@@ -131,13 +131,13 @@ mod tests {
     use super::{Player, Replayer, Runner};
     use crate::measure::Meter;
     use crate::measure::latency::histogram;
-    use crate::subject::{Millpond, Variant};
+    use crate::subject::{CLASSIC, Millpond};
     use crate::workload::{Pattern, read_trace};
 
     #[test]
     fn passes_repeat_and_each_operation_is_counted_once() {
         let workload = Rc::new(Pattern::Churn { live: 50, max_bytes: 1 << 20 }.workload(3).expect("no file is read"));
-        let mut player = Player::new(Millpond::new(Variant::Classic, 1), Rc::clone(&workload));
+        let mut player = Player::new(Millpond::new(CLASSIC, 1), Rc::clone(&workload));
         assert!(!player.pass().is_zero());
         let mut ticks = histogram();
         player.latencies(&Meter::new(), &mut ticks);
@@ -149,11 +149,11 @@ mod tests {
     #[test]
     fn a_replay_and_its_operations_reserve_the_same() {
         let trace = read_trace("prefetch").expect("the corpus has the trace");
-        let replay = Rc::new(millpond::Replay::new(&trace));
+        let replay = Rc::new(millpond_replay::Replay::new(&trace));
         let workload = Rc::new(Pattern::Trace("prefetch").workload(0).expect("the corpus has the trace"));
-        let mut replayer = Replayer::new(Millpond::new(Variant::Classic, workload.streams), replay, workload.clone());
+        let mut replayer = Replayer::new(Millpond::new(CLASSIC, workload.streams), replay, workload.clone());
         assert!(!replayer.pass().is_zero());
-        let mut player = Player::new(Millpond::new(Variant::Classic, workload.streams), workload);
+        let mut player = Player::new(Millpond::new(CLASSIC, workload.streams), workload);
         assert!(!player.pass().is_zero());
         let peak = |subject: &Millpond| subject.allocator().max_memory_reserved();
         assert_eq!(peak(&replayer.player.subject), peak(&player.subject));

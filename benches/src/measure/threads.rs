@@ -203,14 +203,14 @@ mod tests {
     use std::time::Duration;
 
     use super::{Timing, measure_threads, team};
-    use crate::subject::{Millpond, Variant};
+    use crate::subject::{Millpond, PAGED};
     use crate::workload::{Pattern, Workload};
 
     #[test]
     fn every_team_and_number_of_threads_is_measured_in_every_round() {
         let draw = |seed| Pattern::Churn { live: 20, max_bytes: 1 << 20 }.workload(seed).expect("no file is read");
         let workloads: Vec<Workload> = (0..3).map(draw).collect();
-        let first = Millpond::new(Variant::Paged, 1);
+        let first = Millpond::new(PAGED, 1);
         let subjects = vec![first.sibling(), first.sibling(), first.sibling()];
         let timing = Timing { warm: Duration::from_millis(1), window: Duration::from_millis(2) };
         let mut teams = vec![team(subjects, &workloads)];

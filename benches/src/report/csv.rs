@@ -35,7 +35,7 @@ pub fn csv(run: &Run) -> String {
                 .map_or_else(|| ",,,".to_owned(), |l| format!("{:.1},{:.1},{:.1},{:.1}", l.p50, l.p99, l.p999, l.max));
             let calls = measured.driver_calls.map_or_else(String::new, |calls| format!("{calls:.2}"));
             let rest = format!("{:.2},{:.3},,{single},{calls}", measured.cold_ns, measured.times(own));
-            line([result.case.name, "1", kind.name(), unit], &measured.spread(), &rest);
+            line([result.case.name, "1", &kind.name(), unit], &measured.spread(), &rest);
         }
     }
     for result in &run.threads {
@@ -43,7 +43,7 @@ pub fn csv(run: &Run) -> String {
             for (threads, races) in THREADS.iter().zip(races) {
                 let wall = Spread::of(races.wall_ns.clone());
                 let rest = races.cpu_median().map_or_else(|| ",,,,,,,".to_owned(), |cpu| format!(",,{cpu:.2},,,,,"));
-                line([result.case.name, &threads.to_string(), kind.name(), "operation"], &wall, &rest);
+                line([result.case.name, &threads.to_string(), &kind.name(), "operation"], &wall, &rest);
             }
         }
     }

@@ -107,9 +107,9 @@ mod tests {
     use crate::case::{CASES, Case, Goal, THREAD_CASES};
     use crate::measure::{Latency, Measured, Races};
     use crate::report::{CaseResult, Machine, Run, ThreadResult, csv};
-    use crate::subject::{Kind, Variant};
+    use crate::subject::{self, Kind};
 
-    const PAGED: Kind = Kind::Millpond(Variant::Paged);
+    const PAGED: Kind = Kind::Millpond(subject::PAGED);
 
     fn run() -> Run {
         let measured = |ns: f64, latency, driver_calls| {

@@ -2,33 +2,22 @@
 
 use std::error::Error;
 
+use millpond::settings::{Growth, Policy, Segments, Settings};
 use millpond::{Allocator, Buffer, Stream};
 use millpond_backend::Backend;
 use millpond_sim::{CostModel, Sim};
 
 use super::{DEVICE_BYTES, Subject};
 
-/// The settings that it runs with. Each variant names its policy, so that a change of the default changes no
-/// measurement.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Variant {
-    /// Pages that move between streams and places: the default on a device with virtual memory.
-    Paged,
-    /// PyTorch's allocator.
-    Classic,
-    /// PyTorch's allocator with expandable segments.
-    Expandable,
-}
+/// Pages that move between streams and places: the default on a device with virtual memory. Each subject names its
+/// policy, so that a change of the default changes no measurement.
+pub const PAGED: Policy = Policy::Paged(Growth::Balanced);
 
-impl Variant {
-    const fn conf(self) -> &'static str {
-        match self {
-            Variant::Paged => "policy:paged",
-            Variant::Classic => "policy:classic",
-            Variant::Expandable => "policy:classic,expandable_segments:True",
-        }
-    }
-}
+/// PyTorch's allocator.
+pub const CLASSIC: Policy = Policy::Classic(Segments::Plain);
+
+/// PyTorch's allocator with expandable segments.
+pub const EXPANDABLE: Policy = Policy::Classic(Segments::Expandable);
 
 /// An allocator with some of its streams, over a simulated device whose driver calls cost nothing, unless another
 /// device is given.
@@ -44,7 +33,7 @@ impl Millpond {
     /// # Panics
     ///
     /// If the simulated device refuses, which is a defect of this program.
-    pub fn new(variant: Variant, streams: u16) -> Self {
+    pub fn new(variant: Policy, streams: u16) -> Self {
         let device = Sim::builder().cost(CostModel::free()).total_bytes(DEVICE_BYTES).build();
         match Self::over(device, variant, streams) {
             Ok(subject) => subject,
@@ -59,8 +48,9 @@ impl<B: Backend> Millpond<B> {
     /// # Errors
     ///
     /// Returns what the device lacks for the variant, or the error of the driver.
-    pub fn over(device: B, variant: Variant, streams: u16) -> Result<Self, Box<dyn Error>> {
-        let allocator = Allocator::builder(device).conf(variant.conf()).build()?;
+    pub fn over(device: B, variant: Policy, streams: u16) -> Result<Self, Box<dyn Error>> {
+        let allocator =
+            Allocator::builder(device).settings(Settings { policy: variant, ..Settings::default() }).build()?;
         let streams = (0..streams).map(|_| allocator.create_stream()).collect::<Result<_, _>>()?;
         Ok(Self { allocator, streams })
     }

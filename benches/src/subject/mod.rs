@@ -10,10 +10,14 @@ mod offset;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
+
+use ::millpond::settings::Policy;
+
 #[cfg(feature = "peers")]
 pub use self::cubecl::Cubecl;
 pub use self::floor::{Malloc, MutexPair};
-pub use self::millpond::{Millpond, Variant};
+pub use self::millpond::{CLASSIC, EXPANDABLE, Millpond, PAGED};
 #[cfg(feature = "peers")]
 pub use self::offset::{Offset, SharedOffset};
 
@@ -43,10 +47,10 @@ pub trait Subject {
 }
 
 /// The names of the subjects.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Kind {
     /// This allocator.
-    Millpond(Variant),
+    Millpond(Policy),
     /// The crate `offset-allocator` over one range: no lock, no streams, no statistics.
     Offset,
     /// `offset-allocator` behind one mutex for all threads.
@@ -61,16 +65,14 @@ pub enum Kind {
 
 impl Kind {
     /// Returns its name in the record.
-    pub const fn name(self) -> &'static str {
+    pub fn name(self) -> Cow<'static, str> {
         match self {
-            Kind::Millpond(Variant::Paged) => "millpond paged",
-            Kind::Millpond(Variant::Classic) => "millpond classic",
-            Kind::Millpond(Variant::Expandable) => "millpond expandable",
-            Kind::Offset => "offset-allocator",
-            Kind::SharedOffset => "mutex + offset-allocator",
-            Kind::Cubecl => "cubecl",
-            Kind::MutexPair => "mutex pair",
-            Kind::Malloc => "malloc 64 B",
+            Kind::Millpond(policy) => format!("millpond {}", policy.variant_name()).into(),
+            Kind::Offset => "offset-allocator".into(),
+            Kind::SharedOffset => "mutex + offset-allocator".into(),
+            Kind::Cubecl => "cubecl".into(),
+            Kind::MutexPair => "mutex pair".into(),
+            Kind::Malloc => "malloc 64 B".into(),
         }
     }
 }

@@ -1,10 +1,8 @@
-use millpond::settings::Policy;
-
-use super::{Millpond, Subject, Variant};
+use super::{CLASSIC, EXPANDABLE, Millpond, PAGED, Subject};
 
 #[test]
 fn millpond_gives_disjoint_blocks_and_takes_them_back() {
-    for variant in [Variant::Paged, Variant::Classic, Variant::Expandable] {
+    for variant in [PAGED, CLASSIC, EXPANDABLE] {
         let mut subject = Millpond::new(variant, 2);
         let blocks: Vec<_> = (1..40).map(|n| subject.allocate(n * 70_000, (n % 2) as u16)).collect();
         let mut ranges: Vec<_> = blocks.iter().map(|b| (b.address().expect("not empty"), b.capacity())).collect();
@@ -18,16 +16,14 @@ fn millpond_gives_disjoint_blocks_and_takes_them_back() {
 
 #[test]
 fn each_variant_runs_its_own_policy() {
-    let policies = [Variant::Paged, Variant::Classic, Variant::Expandable].map(|variant| {
-        let settings = Millpond::new(variant, 0).allocator().settings();
-        (settings.policy, settings.expandable_segments)
-    });
-    assert_eq!(policies, [(Policy::Paged, false), (Policy::Classic, false), (Policy::Classic, true)]);
+    for policy in [PAGED, CLASSIC, EXPANDABLE] {
+        assert_eq!(Millpond::new(policy, 0).allocator().settings().policy, policy);
+    }
 }
 
 #[test]
 fn a_sibling_shares_the_allocator_and_not_the_stream() {
-    let first = Millpond::new(Variant::Classic, 1);
+    let first = Millpond::new(CLASSIC, 1);
     let mut second = first.sibling();
     let block = second.allocate(1000, 0);
     assert_eq!(first.allocator().memory_allocated(), 1024);

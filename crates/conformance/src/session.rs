@@ -7,8 +7,8 @@ use millpond::{Allocator, Stream};
 use millpond_backend::{Backend, Point, Transfer};
 
 use crate::device::{DeviceUnderTest, Live, Need};
-use crate::scenario::Policy;
 use crate::watched::{Strings, Tenancy, Watched};
+use millpond::settings::Variant;
 
 /// The number of bytes of a block that are read at a time.
 const PART_BYTES: usize = 1 << 20;
@@ -31,7 +31,7 @@ impl From<String> for Stop {
 /// The requirements and the configuration of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setup<'a> {
-    pub(crate) policy: &'a Policy,
+    pub(crate) policy: &'a Variant,
     /// The configuration after the policy's.
     pub(crate) conf: &'a str,
     pub(crate) limit: Option<u64>,
@@ -63,13 +63,13 @@ fn open_over<D: DeviceUnderTest>(
     setup: &Setup<'_>,
     settings: Settings,
 ) -> Result<Opened<D::Backend>, Stop> {
-    let need = Need { streams: setup.streams, bytes: setup.bytes, pages: setup.policy.pages };
+    let need = Need { streams: setup.streams, bytes: setup.bytes, pages: setup.policy.policy.needs_pages() };
     let backend = device.open(&need).map_err(|missing| Stop::Skip(missing.0))?;
-    if setup.policy.pages && backend.caps().pages.is_none() {
+    if setup.policy.policy.needs_pages() && backend.caps().pages.is_none() {
         return Err(Stop::Skip("the device has no virtual memory".to_owned()));
     }
     let twin = device.twin(&backend);
-    let mut builder = Allocator::builder(backend).settings(settings).conf(setup.policy.conf).conf(setup.conf);
+    let mut builder = Allocator::builder(backend).settings(settings.with_policy(setup.policy.policy)).conf(setup.conf);
     if let Some(bytes) = setup.limit {
         builder = builder.limit(bytes);
     }

@@ -13,9 +13,10 @@ use millpond_backend::{Closing, PageCaps, Reuse};
 use millpond_sim::Completion;
 
 use crate::device::DeviceUnderTest as _;
-use crate::scenario::{POLICIES, Policy};
+use crate::scenario::POLICIES;
 use crate::sim::SimDevice;
 use crate::swarm::{Case, Failed, Program, Random, Shrunk, Swarm, Tally};
+use millpond::settings::Variant;
 
 /// The default number of operations of a run: enough for memory to be short during most of it.
 pub const OPERATIONS: u32 = 400;
@@ -108,10 +109,10 @@ impl Run {
 }
 
 /// Draws a policy. Half of all runs get one that moves pages, and the other policies share the rest.
-fn policy(random: &mut Random) -> Policy {
+fn policy(random: &mut Random) -> Variant {
     let is_paged = random.once_in(2);
-    let paged = |policy: &&Policy| policy.conf.starts_with("policy:paged") == is_paged;
-    let wanted: Vec<&Policy> = POLICIES.iter().filter(paged).collect();
+    let paged = |policy: &&Variant| policy.policy.moves_pages() == is_paged;
+    let wanted: Vec<&Variant> = POLICIES.iter().filter(paged).collect();
     *wanted[random.below(wanted.len())]
 }
 

@@ -12,9 +12,10 @@ use crate::contract::{self, Check};
 use crate::device::{DeviceUnderTest, Need, open_or_skip};
 use crate::minimum;
 use crate::programs;
-use crate::scenario::{self, CORPUS, Policy, Scenario};
+use crate::scenario::{self, CORPUS, Scenario};
 use crate::session::Stop;
 use crate::sim::SimDevice;
+use millpond::settings::Variant;
 
 /// A scenario or a check that a device is known not to pass, with the reason. The backend's author declares it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -79,8 +80,8 @@ struct Case<D: DeviceUnderTest> {
 
 enum Work<D: DeviceUnderTest> {
     Check(Check<D>),
-    Text(Rc<Scenario>, Policy),
-    Program(fn(&D, &Policy) -> Result<(), Stop>, Policy),
+    Text(Rc<Scenario>, Variant),
+    Program(fn(&D, &Variant) -> Result<(), Stop>, Variant),
 }
 
 /// Returns every group of checks and scenarios, in the order in which they run.
@@ -241,7 +242,7 @@ impl<D: DeviceUnderTest> Case<D> {
     fn needs_pages(&self) -> bool {
         match &self.work {
             Work::Check(check) => check.power == contract::Power::Pages,
-            Work::Text(_, policy) | Work::Program(_, policy) => policy.pages,
+            Work::Text(_, policy) | Work::Program(_, policy) => policy.policy.needs_pages(),
         }
     }
 }

@@ -100,7 +100,7 @@ impl<B: Backend> Watched<B> {
     /// Does the same on a device that reports what its streams wait for, and on which barriers can be placed.
     pub fn with_strings(allocator: Allocator<B>, strings: Strings<B>) -> Self {
         let oracle = Oracle::new(Promises::of(allocator.backend().caps()));
-        let has_pages = allocator.settings().needs_pages();
+        let has_pages = allocator.settings().policy.needs_pages();
         Self { allocator, account: Mutex::new(Account { oracle, model: Model::default() }), has_pages, strings }
     }
 

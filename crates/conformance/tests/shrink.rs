@@ -3,9 +3,10 @@
 
 use millpond::plant::Plant;
 use millpond::settings::Settings;
+use millpond::settings::Variant;
 use millpond_backend::{Closing, Reuse};
 use millpond_conformance::SimDevice;
-use millpond_conformance::scenario::{self, POLICIES, Policy};
+use millpond_conformance::scenario;
 use millpond_conformance::swarm::{Case, Operation, Program, Shrunk, Swarm};
 use millpond_sim::Completion;
 
@@ -16,8 +17,8 @@ const OPERATIONS: u32 = 120;
 /// The most operations that remain of a failing run whose bug needs only a handful of them.
 const A_HANDFUL: usize = 6;
 
-fn policy(name: &str) -> Policy {
-    POLICIES.into_iter().find(|policy| policy.name == name).expect("a policy of this name")
+fn policy(name: &str) -> Variant {
+    Variant::find(name).expect("a policy of this name")
 }
 
 fn manual() -> SimDevice {
@@ -25,7 +26,7 @@ fn manual() -> SimDevice {
 }
 
 /// Returns the first seed that fails with the bug planted, and checks that it passes without the bug.
-fn failing(device: &SimDevice, policy: Policy, plant: Plant) -> (Swarm, Program) {
+fn failing(device: &SimDevice, policy: Variant, plant: Plant) -> (Swarm, Program) {
     let sound = Case::new(device, policy);
     let planted = Case { settings: Settings { plant: Some(plant), ..Settings::default() }, ..sound.clone() };
     let found = (0..SEEDS).find_map(|seed| {
@@ -38,7 +39,7 @@ fn failing(device: &SimDevice, policy: Policy, plant: Plant) -> (Swarm, Program)
     (swarm, program)
 }
 
-fn shrink(device: &SimDevice, policy: Policy, plant: Plant) -> Shrunk {
+fn shrink(device: &SimDevice, policy: Variant, plant: Plant) -> Shrunk {
     let (swarm, program) = failing(device, policy, plant);
     let case = Case { settings: Settings { plant: Some(plant), ..Settings::default() }, ..Case::new(device, policy) };
     let shrunk = case.shrink(&program).expect("it fails again");

@@ -29,7 +29,7 @@ fn a_thousand_runs() {
     println!("{by_policy:#?}");
     assert!(failed.is_empty(), "{} runs failed:\n{}", failed.len(), failed.join("\n"));
     assert_eq!(by_policy.values().map(|(runs, _)| runs).sum::<u64>(), RUNS);
-    for policy in POLICIES {
+    for policy in POLICIES.iter() {
         let (runs, tally) = by_policy[policy.name];
         // Runs with few grants prove nothing.
         assert!(runs > RUNS / 10 && tally.grants > 20 * runs, "{}: {runs} runs, {tally:?}", policy.name);

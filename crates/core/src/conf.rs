@@ -11,8 +11,8 @@
 //! ```
 //! use millpond_core::conf;
 //!
-//! let settings = conf::parse("max_split_size_mb:64, roundup_power2_divisions:[256:1,512:2,>:8]").unwrap();
-//! assert_eq!(settings.max_split_bytes, Some(64 << 20));
+//! let options = conf::parse("max_split_size_mb:64, roundup_power2_divisions:[256:1,512:2,>:8]").unwrap();
+//! assert_eq!(options.max_split_bytes, Some(64 << 20));
 //!
 //! let error = conf::parse("max_split_size_mb:64,expandable_segments:true").unwrap_err();
 //! assert_eq!(error.position, 41);
@@ -33,13 +33,13 @@ use alloc::vec::Vec;
 pub use error::{ConfError, ConfErrorKind, Found};
 pub use write::write;
 
-use crate::settings::Settings;
+use crate::settings::Options;
 
 /// The content of a configuration text.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Parsed {
-    /// The base settings, with the text's values set over them.
-    pub settings: Settings,
+    /// The base options, with the text's values set over them.
+    pub options: Options,
     /// The keys of the text that have no effect here, in the text's order, under their CUDA names. Their values were
     /// checked nevertheless.
     pub ignored: Vec<&'static str>,
@@ -51,23 +51,23 @@ pub fn keys() -> impl Iterator<Item = &'static str> {
     keys::names()
 }
 
-/// Returns the settings that `text` asks for, over the defaults.
+/// Returns the options that `text` asks for, over the defaults.
 ///
 /// The cost is a few allocations and time proportional to the text.
 ///
 /// # Errors
 ///
 /// Returns an error at the first departure from the grammar, or for the first value out of its range.
-pub fn parse(text: &str) -> Result<Settings, ConfError> {
-    parse_over(Settings::default(), text).map(|parsed| parsed.settings)
+pub fn parse(text: &str) -> Result<Options, ConfError> {
+    parse_over(Options::default(), text).map(|parsed| parsed.options)
 }
 
-/// Returns the settings that `text` asks for, over `base`: what the text does not name stays as it is there.
+/// Returns the options that `text` asks for, over `base`: what the text does not name stays as it is there.
 ///
 /// # Errors
 ///
 /// Returns an error as [`parse`] does, and also for a large segment size above a limit that `base` sets, since such a
 /// limit would then be out of its range.
-pub fn parse_over(base: Settings, text: &str) -> Result<Parsed, ConfError> {
+pub fn parse_over(base: Options, text: &str) -> Result<Parsed, ConfError> {
     set::apply(base, &grammar::pairs(text)?)
 }

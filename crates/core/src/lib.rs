@@ -5,20 +5,20 @@
 extern crate alloc;
 
 mod block;
+mod books;
 pub mod conf;
 mod coordinator;
 mod heap;
 mod ids;
 mod index;
 mod last_use;
-mod ledger;
 mod meter;
-mod page;
 #[cfg(feature = "plant")]
 pub mod plant;
 #[cfg(not(feature = "plant"))]
 #[expect(unreachable_pub, reason = "public where bugs can be planted")]
 mod plant;
+mod policy;
 mod segment;
 pub mod settings;
 mod shard;
@@ -26,9 +26,10 @@ mod size;
 pub mod stats;
 pub mod units;
 
+pub use books::Points;
+pub use books::ledger::WasteLedger;
 pub use coordinator::{Coordinator, DeviceFacts, FreeRange, Outcome, PageCall, Pin, Plan, Report, Shards, Step};
 pub use ids::{BlockId, PageId, Place, PoolId, SegmentId, ShardId, Side, Slot};
 pub use last_use::LastUse;
-pub use ledger::WasteLedger;
 pub use shard::{BlockState, BlockView, Freed, Grant, PageView, SegmentView, Shard, Uses};
 pub use size::{Sizes, Want};

@@ -5,71 +5,8 @@ mod range;
 use crate::plant::Planted;
 use crate::units::MIB;
 
+pub use crate::policy::{Choice, Growth, Policy, PolicyName, Segments, Variant};
 pub use range::SettingError;
-
-/// The rules for where blocks are placed and what is kept.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[non_exhaustive]
-pub enum Policy {
-    /// PyTorch's native caching allocator, to the counter.
-    #[default]
-    Classic,
-    /// Blocks as in `classic`, over pages that move between streams and places, so that little more is reserved than is
-    /// live. It needs a device with virtual memory, and is the default there.
-    Paged,
-    /// No caching: each allocation is one driver allocation. It is meant for memory checkers, and as a lower bound for
-    /// comparisons.
-    Direct,
-    /// `paged` where the device has virtual memory, or else `classic`. The code that builds an allocator resolves it
-    /// ([`Policy::resolved`]), so an allocator's own settings never have this value.
-    Auto,
-}
-
-impl Policy {
-    /// Returns the policy of an allocator for which none was chosen: `paged` where the device has virtual memory, or
-    /// else `classic`.
-    pub const fn default_for(has_virtual_memory: bool) -> Policy {
-        if has_virtual_memory { Policy::Paged } else { Policy::Classic }
-    }
-
-    /// Returns the policy, with [`Policy::Auto`] replaced by what it means on a device with or without virtual memory.
-    pub const fn resolved(self, has_virtual_memory: bool) -> Policy {
-        match self {
-            Policy::Auto => Policy::default_for(has_virtual_memory),
-            certain => certain,
-        }
-    }
-
-    /// Returns the name that the command line and reports use.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Policy::Auto => "auto",
-            Policy::Classic => "classic",
-            Policy::Paged => "paged",
-            Policy::Direct => "direct",
-        }
-    }
-}
-
-/// What `paged` does first when memory is short and all free memory may still be in use by the device.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Growth {
-    /// The move of pages behind a device-side wait, which needs the least memory.
-    Tight,
-    /// The creation of pages. Streams never wait for each other.
-    #[default]
-    Balanced,
-}
-
-impl Growth {
-    /// Returns the name that configurations use.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Growth::Tight => "tight",
-            Growth::Balanced => "balanced",
-        }
-    }
-}
 
 /// The memory that is overwritten with zeros before it is granted, so that its new owner cannot read what was in it.
 ///
@@ -129,15 +66,12 @@ impl Divisions {
 }
 
 /// All settings that influence decisions. They are fixed for the life of an allocator.
+///
+/// The policy of an allocator is a [`Policy`]. While an allocator is being set up it is a [`Choice`]: see [`Options`].
 #[derive(Clone, PartialEq, Debug)]
-pub struct Settings {
+pub struct Settings<P = Policy> {
     /// The policy.
-    pub policy: Policy,
-    /// `expandable_segments`: large address ranges that grow by pages instead of many fixed segments. Needs a device
-    /// with virtual memory.
-    pub expandable_segments: bool,
-    /// What `paged` does first when memory is short.
-    pub growth: Growth,
+    pub policy: P,
     /// `max_split_size_mb`, in bytes: larger blocks are never split. `None` means no limit.
     pub max_split_bytes: Option<u64>,
     /// `max_non_split_rounding_mb`, in bytes: the amount by which an unsplit block may be larger than the request.
@@ -146,15 +80,6 @@ pub struct Settings {
     /// `large_segment_size_mb`, in bytes: the size of the segment that large requests below 10 MiB share, and of the
     /// pages of large expandable segments.
     pub large_segment_bytes: u64,
-    /// `slack`: how much more than was ever live may stay reserved, as a share of it, for example 0.125 for an eighth.
-    /// It is meant for memory that is expensive to take and whose segments cannot be taken apart, such as page-locked
-    /// memory of the host ([`Settings::for_host`]).
-    ///
-    /// Segments then have the size of the request or, for requests that are small compared with that peak, a part of
-    /// the peak, instead of PyTorch's 2 and 20 MiB. Before one is taken, idle ones are given back as far as the share
-    /// demands. The smaller the slack, the more often the driver is called. It has an effect only on `classic` with
-    /// plain segments, where it replaces garbage collection. `None` means PyTorch's segments.
-    pub slack: Option<f64>,
     /// `garbage_collection_threshold`: the share of the limit above which unused segments are collected by age. 0 means
     /// off.
     pub gc_threshold: f64,
@@ -180,16 +105,17 @@ pub struct Settings {
     pub plant: Option<crate::plant::Plant>,
 }
 
-impl Default for Settings {
+/// Settings as a configuration gives them, before it is known on which device: [`Options::resolve`] makes [`Settings`]
+/// of them.
+pub type Options = Settings<Choice>;
+
+impl<P: Default> Default for Settings<P> {
     fn default() -> Self {
         Self {
-            policy: Policy::Classic,
-            expandable_segments: false,
-            growth: Growth::default(),
+            policy: P::default(),
             max_split_bytes: None,
             max_non_split_rounding_bytes: None,
             large_segment_bytes: 20 * MIB,
-            slack: None,
             gc_threshold: 0.0,
             divisions: Divisions::default(),
             memory_fraction: 1.0,
@@ -204,7 +130,7 @@ impl Default for Settings {
     }
 }
 
-impl Settings {
+impl<P> Settings<P> {
     /// Returns the settings with PyTorch 2.11's behaviour where Millpond differs on purpose, to replay its recordings.
     pub fn as_recorded(mut self) -> Self {
         self.search_after_wait = false;
@@ -213,35 +139,53 @@ impl Settings {
         self
     }
 
+    /// Returns the same settings with another policy.
+    pub fn with_policy<Q>(self, policy: Q) -> Settings<Q> {
+        Settings {
+            policy,
+            max_split_bytes: self.max_split_bytes,
+            max_non_split_rounding_bytes: self.max_non_split_rounding_bytes,
+            large_segment_bytes: self.large_segment_bytes,
+            gc_threshold: self.gc_threshold,
+            divisions: self.divisions,
+            memory_fraction: self.memory_fraction,
+            throw_on_oom: self.throw_on_oom,
+            scrub: self.scrub,
+            search_after_wait: self.search_after_wait,
+            gc_without_limit: self.gc_without_limit,
+            ties: self.ties,
+            #[cfg(feature = "plant")]
+            plant: self.plant,
+        }
+    }
+}
+
+impl Options {
+    /// Returns the settings on a device with or without virtual memory.
+    pub fn resolve(self, has_virtual_memory: bool) -> Settings {
+        let policy = self.policy.resolve(has_virtual_memory);
+        self.with_policy(policy)
+    }
+}
+
+impl From<Settings> for Options {
+    /// Returns the options that lead to the settings on every device.
+    fn from(settings: Settings) -> Self {
+        let choice = Choice::from(settings.policy);
+        settings.with_policy(choice)
+    }
+}
+
+impl Settings {
     /// Returns the settings for memory of the host: `classic` with a slack of an eighth.
     pub fn for_host() -> Self {
-        Self { policy: Policy::Classic, slack: Some(0.125), ..Self::default() }
-    }
-
-    /// Returns the slack, where it has an effect.
-    pub(crate) fn snug(&self) -> Option<f64> {
-        self.slack.filter(|_| self.policy == Policy::Classic && !self.expandable_segments)
-    }
-
-    /// Returns whether segments are expandable, which must be asked for and needs a policy that keeps segments.
-    pub fn expands(&self) -> bool {
-        self.expandable_segments && self.policy == Policy::Classic
-    }
-
-    /// Returns whether pages move, because the policy is `paged`.
-    pub fn is_paged(&self) -> bool {
-        self.policy == Policy::Paged
-    }
-
-    /// Returns whether the device must have virtual memory.
-    pub fn needs_pages(&self) -> bool {
-        self.expands() || self.is_paged()
+        Self { policy: Policy::Classic(Segments::Snug(0.125)), ..Self::default() }
     }
 
     /// Returns the split limit in bytes, or `u64::MAX` where there is none. Pages can reverse any split, so `paged` has
     /// none.
     pub fn max_split(&self) -> u64 {
-        if self.is_paged() { u64::MAX } else { self.max_split_bytes.unwrap_or(u64::MAX) }
+        if self.policy.moves_pages() { u64::MAX } else { self.max_split_bytes.unwrap_or(u64::MAX) }
     }
 
     /// Returns the number of bytes by which an unsplit block may be larger than an oversize request.
@@ -257,9 +201,8 @@ impl Settings {
         Planted::default()
     }
 
-    /// Panics on settings that do not [`validate`](Self::validate), and on a policy that is not resolved.
+    /// Panics on settings that do not [`validate`](Self::validate).
     pub(crate) fn check(&self) {
-        assert!(self.policy != Policy::Auto, "the policy is `auto`, must be resolved for the device first");
         if let Err(error) = self.validate() {
             panic!("{error}");
         }

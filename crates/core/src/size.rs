@@ -1,7 +1,8 @@
 //! The way from a request in bytes to a block size, a side and a segment size: PyTorch's rounding.
 
 use crate::ids::Side;
-use crate::settings::{Divisions, Policy, Settings};
+use crate::policy::Keeps;
+use crate::settings::{Divisions, Settings};
 use crate::units::{
     LARGE_ROUNDING, QUANTUM, REQUEST_BYTES_MAX, SHARED_SEGMENT_BELOW, SMALL_BYTES, SMALL_SEGMENT_BYTES, align_up,
     round_up,
@@ -31,12 +32,12 @@ pub struct Sizes {
 impl Sizes {
     /// Creates the rules that the settings ask for.
     pub fn new(settings: &Settings) -> Self {
-        let divisions = settings.divisions;
+        let (divisions, traits) = (settings.divisions, settings.policy.traits());
         Self {
             divisions: divisions.0.iter().any(|&d| d > 1).then_some(divisions),
             large_segment_bytes: settings.large_segment_bytes,
-            shares_segments: settings.policy != Policy::Direct && settings.snug().is_none(),
-            small_bytes: if settings.snug().is_some() { 0 } else { SMALL_BYTES },
+            shares_segments: traits.keeps == Keeps::Freed && traits.slack.is_none(),
+            small_bytes: if traits.slack.is_some() { 0 } else { SMALL_BYTES },
         }
     }
 

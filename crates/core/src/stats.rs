@@ -3,7 +3,9 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-/// One of PyTorch's counters: the present value, the highest value, and the totals of what was added and taken away.
+use crate::ids::Side;
+
+/// One counter of PyTorch's: what is there now, the most there ever was, and what came and went in total.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stat {
     /// The present value.
@@ -56,7 +58,23 @@ pub struct StatByPool {
     pub large_pool: Stat,
 }
 
-/// All values of `torch.cuda.memory_stats`, under PyTorch's names. Sizes are in bytes.
+impl StatByPool {
+    /// Changes the counter of a side and that of both together.
+    pub(crate) fn change(&mut self, side: Side, change: impl Fn(&mut Stat)) {
+        change(&mut self.all);
+        change(match side {
+            Side::Small => &mut self.small_pool,
+            Side::Large => &mut self.large_pool,
+        });
+    }
+
+    /// Changes all three counters.
+    pub(crate) fn each(&mut self, change: impl Fn(&mut Stat)) {
+        [&mut self.all, &mut self.small_pool, &mut self.large_pool].into_iter().for_each(change);
+    }
+}
+
+/// All of `torch.cuda.memory_stats`, under PyTorch's names. Sizes are in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct MemoryStats {
     /// Blocks handed out and not yet freed by the program.

@@ -5,7 +5,7 @@
 //! driver call begins with one move and ends with another, so that the other threads may do anything meanwhile.
 
 use millpond_backend::{PageCaps, Point, Reuse, StreamId, Tick};
-use millpond_core::settings::{Growth, Policy, Settings};
+use millpond_core::settings::{Growth, Policy, Segments, Settings};
 use millpond_core::{
     Coordinator, DeviceFacts, Freed, Grant, Outcome, Plan, PoolId, Shard, ShardId, Shards, Sizes, Step,
 };
@@ -156,7 +156,7 @@ impl World {
         match shard.free(held.grant.block, Tick(self.tick), 0) {
             Freed::Pending(uses) => {
                 let points = uses.streams.iter().map(|&stream| Point { stream, tick: Tick(self.tick) });
-                let points: Vec<_> = points.chain(uses.points.iter().copied()).collect();
+                let points: Vec<_> = points.chain(uses.points.iter()).collect();
                 self.coordinator.pend(ShardId(held.shard as u32), held.grant.block, points);
             }
             freed => assert_eq!(freed, Freed::Done { unsettled: false }),
@@ -215,12 +215,12 @@ fn explore(rules: &Rules, scripts: &[&[usize]], most_changes: usize) -> u64 {
 }
 
 fn all_rules() -> Vec<Rules> {
-    let paged = |growth| Settings { policy: Policy::Paged, growth, ..Settings::default() };
+    let paged = |growth| Settings { policy: Policy::Paged(growth), ..Settings::default() };
     let settings = [
         Settings::default(),
-        Settings { expandable_segments: true, ..Settings::default() },
+        Settings { policy: Policy::Classic(Segments::Expandable), ..Settings::default() },
         Settings { max_split_bytes: Some(20 * MIB), ..Settings::default() },
-        Settings { slack: Some(0.125), ..Settings::default() },
+        Settings { policy: Policy::Classic(Segments::Snug(0.125)), ..Settings::default() },
         Settings { policy: Policy::Direct, ..Settings::default() },
         paged(Growth::Balanced),
         paged(Growth::Tight),
@@ -230,7 +230,7 @@ fn all_rules() -> Vec<Rules> {
         for pends in [false, true] {
             all.push(Rules { settings: settings.clone(), by_driver: false, pends });
         }
-        if !settings.needs_pages() {
+        if !settings.policy.needs_pages() {
             all.push(Rules { settings, by_driver: true, pends: false });
         }
     }

@@ -23,7 +23,7 @@ struct Device {
 impl Device {
     fn new(pages: PageCaps, limit: u64) -> Self {
         let facts = DeviceFacts { total_bytes: 1 << 30, reuse: Reuse::InOrder, pages: Some(pages), stream_wait: true };
-        let settings = Settings { policy: Policy::Paged, growth: Growth::Tight, ..Settings::default() };
+        let settings = Settings { policy: Policy::Paged(Growth::Tight), ..Settings::default() };
         let mut coordinator = Coordinator::new(settings, facts);
         coordinator.set_limit(Some(limit));
         let shards = (0..2).map(|stream| coordinator.open_shard(StreamId(stream), PoolId::default())).collect();
@@ -248,7 +248,7 @@ fn a_page_comes_back_only_in_order() {
 fn what_comes_from_another_stream_is_to_be_overwritten() {
     for (growth, is_lent) in [(Growth::Balanced, true), (Growth::Tight, false)] {
         let mut device = Device::new(PageCaps::new(2 * MIB), 40 * MIB);
-        let settings = Settings { policy: Policy::Paged, growth, scrub: Scrub::OtherStreams, ..Settings::default() };
+        let settings = Settings { policy: Policy::Paged(growth), scrub: Scrub::OtherStreams, ..Settings::default() };
         let pages = Some(PageCaps::new(2 * MIB));
         let facts = DeviceFacts { total_bytes: 1 << 30, reuse: Reuse::InOrder, pages, stream_wait: true };
         device.coordinator = Coordinator::new(settings, facts);

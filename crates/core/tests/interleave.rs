@@ -3,7 +3,7 @@
 mod meddle;
 
 use millpond_backend::{PageCaps, Point, Reuse, StreamId, Tick};
-use millpond_core::settings::Settings;
+use millpond_core::settings::{Policy, Segments, Settings};
 use millpond_core::{Coordinator, DeviceFacts, Freed, Grant, Outcome, Plan, PoolId, Shard, ShardId, Sizes, Step};
 
 use meddle::Meddled;
@@ -68,7 +68,7 @@ impl Device {
 /// A block that is freed behind one that is being extended is joined with the remainder of that one.
 #[test]
 fn a_neighbour_is_freed_before_an_extended_block_is_served() {
-    let mut device = Device::new(Settings { expandable_segments: true, ..Settings::default() });
+    let mut device = Device::new(Settings { policy: Policy::Classic(Segments::Expandable), ..Settings::default() });
     let _first = device.allocate(20 * MIB);
     let hole = device.allocate(20 * MIB);
     let last = device.allocate(20 * MIB);
@@ -94,7 +94,7 @@ fn a_neighbour_is_freed_before_an_extended_block_is_served() {
 /// never been tried.
 #[test]
 fn nothing_is_lost_when_mapping_fails_beside_a_freed_neighbour() {
-    let mut device = Device::new(Settings { expandable_segments: true, ..Settings::default() });
+    let mut device = Device::new(Settings { policy: Policy::Classic(Segments::Expandable), ..Settings::default() });
     let first = device.allocate(20 * MIB);
     let hole = device.allocate(20 * MIB);
     let last = device.allocate(20 * MIB);

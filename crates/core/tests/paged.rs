@@ -33,7 +33,7 @@ impl Device {
 
     fn with(growth: Growth, limit: u64, pages: PageCaps, stream_wait: bool) -> Self {
         let facts = DeviceFacts { total_bytes: 1 << 30, reuse: Reuse::InOrder, pages: Some(pages), stream_wait };
-        let settings = Settings { policy: Policy::Paged, growth, ..Settings::default() };
+        let settings = Settings { policy: Policy::Paged(growth), ..Settings::default() };
         let mut coordinator = Coordinator::new(settings, facts);
         coordinator.set_limit(Some(limit));
         let shards = (0..3).map(|stream| coordinator.open_shard(StreamId(stream), PoolId::default())).collect();

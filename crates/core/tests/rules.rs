@@ -3,7 +3,7 @@
 mod meddle;
 
 use millpond_backend::{PageCaps, Point, Reuse, StreamId, Tick};
-use millpond_core::settings::{Growth, Policy, Settings};
+use millpond_core::settings::{Growth, Policy, Segments, Settings};
 use millpond_core::{
     Coordinator, DeviceFacts, Freed, Grant, LastUse, Outcome, PageCall, Plan, PoolId, Shard, ShardId, Shards, Step,
 };
@@ -39,7 +39,7 @@ impl Device {
     }
 
     fn paged(growth: Growth) -> Self {
-        Self::new(Settings { policy: Policy::Paged, growth, ..Settings::default() }, Reuse::InOrder, &[0, 0, 0])
+        Self::new(Settings { policy: Policy::Paged(growth), ..Settings::default() }, Reuse::InOrder, &[0, 0, 0])
     }
 
     fn outcome(&self, step: &Step) -> Outcome {
@@ -199,7 +199,7 @@ fn a_block_waits_for_all_of_its_points() {
         device.shards[0].used_until(held.block, point(1, tick));
     }
     let Freed::Pending(uses) = device.free(0, &held, 4) else { panic!("it was used elsewhere") };
-    assert_eq!((&uses.streams[..], &uses.points[..]), (&[StreamId(1)][..], &[point(1, 8)][..]));
+    assert_eq!((&uses.streams[..], &uses.points.into_vec()[..]), (&[StreamId(1)][..], &[point(1, 8)][..]));
     device.coordinator.pend(ShardId(0), held.block, [point(1, 5), point(1, 8)]);
     for (reached, is_free) in [(4, false), (5, false), (7, false), (8, true)] {
         device.coordinator.note_reached(StreamId(1), Tick(reached));
@@ -383,7 +383,7 @@ fn reset_peaks_are_what_is_there() {
 #[test]
 fn reset_peaks_make_the_slack_small() {
     for resets in [false, true] {
-        let settings = Settings { slack: Some(0.125), ..Settings::default() };
+        let settings = Settings { policy: Policy::Classic(Segments::Snug(0.125)), ..Settings::default() };
         let mut device = Device::new(settings, Reuse::InOrder, &[0]);
         let held = device.miss(0, 400 * MIB);
         device.free(0, &held, 1);
@@ -400,7 +400,7 @@ fn reset_peaks_make_the_slack_small() {
 #[test]
 fn private_pools_keep_their_memory() {
     for growth in [Growth::Balanced, Growth::Tight] {
-        let settings = Settings { policy: Policy::Paged, growth, ..Settings::default() };
+        let settings = Settings { policy: Policy::Paged(growth), ..Settings::default() };
         let mut device = Device::new(settings, Reuse::InOrder, &[0, 7, 0]);
         let held = device.miss(1, 40 * MIB);
         device.free(1, &held, 5);

@@ -2,7 +2,7 @@
 
 use millpond_backend::{Backend, Caps, ClassId, Closing};
 use millpond_core::conf;
-use millpond_core::settings::{Policy, Scrub, Settings};
+use millpond_core::settings::{Options, Scrub, Settings};
 use millpond_core::{Coordinator, DeviceFacts};
 
 use crate::allocator::Allocator;
@@ -24,26 +24,25 @@ pub struct Builder<B: Backend> {
     class: ClassId,
     device: u32,
     limit: Option<u64>,
-    settings: Result<Settings, BuildError>,
+    options: Result<Options, BuildError>,
 }
 
 impl<B: Backend> Builder<B> {
     pub(crate) fn new(backend: B) -> Self {
-        let settings = Ok(Settings { policy: Policy::Auto, ..Settings::default() });
-        Self { backend, class: ClassId::DEVICE, device: 0, limit: None, settings }
+        Self { backend, class: ClassId::DEVICE, device: 0, limit: None, options: Ok(Options::default()) }
     }
 
     /// Sets all settings, including the policy.
     pub fn settings(mut self, settings: Settings) -> Self {
-        self.settings = Ok(settings);
+        self.options = Ok(settings.into());
         self
     }
 
     /// Applies the settings of a configuration string in PyTorch's grammar on top of those given so far. A mistake in
     /// it is reported by [`build`](Self::build).
     pub fn conf(mut self, text: &str) -> Self {
-        self.settings = self.settings.and_then(|base| {
-            conf::parse_over(base, text).map(|parsed| parsed.settings).map_err(|source| BuildError::Conf { source })
+        self.options = self.options.and_then(|base| {
+            conf::parse_over(base, text).map(|parsed| parsed.options).map_err(|source| BuildError::Conf { source })
         });
         self
     }
@@ -57,8 +56,8 @@ impl<B: Backend> Builder<B> {
     pub fn environment_of(mut self, look_up: impl Fn(&str) -> Option<String>) -> Self {
         let found = ENVIRONMENT.into_iter().find_map(|variable| Some((variable, look_up(variable)?)));
         if let Some((variable, text)) = found {
-            self.settings = self.settings.and_then(|base| {
-                let parsed = conf::parse_over(base, &text).map(|parsed| parsed.settings);
+            self.options = self.options.and_then(|base| {
+                let parsed = conf::parse_over(base, &text).map(|parsed| parsed.options);
                 parsed.map_err(|source| BuildError::Environment { variable, source })
             });
         }
@@ -94,8 +93,7 @@ impl<B: Backend> Builder<B> {
     /// Returns an error for a malformed configuration, a setting outside its range, and settings that the device cannot
     /// serve.
     pub fn build(self) -> Result<Allocator<B>, BuildError> {
-        let settings = self.settings?;
-        let mut coordinator = coordinator_for(self.backend.caps(), self.class, settings)?;
+        let mut coordinator = coordinator_for(self.backend.caps(), self.class, self.options?)?;
         if self.limit.is_some() {
             coordinator.set_limit(self.limit);
         }
@@ -104,12 +102,12 @@ impl<B: Backend> Builder<B> {
 }
 
 /// Creates the coordinator for a class of a device. Only the device's own memory comes in pages.
-pub(crate) fn coordinator_for(caps: &Caps, class: ClassId, mut settings: Settings) -> Result<Coordinator, BuildError> {
-    settings.validate().map_err(|source| BuildError::Setting { source })?;
+pub(crate) fn coordinator_for(caps: &Caps, class: ClassId, options: Options) -> Result<Coordinator, BuildError> {
     let pages = caps.pages.filter(|_| class == ClassId::DEVICE);
-    settings.policy = settings.policy.resolved(pages.is_some());
-    if settings.needs_pages() && pages.is_none() {
-        let setting = if settings.is_paged() { "policy:paged" } else { "expandable_segments" };
+    let settings = options.resolve(pages.is_some());
+    settings.validate().map_err(|source| BuildError::Setting { source })?;
+    if settings.policy.needs_pages() && pages.is_none() {
+        let setting = if settings.policy.moves_pages() { "policy:paged" } else { "expandable_segments" };
         return Err(BuildError::Unsupported { setting, needs: "virtual memory", device: caps.name.clone() });
     }
     if settings.scrub != Scrub::Off

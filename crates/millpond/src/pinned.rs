@@ -31,7 +31,8 @@ pub(crate) use uses::{Access, Idle};
 ///
 /// The reserved bytes stay within an eighth more than the most bytes that were live at a time ([`Settings::for_host`]),
 /// where memory that waits for copies counts as live: idle segments are released before more are reserved. Where time
-/// matters more than memory, set a larger [`slack`](Settings::slack) with [`pinned_with`](Allocator::pinned_with).
+/// matters more than memory, set a larger [slack](millpond_core::settings::Segments::Snug) with
+/// [`pinned_with`](Allocator::pinned_with).
 ///
 /// ```
 /// use millpond::Allocator;
@@ -98,7 +99,7 @@ impl<B: Backend + Clone> Allocator<B> {
             return Err(state.no_pinned());
         }
         settings.validate().map_err(|error| Error::Setting(Box::new(error)))?;
-        let Ok(coordinator) = coordinator_for(backend.caps(), class, settings) else {
+        let Ok(coordinator) = coordinator_for(backend.caps(), class, settings.into()) else {
             let advice = "set policy:classic or direct, without expandable segments";
             let device = backend.caps().name.clone();
             return Err(Error::Unsupported { what: "virtual memory for host memory", device, advice });

@@ -27,7 +27,7 @@ fn says(error: &OutOfMemory, expected: &[&str]) {
 fn paged(sim: SimBuilder) -> (Sim, Allocator<Sim>) {
     let sim = sim.build();
     let allocator = Allocator::new(sim.clone());
-    assert!(allocator.settings().is_paged(), "the default where there is virtual memory");
+    assert!(allocator.settings().policy.moves_pages(), "the default where there is virtual memory");
     (sim, allocator)
 }
 

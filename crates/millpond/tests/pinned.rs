@@ -3,7 +3,7 @@
 use std::thread;
 
 use millpond::backend::{ClassId, Closing, Fault, Reuse};
-use millpond::settings::{Policy, Settings};
+use millpond::settings::{Growth, Policy, Segments, Settings};
 use millpond::{Allocator, Error, Pinned, Stream};
 use millpond_sim::{CallKind, Completion, Sim, SimBuilder};
 
@@ -43,10 +43,9 @@ impl Drop for Scene {
 #[test]
 fn a_host_class_is_reused_only_when_the_device_is_done_with_it() {
     let sim = Sim::builder().completion(Completion::Manual).build();
-    for policy in [Policy::Auto, Policy::Classic] {
-        let settings = Settings { policy, ..Settings::default() };
-        let allocator = Allocator::builder(sim.clone()).class(PINNED).settings(settings).build().unwrap();
-        assert_eq!(allocator.settings().policy, Policy::Classic, "host memory has no pages");
+    for policy in ["policy:auto", "policy:classic"] {
+        let allocator = Allocator::builder(sim.clone()).class(PINNED).conf(policy).build().unwrap();
+        assert_eq!(allocator.settings().policy, Policy::Classic(Segments::Plain), "host memory has no pages");
         let stream = allocator.create_stream().unwrap();
         let first = stream.allocate(4096).unwrap();
         let place = first.address();
@@ -195,7 +194,7 @@ fn what_belongs_elsewhere_is_refused() {
     let outside = here.streams[0].upload_pinned((&pinned, 1), (&device, 0), 8);
     assert!(matches!(outside, Err(Error::OutOfRange { offset: 1, bytes: 8, len: 8 })), "{outside:?}");
     assert!(pinned.bytes_mut().is_ok(), "what was refused is not in use");
-    let paged = Settings { policy: Policy::Paged, ..Settings::default() };
+    let paged = Settings { policy: Policy::Paged(Growth::Balanced), ..Settings::default() };
     for (class, settings) in [(ClassId::DEVICE, Settings::for_host()), (PINNED, paged)] {
         let refused = here.allocator.pinned_with(class, settings);
         assert!(matches!(refused, Err(Error::Unsupported { .. })), "{refused:?}");

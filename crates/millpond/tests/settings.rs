@@ -1,7 +1,7 @@
 //! Settings made in code: those that `build` accepts work, and the others are a typed error. It never panics.
 
 use millpond::backend::{Backend as _, ClassId};
-use millpond::settings::{Divisions, Growth, Policy, Settings, Ties};
+use millpond::settings::{Divisions, Policy, Segments, Settings, Ties, Variant};
 use millpond::{Allocator, BuildError, Error};
 use millpond_sim::Sim;
 
@@ -23,10 +23,14 @@ fn refused() -> Vec<(Settings, &'static str, &'static str)> {
         (Settings { large_segment_bytes: 512, ..default() }, "large_segment_bytes", "512"),
         (Settings { large_segment_bytes: (20 << 20) + 1, ..default() }, "large_segment_bytes", "20971521"),
         (Settings { large_segment_bytes: u64::MAX - 511, ..default() }, "large_segment_bytes", "18446744073709551104"),
-        (Settings { slack: Some(f64::NAN), ..host() }, "slack", "NaN"),
-        (Settings { slack: Some(-1.0), ..host() }, "slack", "-1"),
-        (Settings { slack: Some(1e30), ..host() }, "slack", "1000000000000000000000000000000"),
-        (Settings { slack: Some(f64::INFINITY), ..default() }, "slack", "inf"),
+        (Settings { policy: Policy::Classic(Segments::Snug(f64::NAN)), ..host() }, "slack", "NaN"),
+        (Settings { policy: Policy::Classic(Segments::Snug(-1.0)), ..host() }, "slack", "-1"),
+        (
+            Settings { policy: Policy::Classic(Segments::Snug(1e30)), ..host() },
+            "slack",
+            "1000000000000000000000000000000",
+        ),
+        (Settings { policy: Policy::Classic(Segments::Snug(f64::INFINITY)), ..default() }, "slack", "inf"),
         (Settings { max_split_bytes: Some(1 << 20), ..default() }, "max_split_bytes", "1048576"),
         (Settings { max_non_split_rounding_bytes: Some(5), ..default() }, "max_non_split_rounding_bytes", "5"),
         (divisions(3, 6), "divisions", "6"),
@@ -57,7 +61,7 @@ fn a_setting_outside_its_range_is_named_with_its_value_and_the_range() {
 #[test]
 fn page_locked_memory_refuses_them_too() {
     let allocator = Allocator::new(Sim::new());
-    let settings = Settings { slack: Some(-1.0), ..Settings::for_host() };
+    let settings = Settings { policy: Policy::Classic(Segments::Snug(-1.0)), ..Settings::for_host() };
     let error = allocator.pinned_with(ClassId(1), settings).err();
     assert!(matches!(&error, Some(Error::Setting(setting)) if setting.field == "slack"), "{error:?}");
 }
@@ -111,14 +115,13 @@ impl Random {
         }
         let large_segment_bytes = if self.yes() { 20 << 20 } else { self.bytes() };
         let limits = [(); 2].map(|()| if self.yes() { None } else { Some(self.bytes()) });
+        let mut policies: Vec<Policy> = Variant::all().map(|variant| variant.policy).collect();
+        policies.push(Policy::Classic(Segments::Snug(self.share())));
         Settings {
-            policy: self.of(&[Policy::Classic, Policy::Paged, Policy::Direct, Policy::Auto]),
-            expandable_segments: self.yes(),
-            growth: self.of(&[Growth::Tight, Growth::Balanced]),
+            policy: self.of(&policies),
             max_split_bytes: limits[0],
             max_non_split_rounding_bytes: limits[1],
             large_segment_bytes,
-            slack: if self.yes() { None } else { Some(self.share()) },
             gc_threshold: if self.yes() { 0.0 } else { self.share() },
             divisions: if self.yes() { Divisions::default() } else { Divisions(divisions) },
             memory_fraction: if self.yes() { 1.0 } else { self.share() },

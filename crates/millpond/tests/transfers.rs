@@ -1,7 +1,7 @@
 //! Transfers of bytes through streams: what arrives, and what is refused.
 
 use millpond::backend::ClassId;
-use millpond::settings::Policy;
+use millpond::settings::{Policy, Segments};
 use millpond::{Allocator, Error, Stream};
 use millpond_sim::{Completion, Misuse, Sim, SimError};
 
@@ -150,7 +150,11 @@ fn two_allocators_of_one_device_share_its_streams() {
         (Allocator::new(sim.clone()), Allocator::builder(sim.clone()).class(ClassId(1)).build().unwrap());
     let stream = device.create_stream().unwrap();
     let same = pinned.stream(stream.id()).unwrap();
-    assert_eq!(pinned.settings().policy, Policy::Classic, "only the device's own memory comes in pages");
+    assert_eq!(
+        pinned.settings().policy,
+        Policy::Classic(Segments::Plain),
+        "only the device's own memory comes in pages"
+    );
     let (ours, staged) = (stream.allocate(64).unwrap(), same.allocate(64).unwrap());
     stream.upload(&ours, 0, &[9; 64]).unwrap();
     stream.copy((&ours, 0), (&staged, 0), 64).unwrap();

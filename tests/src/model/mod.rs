@@ -3,9 +3,9 @@
 //! It shares no code with the core and has none of its structures: no index, no shard, no plan. A search sorts all free
 //! blocks; a block is found by looking at every block. The allocator has to agree with it after every operation.
 
-mod arena;
 mod count;
 mod device;
+mod extent;
 mod grow;
 mod release;
 mod rules;
@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 
 use millpond::stats::MemoryStats;
 
-pub use arena::{Arena, Block, State};
+pub use extent::{Block, Extent, State};
 pub use rules::Rules;
 
 use device::Device;
@@ -36,9 +36,9 @@ pub struct Refusal {
 /// The place of a granted block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Place {
-    /// The arena, by birth.
+    /// The extent, by birth.
     pub birth: u64,
-    /// The offset in the arena, in bytes.
+    /// The offset in the extent, in bytes.
     pub offset: u64,
     /// The size in bytes.
     pub size: u64,
@@ -63,7 +63,7 @@ struct Waiting {
 pub struct Model {
     rules: Rules,
     device: Device,
-    arenas: Vec<Arena>,
+    extents: Vec<Extent>,
     /// Events of freed blocks by stream, oldest first.
     queues: BTreeMap<usize, Vec<Waiting>>,
     /// Searches of the small and of the large pool, by which free blocks age.
@@ -82,7 +82,7 @@ impl Model {
         Model {
             rules,
             device: Device::new(streams),
-            arenas: Vec::new(),
+            extents: Vec::new(),
             queues: BTreeMap::new(),
             searches: [0; 2],
             births: 0,
@@ -98,9 +98,9 @@ impl Model {
         &self.stats
     }
 
-    /// Returns the arenas with their blocks, in order of birth.
-    pub fn arenas(&self) -> &[Arena] {
-        &self.arenas
+    /// Returns the extents with their blocks, in order of birth.
+    pub fn extents(&self) -> &[Extent] {
+        &self.extents
     }
 
     /// Allocates `bytes` (not 0) on a stream. Returns the block's number and place.
@@ -147,10 +147,10 @@ impl Model {
 
     /// Frees a block. `tick` returns the device's current number for a stream that used the block.
     pub fn free(&mut self, number: u64, tick: impl Fn(usize) -> u64) {
-        let (arena, at) = self.find(number);
-        let block = &self.arenas[arena].blocks[at];
+        let (extent, at) = self.find(number);
+        let block = &self.extents[extent].blocks[at];
         let (size, uses, until) = (block.size, block.uses.clone(), block.until.clone());
-        let small = self.arenas[arena].small;
+        let small = self.extents[extent].small;
         count::down(&mut self.stats.allocation, small, 1);
         count::down(&mut self.stats.allocated_bytes, small, size);
         if self.rules.is_oversize(size) {
@@ -164,7 +164,7 @@ impl Model {
         if points.is_empty() {
             return self.retire(number);
         }
-        let block = &mut self.arenas[arena].blocks[at];
+        let block = &mut self.extents[extent].blocks[at];
         block.state = State::Waiting { events: points.len() };
         for (stream, until) in points {
             let queue = self.queues.entry(stream).or_default();
@@ -175,9 +175,9 @@ impl Model {
 
     /// Marks a block as used on a stream until it is freed.
     pub fn record_stream(&mut self, number: u64, stream: usize) {
-        let (arena, at) = self.find(number);
-        if self.arenas[arena].stream != stream {
-            let uses = &mut self.arenas[arena].blocks[at].uses;
+        let (extent, at) = self.find(number);
+        if self.extents[extent].stream != stream {
+            let uses = &mut self.extents[extent].blocks[at].uses;
             if !uses.contains(&stream) {
                 uses.push(stream);
             }
@@ -186,7 +186,7 @@ impl Model {
 
     /// Returns whether nothing runs on the block's home stream.
     pub fn is_home_idle(&self, number: u64) -> bool {
-        let home = self.arenas[self.find(number).0].stream;
+        let home = self.extents[self.find(number).0].stream;
         self.device.is_done(home, self.device.launched(home))
     }
 
@@ -212,9 +212,9 @@ impl Model {
 
     /// Marks a block as used until a moment of a stream.
     pub fn used_until(&mut self, number: u64, stream: usize, moment: Moment) {
-        let (arena, at) = self.find(number);
-        if self.arenas[arena].stream != stream {
-            let until = self.arenas[arena].blocks[at].until.entry(stream).or_default();
+        let (extent, at) = self.find(number);
+        if self.extents[extent].stream != stream {
+            let until = self.extents[extent].blocks[at].until.entry(stream).or_default();
             *until = moment.max(*until);
         }
     }
@@ -261,8 +261,8 @@ impl Model {
     }
 
     fn event_is_over(&mut self, number: u64) {
-        let (arena, at) = self.find(number);
-        let State::Waiting { events } = &mut self.arenas[arena].blocks[at].state else {
+        let (extent, at) = self.find(number);
+        let State::Waiting { events } = &mut self.extents[extent].blocks[at].state else {
             panic!("block {number} has an event and waits for none");
         };
         *events -= 1;
@@ -271,12 +271,12 @@ impl Model {
         }
     }
 
-    /// Returns the arena of a block, and its place in the arena.
+    /// Returns the extent of a block, and its place in the extent.
     fn find(&self, number: u64) -> (usize, usize) {
-        let places = self.arenas.iter().enumerate();
-        let mut places = places.flat_map(|(arena, a)| a.blocks.iter().enumerate().map(move |(at, b)| (arena, at, b)));
+        let places = self.extents.iter().enumerate();
+        let mut places = places.flat_map(|(extent, a)| a.blocks.iter().enumerate().map(move |(at, b)| (extent, at, b)));
         match places.find(|(.., block)| block.number == number) {
-            Some((arena, at, _)) => (arena, at),
+            Some((extent, at, _)) => (extent, at),
             None => panic!("there is no block {number}"),
         }
     }

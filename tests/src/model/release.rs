@@ -36,10 +36,10 @@ impl Model {
 
     /// Returns the free blocks of one kind of pool that are whole segments.
     fn unsplit(&self, small: bool) -> impl Iterator<Item = &Block> {
-        let whole = self.arenas.iter().filter(move |arena| {
-            arena.small == small && !arena.expandable && !arena.is_split() && arena.blocks[0].state == State::Free
+        let whole = self.extents.iter().filter(move |extent| {
+            extent.small == small && !extent.expandable && !extent.is_split() && extent.blocks[0].state == State::Free
         });
-        whole.map(|arena| &arena.blocks[0])
+        whole.map(|extent| &extent.blocks[0])
     }
 
     /// Releases oversize blocks of one pool so that `size` bytes can be reserved again. Returns whether enough were
@@ -92,11 +92,11 @@ impl Model {
 
     fn release_segment(&mut self, number: u64) {
         let (index, _) = self.find(number);
-        let arena = self.arenas.remove(index);
-        assert!(!arena.is_split() && !arena.expandable, "arena {} cannot be released", arena.birth);
-        count::down(&mut self.stats.segment, arena.small, 1);
-        count::down(&mut self.stats.reserved_bytes, arena.small, arena.bytes);
-        if self.rules.is_oversize(arena.bytes) {
+        let extent = self.extents.remove(index);
+        assert!(!extent.is_split() && !extent.expandable, "extent {} cannot be released", extent.birth);
+        count::down(&mut self.stats.segment, extent.small, 1);
+        count::down(&mut self.stats.reserved_bytes, extent.small, extent.bytes);
+        if self.rules.is_oversize(extent.bytes) {
             count::fall(&mut self.stats.oversize_segments, 1);
         }
         self.stats.num_device_free += 1;
@@ -107,8 +107,8 @@ impl Model {
     /// Unmaps the whole pages inside free blocks, and drops the reservations that this leaves with nothing mapped.
     fn unmap_all(&mut self, small: bool) {
         let page = self.rules.page(small);
-        let expandable = self.arenas.iter().filter(|arena| arena.expandable && arena.small == small);
-        let free = expandable.flat_map(|arena| &arena.blocks).filter(|block| block.state == State::Free);
+        let expandable = self.extents.iter().filter(|extent| extent.expandable && extent.small == small);
+        let free = expandable.flat_map(|extent| &extent.blocks).filter(|block| block.state == State::Free);
         let free: Vec<u64> = free.map(|block| block.number).collect();
         for number in free {
             self.unmap(number, small, page);
@@ -117,7 +117,7 @@ impl Model {
 
     fn unmap(&mut self, number: u64, small: bool, page: u64) {
         let (index, at) = self.find(number);
-        let block = &self.arenas[index].blocks[at];
+        let block = &self.extents[index].blocks[at];
         let (offset, end) = (block.offset, block.offset + block.size);
         let (first, last) = (offset.next_multiple_of(page), end / page * page);
         if first >= last {
@@ -133,13 +133,13 @@ impl Model {
         for part in &mut parts {
             part.free_since = self.searches[usize::from(!small)];
         }
-        self.arenas[index].blocks.splice(at..=at, parts);
+        self.extents[index].blocks.splice(at..=at, parts);
         let (index, at) = self.find(number);
-        self.arenas[index].merge(at);
+        self.extents[index].merge(at);
         // The pages must be idle: the host waits for the stream they were used on, and for no other.
-        self.device.complete(self.arenas[index].stream);
-        if !self.arenas[index].is_split() {
-            self.arenas.remove(index);
+        self.device.complete(self.extents[index].stream);
+        if !self.extents[index].is_split() {
+            self.extents.remove(index);
         }
         count::down(&mut self.stats.reserved_bytes, small, last - first);
         self.stats.num_device_free += 1;

@@ -1,6 +1,6 @@
 //! Finding a free block, splitting it, and taking it back.
 
-use super::{Arena, Block, Model, Place, State, count};
+use super::{Block, Extent, Model, Place, State, count};
 
 /// A free block in the order of a search: size, then birth and offset.
 pub(super) struct Candidate {
@@ -16,12 +16,12 @@ impl Model {
     /// Returns the free blocks of a stream's pool in the order of a search.
     pub(super) fn free_list(&self, stream: usize, small: bool) -> Vec<Candidate> {
         let mut list = Vec::new();
-        for arena in self.arenas.iter().filter(|arena| (arena.stream, arena.small) == (stream, small)) {
-            for (at, block) in arena.blocks.iter().enumerate().filter(|(_, block)| block.state == State::Free) {
-                let after = arena.blocks.get(at + 1).filter(|after| after.state == State::Unmapped);
+        for extent in self.extents.iter().filter(|extent| (extent.stream, extent.small) == (stream, small)) {
+            for (at, block) in extent.blocks.iter().enumerate().filter(|(_, block)| block.state == State::Free) {
+                let after = extent.blocks.get(at + 1).filter(|after| after.state == State::Unmapped);
                 list.push(Candidate {
                     size: block.size,
-                    birth: arena.birth,
+                    birth: extent.birth,
                     offset: block.offset,
                     reach: block.size + after.map_or(0, |after| after.size),
                     number: block.number,
@@ -53,21 +53,21 @@ impl Model {
 
     /// Grants a free block, without the part that is not needed. Returns its number and place.
     pub(super) fn take(&mut self, number: u64, size: u64, requested: u64) -> (u64, Place) {
-        let (arena, at) = self.find(number);
-        let small = self.arenas[arena].small;
-        let rest = self.arenas[arena].blocks[at].size - size;
+        let (extent, at) = self.find(number);
+        let small = self.extents[extent].small;
+        let rest = self.extents[extent].blocks[at].size - size;
         let splits =
             if small || self.rules.expandable { rest >= 512 } else { !self.rules.is_oversize(size) && rest > 1 << 20 };
-        self.count_taking(arena, at, size, splits);
+        self.count_taking(extent, at, size, splits);
         if splits {
             let tail_number = self.next_number();
-            let blocks = &mut self.arenas[arena].blocks;
+            let blocks = &mut self.extents[extent].blocks;
             let mut tail = Block::new(tail_number, blocks[at].offset + size, rest, State::Free);
             tail.free_since = self.searches[usize::from(!small)];
             blocks[at].size = size;
             blocks.insert(at + 1, tail);
         }
-        let Arena { birth, ref mut blocks, .. } = self.arenas[arena];
+        let Extent { birth, ref mut blocks, .. } = self.extents[extent];
         let block = &mut blocks[at];
         (block.state, block.requested) = (State::Live, requested);
         let place = Place { birth, offset: block.offset, size: block.size };
@@ -83,13 +83,13 @@ impl Model {
     }
 
     /// Counts how taking a free block changes the split blocks.
-    fn count_taking(&mut self, arena: usize, at: usize, size: u64, splits: bool) {
-        let Arena { small, expandable, .. } = self.arenas[arena];
+    fn count_taking(&mut self, extent: usize, at: usize, size: u64, splits: bool) {
+        let Extent { small, expandable, .. } = self.extents[extent];
         if expandable {
             return;
         }
-        let was_split = self.arenas[arena].is_split();
-        let whole = self.arenas[arena].blocks[at].size;
+        let was_split = self.extents[extent].is_split();
+        let whole = self.extents[extent].blocks[at].size;
         match (splits, was_split) {
             (true, true) => count::down(&mut self.stats.inactive_split_bytes, small, size),
             (true, false) => {
@@ -107,18 +107,18 @@ impl Model {
     /// Makes a block free that is no longer in use, and joins it with its neighbours.
     pub(super) fn retire(&mut self, number: u64) {
         let (index, at) = self.find(number);
-        let arena = &mut self.arenas[index];
-        let small = arena.small;
-        let (size, requested) = (arena.blocks[at].size, arena.blocks[at].requested);
-        arena.blocks[at].state = State::Free;
-        let (at, gone) = arena.merge(at);
-        let block = &mut arena.blocks[at];
+        let extent = &mut self.extents[index];
+        let small = extent.small;
+        let (size, requested) = (extent.blocks[at].size, extent.blocks[at].requested);
+        extent.blocks[at].state = State::Free;
+        let (at, gone) = extent.merge(at);
+        let block = &mut extent.blocks[at];
         block.uses.clear();
         block.until.clear();
         block.free_since = self.searches[usize::from(!small)];
         let merged = block.size;
-        if !arena.expandable {
-            let (count, bytes) = if arena.is_split() { (1, merged) } else { (0, 0) };
+        if !extent.expandable {
+            let (count, bytes) = if extent.is_split() { (1, merged) } else { (0, 0) };
             count::net(&mut self.stats.inactive_split, small, count, gone.len() as u64);
             count::net(&mut self.stats.inactive_split_bytes, small, bytes, gone.iter().sum());
         }

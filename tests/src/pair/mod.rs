@@ -15,7 +15,7 @@ use millpond_sim::{Access, Sim};
 pub use op::Op;
 pub use setup::Setup;
 
-use crate::model::{Arena, Model, Moment, Place, Refusal, State};
+use crate::model::{Extent, Model, Moment, Place, Refusal, State};
 use crate::program::leaked;
 
 /// Both sides, and the objects that the program holds.
@@ -26,7 +26,7 @@ pub struct Pair {
     streams: Vec<Stream<Sim>>,
     live: Vec<(u64, Buffer<Sim>)>,
     points: Vec<(usize, Point, Moment)>,
-    /// The allocator's id of each of the model's arenas, as seen in grants.
+    /// The allocator's id of each of the model's extents, as seen in grants.
     segments: BTreeMap<u64, SegmentId>,
     checks: Checks,
 }
@@ -297,18 +297,18 @@ impl Pair {
 
     fn compare_layout(&self) -> Result<(), String> {
         let ours = self.allocator.layout();
-        let model = self.model.arenas();
+        let model = self.model.extents();
         let same =
-            ours.len() == model.len() && ours.iter().zip(model).all(|(view, arena)| self.same_arena(view, arena));
+            ours.len() == model.len() && ours.iter().zip(model).all(|(view, extent)| self.same_arena(view, extent));
         if same { Ok(()) } else { Err(format!("layout\n  model {model:?}\n  ours  {ours:?}")) }
     }
 
-    fn same_arena(&self, view: &SegmentView, arena: &Arena) -> bool {
+    fn same_arena(&self, view: &SegmentView, extent: &Extent) -> bool {
         let head = (view.stream, view.side == Side::Small, view.bytes, view.page_bytes > 0);
-        let blocks = view.blocks.iter().zip(&arena.blocks);
-        self.segments.get(&arena.birth).is_none_or(|id| *id == view.id)
-            && head == (self.streams[arena.stream].id(), arena.small, arena.bytes, arena.expandable)
-            && view.blocks.len() == arena.blocks.len()
+        let blocks = view.blocks.iter().zip(&extent.blocks);
+        self.segments.get(&extent.birth).is_none_or(|id| *id == view.id)
+            && head == (self.streams[extent.stream].id(), extent.small, extent.bytes, extent.expandable)
+            && view.blocks.len() == extent.blocks.len()
             && blocks.clone().all(|(ours, model)| (ours.offset, ours.size) == (model.offset, model.size))
             && blocks.clone().all(|(ours, model)| match (ours.state, model.state) {
                 (BlockState::ActiveAllocated, State::Live) => ours.requested == model.requested,

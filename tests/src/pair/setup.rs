@@ -129,7 +129,8 @@ impl Setup {
     ///
     /// If the allocator refuses the configuration.
     pub fn settings(&self) -> Settings {
-        let settings = conf::parse(&self.conf).unwrap_or_else(|error| panic!("{:?}: {error}", self.conf));
+        let options = conf::parse(&self.conf).unwrap_or_else(|error| panic!("{:?}: {error}", self.conf));
+        let settings = options.resolve(false);
         if self.as_recorded { settings.as_recorded() } else { settings }
     }
 

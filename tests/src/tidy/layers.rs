@@ -7,14 +7,18 @@ use crate::workspace::TextFile;
 
 /// The packages of ours that a package may have under `[dependencies]`. Development dependencies are free: a test may
 /// name any package.
-const LAYERS: [(&str, &[&str]); 11] = [
+const LAYERS: [(&str, &[&str]); 13] = [
     ("millpond-backend", &[]),
     ("millpond-kit", &["millpond-backend"]),
     ("millpond-core", &["millpond-backend"]),
     ("millpond", &["millpond-core", "millpond-backend"]),
+    ("millpond-trace", &[]),
+    ("millpond-replay", &["millpond", "millpond-trace", "millpond-backend"]),
     (
         "millpond-conformance",
         &[
+            "millpond-replay",
+            "millpond-trace",
             "millpond",
             "millpond-core",
             "millpond-backend",
@@ -32,6 +36,8 @@ const LAYERS: [(&str, &[&str]); 11] = [
     (
         "millpond-cli",
         &[
+            "millpond-replay",
+            "millpond-trace",
             "millpond",
             "millpond-core",
             "millpond-backend",

@@ -1,4 +1,4 @@
-//! Wording: no unfinished code, the project's own words, and nothing about the machine that a text was written on.
+//! Wording: no unfinished code, and nothing about the machine that a text was written on.
 //!
 //! Needles are put together from pieces, so that this file does not contain them.
 
@@ -26,9 +26,6 @@ const FORBIDDEN: [&str; 11] = [
     concat!("arti", "factory"),
     concat!("deb.", "debian.org"),
 ];
-
-/// Words that others use for what DESIGN calls a segment, a block or a page.
-const SYNONYMS: [&str; 2] = [concat!("chu", "nk"), concat!("chu", "nks")];
 
 /// Checks that nothing is marked as unfinished: no macro that stands for code to come, no marker for later, no debug
 /// print.
@@ -75,19 +72,6 @@ pub fn forbidden_words(files: &[TextFile]) -> Vec<Finding> {
                 let what = format!("{needle} means nothing outside the machine it was written on");
                 findings.push(Finding::new(&file.path, line_of(&file.text, offset), what));
             }
-        }
-    }
-    findings
-}
-
-/// Checks that comments and pages use the project's own words for its things.
-pub fn one_vocabulary(files: &[TextFile]) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    for file in files.iter().filter(|file| file.is_rust() || file.path.ends_with(".md")) {
-        let prose = if file.is_rust() { &file.comments } else { &file.text };
-        for (offset, word) in words(prose).filter(|(_, word)| SYNONYMS.contains(&word.to_lowercase().as_str())) {
-            let what = format!("{word} is not one of our words: say segment, arena, page or block");
-            findings.push(Finding::new(&file.path, line_of(prose, offset), what));
         }
     }
     findings
@@ -145,15 +129,6 @@ mod tests {
             assert_eq!(forbidden_words(&[TextFile::new("README.md", &format!("\n<{needle}>"))])[0].line, 2, "{needle}");
         }
         assert_eq!(forbidden_words(&rust("//! See https://docs.rs/millpond and artefacts of work/.")), []);
-    }
-
-    #[test]
-    fn a_synonym_is_found_in_prose_but_not_in_code() {
-        for synonym in SYNONYMS {
-            assert_eq!(one_vocabulary(&rust(&format!("\n/// A {synonym}.")))[0].line, 2);
-            assert_eq!(one_vocabulary(&[TextFile::new("README.md", &synonym.to_uppercase())]).len(), 1);
-            assert_eq!(one_vocabulary(&rust(&format!("for a in b.{synonym}(4) {{}}"))), []);
-        }
     }
 
     #[test]

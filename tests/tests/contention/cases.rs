@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use millpond::settings::{Growth, Policy, Settings};
+use millpond::settings::{Growth, Policy, Segments, Settings};
 
 const MIB: u64 = 1 << 20;
 /// The number of threads in every case.
@@ -26,10 +26,10 @@ const KINDS: [Kind; 7] =
 
 impl Kind {
     pub(crate) fn settings(self) -> Settings {
-        let paged = |growth| Settings { policy: Policy::Paged, growth, ..Settings::default() };
+        let paged = |growth| Settings { policy: Policy::Paged(growth), ..Settings::default() };
         match self {
             Kind::Classic => Settings::default(),
-            Kind::Expandable => Settings { expandable_segments: true, ..Settings::default() },
+            Kind::Expandable => Settings { policy: Policy::Classic(Segments::Expandable), ..Settings::default() },
             Kind::Oversize => Settings { max_split_bytes: Some(20 * MIB), ..Settings::default() },
             Kind::Direct => Settings { policy: Policy::Direct, ..Settings::default() },
             Kind::Balanced => paged(Growth::Balanced),

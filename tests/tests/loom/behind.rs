@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use loom::thread;
 use millpond::backend::Backend;
-use millpond::settings::{Policy, Settings};
+use millpond::settings::{Policy, Segments, Settings};
 use millpond::{Allocator, Buffer};
 
 use super::{Device, MIB, Witness, allocate, explore_device, paged, settles, stream};
@@ -124,7 +124,7 @@ fn the_cache_is_emptied_while_the_device_is_behind() {
 /// The last buffers and the last handle are dropped while work is under way on both streams: the end waits for it.
 #[test]
 fn the_end_waits_for_the_device() {
-    for policy in [Policy::Classic, Policy::Direct] {
+    for policy in [Policy::Classic(Segments::Plain), Policy::Direct] {
         explore_device(2, Settings { policy, ..Settings::default() }, |allocator, witness| {
             let (one, two) = (stream(&allocator), stream(&allocator));
             let (a, b) = (allocate(&one, 100), allocate(&one, 100));

@@ -1,7 +1,7 @@
 //! The end of an allocator, which comes when the last of its handles and buffers is dropped, on whatever thread.
 
 use loom::thread;
-use millpond::settings::{Policy, Settings};
+use millpond::settings::{Policy, Segments, Settings};
 
 use super::{allocate, explore, paged, stream};
 
@@ -19,7 +19,7 @@ fn the_allocator_goes_while_a_buffer_goes_elsewhere() {
 
 #[test]
 fn two_last_buffers_go_at_once() {
-    for policy in [Policy::Classic, Policy::Direct] {
+    for policy in [Policy::Classic(Segments::Plain), Policy::Direct] {
         explore(3, Settings { policy, ..Settings::default() }, |allocator| {
             let one = stream(&allocator);
             let (a, b) = (allocate(&one, 100), allocate(&one, 100));
@@ -47,7 +47,7 @@ fn two_last_buffers_used_elsewhere_go_at_once() {
 
 #[test]
 fn the_last_buffers_of_two_streams_and_the_last_handle_go_at_once() {
-    for policy in [Policy::Classic, Policy::Direct] {
+    for policy in [Policy::Classic(Segments::Plain), Policy::Direct] {
         explore(2, Settings { policy, ..Settings::default() }, |allocator| {
             let (one, two) = (stream(&allocator), stream(&allocator));
             let (a, b) = (allocate(&one, 100), allocate(&two, 100));

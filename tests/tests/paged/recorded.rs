@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
-use millpond::settings::Growth;
-use millpond::trace::Trace;
-use millpond::{Allocator, Replay};
+use millpond::Allocator;
+use millpond::settings::{Growth, Policy, Segments, Settings};
+use millpond_replay::Replay;
 use millpond_sim::Completion;
+use millpond_trace::Trace;
 
 use crate::device::{GIB, builder, changes, device, streams};
 
@@ -24,7 +25,8 @@ fn pass(name: &str, replay: &Replay, growth: Option<Growth>, expandable: bool) -
     let builder = match growth {
         Some(growth) => builder(&sim, growth),
         None => {
-            let settings = millpond::settings::Settings { expandable_segments: expandable, ..Default::default() };
+            let segments = if expandable { Segments::Expandable } else { Segments::Plain };
+            let settings = Settings { policy: Policy::Classic(segments), ..Settings::default() };
             Allocator::builder(sim.clone()).settings(settings)
         }
     };

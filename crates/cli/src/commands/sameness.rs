@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
+use millpond::settings::Variant;
 use millpond::text::format_bytes;
-use millpond::trace::Trace;
 use millpond_backend::Caps;
 use millpond_conformance::Outcome;
 use millpond_conformance::sameness::{DECIDED_ALIKE, Program, Trail, divisor, reference, trail};
-use millpond_conformance::scenario::Policy;
+use millpond_trace::Trace;
 use serde::Serialize;
 
 use crate::args::SamenessArgs;
@@ -47,7 +47,7 @@ pub(crate) fn run(args: &SamenessArgs, output: &mut Output) -> Result<(), Failur
     let progress = Progress::unbounded();
     let mut rows = Vec::new();
     for subject in &subjects {
-        for policy in &DECIDED_ALIKE {
+        for policy in DECIDED_ALIKE.iter() {
             progress.doing(format!("{} under {}", subject.name, policy.name));
             let row = Row::new(subject, policy, &sides)?;
             progress.step();
@@ -136,7 +136,7 @@ impl Sum {
 }
 
 impl Row {
-    fn new(subject: &Subject, policy: &'static Policy, sides: &[Side]) -> Result<Self, Failure> {
+    fn new(subject: &Subject, policy: &'static Variant, sides: &[Side]) -> Result<Self, Failure> {
         let mut row = Self {
             program: subject.name.clone(),
             policy: policy.name,
@@ -162,8 +162,8 @@ impl Row {
 }
 
 /// Runs all programs of a subject on a device and on a simulated device with the same capabilities.
-fn compare(subject: &Subject, policy: &Policy, side: &Side, sum: &mut Sum) -> Result<Result<(), Outcome>, Failure> {
-    if policy.pages && side.caps.pages.is_none() {
+fn compare(subject: &Subject, policy: &Variant, side: &Side, sum: &mut Sum) -> Result<Result<(), Outcome>, Failure> {
+    if policy.policy.needs_pages() && side.caps.pages.is_none() {
         return Ok(Err(Outcome::Skipped("no virtual memory".to_owned())));
     }
     let programs: Vec<Program<'_>> = match &subject.work {

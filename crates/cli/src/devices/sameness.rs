@@ -1,8 +1,8 @@
 //! Trails of programs on the chosen devices, to be compared across them.
 
+use millpond::settings::Variant;
 use millpond_backend::{Backend, Caps};
 use millpond_conformance::sameness::{self, Program, Trail};
-use millpond_conformance::scenario::Policy;
 use millpond_conformance::{Outcome, SimDevice};
 
 use super::{Job, Target};
@@ -34,7 +34,7 @@ impl Target {
     /// # Errors
     ///
     /// Returns [`Failure::Device`] for a device that is missing.
-    pub(crate) fn trail(&self, policy: &Policy, program: &Program<'_>) -> Result<Result<Trail, Outcome>, Failure> {
+    pub(crate) fn trail(&self, policy: &Variant, program: &Program<'_>) -> Result<Result<Trail, Outcome>, Failure> {
         Ok(match self {
             Self::Sim(options) => sameness::trail(&SimDevice::immediate(options.total_bytes()), policy, program),
             #[cfg(feature = "cuda")]

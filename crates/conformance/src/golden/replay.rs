@@ -67,7 +67,9 @@ struct Player {
 impl Player {
     fn new(recording: &Recording) -> Result<Self, BuildError> {
         let sim = Sim::builder().total_bytes(recording.total).cost(CostModel::free()).build();
-        let settings = conf::parse(&recording.conf).map_err(|source| BuildError::Conf { source })?.as_recorded();
+        let options = conf::parse(&recording.conf).map_err(|source| BuildError::Conf { source })?;
+        // PyTorch has no other policy, whatever the device can do.
+        let settings = options.as_recorded().resolve(false);
         let mut builder = Allocator::builder(sim.clone()).settings(settings);
         if let Some(limit) = recording.limit_bytes {
             builder = builder.limit(limit);

@@ -6,9 +6,9 @@ use millpond::Error;
 use millpond_backend::{Backend, Fault};
 
 use crate::device::DeviceUnderTest;
-use crate::scenario::Policy;
 use crate::session::{Session, Setup, Stop, device_is_content, nothing_is_left};
 use crate::watched::{Tenancy, Trouble};
+use millpond::settings::Variant;
 
 /// The most driver calls that the script may make. More would mean that it does not end.
 const CALLS_MAX: u64 = 2000;
@@ -74,19 +74,19 @@ struct Met {
     losses: u64,
 }
 
-pub(super) fn out_of_memory<D: DeviceUnderTest>(device: &D, policy: &Policy) -> Result<(), Stop> {
+pub(super) fn out_of_memory<D: DeviceUnderTest>(device: &D, policy: &Variant) -> Result<(), Stop> {
     each_call(device, policy, Fault::OutOfMemory)
 }
 
-pub(super) fn other<D: DeviceUnderTest>(device: &D, policy: &Policy) -> Result<(), Stop> {
+pub(super) fn other<D: DeviceUnderTest>(device: &D, policy: &Variant) -> Result<(), Stop> {
     each_call(device, policy, Fault::Other)
 }
 
-pub(super) fn lost<D: DeviceUnderTest>(device: &D, policy: &Policy) -> Result<(), Stop> {
+pub(super) fn lost<D: DeviceUnderTest>(device: &D, policy: &Variant) -> Result<(), Stop> {
     each_call(device, policy, Fault::Lost)
 }
 
-fn each_call<D: DeviceUnderTest>(device: &D, policy: &Policy, fault: Fault) -> Result<(), Stop> {
+fn each_call<D: DeviceUnderTest>(device: &D, policy: &Variant, fault: Fault) -> Result<(), Stop> {
     let calls = clean_run(device, policy)?;
     if calls == 0 || calls > CALLS_MAX {
         return Err(Stop::Fail(format!("the script makes {calls} fallible driver calls, expected 1 to {CALLS_MAX}")));
@@ -100,7 +100,7 @@ fn each_call<D: DeviceUnderTest>(device: &D, policy: &Policy, fault: Fault) -> R
     Ok(())
 }
 
-fn open<'d, D: DeviceUnderTest>(device: &'d D, policy: &Policy) -> Result<Session<'d, D>, Stop> {
+fn open<'d, D: DeviceUnderTest>(device: &'d D, policy: &Variant) -> Result<Session<'d, D>, Stop> {
     let setup = Setup { policy, conf: "", limit: None, streams: STREAMS as u32, bytes: false };
     let session = Session::open(device, &setup)?;
     session.watched.allocator().set_limit(Some(limit_bytes(session.backend())));
@@ -108,7 +108,7 @@ fn open<'d, D: DeviceUnderTest>(device: &'d D, policy: &Policy) -> Result<Sessio
 }
 
 /// Runs the script without any fault and returns the number of fallible calls that it makes.
-fn clean_run<D: DeviceUnderTest>(device: &D, policy: &Policy) -> Result<u64, Stop> {
+fn clean_run<D: DeviceUnderTest>(device: &D, policy: &Variant) -> Result<u64, Stop> {
     let session = open(device, policy)?;
     let count = || device.fallible_calls(session.backend());
     let before = count().ok_or_else(|| Stop::Skip("the device cannot make a driver call fail".to_owned()))?;
@@ -121,7 +121,7 @@ fn clean_run<D: DeviceUnderTest>(device: &D, policy: &Policy) -> Result<u64, Sto
     Ok(calls)
 }
 
-fn failing_run<D: DeviceUnderTest>(device: &D, policy: &Policy, nth: u64, fault: Fault) -> Result<(), Stop> {
+fn failing_run<D: DeviceUnderTest>(device: &D, policy: &Variant, nth: u64, fault: Fault) -> Result<(), Stop> {
     let session = open(device, policy)?;
     if !device.fail_nth(session.backend(), nth, fault) {
         return Err(Stop::Skip("the device cannot make a driver call fail".to_owned()));

@@ -1,16 +1,16 @@
 //! Integrity of bytes: device work finds what device work wrote, whatever the allocator did in between.
 
 use crate::device::DeviceUnderTest;
-use crate::scenario::Policy;
 use crate::session::{Session, Setup, Stop};
 use crate::swarm::{self, Random, Swarm};
+use millpond::settings::Variant;
 
 /// The number of seeds of one test run for each device and policy. The swarm's own command runs any number.
 const SEEDS: u64 = 6;
 const OPERATIONS: u32 = 150;
 
 /// Runs random programs without faults, with evidence from every block.
-pub(super) fn patterns<D: DeviceUnderTest>(device: &D, policy: &Policy) -> Result<(), Stop> {
+pub(super) fn patterns<D: DeviceUnderTest>(device: &D, policy: &Variant) -> Result<(), Stop> {
     let mut seen = 0;
     for seed in 0..SEEDS {
         let swarm = Swarm { seed, operations: OPERATIONS, policy: *policy, faults: false, check_every: 8 };
@@ -24,7 +24,7 @@ pub(super) fn patterns<D: DeviceUnderTest>(device: &D, policy: &Policy) -> Resul
 }
 
 /// Runs random programs in which driver calls fail, where the device supports that.
-pub(super) fn swarm<D: DeviceUnderTest>(device: &D, policy: &Policy) -> Result<(), Stop> {
+pub(super) fn swarm<D: DeviceUnderTest>(device: &D, policy: &Variant) -> Result<(), Stop> {
     for seed in 0..SEEDS {
         let swarm = Swarm { seed: 1000 + seed, operations: OPERATIONS, policy: *policy, faults: true, check_every: 8 };
         swarm::run_or_stop(device, &swarm)?;
@@ -37,7 +37,7 @@ const BLOCKS: usize = 12;
 const ROUNDS: usize = 4;
 
 /// Checks every byte of every block by reading it on the host: blocks next to each other, then the same memory again.
-pub(super) fn whole_blocks<D: DeviceUnderTest>(device: &D, policy: &Policy) -> Result<(), Stop> {
+pub(super) fn whole_blocks<D: DeviceUnderTest>(device: &D, policy: &Variant) -> Result<(), Stop> {
     let session = Session::open(device, &Setup { policy, conf: "", limit: None, streams: 2, bytes: true })?;
     session.transfer()?;
     let mut random = Random::new(7);

@@ -10,15 +10,16 @@ mod unknown;
 
 use crate::device::DeviceUnderTest;
 use crate::sameness::DECIDED_ALIKE;
-use crate::scenario::{POLICIES, Policy};
+use crate::scenario::POLICIES;
 use crate::session::Stop;
+use millpond::settings::Variant;
 
 /// A program that the suite runs on a device under some policies.
 pub(crate) struct Program<D: DeviceUnderTest> {
     pub(crate) group: &'static str,
     pub(crate) name: &'static str,
-    pub(crate) policies: &'static [Policy],
-    pub(crate) run: fn(&D, &Policy) -> Result<(), Stop>,
+    pub(crate) policies: &'static [Variant],
+    pub(crate) run: fn(&D, &Variant) -> Result<(), Stop>,
 }
 
 /// The groups of the programs, each of which has at least one.
@@ -27,7 +28,7 @@ pub(crate) const GROUPS: [&str; 7] =
 
 /// Returns all programs.
 pub(crate) fn all<D: DeviceUnderTest>() -> Vec<Program<D>> {
-    let program = |group, name, run| Program { group, name, policies: &POLICIES, run };
+    let program = |group, name, run| Program { group, name, policies: &POLICIES[..], run };
     vec![
         program("faults", "each-call-out-of-memory", faults::out_of_memory),
         program("faults", "each-call-fails", faults::other),

@@ -5,10 +5,10 @@
 //! that, it reads the whole of each block that it is granted.
 
 use crate::device::DeviceUnderTest;
-use crate::scenario::Policy;
 use crate::session::{Session, Setup, Stop};
 use crate::swarm::Random;
 use crate::watched::Tenancy;
+use millpond::settings::Variant;
 
 const STREAMS: usize = 2;
 const ROUNDS: usize = 3;
@@ -21,16 +21,16 @@ const MOST_BYTES: u64 = 3 << 20;
 const PART_BYTES: usize = 1 << 20;
 
 /// Checks that a stream finds only its own bytes or zeros.
-pub(super) fn other_streams<D: DeviceUnderTest>(device: &D, policy: &Policy) -> Result<(), Stop> {
+pub(super) fn other_streams<D: DeviceUnderTest>(device: &D, policy: &Variant) -> Result<(), Stop> {
     run(device, policy, "scrub:other_streams", true)
 }
 
 /// Checks that a stream finds only zeros.
-pub(super) fn always<D: DeviceUnderTest>(device: &D, policy: &Policy) -> Result<(), Stop> {
+pub(super) fn always<D: DeviceUnderTest>(device: &D, policy: &Variant) -> Result<(), Stop> {
     run(device, policy, "scrub:always", false)
 }
 
-fn run<D: DeviceUnderTest>(device: &D, policy: &Policy, conf: &str, may_see_own: bool) -> Result<(), Stop> {
+fn run<D: DeviceUnderTest>(device: &D, policy: &Variant, conf: &str, may_see_own: bool) -> Result<(), Stop> {
     let without = Session::open(device, &Setup { policy, conf: "", limit: None, streams: 0, bytes: true })?;
     without.transfer()?;
     without.finish()?;

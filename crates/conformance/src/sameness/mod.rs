@@ -8,14 +8,17 @@
 mod program;
 mod trail;
 
-use millpond::trace::Trace;
+use std::sync::LazyLock;
+
 use millpond_backend::{Backend as _, Caps, Reuse};
+use millpond_trace::Trace;
 
 use crate::device::DeviceUnderTest;
-use crate::scenario::{POLICIES, Policy};
+use crate::scenario::POLICIES;
 use crate::session::{Setup, Stop, open_allocator};
 use crate::sim::SimDevice;
 use crate::suite::Outcome;
+use millpond::settings::Variant;
 
 pub use trail::Trail;
 
@@ -23,7 +26,8 @@ use program::{run_seed, run_trace};
 
 /// The policies that decide alike on all devices. `direct` is not one of them: it gives memory back at a free or later,
 /// depending on the progress of the device.
-pub const DECIDED_ALIKE: [Policy; 4] = [POLICIES[0], POLICIES[1], POLICIES[3], POLICIES[4]];
+pub static DECIDED_ALIKE: LazyLock<Vec<Variant>> =
+    LazyLock::new(|| POLICIES.iter().filter(|variant| variant.policy.caches()).copied().collect());
 
 /// A program that is run on each device.
 #[derive(Clone, Copy, Debug)]
@@ -54,7 +58,7 @@ pub fn reference(caps: &Caps) -> SimDevice {
 /// request is larger than half of the largest segment. Six times the live peak fits the device's memory and half of its
 /// addresses, because policies that do not move pages may reserve that much.
 pub fn divisor<'a>(trace: &Trace, devices: impl IntoIterator<Item = &'a Caps>) -> u64 {
-    use millpond::trace::Event;
+    use millpond_trace::Event;
     let largest = trace.events.iter().map(|event| match *event {
         Event::Allocate { bytes, .. } => bytes,
         _ => 0,
@@ -76,7 +80,7 @@ pub fn divisor<'a>(trace: &Trace, devices: impl IntoIterator<Item = &'a Caps>) -
 ///
 /// Returns [`Outcome::Skipped`] where the device lacks what the program or the policy needs, and [`Outcome::Failed`]
 /// where the run fails.
-pub fn trail<D: DeviceUnderTest>(device: &D, policy: &Policy, program: &Program<'_>) -> Result<Trail, Outcome> {
+pub fn trail<D: DeviceUnderTest>(device: &D, policy: &Variant, program: &Program<'_>) -> Result<Trail, Outcome> {
     run(device, policy, program).map_err(|stop| match stop {
         Stop::Skip(reason) => Outcome::Skipped(reason),
         Stop::Fail(text) => Outcome::Failed(format!("on {}: {text}", device.name())),
@@ -90,7 +94,7 @@ pub fn trail<D: DeviceUnderTest>(device: &D, policy: &Policy, program: &Program<
 /// Returns the errors of [`trail`], and [`Outcome::Failed`] with the first difference.
 pub fn same_as_simulated<D: DeviceUnderTest>(
     device: &D,
-    policy: &Policy,
+    policy: &Variant,
     program: &Program<'_>,
 ) -> Result<Trail, Outcome> {
     let here = trail(device, policy, program)?;
@@ -101,7 +105,7 @@ pub fn same_as_simulated<D: DeviceUnderTest>(
     }
 }
 
-fn run<D: DeviceUnderTest>(device: &D, policy: &Policy, program: &Program<'_>) -> Result<Trail, Stop> {
+fn run<D: DeviceUnderTest>(device: &D, policy: &Variant, program: &Program<'_>) -> Result<Trail, Stop> {
     let (conf, limit) = match program {
         Program::Trace(_) => ("", None),
         Program::Seed(_) => ("max_split_size_mb:21,garbage_collection_threshold:0.8", Some(program::LIMIT_BYTES)),

@@ -11,7 +11,10 @@ mod words;
 #[cfg(test)]
 mod tests;
 
+use std::sync::LazyLock;
+
 use millpond::Reuse;
+use millpond::settings::Variant;
 use millpond_backend::{Caps, Closing};
 
 pub use load::LoadError;
@@ -33,25 +36,8 @@ pub(crate) const CORPUS: [(&str, &str); 12] = [
     ("data", include_str!("../../corpus/data.txt")),
 ];
 
-/// The configuration of an allocator for a run, with a name.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Policy {
-    /// Its name in scenarios and results.
-    pub name: &'static str,
-    /// Its configuration.
-    pub conf: &'static str,
-    /// Whether it needs virtual memory.
-    pub pages: bool,
-}
-
 /// The policies that scenarios run under.
-pub const POLICIES: [Policy; 5] = [
-    Policy { name: "classic", conf: "policy:classic", pages: false },
-    Policy { name: "expandable", conf: "policy:classic,expandable_segments:True", pages: true },
-    Policy { name: "direct", conf: "policy:direct", pages: false },
-    Policy { name: "paged", conf: "policy:paged", pages: true },
-    Policy { name: "tight", conf: "policy:paged,growth:tight", pages: true },
-];
+pub static POLICIES: LazyLock<Vec<Variant>> = LazyLock::new(|| Variant::all().collect());
 
 /// A scenario.
 #[derive(Clone, PartialEq, Debug)]
@@ -61,7 +47,7 @@ pub struct Scenario {
     /// The number of the line of its file where it begins, from 1.
     pub line: usize,
     /// The policies that it is run under.
-    pub policies: Vec<Policy>,
+    pub policies: Vec<Variant>,
     /// The properties that the device must have.
     pub needs: Vec<Requirement>,
     /// Further configuration, applied after the policy's.

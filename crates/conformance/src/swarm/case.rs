@@ -10,9 +10,10 @@ use super::operation::{Operation, Program};
 use super::shrink::{Trials, shrink};
 use super::{Swarm, Tally, run, steps};
 use crate::device::DeviceUnderTest;
-use crate::scenario::{self, Policy};
+use crate::scenario;
 use crate::session::{Session, Setup, Stop};
 use crate::suite::text_of;
+use millpond::settings::Variant;
 
 /// The most programs that are tried to shorten one.
 const TRIALS_MAX: u32 = 3000;
@@ -23,7 +24,7 @@ pub struct Case<'d, D> {
     /// The device.
     pub device: &'d D,
     /// The policy.
-    pub policy: Policy,
+    pub policy: Variant,
     /// The settings, which the policy's own configuration overrides.
     pub settings: Settings,
 }
@@ -108,7 +109,7 @@ pub struct Shrunk {
 
 impl<'d, D: DeviceUnderTest> Case<'d, D> {
     /// Creates a case with default settings, in which programs run on the device under the policy.
-    pub fn new(device: &'d D, policy: Policy) -> Self {
+    pub fn new(device: &'d D, policy: Variant) -> Self {
         Self { device, policy, settings: Settings::default() }
     }
 

@@ -20,8 +20,8 @@ mod steps;
 use std::ops::AddAssign;
 
 use crate::device::DeviceUnderTest;
-use crate::scenario::Policy;
 use crate::session::Stop;
+use millpond::settings::Variant;
 
 use case::End;
 pub use case::{Case, Failed, Shrunk};
@@ -37,7 +37,7 @@ pub struct Swarm {
     /// The number of operations.
     pub operations: u32,
     /// The policy.
-    pub policy: Policy,
+    pub policy: Variant,
     /// Whether driver calls fail at times, on devices that support that.
     pub faults: bool,
     /// The number of operations after which everything is checked. Every grant is judged in any case.

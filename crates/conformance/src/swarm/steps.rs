@@ -3,8 +3,9 @@
 use std::fmt::Write as _;
 
 use super::operation::{Noted, Operation, Program};
+use millpond::settings::Variant;
+
 use crate::evidence::BYTES as EVIDENCE_BYTES;
-use crate::scenario::Policy;
 
 /// The steps so far, and the state that is needed to write further ones.
 #[derive(Default)]
@@ -19,7 +20,7 @@ struct Steps {
 /// they take room. Returns `None` where the language has no step for an operation: those with which a test controls
 /// when work completes, or which driver call fails. Where a run reads a block, the scenario writes to it, because a
 /// read in a scenario would make the host wait.
-pub(super) fn scenario(program: &Program, policy: &Policy, device: String, evidence: bool) -> Option<String> {
+pub(super) fn scenario(program: &Program, policy: &Variant, device: String, evidence: bool) -> Option<String> {
     let mut steps = Steps::default();
     if evidence {
         for stream in 0..program.streams {

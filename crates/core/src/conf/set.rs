@@ -1,4 +1,4 @@
-//! The step from pairs to settings.
+//! The step from pairs to options.
 
 use alloc::vec::Vec;
 
@@ -7,22 +7,22 @@ use super::error::{ConfError, ConfErrorKind as Kind};
 use super::grammar::{Pair, Value, Word};
 use super::keys::Key;
 use super::value::{boolean, decimal, divisions, mib, out_of_range, reserve, reserve_by_class, whole};
-use crate::settings::{Growth, Policy, Scrub, Settings};
+use crate::settings::{Growth, Options, PolicyName, Scrub};
 use crate::units::MIB;
 
 /// Sets every pair over `base`.
-pub(super) fn apply(base: Settings, pairs: &[Pair<'_>]) -> Result<Parsed, ConfError> {
+pub(super) fn apply(base: Options, pairs: &[Pair<'_>]) -> Result<Parsed, ConfError> {
     let keys = resolve(pairs)?;
-    let mut parsed = Parsed { settings: base, ignored: Vec::new() };
+    let mut parsed = Parsed { options: base, ignored: Vec::new() };
     // Other keys are checked against the large segment size, so it is set first, wherever it is in the text.
     for first in [true, false] {
         for (key, pair) in keys.iter().zip(pairs) {
             if (*key == Key::LargeSegmentSize) == first {
-                set(&mut parsed.settings, *key, &pair.value)?;
+                set(&mut parsed.options, *key, &pair.value)?;
             }
         }
     }
-    check_inherited(&parsed.settings, &keys, pairs)?;
+    check_inherited(&parsed.options, &keys, pairs)?;
     parsed.ignored = keys.iter().filter(|key| key.is_ignored()).map(|key| key.name()).collect();
     Ok(parsed)
 }
@@ -43,44 +43,44 @@ fn resolve(pairs: &[Pair<'_>]) -> Result<Vec<Key>, ConfError> {
     Ok(keys)
 }
 
-fn set(settings: &mut Settings, key: Key, value: &Value<'_>) -> Result<(), ConfError> {
+fn set(options: &mut Options, key: Key, value: &Value<'_>) -> Result<(), ConfError> {
     let name = key.name();
     match key {
-        Key::RoundupDivisions => settings.divisions = divisions(name, value)?,
+        Key::RoundupDivisions => options.divisions = divisions(name, value)?,
         Key::ExpandableSegmentsReserveByClass => reserve_by_class(name, value)?,
         _ => match value {
-            Value::Word(word) => set_word(settings, key, *word)?,
+            Value::Word(word) => set_word(options, key, *word)?,
             Value::List { at, .. } => return Err(ConfError::new(*at, Kind::ListNotAccepted { key: name })),
         },
     }
     Ok(())
 }
 
-fn set_word(settings: &mut Settings, key: Key, word: Word<'_>) -> Result<(), ConfError> {
+fn set_word(options: &mut Options, key: Key, word: Word<'_>) -> Result<(), ConfError> {
     let name = key.name();
     match key {
         Key::Backend => backend(name, word)?,
-        Key::Growth => settings.growth = growth(name, word)?,
-        Key::Policy => settings.policy = policy(name, word)?,
-        Key::Scrub => settings.scrub = scrub(name, word)?,
-        Key::ExpandableSegments => settings.expandable_segments = boolean(name, word)?,
-        Key::ThrowOnOom => settings.throw_on_oom = boolean(name, word)?,
+        Key::Growth => options.policy.growth = growth(name, word)?,
+        Key::Policy => options.policy.policy = policy(name, word)?,
+        Key::Scrub => options.scrub = scrub(name, word)?,
+        Key::ExpandableSegments => options.policy.expandable_segments = boolean(name, word)?,
+        Key::ThrowOnOom => options.throw_on_oom = boolean(name, word)?,
         Key::LargeSegmentSize => match mib(name, word)? {
             0..=10 => return Err(out_of_range(name, word, "more than 10 (MiB)")),
-            large => settings.large_segment_bytes = large * MIB,
+            large => options.large_segment_bytes = large * MIB,
         },
-        Key::MaxSplitSize => settings.max_split_bytes = Some(limit(settings, name, word)?),
-        Key::MaxNonSplitRounding => settings.max_non_split_rounding_bytes = Some(limit(settings, name, word)?),
+        Key::MaxSplitSize => options.max_split_bytes = Some(limit(options, name, word)?),
+        Key::MaxNonSplitRounding => options.max_non_split_rounding_bytes = Some(limit(options, name, word)?),
         Key::GarbageCollectionThreshold => match decimal(name, word)? {
-            share if share > 0.0 && share < 1.0 => settings.gc_threshold = share,
+            share if share > 0.0 && share < 1.0 => options.gc_threshold = share,
             _ => return Err(out_of_range(name, word, "above 0 and below 1; leave the key out to turn it off")),
         },
         Key::Slack => match decimal(name, word)? {
-            share if share <= 1000.0 => settings.slack = Some(share),
+            share if share <= 1000.0 => options.policy.slack = Some(share),
             _ => return Err(out_of_range(name, word, "from 0 to 1000")),
         },
         Key::MemoryFraction => match decimal(name, word)? {
-            share if share <= 1.0 => settings.memory_fraction = share,
+            share if share <= 1.0 => options.memory_fraction = share,
             _ => return Err(out_of_range(name, word, "from 0 to 1")),
         },
         Key::ExpandableSegmentsReserve => reserve(name, word)?,
@@ -106,10 +106,10 @@ fn set_word(settings: &mut Settings, key: Key, word: Word<'_>) -> Result<(), Con
 }
 
 /// Reads a size in MiB that may not be below the large segment size, and returns it in bytes.
-fn limit(settings: &Settings, key: &'static str, word: Word<'_>) -> Result<u64, ConfError> {
+fn limit(options: &Options, key: &'static str, word: Word<'_>) -> Result<u64, ConfError> {
     let mib = mib(key, word)?;
-    if mib * MIB < settings.large_segment_bytes {
-        let large_mib = settings.large_segment_bytes.div_ceil(MIB);
+    if mib * MIB < options.large_segment_bytes {
+        let large_mib = options.large_segment_bytes.div_ceil(MIB);
         return Err(ConfError::new(word.at, Kind::BelowLargeSegment { key, mib, large_mib }));
     }
     Ok(mib * MIB)
@@ -123,11 +123,12 @@ fn backend(key: &'static str, word: Word<'_>) -> Result<(), ConfError> {
     }
 }
 
-fn policy(key: &'static str, word: Word<'_>) -> Result<Policy, ConfError> {
-    [Policy::Classic, Policy::Paged, Policy::Direct, Policy::Auto]
-        .into_iter()
-        .find(|policy| policy.name() == word.text)
-        .ok_or_else(|| unknown_word(key, word, "`paged`, `classic`, `direct` or `auto`"))
+fn policy(key: &'static str, word: Word<'_>) -> Result<Option<PolicyName>, ConfError> {
+    match PolicyName::find(word.text) {
+        _ if word.text == "auto" => Ok(None),
+        Some(name) => Ok(Some(name)),
+        None => Err(unknown_word(key, word, "`paged`, `classic`, `direct` or `auto`")),
+    }
 }
 
 fn growth(key: &'static str, word: Word<'_>) -> Result<Growth, ConfError> {
@@ -157,15 +158,15 @@ fn unknown_word(key: &'static str, word: Word<'_>, accepted: &'static str) -> Co
 }
 
 /// Refuses a new large segment size that puts a limit of the base out of its range.
-fn check_inherited(settings: &Settings, keys: &[Key], pairs: &[Pair<'_>]) -> Result<(), ConfError> {
+fn check_inherited(options: &Options, keys: &[Key], pairs: &[Pair<'_>]) -> Result<(), ConfError> {
     let Some(index) = keys.iter().position(|key| *key == Key::LargeSegmentSize) else { return Ok(()) };
     let limits = [
-        (Key::MaxSplitSize, settings.max_split_bytes),
-        (Key::MaxNonSplitRounding, settings.max_non_split_rounding_bytes),
+        (Key::MaxSplitSize, options.max_split_bytes),
+        (Key::MaxNonSplitRounding, options.max_non_split_rounding_bytes),
     ];
     for (key, bytes) in limits {
-        if let Some(bytes) = bytes.filter(|bytes| *bytes < settings.large_segment_bytes) {
-            let large_mib = settings.large_segment_bytes / MIB;
+        if let Some(bytes) = bytes.filter(|bytes| *bytes < options.large_segment_bytes) {
+            let large_mib = options.large_segment_bytes / MIB;
             let kind = Kind::LargeSegmentAbove { key: key.name(), large_mib, bytes };
             return Err(ConfError::new(pairs[index].key.at, kind));
         }

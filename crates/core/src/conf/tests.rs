@@ -5,7 +5,7 @@ use alloc::string::{String, ToString};
 
 use super::error::ConfErrorKind as Kind;
 use super::*;
-use crate::settings::{Divisions, Policy, Scrub};
+use crate::settings::{Choice, Divisions, Growth, Options, PolicyName, Scrub};
 use crate::units::MIB;
 
 fn divisions(list: &str) -> [u64; 16] {
@@ -20,7 +20,7 @@ fn refused(text: &str) -> (usize, Kind) {
 #[test]
 fn nothing_gives_the_defaults() {
     for text in ["", " ", "\t\n"] {
-        assert_eq!(parse(text), Ok(Settings::default()));
+        assert_eq!(parse(text), Ok(Options::default()));
     }
 }
 
@@ -28,23 +28,23 @@ fn nothing_gives_the_defaults() {
 fn every_key_with_an_effect_has_it() {
     let text = "policy:direct,expandable_segments:True,large_segment_size_mb:32,max_split_size_mb:64,\
                 max_non_split_rounding_mb:48,garbage_collection_threshold:0.8,roundup_power2_divisions:4,\
-                per_process_memory_fraction:0.5,slack:0.25,throw_on_cudamalloc_oom:True,scrub:other_streams";
-    let expected = Settings {
-        policy: Policy::Direct,
-        expandable_segments: true,
+                per_process_memory_fraction:0.5,slack:0.25,growth:tight,throw_on_cudamalloc_oom:True,\
+                scrub:other_streams";
+    let policy = PolicyName::find("direct");
+    let expected = Options {
+        policy: Choice { policy, expandable_segments: true, growth: Growth::Tight, slack: Some(0.25) },
         large_segment_bytes: 32 * MIB,
         max_split_bytes: Some(64 * MIB),
         max_non_split_rounding_bytes: Some(48 * MIB),
         gc_threshold: 0.8,
-        slack: Some(0.25),
         scrub: Scrub::OtherStreams,
         divisions: Divisions([4; 16]),
         memory_fraction: 0.5,
         throw_on_oom: true,
-        ..Settings::default()
+        ..Options::default()
     };
-    let parsed = parse_over(Settings::default(), text).unwrap();
-    assert_eq!((parsed.settings, parsed.ignored.len()), (expected, 0));
+    let parsed = parse_over(Options::default(), text).unwrap();
+    assert_eq!((parsed.options, parsed.ignored.len()), (expected, 0));
 }
 
 #[test]
@@ -54,8 +54,8 @@ fn keys_without_an_effect_are_listed_in_order() {
                 pinned_max_cached_size_mb:7,pinned_free_catch_all:True,pinned_use_background_threads:True,\
                 graph_capture_record_stream_reuse:True,expandable_segments_reserve:80G,\
                 expandable_segments_reserve_by_class:[small:0.5,large:1.125]";
-    let parsed = parse_over(Settings::default(), text).unwrap();
-    assert_eq!(parsed.settings, Settings::default());
+    let parsed = parse_over(Options::default(), text).unwrap();
+    assert_eq!(parsed.options, Options::default());
     assert_eq!(parsed.ignored.len(), 12);
     assert_eq!(&parsed.ignored[..2], ["backend", "release_lock_on_cudamalloc"]);
     assert_eq!(parsed.ignored[11], "expandable_segments_reserve_by_class");
@@ -89,8 +89,8 @@ fn white_space_around_tokens_is_ignored() {
 
 #[test]
 fn the_large_segment_size_counts_wherever_it_stands() {
-    let settings = parse("max_split_size_mb:12,large_segment_size_mb:11").unwrap();
-    assert_eq!(settings.max_split_bytes, Some(12 * MIB));
+    let options = parse("max_split_size_mb:12,large_segment_size_mb:11").unwrap();
+    assert_eq!(options.max_split_bytes, Some(12 * MIB));
     let kind = Kind::BelowLargeSegment { key: "max_split_size_mb", mib: 30, large_mib: 40 };
     assert_eq!(refused("max_split_size_mb:30,large_segment_size_mb:40"), (18, kind));
     assert_eq!(parse("max_split_size_mb:20").unwrap().max_split_bytes, Some(20 * MIB));
@@ -101,7 +101,10 @@ fn the_large_segment_size_counts_wherever_it_stands() {
 fn a_base_keeps_what_the_text_does_not_name() {
     let base = parse("max_split_size_mb:40,throw_on_cudamalloc_oom:True").unwrap().as_recorded();
     let parsed = parse_over(base.clone(), "expandable_segments:True").unwrap();
-    assert_eq!(parsed.settings, Settings { expandable_segments: true, ..base.clone() });
+    assert_eq!(
+        parsed.options,
+        Options { policy: Choice { expandable_segments: true, ..base.policy.clone() }, ..base.clone() }
+    );
 
     let error = parse_over(base.clone(), "policy:classic,large_segment_size_mb:41").unwrap_err();
     let kind = Kind::LargeSegmentAbove { key: "max_split_size_mb", large_mib: 41, bytes: 40 * MIB };
@@ -134,7 +137,7 @@ fn messages_name_value_position_and_what_is_accepted() {
 }
 
 #[test]
-fn written_settings_parse_back() {
+fn written_options_parse_back() {
     let texts = [
         "",
         "policy:direct",
@@ -155,9 +158,9 @@ fn written_settings_parse_back() {
         "per_process_memory_fraction:0.30000000000000004,max_non_split_rounding_mb:1099511627776",
     ];
     for text in texts {
-        let settings = parse(text).expect(text);
-        let written = write(&settings);
-        assert_eq!(parse(&written).as_ref(), Ok(&settings), "`{text}` was written as `{written}`");
+        let options = parse(text).expect(text);
+        let written = write(&options);
+        assert_eq!(parse(&written).as_ref(), Ok(&options), "`{text}` was written as `{written}`");
         assert_eq!(write(&parse(&written).unwrap()), written);
     }
 }
@@ -172,14 +175,14 @@ fn every_divisions_table_of_few_values_survives() {
             slots[slot] = [0, 2, 8][rest % 3];
             rest /= 3;
         }
-        let settings = Settings { divisions: Divisions(slots), ..Settings::default() };
-        let written = write(&settings);
-        assert_eq!(parse(&written), Ok(settings), "{written}");
+        let options = Options { divisions: Divisions(slots), ..Options::default() };
+        let written = write(&options);
+        assert_eq!(parse(&written), Ok(options), "{written}");
     }
 }
 
 #[test]
 fn a_size_that_keys_cannot_say_is_written_truthfully() {
-    let settings = Settings { max_split_bytes: Some(20 * MIB + MIB / 2), ..Settings::default() };
-    assert_eq!(write(&settings), "max_split_size_mb:20.5");
+    let options = Options { max_split_bytes: Some(20 * MIB + MIB / 2), ..Options::default() };
+    assert_eq!(write(&options), "max_split_size_mb:20.5");
 }

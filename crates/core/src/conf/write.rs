@@ -1,58 +1,59 @@
-//! The way from settings back to text.
+//! The way from options back to text.
 
 use alloc::string::String;
 use alloc::vec::Vec;
 use alloc::{format, vec};
 
 use super::keys::Key;
-use crate::settings::{Divisions, Settings};
+use crate::settings::{Divisions, Options};
 use crate::units::MIB;
 
-/// Returns the canonical text of `settings`: the keys that differ from the defaults, in a fixed order, without white
+/// Returns the canonical text of `options`: the keys that differ from the defaults, in a fixed order, without white
 /// space.
 ///
-/// [`parse`](super::parse) of the text gives the same settings, as far as keys can express them: `search_after_wait`,
+/// [`parse`](super::parse) of the text gives the same options, as far as keys can express them: `search_after_wait`,
 /// `gc_without_limit` and `ties` have no key, values set in code may lie outside what the keys accept, and a size that
 /// is not a whole number of MiB is written with a fraction, which the parser refuses.
-pub fn write(settings: &Settings) -> String {
-    let default = Settings::default();
+pub fn write(options: &Options) -> String {
+    let default = Options::default();
     let mut pairs = Vec::new();
     let mut pair = |key: Key, value: String| pairs.push(format!("{}:{value}", key.name()));
 
-    if settings.policy != default.policy {
-        pair(Key::Policy, settings.policy.name().into());
+    let choice = &options.policy;
+    if let Some(name) = choice.policy {
+        pair(Key::Policy, name.as_str().into());
     }
-    if settings.growth != default.growth {
-        pair(Key::Growth, settings.growth.name().into());
+    if choice.growth != default.policy.growth {
+        pair(Key::Growth, choice.growth.name().into());
     }
-    if settings.expandable_segments {
+    if choice.expandable_segments {
         pair(Key::ExpandableSegments, "True".into());
     }
-    if settings.large_segment_bytes != default.large_segment_bytes {
-        pair(Key::LargeSegmentSize, mib(settings.large_segment_bytes));
+    if options.large_segment_bytes != default.large_segment_bytes {
+        pair(Key::LargeSegmentSize, mib(options.large_segment_bytes));
     }
-    if let Some(bytes) = settings.max_split_bytes {
+    if let Some(bytes) = options.max_split_bytes {
         pair(Key::MaxSplitSize, mib(bytes));
     }
-    if let Some(bytes) = settings.max_non_split_rounding_bytes {
+    if let Some(bytes) = options.max_non_split_rounding_bytes {
         pair(Key::MaxNonSplitRounding, mib(bytes));
     }
-    if let Some(slack) = settings.slack {
+    if let Some(slack) = choice.slack {
         pair(Key::Slack, format!("{slack}"));
     }
-    if settings.gc_threshold != default.gc_threshold {
-        pair(Key::GarbageCollectionThreshold, format!("{}", settings.gc_threshold));
+    if options.gc_threshold != default.gc_threshold {
+        pair(Key::GarbageCollectionThreshold, format!("{}", options.gc_threshold));
     }
-    if settings.divisions != default.divisions {
-        pair(Key::RoundupDivisions, divisions(&settings.divisions));
+    if options.divisions != default.divisions {
+        pair(Key::RoundupDivisions, divisions(&options.divisions));
     }
-    if settings.memory_fraction != default.memory_fraction {
-        pair(Key::MemoryFraction, format!("{}", settings.memory_fraction));
+    if options.memory_fraction != default.memory_fraction {
+        pair(Key::MemoryFraction, format!("{}", options.memory_fraction));
     }
-    if settings.scrub != default.scrub {
-        pair(Key::Scrub, settings.scrub.name().into());
+    if options.scrub != default.scrub {
+        pair(Key::Scrub, options.scrub.name().into());
     }
-    if settings.throw_on_oom {
+    if options.throw_on_oom {
         pair(Key::ThrowOnOom, "True".into());
     }
     pairs.join(",")

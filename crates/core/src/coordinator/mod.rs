@@ -4,33 +4,32 @@
 //! plans of requests that missed. It holds no shard: callers lend it access through [`Shards`], one shard at a time, so
 //! that other streams can work while one grows.
 
-mod calls;
+pub(crate) mod calls;
 mod check;
-mod grow;
-mod paged;
-mod peaks;
-mod pending;
-mod plan;
+pub(crate) mod phase;
+pub(crate) mod plan;
 mod report;
-mod step;
-mod sweep;
-mod turn;
+mod retire;
+mod stats;
+pub(crate) mod step;
+pub(crate) mod sweep;
+pub(crate) mod turn;
 
-use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use millpond_backend::{PageCaps, Point, Reuse, StreamId, Tick};
+use millpond_backend::{PageCaps, Reuse, StreamId};
 
-use crate::ids::{BlockId, PageId, Place, PoolId, SegmentId, ShardId, Side, Slot};
-use crate::ledger::WasteLedger;
-use crate::meter::{LANES, ROWS, Row};
-use crate::page::{Page, Pages};
+use crate::books::ledger::WasteLedger;
+use crate::books::{Headroom, Page, Pages, Peaks, Pending};
+use crate::ids::{PageId, Place, PoolId, SegmentId, ShardId, Slot};
+use crate::policy::paged::Paging;
+use crate::policy::{Source, Traits};
 use crate::settings::Settings;
 use crate::shard::{Rules, SegmentView, Shard};
 use crate::size::Sizes;
-use crate::stats::{PageStats, Stat, StatByPool};
+use crate::stats::PageStats;
 
-use paged::Paging;
+use stats::Scalars;
 use turn::Turns;
 
 pub use plan::Plan;
@@ -76,49 +75,21 @@ pub struct DeviceFacts {
     pub stream_wait: bool,
 }
 
-/// An entry in a stream's queue of pending blocks: a block that waits until the stream has reached a tick.
-#[derive(Clone, Copy, Debug)]
-struct Waiter {
-    tick: Tick,
-    shard: ShardId,
-    block: BlockId,
-}
-
-/// The part of the allocator's decisions that concerns the whole device.
+/// The device-wide half of the decisions.
 pub struct Coordinator {
-    settings: Settings,
-    sizes: Sizes,
-    facts: DeviceFacts,
-    limit: Option<u64>,
+    pub(crate) settings: Settings,
+    pub(crate) traits: Traits,
+    pub(crate) sizes: Sizes,
+    pub(crate) facts: DeviceFacts,
     shards: Vec<(StreamId, PoolId)>,
-    reserved: StatByPool,
-    segments: StatByPool,
-    oversize_segments: Stat,
-    scalars: Scalars,
-    /// The bytes that plans are asking the driver for at present, and those of plans that were lost meanwhile.
-    reserving: u64,
+    pub(crate) headroom: Headroom,
+    pub(crate) pending: Pending,
+    pub(crate) pages: Pages,
+    peaks: Peaks,
+    pub(crate) scalars: Scalars,
     turns: Turns,
-    /// The device's peaks of the shards' counters: see [`crate::meter`].
-    peaks: [Row; ROWS],
-    /// The pending blocks, by the stream that they wait for.
-    queues: Vec<VecDeque<Waiter>>,
-    waiters: usize,
-    /// The newest tick that each stream is known to have reached.
-    reached: Vec<Tick>,
     births: u64,
-    pages: Pages,
-    /// What the `paged` policy has observed and done.
-    paging: Paging,
-}
-
-#[derive(Clone, Copy, Default)]
-struct Scalars {
-    num_alloc_retries: u64,
-    num_ooms: u64,
-    num_sync_all_streams: u64,
-    num_device_alloc: u64,
-    num_device_free: u64,
-    num_oom_rejections: u64,
+    pub(crate) paging: Paging,
 }
 
 impl Coordinator {
@@ -131,29 +102,25 @@ impl Coordinator {
     pub fn new(settings: Settings, facts: DeviceFacts) -> Self {
         settings.check();
         assert!(
-            !settings.needs_pages() || facts.pages.is_some(),
+            !settings.policy.needs_pages() || facts.pages.is_some(),
             "expandable segments or pages on a device without virtual memory"
         );
-        let limit = limit_of(settings.memory_fraction, facts.total_bytes);
+        let mut headroom = Headroom::new(facts.total_bytes, settings.max_split());
+        headroom.set_fraction(settings.memory_fraction);
         Self {
             sizes: Sizes::new(&settings),
+            traits: settings.policy.traits(),
+            paging: Paging::new(settings.policy),
             settings,
             facts,
-            limit,
             shards: Vec::new(),
-            reserved: StatByPool::default(),
-            segments: StatByPool::default(),
-            oversize_segments: Stat::default(),
-            scalars: Scalars::default(),
-            reserving: 0,
-            turns: Turns::default(),
-            peaks: [[0; LANES]; ROWS],
-            queues: Vec::new(),
-            waiters: 0,
-            reached: Vec::new(),
-            births: 0,
+            headroom,
+            pending: Pending::default(),
             pages: Pages::default(),
-            paging: Paging::default(),
+            peaks: Peaks::new(),
+            scalars: Scalars::default(),
+            turns: Turns::default(),
+            births: 0,
         }
     }
 
@@ -162,16 +129,8 @@ impl Coordinator {
     pub fn open_shard(&mut self, stream: StreamId, pool: PoolId) -> Shard {
         let id = ShardId(u32::try_from(self.shards.len()).unwrap_or(u32::MAX));
         self.shards.push((stream, pool));
-        self.know_stream(stream);
+        self.pending.know_stream(stream);
         Shard::new(id, stream, pool, Rules::new(&self.settings, self.facts.reuse))
-    }
-
-    fn know_stream(&mut self, stream: StreamId) {
-        let needed = stream.0 as usize + 1;
-        if self.queues.len() < needed {
-            self.queues.resize_with(needed, VecDeque::new);
-            self.reached.resize(needed, Tick::ZERO);
-        }
     }
 
     /// Returns the settings.
@@ -184,21 +143,14 @@ impl Coordinator {
         &self.sizes
     }
 
-    /// Sets the number of bytes that the device's budget leaves to a plan, for drivers that would grant more than the
-    /// budget. Cached memory is then given back or moved before the budget is exceeded. No request is refused because
-    /// of the budget.
-    pub fn heed_budget(&self, plan: &mut Plan, free_bytes: u64) {
-        plan.allowance = Some((self.reserved.all.current + self.reserving).saturating_add(free_bytes));
-    }
-
     /// Returns the limit on reserved bytes, if there is one.
     pub fn limit(&self) -> Option<u64> {
-        self.limit
+        self.headroom.limit()
     }
 
     /// Sets the limit on reserved bytes. As in PyTorch, a limit below what is reserved does not release anything.
     pub fn set_limit(&mut self, limit: Option<u64>) {
-        self.limit = limit;
+        self.headroom.set_limit(limit);
     }
 
     /// Sets the limit as a share of the device's bytes (PyTorch's `set_per_process_memory_fraction`). A share of 1
@@ -209,20 +161,20 @@ impl Coordinator {
     /// Panics if the share is not from 0 to 1.
     pub fn set_memory_fraction(&mut self, fraction: f64) {
         assert!((0.0..=1.0).contains(&fraction), "a memory fraction of {fraction} is not from 0 to 1");
-        self.limit = limit_of(fraction, self.facts.total_bytes);
+        self.headroom.set_fraction(fraction);
     }
 
     /// Returns the number of bytes that were taken from the driver and not given back.
     pub fn reserved_bytes(&self) -> u64 {
-        self.reserved.all.current
+        self.headroom.reserved_bytes()
     }
 
     /// Returns the number of reserved bytes above which garbage collection releases memory, if it is on. It is a share
     /// of the limit, as in PyTorch, or without a limit of the device's total if the settings allow that.
-    fn gc_goal(&self) -> Option<u64> {
-        let whole = match self.limit {
+    pub(crate) fn gc_goal(&self) -> Option<u64> {
+        let whole = match self.headroom.limit() {
             Some(limit) => limit,
-            None if self.settings.gc_without_limit => self.facts.total_bytes,
+            None if self.settings.gc_without_limit => self.headroom.total_bytes(),
             None => return None,
         };
         (self.settings.gc_threshold > 0.0).then_some((self.settings.gc_threshold * whole as f64) as u64)
@@ -233,39 +185,22 @@ impl Coordinator {
         self.gc_goal().is_some()
     }
 
-    fn shard_ids(&self) -> impl Iterator<Item = ShardId> + use<> {
+    pub(crate) fn shard_ids(&self) -> impl Iterator<Item = ShardId> + use<> {
         (0..self.shards.len() as u32).map(ShardId)
     }
 
-    fn stream_of(&self, shard: ShardId) -> StreamId {
+    pub(crate) fn stream_of(&self, shard: ShardId) -> StreamId {
         self.shards[shard.0 as usize].0
     }
 
-    fn is_reached(&self, point: Point) -> bool {
-        self.reached[point.stream.0 as usize] >= point.tick
-    }
-
-    fn birth(&mut self) -> SegmentId {
+    pub(crate) fn birth(&mut self) -> SegmentId {
         self.births += 1;
         SegmentId(self.births - 1)
     }
 
-    fn book_reserved(&mut self, side: Side, bytes: u64) {
-        both(&mut self.reserved, side, |stat| stat.increase(bytes));
-        self.scalars.num_device_alloc += 1;
-    }
-
-    fn book_released(&mut self, side: Side, bytes: u64) {
-        both(&mut self.reserved, side, |stat| stat.decrease(bytes));
-        self.scalars.num_device_free += 1;
-    }
-
-    fn book_segment(&mut self, side: Side, bytes: u64, arrives: bool) {
-        let change = |stat: &mut Stat| if arrives { stat.increase(1) } else { stat.decrease(1) };
-        both(&mut self.segments, side, change);
-        if bytes >= self.settings.max_split() {
-            change(&mut self.oversize_segments);
-        }
+    /// Returns the private pool of a shard.
+    pub(crate) fn pool_of(&self, shard: ShardId) -> PoolId {
+        self.shards[shard.0 as usize].1
     }
 
     /// Returns every segment of every shard, in order of birth.
@@ -293,7 +228,7 @@ impl Coordinator {
         let mut all = Vec::new();
         for id in self.shard_ids() {
             shards.with(id, |shard| {
-                all.extend(shard.segments.iter().map(|(slot, segment)| (id, slot, segment.is_expandable())));
+                all.extend(shard.slots().map(|(slot, is_range)| (id, slot, is_range)));
             });
         }
         all
@@ -307,7 +242,7 @@ impl Coordinator {
 
     /// Returns what the `paged` policy has done so far.
     pub fn page_stats(&self) -> PageStats {
-        if !self.settings.is_paged() {
+        if self.traits.source != Source::Pages {
             return PageStats::default();
         }
         let (mut pages, mut shadows) = (0, 0);
@@ -317,16 +252,4 @@ impl Coordinator {
         }
         PageStats { pages, shadows, ..self.paging.stats }
     }
-}
-
-fn limit_of(fraction: f64, total_bytes: u64) -> Option<u64> {
-    (fraction < 1.0).then_some((fraction * total_bytes as f64) as u64)
-}
-
-fn both(stats: &mut StatByPool, side: Side, change: impl Fn(&mut Stat)) {
-    change(&mut stats.all);
-    change(match side {
-        Side::Small => &mut stats.small_pool,
-        Side::Large => &mut stats.large_pool,
-    });
 }

@@ -2,12 +2,12 @@
 
 use alloc::vec::Vec;
 
-use millpond_backend::{Point, StreamId};
+use millpond_backend::StreamId;
 
 use super::{Coordinator, Shards};
-use crate::block::Block;
-use crate::ids::{BlockId, SegmentId, ShardId, Side};
-use crate::ledger::WasteLedger;
+use crate::books::ledger::WasteLedger;
+use crate::ids::{SegmentId, ShardId};
+use crate::policy::Source;
 use crate::shard::{BlockState, SegmentView};
 use crate::size::Want;
 use crate::units::{SMALL_SEGMENT_BYTES, align_up};
@@ -83,7 +83,7 @@ pub struct Report {
 
 impl Coordinator {
     /// Builds the report of a refusal. It walks every block, a cost that an out-of-memory error justifies.
-    pub(super) fn report(&self, shard: ShardId, want: Want, rejected: bool, shards: &mut impl Shards) -> Report {
+    pub(crate) fn report(&self, shard: ShardId, want: Want, rejected: bool, shards: &mut impl Shards) -> Report {
         let layout = self.layout(shards);
         let stream = self.stream_of(shard);
         let ledger = self.ledger(shards);
@@ -93,7 +93,7 @@ impl Coordinator {
         };
         let active = layout.iter().flat_map(|view| &view.blocks);
         let allocated = active.filter(|block| block.state == BlockState::ActiveAllocated).map(|block| block.size);
-        let moves_pages = self.settings.is_paged();
+        let moves_pages = self.traits.source == Source::Pages;
         Report {
             requested_bytes: want.requested,
             tried_bytes: match self.facts.pages {
@@ -102,7 +102,7 @@ impl Coordinator {
             },
             stream,
             limit_bytes: self.limit(),
-            total_bytes: self.facts.total_bytes,
+            total_bytes: self.headroom.total_bytes(),
             allocated_bytes: allocated.sum(),
             reserved_bytes: self.reserved_bytes(),
             ledger,
@@ -120,21 +120,7 @@ impl Coordinator {
 
     /// Returns the number of bytes in free pages and in free segments whose last use is not known to be over.
     fn unreached_bytes(&self, shards: &mut impl Shards) -> u64 {
-        let in_shard = |id| {
-            shards.with(id, |shard| {
-                let free = Side::BOTH.into_iter().flat_map(|side| shard.free_blocks(side));
-                let unreached =
-                    free.filter(|(_, b)| !self.is_reached(Point { stream: shard.stream, tick: b.last_use.tick() }));
-                let releasable = |(id, b): (BlockId, &Block)| {
-                    if shard.is_whole_segment(id) {
-                        b.size
-                    } else {
-                        shard.pages_in(id).map(|(_, page)| page.bytes).sum()
-                    }
-                };
-                unreached.map(releasable).sum::<u64>()
-            })
-        };
+        let in_shard = |id| shards.with(id, |shard| shard.unreached_bytes(|point| self.pending.is_reached(point)));
         self.shard_ids().map(in_shard).sum()
     }
 }

@@ -15,20 +15,24 @@
 
 use alloc::collections::VecDeque;
 
-use super::plan::{Awaited, Goal, Plan, Rung};
+use super::phase::{Asked, Phase, Turned};
+use super::plan::{Goal, Plan};
 use super::step::Step;
 use super::{Coordinator, Shards};
-use crate::ids::Side;
-use crate::meter::Lane;
+use crate::policy::Climb;
 
-/// The plans that hold something, and those that wait.
+/// How often a plan repeats an attempt that others have spoiled, before it waits for its turn: a bound that says when
+/// the quick way leads nowhere.
+const REPEATS_MAX: u32 = 64;
+
+/// Which plans hold something, and which wait.
 #[derive(Default)]
 pub(super) struct Turns {
-    /// The number of plans that hold something which others may lack: claimed memory, or bytes that the driver is asked
-    /// for.
+    /// The number of plans that hold something which others may be short of: claimed memory, or bytes that the driver
+    /// is asked for.
     holders: u32,
-    /// A count of the events after which a plan that found nothing may find something: a release has ended, a plan
-    /// holds nothing any more, a turn is over.
+    /// Counts what may change the picture for a plan that found nothing: a release that ended, a plan that holds
+    /// nothing any more, a turn that is over.
     progress: u64,
     queue: VecDeque<Place>,
     tickets: u64,
@@ -37,170 +41,296 @@ pub(super) struct Turns {
 /// A plan's place in the queue.
 #[derive(Clone, Copy, Debug)]
 struct Place {
-    ticket: u64,
-    /// Whether the plan would be refused otherwise: it then keeps its turn until it is answered.
+    ticket: Ticket,
+    /// It would be refused otherwise: it keeps its turn until it is answered.
     keeps: bool,
 }
 
+/// The number of a place in the queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Ticket(u64);
+
+/// Says that a plan is counted among those that hold something. Only [`Turns`] makes one and takes it back.
+#[derive(Debug)]
+struct Hold(());
+
+/// How a plan stands to the others.
+#[derive(Debug, Default)]
+pub(crate) struct Standing {
+    hold: Option<Hold>,
+    rank: Rank,
+    /// What the progress of others was when the current attempt began, and what the plan itself has added.
+    seen: u64,
+    /// The number of blocks that had been freed when the current attempt began: under `paged` each, in a turn all of
+    /// the last part of the ladder.
+    frees: u64,
+    /// How often an attempt was repeated because other threads interfered.
+    repeats: u32,
+}
+
+/// Where a plan is among those that wait.
+#[derive(Clone, Copy, Default, Debug)]
+enum Rank {
+    /// It runs beside the others.
+    #[default]
+    Beside,
+    /// It stood back while another had its turn, and has a place in the queue for as long as it waits.
+    Back(Ticket),
+    /// It would be refused otherwise: it waits for its turn, or has it, until it is answered.
+    Turn(Ticket, Round),
+}
+
+/// How often a plan in its turn has gone through the last part of its ladder.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Round {
+    First,
+    Second,
+}
+
+impl Standing {
+    /// Returns whether the plan waits for its turn, or has it.
+    pub(crate) fn keeps_turn(&self) -> bool {
+        matches!(self.rank, Rank::Turn(..))
+    }
+
+    /// Returns whether an attempt that others have spoiled may be made once more, and counts it: the one rule of
+    /// repetition.
+    pub(crate) fn may_repeat(&mut self) -> bool {
+        self.repeats = self.repeats.saturating_add(1);
+        self.repeats <= REPEATS_MAX
+    }
+
+    fn ticket(&self) -> Option<Ticket> {
+        match self.rank {
+            Rank::Beside => None,
+            Rank::Back(ticket) | Rank::Turn(ticket, _) => Some(ticket),
+        }
+    }
+}
+
+impl Turns {
+    fn hold(&mut self) -> Hold {
+        self.holders += 1;
+        Hold(())
+    }
+
+    fn let_go(&mut self, Hold(()): Hold) {
+        self.holders -= 1;
+    }
+
+    fn line_up(&mut self, keeps: bool) -> Ticket {
+        self.tickets += 1;
+        let ticket = Ticket(self.tickets);
+        self.queue.push_back(Place { ticket, keeps });
+        ticket
+    }
+
+    fn leave(&mut self, ticket: Ticket) {
+        self.queue.retain(|place| place.ticket != ticket);
+    }
+}
+
 impl Coordinator {
-    /// Returns the count of events that plans in a pause wait for. A [`Step::Pause`] is over once this differs from the
-    /// number that the step holds.
+    /// Returns a count of what may have changed the picture for plans that pause. A [`Step::Pause`] is over once this
+    /// is another number than the step names.
     pub fn progress(&self) -> u64 {
         self.turns.progress
     }
 
-    /// Returns whether a plan holds something that others may lack, or waits for its turn. It is `false` while no plan
-    /// is under way.
+    /// Returns whether some plan holds something that others may be short of, or waits for its turn. With no plan under
+    /// way it is false.
     pub fn is_held(&self) -> bool {
         self.turns.holders > 0 || !self.turns.queue.is_empty()
     }
 
-    /// Counts memory that a plan has given back. The plan that gave it does not count this as progress of others.
+    /// Counts something that came back. It is no news to the plan that gave it.
     pub(super) fn note_progress(&mut self, plan: &mut Plan) {
         self.turns.progress += 1;
-        plan.seen += 1;
+        plan.standing.seen += 1;
     }
 
-    /// Begins an attempt: what other plans finish from here on may change its result.
-    pub(super) fn begin_attempt(&self, plan: &mut Plan) {
-        plan.seen = self.turns.progress;
+    /// Begins an attempt: what happens from here on may change what comes of it.
+    pub(crate) fn begin_attempt(&self, plan: &mut Plan) {
+        plan.standing.seen = self.turns.progress;
     }
 
-    /// Returns whether other plans have finished something since the attempt began.
-    pub(super) fn others_progressed(&self, plan: &Plan) -> bool {
-        plan.seen != self.turns.progress
+    /// Counts the frees that an attempt, or the last part of the ladder, begins with.
+    pub(crate) fn count_frees(&self, plan: &mut Plan, shards: &mut impl Shards) {
+        plan.standing.frees = self.frees(shards);
+    }
+
+    /// Returns whether blocks were freed since [`count_frees`](Self::count_frees).
+    pub(crate) fn were_freed(&self, plan: &Plan, shards: &mut impl Shards) -> bool {
+        self.frees(shards) != plan.standing.frees
+    }
+
+    /// Returns whether other plans have ended something since the attempt began.
+    pub(crate) fn others_progressed(&self, plan: &Plan) -> bool {
+        plan.standing.seen != self.turns.progress
     }
 
     /// Returns whether other plans hold something.
-    pub(super) fn others_hold(&self, plan: &Plan) -> bool {
-        self.turns.holders > u32::from(plan.counted)
+    pub(crate) fn others_hold(&self, plan: &Plan) -> bool {
+        self.turns.holders > u32::from(plan.standing.hold.is_some())
     }
 
-    /// Returns whether a plan has the last part of its ladder to itself. What becomes free is then for that plan to
-    /// look at first.
+    /// Returns whether one plan goes through the last part of its ladder: what becomes free is for it to look at first.
     pub(super) fn is_closed(&self) -> bool {
         self.turns.queue.front().is_some_and(|place| place.keeps)
     }
 
     pub(super) fn has_turn(&self, plan: &Plan) -> bool {
-        plan.ticket.is_some() && self.turns.queue.front().map(|place| place.ticket) == plan.ticket
+        let ticket = plan.standing.ticket();
+        ticket.is_some() && self.turns.queue.front().map(|place| place.ticket) == ticket
     }
 
-    /// Makes a plan wait while another has its turn. `None` means that it goes on.
-    pub(super) fn stand_back(&mut self, plan: &mut Plan) -> Option<Step> {
-        let goes_on = matches!(plan.rung, Rung::Search | Rung::Turn | Rung::Refuse | Rung::End);
-        if goes_on || plan.holds() || self.turns.queue.is_empty() || self.has_turn(plan) {
+    /// Has a plan that is about to enter a rung stand back while another has its turn. `None`: it goes on.
+    pub(super) fn stand_back(&mut self, plan: &mut Plan, climb: &Climb) -> Option<Turned> {
+        if climb.passes_queue() || self.turns.queue.is_empty() || self.has_turn(plan) {
             return None;
         }
-        if plan.goal == Goal::Reclaim {
-            // A free does not wait for other plans: what it leaves is given back before the next allocation.
-            plan.rung = Rung::End;
-            return None;
+        if plan.request.goal == Goal::Reclaim {
+            // A free waits for no other plan: what it leaves goes back before the next allocation.
+            return Some(Phase::Over.turn());
         }
-        self.queue_up(plan);
-        Some(self.pause(plan))
+        if plan.standing.ticket().is_none() {
+            plan.standing.rank = Rank::Back(self.turns.line_up(false));
+        }
+        Some(self.pause(plan, climb.clone()))
     }
 
-    /// Waits for the plan's turn, before the last part of the ladder, and then until no other plan holds anything.
-    /// Whenever other plans have finished something the plan goes back to `retry`; once it is alone, it goes on to
-    /// `last`.
-    pub(super) fn wait_for_turn(
+    /// Waits for the plan's turn, and then until no other plan holds anything: the rung before the last part of the
+    /// ladder. Whenever others have ended something the plan goes back to `retry`; once it is alone, on to `last`.
+    pub(crate) fn wait_for_turn(
         &mut self,
         plan: &mut Plan,
-        retry: Rung,
-        last: Rung,
+        here: Climb,
+        retry: Climb,
+        last: Climb,
         shards: &mut impl Shards,
-    ) -> Option<Step> {
-        self.queue_up(plan);
-        plan.keeps_turn = true;
-        for place in self.turns.queue.iter_mut().filter(|place| Some(place.ticket) == plan.ticket) {
-            place.keeps = true;
-        }
+    ) -> Turned {
+        self.keep_turn(plan);
         if !self.has_turn(plan) {
-            return Some(self.pause(plan));
+            return self.pause(plan, here);
         }
-        // From here on the shards do not change between two looks of one step.
+        // From here on nothing changes in the shards between two looks of one step.
         shards.hold();
         if self.others_progressed(plan) {
-            plan.rung = retry;
-            return None;
+            return Phase::Climb(retry).turn();
         }
         if self.others_hold(plan) {
-            return Some(self.pause(plan));
+            return self.pause(plan, here);
         }
-        plan.repeats = 0;
-        plan.rung = last;
-        None
+        plan.standing.repeats = 0;
+        Phase::Climb(last).turn()
     }
 
-    pub(super) fn pause(&self, plan: &mut Plan) -> Step {
-        plan.paused = true;
-        // The device may have advanced by the end of the pause, so a plan that keeps its turn polls again.
-        plan.polled &= !plan.keeps_turn;
-        plan.awaits(Awaited::Pause, Step::Pause { seen: self.turns.progress })
+    fn keep_turn(&mut self, plan: &mut Plan) {
+        let ticket = match plan.standing.rank {
+            Rank::Turn(..) => return,
+            Rank::Beside => self.turns.line_up(true),
+            Rank::Back(ticket) => {
+                self.turns.queue.iter_mut().filter(|place| place.ticket == ticket).for_each(|place| place.keeps = true);
+                ticket
+            }
+        };
+        plan.standing.rank = Rank::Turn(ticket, Round::First);
     }
 
-    fn queue_up(&mut self, plan: &mut Plan) {
-        if plan.ticket.is_none() {
-            self.turns.tickets += 1;
-            plan.ticket = Some(self.turns.tickets);
-            self.turns.queue.push_back(Place { ticket: self.turns.tickets, keeps: plan.keeps_turn });
-        }
+    /// Has a plan wait until other plans have ended something, before it enters a rung.
+    pub(crate) fn pause(&self, plan: &Plan, climb: Climb) -> Turned {
+        // By then the device may have come further.
+        let climb = if plan.standing.keeps_turn() { climb.forget_times() } else { climb };
+        (Phase::Asked(Asked::Pause(climb)), Some(Step::Pause { seen: self.turns.progress }))
     }
 
-    fn leave_queue(&mut self, plan: &mut Plan) {
-        if let Some(ticket) = plan.ticket.take() {
-            self.turns.queue.retain(|place| place.ticket != ticket);
-            self.note_progress(plan);
-        }
+    /// Returns whether a plan that was refused in its turn goes through the last part of its ladder once more: if
+    /// blocks were freed since the wait for everything outstanding. Those may not have been free then, while others
+    /// that were free have been handed out: to a program that never has more than there is, all looks as if it had
+    /// both. So the plan waits for them once more; what was free before is released by now, so a second time there is
+    /// nothing left to hand out.
+    pub(crate) fn has_second_round(&mut self, plan: &mut Plan, shards: &mut impl Shards) -> bool {
+        let Rank::Turn(ticket, round) = plan.standing.rank else { return false };
+        plan.standing.rank = Rank::Turn(ticket, Round::Second);
+        round == Round::First && self.were_freed(plan, shards)
     }
 
-    /// Updates, after each thing that a plan has done, whether the plan holds something and whether its turn is over.
-    /// `step` is the next step of the plan, if it is known.
+    /// Keeps the books, after each thing that a plan has done, of whether it holds something, and whether its turn is
+    /// over. `step` is what it asks for next, if it has said so.
     pub(super) fn keep_count(&mut self, plan: &mut Plan, step: Option<&Step>) {
-        let holds = plan.holds();
-        match (plan.counted, holds) {
-            (false, true) => self.turns.holders += 1,
-            (true, false) => {
-                self.turns.holders -= 1;
+        let holds = plan.phase.holds();
+        match plan.standing.hold.take() {
+            None if holds => plan.standing.hold = Some(self.turns.hold()),
+            Some(hold) if !holds => {
+                self.turns.let_go(hold);
                 self.note_progress(plan);
             }
-            _ => {}
+            as_before => plan.standing.hold = as_before,
         }
-        plan.counted = holds;
-        // A plan that only stood back gives up its place as soon as it holds something that others see, or has to wait
-        // for the device.
+        // A plan that only stood back gives its place up as soon as others see what it does, or it has to wait.
         let is_over = step.is_some_and(|step| {
             let waits = matches!(step, Step::Wait(_) | Step::Synchronize(_));
-            step.is_end() || (!plan.keeps_turn && self.has_turn(plan) && (holds || waits))
+            step.is_end() || (!plan.standing.keeps_turn() && self.has_turn(plan) && (holds || waits))
         });
         if is_over {
             self.leave_queue(plan);
         }
     }
 
-    /// Removes a plan that will not go on, because something panicked while the coordinator worked on it. No other plan
-    /// waits for it any more. What it has claimed, and what it asked the driver for, is lost: it is never granted to a
-    /// request, and counts against the limit.
+    fn leave_queue(&mut self, plan: &mut Plan) {
+        if let Some(ticket) = plan.standing.ticket() {
+            plan.standing.rank = Rank::Beside;
+            self.turns.leave(ticket);
+            self.note_progress(plan);
+        }
+    }
+
+    /// Forgets a plan that will not go on, because something panicked while the coordinator worked on it: no plan waits
+    /// for it any more. What it has claimed, and what it asked the driver for, is lost: it is granted to no request,
+    /// and counts against the limit.
     pub fn lose(&mut self, plan: &mut Plan) {
-        self.turns.holders -= u32::from(core::mem::take(&mut plan.counted));
+        if let Some(hold) = plan.standing.hold.take() {
+            self.turns.let_go(hold);
+        }
         self.note_progress(plan);
         self.leave_queue(plan);
     }
 
-    /// Returns how many blocks were freed so far, on all streams.
-    pub(super) fn frees(&self, shards: &mut impl Shards) -> u64 {
-        let in_shard = |shard: &mut crate::shard::Shard| {
-            Side::BOTH.map(|side| shard.meter.totals(side, Lane::Allocation).1).iter().sum::<u64>()
-        };
-        self.shard_ids().map(|id| shards.with(id, in_shard)).sum()
+    /// Returns the number of blocks that were freed so far, on all streams.
+    fn frees(&self, shards: &mut impl Shards) -> u64 {
+        self.shard_ids().map(|id| shards.with(id, |shard| shard.frees())).sum()
     }
 }
 
-impl Plan {
-    /// Returns whether the plan holds something that others may lack.
-    fn holds(&self) -> bool {
-        let asks = matches!(self.awaited, Awaited::Segment { .. } | Awaited::Range { .. } | Awaited::Release { .. });
-        asks || self.sweep.is_some() || self.growing.is_some() || self.batch.is_some() || self.job.is_some()
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_attempt_is_repeated_a_bounded_number_of_times() {
+        let mut standing = Standing::default();
+        assert!((0..REPEATS_MAX).all(|_| standing.may_repeat()));
+        assert!(!standing.may_repeat() && !standing.may_repeat());
+    }
+
+    #[test]
+    fn the_queue_is_served_in_order() {
+        let mut turns = Turns::default();
+        let tickets = [turns.line_up(false), turns.line_up(true), turns.line_up(false)];
+        let first = |turns: &Turns| turns.queue.front().map(|place| (place.ticket, place.keeps));
+        assert_eq!(first(&turns), Some((tickets[0], false)));
+        turns.leave(tickets[0]);
+        assert_eq!(first(&turns), Some((tickets[1], true)));
+        turns.leave(tickets[2]);
+        turns.leave(tickets[1]);
+        assert_eq!(first(&turns), None);
+    }
+
+    #[test]
+    fn a_plan_keeps_its_turn_only_once_it_would_be_refused() {
+        let rank = |rank| Standing { rank, ..Standing::default() };
+        assert!(rank(Rank::Turn(Ticket(1), Round::Second)).keeps_turn());
+        assert!(!rank(Rank::Back(Ticket(1))).keeps_turn() && !rank(Rank::Beside).keeps_turn());
+        assert_eq!(rank(Rank::Back(Ticket(1))).ticket(), Some(Ticket(1)));
     }
 }

@@ -116,14 +116,14 @@ mod tests {
     use super::*;
     use crate::ids::{PageId, PoolId, ShardId};
     use crate::segment::{Mapping, Role};
-    use crate::settings::{Policy, Settings};
+    use crate::settings::{Growth, Policy, Settings};
     use crate::shard::Rules;
 
     const RANGE: SegmentId = SegmentId(7);
 
     /// Returns a shard with one range, in which nothing is mapped.
     fn with_range() -> (Shard, Slot) {
-        let settings = Settings { policy: Policy::Paged, ..Settings::default() };
+        let settings = Settings { policy: Policy::Paged(Growth::Tight), ..Settings::default() };
         let mut shard = Shard::new(ShardId(0), StreamId(0), PoolId::default(), Rules::new(&settings, Reuse::InOrder));
         let slot = shard.promise();
         let (side, page_bytes) = (Side::Large, 2 << 20);

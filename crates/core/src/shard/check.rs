@@ -9,6 +9,7 @@ use crate::block::State;
 use crate::ids::{BlockId, Side, Slot};
 use crate::index::Entry;
 use crate::meter::{EVERY_LANE, Lane};
+use crate::segment::{Role, Segment};
 use crate::units::QUANTUM;
 
 impl Shard {
@@ -31,6 +32,36 @@ impl Shard {
         self.meter.check_credit();
         self.check_waits();
         self.check_snug();
+        self.check_mappings();
+        self.check_backing();
+    }
+
+    /// G1: the mappings of a segment do not overlap, and end within it.
+    fn check_mappings(&self) {
+        for (_, segment) in self.segments.iter() {
+            let mut end = 0;
+            for (&at, mapping) in &segment.mappings {
+                assert!(at >= end, "{}: the mapping at {at} begins before {end}, where another ends", segment.id);
+                end = at + mapping.bytes;
+            }
+            assert!(end <= segment.bytes, "{}: mapped up to {end} of {}", segment.id, segment.bytes);
+        }
+    }
+
+    /// G2: blocks in use and free ones have the memory of pages at home behind every byte, unmapped ones behind none.
+    /// What a plan has claimed may be either.
+    fn check_backing(&self) {
+        for (_, block) in self.blocks.iter().filter(|(_, block)| block.expandable) {
+            let segment = &self.segments[block.slot];
+            let home = home_bytes(segment, block.offset, block.end());
+            match block.state {
+                State::Claimed | State::Vacant => {}
+                State::Unmapped => assert_eq!(home, 0, "{}: unmapped and backed: {block:?}", segment.id),
+                State::Live | State::Pending | State::Free | State::PutOff => {
+                    assert_eq!(home, block.size, "{}: backed bytes of {block:?}", segment.id);
+                }
+            }
+        }
     }
 
     /// Verifies T1, blocks tile their segment; T2, no two neighbours could be joined; and T3, everything is a multiple
@@ -137,4 +168,9 @@ impl Shard {
             assert_eq!(self.blocks[id].state, State::Live, "uses are kept for block {}", id.0);
         }
     }
+}
+
+fn home_bytes(segment: &Segment, begin: u64, end: u64) -> u64 {
+    let home = segment.mapped_in(begin, end).filter(|(_, mapping)| mapping.role == Role::Home);
+    home.map(|(at, mapping)| (at + mapping.bytes).min(end) - at.max(begin)).sum()
 }

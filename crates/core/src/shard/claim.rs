@@ -3,33 +3,11 @@
 
 use super::Shard;
 use crate::block::{Block, State};
-use crate::ids::{BlockId, Side};
+use crate::ids::BlockId;
 use crate::last_use::LastUse;
-use crate::segment::Mapping;
-use crate::size::Want;
 
 impl Shard {
-    /// Returns the block at which an expandable segment can serve the request if more of it is mapped, as PyTorch's
-    /// `find_expandable_block` does. It goes over the unmapped ranges in order, each with the free block directly
-    /// before it if there is one, and takes the first run of free and unmapped neighbours that is long enough.
-    pub(crate) fn room_to_grow(&self, want: &Want) -> Option<BlockId> {
-        let usable = |id: &BlockId| matches!(self.blocks[*id].state, State::Free | State::Unmapped);
-        for &(_, unmapped) in &self.pools[want.side.index()].unmapped {
-            let before = self.blocks[unmapped].prev.some().filter(usable);
-            let start = before.unwrap_or(unmapped);
-            let run = core::iter::successors(Some(start), |&id| self.blocks[id].next.some().filter(usable));
-            let mut bytes = 0;
-            if run.into_iter().any(|id| {
-                bytes += self.blocks[id].size;
-                bytes >= want.rounded
-            }) {
-                return Some(start);
-            }
-        }
-        None
-    }
-
-    /// Takes a free block out of the index for a plan.
+    /// Takes a free block out of the index.
     pub(crate) fn claim(&mut self, id: BlockId) {
         let block = &self.blocks[id];
         assert_eq!(block.state, State::Free, "block {} is claimed and is not free", id.0);
@@ -121,35 +99,22 @@ impl Shard {
         !self.blocks[whole].is_split()
     }
 
-    /// Returns the offset and the length in bytes of the whole pages inside a block of an expandable segment.
-    pub(crate) fn whole_pages(&self, id: BlockId) -> Option<(u64, u64)> {
-        let mut pages = self.pages_in(id);
-        let (begin, first) = pages.next()?;
-        let end = pages.next_back().map_or(begin + first.bytes, |(at, last)| at + last.bytes);
-        Some((begin, end - begin))
-    }
-
-    /// Returns the pages that lie wholly inside a block, in order.
-    pub(crate) fn pages_in(&self, id: BlockId) -> impl DoubleEndedIterator<Item = (u64, Mapping)> {
-        let block = &self.blocks[id];
-        self.segments[block.slot].pages_within(block.offset, block.end())
-    }
-
-    /// Cuts a claimed block down to the pages inside it. What is left before and behind becomes free. Returns the
+    /// Cuts a claimed block down to the pages inside it; what is left before and behind becomes free. Returns the
     /// claimed block of exactly those pages.
-    pub(crate) fn carve(&mut self, id: BlockId, offset: u64, bytes: u64, clock: u64) -> BlockId {
+    pub(crate) fn carve(&mut self, id: BlockId, offset: u64, bytes: u64, clocks: [u64; 2]) -> BlockId {
         let mut pages = id;
         let block = &self.blocks[id];
+        let clock = clocks[block.side.index()];
         if block.offset < offset {
             let before = offset - block.offset;
             pages = self.cut(id, before);
             self.blocks[pages].state = State::Claimed;
-            self.unclaim(id, clock);
+            self.join(id, clock);
         }
         if self.blocks[pages].size > bytes {
             let behind = self.cut(pages, bytes);
             self.blocks[behind].state = State::Claimed;
-            self.unclaim(behind, clock);
+            self.join(behind, clock);
         }
         pages
     }
@@ -169,26 +134,5 @@ impl Shard {
             self.blocks[behind].prev = rest;
         }
         rest
-    }
-
-    /// Returns the free blocks of a side in order, with their ids.
-    pub(crate) fn free_blocks(&self, side: Side) -> impl Iterator<Item = (BlockId, &Block)> {
-        self.pools[side.index()].free.iter().map(|id| (id, &self.blocks[id]))
-    }
-
-    /// Returns the number of bytes that garbage collection would give back of a free block: a whole segment, or the
-    /// whole pages inside a block where pages move. `None` means nothing.
-    pub(crate) fn garbage_bytes(&self, id: BlockId) -> Option<u64> {
-        if self.is_whole_segment(id) {
-            return Some(self.blocks[id].size);
-        }
-        let is_paged = self.rules.paged && self.blocks[id].state == State::Free;
-        is_paged.then(|| self.whole_pages(id)).flatten().map(|(_, bytes)| bytes)
-    }
-
-    /// Returns whether the block is free, fills a plain segment, and may go back to the driver.
-    pub(crate) fn is_whole_segment(&self, id: BlockId) -> bool {
-        let block = &self.blocks[id];
-        block.state == State::Free && !block.is_split() && !self.segments[block.slot].is_expandable()
     }
 }

@@ -4,10 +4,11 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::mem;
 
-use millpond_backend::{Point, Reuse, StreamId, Tick};
+use millpond_backend::{Reuse, StreamId, Tick};
 
 use super::Shard;
 use crate::block::{Block, State};
+use crate::books::Points;
 use crate::ids::BlockId;
 use crate::last_use::LastUse;
 use crate::meter::SplitChange;
@@ -19,7 +20,7 @@ pub struct Uses {
     /// The streams on which it is used until the free.
     pub streams: Vec<StreamId>,
     /// The points up to which it is used.
-    pub points: Vec<Point>,
+    pub points: Points,
 }
 
 /// The state of a block after its free.
@@ -100,9 +101,10 @@ impl Shard {
     ///
     /// # Panics
     ///
-    /// Panics if the block waits for no point.
-    pub(crate) fn point_reached(&mut self, id: BlockId, clock: u64) -> bool {
+    /// If the block waits for nothing.
+    pub(crate) fn point_reached(&mut self, id: BlockId, clocks: [u64; 2]) -> bool {
         let block = &mut self.blocks[id];
+        let clock = clocks[block.side.index()];
         assert!(block.state == State::Pending && block.waits > 0, "block {} waits for no point: {block:?}", id.0);
         block.waits -= 1;
         if block.waits > 0 {
@@ -200,7 +202,7 @@ impl Shard {
 
     /// Joins two neighbours, neither of which is in an index. The lower one remains.
     #[inline(always)]
-    pub(crate) fn absorb(&mut self, low: BlockId, high: BlockId) -> BlockId {
+    pub(super) fn absorb(&mut self, low: BlockId, high: BlockId) -> BlockId {
         let gone = &self.blocks[high];
         debug_assert_eq!(gone.prev, low, "blocks that are no neighbours are joined");
         let (size, last_use, behind) = (gone.size, gone.last_use, gone.next);
@@ -215,10 +217,11 @@ impl Shard {
         low
     }
 
-    /// Puts a claimed block back into the index, joined with its free neighbours. The counters do not change: only
-    /// expandable blocks are claimed in part, and those are not counted as split.
-    pub(crate) fn unclaim(&mut self, id: BlockId, clock: u64) {
+    /// Puts a claimed block back into the index, joined with its free neighbours. Without any effect on counters:
+    /// only expandable blocks are claimed in part, and those are not counted as split.
+    pub(crate) fn unclaim(&mut self, id: BlockId, clocks: [u64; 2]) {
         debug_assert_eq!(self.blocks[id].state, State::Claimed);
+        let clock = clocks[self.blocks[id].side.index()];
         self.join(id, clock);
     }
 }

@@ -7,9 +7,14 @@
 mod adopt;
 mod check;
 mod claim;
+mod counts;
+mod extend;
 mod foreign;
 mod free;
+mod lend;
+mod mappings;
 mod put_off;
+mod release;
 mod snug;
 mod take;
 mod view;
@@ -26,17 +31,19 @@ use crate::index::{Entry, FreeIndex};
 use crate::last_use::LastUse;
 use crate::meter::{Lane, Meter};
 use crate::plant::{Plant, Planted};
+use crate::policy::{Keeps, Source, Traits};
 use crate::segment::Segments;
-use crate::settings::{Policy, Scrub, Settings, Ties};
+use crate::settings::{Scrub, Settings, Ties};
 use crate::units::QUANTUM;
 
 pub(crate) use adopt::Arrival;
+pub(crate) use extend::{Addresses, Extend};
 use foreign::Foreign;
 pub use free::{Freed, Uses};
 use put_off::Swap;
 use snug::Snug;
 pub use view::{BlockState, BlockView, PageView, SegmentView};
-pub(crate) use window::{Gap, Piece, Window};
+pub(crate) use window::{Gap, Part, Piece, Window};
 
 /// A block that was handed out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -64,7 +71,7 @@ pub(crate) struct Rules {
     pub(crate) max_split: u64,
     pub(crate) non_split_rounding: u64,
     pub(crate) expandable: bool,
-    pub(crate) paged: bool,
+    pub(crate) moves_pages: bool,
     pub(crate) caches: bool,
     pub(crate) slack: Option<f64>,
     pub(crate) reuse: Reuse,
@@ -75,13 +82,14 @@ pub(crate) struct Rules {
 
 impl Rules {
     pub(crate) fn new(settings: &Settings, reuse: Reuse) -> Self {
+        let Traits { source, keeps, slack, .. } = settings.policy.traits();
         Self {
             max_split: settings.max_split(),
             non_split_rounding: settings.max_non_split_rounding(),
-            expandable: settings.expands(),
-            paged: settings.is_paged(),
-            caches: settings.policy != Policy::Direct,
-            slack: settings.snug(),
+            expandable: source == Source::Ranges,
+            moves_pages: source == Source::Pages,
+            caches: keeps == Keeps::Freed,
+            slack,
             reuse,
             ties: settings.ties,
             scrub: settings.scrub,
@@ -91,10 +99,10 @@ impl Rules {
 }
 
 /// The free and the unmapped blocks of one side.
-pub(crate) struct Pool {
-    pub(crate) free: FreeIndex,
-    /// Blocks of addresses without memory, in the order in which growth tries them.
-    pub(crate) unmapped: BTreeSet<(u64, BlockId)>,
+struct Pool {
+    free: FreeIndex,
+    /// Addresses without memory, in the order in which growth tries them.
+    unmapped: BTreeSet<(u64, BlockId)>,
 }
 
 /// The state of one stream in one private pool.
@@ -103,22 +111,22 @@ pub(crate) struct Pool {
 /// or both unmapped; the indexes hold exactly the free and the unmapped blocks; the counters equal the sums over the
 /// blocks.
 pub struct Shard {
-    pub(crate) id: ShardId,
-    pub(crate) stream: StreamId,
-    pub(crate) pool: PoolId,
-    pub(crate) rules: Rules,
-    pub(crate) blocks: Blocks,
-    pub(crate) pools: [Pool; 2],
-    pub(crate) segments: Segments,
-    /// The rank of the next segment, where ties are decided by birth.
-    pub(crate) next_rank: u64,
-    pub(crate) meter: Meter,
-    /// The bytes that count towards the slack, where there is one.
+    id: ShardId,
+    stream: StreamId,
+    pool: PoolId,
+    rules: Rules,
+    blocks: Blocks,
+    pools: [Pool; 2],
+    segments: Segments,
+    /// The rank that the next segment begins at, where ties go by birth.
+    next_rank: u64,
+    meter: Meter,
+    /// What counts towards the slack, where there is one.
     snug: Option<Snug>,
-    /// Freed blocks whose home stream has not advanced far enough ([`Reuse::AfterSubmit`], [`Reuse::AfterDone`]), in
-    /// order of their ticks.
-    pub(crate) settling: VecDeque<(Tick, BlockId)>,
-    /// The block freed last, if its free was put off: see the module `put_off`.
+    /// Freed blocks whose home stream has not come far enough ([`Reuse::AfterSubmit`], [`Reuse::AfterDone`]), in order
+    /// of their ticks.
+    settling: VecDeque<(Tick, BlockId)>,
+    /// The block freed last, if its free was put off: see the module of that name.
     put_off: BlockId,
     /// What is known about the last operation, if that handed out again exactly the block that the one before had
     /// freed.
@@ -192,7 +200,17 @@ impl Shard {
         self.blocks.iter().map(|(_, block)| block.last_use).max().map_or(Tick::ZERO, LastUse::tick)
     }
 
-    /// Notes that the block is used on another stream until it is freed. The home stream has no effect here.
+    /// Returns the length of a block in bytes.
+    pub(crate) fn size_of(&self, block: BlockId) -> u64 {
+        self.blocks[block].size
+    }
+
+    /// Returns the point of the home stream up to which a block's memory was used.
+    pub(crate) fn last_point(&self, block: BlockId) -> Point {
+        Point { stream: self.stream, tick: self.blocks[block].last_use.tick() }
+    }
+
+    /// Notes that the block is used on another stream until it is freed. The home stream itself is no news.
     pub fn record_stream(&mut self, block: BlockId, stream: StreamId) {
         if stream != self.stream && !self.rules.planted.is(Plant::EarlyReuse) {
             let uses = self.uses_of(block);
@@ -208,11 +226,7 @@ impl Shard {
         if point.stream == self.stream || self.rules.planted.is(Plant::EarlyReuse) {
             return;
         }
-        let uses = self.uses_of(block);
-        match uses.points.iter_mut().find(|known| known.stream == point.stream) {
-            Some(known) => known.tick = known.tick.max(point.tick),
-            None => uses.points.push(point),
-        }
+        self.uses_of(block).points.max(point);
     }
 
     fn uses_of(&mut self, block: BlockId) -> &mut Uses {
@@ -222,13 +236,13 @@ impl Shard {
         self.uses.entry(block).or_default()
     }
 
-    pub(crate) fn entry(&self, id: BlockId) -> Entry {
+    fn entry(&self, id: BlockId) -> Entry {
         entry_of(&self.blocks, &self.segments, id)
     }
 
     /// Puts a free block into the index.
     #[inline(always)]
-    pub(crate) fn list(&mut self, id: BlockId, size: u64, side: Side) {
+    fn list(&mut self, id: BlockId, size: u64, side: Side) {
         if !self.pools[side.index()].free.insert_alone(id, size) {
             self.list_among(id, size, side);
         }
@@ -241,21 +255,21 @@ impl Shard {
     }
 
     /// Takes a block out of the index.
-    pub(crate) fn unlist(&mut self, id: BlockId) {
+    fn unlist(&mut self, id: BlockId) {
         let Block { size, side, .. } = self.blocks[id];
         self.pools[side.index()].free.remove(id, size);
     }
 
-    pub(crate) fn unmapped_key(&self, id: BlockId) -> (u64, BlockId) {
+    fn unmapped_key(&self, id: BlockId) -> (u64, BlockId) {
         (self.entry(id).rank, id)
     }
 
-    pub(crate) fn pool_mut(&mut self, side: Side) -> &mut Pool {
+    fn pool_mut(&mut self, side: Side) -> &mut Pool {
         &mut self.pools[side.index()]
     }
 
-    /// Returns the blocks of a segment in order of their offsets.
-    pub(crate) fn tiles(&self, slot: Slot) -> impl Iterator<Item = BlockId> {
+    /// The blocks of a segment in order of their offsets.
+    fn tiles(&self, slot: Slot) -> impl Iterator<Item = BlockId> {
         let first = Some(self.segments[slot].first);
         core::iter::successors(first, |&id| self.blocks[id].next.some())
     }
@@ -270,7 +284,12 @@ impl Shard {
         pending.map(|(_, block)| block.last_use.tick()).max().map(|tick| Point { stream: self.stream, tick })
     }
 
-    pub(crate) fn uses_recorded(&self) -> Vec<BlockId> {
+    /// Returns the first point that freed blocks wait for on the home stream, where that does not reuse in order.
+    pub(crate) fn settling_from(&self) -> Option<Point> {
+        self.settling.front().map(|&(tick, _)| Point { stream: self.stream, tick })
+    }
+
+    fn uses_recorded(&self) -> Vec<BlockId> {
         self.uses.keys().copied().collect()
     }
 }

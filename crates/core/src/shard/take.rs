@@ -43,9 +43,9 @@ impl Shard {
         Some(self.hand_out(found, want, clock))
     }
 
-    /// Returns the best fit, with the rules for expandable and for oversize blocks, as PyTorch's `get_free_block` does.
-    /// Only one candidate is tested: if it fails, no further one is.
-    pub(crate) fn find(&self, want: &Want) -> Option<BlockId> {
+    /// PyTorch's `get_free_block`: best fit, with the rules for expandable and for oversize blocks. Only one candidate
+    /// is tested; there is no look further along.
+    pub(super) fn find(&self, want: &Want) -> Option<BlockId> {
         self.find_in(want).map(|(found, _)| found)
     }
 
@@ -96,7 +96,7 @@ impl Shard {
     }
 
     /// Hands out the front of a free block.
-    pub(crate) fn take(&mut self, id: BlockId, want: &Want, clock: u64) -> Grant {
+    pub(super) fn take(&mut self, id: BlockId, want: &Want, clock: u64) -> Grant {
         let size = self.blocks[id].size;
         self.pools[want.side.index()].free.remove(id, size);
         self.hand_out(id, want, clock)
@@ -104,7 +104,7 @@ impl Shard {
 
     /// Hands out the front of a block that is in no index, and puts the rest into the index.
     #[inline(always)]
-    pub(crate) fn hand_out(&mut self, id: BlockId, want: &Want, clock: u64) -> Grant {
+    pub(super) fn hand_out(&mut self, id: BlockId, want: &Want, clock: u64) -> Grant {
         let block = &mut self.blocks[id];
         debug_assert!(block.size >= want.rounded, "block of {} bytes taken for {}", block.size, want.rounded);
         block.state = State::Live;
@@ -142,7 +142,7 @@ impl Shard {
         }
         match want.side {
             Side::Small => rest >= QUANTUM,
-            Side::Large if self.rules.expandable || self.rules.paged || self.snug.is_some() => rest >= QUANTUM,
+            Side::Large if self.rules.expandable || self.rules.moves_pages || self.snug.is_some() => rest >= QUANTUM,
             Side::Large => want.rounded < self.rules.max_split && rest > SMALL_BYTES,
         }
     }

@@ -6,8 +6,8 @@ use millpond_backend::StreamId;
 
 use super::Shard;
 use crate::block::State;
+use crate::books::ledger::WasteLedger;
 use crate::ids::{PageId, PoolId, SegmentId, Side, Slot};
-use crate::ledger::WasteLedger;
 use crate::segment::{Mapping, Role};
 
 /// The state of a block, in PyTorch's words and one of ours.
@@ -84,6 +84,11 @@ impl Shard {
         let mut views: Vec<_> = self.segments.iter().map(|(slot, _)| self.segment_view(slot)).collect();
         views.sort_by_key(|view| view.id);
         views
+    }
+
+    /// Returns the slots of its segments, with whether each is a range.
+    pub(crate) fn slots(&self) -> impl Iterator<Item = (Slot, bool)> {
+        self.segments.iter().map(|(slot, segment)| (slot, segment.is_expandable()))
     }
 
     /// Returns the number of bytes of addresses in the shard's ranges.

@@ -3,9 +3,10 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use super::Shard;
+use super::{Grant, Shard};
 use crate::block::State;
 use crate::ids::{BlockId, PageId, Side, Slot};
+use crate::last_use::LastUse;
 use crate::segment::{Mapping, Role};
 use crate::size::Want;
 
@@ -56,6 +57,15 @@ pub(crate) struct Gap {
     pub(crate) shadows: Vec<(u64, Mapping)>,
     /// The offset up to which pages may reach: the end of the unmapped block, or the first old mapping behind the gap.
     pub(crate) clear_to: u64,
+}
+
+/// A claimed piece of a window.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Part {
+    pub(crate) block: BlockId,
+    pub(crate) begin: u64,
+    pub(crate) end: u64,
+    pub(crate) is_gap: bool,
 }
 
 impl Shard {
@@ -206,10 +216,9 @@ impl Shard {
         Gap { block, begin, end, shadows, clear_to }
     }
 
-    /// Claims a window for a plan, with the gaps up to the given ends (at least their own). Returns the claimed blocks
-    /// in order. If another thread has changed one of the free blocks meanwhile, nothing is claimed and `None` is
-    /// returned.
-    pub(crate) fn claim_window(&mut self, window: &Window, ends: &[u64]) -> Option<Vec<BlockId>> {
+    /// Takes a window for a plan, the gaps up to the given ends (at least their own). Returns the claimed pieces in
+    /// order, or `None`, with nothing claimed, if another thread has changed one of its free blocks meanwhile.
+    pub(crate) fn claim_window(&mut self, window: &Window, ends: &[u64]) -> Option<Vec<Part>> {
         let stands = |piece: &Piece| match *piece {
             Piece::Free { block, offset, size } => {
                 let now = &self.blocks[block];
@@ -221,22 +230,32 @@ impl Shard {
             return None;
         }
         let mut ends = ends.iter();
-        let mut claim = |piece: &Piece| match piece {
+        let claim = |piece: &Piece| match piece {
             Piece::Free { block, .. } => {
                 self.claim(*block);
-                *block
+                (*block, false)
             }
             Piece::Gap(gap) => {
                 let end = ends.next().copied().unwrap_or(gap.end);
-                self.claim_hole(gap.block, gap.begin, end)
+                (self.claim_hole(gap.block, gap.begin, end), true)
             }
         };
-        Some(window.pieces.iter().map(&mut claim).collect())
+        let claimed: Vec<_> = window.pieces.iter().map(claim).collect();
+        let part = |(block, is_gap): (BlockId, bool)| {
+            let b = &self.blocks[block];
+            Part { block, begin: b.offset, end: b.end(), is_gap }
+        };
+        Some(claimed.into_iter().map(part).collect())
     }
 
-    /// Claims a page inside a free block for a plan. The rest of the block stays free. Returns `None` if another thread
-    /// has taken the block meanwhile.
-    pub(crate) fn claim_page(&mut self, id: BlockId, (slot, offset): (Slot, u64), bytes: u64) -> Option<BlockId> {
+    /// Claims a page inside a free block; what is left of the block stays free. Returns the claimed block and the last
+    /// use of its memory, or `None` if another thread has taken it meanwhile.
+    pub(crate) fn claim_page(
+        &mut self,
+        id: BlockId,
+        (slot, offset): (Slot, u64),
+        bytes: u64,
+    ) -> Option<(BlockId, LastUse)> {
         let block = &self.blocks[id];
         let inside = block.slot == slot && block.offset <= offset && offset + bytes <= block.end();
         if block.state != State::Free || !inside {
@@ -244,32 +263,40 @@ impl Shard {
         }
         let age = block.age;
         self.claim(id);
-        Some(self.carve(id, offset, bytes, age))
+        let page = self.carve(id, offset, bytes, [age; 2]);
+        Some((page, self.blocks[page].last_use))
     }
 
-    /// Keeps the first `backed` bytes of a claimed gap that a plan could not back in full. They become a free block.
-    pub(crate) fn keep_backed(&mut self, id: BlockId, backed: u64, clock: u64) {
+    /// Keeps the first `backed` bytes of a claimed gap that a plan could not back in full: they become a free block,
+    /// with `last_use`.
+    pub(crate) fn keep_backed(&mut self, id: BlockId, backed: u64, last_use: LastUse, clocks: [u64; 2]) {
+        let clock = clocks[self.blocks[id].side.index()];
+        self.blocks[id].last_use = last_use;
         if backed == 0 {
             self.unmapped(id);
         } else if backed < self.blocks[id].size {
             let rest = self.cut(id, backed);
             self.unmapped(rest);
-            self.unclaim(id, clock);
+            self.join(id, clock);
         } else {
-            self.unclaim(id, clock);
+            self.join(id, clock);
         }
     }
 
-    /// Joins the claimed pieces of a window, and a free neighbour behind them, to one block.
-    pub(crate) fn join_window(&mut self, parts: &[BlockId]) -> BlockId {
-        let whole = parts.iter().copied().reduce(|whole, part| self.absorb(whole, part));
+    /// Joins the claimed pieces of a window, with a free neighbour behind them, and hands the whole out. `last_use` is
+    /// that of the memory that came into it.
+    pub(crate) fn serve_window(&mut self, parts: &[Part], last_use: LastUse, want: &Want, clock: u64) -> Grant {
+        let whole = parts.iter().map(|part| part.block).reduce(|whole, part| self.absorb(whole, part));
         let Some(whole) = whole else { panic!("a window without parts") };
         self.absorb_behind(whole);
-        whole
+        let block = &mut self.blocks[whole];
+        block.last_use = block.last_use.max(last_use);
+        self.hand_out(whole, want, clock)
     }
 
-    /// Returns the free blocks of a side that may hold a whole page.
-    pub(crate) fn free_with_pages(&self, side: Side, page: u64) -> impl Iterator<Item = BlockId> {
-        self.pools[side.index()].free.iter_from(page)
+    /// Returns the free blocks that may hold a whole page of that size, with their slots and last uses.
+    pub(crate) fn free_with_pages(&self, page: u64) -> impl Iterator<Item = (BlockId, Slot, LastUse)> {
+        let ids = Side::BOTH.into_iter().flat_map(move |side| self.pools[side.index()].free.iter_from(page));
+        ids.map(|id| (id, self.blocks[id].slot, self.blocks[id].last_use))
     }
 }

@@ -1,7 +1,7 @@
 //! Small situations in which a plan begins. Each consists of a few blocks, and a request that misses or a release.
 
 use millpond_backend::{Reuse, StreamId};
-use millpond_core::settings::{Growth, Policy, Settings};
+use millpond_core::settings::{Growth, Policy, Segments, Settings};
 use millpond_core::{Plan, ShardId};
 
 use crate::world::{Facts, MIB, World};
@@ -135,12 +135,12 @@ fn spare_page(world: &mut World) {
 }
 
 fn paged(growth: Growth, limit: u64) -> Facts {
-    let settings = Settings { policy: Policy::Paged, growth, ..Settings::default() };
+    let settings = Settings { policy: Policy::Paged(growth), ..Settings::default() };
     Facts { limit: Some(limit * MIB), ..Facts::new(settings) }
 }
 
 fn expandable(limit: u64) -> Facts {
-    let settings = Settings { expandable_segments: true, ..Settings::default() };
+    let settings = Settings { policy: Policy::Classic(Segments::Expandable), ..Settings::default() };
     Facts { limit: Some(limit * MIB), ..Facts::new(settings) }
 }
 
@@ -162,7 +162,7 @@ pub(crate) fn all() -> Vec<Case> {
         add("pages of another range", expandable(120), pages_elsewhere, Goal::Allocate(50));
         add("a range with a hole", expandable(90), free_before_hole, Goal::Allocate(30));
         add("ranges to be emptied", expandable(120), pages_elsewhere, Goal::EmptyCache);
-        let slack = Settings { slack: Some(1.0), ..Settings::default() };
+        let slack = Settings { policy: Policy::Classic(Segments::Snug(1.0)), ..Settings::default() };
         add("within the slack", Facts::new(slack), segments_elsewhere, Goal::Allocate(50));
         let direct = Settings { policy: Policy::Direct, ..Settings::default() };
         add(

@@ -114,7 +114,7 @@ impl Scene {
             Freed::Settling => {}
             Freed::Pending(uses) => {
                 let mut waits: Vec<Point> = uses.streams.iter().map(|&stream| mark(stream)).collect();
-                waits.extend(&uses.points);
+                waits.extend(uses.points.iter());
                 self.untold.push((held.shard, held.grant.block, waits));
             }
         }

@@ -1,7 +1,7 @@
 //! Several plans at a time, with operations of threads beside them, by seed.
 
 use millpond_backend::{Point, Reuse, StreamId, Tick};
-use millpond_core::settings::{Growth, Policy, Settings};
+use millpond_core::settings::{Growth, Policy, Segments, Settings};
 use millpond_core::{Plan, Shard, Step};
 
 use crate::scene::Scene;
@@ -37,8 +37,8 @@ fn facts(random: &mut Random) -> Facts {
     let settings = match random.below(8) {
         0 => Settings::default(),
         1 => Settings { gc_threshold: 0.05, ..Settings::default() },
-        2 | 3 => Settings { expandable_segments: true, ..Settings::default() },
-        _ => Settings { policy: Policy::Paged, growth, ..Settings::default() },
+        2 | 3 => Settings { policy: Policy::Classic(Segments::Expandable), ..Settings::default() },
+        _ => Settings { policy: Policy::Paged(growth), ..Settings::default() },
     };
     let reuse = [Reuse::InOrder, Reuse::InOrder, Reuse::AfterSubmit, Reuse::AfterDone][random.below(4) as usize];
     Facts {

@@ -1,7 +1,7 @@
 //! An allocator whose plans are taken step by step, with operations of other threads before any look at a shard.
 
 use millpond_backend::{PageCaps, Point, Reuse, StreamId};
-use millpond_core::settings::Settings;
+use millpond_core::settings::{Policy, Segments, Settings};
 use millpond_core::{Coordinator, DeviceFacts, Outcome, PageCall, Plan, PoolId, Shard, ShardId, Shards, Step};
 
 use crate::clock::Clock;
@@ -210,7 +210,8 @@ impl World {
     fn within_limit(&self) {
         // As in PyTorch, the limit is compared with the request, which pages of 20 MiB round up: for each of three
         // plans.
-        let rounding = if self.coordinator.settings().expandable_segments { 60 * MIB } else { 0 };
+        let rounding =
+            if self.coordinator.settings().policy == Policy::Classic(Segments::Expandable) { 60 * MIB } else { 0 };
         let there = self.scene.account.reserved().saturating_sub(rounding);
         let most = self.coordinator.limit().unwrap_or(u64::MAX);
         assert!(there - self.leaving.min(there) <= most, "{there} bytes are reserved, of which {} leave", self.leaving);

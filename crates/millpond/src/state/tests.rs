@@ -4,7 +4,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use millpond_core::settings::{Policy, Settings};
+use millpond_core::settings::{Growth, Policy, Segments, Settings};
 use millpond_sim::Sim;
 
 use crate::allocator::Allocator;
@@ -25,7 +25,7 @@ fn blocks(stream: &Stream<Sim>) -> [Buffer<Sim>; SIZES.len()] {
 
 #[test]
 fn eight_threads_on_eight_streams_meet_in_no_lock() {
-    for policy in [Policy::Classic, Policy::Paged] {
+    for policy in [Policy::Classic(Segments::Plain), Policy::Paged(Growth::Balanced)] {
         let settings = Settings { policy, ..Settings::default() };
         let allocator = Allocator::builder(Sim::new()).settings(settings).build().unwrap_or_else(|e| panic!("{e}"));
         let streams: Vec<_> =

@@ -78,7 +78,7 @@ pub(crate) enum Place {
     Mapped(usize),
     /// Memory of the host that the driver knows.
     Host,
-    /// Anything else outside the arena.
+    /// Anything else outside the simulated addresses.
     Pageable,
 }
 
@@ -228,7 +228,7 @@ impl Memory {
         (address - start < host.bytes).then_some((start, host))
     }
 
-    /// Returns what is at a whole range. An address in the arena where nothing is any more is an invalid value.
+    /// Returns what is at a whole range. A simulated address where nothing is any more is an invalid value.
     pub(crate) fn place(&self, address: u64, bytes: u64) -> Result<Place, Code> {
         let inside = |start: u64, length: u64| bytes <= length - (address - start);
         if let Some((start, host)) = self.host(address) {

@@ -67,14 +67,14 @@ impl Arena {
     pub(crate) fn protect(&self, address: u64, bytes: u64, open: bool) {
         self.check(address, bytes);
         let access = if open { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_NONE };
-        // SAFETY: the range is inside the arena, as checked, and no reference into it exists.
+        // SAFETY: the range is inside the simulated addresses, as checked, and no reference into it exists.
         let code = unsafe { libc::mprotect(address as *mut _, bytes as usize, access) };
         assert!(code == 0, "no access to {bytes} bytes at {address:#x}: {}", std::io::Error::last_os_error());
     }
 
     fn map(&self, address: u64, bytes: u64, access: i32, flags: i32, file: i32, offset: u64) -> bool {
         self.check(address, bytes);
-        // SAFETY: the range is inside the arena, as checked, and no reference into it exists.
+        // SAFETY: the range is inside the simulated addresses, as checked, and no reference into it exists.
         let at = unsafe { libc::mmap(address as *mut _, bytes as usize, access, flags, file, offset as libc::off_t) };
         at != libc::MAP_FAILED
     }

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use millpond::settings::{Policy, Settings};
+use millpond::settings::{Policy, Segments, Settings};
 use millpond::{Buffer, Pinned, Stream};
 use millpond_backend::{Backend, ClassId, ClassKind};
 
@@ -31,10 +31,11 @@ pub(super) fn class_of<B: Backend>(backend: &B) -> Option<ClassId> {
 
 pub(super) fn measure<B: Backend + Clone>(backend: B, effort: &Effort) -> Result<Vec<Row>, Failure> {
     let Some(class) = class_of(&backend) else { return Ok(Vec::new()) };
-    let scene = Scene::new(backend, Policy::Auto, 1)?;
+    let policy = Policy::default_for(backend.caps().pages.is_some());
+    let scene = Scene::new(backend, policy, 1)?;
     let direct = Settings { policy: Policy::Direct, ..Settings::default() };
     // With more slack the cache keeps more memory that the sizes of the next copies may fit in.
-    let roomy = Settings { slack: Some(1.0), ..Settings::for_host() };
+    let roomy = Settings { policy: Policy::Classic(Segments::Snug(1.0)), ..Settings::for_host() };
     let ways = [("from the cache", Settings::for_host()), ("slack:1", roomy), ("from the driver each time", direct)];
     ways.into_iter()
         .map(|(way, settings)| {

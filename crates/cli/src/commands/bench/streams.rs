@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use millpond::settings::Policy;
+use millpond::settings::{Policy, Segments};
 use millpond_backend::{Backend, Point};
 
 use super::measure::{Effort, each, median, nanos, rounds};
@@ -19,7 +19,7 @@ const TRIPS: u64 = 20;
 const FILLS: usize = 8;
 
 pub(super) fn measure<B: Backend>(backend: B, effort: &Effort) -> Result<Vec<Row>, Failure> {
-    let scene = Scene::new(backend, Policy::Classic, 2)?;
+    let scene = Scene::new(backend, Policy::Classic(Segments::Plain), 2)?;
     let mut rows = ticks(&scene, effort)?;
     let reuse = (0..effort.rounds * TRIPS as usize).map(|_| reuse(&scene)).collect::<Result<Vec<_>, _>>()?;
     rows.push(Row::new("streams", "from a free to reuse, used on another stream", median(reuse)).of_bytes(BYTES));

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use millpond::Buffer;
-use millpond::settings::Policy;
+use millpond::settings::{Policy, Segments};
 use millpond_backend::{Backend, Transfer};
 
 use super::measure::{Effort, nanos, rounds};
@@ -18,7 +18,7 @@ const LARGEST: u64 = 64 << 20;
 type Mover<'a, B> = dyn Transfer<Segment = <B as Backend>::Segment, Error = <B as Backend>::Error> + 'a;
 
 pub(super) fn measure<B: Backend>(backend: B, effort: &Effort) -> Result<Vec<Row>, Failure> {
-    let scene = Scene::new(backend, Policy::Classic, 1)?;
+    let scene = Scene::new(backend, Policy::Classic(Segments::Plain), 1)?;
     let Some(mover) = scene.backend().transfer() else { return Ok(Vec::new()) };
     let mut rows = Vec::new();
     for bytes in effort.sizes(FIRST).take_while(|bytes| *bytes <= LARGEST) {

@@ -186,7 +186,7 @@ impl Totals {
             ("pages moved", Right),
             ("behind waits", Right),
         ]);
-        for policy in POLICIES {
+        for policy in POLICIES.iter() {
             let Some(Sum { runs, failed, tally }) = self.by_policy.get(policy.name) else { continue };
             let Tally { grants, refusals, failures, evidence, moved, moved_behind_wait } = tally;
             let numbers = [runs, failed, grants, refusals, failures, &(*evidence as u64), moved, moved_behind_wait];

@@ -7,8 +7,9 @@ mod row;
 mod variant;
 
 use millpond::settings::Settings;
-use millpond::{Allocator, CheckError, Replay, Replayed, Until, Usage};
+use millpond::{Allocator, Usage};
 use millpond_backend::Backend;
+use millpond_replay::{CheckError, Replay, Replayed, Until};
 
 use self::input::Source;
 pub(crate) use self::input::{PatternChoice, built_in, parse_limits, pattern_help, read_trace};

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use millpond::Replayed;
 use millpond::settings::Settings;
 use millpond::stats::PageStats;
 use millpond::summary::memory_summary;
 use millpond::text::format_bytes;
-use millpond::trace::Header;
+use millpond_replay::Replayed;
+use millpond_trace::Header;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -156,7 +156,7 @@ impl Row {
             num_ooms: stats.num_ooms,
             warm_num_ooms: replayed.warm.iter().map(|pass| pass.ooms).sum(),
             page_stats: BTreeMap::from(by_name(&replayed.pages)),
-            moves_pages: settings.is_paged(),
+            moves_pages: settings.policy.moves_pages(),
             busy: args.touch.then(|| Busy::new(replayed)),
             memory_summary: args.summary.then(|| memory_summary(stats, &replayed.pages, usage, 0, false)),
             memory_usage: usage.filter(|_| args.summary).map(UsageRow::new),

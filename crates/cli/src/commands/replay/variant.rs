@@ -2,37 +2,20 @@
 
 use millpond::ENVIRONMENT;
 use millpond::conf::{self, ConfError, ConfErrorKind};
-use millpond::settings::{Growth, Policy, Scrub, Settings};
+use millpond::settings::{Choice, Options, Policy, Scrub, Settings, Variant};
 
 use crate::args::ReplayArgs;
 use crate::failure::Failure;
 use crate::output::tell;
 
-/// One variant of `--compare`.
-#[derive(Clone, Copy)]
-struct Variant {
-    policy: Policy,
-    expandable_segments: bool,
-    /// The growth; as configured if `None`.
-    growth: Option<Growth>,
-    /// Whether the variant needs a device with virtual memory.
-    needs_pages: bool,
-}
-
 /// The variants of `--compare`, in the order of the table.
-const COMPARED: [Variant; 4] = [
-    Variant { policy: Policy::Paged, expandable_segments: false, growth: None, needs_pages: true },
-    Variant { policy: Policy::Classic, expandable_segments: false, growth: None, needs_pages: false },
-    Variant { policy: Policy::Classic, expandable_segments: true, growth: None, needs_pages: true },
-    Variant { policy: Policy::Direct, expandable_segments: false, growth: None, needs_pages: false },
-];
+const COMPARED: [&str; 4] = ["paged", "classic", EXPANDABLE, "direct"];
 
 /// The variant that `--tight` adds. Plain `paged` is balanced beside it.
-const TIGHT: Variant =
-    Variant { policy: Policy::Paged, expandable_segments: false, growth: Some(Growth::Tight), needs_pages: true };
+const TIGHT: &str = "tight";
 
-/// The label of the variant that driver times are compared with.
-pub(super) const EXPANDABLE: &str = "classic+expandable";
+/// The variant that driver times are compared with.
+pub(super) const EXPANDABLE: &str = "expandable";
 
 /// Returns the settings to replay under, in order. `has_pages` is whether the device has virtual memory.
 ///
@@ -40,24 +23,21 @@ pub(super) const EXPANDABLE: &str = "classic+expandable";
 ///
 /// Returns [`Failure::Input`] for a malformed configuration and an unknown policy.
 pub(super) fn choose(args: &ReplayArgs, has_pages: bool) -> Result<Vec<Settings>, Failure> {
-    let policy = Policy::default_for(has_pages);
-    let base = Settings { policy, ..Settings::default() };
-    let base = configured(base, args.conf.as_deref(), |name| std::env::var(name).ok())?;
+    let base = configured(Options::default(), args.conf.as_deref(), |name| std::env::var(name).ok())?;
     let modes = args.scrub.iter().map(|mode| scrub(mode)).collect::<Result<Vec<_>, _>>()?;
     if args.compare {
         return Ok(scrubbed(compared(&base, has_pages, args.tight), &modes));
     }
-    let mut settings = match &args.policy {
+    let options = match &args.policy {
         None => base,
         Some(name) => with_policy(base, name)?,
     };
-    settings.policy = settings.policy.resolved(has_pages);
-    let idle = idle_keys(&settings);
+    let idle = idle_keys(&options, has_pages);
     if !idle.is_empty() {
         let keys = idle.join(", ");
         tell(&format!("note: without effect under paged: {keys}; PyTorch's allocator, which heeds them, is classic"));
     }
-    Ok(scrubbed(vec![settings], &modes))
+    Ok(scrubbed(vec![options.resolve(has_pages)], &modes))
 }
 
 /// Returns each of the settings in each of the modes, or the settings unchanged if no mode was given.
@@ -78,58 +58,46 @@ fn scrub(mode: &str) -> Result<Scrub, Failure> {
     })
 }
 
-fn with_policy(base: Settings, name: &str) -> Result<Settings, Failure> {
+fn with_policy(base: Options, name: &str) -> Result<Options, Failure> {
     if !name.chars().all(|c| c.is_ascii_alphanumeric()) {
         return Err(Failure::Input(format!("--policy: `{name}` is no policy; write one such as classic")));
     }
+    if let Some(variant) = Variant::find(name).filter(|variant| variant.policy.name() != name) {
+        return Ok(base.with_policy(Choice::from(variant.policy)));
+    }
     let parsed = conf::parse_over(base, &format!("policy:{name}"));
-    parsed.map(|parsed| parsed.settings).map_err(|error| Failure::Input(format!("--policy: {}", error.kind)))
+    parsed.map(|parsed| parsed.options).map_err(|error| Failure::Input(format!("--policy: {}", error.kind)))
 }
 
-/// Returns the name of the settings for readers: the policy, whether its segments are expandable or its growth is
-/// tight, and which memory it overwrites.
+/// Returns the name of the settings for readers: the variant of the policy, and which memory it overwrites.
 pub(super) fn label(settings: &Settings) -> String {
-    let suffix = match settings.growth {
-        _ if settings.expands() => "+expandable",
-        Growth::Tight if settings.is_paged() => "+tight",
-        _ => "",
-    };
     let scrub = match settings.scrub {
         Scrub::Off => "",
         Scrub::OtherStreams => ", scrub others",
         Scrub::Always => ", scrub always",
     };
-    format!("{}{suffix}{scrub}", settings.policy.name())
+    format!("{}{scrub}", settings.policy.variant_name())
 }
 
 /// Returns the configuration that gives these settings on any device. The policy is always in it, as the default is
 /// another one where there is virtual memory.
 pub(super) fn conf_text(settings: &Settings) -> String {
-    let text = conf::write(settings);
-    let policy = format!("policy:{}", settings.policy.name());
-    match text.as_str() {
-        "" => policy,
-        _ if text.starts_with(&policy) => text,
-        _ => format!("{policy},{text}"),
-    }
+    conf::write(&settings.clone().into())
 }
 
-/// Returns the keys that are set but have no effect on these settings, as they shape `classic` and pages move here.
-fn idle_keys(settings: &Settings) -> Vec<&'static str> {
+/// Returns the keys that are set but have no effect on these options, as they shape `classic` and pages move here.
+fn idle_keys(options: &Options, has_pages: bool) -> Vec<&'static str> {
     let keys = [
-        ("expandable_segments", settings.expandable_segments),
-        ("max_split_size_mb", settings.max_split_bytes.is_some()),
-        ("max_non_split_rounding_mb", settings.max_non_split_rounding_bytes.is_some()),
+        ("expandable_segments", options.policy.expandable_segments),
+        ("max_split_size_mb", options.max_split_bytes.is_some()),
+        ("max_non_split_rounding_mb", options.max_non_split_rounding_bytes.is_some()),
     ];
-    keys.into_iter().filter(|(_, is_set)| *is_set && settings.is_paged()).map(|(key, _)| key).collect()
+    let moves_pages = options.policy.resolve(has_pages).moves_pages();
+    keys.into_iter().filter(|(_, is_set)| *is_set && moves_pages).map(|(key, _)| key).collect()
 }
 
-/// Returns the settings of the text, or else those of the environment. Keys without effect are reported in a note.
-fn configured(
-    base: Settings,
-    text: Option<&str>,
-    look_up: impl Fn(&str) -> Option<String>,
-) -> Result<Settings, Failure> {
+/// Returns the options of the text, or else those of the environment. Keys without effect are reported in a note.
+fn configured(base: Options, text: Option<&str>, look_up: impl Fn(&str) -> Option<String>) -> Result<Options, Failure> {
     let given = text.map(|text| ("--conf", text.to_string()));
     let found = || ENVIRONMENT.into_iter().find_map(|variable| Some((variable, look_up(variable)?)));
     let Some((origin, text)) = given.or_else(found) else { return Ok(base) };
@@ -138,7 +106,7 @@ fn configured(
     if !parsed.ignored.is_empty() {
         tell(&format!("note: {origin}: accepted, and without effect here: {}", parsed.ignored.join(", ")));
     }
-    Ok(parsed.settings)
+    Ok(parsed.options)
 }
 
 /// Returns the mistake, the text with a mark below the mistake, and the keys where the mistake does not list them.
@@ -155,17 +123,20 @@ fn explain(origin: &str, text: &str, error: &ConfError) -> String {
     message
 }
 
-fn compared(base: &Settings, has_pages: bool, with_tight: bool) -> Vec<Settings> {
-    let variants = COMPARED.into_iter().chain(with_tight.then_some(TIGHT));
-    let (possible, impossible): (Vec<_>, Vec<_>) = variants.partition(|variant| has_pages || !variant.needs_pages);
-    let with = |Variant { policy, expandable_segments, growth, .. }: Variant| {
-        let growth = growth.unwrap_or(if with_tight { Growth::Balanced } else { base.growth });
-        Settings { policy, expandable_segments, growth, ..base.clone() }
-    };
+fn compared(base: &Options, has_pages: bool, with_tight: bool) -> Vec<Settings> {
+    let names = COMPARED.into_iter().chain(with_tight.then_some(TIGHT));
+    let variants: Vec<Variant> = names.filter_map(Variant::find).collect();
+    let (possible, impossible): (Vec<_>, Vec<_>) =
+        variants.into_iter().partition(|variant| has_pages || !variant.policy.needs_pages());
     if !impossible.is_empty() {
-        let labels: Vec<_> = impossible.into_iter().map(|variant| label(&with(variant))).collect();
-        tell(&format!("note: left out, as the device has no virtual memory: {}", labels.join(", ")));
+        let names: Vec<_> = impossible.into_iter().map(|variant| variant.name).collect();
+        tell(&format!("note: left out, as the device has no virtual memory: {}", names.join(", ")));
     }
+    // Beside `tight`, plain `paged` is what its name says; alone it grows as it is configured to.
+    let with = |variant: Variant| match variant.policy {
+        Policy::Paged(_) if !with_tight => base.clone().with_policy(Policy::Paged(base.policy.growth)),
+        policy => base.clone().with_policy(policy),
+    };
     possible.into_iter().map(with).collect()
 }
 
@@ -180,17 +151,17 @@ mod tests {
             "PYTORCH_CUDA_ALLOC_CONF" => Some("expandable_segments:True".to_string()),
             _ => None,
         };
-        let both = configured(Settings::default(), None, environment).unwrap();
-        assert_eq!(label(&both), EXPANDABLE);
-        let given = configured(Settings::default(), Some(""), environment).unwrap();
-        assert_eq!(given, Settings::default());
-        assert_eq!(configured(Settings::default(), None, |_| None), Ok(Settings::default()));
+        let both = configured(Options::default(), None, environment).unwrap();
+        assert_eq!(label(&both.resolve(false)), EXPANDABLE);
+        let given = configured(Options::default(), Some(""), environment).unwrap();
+        assert_eq!(given, Options::default());
+        assert_eq!(configured(Options::default(), None, |_| None), Ok(Options::default()));
     }
 
     #[test]
     fn a_mistake_is_marked_where_it_is() {
         let Err(Failure::Input(message)) =
-            configured(Settings::default(), Some("max_split_size_mb:64,expandable_segments:yes"), |_| None)
+            configured(Options::default(), Some("max_split_size_mb:64,expandable_segments:yes"), |_| None)
         else {
             panic!("accepted");
         };
@@ -205,8 +176,8 @@ mod tests {
         for text in
             ["policy:classic", "policy:paged,growth:tight", "policy:classic,max_split_size_mb:64", "policy:direct"]
         {
-            let settings = conf::parse(text).expect(text);
-            assert_eq!(conf_text(&settings), text);
+            let options = conf::parse(text).expect(text);
+            assert_eq!(conf_text(&options.resolve(true)), text);
         }
     }
 
@@ -214,8 +185,20 @@ mod tests {
     fn what_shapes_segments_is_idle_where_pages_move() {
         let parsed = |text: &str| conf::parse(text).expect(text);
         let given = "expandable_segments:True,max_split_size_mb:64,garbage_collection_threshold:0.8";
-        assert_eq!(idle_keys(&parsed(&format!("policy:paged,{given}"))), ["expandable_segments", "max_split_size_mb"]);
-        assert!(idle_keys(&parsed(given)).is_empty() && idle_keys(&parsed("policy:paged")).is_empty());
+        assert_eq!(
+            idle_keys(&parsed(&format!("policy:paged,{given}")), true),
+            ["expandable_segments", "max_split_size_mb"]
+        );
+        assert!(idle_keys(&parsed(given), false).is_empty() && idle_keys(&parsed("policy:paged"), true).is_empty());
+    }
+
+    #[test]
+    fn a_policy_is_chosen_by_the_name_of_its_variant() {
+        for variant in Variant::all() {
+            let options = with_policy(Options::default(), variant.name).unwrap();
+            assert_eq!(options.resolve(false).policy, variant.policy, "{}", variant.name);
+        }
+        assert!(with_policy(Options::default(), "modern").is_err());
     }
 
     #[test]
@@ -231,10 +214,10 @@ mod tests {
     #[test]
     fn a_device_without_virtual_memory_compares_less() {
         let labels = |has_pages, tight| -> Vec<String> {
-            compared(&Settings::default(), has_pages, tight).iter().map(label).collect()
+            compared(&Options::default(), has_pages, tight).iter().map(label).collect()
         };
         assert_eq!(labels(true, false), ["paged", "classic", EXPANDABLE, "direct"]);
-        assert_eq!(labels(true, true), ["paged", "classic", EXPANDABLE, "direct", "paged+tight"]);
+        assert_eq!(labels(true, true), ["paged", "classic", EXPANDABLE, "direct", TIGHT]);
         assert_eq!(labels(false, false), ["classic", "direct"]);
         assert_eq!(labels(false, true), ["classic", "direct"]);
     }

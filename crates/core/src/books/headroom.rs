@@ -1,0 +1,219 @@
+//! What is reserved, what the driver is being asked for, and how much more may be.
+
+use crate::ids::Side;
+use crate::stats::{Stat, StatByPool};
+
+/// The bytes got from the driver, the limits on them, and PyTorch's counters of segments and driver calls.
+pub(crate) struct Headroom {
+    total_bytes: u64,
+    limit: Option<u64>,
+    reserved: StatByPool,
+    /// Bytes that plans are asking the driver for right now, and those of plans that were lost meanwhile.
+    asked: u64,
+    segments: StatByPool,
+    oversize_segments: Stat,
+    /// Segments from this size count as oversize.
+    oversize_bytes: u64,
+    allocations: u64,
+    releases: u64,
+}
+
+impl Headroom {
+    /// Returns the book of a device with `total_bytes` bytes of which nothing is reserved. Segments of at least
+    /// `oversize_bytes` bytes are counted as oversize.
+    pub(crate) fn new(total_bytes: u64, oversize_bytes: u64) -> Self {
+        Self {
+            total_bytes,
+            limit: None,
+            reserved: StatByPool::default(),
+            asked: 0,
+            segments: StatByPool::default(),
+            oversize_segments: Stat::default(),
+            oversize_bytes,
+            allocations: 0,
+            releases: 0,
+        }
+    }
+
+    /// Returns all bytes of the device.
+    pub(crate) fn total_bytes(&self) -> u64 {
+        self.total_bytes
+    }
+
+    /// Returns the limit on reserved bytes, if there is one.
+    pub(crate) fn limit(&self) -> Option<u64> {
+        self.limit
+    }
+
+    /// Sets the limit on reserved bytes. What is reserved beyond it stays.
+    pub(crate) fn set_limit(&mut self, limit: Option<u64>) {
+        self.limit = limit;
+    }
+
+    /// Sets the limit as a share of the device's bytes; 1 is no limit.
+    pub(crate) fn set_fraction(&mut self, fraction: f64) {
+        self.limit = (fraction < 1.0).then(|| self.share(fraction));
+    }
+
+    /// Returns a share of the device's bytes.
+    pub(crate) fn share(&self, fraction: f64) -> u64 {
+        (fraction * self.total_bytes as f64) as u64
+    }
+
+    /// Returns the bytes got from the driver and not given back.
+    pub(crate) fn reserved_bytes(&self) -> u64 {
+        self.reserved.all.current
+    }
+
+    /// Returns the bytes reserved, with those that the driver is being asked for.
+    pub(crate) fn with_asked(&self) -> u64 {
+        self.reserved.all.current + self.asked
+    }
+
+    /// Returns how many more bytes may be asked for. `allowance` is what a plan has to stay within besides the limit.
+    pub(crate) fn room(&self, allowance: Option<u64>) -> u64 {
+        let most = self.limit.unwrap_or(u64::MAX).min(allowance.unwrap_or(u64::MAX));
+        most.saturating_sub(self.with_asked())
+    }
+
+    /// Returns whether `bytes` more may be asked for: the one rule of admission.
+    pub(crate) fn admits(&self, bytes: u64, allowance: Option<u64>) -> bool {
+        bytes <= self.room(allowance)
+    }
+
+    /// Returns whether a request of `bytes` could be served if nothing else were reserved.
+    pub(crate) fn could_hold(&self, bytes: u64) -> bool {
+        bytes <= self.limit.unwrap_or(u64::MAX).min(self.total_bytes)
+    }
+
+    /// Counts bytes that the driver is about to be asked for: they count against the limit until the answer is known.
+    pub(crate) fn ask(&mut self, bytes: u64) {
+        self.asked += bytes;
+    }
+
+    /// Ends what [`ask`](Self::ask) began, whatever the driver answered.
+    pub(crate) fn end_ask(&mut self, bytes: u64) {
+        self.asked -= bytes;
+    }
+
+    /// Books memory that the driver gave.
+    pub(crate) fn gain(&mut self, side: Side, bytes: u64) {
+        self.reserved.change(side, |stat| stat.increase(bytes));
+        self.allocations += 1;
+    }
+
+    /// Books memory that goes back to the driver.
+    pub(crate) fn lose(&mut self, side: Side, bytes: u64) {
+        self.reserved.change(side, |stat| stat.decrease(bytes));
+        self.releases += 1;
+    }
+
+    /// Books a plain segment that the driver gave, with its memory.
+    pub(crate) fn gain_segment(&mut self, side: Side, bytes: u64) {
+        self.gain(side, bytes);
+        self.segments.change(side, |stat| stat.increase(1));
+        if bytes >= self.oversize_bytes {
+            self.oversize_segments.increase(1);
+        }
+    }
+
+    /// Books a plain segment that goes back, with its memory.
+    pub(crate) fn lose_segment(&mut self, side: Side, bytes: u64) {
+        self.lose(side, bytes);
+        self.segments.change(side, |stat| stat.decrease(1));
+        if bytes >= self.oversize_bytes {
+            self.oversize_segments.decrease(1);
+        }
+    }
+
+    /// Moves bytes from one side to the other. The device's sum does not change, but it sees them go and come, so that
+    /// the totals of the sides add up to its own.
+    pub(crate) fn change_side(&mut self, from: Side, to: Side, bytes: u64) {
+        self.reserved.change(from, |stat| stat.decrease(bytes));
+        self.reserved.change(to, |stat| stat.increase(bytes));
+    }
+
+    /// Returns the reserved bytes, the segments, and the oversize segments, as PyTorch counts them.
+    pub(crate) fn stats(&self) -> (StatByPool, StatByPool, Stat) {
+        (self.reserved, self.segments, self.oversize_segments)
+    }
+
+    /// Returns how often memory was got from the driver, and how often given back.
+    pub(crate) fn driver_counts(&self) -> (u64, u64) {
+        (self.allocations, self.releases)
+    }
+
+    /// Sets every peak to what is there now.
+    pub(crate) fn reset_peaks(&mut self) {
+        self.reserved.each(Stat::reset_peak);
+        self.segments.each(Stat::reset_peak);
+        self.oversize_segments.reset_peak();
+    }
+
+    /// Sets what came and what went, and the counts of driver calls, to 0.
+    pub(crate) fn reset_totals(&mut self) {
+        self.reserved.each(Stat::reset_totals);
+        self.segments.each(Stat::reset_totals);
+        self.oversize_segments.reset_totals();
+        (self.allocations, self.releases) = (0, 0);
+    }
+
+    /// Verifies that `held`, the bytes in segments and spare pages by side, is what is reserved.
+    ///
+    /// # Panics
+    ///
+    /// If it is not.
+    pub(crate) fn check(&self, held: [u64; 2]) {
+        let reserved = [self.reserved.small_pool.current, self.reserved.large_pool.current];
+        assert_eq!(held, reserved, "bytes in segments and spare pages against bytes reserved, by side");
+        let sum: u64 = reserved.iter().sum();
+        assert_eq!(sum, self.reserved.all.current, "bytes reserved on both sides against those of the device");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_asked_for_counts_against_the_limit_until_it_is_answered() {
+        let mut book = Headroom::new(1000, u64::MAX);
+        book.set_limit(Some(100));
+        book.ask(60);
+        assert!(book.admits(40, None) && !book.admits(41, None));
+        book.end_ask(60);
+        assert!(book.admits(100, None));
+        book.gain(Side::Large, 60);
+        assert_eq!((book.reserved_bytes(), book.room(None)), (60, 40));
+    }
+
+    #[test]
+    fn an_allowance_below_the_limit_counts_as_one() {
+        let mut book = Headroom::new(1000, u64::MAX);
+        book.set_limit(Some(100));
+        assert!(book.admits(100, Some(200)) && !book.admits(81, Some(80)));
+        assert!(book.could_hold(100) && !book.could_hold(101), "an allowance is left once nothing else serves");
+    }
+
+    #[test]
+    fn sides_and_segments_are_counted_apart() {
+        let mut book = Headroom::new(1000, 50);
+        book.gain_segment(Side::Large, 50);
+        book.gain_segment(Side::Small, 2);
+        book.change_side(Side::Small, Side::Large, 2);
+        book.check([0, 52]);
+        let (reserved, segments, oversize) = book.stats();
+        assert_eq!((reserved.all.current, segments.all.current, oversize.current), (52, 2, 1));
+        assert_eq!((reserved.all.allocated, reserved.all.freed), (54, 2));
+        book.lose_segment(Side::Large, 50);
+        assert_eq!(book.driver_counts(), (2, 1));
+    }
+
+    #[test]
+    #[should_panic(expected = "bytes reserved, by side")]
+    fn bytes_on_the_wrong_side_are_found() {
+        let mut book = Headroom::new(1000, 50);
+        book.gain(Side::Large, 50);
+        book.check([50, 0]);
+    }
+}

@@ -1,0 +1,16 @@
+//! The books of the whole device: what is reserved, what freed memory waits for, the peaks, and the pages.
+//!
+//! Each book is a type with private fields. It changes through verbs that keep it consistent, and it can check itself.
+
+pub(crate) mod headroom;
+pub(crate) mod ledger;
+pub(crate) mod pages;
+pub(crate) mod peaks;
+pub(crate) mod pending;
+pub(crate) mod points;
+
+pub(crate) use headroom::Headroom;
+pub(crate) use pages::{Page, Pages, Shadow};
+pub(crate) use peaks::Peaks;
+pub(crate) use pending::Pending;
+pub use points::Points;

@@ -1,0 +1,162 @@
+//! Freed blocks that wait for points, by the stream of the point; and how far each stream is known to have come.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use millpond_backend::{Point, StreamId, Tick};
+
+use super::Points;
+use crate::ids::{BlockId, ShardId};
+
+/// A block that waits for a tick of the stream in whose queue it stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Waiter {
+    pub(crate) tick: Tick,
+    pub(crate) shard: ShardId,
+    pub(crate) block: BlockId,
+}
+
+/// The waits of freed blocks, and the newest tick of each stream that is known to be reached.
+#[derive(Default)]
+pub(crate) struct Pending {
+    /// By stream, in order of ticks.
+    queues: Vec<VecDeque<Waiter>>,
+    waiters: usize,
+    reached: Vec<Tick>,
+}
+
+impl Pending {
+    /// Makes room for a stream.
+    pub(crate) fn know_stream(&mut self, stream: StreamId) {
+        let needed = stream.0 as usize + 1;
+        if self.queues.len() < needed {
+            self.queues.resize_with(needed, VecDeque::new);
+            self.reached.resize(needed, Tick::ZERO);
+        }
+    }
+
+    /// Notes that a freed block waits for a point.
+    pub(crate) fn pend(&mut self, shard: ShardId, block: BlockId, point: Point) {
+        self.know_stream(point.stream);
+        let queue = &mut self.queues[point.stream.0 as usize];
+        // Marks rise, so a new waiter nearly always goes last; a point given by the user may be older.
+        let at = match queue.back() {
+            Some(last) if last.tick > point.tick => queue.partition_point(|waiter| waiter.tick <= point.tick),
+            _ => queue.len(),
+        };
+        queue.insert(at, Waiter { tick: point.tick, shard, block });
+        self.waiters += 1;
+    }
+
+    /// Returns the number of waits that are outstanding.
+    pub(crate) fn waiters(&self) -> usize {
+        self.waiters
+    }
+
+    /// Returns the number of streams that are known.
+    pub(crate) fn streams(&self) -> usize {
+        self.queues.len()
+    }
+
+    /// Returns the streams that blocks wait for.
+    pub(crate) fn waited_for(&self) -> Vec<StreamId> {
+        let waited = self.queues.iter().enumerate().filter(|(_, queue)| !queue.is_empty());
+        waited.map(|(stream, _)| StreamId(stream as u32)).collect()
+    }
+
+    /// Notes that a stream has reached a tick. Ticks known to be reached never fall.
+    pub(crate) fn note_reached(&mut self, stream: StreamId, tick: Tick) {
+        self.know_stream(stream);
+        let known = &mut self.reached[stream.0 as usize];
+        *known = tick.max(*known);
+    }
+
+    /// Returns the newest tick of a stream that is known to be reached.
+    pub(crate) fn reached(&self, stream: StreamId) -> Tick {
+        self.reached[stream.0 as usize]
+    }
+
+    /// Returns whether a point is known to be reached.
+    pub(crate) fn is_reached(&self, point: Point) -> bool {
+        self.reached(point.stream) >= point.tick
+    }
+
+    /// Takes the first waiter of a stream out of its queue if its tick is at most `usable`.
+    pub(crate) fn take_ready(&mut self, stream: usize, usable: Tick) -> Option<Waiter> {
+        let queue = &mut self.queues[stream];
+        if queue.front()?.tick > usable {
+            return None;
+        }
+        self.waiters -= 1;
+        queue.pop_front()
+    }
+
+    /// Returns the last point of each stream that blocks wait for.
+    pub(crate) fn last(&self) -> Points {
+        self.ends(VecDeque::back)
+    }
+
+    /// Returns the first point of each stream that blocks wait for.
+    pub(crate) fn first(&self) -> Points {
+        self.ends(VecDeque::front)
+    }
+
+    fn ends(&self, end: fn(&VecDeque<Waiter>) -> Option<&Waiter>) -> Points {
+        let ends = self.queues.iter().enumerate().filter_map(|(stream, queue)| Some((stream, end(queue)?.tick)));
+        ends.map(|(stream, tick)| Point { stream: StreamId(stream as u32), tick }).collect()
+    }
+
+    /// Verifies that every queue is in order and that the count is right.
+    ///
+    /// # Panics
+    ///
+    /// If one is not.
+    pub(crate) fn check(&self) {
+        assert_eq!(self.queues.iter().map(VecDeque::len).sum::<usize>(), self.waiters, "waiters listed and counted");
+        for (stream, queue) in self.queues.iter().enumerate() {
+            let in_order = queue.iter().is_sorted_by_key(|waiter| waiter.tick);
+            assert!(in_order, "the queue of stream {stream} is out of order");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pend(book: &mut Pending, block: u32, stream: u32, tick: u64) {
+        book.pend(ShardId(0), BlockId(block), Point { stream: StreamId(stream), tick: Tick(tick) });
+        book.check();
+    }
+
+    #[test]
+    fn waiters_leave_in_order_of_their_ticks() {
+        let mut book = Pending::default();
+        for (block, tick) in [(0, 5), (1, 3), (2, 5), (3, 9)] {
+            pend(&mut book, block, 1, tick);
+        }
+        let mut left = || book.take_ready(1, Tick(5)).map(|waiter| waiter.block.0);
+        assert_eq!([left(), left(), left(), left()], [Some(1), Some(0), Some(2), None]);
+        assert_eq!((book.waiters(), book.waited_for()), (1, [StreamId(1)].to_vec()));
+    }
+
+    #[test]
+    fn the_ends_of_all_queues_are_told() {
+        let mut book = Pending::default();
+        for (stream, tick) in [(0, 4), (2, 7), (0, 6)] {
+            pend(&mut book, 0, stream, tick);
+        }
+        let ticks = |points: Points| points.iter().map(|point| (point.stream.0, point.tick.0)).collect::<Vec<_>>();
+        assert_eq!(ticks(book.first()), [(0, 4), (2, 7)]);
+        assert_eq!(ticks(book.last()), [(0, 6), (2, 7)]);
+    }
+
+    #[test]
+    fn what_is_reached_stays_reached() {
+        let mut book = Pending::default();
+        book.note_reached(StreamId(3), Tick(8));
+        book.note_reached(StreamId(3), Tick(6));
+        assert_eq!(book.reached(StreamId(3)), Tick(8));
+        assert!(book.is_reached(Point { stream: StreamId(0), tick: Tick::ZERO }), "tick 0 always is");
+    }
+}

@@ -1,0 +1,173 @@
+//! The phases of a plan: what each of them holds, and what the shell was asked for.
+
+use alloc::boxed::Box;
+
+use super::calls::Batch;
+use super::step::Step;
+use super::sweep::Sweep;
+use crate::ids::{BlockId, ShardId, Slot};
+use crate::policy::Climb;
+use crate::policy::paged::Work;
+
+/// Where a plan is between two steps. Each phase owns what belongs to it, so that no phase reads what another left.
+///
+/// ```text
+///             ┌─────────────── the ladder ───────────────┐
+/// Begin ──▶ Climb ──▶ Asked(Pause) ──▶ Woken ──▶ Climb   │ a rung after the other, as the policy's table says
+///             │                                          │
+///             ├──▶ Sweep ◀──▶ Asked(Release, Pages, Points)   memory goes back, then the next rung
+///             ├──▶ Asked(Segment) ──▶ Serve ──▶ granted       a plain segment
+///             ├──▶ Extend ◀──▶ Asked(Pages) ──▶ granted       an expandable segment
+///             │                └──▶ Calls ──▶ Asked(Pages)    a failed extension is undone
+///             ├──▶ Window ◀──▶ Asked(Waits, Pages) ──▶ granted   pages move into a window
+///             └──▶ Over                                       refused, served or done
+/// ```
+#[derive(Debug)]
+pub(crate) enum Phase {
+    /// Nothing was done yet.
+    Begin,
+    /// A rung of the ladder is to be entered.
+    Climb(Climb),
+    /// The plan has paused: before it enters the rung it looks for a free block once more.
+    Woken(Climb),
+    /// Claimed memory goes back to the driver; the second phase follows.
+    Sweep(Sweep, Box<Phase>),
+    /// A claimed block of an expandable segment is to become longer, for an attempt of the ladder.
+    Extend(BlockId, Climb),
+    /// A claimed block is to be handed out.
+    Serve(BlockId),
+    /// A window is being backed with pages.
+    Window(Work, Climb),
+    /// Page calls are to be made.
+    Calls(Batch),
+    /// The shell was asked for something, and has not answered.
+    Asked(Asked),
+    /// The plan is answered, or has put everything back.
+    Over,
+}
+
+/// What the shell was asked for, with what the answer will be needed for.
+#[derive(Debug)]
+pub(crate) enum Asked {
+    /// How far streams are, or to wait for points; the phase follows.
+    Points(Box<Phase>),
+    /// To wait until other plans have ended something.
+    Pause(Climb),
+    /// A segment.
+    Segment(Reserve),
+    /// A range of addresses.
+    Range(Reserve),
+    /// To give a segment or a range back; the phase follows.
+    Release { shard: ShardId, slot: Slot, then: Box<Phase> },
+    /// To make page calls.
+    Pages(Batch),
+    /// To queue device-side waits for a window.
+    Waits(Box<Work>, Climb),
+}
+
+/// A place that is kept for memory or addresses, asked for by an attempt of the ladder.
+#[derive(Debug)]
+pub(crate) struct Reserve {
+    pub(crate) slot: Slot,
+    pub(crate) bytes: u64,
+    pub(crate) attempt: Climb,
+}
+
+/// What a phase leads to: the next phase, and what the shell is to do before that, if anything.
+pub(crate) type Turned = (Phase, Option<Step>);
+
+impl Phase {
+    /// Goes on with a phase at once.
+    pub(crate) fn turn(self) -> Turned {
+        (self, None)
+    }
+
+    /// Ends the plan with a step.
+    pub(crate) fn end(step: Step) -> Turned {
+        (Phase::Over, Some(step))
+    }
+
+    /// Asks the shell for page calls.
+    pub(crate) fn call(batch: Batch) -> Turned {
+        let step = Step::Pages(batch.calls().to_vec());
+        (Phase::Asked(Asked::Pages(batch)), Some(step))
+    }
+
+    /// Asks the shell how far streams are, or to wait, before the phase follows.
+    pub(crate) fn after(self, step: Step) -> Turned {
+        (Phase::Asked(Asked::Points(Box::new(self))), Some(step))
+    }
+
+    /// The plan was told how far streams are.
+    pub(crate) fn told(self) -> Phase {
+        match self {
+            Phase::Climb(climb) => Phase::Climb(climb.told()),
+            Phase::Sweep(sweep, then) => Phase::Sweep(sweep, Box::new(then.told())),
+            other => other,
+        }
+    }
+
+    /// Returns whether the plan holds something that others may be short of.
+    pub(super) fn holds(&self) -> bool {
+        match self {
+            Phase::Begin | Phase::Climb(_) | Phase::Woken(_) | Phase::Over => false,
+            Phase::Sweep(..) | Phase::Extend(..) | Phase::Serve(_) | Phase::Window(..) | Phase::Calls(_) => true,
+            Phase::Asked(Asked::Points(then)) => then.holds(),
+            Phase::Asked(Asked::Pause(_)) => false,
+            Phase::Asked(_) => true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use std::vec;
+
+    use millpond_backend::{Point, StreamId, Tick};
+
+    use super::*;
+    use crate::policy::segments::{Attempt, Rung};
+
+    fn grow() -> Climb {
+        Climb::Segments(Rung::Grow(Attempt::First))
+    }
+
+    fn wait() -> Step {
+        Step::Wait(vec![Point { stream: StreamId(0), tick: Tick(1) }])
+    }
+
+    /// What other plans may be short of is held by the plan through whatever it asks of the shell meanwhile.
+    #[test]
+    fn what_is_held_is_held_while_the_shell_is_asked() {
+        let reserve = || Reserve { slot: Slot(0), bytes: 512, attempt: grow() };
+        let (then, slot) = (Box::new(Phase::Over), Slot(0));
+        let holding = [
+            Phase::Serve(BlockId(0)),
+            Phase::Extend(BlockId(0), grow()),
+            Phase::Asked(Asked::Segment(reserve())),
+            Phase::Asked(Asked::Range(reserve())),
+            Phase::Asked(Asked::Release { shard: ShardId(0), slot, then }),
+            Phase::Serve(BlockId(0)).after(wait()).0,
+        ];
+        assert!(holding.iter().all(Phase::holds), "{holding:?}");
+        let free = [
+            Phase::Begin,
+            Phase::Climb(grow()),
+            Phase::Woken(grow()),
+            Phase::Asked(Asked::Pause(grow())),
+            Phase::Climb(grow()).after(wait()).0,
+            Phase::Over,
+        ];
+        assert!(!free.iter().any(Phase::holds), "{free:?}");
+    }
+
+    #[test]
+    fn a_wait_comes_before_the_phase_that_follows() {
+        let (phase, step) = Phase::Climb(grow()).after(wait());
+        assert_eq!(step, Some(wait()));
+        let Phase::Asked(Asked::Points(then)) = phase else { panic!("{phase:?}") };
+        assert!(matches!(*then, Phase::Climb(climb) if climb == grow()));
+    }
+}

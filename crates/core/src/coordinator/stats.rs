@@ -1,0 +1,129 @@
+//! The statistics of the whole device, and how its peaks stay exact.
+
+use super::{Coordinator, Shards};
+use crate::books::Peaks;
+use crate::ids::{ShardId, Side};
+use crate::meter::{EVERY_LANE, LANES, each, has_shortage};
+use crate::stats::{MemoryStats, StatByPool};
+
+/// PyTorch's counters of what requests led to.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Scalars {
+    pub(crate) num_alloc_retries: u64,
+    pub(crate) num_ooms: u64,
+    pub(crate) num_sync_all_streams: u64,
+    pub(crate) num_oom_rejections: u64,
+}
+
+impl Coordinator {
+    /// Takes room from the other shards for one whose counters rose beyond its room, and raises the peaks by what is
+    /// missing. If the access does not wait and another shard is busy, what is missing stays so: the busy one may have
+    /// it.
+    pub fn settle(&mut self, shard: ShardId, shards: &mut impl Shards) {
+        let before = shards.with(shard, |shard| shard.rooms());
+        let mut rooms = before;
+        let mut passed_over = false;
+        for other in self.shard_ids() {
+            if !has_shortage(&rooms) {
+                break;
+            }
+            if other != shard {
+                let shared = shards.try_with(other, |other| other.share_room(&mut rooms));
+                passed_over |= shared.is_none();
+            }
+        }
+        if !passed_over {
+            self.peaks.cover(&mut rooms);
+        }
+        each(|row, lane| rooms[row][lane] -= before[row][lane]);
+        shards.with(shard, |shard| shard.add_room(&rooms));
+    }
+
+    /// Settles every shard that is short of room.
+    pub fn settle_all(&mut self, shards: &mut impl Shards) {
+        for id in self.shard_ids() {
+            if !shards.with(id, |shard| shard.is_settled()) {
+                self.settle(id, shards);
+            }
+        }
+    }
+
+    /// Sets every peak to what is there now.
+    pub fn reset_peaks(&mut self, shards: &mut impl Shards) {
+        self.peaks = Peaks::new();
+        for id in self.shard_ids() {
+            let current = shards.with(id, |shard| shard.reset_peaks());
+            self.peaks.add(&current);
+        }
+        self.headroom.reset_peaks();
+    }
+
+    /// Forgets what came and went: PyTorch's `reset_accumulated_memory_stats`.
+    pub fn reset_totals(&mut self, shards: &mut impl Shards) {
+        for id in self.shard_ids() {
+            shards.with(id, |shard| shard.reset_totals());
+        }
+        self.headroom.reset_totals();
+        self.scalars = Scalars::default();
+    }
+
+    /// Returns all statistics now.
+    pub fn stats(&mut self, shards: &mut impl Shards) -> MemoryStats {
+        self.settle_all(shards);
+        let [allocation, allocated_bytes, active, active_bytes, requested_bytes, split, split_bytes, oversize] =
+            self.families(shards);
+        let (reserved_bytes, segment, oversize_segments) = self.headroom.stats();
+        let (num_device_alloc, num_device_free) = self.headroom.driver_counts();
+        let Scalars { num_alloc_retries, num_ooms, num_sync_all_streams, num_oom_rejections } = self.scalars;
+        MemoryStats {
+            allocation,
+            allocated_bytes,
+            segment,
+            reserved_bytes,
+            active,
+            active_bytes,
+            inactive_split: split,
+            inactive_split_bytes: split_bytes,
+            requested_bytes,
+            oversize_allocations: oversize.all,
+            oversize_segments,
+            num_alloc_retries,
+            num_ooms,
+            num_sync_all_streams,
+            num_device_alloc,
+            num_device_free,
+            num_oom_rejections,
+            max_split_size: self.settings.max_split_bytes,
+        }
+    }
+
+    /// Returns what the shards count, summed up, with the device's peaks.
+    fn families(&self, shards: &mut impl Shards) -> [StatByPool; LANES] {
+        let mut families = [StatByPool::default(); LANES];
+        for id in self.shard_ids() {
+            shards.with(id, |shard| {
+                for (lane, family) in EVERY_LANE.into_iter().zip(&mut families) {
+                    for side in Side::BOTH {
+                        let (current, came, went) = shard.totals(side, lane);
+                        family.change(side, |stat| {
+                            stat.current += current;
+                            stat.allocated += came;
+                            stat.freed += went;
+                        });
+                    }
+                }
+            });
+        }
+        for (lane, family) in families.iter_mut().enumerate() {
+            [family.all.peak, family.small_pool.peak, family.large_pool.peak] = self.peaks.of(lane);
+        }
+        families
+    }
+
+    /// P1: a peak is the sum of what is there and what room is left, and no room is below zero.
+    pub(super) fn check_peaks(&self, shards: &mut impl Shards) {
+        let rows = |id| shards.with(id, |shard| (shard.current(), shard.rooms()));
+        let rows: alloc::vec::Vec<_> = self.shard_ids().map(rows).collect();
+        self.peaks.check(&rows);
+    }
+}

@@ -1,0 +1,37 @@
+//! Everything cached, as what a sweep releases.
+
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+
+use super::{Scope, Sweep};
+use crate::coordinator::plan::{Goal, Plan};
+use crate::coordinator::{Coordinator, Shards};
+use crate::ids::{BlockId, ShardId, Side};
+
+impl Coordinator {
+    /// Chooses everything cached: unsplit free segments and whole free pages, the large side first (PyTorch's
+    /// `release_cached_blocks`). A trim takes the largest first and stops at its goal.
+    pub(crate) fn sweep_all(&self, plan: &Plan, shards: &mut impl Shards) -> Sweep {
+        let mut blocks = Vec::new();
+        for side in [Side::Large, Side::Small] {
+            for id in self.shard_ids() {
+                blocks.extend(claim_releasable(id, side, shards));
+            }
+        }
+        let down_to = match plan.request.goal {
+            Goal::Trim(bytes) => {
+                blocks.sort_by_key(|&(id, block)| Reverse(shards.with(id, |shard| shard.size_of(block))));
+                bytes
+            }
+            _ => 0,
+        };
+        let has_spare = self.pages.spare().next().is_some();
+        Sweep::waiting(blocks, if has_spare { Scope::WithSpare } else { Scope::Listed }, down_to)
+    }
+}
+
+/// Claims every free block of a shard's side that is a whole segment or has whole pages inside it.
+pub(crate) fn claim_releasable(id: ShardId, side: Side, shards: &mut impl Shards) -> Vec<(ShardId, BlockId)> {
+    let blocks = shards.with(id, |shard| shard.claim_releasable(side));
+    blocks.into_iter().map(|block| (id, block)).collect()
+}

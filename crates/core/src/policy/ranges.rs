@@ -1,0 +1,104 @@
+//! Ranges of addresses, for the policies that map pages in them.
+
+use millpond_backend::PageCaps;
+
+use crate::coordinator::phase::{Asked, Phase, Reserve, Turned};
+use crate::coordinator::plan::Plan;
+use crate::coordinator::step::{Outcome, Step};
+use crate::coordinator::{Coordinator, Shards};
+use crate::ids::{ShardId, Slot};
+use crate::policy::{Climb, Source};
+use crate::shard::Arrival;
+use crate::size::Want;
+
+/// Where addresses are scarce, a range takes what is left divided by this.
+const PARTS: u64 = 64;
+
+impl Coordinator {
+    /// Reserves a range of addresses to grow in: 9/8 of the device, in whole pages, as PyTorch reserves. Where
+    /// addresses are scarce, a part of what is left of them, so that there is always something left; but enough for the
+    /// request.
+    pub(crate) fn new_range(&mut self, attempt: Climb, plan: &mut Plan, shards: &mut impl Shards) -> Turned {
+        let (shard, want) = plan.request.allocation();
+        let page = self.page_bytes(&want);
+        let total = self.headroom.total_bytes();
+        let wished = (total + total / 8).div_ceil(page) * page;
+        let left = self.addresses_left(shards);
+        let bytes = wished.min((left / PARTS).max(want.rounded).div_ceil(page).saturating_mul(page));
+        if bytes < want.rounded || bytes > left {
+            return Phase::Climb(attempt.refused()).turn();
+        }
+        let slot = shards.with(shard, |shard| shard.promise());
+        let step = Step::ReserveRange { shard, slot, bytes };
+        (Phase::Asked(Asked::Range(Reserve { slot, bytes, attempt })), Some(step))
+    }
+
+    /// Returns the bytes of addresses that no range has yet.
+    fn addresses_left(&self, shards: &mut impl Shards) -> u64 {
+        match self.facts.pages {
+            Some(PageCaps { address_bytes, .. }) if address_bytes < u64::MAX => {
+                let taken: u64 = self.shard_ids().map(|id| shards.with(id, |shard| shard.range_bytes())).sum();
+                address_bytes.saturating_sub(taken)
+            }
+            _ => u64::MAX,
+        }
+    }
+
+    /// Takes in the driver's answer to a request for a range.
+    pub(crate) fn range_answered(
+        &mut self,
+        reserve: Reserve,
+        outcome: Outcome,
+        plan: &mut Plan,
+        shards: &mut impl Shards,
+    ) -> Phase {
+        let Reserve { slot, bytes, attempt } = reserve;
+        let (shard, want) = plan.request.allocation();
+        let Outcome::Reserved { address } = outcome else { return not_reserved(shard, slot, attempt, outcome, shards) };
+        let page = self.page_bytes(&want);
+        let arrival = self.arrival(address, bytes, &want, page);
+        shards.with(shard, |shard| shard.adopt(slot, arrival));
+        Phase::Climb(attempt)
+    }
+
+    /// Returns the bytes of a page: of classic's expandable segments, or where pages move the unit of all pages.
+    fn page_bytes(&self, want: &Want) -> u64 {
+        match self.traits.source {
+            Source::Pages => self.granularity(),
+            _ => self.sizes.page_bytes(want.side, self.granularity()),
+        }
+    }
+
+    /// Returns the least bytes of a page.
+    ///
+    /// # Panics
+    ///
+    /// On a device without virtual memory.
+    pub(crate) fn granularity(&self) -> u64 {
+        match self.facts.pages {
+            Some(pages) => pages.granularity,
+            None => panic!("a device without virtual memory is asked for pages"),
+        }
+    }
+
+    /// Returns a new segment or range as its shard takes it in.
+    pub(super) fn arrival(&mut self, base: u64, bytes: u64, want: &Want, page_bytes: u64) -> Arrival {
+        Arrival { id: self.birth(), base, bytes, side: want.side, page_bytes, shared: true }
+    }
+}
+
+/// Frees the place of a segment or a range that the driver did not give.
+pub(super) fn not_reserved(
+    shard: ShardId,
+    slot: Slot,
+    attempt: Climb,
+    outcome: Outcome,
+    shards: &mut impl Shards,
+) -> Phase {
+    shards.with(shard, |shard| shard.unpromise(slot));
+    match outcome {
+        Outcome::Refused => Phase::Climb(attempt.refused()),
+        Outcome::Failed => Phase::Over,
+        other => panic!("{other:?} does not answer a request for memory"),
+    }
+}

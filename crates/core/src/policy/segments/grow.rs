@@ -1,0 +1,82 @@
+//! Getting segments from the driver.
+
+use alloc::boxed::Box;
+
+use crate::coordinator::phase::{Asked, Phase, Reserve, Turned};
+use crate::coordinator::plan::Plan;
+use crate::coordinator::step::{Outcome, Step};
+use crate::coordinator::{Coordinator, Shards};
+use crate::ids::{BlockId, ShardId};
+use crate::policy::ranges::not_reserved;
+use crate::policy::{Climb, Source};
+use crate::shard::Arrival;
+use crate::size::Want;
+
+impl Coordinator {
+    /// Asks the driver for what the request needs, if that may be reserved: PyTorch's `alloc_block`. `attempt` is the
+    /// rung that tries it, `turn` the one that waits for the plan's turn.
+    pub(crate) fn grow(&mut self, attempt: Climb, turn: Climb, plan: &mut Plan, shards: &mut impl Shards) -> Turned {
+        let (shard, want) = plan.request.allocation();
+        let bytes = self.segment_for(shard, &want, shards).0;
+        self.begin_attempt(plan);
+        if self.settings.throw_on_oom && self.headroom.with_asked() + bytes > self.throw_above() {
+            return self.reject(turn, plan, shards);
+        }
+        if !self.headroom.admits(bytes, plan.request.allowance) {
+            return Phase::Climb(attempt.refused()).turn();
+        }
+        if self.traits.source == Source::Ranges {
+            return self.extend(None, attempt, plan, shards);
+        }
+        let slot = shards.with(shard, |shard| shard.promise());
+        self.headroom.ask(bytes);
+        (Phase::Asked(Asked::Segment(Reserve { slot, bytes, attempt })), Some(Step::Reserve { shard, slot, bytes }))
+    }
+
+    /// Refuses without the retries, as `throw_on_cudamalloc_oom` asks; but not because of what other plans hold.
+    pub(crate) fn reject(&mut self, turn: Climb, plan: &mut Plan, shards: &mut impl Shards) -> Turned {
+        if self.others_hold(plan) {
+            return Phase::Climb(turn).turn();
+        }
+        self.scalars.num_oom_rejections += 1;
+        let (shard, want) = plan.request.allocation();
+        Phase::end(Step::Refuse(Box::new(self.report(shard, want, true, shards))))
+    }
+
+    /// Returns what `throw_on_cudamalloc_oom` compares with: the configured share of the device's bytes.
+    pub(crate) fn throw_above(&self) -> u64 {
+        self.headroom.share(self.settings.memory_fraction)
+    }
+
+    /// Takes in the driver's answer to a request for a segment.
+    pub(crate) fn segment_answered(
+        &mut self,
+        reserve: Reserve,
+        outcome: Outcome,
+        plan: &mut Plan,
+        shards: &mut impl Shards,
+    ) -> Phase {
+        let Reserve { slot, bytes, attempt } = reserve;
+        let (shard, want) = plan.request.allocation();
+        self.headroom.end_ask(bytes);
+        let Outcome::Reserved { address } = outcome else { return not_reserved(shard, slot, attempt, outcome, shards) };
+        self.headroom.gain_segment(want.side, bytes);
+        let shared = self.segment_for(shard, &want, shards).1;
+        let arrival = Arrival { shared, ..self.arrival(address, bytes, &want, 0) };
+        Phase::Serve(shards.with(shard, |shard| shard.adopt(slot, arrival)))
+    }
+
+    /// Hands out a claimed block.
+    pub(crate) fn serve(&mut self, block: BlockId, plan: &mut Plan, shards: &mut impl Shards) -> Turned {
+        let (shard, want) = plan.request.allocation();
+        let clock = plan.request.clock();
+        let grant = shards.with(shard, |shard| shard.serve(block, &want, clock));
+        Phase::end(Step::Grant(self.settled(shard, grant, shards)))
+    }
+
+    /// Returns the bytes of the segment that a miss takes, and whether blocks are cut from it.
+    pub(crate) fn segment_for(&self, shard: ShardId, want: &Want, shards: &mut impl Shards) -> (u64, bool) {
+        let snug = shards.with(shard, |shard| shard.snug_segment(want));
+        snug.unwrap_or_else(|| (self.sizes.segment_bytes(want.rounded), true))
+    }
+}

@@ -1,0 +1,79 @@
+//! What a shard counts, for the device's statistics: rooms, totals, lows.
+
+use super::Shard;
+use crate::ids::Side;
+use crate::meter::{Lane, Low, ROWS, Row, each};
+
+impl Shard {
+    /// Returns how much each counter may rise before the device's peak of it could; below zero where it has risen
+    /// further.
+    pub(crate) fn rooms(&self) -> [Row; ROWS] {
+        self.meter.rooms()
+    }
+
+    /// Returns whether no room is below zero.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.meter.is_settled()
+    }
+
+    /// Adds to the rooms, or takes away from them.
+    pub(crate) fn add_room(&mut self, more: &[Row; ROWS]) {
+        self.meter.add_room(more);
+    }
+
+    /// Covers what lacks to `rooms` out of this shard's, and then shares the two alike in every counter, so that two
+    /// streams that rise in turns do not come back every time, nor for each counter alone.
+    pub(crate) fn share_room(&mut self, rooms: &mut [Row; ROWS]) {
+        let theirs = self.meter.rooms();
+        let mut taken = [[0; crate::meter::LANES]; ROWS];
+        each(|row, lane| {
+            let (room, theirs) = (&mut rooms[row][lane], theirs[row][lane]);
+            let covers = (-*room).min(theirs).max(0);
+            let shares = (theirs - covers - (*room + covers)).max(0) >> 1;
+            // Where the two together lack something there is nothing to share.
+            let takes = if *room + covers < 0 { covers } else { covers + shares };
+            *room += takes;
+            taken[row][lane] = -takes;
+        });
+        self.meter.add_room(&taken);
+    }
+
+    /// Returns what is there now: of both sides together, of the small side and of the large one.
+    pub(crate) fn current(&self) -> [Row; ROWS] {
+        self.meter.current_rows()
+    }
+
+    /// Returns what a counter says of a side: what is there, what came and what went.
+    pub(crate) fn totals(&self, side: Side, lane: Lane) -> (u64, u64, u64) {
+        let (came, went) = self.meter.totals(side, lane);
+        (self.meter.current(side, lane) as u64, came, went)
+    }
+
+    /// Lets the peaks begin anew with what is there now, which it returns.
+    pub(crate) fn reset_peaks(&mut self) -> [Row; ROWS] {
+        self.meter.reset_room();
+        self.snug_reset();
+        self.meter.current_rows()
+    }
+
+    /// Sets what came and what went to 0.
+    pub(crate) fn reset_totals(&mut self) {
+        self.meter.reset_totals();
+    }
+
+    /// Returns the number of blocks that were freed so far.
+    pub(crate) fn frees(&self) -> u64 {
+        Side::BOTH.map(|side| self.meter.totals(side, Lane::Allocation).1).iter().sum()
+    }
+
+    /// Returns what was least live since the last call, and what is live now, over both sides.
+    pub(crate) fn take_low(&mut self) -> (Low, Low) {
+        let (mut low, mut now) = (Low::default(), Low::default());
+        for side in Side::BOTH {
+            let (side_low, side_now) = self.meter.take_low(side);
+            low += side_low;
+            now += side_now;
+        }
+        (low, now)
+    }
+}
