@@ -47,9 +47,9 @@ impl Gear for Plain {}
 pub(crate) mod sealed {
     /// Implemented by the gears.
     pub trait Sealed {}
-
-    impl Sealed for super::Plain {}
 }
+
+impl sealed::Sealed for Plain {}
 
 #[cfg(test)]
 mod tests {
