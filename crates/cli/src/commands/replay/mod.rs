@@ -1,5 +1,6 @@
 //! `millpond replay`: recorded traces and patterns under one policy or several, and the results.
 
+mod columns;
 mod input;
 mod limit;
 mod report;
