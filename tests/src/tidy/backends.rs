@@ -14,9 +14,6 @@ use crate::workspace::TextFile;
 /// may have more.
 const ROOMS: [&str; 9] = ["error", "probe", "open", "streams", "time", "memory", "pages", "transfer", "budget"];
 
-/// The backends that do not have the rooms yet.
-const NOT_YET: &[&str] = &["vulkan", "wgpu"];
-
 /// What a backend says of its rooms, and what it has.
 struct Backend {
     /// The name of its folder.
@@ -54,7 +51,7 @@ pub fn rooms_left_out(files: &[TextFile]) -> Vec<String> {
 /// Reads the backends: the folders in `backends` that have a manifest.
 fn backends(files: &[TextFile]) -> Vec<Backend> {
     let manifests = files.iter().filter_map(|file| file.path.strip_prefix("backends/")?.strip_suffix("/Cargo.toml"));
-    manifests.filter(|name| !NOT_YET.contains(name)).map(|name| Backend::read(files, name)).collect()
+    manifests.map(|name| Backend::read(files, name)).collect()
 }
 
 /// Returns the name at the start of a text, between back quotes, and the text behind it.
