@@ -238,6 +238,25 @@ fn a_window_is_free_once_its_plan_is_given_up() {
     assert!(device.hit(1, 40 * MIB).is_some());
 }
 
+/// A plan has claimed all pages, and its waits are being queued. Another plan that finds nothing is not refused: it has
+/// the memory once the first one has failed.
+#[test]
+fn no_request_is_refused_while_a_plan_may_give_pages_back() {
+    let mut device = Device::new(TIGHT, Reuse::InOrder, 40 * MIB);
+    device.reached = Tick::ZERO;
+    let held = device.allocate(1, 40 * MIB);
+    device.free(1, &held, 5);
+    let (mut first, mut second) = (device.plan(0, 40 * MIB), device.plan(1, 40 * MIB));
+    let waits = device.until(&mut first, |step| matches!(step, Step::StreamWait { .. }));
+    assert!(matches!(waits, Step::StreamWait { .. }), "{waits:?}");
+    let pause = device.until(&mut second, |step| matches!(step, Step::Pause { .. }));
+    assert!(matches!(pause, Step::Pause { .. }), "{pause:?}");
+    device.learn(&mut first, Outcome::Failed);
+    assert_eq!(device.next(&mut first), Step::Done);
+    device.done(&mut second, &pause);
+    assert!(matches!(device.until(&mut second, |_| false), Step::Grant(_)));
+}
+
 /// A sweep ends while it waits, because the driver fails or the plan is given up.
 #[test]
 fn what_was_to_be_released_is_free_once_the_plan_ends() {

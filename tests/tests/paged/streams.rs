@@ -5,7 +5,7 @@ use millpond::settings::Growth;
 use millpond::{Allocator, Stream};
 use millpond_sim::{CallKind, Calls, Completion, Sim};
 
-use crate::device::{GIB, GROWTHS, MIB, allocator, changes, device, streams, written};
+use crate::device::{GIB, GROWTHS, MIB, allocator, builder, changes, device, streams, written};
 
 const STREAMS: usize = 32;
 const BYTES: u64 = 2 * GIB;
@@ -94,6 +94,20 @@ fn a_stream_that_cannot_wait_gets_memory_of_its_own() {
     let calls = round(&sim, &streams[2..3], &sizes);
     assert!(calls.stream_wait > 0, "{calls:?}");
     assert_eq!((calls.create_page, allocator.memory_reserved()), (0, BYTES + BYTES / 2), "{calls:?}");
+    ends(&sim, &allocator);
+}
+
+/// Memory that several streams still use comes behind the work of each of them.
+#[test]
+fn memory_of_several_streams_comes_behind_all_of_them() {
+    let sim = device(140 * GIB, Completion::Manual).build();
+    let allocator = builder(&sim, Growth::Tight).limit(BYTES).build().unwrap_or_else(|error| panic!("{error}"));
+    let streams = streams(&allocator, 3);
+    let blocks: Vec<_> = streams[..2].iter().map(|stream| written(&sim, stream, BYTES / 2)).collect();
+    drop(blocks);
+    drop(written(&sim, &streams[2], BYTES));
+    let calls = sim.calls();
+    assert_eq!((calls.wait, calls.stream_wait), (0, 2), "{calls:?}");
     ends(&sim, &allocator);
 }
 
