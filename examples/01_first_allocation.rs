@@ -9,10 +9,12 @@ use millpond::text::format_bytes;
 use millpond_sim::Sim;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // A simulated device stands in for the GPU. Any backend goes here.
+    // A simulated device stands in for the GPU. A real one may take its place, such as `millpond_cuda::Cuda::open(0)?`:
+    // the rest stays as it is.
     let allocator = Allocator::new(Sim::new());
     let stream = allocator.create_stream()?;
 
+    // Requests are rounded up to 512 bytes. A block lies in a segment, which is what the driver gave: here 2 MiB.
     let buffer = stream.allocate(1_000_000)?;
     println!("asked for {} bytes, got a block of {}", buffer.len(), buffer.capacity());
     println!("  at offset {} of its segment, device address {:#x}", buffer.offset(), buffer.address().unwrap_or(0));

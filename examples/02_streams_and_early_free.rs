@@ -13,7 +13,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let allocator = Allocator::new(sim.clone());
     let (compute, copies) = (allocator.create_stream()?, allocator.create_stream()?);
 
-    // On its own stream a buffer is reused at once: later work there is ordered after earlier work.
+    // On its own stream a buffer is reused at once: later work there is ordered after earlier work. `busy` queues a
+    // long kernel on a stream.
     let first = compute.allocate(4096)?;
     let place = first.address();
     sim.busy(compute.id());

@@ -9,7 +9,8 @@ use millpond::{Allocator, Buffer, Stream};
 use millpond_sim::Sim;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // PyTorch's allocator keeps free memory in the segments that it came in.
+    // Under `classic`, which is PyTorch's allocator, a free block stays in its segment: free memory of two segments
+    // never serves one request.
     let sim = Sim::builder().total_bytes(1 << 30).build();
     let classic = Allocator::builder(sim).conf("policy:classic,max_split_size_mb:64").limit(200 << 20).build()?;
     let stream = classic.create_stream()?;
@@ -25,7 +26,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         Err(error) => println!("\n60 MiB more: {error}\n"),
     }
 
-    // The same program under the default policy: its free pages move to where they are needed.
+    // The same program under `paged`, the default where the device has virtual memory, as the simulated one has: its
+    // free pages move to where they are needed.
     let paged = Allocator::builder(Sim::builder().total_bytes(1 << 30).build()).limit(200 << 20).build()?;
     let stream = paged.create_stream()?;
     let _kept = every_second_block(&stream)?;

@@ -5,15 +5,16 @@
 
 use std::error::Error;
 
-use millpond::trace::Trace;
-use millpond::{Allocator, Replay};
+use millpond::Allocator;
+use millpond_replay::{Recorder, Replay};
 use millpond_sim::Sim;
+use millpond_trace::Trace;
 
 fn main() -> Result<(), Box<dyn Error>> {
     // A program: layers that allocate activations going forward and free them going back, with batches that grow.
     let allocator = Allocator::new(Sim::builder().build());
     let (compute, loader) = (allocator.create_stream()?, allocator.create_stream()?);
-    allocator.start_trace();
+    Recorder::start(&allocator);
     for step in 0..20_u64 {
         let batch = loader.allocate((4 + step) << 20)?;
         batch.record_stream(&compute)?;
@@ -22,7 +23,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         drop(batch);
         activations.into_iter().rev().for_each(drop);
     }
-    let trace = allocator.finish_trace().ok_or("the recording was on")?;
+    let trace = Recorder::finish(&allocator).ok_or("the recording was on")?;
 
     let file = std::env::temp_dir().join(format!("millpond-example-{}.trace.gz", std::process::id()));
     trace.write(&file)?;

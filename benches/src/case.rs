@@ -2,8 +2,8 @@
 
 use std::rc::Rc;
 
-use millpond::Replay;
-use millpond::trace::TraceError;
+use millpond_replay::Replay;
+use millpond_trace::TraceError;
 
 use crate::measure::{Player, Replayer, Runner, Team, team};
 #[cfg(feature = "peers")]

@@ -5,6 +5,7 @@
 //! comparison on a real device.
 
 pub mod case;
+pub mod chart;
 pub mod gpu;
 pub mod measure;
 pub mod options;

@@ -4,6 +4,8 @@
 
 use std::fmt;
 
+mod backends;
+mod imports;
 mod layers;
 mod origins;
 mod purity;
@@ -13,6 +15,7 @@ mod unsafety;
 mod vocabulary;
 mod wording;
 
+pub use backends::{backends_have_the_rooms, rooms_left_out, rooms_name_those_above};
 pub use layers::layer_order;
 pub use origins::package_origins;
 pub use purity::{contract_names_no_vendor, core_is_pure};

@@ -1,9 +1,9 @@
 //! Malformed inputs of the three parsers: each is refused at the right place with the right words.
 
-use millpond::trace::Trace;
 use millpond_conformance::golden::Recording;
 use millpond_core::conf;
 use millpond_core::stats::MemoryStats;
+use millpond_trace::Trace;
 
 /// A configuration, the byte of its mistake, and a part of the message.
 const CONF: &[(&str, usize, &str)] = &[

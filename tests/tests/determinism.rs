@@ -4,12 +4,13 @@ use std::path::{Path, PathBuf};
 
 use millpond::backend::{Backend as _, Closing, Fault};
 use millpond::settings::{Growth, Policy, Settings};
-use millpond::trace::{Event, Trace};
-use millpond::{Allocator, Buffer, Decision, Stream};
+use millpond::{Allocator, Buffer, Stream};
+use millpond_replay::{Decision, DecisionLog};
 use millpond_sim::{CostModel, Sim};
 use millpond_tests::pair::{Op, Setup};
 use millpond_tests::program::Program;
 use millpond_tests::random::Random;
+use millpond_trace::{Event, Trace};
 
 /// The number of events of each trace that are replayed.
 const EVENTS: usize = 12_000;
@@ -47,7 +48,7 @@ fn decisions(trace: &Trace, conf: &str, closing: Closing) -> Vec<Decision> {
     let open = |id| allocator.stream(id).unwrap_or_else(|error| panic!("{error}"));
     let streams: Vec<Stream<Sim>> = sim.open_streams(trace.streams as usize).into_iter().map(open).collect();
     let mut blocks: Vec<Option<Buffer<Sim>>> = Vec::new();
-    allocator.start_decisions();
+    DecisionLog::start(&allocator);
     let late = late_frees(trace);
     for event in &trace.events {
         match *event {
@@ -65,7 +66,7 @@ fn decisions(trace: &Trace, conf: &str, closing: Closing) -> Vec<Decision> {
             sim.submit(stream.id()).unwrap();
         }
     }
-    allocator.finish_decisions()
+    DecisionLog::finish(&allocator)
 }
 
 /// Returns by block whether the device is done with it later than the free.
@@ -131,7 +132,7 @@ fn program_decisions(seed: u64, paged: Option<Growth>, closing: Closing) -> Vec<
         allocator = allocator.limit(limit);
     }
     let allocator = allocator.build().unwrap_or_else(|error| panic!("seed {seed}: {error}"));
-    allocator.start_decisions();
+    DecisionLog::start(&allocator);
     let mut program = Program::new(sim, allocator.clone(), setup.streams);
     for op in ops {
         let outcome = program.step(op);
@@ -139,7 +140,7 @@ fn program_decisions(seed: u64, paged: Option<Growth>, closing: Closing) -> Vec<
         program.submit();
     }
     program.free_all();
-    allocator.finish_decisions()
+    DecisionLog::finish(&allocator)
 }
 
 #[test]

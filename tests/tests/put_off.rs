@@ -4,7 +4,8 @@
 //! operation never has one. Here one allocator is read after every operation and its twin is not: both must have made
 //! the same decisions and have the same numbers at the end.
 
-use millpond::{Allocator, Buffer, Decision, MemoryStats, SegmentView};
+use millpond::{Allocator, Buffer, MemoryStats, SegmentView};
+use millpond_replay::{Decision, DecisionLog};
 use millpond_sim::{CostModel, Sim};
 
 struct Random(u64);
@@ -22,7 +23,7 @@ fn run(seed: u64, conf: &str, looks: bool) -> (Vec<Decision>, MemoryStats, Vec<S
     let sim = Sim::builder().total_bytes(512 << 20).cost(CostModel::free()).build();
     let allocator = Allocator::builder(sim).conf(conf).build().unwrap();
     let streams = [allocator.create_stream().unwrap(), allocator.create_stream().unwrap()];
-    allocator.start_decisions();
+    DecisionLog::start(&allocator);
     let mut random = Random(seed * 0x9e37_79b9 + 1);
     let mut live: Vec<Buffer<Sim>> = Vec::new();
     // Few sizes, so that the same one is often freed and requested at once; near ones, so that others fit better.
@@ -55,7 +56,7 @@ fn run(seed: u64, conf: &str, looks: bool) -> (Vec<Decision>, MemoryStats, Vec<S
     }
     let stats = allocator.stats();
     allocator.check();
-    (allocator.finish_decisions(), stats, allocator.layout())
+    (DecisionLog::finish(&allocator), stats, allocator.layout())
 }
 
 #[test]

@@ -7,9 +7,9 @@ use std::path::Path;
 
 use millpond::backend::{Backend as _, Caps};
 use millpond::settings::Variant;
-use millpond::trace::Trace;
 use millpond_conformance::sameness::{DECIDED_ALIKE, Program, divisor, reference, trail};
 use millpond_conformance::{DeviceUnderTest, Outcome, VulkanDevice, WgpuDevice, open_or_skip};
+use millpond_trace::Trace;
 use millpond_wgpu::Wgpu;
 
 const TRACES: [&str; 7] =

@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use millpond_tests::tidy::{self, Finding};
+use millpond_tests::tidy::{self, Finding, rooms_left_out};
 use millpond_tests::workspace::{self, TextFile};
 
 static FILES: LazyLock<Vec<TextFile>> = LazyLock::new(|| workspace::read(&workspace::root()));
@@ -16,6 +16,17 @@ fn holds(rule: fn(&[TextFile]) -> Vec<Finding>) {
 #[test]
 fn each_layer_names_only_those_below() {
     holds(tidy::layer_order);
+}
+
+#[test]
+fn backends_have_the_same_rooms() {
+    rooms_left_out(&FILES).iter().for_each(|left_out| println!("{left_out}"));
+    holds(tidy::backends_have_the_rooms);
+}
+
+#[test]
+fn rooms_of_a_backend_name_those_above_and_files_no_circle() {
+    holds(tidy::rooms_name_those_above);
 }
 
 #[test]

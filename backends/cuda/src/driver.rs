@@ -8,33 +8,52 @@ use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ulonglong, c_void};
 use std::sync::OnceLock;
 
 use cudarc::driver::sys::{
-    self, CUcontext, CUdevice, CUdeviceptr, CUevent, CUhostFn, CUmemAccessDesc, CUmemAllocationProp,
+    self, CUcontext, CUdevice, CUdeviceptr, CUevent, CUmemAccessDesc, CUmemAllocationProp,
     CUmemGenericAllocationHandle, CUstream, CUuuid,
 };
 
-use crate::CudaError;
+/// The oldest driver that this backend supports, as `cuDriverGetVersion` counts: CUDA 12.0.
+pub(crate) const OLDEST: i32 = 12_000;
+
+/// `CUDA_ERROR_NO_DEVICE`.
+const NO_DEVICE: u32 = 100;
+
+/// The reason why the driver of this machine cannot be used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Unusable {
+    /// The library is not there.
+    NoLibrary,
+    /// The library lacks a function.
+    NoFunction(&'static str),
+    /// The driver has no device.
+    NoDevice,
+    /// The driver's version is below [`OLDEST`].
+    TooOld { version: i32 },
+    /// A call failed with a code.
+    Refused { call: &'static str, code: u32 },
+}
 
 /// Declares the table once: every function is a field of its own name, with the driver's signature.
 macro_rules! functions {
     (
-        needed { $($name:ident($($argument:ty),*);)* }
+        needed { $($(#[$meta:meta])* $name:ident($($argument:ty),*);)* }
         optional { $($maybe:ident($($maybe_argument:ty),*);)* }
     ) => {
         /// The driver functions that this backend calls. The library stays loaded for the life of the process, so the
         /// pointers stay valid.
         #[allow(non_snake_case)] // The driver's names.
         pub(crate) struct Driver {
-            $(pub(crate) $name: unsafe extern "C" fn($($argument),*) -> u32,)*
+            $($(#[$meta])* pub(crate) $name: unsafe extern "C" fn($($argument),*) -> u32,)*
             $(pub(crate) $maybe: Option<unsafe extern "C" fn($($maybe_argument),*) -> u32>,)*
         }
 
         impl Driver {
-            fn look_up() -> Result<Driver, CudaError> {
+            fn look_up() -> Result<Driver, Unusable> {
                 for symbol in THROUGH_CUDARC {
                     needed::<*const ()>(symbol)?;
                 }
                 Ok(Driver {
-                    $($name: needed(stringify!($name))?,)*
+                    $($(#[$meta])* $name: needed(stringify!($name))?,)*
                     $($maybe: function(stringify!($maybe)),)*
                 })
             }
@@ -42,7 +61,7 @@ macro_rules! functions {
 
         /// The names of all functions that the driver must have.
         #[cfg(test)]
-        pub(crate) const NEEDED: &[&str] = &[$(stringify!($name)),*];
+        pub(crate) const NEEDED: &[&str] = &[$($(#[$meta])* stringify!($name)),*];
     };
 }
 
@@ -69,7 +88,8 @@ functions! {
         cuStreamWaitEvent(CUstream, CUevent, c_uint);
         cuStreamIsCapturing(CUstream, *mut c_uint);
         cuThreadExchangeStreamCaptureMode(*mut c_uint);
-        cuLaunchHostFunc(CUstream, CUhostFn, *mut c_void);
+        #[cfg(feature = "testing")]
+        cuLaunchHostFunc(CUstream, sys::CUhostFn, *mut c_void);
         cuEventCreate(*mut CUevent, c_uint);
         cuEventDestroy_v2(CUevent);
         cuEventRecord(CUevent, CUstream);
@@ -117,23 +137,67 @@ fn function<F: Copy>(name: &str) -> Option<F> {
 }
 
 /// Returns the function of that name, or an error if the driver lacks it.
-fn needed<F: Copy>(symbol: &'static str) -> Result<F, CudaError> {
-    function(symbol).ok_or(CudaError::MissingSymbol { symbol })
+fn needed<F: Copy>(symbol: &'static str) -> Result<F, Unusable> {
+    function(symbol).ok_or(Unusable::NoFunction(symbol))
+}
+
+/// Returns an error unless the driver is new enough.
+fn new_enough(version: i32) -> Result<(), Unusable> {
+    if version >= OLDEST { Ok(()) } else { Err(Unusable::TooOld { version }) }
 }
 
 impl Driver {
     /// Returns the driver of this machine, loaded and initialised. Takes hundreds of milliseconds the first time.
-    pub(crate) fn load() -> Result<&'static Driver, CudaError> {
+    pub(crate) fn load() -> Result<&'static Driver, Unusable> {
         static DRIVER: OnceLock<Driver> = OnceLock::new();
         if let Some(driver) = DRIVER.get() {
             return Ok(driver);
         }
         // SAFETY: loading a driver's library runs its initialisation and nothing else.
         if !unsafe { sys::is_culib_present() } {
-            return Err(CudaError::NoDriver);
+            return Err(Unusable::NoLibrary);
         }
         let driver = Driver::look_up()?;
         driver.start()?;
         Ok(DRIVER.get_or_init(|| driver))
+    }
+    /// Initialises the driver and checks its version.
+    fn start(&self) -> Result<(), Unusable> {
+        // SAFETY: the call takes no pointer, and 0 is the only flag that is defined.
+        match unsafe { (self.cuInit)(0) } {
+            0 => new_enough(self.version()?),
+            NO_DEVICE => Err(Unusable::NoDevice),
+            code => Err(Unusable::Refused { call: "cuInit", code }),
+        }
+    }
+
+    /// Returns the version, as CUDA counts: 12000 for 12.0.
+    pub(crate) fn version(&self) -> Result<i32, Unusable> {
+        const CALL: &str = "cuDriverGetVersion";
+        let mut version = 0;
+        // SAFETY: the pointer is to a local number.
+        match unsafe { (self.cuDriverGetVersion)(&raw mut version) } {
+            0 => Ok(version),
+            code => Err(Unusable::Refused { call: CALL, code }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_old_driver_is_refused() {
+        assert_eq!(new_enough(11_080), Err(Unusable::TooOld { version: 11_080 }));
+        assert!(new_enough(12_000).is_ok() && new_enough(13_010).is_ok());
+    }
+
+    #[test]
+    fn no_function_is_needed_twice() {
+        let mut names = NEEDED.to_vec();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), NEEDED.len());
     }
 }

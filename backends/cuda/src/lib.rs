@@ -17,42 +17,57 @@
 //!   registered again is a new stream.
 //! - **The thread's current context is left as it was.**
 //! - **Result codes are numbers, not an enumeration**, because a driver may return a code that no list has.
+//! - **A device with test gear is another type.** [`Cuda`] has no hook for tests in any call; [`CudaWith`] is what the
+//!   two have in common.
+//!
+//! # Rooms
+//!
+//! A room names only the rooms above it in this table. From `open` on the rooms are storeys of the device's state: each
+//! owns the one before it and dereferences to it, so that it reaches that and nothing else.
+//!
+//! | room | what it has |
+//! |---|---|
+//! | `driver` | the driver's functions, found by name |
+//! | `error` | [`CudaError`], and the driver's codes |
+//! | `gear` | what a device does for tests, as a type: nothing, or what `testing` has |
+//! | `probe` | the devices of the machine and their facts, without opening any |
+//! | `open` | the builder, contexts, and the link to a device: its driver, its context, and whether it is lost |
+//! | `streams` | the lanes: per stream the handle and its users, the clock, the events and the staging ring |
+//! | `time` | ticks that events close, what is done, waiting, and streams that come and go |
+//! | `memory` | segments, page-locked memory, and views for cudarc |
+//! | `pages` | addresses, pages and mappings |
+//! | `transfer` | fills and copies, and the pieces of the staging ring |
+//! | `budget` | the driver's and NVML's report on how much memory is left |
+//! | `device` | [`Cuda`], which composes the rooms and implements the contract |
+//! | `testing` | planned failures and held streams, with the feature of that name |
 
 #![allow(unsafe_code)] // Every call into the driver.
 
 mod budget;
-mod builder;
-mod code;
-mod context;
 mod device;
 mod driver;
 mod error;
-mod fault;
-mod gate;
-mod host;
-mod lane;
+mod gear;
 mod memory;
-#[cfg(feature = "nvml")]
-mod nvml;
+mod open;
 mod pages;
 mod probe;
-mod segment;
-mod staging;
-mod stay;
 mod streams;
-mod timeline;
+#[cfg(feature = "testing")]
+pub mod testing;
+mod time;
 mod transfer;
-mod view;
 
-pub use builder::{Alloc, CudaBuilder};
-pub use code::Code;
 pub use cudarc;
-pub use device::Cuda;
-pub use error::{CudaError, End};
-pub use host::RegisteredHost;
+pub use device::{Cuda, CudaWith};
+pub use error::{Code, CudaError, End};
+pub use gear::{Gear, Plain};
+pub use memory::host::RegisteredHost;
+pub use memory::{Segment, View};
+pub use millpond_kit::{Misuse, Named, Remedy, Role};
+pub use open::{Alloc, CudaBuilder};
+pub use pages::Page;
 pub use probe::DeviceInfo;
-pub use segment::{Page, Segment};
-pub use view::View;
 
 /// The README's example, compiled with the documentation tests.
 #[cfg(doctest)]

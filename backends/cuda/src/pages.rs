@@ -1,6 +1,8 @@
 //! Virtual memory: ranges of addresses, pages, and the mappings between them.
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -9,15 +11,15 @@ use cudarc::driver::sys::{
     CUmemAllocationProp_st__bindgen_ty_1, CUmemAllocationType, CUmemGenericAllocationHandle, CUmemLocation,
     CUmemLocationType,
 };
-use millpond_backend::{ClassId, PageCaps, StreamId, VirtualMemory};
+use millpond_backend::{ClassId, PageCaps, StreamId};
+use millpond_kit::{Misuse, Named, is_inside};
 use parking_lot::Mutex;
 
-use crate::code::Code;
-use crate::device::Device;
 use crate::driver::Driver;
-use crate::memory::size;
-use crate::segment::{Mapping, Range};
-use crate::{Cuda, CudaError, Page, Segment};
+use crate::error::{Code, CudaError};
+use crate::gear::Gear;
+use crate::memory::segment::{Mapping, Range, Segment};
+use crate::memory::{Live, Memory, size};
 
 /// `CU_MEM_ALLOC_GRANULARITY_RECOMMENDED`.
 const RECOMMENDED: u32 = 1;
@@ -65,23 +67,53 @@ impl PageFacts {
     }
 }
 
-impl Device {
+/// The pages: the storey above memory.
+pub(crate) struct Pages<G> {
+    memory: Memory<G>,
+    /// How pages are made, where the device has virtual memory.
+    facts: Option<PageFacts>,
+}
+
+impl<G> Deref for Pages<G> {
+    type Target = Memory<G>;
+
+    #[inline]
+    fn deref(&self) -> &Memory<G> {
+        &self.memory
+    }
+}
+
+impl<G> DerefMut for Pages<G> {
+    fn deref_mut(&mut self) -> &mut Memory<G> {
+        &mut self.memory
+    }
+}
+
+impl<G: Gear> Pages<G> {
+    pub(crate) fn new(memory: Memory<G>, facts: Option<PageFacts>) -> Pages<G> {
+        Pages { memory, facts }
+    }
+
+    /// Returns whether the device has virtual memory.
+    pub(crate) fn has_pages(&self) -> bool {
+        self.facts.is_some()
+    }
+
     /// Checks a request for pages or addresses, and returns the facts.
     fn page_facts(&self, call: &'static str, class: ClassId, bytes: u64) -> Result<&PageFacts, CudaError> {
         self.caps.class(class);
         let facts = self.some_pages(call)?;
         if class != ClassId::DEVICE {
-            return Err(CudaError::NoPages { class });
+            return Err(Misuse::NoPages { class }.into());
         }
-        if bytes == 0 {
-            return Err(CudaError::Empty { call });
-        }
+        Misuse::if_empty(call, bytes)?;
         aligned(call, bytes, facts)?;
         Ok(facts)
     }
 
     fn some_pages(&self, call: &'static str) -> Result<&PageFacts, CudaError> {
-        self.pages.as_ref().ok_or(CudaError::Unsupported { call, missing: "no virtual memory" })
+        let missing = Misuse::Unsupported { call, missing: Some("no virtual memory") };
+        self.facts.as_ref().ok_or(missing.into())
     }
 
     /// Opens a mapping for access by this device and its peers.
@@ -95,133 +127,190 @@ impl Device {
     }
 
     /// Unmaps the addresses that one `cuMemMap` has mapped.
-    pub(crate) fn unmap_at(&self, address: CUdeviceptr, bytes: u64) {
+    fn unmap_at(&self, address: CUdeviceptr, bytes: u64) {
         let Ok(_bound) = self.bind_relaxed() else { return };
         // SAFETY: the callers have found the mapping in its range's table and removed it there.
         self.keep("cuMemUnmap", unsafe { (self.driver.cuMemUnmap)(address, bytes as usize) });
     }
 
     /// Gives addresses back. No page may be mapped there.
-    pub(crate) fn free_range(&self, range: &Range) {
+    fn free_range(&self, range: &Range) {
         let Ok(_bound) = self.bind_relaxed() else { return };
         // SAFETY: the range was reserved with these bytes and is given back once.
         self.keep("cuMemAddressFree", unsafe { (self.driver.cuMemAddressFree)(range.address, range.bytes as usize) });
     }
 
     /// Gives physical memory back. It may be mapped nowhere.
-    pub(crate) fn destroy_page(&self, handle: CUmemGenericAllocationHandle) {
+    fn destroy_page(&self, handle: CUmemGenericAllocationHandle) {
         let Ok(_bound) = self.bind_relaxed() else { return };
         // SAFETY: the handle was made by `cuMemCreate` and is given back once.
         self.keep("cuMemRelease", unsafe { (self.driver.cuMemRelease)(handle) });
     }
+
+    /// Gives back memory that was dropped without a release. No work may be running.
+    pub(crate) fn release_all(&self, live: Live) {
+        for range in live.ranges.values() {
+            let table = std::mem::take(&mut *range.table.lock());
+            for (offset, mapping) in table {
+                self.unmap_at(range.address + offset, mapping.bytes);
+            }
+            self.free_range(range);
+        }
+        for handle in live.pages.into_values() {
+            self.destroy_page(handle);
+        }
+        live.segments.into_values().for_each(|taken| self.give(taken));
+    }
 }
 
-fn aligned(call: &'static str, value: u64, facts: &PageFacts) -> Result<(), CudaError> {
-    let granularity = facts.caps.granularity;
-    if value.is_multiple_of(granularity) { Ok(()) } else { Err(CudaError::Misaligned { call, value, granularity }) }
-}
-
-impl VirtualMemory for Cuda {
-    type Segment = Segment;
-    type Page = Page;
-    type Error = CudaError;
-
-    fn reserve_range(&self, class: ClassId, bytes: u64) -> Result<Segment, CudaError> {
+/// What the contract asks of pages.
+impl<G: Gear> Pages<G> {
+    /// Implements `reserve_range`.
+    pub(crate) fn reserve_range(&self, class: ClassId, bytes: u64) -> Result<Segment, CudaError> {
         const CALL: &str = "cuMemAddressReserve";
-        let device = &*self.device;
-        device.page_facts(CALL, class, bytes)?;
-        device.enter(CALL)?;
-        let _bound = device.bind_relaxed()?;
+        self.page_facts(CALL, class, bytes)?;
+        self.enter(CALL)?;
+        let _bound = self.bind_relaxed()?;
         let mut address = 0;
         // SAFETY: the pointer is to a local number.
-        let code = unsafe { (device.driver.cuMemAddressReserve)(&raw mut address, size(bytes)?, 0, 0, 0) };
-        device.check_memory(CALL, code, class, bytes)?;
-        let id = device.number();
+        let code = unsafe { (self.driver.cuMemAddressReserve)(&raw mut address, size(bytes)?, 0, 0, 0) };
+        self.check_memory(CALL, code, class, bytes)?;
+        let id = self.number();
         let range = Arc::new(Range { address, bytes, table: Mutex::new(BTreeMap::new()) });
-        device.live.lock().ranges.insert(id, Arc::clone(&range));
-        Ok(device.segment(id, address, bytes, class, None, Some(range)))
+        self.live.lock().ranges.insert(id, Arc::clone(&range));
+        Ok(self.segment(id, address, bytes, class, None, Some(range)))
     }
 
-    unsafe fn release_range(&self, range: Segment) {
-        let device = &*self.device;
-        device.own(range.device, "release_range", range.ordinal);
+    /// Implements `release_range`.
+    ///
+    /// # Safety
+    ///
+    /// The contract's.
+    pub(crate) unsafe fn release_range(&self, range: Segment) {
+        self.own(range.device, "release_range", range.ordinal);
         assert!(range.is_range(), "release_range of the segment at {:#x}: use release", range.address);
-        let Some(reserved) = device.live.lock().ranges.remove(&range.id) else {
+        let Some(reserved) = self.live.lock().ranges.remove(&range.id) else {
             panic!("the range at {:#x} is released, and the device does not have it", range.address);
         };
         let left = reserved.table.lock().len();
         assert!(left == 0, "the range at {:#x} is released with {left} pages mapped", range.address);
-        device.free_range(&reserved);
+        self.free_range(&reserved);
     }
 
-    fn create_page(&self, class: ClassId, bytes: u64) -> Result<Page, CudaError> {
+    /// Implements `create_page`.
+    pub(crate) fn create_page(&self, class: ClassId, bytes: u64) -> Result<Page, CudaError> {
         const CALL: &str = "cuMemCreate";
-        let device = &*self.device;
-        let facts = device.page_facts(CALL, class, bytes)?;
-        device.enter(CALL)?;
-        let _bound = device.bind_relaxed()?;
+        let facts = self.page_facts(CALL, class, bytes)?;
+        self.enter(CALL)?;
+        let _bound = self.bind_relaxed()?;
         let mut handle = 0;
         // SAFETY: both pointers are to values of the header's layout that outlive the call.
-        let code =
-            unsafe { (device.driver.cuMemCreate)(&raw mut handle, size(bytes)?, &raw const facts.properties, 0) };
-        device.check_memory(CALL, code, class, bytes)?;
-        let id = device.number();
-        device.live.lock().pages.insert(id, handle);
-        device.held.fetch_add(bytes, Ordering::AcqRel);
-        Ok(Page { device: device.id, id, handle, bytes })
+        let code = unsafe { (self.driver.cuMemCreate)(&raw mut handle, size(bytes)?, &raw const facts.properties, 0) };
+        self.check_memory(CALL, code, class, bytes)?;
+        let id = self.number();
+        self.live.lock().pages.insert(id, handle);
+        self.held.fetch_add(bytes, Ordering::AcqRel);
+        Ok(Page { device: self.id, id, handle, bytes })
     }
 
-    unsafe fn release_page(&self, page: Page) {
-        let device = &*self.device;
-        device.own(page.device, "release_page", device.ordinal);
-        if device.live.lock().pages.remove(&page.id).is_none() {
+    /// Implements `release_page`.
+    ///
+    /// # Safety
+    ///
+    /// The contract's.
+    pub(crate) unsafe fn release_page(&self, page: Page) {
+        self.own(page.device, "release_page", self.ordinal);
+        if self.live.lock().pages.remove(&page.id).is_none() {
             panic!("a page of {} bytes is released, and the device does not have it", page.bytes);
         }
-        device.held.fetch_sub(page.bytes, Ordering::AcqRel);
-        device.destroy_page(page.handle);
+        self.held.fetch_sub(page.bytes, Ordering::AcqRel);
+        self.destroy_page(page.handle);
     }
 
-    /// Maps the page immediately, on no stream. If the mapping cannot be opened for access, it is undone.
-    unsafe fn map(&self, range: &Segment, offset: u64, page: &Page, stream: StreamId) -> Result<(), CudaError> {
+    /// Implements `map`. If the mapping cannot be opened for access, it is undone.
+    ///
+    /// # Safety
+    ///
+    /// The contract's.
+    pub(crate) unsafe fn map(
+        &self,
+        range: &Segment,
+        offset: u64,
+        page: &Page,
+        stream: StreamId,
+    ) -> Result<(), CudaError> {
         const CALL: &str = "cuMemMap";
-        let device = &*self.device;
-        device.own(range.device, CALL, range.ordinal);
-        device.own(page.device, CALL, range.ordinal);
-        device.lane(stream);
-        let facts = device.some_pages(CALL)?;
+        self.own(range.device, CALL, range.ordinal);
+        self.own(page.device, CALL, range.ordinal);
+        self.lane(stream);
+        let facts = self.some_pages(CALL)?;
         let (address, bytes) = (range.address, page.bytes);
-        let reserved = range.range.as_ref().ok_or(CudaError::NotARange { address })?;
+        let reserved = range.range.as_ref().ok_or(Misuse::NotARange { segment: Named::Address(address) })?;
         aligned(CALL, offset, facts)?;
-        if offset.checked_add(bytes).is_none_or(|end| end > range.bytes) {
-            return Err(range.out_of_range("range", offset, bytes));
+        if !is_inside(offset, bytes, range.bytes) {
+            return Err(range.out_of_range("range", offset, bytes).into());
         }
         let address = address + offset;
-        device.enter(CALL)?;
-        let _bound = device.bind_relaxed()?;
+        self.enter(CALL)?;
+        let _bound = self.bind_relaxed()?;
         let mut table = reserved.table.lock();
         if Range::is_taken(&table, offset, bytes) {
-            return Err(CudaError::AlreadyMapped { address, bytes });
+            return Err(Misuse::AlreadyMapped { address, bytes }.into());
         }
         // SAFETY: the addresses are reserved and unmapped, as the table says; the handle is alive with its page.
-        let code = unsafe { (device.driver.cuMemMap)(address, size(bytes)?, 0, page.handle, 0) };
-        device.check_memory(CALL, code, range.class, bytes)?;
-        if let Err(error) = device.open_access(facts, address, bytes) {
-            device.unmap_at(address, bytes);
+        let code = unsafe { (self.driver.cuMemMap)(address, size(bytes)?, 0, page.handle, 0) };
+        self.check_memory(CALL, code, range.class, bytes)?;
+        if let Err(error) = self.open_access(facts, address, bytes) {
+            self.unmap_at(address, bytes);
             return Err(error);
         }
         table.insert(offset, Mapping { page: page.id, bytes });
         Ok(())
     }
 
-    /// Unmaps the page immediately, on no stream, and waits for none.
-    unsafe fn unmap(&self, range: &Segment, offset: u64, page: &Page, stream: StreamId) {
-        let device = &*self.device;
-        device.own(range.device, "cuMemUnmap", range.ordinal);
-        device.lane(stream);
+    /// Implements `unmap`.
+    ///
+    /// # Safety
+    ///
+    /// The contract's.
+    pub(crate) unsafe fn unmap(&self, range: &Segment, offset: u64, page: &Page, stream: StreamId) {
+        self.own(range.device, "cuMemUnmap", range.ordinal);
+        self.lane(stream);
         let mapping = range.range.as_ref().and_then(|reserved| reserved.table.lock().remove(&offset));
         let Some(mapping) = mapping.filter(|mapping| mapping.page == page.id) else {
             panic!("unmap at offset {offset} of the range at {:#x}: the page is not mapped there", range.address);
         };
-        device.unmap_at(range.address + offset, mapping.bytes);
+        self.unmap_at(range.address + offset, mapping.bytes);
     }
+}
+
+/// A handle of physical memory of a CUDA device. A page that is dropped without `release_page` stays with the device
+/// until the device's last handle is dropped.
+pub struct Page {
+    device: u64,
+    id: u64,
+    handle: CUmemGenericAllocationHandle,
+    bytes: u64,
+}
+
+impl Page {
+    /// Returns its size in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Returns the driver's handle.
+    pub fn handle(&self) -> CUmemGenericAllocationHandle {
+        self.handle
+    }
+}
+
+impl fmt::Debug for Page {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Page").field("handle", &self.handle).field("bytes", &self.bytes).finish_non_exhaustive()
+    }
+}
+
+fn aligned(call: &'static str, value: u64, facts: &PageFacts) -> Result<(), Misuse> {
+    Misuse::if_misaligned(call, value, facts.caps.granularity, None)
 }

@@ -4,12 +4,8 @@ use std::ffi::{CStr, c_char, c_int};
 
 use cudarc::driver::sys::{CUdevice, CUdevice_attribute, CUuuid};
 
-use crate::code::Code;
 use crate::driver::Driver;
-use crate::{Cuda, CudaError};
-
-/// The oldest driver that this backend supports, as `cuDriverGetVersion` counts: CUDA 12.0.
-const OLDEST: i32 = 12_000;
+use crate::error::{Code, CudaError, in_parts};
 
 /// The facts that can be known of a device without opening it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -34,61 +30,18 @@ pub struct DeviceInfo {
     pub peers: Vec<usize>,
 }
 
-impl Cuda {
-    /// Lists the devices of this machine. The first call of a process loads the driver, which takes hundreds of
-    /// milliseconds.
-    ///
-    /// # Errors
-    ///
-    /// [`CudaError::NoDriver`], [`CudaError::MissingSymbol`], [`CudaError::DriverTooOld`] and [`CudaError::NoDevice`]
-    /// say what to do; else the driver's errors.
-    pub fn devices() -> Result<Vec<DeviceInfo>, CudaError> {
-        let driver = Driver::load()?;
-        (0..driver.count()?).map(|ordinal| driver.info(ordinal)).collect()
-    }
-
-    /// Returns the version of the installed driver, major and minor, as CUDA counts.
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`devices`](Cuda::devices).
-    pub fn driver_version() -> Result<(u32, u32), CudaError> {
-        Driver::load()?.version().map(in_parts)
-    }
+/// Lists the devices of this machine.
+pub(crate) fn devices() -> Result<Vec<DeviceInfo>, CudaError> {
+    let driver = Driver::load()?;
+    (0..driver.count()?).map(|ordinal| driver.info(ordinal)).collect()
 }
 
-fn in_parts(version: i32) -> (u32, u32) {
-    let version = version.unsigned_abs();
-    (version / 1000, version % 1000 / 10)
-}
-
-/// Returns an error unless the driver is new enough.
-fn new_enough(found: i32) -> Result<(), CudaError> {
-    if found >= OLDEST {
-        return Ok(());
-    }
-    Err(CudaError::DriverTooOld { found: in_parts(found), needed: in_parts(OLDEST) })
+/// Returns the version of the installed driver, major and minor.
+pub(crate) fn driver_version() -> Result<(u32, u32), CudaError> {
+    Ok(in_parts(Driver::load()?.version()?))
 }
 
 impl Driver {
-    /// Initialises the driver and checks its version.
-    pub(crate) fn start(&self) -> Result<(), CudaError> {
-        // SAFETY: the call takes no pointer, and 0 is the only flag that is defined.
-        let code = Code(unsafe { (self.cuInit)(0) });
-        if code == Code::NO_DEVICE {
-            return Err(CudaError::NoDevice { ordinal: 0, count: 0 });
-        }
-        code.check("cuInit")?;
-        new_enough(self.version()?)
-    }
-
-    fn version(&self) -> Result<i32, CudaError> {
-        let mut version = 0;
-        // SAFETY: the pointer is to a local number.
-        Code(unsafe { (self.cuDriverGetVersion)(&raw mut version) }).check("cuDriverGetVersion")?;
-        Ok(version)
-    }
-
     fn count(&self) -> Result<usize, CudaError> {
         let mut count: c_int = 0;
         // SAFETY: the pointer is to a local number.
@@ -181,28 +134,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_old_driver_is_named_with_both_versions() {
-        let error = new_enough(11_080).expect_err("CUDA 11.8 is too old");
-        assert!(error.to_string().contains("CUDA 11.8") && error.to_string().contains("12.0"), "{error}");
-        assert!(new_enough(12_000).is_ok() && new_enough(13_010).is_ok());
-    }
-
-    #[test]
     fn looking_never_panics() {
-        match Cuda::devices() {
+        match devices() {
             Ok(devices) => assert!(devices.iter().enumerate().all(|(at, device)| device.ordinal == at)),
             Err(error) => {
                 let told = ["install", "update", "look", "driver"].iter().any(|word| error.to_string().contains(word));
                 assert!(told, "the error says nothing of what to do: {error}");
             }
         }
-    }
-
-    #[test]
-    fn no_function_is_needed_twice() {
-        let mut names = crate::driver::NEEDED.to_vec();
-        names.sort_unstable();
-        names.dedup();
-        assert_eq!(names.len(), crate::driver::NEEDED.len());
     }
 }

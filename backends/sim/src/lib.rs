@@ -32,39 +32,53 @@
 //!   streams, on physical pages, so that accesses through two addresses of one page conflict as well.
 //! - **Costs are counted, not spent.** Driver calls add nanoseconds to a virtual clock; the host does not wait unless
 //!   [`SimBuilder::takes_time`] is set.
+//!
+//! # Rooms
+//!
+//! A room names only the rooms above it in this table. `open`, `streams`, `time` and `device` are storeys of the
+//! device's state: each owns the one before it and dereferences to it.
+//!
+//! | room | what it has |
+//! |---|---|
+//! | `error` | [`SimError`], and the kinds of driver call, counted |
+//! | `space` | bytes, addresses, page tables, and which work uses them: what stands for the hardware's memory |
+//! | `open` | the builder, the costs, and the link to a device: its calls, and which of them fail |
+//! | `streams` | the lanes: per stream the clock, and the work that is queued |
+//! | `time` | the order in which work completes, what is reached, and work that nothing orders |
+//! | `memory` | taking segments and giving them back |
+//! | `pages` | ranges, pages and mappings |
+//! | `transfer` | fills and copies as queued work |
+//! | `budget` | how much memory is left |
+//! | `device` | [`Sim`], which composes the rooms and implements the contract, and what a test controls |
+//!
+//! One room that other backends have is not here:
+//!
+//! - `probe`: a simulated device is made, not found.
 
-#![allow(unsafe_code)] // The contract's unsafe trait and methods, and the bytes of host segments (`memory.rs`).
+#![allow(unsafe_code)] // The contract's unsafe trait and methods, and the bytes of host segments (`space/store.rs`).
 
-mod builder;
-mod calls;
-mod control;
-mod cost;
+mod budget;
 mod device;
 mod error;
-mod hazard;
-mod lane;
 mod memory;
-mod order;
+mod open;
 mod pages;
-mod schedule;
-mod segment;
 mod space;
-mod sparse;
-mod timeline;
+mod streams;
+mod time;
 mod transfer;
-mod violation;
 
-pub use builder::SimBuilder;
-pub use calls::{CallKind, Calls};
-pub use control::{Overwriting, Work};
-pub use cost::{CostModel, Curve};
 pub use device::Sim;
+pub use device::control::Work;
 pub use error::SimError;
-pub use memory::POISON;
-pub use order::StreamOrder;
-pub use schedule::Completion;
-pub use segment::{Page, Segment};
-pub use violation::{Access, Violation};
+pub use error::calls::{CallKind, Calls};
+pub use millpond_kit::testing::Planned;
+pub use millpond_kit::{Misuse, Named};
+pub use open::{Completion, CostModel, Curve, SimBuilder, StreamOrder};
+pub use space::segment::{Page, Segment};
+pub use space::store::POISON;
+pub use space::violation::{Access, Violation};
+pub use transfer::Overwriting;
 
 /// The README's example, compiled and run with the documentation tests.
 #[cfg(doctest)]

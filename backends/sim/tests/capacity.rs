@@ -3,7 +3,7 @@
 #![allow(unsafe_code)] // Calls the contract's unsafe methods.
 
 use millpond_backend::{Backend, BackendError, Budget, ClassId, Fault, VirtualMemory};
-use millpond_sim::{Segment, Sim, SimError};
+use millpond_sim::{Misuse, Segment, Sim, SimError};
 
 const MIB: u64 = 1 << 20;
 const DEVICE: ClassId = ClassId::DEVICE;
@@ -69,7 +69,7 @@ fn classes_have_bytes_of_their_own() {
     let _device = sim.reserve(DEVICE, 3 * MIB).unwrap();
     let _pinned = sim.reserve(ClassId(1), 2 * MIB).unwrap();
     assert!(sim.reserve(ClassId(1), 1).is_err());
-    assert!(matches!(sim.reserve(DEVICE, 0), Err(SimError::Empty { .. })));
+    assert!(matches!(sim.reserve(DEVICE, 0), Err(SimError::Misuse(Misuse::Empty { .. }))));
 }
 
 #[test]

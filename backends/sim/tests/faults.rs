@@ -3,7 +3,7 @@
 #![allow(unsafe_code)] // Calls the contract's unsafe methods.
 
 use millpond_backend::{Backend, BackendError, Budget, ClassId, Fault, Point, StreamWait, Transfer, VirtualMemory};
-use millpond_sim::{CallKind, Calls, Sim, SimError, Work};
+use millpond_sim::{CallKind, Calls, Planned, Sim, SimError, Work};
 
 const MIB: u64 = 1 << 20;
 
@@ -58,7 +58,7 @@ fn every_fallible_call_can_be_made_to_fail_once() {
             sim.fail(kind, 2, fault);
             assert_eq!(call_on(&sim, kind, streams[0], streams[1]), Ok(()), "{kind}: the first goes through");
             let error = call_on(&sim, kind, streams[0], streams[1]).unwrap_err();
-            assert_eq!(error, SimError::Planned { call: kind, fault });
+            assert_eq!(error, SimError::Planned(Planned { call: kind.name(), fault }));
             assert_eq!(error.fault(), fault);
             assert_eq!(call_on(&sim, kind, streams[0], streams[1]), Ok(()), "{kind}: the third goes through");
         }
@@ -95,7 +95,7 @@ fn fail_any_counts_calls_of_all_kinds() {
     unsafe { sim.release(segment) };
     sim.launch(stream, Work::Kernel);
     let error = sim.create_page(ClassId::DEVICE, 2 * MIB).map(drop).unwrap_err();
-    assert_eq!(error, SimError::Planned { call: CallKind::CreatePage, fault: Fault::Other });
+    assert_eq!(error, SimError::Planned(Planned { call: CallKind::CreatePage.name(), fault: Fault::Other }));
 }
 
 #[test]

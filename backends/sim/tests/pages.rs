@@ -3,7 +3,7 @@
 #![allow(unsafe_code)] // Calls the contract's unsafe methods.
 
 use millpond_backend::{Backend, ClassId, PageCaps, StreamId, Transfer, VirtualMemory};
-use millpond_sim::{Access, Page, Segment, Sim, SimError, Violation};
+use millpond_sim::{Access, Misuse, Page, Segment, Sim, SimError, Violation};
 
 const MIB: u64 = 1 << 20;
 const DEVICE: ClassId = ClassId::DEVICE;
@@ -36,7 +36,7 @@ fn two_addresses_of_a_page_show_the_same_bytes() {
     sim.download(stream, &new, 6 * MIB + 100, &mut seen).unwrap();
     assert_eq!(&seen, b"water");
     unmap(&sim, &old, 0, &page);
-    assert!(matches!(sim.fill(stream, &old, 100, 1, 0), Err(SimError::Unmapped { .. })));
+    assert!(matches!(sim.fill(stream, &old, 100, 1, 0), Err(SimError::Misuse(Misuse::Unmapped { .. }))));
     sim.download(stream, &new, 6 * MIB + 100, &mut seen).unwrap();
     assert_eq!(&seen, b"water", "data outlives the old address");
     assert_eq!(sim.violations(), []);
@@ -67,12 +67,15 @@ fn bad_maps_are_refused_and_change_nothing() {
     let page = sim.create_page(DEVICE, 4 * MIB).unwrap();
     let other = sim.create_page(DEVICE, 4 * MIB).unwrap();
     let segment = sim.reserve(DEVICE, 8 * MIB).unwrap();
-    assert!(matches!(map(&sim, &range, MIB, &page), Err(SimError::Misaligned { value: MIB, .. })));
-    assert!(matches!(map(&sim, &range, 6 * MIB, &page), Err(SimError::OutOfRange { .. })));
-    assert!(matches!(map(&sim, &segment, 0, &page), Err(SimError::NotARange { .. })));
+    assert!(matches!(map(&sim, &range, MIB, &page), Err(SimError::Misuse(Misuse::Misaligned { value: MIB, .. }))));
+    assert!(matches!(map(&sim, &range, 6 * MIB, &page), Err(SimError::Misuse(Misuse::OutOfRange { .. }))));
+    assert!(matches!(map(&sim, &segment, 0, &page), Err(SimError::Misuse(Misuse::NotARange { .. }))));
     map(&sim, &range, 2 * MIB, &page).unwrap();
     for offset in [0, 2 * MIB, 4 * MIB] {
-        assert!(matches!(map(&sim, &range, offset, &other), Err(SimError::AlreadyMapped { .. })), "at {offset}");
+        assert!(
+            matches!(map(&sim, &range, offset, &other), Err(SimError::Misuse(Misuse::AlreadyMapped { .. }))),
+            "at {offset}"
+        );
     }
     unmap(&sim, &range, 2 * MIB, &page);
     map(&sim, &range, 0, &page).unwrap();
@@ -83,13 +86,16 @@ fn bad_maps_are_refused_and_change_nothing() {
 #[test]
 fn pages_come_in_multiples_of_the_granularity_and_from_the_device_only() {
     let (sim, _) = device();
-    assert!(matches!(sim.create_page(DEVICE, 3 * MIB), Err(SimError::Misaligned { .. })));
-    assert!(matches!(sim.reserve_range(DEVICE, MIB), Err(SimError::Misaligned { .. })));
-    assert!(matches!(sim.create_page(DEVICE, 0), Err(SimError::Empty { .. })));
-    assert!(matches!(sim.create_page(ClassId(1), 2 * MIB), Err(SimError::NoPages { class: ClassId(1) })));
+    assert!(matches!(sim.create_page(DEVICE, 3 * MIB), Err(SimError::Misuse(Misuse::Misaligned { .. }))));
+    assert!(matches!(sim.reserve_range(DEVICE, MIB), Err(SimError::Misuse(Misuse::Misaligned { .. }))));
+    assert!(matches!(sim.create_page(DEVICE, 0), Err(SimError::Misuse(Misuse::Empty { .. }))));
+    assert!(matches!(
+        sim.create_page(ClassId(1), 2 * MIB),
+        Err(SimError::Misuse(Misuse::NoPages { class: ClassId(1) }))
+    ));
     let poor = Sim::builder().pages(None).build();
     assert!(poor.virtual_memory().is_none() && poor.caps().pages.is_none());
-    assert!(matches!(poor.create_page(DEVICE, 2 * MIB), Err(SimError::Unsupported { .. })));
+    assert!(matches!(poor.create_page(DEVICE, 2 * MIB), Err(SimError::Misuse(Misuse::Unsupported { .. }))));
 }
 
 #[test]

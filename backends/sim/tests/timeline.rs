@@ -1,7 +1,7 @@
 //! Ticks: marking, closing, reaching and waiting, with both ways of closing them.
 
 use millpond_backend::{Backend, Closing, Point, StreamId, StreamWait, Tick};
-use millpond_sim::{Sim, SimError, Work};
+use millpond_sim::{Misuse, Sim, SimError, Work};
 
 fn submitting() -> Sim {
     Sim::builder().closing(Closing::Submit).build()
@@ -139,11 +139,14 @@ fn waiting_for_an_unmarked_point_is_an_error() {
     let sim = Sim::new();
     let [a, b] = sim.open_streams(2)[..] else { panic!("two streams") };
     let point = Point { stream: a, tick: Tick(1) };
-    assert_eq!(StreamWait::wait_for(&sim, b, point), Err(SimError::NeverMarked { point, open: 1 }));
+    assert_eq!(StreamWait::wait_for(&sim, b, point), Err(SimError::Misuse(Misuse::NeverMarked { point, open: 1 })));
     sim.mark(a);
     assert_eq!(StreamWait::wait_for(&sim, b, point), Ok(()));
     let later = Point { stream: a, tick: Tick(9) };
-    assert_eq!(StreamWait::wait_for(&sim, b, later), Err(SimError::NeverMarked { point: later, open: 2 }));
+    assert_eq!(
+        StreamWait::wait_for(&sim, b, later),
+        Err(SimError::Misuse(Misuse::NeverMarked { point: later, open: 2 }))
+    );
 }
 
 #[test]

@@ -3,7 +3,7 @@
 #![allow(unsafe_code)] // Calls the contract's unsafe methods.
 
 use millpond_backend::{Backend, ClassId, Closing, HostMemory, Point, StreamWait, Tick, Transfer};
-use millpond_sim::{Completion, Sim, SimError};
+use millpond_sim::{Completion, Misuse, Sim, SimError};
 
 const KIB: u64 = 1 << 10;
 const PINNED: ClassId = ClassId(1);
@@ -121,16 +121,21 @@ fn bad_ranges_are_refused() {
     let sim = real();
     let stream = sim.create_stream().unwrap();
     let segment = sim.reserve(ClassId::DEVICE, 100).unwrap();
-    let out = |offset, bytes| Err(SimError::OutOfRange { offset, bytes, segment_bytes: 100 });
+    let out = |offset, bytes| {
+        Err(SimError::Misuse(Misuse::OutOfRange { call: None, role: None, offset, bytes, segment_bytes: 100 }))
+    };
     assert_eq!(sim.fill(stream, &segment, 99, 2, 0), out(99, 2));
     assert_eq!(sim.fill(stream, &segment, u64::MAX, 2, 0), out(u64::MAX, 2));
     assert_eq!(sim.upload(stream, &[0; 101], &segment, 0), out(0, 101));
-    assert!(matches!(sim.copy(stream, (&segment, 0), (&segment, 9), 10), Err(SimError::Overlap { .. })));
+    assert!(matches!(
+        sim.copy(stream, (&segment, 0), (&segment, 9), 10),
+        Err(SimError::Misuse(Misuse::Overlap { .. }))
+    ));
     assert_eq!(sim.copy(stream, (&segment, 0), (&segment, 10), 10), Ok(()));
     assert_eq!(sim.fill(stream, &segment, 100, 0, 0), Ok(()), "nothing at the end is inside");
     let poor = Sim::builder().transfer(false).build();
     assert!(poor.transfer().is_none());
-    assert!(matches!(poor.fill(stream, &segment, 0, 1, 0), Err(SimError::Unsupported { .. })));
+    assert!(matches!(poor.fill(stream, &segment, 0, 1, 0), Err(SimError::Misuse(Misuse::Unsupported { .. }))));
 }
 
 #[test]

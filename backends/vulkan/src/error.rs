@@ -1,7 +1,10 @@
 //! The errors of this backend, with what to do about each.
 
 use ash::vk;
-use millpond_backend::{BackendError, ClassId, Fault, Point};
+use millpond_backend::{BackendError, ClassId, Fault};
+use millpond_kit::Misuse;
+#[cfg(feature = "testing")]
+use millpond_kit::testing::Planned;
 use thiserror::Error;
 
 /// An error of the Vulkan device, or of opening it. All sizes and offsets are in bytes.
@@ -98,28 +101,6 @@ pub enum VulkanError {
         /// Bytes of addresses that the device has for ranges.
         total: u64,
     },
-    /// Only the device's own memory comes in pages.
-    #[error("class {} has no virtual memory; use class 0", class.0)]
-    NoPages {
-        /// The class that was asked for.
-        class: ClassId,
-    },
-    /// A size or offset is no multiple of the granularity.
-    #[error("{call}: {value} is no multiple of the granularity {granularity}; round it")]
-    Misaligned {
-        /// The call.
-        call: &'static str,
-        /// The size or offset.
-        value: u64,
-        /// The granularity that it must be a multiple of.
-        granularity: u64,
-    },
-    /// A segment was passed where the call needs a range of addresses.
-    #[error("the segment of {bytes} bytes is no range: it has memory of its own and nothing can be mapped there")]
-    NotARange {
-        /// The length of the segment.
-        bytes: u64,
-    },
     /// The memory library failed for another reason than a lack of memory.
     #[error("{bytes} bytes of class {} could not be allocated: {source}", class.0)]
     Memory {
@@ -141,38 +122,6 @@ pub enum VulkanError {
     /// The device is lost. Every later call on it fails.
     #[error("the Vulkan device is lost; drop everything made from it and open it again")]
     Lost,
-    /// A test planned this failure with [`Vulkan::fail_nth`](crate::Vulkan::fail_nth).
-    #[error("planned fault in {call}: {fault:?}")]
-    Planned {
-        /// The call that failed.
-        call: &'static str,
-        /// The kind of failure that was planned.
-        fault: Fault,
-    },
-    /// The request is for 0 bytes.
-    #[error("{call} of 0 bytes; ask for at least one")]
-    Empty {
-        /// The call.
-        call: &'static str,
-    },
-    /// The device, as it was opened, cannot do this.
-    #[error("{call}: {missing}; see the device's capabilities")]
-    Unsupported {
-        /// The call.
-        call: &'static str,
-        /// The capability that the device lacks, or was opened without.
-        missing: &'static str,
-    },
-    /// The operation reaches beyond the end of its segment.
-    #[error("{bytes} bytes at offset {offset} leave a segment of {segment_bytes} bytes")]
-    OutOfRange {
-        /// The offset in the segment at which the operation starts.
-        offset: u64,
-        /// The length of the operation.
-        bytes: u64,
-        /// The length of the segment.
-        segment_bytes: u64,
-    },
     /// A descriptor cannot begin at this offset.
     #[error("a storage buffer at offset {offset}, which is no multiple of {alignment}: bind from an aligned offset")]
     DescriptorOffset {
@@ -189,34 +138,13 @@ pub enum VulkanError {
         /// `maxStorageBufferRange`.
         max: u64,
     },
-    /// The source and the target of a copy share bytes.
-    #[error("a copy of {bytes} bytes from offset {from} to offset {to} of one segment overlaps itself")]
-    Overlap {
-        /// Offset of the source.
-        from: u64,
-        /// Offset of the target.
-        to: u64,
-        /// The number of bytes to copy.
-        bytes: u64,
-    },
-    /// The segment belongs to another device.
-    #[error("{call}: the segment is of Vulkan device {other}, not of device {own}; copy through the host")]
-    Foreign {
-        /// The call.
-        call: &'static str,
-        /// This device's number within the process.
-        own: u64,
-        /// The segment's device.
-        other: u64,
-    },
-    /// A stream was asked to wait for work that was not submitted: its queue could wait for ever.
-    #[error("{point} is not submitted: the newest submitted tick is {submitted}; submit that stream first")]
-    NotSubmitted {
-        /// The point.
-        point: Point,
-        /// The newest submitted tick of the point's stream.
-        submitted: u64,
-    },
+    /// A call that its caller has to change.
+    #[error(transparent)]
+    Misuse(#[from] Misuse),
+    /// A test planned this failure.
+    #[cfg(feature = "testing")]
+    #[error(transparent)]
+    Planned(#[from] Planned),
     /// The value is not above those that an engine's own timeline has passed.
     #[error("value {value} was announced for a timeline whose next value is {next}; values must rise")]
     Falls {
@@ -243,7 +171,8 @@ impl BackendError for VulkanError {
             | VulkanError::AddressSpace { .. } => Fault::OutOfMemory,
             VulkanError::Driver { result: vk::Result::ERROR_OUT_OF_DEVICE_MEMORY, .. } => Fault::OutOfMemory,
             VulkanError::Lost | VulkanError::Driver { result: vk::Result::ERROR_DEVICE_LOST, .. } => Fault::Lost,
-            VulkanError::Planned { fault, .. } => *fault,
+            #[cfg(feature = "testing")]
+            VulkanError::Planned(planned) => planned.fault,
             _ => Fault::Other,
         }
     }

@@ -14,53 +14,50 @@
 //!   through the device begins with a full barrier, which makes reuse in order safe. Engines that submit without the
 //!   device place barriers of their own ([`Vulkan::reuse_barrier`]).
 //! - **Work that was never submitted is never waited for**, on the host or on a queue.
+//!
+//! # Rooms
+//!
+//! A room names only the rooms above it in this table, and each has the state that it needs.
+//!
+//! | room | what it has |
+//! |---|---|
+//! | `error` | [`VulkanError`] |
+//! | `probe` | the physical devices: their properties and features |
+//! | `open` | the builder, instances and queues, and the opened device, through which all rooms call the driver |
+//! | `streams` | the lanes: per stream the clock, the command buffers and the staging ring |
+//! | `time` | submits, those of engines too, and what is done |
+//! | `memory` | classes, and segments, each a buffer with memory of its own |
+//! | `pages` | ranges, pages and their binds |
+//! | `transfer` | fills, copies, uploads, downloads, and other recording |
+//! | `budget` | the driver's report on how much memory is left |
+//! | `device` | [`Vulkan`], which composes the rooms and implements the contract |
 
 #![allow(unsafe_code)] // Every call into Vulkan.
 
-mod adopt;
-mod assemble;
-mod binds;
 mod budget;
-mod builder;
-mod classes;
-mod descriptor;
 mod device;
-mod devices;
 mod error;
-mod external;
-mod fault;
-mod gate;
-mod instance;
-mod lane;
-mod notes;
+mod memory;
+mod open;
 mod pages;
 mod probe;
-mod queue;
-mod record;
-mod segment;
-mod staging;
 mod streams;
-mod submit;
-mod sync2;
-mod timeline;
+mod time;
 mod transfer;
-mod validation;
 
-pub use adopt::{Adopted, AdoptedQueue};
 pub use ash;
-pub use assemble::EnabledFeatures;
 pub use budget::HeapBudget;
-pub use builder::VulkanBuilder;
 pub use device::Vulkan;
-pub use devices::{DeviceInfo, FamilyInfo, HeapInfo};
 pub use error::VulkanError;
-pub use external::PendingSubmit;
+pub use memory::Segment;
+#[cfg(feature = "testing")]
+pub use millpond_kit::testing::Planned;
+pub use millpond_kit::{Misuse, Named, Remedy, Role};
+pub use open::{Adopted, AdoptedQueue, EnabledFeatures, QueueChoice, QueueLock, ValidationLog, VulkanBuilder};
 pub use pages::Page;
-pub use queue::{QueueChoice, QueueLock};
-pub use segment::Segment;
+pub use probe::{DeviceInfo, FamilyInfo, HeapInfo};
 pub use streams::Timeline;
-pub use submit::{SemaphoreAt, Submission};
-pub use validation::ValidationLog;
+pub use time::{PendingSubmit, SemaphoreAt, Submission};
 
 /// The README's example, compiled with the documentation tests.
 #[cfg(doctest)]

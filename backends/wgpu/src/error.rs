@@ -1,6 +1,9 @@
 //! The errors that wgpu and this backend report.
 
 use millpond_backend::{BackendError, Fault, Point};
+use millpond_kit::Misuse;
+#[cfg(feature = "testing")]
+use millpond_kit::testing::Planned;
 use thiserror::Error;
 
 /// An error of a wgpu device. All sizes and offsets are in bytes.
@@ -91,44 +94,13 @@ pub enum WgpuError {
         /// wgpu's reason.
         reason: String,
     },
+    /// A call that its caller has to change.
+    #[error(transparent)]
+    Misuse(#[from] Misuse),
     /// A test planned this failure.
-    #[error("planned fault in {call}: {fault:?}")]
-    Planned {
-        /// The call that failed.
-        call: &'static str,
-        /// The kind of failure that was planned.
-        fault: Fault,
-    },
-    /// The request is for 0 bytes.
-    #[error("{call} of 0 bytes; ask for at least one")]
-    Empty {
-        /// The call.
-        call: &'static str,
-    },
-    /// An offset or a size is no multiple of what the device requires.
-    #[error("{call}: the {what} {value} is no multiple of {multiple}; round it")]
-    Misaligned {
-        /// The call.
-        call: &'static str,
-        /// The misaligned quantity: "offset" or "size".
-        what: &'static str,
-        /// The offset or size.
-        value: u64,
-        /// The number that it must be a multiple of.
-        multiple: u64,
-    },
-    /// The range reaches beyond the end of its segment.
-    #[error("{call}: {bytes} bytes at offset {offset} leave a segment of {segment_bytes} bytes")]
-    OutOfRange {
-        /// The call.
-        call: &'static str,
-        /// The offset in the segment at which the range starts.
-        offset: u64,
-        /// The length of the range.
-        bytes: u64,
-        /// The length of the segment.
-        segment_bytes: u64,
-    },
+    #[cfg(feature = "testing")]
+    #[error(transparent)]
+    Planned(#[from] Planned),
     /// The binding is longer than a shader may access through one binding.
     #[error(
         "a binding of {bytes} bytes is over the device's limit of {max} (max_storage_buffer_binding_size); bind parts"
@@ -138,26 +110,6 @@ pub enum WgpuError {
         bytes: u64,
         /// The most that one binding may have.
         max: u64,
-    },
-    /// The source and the target of a copy share bytes.
-    #[error("a copy of {bytes} bytes from offset {from} to offset {to} of one segment overlaps itself")]
-    Overlap {
-        /// Offset of the source.
-        from: u64,
-        /// Offset of the target.
-        to: u64,
-        /// The number of bytes to copy.
-        bytes: u64,
-    },
-    /// The segment belongs to another device.
-    #[error("{call}: the segment belongs to wgpu device {belongs_to}, not to {given_to}; download and upload instead")]
-    ForeignSegment {
-        /// The call.
-        call: &'static str,
-        /// The segment's device: [`Wgpu::serial`](crate::Wgpu::serial).
-        belongs_to: u64,
-        /// The device that the segment was passed to.
-        given_to: u64,
     },
     /// A stream was asked to wait for work that may never be submitted.
     #[error("{point} was not submitted: the newest tick submitted there is {submitted}; submit that stream first")]
@@ -176,7 +128,8 @@ impl BackendError for WgpuError {
             #[cfg(feature = "vulkan-segments")]
             WgpuError::Vulkan { source, .. } => source.fault(),
             WgpuError::Lost { .. } => Fault::Lost,
-            WgpuError::Planned { fault, .. } => *fault,
+            #[cfg(feature = "testing")]
+            WgpuError::Planned(planned) => planned.fault,
             _ => Fault::Other,
         }
     }

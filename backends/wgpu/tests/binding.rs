@@ -2,7 +2,7 @@
 
 use millpond::{Allocator, Buffer};
 use millpond_backend::{Backend, ClassId, Transfer};
-use millpond_wgpu::{EXCLUSIVE, Wgpu, WgpuError, wgpu};
+use millpond_wgpu::{EXCLUSIVE, Misuse, Wgpu, WgpuError, wgpu};
 
 mod common;
 
@@ -121,19 +121,22 @@ fn bindings_are_checked_before_wgpu_sees_them() {
     let odd = segment.binding(step / 2, 4);
     let half = step / 2;
     assert!(
-        matches!(odd, Err(WgpuError::Misaligned { what: "offset", value, multiple, .. })
+        matches!(odd, Err(WgpuError::Misuse(Misuse::Misaligned { what: Some("offset"), value, multiple, .. }))
             if (value, multiple) == (half, step)),
         "{odd:?}"
     );
     let odd = segment.binding(0, 6);
-    assert!(matches!(odd, Err(WgpuError::Misaligned { what: "size", value: 6, multiple: 4, .. })), "{odd:?}");
+    assert!(
+        matches!(odd, Err(WgpuError::Misuse(Misuse::Misaligned { what: Some("size"), value: 6, multiple: 4, .. }))),
+        "{odd:?}"
+    );
     let large = segment.binding(0, most + 4);
     assert!(
         matches!(large, Err(WgpuError::BindingTooLarge { bytes, max }) if (bytes, max) == (most + 4, most)),
         "{large:?}"
     );
     let outside = segment.binding(512, most + 4);
-    assert!(matches!(outside, Err(WgpuError::OutOfRange { offset: 512, .. })), "{outside:?}");
+    assert!(matches!(outside, Err(WgpuError::Misuse(Misuse::OutOfRange { offset: 512, .. }))), "{outside:?}");
     let none = segment.binding(0, 0);
-    assert!(matches!(none, Err(WgpuError::Empty { .. })), "{none:?}");
+    assert!(matches!(none, Err(WgpuError::Misuse(Misuse::Empty { .. }))), "{none:?}");
 }

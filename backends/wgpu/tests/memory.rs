@@ -4,7 +4,7 @@
 
 use millpond::Allocator;
 use millpond_backend::{Backend, BackendError, ClassId, Fault, Point, Tick, Transfer};
-use millpond_wgpu::{Wgpu, WgpuError};
+use millpond_wgpu::{Misuse, Wgpu, WgpuError};
 
 mod common;
 
@@ -21,7 +21,7 @@ fn a_segment_over_the_limit_never_reaches_the_driver() {
     );
     assert_eq!(refused.fault(), Fault::OutOfMemory);
     let empty = device.reserve(ClassId::DEVICE, 0);
-    assert!(matches!(empty, Err(WgpuError::Empty { .. })), "{empty:?}");
+    assert!(matches!(empty, Err(WgpuError::Misuse(Misuse::Empty { .. }))), "{empty:?}");
     assert_eq!((device.held_bytes(), device.errors()), (0, vec![]));
 }
 

@@ -2,7 +2,7 @@
 
 use millpond::{Allocator, Buffer, Stream};
 use millpond_backend::{Backend, ClassId, Point, StreamId, Tick, Transfer};
-use millpond_wgpu::{Segment, Wgpu, WgpuError};
+use millpond_wgpu::{Misuse, Segment, Wgpu, WgpuError};
 
 mod common;
 
@@ -95,7 +95,10 @@ fn copies_within_one_segment_pass_through_a_bounded_buffer() {
     assert_eq!(read(&device, stream, &segment, 12 * MIB, data.len()), data);
     assert_eq!(read(&device, stream, &segment, 4, 8), data[..8]);
     let overlap = device.copy(stream, (&segment, 0), (&segment, 8), 12);
-    assert!(matches!(overlap, Err(WgpuError::Overlap { from: 0, to: 8, bytes: 12 })), "{overlap:?}");
+    assert!(
+        matches!(overlap, Err(WgpuError::Misuse(Misuse::OverlapWithin { from: 0, to: 8, bytes: 12 }))),
+        "{overlap:?}"
+    );
 }
 
 /// Two streams with open encoders use the scratch buffer in turn.
@@ -135,23 +138,35 @@ fn bad_ranges_are_refused_by_name_and_number() {
     let Some(device) = common::open(Wgpu::builder()) else { return };
     let (stream, [segment]) = stream_and_segments(&device, 96);
     let out = device.fill(stream, &segment, 96, 4, 0);
-    assert!(matches!(out, Err(WgpuError::OutOfRange { offset: 96, bytes: 4, segment_bytes: 96, .. })), "{out:?}");
+    assert!(
+        matches!(out, Err(WgpuError::Misuse(Misuse::OutOfRange { offset: 96, bytes: 4, segment_bytes: 96, .. }))),
+        "{out:?}"
+    );
     let out = device.fill(stream, &segment, u64::MAX - 3, 8, 0);
-    assert!(matches!(out, Err(WgpuError::OutOfRange { .. })), "{out:?}");
+    assert!(matches!(out, Err(WgpuError::Misuse(Misuse::OutOfRange { .. }))), "{out:?}");
     let out = device.upload(stream, &[0; 100], &segment, 0);
-    assert!(matches!(out, Err(WgpuError::OutOfRange { offset: 0, bytes: 100, .. })), "{out:?}");
+    assert!(matches!(out, Err(WgpuError::Misuse(Misuse::OutOfRange { offset: 0, bytes: 100, .. }))), "{out:?}");
     let odd = device.fill(stream, &segment, 2, 4, 0);
-    assert!(matches!(odd, Err(WgpuError::Misaligned { what: "offset", value: 2, multiple: 4, .. })), "{odd:?}");
+    assert!(
+        matches!(odd, Err(WgpuError::Misuse(Misuse::Misaligned { what: Some("offset"), value: 2, multiple: 4, .. }))),
+        "{odd:?}"
+    );
     let odd = device.upload(stream, &[0; 5], &segment, 0);
-    assert!(matches!(odd, Err(WgpuError::Misaligned { what: "size", value: 5, multiple: 4, .. })), "{odd:?}");
+    assert!(
+        matches!(odd, Err(WgpuError::Misuse(Misuse::Misaligned { what: Some("size"), value: 5, multiple: 4, .. }))),
+        "{odd:?}"
+    );
     let odd = device.copy(stream, (&segment, 0), (&segment, 13), 4);
-    assert!(matches!(odd, Err(WgpuError::Misaligned { what: "offset", value: 13, .. })), "{odd:?}");
+    assert!(
+        matches!(odd, Err(WgpuError::Misuse(Misuse::Misaligned { what: Some("offset"), value: 13, .. }))),
+        "{odd:?}"
+    );
     device.fill(stream, &segment, 96, 0, 0).unwrap();
     let Some(other) = common::open(Wgpu::builder()) else { return };
     let stranger = other.reserve(ClassId::DEVICE, 96).unwrap();
     let foreign = device.copy(stream, (&segment, 0), (&stranger, 0), 4);
     assert!(
-        matches!(foreign, Err(WgpuError::ForeignSegment { belongs_to, given_to, .. })
+        matches!(foreign, Err(WgpuError::Misuse(Misuse::Foreign { other: belongs_to, own: given_to, .. }))
             if (belongs_to, given_to) == (other.serial(), device.serial())),
         "{foreign:?}"
     );

@@ -12,7 +12,7 @@ use std::time::Duration;
 use millpond::{Allocator, Error, Reuse};
 use millpond_backend::{Backend, Budget, ClassId, Fault, Point, Reuse as Promise, Transfer, VirtualMemory};
 use millpond_conformance::{WgpuDevice, conformance_tests};
-use millpond_wgpu::{EXCLUSIVE, Wgpu, WgpuBuilder, WgpuError, wgpu};
+use millpond_wgpu::{EXCLUSIVE, Planned, Wgpu, WgpuBuilder, WgpuError, wgpu};
 
 mod common;
 
@@ -121,7 +121,7 @@ fn ranges_that_no_buffer_can_be_are_refused() {
     let odd = device.create_page(ClassId::DEVICE, size + 4).unwrap_err();
     assert!(matches!(odd, WgpuError::Vulkan { call: "create_page", .. }), "{odd:?}");
     device.fail_nth(1, Fault::OutOfMemory);
-    assert!(matches!(device.create_page(ClassId::DEVICE, size), Err(WgpuError::Planned { .. })));
+    assert!(matches!(device.create_page(ClassId::DEVICE, size), Err(WgpuError::Planned(Planned { .. }))));
 }
 
 /// Under the policy `paged`, a block that fits nowhere is made of free pages of several streams.

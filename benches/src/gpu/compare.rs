@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use millpond::text::format_bytes;
-use millpond::trace::Trace;
+use millpond_trace::Trace;
 
 use super::case::{GpuCase, SLOW_OPERATIONS};
 use super::contest::{Contestant, Effort, Trouble, Turn};

@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use millpond::Replay;
+use millpond_replay::Replay;
 
 use super::latency::Meter;
 use crate::subject::{Millpond, Subject};
@@ -149,7 +149,7 @@ mod tests {
     #[test]
     fn a_replay_and_its_operations_reserve_the_same() {
         let trace = read_trace("prefetch").expect("the corpus has the trace");
-        let replay = Rc::new(millpond::Replay::new(&trace));
+        let replay = Rc::new(millpond_replay::Replay::new(&trace));
         let workload = Rc::new(Pattern::Trace("prefetch").workload(0).expect("the corpus has the trace"));
         let mut replayer = Replayer::new(Millpond::new(CLASSIC, workload.streams), replay, workload.clone());
         assert!(!replayer.pass().is_zero());

@@ -11,7 +11,7 @@ mod tests;
 
 pub use recorded::{read_trace, recorded, trace_path};
 
-use millpond::trace::TraceError;
+use millpond_trace::TraceError;
 
 /// One operation. A block is named by the slot that it is kept in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

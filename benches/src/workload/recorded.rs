@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use millpond::trace::{Event, Trace, TraceError};
+use millpond_trace::{Event, Trace, TraceError};
 
 use super::{Op, Workload};
 

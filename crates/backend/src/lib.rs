@@ -29,21 +29,15 @@
 #![allow(unsafe_code)] // Declares unsafe traits and methods; contains no unsafe block.
 
 extern crate alloc;
-#[cfg(feature = "plan")]
-extern crate std;
 
 mod backend;
 mod caps;
 mod ext;
 mod fault;
 mod id;
-#[cfg(feature = "plan")]
-mod plan;
 
 pub use backend::Backend;
 pub use caps::{Caps, Class, ClassKind, Closing, PageCaps, Reuse};
 pub use ext::{Budget, BudgetInfo, HostMemory, StreamWait, Transfer, VirtualMemory};
 pub use fault::{BackendError, Fault};
 pub use id::{ClassId, Point, StreamId, Tick};
-#[cfg(feature = "plan")]
-pub use plan::FaultPlan;

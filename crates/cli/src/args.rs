@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum, value_parser};
-use millpond::trace::Limits;
+use millpond_trace::Limits;
 
 use crate::commands::replay::{Limit, PatternChoice, parse_limits, pattern_help};
 use crate::quantity::parse_time;
@@ -44,7 +44,7 @@ Columns: `cold` is the first pass in ns per event, `warm` the median of the pass
 are host time. `live` and `reserved` are peaks, `res/live` the second over the first; `torch` is the
 peak that PyTorch reserved when the trace was recorded. `calls` and `driver` count the first pass: how
 often the driver was called and how long it took, on the device's own clock where it has one (the
-simulated device). With --compare, `of exp.` is that time over the time of classic+expandable, and
+simulated device). With --compare, `of exp.` is that time over the time of expandable, and
 `events`, `live` and `torch` make room. `warm calls` is the sum over all warm passes. Statistics are those at
 the end of the first pass. Of several traces, the last line of each policy has the geometric mean of
 `res/live` and the sums of what follows it.
@@ -230,7 +230,8 @@ pub(crate) struct ReplayArgs {
     pub(crate) patterns: Vec<PatternChoice>,
     #[arg(long, value_name = "DEVICE", help = "The device: NAME or NAME:KEY=VALUE,...", long_help = DEVICE_HELP)]
     pub(crate) device: Option<String>,
-    /// The policy: paged, classic, direct or auto; auto, the default, is paged with virtual memory and else classic
+    /// The policy: paged, tight, classic, expandable, direct or auto; auto, the default, is paged with virtual memory
+    /// and else classic
     #[arg(long, value_name = "POLICY", conflicts_with = "compare")]
     pub(crate) policy: Option<String>,
     /// A configuration in the grammar of PYTORCH_CUDA_ALLOC_CONF, instead of the environment's
@@ -251,7 +252,7 @@ pub(crate) struct ReplayArgs {
     /// Replay under every policy and put them side by side
     #[arg(long)]
     pub(crate) compare: bool,
-    /// With --compare, also paged with growth:tight, as paged+tight
+    /// With --compare, also paged with growth:tight, as tight
     #[arg(long, requires = "compare")]
     pub(crate) tight: bool,
     #[arg(long, help = "Write to every block and verify it before its free", long_help = TOUCH_HELP)]

@@ -7,7 +7,7 @@ use std::process::Stdio;
 
 use common::{command, corpus, run};
 use millpond::settings::{Growth, Policy, Segments};
-use millpond::trace::Pattern;
+use millpond_trace::Pattern;
 
 #[test]
 fn help_tells_the_exit_codes_and_examples() {

@@ -5,10 +5,11 @@ mod common;
 use std::collections::BTreeMap;
 
 use common::{Scratch, corpus, run, run_on_input, run_with};
+use millpond::Allocator;
 use millpond::settings::{Settings, Ties};
-use millpond::trace::Trace;
-use millpond::{Allocator, Replay};
+use millpond_replay::Replay;
 use millpond_sim::Sim;
+use millpond_trace::Trace;
 use serde_json::Value;
 
 const TRACES: [&str; 7] =
@@ -60,7 +61,7 @@ fn expandable_segments_reserve_what_pytorch_reserved() {
     let peers = peer("torch_expandable");
     for (name, row) in replay_all(&["--policy", "classic", "--conf", "expandable_segments:True"]) {
         assert_eq!(row["peak_reserved_bytes"], peers[&name], "{name}");
-        assert_eq!(row["policy"], "classic+expandable");
+        assert_eq!(row["policy"], "expandable");
     }
 }
 
@@ -168,7 +169,7 @@ fn compare_puts_the_policies_side_by_side() {
     let file = trace("gnn");
     let rows = run(&["replay", "--compare", "--passes", "0", "--format", "json", &file]).json();
     let policies: Vec<_> = rows.iter().map(|row| row["policy"].as_str().expect("a policy")).collect();
-    assert_eq!(policies, ["paged", "classic", "classic+expandable", "direct"]);
+    assert_eq!(policies, ["paged", "classic", "expandable", "direct"]);
     let reserved: Vec<_> = rows.iter().map(|row| row["peak_reserved_bytes"].as_u64().expect("bytes")).collect();
     let [paged, classic, expandable, direct] = reserved[..] else { panic!("{reserved:?}") };
     assert!(classic > expandable && expandable > paged && paged > direct, "{reserved:?}");
@@ -185,7 +186,7 @@ fn compare_puts_the_policies_side_by_side() {
     assert!(!text.contains("\nall "), "one trace needs no totals: {text}");
 
     let fewer = run(&["replay", "--compare", "--passes", "0", "--device", "sim:pages=none", &file]);
-    assert!(fewer.stderr.contains("no virtual memory: paged, classic+expandable"), "{}", fewer.stderr);
+    assert!(fewer.stderr.contains("no virtual memory: paged, expandable"), "{}", fewer.stderr);
     assert_eq!(fewer.stdout.lines().filter(|line| line.starts_with("gnn ")).count(), 2, "{}", fewer.stdout);
 }
 
@@ -283,7 +284,7 @@ fn patterns_are_replayed_like_traces() {
 
 #[test]
 fn checked_bytes_are_right_and_change_nothing() {
-    let policies = ["paged", "classic", "classic+expandable", "direct"];
+    let policies = ["paged", "classic", "expandable", "direct"];
     for name in ["gnn", "resnet50_amp"] {
         let file = trace(name);
         let base = ["replay", "--compare", "--passes", "0", "--format", "json", &file];
@@ -307,7 +308,7 @@ fn compare_tells_growths_apart_by_what_they_wait_for() {
     let args = [&["replay", "--compare", "--tight", "--touch"][..], &device].concat();
     let rows = run(&[&args[..], &["--format", "json"]].concat()).json();
     let policies: Vec<_> = rows.iter().map(|row| row["policy"].as_str().expect("a policy")).collect();
-    assert_eq!(policies, ["paged", "classic", "classic+expandable", "direct", "paged+tight"]);
+    assert_eq!(policies, ["paged", "classic", "expandable", "direct", "tight"]);
     assert_eq!(rows[4]["conf"], "policy:paged,growth:tight");
     let count = |row: usize, key: &str| rows[row][key].as_u64().expect("a count");
     assert!(count(4, "waits") > count(0, "waits"), "moving behind waits: {rows:?}");
@@ -385,7 +386,7 @@ fn the_environment_configures_and_arguments_overrule_it() {
     };
     assert_eq!(policy("MILLPOND_CONF", "policy:direct", &[]), "direct");
     let expandable = ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True");
-    assert_eq!(policy(expandable.0, expandable.1, &["--policy", "classic"]), "classic+expandable");
+    assert_eq!(policy(expandable.0, expandable.1, &["--policy", "classic"]), "expandable");
     assert_eq!(policy("PYTORCH_ALLOC_CONF", "policy:direct", &["--policy", "classic"]), "classic");
     assert_eq!(policy("MILLPOND_CONF", "policy:direct", &["--conf", ""]), "paged");
     assert_eq!(policy("MILLPOND_CONF", "", &["--device", "sim:pages=none"]), "classic");

@@ -3,7 +3,8 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use millpond_backend::{Backend as _, Fault, StreamId};
-use millpond_cuda::{Alloc, Cuda};
+use millpond_cuda::Alloc;
+use millpond_cuda::testing::Cuda;
 
 use crate::device::{DeviceUnderTest, Need, Unavailable};
 

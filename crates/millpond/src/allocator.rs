@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use millpond_backend::{Backend, Point, StreamId};
+use millpond_backend::{Backend, ClassId, Point, StreamId};
 use millpond_core::settings::Settings;
 use millpond_core::stats::{MemoryStats, PageStats};
 use millpond_core::{Plan, SegmentView, WasteLedger};
@@ -11,12 +11,11 @@ use crate::activity::DriverActivity;
 use crate::buffer::Buffer;
 use crate::builder::Builder;
 use crate::error::Error;
+use crate::events::Event;
 use crate::raw::LaneRef;
-use crate::record::Decision;
 use crate::state::{LockedShards, State};
 use crate::stream::Stream;
 use crate::sync::Arc;
-use crate::trace::{Event, Trace};
 use crate::usage::{BeyondDevice, Usage};
 
 /// A caching allocator over one memory class of one device. Cheap to clone; clones are the same allocator.
@@ -82,6 +81,11 @@ impl<B: Backend> Allocator<B> {
     /// Returns the backend.
     pub fn backend(&self) -> &B {
         &self.state().backend
+    }
+
+    /// Returns the class of memory that it serves.
+    pub fn class(&self) -> ClassId {
+        self.state().class
     }
 
     /// Returns a copy of the settings.
@@ -165,7 +169,7 @@ impl<B: Backend> Allocator<B> {
     ///
     /// [`Error::Driver`] if a driver call fails. What was not released stays cached.
     pub fn trim(&self, bytes: u64) -> Result<u64, Error<B::Error>> {
-        self.note(Event::Trim { bytes: bytes.min(i64::MAX as u64) });
+        self.note(Event::Trim { bytes });
         let state = self.state();
         if self.memory_reserved() > bytes {
             state.run(&mut Plan::trim(bytes, state.clocks()))?;
@@ -184,6 +188,18 @@ impl<B: Backend> Allocator<B> {
         state.retire_ready()?;
         state.retire_homes()?;
         state.run_idle()
+    }
+
+    /// Releases, under the `direct` policy, what is free and idle; does nothing under other policies, which cache it.
+    /// Each free does this itself, but where the application closes ticks the last use of what was freed is complete
+    /// only after a later submit: call this then, to release it before the next allocation does. Unlike
+    /// [`poll`](Self::poll), it does not ask whether the points are reached that other freed blocks wait for.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Driver`] if a driver call fails.
+    pub fn release_idle(&self) -> Result<(), Error<B::Error>> {
+        self.state().run_idle()
     }
 
     /// Limits the reserved bytes; `None` lifts the limit. Lowering it below what is reserved does not release anything.
@@ -310,28 +326,6 @@ impl<B: Backend> Allocator<B> {
         self.state().activity.now()
     }
 
-    /// Starts to record the program's requests as a trace. A recording in progress is dropped. Costs 24 bytes of host
-    /// memory for each event, and a lock that all streams share.
-    pub fn start_trace(&self) {
-        self.state().records.start_trace();
-    }
-
-    /// Ends the recording and returns the trace; `None` if there was no recording. Blocks that were handed out before
-    /// the start do not appear in it.
-    pub fn finish_trace(&self) -> Option<Trace> {
-        self.state().records.finish_trace()
-    }
-
-    /// Starts to log decisions, so that runs can be compared.
-    pub fn start_decisions(&self) {
-        self.state().records.start_decisions();
-    }
-
-    /// Ends the log of decisions and returns it.
-    pub fn finish_decisions(&self) -> Vec<Decision> {
-        self.state().records.finish_decisions()
-    }
-
     /// Checks every invariant of the allocator. Walks over every block; it is meant for tests and for debugging. Other
     /// threads must not use the allocator meanwhile.
     ///
@@ -344,9 +338,9 @@ impl<B: Backend> Allocator<B> {
     }
 
     fn note(&self, event: Event) {
-        let records = &self.state().records;
-        if records.is_on() {
-            records.asked(event);
+        let sinks = &self.state().sinks;
+        if sinks.is_on() {
+            sinks.tell(&event);
         }
     }
 }

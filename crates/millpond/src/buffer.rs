@@ -6,6 +6,7 @@ use millpond_backend::{Backend, Point, StreamId, Tick};
 use millpond_core::{Grant, LastUse, SegmentId, Side, Slot, Want};
 
 use crate::error::Error;
+use crate::events::Event;
 use crate::raw::{self, LaneRef, SegmentRef};
 use crate::state::{Held, State};
 use crate::stream::Stream;
@@ -108,6 +109,17 @@ impl<B: Backend> Buffer<B> {
         self.stream
     }
 
+    /// Returns the stream that lends the memory, if that is not the [`stream`](Self::stream) that it was allocated on:
+    /// `paged` also serves a request from an idle block of another stream, which goes back to that stream when the
+    /// buffer is dropped.
+    ///
+    /// Where the application closes ticks, the drop marks both streams, and the memory can be granted again once both
+    /// were submitted and are done.
+    pub fn lent_by(&self) -> Option<StreamId> {
+        let home = self.lane.stream;
+        (home != self.stream).then_some(home)
+    }
+
     /// Returns the requested size, in bytes.
     pub fn len(&self) -> u64 {
         self.requested
@@ -186,8 +198,9 @@ impl<B: Backend> Buffer<B> {
         if self.held.block != EMPTY {
             let other = stream.lane().stream;
             self.lane.lock().shard.record_stream(self.held.block, other);
-            if state.records.is_on() {
-                state.records.used(self.lane.shard, self.held.block, other);
+            if state.sinks.is_on() {
+                let event = |segment, offset| Event::Use { segment, offset, stream: other };
+                state.tell_of(&self.lane, (self.slot, self.offset), event);
             }
         }
         Ok(())
@@ -207,8 +220,9 @@ impl<B: Backend> Buffer<B> {
         state.expect_marked(point)?;
         if self.held.block != EMPTY {
             self.lane.lock().shard.used_until(self.held.block, point);
-            if state.records.is_on() {
-                state.records.used_until(self.lane.shard, self.held.block, point);
+            if state.sinks.is_on() {
+                let event = |segment, offset| Event::Until { segment, offset, point };
+                state.tell_of(&self.lane, (self.slot, self.offset), event);
             }
         }
         Ok(())
@@ -230,8 +244,8 @@ impl<B: Backend> Drop for Buffer<B> {
             return;
         }
         let state = self.lane.owner();
-        if state.records.is_on() {
-            state.record_free(&self.lane, &self.held, self.slot, self.offset);
+        if state.sinks.is_on() {
+            state.tell_of(&self.lane, (self.slot, self.offset), |segment, offset| Event::Free { segment, offset });
         }
         let keep = State::free(&self.lane, &self.held);
         // No part of the allocator is borrowed here any more, so this may drop the allocator.

@@ -124,7 +124,7 @@ impl<B: Backend> State<B> {
         loop {
             let step = running.tell(|coordinator, plan, shards| coordinator.next(plan, shards));
             running.ended = step.is_end();
-            self.records.step(&step);
+            self.sinks.step(&step);
             let performed = match step {
                 Step::Grant(grant) => return Ok(Ending::Granted(grant)),
                 Step::Lend { lender, grant } => return Ok(Ending::Lent(lender, grant)),

@@ -59,7 +59,7 @@ use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
-use millpond_backend::{Backend, Point, StreamId, VirtualMemory};
+use millpond_backend::{Backend, StreamId, VirtualMemory};
 use millpond_core::Slot;
 
 use crate::lane::Lane;
@@ -326,22 +326,6 @@ pub(crate) fn release<B: Backend>(backend: &B, segment: B::Segment) {
     // stream is reached, and whose uses on other streams were reached before it became free. No new work can be
     // recorded on it: no buffer refers to it, and the segment is moved in here by value.
     unsafe { backend.release(segment) }
-}
-
-/// Releases a segment that was reserved without the allocator and used by device work on these streams alone. Waits for
-/// them. If a stream cannot be waited for, the segment is left for the driver to reclaim with the device.
-pub(crate) fn release_own<B: Backend>(backend: &B, segment: B::Segment, streams: &[StreamId]) {
-    let is_over = |&stream: &StreamId| {
-        let Ok(tick) = backend.submit(stream) else { return false };
-        backend.wait(Point { stream, tick }).is_ok_and(|reached| reached >= tick)
-    };
-    if streams.iter().all(is_over) {
-        // SAFETY: all work that was recorded on the streams so far is complete, and the caller recorded all work on
-        // this segment there. No work can be recorded later, because the segment is moved in here by value.
-        unsafe { backend.release(segment) }
-    } else {
-        std::mem::forget(segment);
-    }
 }
 
 /// Releases an address range to the driver.

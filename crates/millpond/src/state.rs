@@ -8,10 +8,10 @@ use millpond_core::{Coordinator, Freed, Grant, PoolId, Shard, ShardId, Shards, S
 
 use crate::activity::Activity;
 use crate::error::Error;
+use crate::events::Sinks;
 use crate::lane::{Lane, LaneState};
 use crate::pages::Pages;
 use crate::raw::{Guard, LaneRef, OwnerRef};
-use crate::record::Records;
 use crate::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering};
 
 #[cfg(all(test, not(loom)))]
@@ -19,7 +19,7 @@ mod tests;
 
 /// The state that the handles of one allocator share.
 ///
-/// Lock order: the coordinator before any lane, lanes one at a time, the record last. None is held across a call of
+/// Lock order: the coordinator before any lane, lanes one at a time, the sinks last. None is held across a call of
 /// the backend, except for `mark`, which calls no driver.
 pub(crate) struct State<B: Backend> {
     pub(crate) backend: B,
@@ -46,7 +46,7 @@ pub(crate) struct State<B: Backend> {
     /// Whether a hit needs nothing but its lane: no waits are outstanding, searches are not counted, memory is not
     /// overwritten, and it is reused in order.
     is_plain: AtomicBool,
-    pub(crate) records: Records,
+    pub(crate) sinks: Sinks,
     pub(crate) activity: CachePadded<Activity>,
     /// The last thread that was short of room for a peak.
     settler: CachePadded<AtomicUsize>,
@@ -127,7 +127,7 @@ impl<B: Backend> State<B> {
             counts_searches: AtomicBool::new(coordinator.counts_searches()),
             searches: CachePadded::new([AtomicU64::new(0), AtomicU64::new(0)]),
             waiters: AtomicUsize::new(0),
-            records: Records::new(),
+            sinks: Sinks::new(),
             activity: CachePadded::new(Activity::new()),
             settler: CachePadded::new(AtomicUsize::new(0)),
             coordinator: CachePadded::new(Mutex::new(coordinator)),

@@ -9,6 +9,7 @@ use millpond_core::{Grant, Want};
 use crate::allocator::Handle;
 use crate::buffer::Buffer;
 use crate::error::Error;
+use crate::events::Event;
 use crate::raw::LaneRef;
 use crate::state::State;
 use crate::sync::Arc;
@@ -44,8 +45,8 @@ impl<B: Backend> Stream<B> {
     pub fn point(&self) -> Point {
         let state = self.lane.owner();
         let point = state.mark(self.lane.stream);
-        if state.records.is_on() {
-            state.records.marked(point);
+        if state.sinks.is_on() {
+            state.sinks.tell(&Event::Mark { point });
         }
         point
     }
@@ -62,27 +63,63 @@ impl<B: Backend> Stream<B> {
     /// fails, also the one that [scrubs](millpond_core::settings::Scrub) the memory: nothing is handed out then.
     #[inline]
     pub fn allocate(&self, bytes: u64) -> Result<Buffer<B>, Error<B::Error>> {
+        self.allocate_prepared(bytes, || Ok(()))
+    }
+
+    /// Does the same as [`allocate`](Self::allocate), but calls `prepare` first if more is needed than to hand out a
+    /// cached block: before 0 bytes are asked for, before the device is asked for its progress or waited for, and after
+    /// a miss. `prepare` runs at most once, with no lock held.
+    ///
+    /// Where the application closes ticks (Vulkan, wgpu), it can submit there, so that the last use of freed memory can
+    /// be reached, and makes no submit while the cache serves it:
+    ///
+    /// ```
+    /// # use millpond::{Allocator, backend::Closing};
+    /// # let allocator = Allocator::new(millpond_sim::Sim::builder().closing(Closing::Submit).build());
+    /// # let stream = allocator.create_stream()?;
+    /// let mut submits = 0;
+    /// for _ in 0..10 {
+    ///     let buffer = stream.allocate_prepared(4 << 20, || {
+    ///         submits += 1;
+    ///         stream.submit().map(drop)
+    ///     })?;
+    ///     drop(buffer);
+    /// }
+    /// assert_eq!(submits, 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of `prepare`, after which nothing is allocated, and the errors of
+    /// [`allocate`](Self::allocate).
+    #[inline]
+    pub fn allocate_prepared(
+        &self,
+        bytes: u64,
+        prepare: impl FnOnce() -> Result<(), Error<B::Error>>,
+    ) -> Result<Buffer<B>, Error<B::Error>> {
         match self.hit(bytes) {
             Some((want, grant)) => Ok(self.buffer(&want, &grant)),
-            None => self.allocate_apart(bytes),
+            None => self.allocate_apart(bytes, prepare),
         }
     }
 
-    /// Grants a cached block on the hot path, where nothing but its lane is needed and nothing is recorded. It does not
-    /// ask the device for its progress. The caller turns the result into a buffer, because a buffer that is passed on
-    /// is copied.
+    /// Grants a cached block on the hot path, where nothing but its lane is needed and there is no sink to tell. It
+    /// does not ask the device for its progress. The caller turns the result into a buffer, because a buffer that is
+    /// passed on is copied.
     #[inline(always)]
-    pub(crate) fn hit(&self, bytes: u64) -> Option<(Want, Grant)> {
-        if self.lane.owner().records.is_on() { None } else { self.cached(bytes) }
+    fn hit(&self, bytes: u64) -> Option<(Want, Grant)> {
+        if self.lane.owner().sinks.is_on() { None } else { self.cached(bytes) }
     }
 
-    /// Does the same where grants are recorded. It is a separate function, because a grant that is passed by reference
-    /// to another function has to be in memory.
+    /// Does the same where sinks are told. It is a separate function, because a grant that is passed by reference to
+    /// another function has to be in memory.
     #[inline(never)]
-    pub(crate) fn recorded_hit(&self, bytes: u64) -> Option<Buffer<B>> {
+    fn told_hit(&self, bytes: u64) -> Option<Buffer<B>> {
         let state = self.lane.owner();
-        let (want, grant) = if state.records.is_on() { self.cached(bytes)? } else { return None };
-        state.record_grant(&self.lane, self.lane.stream, bytes, &grant);
+        let (want, grant) = if state.sinks.is_on() { self.cached(bytes)? } else { return None };
+        state.tell_grant(&self.lane, self.lane.stream, bytes, &grant);
         Some(self.buffer(&want, &grant))
     }
 
@@ -109,29 +146,34 @@ impl<B: Backend> Stream<B> {
 
     /// Returns the buffer of a hit.
     #[inline(always)]
-    pub(crate) fn buffer(&self, want: &Want, grant: &Grant) -> Buffer<B> {
+    fn buffer(&self, want: &Want, grant: &Grant) -> Buffer<B> {
         Buffer::new(self.lane.clone(), self.lane.stream, want, grant)
     }
 
     #[inline(never)]
-    fn allocate_apart(&self, bytes: u64) -> Result<Buffer<B>, Error<B::Error>> {
-        match self.recorded_hit(bytes) {
-            Some(buffer) => Ok(buffer),
-            None => self.allocate_otherwise(bytes),
+    fn allocate_apart(
+        &self,
+        bytes: u64,
+        prepare: impl FnOnce() -> Result<(), Error<B::Error>>,
+    ) -> Result<Buffer<B>, Error<B::Error>> {
+        if let Some(buffer) = self.told_hit(bytes) {
+            return Ok(buffer);
         }
+        prepare()?;
+        self.allocate_otherwise(bytes)
     }
 
     /// Allocates where the hot path does not: for 0 bytes, where something is waited for or counted, and after a miss.
     #[inline(never)]
-    pub(crate) fn allocate_otherwise(&self, bytes: u64) -> Result<Buffer<B>, Error<B::Error>> {
+    fn allocate_otherwise(&self, bytes: u64) -> Result<Buffer<B>, Error<B::Error>> {
         if bytes == 0 {
             return Ok(Buffer::empty(self.lane.clone(), &self.handle.state));
         }
         let state = &self.handle.state;
         let want = state.sizes.want(bytes).ok_or(Error::TooLarge { requested: bytes })?;
         let (grant, lane) = State::allocate(state, &self.lane, &want)?;
-        if state.records.is_on() {
-            state.record_grant(lane, self.lane.stream, bytes, &grant);
+        if state.sinks.is_on() {
+            state.tell_grant(lane, self.lane.stream, bytes, &grant);
         }
         let mut buffer = Buffer::new(LaneRef::new(lane), self.lane.stream, &want, &grant);
         if state.scrub != Scrub::Off {

@@ -3,7 +3,7 @@
 use millpond::backend::ClassId;
 use millpond::settings::{Policy, Segments};
 use millpond::{Allocator, Error, Stream};
-use millpond_sim::{Completion, Sim, SimError};
+use millpond_sim::{Completion, Misuse, Sim, SimError};
 
 fn stream_on(sim: Sim) -> Stream<Sim> {
     Allocator::new(sim).create_stream().unwrap()
@@ -178,7 +178,10 @@ fn what_the_driver_refuses_comes_with_its_own_error() {
     let stream = with_bytes();
     let buffer = stream.allocate(64).unwrap();
     let error = stream.copy((&buffer, 0), (&buffer, 4), 8).unwrap_err();
-    assert!(matches!(error, Error::Driver { call: "copy", source: SimError::Overlap { .. }, .. }), "{error}");
+    assert!(
+        matches!(error, Error::Driver { call: "copy", source: SimError::Misuse(Misuse::Overlap { .. }), .. }),
+        "{error}"
+    );
 }
 
 #[test]

@@ -3,9 +3,9 @@
 
 #![allow(unsafe_code)] // The only module of this package, besides its tests, that has any.
 
-pub(crate) mod arena;
 mod exports;
 pub(crate) mod host;
 pub(crate) mod library;
 mod pointers;
+pub(crate) mod reserve;
 pub(crate) mod touch;

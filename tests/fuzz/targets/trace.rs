@@ -4,8 +4,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use millpond::trace::{FREE_TEXT_BYTES, Limits, Trace};
-use millpond::{Allocator, Replay};
+use millpond_trace::{FREE_TEXT_BYTES, Limits, Trace};
+use millpond::Allocator;
+use millpond_replay::Replay;
 use millpond_sim::Sim;
 
 /// Limits beyond which an input is not worth the time.

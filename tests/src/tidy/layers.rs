@@ -7,13 +7,18 @@ use crate::workspace::TextFile;
 
 /// The packages of ours that a package may have under `[dependencies]`. Development dependencies are free: a test may
 /// name any package.
-const LAYERS: [(&str, &[&str]); 10] = [
+const LAYERS: [(&str, &[&str]); 13] = [
     ("millpond-backend", &[]),
+    ("millpond-kit", &["millpond-backend"]),
     ("millpond-core", &["millpond-backend"]),
     ("millpond", &["millpond-core", "millpond-backend"]),
+    ("millpond-trace", &[]),
+    ("millpond-replay", &["millpond", "millpond-trace", "millpond-backend"]),
     (
         "millpond-conformance",
         &[
+            "millpond-replay",
+            "millpond-trace",
             "millpond",
             "millpond-core",
             "millpond-backend",
@@ -23,14 +28,16 @@ const LAYERS: [(&str, &[&str]); 10] = [
             "millpond-wgpu",
         ],
     ),
-    ("millpond-sim", &["millpond-backend"]),
-    ("millpond-cuda", &["millpond-backend"]),
-    ("millpond-vulkan", &["millpond-backend"]),
-    ("millpond-wgpu", &["millpond-backend", "millpond-vulkan"]),
+    ("millpond-sim", &["millpond-backend", "millpond-kit"]),
+    ("millpond-cuda", &["millpond-backend", "millpond-kit"]),
+    ("millpond-vulkan", &["millpond-backend", "millpond-kit"]),
+    ("millpond-wgpu", &["millpond-backend", "millpond-kit", "millpond-vulkan"]),
     ("millpond-capi", &["millpond", "millpond-core", "millpond-backend", "millpond-sim", "millpond-cuda"]),
     (
         "millpond-cli",
         &[
+            "millpond-replay",
+            "millpond-trace",
             "millpond",
             "millpond-core",
             "millpond-backend",

@@ -84,7 +84,7 @@ fn names_a_path(code: &str, offset: usize) -> bool {
 }
 
 /// Returns the code with every item under `#[cfg(test)]` blank. Lines stay where they are.
-fn without_tests(code: &str) -> String {
+pub(super) fn without_tests(code: &str) -> String {
     const MARK: &str = "#[cfg(test)]";
     let (mut kept, mut at) = (String::with_capacity(code.len()), 0);
     while let Some(found) = code[at..].find(MARK) {

@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
+use millpond::Allocator;
 use millpond::settings::{Growth, Policy, Segments, Settings};
-use millpond::trace::Trace;
-use millpond::{Allocator, Replay};
+use millpond_replay::Replay;
 use millpond_sim::Completion;
+use millpond_trace::Trace;
 
 use crate::device::{GIB, builder, changes, device, streams};
 

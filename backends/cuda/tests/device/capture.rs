@@ -1,8 +1,9 @@
 use std::ptr;
 
 use millpond_backend::{Backend, ClassId, Point, StreamId, StreamWait, Transfer};
+use millpond_cuda::CudaError;
 use millpond_cuda::cudarc::driver::sys::{self, CUgraph, CUstreamCaptureMode};
-use millpond_cuda::{Cuda, CudaError};
+use millpond_cuda::testing::Cuda;
 
 use crate::lab::{device, finish, give_back, segment};
 

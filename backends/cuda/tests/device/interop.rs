@@ -1,4 +1,4 @@
-use millpond_cuda::CudaError;
+use millpond_cuda::{CudaError, Misuse, Role};
 
 use crate::lab::{BYTES, device, finish, give_back, read, segment, two_devices};
 use millpond_backend::Transfer;
@@ -31,11 +31,21 @@ fn views_that_cannot_be_are_refused() {
     // SAFETY: the views are not used.
     let (outside, uneven) =
         unsafe { (taken.view::<u64>(&stream, BYTES - 8, 2).err(), taken.view::<u64>(&stream, 4, 1).err()) };
-    let outside_of =
-        |offset, bytes| CudaError::OutOfRange { end: "segment", device: 0, offset, bytes, segment_bytes: BYTES };
+    let outside_of = |offset, bytes| {
+        CudaError::Misuse(Misuse::OutOfRange {
+            call: None,
+            role: Some(Role { name: "segment", device: 0 }),
+            offset,
+            bytes,
+            segment_bytes: BYTES,
+        })
+    };
     assert_eq!(outside, Some(outside_of(BYTES - 8, 16)));
     let value = taken.address() + 4;
-    assert_eq!(uneven, Some(CudaError::Misaligned { call: "view", value, granularity: 8 }));
+    assert_eq!(
+        uneven,
+        Some(CudaError::Misuse(Misuse::Misaligned { call: "view", what: None, value, multiple: 8, multiple_is: None }))
+    );
     give_back(&cuda, taken);
 }
 

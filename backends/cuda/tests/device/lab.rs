@@ -2,7 +2,8 @@
 
 use millpond_backend::{Backend, ClassId, Point, StreamId, Tick, Transfer};
 use millpond_conformance::required;
-use millpond_cuda::{Cuda, Segment};
+use millpond_cuda::Segment;
+use millpond_cuda::testing::Cuda;
 
 /// The size of the tests' segments, in bytes.
 pub(crate) const BYTES: u64 = 4 << 20;

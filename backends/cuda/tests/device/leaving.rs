@@ -1,7 +1,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use millpond_backend::{Backend, Budget, ClassId, Transfer, VirtualMemory};
-use millpond_cuda::Cuda;
+use millpond_cuda::testing::Cuda;
 
 use crate::lab::device;
 

@@ -3,7 +3,8 @@ use std::ptr;
 use millpond_backend::{Backend, BackendError, Budget, ClassId, Closing, Fault, Reuse, Transfer};
 use millpond_cuda::cudarc::driver::CudaContext;
 use millpond_cuda::cudarc::driver::sys::{self, CUcontext};
-use millpond_cuda::{Alloc, Cuda, CudaError};
+use millpond_cuda::testing::Cuda;
+use millpond_cuda::{Alloc, CudaError, Misuse};
 
 use crate::lab::{device, finish, give_back, read, segment, two_devices};
 
@@ -138,7 +139,7 @@ fn a_bare_pair_leaves_nothing() {
         cuda.allocate_and_free(1 << 20).unwrap();
         assert_eq!(cuda.fallible_calls(), calls + 1, "the driver is asked each time");
         assert_eq!(cuda.held_bytes(), 0);
-        assert_eq!(cuda.allocate_and_free(0), Err(CudaError::Empty { call: "allocate_and_free" }));
+        assert_eq!(cuda.allocate_and_free(0), Err(CudaError::Misuse(Misuse::Empty { call: "allocate_and_free" })));
         let refused = cuda.allocate_and_free(1 << 50).unwrap_err();
         assert!(matches!(refused, CudaError::OutOfMemory { asked, .. } if asked == 1 << 50), "{refused}");
     }

@@ -1,5 +1,6 @@
 use millpond_backend::{Backend, BackendError, ClassId, Fault, Transfer, VirtualMemory};
-use millpond_cuda::{Cuda, CudaError, Page, Segment};
+use millpond_cuda::testing::{Cuda, Planned};
+use millpond_cuda::{CudaError, Misuse, Named, Page, Role, Segment};
 
 use crate::lab::{device, finish, read};
 
@@ -58,8 +59,8 @@ fn a_page_that_cannot_be_opened_is_not_mapped() {
         cuda.fail_nth(nth, Fault::OutOfMemory);
         // SAFETY: the target is unmapped, also after a failure.
         let error = unsafe { cuda.map(&range, 0, &page, stream) }.unwrap_err();
-        assert_eq!(error, CudaError::Planned { call, fault: Fault::OutOfMemory });
-        let unmapped = CudaError::Unmapped { address: range.address(), bytes: 1 };
+        assert_eq!(error, CudaError::Planned(Planned { call, fault: Fault::OutOfMemory }));
+        let unmapped = CudaError::Misuse(Misuse::Unmapped { address: range.address(), bytes: 1 });
         assert_eq!(cuda.fill(stream, &range, 0, 1, 0), Err(unmapped));
     }
     // SAFETY: as above; no work is in progress there when it is unmapped.
@@ -77,23 +78,33 @@ fn a_page_that_cannot_be_opened_is_not_mapped() {
 fn what_cannot_be_is_refused_with_its_numbers() {
     let Some((cuda, unit)) = paged() else { return };
     let stream = cuda.create_stream().unwrap();
-    let misaligned = |call| CudaError::Misaligned { call, value: unit + 1, granularity: unit };
+    let misaligned = |call| {
+        CudaError::Misuse(Misuse::Misaligned { call, what: None, value: unit + 1, multiple: unit, multiple_is: None })
+    };
     assert_eq!(cuda.reserve_range(ClassId::DEVICE, unit + 1).unwrap_err(), misaligned("cuMemAddressReserve"));
     assert_eq!(cuda.create_page(ClassId::DEVICE, unit + 1).unwrap_err(), misaligned("cuMemCreate"));
-    assert_eq!(cuda.create_page(ClassId(1), unit).unwrap_err(), CudaError::NoPages { class: ClassId(1) });
+    assert_eq!(
+        cuda.create_page(ClassId(1), unit).unwrap_err(),
+        CudaError::Misuse(Misuse::NoPages { class: ClassId(1) })
+    );
     let (range, first, second) = (range(&cuda, 2 * unit), page(&cuda, unit), page(&cuda, unit));
     let segment = cuda.reserve(ClassId::DEVICE, unit).unwrap();
     // SAFETY: no work touches any of it.
     unsafe {
         cuda.map(&range, 0, &first, stream).unwrap();
-        let taken = CudaError::AlreadyMapped { address: range.address(), bytes: unit };
+        let taken = CudaError::Misuse(Misuse::AlreadyMapped { address: range.address(), bytes: unit });
         assert_eq!(cuda.map(&range, 0, &second, stream), Err(taken));
-        let outside =
-            CudaError::OutOfRange { end: "range", device: 0, offset: 2 * unit, bytes: unit, segment_bytes: 2 * unit };
+        let outside = CudaError::Misuse(Misuse::OutOfRange {
+            call: None,
+            role: Some(Role { name: "range", device: 0 }),
+            offset: 2 * unit,
+            bytes: unit,
+            segment_bytes: 2 * unit,
+        });
         assert_eq!(cuda.map(&range, 2 * unit, &second, stream), Err(outside));
-        let no_range = CudaError::NotARange { address: segment.address() };
+        let no_range = CudaError::Misuse(Misuse::NotARange { segment: Named::Address(segment.address()) });
         assert_eq!(cuda.map(&segment, 0, &second, stream), Err(no_range));
-        let across = CudaError::Unmapped { address: range.address() + unit - 1, bytes: 2 };
+        let across = CudaError::Misuse(Misuse::Unmapped { address: range.address() + unit - 1, bytes: 2 });
         assert_eq!(cuda.fill(stream, &range, unit - 1, 2, 0), Err(across));
         cuda.unmap(&range, 0, &first, stream);
         cuda.release_page(first);

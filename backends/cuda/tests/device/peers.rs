@@ -3,7 +3,8 @@
 
 use millpond_backend::{Backend, BackendError, ClassId, Fault, Point, StreamId, Tick, Transfer, VirtualMemory};
 use millpond_cuda::cudarc::driver::sys;
-use millpond_cuda::{Cuda, CudaError, Page, Segment};
+use millpond_cuda::testing::Cuda;
+use millpond_cuda::{CudaError, Misuse, Page, Remedy, Role, Segment};
 
 use crate::lab::{BYTES, finish, give_back, read, segment, two_devices};
 
@@ -144,7 +145,10 @@ fn page_locked_memory_is_near_to_every_device() {
     // A copy in the other direction has to be made by the device that owns the memory.
     let here = first.create_stream().unwrap();
     let refused = first.copy(here, (&pinned, 0), (&theirs, 0), 1);
-    assert_eq!(refused, Err(CudaError::Foreign { call: "cuMemcpyAsync", own: 0, other: 1 }));
+    assert_eq!(
+        refused,
+        Err(CudaError::Misuse(Misuse::Foreign { call: "cuMemcpyAsync", own: 0, other: 1, remedy: Remedy::AskOwner }))
+    );
     give_back(&first, pinned);
     give_back(&second, ours);
     give_back(&second, theirs);
@@ -155,13 +159,20 @@ fn what_cannot_be_copied_is_refused_with_both_devices() {
     let Some((first, second)) = two_devices() else { return };
     let here = first.create_stream().unwrap();
     let (ours, theirs) = (segment(&first), segment(&second));
-    let foreign = |call| Err(CudaError::Foreign { call, own: 0, other: 1 });
+    let foreign = |call| Err(CudaError::Misuse(Misuse::Foreign { call, own: 0, other: 1, remedy: Remedy::AskOwner }));
     assert_eq!(first.fill(here, &theirs, 0, 1, 0), foreign("cuMemsetD8Async"));
     assert_eq!(first.upload(here, &[1], &theirs, 0), foreign("cuMemcpyHtoDAsync"));
     assert_eq!(first.download(here, &theirs, 0, &mut [0]), foreign("cuMemcpyDtoHAsync"));
     assert_eq!(first.copy(here, (&theirs, 0), (&theirs, 2000), 10), foreign("cuMemcpyAsync"));
-    let outside =
-        |end, device| Err(CudaError::OutOfRange { end, device, offset: BYTES, bytes: 1, segment_bytes: BYTES });
+    let outside = |end, device| {
+        Err(CudaError::Misuse(Misuse::OutOfRange {
+            call: None,
+            role: Some(Role { name: end, device }),
+            offset: BYTES,
+            bytes: 1,
+            segment_bytes: BYTES,
+        }))
+    };
     assert_eq!(first.copy(here, (&ours, BYTES), (&theirs, 0), 1), outside("source", 0));
     assert_eq!(first.copy(here, (&ours, 0), (&theirs, BYTES), 1), outside("target", 1));
     let text = first.copy(here, (&ours, 0), (&theirs, BYTES), 1).unwrap_err().to_string();
@@ -195,7 +206,10 @@ fn streams_of_two_devices_wait_for_each_other() {
     assert_eq!(second.fallible_calls(), calls, "a point that is known to be reached needs no driver");
     let beyond = Point { stream: here, tick: Tick(first.mark(here).0 + 5) };
     let refused = second.wait_for_peer(there, &first, beyond);
-    assert!(matches!(refused, Err(CudaError::NeverMarked { point, .. }) if point == beyond), "{refused:?}");
+    assert!(
+        matches!(refused, Err(CudaError::Misuse(Misuse::NeverMarked { point, .. })) if point == beyond),
+        "{refused:?}"
+    );
     give_back(&first, ours);
     give_back(&second, theirs);
 }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use millpond::{Allocator, Buffer, Error, Pinned, Stream};
 use millpond_backend::ClassId;
-use millpond_cuda::Cuda;
+use millpond_cuda::testing::Cuda;
 
 use crate::lab::device;
 

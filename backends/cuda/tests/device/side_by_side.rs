@@ -3,7 +3,8 @@
 
 use millpond::{Allocator, Buffer, Error, Stream};
 use millpond_backend::Fault;
-use millpond_cuda::{Cuda, CudaError};
+use millpond_cuda::CudaError;
+use millpond_cuda::testing::Cuda;
 
 use crate::lab::two_devices;
 

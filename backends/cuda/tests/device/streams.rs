@@ -2,8 +2,9 @@ use std::ptr;
 use std::thread;
 
 use millpond_backend::{Backend, Point, StreamId, StreamWait, Transfer};
+use millpond_cuda::CudaError;
 use millpond_cuda::cudarc::driver::sys::{self, CUstream};
-use millpond_cuda::{Cuda, CudaError};
+use millpond_cuda::testing::Cuda;
 
 use crate::lab::{device, finish, give_back, read, segment, two_devices};
 

@@ -1,7 +1,8 @@
 use std::thread;
 
 use millpond_backend::{Backend, BackendError, Fault, Point, StreamWait, Tick, Transfer};
-use millpond_cuda::{Cuda, CudaError};
+use millpond_cuda::testing::Cuda;
+use millpond_cuda::{CudaError, Misuse};
 
 use crate::lab::{device, finish, give_back, read, segment};
 
@@ -70,7 +71,7 @@ fn streams_wait_for_each_other_on_the_device() {
     assert!(cuda.reached(reader).unwrap() < read_from, "the reader overtook the writer");
     let beyond = Point { stream: writer, tick: Tick(written.0 + 2) };
     let refused = StreamWait::wait_for(&cuda, reader, beyond);
-    assert_eq!(refused, Err(CudaError::NeverMarked { point: beyond, open: written.0 + 1 }));
+    assert_eq!(refused, Err(CudaError::Misuse(Misuse::NeverMarked { point: beyond, open: written.0 + 1 })));
     cuda.unhold(writer);
     assert_eq!(read(&cuda, reader, &taken, taken.bytes() - 64, 64), [9; 64]);
     finish(&cuda, writer);

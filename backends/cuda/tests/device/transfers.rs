@@ -1,7 +1,7 @@
 use std::ptr::NonNull;
 
 use millpond_backend::{Backend, ClassId, HostMemory, Transfer};
-use millpond_cuda::CudaError;
+use millpond_cuda::{CudaError, Misuse, Role};
 
 use crate::lab::{BYTES, device, finish, give_back, read, segment};
 
@@ -75,7 +75,7 @@ fn memory_of_others_is_page_locked_for_a_while() {
     }
     // SAFETY: nothing is registered.
     let nothing = unsafe { cuda.register_host(pointer, 0) };
-    assert_eq!(nothing.unwrap_err(), CudaError::Empty { call: "cuMemHostRegister" });
+    assert_eq!(nothing.unwrap_err(), CudaError::Misuse(Misuse::Empty { call: "cuMemHostRegister" }));
 }
 
 #[test]
@@ -83,8 +83,15 @@ fn bad_ranges_are_refused_with_their_numbers() {
     let Some(cuda) = device() else { return };
     let stream = cuda.create_stream().unwrap();
     let taken = segment(&cuda);
-    let outside =
-        |end| Err(CudaError::OutOfRange { end, device: 0, offset: BYTES - 1, bytes: 2, segment_bytes: BYTES });
+    let outside = |end| {
+        Err(CudaError::Misuse(Misuse::OutOfRange {
+            call: None,
+            role: Some(Role { name: end, device: 0 }),
+            offset: BYTES - 1,
+            bytes: 2,
+            segment_bytes: BYTES,
+        }))
+    };
     assert_eq!(cuda.fill(stream, &taken, BYTES - 1, 2, 0), outside("segment"));
     assert_eq!(cuda.upload(stream, &[0; 2], &taken, BYTES - 1), outside("segment"));
     assert_eq!(cuda.download(stream, &taken, BYTES - 1, &mut [0; 2]), outside("segment"));
@@ -93,10 +100,10 @@ fn bad_ranges_are_refused_with_their_numbers() {
     let from = taken.address();
     assert_eq!(
         cuda.copy(stream, (&taken, 0), (&taken, 8), 9),
-        Err(CudaError::Overlap { from, to: from + 8, bytes: 9 })
+        Err(CudaError::Misuse(Misuse::Overlap { from, to: from + 8, bytes: 9 }))
     );
     assert_eq!(cuda.copy(stream, (&taken, 0), (&taken, 8), 8), Ok(()));
-    assert_eq!(cuda.reserve(ClassId::DEVICE, 0).unwrap_err(), CudaError::Empty { call: "reserve" });
+    assert_eq!(cuda.reserve(ClassId::DEVICE, 0).unwrap_err(), CudaError::Misuse(Misuse::Empty { call: "reserve" }));
     finish(&cuda, stream);
     give_back(&cuda, taken);
 }

@@ -7,7 +7,8 @@ use std::ptr::NonNull;
 use millpond_backend::{Backend, Budget, ClassId, Point, StreamId, StreamWait, Transfer, VirtualMemory};
 use millpond_cuda::cudarc::driver::DriverError;
 use millpond_cuda::cudarc::driver::sys::{self, CUstream};
-use millpond_cuda::{Alloc, Code, Cuda, CudaError};
+use millpond_cuda::testing::Cuda;
+use millpond_cuda::{Alloc, Code, CudaError};
 use millpond_cuda_driver::{Control, install};
 
 use super::KINDS;

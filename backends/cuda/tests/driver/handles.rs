@@ -1,8 +1,9 @@
 use std::ptr;
 
 use millpond_backend::{Backend, Point, StreamId, Transfer};
+use millpond_cuda::CudaError;
 use millpond_cuda::cudarc::driver::sys::{self, CUstream};
-use millpond_cuda::{Cuda, CudaError};
+use millpond_cuda::testing::Cuda;
 
 use super::{alone, give_back, segment};
 

@@ -5,12 +5,14 @@
 
 mod every_call;
 mod handles;
+mod plain;
 mod races;
 
 use millpond_backend::{
     Backend, BackendError, Budget, ClassId, Fault, Point, StreamId, StreamWait, Tick, Transfer, VirtualMemory,
 };
-use millpond_cuda::{Code, Cuda, CudaError, End, Segment};
+use millpond_cuda::testing::Cuda;
+use millpond_cuda::{Code, CudaError, End, Segment};
 use millpond_cuda_driver::{Control, Kind, install};
 
 /// The kinds of object that a program makes and has to give back.

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use millpond_backend::{Backend, BackendError, Fault, Point, StreamId, StreamWait, Tick, Transfer};
 use millpond_cuda::cudarc::driver::sys::{self, CUgraph, CUstreamCaptureMode, CUstreamCaptureStatus};
-use millpond_cuda::{Cuda, CudaError, Segment};
+use millpond_cuda::testing::Cuda;
+use millpond_cuda::{CudaError, Segment};
 use millpond_cuda_driver::Control;
 
 use super::{alone, finish, give_back, segment};

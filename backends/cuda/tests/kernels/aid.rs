@@ -2,8 +2,9 @@
 
 use millpond::{Allocator, Buffer, Stream};
 use millpond_backend::{StreamId, Transfer};
+use millpond_cuda::Segment;
 use millpond_cuda::cudarc::driver::sys::{CUresult, cuStreamQuery};
-use millpond_cuda::{Cuda, Segment};
+use millpond_cuda::testing::Cuda;
 
 use crate::lab::device;
 use crate::machine::Kernels;

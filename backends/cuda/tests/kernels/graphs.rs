@@ -4,8 +4,9 @@ use std::ptr;
 
 use millpond::Stream;
 use millpond_backend::{Backend, ClassId, Point, Transfer};
+use millpond_cuda::Segment;
 use millpond_cuda::cudarc::driver::sys::{self, CUgraph, CUgraphExec, CUstreamCaptureMode};
-use millpond_cuda::{Cuda, Segment};
+use millpond_cuda::testing::Cuda;
 
 use crate::aid::{POLICIES, address, allocator, holds, machine, segment_holds};
 use crate::lab::{finish, give_back};

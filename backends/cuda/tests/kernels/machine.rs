@@ -4,9 +4,9 @@ use std::ffi::{CString, c_void};
 use std::time::Duration;
 
 use millpond_backend::StreamId;
-use millpond_cuda::Cuda;
 use millpond_cuda::cudarc::driver::result::{launch_kernel, module};
 use millpond_cuda::cudarc::driver::sys::{CUfunction, CUmodule};
+use millpond_cuda::testing::Cuda;
 
 /// How long a kernel keeps a stream busy, while the host does things that must not wait for it.
 pub(crate) const SPIN: Duration = Duration::from_millis(200);

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use millpond::{Allocator, Buffer, Stream};
 use millpond_backend::{Backend, ClassId, Transfer};
-use millpond_cuda::Cuda;
+use millpond_cuda::testing::Cuda;
 
 use crate::aid::{POLICIES, address, allocator, holds, machine, runs, segment_holds};
 use crate::lab::{finish, give_back};

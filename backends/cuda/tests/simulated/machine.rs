@@ -5,8 +5,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use millpond_backend::StreamId;
-use millpond_cuda::Cuda;
 use millpond_cuda::cudarc::driver::sys::cuMemcpyDtoDAsync_v2;
+use millpond_cuda::testing::Cuda;
 use millpond_cuda_driver::{Control, DEVICE_NAME, DEVICES, install};
 
 /// The longest time that a stream is kept busy, unless the test ends it: more than any test takes on a busy machine.

@@ -2,7 +2,7 @@
 
 use millpond_backend::{Fault, StreamId};
 use millpond_conformance::{CudaDevice, DeviceUnderTest, Need, Unavailable};
-use millpond_cuda::Cuda;
+use millpond_cuda::testing::Cuda;
 
 use crate::machine::control;
 

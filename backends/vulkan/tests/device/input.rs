@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use millpond_backend::{Backend, BackendError, ClassId, Fault, Transfer};
-use millpond_vulkan::{QueueChoice, Vulkan, VulkanError};
+use millpond_vulkan::{Misuse, QueueChoice, Vulkan, VulkanError};
 
 use crate::lab::Lab;
 
@@ -73,7 +73,7 @@ fn segments_that_cannot_be() {
     assert!(matches!(error, VulkanError::TooLarge { asked, max: most } if (asked, most) == (max + 1, max)));
     assert_eq!(error.fault(), Fault::OutOfMemory);
     let error = lab.reserve(ClassId::DEVICE, 0).unwrap_err();
-    assert!(matches!(error, VulkanError::Empty { .. }) && error.fault() == Fault::Other, "{error}");
+    assert!(matches!(error, VulkanError::Misuse(Misuse::Empty { .. })) && error.fault() == Fault::Other, "{error}");
     assert_eq!(lab.held_bytes(), 0);
 }
 
@@ -94,11 +94,14 @@ fn ranges_outside_the_segment() {
         }
         for (index, result) in results.into_iter().enumerate() {
             let error = result.unwrap_err();
-            assert!(matches!(error, VulkanError::OutOfRange { segment_bytes: 100, .. }), "{index}: {error}");
+            assert!(
+                matches!(error, VulkanError::Misuse(Misuse::OutOfRange { segment_bytes: 100, .. })),
+                "{index}: {error}"
+            );
         }
     }
     let overlap = lab.copy(stream, (&segment, 0), (&segment, 10), 11).unwrap_err();
-    assert!(matches!(overlap, VulkanError::Overlap { from: 0, to: 10, bytes: 11 }), "{overlap}");
+    assert!(matches!(overlap, VulkanError::Misuse(Misuse::OverlapWithin { from: 0, to: 10, bytes: 11 })), "{overlap}");
     lab.copy(stream, (&segment, 0), (&segment, 10), 10).unwrap();
     lab.finish(stream);
     [segment, other].into_iter().for_each(|segment| lab.give_back(segment));
@@ -117,7 +120,10 @@ fn segments_of_another_device() {
         lab.download(stream, &foreign, 0, &mut [0; 4]),
     ];
     for (index, result) in results.into_iter().enumerate() {
-        assert!(matches!(result, Err(VulkanError::Foreign { own, other, .. }) if own != other), "{index}");
+        assert!(
+            matches!(result, Err(VulkanError::Misuse(Misuse::Foreign { own, other, .. })) if own != other),
+            "{index}"
+        );
     }
     // SAFETY: no work touches the segment; the release panics before it does anything.
     let release = std::panic::AssertUnwindSafe(|| unsafe { lab.release(foreign) });

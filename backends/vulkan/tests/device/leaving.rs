@@ -1,8 +1,8 @@
 //! The end of a device: leaks, losses, work in flight. Nothing may be left, and no call may hang.
 
 use millpond_backend::{Backend, BackendError, ClassId, Fault, Point, Tick, Transfer};
-use millpond_vulkan::VulkanError;
 use millpond_vulkan::ash::vk;
+use millpond_vulkan::{Planned, VulkanError};
 
 use crate::lab::{Lab, Latch};
 
@@ -58,7 +58,7 @@ fn a_lost_device_stays_lost_and_can_be_dropped() {
     let tick = latch.submit(stream);
     lab.fail_nth(1, Fault::Lost);
     let first = lab.reserve(ClassId::DEVICE, 1).unwrap_err();
-    assert!(matches!(first, VulkanError::Planned { fault: Fault::Lost, .. }), "{first}");
+    assert!(matches!(first, VulkanError::Planned(Planned { fault: Fault::Lost, .. })), "{first}");
     let point = Point { stream, tick };
     let all = [
         lab.reserve(ClassId::DEVICE, 1).map(drop),

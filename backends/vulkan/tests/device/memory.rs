@@ -1,8 +1,8 @@
 //! Segments: they have the right kind of memory, share no bytes, and leave nothing behind.
 
 use millpond_backend::{Backend, ClassId, ClassKind};
-use millpond_vulkan::VulkanError;
 use millpond_vulkan::ash::vk::MemoryPropertyFlags as Flags;
+use millpond_vulkan::{Misuse, VulkanError};
 
 use crate::lab::Lab;
 
@@ -80,10 +80,11 @@ fn descriptors_name_exactly_the_bytes_that_a_shader_may_see() {
     let found = segment.descriptor(step, 5).unwrap();
     assert_eq!((found.buffer, found.offset, found.range), (segment.buffer(), step, 5));
 
-    assert!(matches!(segment.descriptor(0, 0).unwrap_err(), VulkanError::Empty { call: "descriptor" }));
+    assert!(matches!(segment.descriptor(0, 0).unwrap_err(), VulkanError::Misuse(Misuse::Empty { call: "descriptor" })));
     let bytes = segment.bytes();
     let error = segment.descriptor(step, bytes).unwrap_err();
-    assert!(matches!(error, VulkanError::OutOfRange { offset, bytes: asked, .. } if (offset, asked) == (step, bytes)));
+    assert!(matches!(error, VulkanError::Misuse(Misuse::OutOfRange { offset, bytes: asked, .. })
+            if (offset, asked) == (step, bytes)));
     if step > 1 {
         let error = segment.descriptor(1, 4).unwrap_err();
         assert!(matches!(error, VulkanError::DescriptorOffset { offset: 1, alignment } if alignment == step));

@@ -2,7 +2,7 @@
 
 use millpond_backend::{Backend, Point, Tick, Transfer};
 use millpond_vulkan::ash::vk;
-use millpond_vulkan::{Segment, Submission, Vulkan, VulkanError};
+use millpond_vulkan::{Misuse, Segment, Submission, Vulkan, VulkanError};
 
 use crate::lab::{Lab, Latch};
 
@@ -50,8 +50,10 @@ fn a_wait_for_what_was_never_submitted_is_refused() {
     let [first, second] = [(); 2].map(|()| lab.create_stream().unwrap());
     lab.record(first, |_| ()).unwrap();
     let open = Point { stream: first, tick: lab.mark(first) };
-    let refused =
-        |error: VulkanError| matches!(error, VulkanError::NotSubmitted { point, submitted: 0 } if point == open);
+    let refused = |error: VulkanError| {
+        let VulkanError::Misuse(misuse) = error else { return false };
+        misuse == Misuse::NotSubmitted { point: open, submitted: 0 }
+    };
     assert!(refused(lab.after(second, open).unwrap_err()));
     let after = [open];
     // SAFETY: there are no handles in the submission.

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use millpond_backend::{Backend, Fault, Point, StreamId, Tick, Transfer};
-use millpond_vulkan::VulkanError;
+use millpond_vulkan::{Planned, VulkanError};
 
 use crate::lab::{Lab, Latch};
 
@@ -88,7 +88,10 @@ fn what_a_failed_submit_left_goes_with_the_next() {
     let covered = Point { stream, tick: lab.mark(stream) };
     lab.fail_nth(1, Fault::OutOfMemory);
     let error = lab.submit(stream).unwrap_err();
-    assert!(matches!(error, VulkanError::Planned { call: "vkQueueSubmit2", fault: Fault::OutOfMemory }), "{error}");
+    assert!(
+        matches!(error, VulkanError::Planned(Planned { call: "vkQueueSubmit2", fault: Fault::OutOfMemory })),
+        "{error}"
+    );
     assert!(lab.wait(covered).unwrap() < covered.tick, "nothing was submitted, and nothing is waited for");
     assert!(lab.finish(stream) >= covered.tick);
     assert_eq!(lab.read(stream, &segment, 0, 4096), [7; 4096]);

@@ -1,7 +1,7 @@
 //! Requests that are refused, and devices without the capability.
 
 use millpond_backend::{Backend, BackendError, ClassId, Fault, VirtualMemory};
-use millpond_vulkan::{Vulkan, VulkanError};
+use millpond_vulkan::{Misuse, Named, Vulkan, VulkanError};
 
 use crate::lab::{Lab, error, open, skip};
 
@@ -10,15 +10,18 @@ fn sizes_and_classes_are_checked() {
     let Some(lab) = Lab::open() else { return };
     let (device, page) = (&lab.device, lab.page);
     let host = ClassId(1);
-    assert!(matches!(error(device.reserve_range(host, page)), VulkanError::NoPages { class } if class == host));
-    assert!(matches!(error(device.create_page(host, page)), VulkanError::NoPages { .. }));
-    assert!(matches!(error(device.reserve_range(ClassId::DEVICE, 0)), VulkanError::Empty { .. }));
-    assert!(matches!(error(device.create_page(ClassId::DEVICE, 0)), VulkanError::Empty { .. }));
+    let none = error(device.reserve_range(host, page));
+    assert!(matches!(none, VulkanError::Misuse(Misuse::NoPages { class }) if class == host));
+    assert!(matches!(error(device.create_page(host, page)), VulkanError::Misuse(Misuse::NoPages { .. })));
+    assert!(matches!(error(device.reserve_range(ClassId::DEVICE, 0)), VulkanError::Misuse(Misuse::Empty { .. })));
+    assert!(matches!(error(device.create_page(ClassId::DEVICE, 0)), VulkanError::Misuse(Misuse::Empty { .. })));
     let odd = error(device.create_page(ClassId::DEVICE, page + 1));
-    assert!(
-        matches!(odd, VulkanError::Misaligned { value, granularity, .. } if (value, granularity) == (page + 1, page))
-    );
-    assert!(matches!(error(device.reserve_range(ClassId::DEVICE, page / 2)), VulkanError::Misaligned { .. }));
+    assert!(matches!(odd, VulkanError::Misuse(Misuse::Misaligned { value, multiple, .. })
+            if (value, multiple) == (page + 1, page)));
+    assert!(matches!(
+        error(device.reserve_range(ClassId::DEVICE, page / 2)),
+        VulkanError::Misuse(Misuse::Misaligned { .. })
+    ));
     let large = error(device.reserve_range(ClassId::DEVICE, 1 << 62));
     assert!(matches!(large, VulkanError::TooLarge { .. } | VulkanError::AddressSpace { .. }));
     assert_eq!(large.fault(), Fault::OutOfMemory);
@@ -31,13 +34,15 @@ fn places_are_checked() {
     let (range, pages, page) = (lab.range(2), lab.pages(1), lab.page);
     // SAFETY: each of these calls is refused.
     let map = |offset| error(unsafe { lab.device.map(&range, offset, &pages[0], lab.stream) });
-    assert!(matches!(map(page / 2), VulkanError::Misaligned { value, .. } if value == page / 2));
-    assert!(matches!(map(2 * page), VulkanError::OutOfRange { offset, .. } if offset == 2 * page));
-    assert!(matches!(map(u64::MAX / page * page), VulkanError::OutOfRange { .. }));
+    assert!(matches!(map(page / 2), VulkanError::Misuse(Misuse::Misaligned { value, .. }) if value == page / 2));
+    assert!(matches!(map(2 * page), VulkanError::Misuse(Misuse::OutOfRange { offset, .. }) if offset == 2 * page));
+    assert!(matches!(map(u64::MAX / page * page), VulkanError::Misuse(Misuse::OutOfRange { .. })));
     let segment = lab.device.reserve(ClassId::DEVICE, 2 * page).unwrap();
     // SAFETY: the call is refused.
     let failed = error(unsafe { lab.device.map(&segment, 0, &pages[0], lab.stream) });
-    assert!(matches!(failed, VulkanError::NotARange { bytes } if bytes == 2 * page));
+    assert!(
+        matches!(failed, VulkanError::Misuse(Misuse::NotARange { segment: Named::Bytes(bytes) }) if bytes == 2 * page)
+    );
     // SAFETY: no work touches it.
     unsafe { lab.device.release(segment) };
     lab.close(vec![range], pages);
@@ -84,11 +89,11 @@ fn lacks_both(device: &Vulkan) {
     assert!(!device.caps().budget && !device.caps().oversubscribes);
     assert!(Backend::budget(device).is_none());
     let failed = error(device.reserve_range(ClassId::DEVICE, 2 << 20));
-    assert!(matches!(failed, VulkanError::Unsupported { call: "reserve_range", .. }), "{failed}");
+    assert!(matches!(failed, VulkanError::Misuse(Misuse::Unsupported { call: "reserve_range", .. })), "{failed}");
     let failed = error(device.create_page(ClassId::DEVICE, 2 << 20));
-    assert!(matches!(failed, VulkanError::Unsupported { call: "create_page", .. }), "{failed}");
+    assert!(matches!(failed, VulkanError::Misuse(Misuse::Unsupported { call: "create_page", .. })), "{failed}");
     let failed = error(device.heap_budget(ClassId::DEVICE));
-    assert!(matches!(failed, VulkanError::Unsupported { .. }), "{failed}");
+    assert!(matches!(failed, VulkanError::Misuse(Misuse::Unsupported { .. })), "{failed}");
     assert_eq!((device.page_bytes(), device.range_bytes()), (0, 0));
     device.flush_binds().unwrap();
 }

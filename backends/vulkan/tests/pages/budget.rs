@@ -1,7 +1,7 @@
 //! The budget that the driver reports.
 
 use millpond_backend::{Backend, ClassId, Fault};
-use millpond_vulkan::VulkanError;
+use millpond_vulkan::{Planned, VulkanError};
 
 use crate::lab::{error, open, skip};
 
@@ -23,5 +23,5 @@ fn a_budget_is_within_the_heap() {
         assert_eq!(told.others_bytes, None);
     }
     device.fail_nth(1, Fault::Other);
-    assert!(matches!(error(budget.budget(ClassId::DEVICE)), VulkanError::Planned { .. }));
+    assert!(matches!(error(budget.budget(ClassId::DEVICE)), VulkanError::Planned(Planned { .. })));
 }

@@ -1,7 +1,7 @@
 //! Pages change their addresses and keep their bytes.
 
 use millpond_backend::{Backend, ClassId, Fault, Point, Transfer, VirtualMemory};
-use millpond_vulkan::VulkanError;
+use millpond_vulkan::{Planned, VulkanError};
 
 use crate::lab::{Lab, error, skip};
 
@@ -185,7 +185,7 @@ fn binds_that_fail_go_with_the_next_submit() {
     // The submit is the first driver call, its bind the second.
     lab.device.fail_nth(2, Fault::OutOfMemory);
     let failed = error(lab.device.submit(lab.stream));
-    assert!(matches!(failed, VulkanError::Planned { call: "vkQueueBindSparse", .. }), "{failed}");
+    assert!(matches!(failed, VulkanError::Planned(Planned { call: "vkQueueBindSparse", .. })), "{failed}");
     assert_eq!(lab.value(&range, 0), 5);
     lab.unmap(&range, 0, &pages[0]);
     lab.map(&range, 1, &pages[0]);

@@ -4,10 +4,10 @@ use std::path::Path;
 
 use millpond::settings::Variant;
 use millpond::text::format_bytes;
-use millpond::trace::Trace;
 use millpond_backend::Caps;
 use millpond_conformance::Outcome;
 use millpond_conformance::sameness::{DECIDED_ALIKE, Program, Trail, divisor, reference, trail};
+use millpond_trace::Trace;
 use serde::Serialize;
 
 use crate::args::SamenessArgs;

@@ -17,7 +17,7 @@ const TEXT_BYTES_MAX: u64 = 1 << 30;
 /// Reads a whole recording.
 pub(super) fn read(reader: impl Read) -> Result<Recording, GoldenError> {
     let failed = |line, error| GoldenError::Read { line, error };
-    let reader = millpond::trace::decompressed(reader).map_err(|error| failed(0, error))?;
+    let reader = millpond_trace::decompressed(reader).map_err(|error| failed(0, error))?;
     let mut reader = BufReader::with_capacity(64 << 10, reader.take(TEXT_BYTES_MAX + 1));
     let (mut line, mut text, mut total) = (0, Vec::new(), 0);
     let mut recording: Option<(Recording, Rules)> = None;

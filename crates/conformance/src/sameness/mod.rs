@@ -10,8 +10,8 @@ mod trail;
 
 use std::sync::LazyLock;
 
-use millpond::trace::Trace;
 use millpond_backend::{Backend as _, Caps, Reuse};
+use millpond_trace::Trace;
 
 use crate::device::DeviceUnderTest;
 use crate::scenario::POLICIES;
@@ -58,7 +58,7 @@ pub fn reference(caps: &Caps) -> SimDevice {
 /// request is larger than half of the largest segment. Six times the live peak fits the device's memory and half of its
 /// addresses, because policies that do not move pages may reserve that much.
 pub fn divisor<'a>(trace: &Trace, devices: impl IntoIterator<Item = &'a Caps>) -> u64 {
-    use millpond::trace::Event;
+    use millpond_trace::Event;
     let largest = trace.events.iter().map(|event| match *event {
         Event::Allocate { bytes, .. } => bytes,
         _ => 0,

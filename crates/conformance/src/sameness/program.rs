@@ -1,8 +1,9 @@
 //! Runs a program so that the device's speed has no influence on its results.
 
-use millpond::trace::Trace;
-use millpond::{Allocator, Buffer, Error, Replay, Stream};
+use millpond::{Allocator, Buffer, Error, Stream};
 use millpond_backend::{Backend, Fault};
+use millpond_replay::Replay;
+use millpond_trace::Trace;
 
 use super::trail::{Recording, Trail};
 use crate::session::Stop;

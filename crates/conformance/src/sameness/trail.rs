@@ -2,9 +2,10 @@
 
 use std::fmt::{self, Write};
 
-use millpond::{Allocator, Decision, MemoryStats, SegmentId, Side};
+use millpond::{Allocator, MemoryStats, SegmentId, Side};
 use millpond_backend::{Backend, Caps};
 use millpond_core::stats::PageStats;
+use millpond_replay::{Decision, DecisionLog};
 
 /// The results of a program on a device, without anything that a driver chose.
 pub struct Trail {
@@ -27,7 +28,7 @@ pub(super) struct Recording<'a, B: Backend> {
 
 impl<'a, B: Backend> Recording<'a, B> {
     pub(super) fn start(allocator: &'a Allocator<B>) -> Self {
-        allocator.start_decisions();
+        DecisionLog::start(allocator);
         Self { allocator, layouts: Vec::new() }
     }
 
@@ -45,7 +46,7 @@ impl<'a, B: Backend> Recording<'a, B> {
         self.allocator.check();
         Trail {
             caps: self.allocator.backend().caps().clone(),
-            decisions: self.allocator.finish_decisions(),
+            decisions: DecisionLog::finish(self.allocator),
             layouts: self.layouts,
             stats: self.allocator.stats(),
             pages: self.allocator.page_stats(),

@@ -4,6 +4,7 @@ use millpond_backend::{Backend, Point};
 
 use super::Stream;
 use crate::error::Error;
+use crate::events::Event;
 
 impl<B: Backend> Stream<B> {
     /// Submits what was recorded on the stream so far and returns the point that covers it, for
@@ -20,8 +21,8 @@ impl<B: Backend> Stream<B> {
         let state = self.lane.owner();
         let tick = state.backend.submit(self.lane.stream).map_err(|e| Error::driver("submit", e))?;
         let point = Point { stream: self.lane.stream, tick };
-        if state.records.is_on() {
-            state.records.marked(point);
+        if state.sinks.is_on() {
+            state.sinks.tell(&Event::Mark { point });
         }
         Ok(point)
     }

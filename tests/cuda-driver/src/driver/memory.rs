@@ -8,7 +8,7 @@ use parking_lot::RwLock;
 use crate::driver::code::{Answer, Code};
 use crate::driver::gaps::Gaps;
 use crate::driver::pages::{Mapping, Page};
-use crate::ffi::arena::{Arena, HOST_PAGE, Pages};
+use crate::ffi::reserve::{HOST_PAGE, Pages, Reserve};
 use crate::{DEVICES, PAGE_BYTES};
 
 /// The unit in bytes that `cuMemAlloc` rounds up to.
@@ -19,7 +19,7 @@ const DEVICE_BYTES: u64 = 8 << 30;
 const FILE_BYTES: u64 = 1 << 40;
 
 pub(crate) struct Memory {
-    pub(crate) arena: Arena,
+    pub(crate) reserve: Reserve,
     pub(crate) addresses: Gaps,
     pub(crate) allocations: BTreeMap<u64, Allocation>,
     pub(crate) hosts: BTreeMap<u64, Host>,
@@ -78,7 +78,7 @@ pub(crate) enum Place {
     Mapped(usize),
     /// Memory of the host that the driver knows.
     Host,
-    /// Anything else outside the arena.
+    /// Anything else outside the reserve.
     Pageable,
 }
 
@@ -91,8 +91,8 @@ pub(crate) fn memory() -> &'static RwLock<Memory> {
 
 impl Memory {
     fn new() -> Memory {
-        let arena = Arena::new();
-        let start = arena.start().next_multiple_of(PAGE_BYTES);
+        let reserve = Reserve::new();
+        let start = reserve.start().next_multiple_of(PAGE_BYTES);
         let devices = std::array::from_fn(|_| DeviceMemory {
             bytes: DEVICE_BYTES,
             others: 0,
@@ -102,8 +102,8 @@ impl Memory {
             offsets: Gaps::new(0, FILE_BYTES),
         });
         Memory {
-            addresses: Gaps::new(start, arena.end()),
-            arena,
+            addresses: Gaps::new(start, reserve.end()),
+            reserve,
             allocations: BTreeMap::new(),
             hosts: BTreeMap::new(),
             ranges: BTreeMap::new(),
@@ -174,7 +174,7 @@ impl Memory {
         if before.is_some_and(|(start, host)| start + host.bytes > address) {
             return Err(Code::HOST_MEMORY_ALREADY_REGISTERED);
         }
-        if self.arena.contains(address) {
+        if self.reserve.contains(address) {
             return Err(Code::INVALID_VALUE);
         }
         self.hosts.insert(address, Host { device, bytes, registered: true });
@@ -203,7 +203,7 @@ impl Memory {
         let align = if bytes < PAGE_BYTES { HOST_PAGE } else { PAGE_BYTES };
         let whole = bytes.checked_next_multiple_of(HOST_PAGE).ok_or(Code::OUT_OF_MEMORY)?;
         let address = self.addresses.take(whole, align, 0).ok_or(Code::OUT_OF_MEMORY)?;
-        if !self.arena.commit(address, whole) {
+        if !self.reserve.commit(address, whole) {
             self.addresses.give(address, whole);
             return Err(Code::OUT_OF_MEMORY);
         }
@@ -212,7 +212,7 @@ impl Memory {
 
     fn uncommit(&mut self, address: u64, bytes: u64) {
         let whole = bytes.next_multiple_of(HOST_PAGE);
-        self.arena.decommit(address, whole);
+        self.reserve.decommit(address, whole);
         self.addresses.give(address, whole);
     }
 
@@ -228,13 +228,13 @@ impl Memory {
         (address - start < host.bytes).then_some((start, host))
     }
 
-    /// Returns what is at a whole range. An address in the arena where nothing is any more is an invalid value.
+    /// Returns what is at a whole range. An address in the reserve where nothing is any more is an invalid value.
     pub(crate) fn place(&self, address: u64, bytes: u64) -> Result<Place, Code> {
         let inside = |start: u64, length: u64| bytes <= length - (address - start);
         if let Some((start, host)) = self.host(address) {
             return inside(start, host.bytes).then_some(Place::Host).ok_or(Code::INVALID_VALUE);
         }
-        if !self.arena.contains(address) {
+        if !self.reserve.contains(address) {
             return Ok(Place::Pageable);
         }
         if let Some((start, allocation)) = self.allocation(address) {

@@ -116,7 +116,7 @@ impl Memory {
         {
             return Err(Code::INVALID_VALUE);
         }
-        if !self.arena.attach(address, bytes, &self.devices[device].file, at) {
+        if !self.reserve.attach(address, bytes, &self.devices[device].file, at) {
             return Err(Code::OUT_OF_MEMORY);
         }
         self.page(handle)?.mappings += 1;
@@ -128,7 +128,7 @@ impl Memory {
     pub(crate) fn unmap(&mut self, address: u64, bytes: u64) -> Answer {
         for start in self.whole(address, bytes)? {
             let Some(mapping) = self.mappings.remove(&start) else { continue };
-            self.arena.decommit(start, mapping.bytes);
+            self.reserve.decommit(start, mapping.bytes);
             if let Some(page) = self.pages.get_mut(&mapping.page) {
                 page.mappings -= 1;
             }
@@ -143,7 +143,7 @@ impl Memory {
             let Some(mapping) = self.mappings.get_mut(&start) else { continue };
             mapping.access[device] = access;
             let open = mapping.access.iter().any(|access| *access != 0);
-            self.arena.protect(start, mapping.bytes, open);
+            self.reserve.protect(start, mapping.bytes, open);
         }
         Ok(())
     }

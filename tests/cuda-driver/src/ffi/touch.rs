@@ -9,8 +9,8 @@ use crate::driver::memory::{Memory, Reach};
 pub(crate) fn copy(memory: &Memory, to: u64, from: u64, bytes: u64, reach: Reach) -> Answer {
     memory.admits(to, bytes, reach, true)?;
     memory.admits(from, bytes, reach, false)?;
-    // SAFETY: inside the arena the table, which is locked, has both ranges open. Outside it they are the program's own,
-    // and the program that queued the copy guarantees that they are valid until it has run.
+    // SAFETY: inside the reserve the table, which is locked, has both ranges open. Outside it they are the program's
+    // own, and the program that queued the copy guarantees that they are valid until it has run.
     unsafe { ptr::copy(from as *const u8, to as *mut u8, bytes as usize) };
     Ok(())
 }

@@ -1,8 +1,8 @@
 //! A recorded program, cold and warm.
 
-use millpond::Replay;
 use millpond::settings::Policy;
 use millpond_backend::{Backend, ClassId};
+use millpond_replay::Replay;
 
 use super::measure::Effort;
 use super::row::Row;

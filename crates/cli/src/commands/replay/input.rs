@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use millpond::trace::{Limits, Pattern, Trace, TraceError};
+use millpond_trace::{Limits, Pattern, Trace, TraceError};
 
 use crate::commands::name_of;
 use crate::failure::Failure;

@@ -1,5 +1,6 @@
 //! `millpond replay`: recorded traces and patterns under one policy or several, and the results.
 
+mod columns;
 mod input;
 mod limit;
 mod report;
@@ -7,8 +8,9 @@ mod row;
 mod variant;
 
 use millpond::settings::Settings;
-use millpond::{Allocator, CheckError, Replay, Replayed, Until, Usage};
+use millpond::{Allocator, Usage};
 use millpond_backend::Backend;
+use millpond_replay::{CheckError, Replay, Replayed, Until};
 
 use self::input::Source;
 pub(crate) use self::input::{PatternChoice, built_in, parse_limits, pattern_help, read_trace};

@@ -1,6 +1,7 @@
 //! The output of a replay: rows of JSON trace by trace, or one table at the end.
 
-use super::row::{Busy, COLUMNS, Layout, Row, driver_time, ratio};
+use super::columns::{COLUMNS, Group, Layout, over};
+use super::row::Row;
 use super::{Done, Limit, variant};
 use crate::args::ReplayArgs;
 use crate::output::{Output, Table};
@@ -66,7 +67,8 @@ impl Report {
         if self.rows.is_empty() {
             return;
         }
-        let mut table = Table::new(&COLUMNS);
+        let heads = COLUMNS.map(|column| (column.head, column.align));
+        let mut table = Table::new(&heads);
         self.rows.iter().for_each(|row| table.row(row.cells(&self.layout)));
         totals(&self.rows, self.layout.compare).into_iter().for_each(|cells| table.row(cells));
         let table = if self.markdown { table.markdown() } else { table.render() };
@@ -84,11 +86,6 @@ impl Report {
     }
 }
 
-/// Returns a time divided by that of expandable segments, where the latter is known and not 0.
-fn over(time: f64, expandable: Option<f64>) -> Option<f64> {
-    expandable.filter(|expandable| *expandable > 0.0).map(|expandable| time / expandable)
-}
-
 /// Returns a last row for each policy that has several traces: the geometric mean of reserved over live, and sums of
 /// what follows it.
 fn totals(rows: &[Row], compare: bool) -> Vec<Vec<String>> {
@@ -98,40 +95,10 @@ fn totals(rows: &[Row], compare: bool) -> Vec<Vec<String>> {
             policies.push(&row.policy);
         }
     }
-    let of = |policy: &str| -> Vec<&Row> { rows.iter().filter(|row| row.policy == policy).collect() };
-    let time = |rows: &[&Row]| rows.iter().map(|row| row.driver_time_us).sum::<f64>();
-    let expandable = compare.then(|| time(&of(variant::EXPANDABLE)));
-    let several = policies.into_iter().map(|policy| (policy, of(policy))).filter(|(_, rows)| rows.len() > 1);
-    let total = |(policy, rows): (&str, Vec<&Row>)| {
-        let logarithms: f64 = rows.iter().map(|row| row.reserved_over_live.ln()).sum();
-        let sum = |value: fn(&Row) -> u64| rows.iter().map(|row| value(row)).sum::<u64>().to_string();
-        let empty = String::new;
-        let busy = |value: fn(&Busy) -> u64| {
-            let values: Vec<_> = rows.iter().filter_map(|row| row.busy.as_ref().map(value)).collect();
-            if values.is_empty() { empty() } else { values.into_iter().sum::<u64>().to_string() }
-        };
-        let has_warm = rows.iter().any(|row| row.passes > 0);
-        vec![
-            format!("all {}", rows.len()),
-            policy.to_string(),
-            empty(),
-            empty(),
-            empty(),
-            empty(),
-            empty(),
-            empty(),
-            ratio((logarithms / rows.len() as f64).exp()),
-            sum(|row| row.driver_calls),
-            driver_time(time(&rows)),
-            over(time(&rows), expandable).map_or(String::new(), ratio),
-            if has_warm { sum(|row| row.warm_driver_calls) } else { empty() },
-            sum(|row| row.num_alloc_retries),
-            sum(|row| row.num_ooms),
-            busy(Busy::all_stalls),
-            busy(Busy::all_waits),
-            empty(),
-            busy(|busy| busy.checked_blocks),
-        ]
-    };
-    several.map(total).collect()
+    let group =
+        |policy| Group { policy, rows: rows.iter().filter(|row| row.policy == policy).collect(), expandable_us: None };
+    let expandable_us = compare.then(|| group(variant::EXPANDABLE).time_us());
+    let groups = policies.into_iter().map(|policy| Group { expandable_us, ..group(policy) });
+    let several = groups.filter(|group| group.rows.len() > 1);
+    several.map(|group| COLUMNS.iter().map(|column| column.total(&group)).collect()).collect()
 }

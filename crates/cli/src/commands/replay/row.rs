@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use millpond::Replayed;
 use millpond::settings::Settings;
 use millpond::stats::PageStats;
 use millpond::summary::memory_summary;
-use millpond::text::format_bytes;
-use millpond::trace::Header;
+use millpond_replay::Replayed;
+use millpond_trace::Header;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use super::columns::{COLUMNS, Layout};
 use super::{Done, variant};
 use crate::args::ReplayArgs;
 use crate::devices::UsageRow;
@@ -28,16 +28,16 @@ pub(super) struct Row {
     limit_bytes: Option<u64>,
     scale: u64,
     threads: usize,
-    events: usize,
+    pub(super) events: usize,
     pub(super) passes: usize,
     /// The number of events that one thread replayed in all passes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) events_replayed: Option<u64>,
-    cold_ns_per_event: f64,
-    warm_ns_per_event: Option<f64>,
-    peak_live_bytes: u64,
-    peak_reserved_bytes: u64,
-    torch_peak_reserved_bytes: Option<u64>,
+    pub(super) cold_ns_per_event: f64,
+    pub(super) warm_ns_per_event: Option<f64>,
+    pub(super) peak_live_bytes: u64,
+    pub(super) peak_reserved_bytes: u64,
+    pub(super) torch_peak_reserved_bytes: Option<u64>,
     pub(super) reserved_over_live: f64,
     pub(super) driver_calls: u64,
     pub(super) driver_time_us: f64,
@@ -164,33 +164,9 @@ impl Row {
         }
     }
 
-    /// Returns the cells below [`COLUMNS`]. A column that is empty in every row is left out of the table.
+    /// Returns the cells below [`COLUMNS`].
     pub(super) fn cells(&self, layout: &Layout) -> Vec<String> {
-        let unless = |hidden: bool, text: String| if hidden { String::new() } else { text };
-        let warm = self.warm_ns_per_event.map_or(String::new(), nanos);
-        let busy = |value: fn(&Busy) -> u64| self.busy.as_ref().map_or(String::new(), |busy| value(busy).to_string());
-        let passes = |events: u64| format!("{:.2}", events as f64 / self.events.max(1) as f64);
-        vec![
-            self.trace.clone(),
-            self.policy.clone(),
-            unless(layout.compare, self.events.to_string()),
-            unless(layout.no_times, nanos(self.cold_ns_per_event)),
-            unless(layout.no_times, warm),
-            unless(layout.compare && !layout.no_times, format_bytes(self.peak_live_bytes)),
-            format_bytes(self.peak_reserved_bytes),
-            unless(layout.compare, self.torch_peak_reserved_bytes.map_or(String::new(), format_bytes)),
-            ratio(self.reserved_over_live),
-            self.driver_calls.to_string(),
-            driver_time(self.driver_time_us),
-            self.driver_time_over_expandable.map_or(String::new(), ratio),
-            unless(self.passes == 0, self.warm_driver_calls.to_string()),
-            self.num_alloc_retries.to_string(),
-            self.num_ooms.to_string(),
-            busy(Busy::all_stalls),
-            busy(Busy::all_waits),
-            self.events_replayed.map_or(String::new(), passes),
-            busy(|busy| busy.checked_blocks),
-        ]
+        COLUMNS.iter().map(|column| column.cell(self, layout)).collect()
     }
 
     /// Returns the summary and the statistics that were asked for, each under its own title.
@@ -217,48 +193,6 @@ fn micros(time: Duration) -> f64 {
     time.as_nanos() as f64 / 1e3
 }
 
-/// Formats nanoseconds per event, in at most five characters up to 10 us.
-fn nanos(ns: f64) -> String {
-    if ns < 1000.0 { format!("{ns:.1}") } else { format!("{ns:.0}") }
-}
-
-pub(super) fn ratio(ratio: f64) -> String {
-    format!("{ratio:.3}")
-}
-
 pub(super) fn driver_time(us: f64) -> String {
     format_time(Duration::from_secs_f64(us / 1e6))
-}
-
-/// The columns of the table.
-pub(super) const COLUMNS: [(&str, Align); 19] = [
-    ("trace", Align::Left),
-    ("policy", Align::Left),
-    ("events", Align::Right),
-    ("cold", Align::Right),
-    ("warm", Align::Right),
-    ("live", Align::Right),
-    ("reserved", Align::Right),
-    ("torch", Align::Right),
-    ("res/live", Align::Right),
-    ("calls", Align::Right),
-    ("driver", Align::Right),
-    ("of exp.", Align::Right),
-    ("warm calls", Align::Right),
-    ("retries", Align::Right),
-    ("OOMs", Align::Right),
-    ("stalls", Align::Right),
-    ("waits", Align::Right),
-    ("passes", Align::Right),
-    ("checked", Align::Right),
-];
-
-/// The choice of columns.
-#[derive(Clone, Copy)]
-pub(super) struct Layout {
-    /// Whether variants stand side by side. Columns that are the same for all of them are then left out, so that the
-    /// table stays within 130 characters.
-    pub(super) compare: bool,
-    /// Whether the host's times are left out.
-    pub(super) no_times: bool,
 }

@@ -2,7 +2,7 @@
 
 use millpond::ENVIRONMENT;
 use millpond::conf::{self, ConfError, ConfErrorKind};
-use millpond::settings::{Options, Policy, Scrub, Settings, Variant};
+use millpond::settings::{Choice, Options, Policy, Scrub, Settings, Variant};
 
 use crate::args::ReplayArgs;
 use crate::failure::Failure;
@@ -61,6 +61,9 @@ fn scrub(mode: &str) -> Result<Scrub, Failure> {
 fn with_policy(base: Options, name: &str) -> Result<Options, Failure> {
     if !name.chars().all(|c| c.is_ascii_alphanumeric()) {
         return Err(Failure::Input(format!("--policy: `{name}` is no policy; write one such as classic")));
+    }
+    if let Some(variant) = Variant::find(name).filter(|variant| variant.policy.name() != name) {
+        return Ok(base.with_policy(Choice::from(variant.policy)));
     }
     let parsed = conf::parse_over(base, &format!("policy:{name}"));
     parsed.map(|parsed| parsed.options).map_err(|error| Failure::Input(format!("--policy: {}", error.kind)))
@@ -187,6 +190,15 @@ mod tests {
             ["expandable_segments", "max_split_size_mb"]
         );
         assert!(idle_keys(&parsed(given), false).is_empty() && idle_keys(&parsed("policy:paged"), true).is_empty());
+    }
+
+    #[test]
+    fn a_policy_is_chosen_by_the_name_of_its_variant() {
+        for variant in Variant::all() {
+            let options = with_policy(Options::default(), variant.name).unwrap();
+            assert_eq!(options.resolve(false).policy, variant.policy, "{}", variant.name);
+        }
+        assert!(with_policy(Options::default(), "modern").is_err());
     }
 
     #[test]

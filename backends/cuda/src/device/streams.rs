@@ -1,0 +1,97 @@
+//! The streams of other code: registering them, and the handles of those that are registered.
+
+use std::sync::Arc;
+
+use cudarc::driver::CudaStream;
+use cudarc::driver::sys::CUstream;
+use millpond_backend::StreamId;
+
+use super::CudaWith;
+use crate::error::CudaError;
+use crate::gear::Gear;
+use crate::streams::handle::Handle;
+use crate::streams::handle::PER_THREAD;
+
+impl<G: Gear> CudaWith<G> {
+    /// Registers a stream of cudarc's, and keeps it alive until [`unregister`](crate::Cuda::unregister). A stream that
+    /// is registered already keeps its number.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaError::ForeignStream`] if the stream belongs to another context; else the driver's errors.
+    pub fn register(&self, stream: &Arc<CudaStream>) -> Result<StreamId, CudaError> {
+        if stream.context().cu_ctx() != self.device.context.cu_ctx() {
+            return Err(CudaError::ForeignStream { ordinal: self.device.ordinal });
+        }
+        self.device.register(stream.cu_stream(), Some(Arc::clone(stream)))
+    }
+
+    /// Registers a stream by its handle. A handle that is registered already keeps its number. `CU_STREAM_LEGACY` and
+    /// `CU_STREAM_PER_THREAD` stand for the streams that they name.
+    ///
+    /// # Errors
+    ///
+    /// The driver's errors.
+    ///
+    /// # Safety
+    ///
+    /// The handle is of this device's context, and the stream lives until [`unregister`](crate::Cuda::unregister) or
+    /// until the last handle of the device is dropped. If the stream is destroyed earlier and its handle is used again,
+    /// newer drivers report it (the stream then gets a new number here, after a wait for the whole context), and older
+    /// ones do not.
+    pub unsafe fn register_raw(&self, stream: CUstream) -> Result<StreamId, CudaError> {
+        self.device.register(stream, None)
+    }
+
+    /// Registers the legacy default stream: the null handle, which waits for all blocking streams, as they wait for it.
+    ///
+    /// # Errors
+    ///
+    /// The driver's errors.
+    pub fn register_legacy_default(&self) -> Result<StreamId, CudaError> {
+        self.device.register(Handle::LEGACY.0, None)
+    }
+
+    /// Registers the calling thread's own default stream. Other threads cannot record there: if they wait for its open
+    /// tick, they wait for all blocking streams, and their transfers on it fail.
+    ///
+    /// # Errors
+    ///
+    /// The driver's errors.
+    pub fn register_per_thread_default(&self) -> Result<StreamId, CudaError> {
+        self.device.register(PER_THREAD as CUstream, None)
+    }
+
+    /// Unregisters a stream, before it is destroyed; a stream that the device created is destroyed by this. Points of
+    /// the stream stay valid: a marked tick is still reached when its work is complete. The number is not used again,
+    /// and registering the handle again gives a new one. Waits for calls of other threads that use the stream at this
+    /// moment, which only queue work. Later calls fail because the stream is unregistered.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaError::Capturing`] while the stream is being captured, [`CudaError::OtherThread`] for the default stream
+    /// of another thread, [`CudaError::Unregistered`] if it was unregistered before; else the driver's errors. On an
+    /// error the stream stays registered.
+    ///
+    /// # Panics
+    ///
+    /// If the stream is not this device's.
+    pub fn unregister(&self, stream: StreamId) -> Result<(), CudaError> {
+        self.device.unregister(stream)
+    }
+
+    /// Returns the driver's handle of a stream. Work that is queued there belongs to the stream like all other work.
+    /// The handle is valid until the stream is unregistered; holding it does not prevent that.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaError::Unregistered`] if the stream was unregistered.
+    ///
+    /// # Panics
+    ///
+    /// If the stream is not this device's.
+    pub fn raw_stream(&self, stream: StreamId) -> Result<CUstream, CudaError> {
+        let lane = self.device.lane(stream);
+        if lane.is_gone() { Err(CudaError::Unregistered { stream }) } else { Ok(lane.handle()) }
+    }
+}

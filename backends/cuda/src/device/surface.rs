@@ -1,0 +1,145 @@
+//! What a device offers beyond the contract: the machine's devices, the device's own facts and memory, peers.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use cudarc::driver::CudaContext;
+use millpond_backend::{Point, StreamId};
+#[cfg(doc)]
+use millpond_kit::Misuse;
+
+use super::{CudaWith, Device};
+#[cfg(feature = "nvml")]
+use crate::budget::nvml;
+use crate::error::CudaError;
+use crate::gear::Gear;
+use crate::memory::host::RegisteredHost;
+use crate::probe::{self, DeviceInfo};
+use crate::streams::handle::HostPointer;
+
+/// The devices of the machine.
+impl<G: Gear> CudaWith<G> {
+    /// Lists the devices of this machine. The first call of a process loads the driver, which takes hundreds of
+    /// milliseconds.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaError::NoDriver`], [`CudaError::MissingSymbol`], [`CudaError::DriverTooOld`] and [`CudaError::NoDevice`]
+    /// say what to do; else the driver's errors.
+    pub fn devices() -> Result<Vec<DeviceInfo>, CudaError> {
+        probe::devices()
+    }
+
+    /// Returns the version of the installed driver, major and minor, as CUDA counts.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`devices`](crate::Cuda::devices).
+    pub fn driver_version() -> Result<(u32, u32), CudaError> {
+        probe::driver_version()
+    }
+}
+
+/// The device and its memory.
+impl<G: Gear> CudaWith<G> {
+    /// Returns the context, for use with the rest of cudarc.
+    pub fn context(&self) -> &Arc<CudaContext> {
+        &self.device.context
+    }
+
+    /// Returns the device's place, by which it was opened.
+    pub fn ordinal(&self) -> usize {
+        self.device.ordinal
+    }
+
+    /// Returns the facts that are known of the device.
+    pub fn info(&self) -> &DeviceInfo {
+        &self.device.info
+    }
+
+    /// Returns the places of the devices whose kernels may touch this one's memory.
+    pub fn peers(&self) -> Vec<usize> {
+        self.device.peers.iter().map(|peer| peer.ordinal()).collect()
+    }
+
+    /// Returns the bytes of the device's own memory that were handed out and not given back: segments of class 0, and
+    /// pages.
+    pub fn held_bytes(&self) -> u64 {
+        self.device.held.load(Ordering::Acquire)
+    }
+
+    /// Makes work recorded on `stream` from now on begin only after a point of another device's stream is reached. The
+    /// devices wait, not the host. `peer` may also be another handle of this device.
+    ///
+    /// This orders a copy between devices on both: before the copy, the copying stream waits here for the other stream,
+    /// and behind the copy, the other stream waits for the copying one. Memory that is then freed or used on the other
+    /// stream is freed or used after the copy. Costs as much as [`wait_for`](millpond_backend::StreamWait::wait_for).
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`wait_for`](millpond_backend::StreamWait::wait_for), and [`CudaError::Lost`] if either device is
+    /// lost.
+    ///
+    /// # Panics
+    ///
+    /// If `stream` is not this device's, or the point's stream is not the peer's.
+    pub fn wait_for_peer(&self, stream: StreamId, peer: &CudaWith<G>, point: Point) -> Result<(), CudaError> {
+        self.device.wait_for(stream, &peer.device, point)
+    }
+
+    /// Allocates and frees memory of the device through the driver, without any bookkeeping: the least that memory
+    /// costs here, for measurements. With [`Alloc::Async`](crate::Alloc::Async) both calls are queued on one stream
+    /// that is not waited for, as in programs that use the driver's pool alone; else the free waits for the whole
+    /// device.
+    ///
+    /// # Errors
+    ///
+    /// [`Misuse::Empty`], [`CudaError::OutOfMemory`], [`CudaError::TooLarge`], [`CudaError::Lost`], and the driver's
+    /// errors.
+    pub fn allocate_and_free(&self, bytes: u64) -> Result<(), CudaError> {
+        self.device.allocate_and_free(bytes)
+    }
+
+    /// Page-locks host memory in place, so that devices reach it directly. Costs time in proportion to the bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`Misuse::Empty`], and the driver's errors: for example if some of the memory is registered already.
+    ///
+    /// # Safety
+    ///
+    /// The memory exists and is not unmapped while the returned value lives, and no work of a device touches it any
+    /// more when the value is dropped.
+    pub unsafe fn register_host(&self, pointer: NonNull<u8>, bytes: u64) -> Result<RegisteredHost, CudaError> {
+        let pointer = HostPointer(pointer);
+        // SAFETY: the caller promises that the memory stays until the value is dropped, which unregisters it.
+        let address = unsafe { self.device.register_host(pointer, bytes) }?;
+        let device: Arc<Device<G>> = Arc::clone(&self.device);
+        Ok(RegisteredHost { device, pointer, bytes, address })
+    }
+}
+
+/// The memory of processes.
+#[cfg(feature = "nvml")]
+impl<G: Gear> CudaWith<G> {
+    /// Returns the bytes of the device that this process holds, as NVML counts them. They include the context's own,
+    /// which `cuMemGetInfo` does not report separately. Returns `None` where NVML does not report them, as in
+    /// containers that number processes anew.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaError::Nvml`] if NVML cannot be loaded or a call of it fails.
+    pub fn process_bytes(&self) -> Result<Option<u64>, CudaError> {
+        nvml::process_bytes(&self.device.info, self.held_bytes())
+    }
+
+    /// Returns the bytes of the device that are in use, as NVML counts them: the number that `nvidia-smi` shows.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaError::Nvml`] if NVML cannot be loaded or a call of it fails.
+    pub fn nvml_used_bytes(&self) -> Result<u64, CudaError> {
+        nvml::used_bytes(&self.device.info)
+    }
+}

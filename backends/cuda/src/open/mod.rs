@@ -1,0 +1,8 @@
+//! Opening: the description of a device, its context, and the link to it through which all rooms call the driver.
+
+mod builder;
+pub(crate) mod context;
+pub(crate) mod link;
+
+pub use builder::{Alloc, CudaBuilder};
+pub(crate) use builder::{bind, pool_stream, retain, told, untracked};

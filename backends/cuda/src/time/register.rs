@@ -1,0 +1,94 @@
+//! The streams of other code: registering them, and retiring those that leave, whose work may still run.
+
+use std::sync::Arc;
+
+use cudarc::driver::CudaStream;
+use cudarc::driver::sys::CUstream;
+use millpond_backend::StreamId;
+
+use super::Time;
+use super::close::Stays;
+use crate::error::CudaError;
+use crate::gear::Gear;
+use crate::streams::Key;
+use crate::streams::handle::{Handle, PER_THREAD};
+use crate::streams::lane::{Lane, LaneState};
+
+/// `CU_STREAM_LEGACY`, another name of the null handle.
+const LEGACY: usize = 1;
+
+impl<G: Gear> Time<G> {
+    /// Registers a stream by its handle, and returns its number: the one that it has, or a new one.
+    pub(crate) fn register(&self, stream: CUstream, kept: Option<Arc<CudaStream>>) -> Result<StreamId, CudaError> {
+        self.alive()?;
+        let thread = std::thread::current().id();
+        let (key, handle, thread) = match stream as usize {
+            0 | LEGACY => (Key::Handle(Handle::LEGACY), Handle::LEGACY, None),
+            PER_THREAD => (Key::Thread(thread), Handle(stream), Some(thread)),
+            _ => (Key::Handle(Handle(stream)), Handle(stream), None),
+        };
+        let mut registry = self.registry.lock();
+        let known = registry.0.get(&key).copied();
+        let unique = if matches!(key, Key::Handle(_)) { self.unique(handle)? } else { None };
+        if let Some(stream) = known {
+            let lane = self.lane(stream);
+            // A lane that is gone is about to leave the registry.
+            if !lane.is_gone() {
+                if lane.state.lock().unique == unique {
+                    return Ok(stream);
+                }
+                self.bury(lane)?;
+            }
+        }
+        let state = LaneState { kept, unique, ..LaneState::default() };
+        Ok(self.enlist(&mut registry, key, Lane::new(handle, thread, state)))
+    }
+
+    /// Retires the lane of a registered stream that was destroyed and whose handle now belongs to another stream. No
+    /// event can be recorded behind its work any more, so this waits for everything in the context.
+    fn bury(&self, lane: &Lane) -> Result<(), CudaError> {
+        let _bound = self.bind_relaxed()?;
+        // The context is waited for before the lane is locked, so that no thread waits for the lane in the meantime.
+        self.gear.before_waiting_for_all();
+        // SAFETY: the context is current.
+        self.check("cuCtxSynchronize", unsafe { (self.driver.cuCtxSynchronize)() })?;
+        let _stay = lane.stay_alone();
+        let mut state = lane.state.lock();
+        lane.set_gone();
+        let tick = lane.clock.close();
+        self.retire(lane, &mut state, tick);
+        lane.clock.complete(tick);
+        Ok(())
+    }
+
+    pub(crate) fn unregister(&self, stream: StreamId) -> Result<(), CudaError> {
+        const CALL: &str = "unregister";
+        self.alive()?;
+        let lane = self.lane(stream);
+        let stay = lane.stay_alone();
+        let handle = self.usable(CALL, stream, &stay)?;
+        self.enter("cuEventRecord")?;
+        let _bound = self.bind_relaxed()?;
+        let mut state = lane.state.lock();
+        match self.close_for_good(&stay, &mut state)? {
+            Ok(()) => {}
+            Err(Stays::Capturing) => return Err(CudaError::Capturing { call: CALL, stream }),
+            Err(Stays::OtherThread) => return Err(CudaError::OtherThread { call: CALL, stream }),
+        }
+        lane.set_gone();
+        self.spare.lock().append(&mut state.spare);
+        state.kept = None;
+        if state.owned {
+            // SAFETY: this device made the stream, and its lane is gone. Every thread that used the handle has
+            // finished, as the stay guarantees, and no thread gets it any more. The driver completes the stream's work
+            // first.
+            self.keep("cuStreamDestroy", unsafe { (self.driver.cuStreamDestroy_v2)(handle) });
+        }
+        drop(state);
+        drop(stay);
+        // This comes last, and under no other lock: a thread that registers a stream takes this lock first. The handle
+        // may belong to another stream by now.
+        self.registry.lock().0.retain(|_, registered| *registered != stream);
+        Ok(())
+    }
+}

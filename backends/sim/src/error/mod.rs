@@ -1,0 +1,79 @@
+//! The errors that the simulated driver reports.
+
+use millpond_backend::{BackendError, Fault, Point};
+use millpond_kit::Misuse;
+use millpond_kit::testing::Planned;
+use thiserror::Error;
+
+pub(crate) mod calls;
+
+/// An error of the simulated device. All sizes and offsets are in bytes.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
+pub enum SimError {
+    /// The class has too few bytes left.
+    #[error("out of memory: {asked} bytes asked, {free} of {total} free; release segments or pages first")]
+    OutOfMemory {
+        /// Bytes of the request.
+        asked: u64,
+        /// Bytes left in the class.
+        free: u64,
+        /// Bytes of the class in total.
+        total: u64,
+    },
+    /// The request is larger than the largest segment, however much memory is left.
+    #[error("out of memory: {asked} bytes asked in one segment, {max} is the most; ask for several")]
+    TooLarge {
+        /// Bytes of the request.
+        asked: u64,
+        /// The class's largest segment, in bytes.
+        max: u64,
+    },
+    /// Too few addresses are left for the range.
+    #[error("out of addresses: {asked} bytes asked, {free} of {total} free; release ranges first")]
+    AddressSpace {
+        /// Bytes of the request.
+        asked: u64,
+        /// Bytes of addresses left.
+        free: u64,
+        /// Bytes of addresses in total.
+        total: u64,
+    },
+    /// The device is lost: [`Sim::kill`](crate::Sim::kill) was called or a planned fault lost it.
+    #[error("the device is lost; make a new one")]
+    Lost,
+    /// The test planned this failure.
+    #[error(transparent)]
+    Planned(#[from] Planned),
+    /// The call has to be changed: it breaks the contract.
+    #[error(transparent)]
+    Misuse(#[from] Misuse),
+    /// The page is mapped elsewhere and the device cannot map it twice.
+    #[error("the page of {bytes} bytes for address {address:#x} is mapped elsewhere, and the device has no aliasing")]
+    NoAliasing {
+        /// The address at which the page was to be mapped.
+        address: u64,
+        /// The page's size.
+        bytes: u64,
+    },
+    /// A download waits for itself through other streams.
+    #[error("{point} cannot be reached: streams wait for each other in a circle")]
+    Circle {
+        /// The point that the download needs.
+        point: Point,
+    },
+}
+
+impl BackendError for SimError {
+    fn fault(&self) -> Fault {
+        match self {
+            SimError::OutOfMemory { .. } | SimError::TooLarge { .. } | SimError::AddressSpace { .. } => {
+                Fault::OutOfMemory
+            }
+            SimError::Lost => Fault::Lost,
+            SimError::Planned(planned) => planned.fault,
+            SimError::Misuse(misuse) => misuse.fault(),
+            _ => Fault::Other,
+        }
+    }
+}

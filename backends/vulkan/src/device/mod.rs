@@ -1,0 +1,94 @@
+//! The device: the rooms that it is composed of, and the handle to it.
+
+mod contract;
+mod open;
+mod pages;
+mod streams;
+mod submits;
+#[cfg(feature = "testing")]
+mod testing;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use ash::vk;
+
+use crate::memory::Memory;
+use crate::open::{Driver, EnabledFeatures, ValidationLog};
+use crate::pages::Pages;
+use crate::streams::Streams;
+use crate::time::Time;
+use crate::transfer::Transfers;
+
+/// A Vulkan device, and the handle to it: clones are the same device. What the device owns is destroyed with the last
+/// handle, which waits for everything that was submitted through it.
+///
+/// All methods may be called from any thread. `mark`, and `reached` while nothing is outstanding, take no lock.
+#[derive(Clone)]
+pub struct Vulkan {
+    device: Arc<Device>,
+}
+
+/// The state that all handles of a device share: its rooms, from the last to the first.
+struct Device {
+    transfers: Transfers,
+    time: Arc<Time>,
+    pages: Arc<Pages>,
+    memory: Arc<Memory>,
+    streams: Arc<Streams>,
+    driver: Arc<Driver>,
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        self.time.end();
+        self.streams.destroy();
+        self.pages.destroy();
+        self.memory.destroy();
+    }
+}
+
+impl Vulkan {
+    /// Returns the loader.
+    pub fn entry(&self) -> &ash::Entry {
+        &self.device.driver.instance.entry
+    }
+
+    /// Returns the `VkInstance`.
+    pub fn raw_instance(&self) -> &ash::Instance {
+        &self.device.driver.instance.raw
+    }
+
+    /// Returns the `VkDevice`. Submit to its queues only as the device's owner, or through this backend.
+    pub fn raw_device(&self) -> &ash::Device {
+        &self.device.driver.raw
+    }
+
+    /// Returns the `VkPhysicalDevice`.
+    pub fn physical_device(&self) -> vk::PhysicalDevice {
+        self.device.driver.probe.physical
+    }
+
+    /// Returns the features that the device was opened with.
+    pub fn enabled(&self) -> EnabledFeatures {
+        self.device.driver.enabled
+    }
+
+    /// Returns the log of the validation layer, where the device was opened with it.
+    pub fn validation(&self) -> Option<&ValidationLog> {
+        self.device.driver.instance.log.as_ref()
+    }
+}
+
+impl fmt::Debug for Vulkan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Vulkan")
+            .field("name", &self.device.memory.caps.name)
+            .field("streams", &self.device.streams.count())
+            .field("lost", &self.device.driver.lost.load(Ordering::Relaxed))
+            .finish_non_exhaustive()
+    }
+}

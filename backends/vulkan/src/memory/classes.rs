@@ -1,0 +1,191 @@
+//! The memory classes: the memory type of each class, and the properties of its buffers.
+
+use ash::vk;
+use gpu_allocator::MemoryLocation;
+use millpond_backend::{Class, ClassId, ClassKind};
+
+use crate::error::VulkanError;
+use crate::open::COUNT;
+use crate::probe::Probe;
+
+/// The classes of every Vulkan device, by their id.
+const CLASSES: [(&str, ClassKind, MemoryLocation); COUNT] = [
+    ("device", ClassKind::Device, MemoryLocation::GpuOnly),
+    ("upload", ClassKind::Host, MemoryLocation::CpuToGpu),
+    ("readback", ClassKind::Host, MemoryLocation::GpuToCpu),
+];
+
+/// The class of host memory that the device writes and the host reads.
+pub(crate) const READBACK: ClassId = ClassId(2);
+
+/// The usages that transfers need, whatever other usages a buffer has.
+const TRANSFER: vk::BufferUsageFlags = vk::BufferUsageFlags::from_raw(
+    vk::BufferUsageFlags::TRANSFER_SRC.as_raw() | vk::BufferUsageFlags::TRANSFER_DST.as_raw(),
+);
+
+/// How segments of a class are created.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ClassFacts {
+    pub(crate) usage: vk::BufferUsageFlags,
+    pub(crate) location: MemoryLocation,
+    pub(crate) memory_type: u32,
+    /// Whether writes and reads of the host through a mapping of this type agree with the device without flushes.
+    pub(crate) coherent: bool,
+}
+
+/// Returns how buffers of this device are created. `size` and `usage` are still to be set.
+pub(crate) fn buffer_info(families: &[u32]) -> vk::BufferCreateInfo<'_> {
+    let info = vk::BufferCreateInfo::default();
+    match families {
+        [] | [_] => info.sharing_mode(vk::SharingMode::EXCLUSIVE),
+        _ => info.sharing_mode(vk::SharingMode::CONCURRENT).queue_family_indices(families),
+    }
+}
+
+/// Chooses memory types and builds the table of classes.
+pub(crate) fn classes(
+    device: &ash::Device,
+    probe: &Probe,
+    families: &[u32],
+    address: bool,
+    usages: [vk::BufferUsageFlags; COUNT],
+) -> Result<(Vec<Class>, Vec<ClassFacts>), VulkanError> {
+    let (mut classes, mut facts) = (Vec::new(), Vec::new());
+    for (index, (name, kind, location)) in CLASSES.into_iter().enumerate() {
+        let mut usage = usages[index] | TRANSFER;
+        if address {
+            usage |= vk::BufferUsageFlags::SHADER_DEVICE_ADDRESS;
+        }
+        let requirements = requirements(device, families, usage)?;
+        let class = ClassId(index as u16);
+        let Some(memory_type) = choose(&probe.memory, requirements.memory_type_bits, location) else {
+            let location = if kind == ClassKind::Device { "device local" } else { "host visible and coherent" };
+            return Err(VulkanError::NoMemoryType { class, location, usage });
+        };
+        let vk::MemoryType { heap_index: heap, property_flags } = probe.memory.memory_types[memory_type as usize];
+        let limits = &probe.properties.limits;
+        let alignment = requirements
+            .alignment
+            .max(limits.min_storage_buffer_offset_alignment)
+            .max(limits.min_uniform_buffer_offset_alignment)
+            .max(limits.min_texel_buffer_offset_alignment);
+        classes.push(Class {
+            name: name.to_owned(),
+            kind,
+            alignment,
+            max_segment_bytes: probe.max_allocation_bytes.min(probe.max_buffer_bytes),
+            total_bytes: probe.memory.memory_heaps[heap as usize].size,
+        });
+        let coherent = property_flags.contains(vk::MemoryPropertyFlags::HOST_COHERENT);
+        facts.push(ClassFacts { usage, location, memory_type, coherent });
+    }
+    Ok((classes, facts))
+}
+
+/// Returns the driver's requirements on memory for buffers of this kind, whatever their size.
+fn requirements(
+    device: &ash::Device,
+    families: &[u32],
+    usage: vk::BufferUsageFlags,
+) -> Result<vk::MemoryRequirements, VulkanError> {
+    let info = buffer_info(families).size(1 << 16).usage(usage);
+    // SAFETY: the families belong to the device, and flags that need features are only set where those are enabled.
+    let buffer = unsafe { device.create_buffer(&info, None) }.map_err(VulkanError::driver("vkCreateBuffer"))?;
+    // SAFETY: the buffer was just created.
+    let requirements = unsafe { device.get_buffer_memory_requirements(buffer) };
+    // SAFETY: no other code has the buffer.
+    unsafe { device.destroy_buffer(buffer, None) };
+    Ok(requirements)
+}
+
+/// Returns the memory type for a class among those in `bits`. Memory in the wrong place is slower by factors, so the
+/// largest heap decides first: a small window onto the device's memory that the host can see is not meant for large
+/// segments.
+pub(crate) fn choose(memory: &vk::PhysicalDeviceMemoryProperties, bits: u32, location: MemoryLocation) -> Option<u32> {
+    use vk::MemoryPropertyFlags as Flags;
+    let (needed, liked, disliked) = match location {
+        MemoryLocation::CpuToGpu => {
+            (Flags::HOST_VISIBLE | Flags::HOST_COHERENT, Flags::DEVICE_LOCAL, Flags::HOST_CACHED)
+        }
+        MemoryLocation::GpuToCpu => {
+            (Flags::HOST_VISIBLE | Flags::HOST_COHERENT, Flags::HOST_CACHED, Flags::DEVICE_LOCAL)
+        }
+        _ => (Flags::DEVICE_LOCAL, Flags::empty(), Flags::HOST_VISIBLE),
+    };
+    let refused = Flags::PROTECTED | Flags::LAZILY_ALLOCATED;
+    let fits = |(index, each): &(usize, &vk::MemoryType)| {
+        bits & (1 << index) != 0 && each.property_flags.contains(needed) && !each.property_flags.intersects(refused)
+    };
+    let heap = |each: &vk::MemoryType| memory.memory_heaps[each.heap_index as usize].size;
+    let types = memory.memory_types_as_slice().iter().enumerate().filter(fits);
+    // Among equals the first is taken: drivers list faster types first.
+    let best = types.reduce(|best, next| {
+        let rank = |(_, each): &(usize, &vk::MemoryType)| {
+            let flags = each.property_flags;
+            let matches = (flags.contains(liked), !flags.intersects(disliked));
+            if location == MemoryLocation::GpuOnly { (heap(each), matches) } else { (0, matches) }
+        };
+        if rank(&next) > rank(&best) { next } else { best }
+    });
+    best.map(|(index, _)| index as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vk::MemoryPropertyFlags as Flags;
+
+    /// Returns memory properties with heaps of these sizes in GiB, and with types as (flags, heap).
+    fn memory(heaps: &[u64], types: &[(Flags, u32)]) -> vk::PhysicalDeviceMemoryProperties {
+        let mut memory = vk::PhysicalDeviceMemoryProperties {
+            memory_type_count: types.len() as u32,
+            memory_heap_count: heaps.len() as u32,
+            ..Default::default()
+        };
+        for (index, &gib) in heaps.iter().enumerate() {
+            memory.memory_heaps[index].size = gib << 30;
+        }
+        for (index, &(property_flags, heap_index)) in types.iter().enumerate() {
+            memory.memory_types[index] = vk::MemoryType { property_flags, heap_index };
+        }
+        memory
+    }
+
+    const HOST: Flags = Flags::from_raw(Flags::HOST_VISIBLE.as_raw() | Flags::HOST_COHERENT.as_raw());
+
+    fn all(memory: &vk::PhysicalDeviceMemoryProperties) -> [Option<u32>; COUNT] {
+        CLASSES.map(|(_, _, location)| choose(memory, u32::MAX, location))
+    }
+
+    #[test]
+    fn a_discrete_device_keeps_its_own_memory_for_itself() {
+        let types =
+            [(HOST | Flags::DEVICE_LOCAL, 2), (Flags::DEVICE_LOCAL, 0), (HOST, 1), (HOST | Flags::HOST_CACHED, 1)];
+        assert_eq!(all(&memory(&[16, 32, 1], &types)), [Some(1), Some(0), Some(3)]);
+    }
+
+    #[test]
+    fn where_all_device_memory_is_visible_a_plain_type_of_the_same_heap_wins() {
+        let types = [(HOST | Flags::DEVICE_LOCAL, 0), (Flags::DEVICE_LOCAL, 0), (HOST | Flags::HOST_CACHED, 1)];
+        assert_eq!(all(&memory(&[16, 32], &types)), [Some(1), Some(0), Some(2)]);
+    }
+
+    #[test]
+    fn a_larger_heap_matters_more_than_being_hidden() {
+        let types = [(Flags::DEVICE_LOCAL, 0), (HOST | Flags::DEVICE_LOCAL, 1)];
+        assert_eq!(all(&memory(&[1, 16], &types))[0], Some(1));
+    }
+
+    #[test]
+    fn one_type_serves_all_on_a_device_in_software() {
+        let types = [(HOST | Flags::DEVICE_LOCAL | Flags::HOST_CACHED, 0)];
+        assert_eq!(all(&memory(&[2], &types)), [Some(0); COUNT]);
+    }
+
+    #[test]
+    fn types_that_the_buffer_cannot_use_are_not_chosen() {
+        let memory = memory(&[2], &[(Flags::DEVICE_LOCAL, 0), (Flags::DEVICE_LOCAL | Flags::PROTECTED, 0)]);
+        assert_eq!(choose(&memory, 0b10, MemoryLocation::GpuOnly), None);
+        assert_eq!(choose(&memory, 0b01, MemoryLocation::CpuToGpu), None);
+    }
+}

@@ -1,0 +1,12 @@
+//! Memory: classes, and segments with memory of their own.
+
+mod backed;
+mod classes;
+mod descriptor;
+mod segment;
+mod space;
+
+pub(crate) use backed::reclaiming;
+pub(crate) use classes::{ClassFacts, READBACK, buffer_info};
+pub use segment::Segment;
+pub(crate) use space::Memory;

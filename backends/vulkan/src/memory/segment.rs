@@ -1,0 +1,98 @@
+//! Segments, as users see them.
+
+use std::fmt;
+
+use ash::vk;
+use millpond_backend::ClassId;
+use millpond_kit::{Misuse, Remedy};
+
+use super::descriptor::DescriptorLimits;
+use crate::error::VulkanError;
+use crate::open::HostPointer;
+
+/// A segment of a Vulkan device: one `VkBuffer` with memory of its own, for all queue families that the device was
+/// opened with (concurrent sharing where there are several), so that queue ownership is never transferred.
+///
+/// It is owned, as the contract requires. A segment that is dropped without `release` stays with the device until the
+/// device's last handle is dropped. The buffer is destroyed with the device, even if the segment still exists.
+pub struct Segment {
+    /// The device's number within the process.
+    pub(crate) device: u64,
+    /// Unique on its device, never reused.
+    pub(crate) id: u64,
+    pub(crate) buffer: vk::Buffer,
+    pub(crate) bytes: u64,
+    pub(crate) class: ClassId,
+    pub(crate) memory_type: u32,
+    pub(crate) address: Option<u64>,
+    pub(crate) mapped: Option<HostPointer>,
+    pub(crate) limits: DescriptorLimits,
+}
+
+impl Segment {
+    /// Returns the buffer. Bytes 0 to [`bytes`](Segment::bytes) of it are the segment.
+    pub fn buffer(&self) -> vk::Buffer {
+        self.buffer
+    }
+
+    /// Returns its length in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Returns the class that it was taken from.
+    pub fn class(&self) -> ClassId {
+        self.class
+    }
+
+    /// Returns the index of its memory type.
+    pub fn memory_type(&self) -> u32 {
+        self.memory_type
+    }
+
+    /// Returns the range as a storage buffer's descriptor. Costs nothing.
+    ///
+    /// Blocks start at multiples of 512 and no device requires more than 256, so the start of a block can always be
+    /// bound. Any length is allowed: bind the bytes that were asked for (`Buffer::len`), not the rounded block
+    /// (`Buffer::capacity`), whose end holds what the previous user of the memory left there. The buffer has the usage
+    /// for it unless [`VulkanBuilder::usage`](crate::VulkanBuilder::usage) excluded it.
+    ///
+    /// # Errors
+    ///
+    /// [`Misuse::Empty`], [`Misuse::OutOfRange`], [`VulkanError::DescriptorOffset`] for an offset that is no multiple
+    /// of `minStorageBufferOffsetAlignment`, and [`VulkanError::DescriptorTooLarge`] for more bytes than
+    /// `maxStorageBufferRange`.
+    pub fn descriptor(&self, offset: u64, bytes: u64) -> Result<vk::DescriptorBufferInfo, VulkanError> {
+        Misuse::if_empty("descriptor", bytes)?;
+        self.check(offset, bytes)?;
+        self.limits.descriptor(self.buffer, offset, bytes)
+    }
+
+    /// Returns whether the host sees it.
+    pub(crate) fn is_mapped(&self) -> bool {
+        self.mapped.is_some()
+    }
+
+    /// Returns an error if the bytes leave the segment.
+    pub(crate) fn check(&self, offset: u64, bytes: u64) -> Result<(), Misuse> {
+        Misuse::if_outside(offset, bytes, self.bytes)
+    }
+
+    /// Returns an error if the segment belongs to another device than `own`.
+    pub(crate) fn of(&self, own: u64, call: &'static str) -> Result<(), Misuse> {
+        if self.device == own {
+            return Ok(());
+        }
+        Err(Misuse::Foreign { call, own, other: self.device, remedy: Remedy::CopyThroughHost("Vulkan") })
+    }
+}
+
+impl fmt::Debug for Segment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Segment")
+            .field("buffer", &self.buffer)
+            .field("bytes", &self.bytes)
+            .field("class", &self.class.0)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,154 @@
+//! A segment: one buffer, and bindings of its ranges.
+
+use std::fmt;
+use std::num::NonZeroU64;
+use std::sync::Arc;
+
+use millpond_backend::ClassId;
+use millpond_kit::{Misuse, Remedy, is_inside};
+
+use super::account::Account;
+use crate::error::WgpuError;
+use crate::open::Backing;
+use crate::probe::WORD;
+
+/// A segment of a wgpu device: one buffer.
+///
+/// It is owned, as the contract requires. A segment that is dropped rather than released still counts in
+/// [`Wgpu::held_bytes`](crate::Wgpu::held_bytes); its buffer is freed once nothing else refers to it.
+pub struct Segment {
+    account: Arc<Account>,
+    buffer: wgpu::Buffer,
+    bytes: u64,
+    class: ClassId,
+    /// The Vulkan segment behind the buffer, if it is not wgpu's own.
+    backing: Option<Arc<Backing>>,
+    /// Bytes of memory of its own: 0 if it is a range of addresses.
+    own_bytes: u64,
+}
+
+impl Segment {
+    pub(crate) fn new(
+        account: &Arc<Account>,
+        buffer: wgpu::Buffer,
+        bytes: u64,
+        class: ClassId,
+        backing: Option<Arc<Backing>>,
+    ) -> Segment {
+        account.add(bytes);
+        Segment { account: Arc::clone(account), buffer, bytes, class, backing, own_bytes: bytes }
+    }
+
+    /// Destroys the buffer, even if bind groups still refer to it. wgpu frees the memory when the device is done with
+    /// it.
+    pub(crate) fn destroy(self) {
+        if let Some(backing) = &self.backing {
+            backing.release();
+        }
+        self.buffer.destroy();
+        self.account.subtract(self.own_bytes);
+    }
+
+    /// Returns the buffer, for your own bind groups and commands. Clones of it do not keep the memory beyond the
+    /// segment's release: wgpu refuses work that uses one later, when it is submitted.
+    pub fn buffer(&self) -> &wgpu::Buffer {
+        &self.buffer
+    }
+
+    /// Returns its length in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Returns the class it was taken from.
+    pub fn class(&self) -> ClassId {
+        self.class
+    }
+
+    /// Returns the range as a binding for a bind group. Costs nothing.
+    ///
+    /// Blocks start at multiples of 512 and no device requires more than 256, so the start of a block can always be
+    /// bound. Bind the bytes that were asked for (`Buffer::len`), rounded up to a multiple of 4: the size of the block
+    /// (`Buffer::capacity`) is a multiple of 512, and the bytes behind those asked for hold what the previous user of
+    /// the memory left there.
+    ///
+    /// **One usage per buffer and dispatch.** wgpu checks whole buffers: a dispatch that reads one block through a
+    /// read-only binding and writes another one of the same segment through a read-write binding is refused, though
+    /// they share no byte. Either declare all bindings `read_write`, or take the blocks from the class
+    /// [`EXCLUSIVE`](crate::EXCLUSIVE) with the policy `direct`, so that each has a buffer of its own.
+    ///
+    /// # Errors
+    ///
+    /// [`Misuse::Empty`], [`Misuse::OutOfRange`], [`Misuse::Misaligned`] for an offset that is no multiple of
+    /// the device's `min_storage_buffer_offset_alignment` or a size that is no multiple of 4, and
+    /// [`WgpuError::BindingTooLarge`].
+    pub fn binding(&self, offset: u64, size: u64) -> Result<wgpu::BufferBinding<'_>, WgpuError> {
+        const CALL: &str = "binding";
+        let Some(bound) = NonZeroU64::new(size) else { return Err(Misuse::Empty { call: CALL }.into()) };
+        self.inside(CALL, offset, size)?;
+        aligned(CALL, "offset", offset, self.account.offset_alignment)?;
+        aligned(CALL, "size", size, WORD)?;
+        let max = self.account.max_binding_bytes;
+        if size > max {
+            return Err(WgpuError::BindingTooLarge { bytes: size, max });
+        }
+        Ok(wgpu::BufferBinding { buffer: &self.buffer, offset, size: Some(bound) })
+    }
+
+    /// Returns an error if a range leaves the segment.
+    pub(crate) fn inside(&self, call: &'static str, offset: u64, bytes: u64) -> Result<(), Misuse> {
+        if is_inside(offset, bytes, self.bytes) {
+            return Ok(());
+        }
+        Err(Misuse::OutOfRange { call: Some(call), role: None, offset, bytes, segment_bytes: self.bytes })
+    }
+
+    /// Returns an error if the segment belongs to another device.
+    pub(crate) fn of(&self, account: &Account, call: &'static str) -> Result<(), Misuse> {
+        let (other, own) = (self.account.serial, account.serial);
+        if other == own {
+            return Ok(());
+        }
+        Err(Misuse::Foreign { call, own, other, remedy: Remedy::DownloadAndUpload("wgpu") })
+    }
+}
+
+#[cfg(all(feature = "vulkan-segments", not(target_vendor = "apple"), not(target_family = "wasm")))]
+impl Segment {
+    /// Creates a range of addresses, which has no memory of its own.
+    pub(crate) fn range(
+        account: &Arc<Account>,
+        buffer: wgpu::Buffer,
+        bytes: u64,
+        class: ClassId,
+        backing: Arc<Backing>,
+    ) -> Segment {
+        Segment { account: Arc::clone(account), buffer, bytes, class, backing: Some(backing), own_bytes: 0 }
+    }
+
+    /// Returns the Vulkan segment behind a segment that pages are mapped into.
+    pub(crate) fn backing(&self) -> &Backing {
+        match &self.backing {
+            Some(backing) => backing,
+            None => panic!("{self:?} is a buffer of wgpu's own: no page can be there"),
+        }
+    }
+}
+
+/// Returns an error if a value is no multiple of `multiple`.
+pub(crate) fn aligned(call: &'static str, what: &'static str, value: u64, multiple: u64) -> Result<(), Misuse> {
+    if value.is_multiple_of(multiple) {
+        return Ok(());
+    }
+    Err(Misuse::Misaligned { call, what: Some(what), value, multiple, multiple_is: None })
+}
+
+impl fmt::Debug for Segment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Segment")
+            .field("device", &self.account.serial)
+            .field("bytes", &self.bytes)
+            .field("class", &self.class.0)
+            .finish()
+    }
+}

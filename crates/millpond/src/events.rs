@@ -1,0 +1,241 @@
+//! Events: what the program asks of the allocator and what the core decides, told to sinks as they happen.
+//!
+//! The library keeps no log of its own. A [`Sink`] is told every event and keeps what it wants: `millpond-replay` has
+//! one that records a trace and one that logs decisions, and a program can write others.
+//!
+//! Requests and decisions take the same way, so that one switch serves both: without a sink, an operation reads one
+//! flag with a relaxed load and constructs no event. A log of decisions beside it would be a second flag on the hot
+//! path, or a second meaning of the first. With a sink, every operation takes one lock that all streams share.
+
+use std::any::Any;
+
+use millpond_backend::{Backend, Point, StreamId};
+use millpond_core::{Grant, PageCall, SegmentId, Slot, Step};
+
+use crate::allocator::Allocator;
+use crate::lane::Lane;
+use crate::state::State;
+use crate::sync::{AtomicBool, Mutex, Ordering};
+
+/// Something that happened in an allocator. None of it depends on the device's time, except when a program asks: the
+/// same requests lead to the same events on every device that reuses in order.
+///
+/// A block that is handed out is named by its segment and the offset in it, from its `Grant` to its `Free`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum Event {
+    /// A block was handed out. Buffers of 0 bytes have no block and no events.
+    Grant {
+        /// The stream of the request.
+        stream: StreamId,
+        /// The requested size, in bytes.
+        requested: u64,
+        /// The segment.
+        segment: SegmentId,
+        /// The offset in the segment, in bytes.
+        offset: u64,
+        /// The size of the block, in bytes.
+        size: u64,
+    },
+    /// A block is about to be freed.
+    Free {
+        /// The segment.
+        segment: SegmentId,
+        /// The offset in the segment, in bytes.
+        offset: u64,
+    },
+    /// A block is used on a stream until its free ([`Buffer::record_stream`](crate::Buffer::record_stream)).
+    Use {
+        /// The segment.
+        segment: SegmentId,
+        /// The offset in the segment, in bytes.
+        offset: u64,
+        /// The stream, which may be the block's own.
+        stream: StreamId,
+    },
+    /// A point was taken ([`Stream::point`](crate::Stream::point) or [`Stream::submit`](crate::Stream::submit)). The
+    /// same point may be taken several times.
+    Mark {
+        /// The point.
+        point: Point,
+    },
+    /// A block is used until a point is reached ([`Buffer::used_until`](crate::Buffer::used_until)).
+    Until {
+        /// The segment.
+        segment: SegmentId,
+        /// The offset in the segment, in bytes.
+        offset: u64,
+        /// The point, which may have been taken before the sink was set.
+        point: Point,
+    },
+    /// The program empties the cache.
+    EmptyCache,
+    /// The program asks to keep at most this number of bytes reserved.
+    Trim {
+        /// The number of bytes.
+        bytes: u64,
+    },
+    /// The core asked for a driver's action or ended a plan. Grants are events of their own, and questions about the
+    /// device's progress and pauses are none, because they depend on its time.
+    Step {
+        /// The name of the step.
+        name: &'static str,
+        /// The bytes that the step concerns, 0 where it has none.
+        bytes: u64,
+    },
+}
+
+/// A receiver of events, which [`Allocator::set_sink`](crate::Allocator::set_sink) puts in place.
+pub trait Sink: Any + Send {
+    /// Takes an event. It is called by the thread that caused the event, under a lock that all streams of the allocator
+    /// share: it must not use the allocator, its streams or its buffers, which would wait for that lock forever, and
+    /// should be short. It must not panic, because a buffer's drop calls it.
+    fn event(&mut self, event: &Event);
+}
+
+impl<B: Backend> Allocator<B> {
+    /// Tells every [event](crate::events::Event) to the sink from now on. An allocator has at most one sink of each
+    /// type: returns the one that is replaced. While there is a sink, every operation takes a lock that all streams
+    /// share.
+    ///
+    /// ```
+    /// use millpond::Allocator;
+    /// use millpond::events::{Event, Sink};
+    /// use millpond_sim::Sim;
+    ///
+    /// #[derive(Default)]
+    /// struct Largest(u64);
+    ///
+    /// impl Sink for Largest {
+    ///     fn event(&mut self, event: &Event) {
+    ///         if let Event::Grant { requested, .. } = *event {
+    ///             self.0 = self.0.max(requested);
+    ///         }
+    ///     }
+    /// }
+    ///
+    /// let allocator = Allocator::new(Sim::new());
+    /// allocator.set_sink(Largest::default());
+    /// drop(allocator.create_stream()?.allocate(1000)?);
+    /// assert_eq!(allocator.take_sink::<Largest>().map(|sink| sink.0), Some(1000));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn set_sink<S: Sink>(&self, sink: S) -> Option<S> {
+        self.state().sinks.set(sink)
+    }
+
+    /// Removes the sink of a type and returns it; `None` if there is none. It is told nothing more.
+    pub fn take_sink<S: Sink>(&self) -> Option<S> {
+        self.state().sinks.take()
+    }
+}
+
+/// The sinks of an allocator.
+pub(crate) struct Sinks {
+    on: AtomicBool,
+    inner: Mutex<Vec<Box<dyn Sink>>>,
+}
+
+impl Sinks {
+    pub(crate) fn new() -> Self {
+        Self { on: AtomicBool::new(false), inner: Mutex::new(Vec::new()) }
+    }
+
+    /// Returns whether there is a sink to tell.
+    #[inline]
+    pub(crate) fn is_on(&self) -> bool {
+        self.on.load(Ordering::Relaxed)
+    }
+
+    /// Adds a sink. Returns the one of the same type that it replaces.
+    pub(crate) fn set<S: Sink>(&self, sink: S) -> Option<S> {
+        let mut sinks = self.inner.lock();
+        let replaced = remove(&mut sinks);
+        sinks.push(Box::new(sink));
+        self.on.store(true, Ordering::Relaxed);
+        replaced
+    }
+
+    /// Removes the sink of a type and returns it.
+    pub(crate) fn take<S: Sink>(&self) -> Option<S> {
+        let mut sinks = self.inner.lock();
+        let taken = remove(&mut sinks);
+        self.on.store(!sinks.is_empty(), Ordering::Relaxed);
+        taken
+    }
+
+    /// Tells an event to every sink.
+    #[cold]
+    pub(crate) fn tell(&self, event: &Event) {
+        self.inner.lock().iter_mut().for_each(|sink| sink.event(event));
+    }
+
+    pub(crate) fn step(&self, step: &Step) {
+        if self.is_on()
+            && let Some((name, bytes)) = name_of(step)
+        {
+            self.tell(&Event::Step { name, bytes });
+        }
+    }
+}
+
+/// Removes the sink of a type from a list. There is at most one.
+fn remove<S: Sink>(sinks: &mut Vec<Box<dyn Sink>>) -> Option<S> {
+    let is_it = |sink: &dyn Any| sink.is::<S>();
+    let at = sinks.iter().position(|sink| is_it(&**sink))?;
+    let sink: Box<dyn Any> = sinks.remove(at);
+    sink.downcast().ok().map(|sink| *sink)
+}
+
+impl<B: Backend> State<B> {
+    #[cold]
+    pub(crate) fn tell_grant(&self, lane: &Lane<B>, stream: StreamId, requested: u64, grant: &Grant) {
+        let segment = lane.lock().shard.segment_id(grant.slot);
+        let Grant { offset, size, .. } = *grant;
+        self.sinks.tell(&Event::Grant { stream, requested, segment, offset, size });
+    }
+
+    /// Tells an event of a block that is handed out. A free is told before the block is freed, so that its place is not
+    /// handed out again first.
+    #[cold]
+    pub(crate) fn tell_of(
+        &self,
+        lane: &Lane<B>,
+        (slot, offset): (Slot, u64),
+        event: impl FnOnce(SegmentId, u64) -> Event,
+    ) {
+        let segment = lane.lock().shard.segment_id(slot);
+        self.sinks.tell(&event(segment, offset));
+    }
+}
+
+/// Returns what sinks are told of a step. A grant is told with its request, and polls depend on device time.
+fn name_of(step: &Step) -> Option<(&'static str, u64)> {
+    Some(match step {
+        Step::Grant(_) | Step::Lend { .. } | Step::Poll(_) | Step::Pause { .. } => return None,
+        Step::Refuse(report) => ("refuse", report.tried_bytes),
+        Step::Done => ("done", 0),
+        Step::Wait(_) => ("wait", 0),
+        Step::Synchronize(_) => ("synchronize", 0),
+        Step::Reserve { bytes, .. } => ("reserve", *bytes),
+        Step::ReserveRange { bytes, .. } => ("reserve_range", *bytes),
+        Step::Pages(calls) => (name_of_calls(calls), bytes_of(calls)),
+        Step::StreamWait { .. } => ("stream_wait", 0),
+        Step::Release { bytes, .. } => ("release", *bytes),
+        Step::ReleaseRange { .. } => ("release_range", 0),
+    })
+}
+
+/// Returns the name of a batch of page calls, which its last call decides.
+fn name_of_calls(calls: &[PageCall]) -> &'static str {
+    match calls.last() {
+        Some(PageCall::Create { .. } | PageCall::Map { .. }) => "map",
+        Some(PageCall::Unmap { .. } | PageCall::Release { .. }) | None => "unmap",
+    }
+}
+
+/// Returns the bytes that the calls create. Pages that move were counted when they were created.
+fn bytes_of(calls: &[PageCall]) -> u64 {
+    let created = calls.iter().map(|call| if let PageCall::Create { bytes, .. } = call { *bytes } else { 0 });
+    created.sum()
+}

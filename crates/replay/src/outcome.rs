@@ -1,0 +1,82 @@
+//! The results of a replay.
+
+use std::time::Duration;
+
+use millpond::DriverActivity;
+use millpond::stats::{MemoryStats, PageStats};
+
+/// The result of one pass over a trace.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Pass {
+    /// The time that it took on the host, including the driver's work.
+    pub time: Duration,
+    /// The number of its events: fewer than the trace has where the replay's time was over before the pass was. With
+    /// several threads, the least number that one of them reached.
+    pub events: usize,
+    /// The number of allocations refused for lack of memory. The replay continues without those blocks.
+    pub ooms: u64,
+    /// The message of the first of them.
+    pub first_oom: Option<String>,
+}
+
+/// The result of replaying a trace on one allocator: a cold pass, then warm ones.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Replayed {
+    /// The number of events of the trace; completions are part of their frees.
+    pub events: usize,
+    /// The number of threads that replayed it at the same time.
+    pub threads: usize,
+    /// The first pass, in which the cache is empty and every growth happens.
+    pub cold: Pass,
+    /// The passes after it, on the same allocator. The last may be cut short.
+    pub warm: Vec<Pass>,
+    /// The largest sum of requested bytes that were live at one time: that of the trace, or what was measured with
+    /// several threads or with a first pass that was cut short.
+    pub live_peak: u64,
+    /// The statistics at the end of the first pass.
+    pub stats: MemoryStats,
+    /// The page statistics of the `paged` policy at the end of the first pass; all 0 under other policies.
+    pub pages: PageStats,
+    /// The driver's activity in the first pass.
+    pub driver: DriverActivity,
+    /// The driver's activity in all the passes after it.
+    pub warm_driver: DriverActivity,
+    /// The number of blocks that were found to hold what was written to them, over all passes; 0 without a check.
+    pub checked_blocks: u64,
+}
+
+impl Replayed {
+    /// Returns the nanoseconds per event of the first pass.
+    pub fn cold_ns_per_event(&self) -> f64 {
+        per_event(self.cold.time, self.cold.events)
+    }
+
+    /// Returns the nanoseconds per event, the median over the whole warm passes; `None` if there were none.
+    pub fn warm_ns_per_event(&self) -> Option<f64> {
+        let mut times: Vec<_> = self.whole_warm_passes().map(|pass| pass.time).collect();
+        times.sort_unstable();
+        let middle = times.len().checked_sub(1)? / 2;
+        let median =
+            if times.len().is_multiple_of(2) { (times[middle] + times[middle + 1]) / 2 } else { times[middle] };
+        Some(per_event(median, self.events))
+    }
+
+    /// Returns the warm passes that were not cut short.
+    pub fn whole_warm_passes(&self) -> impl Iterator<Item = &Pass> {
+        self.warm.iter().filter(|pass| pass.events == self.events)
+    }
+
+    /// Returns the number of events of all passes together, for one thread.
+    pub fn events_replayed(&self) -> u64 {
+        std::iter::once(&self.cold).chain(&self.warm).map(|pass| pass.events as u64).sum()
+    }
+
+    /// Returns the peak of reserved bytes over the peak of live bytes, which is 1 at best.
+    pub fn reserved_over_live(&self) -> f64 {
+        self.stats.reserved_bytes.all.peak as f64 / self.live_peak.max(1) as f64
+    }
+}
+
+fn per_event(time: Duration, events: usize) -> f64 {
+    time.as_nanos() as f64 / events.max(1) as f64
+}

@@ -1,0 +1,83 @@
+//! A replay gives the same results whether the backend or the application closes ticks.
+
+use std::path::Path;
+
+use millpond::settings::{Settings, Variant};
+use millpond::stats::{MemoryStats, PageStats};
+use millpond_backend::{Closing, Reuse};
+use millpond_sim::Sim;
+
+use super::super::*;
+use crate::record::{Decision, DecisionLog};
+use millpond_trace::Pattern;
+
+/// The results of a replay, and its decisions.
+type Outcome = (MemoryStats, PageStats, [u64; 3], Vec<Decision>);
+
+/// Runs one replay: of one pass with its decisions, or of two passes. Without a log of decisions, blocks in the cache
+/// are handed out without asking the device.
+fn outcome(replay: &Replay, device: (Closing, Reuse), settings: &Settings, limit: Option<u64>, log: bool) -> Outcome {
+    let sim = Sim::builder().closing(device.0).reuse(device.1).stream_wait(false).build();
+    let mut builder = Allocator::builder(sim).settings(settings.clone());
+    if let Some(limit) = limit {
+        builder = builder.limit(limit);
+    }
+    let allocator = builder.build().expect("valid settings");
+    if log {
+        DecisionLog::start(&allocator);
+    }
+    let Replayed { cold, warm, stats, pages, driver, warm_driver, .. } =
+        replay.run(&allocator, usize::from(!log)).expect("no driver fails");
+    let refused = cold.ooms + warm.iter().map(|pass| pass.ooms).sum::<u64>();
+    // Where the application submits, a free under `direct` looks for memory to release and finds none yet, which is one
+    // more plan that ends without a step.
+    let is_ado = |decision: &Decision| !matches!(decision, Decision::Step { name: "done", .. });
+    let decisions = DecisionLog::finish(&allocator).into_iter().filter(is_ado).collect();
+    (stats, pages, [driver.calls, warm_driver.calls, refused], decisions)
+}
+
+fn settings() -> [Settings; 4] {
+    let policies = ["paged", "classic", "expandable", "direct"].map(|name| Variant::find(name).expect(name).policy);
+    policies.map(|policy| Settings { policy, ..Settings::default() })
+}
+
+fn expect_equal(name: &str, trace: &Trace, reuse: Reuse, logs: &[bool]) {
+    let replay = Replay::new(trace);
+    for settings in settings() {
+        for (limit, &log) in [None, Some(replay.live_peak() / 10 * 11)].into_iter().zip(logs.iter().cycle()) {
+            let [by_backend, by_submit] = [Closing::Backend, Closing::Submit]
+                .map(|closing| outcome(&replay, (closing, reuse), &settings, limit, log));
+            let how = format!("{name} under {settings:?}, limited to {limit:?}, {reuse:?}");
+            assert_eq!(by_submit.2, by_backend.2, "driver calls, cold and warm, and refusals: {how}");
+            assert!(by_submit == by_backend, "the statistics or decisions differ: {how}");
+        }
+    }
+}
+
+#[test]
+fn every_pattern_is_served_alike_whoever_closes_ticks() {
+    for pattern in Pattern::ALL {
+        let mut trace = pattern.trace(1);
+        trace.events.truncate(10_000);
+        expect_equal(pattern.name(), &trace, Reuse::InOrder, &[false, true]);
+        trace.events.truncate(2000);
+        expect_equal(pattern.name(), &trace, Reuse::InOrder, &[true, false]);
+        expect_equal(pattern.name(), &trace, Reuse::AfterDone, &[true, false]);
+    }
+}
+
+#[test]
+fn every_recorded_program_is_served_alike_whoever_closes_ticks() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/corpus/traces");
+    let mut traces = 0;
+    for entry in std::fs::read_dir(&folder).expect("the corpus") {
+        let path = entry.expect("an entry").path();
+        if path.extension().is_some_and(|extension| extension == "gz") {
+            let mut trace = Trace::read(&path).expect("a trace");
+            trace.events.truncate(60_000);
+            expect_equal(&path.display().to_string(), &trace, Reuse::InOrder, &[true, false]);
+            traces += 1;
+        }
+    }
+    assert!(traces >= 7, "{traces} traces in {}", folder.display());
+}

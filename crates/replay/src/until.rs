@@ -1,0 +1,99 @@
+//! The end of a replay: after a number of passes, or after a time.
+
+use std::time::{Duration, Instant};
+
+use millpond::Allocator;
+use millpond_backend::Backend;
+
+use crate::outcome::{Pass, Replayed};
+use crate::replay::Replay;
+
+/// The number of events between two looks at the clock: few enough for a pass of slow events to end in time, and enough
+/// that the looks add no measurable cost.
+const LOOK_EVERY: usize = 16;
+
+/// The condition at which a replay ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Until {
+    /// After the cold pass and this number of warm ones.
+    Passes(usize),
+    /// After this time since the cold pass began. The pass in progress, the cold one too, is then cut short at one of
+    /// its next events: live blocks are freed as they are after a whole pass, with every check made.
+    Elapsed(Duration),
+}
+
+impl From<usize> for Until {
+    fn from(warm: usize) -> Self {
+        Self::Passes(warm)
+    }
+}
+
+/// The instant at which a pass is cut short; `None` for no limit.
+#[derive(Clone, Copy)]
+pub(crate) struct Deadline(Option<Instant>);
+
+impl Deadline {
+    pub(crate) const NEVER: Self = Self(None);
+
+    /// Creates the deadline. A time beyond the range of the clock never ends.
+    fn new(until: Until) -> Self {
+        match until {
+            Until::Passes(_) => Self::NEVER,
+            Until::Elapsed(time) => Self(Instant::now().checked_add(time)),
+        }
+    }
+
+    fn is_over(self) -> bool {
+        self.0.is_some_and(|end| Instant::now() >= end)
+    }
+
+    /// Returns the first event before which the clock is read.
+    pub(crate) fn first_look(self) -> usize {
+        if self.0.is_some() { LOOK_EVERY } else { usize::MAX }
+    }
+
+    /// Reads the clock before that event. Returns `None` where the pass ends there, and otherwise the next event to
+    /// read it before.
+    #[inline(never)]
+    pub(crate) fn look(self, at: usize) -> Option<usize> {
+        (!self.is_over()).then_some(at + LOOK_EVERY)
+    }
+}
+
+impl Replay {
+    /// Runs a cold pass, and warm ones until the end. `pass` makes one pass up to a deadline.
+    pub(crate) fn passes<B: Backend, E>(
+        &self,
+        allocator: &Allocator<B>,
+        until: Until,
+        mut progress: impl FnMut(usize),
+        mut pass: impl FnMut(Deadline) -> Result<Pass, E>,
+    ) -> Result<Replayed, E> {
+        let deadline = Deadline::new(until);
+        let before = allocator.driver_activity();
+        let cold = pass(deadline)?;
+        progress(1);
+        let (stats, pages, after) = (allocator.stats(), allocator.page_stats(), allocator.driver_activity());
+        let mut warm = Vec::new();
+        let goes_on = |done: usize| match until {
+            Until::Passes(count) => done < count,
+            Until::Elapsed(_) => !deadline.is_over(),
+        };
+        while goes_on(warm.len()) {
+            warm.push(pass(deadline)?);
+            progress(warm.len() + 1);
+        }
+        Ok(Replayed {
+            events: self.events(),
+            threads: 1,
+            live_peak: if cold.events < self.events() { stats.requested_bytes.all.peak } else { self.live_peak() },
+            cold,
+            warm,
+            stats,
+            pages,
+            driver: after.since(before),
+            warm_driver: allocator.driver_activity().since(after),
+            checked_blocks: 0,
+        })
+    }
+}

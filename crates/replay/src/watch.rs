@@ -1,0 +1,47 @@
+//! Observers of a pass.
+
+use millpond::{Buffer, Error, Stream};
+use millpond_backend::Backend;
+
+/// An observer of the blocks of a pass while it runs. The time of its work is part of the time of the pass.
+pub(crate) trait Watch<B: Backend> {
+    type Error: From<Error<B::Error>>;
+
+    /// Observes that a block was granted. No work was queued on it yet.
+    fn granted(&mut self, id: u32, buffer: &Buffer<B>, stream: &Stream<B>) -> Result<(), Self::Error>;
+
+    /// Observes that a block is used on a stream from now to its free.
+    fn used(&mut self, id: u32, buffer: &Buffer<B>, stream: &Stream<B>) -> Result<(), Self::Error>;
+
+    /// Observes that a block is about to be freed by the event at that place of the pass.
+    fn freeing(&mut self, event: usize, id: u32, buffer: &Buffer<B>) -> Result<(), Self::Error>;
+
+    /// Observes that the pass is over: every block was freed.
+    fn over(&mut self) -> Result<(), Self::Error>;
+}
+
+/// An observer that does nothing.
+pub(crate) struct Unwatched;
+
+impl<B: Backend> Watch<B> for Unwatched {
+    type Error = Error<B::Error>;
+
+    #[inline]
+    fn granted(&mut self, _: u32, _: &Buffer<B>, _: &Stream<B>) -> Result<(), Self::Error> {
+        Ok(())
+    }
+
+    #[inline]
+    fn used(&mut self, _: u32, _: &Buffer<B>, _: &Stream<B>) -> Result<(), Self::Error> {
+        Ok(())
+    }
+
+    #[inline]
+    fn freeing(&mut self, _: usize, _: u32, _: &Buffer<B>) -> Result<(), Self::Error> {
+        Ok(())
+    }
+
+    fn over(&mut self) -> Result<(), Self::Error> {
+        Ok(())
+    }
+}

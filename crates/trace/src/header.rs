@@ -1,0 +1,93 @@
+//! The facts about the program behind a trace.
+
+use serde_json::{Map, Value};
+
+use crate::error::Problem;
+
+/// The header of a trace: JSON values by name. Names that Millpond does not know are kept.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Header {
+    values: Map<String, Value>,
+}
+
+/// The names with a fixed meaning that hold text.
+const TEXTS: [&str; 4] = ["workload", "conf", "torch", "gpu"];
+/// The names with a fixed meaning that hold a number of bytes.
+const BYTES: [&str; 4] = ["peak_requested", "peak_allocated", "peak_active", "peak_reserved"];
+
+impl Header {
+    /// Creates a header with these values.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error for a value of the wrong kind under a name with a fixed meaning: `workload`, `conf`, `torch`
+    /// and `gpu` hold text; `peak_requested`, `peak_allocated`, `peak_active` and `peak_reserved` whole numbers;
+    /// `seconds` a number.
+    pub fn new(values: Map<String, Value>) -> Result<Self, Problem> {
+        let wrong = |key, expected| Err(Problem::HeaderValue { key, expected });
+        for key in TEXTS {
+            if values.get(key).is_some_and(|value| !value.is_string()) {
+                return wrong(key, "text");
+            }
+        }
+        for key in BYTES {
+            if values.get(key).is_some_and(|value| !value.is_u64()) {
+                return wrong(key, "a whole number of bytes");
+            }
+        }
+        if values.get("seconds").is_some_and(|value| !value.is_number()) {
+            return wrong("seconds", "a number");
+        }
+        Ok(Self { values })
+    }
+
+    /// Returns all values by name.
+    pub fn values(&self) -> &Map<String, Value> {
+        &self.values
+    }
+
+    /// Returns a description of the program.
+    pub fn workload(&self) -> Option<&str> {
+        self.values.get("workload")?.as_str()
+    }
+
+    /// Returns the allocator configuration with which it ran.
+    pub fn conf(&self) -> Option<&str> {
+        self.values.get("conf")?.as_str()
+    }
+
+    /// Returns the device on which it ran.
+    pub fn gpu(&self) -> Option<&str> {
+        self.values.get("gpu")?.as_str()
+    }
+
+    /// Returns the version of PyTorch with which it ran.
+    pub fn torch(&self) -> Option<&str> {
+        self.values.get("torch")?.as_str()
+    }
+
+    /// Returns the time that it ran, in seconds.
+    pub fn seconds(&self) -> Option<f64> {
+        self.values.get("seconds")?.as_f64()
+    }
+
+    /// Returns the most bytes that the program had requested at one time, as its allocator counted them.
+    pub fn peak_requested(&self) -> Option<u64> {
+        self.values.get("peak_requested")?.as_u64()
+    }
+
+    /// Returns the same number after the allocator's rounding.
+    pub fn peak_allocated(&self) -> Option<u64> {
+        self.values.get("peak_allocated")?.as_u64()
+    }
+
+    /// Returns the same number including blocks that were freed and still in use by the device.
+    pub fn peak_active(&self) -> Option<u64> {
+        self.values.get("peak_active")?.as_u64()
+    }
+
+    /// Returns the most bytes that the program's allocator had reserved at one time.
+    pub fn peak_reserved(&self) -> Option<u64> {
+        self.values.get("peak_reserved")?.as_u64()
+    }
+}

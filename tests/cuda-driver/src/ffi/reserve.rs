@@ -1,0 +1,111 @@
+//! The address space that stands for the devices' memory: reserved once, given pages and taken back piece by piece.
+//!
+//! Only work that has checked the table of memory touches these addresses, and no Rust reference points to them. So a
+//! change of what is mapped inside invalidates no reference, and the functions are safe.
+
+use std::ffi::CStr;
+use std::ptr;
+
+/// The size of the host's pages in bytes.
+pub(crate) const HOST_PAGE: u64 = 4096;
+
+/// A reserved range of addresses, which is never given back.
+pub(crate) struct Reserve {
+    start: u64,
+    end: u64,
+}
+
+/// Memory without an address: pages that can be mapped at several.
+pub(crate) struct Pages(i32);
+
+impl Reserve {
+    /// Reserves as much as the host grants, from 32 TiB down to 64 GiB.
+    pub(crate) fn new() -> Reserve {
+        let sizes = (0..=9).map(|halvings| (32_u64 << 40) >> halvings);
+        let granted = sizes.into_iter().find_map(|bytes| {
+            // SAFETY: a fresh range without access, at an address that the kernel chooses, touches nothing that exists.
+            let start = unsafe {
+                libc::mmap(ptr::null_mut(), bytes as usize, libc::PROT_NONE, EMPTY & !libc::MAP_FIXED, -1, 0)
+            };
+            (start != libc::MAP_FAILED).then_some((start as u64, bytes))
+        });
+        let (start, bytes) =
+            granted.expect("the host grants not even 64 GiB of addresses: raise the limit (ulimit -v)");
+        Reserve { start, end: start + bytes }
+    }
+
+    pub(crate) fn start(&self) -> u64 {
+        self.start
+    }
+
+    pub(crate) fn end(&self) -> u64 {
+        self.end
+    }
+
+    pub(crate) fn contains(&self, address: u64) -> bool {
+        (self.start..self.end).contains(&address)
+    }
+
+    /// Maps fresh memory of zeros at a range. Returns whether the host granted it.
+    pub(crate) fn commit(&self, address: u64, bytes: u64) -> bool {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
+        self.map(address, bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
+    }
+
+    /// Unmaps everything in a range.
+    pub(crate) fn decommit(&self, address: u64, bytes: u64) {
+        let done = self.map(address, bytes, libc::PROT_NONE, EMPTY, -1, 0);
+        assert!(done, "{bytes} bytes at {address:#x} cannot be unmapped: {}", std::io::Error::last_os_error());
+    }
+
+    /// Maps pages at a range, without access. Returns whether the host could.
+    pub(crate) fn attach(&self, address: u64, bytes: u64, pages: &Pages, offset: u64) -> bool {
+        self.map(address, bytes, libc::PROT_NONE, libc::MAP_SHARED | libc::MAP_FIXED, pages.0, offset)
+    }
+
+    /// Opens or closes a range to all accesses.
+    pub(crate) fn protect(&self, address: u64, bytes: u64, open: bool) {
+        self.check(address, bytes);
+        let access = if open { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_NONE };
+        // SAFETY: the range is inside the reserve, as checked, and no reference into it exists.
+        let code = unsafe { libc::mprotect(address as *mut _, bytes as usize, access) };
+        assert!(code == 0, "no access to {bytes} bytes at {address:#x}: {}", std::io::Error::last_os_error());
+    }
+
+    fn map(&self, address: u64, bytes: u64, access: i32, flags: i32, file: i32, offset: u64) -> bool {
+        self.check(address, bytes);
+        // SAFETY: the range is inside the reserve, as checked, and no reference into it exists.
+        let at = unsafe { libc::mmap(address as *mut _, bytes as usize, access, flags, file, offset as libc::off_t) };
+        at != libc::MAP_FAILED
+    }
+
+    fn check(&self, address: u64, bytes: u64) {
+        let inside = address >= self.start && bytes <= self.end - address;
+        let whole = address.is_multiple_of(HOST_PAGE) && bytes.is_multiple_of(HOST_PAGE);
+        assert!(inside && whole, "{bytes} bytes at {address:#x} are not whole pages of the reserved addresses");
+    }
+}
+
+/// The flags with which addresses are reserved: they take no memory.
+const EMPTY: i32 = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
+
+impl Pages {
+    /// Creates a file of `bytes` bytes that takes no memory before it is written.
+    pub(crate) fn new(bytes: u64) -> Pages {
+        const NAME: &CStr = c"millpond-cuda-driver";
+        // SAFETY: the name ends with a 0 and is a constant.
+        let file = unsafe { libc::memfd_create(NAME.as_ptr(), libc::MFD_CLOEXEC) };
+        assert!(file >= 0, "the host has no memory file: {}", std::io::Error::last_os_error());
+        // SAFETY: the file was made above; growing it moves nothing.
+        let code = unsafe { libc::ftruncate(file, bytes as libc::off_t) };
+        assert!(code == 0, "a memory file cannot have {bytes} bytes: {}", std::io::Error::last_os_error());
+        Pages(file)
+    }
+
+    /// Gives a range's memory back to the host. It reads as zeros afterwards.
+    pub(crate) fn empty(&self, offset: u64, bytes: u64) {
+        let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        // SAFETY: the file is ours, and the caller has checked that nothing maps the range any more.
+        unsafe { libc::fallocate(self.0, mode, offset as libc::off_t, bytes as libc::off_t) };
+    }
+}
