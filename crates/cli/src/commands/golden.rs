@@ -1,15 +1,27 @@
 //! `millpond golden`: recordings of PyTorch's allocator, replayed and compared.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use millpond_conformance::golden::{Outcome, Recording, replay};
 use serde::Serialize;
 
 use super::name_of;
-use crate::args::GoldenArgs;
 use crate::failure::Failure;
 use crate::output::progress::Progress;
 use crate::output::{Output, tell};
+
+/// What `--help` prints behind the arguments.
+pub(crate) const HELP: &str = "\
+Prints `NAME: matched M of N` for each file, and the first difference in full: statistics, layout, addresses and
+out-of-memory amounts are compared after every operation.";
+
+/// `millpond golden`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct GoldenArgs {
+    /// Recordings (`*.jsonl.gz`, `*.jsonl`)
+    #[arg(value_name = "FILE", required = true)]
+    pub(crate) files: Vec<PathBuf>,
+}
 
 /// One recording, as JSON.
 #[derive(Serialize)]

@@ -1,6 +1,6 @@
 //! `millpond sameness`: runs the same programs on several devices and compares the results.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use millpond::settings::Variant;
 use millpond::text::format_bytes;
@@ -10,13 +10,40 @@ use millpond_conformance::sameness::{DECIDED_ALIKE, Program, Trail, divisor, ref
 use millpond_trace::Trace;
 use serde::Serialize;
 
-use crate::args::SamenessArgs;
 use crate::commands::name_of;
 use crate::commands::replay::read_trace;
 use crate::devices::Target;
 use crate::failure::Failure;
 use crate::output::progress::Progress;
 use crate::output::{Align, Output, Table};
+
+/// What `--help` prints behind the arguments.
+pub(crate) const HELP: &str = "\
+Every program runs on each device and on a simulated one with the same memory and pages. Decisions, layouts and all
+statistics are compared, byte for byte; what the device's pace could change is taken out by waiting for it. Equal
+digests are equal runs, on any machine. Sizes are divided by a power of two where the smallest device asks for it. A
+policy that needs virtual memory is left out on devices without any.
+
+Examples:
+  millpond sameness --device cuda:0 --device vulkan:0 tests/corpus/traces/*.trace.gz
+  millpond sameness --device vulkan:0 --seeds 200 --markdown";
+
+/// `millpond sameness`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct SamenessArgs {
+    /// Traces to compare
+    #[arg(value_name = "TRACE", required_unless_present = "seeds")]
+    pub(crate) traces: Vec<PathBuf>,
+    /// A device to compare with the simulated one, as `millpond devices` lists it. May be repeated
+    #[arg(long = "device", value_name = "DEVICE", required = true)]
+    pub(crate) devices: Vec<String>,
+    /// Compare this number of made-up programs as well
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) seeds: u64,
+    /// Print the table in Markdown
+    #[arg(long)]
+    pub(crate) markdown: bool,
+}
 
 /// A device and its capabilities.
 struct Side {

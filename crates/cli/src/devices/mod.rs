@@ -19,6 +19,31 @@ use millpond_backend::{Backend, BudgetInfo, Caps, ClassId};
 
 use crate::failure::Failure;
 
+/// The page on devices that the `--help` of several commands prints.
+pub(crate) const DEVICE_HELP: &str = "\
+The device: NAME or NAME:KEY=VALUE,... as `millpond devices` lists them
+
+The simulated device takes options:
+  bytes=SIZE                  its memory (an H200's 139.80 GiB unless given)
+  reuse=in-order|after-done   when a stream's freed memory may be used on it again (in-order unless given)
+  pages=SIZE|none             granularity of its virtual memory (2MiB unless given)
+  cost=h200|h200-vulkan|free  what driver calls cost on its clock (as on an H200 through CUDA unless given)
+  completion=at-once|random:SEED
+                              when queued work is done (at once unless given; only --touch queues any)
+
+A CUDA device is named by its number, cuda:0, and takes options behind a comma:
+  alloc=async                 segments come from the driver's own pool, by cuMemAllocAsync; alloc=sync, the
+                              default, is cuMemAlloc
+  pages=none                  without virtual memory, even where it has it
+
+A Vulkan device is named by its number, vulkan:0, and takes options behind a comma:
+  validation                  the validation layer watches; what it objects to ends the command with code 1
+  pages=none                  without virtual memory, even where it has it
+
+An adapter of wgpu is named the same way, wgpu:0:
+  polls                       wgpu alone is asked what is done, not a semaphore
+[default: the first GPU, by cuda, vulkan or wgpu, or else sim; devices in software are used only by name]";
+
 pub(crate) use peers::Peer;
 pub(crate) use sim::SimOptions;
 pub(crate) use usage::UsageRow;

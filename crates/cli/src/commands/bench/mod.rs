@@ -1,5 +1,6 @@
 //! `millpond bench`: what a device's driver costs, and how the cache and other allocators compare with it.
 
+mod args;
 mod cached;
 mod driver;
 mod measure;
@@ -13,11 +14,12 @@ mod streams;
 mod traces;
 mod transfers;
 
+pub(crate) use args::{BenchArgs, HELP};
+
 use millpond_backend::Backend;
 
 use self::measure::Effort;
 use self::row::Row;
-use crate::args::BenchArgs;
 use crate::devices::{Job, Target};
 use crate::failure::Failure;
 use crate::output::progress::Progress;

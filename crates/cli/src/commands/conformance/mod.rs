@@ -1,7 +1,10 @@
 //! `millpond conformance`: the suite that every backend must pass, on one of them; or a soak.
 
+mod args;
 mod record;
 mod soak;
+
+pub(crate) use args::{ConformanceArgs, HELP};
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,7 +12,6 @@ use std::time::Duration;
 use millpond_conformance::{Outcome, ScenarioResult, suite};
 use serde::Serialize;
 
-use crate::args::ConformanceArgs;
 use crate::devices::Target;
 use crate::failure::Failure;
 use crate::output::progress::Progress;

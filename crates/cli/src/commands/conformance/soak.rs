@@ -11,8 +11,8 @@ use millpond_conformance::soak::{self, Done, Run};
 use millpond_conformance::swarm::{Swarm, Tally};
 use serde::Serialize;
 
+use super::ConformanceArgs;
 use super::record::{Plan, Record};
-use crate::args::ConformanceArgs;
 use crate::failure::Failure;
 use crate::output::progress::Progress;
 use crate::output::{Align, Output, Table};

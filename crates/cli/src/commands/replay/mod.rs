@@ -1,11 +1,14 @@
 //! `millpond replay`: recorded traces and patterns under one policy or several, and the results.
 
+mod args;
 mod columns;
 mod input;
 mod limit;
 mod report;
 mod row;
 mod variant;
+
+pub(crate) use args::{ReplayArgs, help};
 
 use millpond::settings::Settings;
 use millpond::{Allocator, Usage};
@@ -17,7 +20,6 @@ pub(crate) use self::input::{PatternChoice, built_in, parse_limits, pattern_help
 pub(crate) use self::limit::Limit;
 use self::report::Report;
 use self::row::Row;
-use crate::args::ReplayArgs;
 use crate::devices::{Job, Target};
 use crate::failure::{Failure, with_causes};
 use crate::output::progress::Progress;

@@ -1,9 +1,9 @@
 //! The output of a replay: rows of JSON trace by trace, or one table at the end.
 
+use super::ReplayArgs;
 use super::columns::{COLUMNS, Group, Layout, over};
 use super::row::Row;
 use super::{Done, Limit, variant};
-use crate::args::ReplayArgs;
 use crate::output::{Output, Table};
 
 /// The rows so far.

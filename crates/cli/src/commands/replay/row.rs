@@ -11,9 +11,9 @@ use millpond_trace::Header;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use super::ReplayArgs;
 use super::columns::{COLUMNS, Layout};
 use super::{Done, variant};
-use crate::args::ReplayArgs;
 use crate::devices::UsageRow;
 use crate::output::{Align, Table};
 use crate::quantity::format_time;

@@ -4,7 +4,7 @@ use millpond::ENVIRONMENT;
 use millpond::conf::{self, ConfError, ConfErrorKind};
 use millpond::settings::{Choice, Options, Policy, Scrub, Settings, Variant};
 
-use crate::args::ReplayArgs;
+use super::ReplayArgs;
 use crate::failure::Failure;
 use crate::output::tell;
 

@@ -1,0 +1,41 @@
+//! The arguments of `millpond conformance`, and the page that its `--help` prints.
+
+use std::path::PathBuf;
+
+use clap::value_parser;
+
+/// What `--help` prints behind the arguments.
+pub(crate) const HELP: &str = "\
+Prints how many scenarios passed, by device and by group, why others were skipped or declared to differ, and
+every failure in full. `--device sim` means every kind of simulated device. JSON has a line for each scenario.
+
+With --soak, each run is a random program of several streams: blocks that change hands, limits, driver calls that fail,
+work that completes out of step. Every grant is judged, every block written and read by device work. The same seed is
+the same run as long as --operations is the same: a run that fails is repeated by `--soak 1 --seed SEED`. The first that
+fail are made as short as they can be and printed as a scenario of the corpus, or else as a program for a test; after
+20 failures no further run begins. JSON has a line for each run.";
+
+/// `millpond conformance`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ConformanceArgs {
+    /// The device, as `millpond devices` lists it; the best one there is unless given
+    #[arg(long, value_name = "DEVICE")]
+    pub(crate) device: Option<String>,
+    /// Only the kinds of the device whose name contains this, such as "reuse InOrder"
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) only: Option<String>,
+    /// Instead of the suite, N seeded adversarial runs on simulated devices of every kind, under every policy
+    #[arg(long, value_name = "N", conflicts_with_all = ["device", "only"])]
+    #[arg(value_parser = value_parser!(u64).range(1..))]
+    pub(crate) soak: Option<u64>,
+    /// The seed of the first run; the others count up from it
+    #[arg(long, value_name = "SEED", default_value_t = 0, requires = "soak")]
+    pub(crate) seed: u64,
+    /// How many operations a run of the soak has
+    #[arg(long, value_name = "N", default_value_t = millpond_conformance::soak::OPERATIONS, requires = "soak")]
+    #[arg(value_parser = value_parser!(u32).range(1..=100_000))]
+    pub(crate) operations: u32,
+    /// Write the totals of the soak into a file, in Markdown: every half a minute, and at the end
+    #[arg(long, value_name = "FILE", requires = "soak")]
+    pub(crate) record: Option<PathBuf>,
+}
