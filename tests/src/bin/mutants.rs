@@ -2,7 +2,9 @@
 //!
 //! `scripts/mutants.sh --help` says how to call it.
 
+use std::collections::BTreeSet;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -82,11 +84,13 @@ fn options() -> Result<Options, String> {
 /// Copies every file that git tracks or would track, with the faults planted. Files that have not changed are not
 /// written, so that the next build is short.
 fn plant(root: &Path, copy: &Path, faults: &[Fault]) -> Result<(), String> {
+    let mut kept = BTreeSet::new();
     let listing = ["ls-files", "-co", "--exclude-standard", "-z"];
     let listing =
         Command::new("git").args(listing).current_dir(root).output().map_err(|error| format!("git: {error}"))?;
     for path in String::from_utf8_lossy(&listing.stdout).split('\0').filter(|path| !path.is_empty()) {
         let Ok(bytes) = fs::read(root.join(path)) else { continue };
+        kept.insert(copy.join(path));
         let here: Vec<_> = faults.iter().filter(|fault| fault.path == path).collect();
         let bytes = match String::from_utf8(bytes) {
             Ok(text) if !here.is_empty() || path == mutants::SWITCH_FILE => {
@@ -104,6 +108,19 @@ fn plant(root: &Path, copy: &Path, faults: &[Fault]) -> Result<(), String> {
         fs::create_dir_all(folder)
             .and_then(|()| fs::write(&to, bytes))
             .map_err(|e| format!("{}: {e}", to.display()))?;
+    }
+    remove_others(copy, &kept).map_err(|error| format!("{}: {error}", copy.display()))
+}
+
+/// Removes the files below a folder that are not in the set: files that the tree had at an earlier run and has no more.
+fn remove_others(folder: &Path, kept: &BTreeSet<PathBuf>) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            remove_others(&path, kept)?;
+        } else if !kept.contains(&path) && path.file_name().is_none_or(|name| name != "Cargo.lock") {
+            fs::remove_file(&path)?;
+        }
     }
     Ok(())
 }
