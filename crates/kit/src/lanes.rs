@@ -19,7 +19,7 @@ impl<L> Default for Lanes<L> {
 
 impl<L> Lanes<L> {
     /// Returns an empty table. Errors call the device by that name: "stream 5 asked of a device that has 1 streams".
-    pub const fn of_a(device: &'static str) -> Lanes<L> {
+    pub fn of_a(device: &'static str) -> Lanes<L> {
         Lanes { lanes: boxcar::Vec::new(), device }
     }
 
