@@ -344,6 +344,26 @@ fn an_event_that_a_capture_caught_is_made_up_for() {
     });
 }
 
+/// An event that failed, and one that a capture caught, are made up for by the next question alone: a program that only
+/// polls waits for no tick and marks none.
+#[test]
+fn polling_makes_up_for_an_event_that_does_not_cover_its_tick() {
+    for (call, code) in [("cuEventRecord", 1), ("cuEventQuery", Code::CAPTURED_EVENT.0)] {
+        alone(|control, cuda| {
+            let stream = cuda.create_stream().unwrap();
+            let tick = cuda.mark(stream);
+            control.fail_nth(call, 1, code);
+            let asked = cuda.reached(stream);
+            assert!(asked.is_err() || asked.is_ok_and(|reached| reached < tick), "{call} failed");
+            let polled = (0..10_000).any(|_| {
+                std::thread::yield_now();
+                cuda.reached(stream).unwrap() >= tick
+            });
+            assert!(polled, "{call}: {tick:?} is never seen to be reached");
+        });
+    }
+}
+
 #[test]
 fn handles_that_are_dropped_without_a_word_are_given_back_at_the_end() {
     alone(|_, cuda| {
