@@ -6,7 +6,7 @@
 # and what replays of all traces and of all hostile patterns print under every policy (statistics, driver calls, the
 # simulated time of the driver), with the device always done and with work in flight. Then times, on one thread: ROUNDS
 # times (7 unless told) in the order old, new, new, old, as the median of the ratios new/old with the smallest and the
-# largest. Exits with 1 if anything but a time differs. On two cores it takes some ten minutes beside the two builds.
+# largest. Exits with 1 if anything but a time differs.
 set -euo pipefail
 
 if [ "$#" -lt 2 ]; then
