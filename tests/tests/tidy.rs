@@ -30,6 +30,11 @@ fn rooms_of_a_backend_name_those_above_and_files_no_circle() {
 }
 
 #[test]
+fn the_command_names_a_backend_in_one_table() {
+    holds(tidy::backends_in_one_table);
+}
+
+#[test]
 fn packages_come_from_the_public_index() {
     holds(tidy::package_origins);
 }
