@@ -1,6 +1,6 @@
 use std::cell::{Cell, RefCell};
 
-use millpond::{BlockState, BlockView, Reuse as Says, SegmentView, Side};
+use millpond::{BlockState, BlockView, Readiness as Says, SegmentView, Side};
 use millpond_backend::{Point, Reuse, StreamId, Tick};
 use millpond_core::{PageId, PageView, PoolId, Slot};
 
@@ -45,7 +45,7 @@ fn at(offset: u64, bytes: u64, stream: u32) -> Granted {
         requested: bytes,
         stream: StreamId(stream),
         address: None,
-        reuse: Says::Ordered,
+        says: Says::Ordered,
     }
 }
 
@@ -166,7 +166,7 @@ fn what_a_grant_tells_its_user_to_wait_for_is_allowed() {
     clock.set(0, 5, 4);
     oracle.granted(&at(0, 512, 0), None, &clock).unwrap();
     oracle.freed(at(0, 512, 0).place, &clock);
-    oracle.granted(&Granted { reuse: Says::After(point(0, 5)), ..at(0, 512, 1) }, None, &clock).unwrap();
+    oracle.granted(&Granted { says: Says::After(point(0, 5)), ..at(0, 512, 1) }, None, &clock).unwrap();
 }
 
 #[test]
