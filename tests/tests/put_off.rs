@@ -4,8 +4,9 @@
 //! operation never has one. Here one allocator is read after every operation and its twin is not: both must have made
 //! the same decisions and have the same numbers at the end.
 
+use millpond::events::Event;
 use millpond::{Allocator, Buffer, MemoryStats, SegmentView};
-use millpond_replay::{Decision, DecisionLog};
+use millpond_replay::DecisionLog;
 use millpond_sim::{CostModel, Sim};
 
 struct Random(u64);
@@ -19,7 +20,7 @@ impl Random {
     }
 }
 
-fn run(seed: u64, conf: &str, looks: bool) -> (Vec<Decision>, MemoryStats, Vec<SegmentView>) {
+fn run(seed: u64, conf: &str, looks: bool) -> (Vec<Event>, MemoryStats, Vec<SegmentView>) {
     let sim = Sim::builder().total_bytes(512 << 20).cost(CostModel::free()).build();
     let allocator = Allocator::builder(sim).conf(conf).build().unwrap();
     let streams = [allocator.create_stream().unwrap(), allocator.create_stream().unwrap()];
