@@ -143,7 +143,7 @@ impl Oracle {
         let Granted { place, bytes, stream, address, .. } = *grant;
         let ground = self.grounds.get_mut(&place.segment);
         let left = ground.map_or_else(Vec::new, |ground| ground.cut(place.offset, place.offset + bytes));
-        let by_address: Vec<_> = left.into_iter().map(|footprint| (footprint, Known::ByAddress)).collect();
+        let by_address: Vec<_> = left.into_iter().map(|(_, footprint)| (footprint, Known::ByAddress)).collect();
         let spans = view.map_or_else(|| Ok(Vec::new()), |view| pages::behind(view, place, bytes))?;
         let by_page = self.pages.enter(&spans, place)?;
         // Where there are pages, earlier blocks may have had the addresses with other memory behind them.
