@@ -8,6 +8,5 @@ pub mod model;
 pub mod mutants;
 pub mod pair;
 pub mod program;
-pub mod random;
 pub mod tidy;
 pub mod workspace;

@@ -9,7 +9,7 @@ use millpond_replay::{Decision, DecisionLog};
 use millpond_sim::{CostModel, Sim};
 use millpond_tests::pair::{Op, Setup};
 use millpond_tests::program::Program;
-use millpond_tests::random::Random;
+use millpond_trace::Random;
 use millpond_trace::{Event, Trace};
 
 /// The number of events of each trace that are replayed.

@@ -6,7 +6,7 @@ use millpond::{Allocator, Error};
 use millpond_sim::{CallKind, CostModel, Sim, SimError};
 use millpond_tests::pair::Op;
 use millpond_tests::program::{Program, leaked};
-use millpond_tests::random::Random;
+use millpond_trace::Random;
 
 const MIB: u64 = 1 << 20;
 const OPERATIONS: usize = 160;

@@ -5,7 +5,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use millpond_tests::pair::{Checks, Op, Pair, Reached, Setup};
-use millpond_tests::random::Random;
+use millpond_trace::Random;
 use proptest::prelude::*;
 
 const OPERATIONS: usize = 400;

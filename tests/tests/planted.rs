@@ -11,7 +11,7 @@ use millpond::settings::{Growth, Policy, Settings};
 use millpond_conformance::{Trouble, Watched};
 use millpond_tests::pair::{Checks, Op, Pair, Setup};
 use millpond_tests::program::{Program, leaked};
-use millpond_tests::random::Random;
+use millpond_trace::Random;
 
 /// The number of seeds for each check: few, as every bug shows with some of them.
 const RUNS: u64 = 24;

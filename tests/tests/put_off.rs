@@ -7,32 +7,22 @@
 use millpond::{Allocator, Buffer, MemoryStats, SegmentView};
 use millpond_replay::{Decision, DecisionLog};
 use millpond_sim::{CostModel, Sim};
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % bound
-    }
-}
+use millpond_trace::Random;
 
 fn run(seed: u64, conf: &str, looks: bool) -> (Vec<Decision>, MemoryStats, Vec<SegmentView>) {
     let sim = Sim::builder().total_bytes(512 << 20).cost(CostModel::free()).build();
     let allocator = Allocator::builder(sim).conf(conf).build().unwrap();
     let streams = [allocator.create_stream().unwrap(), allocator.create_stream().unwrap()];
     DecisionLog::start(&allocator);
-    let mut random = Random(seed * 0x9e37_79b9 + 1);
+    let mut random = Random::new(seed);
     let mut live: Vec<Buffer<Sim>> = Vec::new();
     // Few sizes, so that the same one is often freed and requested at once; near ones, so that others fit better.
     let sizes = [512, 1000, 4096, 4608, 1 << 20, (1 << 20) + 1, 3 << 20, 11 << 20, 21 << 20, 40 << 20];
     for step in 0..600 {
-        let stream = &streams[random.below(2) as usize];
+        let stream = &streams[random.index(2)];
         match random.below(10) {
             0..4 if !live.is_empty() => {
-                let at = random.below(live.len() as u64) as usize;
+                let at = random.index(live.len());
                 let freed = live.swap_remove(at);
                 let again = freed.len() + random.below(2) * random.below(64);
                 drop(freed);
@@ -41,10 +31,10 @@ fn run(seed: u64, conf: &str, looks: bool) -> (Vec<Decision>, MemoryStats, Vec<S
                 }
                 live.extend(stream.allocate(again));
             }
-            4..7 if !live.is_empty() => drop(live.swap_remove(random.below(live.len() as u64) as usize)),
+            4..7 if !live.is_empty() => drop(live.swap_remove(random.index(live.len()))),
             7 if random.below(8) == 0 => assert!(allocator.trim(64 << 20).is_ok()),
             7 if random.below(8) == 0 => allocator.reset_peak_stats(),
-            _ => live.extend(stream.allocate(sizes[random.below(sizes.len() as u64) as usize])),
+            _ => live.extend(stream.allocate(sizes[random.index(sizes.len())])),
         }
         if looks {
             // Reading the counters is enough; the full check is made at intervals.

@@ -1,6 +1,6 @@
 //! Operations as data, which are valid in every state: blocks, points and streams are taken by remainder.
 
-use crate::random::Random;
+use millpond_trace::Random;
 
 /// One operation of a program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -77,7 +77,7 @@ const EDGES: [u64; 12] = [
 impl Op {
     /// Draws an operation at random: mostly allocations and frees, the rarer ones rarely.
     pub fn draw(random: &mut Random, streams: usize, largest: u64) -> Op {
-        let stream = random.below(streams as u64) as usize;
+        let stream = random.index(streams);
         let block = random.below(1 << 16) as usize;
         match random.below(100) {
             0..45 => Op::Allocate { bytes: size(random, largest), stream },

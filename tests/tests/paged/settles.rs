@@ -3,7 +3,7 @@
 use millpond::settings::Growth;
 use millpond::{Allocator, Buffer, Stream};
 use millpond_sim::{Calls, Completion, Sim};
-use millpond_tests::random::Random;
+use millpond_trace::Random;
 
 use crate::device::{GIB, MIB, allocator, changes, device, streams, written};
 
@@ -38,9 +38,9 @@ fn shuffled(seed: u64, streams: usize) -> Vec<Act> {
         let has_room = live.iter().sum::<u64>() + bytes <= LIVE_MAX;
         if has_room && left > live.len() && !random.one_in(3) {
             live.push(bytes);
-            acts.push(Act::Allocate { bytes, stream: random.below(streams as u64) as usize });
+            acts.push(Act::Allocate { bytes, stream: random.index(streams) });
         } else if !live.is_empty() {
-            let at = random.below(live.len() as u64) as usize;
+            let at = random.index(live.len());
             live.swap_remove(at);
             acts.push(Act::Free(at));
         }
@@ -55,7 +55,7 @@ fn stacked(seed: u64, streams: usize) -> Vec<Act> {
     let mut random = Random::new(seed);
     let (mut acts, mut live) = (Vec::new(), 0);
     for _ in 0..OPERATIONS / 4 {
-        let (bytes, stream) = (size(&mut random), random.below(streams as u64) as usize);
+        let (bytes, stream) = (size(&mut random), random.index(streams));
         acts.extend([Act::Allocate { bytes, stream }, Act::Allocate { bytes: bytes / 2 + 1, stream }]);
         acts.push(Act::Free(live + 1));
         live += 1;

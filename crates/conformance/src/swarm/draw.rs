@@ -4,7 +4,7 @@ use millpond_backend::Fault;
 
 use super::mix::{Kind, Mix};
 use super::operation::{Noted, Operation};
-use super::random::Random;
+use millpond_trace::Random;
 
 /// The number of driver calls within which a planned fault occurs.
 pub(super) const FAULT_WITHIN: usize = 12;
@@ -40,10 +40,10 @@ impl Drawing {
             Kind::RecordedUse | Kind::UseUntilPoint => self.with_block(held, stream, |random, block| {
                 let noted = match kind {
                     Kind::UseUntilPoint => Noted::Until,
-                    _ if random.once_in(2) => Noted::Before,
+                    _ if random.one_in(2) => Noted::Before,
                     _ => Noted::After,
                 };
-                Operation::Use { block, stream, noted, keep: random.once_in(3) }
+                Operation::Use { block, stream, noted, keep: random.one_in(3) }
             }),
             Kind::Order => Operation::Order { later: stream, earlier: self.stream() },
             Kind::Submit => Operation::Submit { stream },
@@ -55,8 +55,8 @@ impl Drawing {
             Kind::Limit => Operation::Limit { bytes: self.random.bytes(self.mix.limit / 6, self.mix.limit) },
             Kind::Retreat => Operation::Retreat { stream },
             Kind::Fault => {
-                let nth = 1 + self.random.below(FAULT_WITHIN) as u64;
-                let fault = if self.random.once_in(2) { Fault::OutOfMemory } else { Fault::Other };
+                let nth = 1 + self.random.index(FAULT_WITHIN) as u64;
+                let fault = if self.random.one_in(2) { Fault::OutOfMemory } else { Fault::Other };
                 Operation::Fault { nth, fault }
             }
         }
@@ -78,11 +78,11 @@ impl Drawing {
         if held.is_empty() {
             return self.allocate(stream);
         }
-        let block = held[self.random.below(held.len())];
+        let block = held[self.random.index(held.len())];
         make(&mut self.random, block)
     }
 
     fn stream(&mut self) -> usize {
-        self.random.below(self.mix.streams as usize)
+        self.random.index(self.mix.streams as usize)
     }
 }

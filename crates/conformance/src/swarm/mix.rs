@@ -1,6 +1,6 @@
 //! The mix that a seed draws for its run: the frequency of each operation, and the sizes of the blocks.
 
-use super::random::Random;
+use millpond_trace::Random;
 
 /// A kind of operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -65,27 +65,27 @@ impl Mix {
         let mut weights = vec![(Kind::Allocate, 30), (Kind::Free, 30)];
         for (kind, weight) in OPTIONAL {
             let wanted = kind != Kind::Fault || faults;
-            if wanted && !random.once_in(4) {
+            if wanted && !random.one_in(4) {
                 // The weight is between a third of the default and three times the default.
-                weights.push((kind, (weight * (1 + random.below(9))).div_ceil(3)));
+                weights.push((kind, (weight * (1 + random.index(9))).div_ceil(3)));
             }
         }
-        let mut shapes: Vec<_> = SHAPES.into_iter().filter(|_| !random.once_in(3)).collect();
+        let mut shapes: Vec<_> = SHAPES.into_iter().filter(|_| !random.one_in(3)).collect();
         if shapes.is_empty() {
-            shapes.push(SHAPES[random.below(SHAPES.len())]);
+            shapes.push(SHAPES[random.index(SHAPES.len())]);
         }
         Self {
             total: weights.iter().map(|(_, weight)| weight).sum(),
             weights,
             shapes,
-            streams: 1 + random.below(4) as u32,
-            live_max: 4 << random.below(5),
-            limit: LIMITS[random.below(LIMITS.len())],
+            streams: 1 + random.index(4) as u32,
+            live_max: 4 << random.index(5),
+            limit: LIMITS[random.index(LIMITS.len())],
         }
     }
 
     pub(super) fn kind(&self, random: &mut Random) -> Kind {
-        let mut at = random.below(self.total);
+        let mut at = random.index(self.total);
         for &(kind, weight) in &self.weights {
             if at < weight {
                 return kind;
@@ -96,7 +96,7 @@ impl Mix {
     }
 
     pub(super) fn bytes(&self, random: &mut Random) -> u64 {
-        let (least, most) = self.shapes[random.below(self.shapes.len())];
+        let (least, most) = self.shapes[random.index(self.shapes.len())];
         random.bytes(least, most)
     }
 }

@@ -12,7 +12,6 @@ mod case;
 mod draw;
 mod mix;
 mod operation;
-mod random;
 mod run;
 mod shrink;
 mod steps;
@@ -26,7 +25,6 @@ use millpond::settings::Variant;
 use case::End;
 pub use case::{Case, Failed, Shrunk};
 pub use operation::{Noted, Operation, Program};
-pub(crate) use random::Random;
 
 /// The description of a run.
 #[derive(Clone, Copy, Debug)]
