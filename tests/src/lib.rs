@@ -4,6 +4,7 @@
 //! beside it, programs made of operations, and the rules that `tests/tidy.rs` applies to the whole repository.
 
 pub mod lexer;
+pub mod mix;
 pub mod model;
 pub mod mutants;
 pub mod pair;
