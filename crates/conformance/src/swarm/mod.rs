@@ -5,8 +5,8 @@
 //! the host does not wait unless the mix has waits, and the oracle judges every grant. The same seed gives the same
 //! run.
 //!
-//! A run is a [`Program`] of [operations](crate::language) that is drawn while it runs. [`Case::shrink`] reduces one that fails to the
-//! few operations that its failure needs.
+//! A run is a [`Program`] of [operations](crate::language) that is drawn while it runs. [`Case::shrink`] reduces one
+//! that fails to the few operations that its failure needs.
 
 mod case;
 mod mix;
