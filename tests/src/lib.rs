@@ -4,10 +4,10 @@
 //! beside it, programs made of operations, and the rules that `tests/tidy.rs` applies to the whole repository.
 
 pub mod lexer;
+pub mod mix;
 pub mod model;
 pub mod mutants;
 pub mod pair;
 pub mod program;
-pub mod random;
 pub mod tidy;
 pub mod workspace;

@@ -1,19 +1,18 @@
 //! Operations done on an allocator alone, as a program does them: with kernels that touch what was granted.
 
-use millpond::backend::{Backend, Budget, ClassId, Point};
+use millpond::backend::{Backend, Budget, ClassId, Fault, Point};
 use millpond::{Allocator, Buffer, Error, Stream};
+use millpond_conformance::language::{Generator, Noted, Operation};
 use millpond_sim::{Access, Sim, SimError};
 
-use crate::pair::Op;
-
 /// A program on a simulated device. Every granted block is written on its home stream, and read on each stream that it
-/// is recorded on, so that the device detects memory that is granted too early.
+/// is used on, so that the device detects memory that is granted too early.
 pub struct Program {
     sim: Sim,
     allocator: Allocator<Sim>,
     streams: Vec<Stream<Sim>>,
-    live: Vec<Buffer<Sim>>,
-    points: Vec<Point>,
+    live: Vec<(u32, Buffer<Sim>)>,
+    points: Vec<(u32, Point)>,
 }
 
 impl Program {
@@ -47,51 +46,103 @@ impl Program {
         }
     }
 
+    /// Draws the next operation of the program.
+    pub fn draw(&self, generator: &mut Generator) -> Operation {
+        let held: Vec<u32> = self.live.iter().map(|(number, _)| *number).collect();
+        generator.next(&held)
+    }
+
+    /// Does a number of drawn operations, of which requests may be refused, and returns them.
+    ///
+    /// # Panics
+    ///
+    /// If an operation fails for another reason.
+    pub fn record(&mut self, generator: &mut Generator, count: usize) -> Vec<Operation> {
+        let mut next = || {
+            let operation = self.draw(generator);
+            self.do_or_refuse(operation);
+            operation
+        };
+        (0..count).map(|_| next()).collect()
+    }
+
+    /// Does one operation, which may be refused for lack of memory.
+    ///
+    /// # Panics
+    ///
+    /// If it fails for another reason.
+    pub fn do_or_refuse(&mut self, operation: Operation) {
+        if let Err(error) = self.step(operation) {
+            assert_eq!(error.fault(), Fault::OutOfMemory, "{operation:?}: {error}");
+        }
+    }
+
     /// Does one operation. After an error the program goes on without the block that it did not get.
     ///
     /// # Errors
     ///
     /// Returns the error of the allocator.
-    pub fn step(&mut self, op: Op) -> Result<(), Error<SimError>> {
-        let at = |place: usize| (!self.live.is_empty()).then(|| place % self.live.len());
-        match op {
-            Op::Allocate { bytes, stream } => {
-                let stream = stream % self.streams.len();
+    ///
+    /// # Panics
+    ///
+    /// If the operation is none that is drawn for such a program.
+    pub fn step(&mut self, operation: Operation) -> Result<(), Error<SimError>> {
+        match operation {
+            Operation::Allocate { block, bytes, stream } => {
                 let buffer = self.streams[stream].allocate(bytes)?;
                 self.touch(stream, &buffer, Access::Write);
-                self.live.push(buffer);
+                self.live.push((block, buffer));
             }
-            Op::Free { block } => drop(at(block).map(|at| self.live.swap_remove(at))),
-            Op::Record { block, stream } => {
-                if let Some(at) = at(block) {
-                    self.record(at, stream % self.streams.len())?;
+            Operation::Free { block } => drop(self.at(block).map(|at| self.live.swap_remove(at))),
+            Operation::Use { block, stream, noted, keep } => {
+                if let Some(at) = self.at(block) {
+                    self.use_elsewhere(at, stream, noted)?;
+                    if !keep {
+                        // The free comes after the submit wherever ticks are closed, so that its points are the same.
+                        self.submit();
+                        drop(self.live.swap_remove(at));
+                    }
                 }
             }
-            Op::Point { stream } => self.points.push(self.streams[stream % self.streams.len()].point()),
-            Op::Until { block, point } => {
-                if let (Some(at), false) = (at(block), self.points.is_empty()) {
-                    self.live[at].used_until(self.points[point % self.points.len()])?;
+            Operation::Point { point, stream } => self.points.push((point, self.streams[stream].point())),
+            Operation::Until { block, point } => {
+                let known = self.points.iter().find(|(number, _)| *number == point);
+                if let (Some(at), Some((_, point))) = (self.at(block), known) {
+                    self.live[at].1.used_until(*point)?;
                 }
             }
-            Op::Busy { stream } => drop(self.sim.busy(self.streams[stream % self.streams.len()].id())),
-            Op::Complete { stream } => drop(self.sim.complete(self.streams[stream % self.streams.len()].id())),
-            Op::Synchronize => self.sim.synchronize(),
-            Op::Poll => self.allocator.poll()?,
-            Op::EmptyCache => self.allocator.empty_cache()?,
-            Op::ResetPeak => self.allocator.reset_peak_stats(),
-            Op::ResetAccumulated => self.allocator.reset_accumulated_stats(),
+            Operation::Hold { stream } => drop(self.sim.busy(self.streams[stream].id())),
+            Operation::Unhold { stream } => drop(self.sim.complete(self.streams[stream].id())),
+            Operation::Sync => self.sim.synchronize(),
+            Operation::Poll => self.allocator.poll()?,
+            Operation::Trim { bytes } => drop(self.allocator.trim(bytes)?),
+            Operation::EmptyCache => self.allocator.empty_cache()?,
+            Operation::ResetPeaks => self.allocator.reset_peak_stats(),
+            Operation::ResetTotals => self.allocator.reset_accumulated_stats(),
+            other => panic!("no program performs {other:?}"),
         }
         Ok(())
     }
 
-    /// Records that a stream uses a block, which a long kernel of the stream reads. Waits first until the block is
-    /// written.
-    fn record(&self, at: usize, stream: usize) -> Result<(), Error<SimError>> {
+    fn at(&self, block: u32) -> Option<usize> {
+        self.live.iter().position(|(number, _)| *number == block)
+    }
+
+    /// Has a long kernel of a stream read a block, and notes that use. Waits first until the block is written.
+    fn use_elsewhere(&self, at: usize, stream: usize, noted: Noted) -> Result<(), Error<SimError>> {
         self.submit();
         self.sim.synchronize();
-        self.sim.busy(self.streams[stream].id());
-        self.touch(stream, &self.live[at], Access::Read);
-        self.live[at].record_stream(&self.streams[stream])
+        let (user, buffer) = (&self.streams[stream], &self.live[at].1);
+        if noted == Noted::Before {
+            buffer.record_stream(user)?;
+        }
+        self.sim.busy(user.id());
+        self.touch(stream, buffer, Access::Read);
+        match noted {
+            Noted::Before => Ok(()),
+            Noted::After => buffer.record_stream(user),
+            Noted::Until => buffer.used_until(user.point()),
+        }
     }
 
     fn touch(&self, stream: usize, buffer: &Buffer<Sim>, access: Access) {
@@ -102,7 +153,7 @@ impl Program {
 
     /// Frees every block, one after the other, and waits for the device.
     pub fn free_all(&mut self) {
-        while let Some(buffer) = self.live.pop() {
+        while let Some((_, buffer)) = self.live.pop() {
             drop(buffer);
         }
         self.submit();

@@ -3,15 +3,18 @@
 use millpond::backend::{Fault, PageCaps};
 use millpond::settings::{Growth, Policy, Segments, Settings};
 use millpond::{Allocator, Error};
+use millpond_conformance::language::Operation;
 use millpond_sim::{CallKind, CostModel, Sim, SimError};
-use millpond_tests::pair::Op;
+use millpond_tests::mix::generator;
 use millpond_tests::program::{Program, leaked};
-use millpond_tests::random::Random;
+use millpond_trace::Random;
 
 const MIB: u64 = 1 << 20;
 const OPERATIONS: usize = 160;
 const STREAMS: usize = 2;
 const LARGEST: u64 = 24 * MIB;
+/// A number that no drawn block has.
+const LAST: u32 = 1 << 16;
 
 /// One kind of allocator.
 struct Case {
@@ -53,16 +56,20 @@ fn program(case: &Case) -> Program {
     Program::new(sim, allocator, STREAMS)
 }
 
-fn script() -> Vec<Op> {
-    let mut ops = Op::sequence(&mut Random::new(11), OPERATIONS, STREAMS, LARGEST);
+/// Returns the operations of a case, drawn while they run with no failure planned.
+fn script(case: &Case) -> Vec<Operation> {
+    let mut generator = generator(Random::new(11), STREAMS, LARGEST);
+    let mut operations = program(case).record(&mut generator, OPERATIONS);
     // At the end everything is freed, so that whole ranges are released, and some memory is allocated again.
-    ops.extend([Op::Free { block: 0 }; OPERATIONS]);
-    ops.extend([Op::Synchronize, Op::EmptyCache]);
+    operations.extend((0..OPERATIONS as u32).map(|block| Operation::Free { block }));
+    operations.extend([Operation::Sync, Operation::EmptyCache]);
     // Most of the memory moves to another stream while work still runs on it.
-    ops.extend([Op::Allocate { bytes: 60 * MIB, stream: 0 }, Op::Busy { stream: 0 }, Op::Free { block: 0 }]);
-    ops.extend([Op::Allocate { bytes: 50 * MIB, stream: 1 }, Op::Free { block: 0 }]);
-    ops.extend([1, MIB, 12 * MIB].map(|bytes| Op::Allocate { bytes, stream: 1 }));
-    ops
+    let allocate = |block, bytes, stream| Operation::Allocate { block: LAST + block, bytes, stream };
+    let free = |block| Operation::Free { block: LAST + block };
+    operations.extend([allocate(0, 60 * MIB, 0), Operation::Hold { stream: 0 }, free(0)]);
+    operations.extend([allocate(1, 50 * MIB, 1), free(1)]);
+    operations.extend([allocate(2, 1, 1), allocate(3, MIB, 1), allocate(4, 12 * MIB, 1)]);
+    operations
 }
 
 /// Returns the number of driver calls so far that can fail.
@@ -72,28 +79,25 @@ fn fallible(sim: &Sim) -> u64 {
 }
 
 /// Returns how many calls that can fail the program makes when none does, opening streams left out.
-fn calls_of(case: &Case, ops: &[Op]) -> u64 {
+fn calls_of(case: &Case, operations: &[Operation]) -> u64 {
     let mut program = program(case);
     let before = fallible(program.sim());
-    for op in ops {
-        let outcome = program.step(*op);
-        assert!(!outcome.is_err_and(|error| error.fault() != Fault::OutOfMemory), "{}: {op:?} failed", case.name);
-    }
+    operations.iter().for_each(|operation| program.do_or_refuse(*operation));
     program.free_all();
     fallible(program.sim()) - before
 }
 
 /// Runs the program with one failure planned, and returns the driver's errors that its operations returned.
-fn errors_of(case: &Case, ops: &[Op], nth: u64, fault: Fault) -> Vec<Error<SimError>> {
+fn errors_of(case: &Case, operations: &[Operation], nth: u64, fault: Fault) -> Vec<Error<SimError>> {
     let at = format!("{}, call {nth}, {fault:?}", case.name);
     let mut program = program(case);
     program.sim().fail_any(nth, fault);
     let (mut errors, mut looks) = (Vec::new(), 20);
-    for op in ops {
-        match program.step(*op) {
+    for operation in operations {
+        match program.step(*operation) {
             Ok(()) | Err(Error::OutOfMemory(_)) => {}
             Err(error @ Error::Driver { .. }) => errors.push(error),
-            Err(error) => panic!("{at}: {op:?} failed with {error:?}, which is no driver's error"),
+            Err(error) => panic!("{at}: {operation:?} failed with {error:?}, which is no driver's error"),
         }
         // The costly check is made after the failure only, and for a limited number of operations.
         if !errors.is_empty() && looks > 0 {
@@ -117,17 +121,20 @@ fn errors_of(case: &Case, ops: &[Op], nth: u64, fault: Fault) -> Vec<Error<SimEr
 /// Checks that everything works after the failure: the cache empties and what then fits is granted.
 fn recovers(program: &mut Program, errors: &mut Vec<Error<SimError>>, at: &str) {
     // The planned failure may happen here; then there is no other.
-    if let Err(error) = program.step(Op::EmptyCache) {
+    if let Err(error) = program.step(Operation::EmptyCache) {
         errors.push(error);
-        program.step(Op::EmptyCache).unwrap_or_else(|error| panic!("{at}: the cache does not empty twice: {error}"));
+        program
+            .step(Operation::EmptyCache)
+            .unwrap_or_else(|error| panic!("{at}: the cache does not empty twice: {error}"));
     }
     program.allocator().check();
     let stats = program.allocator().stats();
     assert_eq!((stats.reserved_bytes.all.current, stats.active.all.current), (0, 0), "{at}: {stats:?}");
-    let mut outcome = program.step(Op::Allocate { bytes: 2 * MIB, stream: 0 });
+    let again = Operation::Allocate { block: LAST + 5, bytes: 2 * MIB, stream: 0 };
+    let mut outcome = program.step(again);
     if let Err(error @ Error::Driver { .. }) = outcome {
         errors.push(error);
-        outcome = program.step(Op::Allocate { bytes: 2 * MIB, stream: 0 });
+        outcome = program.step(again);
     }
     assert!(outcome.is_ok(), "{at}: {outcome:?}");
     program.free_all();
@@ -136,13 +143,13 @@ fn recovers(program: &mut Program, errors: &mut Vec<Error<SimError>>, at: &str) 
 
 #[test]
 fn every_call_fails_once_and_says_so() {
-    let ops = script();
     for case in cases() {
-        let calls = calls_of(&case, &ops);
+        let operations = script(&case);
+        let calls = calls_of(&case, &operations);
         assert!(calls >= 20, "{}: only {calls} calls", case.name);
         let mut told = 0;
         for nth in 1..=calls {
-            let errors = errors_of(&case, &ops, nth, Fault::Other);
+            let errors = errors_of(&case, &operations, nth, Fault::Other);
             assert!(errors.len() <= 1, "{}: one failure, {} errors: {errors:?}", case.name, errors.len());
             told += errors.len() as u64;
             for error in errors {
@@ -158,10 +165,10 @@ fn every_call_fails_once_and_says_so() {
 
 #[test]
 fn every_call_runs_out_of_memory_once() {
-    let ops = script();
     for case in cases() {
-        for nth in 1..=calls_of(&case, &ops) {
-            let errors = errors_of(&case, &ops, nth, Fault::OutOfMemory);
+        let operations = script(&case);
+        for nth in 1..=calls_of(&case, &operations) {
+            let errors = errors_of(&case, &operations, nth, Fault::OutOfMemory);
             assert!(errors.len() <= 1, "{}: one failure, {} errors: {errors:?}", case.name, errors.len());
         }
     }
@@ -169,10 +176,10 @@ fn every_call_runs_out_of_memory_once() {
 
 #[test]
 fn a_lost_device_is_told_as_lost_and_breaks_nothing() {
-    let ops = script();
     for case in cases() {
-        for nth in 1..=calls_of(&case, &ops) {
-            for error in errors_of(&case, &ops, nth, Fault::Lost) {
+        let operations = script(&case);
+        for nth in 1..=calls_of(&case, &operations) {
+            for error in errors_of(&case, &operations, nth, Fault::Lost) {
                 assert!(matches!(&error, Error::Driver { lost: true, .. }), "{}: {error:?}", case.name);
             }
         }
@@ -184,10 +191,7 @@ fn the_programs_reach_every_call_that_allocators_make() {
     let mut reached = Vec::new();
     for case in cases() {
         let mut program = program(&case);
-        for op in script() {
-            let outcome = program.step(op);
-            assert!(!outcome.is_err_and(|error| error.fault() != Fault::OutOfMemory), "{}: {op:?} failed", case.name);
-        }
+        script(&case).into_iter().for_each(|operation| program.do_or_refuse(operation));
         let calls = program.sim().calls();
         reached.extend(CallKind::ALL.iter().filter(|kind| calls.of(**kind) > 0));
     }

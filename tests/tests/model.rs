@@ -4,77 +4,75 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use millpond_tests::pair::{Checks, Op, Pair, Reached, Setup};
-use millpond_tests::random::Random;
-use proptest::prelude::*;
+use millpond_conformance::language::{Generator, Operation, shrink};
+use millpond_tests::mix::generator;
+use millpond_tests::pair::{Checks, Pair, Reached, Setup};
+use millpond_trace::Random;
 
 const OPERATIONS: usize = 400;
 /// The number of runs of each part; the parts run in parallel.
 const RUNS: u64 = 1000;
 const CHECKS: Checks = Checks { layout_every: 8, invariants_every: 64 };
+/// The most programs that are tried to shorten one that differs.
+const TRIALS_MAX: u32 = 3000;
 
 /// Returns the configuration and the operations that a seed stands for.
-fn drawn(seed: u64) -> (Setup, Vec<Op>) {
+fn drawn(seed: u64) -> (Setup, Generator) {
     let mut random = Random::new(seed);
     let setup = Setup::draw(&mut random);
-    let ops = Op::sequence(&mut random, OPERATIONS, setup.streams, setup.largest);
-    (setup, ops)
+    let operations = generator(random, setup.streams, setup.largest);
+    (setup, operations)
 }
 
-/// Returns what a run reached, or its first difference, whether that was returned or the allocator panicked.
-fn outcome(setup: &Setup, ops: &[Op], checks: Checks) -> Result<Reached, (usize, String)> {
-    match catch_unwind(AssertUnwindSafe(|| Pair::run(setup, ops, checks))) {
-        Ok(outcome) => outcome,
-        Err(panic) => {
-            let text = panic.downcast_ref::<String>().map(String::as_str);
-            let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without words");
-            Err((ops.len(), format!("panic: {text}")))
-        }
-    }
+/// Returns what a run reached, or its first difference, whether that was returned or the allocator panicked. The
+/// operations are added to `trail`.
+fn outcome(
+    setup: &Setup,
+    checks: Checks,
+    next: &mut dyn FnMut(&[u32]) -> Option<Operation>,
+    trail: &mut Vec<Operation>,
+) -> Result<Reached, String> {
+    catch_unwind(AssertUnwindSafe(|| Pair::run(setup, checks, next, trail))).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without words");
+        Err(format!("panic: {text}"))
+    })
 }
 
-fn difference(setup: &Setup, ops: &[Op], checks: Checks) -> Option<(usize, String)> {
-    outcome(setup, ops, checks).err()
+/// Returns the first difference that these operations show.
+fn difference(setup: &Setup, operations: &[Operation]) -> Option<String> {
+    let mut operations = operations.iter().copied();
+    outcome(setup, Checks::ALL, &mut |_| operations.next(), &mut Vec::new()).err()
 }
 
-/// Removes operations, from large parts to single ones, as long as there is a difference.
-fn minimised(setup: &Setup, ops: &[Op]) -> Vec<Op> {
-    let mut ops = ops.to_vec();
-    let mut part = ops.len().div_ceil(2);
-    while part > 0 {
-        let mut start = 0;
-        while start < ops.len() {
-            let end = (start + part).min(ops.len());
-            let fewer = [&ops[..start], &ops[end..]].concat();
-            if difference(setup, &fewer, Checks::ALL).is_some() {
-                ops = fewer;
-            } else {
-                start = end;
-            }
-        }
-        part /= 2;
-    }
-    ops
-}
-
-fn run_seed(seed: u64) -> Reached {
-    let (setup, ops) = drawn(seed);
-    outcome(&setup, &ops, CHECKS).unwrap_or_else(|(at, what)| {
-        let ops = minimised(&setup, &ops[..ops.len().min(at + 1)]);
-        let (_, least) = difference(&setup, &ops, Checks::ALL).unwrap_or((0, "no difference any more".into()));
-        let ops: String = ops.iter().map(|op| format!("\n  {op:?}")).collect();
-        panic!("seed {seed}, operation {at}: {what}\n{setup:?}\nthe least that differs: {ops}\n{least}");
+/// Runs the first operations of a seed. A failure is reduced to the fewest and smallest operations that show it.
+fn run_seed(seed: u64, count: usize, checks: Checks) -> Reached {
+    let (setup, mut generator) = drawn(seed);
+    let (mut left, mut trail) = (count, Vec::new());
+    let mut next = |held: &[u32]| {
+        left = left.checked_sub(1)?;
+        Some(generator.next(held))
+    };
+    outcome(&setup, checks, &mut next, &mut trail).unwrap_or_else(|what| {
+        let at = trail.len();
+        let with = |streams: usize| Setup { streams, ..setup.clone() };
+        let mut fails = |streams: usize, operations: &[Operation]| difference(&with(streams), operations).is_some();
+        let least = shrink(setup.streams, trail, TRIALS_MAX, &mut fails);
+        let still = difference(&with(least.streams), &least.operations);
+        let operations: String = least.operations.iter().map(|operation| format!("\n  {operation:?}")).collect();
+        panic!("seed {seed}, operation {at}: {what}\n{setup:?}\nthe least that differs: {operations}\n{still:?}");
     })
 }
 
 /// Runs all seeds of a part, or the one that the environment names.
 fn run_part(part: u64) {
     if let Ok(seed) = std::env::var("MILLPOND_SEED") {
-        run_seed(seed.parse().unwrap_or_else(|error| panic!("MILLPOND_SEED is {seed:?}: {error}")));
+        let seed = seed.parse().unwrap_or_else(|error| panic!("MILLPOND_SEED is {seed:?}: {error}"));
+        run_seed(seed, OPERATIONS, CHECKS);
         return;
     }
     let mut reached = Reached::default();
-    (0..RUNS).for_each(|run| reached.add(&run_seed(part * RUNS + run)));
+    (0..RUNS).for_each(|run| reached.add(&run_seed(part * RUNS + run, OPERATIONS, CHECKS)));
     for (rule, count) in reached.rows() {
         assert!(count > 20, "{rule}: only {count} in {RUNS} runs, so the runs prove little");
     }
@@ -100,31 +98,10 @@ fn seeded_runs_agree_part_4() {
     run_part(3);
 }
 
-fn operation() -> impl Strategy<Value = Op> {
-    let (stream, block) = (0..3_usize, 0..1000_usize);
-    prop_oneof![
-        8 => (1..48_u64 << 20, stream.clone()).prop_map(|(bytes, stream)| Op::Allocate { bytes, stream }),
-        4 => (1..1_u64 << 20, stream.clone()).prop_map(|(bytes, stream)| Op::Allocate { bytes, stream }),
-        8 => block.clone().prop_map(|block| Op::Free { block }),
-        2 => (block.clone(), stream.clone()).prop_map(|(block, stream)| Op::Record { block, stream }),
-        1 => stream.clone().prop_map(|stream| Op::Point { stream }),
-        1 => (block, 0..8_usize).prop_map(|(block, point)| Op::Until { block, point }),
-        1 => stream.clone().prop_map(|stream| Op::Busy { stream }),
-        1 => stream.prop_map(|stream| Op::Complete { stream }),
-        1 => Just(Op::Synchronize),
-        1 => Just(Op::EmptyCache),
-        1 => Just(Op::ResetPeak),
-    ]
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
-
-    /// Sequences as data: a difference shrinks to the fewest and smallest operations that show it.
-    #[test]
-    fn every_sequence_agrees(seed: u64, ops in proptest::collection::vec(operation(), 0..120)) {
-        let setup = Setup::draw(&mut Random::new(seed));
-        let found = difference(&setup, &ops, Checks::ALL);
-        prop_assert!(found.is_none(), "{found:?}\n{setup:?}");
+/// Everything is compared and checked after every operation.
+#[test]
+fn short_runs_agree_after_every_operation() {
+    for seed in 4 * RUNS..4 * RUNS + 48 {
+        run_seed(seed, 120, Checks::ALL);
     }
 }

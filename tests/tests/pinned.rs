@@ -7,7 +7,7 @@ use millpond::backend::ClassId;
 use millpond::settings::{Policy, Segments, Settings};
 use millpond::{Allocator, Pinned, PinnedBuffer, Stream};
 use millpond_sim::{Completion, Sim};
-use millpond_tests::random::Random;
+use millpond_trace::Random;
 
 const MIB: u64 = 1 << 20;
 const SEEDS: u64 = 2;

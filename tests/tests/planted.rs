@@ -5,13 +5,14 @@
 use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use millpond::backend::Fault;
 use millpond::plant::Plant;
 use millpond::settings::{Growth, Policy, Settings};
+use millpond_conformance::language::{Generator, Noted, Operation};
 use millpond_conformance::{Trouble, Watched};
-use millpond_tests::pair::{Checks, Op, Pair, Setup};
+use millpond_tests::mix::generator;
+use millpond_tests::pair::{Checks, Pair, Setup};
 use millpond_tests::program::{Program, leaked};
-use millpond_tests::random::Random;
+use millpond_trace::Random;
 
 /// The number of seeds for each check: few, as every bug shows with some of them.
 const RUNS: u64 = 24;
@@ -80,15 +81,16 @@ fn catches(check: Check, plant: Option<Plant>, paged: Option<Growth>, seed: u64)
     let mut random = Random::new(seed);
     let setup = Setup::draw(&mut random);
     let settings = settings(&setup, plant, paged);
-    let ops = Op::sequence(&mut random, OPERATIONS, setup.streams, setup.largest);
+    let mut generator = generator(random, setup.streams, setup.largest);
     match check {
-        Check::Model => return paged.is_none() && model_differs(&setup, settings, &ops),
-        Check::Oracle => return oracle_objects(&setup, settings, &ops),
+        Check::Model => return paged.is_none() && model_differs(&setup, settings, &mut generator),
+        Check::Oracle => return oracle_objects(&setup, settings, &mut generator),
         Check::Invariants | Check::Device | Check::Leak => {}
     }
     let ran = survives(program(&setup, settings), |program| {
-        for op in &ops {
-            assert!(!program.step(*op).is_err_and(|error| error.fault() != Fault::OutOfMemory), "{op:?} failed");
+        for _ in 0..OPERATIONS {
+            let operation = program.draw(&mut generator);
+            program.do_or_refuse(operation);
             if check == Check::Invariants {
                 program.allocator().check();
             }
@@ -106,10 +108,15 @@ fn catches(check: Check, plant: Option<Plant>, paged: Option<Growth>, seed: u64)
     }
 }
 
-fn model_differs(setup: &Setup, settings: Settings, ops: &[Op]) -> bool {
+fn model_differs(setup: &Setup, settings: Settings, generator: &mut Generator) -> bool {
     // The invariants are never checked: operations are counted from 1.
     let pair = Pair::with(setup, settings, Checks { layout_every: 4, invariants_every: usize::MAX });
-    let ran = survives(pair, |pair| ops.iter().zip(1..).any(|(op, at)| pair.step(at, *op).is_err()));
+    let ran = survives(pair, |pair| {
+        (1..=OPERATIONS).any(|at| {
+            let operation = generator.next(&pair.held());
+            pair.step(at, operation).is_err()
+        })
+    });
     match ran {
         Ok((true, pair)) => {
             // Its blocks differ from the model's: dropping them may trip an assertion.
@@ -121,34 +128,44 @@ fn model_differs(setup: &Setup, settings: Settings, ops: &[Op]) -> bool {
 }
 
 /// Returns whether the shadow oracle reports a violation in a run. No other check is made.
-fn oracle_objects(setup: &Setup, settings: Settings, ops: &[Op]) -> bool {
+fn oracle_objects(setup: &Setup, settings: Settings, generator: &mut Generator) -> bool {
     let (sim, allocator) = setup.build(settings);
     let open = |id| allocator.stream(id).unwrap_or_else(|error| panic!("{error}"));
     let streams: Vec<_> = sim.open_streams(setup.streams).into_iter().map(open).collect();
     let subject = (Watched::new(allocator), Vec::new());
     let ran = survives(subject, |(watched, live)| {
         let mut objects = false;
-        for op in ops {
-            let at = |place: usize| (!live.is_empty()).then(|| place % live.len());
-            match *op {
-                Op::Allocate { bytes, stream } => match watched.allocate(&streams[stream], bytes) {
-                    Ok(tenancy) => live.push(tenancy),
+        for _ in 0..OPERATIONS {
+            let held: Vec<u32> = live.iter().map(|(number, _)| *number).collect();
+            let at = |block: u32| held.iter().position(|number| *number == block);
+            match generator.next(&held) {
+                Operation::Allocate { block, bytes, stream } => match watched.allocate(&streams[stream], bytes) {
+                    Ok(tenancy) => live.push((block, tenancy)),
                     Err(trouble) => objects |= matches!(trouble, Trouble::Violation(_)),
                 },
-                Op::Free { block } => drop(at(block).map(|at| watched.free(live.swap_remove(at)))),
-                Op::Record { block, stream } => {
+                Operation::Free { block } => drop(at(block).map(|at| watched.free(live.swap_remove(at).1))),
+                Operation::Use { block, stream, noted, keep } => {
                     if let Some(at) = at(block) {
                         sim.busy(streams[stream].id());
-                        assert!(watched.record_stream(&live[at], &streams[stream]).is_ok(), "a stream was refused");
+                        let noted = match noted {
+                            Noted::Until => watched.used_until(&live[at].1, streams[stream].point()),
+                            _ => watched.record_stream(&live[at].1, &streams[stream]),
+                        };
+                        assert!(noted.is_ok(), "a use was refused");
+                        if !keep {
+                            watched.free(live.swap_remove(at).1);
+                        }
                     }
                 }
-                Op::Complete { stream } => drop(sim.complete(streams[stream].id())),
-                Op::Synchronize => sim.synchronize(),
-                Op::EmptyCache => assert!(watched.allocator().empty_cache().is_ok(), "the driver failed unasked"),
+                Operation::Unhold { stream } => drop(sim.complete(streams[stream].id())),
+                Operation::Sync => sim.synchronize(),
+                Operation::EmptyCache => {
+                    assert!(watched.allocator().empty_cache().is_ok(), "the driver failed unasked")
+                }
                 _ => {}
             }
         }
-        live.drain(..).for_each(|tenancy| watched.free(tenancy));
+        live.drain(..).for_each(|(_, tenancy)| watched.free(tenancy));
         objects
     });
     ran.is_ok_and(|(objects, _)| objects)

@@ -5,48 +5,43 @@
 //! the same decisions and have the same numbers at the end.
 
 use millpond::events::Event;
-use millpond::{Allocator, Buffer, MemoryStats, SegmentView};
+use millpond::{Allocator, MemoryStats, SegmentView};
+use millpond_conformance::language::{Generator, Kind, Mix, Sizes};
 use millpond_replay::DecisionLog;
 use millpond_sim::{CostModel, Sim};
+use millpond_tests::program::Program;
+use millpond_trace::Random;
 
-struct Random(u64);
+const STREAMS: usize = 2;
 
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % bound
+/// Returns a mix with few sizes, so that the same one is often freed and requested at once, and with near ones, so that
+/// others fit better.
+fn mix() -> Mix {
+    let exact = vec![512, 1000, 4096, 4608, 1 << 20, (1 << 20) + 1, 3 << 20, 11 << 20, 21 << 20, 40 << 20];
+    Mix {
+        weights: vec![
+            (Kind::Again, 40),
+            (Kind::Free, 30),
+            (Kind::Trim, 1),
+            (Kind::ResetPeaks, 1),
+            (Kind::Allocate, 28),
+        ],
+        sizes: Sizes { exact, ranges: Vec::new() },
+        streams: STREAMS,
+        live_max: usize::MAX,
+        limit: 256 << 20,
     }
 }
 
 fn run(seed: u64, conf: &str, looks: bool) -> (Vec<Event>, MemoryStats, Vec<SegmentView>) {
     let sim = Sim::builder().total_bytes(512 << 20).cost(CostModel::free()).build();
-    let allocator = Allocator::builder(sim).conf(conf).build().unwrap();
-    let streams = [allocator.create_stream().unwrap(), allocator.create_stream().unwrap()];
+    let allocator = Allocator::builder(sim.clone()).conf(conf).build().unwrap();
     DecisionLog::start(&allocator);
-    let mut random = Random(seed * 0x9e37_79b9 + 1);
-    let mut live: Vec<Buffer<Sim>> = Vec::new();
-    // Few sizes, so that the same one is often freed and requested at once; near ones, so that others fit better.
-    let sizes = [512, 1000, 4096, 4608, 1 << 20, (1 << 20) + 1, 3 << 20, 11 << 20, 21 << 20, 40 << 20];
+    let mut program = Program::new(sim, allocator.clone(), STREAMS);
+    let mut generator = Generator::new(Random::new(seed), mix());
     for step in 0..600 {
-        let stream = &streams[random.below(2) as usize];
-        match random.below(10) {
-            0..4 if !live.is_empty() => {
-                let at = random.below(live.len() as u64) as usize;
-                let freed = live.swap_remove(at);
-                let again = freed.len() + random.below(2) * random.below(64);
-                drop(freed);
-                if looks {
-                    let _ = allocator.stats();
-                }
-                live.extend(stream.allocate(again));
-            }
-            4..7 if !live.is_empty() => drop(live.swap_remove(random.below(live.len() as u64) as usize)),
-            7 if random.below(8) == 0 => assert!(allocator.trim(64 << 20).is_ok()),
-            7 if random.below(8) == 0 => allocator.reset_peak_stats(),
-            _ => live.extend(stream.allocate(sizes[random.below(sizes.len() as u64) as usize])),
-        }
+        let operation = program.draw(&mut generator);
+        program.do_or_refuse(operation);
         if looks {
             // Reading the counters is enough; the full check is made at intervals.
             let _ = allocator.stats();

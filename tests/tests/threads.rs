@@ -10,7 +10,7 @@ use millpond::stats::MemoryStats;
 use millpond::{Allocator, Buffer, Error, Stream};
 use millpond_sim::{Access, Completion, CostModel, Sim};
 use millpond_tests::program::leaked;
-use millpond_tests::random::Random;
+use millpond_trace::Random;
 
 const MIB: u64 = 1 << 20;
 const ROUNDS: u64 = 400;
@@ -50,7 +50,7 @@ fn churn(sim: &Sim, stream: &Stream<Sim>, seed: u64) {
             write(sim, stream, &buffer);
             kept.push(buffer);
         } else if !kept.is_empty() {
-            drop(kept.swap_remove(random.below(kept.len() as u64) as usize));
+            drop(kept.swap_remove(random.index(kept.len())));
         }
     }
 }

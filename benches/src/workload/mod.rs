@@ -2,7 +2,6 @@
 
 mod churn;
 mod hit;
-mod random;
 mod recorded;
 mod rmm;
 

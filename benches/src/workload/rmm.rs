@@ -1,6 +1,7 @@
 //! The random pattern of RMM's own benchmark, from its description: its generator and seed are not reproduced.
 
-use super::random::Random;
+use millpond_trace::Random;
+
 use super::{Op, Workload};
 
 /// The number of steps out of 100 that allocate.
@@ -15,7 +16,7 @@ pub(super) fn workload(allocations: u32, max_bytes: u64, seed: u64) -> Workload 
     let (mut live, mut empty) = (Vec::<(u32, u64)>::new(), Vec::new());
     let (mut slots, mut live_bytes, mut made) = (0, 0, 0);
     while made < allocations {
-        let bytes = random.bytes(max_bytes);
+        let bytes = random.between(1, max_bytes);
         let fits = live_bytes + bytes <= LIVE_BYTES_MAX;
         if live.is_empty() || (fits && random.below(100) < ALLOCATE_PERCENT) {
             let slot = empty.pop().unwrap_or_else(|| {
@@ -27,7 +28,7 @@ pub(super) fn workload(allocations: u32, max_bytes: u64, seed: u64) -> Workload 
             made += 1;
             timed.push(Op::Allocate { stream: 0, slot, bytes });
         } else {
-            let (slot, bytes) = live.swap_remove(random.below(live.len() as u64) as usize);
+            let (slot, bytes) = live.swap_remove(random.index(live.len()));
             empty.push(slot);
             live_bytes -= bytes;
             timed.push(Op::Free { slot });

@@ -6,6 +6,7 @@ mod cuda;
 mod device;
 mod evidence;
 pub mod golden;
+pub mod language;
 mod minimum;
 mod model;
 pub mod oracle;

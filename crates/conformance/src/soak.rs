@@ -11,11 +11,12 @@ use std::thread;
 
 use millpond_backend::{Closing, PageCaps, Reuse};
 use millpond_sim::Completion;
+use millpond_trace::Random;
 
 use crate::device::DeviceUnderTest as _;
 use crate::scenario::POLICIES;
 use crate::sim::SimDevice;
-use crate::swarm::{Case, Failed, Program, Random, Shrunk, Swarm, Tally};
+use crate::swarm::{Case, Failed, Program, Shrunk, Swarm, Tally};
 use millpond::settings::Variant;
 
 /// The default number of operations of a run: enough for memory to be short during most of it.
@@ -48,17 +49,17 @@ impl Run {
     pub fn new(seed: u64, operations: u32) -> Self {
         // The seed differs from that of the swarm's own draws, so that neighbouring seeds differ in everything.
         let mut random = Random::new(seed ^ 0x50AC);
-        let closing = [Closing::Backend, Closing::Backend, Closing::Submit][random.below(3)];
-        let reuse = [Reuse::InOrder, Reuse::InOrder, Reuse::AfterSubmit, Reuse::AfterDone][random.below(4)];
-        let completion = [Completion::Manual, Completion::Seeded(seed), Completion::Immediate][random.below(5) / 2];
-        let granularity = [2 << 20, 2 << 20, 64 << 10, 4 << 20][random.below(4)];
-        let pages = Some(PageCaps { aliasing: !random.once_in(3), ..PageCaps::new(granularity) });
+        let closing = [Closing::Backend, Closing::Backend, Closing::Submit][random.index(3)];
+        let reuse = [Reuse::InOrder, Reuse::InOrder, Reuse::AfterSubmit, Reuse::AfterDone][random.index(4)];
+        let completion = [Completion::Manual, Completion::Seeded(seed), Completion::Immediate][random.index(5) / 2];
+        let granularity = [2 << 20, 2 << 20, 64 << 10, 4 << 20][random.index(4)];
+        let pages = Some(PageCaps { aliasing: !random.one_in(3), ..PageCaps::new(granularity) });
         let device = SimDevice::new(closing, reuse, completion).pages(pages);
-        let device = if random.once_in(3) { device.without_stream_wait() } else { device };
+        let device = if random.one_in(3) { device.without_stream_wait() } else { device };
         let policy = policy(&mut random);
-        let faults = random.once_in(2);
-        let check_every = CHECK_EVERY[random.below(CHECK_EVERY.len())];
-        let device = match random.below(6) {
+        let faults = random.one_in(2);
+        let check_every = CHECK_EVERY[random.index(CHECK_EVERY.len())];
+        let device = match random.index(6) {
             0 => device.tracking(),
             1 => device.with_barriers(),
             _ => device,
@@ -110,10 +111,10 @@ impl Run {
 
 /// Draws a policy. Half of all runs get one that moves pages, and the other policies share the rest.
 fn policy(random: &mut Random) -> Variant {
-    let is_paged = random.once_in(2);
+    let is_paged = random.one_in(2);
     let paged = |policy: &&Variant| policy.policy.moves_pages() == is_paged;
     let wanted: Vec<&Variant> = POLICIES.iter().filter(paged).collect();
-    *wanted[random.below(wanted.len())]
+    *wanted[random.index(wanted.len())]
 }
 
 /// Runs all these seeds with this number of operations each on this number of threads, and passes each run to `tell`

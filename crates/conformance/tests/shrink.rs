@@ -6,8 +6,9 @@ use millpond::settings::Settings;
 use millpond::settings::Variant;
 use millpond_backend::{Closing, Reuse};
 use millpond_conformance::SimDevice;
+use millpond_conformance::language::Operation;
 use millpond_conformance::scenario;
-use millpond_conformance::swarm::{Case, Operation, Program, Shrunk, Swarm};
+use millpond_conformance::swarm::{Case, Program, Shrunk, Swarm};
 use millpond_sim::Completion;
 
 /// The number of seeds that are tried until one fails.

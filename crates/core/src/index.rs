@@ -327,6 +327,8 @@ const fn above(bit: usize) -> u64 {
 mod tests {
     use alloc::collections::BTreeSet;
 
+    use millpond_trace::Random;
+
     use super::*;
 
     #[test]
@@ -351,20 +353,14 @@ mod tests {
         let mut model: BTreeSet<Entry> = BTreeSet::new();
         // All entries ever made, by the number of their block.
         let mut made: Vec<Entry> = Vec::new();
-        let mut random = 0x9e37_79b9_7f4a_7c15_u64;
-        let mut next = move || {
-            random ^= random << 13;
-            random ^= random >> 7;
-            random ^= random << 17;
-            random
-        };
+        let mut random = Random::new(1);
         for step in 0..20_000 {
-            let units = match next() % 3 {
-                0 => next() % 8 + 1,
-                1 => next() % 5000 + 1,
-                _ => next() % 300_000 + 4000,
+            let units = match random.below(3) {
+                0 => random.below(8) + 1,
+                1 => random.below(5000) + 1,
+                _ => random.below(300_000) + 4000,
             };
-            let (size, rank) = (units * QUANTUM, next() % 256);
+            let (size, rank) = (units * QUANTUM, random.below(256));
             let known = model.iter().find(|e| (e.size, e.rank) == (size, rank)).copied();
             let e = known.unwrap_or_else(|| {
                 made.push(Entry { size, rank, block: BlockId(made.len() as u32) });
@@ -385,7 +381,7 @@ mod tests {
             {
                 remove(&mut index, &first);
             }
-            let probe = next() % 310_000 * QUANTUM + QUANTUM;
+            let probe = random.below(310_000) * QUANTUM + QUANTUM;
             let block_of = |entry: Option<&Entry>| entry.map(|entry| entry.block);
             assert_eq!(
                 index.best_fit(probe, |block| entry_of(block).size),

@@ -4,6 +4,7 @@
 use millpond::backend::{Backend, ClassId, Fault};
 use millpond::{Allocator, Buffer, BuildError, Error, Readiness, Stream};
 use millpond_sim::{CallKind, Completion, Overwriting, Sim};
+use millpond_trace::Random;
 
 const MIB: u64 = 1 << 20;
 /// The byte that fills memory that comes from the driver.
@@ -42,29 +43,13 @@ fn occupy<B: Backend>(allocator: &Allocator<B>, buffer: &Buffer<B>, value: u8) {
     mover.fill(buffer.stream(), buffer.segment().unwrap(), buffer.offset(), buffer.capacity(), value).unwrap();
 }
 
-/// The splitmix64 generator.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (mixed ^ (mixed >> 31)) % bound
-    }
-
-    /// Returns an index below `of`.
-    fn index(&mut self, of: usize) -> usize {
-        self.below(of as u64) as usize
-    }
-
-    fn bytes(&mut self) -> u64 {
-        match self.below(8) {
-            0 | 1 => 1 + self.below(4000),
-            2 | 3 => 1 + self.below(1 << 20),
-            4 => 1 + self.below(9 << 20),
-            _ => 1 + self.below(3 << 20),
-        }
+/// Returns a size, mostly small enough that pages are shared.
+fn size(random: &mut Random) -> u64 {
+    match random.below(8) {
+        0 | 1 => 1 + random.below(4000),
+        2 | 3 => 1 + random.below(1 << 20),
+        4 => 1 + random.below(9 << 20),
+        _ => 1 + random.below(3 << 20),
     }
 }
 
@@ -74,12 +59,12 @@ fn first_leak(sim: &Sim, conf: &str, streams: usize, seed: u64) -> Option<String
     let may_see_own = conf.contains("other_streams");
     let allocator = Allocator::builder(sim.clone()).conf(conf).limit(24 * MIB).build().unwrap();
     let streams: Vec<_> = (0..streams).map(|_| allocator.create_stream().unwrap()).collect();
-    let (mut random, mut live) = (Random(seed), Vec::new());
+    let (mut random, mut live) = (Random::new(seed), Vec::new());
     for operation in 0..100 {
         match random.below(8) {
             0..=3 => {
                 let home = random.index(streams.len());
-                let bytes = random.bytes();
+                let bytes = size(&mut random);
                 let Ok(buffer) = streams[home].allocate(bytes) else {
                     live.clear();
                     continue;

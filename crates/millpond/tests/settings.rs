@@ -4,6 +4,7 @@ use millpond::backend::{Backend as _, ClassId};
 use millpond::settings::{Divisions, Policy, Segments, Settings, Ties, Variant};
 use millpond::{Allocator, BuildError, Error};
 use millpond_sim::Sim;
+use millpond_trace::Random;
 
 /// Returns settings with one field outside its range, each with the field's name and its value.
 fn refused() -> Vec<(Settings, &'static str, &'static str)> {
@@ -66,51 +67,49 @@ fn page_locked_memory_refuses_them_too() {
     assert!(matches!(&error, Some(Error::Setting(setting)) if setting.field == "slack"), "{error:?}");
 }
 
-/// Numbers from a seed: the splitmix64 generator.
-struct Random(u64);
+/// What settings are drawn from.
+struct Drawing(Random);
 
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn of<T: Copy>(&mut self, all: &[T]) -> T {
-        all[(self.next() % all.len() as u64) as usize]
-    }
-
+impl Drawing {
     fn yes(&mut self) -> bool {
-        self.next() & 1 == 1
+        self.0.one_in(2)
     }
 
     /// Returns a share: mostly a usual one, sometimes one from the edges, or any bits.
     fn share(&mut self) -> f64 {
-        match self.next() % 4 {
-            0 => self.of(&[0.0, -0.0, 1.0, 1000.0, 1000.1, -1.0, 1e-300, 1e30, f64::NAN, f64::INFINITY, f64::MIN]),
-            1 => f64::from_bits(self.next()),
-            _ => (self.next() % 1000) as f64 / 1000.0,
+        match self.0.below(4) {
+            0 => self.0.pick(&[0.0, -0.0, 1.0, 1000.0, 1000.1, -1.0, 1e-300, 1e30, f64::NAN, f64::INFINITY, f64::MIN]),
+            1 => f64::from_bits(self.0.bits()),
+            _ => (self.0.below(1000)) as f64 / 1000.0,
         }
     }
 
     /// Returns a size: mostly one that is allowed, sometimes one from the edges, or any.
     fn bytes(&mut self) -> u64 {
-        match self.next() % 4 {
-            0 => self.of(&[0, 1, 512, 10 << 20, (10 << 20) + 512, 1 << 60, (1 << 60) + 512, u64::MAX, u64::MAX - 511]),
-            1 => self.next() >> (self.next() % 64),
-            _ => (11 + self.next() % 60) << 20,
+        match self.0.below(4) {
+            0 => self.0.pick(&[
+                0,
+                1,
+                512,
+                10 << 20,
+                (10 << 20) + 512,
+                1 << 60,
+                (1 << 60) + 512,
+                u64::MAX,
+                u64::MAX - 511,
+            ]),
+            1 => self.0.bits() >> (self.0.below(64)),
+            _ => (11 + self.0.below(60)) << 20,
         }
     }
 
     fn settings(&mut self) -> Settings {
         let mut divisions = [0; 16];
         for slot in &mut divisions {
-            *slot = if self.next().is_multiple_of(30) {
-                self.next() >> (self.next() % 64)
+            *slot = if self.0.one_in(30) {
+                self.0.bits() >> (self.0.below(64))
             } else {
-                self.of(&[0, 1, 2, 8, 1 << 30])
+                self.0.pick(&[0, 1, 2, 8, 1 << 30])
             };
         }
         let large_segment_bytes = if self.yes() { 20 << 20 } else { self.bytes() };
@@ -118,7 +117,7 @@ impl Random {
         let mut policies: Vec<Policy> = Variant::all().map(|variant| variant.policy).collect();
         policies.push(Policy::Classic(Segments::Snug(self.share())));
         Settings {
-            policy: self.of(&policies),
+            policy: self.0.pick(&policies),
             max_split_bytes: limits[0],
             max_non_split_rounding_bytes: limits[1],
             large_segment_bytes,
@@ -128,7 +127,7 @@ impl Random {
             throw_on_oom: self.yes(),
             search_after_wait: self.yes(),
             gc_without_limit: self.yes(),
-            ties: self.of(&[Ties::Birth, Ties::Address]),
+            ties: self.0.pick(&[Ties::Birth, Ties::Address]),
             ..Settings::default()
         }
     }
@@ -168,7 +167,7 @@ fn work(allocator: &Allocator<Sim>) {
 fn settings_are_refused_or_they_work() {
     let (mut worked, mut refused) = (0, 0);
     for seed in 0..1500 {
-        let settings = Random(seed).settings();
+        let settings = Drawing(Random::new(seed)).settings();
         let ran = std::panic::catch_unwind(|| {
             let sim =
                 Sim::builder().total_bytes(1 << 30).pages(if seed % 4 == 0 { None } else { Sim::new().caps().pages });

@@ -1,5 +1,7 @@
 //! The pieces of a block that a check marks, and the marks.
 
+use millpond_trace::Random;
+
 /// The bytes marked at each end of a block.
 pub(crate) const EDGE_BYTES: u64 = 64;
 /// The bytes marked at the start of every page inside a block.
@@ -36,10 +38,7 @@ pub(crate) fn place(thread: usize, pass: usize, id: u32, offset: u64) -> u64 {
 
 /// Spreads a number over 64 bits, one to one.
 fn scattered(number: u64) -> u64 {
-    let mixed = number.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    mixed ^ (mixed >> 31)
+    Random::new(number).bits()
 }
 
 #[cfg(test)]

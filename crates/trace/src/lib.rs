@@ -7,6 +7,7 @@ mod header;
 mod limits;
 mod parse;
 mod pattern;
+mod random;
 mod rules;
 mod write;
 
@@ -19,6 +20,7 @@ pub use file::decompressed;
 pub use header::Header;
 pub use limits::{FREE_TEXT_BYTES, Limit, Limits};
 pub use pattern::Pattern;
+pub use random::Random;
 pub use write::TraceWriter;
 
 /// A valid trace: its header and its events in program order.

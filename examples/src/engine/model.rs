@@ -1,5 +1,7 @@
 //! A perceptron of several layers, in host memory.
 
+use millpond_trace::Random;
+
 use super::reference;
 
 /// The function that a layer applies to its sums.
@@ -109,13 +111,10 @@ impl Default for Example {
     }
 }
 
-/// Returns arbitrary values from -1 to 1, the same for the same seed: the high bits of a multiplicative generator.
+/// Returns arbitrary values from -1 to 1, the same for the same seed.
 fn sample(seed: u64, count: usize) -> impl Iterator<Item = f32> {
-    let mut state = (seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    (0..count).map(move |_| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 40) as f32 / (1_u64 << 23) as f32 - 1.0
-    })
+    let mut random = Random::new(seed);
+    (0..count).map(move |_| (random.bits() >> 40) as f32 / (1_u64 << 23) as f32 - 1.0)
 }
 
 /// Returns the largest difference between values of two results, or infinity if they differ in length or one is no

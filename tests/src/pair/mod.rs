@@ -1,6 +1,5 @@
 //! The allocator and the naive model side by side.
 
-mod op;
 mod setup;
 
 use std::collections::BTreeMap;
@@ -10,9 +9,9 @@ use millpond::backend::{Backend, Point};
 use millpond::settings::Settings;
 use millpond::stats::MemoryStats;
 use millpond::{Allocator, BlockState, Buffer, Error, SegmentId, SegmentView, Side, Stream};
+use millpond_conformance::language::{Noted, Operation};
 use millpond_sim::{Access, Sim};
 
-pub use op::Op;
 pub use setup::Setup;
 
 use crate::model::{Extent, Model, Moment, Place, Refusal, State};
@@ -24,11 +23,20 @@ pub struct Pair {
     allocator: Allocator<Sim>,
     model: Model,
     streams: Vec<Stream<Sim>>,
-    live: Vec<(u64, Buffer<Sim>)>,
-    points: Vec<(usize, Point, Moment)>,
+    live: Vec<Live>,
+    /// The points by number, each with its stream and the model's view of it.
+    points: BTreeMap<u32, (usize, Point, Moment)>,
     /// The allocator's id of each of the model's extents, as seen in grants.
     segments: BTreeMap<u64, SegmentId>,
     checks: Checks,
+}
+
+/// A block that the program holds.
+struct Live {
+    block: u32,
+    /// The number of the model's block.
+    number: u64,
+    buffer: Buffer<Sim>,
 }
 
 /// The intervals of the costly comparisons, in operations.
@@ -107,26 +115,37 @@ impl Pair {
             allocator,
             streams,
             live: Vec::new(),
-            points: Vec::new(),
+            points: BTreeMap::new(),
             segments: BTreeMap::new(),
             checks,
         }
     }
 
-    /// Does all operations on both sides, then frees everything and empties the cache.
+    /// Does the operations that `next` returns on both sides, until it returns `None`, then frees everything and
+    /// empties the cache. `next` is given the numbers of the blocks that exist. Each operation is added to `trail`
+    /// before it is done.
     ///
     /// # Errors
     ///
-    /// Returns the first difference: the operation's place in the sequence, and what differs. A panic of the allocator
-    /// is passed on.
-    pub fn run(setup: &Setup, ops: &[Op], checks: Checks) -> Result<Reached, (usize, String)> {
+    /// Returns what differs first. A panic of the allocator is passed on.
+    pub fn run(
+        setup: &Setup,
+        checks: Checks,
+        next: &mut dyn FnMut(&[u32]) -> Option<Operation>,
+        trail: &mut Vec<Operation>,
+    ) -> Result<Reached, String> {
         let mut pair = Pair::new(setup, checks);
-        for (at, op) in ops.iter().enumerate() {
-            pair.step(at, *op).map_err(|difference| (at, difference))?;
+        while let Some(operation) = next(&pair.held()) {
+            trail.push(operation);
+            pair.step(trail.len() - 1, operation)?;
         }
         let reached = pair.reached();
-        pair.finish().map_err(|difference| (ops.len(), difference))?;
-        Ok(reached)
+        pair.finish().map(|()| reached)
+    }
+
+    /// Returns the numbers of the blocks that exist.
+    pub fn held(&self) -> Vec<u32> {
+        self.live.iter().map(|live| live.block).collect()
     }
 
     /// Returns how often the rarer rules were applied so far.
@@ -148,8 +167,8 @@ impl Pair {
     /// # Errors
     ///
     /// Returns what differs.
-    pub fn step(&mut self, at: usize, op: Op) -> Result<(), String> {
-        self.apply(op)?;
+    pub fn step(&mut self, at: usize, operation: Operation) -> Result<(), String> {
+        self.apply(operation)?;
         compare_stats(self.model.stats(), &self.allocator.stats())?;
         if at.is_multiple_of(self.checks.layout_every) {
             self.compare_layout()?;
@@ -168,9 +187,9 @@ impl Pair {
     /// Returns what differs, what is left, or the violations that the device has detected.
     pub fn finish(mut self) -> Result<(), String> {
         while !self.live.is_empty() {
-            self.apply(Op::Free { block: 0 })?;
+            self.free(0);
         }
-        self.apply(Op::EmptyCache)?;
+        self.apply(Operation::EmptyCache)?;
         compare_stats(self.model.stats(), &self.allocator.stats())?;
         self.compare_layout()?;
         self.allocator.check();
@@ -186,80 +205,94 @@ impl Pair {
         if violations.is_empty() { Ok(()) } else { Err(format!("the device saw {violations:?}")) }
     }
 
-    fn apply(&mut self, op: Op) -> Result<(), String> {
-        let block = |at: usize| (!self.live.is_empty()).then(|| at % self.live.len());
-        match op {
-            Op::Allocate { bytes, stream } => return self.allocate(bytes, stream % self.streams.len()),
-            Op::Free { block: at } => {
-                if let Some(at) = block(at) {
-                    let (number, buffer) = self.live.swap_remove(at);
-                    let tick = |stream: usize| self.sim.mark(self.streams[stream].id()).0;
-                    self.model.free(number, tick);
-                    drop(buffer);
+    fn apply(&mut self, operation: Operation) -> Result<(), String> {
+        match operation {
+            Operation::Allocate { block, bytes, stream } => return self.allocate(block, bytes, stream),
+            Operation::Free { block } => self.at(block).map_or((), |at| self.free(at)),
+            Operation::Use { block, stream, noted, keep } => {
+                if let Some(at) = self.at(block) {
+                    self.use_elsewhere(at, stream, noted)?;
+                    if !keep {
+                        self.free(at);
+                    }
                 }
             }
-            Op::Record { block: at, stream } => {
-                if let Some(at) = block(at) {
-                    self.record(at, stream % self.streams.len())?;
+            Operation::Point { point, stream } => _ = self.points.insert(point, self.point(stream)),
+            Operation::Until { block, point } => {
+                if let (Some(at), Some(&known)) = (self.at(block), self.points.get(&point)) {
+                    self.until(at, known)?;
                 }
             }
-            Op::Point { stream } => {
-                let stream = stream % self.streams.len();
-                let point = self.streams[stream].point();
-                self.points.push((stream, point, self.model.moment(stream, point.tick.0)));
+            Operation::Hold { stream } => {
+                self.model.busy(stream);
+                self.sim.busy(self.streams[stream].id());
             }
-            Op::Until { block: at, point } => {
-                if let (Some(at), false) = (block(at), self.points.is_empty()) {
-                    let (stream, point, moment) = self.points[point % self.points.len()];
-                    self.model.used_until(self.live[at].0, stream, moment);
-                    self.live[at].1.used_until(point).map_err(|error| error.to_string())?;
-                }
+            Operation::Unhold { stream } => {
+                self.model.complete(stream);
+                self.sim.complete(self.streams[stream].id());
             }
-            Op::Busy { stream } => {
-                self.model.busy(stream % self.streams.len());
-                self.sim.busy(self.streams[stream % self.streams.len()].id());
-            }
-            Op::Complete { stream } => {
-                self.model.complete(stream % self.streams.len());
-                self.sim.complete(self.streams[stream % self.streams.len()].id());
-            }
-            Op::Synchronize => {
+            Operation::Sync => {
                 self.model.synchronize();
                 self.sim.synchronize();
             }
-            Op::Poll => {
+            Operation::Poll => {
                 self.model.poll();
                 self.allocator.poll().map_err(|error| error.to_string())?;
             }
-            Op::EmptyCache => {
+            Operation::EmptyCache => {
                 self.model.empty_cache();
                 self.allocator.empty_cache().map_err(|error| error.to_string())?;
             }
-            Op::ResetPeak => {
+            Operation::ResetPeaks => {
                 self.model.reset_peak();
                 self.allocator.reset_peak_stats();
             }
-            Op::ResetAccumulated => {
+            Operation::ResetTotals => {
                 self.model.reset_accumulated();
                 self.allocator.reset_accumulated_stats();
             }
+            other => return Err(format!("the model does not know {other:?}")),
         }
         Ok(())
     }
 
-    /// Records that a stream uses a block. The stream reads the block before, if the home stream has finished writing
-    /// it.
-    fn record(&mut self, at: usize, stream: usize) -> Result<(), String> {
-        let (number, buffer) = &self.live[at];
-        self.model.record_stream(*number, stream);
+    fn at(&self, block: u32) -> Option<usize> {
+        self.live.iter().position(|live| live.block == block)
+    }
+
+    fn free(&mut self, at: usize) {
+        let Live { number, buffer, .. } = self.live.swap_remove(at);
+        let tick = |stream: usize| self.sim.mark(self.streams[stream].id()).0;
+        self.model.free(number, tick);
+        drop(buffer);
+    }
+
+    fn point(&self, stream: usize) -> (usize, Point, Moment) {
+        let point = self.streams[stream].point();
+        (stream, point, self.model.moment(stream, point.tick.0))
+    }
+
+    fn until(&mut self, at: usize, (stream, point, moment): (usize, Point, Moment)) -> Result<(), String> {
+        let Live { number, buffer, .. } = &self.live[at];
+        self.model.used_until(*number, stream, moment);
+        buffer.used_until(point).map_err(|error| error.to_string())
+    }
+
+    /// Notes that a stream uses a block. The stream reads the block before, if the home stream has finished writing it.
+    fn use_elsewhere(&mut self, at: usize, stream: usize, noted: Noted) -> Result<(), String> {
+        let Live { number, buffer, .. } = &self.live[at];
         if self.model.is_home_idle(*number) {
             let segment = buffer.segment().ok_or("the buffer has no segment")?;
             self.sim.use_range(self.streams[stream].id(), segment, buffer.offset(), buffer.len(), Access::Read);
         }
+        if noted == Noted::Until {
+            return self.until(at, self.point(stream));
+        }
+        self.model.record_stream(*number, stream);
         buffer.record_stream(&self.streams[stream]).map_err(|error| error.to_string())
     }
 
-    fn allocate(&mut self, bytes: u64, stream: usize) -> Result<(), String> {
+    fn allocate(&mut self, block: u32, bytes: u64, stream: usize) -> Result<(), String> {
         match (self.model.allocate(bytes, stream), self.streams[stream].allocate(bytes)) {
             (Ok((number, place)), Ok(buffer)) => {
                 self.compare_place(place, &buffer)?;
@@ -267,7 +300,7 @@ impl Pair {
                 let segment = buffer.segment().ok_or("the buffer has no segment")?;
                 let id = self.streams[stream].id();
                 self.sim.use_range(id, segment, buffer.offset(), buffer.len(), Access::Write);
-                self.live.push((number, buffer));
+                self.live.push(Live { block, number, buffer });
                 Ok(())
             }
             (Err(refusal), Err(Error::OutOfMemory(error))) => {

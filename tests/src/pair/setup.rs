@@ -7,7 +7,7 @@ use millpond::{Allocator, conf};
 use millpond_sim::{CostModel, Sim};
 
 use crate::model::Rules;
-use crate::random::Random;
+use millpond_trace::Random;
 
 const MIB: u64 = 1 << 20;
 /// The bytes of an H200.

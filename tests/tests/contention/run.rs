@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use millpond::{Allocator, Buffer, Error, Pinned, PinnedBuffer, Stream};
 use millpond_sim::{Access, Completion, CostModel, Curve, Sim, SimError};
 use millpond_tests::program::leaked;
-use millpond_tests::random::Random;
+use millpond_trace::Random;
 
 use crate::cases::{Case, Kind, Room, THREADS};
 use crate::log::{Entry, wrong};
@@ -79,7 +79,7 @@ impl Source {
             (Source::Device(streams), Held::Device(buffer)) => {
                 let segment = buffer.segment().expect("a buffer with bytes lies in a segment");
                 sim.use_range(streams[stream].id(), segment, buffer.offset(), buffer.len(), Access::Write);
-                let other = random.below(streams.len() as u64) as usize;
+                let other = random.index(streams.len());
                 if other != stream && random.one_in(2) {
                     let waits = sim.clone();
                     let waits = millpond::backend::Backend::stream_wait(&waits).expect("simulated devices have waits");
@@ -176,7 +176,7 @@ fn work(case: &Case, effort: Effort, sim: &Sim, source: &Source, seed: u64, star
         if !goes_on {
             return entries;
         }
-        let (stream, bytes) = (random.below(case.streams as u64) as usize, random.pick(case.sizes));
+        let (stream, bytes) = (random.index(case.streams), random.pick(case.sizes));
         let asked = start.elapsed();
         let result = source.allocate(stream, bytes);
         let answered = start.elapsed();

@@ -6,7 +6,7 @@ use millpond::backend::{PageCaps, StreamId};
 use millpond::settings::Growth;
 use millpond::{Allocator, Buffer, Error};
 use millpond_sim::{Completion, Sim};
-use millpond_tests::random::Random;
+use millpond_trace::Random;
 
 use crate::device::{GIB, GROWTHS, MIB, allocator, device, streams};
 
@@ -57,7 +57,7 @@ fn stays_bounded(name: &str, hostile: Hostile, growth: Growth, total: u64, opera
     for at in 0..operations {
         drop(live.remove(&at));
         let (bytes, life) = hostile(&mut random, at);
-        match streams[random.below(STREAMS as u64) as usize].allocate(bytes) {
+        match streams[random.index(STREAMS)].allocate(bytes) {
             Ok(buffer) => live.entry(at + life).or_default().push(buffer),
             Err(Error::OutOfMemory(error)) => {
                 let report = error.report();

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use millpond::settings::{Growth, Settings};
 use millpond::{Allocator, BlockState, Buffer, Side};
 use millpond_sim::{Completion, Sim};
-use millpond_tests::random::Random;
+use millpond_trace::Random;
 
 use crate::device::{GIB, GROWTHS, MIB, allocator, builder, device, settings, streams, written};
 use crate::held::Hands;

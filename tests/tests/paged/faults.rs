@@ -5,6 +5,7 @@ use millpond::Error;
 use millpond::backend::{Fault, PageCaps};
 use millpond::settings::Growth;
 use millpond::stats::PageStats;
+use millpond_conformance::language::Operation;
 use millpond_sim::{CallKind, Completion, SimError};
 use millpond_tests::program::leaked;
 
@@ -24,62 +25,61 @@ const FALLIBLE: [CallKind; 6] = [
     CallKind::Wait,
 ];
 
-/// One operation; hands are named by their numbers.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Do {
-    /// Allocates into this hand, on that stream.
-    Take(usize, usize, u64),
-    Free(usize),
-    /// Queues a long kernel on the stream, and frees the hand's block behind it.
-    FreeBusy(usize, usize),
-    Synchronize,
-    EmptyCache,
-    Trim(u64),
+const fn take(block: u32, stream: usize, bytes: u64) -> Operation {
+    Operation::Allocate { block, bytes, stream }
 }
 
-use Do::{EmptyCache, Free, FreeBusy, Synchronize, Take, Trim};
+const fn free(block: u32) -> Operation {
+    Operation::Free { block }
+}
+
+const fn hold(stream: usize) -> Operation {
+    Operation::Hold { stream }
+}
 
 /// A script that reaches every way in which `paged` gets memory, on three streams.
-const SCRIPT: [Do; 33] = [
+const SCRIPT: [Operation; 35] = [
     // Pages are created, on both sides.
-    Take(0, 0, 10 * MIB),
-    Take(1, 0, 14 * MIB),
-    Take(2, 0, 6 * MIB),
-    Take(3, 1, 700 * KIB),
-    Take(4, 1, 700 * KIB),
-    Take(5, 1, 700 * KIB),
-    Take(6, 1, 20 * MIB),
+    take(0, 0, 10 * MIB),
+    take(1, 0, 14 * MIB),
+    take(2, 0, 6 * MIB),
+    take(3, 1, 700 * KIB),
+    take(4, 1, 700 * KIB),
+    take(5, 1, 700 * KIB),
+    take(6, 1, 20 * MIB),
     // Pages are moved out of a hole of another stream, for want of memory.
-    Free(1),
-    Take(7, 2, 17 * MIB),
+    free(1),
+    take(7, 2, 17 * MIB),
     // Pages are moved behind a wait.
-    FreeBusy(7, 2),
-    Take(8, 1, 9 * MIB),
-    Take(9, 0, 5 * MIB),
-    Synchronize,
+    hold(2),
+    free(7),
+    take(8, 1, 9 * MIB),
+    take(9, 0, 5 * MIB),
+    Operation::Sync,
     // Pages are taken back.
-    Free(8),
-    Free(9),
-    Take(10, 2, 16 * MIB),
-    Free(10),
-    Take(1, 0, 14 * MIB),
+    free(8),
+    free(9),
+    take(10, 2, 16 * MIB),
+    free(10),
+    take(1, 0, 14 * MIB),
     // A request uses a window of a free block and the hole behind it; small blocks use memory that was large.
-    Free(0),
-    Free(1),
-    Take(11, 0, 30 * MIB),
-    Free(6),
-    Take(12, 2, 900 * KIB),
-    Take(13, 2, 900 * KIB),
-    Take(14, 2, 900 * KIB),
+    free(0),
+    free(1),
+    take(11, 0, 30 * MIB),
+    free(6),
+    take(12, 2, 900 * KIB),
+    take(13, 2, 900 * KIB),
+    take(14, 2, 900 * KIB),
     // Pages are released, in part and whole, and created anew.
-    Free(11),
-    Trim(28 * MIB),
-    Take(15, 1, 12 * MIB),
-    EmptyCache,
-    Take(16, 2, 21 * MIB),
-    FreeBusy(15, 1),
-    Take(17, 0, 19 * MIB),
-    Take(18, 2, 8 * MIB),
+    free(11),
+    Operation::Trim { bytes: 28 * MIB },
+    take(15, 1, 12 * MIB),
+    Operation::EmptyCache,
+    take(16, 2, 21 * MIB),
+    hold(1),
+    free(15),
+    take(17, 0, 19 * MIB),
+    take(18, 2, 8 * MIB),
 ];
 
 #[derive(Clone, Copy, Debug)]
@@ -107,17 +107,23 @@ fn hands(case: Case) -> Hands {
     Hands::new(sim, allocator, 3, 20)
 }
 
-fn perform(hands: &mut Hands, act: Do) -> Result<(), Error<SimError>> {
-    match act {
-        Take(hand, stream, bytes) => hands.take(hand, stream, bytes)?,
-        Free(hand) => hands.free(hand),
-        FreeBusy(hand, stream) => {
+/// Performs an operation; hands have the numbers of blocks. A block whose stream is held is freed unread, because
+/// reading would wait for the device.
+fn perform(hands: &mut Hands, held: &mut Vec<usize>, operation: Operation) -> Result<(), Error<SimError>> {
+    match operation {
+        Operation::Allocate { block, bytes, stream } => hands.take(block as usize, stream, bytes)?,
+        Operation::Free { block } => hands.free_but_read(block as usize, |stream| !held.contains(&stream)),
+        Operation::Hold { stream } => {
             hands.sim.busy(hands.streams[stream].id());
-            hands.free_unread(hand);
+            held.push(stream);
         }
-        Synchronize => hands.sim.synchronize(),
-        EmptyCache => hands.allocator.empty_cache()?,
-        Trim(bytes) => drop(hands.allocator.trim(bytes)?),
+        Operation::Sync => {
+            hands.sim.synchronize();
+            held.clear();
+        }
+        Operation::EmptyCache => hands.allocator.empty_cache()?,
+        Operation::Trim { bytes } => drop(hands.allocator.trim(bytes)?),
+        other => unreachable!("the script has no {other:?}"),
     }
     Ok(())
 }
@@ -125,12 +131,12 @@ fn perform(hands: &mut Hands, act: Do) -> Result<(), Error<SimError>> {
 /// Runs the script, of which refusals are a part. Returns the driver's errors that its operations returned. The costly
 /// check is made from the call of that kind on, for a limited number of operations.
 fn run(hands: &mut Hands, case: Case, from: (CallKind, u64)) -> Vec<Error<SimError>> {
-    let (mut errors, mut looks) = (Vec::new(), 6);
-    for act in SCRIPT {
-        match perform(hands, act) {
+    let (mut errors, mut looks, mut held) = (Vec::new(), 6, Vec::new());
+    for operation in SCRIPT {
+        match perform(hands, &mut held, operation) {
             Ok(()) | Err(Error::OutOfMemory(_)) => {}
             Err(error @ Error::Driver { .. }) => errors.push(error),
-            Err(error) => panic!("{case:?}, {act:?}: {error}"),
+            Err(error) => panic!("{case:?}, {operation:?}: {error}"),
         }
         if looks > 0 && hands.sim.calls().of(from.0) >= from.1 {
             hands.allocator.check();

@@ -43,15 +43,16 @@ impl Hands {
     /// Frees the block in a hand, if there is one. Work that is queued before the free writes over its marks, so that a
     /// later user who gets the memory too early finds those among its own.
     pub(crate) fn free(&mut self, hand: usize) {
-        if let Some(held) = self.held[hand].take() {
-            self.read(&held);
-            self.mark(&held, u64::MAX);
-        }
+        self.free_but_read(hand, |_| true);
     }
 
-    /// Frees the block in a hand without reading it, which would wait for the device.
-    pub(crate) fn free_unread(&mut self, hand: usize) {
+    /// Does the same, and reads the block before only where `reads` says so of its stream, as reading waits for the
+    /// device.
+    pub(crate) fn free_but_read(&mut self, hand: usize, reads: impl Fn(usize) -> bool) {
         if let Some(held) = self.held[hand].take() {
+            if reads(held.stream) {
+                self.read(&held);
+            }
             self.mark(&held, u64::MAX);
         }
     }

@@ -2,8 +2,9 @@
 
 use millpond::settings::Growth;
 use millpond::{Allocator, Buffer, Stream};
+use millpond_conformance::language::Operation;
 use millpond_sim::{Calls, Completion, Sim};
-use millpond_tests::random::Random;
+use millpond_trace::Random;
 
 use crate::device::{GIB, MIB, allocator, changes, device, streams, written};
 
@@ -12,56 +13,69 @@ const OPERATIONS: usize = 240;
 const LIVE_MAX: u64 = 3 * GIB;
 const KEPT: usize = 24;
 
-/// One operation of a program, which it does in each repetition.
-#[derive(Clone, Copy, Debug)]
-enum Act {
-    Allocate {
-        bytes: u64,
-        stream: usize,
-    },
-    /// Frees the block at that place among the live blocks.
-    Free(usize),
-}
-
 /// Returns a size from 512 bytes to 200 MiB, with an even chance for each octave.
 fn size(random: &mut Random) -> u64 {
     let low = 512 << random.below(19);
     random.between(low, 2 * low).min(200 * MIB)
 }
 
+/// A program under construction.
+#[derive(Default)]
+struct Script {
+    operations: Vec<Operation>,
+    allocated: u32,
+    /// The live blocks, with their sizes.
+    live: Vec<(u32, u64)>,
+}
+
+impl Script {
+    fn allocate(&mut self, bytes: u64, stream: usize) {
+        self.operations.push(Operation::Allocate { block: self.allocated, bytes, stream });
+        self.live.push((self.allocated, bytes));
+        self.allocated += 1;
+    }
+
+    /// Frees the block at that place among the live blocks.
+    fn free(&mut self, at: usize) {
+        let (block, _) = self.live.swap_remove(at);
+        self.operations.push(Operation::Free { block });
+    }
+
+    /// Frees the live blocks, newest first, and returns the operations.
+    fn end(mut self) -> Vec<Operation> {
+        (0..self.live.len()).rev().for_each(|at| self.free(at));
+        self.operations
+    }
+}
+
 /// Returns allocations with frees in between, in random order; at the end nothing is live.
-fn shuffled(seed: u64, streams: usize) -> Vec<Act> {
+fn shuffled(seed: u64, streams: usize) -> Vec<Operation> {
     let mut random = Random::new(seed);
-    let (mut acts, mut live) = (Vec::new(), Vec::new());
+    let mut script = Script::default();
     for left in (0..OPERATIONS).rev() {
         let bytes = size(&mut random);
-        let has_room = live.iter().sum::<u64>() + bytes <= LIVE_MAX;
-        if has_room && left > live.len() && !random.one_in(3) {
-            live.push(bytes);
-            acts.push(Act::Allocate { bytes, stream: random.below(streams as u64) as usize });
-        } else if !live.is_empty() {
-            let at = random.below(live.len() as u64) as usize;
-            live.swap_remove(at);
-            acts.push(Act::Free(at));
+        let has_room = script.live.iter().map(|(_, bytes)| bytes).sum::<u64>() + bytes <= LIVE_MAX;
+        if has_room && left > script.live.len() && !random.one_in(3) {
+            script.allocate(bytes, random.index(streams));
+        } else if !script.live.is_empty() {
+            script.free(random.index(script.live.len()));
         }
     }
-    acts.extend((0..live.len()).rev().map(Act::Free));
-    acts
+    script.end()
 }
 
 /// Returns the operations of training a network: layer by layer forward, each with a block that is freed at once, and
 /// the layers' blocks freed backward.
-fn stacked(seed: u64, streams: usize) -> Vec<Act> {
+fn stacked(seed: u64, streams: usize) -> Vec<Operation> {
     let mut random = Random::new(seed);
-    let (mut acts, mut live) = (Vec::new(), 0);
+    let mut script = Script::default();
     for _ in 0..OPERATIONS / 4 {
-        let (bytes, stream) = (size(&mut random), random.below(streams as u64) as usize);
-        acts.extend([Act::Allocate { bytes, stream }, Act::Allocate { bytes: bytes / 2 + 1, stream }]);
-        acts.push(Act::Free(live + 1));
-        live += 1;
+        let (bytes, stream) = (size(&mut random), random.index(streams));
+        script.allocate(bytes, stream);
+        script.allocate(bytes / 2 + 1, stream);
+        script.free(script.live.len() - 1);
     }
-    acts.extend((0..live).rev().map(Act::Free));
-    acts
+    script.end()
 }
 
 /// A program on a device of its own, ready to be repeated.
@@ -72,11 +86,11 @@ struct Repeated {
     allocator: Allocator<Sim>,
     streams: Vec<Stream<Sim>>,
     kept: Vec<Buffer<Sim>>,
-    acts: Vec<Act>,
+    operations: Vec<Operation>,
 }
 
 impl Repeated {
-    fn new(seed: u64, growth: Growth, keeps: bool, acts: fn(u64, usize) -> Vec<Act>) -> Repeated {
+    fn new(seed: u64, growth: Growth, keeps: bool, shape: fn(u64, usize) -> Vec<Operation>) -> Repeated {
         let sim = device(140 * GIB, Completion::Immediate).build();
         let allocator = allocator(&sim, growth);
         let count = 1 + (seed % 4) as usize;
@@ -86,21 +100,27 @@ impl Repeated {
             .map(|at| written(&sim, &streams[at % count], size(&mut random)))
             .collect();
         let what = format!("seed {seed}, {count} streams, {growth:?}, {KEPT} blocks kept: {keeps}");
-        Repeated { what, growth, sim, allocator, streams, kept, acts: acts(seed, count) }
+        Repeated { what, growth, sim, allocator, streams, kept, operations: shape(seed, count) }
     }
 
-    fn all(acts: fn(u64, usize) -> Vec<Act>, growth: Growth, keeps: bool) -> impl Iterator<Item = Repeated> {
-        (0..SEEDS).map(move |seed| Repeated::new(seed, growth, keeps, acts))
+    fn all(shape: fn(u64, usize) -> Vec<Operation>, growth: Growth, keeps: bool) -> impl Iterator<Item = Repeated> {
+        (0..SEEDS).map(move |seed| Repeated::new(seed, growth, keeps, shape))
     }
 
     /// Runs one repetition and returns its driver calls.
     fn once(&self) -> Calls {
         let before = self.sim.calls();
         let mut live = Vec::new();
-        for act in &self.acts {
-            match *act {
-                Act::Allocate { bytes, stream } => live.push(written(&self.sim, &self.streams[stream], bytes)),
-                Act::Free(at) => drop(live.swap_remove(at)),
+        for operation in &self.operations {
+            match *operation {
+                Operation::Allocate { block, bytes, stream } => {
+                    live.push((block, written(&self.sim, &self.streams[stream], bytes)));
+                }
+                Operation::Free { block } => {
+                    let at = live.iter().position(|(number, _)| *number == block);
+                    drop(at.map(|at| live.swap_remove(at)));
+                }
+                other => unreachable!("no such program has {other:?}"),
             }
         }
         assert!(live.is_empty(), "{}: a repetition leaves {} blocks", self.what, live.len());
@@ -118,9 +138,9 @@ impl Repeated {
 
 /// Checks that a program that frees everything and does the same again makes no driver call after its third repetition.
 /// At most `most_late` of the twelve programs need one or two repetitions more. This may cost memory, within bounds.
-fn settles(acts: fn(u64, usize) -> Vec<Act>, most_late: usize) {
+fn settles(shape: fn(u64, usize) -> Vec<Operation>, most_late: usize) {
     let mut late = Vec::new();
-    for program in Repeated::all(acts, Growth::Balanced, false) {
+    for program in Repeated::all(shape, Growth::Balanced, false) {
         let calls: Vec<u64> = (0..8).map(|_| changes(&program.once())).collect();
         assert!(calls[5..].iter().all(|&calls| calls == 0), "{}: calls by repetition {calls:?}", program.what);
         if calls[3] > 0 {
@@ -148,9 +168,9 @@ fn a_program_that_frees_in_any_order_settles() {
 /// Checks programs where memory counts for more than calls, and where much stays live between repetitions: no pages are
 /// given back, and any repetition after the third makes at most the number of calls of the first divided by `share`.
 /// Little more is reserved than is live, at least under `tight`.
-fn lives_on_what_it_has(acts: fn(u64, usize) -> Vec<Act>, share: u64) {
-    let tight = Repeated::all(acts, Growth::Tight, false).chain(Repeated::all(acts, Growth::Tight, true));
-    for program in tight.chain(Repeated::all(acts, Growth::Balanced, true)) {
+fn lives_on_what_it_has(shape: fn(u64, usize) -> Vec<Operation>, share: u64) {
+    let tight = Repeated::all(shape, Growth::Tight, false).chain(Repeated::all(shape, Growth::Tight, true));
+    for program in tight.chain(Repeated::all(shape, Growth::Balanced, true)) {
         let first = changes(&program.once());
         for _ in 0..2 {
             program.once();

@@ -132,28 +132,26 @@ impl Sparse {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use rand_xoshiro::SplitMix64;
+    use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
 
-    /// Returns the next number of a small, seeded generator for tests.
-    fn next(state: &mut u64) -> u64 {
-        *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        *state >> 33
-    }
+    use super::*;
 
     #[test]
     fn random_writes_and_fills_read_back_as_in_plain_memory() {
         const BYTES: u64 = 10 * LEAF_BYTES;
         for seed in 0..40 {
-            let (mut sparse, mut plain, mut state) = (Sparse::default(), vec![0; BYTES as usize], seed);
+            let (mut sparse, mut plain, mut random) =
+                (Sparse::default(), vec![0; BYTES as usize], SplitMix64::seed_from_u64(seed));
             for _ in 0..120 {
                 // Half of the offsets are at the border of a leaf, where mistakes are likely.
                 let mut place = || {
-                    let at = next(&mut state) % BYTES;
-                    if next(&mut state).is_multiple_of(2) { at / LEAF_BYTES * LEAF_BYTES } else { at }
+                    let at = random.next_u64() % BYTES;
+                    if random.next_u64().is_multiple_of(2) { at / LEAF_BYTES * LEAF_BYTES } else { at }
                 };
                 let (one, other) = (place(), place());
                 let (start, end) = (one.min(other), one.max(other));
-                let (value, how) = ((next(&mut state) % 4) as u8, next(&mut state) % 3);
+                let (value, how) = ((random.next_u64() % 4) as u8, random.next_u64() % 3);
                 let part = &mut plain[start as usize..end as usize];
                 if how == 0 {
                     part.iter_mut().enumerate().for_each(|(at, byte)| *byte = value.wrapping_add(at as u8));

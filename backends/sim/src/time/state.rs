@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 
 use millpond_backend::StreamId;
+use rand_xoshiro::SplitMix64;
+use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
 
 use crate::open::Completion;
 use crate::space::violation::Violation;
@@ -16,7 +18,7 @@ pub(crate) struct State {
     pub(super) next_task: u64,
     /// For each stream, the newest task before its last barrier.
     pub(crate) barriers: BTreeMap<StreamId, u64>,
-    pub(super) random: SplitMix,
+    pub(super) random: Random,
 }
 
 impl State {
@@ -27,7 +29,7 @@ impl State {
             violations: Vec::new(),
             next_task: 0,
             barriers: BTreeMap::new(),
-            random: SplitMix(seed),
+            random: Random(SplitMix64::seed_from_u64(seed)),
         }
     }
 
@@ -37,19 +39,12 @@ impl State {
     }
 }
 
-/// The splitmix64 generator: small, seeded, and the same on every machine.
-pub(super) struct SplitMix(u64);
+/// Numbers drawn from the seed. They are the same on every machine.
+pub(super) struct Random(SplitMix64);
 
-impl SplitMix {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
-    }
-
+impl Random {
     /// Returns a number below `bound`, which is small, so that the bias of the remainder does not matter.
     pub(super) fn below(&mut self, bound: usize) -> usize {
-        (self.next() % bound as u64) as usize
+        (self.0.next_u64() % bound as u64) as usize
     }
 }

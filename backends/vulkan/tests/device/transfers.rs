@@ -1,25 +1,15 @@
 //! Moving bytes: any offset, any length, more than the staging ring holds, from several threads.
 
 use millpond_backend::{Backend, ClassId, HostMemory, Transfer};
+use millpond_trace::Random;
 
 use crate::lab::Lab;
 
-/// A generator of numbers that are the same in every run.
-struct Numbers(u64);
-
-impl Numbers {
-    /// Returns the next number, below `end`.
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (self.0 >> 33) % end
-    }
-
-    /// Returns an offset and a length within `bytes`.
-    fn range(&mut self, bytes: u64) -> (u64, u64) {
-        let offset = self.below(bytes);
-        let length = if self.below(2) == 0 { self.below(12) } else { self.below(bytes) };
-        (offset, length.min(bytes - offset))
-    }
+/// Returns an offset and a length within `bytes`.
+fn range(random: &mut Random, bytes: u64) -> (u64, u64) {
+    let offset = random.below(bytes);
+    let length = if random.one_in(2) { random.below(12) } else { random.below(bytes) };
+    (offset, length.min(bytes - offset))
 }
 
 #[test]
@@ -27,33 +17,33 @@ fn bytes_are_where_they_belong_whatever_the_alignment() {
     const BYTES: u64 = 1000;
     let Some(lab) = Lab::open() else { return };
     let stream = lab.create_stream().unwrap();
-    let mut numbers = Numbers(1);
+    let mut random = Random::new(1);
     let segments = [lab.segment(BYTES), lab.segment(BYTES)];
     let mut expected = [vec![0u8; BYTES as usize], vec![0u8; BYTES as usize]];
     segments.iter().for_each(|segment| lab.fill(stream, segment, 0, BYTES, 0).unwrap());
     for step in 0..400 {
-        let (offset, bytes) = numbers.range(BYTES);
+        let (offset, bytes) = range(&mut random, BYTES);
         let (begin, end) = (offset as usize, (offset + bytes) as usize);
-        let to = numbers.below(2) as usize;
-        match numbers.below(3) {
+        let to = random.below(2) as usize;
+        match random.below(3) {
             0 => {
                 lab.fill(stream, &segments[to], offset, bytes, step as u8).unwrap();
                 expected[to][begin..end].fill(step as u8);
             }
             1 => {
-                let from = numbers.below(BYTES - bytes + 1);
+                let from = random.below(BYTES - bytes + 1);
                 lab.copy(stream, (&segments[1 - to], from), (&segments[to], offset), bytes).unwrap();
                 let moved = expected[1 - to][from as usize..(from + bytes) as usize].to_vec();
                 expected[to][begin..end].copy_from_slice(&moved);
             }
             _ => {
-                let sent: Vec<u8> = (0..bytes).map(|_| numbers.below(256) as u8).collect();
+                let sent: Vec<u8> = (0..bytes).map(|_| random.below(256) as u8).collect();
                 lab.upload(stream, &sent, &segments[to], offset).unwrap();
                 expected[to][begin..end].copy_from_slice(&sent);
             }
         }
         if step % 10 == 0 {
-            let (offset, bytes) = numbers.range(BYTES);
+            let (offset, bytes) = range(&mut random, BYTES);
             let read = lab.read(stream, &segments[to], offset, bytes);
             assert_eq!(read, expected[to][offset as usize..(offset + bytes) as usize], "step {step}");
         }

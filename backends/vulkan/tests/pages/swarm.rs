@@ -1,21 +1,12 @@
 //! Many moves in random order, compared with a table of the expected contents.
 
 use millpond_backend::{Backend, ClassId, Point, Transfer, VirtualMemory};
+use millpond_trace::Random;
 
 use crate::lab::Lab;
 
 const PLACES: u64 = 24;
 const PAGES: usize = 16;
-
-/// A small generator, which returns the same numbers every time.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, count: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (self.0 >> 33) % count
-    }
-}
 
 #[test]
 fn every_page_keeps_its_value_through_any_moves() {
@@ -23,28 +14,28 @@ fn every_page_keeps_its_value_through_any_moves() {
     let streams = [lab.stream, lab.device.create_stream().unwrap()];
     let ranges = [lab.range(PLACES), lab.range(PLACES)];
     let mut pages = lab.pages(PAGES);
-    let mut dice = Dice(20);
+    let mut random = Random::new(20);
     let mut places: Vec<Option<(usize, u64)>> = vec![None; PAGES];
     let mut values: Vec<Option<u8>> = vec![None; PAGES];
     for turn in 0..60 {
-        for _ in 0..=dice.below(12) {
-            let page = dice.below(PAGES as u64) as usize;
+        for _ in 0..=random.below(12) {
+            let page = random.index(PAGES);
             if let Some((range, at)) = places[page].take() {
                 lab.unmap(&ranges[range], at, &pages[page]);
             }
-            if dice.below(8) == 0 {
+            if random.one_in(8) {
                 let new = lab.device.create_page(ClassId::DEVICE, lab.page).unwrap();
                 // SAFETY: the page was just unmapped, and its work is done.
                 unsafe { lab.device.release_page(std::mem::replace(&mut pages[page], new)) };
                 values[page] = None;
             }
-            let wish = (dice.below(2) as usize, dice.below(PLACES));
+            let wish = (random.index(2), random.below(PLACES));
             if !places.contains(&Some(wish)) {
                 lab.map(&ranges[wish.0], wish.1, &pages[page]);
                 places[page] = Some(wish);
             }
         }
-        let stream = streams[dice.below(2) as usize];
+        let stream = streams[random.index(2)];
         let mut seen: Vec<(usize, [u8; 8])> = Vec::new();
         for page in 0..PAGES {
             let Some((range, at)) = places[page] else { continue };
@@ -53,7 +44,7 @@ fn every_page_keeps_its_value_through_any_moves() {
                 lab.device.download(stream, &ranges[range], (at + 1) * lab.page - 8, &mut bytes).unwrap();
                 seen.push((page, bytes));
             }
-            if values[page].is_none() || dice.below(4) == 0 {
+            if values[page].is_none() || random.one_in(4) {
                 let value = (turn * PAGES + page) as u8;
                 lab.device.fill(stream, &ranges[range], at * lab.page, lab.page, value).unwrap();
                 values[page] = Some(value);

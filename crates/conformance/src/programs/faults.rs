@@ -6,12 +6,14 @@ use millpond::Error;
 use millpond_backend::{Backend, Fault};
 
 use crate::device::DeviceUnderTest;
+use crate::language::{Noted, Operation};
 use crate::session::{Session, Setup, Stop, device_is_content, nothing_is_left};
 use crate::watched::{Tenancy, Trouble};
 use millpond::settings::Variant;
 
 /// The most driver calls that the script may make. More would mean that it does not end.
 const CALLS_MAX: u64 = 2000;
+
 /// Returns a limit that is small enough that the script reaches it, and has to release memory to continue: a page or a
 /// segment of the small pool, one of 20 MiB, and one of 22 MiB.
 fn limit_bytes(backend: &impl Backend) -> u64 {
@@ -19,53 +21,50 @@ fn limit_bytes(backend: &impl Backend) -> u64 {
     [2, 20, 22].map(|mib: u64| (mib << 20).next_multiple_of(page.max(1))).iter().sum()
 }
 
-/// A step of the script. Sizes are in bytes, and places are where the program keeps its buffers.
-#[derive(Clone, Copy)]
-enum Do {
-    Take { place: usize, bytes: u64, stream: usize },
-    Give { place: usize },
-    Share { place: usize, stream: usize },
-    Work { stream: usize },
-    Finish { stream: usize },
-    Poll,
-    Trim { bytes: u64 },
-    Empty,
-}
-
-const PLACES: usize = 4;
+/// The most blocks that the script holds at once. It uses their numbers again.
+const BLOCKS: usize = 4;
 const STREAMS: usize = 2;
 
 /// The script: growth on both sides, reuse, a use across streams, a wait for it under pressure, trimming, emptying, and
 /// growth again.
-const SCRIPT: [Do; 27] = [
-    Do::Take { place: 0, bytes: 1000, stream: 0 },
-    Do::Take { place: 1, bytes: 3 << 20, stream: 0 },
-    Do::Work { stream: 1 },
-    Do::Share { place: 1, stream: 1 },
-    Do::Give { place: 1 },
-    Do::Take { place: 1, bytes: 3 << 20, stream: 0 },
-    Do::Poll,
-    Do::Take { place: 2, bytes: 12 << 20, stream: 1 },
-    Do::Work { stream: 0 },
-    Do::Share { place: 2, stream: 0 },
-    Do::Give { place: 2 },
-    Do::Finish { stream: 0 },
-    Do::Finish { stream: 1 },
-    Do::Take { place: 3, bytes: 21 << 20, stream: 0 },
-    Do::Give { place: 3 },
-    Do::Give { place: 1 },
-    Do::Trim { bytes: 24 << 20 },
-    Do::Take { place: 1, bytes: 700 << 10, stream: 1 },
-    Do::Work { stream: 1 },
-    Do::Give { place: 1 },
-    Do::Empty,
-    Do::Finish { stream: 1 },
-    Do::Take { place: 2, bytes: 2 << 20, stream: 1 },
-    Do::Give { place: 0 },
-    Do::Poll,
-    Do::Empty,
-    Do::Give { place: 2 },
+const SCRIPT: [Operation; 27] = [
+    allocate(0, 1000, 0),
+    allocate(1, 3 << 20, 0),
+    Operation::Hold { stream: 1 },
+    share(1, 1),
+    Operation::Free { block: 1 },
+    allocate(1, 3 << 20, 0),
+    Operation::Poll,
+    allocate(2, 12 << 20, 1),
+    Operation::Hold { stream: 0 },
+    share(2, 0),
+    Operation::Free { block: 2 },
+    Operation::Unhold { stream: 0 },
+    Operation::Unhold { stream: 1 },
+    allocate(3, 21 << 20, 0),
+    Operation::Free { block: 3 },
+    Operation::Free { block: 1 },
+    Operation::Trim { bytes: 24 << 20 },
+    allocate(1, 700 << 10, 1),
+    Operation::Hold { stream: 1 },
+    Operation::Free { block: 1 },
+    Operation::EmptyCache,
+    Operation::Unhold { stream: 1 },
+    allocate(2, 2 << 20, 1),
+    Operation::Free { block: 0 },
+    Operation::Poll,
+    Operation::EmptyCache,
+    Operation::Free { block: 2 },
 ];
+
+const fn allocate(block: u32, bytes: u64, stream: usize) -> Operation {
+    Operation::Allocate { block, bytes, stream }
+}
+
+/// Records a use on another stream; the block is kept.
+const fn share(block: u32, stream: usize) -> Operation {
+    Operation::Use { block, stream, noted: Noted::Before, keep: true }
+}
 
 /// The number of errors that the script met.
 #[derive(Default)]
@@ -145,28 +144,28 @@ fn failing_run<D: DeviceUnderTest>(device: &D, policy: &Variant, nth: u64, fault
     Ok(nothing_is_left(device, twin.as_ref())?)
 }
 
-/// Runs the script. A step that fails is tried once more, and must then succeed unless the device is lost.
+/// Runs the script. An operation that fails is tried once more, and must then succeed unless the device is lost.
 fn script<D: DeviceUnderTest>(session: &Session<'_, D>, fault: Fault) -> Result<Met, Stop> {
-    let mut places: [Option<Tenancy<D::Backend>>; PLACES] = [const { None }; PLACES];
+    let mut blocks: [Option<Tenancy<D::Backend>>; BLOCKS] = [const { None }; BLOCKS];
     let mut met = Met::default();
-    for (at, step) in SCRIPT.iter().enumerate() {
-        let mut result = act(session, &mut places, *step);
+    for (at, operation) in SCRIPT.iter().enumerate() {
+        let mut result = perform(session, &mut blocks, *operation);
         let failed = matches!(result, Err(Trouble::Refused(_)));
         if let Err(Trouble::Refused(error)) = &result {
-            typed(error, fault, &mut met).map_err(|text| format!("step {at}: {text}"))?;
-            session.watched.check(true).map_err(|text| format!("after the error in step {at}: {text}"))?;
+            typed(error, fault, &mut met).map_err(|text| format!("operation {at}: {text}"))?;
+            session.watched.check(true).map_err(|text| format!("after the error in operation {at}: {text}"))?;
         }
         if failed && fault != Fault::Lost {
-            result = act(session, &mut places, *step);
+            result = perform(session, &mut blocks, *operation);
         }
         match result {
             Err(Trouble::Refused(_)) if fault == Fault::Lost => {}
-            Err(trouble) => return Err(Stop::Fail(format!("step {at}: {trouble}"))),
+            Err(trouble) => return Err(Stop::Fail(format!("operation {at}: {trouble}"))),
             Ok(()) => {}
         }
         session.check()?;
     }
-    places.into_iter().flatten().for_each(|tenancy| session.watched.free(tenancy));
+    blocks.into_iter().flatten().for_each(|tenancy| session.watched.free(tenancy));
     Ok(met)
 }
 
@@ -185,30 +184,32 @@ fn typed<E: millpond_backend::BackendError>(error: &Error<E>, fault: Fault, met:
     if fits { Ok(()) } else { Err(format!("the fault {fault:?} is reported as {error:?}")) }
 }
 
-fn act<D: DeviceUnderTest>(
+/// Performs an operation of the script. Blocks have no bytes here, as devices without transfers run it too.
+fn perform<D: DeviceUnderTest>(
     session: &Session<'_, D>,
-    places: &mut [Option<Tenancy<D::Backend>>; PLACES],
-    step: Do,
+    blocks: &mut [Option<Tenancy<D::Backend>>; BLOCKS],
+    operation: Operation,
 ) -> Result<(), Trouble<<D::Backend as Backend>::Error>> {
     let (watched, streams) = (&session.watched, &session.streams);
-    match step {
-        Do::Take { place, bytes, stream } => {
-            places[place] = Some(watched.allocate(&streams[stream], bytes)?);
+    match operation {
+        Operation::Allocate { block, bytes, stream } => {
+            blocks[block as usize] = Some(watched.allocate(&streams[stream], bytes)?);
         }
-        Do::Give { place } => {
-            places[place].take().into_iter().for_each(|tenancy| watched.free(tenancy));
+        Operation::Free { block } => {
+            blocks[block as usize].take().into_iter().for_each(|tenancy| watched.free(tenancy));
             streams.iter().for_each(|stream| session.device.submit(session.backend(), stream.id()));
         }
-        Do::Share { place, stream } => {
-            if let Some(tenancy) = &places[place] {
+        Operation::Use { block, stream, .. } => {
+            if let Some(tenancy) = &blocks[block as usize] {
                 watched.record_stream(tenancy, &streams[stream])?;
             }
         }
-        Do::Work { stream } => drop(session.device.hold(session.backend(), streams[stream].id())),
-        Do::Finish { stream } => session.device.unhold(session.backend(), streams[stream].id()),
-        Do::Poll => watched.allocator().poll()?,
-        Do::Trim { bytes } => drop(watched.allocator().trim(bytes)?),
-        Do::Empty => watched.allocator().empty_cache()?,
+        Operation::Hold { stream } => drop(session.device.hold(session.backend(), streams[stream].id())),
+        Operation::Unhold { stream } => session.device.unhold(session.backend(), streams[stream].id()),
+        Operation::Poll => watched.allocator().poll()?,
+        Operation::Trim { bytes } => drop(watched.allocator().trim(bytes)?),
+        Operation::EmptyCache => watched.allocator().empty_cache()?,
+        other => unreachable!("the script has no {other:?}"),
     }
     Ok(())
 }

@@ -1,9 +1,11 @@
 //! Integrity of bytes: device work finds what device work wrote, whatever the allocator did in between.
 
+use millpond::settings::Variant;
+use millpond_trace::Random;
+
 use crate::device::DeviceUnderTest;
 use crate::session::{Session, Setup, Stop};
-use crate::swarm::{self, Random, Swarm};
-use millpond::settings::Variant;
+use crate::swarm::{self, Swarm};
 
 /// The number of seeds of one test run for each device and policy. The swarm's own command runs any number.
 const SEEDS: u64 = 6;

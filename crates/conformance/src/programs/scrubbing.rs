@@ -4,11 +4,12 @@
 //! Every stream writes a byte of its own over the whole of each of its blocks, including what rounding added. Before
 //! that, it reads the whole of each block that it is granted.
 
+use millpond::settings::Variant;
+use millpond_trace::Random;
+
 use crate::device::DeviceUnderTest;
 use crate::session::{Session, Setup, Stop};
-use crate::swarm::Random;
 use crate::watched::Tenancy;
-use millpond::settings::Variant;
 
 const STREAMS: usize = 2;
 const ROUNDS: usize = 3;

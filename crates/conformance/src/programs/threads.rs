@@ -6,11 +6,11 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 
 use millpond::settings::Variant;
+use millpond_trace::Random;
 
 use crate::device::DeviceUnderTest;
 use crate::evidence::Evidence;
 use crate::session::{Session, Setup, Stop};
-use crate::swarm::Random;
 use crate::watched::{Tenancy, Trouble};
 
 const THREADS: usize = 4;
@@ -97,11 +97,11 @@ impl<'d, 's, D: DeviceUnderTest> Worker<'d, 's, D> {
 
     fn work(mut self, sharing: Sharing, inbox: &Receiver<Parcel<D>>, next: &Sender<Parcel<D>>) -> Result<(), Stop> {
         for at in 0..OPERATIONS {
-            if self.blocks.len() < LIVE_MAX && !self.random.once_in(3) {
+            if self.blocks.len() < LIVE_MAX && !self.random.one_in(3) {
                 self.allocate((self.me * OPERATIONS + at) as u8 % 200 + 1)?;
             } else if !self.blocks.is_empty() {
-                let (tenancy, value) = self.blocks.swap_remove(self.random.below(self.blocks.len()));
-                if sharing.hands_on && self.random.once_in(2) {
+                let (tenancy, value) = self.blocks.swap_remove(self.random.index(self.blocks.len()));
+                if sharing.hands_on && self.random.one_in(2) {
                     self.session.device.submit(self.session.backend(), self.session.streams[self.home].id());
                     // A worker that has stopped has dropped its inbox. In that case the block is released here.
                     if let Err(back) = next.send(Parcel { tenancy, home: self.home, value }) {
@@ -112,7 +112,7 @@ impl<'d, 's, D: DeviceUnderTest> Worker<'d, 's, D> {
                     self.session.watched.free(tenancy);
                 }
             }
-            if self.random.once_in(5) {
+            if self.random.one_in(5) {
                 self.session.device.submit(self.session.backend(), self.session.streams[self.home].id());
             }
             while let Ok(parcel) = inbox.try_recv() {

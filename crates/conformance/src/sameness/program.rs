@@ -3,11 +3,10 @@
 use millpond::{Allocator, Buffer, Error, Stream};
 use millpond_backend::{Backend, Fault};
 use millpond_replay::Replay;
-use millpond_trace::Trace;
+use millpond_trace::{Random, Trace};
 
 use super::trail::{Recording, Trail};
 use crate::session::Stop;
-use crate::swarm::Random;
 
 pub(super) const STREAMS: u32 = 3;
 pub(super) const LIMIT_BYTES: u64 = 160 << 20;
@@ -57,7 +56,7 @@ pub(super) fn run_seed<B: Backend>(allocator: &Allocator<B>, streams: &[Stream<B
     let mut random = Random::new(seed);
     let mut blocks: Vec<Buffer<B>> = Vec::new();
     for at in 0..OPERATIONS {
-        let draw = random.below(20);
+        let draw = random.index(20);
         if draw < 12 {
             // All work is complete before a request, trim or emptying, so that it finds the same state on every device.
             settle(allocator, streams)?;
@@ -65,24 +64,23 @@ pub(super) fn run_seed<B: Backend>(allocator: &Allocator<B>, streams: &[Stream<B
         match draw {
             0..11 => {
                 let bytes = random.bytes(256, 24 << 20);
-                match granted(streams[random.below(streams.len())].allocate(bytes))? {
+                match granted(streams[random.index(streams.len())].allocate(bytes))? {
                     Some(buffer) => blocks.push(buffer),
                     None if blocks.is_empty() => return Err(Stop::Fail(format!("operation {at}: {bytes} refused"))),
-                    None => drop(blocks.swap_remove(random.below(blocks.len()))),
+                    None => drop(blocks.swap_remove(random.index(blocks.len()))),
                 }
             }
-            11 if random.once_in(4) => {
+            11 if random.one_in(4) => {
                 allocator.trim(LIMIT_BYTES / 2).map_err(|error| error.to_string())?;
             }
-            11 if random.once_in(4) => allocator.empty_cache().map_err(|error| error.to_string())?,
+            11 if random.one_in(4) => allocator.empty_cache().map_err(|error| error.to_string())?,
             12..15 if !blocks.is_empty() => {
-                let used = &blocks[random.below(blocks.len())];
-                let stream = &streams[random.below(streams.len())];
-                let noted =
-                    if random.once_in(3) { used.used_until(stream.point()) } else { used.record_stream(stream) };
+                let used = &blocks[random.index(blocks.len())];
+                let stream = &streams[random.index(streams.len())];
+                let noted = if random.one_in(3) { used.used_until(stream.point()) } else { used.record_stream(stream) };
                 noted.map_err(|error| error.to_string())?;
             }
-            _ if !blocks.is_empty() => drop(blocks.swap_remove(random.below(blocks.len()))),
+            _ if !blocks.is_empty() => drop(blocks.swap_remove(random.index(blocks.len()))),
             _ => {}
         }
     }

@@ -4,12 +4,11 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use millpond::settings::Settings;
+use millpond_trace::Random;
 
-use super::draw::Drawing;
-use super::operation::{Operation, Program};
-use super::shrink::{Trials, shrink};
-use super::{Swarm, Tally, run, steps};
+use super::{Program, Swarm, Tally, mix, run, steps};
 use crate::device::DeviceUnderTest;
+use crate::language::{Generator, Operation, Shortest, shrink};
 use crate::scenario;
 use crate::session::{Session, Setup, Stop};
 use crate::suite::text_of;
@@ -122,13 +121,15 @@ impl<'d, D: DeviceUnderTest> Case<'d, D> {
 
     /// Does the same, and returns the reason if the device cannot serve the policy.
     pub(super) fn attempt(&self, swarm: &Swarm) -> (Program, Result<Tally, End>) {
-        let mut drawing = Drawing::new(swarm.seed, swarm.faults);
-        let (streams, limit) = (drawing.mix().streams, drawing.mix().limit);
+        let mut random = Random::new(swarm.seed);
+        let mix = mix::draw(&mut random, swarm.faults);
+        let (streams, limit) = (mix.streams as u32, mix.limit);
+        let mut generator = Generator::new(random, mix);
         let check_every = swarm.check_every as usize;
         let mut left = swarm.operations;
         let mut next = |held: &[u32]| {
             left = left.checked_sub(1)?;
-            Some(drawing.next(held))
+            Some(generator.next(held))
         };
         let mut program = Program { streams, limit, check_every, operations: Vec::new() };
         let mut trail = Vec::new();
@@ -189,15 +190,16 @@ impl<'d, D: DeviceUnderTest> Case<'d, D> {
     /// Returns `None` if the program does not fail when it is run again.
     pub fn shrink(&self, program: &Program) -> Option<Shrunk> {
         let nature = self.replay(program).err()?.nature();
-        let mut fails =
-            |candidate: &Program| matches!(self.replay(candidate), Err(failed) if failed.nature() == nature);
+        let fails = |candidate: &Program| matches!(self.replay(candidate), Err(failed) if failed.nature() == nature);
         // If every operation is followed by a check, the failure is found at once and needs no operation after its
         // cause.
         let strict = Program { check_every: 1, ..program.clone() };
         let first = if fails(&strict) { strict } else { program.clone() };
-        let mut trials = Trials::new(TRIALS_MAX, &mut fails);
-        let program = shrink(first, &mut trials);
-        let trials = TRIALS_MAX - trials.left();
+        let of = |streams: usize, operations: Vec<Operation>| Program { streams: streams as u32, operations, ..first };
+        let mut still = |streams: usize, operations: &[Operation]| fails(&of(streams, operations.to_vec()));
+        let Shortest { streams, operations, trials } =
+            shrink(first.streams as usize, first.operations.clone(), TRIALS_MAX, &mut still);
+        let program = of(streams, operations);
         let failed = self.replay(&program).err()?;
         let scenario = self.scenario(&program, &failed);
         Some(Shrunk { program, failed, scenario, trials })

@@ -1,30 +1,11 @@
-//! The mix that a seed draws for its run: the frequency of each operation, and the sizes of the blocks.
+//! The mix that a seed draws for its run.
 
-use super::random::Random;
+use millpond_trace::Random;
 
-/// A kind of operation.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
-    Allocate,
-    Free,
-    Write,
-    RecordedUse,
-    UseUntilPoint,
-    Order,
-    Submit,
-    Advance,
-    HostWait,
-    Poll,
-    Trim,
-    EmptyCache,
-    Limit,
-    /// The end of a stream's work: all its blocks are freed, so that other streams can use its memory.
-    Retreat,
-    Fault,
-}
+use crate::language::{Kind, Mix, Sizes};
 
 /// The kinds that a seed may leave out, and their default weights. The other kinds are always drawn.
-const OPTIONAL: [(Kind, usize); 13] = [
+const OPTIONAL: [(Kind, u64); 13] = [
     (Kind::Write, 10),
     (Kind::RecordedUse, 15),
     (Kind::UseUntilPoint, 10),
@@ -47,56 +28,25 @@ const SHAPES: [(u64, u64); 4] = [(1, 4 << 10), (512, 1 << 20), (1 << 10, 4 << 20
 /// memory is short in some runs.
 const LIMITS: [u64; 4] = [32 << 20, 48 << 20, 96 << 20, 192 << 20];
 
-/// The mix of one run.
-pub(super) struct Mix {
-    weights: Vec<(Kind, usize)>,
-    total: usize,
-    shapes: Vec<(u64, u64)>,
-    /// The number of streams.
-    pub(super) streams: u32,
-    /// The most blocks that the program holds.
-    pub(super) live_max: usize,
-    /// The limit on reserved bytes at the beginning.
-    pub(super) limit: u64,
-}
-
-impl Mix {
-    pub(super) fn draw(random: &mut Random, faults: bool) -> Self {
-        let mut weights = vec![(Kind::Allocate, 30), (Kind::Free, 30)];
-        for (kind, weight) in OPTIONAL {
-            let wanted = kind != Kind::Fault || faults;
-            if wanted && !random.once_in(4) {
-                // The weight is between a third of the default and three times the default.
-                weights.push((kind, (weight * (1 + random.below(9))).div_ceil(3)));
-            }
-        }
-        let mut shapes: Vec<_> = SHAPES.into_iter().filter(|_| !random.once_in(3)).collect();
-        if shapes.is_empty() {
-            shapes.push(SHAPES[random.below(SHAPES.len())]);
-        }
-        Self {
-            total: weights.iter().map(|(_, weight)| weight).sum(),
-            weights,
-            shapes,
-            streams: 1 + random.below(4) as u32,
-            live_max: 4 << random.below(5),
-            limit: LIMITS[random.below(LIMITS.len())],
+/// Draws a mix. `faults` says whether driver calls may fail.
+pub(super) fn draw(random: &mut Random, faults: bool) -> Mix {
+    let mut weights = vec![(Kind::Allocate, 30), (Kind::Free, 30)];
+    for (kind, weight) in OPTIONAL {
+        let wanted = kind != Kind::Fault || faults;
+        if wanted && !random.one_in(4) {
+            // The weight is between a third of the default and three times the default.
+            weights.push((kind, (weight * (1 + random.below(9))).div_ceil(3)));
         }
     }
-
-    pub(super) fn kind(&self, random: &mut Random) -> Kind {
-        let mut at = random.below(self.total);
-        for &(kind, weight) in &self.weights {
-            if at < weight {
-                return kind;
-            }
-            at -= weight;
-        }
-        unreachable!("{at} is left of a draw below the sum of all weights")
+    let mut ranges: Vec<_> = SHAPES.into_iter().filter(|_| !random.one_in(3)).collect();
+    if ranges.is_empty() {
+        ranges.push(random.pick(&SHAPES));
     }
-
-    pub(super) fn bytes(&self, random: &mut Random) -> u64 {
-        let (least, most) = self.shapes[random.below(self.shapes.len())];
-        random.bytes(least, most)
+    Mix {
+        weights,
+        sizes: Sizes { exact: Vec::new(), ranges },
+        streams: 1 + random.index(4),
+        live_max: 4 << random.below(5),
+        limit: random.pick(&LIMITS),
     }
 }

@@ -5,16 +5,13 @@
 //! the host does not wait unless the mix has waits, and the oracle judges every grant. The same seed gives the same
 //! run.
 //!
-//! A run is a [`Program`] of [`Operation`]s that is drawn while it runs. [`Case::shrink`] reduces one that fails to the
-//! few operations that its failure needs.
+//! A run is a [`Program`] of [operations](crate::language) that is drawn while it runs. [`Case::shrink`] reduces one
+//! that fails to the few operations that its failure needs.
 
 mod case;
-mod draw;
 mod mix;
-mod operation;
-mod random;
+mod program;
 mod run;
-mod shrink;
 mod steps;
 
 use std::ops::AddAssign;
@@ -25,8 +22,7 @@ use millpond::settings::Variant;
 
 use case::End;
 pub use case::{Case, Failed, Shrunk};
-pub use operation::{Noted, Operation, Program};
-pub(crate) use random::Random;
+pub use program::Program;
 
 /// The description of a run.
 #[derive(Clone, Copy, Debug)]

@@ -6,10 +6,9 @@ use millpond::Error;
 use millpond_backend::{Backend, StreamId};
 
 use super::Tally;
-use super::draw::FAULT_WITHIN;
-use super::operation::{Noted, Operation};
 use crate::device::DeviceUnderTest;
 use crate::evidence::Evidence;
+use crate::language::{FAULT_WITHIN, Noted, Operation};
 use crate::session::{Session, Stop};
 use crate::watched::{Tenancy, Trouble};
 
@@ -109,6 +108,13 @@ impl<D: DeviceUnderTest> Runner<'_, '_, D> {
             Operation::Limit { bytes } => allocator.set_limit(Some(bytes)),
             Operation::Retreat { stream } => self.retreat(stream)?,
             Operation::Fault { nth, fault } => drop(session.device.fail_nth(session.backend(), nth, fault)),
+            Operation::Point { .. }
+            | Operation::Until { .. }
+            | Operation::Hold { .. }
+            | Operation::Unhold { .. }
+            | Operation::Sync
+            | Operation::ResetPeaks
+            | Operation::ResetTotals => return Err(Stop::Fail(format!("a swarm does not perform {operation:?}"))),
         }
         Ok(())
     }

@@ -2,10 +2,11 @@
 
 use std::fmt::Write as _;
 
-use super::operation::{Noted, Operation, Program};
+use super::Program;
 use millpond::settings::Variant;
 
 use crate::evidence::BYTES as EVIDENCE_BYTES;
+use crate::language::{Noted, Operation};
 
 /// The steps so far, and the state that is needed to write further ones.
 #[derive(Default)]
@@ -72,7 +73,7 @@ impl Steps {
                     self.say(format_args!("free b{block}"));
                 }
             }
-            Operation::Advance { .. } | Operation::Fault { .. } => return None,
+            _ => return None,
         }
         Some(())
     }

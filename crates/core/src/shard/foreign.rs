@@ -109,6 +109,8 @@ impl Shard {
 
 #[cfg(test)]
 mod tests {
+    use millpond_trace::Random;
+
     use super::*;
 
     const SLOT: Slot = Slot(3);
@@ -140,10 +142,9 @@ mod tests {
     /// The record agrees with a table of one flag for each byte.
     #[test]
     fn random_ranges_are_as_in_a_plain_table() {
-        let (mut foreign, mut plain, mut state) = (Foreign::default(), [false; 64], 1_u64);
+        let (mut foreign, mut plain, mut random) = (Foreign::default(), [false; 64], Random::new(1));
         for _ in 0..4000 {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            let (a, b, adds) = ((state >> 33) % 65, (state >> 43) % 65, (state >> 53) % 2 == 0);
+            let (a, b, adds) = (random.below(65), random.below(65), random.one_in(2));
             let (begin, end) = (a.min(b), a.max(b) + u64::from(a == b));
             if end > 64 {
                 continue;

@@ -3,32 +3,16 @@
 use millpond_backend::{Point, Reuse, StreamId, Tick};
 use millpond_core::settings::{Growth, Policy, Segments, Settings};
 use millpond_core::{Plan, Shard, Step};
+use millpond_trace::Random;
 
 use crate::scene::Scene;
 use crate::world::{End, Facts, Failing, MIB, World};
 
-/// A generator of random numbers (splitmix64).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (mixed ^ (mixed >> 31)) % bound
-    }
-
-    fn one_in(&mut self, n: u64) -> bool {
-        self.below(n) == 0
-    }
-
-    fn size(&mut self) -> u64 {
-        match self.below(6) {
-            0 => 512 * (1 + self.below(2000)),
-            1..=3 => MIB * (1 + self.below(12)),
-            _ => MIB * (10 + self.below(30)),
-        }
+fn size(random: &mut Random) -> u64 {
+    match random.below(6) {
+        0 => 512 * (1 + random.below(2000)),
+        1..=3 => MIB * (1 + random.below(12)),
+        _ => MIB * (10 + random.below(30)),
     }
 }
 
@@ -40,7 +24,7 @@ fn facts(random: &mut Random) -> Facts {
         2 | 3 => Settings { policy: Policy::Classic(Segments::Expandable), ..Settings::default() },
         _ => Settings { policy: Policy::Paged(growth), ..Settings::default() },
     };
-    let reuse = [Reuse::InOrder, Reuse::InOrder, Reuse::AfterSubmit, Reuse::AfterDone][random.below(4) as usize];
+    let reuse = random.pick(&[Reuse::InOrder, Reuse::InOrder, Reuse::AfterSubmit, Reuse::AfterDone]);
     Facts {
         settings,
         reuse,
@@ -53,12 +37,12 @@ fn facts(random: &mut Random) -> Facts {
 
 /// Makes a random operation of a thread on the shards.
 fn strike(random: &mut Random, scene: &mut Scene, shards: &mut [Shard]) {
-    let shard = random.below(shards.len() as u64) as usize;
-    let stream = StreamId(random.below(shards.len() as u64) as u32);
+    let shard = random.index(shards.len());
+    let stream = StreamId(random.index(shards.len()) as u32);
     let count = scene.live.len() as u64;
     let any = |random: &mut Random, scene: &Scene| scene.live.keys().nth(random.below(count.max(1)) as usize).copied();
     match random.below(9) {
-        0..=2 => _ = scene.hit(shards, shard, random.size()),
+        0..=2 => _ = scene.hit(shards, shard, size(random)),
         3..=5 => {
             if let Some(id) = any(random, scene) {
                 scene.free(shards, id);
@@ -91,12 +75,12 @@ struct Flight {
 }
 
 fn begin(random: &mut Random, world: &World) -> Flight {
-    let user = random.below(world.shards.len() as u64) as usize;
+    let user = random.index(world.shards.len());
     let plan = match random.below(12) {
         0 => Plan::empty_cache([0; 2]),
-        1 => Plan::trim(random.size(), [0; 2]),
+        1 => Plan::trim(size(random), [0; 2]),
         2 => Plan::reclaim([0; 2]),
-        _ => world.plan(user, random.size()),
+        _ => world.plan(user, size(random)),
     };
     Flight { plan, user, step: None }
 }
@@ -104,7 +88,7 @@ fn begin(random: &mut Random, world: &World) -> Flight {
 /// Takes or performs a plan's next step, and removes the plan if it is over.
 fn go_on(random: &mut Random, world: &mut World, flights: &mut Vec<Flight>, at: usize) {
     let mut looks = random.below(12) as u32;
-    let mut seed = Random(random.below(u64::MAX));
+    let mut seed = Random::new(random.bits());
     let mut meddle = |scene: &mut Scene, shards: &mut [Shard]| strike(&mut seed, scene, shards);
     let Flight { plan, user, step } = &mut flights[at];
     let over = match step.take() {
@@ -141,7 +125,7 @@ fn alone(random: &mut Random, world: &mut World) {
     if world.scene.clock.submits {
         world.scene.clock.finish();
     }
-    let (user, bytes) = (random.below(world.shards.len() as u64) as usize, random.size());
+    let (user, bytes) = (random.index(world.shards.len()), size(random));
     let mut plan = world.plan(user, bytes);
     let end = world.run_alone(&mut plan, user);
     assert!(matches!(end, End::Granted(_)), "{bytes} bytes of an empty device are refused on stream {user}");
@@ -149,7 +133,7 @@ fn alone(random: &mut Random, world: &mut World) {
 }
 
 fn run(seed: u64) {
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let facts = facts(&mut random);
     let mut world = World::new(&facts);
     let mut flights: Vec<Flight> = Vec::new();
@@ -157,7 +141,7 @@ fn run(seed: u64) {
         match random.below(8) {
             0..=1 if flights.len() < 3 => flights.push(begin(&mut random, &world)),
             2..=5 if !flights.is_empty() => {
-                let at = random.below(flights.len() as u64) as usize;
+                let at = random.index(flights.len());
                 go_on(&mut random, &mut world, &mut flights, at);
             }
             _ => {
@@ -176,7 +160,7 @@ fn run(seed: u64) {
                 if flights.is_empty() {
                     break;
                 }
-                let at = random.below(flights.len() as u64) as usize;
+                let at = random.index(flights.len());
                 go_on(&mut random, &mut world, &mut flights, at);
             }
             assert!(flights.is_empty(), "plans without an end");
@@ -196,7 +180,7 @@ fn plans_and_threads_by_seed() {
     let seeds = one.map_or(0..SEEDS, |seed: u64| seed..seed + 1);
     for seed in seeds {
         if let Err(reason) = std::panic::catch_unwind(|| run(seed)) {
-            eprintln!("with seed {seed}: {:?}", facts(&mut Random(seed)));
+            eprintln!("with seed {seed}: {:?}", facts(&mut Random::new(seed)));
             std::panic::resume_unwind(reason);
         }
     }

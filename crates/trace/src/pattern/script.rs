@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::{Event, Header, Trace};
+use crate::{Event, Header, Random, Trace};
 
 /// A trace under construction. It numbers blocks, tracks which are live, and draws numbers.
 pub(super) struct Script {
@@ -11,12 +11,12 @@ pub(super) struct Script {
     sizes: Vec<u64>,
     live_bytes: u64,
     streams: u32,
-    drawn: u64,
+    pub(super) random: Random,
 }
 
 impl Script {
     pub(super) fn new(seed: u64) -> Self {
-        Self { events: Vec::new(), sizes: Vec::new(), live_bytes: 0, streams: 0, drawn: seed }
+        Self { events: Vec::new(), sizes: Vec::new(), live_bytes: 0, streams: 0, random: Random::new(seed) }
     }
 
     /// Returns the bytes of the blocks that are not freed.
@@ -77,7 +77,7 @@ impl Script {
 
     /// Removes a drawn block from the list, which is not empty, and returns its number.
     pub(super) fn take(&mut self, blocks: &mut Vec<u32>) -> u32 {
-        let at = self.below(blocks.len() as u64) as usize;
+        let at = self.random.index(blocks.len());
         blocks.swap_remove(at)
     }
 
@@ -97,40 +97,18 @@ impl Script {
     }
 }
 
-/// Draws of the splitmix64 generator, which is small and gives the same numbers on every machine.
+/// Draws that patterns alone need.
 impl Script {
-    fn bits(&mut self) -> u64 {
-        self.drawn = self.drawn.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mixed = (self.drawn ^ (self.drawn >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
-    }
-
-    /// Returns a number below `bound`, which is not 0 and small enough that the bias of the remainder does not matter.
-    pub(super) fn below(&mut self, bound: u64) -> u64 {
-        self.bits() % bound
-    }
-
-    /// Returns a number from `low` to `high`, both included.
-    pub(super) fn between(&mut self, low: u64, high: u64) -> u64 {
-        low + self.below(high - low + 1)
-    }
-
-    /// Returns true once in `n` calls on average.
-    pub(super) fn one_in(&mut self, n: u64) -> bool {
-        self.below(n) == 0
-    }
-
     /// Returns a size from 2^`low` to 2^`high` bytes. Each octave is equally likely.
     pub(super) fn octaves(&mut self, low: u32, high: u32) -> u64 {
-        let octave = 1 << self.between(low.into(), u64::from(high) - 1);
-        octave + self.below(octave + 1)
+        let octave = 1 << self.random.between(low.into(), u64::from(high) - 1);
+        octave + self.random.below(octave + 1)
     }
 
     /// Puts the list into a drawn order.
     pub(super) fn shuffle<T>(&mut self, list: &mut [T]) {
         for last in (1..list.len()).rev() {
-            list.swap(last, self.below(last as u64 + 1) as usize);
+            list.swap(last, self.random.index(last + 1));
         }
     }
 }

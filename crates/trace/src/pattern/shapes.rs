@@ -20,7 +20,7 @@ pub(super) fn growing(script: &mut Script) {
     for _ in 0..ROUNDS {
         script.shuffle(&mut buffers);
         for buffer in &mut buffers {
-            let bytes = buffer.1 + script.between(STEP / 2, STEP * 3 / 2);
+            let bytes = buffer.1 + script.random.between(STEP / 2, STEP * 3 / 2);
             let id = script.allocate(bytes, 0);
             script.free(buffer.0);
             *buffer = (id, bytes);
@@ -38,7 +38,7 @@ pub(super) fn phases(script: &mut Script) {
     let mut stream = 0;
     for _ in 0..CYCLES {
         for size in SIZES {
-            let mut blocks = script.fill_to(FILL, stream, |script| size - script.below(size / 16));
+            let mut blocks = script.fill_to(FILL, stream, |script| size - script.random.below(size / 16));
             script.drain_to(0, &mut blocks);
             stream = (stream + 1) % STREAMS;
         }
@@ -52,7 +52,7 @@ pub(super) fn sawtooth(script: &mut Script) {
     const TEETH: usize = 20;
     let mut blocks = Vec::new();
     for _ in 0..TEETH {
-        let peak = script.between(3 * GIB / 2, 5 * GIB / 2);
+        let peak = script.random.between(3 * GIB / 2, 5 * GIB / 2);
         blocks.extend(script.fill_to(peak, 0, |script| script.octaves(12, 25)));
         script.drain_to(peak / 10, &mut blocks);
     }
@@ -73,13 +73,13 @@ pub(super) fn survivors(script: &mut Script) {
         while script.live_bytes() < FILL {
             stays.push(script.allocate(small, 0));
             for _ in 0..3 {
-                let bytes = rest - script.below(rest / 32);
+                let bytes = rest - script.random.below(rest / 32);
                 goes.push(script.allocate(bytes, 0));
             }
         }
         script.drain_to(0, &mut goes);
         script.drain_to(0, &mut kept);
-        let mut large = script.fill_to(LARGE, 0, |script| script.between(32 * MIB, 256 * MIB));
+        let mut large = script.fill_to(LARGE, 0, |script| script.random.between(32 * MIB, 256 * MIB));
         script.drain_to(0, &mut large);
         kept = stays;
     }
@@ -102,15 +102,15 @@ pub(super) fn many_streams(script: &mut Script) {
     let mut blocks = Vec::new();
     while script.events() < EVENTS {
         let bytes = script.octaves(9, 25);
-        if script.live_bytes() + bytes > CEILING || (script.one_in(3) && !blocks.is_empty()) {
+        if script.live_bytes() + bytes > CEILING || (script.random.one_in(3) && !blocks.is_empty()) {
             let id = script.take(&mut blocks);
             script.free(id);
             continue;
         }
-        let stream = script.below(STREAMS);
+        let stream = script.random.below(STREAMS);
         let id = script.allocate(bytes, stream as u32);
-        if script.one_in(8) {
-            let other = (stream + 1 + script.below(STREAMS - 1)) % STREAMS;
+        if script.random.one_in(8) {
+            let other = (stream + 1 + script.random.below(STREAMS - 1)) % STREAMS;
             script.use_on(id, other as u32);
         }
         blocks.push(id);
@@ -125,7 +125,7 @@ pub(super) fn random(script: &mut Script) {
     let mut blocks = Vec::new();
     while script.events() < EVENTS {
         let bytes = script.octaves(9, 28);
-        if script.live_bytes() + bytes > CEILING || (script.one_in(3) && !blocks.is_empty()) {
+        if script.live_bytes() + bytes > CEILING || (script.random.one_in(3) && !blocks.is_empty()) {
             let id = script.take(&mut blocks);
             script.free(id);
         } else {

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use millpond::settings::{Policy, Segments, Settings};
 use millpond::{Buffer, Pinned, Stream};
 use millpond_backend::{Backend, ClassId, ClassKind};
+use millpond_trace::Random;
 
 use super::measure::{Effort, nanos};
 use super::row::Row;
@@ -115,12 +116,9 @@ fn word_of(number: u64, at: usize) -> u64 {
     mixed(number) ^ at as u64
 }
 
-/// Spreads the bits of a number (splitmix64).
+/// Spreads the bits of a number: the draws of the generator with the seed 0, by their place.
 fn mixed(number: u64) -> u64 {
-    let mut bits = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    bits ^ (bits >> 31)
+    Random::new(number.wrapping_mul(0x9e37_79b9_7f4a_7c15)).bits()
 }
 
 #[cfg(test)]
