@@ -18,7 +18,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let buffer = stream.allocate(1_000_000)?;
     println!("asked for {} bytes, got a block of {}", buffer.len(), buffer.capacity());
     println!("  at offset {} of its segment, device address {:#x}", buffer.offset(), buffer.address().unwrap_or(0));
-    println!("  how it may be used: {:?}", buffer.reuse());
+    println!("  how it may be used: {:?}", buffer.readiness());
     println!("the driver gave {} for it", format_bytes(allocator.memory_reserved()));
 
     // Copies in and out run in the order of the stream. The simulated device stores the bytes, too.

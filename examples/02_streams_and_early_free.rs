@@ -23,7 +23,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!(
         "same stream, kernel still running: same place again = {}, {:?}",
         second.address() == place,
-        second.reuse()
+        second.readiness()
     );
 
     // Another stream uses it too. Say so before freeing it: the pool then waits for that stream.

@@ -92,7 +92,7 @@ fn own_submits(engine: &mut OwnDevice, allocator: &Allocator<Vulkan>, stream: &S
     engine.fill(allocator.backend(), stream.id(), &first, 0x1111_1111)?;
     drop(first);
     let second: Buffer<Vulkan> = stream.allocate(1 << 20)?;
-    println!("  same memory again: {}; how it may be used: {:?}", second.offset() == place, second.reuse());
+    println!("  same memory again: {}; how it may be used: {:?}", second.offset() == place, second.readiness());
     let tick = engine.fill(allocator.backend(), stream.id(), &second, 0x2222_2222)?;
     println!("  the engine's submits were values up to {tick} of its own timeline, which are the stream's ticks");
 

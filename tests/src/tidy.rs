@@ -5,6 +5,8 @@
 use std::fmt;
 
 mod backends;
+mod commands;
+mod embedding;
 mod imports;
 mod layers;
 mod origins;
@@ -16,6 +18,8 @@ mod vocabulary;
 mod wording;
 
 pub use backends::{backends_have_the_rooms, rooms_left_out, rooms_name_those_above};
+pub use commands::backends_in_one_table;
+pub use embedding::embedding_needs_no_c_compiler;
 pub use layers::layer_order;
 pub use origins::package_origins;
 pub use purity::{contract_names_no_vendor, core_is_pure};

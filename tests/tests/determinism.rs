@@ -3,9 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use millpond::backend::{Backend as _, Closing, Fault};
+use millpond::events::Event as Told;
 use millpond::settings::{Growth, Policy, Settings};
 use millpond::{Allocator, Buffer, Stream};
-use millpond_replay::{Decision, DecisionLog};
+use millpond_replay::DecisionLog;
 use millpond_sim::{CostModel, Sim};
 use millpond_tests::mix::generator;
 use millpond_tests::pair::Setup;
@@ -44,7 +45,7 @@ fn allocator(conf: &str, closing: Closing) -> (Sim, Allocator<Sim>) {
 }
 
 /// Replays a trace, submits after every event, and returns the decisions.
-fn decisions(trace: &Trace, conf: &str, closing: Closing) -> Vec<Decision> {
+fn decisions(trace: &Trace, conf: &str, closing: Closing) -> Vec<Told> {
     let (sim, allocator) = allocator(conf, closing);
     let open = |id| allocator.stream(id).unwrap_or_else(|error| panic!("{error}"));
     let streams: Vec<Stream<Sim>> = sim.open_streams(trace.streams as usize).into_iter().map(open).collect();
@@ -95,7 +96,7 @@ enum Same {
 
 /// Checks that two runs in which the backend closes ticks decide alike, and that a run with the application's submits
 /// does, too, as far as it must. Returns the decisions.
-fn agree(name: &str, same: Same, run: impl Fn(Closing) -> Vec<Decision>) -> Vec<Decision> {
+fn agree(name: &str, same: Same, run: impl Fn(Closing) -> Vec<Told>) -> Vec<Told> {
     let first = run(Closing::Backend);
     differ_nowhere(name, "a second run", &first, &run(Closing::Backend));
     let submitted = run(Closing::Submit);
@@ -108,12 +109,12 @@ fn agree(name: &str, same: Same, run: impl Fn(Closing) -> Vec<Decision>) -> Vec<
     first
 }
 
-fn without_waits(decisions: &[Decision]) -> Vec<Decision> {
-    let is_wait = |decision: &Decision| matches!(decision, Decision::Step { name, .. } if *name == "wait");
+fn without_waits(decisions: &[Told]) -> Vec<Told> {
+    let is_wait = |decision: &Told| matches!(decision, Told::Step { name, .. } if *name == "wait");
     decisions.iter().filter(|decision| !is_wait(decision)).cloned().collect()
 }
 
-fn differ_nowhere(name: &str, what: &str, first: &[Decision], other: &[Decision]) {
+fn differ_nowhere(name: &str, what: &str, first: &[Told], other: &[Told]) {
     let differ = first.iter().zip(other).position(|(a, b)| a != b);
     if let Some(at) = differ {
         panic!("{name}: {what} differs at decision {at}: {:?} against {:?}", first[at], other[at]);
@@ -128,14 +129,14 @@ fn recorded_programs_decide_alike() {
         for conf in CONFS {
             let log = agree(name, Same::All, |closing| decisions(&trace, conf, closing));
             assert!(log.len() > trace.events.len() / 2, "{name}: {} decisions", log.len());
-            assert!(log.iter().any(|decision| matches!(decision, Decision::Step { .. })), "{name}: no driver's step");
+            assert!(log.iter().any(|decision| matches!(decision, Told::Step { .. })), "{name}: no driver's step");
         }
     }
 }
 
 /// Runs a program with uses on other streams, points, long kernels, waits and a limit, under `paged` with this growth
 /// if one is given. Returns the decisions.
-fn program_decisions(seed: u64, paged: Option<Growth>, closing: Closing) -> Vec<Decision> {
+fn program_decisions(seed: u64, paged: Option<Growth>, closing: Closing) -> Vec<Told> {
     let mut random = Random::new(seed);
     let setup = Setup::draw(&mut random);
     let builder = Sim::builder().total_bytes(setup.rules.total).cost(CostModel::free()).closing(closing);

@@ -4,9 +4,10 @@
 //! operation never has one. Here one allocator is read after every operation and its twin is not: both must have made
 //! the same decisions and have the same numbers at the end.
 
+use millpond::events::Event;
 use millpond::{Allocator, MemoryStats, SegmentView};
 use millpond_conformance::language::{Generator, Kind, Mix, Sizes};
-use millpond_replay::{Decision, DecisionLog};
+use millpond_replay::DecisionLog;
 use millpond_sim::{CostModel, Sim};
 use millpond_tests::program::Program;
 use millpond_trace::Random;
@@ -32,7 +33,7 @@ fn mix() -> Mix {
     }
 }
 
-fn run(seed: u64, conf: &str, looks: bool) -> (Vec<Decision>, MemoryStats, Vec<SegmentView>) {
+fn run(seed: u64, conf: &str, looks: bool) -> (Vec<Event>, MemoryStats, Vec<SegmentView>) {
     let sim = Sim::builder().total_bytes(512 << 20).cost(CostModel::free()).build();
     let allocator = Allocator::builder(sim.clone()).conf(conf).build().unwrap();
     DecisionLog::start(&allocator);

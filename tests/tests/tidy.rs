@@ -1,5 +1,6 @@
 //! The rules of the repository, applied to all its files. Each rule's own test is beside it, in `src/tidy/`.
 
+use std::process::Command;
 use std::sync::LazyLock;
 
 use millpond_tests::tidy::{self, Finding, rooms_left_out};
@@ -8,7 +9,10 @@ use millpond_tests::workspace::{self, TextFile};
 static FILES: LazyLock<Vec<TextFile>> = LazyLock::new(|| workspace::read(&workspace::root()));
 
 fn holds(rule: fn(&[TextFile]) -> Vec<Finding>) {
-    let findings = rule(&FILES);
+    holds_with(&rule(&FILES));
+}
+
+fn holds_with(findings: &[Finding]) {
     let list: String = findings.iter().map(|finding| format!("\n  {finding}")).collect();
     assert!(findings.is_empty(), "{} findings:{list}", findings.len());
 }
@@ -30,8 +34,34 @@ fn rooms_of_a_backend_name_those_above_and_files_no_circle() {
 }
 
 #[test]
+fn the_command_names_a_backend_in_one_table() {
+    holds(tidy::backends_in_one_table);
+}
+
+#[test]
 fn packages_come_from_the_public_index() {
     holds(tidy::package_origins);
+}
+
+/// Returns the standard output of a command that runs in the root of the repository.
+fn output_of(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).current_dir(workspace::root()).output();
+    let output = output.unwrap_or_else(|error| panic!("{program} {}: {error}", arguments.join(" ")));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{program} {}: {errors}", arguments.join(" "));
+    String::from_utf8(output.stdout).unwrap_or_else(|error| panic!("{program}: {error}"))
+}
+
+/// Asks cargo about the packages that are built on this machine, as those of other systems may not be here.
+#[test]
+fn embedding_needs_no_c_compiler() {
+    let version = output_of("rustc", &["-vV"]);
+    let host = version.lines().find_map(|line| line.strip_prefix("host: ")).expect("the host in rustc -vV");
+    let metadata = ["metadata", "--format-version", "1", "--offline", "--locked", "--filter-platform", host];
+    let metadata = output_of("cargo", &metadata);
+    holds_with(
+        &tidy::embedding_needs_no_c_compiler(&metadata).unwrap_or_else(|error| panic!("cargo metadata: {error}")),
+    );
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
-use millpond::{Allocator, Error, Reuse};
+use millpond::{Allocator, Error, Readiness};
 use millpond_backend::{Backend, Budget, ClassId, Fault, Point, Reuse as Promise, Transfer, VirtualMemory};
 use millpond_conformance::{WgpuDevice, conformance_tests};
 use millpond_wgpu::{EXCLUSIVE, Planned, Wgpu, WgpuBuilder, WgpuError, wgpu};
@@ -177,16 +177,19 @@ fn memory_comes_to_another_buffer_only_behind_a_submit() {
         drop(small);
         let tick = device.mark(stream.id());
         if limited {
-            let refused = stream.allocate(4 * page).map(|block| block.reuse());
+            let refused = stream.allocate(4 * page).map(|block| block.readiness());
             assert!(matches!(refused, Err(Error::OutOfMemory(_))), "granted in tick {tick:?}: {refused:?}");
             assert_eq!(device.submit(stream.id()).unwrap(), tick);
         }
         let large = stream.allocate(4 * page).unwrap();
         let moved = allocator.page_stats().moved;
         if limited {
-            assert!(moved > 0 && matches!(large.reuse(), Reuse::Ordered | Reuse::Complete), "{moved}: {large:?}");
+            assert!(
+                moved > 0 && matches!(large.readiness(), Readiness::Ordered | Readiness::Complete),
+                "{moved}: {large:?}"
+            );
         } else {
-            assert_eq!((moved, large.reuse()), (0, Reuse::Fresh), "there is other memory");
+            assert_eq!((moved, large.readiness()), (0, Readiness::Fresh), "there is other memory");
         }
         fill(&large, 0x22);
         let mut seen = vec![0; large.capacity() as usize];

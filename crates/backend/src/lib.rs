@@ -1,9 +1,11 @@
 //! The contract between Millpond and a device.
 //!
-//! A backend supplies seven things and the library does the rest: a table of facts ([`Caps`]), two operations on space
-//! ([`Backend::reserve`], [`Backend::release`]) and four on time ([`Backend::mark`], [`Backend::reached`],
-//! [`Backend::submit`], [`Backend::wait`]). Everything else that a device may be able to do is an extension trait,
-//! which the backend returns if it has it: [`VirtualMemory`], [`StreamWait`], [`HostMemory`], [`Transfer`], [`Budget`].
+//! A backend supplies nine methods and the library does the rest: a table of facts ([`Backend::caps`]), two for streams
+//! ([`Backend::create_stream`], [`Backend::has_stream`]), three for space ([`Backend::reserve`], [`Backend::release`],
+//! [`Backend::address`]) and three for time ([`Backend::mark`], [`Backend::reached`], [`Backend::wait`]). Where the
+//! application ends ticks, [`Backend::submit`] comes on top. Everything else that a device may be able to do is an
+//! extension trait, which the backend returns if it has it: [`VirtualMemory`], [`StreamWait`], [`HostMemory`],
+//! [`Transfer`], [`Budget`].
 //!
 //! # Principles
 //!

@@ -1,4 +1,7 @@
 //! Sizes and times, as people write and read them.
+//!
+//! Crates that do this accept other texts (fractions, sums such as `1m30s`, `K` for 1000) or round a size that does not
+//! fit, and print a time in several units, not in one with three digits.
 
 use std::time::Duration;
 

@@ -148,7 +148,7 @@ pub trait DeviceUnderTest: Sync {
     }
 
     /// Places a barrier over all memory on the stream. It is called where a grant says
-    /// [`NeedsBarrier`](millpond::Reuse::NeedsBarrier), before the memory is used. Devices implement this if their
+    /// [`NeedsBarrier`](millpond::Readiness::NeedsBarrier), before the memory is used. Devices implement this if their
     /// transfers do not place a barrier themselves.
     fn place_barrier(_backend: &Self::Backend, _stream: StreamId)
     where

@@ -3,7 +3,7 @@
 use std::ops::Deref;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use millpond::{Allocator, Buffer, Error, Reuse, SegmentId, SegmentView, Stream};
+use millpond::{Allocator, Buffer, Error, Readiness, SegmentId, SegmentView, Stream};
 use millpond_backend::{Backend, BackendError, Point, StreamId, Tick};
 
 use crate::model::Model;
@@ -131,14 +131,14 @@ impl<B: Backend> Watched<B> {
         };
         let place = buffer.segment_id().map(|segment| Place { segment, offset: buffer.offset() });
         if let Some(place) = place {
-            let reuse = buffer.reuse();
+            let says = buffer.readiness();
             let grant = Granted {
                 place,
                 bytes: buffer.capacity(),
                 requested: bytes,
                 stream: stream.id(),
                 address: buffer.address(),
-                reuse,
+                says,
             };
             // The block is live, so the memory behind it stays, whatever other threads do meanwhile.
             let view = if self.has_pages { self.view_of(place.segment) } else { None };
@@ -146,7 +146,7 @@ impl<B: Backend> Watched<B> {
             account.model.granted(grant.bytes, bytes);
             account.oracle.granted(&grant, view.as_ref(), &self.clock())?;
             drop(account);
-            if reuse == Reuse::NeedsBarrier {
+            if says == Readiness::NeedsBarrier {
                 (self.strings.place_barrier)(self.backend(), stream.id());
             }
         }

@@ -4,7 +4,7 @@
 //! own; above, every octave is cut into 256 bins. Two levels of bitmaps find the next bin that is not empty. A bin is
 //! one word: empty, the one block in it (nearly always), or the root of a heap of several. The index knows blocks by
 //! their ids and asks for a block's [`Entry`] only where several must be put in order. An index has 64 KiB of bins,
-//! which the index of an idle stream never uses.
+//! which the index of a stream that allocates nothing never uses.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;

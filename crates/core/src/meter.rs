@@ -23,7 +23,7 @@ use crate::ids::Side;
 
 /// The counters that change on every allocation and free.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Lane {
+pub(crate) enum Counter {
     Allocation,
     AllocatedBytes,
     Active,
@@ -35,21 +35,21 @@ pub(crate) enum Lane {
     Oversize,
 }
 
-pub(crate) const LANES: usize = 8;
+pub(crate) const COUNTERS: usize = 8;
 
-pub(crate) const EVERY_LANE: [Lane; LANES] = [
-    Lane::Allocation,
-    Lane::AllocatedBytes,
-    Lane::Active,
-    Lane::ActiveBytes,
-    Lane::RequestedBytes,
-    Lane::InactiveSplit,
-    Lane::InactiveSplitBytes,
-    Lane::Oversize,
+pub(crate) const EVERY_COUNTER: [Counter; COUNTERS] = [
+    Counter::Allocation,
+    Counter::AllocatedBytes,
+    Counter::Active,
+    Counter::ActiveBytes,
+    Counter::RequestedBytes,
+    Counter::InactiveSplit,
+    Counter::InactiveSplitBytes,
+    Counter::Oversize,
 ];
 
-/// One value for each [`Lane`].
-pub(crate) type Row = [i64; LANES];
+/// One value for each [`Counter`].
+pub(crate) type Row = [i64; COUNTERS];
 
 /// The rows of rooms and peaks: all, small, large.
 pub(crate) const ROWS: usize = 3;
@@ -57,16 +57,16 @@ pub(crate) const ROWS: usize = 3;
 /// Returns whether a room is below zero.
 pub(crate) fn has_shortage(rooms: &[Row; ROWS]) -> bool {
     let mut signs = 0;
-    each(|row, lane| signs |= rooms[row][lane]);
+    each(|row, counter| signs |= rooms[row][counter]);
     signs < 0
 }
 
-/// Visits the lanes of all rows. The compiler unrolls this loop, which it does not do with flattened iterators.
+/// Visits the counters of all rows. The compiler unrolls this loop, which it does not do with flattened iterators.
 #[inline(always)]
 pub(crate) fn each(mut f: impl FnMut(usize, usize)) {
     for row in 0..ROWS {
-        for lane in 0..LANES {
-            f(row, lane);
+        for counter in 0..COUNTERS {
+            f(row, counter);
         }
     }
 }
@@ -78,7 +78,7 @@ pub(crate) struct SplitChange {
     pub(crate) bytes: i64,
 }
 
-/// The sums of one side since totals were reset. The totals of every lane are calculated from these few sums.
+/// The sums of one side since totals were reset. The totals of every counter are calculated from these few sums.
 #[derive(Clone, Copy, Default, Debug)]
 struct Totals {
     granted: Sums,
@@ -147,9 +147,14 @@ const UNKNOWN: Credit = [i64::MIN / 4; CREDITS];
 /// Returns all the credit that the rooms of a row allow.
 #[inline(always)]
 fn credit_in(room: &Row) -> Credit {
-    let of = |lane: Lane| room[lane as usize];
-    let bytes = of(Lane::AllocatedBytes).min(of(Lane::ActiveBytes)).min(of(Lane::RequestedBytes));
-    [of(Lane::Allocation).min(of(Lane::Active)), bytes, of(Lane::InactiveSplit), of(Lane::InactiveSplitBytes)]
+    let of = |counter: Counter| room[counter as usize];
+    let bytes = of(Counter::AllocatedBytes).min(of(Counter::ActiveBytes)).min(of(Counter::RequestedBytes));
+    [
+        of(Counter::Allocation).min(of(Counter::Active)),
+        bytes,
+        of(Counter::InactiveSplit),
+        of(Counter::InactiveSplitBytes),
+    ]
 }
 
 /// Spends the credit of a split. Returns whether there was too little.
@@ -176,8 +181,8 @@ impl Meter {
         Self {
             totals: [Totals::default(); 2],
             credit: [[0; CREDITS]; 2],
-            ceiling: [[0; LANES]; ROWS],
-            base: [[0; LANES]; 2],
+            ceiling: [[0; COUNTERS]; ROWS],
+            base: [[0; COUNTERS]; 2],
         }
     }
 
@@ -240,8 +245,8 @@ impl Meter {
         spend_split(credit, split) && self.refill(side)
     }
 
-    /// Returns whether the split lanes are certain to be able to take this change without any peak rising. They may be
-    /// able to even if it returns `false`.
+    /// Returns whether the split counters are certain to be able to take this change without any peak rising. They may
+    /// be able to even if it returns `false`.
     #[inline(always)]
     pub(crate) fn has_split_room(&self, side: Side, change: SplitChange) -> bool {
         let credit = &self.credit[side.index()];
@@ -278,8 +283,8 @@ impl Meter {
             self.credit[side.index()][at] = in_own[at].min(in_all[at] - (*others).max(0));
         }
         let mut signs = 0;
-        for lane in 0..LANES {
-            signs |= all[lane] | own[lane];
+        for counter in 0..COUNTERS {
+            signs |= all[counter] | own[counter];
         }
         signs < 0
     }
@@ -288,13 +293,13 @@ impl Meter {
     /// peak has to rise.
     pub(crate) fn rooms(&self) -> [Row; ROWS] {
         let mut rooms = self.current_rows();
-        each(|row, lane| rooms[row][lane] = self.ceiling[row][lane] - rooms[row][lane]);
+        each(|row, counter| rooms[row][counter] = self.ceiling[row][counter] - rooms[row][counter]);
         rooms
     }
 
     /// Adds room, or takes it away where `more` is below zero.
     pub(crate) fn add_room(&mut self, more: &[Row; ROWS]) {
-        each(|row, lane| self.ceiling[row][lane] += more[row][lane]);
+        each(|row, counter| self.ceiling[row][counter] += more[row][counter]);
         self.credit = [UNKNOWN; 2];
     }
 
@@ -307,16 +312,16 @@ impl Meter {
         !has_shortage(&self.rooms())
     }
 
-    pub(crate) fn current(&self, side: Side, lane: Lane) -> i64 {
-        self.current_row(side)[lane as usize]
+    pub(crate) fn current(&self, side: Side, counter: Counter) -> i64 {
+        self.current_row(side)[counter as usize]
     }
 
     #[inline(always)]
     fn current_row(&self, side: Side) -> Row {
         let (came, went) = self.totals[side.index()].rows();
         let mut row = self.base[side.index()];
-        for lane in 0..LANES {
-            row[lane] += came[lane] - went[lane];
+        for counter in 0..COUNTERS {
+            row[counter] += came[counter] - went[counter];
         }
         row
     }
@@ -326,22 +331,22 @@ impl Meter {
     pub(crate) fn current_rows(&self) -> [Row; ROWS] {
         let (small, large) = (self.current_row(Side::Small), self.current_row(Side::Large));
         let mut all = small;
-        for lane in 0..LANES {
-            all[lane] += large[lane];
+        for counter in 0..COUNTERS {
+            all[counter] += large[counter];
         }
         [all, small, large]
     }
 
     /// Returns what was added and what was taken away since totals were reset.
-    pub(crate) fn totals(&self, side: Side, lane: Lane) -> (u64, u64) {
+    pub(crate) fn totals(&self, side: Side, counter: Counter) -> (u64, u64) {
         let (came, went) = self.totals[side.index()].rows();
-        (came[lane as usize] as u64, went[lane as usize] as u64)
+        (came[counter as usize] as u64, went[counter as usize] as u64)
     }
 
     /// Returns the low point of a side since the last call, and the present point. Grants are counted since totals were
     /// reset. The present point is the first candidate for the next low point.
     pub(crate) fn take_low(&mut self, side: Side) -> (Low, Low) {
-        let base = self.base[side.index()][Lane::AllocatedBytes as usize];
+        let base = self.base[side.index()][Counter::AllocatedBytes as usize];
         let totals = &mut self.totals[side.index()];
         let (low, now) = (totals.low, totals.now());
         totals.low = now;
@@ -391,7 +396,7 @@ impl Totals {
         self.split.bytes += change.bytes;
     }
 
-    /// Returns what was added and what was taken away, by lane.
+    /// Returns what was added and what was taken away, by counter.
     #[inline(always)]
     fn rows(&self) -> (Row, Row) {
         let Totals { granted, gone, left, retired, split_up, split, .. } = *self;

@@ -74,7 +74,7 @@ impl TickClock {
 
     /// Returns whether nothing is outstanding: every tick that was marked is known to be complete.
     #[inline]
-    pub fn is_idle(&self) -> bool {
+    pub fn is_drained(&self) -> bool {
         !self.is_marked() && self.is_caught_up()
     }
 
@@ -124,17 +124,17 @@ mod tests {
     #[test]
     fn a_mark_is_of_the_open_tick_and_makes_the_clock_busy() {
         let clock = TickClock::new();
-        assert!(clock.is_idle());
+        assert!(clock.is_drained());
         assert_eq!([clock.mark(), clock.mark()], [Tick(1), Tick(1)]);
-        assert!(!clock.is_idle() && clock.is_caught_up(), "tick 1 is marked");
+        assert!(!clock.is_drained() && clock.is_caught_up(), "tick 1 is marked");
         assert_eq!(clock.close(), Tick(1));
-        assert!(!clock.is_marked() && !clock.is_idle(), "tick 1 is closed and not reached");
+        assert!(!clock.is_marked() && !clock.is_drained(), "tick 1 is closed and not reached");
         assert_eq!(clock.mark(), Tick(2));
         clock.complete(Tick(1));
-        assert!(!clock.is_idle(), "tick 2 is marked");
+        assert!(!clock.is_drained(), "tick 2 is marked");
         assert_eq!(clock.close(), Tick(2));
         clock.complete(Tick(2));
-        assert!(clock.is_idle());
+        assert!(clock.is_drained());
         assert_eq!((clock.open(), clock.reached()), (Tick(3), Tick(2)));
         clock.check();
     }
@@ -145,10 +145,10 @@ mod tests {
         clock.mark();
         clock.close();
         clock.uncover();
-        assert!(clock.is_marked() && !clock.is_idle(), "tick 1 is not covered");
+        assert!(clock.is_marked() && !clock.is_drained(), "tick 1 is not covered");
         assert_eq!(clock.close(), Tick(2));
         clock.complete(Tick(2));
-        assert!(clock.is_idle());
+        assert!(clock.is_drained());
     }
 
     #[test]

@@ -60,7 +60,7 @@ impl SubmitClock {
 
     /// Returns whether everything that was submitted is known to be complete.
     #[inline]
-    pub fn is_idle(&self) -> bool {
+    pub fn is_drained(&self) -> bool {
         self.reached() >= self.submitted()
     }
 
@@ -123,11 +123,11 @@ mod tests {
         let clock = SubmitClock::default();
         assert_eq!((clock.open(), clock.submitted(), clock.reached()), (Tick(1), Tick(0), Tick(0)));
         assert_eq!(clock.close(), Tick(1));
-        assert!(clock.is_idle(), "nothing is submitted");
+        assert!(clock.is_drained(), "nothing is submitted");
         assert_eq!(clock.submit(Tick(1)), Tick(0));
-        assert!(!clock.is_idle());
+        assert!(!clock.is_drained());
         assert_eq!(clock.complete(Tick(1)), Tick(1));
-        assert!(clock.is_idle());
+        assert!(clock.is_drained());
         clock.check();
     }
 

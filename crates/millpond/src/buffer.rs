@@ -14,7 +14,7 @@ use crate::sync::Arc;
 
 /// The way in which the memory of a buffer is safe to use on the stream that it was allocated on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Reuse {
+pub enum Readiness {
     /// It has not been used since it came from the driver.
     Fresh,
     /// Its last use is known to be complete: any stream, and the host, may use it.
@@ -166,16 +166,16 @@ impl<B: Backend> Buffer<B> {
 
     /// Returns how the memory is safe to use now. A later call may return a less restrictive value. May ask the
     /// backend, without blocking.
-    pub fn reuse(&self) -> Reuse {
+    pub fn readiness(&self) -> Readiness {
         let state = self.lane.owner();
         if self.last_use.is_never() {
-            Reuse::Fresh
+            Readiness::Fresh
         } else if self.is_over() {
-            Reuse::Complete
+            Readiness::Complete
         } else if state.backend.caps().needs_barrier {
-            Reuse::NeedsBarrier
+            Readiness::NeedsBarrier
         } else {
-            Reuse::Ordered
+            Readiness::Ordered
         }
     }
 

@@ -14,7 +14,7 @@ pub(crate) struct Lane<B: Backend> {
     pub(crate) stream: StreamId,
     pub(crate) shard: ShardId,
     /// Whether the stream is set aside: no work is put there, so everything that its ticks cover is complete.
-    idle: bool,
+    set_aside: bool,
     owner: OwnerRef<B>,
     inner: Latched<LaneState<B>>,
 }
@@ -44,11 +44,11 @@ pub(crate) struct LaneState<B: Backend> {
 }
 
 impl<B: Backend> Lane<B> {
-    pub(crate) fn new(owner: OwnerRef<B>, shard: Shard, idle: bool, direct: bool) -> Self {
+    pub(crate) fn new(owner: OwnerRef<B>, shard: Shard, set_aside: bool, direct: bool) -> Self {
         Self {
             stream: shard.stream(),
             shard: shard.id(),
-            idle,
+            set_aside,
             owner,
             inner: Latched::new(LaneState {
                 shard,
@@ -71,12 +71,12 @@ impl<B: Backend> Lane<B> {
     /// Returns the tick that covers everything recorded on the stream so far.
     #[inline(always)]
     pub(crate) fn mark(&self, backend: &B) -> Tick {
-        if self.idle { Tick::ZERO } else { backend.mark(self.stream) }
+        if self.set_aside { Tick::ZERO } else { backend.mark(self.stream) }
     }
 
     /// Returns the tick that the stream has reached.
     pub(crate) fn reached(&self, backend: &B) -> Result<Tick, B::Error> {
-        if self.idle { Ok(Tick(u64::MAX)) } else { backend.reached(self.stream) }
+        if self.set_aside { Ok(Tick(u64::MAX)) } else { backend.reached(self.stream) }
     }
 
     /// Takes the lock if no other thread holds it.
@@ -93,7 +93,7 @@ impl<B: Backend> Lane<B> {
 impl<B: Backend> LaneState<B> {
     /// Counts an operation that was short of room for a peak. Returns whether it is time to settle, where that is done
     /// for many operations at once.
-    pub(crate) fn is_short(&mut self) -> bool {
+    pub(crate) fn count_short(&mut self) -> bool {
         self.short = (self.short + 1) % SHORT_MAX;
         self.short == 0
     }

@@ -24,7 +24,7 @@ mod usage;
 
 pub use activity::DriverActivity;
 pub use allocator::Allocator;
-pub use buffer::{Buffer, Reuse};
+pub use buffer::{Buffer, Readiness};
 pub use builder::{Builder, ENVIRONMENT};
 pub use error::{BuildError, Error, OutOfMemory};
 pub use pinned::{Pinned, PinnedBuffer};

@@ -17,7 +17,7 @@ mod tests;
 mod uses;
 
 pub use buffer::PinnedBuffer;
-pub(crate) use uses::{Access, Idle};
+pub(crate) use uses::{Access, NoConflict};
 
 /// A cache of page-locked host memory, for copies to and from one device. Cheap to clone; clones are the same cache.
 ///

@@ -64,7 +64,7 @@ use millpond_core::Slot;
 
 use crate::lane::Lane;
 use crate::latch::Latch;
-use crate::pinned::{Idle, PinnedBuffer};
+use crate::pinned::{NoConflict, PinnedBuffer};
 use crate::state::State;
 use crate::sync::{Ordering, Place, Taken};
 
@@ -279,17 +279,17 @@ pub(crate) fn overwrite_by_host<B: Backend>(buffer: &mut crate::Buffer<B>) -> bo
 }
 
 /// Returns the bytes of a pinned buffer, to be read.
-pub(crate) fn host_bytes<'b, B: Backend>(buffer: &'b PinnedBuffer<B>, _idle: &Idle) -> &'b [u8] {
+pub(crate) fn host_bytes<'b, B: Backend>(buffer: &'b PinnedBuffer<B>, _proof: &NoConflict) -> &'b [u8] {
     let HostPlace { start, bytes } = *buffer.place();
     // SAFETY: the buffer is a live block for as long as the borrow, so its segment stays and no other block has its
-    // bytes, which the driver handed out initialised. No device writes them: `Idle` proves it for work that was
+    // bytes, which the driver handed out initialised. No device writes them: `NoConflict` proves it for work that was
     // recorded, work that is recorded through the library later needs the buffer mutably, and a program that launches
     // work of its own guarantees it there.
     unsafe { std::slice::from_raw_parts(start.as_ptr(), bytes) }
 }
 
 /// Returns the bytes of a pinned buffer, to be written.
-pub(crate) fn host_bytes_mut<'b, B: Backend>(buffer: &'b mut PinnedBuffer<B>, _idle: &Idle) -> &'b mut [u8] {
+pub(crate) fn host_bytes_mut<'b, B: Backend>(buffer: &'b mut PinnedBuffer<B>, _proof: &NoConflict) -> &'b mut [u8] {
     let HostPlace { start, bytes } = *buffer.place();
     // SAFETY: as above, and the mutable borrow excludes every other slice and every copy from or to the buffer.
     unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), bytes) }

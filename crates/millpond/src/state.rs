@@ -30,7 +30,7 @@ pub(crate) struct State<B: Backend> {
     reuse: Reuse,
     /// The stream that the allocator has set aside for itself, if it is a cache of page-locked memory: the home of all
     /// its memory, on which no work is put.
-    idle: Option<StreamId>,
+    home: Option<StreamId>,
     /// The streams that such caches have set aside. Allocators that share this list have the same backend, and so the
     /// same numbers of streams.
     set_aside: Arc<Mutex<Vec<StreamId>>>,
@@ -100,9 +100,9 @@ impl<B: Backend> Shards for HeldShards<'_, B> {
 }
 
 /// The shards for a thread that does not wait for other threads.
-struct IdleShards<'a, B: Backend>(&'a State<B>);
+struct UncontendedShards<'a, B: Backend>(&'a State<B>);
 
-impl<B: Backend> Shards for IdleShards<'_, B> {
+impl<B: Backend> Shards for UncontendedShards<'_, B> {
     fn with<R>(&mut self, shard: ShardId, f: impl FnOnce(&mut Shard) -> R) -> R {
         LockedShards(self.0).with(shard, f)
     }
@@ -116,7 +116,7 @@ impl<B: Backend> State<B> {
     pub(crate) fn new(backend: B, class: ClassId, device: u32, coordinator: Coordinator) -> Self {
         let state = Self {
             reuse: backend.caps().reuse_of(class),
-            idle: None,
+            home: None,
             set_aside: Arc::new(Mutex::new(Vec::new())),
             backend,
             class,
@@ -141,10 +141,10 @@ impl<B: Backend> State<B> {
     }
 
     /// Joins another allocator of the same backend, and sets a stream aside for this one.
-    pub(crate) fn beside(mut self, other: &Self, idle: StreamId) -> Self {
+    pub(crate) fn beside(mut self, other: &Self, home: StreamId) -> Self {
         self.set_aside = Arc::clone(&other.set_aside);
-        self.set_aside.lock().push(idle);
-        self.idle = Some(idle);
+        self.set_aside.lock().push(home);
+        self.home = Some(home);
         self
     }
 
@@ -156,7 +156,7 @@ impl<B: Backend> State<B> {
     /// Refuses to open streams in a cache of page-locked memory. A [`Buffer`](crate::Buffer) from such a stream would
     /// give access to the segment that it shares with pinned buffers, whose bytes the host may be reading as a slice.
     pub(crate) fn expect_streams(&self) -> Result<(), Error<B::Error>> {
-        if self.idle.is_none() { Ok(()) } else { Err(Error::NoStreams) }
+        if self.home.is_none() { Ok(()) } else { Err(Error::NoStreams) }
     }
 
     /// Refuses a stream that is set aside.
@@ -183,8 +183,8 @@ impl<B: Backend> State<B> {
             return lane;
         }
         let shard = coordinator.open_shard(stream, PoolId::default());
-        let idle = self.idle == Some(stream);
-        let at = self.lanes.push(Lane::new(OwnerRef::new(self), shard, idle, self.direct));
+        let set_aside = self.home == Some(stream);
+        let at = self.lanes.push(Lane::new(OwnerRef::new(self), shard, set_aside, self.direct));
         &self.lanes[at]
     }
 
@@ -319,10 +319,10 @@ impl<B: Backend> State<B> {
     pub(crate) fn settle(&self, shard: ShardId) {
         let me = this_thread();
         let last = self.settler.swap(me, Ordering::Relaxed);
-        let now = last == me || last == 0 || self.lane(shard).lock().is_short();
+        let now = last == me || last == 0 || self.lane(shard).lock().count_short();
         // A single thread finds the lock free. Where another thread holds it, the settlement can wait.
         if now && let Some(mut coordinator) = self.coordinator.try_lock() {
-            coordinator.settle(shard, &mut IdleShards(self));
+            coordinator.settle(shard, &mut UncontendedShards(self));
         }
     }
 

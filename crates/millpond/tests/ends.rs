@@ -4,7 +4,7 @@ use std::sync::Barrier;
 use std::thread;
 
 use millpond::backend::{Backend, Budget, ClassId};
-use millpond::{Allocator, Reuse};
+use millpond::{Allocator, Readiness};
 use millpond_sim::Sim;
 
 /// Returns the bytes that the device's allocators hold: none once the allocators are dropped.
@@ -25,7 +25,7 @@ fn a_buffer_of_nothing_keeps_what_it_refers_to() {
     drop((stream, other, allocator));
     assert_ne!(reserved(&sim), 0, "the allocator has gone while a buffer refers to it");
     drop(one);
-    assert_eq!(two.reuse(), Reuse::Fresh);
+    assert_eq!(two.readiness(), Readiness::Fresh);
     two.used_until(point).unwrap();
     assert_eq!((two.len(), two.segment_id()), (0, None));
     drop(two);

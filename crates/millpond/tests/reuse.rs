@@ -1,6 +1,6 @@
 //! What a buffer reports about the earlier uses of its memory.
 
-use millpond::{Allocator, Buffer, Reuse, Stream};
+use millpond::{Allocator, Buffer, Readiness, Stream};
 use millpond_backend::{Backend as _, StreamId, Transfer as _};
 use millpond_sim::Sim;
 
@@ -19,7 +19,7 @@ fn scene(conf: &str) -> Scene {
     let allocator = Allocator::builder(sim.clone()).conf(conf).limit(16 * MIB).build().unwrap();
     let [user, other] = [(); 2].map(|()| allocator.create_stream().unwrap());
     let block = user.allocate(16 * MIB).unwrap();
-    assert_eq!(block.reuse(), Reuse::Fresh);
+    assert_eq!(block.readiness(), Readiness::Fresh);
     sim.fill(user.id(), block.segment().unwrap(), block.offset(), 16 * MIB, 0xAB).unwrap();
     drop(block);
     Scene { sim, allocator, other }
@@ -41,7 +41,7 @@ fn what_is_left_of_pages_that_were_used_is_not_fresh() {
     assert_eq!(allocator.memory_reserved(), 16 * MIB, "no page was created");
     for buffer in [&second, &first] {
         assert_eq!(first_byte(&sim, other.id(), buffer), 0xAB);
-        assert_eq!(buffer.reuse(), Reuse::Complete);
+        assert_eq!(buffer.readiness(), Readiness::Complete);
     }
 }
 
@@ -58,7 +58,7 @@ fn nor_where_pages_are_unmapped_before_they_move() {
     drop(block);
     let buffers = [5 * MIB / 2, 5 * MIB / 4].map(|bytes| other.allocate(bytes).unwrap());
     for buffer in buffers.iter().rev() {
-        assert_eq!((first_byte(&sim, other.id(), buffer), buffer.reuse()), (0xAB, Reuse::Complete));
+        assert_eq!((first_byte(&sim, other.id(), buffer), buffer.readiness()), (0xAB, Readiness::Complete));
     }
 }
 
@@ -73,7 +73,7 @@ fn pages_that_came_for_a_request_that_failed_are_not_fresh() {
         assert!(failed.is_err(), "call {nth}");
         let next = other.allocate(10 * MIB).unwrap();
         assert_eq!(first_byte(&sim, other.id(), &next), 0xAB);
-        assert_eq!(next.reuse(), Reuse::Complete, "after call {nth} failed");
+        assert_eq!(next.readiness(), Readiness::Complete, "after call {nth} failed");
     }
 }
 
@@ -85,9 +85,9 @@ fn new_memory_is_fresh() {
         let allocator = Allocator::builder(sim.clone()).conf(conf).build().unwrap();
         let stream = allocator.create_stream().unwrap();
         let first = stream.allocate(3 * MIB).unwrap();
-        assert_eq!(first.reuse(), Reuse::Fresh, "{conf}");
+        assert_eq!(first.readiness(), Readiness::Fresh, "{conf}");
         let second = stream.allocate(30 * MIB).unwrap();
-        assert_eq!(second.reuse(), Reuse::Fresh, "{conf}");
+        assert_eq!(second.readiness(), Readiness::Fresh, "{conf}");
         drop((first, second));
         assert!(sim.reached(stream.id()).is_ok());
     }

@@ -2,7 +2,7 @@
 //! it comes from the driver.
 
 use millpond::backend::{Backend, ClassId, Fault};
-use millpond::{Allocator, Buffer, BuildError, Error, Reuse, Stream};
+use millpond::{Allocator, Buffer, BuildError, Error, Readiness, Stream};
 use millpond_sim::{CallKind, Completion, Overwriting, Sim};
 use millpond_trace::Random;
 
@@ -186,9 +186,9 @@ fn a_buffer_says_that_its_memory_is_being_overwritten() {
     let allocator = allocator(sim.clone(), "scrub:always");
     let stream = allocator.create_stream().unwrap();
     let buffer = stream.allocate(MIB).unwrap();
-    assert_eq!((buffer.reuse(), sim.queued()), (Reuse::Ordered, 1), "it came from the driver, and is in use");
+    assert_eq!((buffer.readiness(), sim.queued()), (Readiness::Ordered, 1), "it came from the driver, and is in use");
     sim.complete(stream.id());
-    assert_eq!(buffer.reuse(), Reuse::Complete);
+    assert_eq!(buffer.readiness(), Readiness::Complete);
 }
 
 #[test]

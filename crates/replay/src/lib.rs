@@ -15,6 +15,6 @@ mod watch;
 
 pub use check::{CheckError, WrongByte};
 pub use outcome::{Pass, Replayed};
-pub use record::{Decision, DecisionLog, Recorder};
+pub use record::{DecisionLog, Recorder};
 pub use replay::Replay;
 pub use until::Until;

@@ -5,6 +5,7 @@ use std::fmt;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::{PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -35,6 +36,9 @@ pub use mutant_switch::mutant;
 
 /// The test programs that check the sources, which the faults change.
 const LEFT_OUT: [&str; 2] = ["tidy", "mutants"];
+
+/// Held for reading by every run of a test program with a fault on, and for writing by one that must run alone.
+static RUNS: RwLock<()> = RwLock::new(());
 
 /// A test program of the copy.
 #[derive(Clone, Debug)]
@@ -164,9 +168,9 @@ pub fn baseline(programs: &[Program], effort: &Effort) -> Result<Vec<Timed>, Str
     let is_meant = |named: &String| effort.only.is_empty() || effort.only.contains(named);
     for program in programs.iter().filter(|program| is_meant(&program.package) || is_meant(&program.name)) {
         let begin = Instant::now();
-        let failed = run(program, 0, Duration::from_secs(600), true, effort);
-        if !failed.is_empty() {
-            return Err(format!("{} {} fails with no fault on: {failed:?}", program.package, program.name));
+        let ran = run(program, 0, Duration::from_secs(600), true, effort);
+        if ran != Ran::Passed {
+            return Err(format!("{} {} fails with no fault on: {:?}", program.package, program.name, ran.failed()));
         }
         println!("{:6.1} s {} {}", begin.elapsed().as_secs_f64(), program.package, program.name);
         timed.push((program.clone(), begin.elapsed()));
@@ -186,7 +190,8 @@ pub fn hunt(fault: &Fault, programs: &[Timed], effort: &Effort) -> Found {
     let (own, others): (Vec<_>, Vec<_>) = programs.iter().partition(|(program, _)| is_own(program));
     let mut found = Found::default();
     for (program, time) in own.into_iter().chain(others) {
-        let failed = run(program, fault.number, *time * 6 + Duration::from_secs(10), effort.programs > 2, effort);
+        let limit = *time * 6 + Duration::from_secs(10);
+        let failed = confirmed(|| run(program, fault.number, limit, effort.programs > 2, effort));
         if !failed.is_empty() {
             let named = failed.into_iter().map(|test| format!("{}::{test}", program.name));
             found.caught_by.entry(program.package.clone()).or_default().extend(named);
@@ -198,18 +203,51 @@ pub fn hunt(fault: &Fault, programs: &[Timed], effort: &Effort) -> Found {
     found
 }
 
-/// Runs a test program with a fault on, up to its end or only to the first test that fails. Returns the tests that
-/// failed.
-fn run(program: &Program, number: u32, limit: Duration, to_the_end: bool, effort: &Effort) -> Vec<String> {
+/// The result of a run of a test program.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Ran {
+    Passed,
+    /// The tests that failed, or what else went wrong, in parentheses.
+    Failed(Vec<String>),
+    /// It was stopped at the limit, and no test had failed.
+    NoEnd,
+}
+
+impl Ran {
+    /// Returns the tests that failed, or what else went wrong.
+    fn failed(self) -> Vec<String> {
+        match self {
+            Self::Passed => Vec::new(),
+            Self::Failed(tests) => tests,
+            Self::NoEnd => vec!["(no end)".to_owned()],
+        }
+    }
+}
+
+/// Runs a test program, and once more while no other program runs if it came to no end: a program that waited for the
+/// processor has caught nothing. Returns what failed, in the second run if there was one.
+fn confirmed(mut run: impl FnMut() -> Ran) -> Vec<String> {
+    let beside_others = RUNS.read().unwrap_or_else(PoisonError::into_inner);
+    let first = run();
+    drop(beside_others);
+    if first != Ran::NoEnd {
+        return first.failed();
+    }
+    let _alone = RUNS.write().unwrap_or_else(PoisonError::into_inner);
+    run().failed()
+}
+
+/// Runs a test program with a fault on, up to its end or only to the first test that fails.
+fn run(program: &Program, number: u32, limit: Duration, to_the_end: bool, effort: &Effort) -> Ran {
     let told = program.executable.with_extension(format!("{number}.told"));
-    let Ok(file) = File::create(&told) else { return vec!["(no file for what it prints)".to_owned()] };
+    let Ok(file) = File::create(&told) else { return Ran::Failed(vec!["(no file for what it prints)".to_owned()]) };
     let mut command = Command::new(&program.executable);
     command.current_dir(&program.folder).env("CARGO_MANIFEST_DIR", &program.folder).env(SWITCH, number.to_string());
     command.args(effort.skip.iter().flat_map(|name| ["--skip", name.as_str()]));
     command.stdin(Stdio::null()).stdout(file).stderr(Stdio::null());
     let mut child = match command.spawn() {
         Ok(child) => child,
-        Err(error) => return vec![format!("(did not start: {error})")],
+        Err(error) => return Ran::Failed(vec![format!("(did not start: {error})")]),
     };
     let begin = Instant::now();
     let status = loop {
@@ -225,14 +263,14 @@ fn run(program: &Program, number: u32, limit: Duration, to_the_end: bool, effort
             }
         }
     };
-    let mut failed = failed_in(&told);
+    let failed = failed_in(&told);
     let _ = std::fs::remove_file(&told);
     match status {
-        None if failed.is_empty() => failed.push("(no end)".to_owned()),
-        Some(status) if !status.success() && failed.is_empty() => failed.push(format!("({status})")),
-        _ => {}
+        _ if !failed.is_empty() => Ran::Failed(failed),
+        Some(status) if status.success() => Ran::Passed,
+        Some(status) => Ran::Failed(vec![format!("({status})")]),
+        None => Ran::NoEnd,
     }
-    failed
 }
 
 /// Returns the tests that failed, by what a program has printed so far.
@@ -240,4 +278,58 @@ fn failed_in(told: &Path) -> Vec<String> {
     let text = std::fs::read_to_string(told).unwrap_or_default();
     let failed = text.lines().filter_map(|line| line.strip_prefix("test ")?.strip_suffix(" ... FAILED"));
     failed.map(|name| name.replace(" - should panic", "")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Lets a program with these results in turn be confirmed. Returns what failed, and the number of runs.
+    fn after(results: &[Ran]) -> (Vec<String>, usize) {
+        let mut runs = 0;
+        let failed = confirmed(|| {
+            // No other program may run beside the second run.
+            assert_eq!(RUNS.try_read().is_ok(), runs == 0, "run {runs}");
+            runs += 1;
+            results[runs - 1].clone()
+        });
+        (failed, runs)
+    }
+
+    #[test]
+    fn a_program_that_comes_to_no_end_catches_a_fault_only_if_it_does_so_alone() {
+        let named = |name: &str| vec![name.to_owned()];
+        let failed = Ran::Failed(named("a"));
+        assert_eq!(after(&[Ran::NoEnd, Ran::Passed]), (vec![], 2));
+        assert_eq!(after(&[Ran::NoEnd, Ran::NoEnd]), (named("(no end)"), 2));
+        assert_eq!(after(&[Ran::NoEnd, failed.clone()]), (named("a"), 2));
+        assert_eq!(after(&[failed]), (named("a"), 1));
+        assert_eq!(after(&[Ran::Passed]), (vec![], 1));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_program_is_stopped_at_its_limit_and_has_no_end() {
+        use std::os::unix::fs::PermissionsExt;
+
+        let folder = std::env::temp_dir().join(format!("millpond-hunt-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let effort = Effort { programs: 1, skip: Vec::new(), only: Vec::new() };
+        let ran = |name: &str, script: &str| {
+            let executable = folder.join(name);
+            std::fs::write(&executable, format!("#!/bin/sh\n{script}\n")).expect("a script");
+            std::fs::set_permissions(&executable, PermissionsExt::from_mode(0o700)).expect("a program");
+            let program = Program { package: "p".into(), name: name.into(), folder: folder.clone(), executable };
+            run(&program, 1, Duration::from_millis(500), true, &effort)
+        };
+        let found = [
+            ran("slow", "exec sleep 60"),
+            ran("caught", "echo 'test a ... FAILED'; exec sleep 60"),
+            ran("good", "echo 'test a ... ok'"),
+            ran("dead", "exit 3"),
+        ];
+        std::fs::remove_dir_all(&folder).expect("the folder goes");
+        let failed = |text: &str| Ran::Failed(vec![text.to_owned()]);
+        assert_eq!(found, [Ran::NoEnd, failed("a"), Ran::Passed, failed("(exit status: 3)")]);
+    }
 }

@@ -28,7 +28,7 @@ pub fn one_vocabulary(files: &[TextFile]) -> Vec<Finding> {
     if entries.is_empty() {
         findings.push(Finding::new(GLOSSARY, 0, format!("there is no table under `{HEAD}`")));
     }
-    let in_use = words_of_the_core(files);
+    let in_use = words_of_the_library(files);
     let mut seen = BTreeSet::new();
     for entry in &entries {
         for word in &entry.words {
@@ -70,12 +70,12 @@ fn glossary(page: &str) -> Vec<Entry> {
     .collect()
 }
 
-/// Returns every word of the code of the core and of the contract in lower case, parts of names on their own.
-fn words_of_the_core(files: &[TextFile]) -> BTreeSet<String> {
-    let is_core =
-        |file: &&TextFile| ["crates/core/src/", "crates/backend/src/"].iter().any(|f| file.path.starts_with(f));
+/// Returns every word of the code of the library, the contract and the kit in lower case, parts of names on their own.
+fn words_of_the_library(files: &[TextFile]) -> BTreeSet<String> {
+    const SOURCES: [&str; 4] = ["crates/core/src/", "crates/backend/src/", "crates/millpond/src/", "crates/kit/src/"];
+    let is_ours = |file: &&TextFile| SOURCES.iter().any(|folder| file.path.starts_with(folder));
     let mut all = BTreeSet::new();
-    for file in files.iter().filter(is_core) {
+    for file in files.iter().filter(is_ours) {
         for (_, name) in words(&file.code) {
             let mut part = String::new();
             for c in name.chars() {

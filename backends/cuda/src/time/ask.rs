@@ -30,7 +30,7 @@ impl<G: Gear> Time<G> {
     pub(crate) fn reached(&self, stream: StreamId) -> Result<Tick, CudaError> {
         self.alive()?;
         let lane = self.lane(stream);
-        if lane.clock.is_idle() {
+        if lane.clock.is_drained() {
             return Ok(lane.clock.reached());
         }
         self.ask(lane)

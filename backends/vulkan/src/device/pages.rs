@@ -57,8 +57,8 @@ impl Vulkan {
     ///
     /// # Errors
     ///
-    /// [`VulkanError::OutOfMemory`], [`VulkanError::TooLarge`] (for 0 bytes, too), [`VulkanError::TooMany`], and the
-    /// driver's errors.
+    /// [`Misuse::Empty`](crate::Misuse::Empty), [`VulkanError::OutOfMemory`], [`VulkanError::TooLarge`],
+    /// [`VulkanError::TooMany`], and the driver's errors.
     ///
     /// # Panics
     ///

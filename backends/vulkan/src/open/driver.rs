@@ -152,7 +152,7 @@ impl Driver {
     /// Waits until the queues no longer use what was submitted to them. A semaphore that has its value does not
     /// guarantee this with every driver: Mesa's queue threads access the semaphores of work once more after they have
     /// signalled them.
-    pub(crate) fn idle(&self) {
+    pub(crate) fn drain_queues(&self) {
         for queue in &self.queues {
             // SAFETY: the queue belongs to the device, and its lock keeps other threads from it.
             let waited = queue.locked(|queue| unsafe { self.raw.queue_wait_idle(queue) });

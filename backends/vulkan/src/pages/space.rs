@@ -205,8 +205,9 @@ impl Pages {
     /// Allocates memory and frees it.
     pub(crate) fn allocate_and_free(&self, class: ClassId, bytes: u64) -> Result<(), VulkanError> {
         self.memory.caps.class(class);
+        Misuse::if_empty("allocate_and_free", bytes)?;
         let max = self.driver.probe.max_allocation_bytes;
-        if bytes == 0 || bytes > max {
+        if bytes > max {
             return Err(VulkanError::TooLarge { asked: bytes, max });
         }
         self.driver.enter("vkAllocateMemory")?;

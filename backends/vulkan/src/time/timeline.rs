@@ -99,6 +99,6 @@ impl Time {
             // An error here means that the device is lost, and its work with it.
             let _ = self.wait_for(lane, lane.clock.submitted());
         }
-        self.driver.idle();
+        self.driver.drain_queues();
     }
 }

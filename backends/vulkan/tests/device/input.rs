@@ -78,6 +78,17 @@ fn segments_that_cannot_be() {
 }
 
 #[test]
+fn memory_alone_that_cannot_be() {
+    let Some(lab) = Lab::open() else { return };
+    assert!(lab.allocate_and_free(ClassId::DEVICE, 1 << 20).is_ok());
+    let error = lab.allocate_and_free(ClassId::DEVICE, 0).unwrap_err();
+    let empty = VulkanError::Misuse(Misuse::Empty { call: "allocate_and_free" });
+    assert_eq!((error.to_string(), error.fault()), (empty.to_string(), Fault::Other));
+    let error = lab.allocate_and_free(ClassId::DEVICE, u64::MAX).unwrap_err();
+    assert!(matches!(error, VulkanError::TooLarge { asked: u64::MAX, .. }), "{error}");
+}
+
+#[test]
 fn ranges_outside_the_segment() {
     let Some(lab) = Lab::open() else { return };
     let stream = lab.create_stream().unwrap();

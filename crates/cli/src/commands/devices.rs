@@ -14,7 +14,7 @@ use crate::output::{Align, Output, Table};
 
 /// Lists all backends with their devices. A backend without devices is a result, not a failure.
 pub(crate) fn run(output: &mut Output) -> Result<(), Failure> {
-    for entry in &BACKENDS {
+    for entry in BACKENDS {
         match (entry.find)() {
             Found::Devices(devices) => {
                 for listed in &devices {

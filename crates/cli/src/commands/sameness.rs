@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use millpond::settings::Variant;
 use millpond::text::format_bytes;
-use millpond_backend::Caps;
+use millpond_backend::{Backend, Caps};
 use millpond_conformance::Outcome;
 use millpond_conformance::sameness::{DECIDED_ALIKE, Program, Trail, divisor, reference, trail};
 use millpond_trace::Trace;
@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::commands::name_of;
 use crate::commands::replay::read_trace;
-use crate::devices::Target;
+use crate::devices::{Job, Target};
 use crate::failure::Failure;
 use crate::output::progress::Progress;
 use crate::output::{Align, Output, Table};
@@ -97,10 +97,21 @@ pub(crate) fn run(args: &SamenessArgs, output: &mut Output) -> Result<(), Failur
     }
 }
 
+/// A job that returns the capabilities of a device.
+struct Facts;
+
+impl Job for Facts {
+    type Output = Caps;
+
+    fn run<B: Backend + Clone>(self, backend: B) -> Result<Caps, Failure> {
+        Ok(backend.caps().clone())
+    }
+}
+
 impl Side {
     fn open(text: &str) -> Result<Self, Failure> {
         let target = Target::choose(Some(text))?;
-        let caps = target.caps()?;
+        let caps = target.run(Facts)?;
         Ok(Self { target, name: text.to_owned(), caps })
     }
 }

@@ -2,55 +2,48 @@
 
 use millpond_conformance::{DeviceUnderTest, ScenarioResult, suite};
 
-use super::{SimOptions, Target};
 use crate::failure::Failure;
 
 /// A callback that receives each result, with the name of the kind of device.
-type Tell<'a> = &'a mut dyn FnMut(&str, &ScenarioResult);
+pub(super) type Tell<'a> = &'a mut dyn FnMut(&str, &ScenarioResult);
 
-impl Target {
-    /// Runs the conformance suite on the device, or on every kind of it whose name contains `only`, and passes each
-    /// result to `tell` with the name of the kind.
+/// The suite on one kind of device after the other.
+pub(super) struct Certify<'a> {
+    /// What the name of a device must contain for the suite to run on it.
+    only: Option<&'a str>,
+    /// The names of all devices that were offered.
+    names: Vec<String>,
+    tell: Tell<'a>,
+}
+
+impl<'a> Certify<'a> {
+    pub(super) fn new(only: Option<&'a str>, tell: Tell<'a>) -> Self {
+        Self { only, names: Vec::new(), tell }
+    }
+
+    fn is_wanted(&self, name: &str) -> bool {
+        self.only.is_none_or(|only| name.contains(only))
+    }
+
+    /// Runs the suite on a device if its name is wanted.
+    pub(super) fn run<D: DeviceUnderTest>(&mut self, device: &D) {
+        let name = device.name();
+        if self.is_wanted(&name) {
+            suite::run(device, &[], &mut |result| (self.tell)(&name, result));
+        }
+        self.names.push(name);
+    }
+
+    /// Ends the run.
     ///
     /// # Errors
     ///
-    /// Returns [`Failure::Input`] for options that the suite does not use, or if no kind has such a name, and
-    /// [`Failure::Device`] for a device that is missing.
-    pub(crate) fn certify(&self, only: Option<&str>, tell: Tell<'_>) -> Result<(), Failure> {
-        let mut names = Vec::new();
-        match self {
-            Self::Sim(options) if **options == SimOptions::default() => {
-                suite::sim_devices().iter().for_each(|device| certify(device, only, &mut names, tell));
-            }
-            Self::Sim(_) => {
-                return Err(Failure::Input(
-                    "the suite makes simulated devices of every kind itself; give `--device sim` without options"
-                        .into(),
-                ));
-            }
-            #[cfg(feature = "cuda")]
-            Self::Cuda(options) => options.tested(|device| certify(device, only, &mut names, tell))?,
-            #[cfg(feature = "vulkan")]
-            Self::Vulkan(options) => certify(&options.under_test()?, only, &mut names, tell),
-            #[cfg(feature = "wgpu")]
-            Self::Wgpu(options) => certify(&options.under_test()?, only, &mut names, tell),
-        }
-        if names.iter().any(|name| is_wanted(name, only)) {
+    /// Returns [`Failure::Input`] if no device had a wanted name.
+    pub(super) fn finish(self) -> Result<(), Failure> {
+        if self.names.iter().any(|name| self.is_wanted(name)) {
             return Ok(());
         }
-        let only = only.unwrap_or_default();
-        Err(Failure::Input(format!("no device has `{only}` in its name; the names are\n  {}", names.join("\n  "))))
+        let (only, names) = (self.only.unwrap_or_default(), self.names.join("\n  "));
+        Err(Failure::Input(format!("no device has `{only}` in its name; the names are\n  {names}")))
     }
-}
-
-fn is_wanted(name: &str, only: Option<&str>) -> bool {
-    only.is_none_or(|only| name.contains(only))
-}
-
-fn certify<D: DeviceUnderTest>(device: &D, only: Option<&str>, names: &mut Vec<String>, tell: Tell<'_>) {
-    let name = device.name();
-    if is_wanted(&name, only) {
-        suite::run(device, &[], &mut |result| tell(&name, result));
-    }
-    names.push(name);
 }

@@ -4,11 +4,8 @@ use millpond::text::format_bytes;
 use millpond_conformance::CudaDevice;
 use millpond_cuda::{Alloc, Cuda, CudaBuilder, CudaError, DeviceInfo};
 
-use super::{Broken, Device, Entry, Fact, Found, Job, Peer, Target};
+use super::{Broken, Choice, Device, Fact, Found, Job, Peer};
 use crate::failure::{Failure, with_causes};
-
-/// The entry of CUDA among the backends.
-pub(super) const ENTRY: Entry = Entry { name: "cuda", find, target, preferred };
 
 /// The most pairs of `cuMemAlloc` and `cuMemFree` in a round: large ones take hundreds of microseconds.
 const SYNC_MAX: u64 = 1000;
@@ -25,24 +22,6 @@ pub(crate) struct CudaOptions {
     alloc: Option<Alloc>,
     /// Whether the device is opened without virtual memory, even where it has it.
     no_pages: bool,
-}
-
-fn target(options: &str) -> Result<Target, Failure> {
-    CudaOptions::parse(options).map(Target::Cuda).map_err(|what| Failure::Input(format!("--device cuda: {what}")))
-}
-
-/// Returns the first device, if there is one.
-fn preferred() -> Option<Target> {
-    let ordinal = Cuda::devices().ok()?.first()?.ordinal;
-    Some(Target::Cuda(CudaOptions { ordinal: Some(ordinal), ..CudaOptions::default() }))
-}
-
-fn find() -> Found {
-    match Cuda::devices() {
-        Ok(devices) if devices.is_empty() => nothing(&CudaError::NoDevice { ordinal: 0, count: 0 }),
-        Ok(devices) => Found::Devices(devices.iter().map(listed).collect()),
-        Err(error) => nothing(&error),
-    }
 }
 
 fn nothing(error: &CudaError) -> Found {
@@ -96,6 +75,36 @@ fn missing(info: &DeviceInfo) -> Vec<String> {
 }
 
 impl CudaOptions {
+    fn ordinal(&self) -> usize {
+        self.ordinal.unwrap_or(0)
+    }
+
+    fn builder(&self) -> CudaBuilder {
+        Cuda::builder().device(self.ordinal()).alloc(self.alloc.unwrap_or_default()).pages(!self.no_pages)
+    }
+
+    fn open(&self) -> Result<Cuda, Failure> {
+        self.builder().build().map_err(|error| absent(&error))
+    }
+}
+
+impl Choice for CudaOptions {
+    const HELP: &'static str = "\
+A CUDA device is named by its number, cuda:0, and takes options behind a comma:
+  alloc=async                 segments come from the driver's own pool, by cuMemAllocAsync; alloc=sync, the
+                              default, is cuMemAlloc
+  pages=none                  without virtual memory, even where it has it";
+
+    type Tested = CudaDevice;
+
+    fn find() -> Found {
+        match Cuda::devices() {
+            Ok(devices) if devices.is_empty() => nothing(&CudaError::NoDevice { ordinal: 0, count: 0 }),
+            Ok(devices) => Found::Devices(devices.iter().map(listed).collect()),
+            Err(error) => nothing(&error),
+        }
+    }
+
     fn parse(text: &str) -> Result<Self, String> {
         let mut options = Self::default();
         for option in text.split(',').filter(|_| !text.is_empty()) {
@@ -120,35 +129,19 @@ impl CudaOptions {
         Ok(options)
     }
 
-    fn ordinal(&self) -> usize {
-        self.ordinal.unwrap_or(0)
-    }
-
-    fn builder(&self) -> CudaBuilder {
-        Cuda::builder().device(self.ordinal()).alloc(self.alloc.unwrap_or_default()).pages(!self.no_pages)
-    }
-
-    fn open(&self) -> Result<Cuda, Failure> {
-        self.builder().build().map_err(|error| absent(&error))
+    /// Returns the first device, if there is one.
+    fn preferred() -> Option<Self> {
+        let ordinal = Cuda::devices().ok()?.first()?.ordinal;
+        Some(Self { ordinal: Some(ordinal), ..Self::default() })
     }
 
     /// Opens the device and runs a job on it.
-    pub(super) fn run<J: Job>(&self, job: J) -> Result<J::Output, Failure> {
+    fn run<J: Job>(&self, job: J) -> Result<J::Output, Failure> {
         job.run(self.open()?)
     }
 
-    /// Calls `test` with the device as the conformance suite opens it. The device is held open meanwhile: the suite
-    /// opens it for each scenario, and an opening while no other is held takes hundreds of milliseconds.
-    pub(super) fn tested<R>(&self, test: impl FnOnce(&CudaDevice) -> R) -> Result<R, Failure> {
-        let held = self.open()?;
-        let alloc = self.alloc.unwrap_or_default();
-        let result = test(&CudaDevice::new(self.ordinal()).alloc(alloc).pages(!self.no_pages));
-        drop(held);
-        Ok(result)
-    }
-
     /// Returns the driver's own allocators, without statistics: `cuMemAlloc`, and its memory pools where it has them.
-    pub(super) fn peers(&self) -> Result<Vec<Peer>, Failure> {
+    fn peers(&self) -> Result<Vec<Peer>, Failure> {
         let open = |alloc| self.builder().alloc(alloc).build().map_err(|error| absent(&error));
         let plain = open(Alloc::Sync)?;
         let pooled = if plain.info().memory_pools { Some(open(Alloc::Async)?) } else { None };
@@ -159,6 +152,16 @@ impl CudaOptions {
         let mut peers = vec![peer("cuMemAlloc and cuMemFree", SYNC_MAX, plain)];
         peers.extend(pooled.map(|device| peer("cuMemAllocAsync and cuMemFreeAsync", ASYNC_MAX, device)));
         Ok(peers)
+    }
+
+    /// Calls `test` with the device as the conformance suite opens it. The device is held open meanwhile: the suite
+    /// opens it for each scenario, and an opening while no other is held takes hundreds of milliseconds.
+    fn tested<R>(&self, test: impl FnOnce(&CudaDevice) -> R) -> Result<R, Failure> {
+        let held = self.open()?;
+        let alloc = self.alloc.unwrap_or_default();
+        let result = test(&CudaDevice::new(self.ordinal()).alloc(alloc).pages(!self.no_pages));
+        drop(held);
+        Ok(result)
     }
 }
 

@@ -1,14 +1,12 @@
 //! The simulated device, and the options that `--device sim:...` takes.
 
 use millpond_backend::{Backend as _, PageCaps, Reuse};
+use millpond_conformance::{SimDevice, suite};
 use millpond_sim::{Completion, CostModel, Sim};
 
-use super::{Device, Entry, Found, Target};
+use super::{Choice, Device, Found, Job, Peer};
 use crate::failure::Failure;
 use crate::quantity::parse_bytes;
-
-/// The entry of the simulated device among the backends.
-pub(super) const ENTRY: Entry = Entry { name: "sim", find, target, preferred: || Some(Target::Sim(Box::default())) };
 
 /// The properties of a simulated device; those of an H200 where an option is not given.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -21,16 +19,45 @@ pub(crate) struct SimOptions {
     completion: Option<Completion>,
 }
 
-fn find() -> Found {
-    Found::Devices(vec![Ok(Device::of("sim", &SimOptions::default().open()))])
-}
-
-fn target(options: &str) -> Result<Target, Failure> {
-    let parsed = SimOptions::parse(options).map_err(|what| Failure::Input(format!("--device sim: {what}")))?;
-    Ok(Target::Sim(Box::new(parsed)))
-}
-
 impl SimOptions {
+    /// Creates a device.
+    pub(crate) fn open(&self) -> Sim {
+        let mut builder = Sim::builder();
+        if let Some(bytes) = self.bytes {
+            builder = builder.total_bytes(bytes);
+        }
+        if let Some(reuse) = self.reuse {
+            builder = builder.reuse(reuse);
+        }
+        if let Some(pages) = self.pages {
+            builder = builder.pages(pages.map(PageCaps::new));
+        }
+        if let Some(cost) = self.cost {
+            builder = builder.cost(cost);
+        }
+        if let Some(completion) = self.completion {
+            builder = builder.completion(completion);
+        }
+        builder.build()
+    }
+}
+
+impl Choice for SimOptions {
+    const HELP: &'static str = "\
+The simulated device takes options:
+  bytes=SIZE                  its memory (an H200's 139.80 GiB unless given)
+  reuse=in-order|after-done   when a stream's freed memory may be used on it again (in-order unless given)
+  pages=SIZE|none             granularity of its virtual memory (2MiB unless given)
+  cost=h200|h200-vulkan|free  what driver calls cost on its clock (as on an H200 through CUDA unless given)
+  completion=at-once|random:SEED
+                              when queued work is done (at once unless given; only --touch queues any)";
+
+    type Tested = SimDevice;
+
+    fn find() -> Found {
+        Found::Devices(vec![Ok(Device::of("sim", &Self::default().open()))])
+    }
+
     fn parse(text: &str) -> Result<Self, String> {
         let mut options = Self::default();
         for pair in text.split(',').filter(|_| !text.is_empty()) {
@@ -55,30 +82,32 @@ impl SimOptions {
         Ok(options)
     }
 
-    /// Creates a device.
-    pub(crate) fn open(&self) -> Sim {
-        let mut builder = Sim::builder();
-        if let Some(bytes) = self.bytes {
-            builder = builder.total_bytes(bytes);
-        }
-        if let Some(reuse) = self.reuse {
-            builder = builder.reuse(reuse);
-        }
-        if let Some(pages) = self.pages {
-            builder = builder.pages(pages.map(PageCaps::new));
-        }
-        if let Some(cost) = self.cost {
-            builder = builder.cost(cost);
-        }
-        if let Some(completion) = self.completion {
-            builder = builder.completion(completion);
-        }
-        builder.build()
+    fn preferred() -> Option<Self> {
+        Some(Self::default())
     }
 
-    /// Returns the size of the device's memory in bytes.
-    pub(super) fn total_bytes(&self) -> u64 {
-        self.open().caps().classes[0].total_bytes
+    fn run<J: Job>(&self, job: J) -> Result<J::Output, Failure> {
+        job.run(self.open())
+    }
+
+    fn peers(&self) -> Result<Vec<Peer>, Failure> {
+        Ok(Vec::new())
+    }
+
+    /// The device has the memory that was chosen, and is otherwise the suite's own.
+    fn tested<R>(&self, test: impl FnOnce(&SimDevice) -> R) -> Result<R, Failure> {
+        let total_bytes = self.open().caps().classes[0].total_bytes;
+        Ok(test(&SimDevice::immediate(total_bytes)))
+    }
+
+    fn each_kind(&self, test: impl FnMut(&SimDevice)) -> Result<(), Failure> {
+        if *self != Self::default() {
+            return Err(Failure::Input(
+                "the suite makes simulated devices of every kind itself; give `--device sim` without options".into(),
+            ));
+        }
+        suite::sim_devices().iter().for_each(test);
+        Ok(())
     }
 }
 

@@ -4,14 +4,12 @@ use gpu_allocator::vulkan::{AllocationCreateDesc, AllocationScheme, AllocatorCre
 use gpu_allocator::{AllocationError, AllocationSizes, AllocatorDebugSettings, MemoryLocation};
 use millpond::text::format_bytes;
 use millpond_backend::ClassId;
+use millpond_conformance::VulkanDevice;
 use millpond_vulkan::ash::vk::{MemoryRequirements, PhysicalDeviceType, QueueFlags};
 use millpond_vulkan::{DeviceInfo, FamilyInfo, Vulkan, VulkanError};
 
-use super::{Broken, Device, Entry, Fact, Found, Job, Peer, Target};
+use super::{Broken, Choice, Device, Fact, Found, Job, Peer};
 use crate::failure::{Failure, with_causes};
-
-/// The entry of Vulkan among the backends.
-pub(super) const ENTRY: Entry = Entry { name: "vulkan", find, target, preferred };
 
 /// The remedy where a device cannot be opened and its error does not name one.
 const REMEDY: &str = "update its driver or use another device";
@@ -27,37 +25,14 @@ pub(crate) struct VulkanOptions {
     no_pages: bool,
 }
 
-fn target(options: &str) -> Result<Target, Failure> {
-    VulkanOptions::parse(options).map(Target::Vulkan).map_err(|what| Failure::Input(format!("--device vulkan: {what}")))
-}
-
-/// Returns the first device that is a GPU.
-fn preferred() -> Option<Target> {
-    let devices = Vulkan::devices().ok()?;
-    let index = devices.iter().find(|device| is_gpu(device))?.index;
-    Some(Target::Vulkan(VulkanOptions { index: Some(index), ..VulkanOptions::default() }))
-}
-
 /// Returns whether there is a device, usable or not, that is not in software.
-#[cfg(all(feature = "wgpu", target_os = "linux"))]
+#[allow(dead_code, reason = "asked by a backend that reaches GPUs through Vulkan, which may not be built in")]
 pub(super) fn has_gpu() -> bool {
     Vulkan::devices().is_ok_and(|devices| devices.iter().any(|device| device.kind != PhysicalDeviceType::CPU))
 }
 
 fn is_gpu(device: &DeviceInfo) -> bool {
     device.missing.is_none() && device.kind != PhysicalDeviceType::CPU
-}
-
-fn find() -> Found {
-    match Vulkan::devices() {
-        Ok(devices) => Found::Devices(devices.iter().map(listed).collect()),
-        Err(error) => {
-            // The backend's errors name the remedy behind a semicolon.
-            let text = with_causes(&error);
-            let (why, remedy) = text.split_once("; ").unwrap_or((&text, "install a Vulkan driver"));
-            Found::Nothing { why: why.into(), remedy: remedy.into() }
-        }
-    }
 }
 
 fn listed(info: &DeviceInfo) -> Result<Device, Broken> {
@@ -130,6 +105,40 @@ fn missing(info: &DeviceInfo) -> Vec<String> {
 }
 
 impl VulkanOptions {
+    /// Returns the device's place in the loader's list.
+    fn index(&self) -> Result<usize, VulkanError> {
+        match self.index {
+            Some(index) => Ok(index),
+            None => Ok(Vulkan::devices()?.iter().find(|device| is_gpu(device)).map_or(0, |device| device.index)),
+        }
+    }
+
+    fn open(&self) -> Result<Vulkan, Failure> {
+        let build = |index| Vulkan::builder().device(index).validation(self.validation).sparse(!self.no_pages).build();
+        self.index().and_then(build).map_err(|error| absent(&error))
+    }
+}
+
+impl Choice for VulkanOptions {
+    const HELP: &'static str = "\
+A Vulkan device is named by its number, vulkan:0, and takes options behind a comma:
+  validation                  the validation layer watches; what it objects to ends the command with code 1
+  pages=none                  without virtual memory, even where it has it";
+
+    type Tested = VulkanDevice;
+
+    fn find() -> Found {
+        match Vulkan::devices() {
+            Ok(devices) => Found::Devices(devices.iter().map(listed).collect()),
+            Err(error) => {
+                // The backend's errors name the remedy behind a semicolon.
+                let text = with_causes(&error);
+                let (why, remedy) = text.split_once("; ").unwrap_or((&text, "install a Vulkan driver"));
+                Found::Nothing { why: why.into(), remedy: remedy.into() }
+            }
+        }
+    }
+
     fn parse(text: &str) -> Result<Self, String> {
         let mut options = Self::default();
         for option in text.split(',').filter(|_| !text.is_empty()) {
@@ -153,35 +162,16 @@ impl VulkanOptions {
         Ok(options)
     }
 
-    /// Returns the device's place in the loader's list.
-    fn index(&self) -> Result<usize, VulkanError> {
-        match self.index {
-            Some(index) => Ok(index),
-            None => Ok(Vulkan::devices()?.iter().find(|device| is_gpu(device)).map_or(0, |device| device.index)),
-        }
-    }
-
-    fn open(&self) -> Result<Vulkan, Failure> {
-        let build = |index| Vulkan::builder().device(index).validation(self.validation).sparse(!self.no_pages).build();
-        self.index().and_then(build).map_err(|error| absent(&error))
-    }
-
-    /// Returns gpu-allocator, which hands out parts of blocks of memory without a buffer, a stream or statistics, and
-    /// the driver's own calls.
-    pub(super) fn peers(&self) -> Result<Vec<Peer>, Failure> {
-        let mut blocks = Blocks::new(self.open()?)?;
-        let pair = Box::new(move |bytes| blocks.pair(bytes));
-        let device = self.open()?;
-        let bare = Box::new(move |bytes| device.allocate_and_free(ClassId::DEVICE, bytes).map_err(|e| absent(&e)));
-        Ok(vec![
-            Peer { name: "gpu-allocator, memory alone", max_per_round: u64::MAX, pair },
-            Peer { name: "vkAllocateMemory, memory alone", max_per_round: 1000, pair: bare },
-        ])
+    /// Returns the first device that is a GPU.
+    fn preferred() -> Option<Self> {
+        let devices = Vulkan::devices().ok()?;
+        let index = devices.iter().find(|device| is_gpu(device))?.index;
+        Some(Self { index: Some(index), ..Self::default() })
     }
 
     /// Opens the device, runs a job on it, and checks the errors of the validation layer, if enabled, once the device
     /// is gone.
-    pub(super) fn run<J: Job>(&self, job: J) -> Result<J::Output, Failure> {
+    fn run<J: Job>(&self, job: J) -> Result<J::Output, Failure> {
         let device = self.open()?;
         let log = device.validation().cloned();
         let done = job.run(device);
@@ -192,10 +182,22 @@ impl VulkanOptions {
         }
     }
 
-    /// Returns the device as the conformance suite opens it.
-    pub(super) fn under_test(&self) -> Result<millpond_conformance::VulkanDevice, Failure> {
+    /// Returns gpu-allocator, which hands out parts of blocks of memory without a buffer, a stream or statistics, and
+    /// the driver's own calls.
+    fn peers(&self) -> Result<Vec<Peer>, Failure> {
+        let mut blocks = Blocks::new(self.open()?)?;
+        let pair = Box::new(move |bytes| blocks.pair(bytes));
+        let device = self.open()?;
+        let bare = Box::new(move |bytes| device.allocate_and_free(ClassId::DEVICE, bytes).map_err(|e| absent(&e)));
+        Ok(vec![
+            Peer { name: "gpu-allocator, memory alone", max_per_round: u64::MAX, pair },
+            Peer { name: "vkAllocateMemory, memory alone", max_per_round: 1000, pair: bare },
+        ])
+    }
+
+    fn tested<R>(&self, test: impl FnOnce(&VulkanDevice) -> R) -> Result<R, Failure> {
         let index = self.index().map_err(|error| absent(&error))?;
-        Ok(millpond_conformance::VulkanDevice::new(index).validation(self.validation).sparse(!self.no_pages))
+        Ok(test(&VulkanDevice::new(index).validation(self.validation).sparse(!self.no_pages)))
     }
 }
 

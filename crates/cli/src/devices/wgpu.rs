@@ -4,11 +4,8 @@ use millpond_conformance::WgpuDevice;
 use millpond_wgpu::wgpu::{self, AdapterInfo, Buffer, BufferDescriptor, BufferUsages, DeviceType, PollType};
 use millpond_wgpu::{Wgpu, WgpuBuilder, WgpuError};
 
-use super::{Broken, Device, Entry, Fact, Found, Job, Peer, Target};
+use super::{Broken, Choice, Device, Fact, Found, Job, Peer};
 use crate::failure::{Failure, with_causes};
-
-/// The entry of wgpu among the backends.
-pub(super) const ENTRY: Entry = Entry { name: "wgpu", find, target, preferred };
 
 /// The most buffers of a peer in a round, as each is an allocation of the driver.
 const BUFFERS_MAX: u64 = 50;
@@ -22,35 +19,8 @@ pub(crate) struct WgpuOptions {
     polls: bool,
 }
 
-fn target(options: &str) -> Result<Target, Failure> {
-    WgpuOptions::parse(options).map(Target::Wgpu).map_err(|what| Failure::Input(format!("--device wgpu: {what}")))
-}
-
-/// Returns the first adapter that is a GPU.
-fn preferred() -> Option<Target> {
-    // On Linux, wgpu reaches GPUs through Vulkan alone, which has already been queried. Loading the drivers through
-    // wgpu as well costs time, and some of them print warnings on standard error.
-    #[cfg(all(feature = "vulkan", target_os = "linux"))]
-    if !super::vulkan::has_gpu() {
-        return None;
-    }
-    let index = first_gpu(&Wgpu::adapters().ok()?)?;
-    Some(Target::Wgpu(WgpuOptions { index: Some(index), ..WgpuOptions::default() }))
-}
-
 fn first_gpu(adapters: &[AdapterInfo]) -> Option<usize> {
     adapters.iter().position(|adapter| !matches!(adapter.device_type, DeviceType::Cpu | DeviceType::Other))
-}
-
-fn find() -> Found {
-    match Wgpu::adapters() {
-        Ok(adapters) => Found::Devices(adapters.iter().enumerate().map(|(index, info)| listed(index, info)).collect()),
-        Err(error) => {
-            let text = with_causes(&error);
-            let (why, remedy) = text.split_once(": ").unwrap_or((&text, "install a driver that wgpu can use"));
-            Found::Nothing { why: why.into(), remedy: remedy.into() }
-        }
-    }
 }
 
 fn listed(index: usize, info: &AdapterInfo) -> Result<Device, Broken> {
@@ -95,6 +65,45 @@ fn facts(info: &AdapterInfo) -> Vec<Fact> {
 }
 
 impl WgpuOptions {
+    fn builder(&self) -> Result<WgpuBuilder, Failure> {
+        let index = match self.index {
+            Some(index) => index,
+            None => first_gpu(&Wgpu::adapters().map_err(|error| absent(&error))?).unwrap_or(0),
+        };
+        Ok(Wgpu::builder().adapter(index).semaphore(!self.polls))
+    }
+
+    fn open(&self) -> Result<Wgpu, Failure> {
+        self.builder()?.build().map_err(|error| absent(&error))
+    }
+
+    /// Returns the value of `--device` that chooses this device.
+    fn label(&self) -> String {
+        let index = self.index.map_or(String::new(), |index| format!(":{index}"));
+        format!("wgpu{index}{}", if self.polls { ",polls" } else { "" })
+    }
+}
+
+impl Choice for WgpuOptions {
+    const HELP: &'static str = "\
+An adapter of wgpu is named the same way, wgpu:0:
+  polls                       wgpu alone is asked what is done, not a semaphore";
+
+    type Tested = WgpuDevice;
+
+    fn find() -> Found {
+        match Wgpu::adapters() {
+            Ok(adapters) => {
+                Found::Devices(adapters.iter().enumerate().map(|(index, info)| listed(index, info)).collect())
+            }
+            Err(error) => {
+                let text = with_causes(&error);
+                let (why, remedy) = text.split_once(": ").unwrap_or((&text, "install a driver that wgpu can use"));
+                Found::Nothing { why: why.into(), remedy: remedy.into() }
+            }
+        }
+    }
+
     fn parse(text: &str) -> Result<Self, String> {
         let mut options = Self::default();
         for option in text.split(',').filter(|_| !text.is_empty()) {
@@ -117,20 +126,20 @@ impl WgpuOptions {
         Ok(options)
     }
 
-    fn builder(&self) -> Result<WgpuBuilder, Failure> {
-        let index = match self.index {
-            Some(index) => index,
-            None => first_gpu(&Wgpu::adapters().map_err(|error| absent(&error))?).unwrap_or(0),
-        };
-        Ok(Wgpu::builder().adapter(index).semaphore(!self.polls))
-    }
-
-    fn open(&self) -> Result<Wgpu, Failure> {
-        self.builder()?.build().map_err(|error| absent(&error))
+    /// Returns the first adapter that is a GPU.
+    fn preferred() -> Option<Self> {
+        // On Linux, wgpu reaches GPUs through Vulkan alone, which has already been queried. Loading the drivers through
+        // wgpu as well costs time, and some of them print warnings on standard error.
+        #[cfg(all(feature = "vulkan", target_os = "linux"))]
+        if !super::vulkan::has_gpu() {
+            return None;
+        }
+        let index = first_gpu(&Wgpu::adapters().ok()?)?;
+        Some(Self { index: Some(index), ..Self::default() })
     }
 
     /// Opens the device, runs a job on it, and checks the errors that wgpu reported meanwhile.
-    pub(super) fn run<J: Job>(&self, job: J) -> Result<J::Output, Failure> {
+    fn run<J: Job>(&self, job: J) -> Result<J::Output, Failure> {
         let device = self.open()?;
         let handle = device.clone();
         let done = job.run(device);
@@ -140,22 +149,15 @@ impl WgpuOptions {
         }
     }
 
-    /// Returns the device as the conformance suite opens it.
-    pub(super) fn under_test(&self) -> Result<WgpuDevice, Failure> {
-        Ok(WgpuDevice::new(&self.label(), self.builder()?))
-    }
-
     /// Returns wgpu's own way of allocating: a buffer for each allocation.
-    pub(super) fn peers(&self) -> Result<Vec<Peer>, Failure> {
+    fn peers(&self) -> Result<Vec<Peer>, Failure> {
         let device = self.open()?;
         let pair = Box::new(move |bytes| pair(device.device(), bytes));
         Ok(vec![Peer { name: "wgpu, a buffer each time", max_per_round: BUFFERS_MAX, pair }])
     }
 
-    /// Returns the value of `--device` that chooses this device.
-    pub(super) fn label(&self) -> String {
-        let index = self.index.map_or(String::new(), |index| format!(":{index}"));
-        format!("wgpu{index}{}", if self.polls { ",polls" } else { "" })
+    fn tested<R>(&self, test: impl FnOnce(&WgpuDevice) -> R) -> Result<R, Failure> {
+        Ok(test(&WgpuDevice::new(&self.label(), self.builder()?)))
     }
 }
 

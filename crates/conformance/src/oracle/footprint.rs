@@ -43,8 +43,8 @@ impl Ground {
         self.0.insert(begin, footprint);
     }
 
-    /// Removes what lies in a span and returns it. Parts outside of the span stay.
-    pub(super) fn cut(&mut self, begin: u64, end: u64) -> Vec<Footprint> {
+    /// Removes what lies in a span and returns it, each part with its beginning. Parts outside of the span stay.
+    pub(super) fn cut(&mut self, begin: u64, end: u64) -> Vec<(u64, Footprint)> {
         let touches = |(&start, other): (&u64, &Footprint)| (other.end > begin).then_some(start);
         let mut keys: Vec<u64> = self.0.range(begin..end).map(|(&start, _)| start).collect();
         keys.extend(self.0.range(..begin).next_back().and_then(touches));
@@ -57,19 +57,18 @@ impl Ground {
             if footprint.end > end {
                 self.0.insert(end, footprint.clone());
             }
-            out.push(footprint);
+            out.push((start.max(begin), Footprint { end: footprint.end.min(end), ..footprint }));
         }
         out
     }
 
-    /// Removes what lies outside of some spans (sorted and apart) and returns it, each with the beginning of the gap
-    /// between spans in which it lies.
+    /// Removes what lies outside of some spans (sorted and apart) and returns it, each part with its beginning.
     pub(super) fn keep_only(&mut self, spans: &[(u64, u64)]) -> Vec<(u64, Footprint)> {
         let mut gone = Vec::new();
         let mut begin = 0;
         for &(start, stop) in spans.iter().chain(&[(u64::MAX, u64::MAX)]) {
             if begin < start && self.0.range(..start).next_back().is_some_and(|(_, last)| last.end > begin) {
-                gone.extend(self.cut(begin, start).into_iter().map(|footprint| (begin, footprint)));
+                gone.extend(self.cut(begin, start));
             }
             begin = stop;
         }

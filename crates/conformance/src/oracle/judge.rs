@@ -1,6 +1,6 @@
 //! Judges whether a grant is sound, and whether what it says of its memory is true.
 
-use millpond::Reuse as Says;
+use millpond::Readiness as Says;
 use millpond_backend::{Caps, ClassId, Point, Reuse, Tick};
 
 use super::footprint::Footprint;
@@ -46,7 +46,7 @@ enum Over {
 pub(super) fn fresh(grant: &Granted, tenants: &[(Footprint, Known)]) -> Result<(), Violation> {
     let Granted { place, bytes, stream, .. } = *grant;
     match tenants.first() {
-        Some((footprint, _)) if grant.reuse == Says::Fresh => {
+        Some((footprint, _)) if grant.says == Says::Fresh => {
             Err(Violation::NotFresh { place, bytes, stream, freed: footprint.home })
         }
         _ => Ok(()),
@@ -67,7 +67,7 @@ impl Oracle {
             let over = self.over(grant, point, known, clock)?;
             let Granted { place, bytes, stream, .. } = *grant;
             let reached = self.reached.get(&point.stream).copied().unwrap_or(Tick::ZERO);
-            match (grant.reuse, over) {
+            match (grant.says, over) {
                 (_, Over::Reached) => {}
                 (Says::Complete | Says::Fresh, _) => {
                     return Err(Violation::NotComplete { place, bytes, stream, waits_for: point, reached });
@@ -96,7 +96,7 @@ impl Oracle {
         if self.is_reached(point, clock) {
             return Ok(Over::Reached);
         }
-        if matches!(grant.reuse, Says::After(wait) if wait.stream == point.stream && wait.tick >= point.tick) {
+        if matches!(grant.says, Says::After(wait) if wait.stream == point.stream && wait.tick >= point.tick) {
             return Ok(Over::Waited);
         }
         if own && point.tick < open {

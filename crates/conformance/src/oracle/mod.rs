@@ -9,8 +9,8 @@
 //! stream's tick at the free, the ticks at the free of the streams that were recorded on it, and the points that it was
 //! used up to. A grant is sound if each of these is either reached, or ordered before all later work of the stream that
 //! gets the bytes. Where pages move, a byte has two names, its address and its place in a page, and the account is kept
-//! by both. What a grant says of its memory ([`Buffer::reuse`](millpond::Buffer::reuse)) is compared with the same
-//! account.
+//! by both. What a grant says of its memory ([`Buffer::readiness`](millpond::Buffer::readiness)) is compared with the
+//! same account.
 
 mod footprint;
 mod judge;
@@ -22,7 +22,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use millpond::{BlockState, Reuse, SegmentId, SegmentView};
+use millpond::{BlockState, Readiness, SegmentId, SegmentView};
 use millpond_backend::{Point, StreamId, Tick};
 
 use footprint::{Footprint, Ground};
@@ -65,8 +65,8 @@ pub struct Granted {
     pub stream: StreamId,
     /// The device address, where the device has addresses.
     pub address: Option<u64>,
-    /// The reuse that the grant states for its memory.
-    pub reuse: Reuse,
+    /// How the memory is safe to use, as the grant says.
+    pub says: Readiness,
 }
 
 /// Blocks start at multiples of this number of bytes on every device.
@@ -143,7 +143,7 @@ impl Oracle {
         let Granted { place, bytes, stream, address, .. } = *grant;
         let ground = self.grounds.get_mut(&place.segment);
         let left = ground.map_or_else(Vec::new, |ground| ground.cut(place.offset, place.offset + bytes));
-        let by_address: Vec<_> = left.into_iter().map(|footprint| (footprint, Known::ByAddress)).collect();
+        let by_address: Vec<_> = left.into_iter().map(|(_, footprint)| (footprint, Known::ByAddress)).collect();
         let spans = view.map_or_else(|| Ok(Vec::new()), |view| pages::behind(view, place, bytes))?;
         let by_page = self.pages.enter(&spans, place)?;
         // Where there are pages, earlier blocks may have had the addresses with other memory behind them.

@@ -89,7 +89,7 @@ impl PageAccount {
             }
             if let Some(ground) = self.grounds.get_mut(&page) {
                 let left = ground.cut(begin, end).into_iter();
-                past.extend(left.map(|footprint| {
+                past.extend(left.map(|(_, footprint)| {
                     let moved = footprint.at != Some(at);
                     (footprint, Known::ByPage { moved })
                 }));
@@ -107,8 +107,8 @@ impl PageAccount {
         }
     }
 
-    /// Removes the pages that no segment has any more, and returns their footprints with the offset given by
-    /// [`Ground::keep_only`].
+    /// Removes the pages that no segment has any more, and returns their footprints with the offsets in the page at
+    /// which they begin.
     pub(super) fn forget_gone(&mut self, layout: &[SegmentView]) -> Vec<(PageId, u64, Footprint)> {
         let pages = layout.iter().flat_map(|view| &view.pages);
         let here: BTreeSet<Sheet> = pages.map(|page| (page.page, page.birth)).collect();

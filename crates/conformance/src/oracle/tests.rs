@@ -1,6 +1,6 @@
 use std::cell::{Cell, RefCell};
 
-use millpond::{BlockState, BlockView, Reuse as Says, SegmentView, Side};
+use millpond::{BlockState, BlockView, Readiness as Says, SegmentView, Side};
 use millpond_backend::{Point, Reuse, StreamId, Tick};
 use millpond_core::{PageId, PageView, PoolId, Slot};
 
@@ -45,7 +45,7 @@ fn at(offset: u64, bytes: u64, stream: u32) -> Granted {
         requested: bytes,
         stream: StreamId(stream),
         address: None,
-        reuse: Says::Ordered,
+        says: Says::Ordered,
     }
 }
 
@@ -160,13 +160,40 @@ fn a_part_of_a_freed_range_is_judged_by_that_part_alone() {
     assert!(matches!(found, Violation::Premature { waits_for, .. } if waits_for == point(1, 9)), "{found}");
 }
 
+/// The freed bytes lie in the middle of what goes back, reach beyond it, or begin before it.
+#[test]
+fn memory_that_goes_back_is_named_from_its_first_used_byte_to_its_last() {
+    let clock = Hands::default();
+    clock.set(0, 5, 4);
+    let page = |mapped: [bool; 4]| range(0, mapped.map(|is_there| is_there.then_some((7, true))));
+    for (offset, bytes, kept, named) in [
+        (512, 1024, [false; 4], 512..1536),
+        (PAGE + 512, PAGE, [false, false, true, false], PAGE + 512..2 * PAGE),
+        (PAGE - 512, PAGE, [true, false, false, false], PAGE..2 * PAGE - 512),
+    ] {
+        let mut oracle = Oracle::new(Promises::new(Reuse::InOrder));
+        oracle.granted(&at(offset, bytes, 0), None, &clock).unwrap();
+        oracle.freed(at(offset, bytes, 0).place, &clock);
+        let found = oracle.check(&[page(kept)], &clock).unwrap_err();
+        let Violation::Released { place, end, .. } = &found else { panic!("{found}") };
+        assert_eq!(place.offset..*end, named, "{found}");
+        assert!(found.to_string().starts_with(&format!("bytes {}..{} of", named.start, named.end)), "{found}");
+    }
+    let mut oracle = Oracle::new(Promises::new(Reuse::InOrder));
+    let (grant, replaced) = (in_range(0, PAGE + 512, 1024, 0), range(0, [None, Some((8, true)), None, None]));
+    oracle.granted(&grant, Some(&range(0, [None, Some((7, true)), None, None])), &clock).unwrap();
+    oracle.freed(grant.place, &clock);
+    let found = oracle.check(&[replaced], &clock).unwrap_err();
+    assert!(matches!(found, Violation::ReleasedPage { page: PageId(7), begin: 512, end: 1536, .. }), "{found}");
+}
+
 #[test]
 fn what_a_grant_tells_its_user_to_wait_for_is_allowed() {
     let (mut oracle, clock) = (Oracle::new(Promises::new(Reuse::InOrder)), Hands::default());
     clock.set(0, 5, 4);
     oracle.granted(&at(0, 512, 0), None, &clock).unwrap();
     oracle.freed(at(0, 512, 0).place, &clock);
-    oracle.granted(&Granted { reuse: Says::After(point(0, 5)), ..at(0, 512, 1) }, None, &clock).unwrap();
+    oracle.granted(&Granted { says: Says::After(point(0, 5)), ..at(0, 512, 1) }, None, &clock).unwrap();
 }
 
 #[test]

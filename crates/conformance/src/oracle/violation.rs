@@ -143,7 +143,7 @@ pub enum Violation {
          reached there", place.offset, place.segment
     )]
     Released {
-        /// The place where the memory began, or an earlier place.
+        /// The place where the memory began.
         place: Place,
         /// The offset in the segment where it ended.
         end: u64,
@@ -160,7 +160,7 @@ pub enum Violation {
     ReleasedPage {
         /// The page.
         page: PageId,
-        /// The offset in the page where a former tenant's bytes began, or an earlier one.
+        /// The offset in the page where a former tenant's bytes began.
         begin: u64,
         /// The offset in the page where they ended.
         end: u64,

@@ -2,15 +2,16 @@
 
 use std::fmt::{self, Write};
 
+use millpond::events::Event;
 use millpond::{Allocator, MemoryStats, SegmentId, Side};
 use millpond_backend::{Backend, Caps};
 use millpond_core::stats::PageStats;
-use millpond_replay::{Decision, DecisionLog};
+use millpond_replay::DecisionLog;
 
 /// The results of a program on a device, without anything that a driver chose.
 pub struct Trail {
     caps: Caps,
-    decisions: Vec<Decision>,
+    decisions: Vec<Event>,
     layouts: Vec<Vec<Tiles>>,
     stats: MemoryStats,
     pages: PageStats,

@@ -13,7 +13,7 @@ mod tests;
 
 use std::sync::LazyLock;
 
-use millpond::Reuse;
+use millpond::Readiness;
 use millpond::settings::Variant;
 use millpond_backend::{Caps, Closing};
 
@@ -212,7 +212,7 @@ pub enum Expect {
     /// Whether a buffer lies in the segment where another one lies or lay.
     Segment { name: String, other: String, same: bool },
     /// The reuse that a buffer's grant states; a barrier counts as order.
-    Reuse { name: String, reuse: Reuse },
+    Reuse { name: String, reuse: Readiness },
     /// The bytes of a buffer, which must all be what was last written.
     Data { name: String },
     /// Whether a point is reached.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::mem::ManuallyDrop;
 
 use millpond::settings::Settings;
-use millpond::{DriverActivity, Error, Report, Reuse};
+use millpond::{DriverActivity, Error, Readiness, Report};
 use millpond_backend::{Backend, Point};
 
 use super::{Action, Expect, Refusal, Relation, ReportField, Requirement, Scenario, Variant};
@@ -199,8 +199,8 @@ impl<D: DeviceUnderTest> Player<'_, D> {
                 }
             }
             Expect::Reuse { name, reuse } => {
-                let found = match self.live(name).reuse() {
-                    Reuse::NeedsBarrier => Reuse::Ordered,
+                let found = match self.live(name).readiness() {
+                    Readiness::NeedsBarrier => Readiness::Ordered,
                     other => other,
                 };
                 if found != *reuse {

@@ -1,6 +1,6 @@
 //! Splits a line into words, which are read one after the other.
 
-use millpond::Reuse;
+use millpond::Readiness;
 
 use super::{Refusal, Relation, ReportField};
 
@@ -107,11 +107,11 @@ impl<'a> Words<'a> {
         }
     }
 
-    pub(super) fn reuse(&mut self) -> Result<Reuse, String> {
+    pub(super) fn reuse(&mut self) -> Result<Readiness, String> {
         match self.word("fresh, complete or ordered")? {
-            "fresh" => Ok(Reuse::Fresh),
-            "complete" => Ok(Reuse::Complete),
-            "ordered" => Ok(Reuse::Ordered),
+            "fresh" => Ok(Readiness::Fresh),
+            "complete" => Ok(Readiness::Complete),
+            "ordered" => Ok(Readiness::Ordered),
             word => Err(format!("`{word}` stands where fresh, complete or ordered should be")),
         }
     }

@@ -1,6 +1,6 @@
 //! The device's peaks of what the shards count.
 
-use crate::meter::{LANES, ROWS, Row, each, has_shortage};
+use crate::meter::{COUNTERS, ROWS, Row, each, has_shortage};
 
 /// For every counter, the highest that the sum over all shards has been. See [`crate::meter`] for how the shards' rooms
 /// keep it exact.
@@ -9,14 +9,14 @@ pub(crate) struct Peaks([Row; ROWS]);
 impl Peaks {
     /// Returns the peaks of counters that are all at 0.
     pub(crate) const fn new() -> Self {
-        Self([[0; LANES]; ROWS])
+        Self([[0; COUNTERS]; ROWS])
     }
 
     /// Covers what `rooms` lack by raising the peaks, after which no room is below zero.
     pub(crate) fn cover(&mut self, rooms: &mut [Row; ROWS]) {
-        each(|row, lane| {
-            self.0[row][lane] += (-rooms[row][lane]).max(0);
-            rooms[row][lane] = rooms[row][lane].max(0);
+        each(|row, counter| {
+            self.0[row][counter] += (-rooms[row][counter]).max(0);
+            rooms[row][counter] = rooms[row][counter].max(0);
         });
     }
 
@@ -26,8 +26,8 @@ impl Peaks {
     }
 
     /// Returns the peaks of a counter: of both sides together, of the small side and of the large one.
-    pub(crate) fn of(&self, lane: usize) -> [u64; ROWS] {
-        self.0.map(|row| row[lane] as u64)
+    pub(crate) fn of(&self, counter: usize) -> [u64; ROWS] {
+        self.0.map(|row| row[counter] as u64)
     }
 
     /// Verifies that each peak is the sum of what is there and of what room is left.
@@ -36,7 +36,7 @@ impl Peaks {
     ///
     /// If one is not, or if some room is below zero.
     pub(crate) fn check(&self, shards: &[([Row; ROWS], [Row; ROWS])]) {
-        let mut sums = [[0; LANES]; ROWS];
+        let mut sums = [[0; COUNTERS]; ROWS];
         for (at, (current, rooms)) in shards.iter().enumerate() {
             assert!(!has_shortage(rooms), "shard {at} has room below zero: {rooms:?}");
             add(&mut sums, current);
@@ -47,7 +47,7 @@ impl Peaks {
 }
 
 fn add(rows: &mut [Row; ROWS], more: &[Row; ROWS]) {
-    each(|row, lane| rows[row][lane] += more[row][lane]);
+    each(|row, counter| rows[row][counter] += more[row][counter]);
 }
 
 #[cfg(test)]
@@ -57,7 +57,7 @@ mod tests {
     #[test]
     fn a_peak_rises_by_what_is_missing_alone() {
         let mut peaks = Peaks::new();
-        let mut rooms = [[0; LANES]; ROWS];
+        let mut rooms = [[0; COUNTERS]; ROWS];
         (rooms[0][1], rooms[0][2]) = (-5, 7);
         peaks.cover(&mut rooms);
         assert_eq!((peaks.of(1)[0], peaks.of(2)[0]), (5, 0));

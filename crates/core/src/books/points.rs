@@ -26,11 +26,6 @@ impl Points {
         }
     }
 
-    /// Returns whether everything up to `point` is behind one of these: the point of its stream is the same or later.
-    pub fn covers(&self, point: Point) -> bool {
-        self.tick(point.stream).is_some_and(|tick| tick >= point.tick)
-    }
-
     /// Returns the tick of a stream's point, if there is one.
     pub fn tick(&self, stream: StreamId) -> Option<Tick> {
         self.0.iter().find(|known| known.stream == stream).map(|known| known.tick)
@@ -81,12 +76,5 @@ mod tests {
         let mut points = Points::default();
         [at(1, 5), at(0, 2), at(1, 3), at(1, 9)].into_iter().for_each(|point| points.min(point));
         assert_eq!(points.into_vec(), [at(1, 3), at(0, 2)]);
-    }
-
-    #[test]
-    fn a_point_covers_what_its_stream_did_before() {
-        let points = Points::from_iter([at(1, 5)]);
-        assert!(points.covers(at(1, 5)) && points.covers(at(1, 4)));
-        assert!(!points.covers(at(1, 6)) && !points.covers(at(0, 0)));
     }
 }

@@ -3,7 +3,7 @@
 use super::{Coordinator, Shards};
 use crate::books::Peaks;
 use crate::ids::{ShardId, Side};
-use crate::meter::{EVERY_LANE, LANES, each, has_shortage};
+use crate::meter::{COUNTERS, EVERY_COUNTER, each, has_shortage};
 use crate::stats::{MemoryStats, StatByPool};
 
 /// PyTorch's counters of what requests led to.
@@ -35,7 +35,7 @@ impl Coordinator {
         if !passed_over {
             self.peaks.cover(&mut rooms);
         }
-        each(|row, lane| rooms[row][lane] -= before[row][lane]);
+        each(|row, counter| rooms[row][counter] -= before[row][counter]);
         shards.with(shard, |shard| shard.add_room(&rooms));
     }
 
@@ -98,13 +98,13 @@ impl Coordinator {
     }
 
     /// Returns what the shards count, summed up, with the device's peaks.
-    fn families(&self, shards: &mut impl Shards) -> [StatByPool; LANES] {
-        let mut families = [StatByPool::default(); LANES];
+    fn families(&self, shards: &mut impl Shards) -> [StatByPool; COUNTERS] {
+        let mut families = [StatByPool::default(); COUNTERS];
         for id in self.shard_ids() {
             shards.with(id, |shard| {
-                for (lane, family) in EVERY_LANE.into_iter().zip(&mut families) {
+                for (counter, family) in EVERY_COUNTER.into_iter().zip(&mut families) {
                     for side in Side::BOTH {
-                        let (current, came, went) = shard.totals(side, lane);
+                        let (current, came, went) = shard.totals(side, counter);
                         family.change(side, |stat| {
                             stat.current += current;
                             stat.allocated += came;
@@ -114,8 +114,8 @@ impl Coordinator {
                 }
             });
         }
-        for (lane, family) in families.iter_mut().enumerate() {
-            [family.all.peak, family.small_pool.peak, family.large_pool.peak] = self.peaks.of(lane);
+        for (counter, family) in families.iter_mut().enumerate() {
+            [family.all.peak, family.small_pool.peak, family.large_pool.peak] = self.peaks.of(counter);
         }
         families
     }

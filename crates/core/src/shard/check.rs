@@ -8,7 +8,7 @@ use super::Shard;
 use crate::block::State;
 use crate::ids::{BlockId, Side, Slot};
 use crate::index::Entry;
-use crate::meter::{EVERY_LANE, Lane};
+use crate::meter::{Counter, EVERY_COUNTER};
 use crate::segment::{Role, Segment};
 use crate::units::QUANTUM;
 
@@ -123,31 +123,31 @@ impl Shard {
     /// Verifies A1: the counters are the sums over the blocks.
     fn check_meter(&self, side: Side) {
         let mut sums: BTreeMap<u8, i64> = BTreeMap::new();
-        let mut add = |lane: Lane, bytes: u64| *sums.entry(lane as u8).or_default() += bytes as i64;
+        let mut add = |counter: Counter, bytes: u64| *sums.entry(counter as u8).or_default() += bytes as i64;
         for (_, block) in self.blocks.iter().filter(|(_, block)| block.side == side) {
             if block.state == State::Live {
-                add(Lane::Allocation, 1);
-                add(Lane::AllocatedBytes, block.size);
-                add(Lane::Oversize, u64::from(block.size >= self.rules.max_split));
+                add(Counter::Allocation, 1);
+                add(Counter::AllocatedBytes, block.size);
+                add(Counter::Oversize, u64::from(block.size >= self.rules.max_split));
             }
             if matches!(block.state, State::Live | State::Pending) {
-                add(Lane::Active, 1);
-                add(Lane::ActiveBytes, block.size);
-                add(Lane::RequestedBytes, block.requested);
+                add(Counter::Active, 1);
+                add(Counter::ActiveBytes, block.size);
+                add(Counter::RequestedBytes, block.requested);
             }
             let expandable = self.segments[block.slot].is_expandable();
             assert_eq!(block.expandable, expandable, "{block:?} against its segment");
             if block.state == State::Free && block.is_split() && !expandable {
-                add(Lane::InactiveSplit, 1);
-                add(Lane::InactiveSplitBytes, block.size);
+                add(Counter::InactiveSplit, 1);
+                add(Counter::InactiveSplitBytes, block.size);
             }
         }
-        for lane in EVERY_LANE {
-            let counted = self.meter.current(side, lane);
+        for counter in EVERY_COUNTER {
+            let counted = self.meter.current(side, counter);
             assert_eq!(
                 counted,
-                sums.get(&(lane as u8)).copied().unwrap_or(0),
-                "{side:?} {lane:?}: counted against summed"
+                sums.get(&(counter as u8)).copied().unwrap_or(0),
+                "{side:?} {counter:?}: counted against summed"
             );
         }
     }

@@ -2,7 +2,7 @@
 
 use super::Shard;
 use crate::ids::Side;
-use crate::meter::{Lane, Low, ROWS, Row, each};
+use crate::meter::{Counter, Low, ROWS, Row, each};
 
 impl Shard {
     /// Returns how much each counter may rise before the device's peak of it could; below zero where it has risen
@@ -25,15 +25,15 @@ impl Shard {
     /// streams that rise in turns do not come back every time, nor for each counter alone.
     pub(crate) fn share_room(&mut self, rooms: &mut [Row; ROWS]) {
         let theirs = self.meter.rooms();
-        let mut taken = [[0; crate::meter::LANES]; ROWS];
-        each(|row, lane| {
-            let (room, theirs) = (&mut rooms[row][lane], theirs[row][lane]);
+        let mut taken = [[0; crate::meter::COUNTERS]; ROWS];
+        each(|row, counter| {
+            let (room, theirs) = (&mut rooms[row][counter], theirs[row][counter]);
             let covers = (-*room).min(theirs).max(0);
             let shares = (theirs - covers - (*room + covers)).max(0) >> 1;
             // Where the two together lack something there is nothing to share.
             let takes = if *room + covers < 0 { covers } else { covers + shares };
             *room += takes;
-            taken[row][lane] = -takes;
+            taken[row][counter] = -takes;
         });
         self.meter.add_room(&taken);
     }
@@ -44,9 +44,9 @@ impl Shard {
     }
 
     /// Returns what a counter says of a side: what is there, what came and what went.
-    pub(crate) fn totals(&self, side: Side, lane: Lane) -> (u64, u64, u64) {
-        let (came, went) = self.meter.totals(side, lane);
-        (self.meter.current(side, lane) as u64, came, went)
+    pub(crate) fn totals(&self, side: Side, counter: Counter) -> (u64, u64, u64) {
+        let (came, went) = self.meter.totals(side, counter);
+        (self.meter.current(side, counter) as u64, came, went)
     }
 
     /// Lets the peaks begin anew with what is there now, which it returns.
@@ -63,7 +63,7 @@ impl Shard {
 
     /// Returns the number of blocks that were freed so far.
     pub(crate) fn frees(&self) -> u64 {
-        Side::BOTH.map(|side| self.meter.totals(side, Lane::Allocation).1).iter().sum()
+        Side::BOTH.map(|side| self.meter.totals(side, Counter::Allocation).1).iter().sum()
     }
 
     /// Returns what was least live since the last call, and what is live now, over both sides.

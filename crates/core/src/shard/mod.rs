@@ -29,7 +29,7 @@ use crate::block::{Block, Blocks, State};
 use crate::ids::{BlockId, PoolId, SegmentId, ShardId, Side, Slot};
 use crate::index::{Entry, FreeIndex};
 use crate::last_use::LastUse;
-use crate::meter::{Lane, Meter};
+use crate::meter::{Counter, Meter};
 use crate::plant::{Plant, Planted};
 use crate::policy::{Keeps, Source, Traits};
 use crate::segment::Segments;
@@ -186,7 +186,7 @@ impl Shard {
     /// Returns the number of blocks that the program holds.
     pub fn live_blocks(&mut self) -> u64 {
         self.tidied();
-        let count = |side| self.meter.current(side, Lane::Allocation);
+        let count = |side| self.meter.current(side, Counter::Allocation);
         (count(Side::Small) + count(Side::Large)) as u64
     }
 

@@ -81,8 +81,8 @@ impl<B: Backend> PinnedBuffer<B> {
     /// [`Error::InUse`] while a copy to it is in progress: [`wait`](Self::wait) first. [`Error::Driver`] if a driver
     /// call fails.
     pub fn bytes(&self) -> Result<&[u8], Error<B::Error>> {
-        let idle = self.uses.expect_idle(self.state(), Access::Read)?;
-        Ok(raw::host_bytes(self, &idle))
+        let proof = self.uses.expect_no_conflict(self.state(), Access::Read)?;
+        Ok(raw::host_bytes(self, &proof))
     }
 
     /// Returns its bytes, to be written. Asks the driver for the progress of the streams that use it, and never blocks.
@@ -92,8 +92,8 @@ impl<B: Backend> PinnedBuffer<B> {
     /// [`Error::InUse`] while a copy from or to it is in progress: [`wait`](Self::wait) first, or take another buffer.
     /// [`Error::Driver`] if a driver call fails.
     pub fn bytes_mut(&mut self) -> Result<&mut [u8], Error<B::Error>> {
-        let idle = self.uses.expect_idle(self.state(), Access::Write)?;
-        Ok(raw::host_bytes_mut(self, &idle))
+        let proof = self.uses.expect_no_conflict(self.state(), Access::Write)?;
+        Ok(raw::host_bytes_mut(self, &proof))
     }
 
     /// Blocks until the device is done with it. Submits the streams that use it where their work is not submitted yet.

@@ -17,7 +17,7 @@ pub(crate) enum Access {
 pub(crate) struct Uses(Mutex<Vec<(Access, Point)>>);
 
 /// Proof that no device work is in progress that would conflict with the host's access. Only [`Uses`] creates it.
-pub(crate) struct Idle(());
+pub(crate) struct NoConflict(());
 
 impl Uses {
     pub(crate) fn new() -> Self {
@@ -34,7 +34,11 @@ impl Uses {
 
     /// Checks that the host may read (no write is in progress) or write (no use is in progress). Removes the uses that
     /// are complete.
-    pub(crate) fn expect_idle<B: Backend>(&self, state: &State<B>, host: Access) -> Result<Idle, Error<B::Error>> {
+    pub(crate) fn expect_no_conflict<B: Backend>(
+        &self,
+        state: &State<B>,
+        host: Access,
+    ) -> Result<NoConflict, Error<B::Error>> {
         let mut uses = self.0.lock();
         let mut at = 0;
         while let Some(&(access, point)) = uses.get(at) {
@@ -48,7 +52,7 @@ impl Uses {
             }
             uses.swap_remove(at);
         }
-        Ok(Idle(()))
+        Ok(NoConflict(()))
     }
 
     /// Submits the work that is not submitted yet, and blocks until all of it is complete.

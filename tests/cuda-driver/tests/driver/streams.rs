@@ -49,12 +49,36 @@ fn a_stream_waits_for_another_and_no_further() {
     second.wait(&event).expect("queued");
     assert_eq!(query(&second), NOT_READY, "it waits");
     assert_eq!(wait(&free_running), Ok(()), "nothing holds this one");
-    // A new event on a third stream does not change what the second stream waits for.
-    let other = free_running.record_event(None).expect("recorded");
-    other.synchronize().expect("done");
+    // A new event on a third stream does not change what the second stream waits for, nor does another record of this
+    // event.
+    free_running.record_event(None).expect("recorded").synchronize().expect("done");
+    event.record(&free_running).expect("recorded again");
+    assert_eq!((wait(&free_running), query(&second)), (Ok(()), NOT_READY));
     gate.open();
     assert_eq!(read(block, 4096, &second), Ok(vec![2; 4096]), "the second stream sees the work of the first");
     free(block).expect("freed");
+}
+
+#[test]
+fn an_event_that_is_recorded_again_has_moved() {
+    let turn = turn();
+    let (held, free_running, third) = (turn.stream(), turn.stream(), turn.stream());
+    let event = held.record_event(None).expect("recorded");
+    assert_eq!(wait(&held), Ok(()));
+    // SAFETY: the event is alive.
+    let ask = || answer(unsafe { sys::cuEventQuery(event.cu_event()) });
+    let gate = turn.control.hold(0, Turn::number(&held));
+    event.record(&held).expect("recorded again");
+    assert_eq!(ask(), NOT_READY, "it was reached where it was before");
+    event.record(&free_running).expect("recorded again");
+    assert_eq!((wait(&free_running), ask()), (Ok(()), Ok(())), "nothing holds it where it is now");
+    third.wait(&event).expect("queued");
+    assert_eq!(wait(&third), Ok(()), "the event has left the stream that is held");
+    event.record(&held).expect("recorded again");
+    third.wait(&event).expect("queued");
+    assert_eq!((query(&third), ask()), (NOT_READY, NOT_READY), "it is back there");
+    gate.open();
+    assert_eq!((wait(&third), ask()), (Ok(()), Ok(())));
 }
 
 #[test]

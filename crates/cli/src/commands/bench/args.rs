@@ -1,6 +1,6 @@
 //! The arguments of `millpond bench`, and the page that its `--help` prints.
 
-use crate::devices::DEVICE_HELP;
+use crate::devices::device_help;
 
 /// What `--help` prints behind the arguments.
 pub(crate) const HELP: &str = "\
@@ -25,7 +25,7 @@ the hot path beside other allocators is made by scripts/bench.sh.";
 /// `millpond bench`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct BenchArgs {
-    #[arg(long, value_name = "DEVICE", help = "The device: NAME or NAME:KEY=VALUE,...", long_help = DEVICE_HELP)]
+    #[arg(long, value_name = "DEVICE", help = "The device: NAME or NAME:KEY=VALUE,...", long_help = device_help())]
     pub(crate) device: Option<String>,
     /// Fewer sizes and rounds: a few seconds, to see that everything works
     #[arg(long)]

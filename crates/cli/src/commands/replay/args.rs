@@ -7,7 +7,7 @@ use clap::value_parser;
 use millpond_trace::Limits;
 
 use super::{Limit, PatternChoice, parse_limits, pattern_help};
-use crate::devices::DEVICE_HELP;
+use crate::devices::device_help;
 use crate::quantity::parse_time;
 
 /// Returns what `--help` prints behind the arguments.
@@ -109,7 +109,7 @@ pub(crate) struct ReplayArgs {
     /// A made-up program, hard on an allocator, replayed like a trace; `all` for each. May be repeated
     #[arg(long = "pattern", value_name = "NAME[:seed=N]", value_parser = PatternChoice::parse)]
     pub(crate) patterns: Vec<PatternChoice>,
-    #[arg(long, value_name = "DEVICE", help = "The device: NAME or NAME:KEY=VALUE,...", long_help = DEVICE_HELP)]
+    #[arg(long, value_name = "DEVICE", help = "The device: NAME or NAME:KEY=VALUE,...", long_help = device_help())]
     pub(crate) device: Option<String>,
     /// The policy: paged, tight, classic, expandable, direct or auto; auto, the default, is paged with virtual memory
     /// and else classic

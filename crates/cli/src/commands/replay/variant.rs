@@ -32,9 +32,9 @@ pub(super) fn choose(args: &ReplayArgs, has_pages: bool) -> Result<Vec<Settings>
         None => base,
         Some(name) => with_policy(base, name)?,
     };
-    let idle = idle_keys(&options, has_pages);
-    if !idle.is_empty() {
-        let keys = idle.join(", ");
+    let unused = keys_without_effect(&options, has_pages);
+    if !unused.is_empty() {
+        let keys = unused.join(", ");
         tell(&format!("note: without effect under paged: {keys}; PyTorch's allocator, which heeds them, is classic"));
     }
     Ok(scrubbed(vec![options.resolve(has_pages)], &modes))
@@ -86,7 +86,7 @@ pub(super) fn conf_text(settings: &Settings) -> String {
 }
 
 /// Returns the keys that are set but have no effect on these options, as they shape `classic` and pages move here.
-fn idle_keys(options: &Options, has_pages: bool) -> Vec<&'static str> {
+fn keys_without_effect(options: &Options, has_pages: bool) -> Vec<&'static str> {
     let keys = [
         ("expandable_segments", options.policy.expandable_segments),
         ("max_split_size_mb", options.max_split_bytes.is_some()),
@@ -182,14 +182,17 @@ mod tests {
     }
 
     #[test]
-    fn what_shapes_segments_is_idle_where_pages_move() {
+    fn what_shapes_segments_has_no_effect_where_pages_move() {
         let parsed = |text: &str| conf::parse(text).expect(text);
         let given = "expandable_segments:True,max_split_size_mb:64,garbage_collection_threshold:0.8";
         assert_eq!(
-            idle_keys(&parsed(&format!("policy:paged,{given}")), true),
+            keys_without_effect(&parsed(&format!("policy:paged,{given}")), true),
             ["expandable_segments", "max_split_size_mb"]
         );
-        assert!(idle_keys(&parsed(given), false).is_empty() && idle_keys(&parsed("policy:paged"), true).is_empty());
+        assert!(
+            keys_without_effect(&parsed(given), false).is_empty()
+                && keys_without_effect(&parsed("policy:paged"), true).is_empty()
+        );
     }
 
     #[test]

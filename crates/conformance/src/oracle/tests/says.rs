@@ -10,7 +10,7 @@ const TRACKING: Promises = Promises { alias_reuse: Reuse::AfterSubmit, ..IN_ORDE
 fn freed(promises: Promises, clock: &Hands) -> Oracle {
     let mut oracle = Oracle::new(promises);
     clock.set(0, 5, 4);
-    oracle.granted(&Granted { reuse: Says::Fresh, ..at(0, 1024, 0) }, None, clock).unwrap();
+    oracle.granted(&Granted { says: Says::Fresh, ..at(0, 1024, 0) }, None, clock).unwrap();
     oracle.freed(at(0, 1024, 0).place, clock);
     oracle
 }
@@ -19,7 +19,7 @@ fn freed(promises: Promises, clock: &Hands) -> Oracle {
 fn freed_page(promises: Promises, clock: &Hands) -> Oracle {
     let mut oracle = Oracle::new(promises);
     clock.set(0, 5, 4);
-    let grant = Granted { reuse: Says::Fresh, ..in_range(0, 0, 1024, 0) };
+    let grant = Granted { says: Says::Fresh, ..in_range(0, 0, 1024, 0) };
     oracle.granted(&grant, Some(&range(0, [Some((7, true)), None, None, None])), clock).unwrap();
     oracle.freed(grant.place, clock);
     oracle
@@ -31,19 +31,19 @@ fn bytes_that_somebody_had_are_not_fresh_however_long_ago() {
     for offset in [0, 512] {
         let mut oracle = freed(IN_ORDER, &clock);
         clock.set(0, 9, 8);
-        let grant = Granted { reuse: Says::Fresh, ..at(offset, 1024, 0) };
+        let grant = Granted { says: Says::Fresh, ..at(offset, 1024, 0) };
         let found = oracle.granted(&grant, None, &clock).unwrap_err();
         assert!(matches!(found, Violation::NotFresh { freed, .. } if freed == point(0, 5)), "{found}");
     }
     let mut oracle = freed(IN_ORDER, &clock);
-    oracle.granted(&Granted { reuse: Says::Fresh, ..at(1024, 1024, 0) }, None, &clock).unwrap();
+    oracle.granted(&Granted { says: Says::Fresh, ..at(1024, 1024, 0) }, None, &clock).unwrap();
 }
 
 #[test]
 fn a_page_is_fresh_once_wherever_it_is_mapped() {
     let clock = Hands::default();
     let there = range(1, [None, Some((7, true)), None, None]);
-    let fresh = |offset| Granted { reuse: Says::Fresh, ..in_range(1, offset, 1024, 1) };
+    let fresh = |offset| Granted { says: Says::Fresh, ..in_range(1, offset, 1024, 1) };
     let mut oracle = freed_page(IN_ORDER, &clock);
     clock.set(0, 9, 8);
     let found = oracle.granted(&fresh(PAGE), Some(&there), &clock).unwrap_err();
@@ -55,7 +55,7 @@ fn a_page_is_fresh_once_wherever_it_is_mapped() {
 #[test]
 fn a_new_page_is_fresh_at_addresses_and_under_a_number_that_others_had() {
     let clock = Hands::default();
-    let grant = Granted { reuse: Says::Fresh, ..in_range(0, 0, 1024, 0) };
+    let grant = Granted { says: Says::Fresh, ..in_range(0, 0, 1024, 0) };
     for (number, birth) in [(8, 0), (7, 1)] {
         let mut oracle = freed_page(IN_ORDER, &clock);
         clock.set(0, 9, 8);
@@ -68,7 +68,7 @@ fn a_new_page_is_fresh_at_addresses_and_under_a_number_that_others_had() {
 #[test]
 fn what_is_under_way_is_not_complete() {
     let clock = Hands::default();
-    let complete = Granted { reuse: Says::Complete, ..at(0, 512, 0) };
+    let complete = Granted { says: Says::Complete, ..at(0, 512, 0) };
     let found = freed(IN_ORDER, &clock).granted(&complete, None, &clock).unwrap_err();
     let Violation::NotComplete { waits_for, reached, .. } = found else { panic!("{found}") };
     assert_eq!((waits_for, reached), (point(0, 5), Tick(4)));
@@ -84,7 +84,7 @@ fn a_page_that_comes_behind_a_wait_is_ordered_and_not_complete() {
     let there = range(1, [Some((7, true)), None, None, None]);
     // A wait alone orders memory: no barrier is missing.
     for (says, sound) in [(Says::Ordered, true), (Says::NeedsBarrier, true), (Says::Complete, false)] {
-        let grant = Granted { reuse: says, ..in_range(1, 0, 1024, 1) };
+        let grant = Granted { says, ..in_range(1, 0, 1024, 1) };
         let found = freed_page(WITH_BARRIERS, &clock).granted(&grant, Some(&there), &clock);
         assert_eq!(found.is_ok(), sound, "{says:?}: {found:?}");
     }
@@ -98,7 +98,7 @@ fn order_behind_a_barrier_must_be_called_so() {
         (WITH_BARRIERS, Says::Ordered, false),
         (WITH_BARRIERS, Says::NeedsBarrier, true),
     ] {
-        let found = freed(promises, &clock).granted(&Granted { reuse: says, ..at(0, 512, 0) }, None, &clock);
+        let found = freed(promises, &clock).granted(&Granted { says, ..at(0, 512, 0) }, None, &clock);
         assert_eq!(found.is_ok(), sound, "{promises:?}, {says:?}: {found:?}");
         if let Err(found) = found {
             assert!(matches!(found, Violation::NoBarrier { last_use, .. } if last_use == point(0, 5)), "{found}");
@@ -118,7 +118,7 @@ fn at_another_address_a_tracking_device_keeps_order_between_submits_only() {
     let elsewhere = range(1, [Some((7, true)), None, None, None]);
     for (view, grant) in [(aside, in_range(0, 2 * PAGE, 1024, 0)), (elsewhere, in_range(1, 0, 1024, 0))] {
         for says in [Says::Ordered, Says::NeedsBarrier] {
-            let grant = Granted { reuse: says, ..grant };
+            let grant = Granted { says, ..grant };
             let found = freed_page(TRACKING, &clock).granted(&grant, Some(&view), &clock).unwrap_err();
             assert!(matches!(found, Violation::Unsubmitted { freed, .. } if freed == point(0, 5)), "{found}");
         }
@@ -148,7 +148,7 @@ fn a_device_that_promises_nothing_there_must_be_done() {
 fn a_grant_that_tells_its_user_to_wait_is_held_to_the_point_it_names() {
     let clock = Hands::default();
     for (told, sound) in [(point(0, 5), true), (point(0, 4), false), (point(2, 5), false)] {
-        let grant = Granted { reuse: Says::After(told), ..at(0, 512, 1) };
+        let grant = Granted { says: Says::After(told), ..at(0, 512, 1) };
         let found = freed(IN_ORDER, &clock).granted(&grant, None, &clock);
         assert_eq!(found.is_ok(), sound, "{told}: {found:?}");
     }

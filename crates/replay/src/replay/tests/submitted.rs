@@ -2,17 +2,18 @@
 
 use std::path::Path;
 
+use millpond::events::Event as Told;
 use millpond::settings::{Settings, Variant};
 use millpond::stats::{MemoryStats, PageStats};
 use millpond_backend::{Closing, Reuse};
 use millpond_sim::Sim;
 
 use super::super::*;
-use crate::record::{Decision, DecisionLog};
+use crate::record::DecisionLog;
 use millpond_trace::Pattern;
 
 /// The results of a replay, and its decisions.
-type Outcome = (MemoryStats, PageStats, [u64; 3], Vec<Decision>);
+type Outcome = (MemoryStats, PageStats, [u64; 3], Vec<Told>);
 
 /// Runs one replay: of one pass with its decisions, or of two passes. Without a log of decisions, blocks in the cache
 /// are handed out without asking the device.
@@ -31,7 +32,7 @@ fn outcome(replay: &Replay, device: (Closing, Reuse), settings: &Settings, limit
     let refused = cold.ooms + warm.iter().map(|pass| pass.ooms).sum::<u64>();
     // Where the application submits, a free under `direct` looks for memory to release and finds none yet, which is one
     // more plan that ends without a step.
-    let is_ado = |decision: &Decision| !matches!(decision, Decision::Step { name: "done", .. });
+    let is_ado = |decision: &Told| !matches!(decision, Told::Step { name: "done", .. });
     let decisions = DecisionLog::finish(&allocator).into_iter().filter(is_ado).collect();
     (stats, pages, [driver.calls, warm_driver.calls, refused], decisions)
 }

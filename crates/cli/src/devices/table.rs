@@ -1,0 +1,229 @@
+//! The table of backends, and the device of one of them that a command runs on.
+
+use millpond::settings::Variant;
+use millpond_conformance::Outcome;
+use millpond_conformance::sameness::{self, Program, Trail};
+
+use super::certify::{Certify, Tell};
+use super::{Choice, Found, Job, Peer};
+use crate::failure::Failure;
+
+/// A backend that can be chosen by name.
+pub(crate) struct Entry {
+    /// The name of the backend in `--device`.
+    pub(crate) name: &'static str,
+    /// Looks for the devices of the backend on this machine.
+    pub(crate) find: fn() -> Found,
+    /// The section about the backend on the page that `--help` prints.
+    help: &'static str,
+    /// Parses the options of `NAME` or `NAME:OPTIONS` and returns the device that they name.
+    target: fn(options: &str) -> Result<Target, Failure>,
+    /// Returns the device for a command that names none, if the backend has one that is not in software.
+    preferred: fn() -> Option<Target>,
+}
+
+/// Makes [`BACKENDS`] and [`Target`] from the table of backends. Of each the table has the feature that it is built
+/// with, its name, its variant of [`Target`] and its [`Choice`].
+macro_rules! backends {
+    ($($(#[cfg($feature:meta)])? $name:literal: $variant:ident($choice:ty),)*) => {
+        /// All backends, the preferred ones first.
+        pub(crate) const BACKENDS: &[Entry] = &[$(
+            $(#[cfg($feature)])?
+            Entry {
+                name: $name,
+                find: <$choice>::find,
+                help: <$choice>::HELP,
+                target: |options| match <$choice>::parse(options) {
+                    Ok(choice) => Ok(Target::$variant(Box::new(choice))),
+                    Err(what) => Err(Failure::Input(format!("--device {}: {what}", $name))),
+                },
+                preferred: || <$choice>::preferred().map(|choice| Target::$variant(Box::new(choice))),
+            },
+            $(
+                #[cfg(not($feature))]
+                Entry {
+                    name: $name,
+                    find: || not_built_in($name),
+                    help: "",
+                    target: |_| Err(absent($name)),
+                    preferred: || None,
+                },
+            )?
+        )*];
+
+        /// A device that was chosen, with its options.
+        #[derive(Clone, PartialEq, Debug)]
+        pub(crate) enum Target {
+            $(
+                $(#[cfg($feature)])?
+                $variant(Box<$choice>),
+            )*
+        }
+
+        impl Target {
+            /// Returns the name of its backend.
+            pub(crate) fn name(&self) -> &'static str {
+                match self {
+                    $($(#[cfg($feature)])? Self::$variant(_) => $name,)*
+                }
+            }
+
+            /// Opens the device and runs a job on it.
+            ///
+            /// # Errors
+            ///
+            /// Returns the error of the job, and [`Failure::Device`] if the device does not open.
+            pub(crate) fn run<J: Job>(&self, job: J) -> Result<J::Output, Failure> {
+                match self {
+                    $($(#[cfg($feature)])? Self::$variant(choice) => choice.run(job),)*
+                }
+            }
+
+            /// Returns the peers that the backend offers, each on a device opened for it.
+            ///
+            /// # Errors
+            ///
+            /// Returns [`Failure::Device`] if the device does not open.
+            pub(crate) fn peers(&self) -> Result<Vec<Peer>, Failure> {
+                match self {
+                    $($(#[cfg($feature)])? Self::$variant(choice) => choice.peers(),)*
+                }
+            }
+
+            /// Runs the conformance suite on the device, or on every kind of it whose name contains `only`, and passes
+            /// each result to `tell` with the name of the kind.
+            ///
+            /// # Errors
+            ///
+            /// Returns [`Failure::Input`] for options that the suite does not use, or if no kind has such a name, and
+            /// [`Failure::Device`] for a device that is missing.
+            pub(crate) fn certify(&self, only: Option<&str>, tell: Tell<'_>) -> Result<(), Failure> {
+                let mut suite = Certify::new(only, tell);
+                match self {
+                    $($(#[cfg($feature)])? Self::$variant(choice) => choice.each_kind(|device| suite.run(device))?,)*
+                }
+                suite.finish()
+            }
+
+            /// Opens the device anew and runs a program on it under a policy.
+            ///
+            /// # Errors
+            ///
+            /// Returns [`Failure::Device`] for a device that is missing.
+            pub(crate) fn trail(
+                &self,
+                policy: &Variant,
+                program: &Program<'_>,
+            ) -> Result<Result<Trail, Outcome>, Failure> {
+                match self {
+                    $(
+                        $(#[cfg($feature)])?
+                        Self::$variant(choice) => choice.tested(|device| sameness::trail(device, policy, program)),
+                    )*
+                }
+            }
+        }
+    };
+}
+
+backends! {
+    #[cfg(feature = "cuda")] "cuda": Cuda(super::cuda::CudaOptions),
+    #[cfg(feature = "vulkan")] "vulkan": Vulkan(super::vulkan::VulkanOptions),
+    #[cfg(feature = "wgpu")] "wgpu": Wgpu(super::wgpu::WgpuOptions),
+    "sim": Sim(super::sim::SimOptions),
+}
+
+/// Returns the page on devices that the `--help` of several commands prints: the device that is always there first.
+pub(crate) fn device_help() -> String {
+    let sections = BACKENDS.iter().rev().take(1).chain(&BACKENDS[..BACKENDS.len() - 1]);
+    let sections: String =
+        sections.filter(|entry| !entry.help.is_empty()).map(|entry| format!("\n{}\n", entry.help)).collect();
+    let names: Vec<_> = BACKENDS.iter().map(|entry| entry.name).collect();
+    let preferred = match names.as_slice() {
+        [first @ .., last, always] => format!("{} or {last}, or else {always}", first.join(", ")),
+        few => few.join(""),
+    };
+    format!(
+        "The device: NAME or NAME:KEY=VALUE,... as `millpond devices` lists them\n{sections}\
+         [default: the first GPU, by {preferred}; devices in software are used only by name]"
+    )
+}
+
+impl Target {
+    /// Returns the device that a text names, or the best one there is if the command names none.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Failure::Input`] for an unknown name or option, and [`Failure::Device`] for a device that is missing.
+    pub(crate) fn choose(text: Option<&str>) -> Result<Self, Failure> {
+        let Some(text) = text else { return Self::best() };
+        let (name, options) = text.split_once(':').unwrap_or((text, ""));
+        match BACKENDS.iter().find(|entry| entry.name == name) {
+            Some(entry) => (entry.target)(options),
+            None => {
+                let names = BACKENDS.iter().map(|entry| entry.name).collect::<Vec<_>>().join(", ");
+                Err(Failure::Input(format!(
+                    "no backend is called `{name}`; there are {names}, and `millpond devices` says which have devices"
+                )))
+            }
+        }
+    }
+
+    /// Returns the first device that is not in software, or else the simulated device.
+    fn best() -> Result<Self, Failure> {
+        match BACKENDS.iter().find_map(|entry| (entry.preferred)()) {
+            Some(target) => Ok(target),
+            None => Err(Failure::Device("no backend has a device; `millpond devices` says why".into())),
+        }
+    }
+}
+
+#[allow(dead_code, reason = "a binary may be built with every backend")]
+fn not_built_in(name: &str) -> Found {
+    Found::Nothing {
+        why: format!("this binary was built without the {name} backend"),
+        remedy: "use another device, or a binary that has it".into(),
+    }
+}
+
+#[allow(dead_code, reason = "a binary may be built with every backend")]
+fn absent(name: &str) -> Failure {
+    Failure::Device(format!(
+        "this binary was built without the {name} backend; `millpond devices` lists what there is, as `--device sim`"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_is_chosen_by_name() {
+        assert_eq!(Target::choose(Some("sim")), Ok(Target::Sim(Box::default())));
+        assert!(matches!(Target::choose(Some("simulated")), Err(Failure::Input(_))));
+        for entry in BACKENDS {
+            match Target::choose(Some(entry.name)) {
+                Ok(target) => assert_eq!(target.name(), entry.name),
+                Err(error) => assert!(error.to_string().contains("built without"), "{error}"),
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_listed_can_be_chosen() {
+        for entry in BACKENDS {
+            if let Found::Devices(devices) = (entry.find)() {
+                for listed in devices {
+                    let target = listed.map_or_else(|broken| broken.target, |device| device.target);
+                    assert!(Target::choose(Some(&target)).is_ok(), "{target}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_simulated_device_is_always_there() {
+        assert!(Target::choose(None).is_ok());
+        assert_eq!((BACKENDS[BACKENDS.len() - 1].preferred)(), Some(Target::Sim(Box::default())));
+    }
+}
