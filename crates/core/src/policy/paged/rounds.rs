@@ -70,3 +70,48 @@ impl Rounds {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the totals after so many blocks of 100 bytes, with so many bytes live.
+    fn at(blocks: i64, live_bytes: i64) -> Low {
+        Low { live_bytes, granted_blocks: blocks, granted_bytes: blocks * 100 }
+    }
+
+    /// Plays rounds of 20 blocks, each of which misses after these numbers of blocks. Returns what each miss was told.
+    fn told<const N: usize>(misses: [i64; N]) -> alloc::vec::Vec<u32> {
+        let mut rounds = Rounds::default();
+        let mut told = alloc::vec::Vec::new();
+        let mut low = at(0, 0);
+        for (round, blocks) in (0..).zip(misses) {
+            let now = at(round * 20 + blocks, blocks * 100);
+            told.push(rounds.miss(&low, &now));
+            // The low point between two rounds is the one that the next miss is told of.
+            low = at((round + 1) * 20, 0);
+        }
+        told
+    }
+
+    #[test]
+    fn a_round_is_known_once_it_misses_where_an_earlier_one_did() {
+        assert_eq!(told([12, 12, 12]), [0, 1, 2]);
+        assert_eq!(told([12, 15, 12, 15]), [0, 0, 1, 2]);
+    }
+
+    #[test]
+    fn few_blocks_prove_nothing() {
+        assert_eq!(told([BLOCKS_MIN - 1; 3]), [0, 0, 0]);
+        assert_eq!(told([BLOCKS_MIN; 2]), [0, 1]);
+    }
+
+    /// Much stays live, so what follows belongs to the same round.
+    #[test]
+    fn a_shallow_low_ends_no_round() {
+        let mut rounds = Rounds::default();
+        assert_eq!(rounds.miss(&at(0, 0), &at(12, 1200)), 0);
+        assert_eq!(rounds.miss(&at(20, 151), &at(32, 1200)), 0);
+        assert_eq!(rounds.miss(&at(40, 150), &at(52, 1200)), 1, "as in the round that has ended now");
+    }
+}

@@ -53,3 +53,43 @@ pub(super) fn created(bytes: u64, cap: u64) -> impl Iterator<Item = u64> {
     let rest = bytes % cap;
     core::iter::repeat_n(cap, (bytes / cap) as usize).chain((rest > 0).then_some(rest))
 }
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use std::vec::Vec;
+
+    use super::*;
+
+    const PAGE: u64 = 2 * MIB;
+
+    #[test]
+    fn large_pages_are_a_share_of_what_there_is() {
+        let cap = |reserved, largest| page_cap(Side::Large, reserved, largest, PAGE) / MIB;
+        assert_eq!((cap(0, 0), cap(1023 * MIB, 0), cap(1024 * MIB, 0)), (2, 2, 4), "a 256th of what is reserved");
+        assert_eq!((cap(0, 143 * MIB), cap(0, 144 * MIB)), (2, 4), "a 36th of the largest request");
+        assert_eq!(cap(1 << 50, 0), 64, "the largest page");
+        assert_eq!(page_cap(Side::Large, 0, 0, 64 << 10), PAGE, "whatever the granularity");
+    }
+
+    #[test]
+    fn small_blocks_have_small_pages() {
+        assert_eq!(page_cap(Side::Small, 1 << 50, 1 << 40, PAGE), PAGE);
+        assert_eq!(page_cap(Side::Small, 0, 0, 3 * MIB), 3 * MIB, "a multiple of the granularity");
+    }
+
+    #[test]
+    fn a_program_that_repeats_itself_gets_more_in_each_round_up_to_a_bound() {
+        let live = 100 * MIB;
+        assert_eq!(slack(Growth::Tight, live, 9), live);
+        let balanced = [0, 1, 4, 5].map(|rounds| (slack(Growth::Balanced, live, rounds) - SLACK_BYTES) / MIB);
+        assert_eq!(balanced, [100, 150, 300, 300]);
+    }
+
+    #[test]
+    fn the_last_page_has_the_rest() {
+        assert_eq!(created(10, 4).collect::<Vec<_>>(), [4, 4, 2]);
+        assert_eq!(created(8, 4).collect::<Vec<_>>(), [4, 4]);
+    }
+}
