@@ -142,11 +142,11 @@ impl Coordinator {
 
     fn survey(&self, knows: &Knows, plan: &Plan, shard: ShardId, want: &Want, shards: &mut impl Shards) -> Means {
         let reserved = self.headroom.with_asked();
-        let idle = self.idle_pages(shard, !knows.lacks.waits, plan.request.open, shards);
+        let free = self.free_pages(shard, !knows.lacks.waits, plan.request.open, shards);
         Means {
             shard,
-            by_size: survey::by_size(&idle),
-            idle,
+            by_size: survey::by_size(&free),
+            free,
             spare: self.pages.spare().map(|(id, page)| (id, page.bytes)).collect(),
             room: self.room(knows, plan),
             slack: self.slack(knows, plan),

@@ -7,7 +7,7 @@ use millpond_backend::{Point, StreamId, Tick};
 
 use super::climb::Climb;
 use super::scheme::{Backing, Scheme, Source};
-use super::survey::{Idle, When};
+use super::survey::{FreePage, When};
 use crate::books::Points;
 use crate::coordinator::calls::{Batch, Purpose};
 use crate::coordinator::phase::{Asked, Phase, Turned};
@@ -130,18 +130,19 @@ impl Coordinator {
     /// Returns whether all of them could be claimed. Those that could are in the job.
     fn claim_sources(&mut self, job: &mut Job, backings: &[Backing], shards: &mut impl Shards) -> bool {
         for backing in backings {
-            let (page, idle, how) = match backing.source {
-                Source::Back(idle) => (idle.page, Some(idle), How::Back),
-                Source::Move(idle) if idle.when == When::BehindWait => (idle.page, Some(idle), How::MoveBehindWait),
-                Source::Move(idle) => (idle.page, Some(idle), How::Move),
+            let (page, free, how) = match backing.source {
+                Source::Back(free) => (free.page, Some(free), How::Back),
+                Source::Move(free) if free.when == When::BehindWait => (free.page, Some(free), How::MoveBehindWait),
+                Source::Move(free) => (free.page, Some(free), How::Move),
                 Source::Spare(page) => (page, None, How::Spare),
                 Source::New => (self.pages.insert(backing.bytes, job.side), None, How::New),
             };
             if how == How::Spare {
                 self.pages.use_spare(page);
             }
-            let origin = |Idle { at: place, block, stream, last_use, .. }| Origin { place, block, stream, last_use };
-            let from = idle.map(origin);
+            let origin =
+                |FreePage { at: place, block, stream, last_use, .. }| Origin { place, block, stream, last_use };
+            let from = free.map(origin);
             job.pages.push(Incoming { page, offset: backing.offset, bytes: backing.bytes, from, how, arrived: false });
         }
         let mut order: Vec<usize> = (0..job.pages.len()).filter(|&at| job.pages[at].from.is_some()).collect();

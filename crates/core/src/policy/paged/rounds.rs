@@ -75,12 +75,13 @@ impl Rounds {
 mod tests {
     use super::*;
 
-    /// Returns the totals after so many blocks of 100 bytes, with so many bytes live.
+    /// Returns the totals after `blocks` blocks of 100 bytes each were handed out, with `live_bytes` bytes live.
     fn at(blocks: i64, live_bytes: i64) -> Low {
         Low { live_bytes, granted_blocks: blocks, granted_bytes: blocks * 100 }
     }
 
-    /// Plays rounds of 20 blocks, each of which misses after these numbers of blocks. Returns what each miss was told.
+    /// Plays rounds of 20 blocks. In each a request misses once, after this number of blocks. Returns the answers
+    /// to these misses.
     fn told<const N: usize>(misses: [i64; N]) -> alloc::vec::Vec<u32> {
         let mut rounds = Rounds::default();
         let mut told = alloc::vec::Vec::new();

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 use super::sizes;
-use super::survey::{Idle, Means, When};
+use super::survey::{FreePage, Means, When};
 use crate::books::Shadow;
 use crate::coordinator::Coordinator;
 use crate::ids::{BlockId, PageId, Place};
@@ -45,9 +45,9 @@ pub(super) struct Backing {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Source {
     /// The page is mapped at these addresses already, as a shadow, and comes back.
-    Back(Idle),
+    Back(FreePage),
     /// The page is mapped at new addresses.
-    Move(Idle),
+    Move(FreePage),
     /// The page is spare.
     Spare(PageId),
     /// The page is created.
@@ -135,13 +135,13 @@ impl<'a> Filling<'a> {
     fn fill_gap(&mut self, window: &Window, gap: &Gap, takes_back: bool) -> Option<u64> {
         let mut at = gap.begin;
         for &(offset, mapping) in &gap.shadows {
-            let home = self.usable(mapping.page).filter(|idle| idle.when == When::Now);
+            let home = self.usable(mapping.page).filter(|free| free.when == When::Now);
             match home.filter(|_| takes_back && mapping.role == Role::Shadow) {
-                Some(idle) => {
+                Some(free) => {
                     // The pages before it must fit exactly, and this page is not available for them.
-                    self.used.insert(idle.page);
+                    self.used.insert(free.page);
                     self.fill(at, offset, offset)?;
-                    self.back(offset, mapping.bytes, Source::Back(idle));
+                    self.back(offset, mapping.bytes, Source::Back(free));
                     at = offset + mapping.bytes;
                 }
                 None => self.clear(window, offset, mapping)?,
@@ -194,16 +194,16 @@ impl<'a> Filling<'a> {
 
     fn move_in(&mut self, mut at: u64, end: u64, limit: u64, when: When) -> u64 {
         while at < end && self.most.is_none_or(|most| self.cost() < most) {
-            let Some(idle) = self.idle_for(end - at, limit - at, when) else { break };
-            at = self.back(at, idle.bytes, Source::Move(idle));
+            let Some(free) = self.free_for(end - at, limit - at, when) else { break };
+            at = self.back(at, free.bytes, Source::Move(free));
         }
         at
     }
 
     /// Returns the page to move next: the largest that is needed in full, or else the smallest that is large enough.
-    fn idle_for(&self, need: u64, most: u64, when: When) -> Option<Idle> {
+    fn free_for(&self, need: u64, most: u64, when: When) -> Option<FreePage> {
         let by_size = &self.means.by_size;
-        let fits = |(_, page): &(u64, Reverse<PageId>)| self.usable(page.0).filter(|idle| idle.when == when);
+        let fits = |(_, page): &(u64, Reverse<PageId>)| self.usable(page.0).filter(|free| free.when == when);
         let larger = by_size.partition_point(|&(bytes, _)| bytes <= need);
         let too_large = by_size.partition_point(|&(bytes, _)| bytes <= most);
         let within = by_size[..larger].iter().rev().find_map(fits);
@@ -220,13 +220,13 @@ impl<'a> Filling<'a> {
             .copied()
     }
 
-    fn usable(&self, page: PageId) -> Option<Idle> {
-        self.means.idle.get(&page).filter(|idle| self.is_free(idle)).copied()
+    fn usable(&self, page: PageId) -> Option<FreePage> {
+        self.means.free.get(&page).filter(|free| self.is_free(free)).copied()
     }
 
-    fn is_free(&self, idle: &Idle) -> bool {
-        let is_own = idle.at.shard == self.means.shard && self.own.contains(&idle.block);
-        !is_own && !self.used.contains(&idle.page)
+    fn is_free(&self, free: &FreePage) -> bool {
+        let is_own = free.at.shard == self.means.shard && self.own.contains(&free.block);
+        !is_own && !self.used.contains(&free.page)
     }
 
     fn back(&mut self, offset: u64, bytes: u64, source: Source) -> u64 {
@@ -235,8 +235,8 @@ impl<'a> Filling<'a> {
             Source::Move(_) | Source::Spare(_) => MOVE_NS,
             Source::New => CREATE_NS,
         };
-        if let Source::Back(idle) | Source::Move(idle) = source {
-            self.used.insert(idle.page);
+        if let Source::Back(free) | Source::Move(free) = source {
+            self.used.insert(free.page);
         }
         if let Source::Spare(page) = source {
             self.used.insert(page);

@@ -22,9 +22,9 @@ pub(super) enum When {
     Later,
 }
 
-/// A whole page inside a free block.
+/// A whole page inside a free block. The device may still use it: `when` says until when it stays.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Idle {
+pub(super) struct FreePage {
     pub(super) page: PageId,
     pub(super) bytes: u64,
     pub(super) at: Place,
@@ -38,7 +38,7 @@ pub(super) struct Idle {
 pub(super) struct Means {
     /// The shard of the request.
     pub(super) shard: ShardId,
-    pub(super) idle: BTreeMap<PageId, Idle>,
+    pub(super) free: BTreeMap<PageId, FreePage>,
     /// The same pages by size and, where sizes are equal, by number, the highest first.
     pub(super) by_size: Vec<(u64, Reverse<PageId>)>,
     /// Spare pages, with their sizes.
@@ -59,21 +59,21 @@ pub(super) struct Means {
 impl Means {
     /// Returns whether a page is idle, so that it can come back at no cost to a place where it is still mapped.
     pub(super) fn comes_back(&self, page: PageId) -> bool {
-        self.idle.get(&page).is_some_and(|idle| idle.when == When::Now)
+        self.free.get(&page).is_some_and(|free| free.when == When::Now)
     }
 
     /// Returns whether the pages that could move at once, the spare pages and what may be created make up at least
     /// `bytes`.
     pub(super) fn suffice(&self, bytes: u64) -> bool {
-        let movable = self.idle.values().filter(|idle| idle.when != When::Later).map(|idle| idle.bytes);
+        let movable = self.free.values().filter(|free| free.when != When::Later).map(|free| free.bytes);
         let spare = self.spare.iter().map(|&(_, bytes)| bytes);
         movable.chain(spare).sum::<u64>().saturating_add(self.room) >= bytes
     }
 }
 
 /// Returns the pages in order of size.
-pub(super) fn by_size(idle: &BTreeMap<PageId, Idle>) -> Vec<(u64, Reverse<PageId>)> {
-    let mut all: Vec<_> = idle.values().map(|idle| (idle.bytes, Reverse(idle.page))).collect();
+pub(super) fn by_size(free: &BTreeMap<PageId, FreePage>) -> Vec<(u64, Reverse<PageId>)> {
+    let mut all: Vec<_> = free.values().map(|free| (free.bytes, Reverse(free.page))).collect();
     all.sort_unstable();
     all
 }
@@ -81,13 +81,13 @@ pub(super) fn by_size(idle: &BTreeMap<PageId, Idle>) -> Vec<(u64, Reverse<PageId
 impl Coordinator {
     /// Returns the whole pages inside free blocks of every shard of the pool, each with the time at which it could move
     /// to the shard `to`. `can_wait` says whether that shard's stream can wait for others, and `open` is its open tick.
-    pub(super) fn idle_pages(
+    pub(super) fn free_pages(
         &self,
         to: ShardId,
         can_wait: bool,
         open: Tick,
         shards: &mut impl Shards,
-    ) -> BTreeMap<PageId, Idle> {
+    ) -> BTreeMap<PageId, FreePage> {
         let granularity = self.granularity();
         let mut all = BTreeMap::new();
         for id in self.neighbours(to).chain([to]) {
@@ -98,7 +98,7 @@ impl Coordinator {
                     for (offset, mapping) in shard.pages_in(block) {
                         let at = Place { shard: id, slot, offset };
                         let (page, bytes) = (mapping.page, mapping.bytes);
-                        all.insert(page, Idle { page, bytes, at, block, stream: point.stream, last_use, when });
+                        all.insert(page, FreePage { page, bytes, at, block, stream: point.stream, last_use, when });
                     }
                 }
             });
