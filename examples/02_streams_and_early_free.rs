@@ -15,7 +15,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     // On its own stream a buffer is reused at once: later work there is ordered after earlier work. `busy` queues a
     // long kernel on a stream.
-    let first = compute.allocate(4096)?;
+    let (first, _neighbour) = (compute.allocate(4096)?, compute.allocate(4096)?);
     let place = first.address();
     sim.busy(compute.id());
     drop(first);
@@ -32,10 +32,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     drop(second);
     let third = compute.allocate(4096)?;
     println!("used on another stream that still works: same place again = {}", third.address() == place);
-    let waiting = allocator.ledger().waiting_bytes;
-    println!("  meanwhile {waiting} bytes wait, and count as active: {}", allocator.stats().active_bytes.all.current);
+    println!("  meanwhile {} bytes are free behind that stream's work", allocator.ledger().guarded_bytes);
 
+    // A request that finds nothing else asks how far the streams are. `poll` does so at once.
     sim.complete(copies.id());
+    allocator.poll()?;
     let fourth = compute.allocate(4096)?;
     println!("the other stream is done: same place again = {}", fourth.address() == place);
 
@@ -44,6 +45,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     sim.complete(copies.id());
     sim.busy(copies.id());
     drop(fourth);
+    allocator.poll()?;
     let fifth = compute.allocate(4096)?;
     println!("used until a point, with later work still queued there: same place again = {}", fifth.address() == place);
 

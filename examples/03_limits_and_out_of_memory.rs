@@ -27,7 +27,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
 
     // The same program under `paged`, the default where the device has virtual memory, as the simulated one has: its
-    // free pages move to where they are needed.
+    // free pages are mapped together where they are needed.
     let paged = Allocator::builder(Sim::builder().total_bytes(1 << 30).build()).limit(200 << 20).build()?;
     let stream = paged.create_stream()?;
     let _kept = every_second_block(&stream)?;

@@ -57,7 +57,8 @@ fn run(seed: u64, conf: &str, looks: bool) -> (Vec<Event>, MemoryStats, Vec<Segm
 
 #[test]
 fn nobody_sees_a_free_that_was_put_off() {
-    let confs = ["", "expandable_segments:True", "max_split_size_mb:20", "garbage_collection_threshold:0.3"];
+    let confs =
+        ["", "expandable_segments:True", "max_split_size_mb:20", "garbage_collection_threshold:0.3", "policy:paged"];
     for (seed, conf) in (1..120).flat_map(|seed| confs.map(|conf| (seed, conf))) {
         let (seen, unseen) = (run(seed, conf, true), run(seed, conf, false));
         let first = seen.0.iter().zip(&unseen.0).position(|(a, b)| a != b);

@@ -9,8 +9,8 @@ use millpond_sim::{CostModel, Sim};
 
 use super::{DEVICE_BYTES, Subject};
 
-/// Pages that move between streams and places: the default on a device with virtual memory. Each subject names its
-/// policy, so that a change of the default changes no measurement.
+/// Free memory of all streams, mapped together where it is needed: the default on a device with virtual memory. Each
+/// subject names its policy, so that a change of the default changes no measurement.
 pub const PAGED: Policy = Policy::Paged(Growth::Balanced);
 
 /// PyTorch's allocator.

@@ -48,8 +48,8 @@ fn the_simulated_device_tells_what_its_calls_would_cost() {
         |rows: &[Value]| -> Vec<Value> { rows.iter().filter(|row| row["clock"] == "device").cloned().collect() };
     assert_eq!(simulated(&rows), simulated(&again));
     assert!(simulated(&rows).iter().all(|row| row["ns"].as_f64() > Some(1000.0)), "an H200's calls take microseconds");
-    let moved = |row: &&Value| row["group"] == "pages" && row["case"] == "move a page to another stream";
-    assert_eq!(rows.iter().filter(moved).count(), 1);
+    let again = |row: &&Value| row["group"] == "pages" && row["case"] == "map a page once more, for another stream";
+    assert_eq!(rows.iter().filter(again).count(), 1);
 }
 
 #[test]
@@ -57,7 +57,7 @@ fn a_table_is_for_people_and_what_is_missing_is_left_out() {
     let ran = run(&["bench", "--quick", "--device", "sim:pages=none,bytes=64MiB"]);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     assert!(ran.stdout.starts_with("On sim (simulated H200); medians of 3 rounds\n"), "{}", ran.stdout);
-    assert!(ran.stdout.contains("take a segment") && !ran.stdout.contains("move a page"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("take a segment") && !ran.stdout.contains("map a page"), "{}", ran.stdout);
     assert!(ran.stdout.contains("sizes divided by "), "the trace is made to fit: {}", ran.stdout);
     assert!(ran.stderr.contains("note: pages left out: the device has no virtual memory"), "{}", ran.stderr);
     run(&["bench", "--device", "cuda"]).fails(3, &["cuda", "millpond devices"]);

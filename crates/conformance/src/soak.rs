@@ -109,7 +109,7 @@ impl Run {
     }
 }
 
-/// Draws a policy. Half of all runs get one that moves pages, and the other policies share the rest.
+/// Draws a policy. Half of all runs get a variant of `paged`, and the other policies share the rest.
 fn policy(random: &mut Random) -> Variant {
     let is_paged = random.one_in(2);
     let paged = |policy: &&Variant| policy.policy.moves_pages() == is_paged;

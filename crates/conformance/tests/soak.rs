@@ -37,10 +37,10 @@ fn a_thousand_runs() {
         assert!(tally.evidence > 100, "{}: {tally:?}", policy.name);
     }
     let moved = |name| (by_policy[name].1.moved, by_policy[name].1.moved_behind_wait);
-    assert!(moved("paged").0 > RUNS / 2 && moved("paged").1 > 0, "{:?} pages moved under paged", moved("paged"));
+    assert!(moved("paged").0 > RUNS / 2 && moved("paged").1 > 0, "{:?} pages gathered under paged", moved("paged"));
     assert!(
-        moved("tight").0 > RUNS / 2 && moved("tight").1 > RUNS / 10,
-        "{:?} pages moved under tight",
+        moved("tight").0 > RUNS / 2 && moved("tight").1 > RUNS / 20,
+        "{:?} pages gathered under tight",
         moved("tight")
     );
     assert_eq!(moved("expandable"), (0, 0));

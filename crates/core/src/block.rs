@@ -19,6 +19,10 @@ pub(crate) enum State {
     PutOff,
     /// Addresses without memory (expandable segments only).
     Unmapped,
+    /// Memory of a range that is in use at other addresses, through a window.
+    Away,
+    /// Addresses of a window that nothing uses now. Pages are mapped there, and their memory is at home.
+    Kept,
     /// Claimed by one plan while the driver works on it: in no index.
     Claimed,
     /// Not a block: an entry of the table that can be used again.
@@ -50,7 +54,8 @@ pub(crate) struct Block {
     pub(crate) side: Side,
     /// Whether its segment is an address range that grows by pages.
     pub(crate) expandable: bool,
-    /// Whether it was used on other streams, or up to given points. The shard's table of uses has the list.
+    /// Whether it was used on other streams, or up to given points: the shard's table of uses has the list. Of a free
+    /// block, whether a part of it may be guarded.
     pub(crate) used_elsewhere: bool,
 }
 

@@ -253,8 +253,15 @@ impl FreeIndex {
     /// Returns the blocks of at least about `size` bytes in order, beginning with the first block of that size's bin.
     pub(crate) fn iter_from(&self, size: u64) -> impl Iterator<Item = BlockId> {
         let first = bin_of(size);
-        let bins = (first / 64..WORDS).filter(|&word| self.words[word] != 0).flat_map(|word| word * 64..word * 64 + 64);
-        bins.filter(move |&bin| bin >= first).flat_map(|bin| self.blocks(bin))
+        let here = self.is_marked(first).then_some(first);
+        let bins = core::iter::successors(here.or_else(|| self.bin_after(first)), |&bin| self.bin_after(bin));
+        bins.flat_map(|bin| {
+            // Nearly every bin has one block.
+            let held = self.bins[bin];
+            let (alone, several) =
+                if held & SEVERAL == 0 { (Some(first_in(held)), Vec::new()) } else { (None, self.blocks(bin)) };
+            alone.into_iter().chain(several)
+        })
     }
 
     /// Returns the blocks of a bin in order.

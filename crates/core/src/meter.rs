@@ -93,24 +93,6 @@ struct Totals {
     split: SplitChange,
     oversize_granted: i64,
     oversize_freed: i64,
-    low: Low,
-}
-
-/// The low point of one side since it was last read: the fewest bytes that were live, and all that had been granted
-/// until then.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(crate) struct Low {
-    pub(crate) live_bytes: i64,
-    pub(crate) granted_blocks: i64,
-    pub(crate) granted_bytes: i64,
-}
-
-impl core::ops::AddAssign for Low {
-    fn add_assign(&mut self, other: Low) {
-        self.live_bytes += other.live_bytes;
-        self.granted_blocks += other.granted_blocks;
-        self.granted_bytes += other.granted_bytes;
-    }
 }
 
 #[derive(Clone, Copy, Default, Debug)]
@@ -209,7 +191,6 @@ impl Meter {
         let totals = &mut self.totals[side.index()];
         totals.left.add(size as i64, 0);
         totals.oversize_freed += i64::from(oversize);
-        totals.note_low();
     }
 
     /// Counts a freed block whose last point was reached. Returns whether room ran out.
@@ -236,7 +217,6 @@ impl Meter {
         let totals = &mut self.totals[side.index()];
         totals.gone.add(size as i64, requested as i64);
         totals.oversize_freed += i64::from(oversize);
-        totals.note_low();
         totals.book_split(split);
         let credit = &mut self.credit[side.index()];
         credit[BLOCKS] += 1;
@@ -343,17 +323,6 @@ impl Meter {
         (came[counter as usize] as u64, went[counter as usize] as u64)
     }
 
-    /// Returns the low point of a side since the last call, and the present point. Grants are counted since totals were
-    /// reset. The present point is the first candidate for the next low point.
-    pub(crate) fn take_low(&mut self, side: Side) -> (Low, Low) {
-        let base = self.base[side.index()][Counter::AllocatedBytes as usize];
-        let totals = &mut self.totals[side.index()];
-        let (low, now) = (totals.low, totals.now());
-        totals.low = now;
-        let absolute = |low: Low| Low { live_bytes: base + low.live_bytes, ..low };
-        (absolute(low), absolute(now))
-    }
-
     pub(crate) fn reset_totals(&mut self) {
         for side in Side::BOTH {
             self.base[side.index()] = self.current_row(side);
@@ -374,20 +343,6 @@ impl Meter {
 }
 
 impl Totals {
-    #[inline(always)]
-    fn now(&self) -> Low {
-        let live_bytes = self.granted.bytes - self.gone.bytes - self.left.bytes;
-        Low { live_bytes, granted_blocks: self.granted.blocks, granted_bytes: self.granted.bytes }
-    }
-
-    #[inline(always)]
-    fn note_low(&mut self) {
-        let now = self.now();
-        if now.live_bytes < self.low.live_bytes {
-            self.low = now;
-        }
-    }
-
     #[inline(always)]
     fn book_split(&mut self, change: SplitChange) {
         self.split_up.blocks += change.blocks.max(0);
@@ -421,24 +376,5 @@ impl Totals {
             self.oversize_freed,
         ];
         (came, went)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_least_that_was_live_is_known_until_somebody_asks() {
-        let (mut meter, unsplit) = (Meter::new(), SplitChange::default());
-        meter.grant(Side::Large, 100, 100, false, unsplit);
-        meter.grant(Side::Large, 200, 200, false, unsplit);
-        assert_eq!(meter.take_low(Side::Large).1.live_bytes, 300);
-        meter.free_and_retire(Side::Large, 200, 200, false, unsplit);
-        meter.grant(Side::Large, 400, 400, false, unsplit);
-        let (low, now) = meter.take_low(Side::Large);
-        assert_eq!(low, Low { live_bytes: 100, granted_blocks: 2, granted_bytes: 300 });
-        assert_eq!(now, Low { live_bytes: 500, granted_blocks: 3, granted_bytes: 700 });
-        assert_eq!(meter.take_low(Side::Large).0, now, "nothing was freed since");
     }
 }

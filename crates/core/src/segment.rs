@@ -23,6 +23,8 @@ pub(crate) struct Segment {
     pub(crate) page_bytes: u64,
     /// Whether blocks may be cut from it: always, unless there is a slack.
     pub(crate) shared: bool,
+    /// Whether it is a range for windows. Otherwise pages have their homes there, if it is a range.
+    pub(crate) has_windows: bool,
     /// The pages that are mapped in it, by offset. Mappings never overlap.
     pub(crate) mappings: BTreeMap<u64, Mapping>,
 }
@@ -40,12 +42,11 @@ pub(crate) struct Mapping {
 /// The relation of a mapping to its page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Role {
-    /// The mapping through which the page is used: the blocks of these addresses have its memory.
+    /// The one place where the page is mapped from its creation to its release.
     Home,
-    /// A former home of the page, which has its home elsewhere now. To the shard the addresses are unmapped, and no
-    /// block gets them before the page comes back or the driver has unmapped it.
-    Shadow,
-    /// A shadow that the driver is unmapping.
+    /// A place in a window. Parts of the page are used through it while a block has the window.
+    Window,
+    /// A place in a window that the driver is unmapping.
     Leaving,
 }
 

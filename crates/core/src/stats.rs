@@ -121,23 +121,24 @@ pub struct MemoryStats {
 pub struct PageStats {
     /// Pages that exist now.
     pub pages: u64,
-    /// Mappings that pages have left and through which they can come back at no cost.
+    /// Mappings of pages in windows now. A page counts once for each window that it is in.
     pub shadows: u64,
     /// Pages created.
     pub created: u64,
     /// Pages released.
     pub released: u64,
-    /// Pages mapped at a new place once their last use was over or ordered.
+    /// Mappings of pages in new windows that were made.
     pub moved: u64,
-    /// Pages mapped at a new place behind a device-side wait.
+    /// Pieces of free memory that were handed out to requests for which a stream was told to wait for others on the
+    /// device.
     pub moved_behind_wait: u64,
-    /// Pages that came back to a place where they were still mapped, without any driver call.
+    /// Requests that were served through a kept window, without any driver call for pages.
     pub returned: u64,
-    /// Blocks lent to another stream without moving a page.
+    /// Blocks that a stream has lent to another one, where they lie.
     pub lent: u64,
-    /// Places that pages have left. They are retired until the page comes back or the driver has unmapped it there.
+    /// Always 0: pages have one home for their whole life.
     pub retired: u64,
-    /// Retired places that the driver has unmapped.
+    /// Mappings of pages in windows that the driver has unmapped.
     pub unmapped: u64,
 }
 

@@ -224,9 +224,9 @@ fn a_plan_that_is_given_up_is_over_once_its_pages_are_undone() {
     assert_eq!(device.allocate(0, 60 * MIB).size, 60 * MIB);
 }
 
-/// A plan ends when its waits are queued, before any page has moved.
+/// A plan ends when its waits are queued, before anything is lent.
 #[test]
-fn a_window_is_free_once_its_plan_is_given_up() {
+fn a_block_that_was_to_be_lent_is_free_once_its_plan_is_given_up() {
     let mut device = Device::new(TIGHT, Reuse::InOrder, 40 * MIB);
     device.reached = Tick::ZERO;
     let held = device.allocate(1, 40 * MIB);
@@ -238,10 +238,35 @@ fn a_window_is_free_once_its_plan_is_given_up() {
     assert!(device.hit(1, 40 * MIB).is_some());
 }
 
-/// A plan has claimed all pages, and its waits are being queued. Another plan that finds nothing is not refused: it has
-/// the memory once the first one has failed.
+/// A plan ends when its waits are queued, or when it has mapped the window. The memory is free at home, and what is
+/// mapped serves the next request.
 #[test]
-fn no_request_is_refused_while_a_plan_may_give_pages_back() {
+fn gathered_memory_is_free_once_its_plan_is_given_up() {
+    for maps in [false, true] {
+        let mut device = Device::new(TIGHT, Reuse::InOrder, 44 * MIB);
+        device.reached = Tick::ZERO;
+        let [low, _fixed, high] = [20, 4, 20].map(|mib| device.allocate(1, mib * MIB));
+        device.free(1, &low, 5);
+        device.free(1, &high, 5);
+        let mut plan = device.plan(0, 40 * MIB);
+        let last = |step: &Step| if maps { is_pages(step) } else { matches!(step, Step::StreamWait { .. }) };
+        let step = device.until(&mut plan, last);
+        assert!(last(&step), "{step:?}");
+        device.done(&mut plan, &step);
+        device.give_up(&mut plan);
+        assert_eq!(device.coordinator.page_stats().shadows, if maps { 20 } else { 0 });
+        let again = [device.hit(1, 20 * MIB), device.hit(1, 20 * MIB)].map(|grant| grant.expect("it is free"));
+        again.iter().for_each(|grant| assert_eq!(device.free(1, grant, 5), Freed::Done { unsettled: false }));
+        device.allocate(0, 40 * MIB);
+        assert_eq!(device.coordinator.page_stats().returned, u64::from(maps));
+        device.coordinator.check(&mut device.shards);
+    }
+}
+
+/// A plan has claimed all memory, and its waits are being queued. Another plan that finds nothing is not refused: it
+/// has the memory once the first one has failed.
+#[test]
+fn no_request_is_refused_while_a_plan_may_give_its_claims_back() {
     let mut device = Device::new(TIGHT, Reuse::InOrder, 40 * MIB);
     device.reached = Tick::ZERO;
     let held = device.allocate(1, 40 * MIB);
@@ -328,16 +353,22 @@ fn a_spare_page_is_for_one_plan() {
     assert!(maps(&step, page) && is_pages(&other) && !maps(&other, page), "{step:?}, {other:?}");
 }
 
-/// A page of the large side serves a small request, and its bytes count on the small side then.
+/// Memory of the large side serves small requests of its stream, and its bytes count on the small side then. They are
+/// on the large side again once nothing small is left there.
 #[test]
-fn the_bytes_of_a_page_are_on_the_side_of_its_home() {
+fn the_bytes_of_a_slab_are_on_the_small_side_while_it_is_in_use() {
     let mut device = Device::new(TIGHT, Reuse::InOrder, 4 * MIB);
-    let held = device.allocate(1, 4 * MIB);
-    device.free(1, &held, 5);
-    device.allocate(0, MIB / 2);
-    device.coordinator.check(&mut device.shards);
-    let reserved = device.coordinator.stats(&mut device.shards).reserved_bytes;
-    assert_eq!((reserved.small_pool.current, reserved.large_pool.current), (2 * MIB, 2 * MIB));
+    let held = device.allocate(0, 4 * MIB);
+    device.free(0, &held, 5);
+    let small = device.allocate(0, MIB / 2);
+    let by_side = |device: &mut Device| {
+        device.coordinator.check(&mut device.shards);
+        let reserved = device.coordinator.stats(&mut device.shards).reserved_bytes;
+        (reserved.small_pool.current, reserved.large_pool.current)
+    };
+    assert_eq!(by_side(&mut device), (2 * MIB, 2 * MIB));
+    device.free(0, &small, 6);
+    assert_eq!(by_side(&mut device), (0, 4 * MIB));
 }
 
 #[test]
@@ -358,7 +389,13 @@ fn everything_cached_goes_back_with_what_the_wait_has_reached() {
         let held = device.allocate(0, 40 * MIB);
         device.shards[0].record_stream(held.block, StreamId(1));
         assert!(matches!(device.free(0, &held, 5), Freed::Pending(_)));
-        device.coordinator.pend(ShardId(0), held.block, [Point { stream: StreamId(1), tick: Tick(7) }]);
+        device.coordinator.pend(
+            ShardId(0),
+            held.block,
+            [Point { stream: StreamId(1), tick: Tick(7) }],
+            [0; 2],
+            &mut device.shards,
+        );
         assert_eq!(device.empty(), 0, "{policy:?}");
     }
 }

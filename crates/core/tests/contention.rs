@@ -157,7 +157,7 @@ impl World {
             Freed::Pending(uses) => {
                 let points = uses.streams.iter().map(|&stream| Point { stream, tick: Tick(self.tick) });
                 let points: Vec<_> = points.chain(uses.points.iter()).collect();
-                self.coordinator.pend(ShardId(held.shard as u32), held.grant.block, points);
+                self.coordinator.pend(ShardId(held.shard as u32), held.grant.block, points, [0; 2], &mut self.shards);
             }
             freed => assert_eq!(freed, Freed::Done { unsettled: false }),
         }

@@ -87,7 +87,7 @@ impl Device {
         let home = &mut self.shards.shards[shard as usize];
         home.used_until(grant.block, point(tick));
         assert!(matches!(home.free(grant.block, Tick::ZERO, 0), Freed::Pending(_)));
-        self.coordinator.pend(ShardId(shard), grant.block, [point(tick)]);
+        self.coordinator.pend(ShardId(shard), grant.block, [point(tick)], [0; 2], &mut self.shards);
     }
 }
 

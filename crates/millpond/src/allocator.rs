@@ -306,7 +306,7 @@ impl<B: Backend> Allocator<B> {
         is_beyond.then_some(BeyondDevice { reserved_bytes, listed_bytes })
     }
 
-    /// Returns the table of `torch.cuda.memory_summary`, with a section on pages where the policy moves them, and one
+    /// Returns the table of `torch.cuda.memory_summary`, with a section on pages where the policy is `paged`, and one
     /// on the device's memory where the device reports what is free. A line below the table says if the device [grants
     /// more than it lists]. Costs as much as [`memory_usage`](Self::memory_usage).
     ///

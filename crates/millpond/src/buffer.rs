@@ -23,12 +23,12 @@ pub enum Readiness {
     /// it, so the memory can be used there without a further wait or barrier.
     Ordered,
     /// Like `Ordered`, once you place a memory barrier before the first new use there. It must be a global barrier (on
-    /// Vulkan a `VkMemoryBarrier`): the last use may have been through another buffer, at another address, if a page
-    /// has moved since, and a barrier for one buffer does not cover that.
+    /// Vulkan a `VkMemoryBarrier`): the last use may have been through another buffer, at another address, if
+    /// that was through a window of `paged`, and a barrier for one buffer does not cover that.
     NeedsBarrier,
     /// It must not be used before this point is reached: wait for the point on the device or the host first. No policy
-    /// hands out such memory. `paged` does move memory whose last use on another stream is in progress, but queues the
-    /// device-side wait itself, so that the grant is `Ordered` or `NeedsBarrier`.
+    /// hands out such memory. `paged` does hand out memory whose last use on another stream is in progress, but queues
+    /// the device-side wait itself, so that the grant is `Ordered` or `NeedsBarrier`.
     After(Point),
 }
 

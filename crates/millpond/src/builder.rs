@@ -1,6 +1,6 @@
 //! The configuration of an allocator.
 
-use millpond_backend::{Backend, Caps, ClassId, Closing};
+use millpond_backend::{Backend, Caps, ClassId};
 use millpond_core::conf;
 use millpond_core::settings::{Options, Scrub, Settings};
 use millpond_core::{Coordinator, DeviceFacts};
@@ -119,9 +119,7 @@ pub(crate) fn coordinator_for(caps: &Caps, class: ClassId, options: Options) -> 
         total_bytes: caps.class(class).total_bytes,
         reuse: caps.reuse_of(class),
         pages,
-        // Where submits close ticks, a wait for an open tick may never end: two streams could wait for each other's
-        // open ticks, and the application may submit one stream alone.
-        stream_wait: caps.stream_wait && caps.closing == Closing::Backend,
+        stream_wait: caps.stream_wait,
     };
     Ok(Coordinator::new(settings, facts))
 }

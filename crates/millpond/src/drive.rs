@@ -4,7 +4,7 @@ use std::any::Any;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use millpond_backend::{Backend, BackendError, ClassId, Fault, Point, StreamId};
+use millpond_backend::{Backend, BackendError, ClassId, Closing, Fault, Point, StreamId};
 use millpond_core::{Coordinator, Grant, Outcome, Plan, ShardId, Step, Want};
 
 use crate::error::{Error, OutOfMemory};
@@ -190,7 +190,7 @@ impl<B: Backend> State<B> {
     fn perform(&self, step: &Step, made: &Cell<usize>, stops: bool) -> Performed<B::Error> {
         match *step {
             Step::Poll(ref streams) => match self.poll(streams) {
-                Ok(points) => Performed::ok(Outcome::Reached(points)),
+                Ok(reached) => Performed::ok(self.polled(reached)),
                 Err(error) => Performed { outcome: Outcome::Failed, error: Some(error) },
             },
             Step::Wait(ref points) => self.wait_all(points.clone()),
@@ -209,6 +209,19 @@ impl<B: Backend> State<B> {
             }
             Step::Grant(_) | Step::Lend { .. } | Step::Refuse(_) | Step::Done | Step::Pause { .. } => {
                 unreachable!("handled by the loop")
+            }
+        }
+    }
+
+    /// Returns the outcome of a poll. Where submits close ticks, a wait for an open tick may never end: two streams
+    /// could wait for each other's open ticks, and the application may submit one stream alone.
+    fn polled(&self, reached: Vec<Point>) -> Outcome {
+        match self.backend.caps().closing {
+            Closing::Backend => Outcome::Reached(reached),
+            Closing::Submit => {
+                let open = |point: &Point| Point { tick: self.backend.mark(point.stream), ..*point };
+                let open = reached.iter().map(open).collect();
+                Outcome::Polled { reached, open }
             }
         }
     }

@@ -264,11 +264,13 @@ impl OutOfMemory {
         let l = &r.ledger;
         write!(
             f,
-            "\n  Reserved: {} live, {} rounding, {} ready, {} waiting for points, {} stranded beside live blocks.",
+            "\n  Reserved: {} live, {} rounding, {} ready, {} waiting for points, {} free behind the work of other \
+             streams, {} stranded beside live blocks.",
             format_bytes(l.live_bytes),
             format_bytes(l.rounding_bytes),
             format_bytes(l.ready_bytes),
             format_bytes(l.waiting_bytes),
+            format_bytes(l.guarded_bytes),
             format_bytes(l.stranded_bytes),
         )?;
         self.explain_pages(f)?;
@@ -295,12 +297,12 @@ impl OutOfMemory {
             format_bytes(r.waiting_frees)
         )?;
         if r.has_pages {
-            write!(f, ", {} in whole 2 MiB pages by a policy that moves pages", format_bytes(r.in_whole_pages))?;
+            write!(f, ", {} in whole 2 MiB pages by policy:paged", format_bytes(r.in_whole_pages))?;
         }
         write!(f, ".")
     }
 
-    /// Returns the bytes that could be released or moved at once.
+    /// Returns the bytes that could be released or gathered at once.
     fn idle(&self) -> u64 {
         self.report.empty_cache_frees.saturating_sub(self.report.unreached_bytes)
     }
@@ -332,7 +334,7 @@ impl OutOfMemory {
         if self.later() > 0 && self.later() >= missing.saturating_sub(self.room()) {
             format!("submit or finish the work that {} of freed memory wait for, then try again.", text(self.later()))
         } else if !r.moves_pages && r.has_pages && r.in_whole_pages >= r.requested_bytes {
-            "set policy:paged, which moves free pages to the stream and the place where they are needed.".into()
+            "set policy:paged, which maps free pages together for the stream that needs them.".into()
         } else if let Some(limit) = r.limit_bytes.filter(|&limit| limit < r.total_bytes && !below_limit) {
             let more = reserved + missing - limit;
             format!("free buffers, or raise the limit by {}: the device itself may have more.", text(more))

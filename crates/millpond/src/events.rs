@@ -234,7 +234,7 @@ fn name_of_calls(calls: &[PageCall]) -> &'static str {
     }
 }
 
-/// Returns the bytes that the calls create. Pages that move were counted when they were created.
+/// Returns the bytes that the calls create. Pages that are mapped once more were counted when they were created.
 fn bytes_of(calls: &[PageCall]) -> u64 {
     let created = calls.iter().map(|call| if let PageCall::Create { bytes, .. } = call { *bytes } else { 0 });
     created.sum()

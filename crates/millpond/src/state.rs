@@ -308,7 +308,7 @@ impl<B: Backend> State<B> {
         let marks = uses.streams.iter().map(|&stream| Point { stream, tick: self.backend.mark(stream) });
         let points: Vec<_> = marks.chain(uses.points.iter()).collect();
         let mut coordinator = self.coordinator.lock();
-        coordinator.pend(lane.shard, held.block, points);
+        coordinator.pend(lane.shard, held.block, points, self.clocks(), &mut LockedShards(self));
         self.publish(&coordinator);
     }
 
@@ -331,7 +331,7 @@ impl<B: Backend> State<B> {
     #[cold]
     pub(crate) fn retire_ready(&self) -> Result<(), Error<B::Error>> {
         let Some(coordinator) = self.coordinator.try_lock() else { return Ok(()) };
-        let streams = coordinator.streams_waited_for();
+        let streams = coordinator.streams_waited_for(&mut LockedShards(self));
         drop(coordinator);
         self.retire_on(&streams)
     }

@@ -1,7 +1,7 @@
 //! The table that `torch.cuda.memory_summary` prints, over Millpond's statistics.
 //!
 //! Row names, order, widths and the steps of units are PyTorch's, so that people and scripts that know that table can
-//! read this one. The title names Millpond, and two last sections describe pages, where the policy moves them, and the
+//! read this one. The title names Millpond, and two last sections describe pages, where the policy is `paged`, and the
 //! device's memory, where the device reports it.
 
 use std::fmt::Write as _;
@@ -23,11 +23,11 @@ enum Quantity {
 /// Returns the statistics as a table, in the layout of `torch.cuda.memory_summary`. It ends with a line break.
 ///
 /// `device` is the number in the title. With `abbreviated`, the rows of the large and the small pool are left out.
-/// Where `pages` counts any, a section that PyTorch does not have ends the table: pages created and released; among
-/// those that went to a new place, the numbers of pages that were moved at once, that moved behind a device-side wait,
-/// and that came back at no cost to a place where they were still mapped; and addresses that pages have left, retired
-/// until they are used again or unmapped. With `usage` a section describes the use of the device's memory: the parts
-/// add up to what is used, except for the remainders that each cell drops.
+/// Where `pages` counts any, a section that PyTorch does not have ends the table: pages created and released; their
+/// mappings in windows, with those that the driver has unmapped; requests that were served through a window that was
+/// kept; pieces of free memory that were taken behind device-side waits; and blocks that were lent. With `usage` a
+/// section describes the use of the device's memory: the parts add up to what is used, except for the remainders that
+/// each cell drops.
 ///
 /// Each cell is a whole number: bytes step up a unit (B, KiB, ... PiB) while the value is 768 * 1024 or more, counts
 /// (none, K, M) while it is 750,000 or more, and the remainder is dropped. A pool's cell has the unit of the cell of
@@ -80,11 +80,10 @@ pub fn memory_summary(
 fn page_section(table: &mut String, pages: &PageStats) {
     let rows = [
         ("Pages", [Some(pages.pages), None, Some(pages.created), Some(pages.released)]),
-        ("      moved at once", [None, None, Some(pages.moved), None]),
-        ("      behind a wait", [None, None, Some(pages.moved_behind_wait), None]),
-        ("      came back", [None, None, Some(pages.returned), None]),
+        ("      in windows", [Some(pages.shadows), None, Some(pages.moved), Some(pages.unmapped)]),
+        ("Windows used again", [None, None, Some(pages.returned), None]),
+        ("Behind a wait", [None, None, Some(pages.moved_behind_wait), None]),
         ("Blocks lent", [None, None, Some(pages.lent), None]),
-        ("Retired addresses", [Some(pages.shadows), None, Some(pages.retired), Some(pages.returned + pages.unmapped)]),
     ];
     for (name, values) in rows {
         let cells = values.map(|value| value.map_or(String::new(), |value| cell(value, value, Quantity::Count)));
@@ -348,17 +347,16 @@ mod tests {
             returned: 40,
             lent: 9,
             shadows: 120,
-            retired: 357,
+            retired: 0,
             unmapped: 197,
         };
         let section = "\
 |---------------------------------------------------------------------------|
 | Pages                 |     421    |            |     500    |      79    |
-|       moved at once   |            |            |    1234 K  |            |
-|       behind a wait   |            |            |       5    |            |
-|       came back       |            |            |      40    |            |
+|       in windows      |     120    |            |    1234 K  |     197    |
+| Windows used again    |            |            |      40    |            |
+| Behind a wait         |            |            |       5    |            |
 | Blocks lent           |            |            |       9    |            |
-| Retired addresses     |     120    |            |     357    |     237    |
 ";
         let end = BUSY.len() - BUSY.lines().last().map_or(0, |line| line.len() + 1);
         let expected = [&BUSY[..end], section, &BUSY[end..]].concat();

@@ -13,8 +13,8 @@ fn refusal(stream: &Stream<Sim>, bytes: u64) -> Box<OutOfMemory> {
     }
 }
 
-/// Checks that a message has each of these texts and no advice that does not help: with pages that move, segments need
-/// not be expandable.
+/// Checks that a message has each of these texts and no advice that does not help: under `paged`, segments need not be
+/// expandable.
 fn says(error: &OutOfMemory, expected: &[&str]) {
     let message = error.to_string();
     for text in expected {
@@ -120,7 +120,7 @@ fn classic_recommends_pages_where_the_device_has_them() {
     let classic = allocator(Sim::new(), "policy:classic");
     let (stream, _kept, _large) = fill(&classic);
     let error = refusal(&stream, 12 * MIB);
-    says(&error, &["What to do: set policy:paged, which moves free pages"]);
+    says(&error, &["What to do: set policy:paged, which maps free pages"]);
 
     let (stream, _kept, _large) = fill(&allocator(Sim::new(), "policy:paged"));
     assert!(stream.allocate(12 * MIB).is_ok(), "the advice helps");

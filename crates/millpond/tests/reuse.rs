@@ -32,7 +32,7 @@ fn first_byte(sim: &Sim, stream: StreamId, buffer: &Buffer<Sim>) -> u8 {
     byte[0]
 }
 
-/// Pages that another stream has used are moved for a request, and the rest of them serves the next requests.
+/// Memory that another stream has used is gathered for a request, and the rest of them serves the next requests.
 #[test]
 fn what_is_left_of_pages_that_were_used_is_not_fresh() {
     let Scene { sim, allocator, other } = scene("policy:paged,growth:tight");
@@ -62,16 +62,22 @@ fn nor_where_pages_are_unmapped_before_they_move() {
     }
 }
 
-/// A call fails after pages were moved: they stay as free memory of the stream, and serve its next request.
+/// A call fails after some pages of a window were mapped: the part that is there serves a shorter request.
 #[test]
-fn pages_that_came_for_a_request_that_failed_are_not_fresh() {
+fn memory_gathered_for_a_request_that_failed_is_not_fresh() {
     use millpond_backend::Fault;
     for nth in 2..=5 {
-        let Scene { sim, other, .. } = scene("policy:paged,growth:tight");
+        let Scene { sim, allocator, other } = scene("policy:paged,growth:tight");
+        // A block in the middle leaves two free parts, neither of which is long enough.
+        let user = allocator.stream(StreamId(0)).unwrap();
+        let held = [6, 4].map(|mib| user.allocate(mib * MIB).unwrap());
+        let [first, middle] = held;
+        drop(first);
         sim.fail(millpond_sim::CallKind::Map, nth, Fault::Other);
         let failed = other.allocate(12 * MIB);
         assert!(failed.is_err(), "call {nth}");
         let next = other.allocate(10 * MIB).unwrap();
+        drop(middle);
         assert_eq!(first_byte(&sim, other.id(), &next), 0xAB);
         assert_eq!(next.readiness(), Readiness::Complete, "after call {nth} failed");
     }

@@ -168,15 +168,15 @@ fn a_lent_block_is_overwritten_for_its_borrower_and_for_its_owner() {
     let sim = sim(Completion::Immediate);
     let allocator = allocator(sim.clone(), "policy:paged,scrub:other_streams");
     let [owner, borrower] = [(); 2].map(|()| allocator.create_stream().unwrap());
-    let block = owner.allocate(8 * MIB).unwrap();
+    let block = owner.allocate(32 * MIB).unwrap();
     occupy(&allocator, &block, own(0));
     drop(block);
-    let lent = borrower.allocate(8 * MIB).unwrap();
+    let lent = borrower.allocate(32 * MIB).unwrap();
     assert_eq!(allocator.page_stats().lent, 1);
     assert!(all_of(&allocator, &lent).iter().all(|&byte| byte == 0));
     occupy(&allocator, &lent, own(1));
     drop(lent);
-    let back = owner.allocate(8 * MIB).unwrap();
+    let back = owner.allocate(32 * MIB).unwrap();
     assert!(all_of(&allocator, &back).iter().all(|&byte| byte == 0));
 }
 

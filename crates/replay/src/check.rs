@@ -26,8 +26,8 @@ pub enum CheckError<E: BackendError> {
     /// A block did not hold what was written to it.
     #[error(transparent)]
     WrongByte(#[from] WrongByte),
-    /// The device cannot write and read bytes.
-    #[error("{device} neither fills nor copies, so bytes cannot be checked on it; replay without the check")]
+    /// The device cannot write and read bytes, which a check and work of a given length take.
+    #[error("{device} neither fills nor copies, so that it can be given no work; replay without checks and work")]
     NoTransfer {
         /// The device's name.
         device: String,
@@ -96,6 +96,8 @@ pub(crate) struct Checker<'a, B: Backend> {
     /// The number of its thread among those that replay at the same time.
     thread: usize,
     pass: usize,
+    /// True at the numbers of the blocks that outlive their pass, which is the first.
+    kept: Vec<bool>,
     /// The table of marks, and its copy on the device after the first use.
     table: Vec<u8>,
     on_device: Option<B::Segment>,
@@ -120,6 +122,7 @@ impl<'a, B: Backend> Checker<'a, B> {
             page_bytes,
             thread,
             pass,
+            kept: Vec::new(),
             table: marks::table(),
             on_device: None,
             readers: Vec::new(),
@@ -129,6 +132,12 @@ impl<'a, B: Backend> Checker<'a, B> {
         })
     }
 
+    /// Sets the blocks that are written in the first pass and read when the last one is over.
+    pub(crate) fn keeping(mut self, kept: Vec<bool>) -> Self {
+        self.kept = kept;
+        self
+    }
+
     /// Returns the number of blocks that were checked so far.
     pub(crate) fn blocks(&self) -> u64 {
         self.blocks
@@ -136,7 +145,8 @@ impl<'a, B: Backend> Checker<'a, B> {
 
     /// Returns the pieces of a block that are marked: (offset in the block, bytes, place in the table).
     fn pieces(&self, id: u32, buffer: &Buffer<B>) -> impl Iterator<Item = (u64, u64, u64)> + use<B> {
-        let (thread, pass) = (self.thread, self.pass);
+        let is_kept = self.kept.get(id as usize).is_some_and(|kept| *kept);
+        let (thread, pass) = (self.thread, if is_kept { 0 } else { self.pass });
         let pieces = marks::pieces(buffer.offset(), buffer.capacity(), self.page_bytes);
         pieces.map(move |(offset, bytes)| (offset, bytes, marks::place(thread, pass, id, offset)))
     }

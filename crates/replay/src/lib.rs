@@ -1,7 +1,11 @@
 #![doc = include_str!("../README.md")]
 
+mod acts;
 mod check;
 mod evidence;
+mod fills;
+mod flight;
+mod life;
 mod marks;
 mod outcome;
 mod own;
@@ -11,10 +15,15 @@ mod submits;
 mod threads;
 mod until;
 mod used;
+mod vary;
 mod watch;
 
 pub use check::{CheckError, WrongByte};
+pub use fills::Fills;
+pub use flight::{Flight, HeldFor, Hold};
+pub use life::Life;
 pub use outcome::{Pass, Replayed};
 pub use record::{DecisionLog, Recorder};
 pub use replay::Replay;
 pub use until::Until;
+pub use vary::Vary;

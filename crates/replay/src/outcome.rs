@@ -17,6 +17,10 @@ pub struct Pass {
     pub ooms: u64,
     /// The message of the first of them.
     pub first_oom: Option<String>,
+    /// The largest sum of requested bytes that are live at one time in a whole pass, for one thread.
+    pub live_peak: u64,
+    /// The driver's activity in it, with that of the frees at its end.
+    pub driver: DriverActivity,
 }
 
 /// The result of replaying a trace on one allocator: a cold pass, then warm ones.
@@ -24,6 +28,8 @@ pub struct Pass {
 pub struct Replayed {
     /// The number of events of the trace; completions are part of their frees.
     pub events: usize,
+    /// The number of events of a whole warm pass: fewer where blocks are kept.
+    pub warm_events: usize,
     /// The number of threads that replayed it at the same time.
     pub threads: usize,
     /// The first pass, in which the cache is empty and every growth happens.
@@ -33,6 +39,10 @@ pub struct Replayed {
     /// The largest sum of requested bytes that were live at one time: that of the trace, or what was measured with
     /// several threads or with a first pass that was cut short.
     pub live_peak: u64,
+    /// The same number over all passes.
+    pub life_live_peak: u64,
+    /// The most bytes that were reserved at one time, over all passes.
+    pub life_reserved_peak: u64,
     /// The statistics at the end of the first pass.
     pub stats: MemoryStats,
     /// The page statistics of the `paged` policy at the end of the first pass; all 0 under other policies.
@@ -58,22 +68,37 @@ impl Replayed {
         let middle = times.len().checked_sub(1)? / 2;
         let median =
             if times.len().is_multiple_of(2) { (times[middle] + times[middle + 1]) / 2 } else { times[middle] };
-        Some(per_event(median, self.events))
+        Some(per_event(median, self.warm_events))
     }
 
     /// Returns the warm passes that were not cut short.
     pub fn whole_warm_passes(&self) -> impl Iterator<Item = &Pass> {
-        self.warm.iter().filter(|pass| pass.events == self.events)
+        self.warm.iter().filter(|pass| pass.events == self.warm_events)
     }
 
     /// Returns the number of events of all passes together, for one thread.
     pub fn events_replayed(&self) -> u64 {
-        std::iter::once(&self.cold).chain(&self.warm).map(|pass| pass.events as u64).sum()
+        self.passes().map(|pass| pass.events as u64).sum()
     }
 
-    /// Returns the peak of reserved bytes over the peak of live bytes, which is 1 at best.
+    /// Returns all passes, the first one first.
+    pub fn passes(&self) -> impl Iterator<Item = &Pass> {
+        std::iter::once(&self.cold).chain(&self.warm)
+    }
+
+    /// Returns the last pass that was not cut short, or the first pass if there is no other.
+    pub fn last(&self) -> &Pass {
+        self.whole_warm_passes().last().unwrap_or(&self.cold)
+    }
+
+    /// Returns the peak of reserved bytes of the first pass over its peak of live bytes, which is 1 at best.
     pub fn reserved_over_live(&self) -> f64 {
         self.stats.reserved_bytes.all.peak as f64 / self.live_peak.max(1) as f64
+    }
+
+    /// Returns the peak of reserved bytes of all passes over their peak of live bytes, which is 1 at best.
+    pub fn life_reserved_over_live(&self) -> f64 {
+        self.life_reserved_peak as f64 / self.life_live_peak.max(1) as f64
     }
 }
 

@@ -1,5 +1,5 @@
-//! Memory that a check reserves from the device itself, so that the allocator's decisions do not change. This is the
-//! only module of the crate with `unsafe` code.
+//! Memory that a check, or work in flight, reserves from the device itself, so that the allocator's decisions do not
+//! change. This is the only module of the crate with `unsafe` code.
 
 #![allow(unsafe_code)]
 

@@ -3,9 +3,10 @@
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
 use std::time::Instant;
 
-use millpond::{Allocator, Buffer, Error, Stream};
+use millpond::{Allocator, Buffer, DriverActivity, Error, Stream};
 use millpond_backend::{Backend, BackendError, Fault};
 use millpond_trace::{Event, Trace};
 
@@ -16,17 +17,21 @@ use crate::until::{Deadline, Until};
 use crate::used::Used;
 use crate::watch::{Unwatched, Watch};
 
+/// Blocks that are live, by number.
+pub(crate) type Live<B> = Vec<(u32, Buffer<B>)>;
+
 /// A trace that is prepared for any number of replays.
+#[derive(Clone)]
 pub struct Replay {
-    events: Vec<Event>,
-    /// The places in the trace of the events that became part of others, in order.
-    left_out: Vec<usize>,
+    pub(crate) events: Vec<Event>,
+    /// The places in the trace of the events that became part of others or were left out, in order.
+    pub(crate) left_out: Vec<usize>,
     /// For each block, the streams besides its own on which it is used.
-    elsewhere: Elsewhere,
-    allocations: usize,
-    points: usize,
-    streams: u32,
-    live_peak: u64,
+    pub(crate) elsewhere: Arc<Elsewhere>,
+    pub(crate) allocations: usize,
+    pub(crate) points: usize,
+    pub(crate) streams: u32,
+    pub(crate) live_peak: u64,
 }
 
 impl Replay {
@@ -53,7 +58,7 @@ impl Replay {
         Self {
             events: events.map(|event| used.renumbered(event)).collect(),
             left_out,
-            elsewhere: submits::elsewhere(trace.events.iter().map(|&event| used.renumbered(event))),
+            elsewhere: Arc::new(submits::elsewhere(trace.events.iter().map(|&event| used.renumbered(event)))),
             allocations,
             points: trace.events.iter().filter(|event| matches!(event, Event::Mark { .. })).count(),
             streams: used.count(),
@@ -95,6 +100,7 @@ impl Replay {
         self.watched_pass(allocator, streams, &mut submits, &mut Unwatched, Deadline::NEVER)
     }
 
+    /// Makes a pass up to a deadline and frees what is then live.
     pub(crate) fn watched_pass<B: Backend, W: Watch<B>>(
         &self,
         allocator: &Allocator<B>,
@@ -103,6 +109,37 @@ impl Replay {
         watch: &mut W,
         deadline: Deadline,
     ) -> Result<Pass, W::Error> {
+        let (pass, live) = self.open_pass(allocator, streams, submits, watch, deadline)?;
+        self.end(pass.events, live, submits, watch)?;
+        Ok(pass)
+    }
+
+    /// Frees these blocks behind `events` events, and ends the pass.
+    pub(crate) fn end<B: Backend, W: Watch<B>>(
+        &self,
+        events: usize,
+        live: Live<B>,
+        submits: &mut Submits<'_, B>,
+        watch: &mut W,
+    ) -> Result<(), W::Error> {
+        for (id, buffer) in live {
+            watch.freeing(events, id, &buffer)?;
+            submits.free(id, buffer)?;
+        }
+        submits.submit()?;
+        submits.take_spent();
+        watch.over()
+    }
+
+    /// Makes a pass up to a deadline, without its end. Returns the blocks that are still live as well, in order.
+    pub(crate) fn open_pass<B: Backend, W: Watch<B>>(
+        &self,
+        allocator: &Allocator<B>,
+        streams: &[Stream<B>],
+        submits: &mut Submits<'_, B>,
+        watch: &mut W,
+        deadline: Deadline,
+    ) -> Result<(Pass, Live<B>), W::Error> {
         assert!(streams.len() >= self.streams as usize, "{} streams for {}", streams.len(), self.streams);
         let mut blocks: Vec<Option<Buffer<B>>> = Vec::new();
         blocks.resize_with(self.allocations, || None);
@@ -118,6 +155,7 @@ impl Replay {
                 };
                 look_at = next;
             }
+            watch.event()?;
             match *event {
                 Event::Allocate { id, bytes, stream } => {
                     let stream = &streams[stream as usize];
@@ -165,16 +203,9 @@ impl Replay {
             }
         }
         let time = start.elapsed().saturating_sub(submits.take_spent());
-        for (id, block) in (0..).zip(blocks) {
-            if let Some(buffer) = block {
-                watch.freeing(events, id, &buffer)?;
-                submits.free(id, buffer)?;
-            }
-        }
-        submits.submit()?;
-        submits.take_spent();
-        watch.over()?;
-        Ok(Pass { time, events, ooms, first_oom })
+        let live = (0..).zip(blocks).filter_map(|(id, block)| Some((id, block?))).collect();
+        let pass = Pass { time, events, ooms, first_oom, live_peak: self.live_peak, driver: DriverActivity::default() };
+        Ok((pass, live))
     }
 
     pub(crate) fn submits<'a, B: Backend>(
@@ -195,7 +226,7 @@ impl Replay {
     }
 
     /// Returns the place in the trace of an event of a pass.
-    fn place_in_trace(&self, at: usize) -> usize {
+    pub(crate) fn place_in_trace(&self, at: usize) -> usize {
         self.left_out.iter().fold(at, |place, &left_out| if left_out <= place { place + 1 } else { place })
     }
 

@@ -159,6 +159,6 @@ impl<'a, B: Backend> Submits<'a, B> {
 }
 
 /// Returns the error of a call of the backend, as the library reports those that it makes itself.
-fn failed<E: BackendError>(call: &'static str, source: E) -> Error<E> {
+pub(crate) fn failed<E: BackendError>(call: &'static str, source: E) -> Error<E> {
     Error::Driver { call, lost: source.fault() == Fault::Lost, source }
 }

@@ -55,11 +55,12 @@ impl Replay {
             Ok(together(done.into_iter().map(|(pass, _)| pass)))
         });
         let replayed = replayed.map_err(|error| self.located(error))?;
-        let live_peak = match streams.len() {
-            1 => replayed.live_peak,
-            _ => replayed.stats.requested_bytes.all.peak,
-        };
-        Ok(Replayed { threads: streams.len(), live_peak, checked_blocks, ..replayed })
+        let replayed = Replayed { threads: streams.len(), checked_blocks, ..replayed };
+        if streams.len() == 1 {
+            return Ok(replayed);
+        }
+        let live_peak = replayed.stats.requested_bytes.all.peak;
+        Ok(Replayed { live_peak, life_live_peak: allocator.stats().requested_bytes.all.peak, ..replayed })
     }
 
     /// Runs the part of a pass that one thread does. Returns it with the number of blocks that the thread checked.
@@ -85,6 +86,8 @@ fn together(passes: impl Iterator<Item = Pass>) -> Pass {
         events: all.events.min(pass.events),
         ooms: all.ooms + pass.ooms,
         first_oom: all.first_oom.or(pass.first_oom),
+        live_peak: all.live_peak.max(pass.live_peak),
+        driver: all.driver,
     };
     match passes.reduce(join) {
         Some(pass) => pass,

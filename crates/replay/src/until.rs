@@ -61,7 +61,8 @@ impl Deadline {
 }
 
 impl Replay {
-    /// Runs a cold pass, and warm ones until the end. `pass` makes one pass up to a deadline.
+    /// Runs a cold pass, and warm ones until the end. `pass` makes one pass up to a deadline. What it returns about the
+    /// driver is filled in here.
     pub(crate) fn passes<B: Backend, E>(
         &self,
         allocator: &Allocator<B>,
@@ -70,29 +71,41 @@ impl Replay {
         mut pass: impl FnMut(Deadline) -> Result<Pass, E>,
     ) -> Result<Replayed, E> {
         let deadline = Deadline::new(until);
-        let before = allocator.driver_activity();
-        let cold = pass(deadline)?;
+        let begin = allocator.driver_activity();
+        let mut before = begin;
+        let mut measured = |pass: Result<Pass, E>| {
+            let after = allocator.driver_activity();
+            let driver = after.since(std::mem::replace(&mut before, after));
+            pass.map(|pass| Pass { driver, ..pass })
+        };
+        let cold = measured(pass(deadline))?;
         progress(1);
-        let (stats, pages, after) = (allocator.stats(), allocator.page_stats(), allocator.driver_activity());
-        let mut warm = Vec::new();
+        let (stats, pages) = (allocator.stats(), allocator.page_stats());
+        let mut warm: Vec<Pass> = Vec::new();
         let goes_on = |done: usize| match until {
             Until::Passes(count) => done < count,
             Until::Elapsed(_) => !deadline.is_over(),
         };
         while goes_on(warm.len()) {
-            warm.push(pass(deadline)?);
+            warm.push(measured(pass(deadline))?);
             progress(warm.len() + 1);
         }
+        let (is_whole, end) = (cold.events == self.events(), allocator.stats());
+        let of_passes = warm.iter().map(|pass| pass.live_peak).fold(cold.live_peak, u64::max);
+        let driver = cold.driver;
         Ok(Replayed {
             events: self.events(),
+            warm_events: self.events(),
             threads: 1,
-            live_peak: if cold.events < self.events() { stats.requested_bytes.all.peak } else { self.live_peak() },
+            live_peak: if is_whole { cold.live_peak } else { stats.requested_bytes.all.peak },
+            life_live_peak: if is_whole { of_passes } else { end.requested_bytes.all.peak },
+            life_reserved_peak: end.reserved_bytes.all.peak,
             cold,
             warm,
             stats,
             pages,
-            driver: after.since(before),
-            warm_driver: allocator.driver_activity().since(after),
+            driver,
+            warm_driver: before.since(begin).since(driver),
             checked_blocks: 0,
         })
     }

@@ -7,6 +7,12 @@ use millpond_backend::Backend;
 pub(crate) trait Watch<B: Backend> {
     type Error: From<Error<B::Error>>;
 
+    /// Observes that an event comes next.
+    #[inline]
+    fn event(&mut self) -> Result<(), Self::Error> {
+        Ok(())
+    }
+
     /// Observes that a block was granted. No work was queued on it yet.
     fn granted(&mut self, id: u32, buffer: &Buffer<B>, stream: &Stream<B>) -> Result<(), Self::Error>;
 
@@ -16,7 +22,7 @@ pub(crate) trait Watch<B: Backend> {
     /// Observes that a block is about to be freed by the event at that place of the pass.
     fn freeing(&mut self, event: usize, id: u32, buffer: &Buffer<B>) -> Result<(), Self::Error>;
 
-    /// Observes that the pass is over: every block was freed.
+    /// Observes that the pass is over: every block was freed that does not outlive it.
     fn over(&mut self) -> Result<(), Self::Error>;
 }
 

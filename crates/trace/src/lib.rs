@@ -4,11 +4,13 @@ mod error;
 mod event;
 mod file;
 mod header;
+mod lifetimes;
 mod limits;
 mod parse;
 mod pattern;
 mod random;
 mod rules;
+mod together;
 mod write;
 
 #[cfg(test)]

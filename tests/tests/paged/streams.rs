@@ -111,15 +111,18 @@ fn memory_of_several_streams_comes_behind_all_of_them() {
     ends(&sim, &allocator);
 }
 
-/// Where work still runs on all that is free, streams that are not to wait for each other get memory of their own.
+/// Where work still runs on all that is free, streams that are not to wait for each other get memory of their own, up
+/// to
+/// 2.2 times what is live. After that they wait.
 #[test]
 fn balanced_creates_while_work_runs() {
     let (sim, allocator, streams) = made(Completion::Manual, Growth::Balanced);
     let first = round(&sim, &streams, &[BYTES]);
-    assert_eq!(allocator.memory_reserved(), STREAMS as u64 * BYTES);
+    assert_eq!(allocator.memory_reserved(), 2 * BYTES);
     let again = round(&sim, &streams, &[BYTES]);
     assert_eq!(changes(&again), 0, "{again:?} after {first:?}");
     let calls = sim.calls();
-    assert_eq!((calls.wait, calls.stream_wait), (0, 0), "{calls:?}");
+    assert_eq!(calls.wait, 0, "{calls:?}");
+    assert!(calls.stream_wait > 0, "{calls:?}");
     ends(&sim, &allocator);
 }

@@ -9,7 +9,7 @@ use millpond_cuda::testing::Cuda;
 use crate::lab::device;
 use crate::machine::Kernels;
 
-/// The policies: both kinds of memory, and pages that move with waits on the device and without.
+/// The policies: both kinds of memory, and both growths of `paged`.
 pub(crate) const POLICIES: [&str; 3] = ["policy:classic", "policy:paged", "policy:paged,growth:tight"];
 
 /// Opens a device and loads its kernels. Returns `None`, and prints a line, if there is none.

@@ -121,17 +121,19 @@ fn default_policy(caps: &Caps) -> Policy {
     Policy::default_for(caps.pages.is_some())
 }
 
-/// Returns why that policy is the default, and when its pages can move.
+/// Returns why that policy is the default, and when it can use freed memory elsewhere.
 fn why_default(caps: &Caps) -> &'static str {
     match caps.pages {
         None => "paged falls back to it, as there is no virtual memory",
-        Some(pages) if !pages.aliasing => "free pages move once their last use is over",
-        Some(pages) if pages.alias_reuse == Reuse::AfterDone => "free pages move once their last use is over",
-        Some(pages) if pages.alias_reuse == Reuse::AfterSubmit => "free pages move once their last use was submitted",
-        Some(_) if !caps.stream_wait => {
-            "free pages move at once on their stream, to another one when their last use is over"
+        Some(pages) if !pages.aliasing => "free memory is used where it lies, and cannot be gathered",
+        Some(pages) if pages.alias_reuse == Reuse::AfterDone => "free memory is gathered once its last use is over",
+        Some(pages) if pages.alias_reuse == Reuse::AfterSubmit => {
+            "free memory is gathered once its last use was submitted"
         }
-        Some(_) => "free pages move at once, to another stream behind a device-side wait if need be",
+        Some(_) if !caps.stream_wait || caps.closing == Closing::Submit => {
+            "free memory is gathered at once on its stream, for another one when its last use is over"
+        }
+        Some(_) => "free memory is gathered at once, for another stream behind a device-side wait if need be",
     }
 }
 
@@ -281,11 +283,11 @@ mod tests {
         let ordered = |alias_reuse| Some(PageCaps { alias_reuse, ..PageCaps::new(2 << 20) });
         let cases = [
             (None, true, "classic", "no virtual memory"),
-            (pages(false), true, "paged", "once their last use is over"),
-            (pages(true), false, "paged", "to another one when their last use is over"),
+            (pages(false), true, "paged", "cannot be gathered"),
+            (pages(true), false, "paged", "for another one when its last use is over"),
             (pages(true), true, "paged", "behind a device-side wait"),
-            (ordered(Reuse::AfterSubmit), true, "paged", "once their last use was submitted"),
-            (ordered(Reuse::AfterDone), true, "paged", "once their last use is over"),
+            (ordered(Reuse::AfterSubmit), true, "paged", "once its last use was submitted"),
+            (ordered(Reuse::AfterDone), true, "paged", "once its last use is over"),
         ];
         for (pages, stream_wait, policy, reason) in cases {
             let sim = Sim::builder().pages(pages).stream_wait(stream_wait).build();

@@ -16,6 +16,7 @@ mod wgpu;
 
 use millpond_backend::{Backend, BudgetInfo, Caps, ClassId};
 use millpond_conformance::DeviceUnderTest;
+use millpond_replay::Hold;
 
 use crate::failure::Failure;
 
@@ -63,6 +64,14 @@ pub(crate) trait Job {
 
     /// Runs the job on a device that was opened for it.
     fn run<B: Backend + Clone>(self, backend: B) -> Result<Self::Output, Failure>;
+
+    /// Runs the job on a device that also completes work when it is told to.
+    fn run_held<B: Backend + Clone>(self, backend: B, _hold: Box<dyn Hold>) -> Result<Self::Output, Failure>
+    where
+        Self: Sized,
+    {
+        self.run(backend)
+    }
 }
 
 /// Another allocator, which is measured beside Millpond.

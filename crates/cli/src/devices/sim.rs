@@ -1,7 +1,8 @@
 //! The simulated device, and the options that `--device sim:...` takes.
 
-use millpond_backend::{Backend as _, PageCaps, Reuse};
+use millpond_backend::{Backend as _, PageCaps, Point, Reuse, StreamId, Tick};
 use millpond_conformance::{SimDevice, suite};
+use millpond_replay::Hold;
 use millpond_sim::{Completion, CostModel, Sim};
 
 use super::{Choice, Device, Found, Job, Peer};
@@ -50,7 +51,7 @@ The simulated device takes options:
   pages=SIZE|none             granularity of its virtual memory (2MiB unless given)
   cost=h200|h200-vulkan|free  what driver calls cost on its clock (as on an H200 through CUDA unless given)
   completion=at-once|random:SEED
-                              when queued work is done (at once unless given; only --touch queues any)";
+                              when queued work is done (at once unless given; --touch queues some)";
 
     type Tested = SimDevice;
 
@@ -87,7 +88,8 @@ The simulated device takes options:
     }
 
     fn run<J: Job>(&self, job: J) -> Result<J::Output, Failure> {
-        job.run(self.open())
+        let sim = self.open();
+        job.run_held(sim.clone(), Box::new(Held(sim)))
     }
 
     fn peers(&self) -> Result<Vec<Peer>, Failure> {
@@ -108,6 +110,30 @@ The simulated device takes options:
         }
         suite::sim_devices().iter().for_each(test);
         Ok(())
+    }
+}
+
+/// A device that holds busy kernels.
+struct Held(Sim);
+
+impl Hold for Held {
+    fn begin(&self, stream: StreamId) -> Tick {
+        self.0.busy(stream);
+        // What is queued next is covered by a later tick.
+        self.0.mark(stream)
+    }
+
+    fn finish(&self, point: Point) -> bool {
+        loop {
+            // A lost device completes nothing more; the allocator's next call reports it.
+            match self.0.reached(point.stream) {
+                Ok(reached) if reached < point.tick => {}
+                _ => return true,
+            }
+            if !self.0.complete_one(point.stream) {
+                return false;
+            }
+        }
     }
 }
 

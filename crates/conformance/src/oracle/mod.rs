@@ -8,9 +8,9 @@
 //! For each byte that was ever handed out it keeps the points after which no work touches it any more: the home
 //! stream's tick at the free, the ticks at the free of the streams that were recorded on it, and the points that it was
 //! used up to. A grant is sound if each of these is either reached, or ordered before all later work of the stream that
-//! gets the bytes. Where pages move, a byte has two names, its address and its place in a page, and the account is kept
-//! by both. What a grant says of its memory ([`Buffer::readiness`](millpond::Buffer::readiness)) is compared with the
-//! same account.
+//! gets the bytes. Where pages are mapped in windows, a byte has several addresses and one place in a page, and the
+//! account is kept by both. What a grant says of its memory ([`Buffer::readiness`](millpond::Buffer::readiness)) is
+//! compared with the same account.
 
 mod footprint;
 mod judge;
@@ -143,8 +143,10 @@ impl Oracle {
         let Granted { place, bytes, stream, address, .. } = *grant;
         let ground = self.grounds.get_mut(&place.segment);
         let left = ground.map_or_else(Vec::new, |ground| ground.cut(place.offset, place.offset + bytes));
-        let by_address: Vec<_> = left.into_iter().map(|(_, footprint)| (footprint, Known::ByAddress)).collect();
         let spans = view.map_or_else(|| Ok(Vec::new()), |view| pages::behind(view, place, bytes))?;
+        // Where there are pages, a stream may also wait for another one that has used the same addresses.
+        let known = if spans.is_empty() { Known::ByAddress } else { Known::ByPage { moved: false } };
+        let by_address: Vec<_> = left.into_iter().map(|(_, footprint)| (footprint, known)).collect();
         let by_page = self.pages.enter(&spans, place)?;
         // Where there are pages, earlier blocks may have had the addresses with other memory behind them.
         let tenants = if spans.is_empty() { &by_address } else { &by_page };

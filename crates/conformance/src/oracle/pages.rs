@@ -1,8 +1,9 @@
 //! The account by page: which block has which bytes of physical memory, wherever they are mapped.
 //!
-//! Addresses are not enough where pages move: a page that a stream's work still uses at one address may be handed out
-//! at another. The account learns from the allocator's layout which pages back a block at the moment of its grant, and
-//! compares later layouts with that. It follows the uses of a page in between from the grants and frees alone.
+//! Addresses are not enough where pages are mapped in windows: bytes that a stream's work still uses at one address may
+//! be handed out at another. The account learns from the allocator's layout which pages back a block at the moment of
+//! its grant, and compares later layouts with that. It follows the uses of a page in between from the grants and frees
+//! alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,7 +31,7 @@ pub(super) struct Span {
 ///
 /// # Errors
 ///
-/// If the part is not backed completely by pages that have their primary place there.
+/// If the part is not backed completely by pages that stay mapped there.
 pub(super) fn behind(view: &SegmentView, place: Place, bytes: u64) -> Result<Vec<Span>, Violation> {
     let mut spans = Vec::new();
     if view.page_bytes == 0 {
@@ -38,7 +39,7 @@ pub(super) fn behind(view: &SegmentView, place: Place, bytes: u64) -> Result<Vec
     }
     let (mut at, end) = (place.offset, place.offset + bytes);
     for page in view.pages.iter().filter(|page| page.offset < end && page.offset + page.bytes > place.offset) {
-        if !page.is_home {
+        if page.is_leaving {
             return Err(Violation::Retired { place, bytes, page: page.page, at: page.offset });
         }
         if page.offset > at {

@@ -15,8 +15,8 @@ const STREAMS: usize = 2;
 const ROUNDS: usize = 3;
 /// The number of blocks that a stream has at once.
 const BLOCKS: usize = 6;
-/// The size of the largest block, in bytes: more than a page, so that pages move, and little enough for devices in
-/// software.
+/// The size of the largest block, in bytes: more than a page, so that windows are used, and little enough for devices
+/// in software.
 const MOST_BYTES: u64 = 3 << 20;
 /// The number of bytes of a block that are read at a time.
 const PART_BYTES: usize = 1 << 20;

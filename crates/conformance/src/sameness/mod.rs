@@ -56,7 +56,7 @@ pub fn reference(caps: &Caps) -> SimDevice {
 
 /// Returns the power of two by which a trace's sizes are divided so that devices with these facts can serve it. No
 /// request is larger than half of the largest segment. Six times the live peak fits the device's memory and half of its
-/// addresses, because policies that do not move pages may reserve that much.
+/// addresses, because policies that cannot gather free memory may reserve that much.
 pub fn divisor<'a>(trace: &Trace, devices: impl IntoIterator<Item = &'a Caps>) -> u64 {
     use millpond_trace::Event;
     let largest = trace.events.iter().map(|event| match *event {

@@ -15,7 +15,7 @@ use std::sync::LazyLock;
 
 use millpond::Readiness;
 use millpond::settings::Variant;
-use millpond_backend::{Caps, Closing};
+use millpond_backend::{Caps, Closing, PageCaps, Reuse};
 
 pub use load::LoadError;
 pub(crate) use play::{play, play_with};
@@ -81,13 +81,15 @@ pub enum Requirement {
     UsualPages,
     /// Pages that may be mapped twice.
     Aliasing,
+    /// Streams that keep their order at all addresses of a page.
+    InOrderAliases,
     /// Streams that wait for each other without the host.
     StreamWait,
 }
 
 impl Requirement {
     /// The words that scenarios use, and those for messages.
-    const WORDS: [(&'static str, Requirement, &'static str); 10] = [
+    const WORDS: [(&'static str, Requirement, &'static str); 11] = [
         ("in-order", Requirement::InOrder, "reuse in order on the home stream"),
         ("after-submit", Requirement::AfterSubmit, "reuse after the submit only"),
         ("after-done", Requirement::AfterDone, "reuse after completion only"),
@@ -97,21 +99,26 @@ impl Requirement {
         ("hold", Requirement::Hold, "work that runs until it is told to end"),
         ("usual-pages", Requirement::UsualPages, "pages of 2 MiB"),
         ("aliasing", Requirement::Aliasing, "pages that may be mapped twice"),
+        ("in-order-aliases", Requirement::InOrderAliases, "order on a stream at all addresses of a page"),
         ("stream-wait", Requirement::StreamWait, "streams that wait for each other"),
     ];
 
     /// Returns whether the device's facts meet the requirement. Whether work can be held is found out by trying.
     fn is_met(self, caps: &Caps) -> bool {
         match self {
-            Requirement::InOrder => caps.reuse == millpond_backend::Reuse::InOrder,
-            Requirement::AfterSubmit => caps.reuse == millpond_backend::Reuse::AfterSubmit,
-            Requirement::AfterDone => caps.reuse == millpond_backend::Reuse::AfterDone,
+            Requirement::InOrder => caps.reuse == Reuse::InOrder,
+            Requirement::AfterSubmit => caps.reuse == Reuse::AfterSubmit,
+            Requirement::AfterDone => caps.reuse == Reuse::AfterDone,
             Requirement::BackendCloses => caps.closing == Closing::Backend,
             Requirement::SubmitCloses => caps.closing == Closing::Submit,
             Requirement::Transfer => caps.transfer,
             Requirement::Hold => true,
             Requirement::UsualPages => caps.pages.is_none_or(|pages| pages.granularity == 2 << 20),
             Requirement::Aliasing => caps.pages.is_some_and(|pages| pages.aliasing),
+            Requirement::InOrderAliases => {
+                let is_met = |pages: PageCaps| pages.aliasing && pages.alias_reuse == Reuse::InOrder;
+                caps.reuse == Reuse::InOrder && caps.pages.is_some_and(is_met)
+            }
             Requirement::StreamWait => caps.stream_wait,
         }
     }

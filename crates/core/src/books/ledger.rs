@@ -14,6 +14,9 @@ pub struct WasteLedger {
     pub ready_bytes: u64,
     /// Bytes in blocks that the program has freed and that wait for a point.
     pub waiting_bytes: u64,
+    /// Free bytes that another stream may still use: whoever gets them comes after that, by a device-side wait where
+    /// the device has those.
+    pub guarded_bytes: u64,
     /// Free bytes inside a segment (or page) that live or waiting blocks pin.
     pub stranded_bytes: u64,
 }
@@ -21,16 +24,17 @@ pub struct WasteLedger {
 impl WasteLedger {
     /// Returns the sum of the parts: all reserved bytes.
     pub fn total(&self) -> u64 {
-        self.live_bytes + self.rounding_bytes + self.ready_bytes + self.waiting_bytes + self.stranded_bytes
+        self.parts().iter().map(|(_, bytes)| bytes).sum()
     }
 
     /// Returns the parts with their names, in the order of the fields.
-    pub fn parts(&self) -> [(&'static str, u64); 5] {
+    pub fn parts(&self) -> [(&'static str, u64); 6] {
         [
             ("live", self.live_bytes),
             ("rounding", self.rounding_bytes),
             ("ready", self.ready_bytes),
             ("waiting", self.waiting_bytes),
+            ("guarded", self.guarded_bytes),
             ("stranded", self.stranded_bytes),
         ]
     }
@@ -45,6 +49,7 @@ impl Add for WasteLedger {
             rounding_bytes: self.rounding_bytes + other.rounding_bytes,
             ready_bytes: self.ready_bytes + other.ready_bytes,
             waiting_bytes: self.waiting_bytes + other.waiting_bytes,
+            guarded_bytes: self.guarded_bytes + other.guarded_bytes,
             stranded_bytes: self.stranded_bytes + other.stranded_bytes,
         }
     }

@@ -8,9 +8,11 @@ pub(crate) mod pages;
 pub(crate) mod peaks;
 pub(crate) mod pending;
 pub(crate) mod points;
+pub(crate) mod windows;
 
 pub(crate) use headroom::Headroom;
-pub(crate) use pages::{Page, Pages, Shadow};
+pub(crate) use pages::{Page, Pages};
 pub(crate) use peaks::Peaks;
 pub(crate) use pending::Pending;
 pub use points::Points;
+pub(crate) use windows::{Part, WindowId, Windows};

@@ -1,9 +1,7 @@
-//! The pages of an allocator: which exist, where each has its home, and where else it is still mapped.
+//! The pages of an allocator: which exist, where each has its home, and in which windows it is mapped.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-
-use millpond_backend::Point;
 
 use crate::ids::{PageId, Place, Side};
 
@@ -13,20 +11,12 @@ pub(crate) struct Page {
     pub(crate) bytes: u64,
     /// A number that counts up from page to page, because page ids are used again.
     pub(crate) birth: u64,
-    /// The side on which its bytes are counted: that of its home, or of its last home.
+    /// The side on which its bytes were counted when it was created.
     pub(crate) side: Side,
-    /// The place through which its memory is used, or `None` for a spare page.
+    /// The place where it is mapped for its whole life, or `None` for a spare page.
     pub(crate) home: Option<Place>,
-    /// Former homes where it is still mapped.
-    pub(crate) shadows: Vec<Shadow>,
-}
-
-/// A mapping of a page at a former home.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Shadow {
-    pub(crate) place: Place,
-    /// The point up to which work may still use the page through these addresses.
-    pub(crate) until: Point,
+    /// The places in windows where it is mapped as well.
+    pub(crate) windows: Vec<Place>,
 }
 
 /// All pages, by number. Numbers of released pages are used again.
@@ -35,13 +25,13 @@ pub(crate) struct Pages {
     table: Vec<Option<Page>>,
     vacant: Vec<PageId>,
     births: u64,
-    /// Pages that have no home: got from the driver, or unmapped, for a plan that then failed.
+    /// Pages that have no home: created for a plan that then failed.
     spare: Vec<PageId>,
 }
 
 impl Pages {
     pub(crate) fn insert(&mut self, bytes: u64, side: Side) -> PageId {
-        let page = Some(Page { bytes, birth: self.births, side, home: None, shadows: Vec::new() });
+        let page = Some(Page { bytes, birth: self.births, side, home: None, windows: Vec::new() });
         self.births += 1;
         match self.vacant.pop() {
             Some(id) => {
@@ -55,6 +45,11 @@ impl Pages {
         }
     }
 
+    /// Returns the number of pages.
+    pub(crate) fn len(&self) -> usize {
+        self.table.len() - self.vacant.len()
+    }
+
     /// Removes a page that is released or was never created.
     pub(crate) fn remove(&mut self, id: PageId) {
         assert!(self.table[id.0 as usize].take().is_some(), "page {} is forgotten twice", id.0);
@@ -66,13 +61,17 @@ impl Pages {
         numbered.filter_map(|(at, page)| page.as_ref().map(|page| (PageId(at as u32), page)))
     }
 
-    /// Removes the shadow of a page at a place from its list and returns it.
-    pub(crate) fn take_shadow(&mut self, id: PageId, place: Place) -> Shadow {
-        let shadows = &mut self[id].shadows;
-        match shadows.iter().position(|shadow| shadow.place == place) {
-            Some(at) => shadows.swap_remove(at),
-            None => panic!("page {} has no shadow at {place:?}, but {shadows:?}", id.0),
-        }
+    /// Notes that a page is no longer mapped at a place in a window.
+    ///
+    /// # Panics
+    ///
+    /// If it was not mapped there.
+    pub(crate) fn leaves_window(&mut self, id: PageId, place: Place) {
+        let windows = &mut self[id].windows;
+        match windows.iter().position(|&window| window == place) {
+            Some(at) => windows.swap_remove(at),
+            None => panic!("page {} is not mapped in a window at {place:?}, but at {windows:?}", id.0),
+        };
     }
 
     /// Makes a page spare: it exists, and has no home.
@@ -123,12 +122,13 @@ impl Pages {
     pub(crate) fn check(&self) -> BTreeMap<Place, (PageId, u64, bool)> {
         let mut known = BTreeMap::new();
         for (id, page) in self.iter() {
-            let shadows = page.shadows.iter().map(|shadow| (shadow.place, false));
-            for (place, is_home) in page.home.map(|home| (home, true)).into_iter().chain(shadows) {
+            let windows = page.windows.iter().map(|&place| (place, false));
+            for (place, is_home) in page.home.map(|home| (home, true)).into_iter().chain(windows) {
                 let before = known.insert(place, (id, page.bytes, is_home));
                 assert_eq!(before, None, "pages at one place: {place:?}, and page {}", id.0);
             }
-            assert!(!self.is_spare(id) || page.home.is_none(), "spare page {} is at home at {:?}", id.0, page.home);
+            let is_mapped = page.home.is_some() || !page.windows.is_empty();
+            assert!(!self.is_spare(id) || !is_mapped, "spare page {} is mapped: {page:?}", id.0);
         }
         known
     }

@@ -1,6 +1,6 @@
 //! Freed blocks that wait for points, by the stream of the point; and how far each stream is known to have come.
 
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
 use millpond_backend::{Point, StreamId, Tick};
@@ -23,6 +23,8 @@ pub(crate) struct Pending {
     queues: Vec<VecDeque<Waiter>>,
     waiters: usize,
     reached: Vec<Tick>,
+    /// By stream, the tick that only a submit closes; no entry where the driver closes ticks.
+    open: BTreeMap<StreamId, Tick>,
 }
 
 impl Pending {
@@ -69,6 +71,18 @@ impl Pending {
         self.know_stream(stream);
         let known = &mut self.reached[stream.0 as usize];
         *known = tick.max(*known);
+    }
+
+    /// Notes that a tick is open until the application submits its stream.
+    pub(crate) fn note_open(&mut self, point: Point) {
+        let known = self.open.entry(point.stream).or_default();
+        *known = point.tick.max(*known);
+    }
+
+    /// Returns whether another stream can wait for a point on the device: whether its tick is closed, as far as is
+    /// known, or the driver closes it.
+    pub(crate) fn can_be_waited_for(&self, point: Point) -> bool {
+        self.open.get(&point.stream).is_none_or(|&open| point.tick < open)
     }
 
     /// Returns the newest tick of a stream that is known to be reached.

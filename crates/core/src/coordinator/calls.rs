@@ -3,17 +3,14 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use millpond_backend::Point;
-
 use super::phase::Phase;
 use super::plan::Plan;
 use super::step::PageCall;
 use super::{Coordinator, Shards};
-use crate::books::{Page, Shadow};
 use crate::ids::{BlockId, PageId, Place, ShardId};
 use crate::policy::Climb;
 use crate::policy::paged::Job;
-use crate::segment::Role;
+use crate::segment::{Mapping, Role};
 
 use super::sweep::Sweep;
 
@@ -37,6 +34,8 @@ pub(crate) enum Purpose {
     GiveUpSpare { sweep: Sweep, then: Box<Phase> },
     /// Backing a window.
     Back(Box<Job>, Climb),
+    /// Unmapping the pages of windows that end, before the attempt is made again.
+    EndWindows(Climb),
 }
 
 /// Addresses that are being mapped, for an attempt of the ladder.
@@ -112,67 +111,50 @@ impl Coordinator {
             (Purpose::Back(job, climb), stopped) => {
                 self.backed(*job, climb, &calls, stopped.map(|(_, refused)| refused), plan, shards)
             }
+            (Purpose::EndWindows(climb), None) => {
+                self.pages_released(&calls, shards);
+                Phase::Climb(climb)
+            }
             (purpose, Some(stopped)) => panic!("calls for {purpose:?} cannot fail and did: {stopped:?}"),
         }
     }
 
-    /// Notes that a page is at home at a place now.
-    pub(crate) fn moves_in(&mut self, id: PageId, at: Place, shards: &mut impl Shards) {
+    /// Notes that a page is mapped at a place.
+    pub(crate) fn page_arrives(&mut self, id: PageId, at: Place, role: Role, shards: &mut impl Shards) {
         let page = &mut self.pages[id];
-        page.home = Some(at);
-        let Page { bytes, birth, .. } = *page;
-        let before = shards.with(at.shard, |shard| shard.map_home(at, id, birth, bytes));
-        if let Some(before) = before {
-            assert_eq!((before.page, before.role), (id, Role::Shadow), "page {} moves in on {before:?}", id.0);
-            self.pages.take_shadow(id, at);
+        match role {
+            Role::Home => page.home = Some(at),
+            Role::Window | Role::Leaving => page.windows.push(at),
         }
+        let mapping = Mapping { page: id, birth: page.birth, bytes: page.bytes, role };
+        shards.with(at.shard, |shard| shard.page_mapped(at, mapping));
     }
 
-    /// Notes that a page leaves its home: it stays mapped there as a shadow until a point, or the driver has unmapped
-    /// it.
-    pub(crate) fn moves_out(&mut self, id: PageId, until: Option<Point>, shards: &mut impl Shards) {
+    /// Notes that a page is no longer mapped at a place.
+    fn page_leaves(&mut self, id: PageId, at: Place, shards: &mut impl Shards) {
         let page = &mut self.pages[id];
-        let Some(home) = page.home.take() else { panic!("page {} has no home to leave", id.0) };
-        match until {
-            Some(until) => {
-                page.shadows.push(Shadow { place: home, until });
-                shards.with(home.shard, |shard| shard.home_to_shadow(home, id));
-            }
-            None => shards.with(home.shard, |shard| shard.unmap_home(home, id)),
+        if page.home == Some(at) {
+            page.home = None;
+        } else {
+            self.pages.leaves_window(id, at);
+            self.paging.stats.unmapped += 1;
         }
+        shards.with(at.shard, |shard| shard.page_unmapped(at, id));
     }
 
-    /// Notes that a shadow is being unmapped: no plan takes the page back through it any more.
-    pub(crate) fn shadow_leaves(&mut self, at: Place, shards: &mut impl Shards) {
-        shards.with(at.shard, |shard| shard.shadow_leaves(at));
-    }
-
-    /// Notes that the driver has unmapped a shadow.
-    pub(crate) fn shadow_left(&mut self, id: PageId, at: Place, shards: &mut impl Shards) {
-        self.pages.take_shadow(id, at);
-        shards.with(at.shard, |shard| shard.shadow_left(at, id));
-        self.paging.stats.unmapped += 1;
-    }
-
-    /// Returns the calls that unmap a page everywhere and release it. Its shadows are noted as leaving.
+    /// Returns the calls that unmap a page everywhere and release it. The windows that it is in end in front of it.
     pub(super) fn calls_to_release(&mut self, id: PageId, shards: &mut impl Shards) -> Vec<PageCall> {
-        let page = &self.pages[id];
-        let mut places: Vec<Place> = page.shadows.iter().map(|shadow| shadow.place).collect();
-        let home = page.home;
-        for &at in &places {
-            self.shadow_leaves(at, shards);
-        }
-        places.extend(home);
-        let unmaps = places.into_iter().map(|at| PageCall::Unmap { page: id, at });
-        unmaps.chain([PageCall::Release { page: id }]).collect()
+        let mut calls = self.calls_to_cut_windows(id, shards);
+        calls.extend(self.pages[id].home.map(|at| PageCall::Unmap { page: id, at }));
+        calls.push(PageCall::Release { page: id });
+        calls
     }
 
     /// Notes that calls of [`calls_to_release`](Self::calls_to_release) were made.
     pub(super) fn pages_released(&mut self, calls: &[PageCall], shards: &mut impl Shards) {
         for call in calls {
             match *call {
-                PageCall::Unmap { page, at } if self.pages[page].home == Some(at) => self.moves_out(page, None, shards),
-                PageCall::Unmap { page, at } => self.shadow_left(page, at, shards),
+                PageCall::Unmap { page, at } => self.page_leaves(page, at, shards),
                 PageCall::Release { page } => {
                     self.pages.remove(page);
                     self.paging.stats.released += 1;
@@ -180,6 +162,7 @@ impl Coordinator {
                 PageCall::Create { .. } | PageCall::Map { .. } => panic!("{call:?} releases nothing"),
             }
         }
+        self.vacate_windows(shards);
     }
 
     /// Forgets the pages that were promised to calls that were never made.

@@ -8,6 +8,7 @@ use super::{Coordinator, Shards};
 use crate::books::ledger::WasteLedger;
 use crate::ids::{PageId, Place};
 use crate::segment::Role;
+use crate::shard::BlockState;
 
 impl Coordinator {
     /// Verifies every invariant of the coordinator and of all shards.
@@ -25,7 +26,8 @@ impl Coordinator {
                 shard.check();
                 ledger += shard.ledger();
                 for view in shard.layout() {
-                    held[view.side.index()] += view.mapped_bytes();
+                    let with_memory = view.blocks.iter().filter(|block| block.state != BlockState::Unmapped);
+                    with_memory.for_each(|block| held[view.side.index()] += block.size);
                 }
                 let seen = shard.mappings().into_iter();
                 mapped.extend(seen.map(|(place, m)| (place, (m.page, m.bytes, m.role == Role::Home))));
@@ -34,11 +36,12 @@ impl Coordinator {
         self.headroom.check(held);
         assert_eq!(ledger.total(), self.reserved_bytes(), "the waste ledger {ledger:?} against reserved bytes");
         self.check_pages(&mapped);
+        self.check_windows();
         self.pending.check();
         self.check_peaks(shards);
     }
 
-    /// G3: a page is mapped exactly where its entry says: at home once at most, and at its shadows.
+    /// G3: a page is mapped exactly where its entry says: at home, and in windows.
     fn check_pages(&self, mapped: &BTreeMap<Place, (PageId, u64, bool)>) {
         assert_eq!(*mapped, self.pages.check(), "what is mapped in segments against what pages say");
     }

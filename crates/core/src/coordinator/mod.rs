@@ -71,7 +71,7 @@ pub struct DeviceFacts {
     pub reuse: Reuse,
     /// The properties of its pages, where there is virtual memory.
     pub pages: Option<PageCaps>,
-    /// Whether one stream can wait for another on the device, also for work that was recorded a moment ago.
+    /// Whether one stream can wait for another on the device.
     pub stream_wait: bool,
 }
 
@@ -130,7 +130,7 @@ impl Coordinator {
         let id = ShardId(u32::try_from(self.shards.len()).unwrap_or(u32::MAX));
         self.shards.push((stream, pool));
         self.pending.know_stream(stream);
-        Shard::new(id, stream, pool, Rules::new(&self.settings, self.facts.reuse))
+        Shard::new(id, stream, pool, Rules::new(&self.settings, self.facts.reuse).on(self.facts.pages))
     }
 
     /// Returns the settings.
@@ -236,7 +236,7 @@ impl Coordinator {
 
     /// Returns every page with the places where it is mapped, which have to be unmapped at the end.
     pub fn mappings(&self) -> Vec<(PageId, Vec<Place>)> {
-        let places = |page: &Page| page.shadows.iter().map(|shadow| shadow.place).chain(page.home).collect();
+        let places = |page: &Page| page.windows.iter().copied().chain(page.home).collect();
         self.pages.iter().map(|(id, page)| (id, places(page))).collect()
     }
 
@@ -245,11 +245,7 @@ impl Coordinator {
         if self.traits.source != Source::Pages {
             return PageStats::default();
         }
-        let (mut pages, mut shadows) = (0, 0);
-        for (_, page) in self.pages.iter() {
-            pages += 1;
-            shadows += page.shadows.len() as u64;
-        }
-        PageStats { pages, shadows, ..self.paging.stats }
+        let shadows = self.paging.windows.mappings() as u64;
+        PageStats { pages: self.pages.iter().count() as u64, shadows, ..self.paging.stats }
     }
 }

@@ -19,7 +19,7 @@ use crate::policy::paged::Work;
 ///             ├──▶ Asked(Segment) ──▶ Serve ──▶ granted       a plain segment
 ///             ├──▶ Extend ◀──▶ Asked(Pages) ──▶ granted       an expandable segment
 ///             │                └──▶ Calls ──▶ Asked(Pages)    a failed extension is undone
-///             ├──▶ Window ◀──▶ Asked(Waits, Pages) ──▶ granted   pages move into a window
+///             ├──▶ Window ◀──▶ Asked(Waits, Pages) ──▶ granted   `paged`: pages, windows, loans
 ///             └──▶ Over                                       refused, served or done
 /// ```
 #[derive(Debug)]
@@ -36,7 +36,7 @@ pub(crate) enum Phase {
     Extend(BlockId, Climb),
     /// A claimed block is to be handed out.
     Serve(BlockId),
-    /// A window is being backed with pages.
+    /// A job of `paged` is under way.
     Window(Work, Climb),
     /// Page calls are to be made.
     Calls(Batch),
@@ -71,6 +71,8 @@ pub(crate) struct Reserve {
     pub(crate) slot: Slot,
     pub(crate) bytes: u64,
     pub(crate) attempt: Climb,
+    /// Whether the addresses are for windows.
+    pub(crate) has_windows: bool,
 }
 
 /// What a phase leads to: the next phase, and what the shell is to do before that, if anything.
@@ -141,7 +143,7 @@ mod tests {
     /// What other plans may be short of is held by the plan through whatever it asks of the shell meanwhile.
     #[test]
     fn what_is_held_is_held_while_the_shell_is_asked() {
-        let reserve = || Reserve { slot: Slot(0), bytes: 512, attempt: grow() };
+        let reserve = || Reserve { slot: Slot(0), bytes: 512, attempt: grow(), has_windows: false };
         let (then, slot) = (Box::new(Phase::Over), Slot(0));
         let holding = [
             Phase::Serve(BlockId(0)),

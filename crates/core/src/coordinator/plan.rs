@@ -104,7 +104,7 @@ impl Plan {
 
 impl Coordinator {
     /// Tells a plan how many bytes the device's budget leaves, where the driver would grant more than that: cached
-    /// memory is given back or moved before the budget is exceeded, and nothing is refused because of it.
+    /// memory is given back or gathered before the budget is exceeded, and nothing is refused because of it.
     pub fn heed_budget(&self, plan: &mut Plan, free_bytes: u64) {
         plan.request.allowance = Some(self.headroom.with_asked().saturating_add(free_bytes));
     }
@@ -187,6 +187,10 @@ impl Coordinator {
                     self.pending.note_reached(point.stream, point.tick);
                 }
                 then.told()
+            }
+            (Asked::Points(then), Outcome::Polled { reached, open }) => {
+                open.into_iter().for_each(|point| self.pending.note_open(point));
+                self.answered(Asked::Points(then), Outcome::Reached(reached), plan, shards)
             }
             // A driver that cannot wait any more: the plan ends, its claims go back.
             (Asked::Points(then), Outcome::Failed) => self.give_up(*then, plan, shards),

@@ -71,11 +71,11 @@ pub struct Report {
     pub unreached_bytes: u64,
     /// The bytes that become free once the points that they wait for are reached.
     pub waiting_frees: u64,
-    /// The bytes in whole 2 MiB pages inside free blocks of any stream: what a policy that moves pages could use.
+    /// The bytes in whole 2 MiB pages inside free blocks of any stream: what `paged` could use.
     pub in_whole_pages: u64,
     /// Whether the device has virtual memory.
     pub has_pages: bool,
-    /// Whether pages move, because the policy is `paged`.
+    /// Whether free pages of every stream serve the request, because the policy is `paged`.
     pub moves_pages: bool,
     /// Whether `throw_on_cudamalloc_oom` refused the request before anything was tried.
     pub rejected: bool,

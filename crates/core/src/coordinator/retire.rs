@@ -2,19 +2,53 @@
 
 use alloc::vec::Vec;
 
-use millpond_backend::{Point, Reuse, StreamId, Tick};
+use millpond_backend::{PageCaps, Point, Reuse, StreamId, Tick};
 
 use super::{Coordinator, Shards};
+use crate::books::Points;
 use crate::ids::{BlockId, ShardId};
+use crate::last_use::LastUse;
 use crate::plant::Plant;
+use crate::policy::Source;
+use crate::shard::Return;
 
 impl Coordinator {
     /// Notes that a freed block waits for these points: the marks of the streams it was used on, and the points it was
     /// used up to.
-    pub fn pend(&mut self, shard: ShardId, block: BlockId, points: impl IntoIterator<Item = Point>) {
-        for point in points {
-            self.pending.pend(shard, block, point);
+    ///
+    /// Where pages have homes and streams can wait for each other on the device, the block is free at once, for whoever
+    /// comes after these points.
+    pub fn pend(
+        &mut self,
+        shard: ShardId,
+        block: BlockId,
+        points: impl IntoIterator<Item = Point>,
+        clocks: [u64; 2],
+        shards: &mut impl Shards,
+    ) {
+        if !self.guards() {
+            for point in points {
+                self.pending.pend(shard, block, point);
+            }
+            return;
         }
+        let home = self.stream_of(shard);
+        let ahead = |point: &Point| point.stream != home && !self.pending.is_reached(*point);
+        let points: Points = points.into_iter().filter(ahead).collect();
+        let clock = clocks[1];
+        let (unsettled, returns) =
+            shards.with(shard, |shard| (shard.guard(block, points, clock), shard.take_returns()));
+        if unsettled {
+            self.settle(shard, shards);
+        }
+        return_home(returns, clocks, shards);
+    }
+
+    /// Returns whether freed blocks are free at once for whoever waits for their points.
+    pub(crate) fn guards(&self) -> bool {
+        let in_order = |pages: PageCaps| pages.alias_reuse == Reuse::InOrder;
+        let is_ordered = self.facts.reuse == Reuse::InOrder && self.facts.pages.is_some_and(in_order);
+        self.traits.source == Source::Pages && is_ordered
     }
 
     /// Returns the number of waits that are outstanding.
@@ -22,9 +56,15 @@ impl Coordinator {
         self.pending.waiters()
     }
 
-    /// Returns the streams that blocks wait for.
-    pub fn streams_waited_for(&self) -> Vec<StreamId> {
-        self.pending.waited_for()
+    /// Returns the streams that freed memory waits for, each once.
+    pub fn streams_waited_for(&self, shards: &mut impl Shards) -> Vec<StreamId> {
+        let mut streams = self.pending.waited_for();
+        for id in self.shard_ids() {
+            shards.with(id, |shard| streams.extend(shard.guard_points().map(|point| point.stream)));
+        }
+        streams.sort_unstable();
+        streams.dedup();
+        streams
     }
 
     /// Notes that a stream was seen to have reached a tick. Ticks known to be reached never fall.
@@ -47,13 +87,25 @@ impl Coordinator {
         for stream in 0..self.pending.streams() {
             let usable = Tick(self.pending.reached(StreamId(stream as u32)).0.saturating_add(early));
             while let Some(waiter) = self.pending.take_ready(stream, usable) {
-                if shards.with(waiter.shard, |shard| shard.point_reached(waiter.block, clocks)) {
+                let (unsettled, returns) = shards
+                    .with(waiter.shard, |shard| (shard.point_reached(waiter.block, clocks), shard.take_returns()));
+                if unsettled {
                     self.settle(waiter.shard, shards);
                 }
+                return_home(returns, clocks, shards);
             }
         }
         if self.facts.reuse != Reuse::InOrder {
             self.settle_homes(clocks, shards);
+        }
+        if self.guards() {
+            for id in self.shard_ids() {
+                shards.with(id, |shard| {
+                    shard.prune_guards(|point| {
+                        self.pending.reached(point.stream).0.saturating_add(early) >= point.tick.0
+                    })
+                });
+            }
         }
     }
 
@@ -61,9 +113,12 @@ impl Coordinator {
         for id in self.shard_ids() {
             let usable = self.pending.reached(self.stream_of(id));
             // Garbage collection's clock differs by side; blocks that settle take the large one's, the only one read.
-            if shards.with(id, |shard| shard.settle_home(usable, clocks[1])) {
+            let settled = shards.with(id, |shard| (shard.settle_home(usable, clocks[1]), shard.take_returns()));
+            let (unsettled, returns) = settled;
+            if unsettled {
                 self.settle(id, shards);
             }
+            return_home(returns, clocks, shards);
         }
     }
 
@@ -71,10 +126,19 @@ impl Coordinator {
     pub fn outstanding(&self, shards: &mut impl Shards) -> Vec<Point> {
         let mut points = self.pending.last();
         for id in self.shard_ids() {
-            if let Some(point) = shards.with(id, |shard| shard.settling_until()) {
-                points.max(point);
-            }
+            shards.with(id, |shard| {
+                shard.settling_until().into_iter().chain(shard.guard_points()).for_each(|point| points.max(point));
+            });
         }
         points.into_vec()
+    }
+}
+
+/// Gives memory back to the shards that have its home. What another stream did there through a window is over, or comes
+/// before the points.
+fn return_home(returns: Vec<Return>, clocks: [u64; 2], shards: &mut impl Shards) {
+    for (piece, points) in returns {
+        let over = (LastUse::at(Tick::ZERO), true);
+        shards.with(piece.shard, |shard| shard.comes_home_guarded(piece.block, over, points, clocks[1]));
     }
 }

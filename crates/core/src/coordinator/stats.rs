@@ -3,7 +3,7 @@
 use super::{Coordinator, Shards};
 use crate::books::Peaks;
 use crate::ids::{ShardId, Side};
-use crate::meter::{COUNTERS, EVERY_COUNTER, each, has_shortage};
+use crate::meter::{COUNTERS, Counter, EVERY_COUNTER, each, has_shortage};
 use crate::stats::{MemoryStats, StatByPool};
 
 /// PyTorch's counters of what requests led to.
@@ -16,6 +16,32 @@ pub(crate) struct Scalars {
 }
 
 impl Coordinator {
+    /// Returns the bytes of blocks that the program holds, after rounding.
+    pub(crate) fn live_bytes(&self, shards: &mut impl Shards) -> u64 {
+        let in_shard = |id| shards.with(id, |shard| shard.live_bytes());
+        self.shard_ids().map(in_shard).sum()
+    }
+
+    /// Returns the most bytes of blocks that the program held at a time since the peaks were reset last.
+    pub(crate) fn peaks_live(&self) -> u64 {
+        self.peaks.of(Counter::AllocatedBytes as usize)[0]
+    }
+
+    /// Returns the reserved bytes by side. Under `paged`, memory goes from side to side without any call: what small
+    /// blocks have got now counts as theirs, without a history.
+    fn reserved_by_side(&self, mut reserved: StatByPool, shards: &mut impl Shards) -> StatByPool {
+        let small: u64 = self.shard_ids().map(|id| shards.with(id, |shard| shard.small_bytes())).sum();
+        let StatByPool { small_pool, large_pool, .. } = &mut reserved;
+        small_pool.current += small;
+        large_pool.current -= small;
+        // What was there before the totals were reset was not allocated since.
+        let allocated = small.min(large_pool.allocated);
+        small_pool.allocated += allocated;
+        large_pool.allocated -= allocated;
+        small_pool.peak = small_pool.peak.max(small_pool.current);
+        reserved
+    }
+
     /// Takes room from the other shards for one whose counters rose beyond its room, and raises the peaks by what is
     /// missing. If the access does not wait and another shard is busy, what is missing stays so: the busy one may have
     /// it.
@@ -72,7 +98,8 @@ impl Coordinator {
         self.settle_all(shards);
         let [allocation, allocated_bytes, active, active_bytes, requested_bytes, split, split_bytes, oversize] =
             self.families(shards);
-        let (reserved_bytes, segment, oversize_segments) = self.headroom.stats();
+        let (reserved, segment, oversize_segments) = self.headroom.stats();
+        let reserved_bytes = self.reserved_by_side(reserved, shards);
         let (num_device_alloc, num_device_free) = self.headroom.driver_counts();
         let Scalars { num_alloc_retries, num_ooms, num_sync_all_streams, num_oom_rejections } = self.scalars;
         MemoryStats {

@@ -28,7 +28,8 @@ pub enum Step {
     /// The end of a plan with nothing more to do: it had no request, or the driver failed and the plan has put
     /// everything back.
     Done,
-    /// A query for the ticks that these streams have reached. The outcome is [`Outcome::Reached`].
+    /// A query for the ticks that these streams have reached. The outcome is [`Outcome::Reached`], or
+    /// [`Outcome::Polled`] where the application closes ticks.
     Poll(Vec<StreamId>),
     /// A wait for these points. The outcome is [`Outcome::Reached`], with the ticks that were in fact reached.
     Wait(Vec<Point>),
@@ -150,6 +151,14 @@ pub enum Outcome {
     },
     /// These streams have reached these ticks.
     Reached(Vec<Point>),
+    /// These streams have reached these ticks, and have these ticks open: only a submit closes those, so no other
+    /// stream can wait for them on the device.
+    Polled {
+        /// The newest ticks that are reached.
+        reached: Vec<Point>,
+        /// The open ticks.
+        open: Vec<Point>,
+    },
     /// The waits are queued. This tick of the waiting stream covers them.
     Waits(Tick),
 }

@@ -18,6 +18,7 @@ pub use choice::{Choice, PolicyName, Variant};
 pub use classic::Segments;
 pub(crate) use climb::Climb;
 pub use paged::Growth;
+pub(crate) use ranges::Addresses;
 pub(crate) use traits::{Collects, Keeps, Source, Traits};
 
 /// The rules for where blocks are placed and what is kept.
@@ -26,8 +27,8 @@ pub(crate) use traits::{Collects, Keeps, Source, Traits};
 pub enum Policy {
     /// PyTorch's native caching allocator, to the counter.
     Classic(Segments),
-    /// Blocks as in `classic`, over pages that move between streams and places, so that little more is reserved than is
-    /// live. It needs a device with virtual memory, and is the default there.
+    /// Blocks over pages, of which those that are free are mapped together where a request needs them, so that little
+    /// more is reserved than is live. It needs a device with virtual memory, and is the default there.
     Paged(Growth),
     /// No caching: each allocation is one driver allocation. It is meant for memory checkers, and as a lower bound for
     /// comparisons.
@@ -83,7 +84,7 @@ impl Policy {
         self.traits().source != Source::Segments
     }
 
-    /// Returns whether pages move between streams and places.
+    /// Returns whether free memory is gathered page by page, as `paged` does.
     pub fn moves_pages(self) -> bool {
         self.traits().source == Source::Pages
     }

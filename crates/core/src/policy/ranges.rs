@@ -6,10 +6,19 @@ use crate::coordinator::phase::{Asked, Phase, Reserve, Turned};
 use crate::coordinator::plan::Plan;
 use crate::coordinator::step::{Outcome, Step};
 use crate::coordinator::{Coordinator, Shards};
-use crate::ids::{ShardId, Slot};
+use crate::ids::{ShardId, Side, Slot};
 use crate::policy::{Climb, Source};
 use crate::shard::Arrival;
 use crate::size::Want;
+
+/// What a range of addresses is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Addresses {
+    /// Pages have their homes there.
+    Home,
+    /// Windows, the first of which will have so many bytes.
+    Windows(u64),
+}
 
 /// Where addresses are scarce, a range takes what is left divided by this.
 const PARTS: u64 = 64;
@@ -19,22 +28,38 @@ impl Coordinator {
     /// addresses are scarce, a part of what is left of them, so that there is always something left; but enough for the
     /// request.
     pub(crate) fn new_range(&mut self, attempt: Climb, plan: &mut Plan, shards: &mut impl Shards) -> Turned {
+        self.new_range_for(attempt, Addresses::Home, plan, shards)
+    }
+
+    /// Does the work of [`new_range`](Self::new_range) also for windows.
+    pub(crate) fn new_range_for(
+        &mut self,
+        attempt: Climb,
+        addresses: Addresses,
+        plan: &mut Plan,
+        shards: &mut impl Shards,
+    ) -> Turned {
         let (shard, want) = plan.request.allocation();
         let page = self.page_bytes(&want);
         let total = self.headroom.total_bytes();
         let wished = (total + total / 8).div_ceil(page) * page;
         let left = self.addresses_left(shards);
-        let bytes = wished.min((left / PARTS).max(want.rounded).div_ceil(page).saturating_mul(page));
-        if bytes < want.rounded || bytes > left {
-            return Phase::Climb(attempt.refused()).turn();
+        let (needed, wished, has_windows) = match addresses {
+            Addresses::Home => (want.rounded, wished, false),
+            // A window may be longer than the device: it has more of its pages than the request needs.
+            Addresses::Windows(bytes) => (bytes, wished.max(bytes), true),
+        };
+        let bytes = wished.min((left / PARTS).max(needed).div_ceil(page).saturating_mul(page));
+        if bytes < needed || bytes > left {
+            return Phase::Climb(without_range(attempt, has_windows)).turn();
         }
         let slot = shards.with(shard, |shard| shard.promise());
         let step = Step::ReserveRange { shard, slot, bytes };
-        (Phase::Asked(Asked::Range(Reserve { slot, bytes, attempt })), Some(step))
+        (Phase::Asked(Asked::Range(Reserve { slot, bytes, attempt, has_windows })), Some(step))
     }
 
     /// Returns the bytes of addresses that no range has yet.
-    fn addresses_left(&self, shards: &mut impl Shards) -> u64 {
+    pub(super) fn addresses_left(&self, shards: &mut impl Shards) -> u64 {
         match self.facts.pages {
             Some(PageCaps { address_bytes, .. }) if address_bytes < u64::MAX => {
                 let taken: u64 = self.shard_ids().map(|id| shards.with(id, |shard| shard.range_bytes())).sum();
@@ -52,16 +77,27 @@ impl Coordinator {
         plan: &mut Plan,
         shards: &mut impl Shards,
     ) -> Phase {
-        let Reserve { slot, bytes, attempt } = reserve;
+        let Reserve { slot, bytes, attempt, has_windows } = reserve;
         let (shard, want) = plan.request.allocation();
-        let Outcome::Reserved { address } = outcome else { return not_reserved(shard, slot, attempt, outcome, shards) };
+        let Outcome::Reserved { address } = outcome else {
+            if self.traits.source == Source::Pages && outcome == Outcome::Refused {
+                shards.with(shard, |shard| shard.unpromise(slot));
+                return Phase::Climb(without_range(attempt, has_windows));
+            }
+            return not_reserved(shard, slot, attempt, outcome, shards);
+        };
         let page = self.page_bytes(&want);
-        let arrival = self.arrival(address, bytes, &want, page);
+        let mut arrival = self.arrival(address, bytes, &want, page);
+        arrival.has_windows = has_windows;
+        if self.traits.source == Source::Pages {
+            // Homes have memory of both sides, and new memory is on the large one.
+            arrival.side = Side::Large;
+        }
         shards.with(shard, |shard| shard.adopt(slot, arrival));
         Phase::Climb(attempt)
     }
 
-    /// Returns the bytes of a page: of classic's expandable segments, or where pages move the unit of all pages.
+    /// Returns the bytes of a page: of classic's expandable segments, or under `paged` the unit of all pages.
     fn page_bytes(&self, want: &Want) -> u64 {
         match self.traits.source {
             Source::Pages => self.granularity(),
@@ -83,7 +119,17 @@ impl Coordinator {
 
     /// Returns a new segment or range as its shard takes it in.
     pub(super) fn arrival(&mut self, base: u64, bytes: u64, want: &Want, page_bytes: u64) -> Arrival {
-        Arrival { id: self.birth(), base, bytes, side: want.side, page_bytes, shared: true }
+        Arrival { id: self.birth(), base, bytes, side: want.side, page_bytes, shared: true, has_windows: false }
+    }
+}
+
+/// Returns where a plan goes on that gets no range: it makes do without a new window or without new pages, or its
+/// attempt is refused.
+fn without_range(attempt: Climb, has_windows: bool) -> Climb {
+    match attempt {
+        Climb::Pages(climb) if has_windows => Climb::Pages(climb.without_windows()),
+        Climb::Pages(climb) => Climb::Pages(climb.without_homes()),
+        other => other.refused(),
     }
 }
 

@@ -17,7 +17,7 @@ pub(crate) enum Source {
     Segments,
     /// Ranges of addresses that grow by pages.
     Ranges,
-    /// Pages that move between ranges.
+    /// Ranges in which pages have their homes, and windows over them.
     Pages,
 }
 

@@ -20,6 +20,8 @@ pub(crate) struct Arrival {
     /// The page size in bytes, or 0 for a plain segment.
     pub(crate) page_bytes: u64,
     pub(crate) shared: bool,
+    /// Whether the addresses are for windows.
+    pub(crate) has_windows: bool,
 }
 
 impl Shard {
@@ -36,7 +38,7 @@ impl Shard {
     /// Adds a segment. Its one block is claimed for the plan that asked for it, so that no other plan can take it
     /// first. The block of a range without memory is unmapped instead, and every plan may use it.
     pub(crate) fn adopt(&mut self, slot: Slot, arrival: Arrival) -> BlockId {
-        let Arrival { id, base, bytes, side, page_bytes, shared } = arrival;
+        let Arrival { id, base, bytes, side, page_bytes, shared, has_windows } = arrival;
         let rank = match self.rules.ties {
             Ties::Birth => self.next_rank,
             Ties::Address => base / QUANTUM,
@@ -60,11 +62,12 @@ impl Shard {
         });
         self.segments.fulfil(
             slot,
-            Segment { id, base, rank, bytes, side, first, page_bytes, shared, mappings: BTreeMap::new() },
+            Segment { id, base, rank, bytes, side, first, page_bytes, shared, has_windows, mappings: BTreeMap::new() },
         );
         if is_range {
             let key = self.unmapped_key(first);
-            self.pool_mut(side).unmapped.insert(key);
+            let list = if has_windows { &mut self.vacant } else { &mut self.pool_mut(side).unmapped };
+            list.insert(key);
         } else {
             self.note_foreign(slot, 0, bytes);
         }
@@ -88,17 +91,15 @@ impl Shard {
     /// Removes a segment whose one block is claimed, or a range whose one block is unmapped. Its slot stays reserved
     /// until [`unpromise`](Self::unpromise), so that no other segment gets it while the driver call is under way.
     pub(crate) fn forget(&mut self, slot: Slot) -> SegmentId {
-        let (id, first, side) = {
-            let segment = &self.segments[slot];
-            (segment.id, segment.first, segment.side)
-        };
+        let &Segment { id, first, side, has_windows, .. } = &self.segments[slot];
         let block = &self.blocks[first];
         assert!(!block.is_split(), "{id} is given back in pieces: {block:?}");
         match block.state {
             State::Claimed => {}
             State::Unmapped => {
                 let key = self.unmapped_key(first);
-                assert!(self.pool_mut(side).unmapped.remove(&key), "the range of {id} is not listed as unmapped");
+                let list = if has_windows { &mut self.vacant } else { &mut self.pool_mut(side).unmapped };
+                assert!(list.remove(&key), "the range of {id} is not listed as unmapped");
             }
             other => panic!("{id} is given back while its block is {other:?}"),
         }
@@ -127,7 +128,10 @@ mod tests {
         let mut shard = Shard::new(ShardId(0), StreamId(0), PoolId::default(), Rules::new(&settings, Reuse::InOrder));
         let slot = shard.promise();
         let (side, page_bytes) = (Side::Large, 2 << 20);
-        shard.adopt(slot, Arrival { id: RANGE, base: 0, bytes: 64 << 20, side, page_bytes, shared: true });
+        shard.adopt(
+            slot,
+            Arrival { id: RANGE, base: 0, bytes: 64 << 20, side, page_bytes, shared: true, has_windows: false },
+        );
         (shard, slot)
     }
 
@@ -150,7 +154,7 @@ mod tests {
     #[test]
     fn a_range_with_an_old_mapping_stays() {
         let (mut shard, slot) = with_range();
-        let old = Mapping { page: PageId(0), birth: 0, bytes: 2 << 20, role: Role::Shadow };
+        let old = Mapping { page: PageId(0), birth: 0, bytes: 2 << 20, role: Role::Home };
         shard.segments[slot].mappings.insert(0, old);
         assert!(!shard.forget_empty(slot, RANGE));
     }

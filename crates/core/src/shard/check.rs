@@ -2,7 +2,9 @@
 //!
 //! Cost: every block is visited. The checks are meant for tests and for the search for a fault.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
+
+use millpond_backend::Reuse;
 
 use super::Shard;
 use crate::block::State;
@@ -31,6 +33,8 @@ impl Shard {
         }
         self.meter.check_credit();
         self.check_waits();
+        self.check_homes();
+        self.check_guards();
         self.check_snug();
         self.check_mappings();
         self.check_backing();
@@ -48,19 +52,23 @@ impl Shard {
         }
     }
 
-    /// G2: blocks in use and free ones have the memory of pages at home behind every byte, unmapped ones behind none.
-    /// What a plan has claimed may be either.
+    /// G2: blocks in use and free ones have the memory of pages behind every byte, unmapped ones behind none. What a
+    /// plan has claimed may be either. Nothing is free in ranges for windows.
     fn check_backing(&self) {
         for (_, block) in self.blocks.iter().filter(|(_, block)| block.expandable) {
             let segment = &self.segments[block.slot];
-            let home = home_bytes(segment, block.offset, block.end());
+            let mapped = mapped_bytes(segment, block.offset, block.end());
             match block.state {
-                State::Claimed | State::Vacant => {}
-                State::Unmapped => assert_eq!(home, 0, "{}: unmapped and backed: {block:?}", segment.id),
-                State::Live | State::Pending | State::Free | State::PutOff => {
-                    assert_eq!(home, block.size, "{}: backed bytes of {block:?}", segment.id);
+                State::Claimed | State::Vacant | State::Kept => {}
+                State::Unmapped => assert_eq!(mapped, 0, "{}: unmapped and backed: {block:?}", segment.id),
+                State::Live | State::Pending | State::Free | State::PutOff | State::Away => {
+                    assert_eq!(mapped, block.size, "{}: backed bytes of {block:?}", segment.id);
                 }
             }
+            let in_window = matches!(block.state, State::Live | State::Pending | State::Kept | State::Unmapped);
+            let at_home = block.state != State::Kept;
+            let belongs = block.state == State::Claimed || if segment.has_windows { in_window } else { at_home };
+            assert!(belongs, "{}: a block of its kind is {block:?}", segment.id);
         }
     }
 
@@ -78,10 +86,12 @@ impl Shard {
                 segment.id
             );
             assert!(block.size > 0 && block.size.is_multiple_of(QUANTUM), "{}: size of {block:?}", segment.id);
-            assert_eq!(block.side, segment.side, "{}: side of {block:?}", segment.id);
+            let is_mixed = self.rules.moves_pages && segment.is_expandable();
+            assert!(is_mixed || block.side == segment.side, "{}: side of {block:?}", segment.id);
             if let Some(before) = prev.some() {
                 let before = &self.blocks[before];
-                let joinable = before.state == block.state && matches!(block.state, State::Free | State::Unmapped);
+                let alike = (before.state, before.side) == (block.state, block.side);
+                let joinable = alike && matches!(block.state, State::Free | State::Unmapped);
                 assert!(!joinable, "{}: {before:?} and {block:?} are not joined", segment.id);
             }
             if block.state == State::Unmapped {
@@ -116,8 +126,12 @@ impl Shard {
             free.len()
         );
         let unmapped = self.blocks.iter().filter(|(_, b)| b.side == side && b.state == State::Unmapped);
-        let unmapped: alloc::collections::BTreeSet<_> = unmapped.map(|(id, _)| self.unmapped_key(id)).collect();
+        let (vacant, unmapped): (BTreeSet<_>, BTreeSet<_>) =
+            unmapped.map(|(id, _)| self.unmapped_key(id)).partition(|&(_, id)| self.is_for_windows(id));
         assert_eq!(pool.unmapped, unmapped, "{side:?}: listed as unmapped against unmapped");
+        if side == Side::Large {
+            assert_eq!(self.vacant, vacant, "listed as vacant against vacant");
+        }
     }
 
     /// Verifies A1: the counters are the sums over the blocks.
@@ -152,6 +166,26 @@ impl Shard {
         }
     }
 
+    fn is_for_windows(&self, id: BlockId) -> bool {
+        self.segments[self.blocks[id].slot].has_windows
+    }
+
+    /// Verifies H1: the counts of what is away and small are those of the blocks, and the windows in use are blocks
+    /// that the program holds.
+    fn check_homes(&self) {
+        let small = self.blocks.iter().filter(|(_, block)| block.expandable && block.side == Side::Small);
+        let small: u64 = small.map(|(_, block)| block.size).sum();
+        if self.rules.moves_pages {
+            assert_eq!(self.small_bytes, small, "bytes of homes on the small side");
+        }
+        for id in self.opened.keys() {
+            let block = &self.blocks[*id];
+            assert!(block.is_held() && self.is_for_windows(*id), "a window in use: {block:?}");
+        }
+        let may_wait = self.rules.reuse != Reuse::InOrder;
+        assert!(may_wait || self.returns.is_empty(), "memory that the coordinator has not taken: {:?}", self.returns);
+    }
+
     /// Verifies W1: settling blocks are pending, in order of their ticks, and uses are kept for live blocks only.
     fn check_waits(&self) {
         assert!(self.settling.iter().is_sorted_by_key(|(tick, _)| *tick), "settling blocks out of order");
@@ -170,7 +204,7 @@ impl Shard {
     }
 }
 
-fn home_bytes(segment: &Segment, begin: u64, end: u64) -> u64 {
-    let home = segment.mapped_in(begin, end).filter(|(_, mapping)| mapping.role == Role::Home);
-    home.map(|(at, mapping)| (at + mapping.bytes).min(end) - at.max(begin)).sum()
+fn mapped_bytes(segment: &Segment, begin: u64, end: u64) -> u64 {
+    let mapped = segment.mapped_in(begin, end).filter(|(_, mapping)| mapping.role != Role::Leaving);
+    mapped.map(|(at, mapping)| (at + mapping.bytes).min(end) - at.max(begin)).sum()
 }

@@ -66,11 +66,11 @@ impl Shard {
         whole
     }
 
-    /// Joins a claimed block with the one behind it if that is free. A free does not join with a claimed block, so a
-    /// block that was freed there meanwhile is still separate.
+    /// Joins a claimed block with the one behind it if that is free on the same side. A free does not join with a
+    /// claimed block, so a block that was freed there meanwhile is still separate.
     pub(crate) fn absorb_behind(&mut self, id: BlockId) {
         if let Some(next) = self.blocks[id].next.some()
-            && self.blocks[next].state == State::Free
+            && (self.blocks[next].state, self.blocks[next].side) == (State::Free, self.blocks[id].side)
         {
             self.unlist(next);
             self.absorb(id, next);
@@ -81,6 +81,7 @@ impl Shard {
     /// neighbours. Returns whether the whole range is unmapped now.
     pub(crate) fn unmapped(&mut self, id: BlockId) -> bool {
         let block = &mut self.blocks[id];
+        debug_assert!(!block.used_elsewhere, "what is unmapped is guarded: {block:?}");
         block.state = State::Unmapped;
         block.last_use = LastUse::NEVER;
         let (prev, next, side) = (block.prev, block.next, block.side);

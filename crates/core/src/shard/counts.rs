@@ -1,8 +1,8 @@
-//! What a shard counts, for the device's statistics: rooms, totals, lows.
+//! What a shard counts, for the device's statistics: rooms and totals.
 
 use super::Shard;
 use crate::ids::Side;
-use crate::meter::{Counter, Low, ROWS, Row, each};
+use crate::meter::{Counter, ROWS, Row, each};
 
 impl Shard {
     /// Returns how much each counter may rise before the device's peak of it could; below zero where it has risen
@@ -61,19 +61,13 @@ impl Shard {
         self.meter.reset_totals();
     }
 
+    /// Returns the bytes of blocks that the program holds, after rounding.
+    pub(crate) fn live_bytes(&self) -> u64 {
+        Side::BOTH.map(|side| self.meter.current(side, Counter::AllocatedBytes) as u64).iter().sum()
+    }
+
     /// Returns the number of blocks that were freed so far.
     pub(crate) fn frees(&self) -> u64 {
         Side::BOTH.map(|side| self.meter.totals(side, Counter::Allocation).1).iter().sum()
-    }
-
-    /// Returns what was least live since the last call, and what is live now, over both sides.
-    pub(crate) fn take_low(&mut self) -> (Low, Low) {
-        let (mut low, mut now) = (Low::default(), Low::default());
-        for side in Side::BOTH {
-            let (side_low, side_now) = self.meter.take_low(side);
-            low += side_low;
-            now += side_now;
-        }
-        (low, now)
     }
 }

@@ -2,7 +2,8 @@
 //! before.
 //!
 //! It is recorded only where such memory is overwritten before it is granted ([`Scrub::OtherStreams`]). Memory becomes
-//! foreign when it comes from the driver, when a page is mapped or comes back, and when a block is lent. The record
+//! foreign when it comes from the driver, when a block is lent, and when another stream has used it through a window.
+//! What a window shows is as foreign as the memory behind it, or all of it where that is another shard's. The record
 //! goes by place, independent of the blocks there, and lasts until the memory was overwritten. None of this is on the
 //! path of a hit or a free.
 
@@ -11,7 +12,7 @@ use alloc::vec::Vec;
 
 use crate::ids::{Place, ShardId, Slot};
 use crate::settings::Scrub;
-use crate::shard::{Grant, Shard};
+use crate::shard::{Grant, Piece, Shard};
 
 /// The foreign parts of a shard's segments: the slot and the offset of each, with its end.
 ///
@@ -65,6 +66,22 @@ impl Shard {
         }
     }
 
+    /// Notes whether another user had these bytes last.
+    pub(super) fn set_foreign(&mut self, slot: Slot, (offset, bytes): (u64, u64), is_foreign: bool) {
+        if let Some(foreign) = &mut self.foreign {
+            if is_foreign {
+                foreign.add(slot, offset, offset + bytes);
+            } else {
+                foreign.remove(slot, offset, offset + bytes);
+            }
+        }
+    }
+
+    /// Returns whether another user may have had some of these bytes last, where that matters.
+    pub(super) fn is_foreign(&self, slot: Slot, offset: u64, bytes: u64) -> bool {
+        self.foreign.as_ref().is_some_and(|foreign| !foreign.overlapping(slot, offset, offset + bytes).is_empty())
+    }
+
     /// Notes that a segment is gone. Another segment may get its slot.
     pub(crate) fn forget_foreign(&mut self, slot: Slot) {
         if let Some(foreign) = &mut self.foreign {
@@ -99,6 +116,26 @@ impl Shard {
     /// Notes that a block is lent to another stream, which leaves its data there.
     pub(crate) fn note_lent(&mut self, grant: &Grant) {
         self.note_foreign(grant.slot, grant.offset, grant.size);
+    }
+
+    /// Notes that a window begins to show this memory: of its own, what is foreign at home; of other shards,
+    /// everything.
+    pub(super) fn note_window(&mut self, slot: Slot, offset: u64, bytes: u64, pieces: &[Piece]) {
+        let Some(foreign) = &mut self.foreign else { return };
+        if pieces.iter().any(|piece| piece.shard != self.id) {
+            foreign.add(slot, offset, offset + bytes);
+            return;
+        }
+        foreign.remove(slot, offset, offset + bytes);
+        let mut at = offset;
+        for piece in pieces {
+            let home = &self.blocks[piece.block];
+            for (begin, end) in foreign.overlapping(home.slot, home.offset, home.end()) {
+                let place = |byte: u64| at + byte.clamp(home.offset, home.end()) - home.offset;
+                foreign.add(slot, place(begin), place(end));
+            }
+            at += home.size;
+        }
     }
 
     /// Notes that a page is mapped here, whichever stream used it last.

@@ -9,7 +9,7 @@ use millpond_backend::{Reuse, StreamId, Tick};
 use super::Shard;
 use crate::block::{Block, State};
 use crate::books::Points;
-use crate::ids::BlockId;
+use crate::ids::{BlockId, Side};
 use crate::last_use::LastUse;
 use crate::meter::SplitChange;
 use crate::plant::Plant;
@@ -59,7 +59,7 @@ impl Shard {
         let block = &self.blocks[id];
         assert_eq!(block.state, State::Live, "block {} is freed and was not handed out", id.0);
         if block.used_elsewhere || self.rules.reuse != Reuse::InOrder {
-            return self.free_later(id, tick);
+            return self.free_later(id, tick, clock);
         }
         if self.snug.is_none() && self.puts_off(id, tick, clock) {
             return Freed::Done { unsettled: false };
@@ -80,21 +80,34 @@ impl Shard {
     }
 
     #[cold]
-    fn free_later(&mut self, id: BlockId, tick: Tick) -> Freed {
+    fn free_later(&mut self, id: BlockId, tick: Tick, clock: u64) -> Freed {
         let block = &mut self.blocks[id];
         block.last_use = LastUse::at(tick);
         block.state = State::Pending;
         let oversize = block.size >= self.rules.max_split;
         self.meter.free(block.side, block.size, oversize);
-        if mem::take(&mut block.used_elsewhere) {
-            let uses = self.uses.remove(&id).unwrap_or_default();
-            block.waits = u32::try_from(uses.streams.len() + uses.points.len()).unwrap_or(u32::MAX);
-            assert_ne!(block.waits, 0, "block {} was used elsewhere and nothing says where", id.0);
+        let uses = if mem::take(&mut block.used_elsewhere) { self.uses_at_free(id) } else { Uses::default() };
+        let block = &mut self.blocks[id];
+        block.waits = u32::try_from(uses.streams.len() + uses.points.len()).unwrap_or(u32::MAX);
+        if block.waits > 0 {
             Freed::Pending(Box::new(uses))
+        } else if self.rules.reuse == Reuse::InOrder {
+            Freed::Done { unsettled: self.retire(id, clock) }
         } else {
             self.put_in_line(tick, id);
             Freed::Settling
         }
+    }
+
+    /// Returns what the free of a block has to wait for.
+    fn uses_at_free(&mut self, id: BlockId) -> Uses {
+        let mut uses = self.uses.remove(&id).unwrap_or_default();
+        let is_window = self.is_opened(id);
+        assert!(is_window || uses != Uses::default(), "block {} was used elsewhere and nothing says where", id.0);
+        if is_window && self.waits_for_itself(id) {
+            uses.streams.push(self.stream);
+        }
+        uses
     }
 
     /// Notes that one of the points of a pending block is reached. Returns whether room for a peak ran out.
@@ -147,7 +160,12 @@ impl Shard {
         let block = &self.blocks[id];
         let (side, size, requested) = (block.side, block.size, block.requested);
         self.snug_gives(size, requested);
-        let change = self.join(id, clock);
+        let change = if self.is_opened(id) {
+            self.close_window(id, clock);
+            SplitChange::default()
+        } else {
+            self.join(id, clock)
+        };
         self.meter.retire(side, size, requested, change)
     }
 
@@ -156,14 +174,16 @@ impl Shard {
     #[inline(always)]
     pub(super) fn join(&mut self, id: BlockId, clock: u64) -> SplitChange {
         let Self { blocks, pools, rules, .. } = self;
-        let Block { size, side, mut last_use, mut prev, mut next, expandable, .. } = blocks[id];
+        let Block { size, side, mut last_use, mut prev, mut next, expandable, mut used_elsewhere, .. } = blocks[id];
         let index = &mut pools[side.index()].free;
         let (mut whole, mut pieces, mut absorbed) = (id, 1, 0);
         if let Some(before) = blocks.get_mut(prev)
             && before.state == State::Free
+            && before.side == side
         {
             index.remove(prev, before.size);
             absorbed += before.size;
+            used_elsewhere |= before.used_elsewhere;
             last_use = last_use.max(before.last_use);
             pieces -= 1;
             whole = mem::replace(&mut prev, before.prev);
@@ -171,10 +191,12 @@ impl Shard {
         }
         if let Some(behind) = blocks.get_mut(next)
             && behind.state == State::Free
+            && behind.side == side
             && !rules.planted.is(Plant::MissedMerge)
         {
             index.remove(next, behind.size);
             absorbed += behind.size;
+            used_elsewhere |= behind.used_elsewhere;
             last_use = last_use.max(behind.last_use);
             pieces -= 1;
             let gone = mem::replace(&mut next, behind.next);
@@ -186,11 +208,16 @@ impl Shard {
         let block = &mut blocks[whole];
         block.size = size + absorbed;
         block.last_use = last_use;
+        block.used_elsewhere = used_elsewhere;
         block.next = next;
         block.state = State::Free;
         block.age = clock;
+        let slab = rules.slab;
         self.list(whole, size + absorbed, side);
         if expandable {
+            if side == Side::Small && size + absorbed >= slab {
+                self.give_slabs(whole);
+            }
             SplitChange::default()
         } else if prev == BlockId::NONE && next == BlockId::NONE {
             // The segment is whole again: the pieces are gone, and the whole is not counted as one.
@@ -205,8 +232,9 @@ impl Shard {
     pub(super) fn absorb(&mut self, low: BlockId, high: BlockId) -> BlockId {
         let gone = &self.blocks[high];
         debug_assert_eq!(gone.prev, low, "blocks that are no neighbours are joined");
-        let (size, last_use, behind) = (gone.size, gone.last_use, gone.next);
+        let (size, last_use, behind, used_elsewhere) = (gone.size, gone.last_use, gone.next, gone.used_elsewhere);
         let block = &mut self.blocks[low];
+        block.used_elsewhere |= used_elsewhere;
         block.size += size;
         block.last_use = block.last_use.max(last_use);
         block.next = behind;

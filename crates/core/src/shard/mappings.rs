@@ -7,76 +7,39 @@ use crate::ids::{BlockId, PageId, Place, Slot};
 use crate::segment::{Mapping, Role};
 
 impl Shard {
-    /// Maps a page at its home. Returns what was mapped there before.
-    pub(crate) fn map_home(&mut self, at: Place, page: PageId, birth: u64, bytes: u64) -> Option<Mapping> {
-        self.note_page(at, bytes);
-        let mapping = Mapping { page, birth, bytes, role: Role::Home };
-        self.segments[at.slot].mappings.insert(at.offset, mapping)
+    /// Notes that a page is mapped at a place.
+    ///
+    /// # Panics
+    ///
+    /// If another page is mapped there.
+    pub(crate) fn page_mapped(&mut self, at: Place, mapping: Mapping) {
+        if mapping.role == Role::Home {
+            self.note_page(at, mapping.bytes);
+        }
+        let before = self.segments[at.slot].mappings.insert(at.offset, mapping);
+        assert_eq!(before, None, "page {} is mapped over another one at {at:?}", mapping.page.0);
     }
 
-    /// Turns the mapping of a page at its home into a shadow.
+    /// Forgets the mapping of a page.
     ///
     /// # Panics
     ///
     /// If the page is not mapped there.
-    pub(crate) fn home_to_shadow(&mut self, at: Place, page: PageId) {
-        match self.segments[at.slot].mappings.get_mut(&at.offset) {
-            Some(mapping) if mapping.page == page => mapping.role = Role::Shadow,
-            other => panic!("page {} is not mapped at its home: {other:?}", page.0),
-        }
-    }
-
-    /// Forgets the mapping of a page at its home.
-    ///
-    /// # Panics
-    ///
-    /// If the page is not mapped there.
-    pub(crate) fn unmap_home(&mut self, at: Place, page: PageId) {
+    pub(crate) fn page_unmapped(&mut self, at: Place, page: PageId) {
         let mapping = self.segments[at.slot].mappings.remove(&at.offset);
-        assert!(mapping.is_some_and(|m| m.page == page), "page {} is not mapped at its home: {mapping:?}", page.0);
+        assert!(mapping.is_some_and(|m| m.page == page), "page {} is not mapped at {at:?}: {mapping:?}", page.0);
     }
 
-    /// Notes that a shadow is being unmapped: no plan takes the page back through it any more.
+    /// Notes that the mapping of a page in a window is being unmapped.
     ///
     /// # Panics
     ///
-    /// If there is no shadow.
-    pub(crate) fn shadow_leaves(&mut self, at: Place) {
+    /// If there is no such mapping.
+    pub(crate) fn page_leaves(&mut self, at: Place) {
         match self.segments[at.slot].mappings.get_mut(&at.offset) {
-            Some(mapping) if mapping.role == Role::Shadow => mapping.role = Role::Leaving,
-            other => panic!("no shadow to unmap at {at:?}: {other:?}"),
+            Some(mapping) if mapping.role == Role::Window => mapping.role = Role::Leaving,
+            other => panic!("no page of a window to unmap at {at:?}: {other:?}"),
         }
-    }
-
-    /// Notes that a shadow that was to be unmapped stays.
-    ///
-    /// # Panics
-    ///
-    /// If none was to be unmapped there.
-    pub(crate) fn shadow_stays(&mut self, at: Place) {
-        match self.segments[at.slot].mappings.get_mut(&at.offset) {
-            Some(mapping) if mapping.role == Role::Leaving => mapping.role = Role::Shadow,
-            other => panic!("no shadow was leaving at {at:?}: {other:?}"),
-        }
-    }
-
-    /// Forgets a shadow of a page that the driver has unmapped.
-    ///
-    /// # Panics
-    ///
-    /// If none was to be unmapped there.
-    pub(crate) fn shadow_left(&mut self, at: Place, page: PageId) {
-        let mapping = self.segments[at.slot].mappings.remove(&at.offset);
-        assert!(mapping.is_some_and(|m| m.page == page && m.role == Role::Leaving), "unmapped at {at:?}: {mapping:?}");
-    }
-
-    /// Returns what the mapping at a place is to its page.
-    ///
-    /// # Panics
-    ///
-    /// If nothing is mapped there.
-    pub(crate) fn role_at(&self, at: Place) -> Role {
-        self.segments[at.slot].mappings[&at.offset].role
     }
 
     /// Returns every mapping with its place, by slot and offset.
@@ -101,5 +64,15 @@ impl Shard {
     pub(crate) fn pages_in(&self, id: BlockId) -> impl DoubleEndedIterator<Item = (u64, Mapping)> {
         let block = &self.blocks[id];
         self.segments[block.slot].pages_within(block.offset, block.end())
+    }
+
+    /// Returns the pages that share a byte with a part of a range, in order.
+    pub(crate) fn pages_over(
+        &self,
+        slot: Slot,
+        begin: u64,
+        end: u64,
+    ) -> impl DoubleEndedIterator<Item = (u64, Mapping)> {
+        self.segments[slot].mapped_in(begin, end)
     }
 }

@@ -11,19 +11,20 @@ mod counts;
 mod extend;
 mod foreign;
 mod free;
-mod lend;
+mod guards;
+mod home;
 mod mappings;
 mod put_off;
 mod release;
 mod snug;
 mod take;
 mod view;
-mod window;
+mod windows;
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
-use millpond_backend::{Point, Reuse, StreamId, Tick};
+use millpond_backend::{PageCaps, Point, Reuse, StreamId, Tick};
 
 use crate::block::{Block, Blocks, State};
 use crate::ids::{BlockId, PoolId, SegmentId, ShardId, Side, Slot};
@@ -34,16 +35,20 @@ use crate::plant::{Plant, Planted};
 use crate::policy::{Keeps, Source, Traits};
 use crate::segment::Segments;
 use crate::settings::{Scrub, Settings, Ties};
-use crate::units::QUANTUM;
+use crate::units::{QUANTUM, SMALL_SEGMENT_BYTES};
 
 pub(crate) use adopt::Arrival;
 pub(crate) use extend::{Addresses, Extend};
 use foreign::Foreign;
 pub use free::{Freed, Uses};
+use guards::Guards;
+pub(crate) use guards::Return;
+pub(crate) use home::{Ground, Growth, Tile};
 use put_off::Swap;
 use snug::Snug;
 pub use view::{BlockState, BlockView, PageView, SegmentView};
-pub(crate) use window::{Gap, Part, Piece, Window};
+use windows::Opened;
+pub(crate) use windows::Piece;
 
 /// A block that was handed out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -75,6 +80,10 @@ pub(crate) struct Rules {
     pub(crate) caches: bool,
     pub(crate) slack: Option<f64>,
     pub(crate) reuse: Reuse,
+    /// When memory may be used at other addresses than before.
+    pub(crate) alias_reuse: Reuse,
+    /// The bytes that small blocks get from a home at a time.
+    pub(crate) slab: u64,
     pub(crate) ties: Ties,
     pub(crate) scrub: Scrub,
     pub(crate) planted: Planted,
@@ -91,10 +100,21 @@ impl Rules {
             caches: keeps == Keeps::Freed,
             slack,
             reuse,
+            alias_reuse: reuse,
+            slab: u64::MAX,
             ties: settings.ties,
             scrub: settings.scrub,
             planted: settings.planted(),
         }
+    }
+
+    /// Returns the rules on a device with these pages.
+    pub(crate) fn on(mut self, pages: Option<PageCaps>) -> Self {
+        if let Some(pages) = pages.filter(|_| self.moves_pages) {
+            self.alias_reuse = pages.alias_reuse;
+            self.slab = SMALL_SEGMENT_BYTES.next_multiple_of(pages.granularity);
+        }
+        self
     }
 }
 
@@ -135,6 +155,16 @@ pub struct Shard {
     uses: BTreeMap<BlockId, Uses>,
     /// The memory that may hold the data of a previous user, where the settings make that matter.
     foreign: Option<Foreign>,
+    /// The bytes of homes that belong to the small side.
+    small_bytes: u64,
+    /// Addresses for windows, where nothing is mapped.
+    vacant: BTreeSet<(u64, BlockId)>,
+    /// The windows in use.
+    opened: BTreeMap<BlockId, Opened>,
+    /// Memory of other shards that came back with windows, until the coordinator takes it.
+    returns: Vec<Return>,
+    /// What other streams may still use of the free memory.
+    guards: Guards,
 }
 
 impl Shard {
@@ -156,6 +186,11 @@ impl Shard {
             swap: Swap::NONE,
             uses: BTreeMap::new(),
             foreign: Foreign::under(rules.scrub),
+            small_bytes: 0,
+            vacant: BTreeSet::new(),
+            opened: BTreeMap::new(),
+            returns: Vec::new(),
+            guards: Guards::default(),
         }
     }
 
@@ -190,9 +225,9 @@ impl Shard {
         (count(Side::Small) + count(Side::Large)) as u64
     }
 
-    /// Returns whether a freed block still waits for a point.
+    /// Returns whether a freed block, or the next use of free memory, still waits for a point.
     pub fn has_pending(&self) -> bool {
-        self.blocks.iter().any(|(_, block)| block.state == State::Pending)
+        self.blocks.iter().any(|(_, block)| block.state == State::Pending) || self.guard_points().next().is_some()
     }
 
     /// Returns the newest tick of the home stream at which any of the shard's memory was freed, or 0 if none was.

@@ -133,12 +133,12 @@ impl Shard {
         let mut change = SplitChange { blocks: 1, bytes: block.size as i64 };
         let (mut prev, mut next) = (block.prev, block.next);
         let mut absorbed = 0;
-        if let Some(before) = self.free_at(prev) {
+        if let Some(before) = self.free_at(prev, block.side) {
             change.blocks -= 1;
             absorbed += self.blocks[before].size;
             prev = self.blocks[before].prev;
         }
-        if let Some(behind) = self.free_at(next) {
+        if let Some(behind) = self.free_at(next, block.side) {
             change.blocks -= 1;
             absorbed += self.blocks[behind].size;
             next = self.blocks[behind].next;
@@ -152,8 +152,8 @@ impl Shard {
     }
 
     #[inline(always)]
-    fn free_at(&self, id: BlockId) -> Option<BlockId> {
-        id.some().filter(|&id| self.blocks[id].state == State::Free)
+    fn free_at(&self, id: BlockId, side: Side) -> Option<BlockId> {
+        id.some().filter(|&id| (self.blocks[id].state, self.blocks[id].side) == (State::Free, side))
     }
 
     /// Returns the shard with nothing put off, for all uses but the hot path.
@@ -193,7 +193,7 @@ impl Shard {
         let Some(change) = self.would_retake(id, want) else { return false };
         let Block { slot, offset, size, last_use, next, side, .. } = self.blocks[id];
         let grant = Grant { block: id, slot, offset, size, base: self.segments[slot].base, last_use, unsettled: false };
-        let behind = self.free_at(next).unwrap_or(BlockId::NONE);
+        let behind = self.free_at(next, side).unwrap_or(BlockId::NONE);
         self.swap = Swap { grant, side, behind, change };
         true
     }
@@ -202,10 +202,10 @@ impl Shard {
     /// this block. If so, returns the change that its free makes in `inactive_split` and the grant reverses.
     fn would_retake(&self, id: BlockId, want: &Want) -> Option<SplitChange> {
         let block = &self.blocks[id];
-        if !self.rules.caches || self.free_at(block.prev).is_some() {
+        if !self.rules.caches || self.free_at(block.prev, block.side).is_some() {
             return None;
         }
-        let behind = self.free_at(block.next);
+        let behind = self.free_at(block.next, block.side);
         let rest = behind.map_or(0, |behind| self.blocks[behind].size);
         let whole = want.rounded + rest;
         if whole >= self.rules.max_split || (rest != 0 && !self.splits(want, rest)) {
@@ -215,6 +215,11 @@ impl Shard {
         let mut other = index.best_fit(want.rounded, |id| self.blocks[id].size);
         if other.is_some() && other == behind {
             other = behind.and_then(|behind| index.next_after_alone(behind, rest))?;
+        }
+        if whole >= self.rules.slab && want.side == Side::Small {
+            // The slab would go back to the large side, and the search would come to it last.
+            let gets_it = other.is_none() && self.would_get_slab(id, whole);
+            return gets_it.then(SplitChange::default);
         }
         if let Some(other) = other {
             // A tie would be decided by rank: that is left to the search.

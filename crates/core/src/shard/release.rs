@@ -60,7 +60,7 @@ impl Shard {
     }
 
     /// Returns what garbage collection would give back of a free block: a whole segment, or the whole pages inside a
-    /// block where pages move. `None` if nothing.
+    /// block under `paged`. `None` if nothing.
     pub(crate) fn garbage_bytes(&self, id: BlockId) -> Option<u64> {
         if self.is_whole_segment(id) {
             return Some(self.blocks[id].size);
@@ -102,10 +102,13 @@ impl Shard {
         (side, (is_bare && segment.mappings.is_empty()).then_some((slot, segment.id)))
     }
 
-    /// Returns the bytes in free pages and in free segments whose last use is not known to be over.
+    /// Returns the bytes in free pages and in free segments whose last use, on any stream, is not known to be over.
     pub(crate) fn unreached_bytes(&self, is_reached: impl Fn(Point) -> bool) -> u64 {
         let free = Side::BOTH.into_iter().flat_map(|side| self.free_blocks(side).map(|(id, _)| id));
-        let unreached = free.filter(|&id| !is_reached(self.last_point(id)));
+        let unreached = free.filter(|&id| {
+            let guards = self.guards_of(id);
+            !guards.iter().chain([self.last_point(id)]).all(&is_reached)
+        });
         let releasable = |id| {
             if self.is_whole_segment(id) {
                 self.blocks[id].size

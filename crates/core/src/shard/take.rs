@@ -11,6 +11,9 @@ use crate::plant::Plant;
 use crate::size::Want;
 use crate::units::{QUANTUM, SMALL_BYTES};
 
+/// The number of guarded blocks that a small request looks past.
+const GUARDED_MOST: usize = 16;
+
 impl Shard {
     /// Hands out a free block of this shard. Returns `None` after a miss.
     ///
@@ -38,7 +41,10 @@ impl Shard {
             // A peak has to be settled first. The path of a miss does that and searches again.
             return None;
         }
-        let (found, bin) = self.find_in(want)?;
+        let Some((found, bin)) = self.find_in(want) else { return self.find_slab(want, clock) };
+        if self.blocks[found].used_elsewhere && self.is_guarded(found, want.rounded) {
+            return self.find_past_guards(want, clock);
+        }
         self.pools[want.side.index()].free.remove_from(bin, found);
         Some(self.hand_out(found, want, clock))
     }
@@ -95,6 +101,43 @@ impl Shard {
         behind.filter(|next| next.state == State::Unmapped).map_or(0, |next| next.size)
     }
 
+    /// Hands out a free block of the shard, if one serves the request.
+    pub(crate) fn find_and_take(&mut self, want: &Want, clock: u64) -> Option<Grant> {
+        match self.find(want) {
+            Some(found) if self.blocks[found].used_elsewhere && self.is_guarded(found, want.rounded) => {
+                self.find_past_guards(want, clock)
+            }
+            Some(found) => Some(self.take(found, want, clock)),
+            None => self.find_slab(want, clock),
+        }
+    }
+
+    /// Serves a small request whose best fit is guarded from one of the next few blocks that is not, or from a slab. A
+    /// large request gets nothing: its place does not depend on how far the device is.
+    #[cold]
+    #[inline(never)]
+    fn find_past_guards(&mut self, want: &Want, clock: u64) -> Option<Grant> {
+        if want.side == Side::Large {
+            return None;
+        }
+        let fits = |id: &BlockId| self.blocks[*id].size >= want.rounded;
+        let is_free = |id: &BlockId| !self.blocks[*id].used_elsewhere || !self.is_guarded(*id, want.rounded);
+        let mut next = self.pools[Side::Small.index()].free.iter_from(want.rounded).filter(fits).take(GUARDED_MOST);
+        let found = next.find(is_free);
+        drop(next);
+        match found {
+            Some(found) => Some(self.take(found, want, clock)),
+            None => self.find_slab(want, clock),
+        }
+    }
+
+    /// Serves a small request that found nothing on its side from free memory of the large side, where homes have both.
+    #[cold]
+    #[inline(never)]
+    fn find_slab(&mut self, want: &Want, clock: u64) -> Option<Grant> {
+        if want.side == Side::Large || !self.rules.moves_pages { None } else { self.take_slab(want, clock) }
+    }
+
     /// Hands out the front of a free block.
     pub(super) fn take(&mut self, id: BlockId, want: &Want, clock: u64) -> Grant {
         let size = self.blocks[id].size;
@@ -109,7 +152,7 @@ impl Shard {
         debug_assert!(block.size >= want.rounded, "block of {} bytes taken for {}", block.size, want.rounded);
         block.state = State::Live;
         block.requested = want.requested;
-        let Block { offset, size: whole, last_use, prev, next, slot, expandable, .. } = *block;
+        let Block { offset, size: whole, last_use, prev, next, slot, expandable, used_elsewhere, .. } = *block;
         let was_split = prev != BlockId::NONE || next != BlockId::NONE;
         let rest = whole - want.rounded;
         let (mut size, mut change) = (whole, SplitChange::default());
@@ -126,6 +169,9 @@ impl Shard {
         }
         if expandable {
             change = SplitChange::default();
+        }
+        if used_elsewhere {
+            self.mark_rest(id);
         }
         let oversize = size >= self.rules.max_split;
         let requested = if self.rules.planted.is(Plant::WrongCounter) { size } else { want.requested };
@@ -153,7 +199,7 @@ impl Shard {
         let rest = self.blocks.vacancy();
         let table = self.blocks.table();
         let front = &mut table[id.0 as usize];
-        let Block { offset, size: whole, last_use, next, slot, side, expandable, .. } = *front;
+        let Block { offset, size: whole, last_use, next, slot, side, expandable, used_elsewhere, .. } = *front;
         front.size = size;
         front.next = rest;
         table[rest.0 as usize] = Block {
@@ -169,7 +215,7 @@ impl Shard {
             state: State::Free,
             side,
             expandable,
-            used_elsewhere: false,
+            used_elsewhere,
         };
         if let Some(behind) = table.get_mut(next.0 as usize) {
             behind.prev = rest;

@@ -19,7 +19,7 @@ pub enum BlockState {
     ActivePendingFree,
     /// Free.
     Inactive,
-    /// Addresses of an expandable segment without memory.
+    /// Addresses of a range without memory, or whose memory is in use at other addresses.
     Unmapped,
 }
 
@@ -32,8 +32,12 @@ pub struct BlockView {
     pub size: u64,
     /// The bytes that the program asked for, or 0 for blocks that are not active.
     pub requested: u64,
+    /// The bytes of a free block that other streams may still use.
+    pub guarded: u64,
     /// Its state.
     pub state: BlockState,
+    /// The side that it belongs to. Under `paged` a range has blocks of both.
+    pub side: Side,
 }
 
 /// One segment of a layout, with the blocks that tile it.
@@ -73,9 +77,10 @@ pub struct PageView {
     pub offset: u64,
     /// Its length in bytes.
     pub bytes: u64,
-    /// Whether its memory is in use through this mapping. Otherwise it was so before, and the addresses are not used
-    /// until the page comes back.
+    /// Whether this is the mapping that the page has for its whole life. Otherwise it is one of a window.
     pub is_home: bool,
+    /// Whether the driver is unmapping it: no block is handed out there.
+    pub is_leaving: bool,
 }
 
 impl Shard {
@@ -106,10 +111,11 @@ impl Shard {
                 State::Pending => (BlockState::ActivePendingFree, block.requested),
                 // The driver works on a claimed block or is about to: as seen from outside, it is not in use.
                 State::Free | State::Claimed => (BlockState::Inactive, 0),
-                State::Unmapped => (BlockState::Unmapped, 0),
+                State::Unmapped | State::Away | State::Kept => (BlockState::Unmapped, 0),
                 State::PutOff | State::Vacant => panic!("block {} tiles {} as {:?}", id.0, segment.id, block.state),
             };
-            BlockView { offset: block.offset, size: block.size, requested, state }
+            let guarded = if state == BlockState::Inactive { self.guarded_bytes(id) } else { 0 };
+            BlockView { offset: block.offset, size: block.size, requested, guarded, state, side: block.side }
         });
         SegmentView {
             id: segment.id,
@@ -150,9 +156,11 @@ impl SegmentView {
                 }
                 BlockState::ActivePendingFree => ledger.waiting_bytes += block.size,
                 BlockState::Inactive => {
-                    let ready = self.releasable_bytes(block, is_pinned);
+                    let free = block.size - block.guarded;
+                    let ready = self.releasable_bytes(block, is_pinned).min(free);
+                    ledger.guarded_bytes += block.guarded;
                     ledger.ready_bytes += ready;
-                    ledger.stranded_bytes += block.size - ready;
+                    ledger.stranded_bytes += free - ready;
                 }
                 BlockState::Unmapped => {}
             }
@@ -176,6 +184,6 @@ impl SegmentView {
 impl PageView {
     fn new(offset: u64, mapping: &Mapping) -> Self {
         let Mapping { page, birth, bytes, role } = *mapping;
-        Self { page, birth, offset, bytes, is_home: role == Role::Home }
+        Self { page, birth, offset, bytes, is_home: role == Role::Home, is_leaving: role == Role::Leaving }
     }
 }

@@ -1,8 +1,7 @@
 //! An account of memory, kept beside the allocator: what the driver gave, who has which bytes, and who had them before.
 //!
 //! It observes grants, frees and driver calls, and shares nothing with the allocator but names. A byte is identified by
-//! its physical place, in a segment or in a page, so that the account stays correct when pages move or are mapped
-//! twice.
+//! its physical place, in a segment or in a page, so that the account stays correct when pages are mapped twice.
 
 use std::collections::BTreeMap;
 

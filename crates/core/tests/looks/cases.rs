@@ -73,7 +73,7 @@ fn free(world: &mut World, ids: &[u64]) {
     }
 }
 
-/// Sets up pages of another stream: all that the limit allows is free on stream 1, in two pieces, and stream 0 needs
+/// Sets up memory of another stream: all that the limit allows is free on stream 1, in two pieces, and stream 0 needs
 /// most of it.
 fn pages_elsewhere(world: &mut World) {
     let blocks = take(world, 1, &[24, 4, 44]);
@@ -96,14 +96,22 @@ fn free_before_hole(world: &mut World) {
     free(world, &blocks[..1]);
 }
 
-/// Sets up pages of stream 0 that went to stream 1 and are free there. They can come back to their old places on stream
-/// 0.
-fn pages_left(world: &mut World) {
+/// Sets up memory of stream 0 that it lent to stream 1, which has freed it. Work of both streams may still use it.
+fn pages_lent(world: &mut World) {
     let mine = take(world, 0, &[20, 40]);
     free(world, &mine[1..]);
     world.scene.clock.finish();
     let theirs = take(world, 1, &[24, 14]);
     free(world, &theirs);
+}
+
+/// Sets up a window of stream 0 over memory of both streams, which is kept, and free memory behind it at both homes.
+fn kept_window(world: &mut World) {
+    let (mine, theirs) = (take(world, 0, &[12, 4]), take(world, 1, &[24, 4, 20]));
+    free(world, &[mine[0], theirs[0], theirs[2]]);
+    world.scene.clock.finish();
+    let gathered = take(world, 0, &[50]);
+    free(world, &gathered);
 }
 
 /// Sets up a long idle block of each of the other streams.
@@ -181,10 +189,15 @@ pub(crate) fn all() -> Vec<Case> {
             add("pages elsewhere, without aliases", blunt, pages_elsewhere, Goal::Allocate(50));
             let deaf = Facts { stream_wait: false, ..paged(growth, 80) };
             add("pages elsewhere, without waits", deaf, pages_elsewhere, Goal::Allocate(50));
+            let submitting = Facts { submits: true, ..paged(growth, 80) };
+            add("pages elsewhere, of work not submitted", submitting, pages_elsewhere, Goal::Allocate(50));
             add("a hole to fill", paged(growth, 90), free_before_hole, Goal::Allocate(30));
-            add("pages that can come back", paged(growth, 64), pages_left, Goal::Allocate(36));
-            add("pages that can come back, in part", paged(growth, 64), pages_left, Goal::Allocate(22));
-            add("pages with old mappings to release", paged(growth, 64), pages_left, Goal::EmptyCache);
+            add("memory that was lent", paged(growth, 64), pages_lent, Goal::Allocate(36));
+            add("memory that was lent, in part", paged(growth, 64), pages_lent, Goal::Allocate(22));
+            add("memory to release that was lent", paged(growth, 64), pages_lent, Goal::EmptyCache);
+            add("a kept window", paged(growth, 64), kept_window, Goal::Allocate(48));
+            add("a kept window, for its own home", paged(growth, 64), kept_window, Goal::Allocate(10));
+            add("a kept window to release", paged(growth, 64), kept_window, Goal::EmptyCache);
             add("a trim of pages", paged(growth, 80), pages_elsewhere, Goal::Trim(40));
             let three = Facts { streams: 3, ..paged(growth, 200) };
             add("idle elsewhere", three, idle_elsewhere, Goal::Allocate(40));
@@ -194,13 +207,13 @@ pub(crate) fn all() -> Vec<Case> {
         }
     }
     for reuse in [Reuse::AfterSubmit, Reuse::AfterDone] {
-        let done = Done::Nothing;
+        let (done, submits) = (Done::Nothing, reuse == Reuse::AfterSubmit);
         let mut add = |name, facts, set_up, goal| cases.push(Case { name, facts, set_up, done, goal });
-        add("segments, not in order", Facts { reuse, ..classic(100) }, segments_elsewhere, Goal::Allocate(50));
-        add("waiting, not in order", Facts { reuse, ..classic(60) }, waiting_elsewhere, Goal::Allocate(30));
-        let pages = Facts { reuse, ..paged(Growth::Tight, 80) };
+        add("segments, not in order", Facts { reuse, submits, ..classic(100) }, segments_elsewhere, Goal::Allocate(50));
+        add("waiting, not in order", Facts { reuse, submits, ..classic(60) }, waiting_elsewhere, Goal::Allocate(30));
+        let pages = Facts { reuse, submits, ..paged(Growth::Tight, 80) };
         add("pages, not in order", pages, pages_elsewhere, Goal::Allocate(50));
-        add("a release, not in order", Facts { reuse, ..classic(100) }, segments_elsewhere, Goal::EmptyCache);
+        add("a release, not in order", Facts { reuse, submits, ..classic(100) }, segments_elsewhere, Goal::EmptyCache);
     }
     cases
 }

@@ -75,8 +75,13 @@ impl Clock {
     }
 
     /// Makes a stream wait for a point, whose tick ends if it is open.
+    ///
+    /// # Panics
+    ///
+    /// If only the application can end it.
     pub(crate) fn wait(&mut self, stream: StreamId, point: Point) {
         if point.tick >= self.mark(point.stream) {
+            assert!(!self.submits, "stream {} waits for {point:?}, which may never be submitted", stream.0);
             self.close(point.stream);
         }
         let open = self.mark(stream).0;

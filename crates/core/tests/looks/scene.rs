@@ -58,14 +58,14 @@ impl Scene {
     pub(crate) fn granted(&mut self, shard: ShardId, grant: Grant, user: StreamId) -> u64 {
         self.granted += 1;
         self.events += 1;
-        let (home, clock, reuse) = (self.streams[shard.0 as usize], &self.clock, self.reuse);
+        let (clock, reuse) = (&self.clock, self.reuse);
         let may_follow = |point: Point| match reuse {
             _ if point.stream != user => clock.comes_after(user, clock.mark(user), point),
             Reuse::InOrder => true,
             Reuse::AfterSubmit => point.tick < clock.mark(user),
             Reuse::AfterDone => clock.is_done(point),
         };
-        self.account.grant(self.granted, shard, &grant, home, may_follow, clock);
+        self.account.grant(self.granted, shard, &grant, user, may_follow, clock);
         let held = Held { shard, grant, user, others: Vec::new(), points: Vec::new() };
         self.live.insert(self.granted, held);
         self.granted

@@ -30,6 +30,7 @@ fn facts(random: &mut Random) -> Facts {
         reuse,
         aliasing: !random.one_in(4),
         stream_wait: !random.one_in(4),
+        submits: reuse == Reuse::AfterSubmit || random.one_in(4),
         streams: 2 + random.below(2) as usize,
         limit: (!random.one_in(4)).then(|| MIB * (60 + random.below(80))),
     }

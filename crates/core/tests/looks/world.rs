@@ -16,13 +16,23 @@ pub(crate) struct Facts {
     pub(crate) reuse: Reuse,
     pub(crate) aliasing: bool,
     pub(crate) stream_wait: bool,
+    /// Whether the application closes ticks.
+    pub(crate) submits: bool,
     pub(crate) streams: usize,
     pub(crate) limit: Option<u64>,
 }
 
 impl Facts {
     pub(crate) fn new(settings: Settings) -> Self {
-        Self { settings, reuse: Reuse::InOrder, aliasing: true, stream_wait: true, streams: 2, limit: None }
+        Self {
+            settings,
+            reuse: Reuse::InOrder,
+            aliasing: true,
+            stream_wait: true,
+            submits: false,
+            streams: 2,
+            limit: None,
+        }
     }
 }
 
@@ -76,9 +86,8 @@ pub(crate) const NEVER: u32 = u32::MAX;
 impl World {
     pub(crate) fn new(facts: &Facts) -> Self {
         let pages = Some(PageCaps { aliasing: facts.aliasing, ..PageCaps::new(2 * MIB) });
-        // Where the application submits, no stream waits on the device, because the work may never be submitted.
-        let submits = facts.reuse == Reuse::AfterSubmit;
-        let stream_wait = facts.stream_wait && !submits;
+        let submits = facts.submits;
+        let stream_wait = facts.stream_wait;
         let device = DeviceFacts { total_bytes: 1 << 30, reuse: facts.reuse, pages, stream_wait };
         let mut coordinator = Coordinator::new(facts.settings.clone(), device);
         coordinator.set_limit(facts.limit);
@@ -157,8 +166,13 @@ impl World {
                 Outcome::Failed
             }
             Step::Poll(streams) => {
-                let reached = |stream| Point { stream, tick: self.scene.clock.done(stream) };
-                Outcome::Reached(streams.into_iter().map(reached).collect())
+                let clock = &self.scene.clock;
+                let reached = streams.iter().map(|&stream| Point { stream, tick: clock.done(stream) }).collect();
+                if !clock.submits {
+                    return Outcome::Reached(reached);
+                }
+                let open = streams.iter().map(|&stream| Point { stream, tick: clock.mark(stream) }).collect();
+                Outcome::Polled { reached, open }
             }
             Step::Wait(points) => self.wait(&points),
             Step::Synchronize(stream) => {
@@ -227,7 +241,7 @@ impl World {
     /// Passes to the coordinator what threads report once they have left their shards.
     pub(crate) fn tell(&mut self) {
         for (shard, block, points) in std::mem::take(&mut self.scene.untold) {
-            self.coordinator.pend(shard, block, points);
+            self.coordinator.pend(shard, block, points, [0; 2], &mut self.shards);
         }
         for shard in std::mem::take(&mut self.scene.unsettled) {
             self.coordinator.settle(shard, &mut self.shards);

@@ -16,7 +16,8 @@ const ROUNDS: usize = 2000;
 /// More time than the hits need on the slowest machine. Only a thread that waits for a lock needs longer.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The sizes of the blocks that are live at once, in bytes.
-const SIZES: [u64; 4] = [512, 70_000, 1 << 20, 3 << 20];
+/// Whole pages of large ones leave little unused, so that each stream gets memory of its own.
+const SIZES: [u64; 4] = [512, 70_000, 1 << 20, 4 << 20];
 
 /// Allocates a block of each size.
 fn blocks(stream: &Stream<Sim>) -> [Buffer<Sim>; SIZES.len()] {

@@ -7,7 +7,7 @@ pub(crate) const HELP: &str = "\
   driver    what the driver takes for a segment of each size, and for giving it back
   cached    a free and an allocation that the cache serves, on average and one by one
   streams   what ticks, submits and waits cost; how long a block that another stream used takes to its reuse
-  pages     what the driver takes to map a page, to move it and to give it back, where there are pages
+  pages     what the driver takes to map a page, to map it once more and to give it back, where there are pages
   transfer  fills, copies, uploads and downloads, each submitted and waited for
   scrub     a free and an allocation from the cache, until the device is done: as it is, and overwritten each time
   pinned    page-locked memory for copies of 4 KiB to 64 MiB, from its cache and from the driver each time: the time

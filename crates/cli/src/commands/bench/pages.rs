@@ -1,4 +1,4 @@
-//! What pages cost: grown into, moved between streams, and given back.
+//! What pages cost: grown into, mapped once more for another stream, and given back.
 
 use std::time::Instant;
 
@@ -10,7 +10,7 @@ use super::row::{Clock, Row};
 use super::scene::{Scene, failed, if_room};
 use crate::failure::Failure;
 
-/// The bytes whose pages are created, and moved, in a round.
+/// The bytes whose pages are created, and mapped once more, in a round.
 const BYTES: u64 = 64 << 20;
 /// The bytes that lie between the two halves of those.
 const BETWEEN: u64 = 16 << 20;
@@ -32,8 +32,8 @@ pub(super) fn measure<B: Backend>(backend: B, effort: &Effort) -> Result<Vec<Row
 /// longer a submit and the wait for it take with a page to bind than without.
 const CASES: [&str; 4] = [
     "create and map a page",
-    "move a page to another stream",
-    "bind a moved page, in a submit",
+    "map a page once more, for another stream",
+    "bind such a page, in a submit",
     "unmap and release a page",
 ];
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::value_parser;
 use millpond_trace::Limits;
 
+use super::life::LifeArgs;
 use super::{Limit, PatternChoice, parse_limits, pattern_help};
 use crate::devices::device_help;
 use crate::quantity::parse_time;
@@ -17,15 +18,15 @@ pub(crate) fn help() -> String {
 
 const POLICIES: &str = "\
 Policies:
-  paged         pages move between streams and places, so that little more is reserved than is live;
-                needs virtual memory, and is the default where there is any
+  paged         free memory of all streams is mapped together where it is needed, so that little more is
+                reserved than is live; needs virtual memory, and is the default where there is any
   classic       PyTorch's native allocator, to the counter; the default elsewhere. With
                 --conf expandable_segments:True its segments are expandable
   direct        no caching: each allocation is one of the driver's
 
-When memory is short, paged creates pages rather than have a stream wait for another on the device, up
-to the limit (--conf growth:balanced, the default), or moves pages behind such waits first, which
-reserves the least (--conf growth:tight).";
+While the device is behind, paged creates pages rather than have a stream wait for another on the
+device, up to 2.2 times what was ever live and 8 MiB (--conf growth:balanced, the default), or
+has streams wait at once, which reserves the least (--conf growth:tight).";
 
 const REPLAY_MORE: &str = "\
 Configuration: --conf, or else the first of the environment variables MILLPOND_CONF,
@@ -35,16 +36,20 @@ Columns: `cold` is the first pass in ns per event, `warm` the median of the pass
 are host time. `live` and `reserved` are peaks, `res/live` the second over the first; `torch` is the
 peak that PyTorch reserved when the trace was recorded. `calls` and `driver` count the first pass: how
 often the driver was called and how long it took, on the device's own clock where it has one (the
-simulated device). With --compare, `of exp.` is that time over the time of expandable, and
-`events`, `live` and `torch` make room. `warm calls` is the sum over all warm passes. Statistics are those at
-the end of the first pass. Of several traces, the last line of each policy has the geometric mean of
-`res/live` and the sums of what follows it.
+simulated device). With --compare or several policies, `of exp.` is that time over the time of
+expandable, and `events`, `live` and `torch` make room. `life` is the most that was reserved at any time
+of all passes over the most that was live; `last calls` are those of the last pass, `all calls` and
+`all driver` those of all passes. JSON has the calls and times of each pass. `retries` and `OOMs` of the
+first pass are left out where there were none. Statistics are those at the end of the first pass. Of
+several traces, the last line of each policy has the geometric means of `res/live` and `life` and the sums
+of what follows them.
 
 --for adds `passes`, how many were made, the cold one among them: 3.25 are three and a quarter of one.
---touch adds `checked`, the blocks verified, `stalls`, how often the host had to wait for the device
-in an allocation, and `waits`, how often a stream was told to wait for another on the device; each over
-all passes. JSON has those of the first pass and of the warm ones, and how long the stalls took. A
-release that makes the driver wait for the device by itself, as CUDA's do, shows in `driver` alone.
+--touch and --in-flight add `stalls`, how often the host had to wait for the device in an allocation, and
+`waits`, how often a stream was told to wait for another on the device, and --touch adds `checked`, the
+blocks verified; each over all passes. JSON has the stalls and waits of the first pass, of the warm ones
+and of the last one, and how long the stalls took. A release that makes the driver wait for the device by
+itself, as CUDA's do, shows in `driver` alone.
 
 An allocation refused for lack of memory is counted, not fatal; the first is explained on standard
 error.
@@ -55,6 +60,10 @@ Examples:
   millpond replay --compare --limit 1.10x gpt2_train.trace.gz
   millpond replay --touch --device sim:completion=random:1 --pattern many_streams
   millpond replay --compare --tight --touch --device cuda:0 --passes 2 *.trace.gz
+  millpond replay --policy tight,paged,classic --passes 20 --vary 5% --keep *.trace.gz
+  millpond replay --device sim --in-flight 200 bert_multistream.trace.gz
+  millpond replay --device cuda:0 --in-flight 50us --policy tight,paged bert_multistream.trace.gz
+  millpond replay --together beside gpt2_train.trace.gz serving_kv.trace.gz
   millpond replay --for 10m --touch --threads 8 --scale 2 --device cuda:0
   millpond replay --device cuda:0,alloc=async --policy direct gnn.trace.gz
   millpond replay --device vulkan:0 --scale 64 --touch --threads 2
@@ -112,9 +121,9 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_name = "DEVICE", help = "The device: NAME or NAME:KEY=VALUE,...", long_help = device_help())]
     pub(crate) device: Option<String>,
     /// The policy: paged, tight, classic, expandable, direct or auto; auto, the default, is paged with virtual memory
-    /// and else classic
-    #[arg(long, value_name = "POLICY", conflicts_with = "compare")]
-    pub(crate) policy: Option<String>,
+    /// and else classic. Several, with commas between them, are put side by side
+    #[arg(long, value_name = "POLICY,...", value_delimiter = ',', conflicts_with = "compare")]
+    pub(crate) policy: Vec<String>,
     /// A configuration in the grammar of PYTORCH_CUDA_ALLOC_CONF, instead of the environment's
     #[arg(long, value_name = "STRING")]
     pub(crate) conf: Option<String>,
@@ -138,6 +147,8 @@ pub(crate) struct ReplayArgs {
     pub(crate) tight: bool,
     #[arg(long, help = "Write to every block and verify it before its free", long_help = TOUCH_HELP)]
     pub(crate) touch: bool,
+    #[command(flatten)]
+    pub(crate) life: LifeArgs,
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u16).range(1..=256))]
     #[arg(help = "Replay each trace by N threads at once, each on streams of its own", long_help = THREADS_HELP)]
     pub(crate) threads: u16,

@@ -46,15 +46,26 @@ impl Group<'_> {
         self.rows.iter().map(|row| value(row)).sum::<u64>().to_string()
     }
 
+    /// Returns the sum, or nothing where it is 0.
+    fn some(&self, value: fn(&Row) -> u64) -> String {
+        if self.rows.iter().all(|row| value(row) == 0) { String::new() } else { self.sum(value) }
+    }
+
     /// Returns the sum of what only a replay has that keeps the device busy, or nothing.
     fn busy(&self, value: fn(&Busy) -> u64) -> String {
         let values: Vec<_> = self.rows.iter().filter_map(|row| row.busy.as_ref().map(value)).collect();
         if values.is_empty() { String::new() } else { values.into_iter().sum::<u64>().to_string() }
     }
 
-    fn mean_ratio(&self) -> f64 {
-        let logarithms: f64 = self.rows.iter().map(|row| row.reserved_over_live.ln()).sum();
-        (logarithms / self.rows.len() as f64).exp()
+    /// Returns the geometric mean.
+    fn mean(&self, ratio: fn(&Row) -> f64) -> String {
+        let logarithms: f64 = self.rows.iter().map(|row| ratio(row).ln()).sum();
+        format!("{:.3}", (logarithms / self.rows.len() as f64).exp())
+    }
+
+    /// Returns a value over all passes, or nothing where there is one pass.
+    fn lived(&self, value: fn(&Self) -> String) -> String {
+        if self.rows.iter().any(|row| row.passes > 0) { value(self) } else { String::new() }
     }
 }
 
@@ -81,7 +92,7 @@ const fn number(
 }
 
 /// The columns. One that is empty in every row is left out of the table.
-pub(super) const COLUMNS: [Column; 19] = [
+pub(super) const COLUMNS: [Column; 22] = [
     Column {
         align: Align::Left,
         ..number("trace", "trace", |row| row.trace.clone(), |group| format!("all {}", group.rows.len()))
@@ -105,7 +116,18 @@ pub(super) const COLUMNS: [Column; 19] = [
         shown: |layout| !layout.compare,
         ..number("torch", "torch_peak_reserved_bytes", |row| bytes(row.torch_peak_reserved_bytes), nothing)
     },
-    number("res/live", "reserved_over_live", |row| ratio(row.reserved_over_live), |group| ratio(group.mean_ratio())),
+    number(
+        "res/live",
+        "reserved_over_live",
+        |row| ratio(row.reserved_over_live),
+        |group| group.mean(|row| row.reserved_over_live),
+    ),
+    number(
+        "life",
+        "life_reserved_over_live",
+        |row| lived(row, |row| ratio(row.life_reserved_over_live)),
+        |group| group.lived(|group| group.mean(|row| row.life_reserved_over_live)),
+    ),
     number("calls", "driver_calls", |row| row.driver_calls.to_string(), |group| group.sum(|row| row.driver_calls)),
     number("driver", "driver_time_us", |row| driver_time(row.driver_time_us), |group| driver_time(group.time_us())),
     number(
@@ -115,35 +137,54 @@ pub(super) const COLUMNS: [Column; 19] = [
         |group| over(group.time_us(), group.expandable_us).map_or(String::new(), ratio),
     ),
     number(
-        "warm calls",
-        "warm_driver_calls",
-        |row| if row.passes == 0 { String::new() } else { row.warm_driver_calls.to_string() },
-        |group| match group.rows.iter().any(|row| row.passes > 0) {
-            true => group.sum(|row| row.warm_driver_calls),
-            false => String::new(),
-        },
+        "last calls",
+        "last_driver_calls",
+        |row| lived(row, |row| row.last_driver_calls.to_string()),
+        |group| group.lived(|group| group.sum(|row| row.last_driver_calls)),
+    ),
+    number(
+        "all calls",
+        "all_driver_calls",
+        |row| lived(row, |row| row.all_driver_calls.to_string()),
+        |group| group.lived(|group| group.sum(|row| row.all_driver_calls)),
+    ),
+    number(
+        "all driver",
+        "all_driver_time_us",
+        |row| lived(row, |row| driver_time(row.all_driver_time_us)),
+        |group| group.lived(|group| driver_time(group.rows.iter().map(|row| row.all_driver_time_us).sum())),
     ),
     number(
         "retries",
         "num_alloc_retries",
-        |row| row.num_alloc_retries.to_string(),
-        |group| group.sum(|row| row.num_alloc_retries),
+        |row| some(row.num_alloc_retries),
+        |group| group.some(|row| row.num_alloc_retries),
     ),
-    number("OOMs", "num_ooms", |row| row.num_ooms.to_string(), |group| group.sum(|row| row.num_ooms)),
+    number("OOMs", "num_ooms", |row| some(row.num_ooms), |group| group.some(|row| row.num_ooms)),
     number("stalls", "stalls", |row| busy(row, Busy::all_stalls), |group| group.busy(Busy::all_stalls)),
     number("waits", "waits", |row| busy(row, Busy::all_waits), |group| group.busy(Busy::all_waits)),
     number("passes", "events_replayed", |row| row.events_replayed.map_or(String::new(), |n| passes(row, n)), nothing),
     number(
         "checked",
         "checked_blocks",
-        |row| busy(row, |busy| busy.checked_blocks),
-        |group| group.busy(|busy| busy.checked_blocks),
+        |row| row.checked_blocks.map_or(String::new(), |blocks| blocks.to_string()),
+        |group| group.some(|row| row.checked_blocks.unwrap_or(0)),
     ),
 ];
 
 /// Returns a time divided by that of expandable segments, where the latter is known and not 0.
 pub(super) fn over(time: f64, expandable: Option<f64>) -> Option<f64> {
     expandable.filter(|expandable| *expandable > 0.0).map(|expandable| time / expandable)
+}
+
+/// Returns a count, or nothing where it is 0.
+fn some(count: u64) -> String {
+    if count == 0 { String::new() } else { count.to_string() }
+}
+
+/// Returns a value over all passes, or nothing where there is one pass.
+fn lived(row: &Row, value: fn(&Row) -> String) -> String {
+    if row.passes == 0 { String::new() } else { value(row) }
 }
 
 fn nothing(_: &Group<'_>) -> String {

@@ -3,7 +3,9 @@
 mod args;
 mod columns;
 mod input;
+mod life;
 mod limit;
+mod program;
 mod report;
 mod row;
 mod variant;
@@ -11,13 +13,15 @@ mod variant;
 pub(crate) use args::{ReplayArgs, help};
 
 use millpond::settings::Settings;
-use millpond::{Allocator, Usage};
-use millpond_backend::Backend;
-use millpond_replay::{CheckError, Replay, Replayed, Until};
+use millpond::{Allocator, Stream, Usage};
+use millpond_backend::{Backend, BackendError};
+use millpond_replay::{CheckError, Fills, Flight, HeldFor, Hold, Life, Replay, Replayed, Until};
 
 use self::input::Source;
 pub(crate) use self::input::{PatternChoice, built_in, parse_limits, pattern_help, read_trace};
+use self::life::InFlight;
 pub(crate) use self::limit::Limit;
+use self::program::Program;
 use self::report::Report;
 use self::row::Row;
 use crate::devices::{Job, Target};
@@ -35,16 +39,18 @@ pub(crate) fn run(args: &ReplayArgs, output: &mut Output) -> Result<(), Failure>
     if args.markdown && output.is_json() {
         return Err(Failure::Input("--markdown is a way to print the table; give it or --format json".into()));
     }
+    args.one_thread()?;
     let target = Target::choose(args.device.as_deref())?;
     let variants = variant::choose(args, target.run(HasPages)?)?;
     let sources = input::sources(&args.traces, &args.patterns);
     let mut report = Report::new(args);
-    let replays = sources.len() * variants.len();
+    let programs = program::programs(args, &sources);
+    let replays = programs.len() * variants.len();
     let progress = match args.time {
         Some(time) => Progress::timed(time.saturating_mul(u32::try_from(replays).unwrap_or(u32::MAX))),
         None => Progress::new(replays * (args.passes + 1)),
     };
-    let result = replay_all(args, &target, &sources, &variants, &progress, &mut report, output);
+    let result = replay_all(args, &target, &programs, &variants, &progress, &mut report, output);
     drop(progress);
     report.finish(output);
     result
@@ -53,16 +59,15 @@ pub(crate) fn run(args: &ReplayArgs, output: &mut Output) -> Result<(), Failure>
 fn replay_all(
     args: &ReplayArgs,
     target: &Target,
-    sources: &[Source],
+    programs: &[&[Source]],
     variants: &[Settings],
     progress: &Progress,
     report: &mut Report,
     output: &mut Output,
 ) -> Result<(), Failure> {
-    for source in sources {
-        let name = source.name();
-        progress.doing(format!("reading {name}"));
-        let trace = source.read(&args.trace_limits)?.scaled_down(args.scale);
+    for sources in programs {
+        progress.doing(format!("reading {}", program::name(sources)));
+        let Program { name, trace, kept } = Program::read(args, sources)?;
         let replay = Replay::new(&trace);
         let limit = args.limit.map(|limit| limit.bytes(replay.live_peak()));
         for settings in variants {
@@ -71,7 +76,7 @@ fn replay_all(
             }
             let policy = variant::label(settings);
             progress.doing(format!("{name} under {policy}"));
-            let job = Run { replay: &replay, settings, limit, args, progress };
+            let job = Run { replay: &replay, kept: &kept, settings, limit, args, progress };
             let done = target.run(job).map_err(|failure| located(failure, &name, &policy))?;
             let row = Row::new(&name, target.name(), settings, args, limit, &trace.header, &done);
             progress.aside(|| explain(&name, &policy, &done.replayed));
@@ -92,7 +97,7 @@ fn located(failure: Failure, name: &str, policy: &str) -> Failure {
 
 /// Reports why the first refused allocation was refused.
 fn explain(name: &str, policy: &str, replayed: &Replayed) {
-    let passes = || std::iter::once(&replayed.cold).chain(&replayed.warm);
+    let passes = || replayed.passes();
     if let Some(first) = passes().find_map(|pass| pass.first_oom.as_deref()) {
         let refused: u64 = passes().map(|pass| pass.ooms).sum();
         let passes = match passes().count() {
@@ -117,6 +122,7 @@ impl Job for HasPages {
 /// A job that replays one trace under one variant.
 struct Run<'a> {
     replay: &'a Replay,
+    kept: &'a [bool],
     settings: &'a Settings,
     limit: Option<u64>,
     args: &'a ReplayArgs,
@@ -136,6 +142,16 @@ impl Job for Run<'_> {
     type Output = Done;
 
     fn run<B: Backend + Clone>(self, backend: B) -> Result<Done, Failure> {
+        self.on(backend, None)
+    }
+
+    fn run_held<B: Backend + Clone>(self, backend: B, hold: Box<dyn Hold>) -> Result<Done, Failure> {
+        self.on(backend, Some(hold))
+    }
+}
+
+impl Run<'_> {
+    fn on<B: Backend + Clone>(self, backend: B, hold: Option<Box<dyn Hold>>) -> Result<Done, Failure> {
         let device = backend.caps().name.clone();
         let mut builder = Allocator::builder(backend).settings(self.settings.clone());
         if let Some(limit) = self.limit {
@@ -149,19 +165,54 @@ impl Job for Run<'_> {
         let &ReplayArgs { passes, time, touch, .. } = self.args;
         let until = time.map_or(Until::Passes(passes), Until::Elapsed);
         let replayed = match &streams[..] {
+            [streams] if self.args.is_life() => {
+                let life = self.life(&allocator, streams, hold)?;
+                self.replay.run_life(&allocator, streams, until, life, step)
+            }
             [streams] if touch => self.replay.run_checked(&allocator, streams, until, step),
             [streams] => self.replay.run_on(&allocator, streams, until, step).map_err(CheckError::Allocator),
             threads => self.replay.run_threads(&allocator, threads, until, touch, step),
         };
-        let replayed = replayed.map_err(|error| match error {
-            CheckError::Allocator(error) => failed(error),
-            CheckError::WrongByte(wrong) => Failure::Check(wrong.to_string()),
-            error => Failure::Device(with_causes(&error)),
-        })?;
+        let replayed = replayed.map_err(from_check)?;
         if let Some(beyond) = allocator.beyond_device() {
             self.progress.aside(|| tell(&format!("note: {beyond}")));
         }
         let usage = if self.args.summary { allocator.memory_usage().map_err(failed)? } else { None };
         Ok(Done { replayed, device, usage })
+    }
+
+    /// Returns what makes the passes one life.
+    fn life<'a, B: Backend>(
+        &self,
+        allocator: &'a Allocator<B>,
+        streams: &[Stream<B>],
+        hold: Option<Box<dyn Hold>>,
+    ) -> Result<Life<'a, B>, Failure> {
+        let refused = |what: &str| Err(Failure::Input(format!("--in-flight: {what}")));
+        let in_flight: Option<Box<dyn Flight<B> + 'a>> = match (self.args.life.in_flight, hold) {
+            (None, _) => None,
+            (Some(InFlight::Events(events)), Some(hold)) => Some(Box::new(HeldFor::new(hold, events))),
+            (Some(InFlight::Events(_)), None) => {
+                return refused("only a simulated device holds work for a number of events; give a time, such as 50us");
+            }
+            (Some(InFlight::Time(_)), Some(_)) => {
+                return refused(
+                    "work of a simulated device takes no time: its clock counts what driver calls cost; give a number \
+                     of events, such as 200",
+                );
+            }
+            (Some(InFlight::Time(time)), None) => {
+                Some(Box::new(Fills::new(allocator, streams, time).map_err(from_check)?))
+            }
+        };
+        Ok(Life { checked: self.args.touch, kept: self.kept.to_vec(), vary: self.args.life.vary, in_flight })
+    }
+}
+
+fn from_check<E: BackendError>(error: CheckError<E>) -> Failure {
+    match error {
+        CheckError::Allocator(error) => Failure::from_allocator(&error),
+        CheckError::WrongByte(wrong) => Failure::Check(wrong.to_string()),
+        error => Failure::Device(with_causes(&error)),
     }
 }

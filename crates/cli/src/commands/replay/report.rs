@@ -13,6 +13,8 @@ pub(super) struct Report {
     touch: bool,
     threads: u16,
     scale: u64,
+    /// What is added to the title about programs that live long.
+    life: String,
     markdown: bool,
     /// The name of the device, for readers; empty before the first row.
     device: String,
@@ -25,11 +27,12 @@ pub(super) struct Report {
 impl Report {
     pub(super) fn new(args: &ReplayArgs) -> Self {
         Self {
-            layout: Layout { compare: args.compare, no_times: args.no_times },
+            layout: Layout { compare: args.compare || args.policy.len() > 1, no_times: args.no_times },
             limit: args.limit,
             touch: args.touch,
             threads: args.threads,
             scale: args.scale,
+            life: args.life.title(),
             markdown: args.markdown,
             device: String::new(),
             open: Vec::new(),
@@ -82,12 +85,12 @@ impl Report {
         let threads = if self.threads > 1 { format!(", by {} threads", self.threads) } else { String::new() };
         let scale = if self.scale > 1 { format!(", sizes divided by {}", self.scale) } else { String::new() };
         let times = if self.layout.no_times { "" } else { "; cold and warm in ns per event" };
-        format!("On {}{threads}{scale}{limit}{check}{times}", self.device)
+        format!("On {}{threads}{scale}{limit}{}{check}{times}", self.device, self.life)
     }
 }
 
-/// Returns a last row for each policy that has several traces: the geometric mean of reserved over live, and sums of
-/// what follows it.
+/// Returns a last row for each policy that has several traces: the geometric means of reserved over live, and sums of
+/// what follows them.
 fn totals(rows: &[Row], compare: bool) -> Vec<Vec<String>> {
     let mut policies: Vec<&str> = Vec::new();
     for row in rows {

@@ -28,6 +28,8 @@ pub(super) struct Row {
     limit_bytes: Option<u64>,
     scale: u64,
     threads: usize,
+    #[serde(flatten)]
+    life: LifeOf,
     pub(super) events: usize,
     pub(super) passes: usize,
     /// The number of events that one thread replayed in all passes.
@@ -39,19 +41,30 @@ pub(super) struct Row {
     pub(super) peak_reserved_bytes: u64,
     pub(super) torch_peak_reserved_bytes: Option<u64>,
     pub(super) reserved_over_live: f64,
+    life_peak_live_bytes: u64,
+    life_peak_reserved_bytes: u64,
+    pub(super) life_reserved_over_live: f64,
     pub(super) driver_calls: u64,
     pub(super) driver_time_us: f64,
+    pub(super) last_driver_calls: u64,
+    last_driver_time_us: f64,
+    pub(super) all_driver_calls: u64,
+    pub(super) all_driver_time_us: f64,
+    driver_calls_by_pass: Vec<u64>,
+    driver_time_us_by_pass: Vec<f64>,
     /// Set by the report, which has the rows of all variants; null where there is nothing to compare with.
     pub(super) driver_time_over_expandable: Option<f64>,
-    pub(super) warm_driver_calls: u64,
+    warm_driver_calls: u64,
     warm_driver_time_us: f64,
     pub(super) num_alloc_retries: u64,
     pub(super) num_ooms: u64,
     warm_num_ooms: u64,
     page_stats: BTreeMap<&'static str, u64>,
-    /// Whether the policy moves pages.
+    /// Whether the policy is one of pages, `paged`.
     #[serde(skip)]
     moves_pages: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) checked_blocks: Option<u64>,
     #[serde(flatten)]
     pub(super) busy: Option<Busy>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -62,29 +75,41 @@ pub(super) struct Row {
     stats: Option<Map<String, Value>>,
 }
 
+/// What makes the passes one life, as it was asked for.
+#[derive(Serialize)]
+struct LifeOf {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    in_flight: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    vary: Option<String>,
+    keep: bool,
+}
+
 /// Measurements that only a replay has whose work keeps the device busy.
 #[derive(Clone, Copy, Serialize)]
 pub(super) struct Busy {
-    pub(super) checked_blocks: u64,
     stalls: u64,
     stall_time_us: f64,
     waits: u64,
     warm_stalls: u64,
     warm_stall_time_us: f64,
     warm_waits: u64,
+    last_stalls: u64,
+    last_waits: u64,
 }
 
 impl Busy {
     fn new(replayed: &Replayed) -> Self {
-        let (cold, warm) = (replayed.driver, replayed.warm_driver);
+        let (cold, warm, last) = (replayed.driver, replayed.warm_driver, replayed.last().driver);
         Self {
-            checked_blocks: replayed.checked_blocks,
             stalls: cold.stalls,
             stall_time_us: micros(cold.stall_time),
             waits: cold.stream_waits,
             warm_stalls: warm.stalls,
             warm_stall_time_us: micros(warm.stall_time),
             warm_waits: warm.stream_waits,
+            last_stalls: last.stalls,
+            last_waits: last.stream_waits,
         }
     }
 
@@ -138,6 +163,11 @@ impl Row {
             limit_bytes,
             scale: args.scale,
             threads: replayed.threads,
+            life: LifeOf {
+                in_flight: args.life.in_flight.map(|time| time.to_string()),
+                vary: args.life.vary.map(|vary| vary.to_string()),
+                keep: args.life.keep,
+            },
             events: replayed.events,
             passes: replayed.whole_warm_passes().count(),
             events_replayed: args.time.map(|_| replayed.events_replayed()),
@@ -147,8 +177,17 @@ impl Row {
             peak_reserved_bytes: stats.reserved_bytes.all.peak,
             torch_peak_reserved_bytes: header.peak_reserved(),
             reserved_over_live: replayed.reserved_over_live(),
+            life_peak_live_bytes: replayed.life_live_peak,
+            life_peak_reserved_bytes: replayed.life_reserved_peak,
+            life_reserved_over_live: replayed.life_reserved_over_live(),
             driver_calls: replayed.driver.calls,
             driver_time_us: micros(replayed.driver.time),
+            last_driver_calls: replayed.last().driver.calls,
+            last_driver_time_us: micros(replayed.last().driver.time),
+            all_driver_calls: replayed.driver.calls + replayed.warm_driver.calls,
+            all_driver_time_us: micros(replayed.driver.time + replayed.warm_driver.time),
+            driver_calls_by_pass: replayed.passes().map(|pass| pass.driver.calls).collect(),
+            driver_time_us_by_pass: replayed.passes().map(|pass| micros(pass.driver.time)).collect(),
             driver_time_over_expandable: None,
             warm_driver_calls: replayed.warm_driver.calls,
             warm_driver_time_us: micros(replayed.warm_driver.time),
@@ -157,7 +196,8 @@ impl Row {
             warm_num_ooms: replayed.warm.iter().map(|pass| pass.ooms).sum(),
             page_stats: BTreeMap::from(by_name(&replayed.pages)),
             moves_pages: settings.policy.moves_pages(),
-            busy: args.touch.then(|| Busy::new(replayed)),
+            checked_blocks: args.touch.then_some(replayed.checked_blocks),
+            busy: (args.touch || args.life.in_flight.is_some()).then(|| Busy::new(replayed)),
             memory_summary: args.summary.then(|| memory_summary(stats, &replayed.pages, usage, 0, false)),
             memory_usage: usage.filter(|_| args.summary).map(UsageRow::new),
             stats: args.stats.then(values),

@@ -28,16 +28,16 @@ pub(super) fn choose(args: &ReplayArgs, has_pages: bool) -> Result<Vec<Settings>
     if args.compare {
         return Ok(scrubbed(compared(&base, has_pages, args.tight), &modes));
     }
-    let options = match &args.policy {
-        None => base,
-        Some(name) => with_policy(base, name)?,
+    let options = match &args.policy[..] {
+        [] => vec![base],
+        names => names.iter().map(|name| with_policy(base.clone(), name)).collect::<Result<_, _>>()?,
     };
-    let unused = keys_without_effect(&options, has_pages);
-    if !unused.is_empty() {
+    if let Some(unused) = options.iter().map(|options| keys_without_effect(options, has_pages)).find(|u| !u.is_empty())
+    {
         let keys = unused.join(", ");
         tell(&format!("note: without effect under paged: {keys}; PyTorch's allocator, which heeds them, is classic"));
     }
-    Ok(scrubbed(vec![options.resolve(has_pages)], &modes))
+    Ok(scrubbed(options.into_iter().map(|options| options.resolve(has_pages)).collect(), &modes))
 }
 
 /// Returns each of the settings in each of the modes, or the settings unchanged if no mode was given.
@@ -85,7 +85,7 @@ pub(super) fn conf_text(settings: &Settings) -> String {
     conf::write(&settings.clone().into())
 }
 
-/// Returns the keys that are set but have no effect on these options, as they shape `classic` and pages move here.
+/// Returns the keys that are set but have no effect on these options, as they shape `classic` and there are pages here.
 fn keys_without_effect(options: &Options, has_pages: bool) -> Vec<&'static str> {
     let keys = [
         ("expandable_segments", options.policy.expandable_segments),

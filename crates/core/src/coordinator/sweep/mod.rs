@@ -17,7 +17,6 @@ use super::{Coordinator, Shards};
 use crate::books::Points;
 use crate::ids::{BlockId, PageId, SegmentId, ShardId, Slot};
 use crate::plant::Plant;
-use crate::segment::Role;
 
 /// A claimed free block that is to be released: a whole segment, or the pages inside a block of an expandable one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -141,8 +140,9 @@ impl Coordinator {
         }
         sweep.stage = Stage::Next;
         sweep.candidates.pop_front();
-        let last_use = shards.with(shard, |s| s.last_point(block));
-        if done || !self.pending.is_reached(last_use) {
+        let last_uses =
+            shards.with(shard, |s| s.guards_of(block).iter().chain([s.last_point(block)]).collect::<Points>());
+        if done || !last_uses.iter().all(|point| self.pending.is_reached(point)) {
             // Work that was never submitted may still touch it: it stays cached.
             shards.with(shard, |s| s.unclaim(block, plan.request.clocks));
             return Phase::Sweep(sweep, then).turn();
@@ -177,12 +177,16 @@ impl Coordinator {
             shards.with(shard, |s| s.unclaim(block, plan.request.clocks));
             return Phase::Sweep(sweep, then).turn();
         };
-        let block = shards.with(shard, |s| s.carve(block, offset, bytes, plan.request.clocks));
+        let block = shards.with(shard, |s| {
+            let block = s.carve(block, offset, bytes, plan.request.clocks);
+            s.take_guards(block);
+            block
+        });
         let calls = pages.into_iter().flat_map(|page| self.calls_to_release(page, shards)).collect();
         Phase::call(Batch::new(calls, Purpose::GiveUp { shard, block, bytes, sweep, then }))
     }
 
-    /// Returns the first run of pages in a claimed block that no work uses through an old mapping, up to `excess` bytes
+    /// Returns the first run of pages in a claimed block that no work uses through a window, up to `excess` bytes
     /// and the rest of a page.
     fn first_to_go(&self, shard: ShardId, block: BlockId, excess: u64, shards: &mut impl Shards) -> Option<Run> {
         let whole: Vec<_> = shards.with(shard, |s| s.pages_in(block).collect());
@@ -191,7 +195,7 @@ impl Coordinator {
             if run.bytes >= excess {
                 break;
             }
-            if self.shadows_may_go(mapping.page, shards) {
+            if self.windows_may_end(mapping.page, shards) {
                 if run.pages.is_empty() {
                     run.offset = at;
                 }
@@ -202,16 +206,6 @@ impl Coordinator {
             }
         }
         (!run.pages.is_empty()).then_some(run)
-    }
-
-    /// Returns whether the old mappings of a page can be unmapped: all work through them is over, and no other plan is
-    /// unmapping one.
-    fn shadows_may_go(&self, page: PageId, shards: &mut impl Shards) -> bool {
-        self.pages[page].shadows.iter().all(|shadow| {
-            let at = shadow.place;
-            let role = shards.with(at.shard, |s| s.role_at(at));
-            role == Role::Shadow && self.pending.is_reached(shadow.until)
-        })
     }
 
     /// Notes that the driver has unmapped and released the pages of a claimed block.
@@ -245,15 +239,13 @@ impl Coordinator {
         for &Candidate { shard, block } in &sweep.candidates {
             let (last_use, pages) = shards.with(shard, |shard| {
                 let pages: Vec<_> = shard.pages_in(block).map(|(_, mapping)| mapping.page).collect();
+                shard.guards_of(block).iter().for_each(&mut add);
                 (shard.last_point(block), pages)
             });
             if pages.is_empty() || !self.traits.synchronizes() {
                 add(last_use);
-                pages.iter().flat_map(|&page| &self.pages[page].shadows).for_each(|shadow| add(shadow.until));
+                pages.iter().for_each(|&page| self.window_points(page, shards).into_iter().for_each(&mut add));
             }
-        }
-        if sweep.scope == Scope::WithSpare {
-            self.pages.spare().flat_map(|(_, page)| &page.shadows).for_each(|shadow| add(shadow.until));
         }
         points
     }

@@ -15,7 +15,7 @@ impl Coordinator {
     pub(super) fn release_spare(&mut self, sweep: Sweep, then: Box<Phase>, shards: &mut impl Shards) -> Turned {
         let (mut calls, mut left) = (Vec::new(), self.reserved_bytes());
         for page in self.pages.take_spare() {
-            if (sweep.down_to > 0 && left <= sweep.down_to) || !self.shadows_may_go(page, shards) {
+            if sweep.down_to > 0 && left <= sweep.down_to {
                 self.pages.put_aside(page);
                 continue;
             }

@@ -9,6 +9,7 @@ use crate::coordinator::step::PageCall;
 use crate::coordinator::{Coordinator, Shards};
 use crate::ids::{BlockId, Place, ShardId};
 use crate::policy::Climb;
+use crate::segment::Role;
 use crate::shard::{Addresses, Extend};
 
 impl Coordinator {
@@ -67,7 +68,7 @@ impl Coordinator {
         let (shard, want) = plan.request.allocation();
         for call in calls {
             if let PageCall::Map { page, at } = *call {
-                self.moves_in(page, at, shards);
+                self.page_arrives(page, at, Role::Home, shards);
             }
         }
         self.headroom.end_ask(bytes);

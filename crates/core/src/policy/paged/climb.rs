@@ -90,8 +90,6 @@ pub(crate) struct Climb {
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(super) struct Knows {
     pub(super) times: Times,
-    /// The number of known rounds that had to ask for more, once the miss was noted.
-    pub(super) repeated: Option<u32>,
     /// What the next attempt has to do without.
     pub(super) lacks: Lacks,
     /// The points that the plan waited for last: waiting for the same ones again leads nowhere.
@@ -115,10 +113,12 @@ pub(super) enum Times {
 pub(super) struct Lacks {
     /// The driver or the limit has refused new pages: those there are have to do.
     pub(super) new_pages: bool,
-    /// A stream cannot take part in a device-side wait now: no page moves behind one.
+    /// A stream cannot take part in a device-side wait now: nothing is taken behind one.
     pub(super) waits: bool,
-    /// A range was reserved already because the request could be served nowhere else.
-    pub(super) new_range: bool,
+    /// There are no addresses for a new window.
+    pub(super) windows: bool,
+    /// There are no addresses for a home to grow in.
+    pub(super) homes: bool,
 }
 
 impl Climb {
@@ -138,8 +138,20 @@ impl Climb {
     }
 
     /// Makes the same attempt once more.
-    pub(super) fn again(self) -> Phase {
+    pub(crate) fn again(self) -> Phase {
         Phase::Climb(policy::Climb::Pages(self))
+    }
+
+    /// Notes that there are no addresses for a new window.
+    pub(crate) fn without_windows(mut self) -> Self {
+        self.knows.lacks.windows = true;
+        self
+    }
+
+    /// Notes that there are no addresses for a home to grow in.
+    pub(crate) fn without_homes(mut self) -> Self {
+        self.knows.lacks.homes = true;
+        self
     }
 
     /// Refuses without any wait, as none would help.
@@ -253,9 +265,11 @@ impl Coordinator {
 
     /// Waits for the oldest outstanding point of each stream; with none left, refuses.
     fn wait_for_oldest(&mut self, mut climb: Climb, plan: &mut Plan, shards: &mut impl Shards) -> Turned {
-        let points = self.oldest_points(shards);
+        let points = self.oldest_points(self.taker(&climb, plan), shards);
         if points.iter().all(|Point { stream, tick }| climb.knows.waited.tick(stream) == Some(tick)) {
-            return climb.hopeless().turn();
+            // What can be gathered nowhere may be of use once it was released.
+            let may_release = !plan.standing.keeps_turn() && !self.gathers_all(&climb, plan);
+            return if may_release { climb.at(Rung::Turn).turn() } else { climb.hopeless().turn() };
         }
         // Where others go on using what this plan waits for, that counts as an attempt that they have spoiled.
         if self.were_freed(plan, shards) && !plan.standing.may_repeat() {
@@ -319,11 +333,9 @@ mod tests {
     #[test]
     fn beyond_the_budget_a_plan_tries_new_pages_again() {
         let mut climb = Climb { rung: Rung::Refuse, knows: Knows::default() };
-        climb.knows.lacks = Lacks { new_pages: true, waits: true, new_range: true };
-        climb.knows.repeated = Some(2);
+        climb.knows.lacks = Lacks { new_pages: true, waits: true, windows: true, homes: true };
         let again = climb.restart();
         assert_eq!(again.rung, Rung::Search);
         assert_eq!(again.knows.lacks, Lacks { waits: true, ..Lacks::default() }, "a capture goes on");
-        assert_eq!(again.knows.repeated, Some(2), "a miss is noted once");
     }
 }

@@ -1,171 +1,254 @@
-//! The execution of a scheme: claims, driver calls, and what they change.
+//! What one attempt does once its way is chosen: it claims what the way needs, has waits queued and page calls made,
+//! books what each call has changed, and hands the block out.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use millpond_backend::{Point, StreamId, Tick};
+use millpond_backend::{Point, Tick};
 
 use super::climb::Climb;
-use super::scheme::{Backing, Scheme, Source};
-use super::survey::{FreePage, When};
-use crate::books::Points;
+use super::kept::Stretch;
+use super::tiles::{Taker, Tiles};
+use crate::books::{Part, Points, WindowId};
 use crate::coordinator::calls::{Batch, Purpose};
 use crate::coordinator::phase::{Asked, Phase, Turned};
 use crate::coordinator::plan::Plan;
 use crate::coordinator::step::{Outcome, PageCall, Step};
 use crate::coordinator::{Coordinator, Shards};
-use crate::ids::{BlockId, PageId, Place, ShardId, Side, Slot};
+use crate::ids::{BlockId, PageId, Place, ShardId, Slot};
 use crate::last_use::LastUse;
 use crate::policy;
-use crate::shard::Part;
+use crate::segment::Role;
+use crate::shard::{Ground, Growth, Piece};
 
-/// The memory that a plan of `paged` has claimed, and what is to be done with it.
-#[derive(Debug)]
-pub(crate) struct Job {
-    shard: ShardId,
-    side: Side,
-    slot: Slot,
-    /// The claimed blocks of the window, in order.
-    parts: Vec<Part>,
-    /// The pages that will back the window, in order of addresses.
-    pages: Vec<Incoming>,
-    /// Old mappings that have to be unmapped first.
-    clears: Vec<(PageId, u64)>,
-    /// Points that the stream must wait for on the device.
-    waits: Points,
-    /// The tick of the stream that covers those waits.
-    covered: Tick,
-    /// The number of bytes that are being created.
-    created: u64,
-}
-
-/// What is to be done next for a job.
+/// The part of a job that is next.
 #[derive(Debug)]
 pub(crate) enum Work {
-    /// The device-side waits are to be queued.
+    /// Queue the waits.
     Order(Job),
-    /// The page calls are to be made.
+    /// Make the page calls.
     Back(Job),
-    /// The window is to be handed out.
+    /// Hand the block out.
     Serve(Job),
 }
 
-/// A page that is to be mapped in the window.
+/// What a plan has claimed to serve its request.
+#[derive(Debug)]
+pub(crate) struct Job {
+    target: Target,
+    /// Claimed memory, in order of the addresses that the block will have.
+    pieces: Vec<Claimed>,
+    /// New pages for the home of the requesting stream.
+    growth: Option<Grown>,
+    /// The points of other streams that the requesting stream waits for.
+    waits: Points,
+    /// A tick of the requesting stream that covers those waits, or 0.
+    covered: Tick,
+    /// The bytes that the driver is being asked for.
+    created: u64,
+}
+
+/// Where the block will be.
+#[derive(Debug)]
+enum Target {
+    /// At home, in what the home has grown by and the free block in front of it.
+    Home,
+    /// At home, in free memory there.
+    Own,
+    /// At the home of another stream, which lends it.
+    Lent,
+    /// In a window that was kept.
+    Kept(WindowId),
+    /// In a new window: its claimed addresses, the bytes in front of it, and the parts of its pages.
+    Window { block: BlockId, front: u64, parts: Vec<Part> },
+}
+
+#[derive(Clone, Debug)]
+struct Claimed {
+    shard: ShardId,
+    block: BlockId,
+    last_use: LastUse,
+    /// The points that guarded it.
+    guards: Points,
+}
+
+/// What a home grows by.
+#[derive(Debug)]
+struct Grown {
+    ground: Ground,
+    /// The points that guarded the free block in front.
+    guards: Points,
+    slot: Slot,
+    begin: u64,
+    pages: Vec<New>,
+    /// The bytes of it that the request gets, where that is in a window.
+    bytes: u64,
+}
+
 #[derive(Clone, Copy, Debug)]
-struct Incoming {
+struct New {
     page: PageId,
     offset: u64,
     bytes: u64,
-    from: Option<Origin>,
-    how: How,
-    /// Whether the page has its home in the window now.
-    arrived: bool,
+    /// Whether the page is one that was spare.
+    is_spare: bool,
 }
 
-/// The present home of a page that is to move.
-#[derive(Clone, Copy, Debug)]
-struct Origin {
-    place: Place,
-    /// The claimed block that holds the bytes of this page and no others.
-    block: BlockId,
-    stream: StreamId,
-    last_use: LastUse,
-}
-
-impl Origin {
-    fn until(&self) -> Point {
-        Point { stream: self.stream, tick: self.last_use.tick() }
+impl Job {
+    pub(super) fn new(reached: Tick) -> Self {
+        // The stream has reached this tick: it stands for uses on other streams that are over.
+        let target = Target::Home;
+        Self { target, pieces: Vec::new(), growth: None, waits: Points::default(), covered: reached, created: 0 }
     }
-}
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum How {
-    Back,
-    Move,
-    MoveBehindWait,
-    Spare,
-    New,
+    /// Returns the phase that begins with the job.
+    pub(super) fn begin(self, climb: Climb) -> Phase {
+        Phase::Window(Work::Order(self), policy::Climb::Pages(climb))
+    }
 }
 
 impl Coordinator {
-    /// Claims what a scheme needs. If another thread has taken some of it since the survey, nothing is claimed and the
-    /// attempt is made again.
-    pub(super) fn begin_job(
+    /// Claims a place to grow for new pages of these sizes, of which a block in a window gets the first `bytes`.
+    /// Returns whether it could.
+    pub(super) fn claim_ground(
         &mut self,
-        scheme: Scheme,
-        climb: Climb,
-        plan: &mut Plan,
+        job: &mut Job,
+        shard: ShardId,
+        growth: &Growth,
+        (sizes, bytes): (&[u64], u64),
         shards: &mut impl Shards,
-    ) -> Turned {
-        let (shard, want) = plan.request.allocation();
-        let window = &scheme.window;
-        let Some(parts) = shards.with(shard, |s| s.claim_window(window, &scheme.ends)) else {
-            return spoiled(climb, plan);
+    ) -> bool {
+        let total = sizes.iter().sum();
+        let Some((ground, guards)) = shards.with(shard, |shard| shard.claim_growth(growth, total)) else {
+            return false;
         };
-        let mut job = Job {
-            shard,
-            side: want.side,
-            slot: window.slot,
-            parts,
-            pages: Vec::new(),
-            clears: scheme.clears,
-            waits: Points::default(),
-            // A tick that the stream has reached, for memory whose use on other streams is over. It may be 0, which is
-            // always reached.
-            covered: self.pending.reached(self.stream_of(shard)),
-            created: scheme.created,
-        };
-        if !self.claim_sources(&mut job, &scheme.backings, shards) {
-            self.put_back(&mut job, plan.request.clocks, shards);
-            return spoiled(climb, plan);
+        self.wait_for(job, shard, guards.iter());
+        let mut offset = growth.begin;
+        let mut pages = Vec::new();
+        for &size in sizes {
+            let spare = self.pages.spare().find(|(_, page)| page.bytes == size).map(|(id, _)| id);
+            let page = match spare {
+                Some(page) => {
+                    self.pages.use_spare(page);
+                    page
+                }
+                None => {
+                    job.created += size;
+                    self.pages.insert(size, crate::ids::Side::Large)
+                }
+            };
+            pages.push(New { page, offset, bytes: size, is_spare: spare.is_some() });
+            offset += size;
         }
         self.headroom.ask(job.created);
-        for &(_, offset) in &job.clears {
-            self.shadow_leaves(Place { shard, slot: job.slot, offset }, shards);
-        }
-        Phase::Window(Work::Order(job), policy::Climb::Pages(climb)).turn()
+        job.growth = Some(Grown { ground, guards, slot: growth.slot, begin: growth.begin, pages, bytes });
+        true
     }
 
-    /// Claims the pages that move, from the highest address down, so that what is left of a block keeps its number.
-    /// Returns whether all of them could be claimed. Those that could are in the job.
-    fn claim_sources(&mut self, job: &mut Job, backings: &[Backing], shards: &mut impl Shards) -> bool {
-        for backing in backings {
-            let (page, free, how) = match backing.source {
-                Source::Back(free) => (free.page, Some(free), How::Back),
-                Source::Move(free) if free.when == When::BehindWait => (free.page, Some(free), How::MoveBehindWait),
-                Source::Move(free) => (free.page, Some(free), How::Move),
-                Source::Spare(page) => (page, None, How::Spare),
-                Source::New => (self.pages.insert(backing.bytes, job.side), None, How::New),
+    /// Claims free memory. Returns whether all of it could be claimed: another thread may have taken some of it. What
+    /// could be claimed is in the job.
+    pub(super) fn claim_stretches(
+        &mut self,
+        job: &mut Job,
+        stretches: &[Stretch],
+        (tiles, taker): (&Tiles, Taker),
+        shards: &mut impl Shards,
+    ) -> bool {
+        // From the highest address down, so that what is left of a block keeps its number.
+        let mut order: Vec<usize> = (0..stretches.len()).collect();
+        order.sort_by_key(|&at| core::cmp::Reverse(stretches[at].home));
+        let mut claimed: Vec<Option<Claimed>> = alloc::vec![None; stretches.len()];
+        let mut all = true;
+        for at in order {
+            let Stretch { home, bytes } = stretches[at];
+            let Some(idle) = tiles.around(home, bytes) else {
+                all = false;
+                break;
             };
-            if how == How::Spare {
-                self.pages.use_spare(page);
-            }
-            let origin =
-                |FreePage { at: place, block, stream, last_use, .. }| Origin { place, block, stream, last_use };
-            let from = free.map(origin);
-            job.pages.push(Incoming { page, offset: backing.offset, bytes: backing.bytes, from, how, arrived: false });
-        }
-        let mut order: Vec<usize> = (0..job.pages.len()).filter(|&at| job.pages[at].from.is_some()).collect();
-        order.sort_by_key(|&at| core::cmp::Reverse(job.pages[at].from.map(|from| from.place)));
-        for (done, &at) in order.iter().enumerate() {
-            let Incoming { bytes, from: Some(from), .. } = job.pages[at] else { continue };
-            let Origin { place, block, .. } = from;
-            let claimed = shards.with(place.shard, |s| s.claim_page(block, (place.slot, place.offset), bytes));
-            let Some((block, now)) = claimed else {
-                unclaimed(job, &order[done..]);
-                return false;
+            let block = idle.tile.block;
+            let end = home.offset + bytes;
+            let part = shards.with(home.shard, |shard| shard.claim_part(block, home.slot, home.offset, end));
+            let Some((block, last_use, guards)) = part else {
+                all = false;
+                break;
             };
-            // If another thread used and freed the page since the survey, its last use is later than the survey saw.
-            job.pages[at].from = Some(Origin { block, last_use: now, ..from });
-            if now != from.last_use {
-                unclaimed(job, &order[done + 1..]);
-                return false;
-            }
-            if job.pages[at].how == How::MoveBehindWait {
-                job.waits.max(from.until());
+            let until = Point { stream: self.stream_of(home.shard), tick: last_use.tick() };
+            self.wait_for(job, taker.shard, guards.iter().chain([until]));
+            claimed[at] = Some(Claimed { shard: home.shard, block, last_use, guards });
+            if last_use > idle.tile.last_use {
+                // Another thread has used and freed it since.
+                all = false;
+                break;
             }
         }
-        true
+        job.pieces.extend(claimed.into_iter().flatten());
+        all
+    }
+
+    /// Has the requesting stream wait for points of other streams that are not reached, unless it has done so before.
+    fn wait_for(&self, job: &mut Job, shard: ShardId, points: impl Iterator<Item = Point>) {
+        let stream = self.stream_of(shard);
+        for point in points.filter(|point| point.stream != stream && !self.pending.is_reached(*point)) {
+            match self.paging.waited.covering(stream, point) {
+                Some(covered) => job.covered = job.covered.max(covered),
+                None => job.waits.max(point),
+            }
+        }
+    }
+
+    /// Makes claimed memory the block that is handed out, where it lies.
+    pub(super) fn serve_here(job: &mut Job) {
+        job.target = Target::Own;
+    }
+
+    /// Makes claimed memory the block of a lender.
+    pub(super) fn lend_it(job: &mut Job) {
+        job.target = Target::Lent;
+    }
+
+    /// Claims a kept window for a job.
+    pub(super) fn claim_kept(&mut self, job: &mut Job, id: WindowId, shards: &mut impl Shards) {
+        let window = &self.paging.windows[id];
+        shards.with(window.shard, |shard| shard.claim_window(window.block));
+        job.target = Target::Kept(id);
+    }
+
+    /// Claims addresses for a new window over the job's memory.
+    ///
+    /// # Panics
+    ///
+    /// If there are not enough.
+    pub(super) fn claim_addresses_for(
+        &mut self,
+        job: &mut Job,
+        shard: ShardId,
+        stretches: &[Stretch],
+        shards: &mut impl Shards,
+    ) {
+        let nowhere = Place { shard, slot: Slot(0), offset: 0 };
+        let mut parts = self.parts_of(stretches, nowhere, shards);
+        if let Some(grown) = &job.growth {
+            let mut left = grown.bytes;
+            for new in &grown.pages {
+                if left == 0 {
+                    break;
+                }
+                let home = Place { shard, slot: grown.slot, offset: new.offset };
+                parts.push(Part { page: new.page, home, bytes: new.bytes, at: nowhere });
+                left = left.saturating_sub(new.bytes);
+            }
+        }
+        let front = parts.first().filter(|_| !stretches.is_empty()).map_or(0, |part| self.front_of(part));
+        let length: u64 = parts.iter().map(|part| self.pages[part.page].bytes).sum();
+        let Some((block, slot, offset)) = shards.with(shard, |shard| shard.claim_vacant(length)) else {
+            panic!("no {length} bytes of addresses for a window")
+        };
+        let mut at = offset;
+        for part in &mut parts {
+            part.at = Place { shard, slot, offset: at };
+            at += self.pages[part.page].bytes;
+        }
+        job.target = Target::Window { block, front, parts };
     }
 
     /// Has a job go on.
@@ -176,20 +259,21 @@ impl Coordinator {
         plan: &mut Plan,
         shards: &mut impl Shards,
     ) -> Turned {
+        let (shard, _) = plan.request.allocation();
         match work {
             Work::Order(job) if job.waits.is_empty() => Phase::Window(Work::Back(job), climb).turn(),
             Work::Order(job) => {
-                let step = Step::StreamWait { stream: self.stream_of(job.shard), points: job.waits.clone().into_vec() };
+                let step = Step::StreamWait { stream: self.stream_of(shard), points: job.waits.clone().into_vec() };
                 (Phase::Asked(Asked::Waits(Box::new(Work::Order(job)), climb)), Some(step))
             }
             Work::Back(job) => {
-                let calls = self.calls_of(&job);
+                let calls = calls_of(&job, shard);
                 if calls.is_empty() {
-                    return self.backed(job, climb, &calls, None, plan, shards).turn();
+                    return Phase::Window(Work::Serve(job), climb).turn();
                 }
                 Phase::call(Batch::new(calls, Purpose::Back(Box::new(job), climb)))
             }
-            Work::Serve(job) => self.serve_window(&job, plan, shards),
+            Work::Serve(job) => self.serve_job(job, plan, shards),
         }
     }
 
@@ -206,6 +290,9 @@ impl Coordinator {
         match (work, outcome, climb) {
             (Work::Order(mut job), Outcome::Waits(tick), climb) => {
                 job.covered = job.covered.max(tick);
+                let stream = self.stream_of(plan.request.allocation().0);
+                job.waits.iter().for_each(|point| self.paging.waited.note(stream, point, tick));
+                self.paging.stats.moved_behind_wait += job.pieces.len() as u64;
                 Phase::Window(Work::Back(job), climb)
             }
             (work, Outcome::Refused, policy::Climb::Pages(mut climb)) => {
@@ -221,25 +308,8 @@ impl Coordinator {
         }
     }
 
-    fn calls_of(&self, job: &Job) -> Vec<PageCall> {
-        let place = |offset| Place { shard: job.shard, slot: job.slot, offset };
-        let mut calls: Vec<_> =
-            job.clears.iter().map(|&(page, offset)| PageCall::Unmap { page, at: place(offset) }).collect();
-        let aliases = self.facts.pages.is_some_and(|pages| pages.aliasing);
-        for &Incoming { page, offset, bytes, from, how, .. } in &job.pages {
-            match (how, from) {
-                (How::Back, _) => continue,
-                (How::New, _) => calls.push(PageCall::Create { page, bytes }),
-                (How::Move, Some(from)) if !aliases => calls.push(PageCall::Unmap { page, at: from.place }),
-                _ => {}
-            }
-            calls.push(PageCall::Map { page, at: place(offset) });
-        }
-        calls
-    }
-
-    /// Books what the calls of a job have changed. If one failed, what is backed becomes free memory and the rest goes
-    /// back to where it was: nothing is undone without need.
+    /// Books what the calls of a job have changed. If one failed, the pages that are at home become free memory, and
+    /// the rest goes back: nothing is undone without need.
     pub(crate) fn backed(
         &mut self,
         mut job: Job,
@@ -249,44 +319,36 @@ impl Coordinator {
         plan: &mut Plan,
         shards: &mut impl Shards,
     ) -> Phase {
-        // What was asked for and what was to be unmapped is settled by the calls, so giving the job up leaves it alone.
         self.headroom.end_ask(core::mem::take(&mut job.created));
-        job.clears.clear();
-        let here = |offset| Place { shard: job.shard, slot: job.slot, offset };
-        let mut mapped = 0;
         for call in made {
             match *call {
                 PageCall::Create { page, bytes } => {
-                    self.headroom.gain(job.side, bytes);
+                    self.headroom.gain(crate::ids::Side::Large, bytes);
                     self.paging.stats.created += 1;
                     self.pages.put_aside(page);
                 }
-                PageCall::Unmap { page, at } if self.pages[page].home == Some(at) => {
-                    self.moves_out(page, None, shards);
-                    self.pages.put_aside(page);
+                PageCall::Map { page, at } if self.pages[page].home.is_none() => {
+                    self.pages.use_spare(page);
+                    self.page_arrives(page, at, Role::Home, shards);
                 }
-                PageCall::Unmap { page, at } => self.shadow_left(page, at, shards),
-                PageCall::Map { .. } => mapped += 1,
-                PageCall::Release { .. } => panic!("{call:?} backs nothing"),
-            }
-        }
-        // The pages arrive in order of addresses, up to the first page whose call was not made.
-        for incoming in &mut job.pages {
-            if incoming.how != How::Back {
-                if mapped == 0 {
-                    break;
+                PageCall::Map { page, at } => {
+                    self.paging.stats.moved += 1;
+                    self.page_arrives(page, at, Role::Window, shards);
                 }
-                mapped -= 1;
+                other => panic!("{other:?} backs nothing"),
             }
-            self.arrive(incoming, here(incoming.offset), job.side, shards);
         }
         match (stopped, climb) {
             (None, climb) => Phase::Window(Work::Serve(job), climb),
             (Some(refused), climb) => {
-                self.put_back(&mut job, plan.request.clocks, shards);
+                // Pages go home first: if all are there, mapping in the window has failed.
+                let at_home = |grown: &Grown| grown.pages.iter().all(|new| self.pages[new.page].home.is_some());
+                let lacks_windows = job.growth.as_ref().is_none_or(at_home);
+                self.put_back(job, plan, shards);
                 match climb {
                     policy::Climb::Pages(mut climb) if refused => {
-                        climb.knows.lacks.new_pages = true;
+                        climb.knows.lacks.windows |= lacks_windows;
+                        climb.knows.lacks.new_pages |= !lacks_windows;
                         climb.again()
                     }
                     _ => Phase::Over,
@@ -295,128 +357,167 @@ impl Coordinator {
         }
     }
 
-    fn arrive(&mut self, incoming: &mut Incoming, at: Place, side: Side, shards: &mut impl Shards) {
-        let Incoming { page, how, from, .. } = *incoming;
-        incoming.arrived = true;
-        if self.pages[page].home.is_some() {
-            let Some(from) = from else { panic!("page {} comes from nowhere", page.0) };
-            self.moves_out(page, Some(from.until()), shards);
-            self.paging.stats.retired += 1;
-        } else {
-            self.pages.use_spare(page);
-        }
-        if let Some(Origin { place, block, .. }) = from {
-            shards.with(place.shard, |s| s.unmapped(block));
-        }
-        self.moves_in(page, at, shards);
-        self.change_side(page, side);
-        match how {
-            How::Back => self.paging.stats.returned += 1,
-            How::Move => self.paging.stats.moved += 1,
-            How::MoveBehindWait => self.paging.stats.moved_behind_wait += 1,
-            How::Spare | How::New => {}
-        }
-    }
-
-    /// Counts the bytes of a page on the side of its new home.
-    fn change_side(&mut self, page: PageId, side: Side) {
-        let page = &mut self.pages[page];
-        if page.side != side {
-            self.headroom.change_side(page.side, side, page.bytes);
-            page.side = side;
-        }
-    }
-
-    /// Hands the window out: everything is in place.
-    fn serve_window(&mut self, job: &Job, plan: &Plan, shards: &mut impl Shards) -> Turned {
+    /// Hands the block out: everything is in place.
+    fn serve_job(&mut self, mut job: Job, plan: &Plan, shards: &mut impl Shards) -> Turned {
         let (shard, want) = plan.request.allocation();
-        let (clock, last_use) = (plan.request.clock(), self.last_use_of(job));
-        let grant = shards.with(shard, |s| s.serve_window(&job.parts, last_use, &want, clock));
+        let (clocks, clock) = (plan.request.clocks, plan.request.clock());
+        let last_use = self.last_use_of(&job, shard);
+        let grant = match job.target {
+            Target::Home => {
+                let Some(Grown { ground, guards, pages, .. }) = job.growth else {
+                    panic!("{want:?} gets nothing at home")
+                };
+                let is_used = pages.iter().any(|new| new.is_spare);
+                let from = if is_used { LastUse::at(Tick::ZERO) } else { LastUse::NEVER };
+                shards.with(shard, |shard| {
+                    let behind = if guards.is_empty() { from } else { LastUse::at(job.covered) };
+                    shard.set_last_use(ground.gap, from.max(behind));
+                    shard.serve_growth(ground, &want, clock)
+                })
+            }
+            Target::Own => {
+                let Some(piece) = job.pieces.pop() else { panic!("{want:?} gets nothing at home") };
+                shards.with(shard, |shard| {
+                    shard.set_last_use(piece.block, last_use);
+                    shard.serve(piece.block, &want, clock)
+                })
+            }
+            Target::Lent => {
+                let Some(piece) = job.pieces.pop() else { panic!("nothing is lent") };
+                self.paging.stats.lent += 1;
+                let (stream, last_use) = (self.stream_of(shard), last_use);
+                let want = crate::size::Want { side: crate::ids::Side::Large, ..want };
+                let serve =
+                    |lender: &mut crate::shard::Shard| lender.serve_to(piece.block, &want, clock, (stream, last_use));
+                let grant = shards.with(piece.shard, serve);
+                let grant = self.settled(piece.shard, grant, shards);
+                return Phase::end(Step::Lend { lender: piece.shard, grant });
+            }
+            Target::Kept(id) => {
+                self.paging.windows.note_use(id);
+                self.paging.stats.returned += 1;
+                let block = self.paging.windows[id].block;
+                let pieces = self.send_away(&job.pieces, shards);
+                shards.with(shard, |shard| shard.open_window(block, pieces, last_use, &want))
+            }
+            Target::Window { block, front, parts } => {
+                if let Some(grown) = &job.growth {
+                    let kept = shards.with(shard, |shard| {
+                        shard.set_last_use(grown.ground.gap, LastUse::NEVER);
+                        shard.carve(grown.ground.gap, grown.begin, grown.bytes, clocks)
+                    });
+                    let (last_use, guards) = (LastUse::NEVER, Points::default());
+                    job.pieces.push(Claimed { shard, block: kept, last_use, guards });
+                }
+                let pieces = self.send_away(&job.pieces, shards);
+                let block = shards.with(shard, |shard| {
+                    let block = shard.keep_window(block, front);
+                    shard.claim_window(block);
+                    block
+                });
+                self.paging.windows.insert(shard, block, parts);
+                shards.with(shard, |shard| shard.open_window(block, pieces, last_use, &want))
+            }
+        };
         Phase::end(Step::Grant(self.settled(shard, grant, shards)))
     }
 
-    /// Returns the last use, on the stream, of the memory that the job brought. Pages of the stream itself keep theirs.
-    /// What another stream used is covered by a wait, or over. A page that was never used may be next to one that was.
-    fn last_use_of(&self, job: &Job) -> LastUse {
-        let stream = self.stream_of(job.shard);
-        let used = |incoming: &Incoming| match incoming.from {
-            Some(from) if from.stream == stream || from.last_use.is_never() => from.last_use,
-            Some(_) => LastUse::at(job.covered),
-            // The last user of a spare page is not known, but its use is over.
-            None if incoming.how == How::Spare => LastUse::at(job.covered),
-            None => LastUse::NEVER,
-        };
-        job.pages.iter().map(used).max().unwrap_or(LastUse::NEVER)
+    /// Notes that claimed memory is in use through a window.
+    fn send_away(&self, claimed: &[Claimed], shards: &mut impl Shards) -> Vec<Piece> {
+        for piece in claimed {
+            shards.with(piece.shard, |shard| shard.goes_away(piece.block));
+        }
+        claimed.iter().map(|piece| Piece { shard: piece.shard, block: piece.block }).collect()
     }
 
-    /// Gives up a job: pages that have arrived stay as free memory, and claims go back.
-    fn put_back(&mut self, job: &mut Job, clocks: [u64; 2], shards: &mut impl Shards) {
-        let last_use = self.last_use_of(job);
-        for incoming in job.pages.iter().filter(|incoming| !incoming.arrived) {
-            self.stay(incoming, clocks, shards);
-        }
-        let arrived = |part: &Part| {
-            let inside = job.pages.iter().filter(|page| page.arrived && (part.begin..part.end).contains(&page.offset));
-            inside.map(|page| page.bytes).sum::<u64>()
+    /// Returns the last use, on the requesting stream, of the memory that a job has claimed. What other streams did
+    /// there is over, or covered by a wait.
+    fn last_use_of(&self, job: &Job, shard: ShardId) -> LastUse {
+        let stream = self.stream_of(shard);
+        let behind = |point: Point| LastUse::at(if point.stream == stream { point.tick } else { job.covered });
+        let used = |piece: &Claimed| {
+            let is_own = piece.shard == shard || piece.last_use.is_never();
+            let last_use = if is_own { piece.last_use } else { LastUse::at(job.covered) };
+            piece.guards.iter().map(behind).fold(last_use, LastUse::max)
         };
-        for part in &job.parts {
-            let backed = arrived(part);
-            shards.with(job.shard, |s| {
-                if part.is_gap {
-                    s.keep_backed(part.block, backed, last_use, clocks);
+        job.pieces.iter().map(used).max().unwrap_or(LastUse::NEVER)
+    }
+
+    /// Gives up a job: what has arrived at home stays as free memory, and claims go back.
+    fn put_back(&mut self, job: Job, plan: &Plan, shards: &mut impl Shards) {
+        let (shard, _) = plan.request.allocation();
+        let clocks = plan.request.clocks;
+        for piece in job.pieces {
+            shards.with(piece.shard, |s| {
+                s.put_guards(piece.block, piece.guards);
+                s.unclaim(piece.block, clocks);
+            });
+        }
+        match job.target {
+            Target::Home | Target::Own | Target::Lent => {}
+            Target::Kept(id) => {
+                let block = self.paging.windows[id].block;
+                shards.with(shard, |shard| shard.unclaim_window(block));
+            }
+            Target::Window { block, front, mut parts } => {
+                let mapped = parts.iter().take_while(|part| self.pages[part.page].windows.contains(&part.at)).count();
+                parts.truncate(mapped);
+                if parts.is_empty() {
+                    shards.with(shard, |shard| shard.list_vacant(block));
                 } else {
-                    s.unclaim(part.block, clocks);
+                    // What is mapped is kept, although it is shorter than the request.
+                    let block = shards.with(shard, |shard| shard.keep_window(block, front));
+                    self.paging.windows.insert(shard, block, parts);
                 }
+            }
+        }
+        if let Some(Grown { ground, guards, pages, .. }) = job.growth {
+            let arrived = pages.iter().take_while(|new| self.pages[new.page].home.is_some());
+            let backed = arrived.map(|new| new.bytes).sum();
+            for new in &pages {
+                match (self.pages[new.page].home, new.is_spare) {
+                    (None, true) => self.pages.put_aside(new.page),
+                    // If the page was created and then not mapped, it is spare. Otherwise it was never created.
+                    (None, false) if !self.pages.is_spare(new.page) => self.pages.remove(new.page),
+                    _ => {}
+                }
+            }
+            shards.with(shard, |s| {
+                if let Some(before) = ground.before {
+                    s.put_guards(before, guards);
+                    s.unclaim(before, clocks);
+                }
+                s.keep_backed(ground.gap, backed, LastUse::NEVER, clocks);
             });
         }
     }
 
-    /// Leaves a page that was not moved where it is.
-    fn stay(&mut self, incoming: &Incoming, clocks: [u64; 2], shards: &mut impl Shards) {
-        match (incoming.how, incoming.from) {
-            // If the page was created and then not mapped, it is spare. Otherwise it was never created.
-            (How::New, _) => {
-                if !self.pages.is_spare(incoming.page) {
-                    self.pages.remove(incoming.page);
-                }
-            }
-            (How::Spare, _) => self.pages.put_aside(incoming.page),
-            (_, Some(Origin { place, block, .. })) => {
-                let is_home = self.pages[incoming.page].home == Some(place);
-                shards.with(place.shard, |s| {
-                    if is_home {
-                        s.unclaim(block, clocks);
-                    } else {
-                        // The page was unmapped and not mapped again: it is spare, and its addresses are a hole.
-                        s.unmapped(block);
-                    }
-                });
-            }
-            // The plan no longer has a claim on it.
-            (_, None) => {}
-        }
-    }
-
-    /// Gives up the job of a plan that ends early, or begins again, and takes its bytes and shadows out of the books.
+    /// Gives up the job of a plan that ends early, or begins again.
     pub(crate) fn give_up_window(&mut self, work: Work, plan: &Plan, shards: &mut impl Shards) {
         let (Work::Order(mut job) | Work::Back(mut job) | Work::Serve(mut job)) = work;
-        self.headroom.end_ask(job.created);
-        for &(_, offset) in &job.clears {
-            let at = Place { shard: job.shard, slot: job.slot, offset };
-            shards.with(at.shard, |shard| shard.shadow_stays(at));
-        }
-        self.put_back(&mut job, plan.request.clocks, shards);
+        self.headroom.end_ask(core::mem::take(&mut job.created));
+        self.put_back(job, plan, shards);
     }
 }
 
-/// Notes that these pages of a job were not claimed.
-fn unclaimed(job: &mut Job, pages: &[usize]) {
-    for &at in pages {
-        job.pages[at].from = None;
+/// Returns the page calls of a job: new pages go home first, and then pages to the window.
+fn calls_of(job: &Job, shard: ShardId) -> Vec<PageCall> {
+    let mut calls = Vec::new();
+    if let Some(grown) = &job.growth {
+        for &New { page, offset, bytes, is_spare } in &grown.pages {
+            if !is_spare {
+                calls.push(PageCall::Create { page, bytes });
+            }
+            calls.push(PageCall::Map { page, at: Place { shard, slot: grown.slot, offset } });
+        }
     }
+    if let Target::Window { parts, .. } = &job.target {
+        calls.extend(parts.iter().map(|part| PageCall::Map { page: part.page, at: part.at }));
+    }
+    calls
 }
 
 /// Makes an attempt once more that other threads have spoiled.
-fn spoiled(climb: Climb, plan: &mut Plan) -> Turned {
+pub(super) fn spoiled(climb: Climb, plan: &mut Plan) -> Turned {
     if plan.standing.may_repeat() { climb.again().turn() } else { climb.refused().again().turn() }
 }

@@ -1,35 +1,42 @@
-//! The policy `paged`: a request that missed is served from pages that are spare, idle elsewhere, or new.
+//! The policy `paged`: a request that missed is served from memory that is free at any home, or from new pages.
 //!
-//! One attempt ([`attempt`]) has these parts, in order: [`lend`] looks for a block of another stream that can serve the
-//! request where it is; [`survey`] lists the pages that could move; the shard lists the windows in which the request
-//! could be served; [`scheme`] calculates what each would cost and takes the cheapest; [`job`] claims what that needs,
-//! has the driver calls made, and books what they changed. An attempt that cannot be served waits for the [`oldest`]
-//! points and is made again, until nothing is left to wait for: [`climb`] is that ladder. [`sizes`] and [`rounds`]
-//! determine how large pages are made, and how many are made before any move.
+//! Every page has one home for its whole life: a place in the range of the stream that it was created for. A stream
+//! finds its own free memory there without any help. A request that finds nothing there comes here. One attempt
+//! ([`attempt`]) asks the streams how far they are, lists the free memory ([`tiles`]), and takes the first way
+//! ([`ways`]) that serves the request: a free block at home is used behind waits, the home grows within the slack, a
+//! window that was [`kept`] is used again, free memory is [gathered](gather) in a new window, another stream lends a
+//! block. A [`job`] claims what that needs, has the driver calls made, and books what they changed. An attempt that
+//! cannot be served waits for the [`oldest`] points and is made again, until nothing is left to wait for: [`climb`] is
+//! that ladder. [`waited`] remembers which points streams have waited for on the device. [`sizes`] determines how large
+//! pages are made, and how many are made before anything else.
 
 mod attempt;
 mod climb;
+mod gather;
 mod job;
-mod lend;
+mod kept;
 mod oldest;
-mod rounds;
-mod scheme;
 mod sizes;
-mod survey;
+mod tiles;
+mod waited;
+mod ways;
 
 pub(crate) use climb::Climb;
 pub(crate) use job::{Job, Work};
 
-use self::rounds::Rounds;
+use alloc::vec::Vec;
+
 use super::{Choice, Collects, Keeps, Policy, Room, Source, Traits, Variant};
+use crate::books::Windows;
+use crate::ids::{BlockId, ShardId};
 use crate::stats::PageStats;
 
-/// What `paged` does first when memory is short and all free memory may still be in use by the device.
+/// What `paged` does first when memory is short and free memory may still be in use by the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Growth {
-    /// The move of pages behind a device-side wait, which needs the least memory.
+    /// The use of free memory behind a device-side wait, which needs the least memory.
     Tight,
-    /// The creation of pages. Streams never wait for each other.
+    /// The creation of pages, up to a cap. Beyond it, streams wait for each other.
     #[default]
     Balanced,
 }
@@ -77,7 +84,10 @@ pub(crate) struct Paging {
     high_live: u64,
     /// The largest request that missed, in bytes.
     largest: u64,
-    rounds: Rounds,
+    pub(crate) windows: Windows,
+    waited: waited::Waited,
+    /// Windows that end, whose pages are being unmapped: the shard, the block, and the bytes in front of it.
+    ending: Vec<(ShardId, BlockId, u64)>,
     pub(crate) stats: PageStats,
 }
 

@@ -1,25 +1,30 @@
 //! The oldest points that freed memory waits for.
 
+use super::tiles::{Taker, When};
 use crate::books::Points;
 use crate::coordinator::{Coordinator, Shards};
 
 impl Coordinator {
     /// Returns for each stream the first point that freed memory waits for, whether inside its block or as the last use
-    /// of a page that could move.
-    pub(super) fn oldest_points(&self, shards: &mut impl Shards) -> Points {
+    /// of memory that could be gathered, or as a guard. Leaves out what does not keep `taker` from using free memory.
+    pub(super) fn oldest_points(&self, taker: Taker, shards: &mut impl Shards) -> Points {
         let mut points = Points::default();
-        let mut lower = |point| {
+        let lower = |points: &mut Points, point| {
             if !self.pending.is_reached(point) {
                 points.min(point);
             }
         };
-        self.pending.first().iter().for_each(&mut lower);
+        self.pending.first().iter().for_each(|point| lower(&mut points, point));
         let granularity = self.granularity();
         for id in self.shard_ids() {
             shards.with(id, |shard| {
-                shard.settling_from().into_iter().for_each(&mut lower);
-                let free = shard.free_with_pages(granularity);
-                free.for_each(|(block, ..)| lower(shard.last_point(block)));
+                shard.settling_from().into_iter().for_each(|point| lower(&mut points, point));
+                let free = shard.free_with_pages(granularity).map(|(block, ..)| shard.last_point(block));
+                for point in shard.guard_points().chain(free) {
+                    if self.when(taker, point) > When::Now {
+                        lower(&mut points, point);
+                    }
+                }
             });
         }
         points

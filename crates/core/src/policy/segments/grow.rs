@@ -30,7 +30,10 @@ impl Coordinator {
         }
         let slot = shards.with(shard, |shard| shard.promise());
         self.headroom.ask(bytes);
-        (Phase::Asked(Asked::Segment(Reserve { slot, bytes, attempt })), Some(Step::Reserve { shard, slot, bytes }))
+        (
+            Phase::Asked(Asked::Segment(Reserve { slot, bytes, attempt, has_windows: false })),
+            Some(Step::Reserve { shard, slot, bytes }),
+        )
     }
 
     /// Refuses without the retries, as `throw_on_cudamalloc_oom` asks; but not because of what other plans hold.
@@ -56,7 +59,7 @@ impl Coordinator {
         plan: &mut Plan,
         shards: &mut impl Shards,
     ) -> Phase {
-        let Reserve { slot, bytes, attempt } = reserve;
+        let Reserve { slot, bytes, attempt, .. } = reserve;
         let (shard, want) = plan.request.allocation();
         self.headroom.end_ask(bytes);
         let Outcome::Reserved { address } = outcome else { return not_reserved(shard, slot, attempt, outcome, shards) };

@@ -1,5 +1,7 @@
 //! Tests of replays.
 
 mod checked;
+mod flight;
+mod life;
 mod submitted;
 mod until;

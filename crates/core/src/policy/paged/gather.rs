@@ -1,0 +1,127 @@
+//! The gathering of free memory for a window: stretches at several homes that will follow each other there.
+//!
+//! Only whole pages can be mapped, so all stretches but the first begin with a page, and all but the last end with one.
+//! The first is the longest that ends with a page. Then comes the shortest that is long enough for what is left, or
+//! else the longest.
+
+use alloc::vec::Vec;
+
+use super::kept::Stretch;
+use super::tiles::{Idle, Tiles};
+use crate::books::Part;
+use crate::coordinator::{Coordinator, Shards};
+use crate::ids::Place;
+
+/// A free block, with the edges of the pages in it.
+#[derive(Clone, Copy, Debug)]
+struct Gap {
+    home: Place,
+    end: u64,
+    /// Where the first page begins that begins in it.
+    up: u64,
+    /// Where the last page ends that ends in it.
+    down: u64,
+}
+
+/// Chooses stretches of up to `bytes` from the gaps. Returns them with the bytes that are still missing.
+fn choose(mut gaps: Vec<Gap>, bytes: u64) -> (Vec<Stretch>, u64) {
+    let mut left = bytes;
+    let mut stretches = Vec::new();
+    let tail = |gap: &Gap| gap.down.saturating_sub(gap.home.offset);
+    if let Some(at) = longest(&gaps, tail) {
+        let gap = gaps.swap_remove(at);
+        let bytes = tail(&gap).min(left);
+        stretches.push(Stretch { home: gap.home, bytes });
+        left -= bytes;
+    }
+    let whole = |gap: &Gap| gap.down.saturating_sub(gap.up);
+    while left > 0 {
+        let room = |gap: &Gap| gap.end.saturating_sub(gap.up);
+        let last = gaps.iter().enumerate().filter(|(_, gap)| room(gap) >= left);
+        if let Some((_, gap)) = last.min_by_key(|(_, gap)| (room(gap), gap.home)) {
+            stretches.push(Stretch { home: Place { offset: gap.up, ..gap.home }, bytes: left });
+            return (stretches, 0);
+        }
+        let Some(at) = longest(&gaps, whole) else { break };
+        let gap = gaps.swap_remove(at);
+        let bytes = whole(&gap).min(left);
+        stretches.push(Stretch { home: Place { offset: gap.up, ..gap.home }, bytes });
+        left -= bytes;
+    }
+    (stretches, left)
+}
+
+/// Returns the gap with the most bytes, the first of those with equally many, if any has some.
+fn longest(gaps: &[Gap], bytes: impl Fn(&Gap) -> u64) -> Option<usize> {
+    let numbered = gaps.iter().enumerate().filter(|(_, gap)| bytes(gap) > 0);
+    numbered.max_by_key(|(_, gap)| (bytes(gap), core::cmp::Reverse(gap.home))).map(|(at, _)| at)
+}
+
+impl Coordinator {
+    /// Chooses free memory for a window. Returns it with the bytes that are missing.
+    pub(super) fn gather(&self, tiles: &Tiles, bytes: u64, shards: &mut impl Shards) -> (Vec<Stretch>, u64) {
+        let gap = |idle: &Idle| {
+            let Idle { shard, tile, .. } = *idle;
+            let (up, down) = self.page_edges(shard, tile.slot, (tile.begin, tile.end), shards);
+            Gap { home: Place { shard, slot: tile.slot, offset: tile.begin }, end: tile.end, up, down }
+        };
+        choose(tiles.iter().map(gap).collect(), bytes)
+    }
+
+    /// Returns the parts of pages of a window over these stretches, whose first page is mapped at `at`.
+    pub(super) fn parts_of(&self, stretches: &[Stretch], at: Place, shards: &mut impl Shards) -> Vec<Part> {
+        let mut parts = Vec::new();
+        let mut offset = at.offset;
+        for &Stretch { home, bytes } in stretches {
+            shards.with(home.shard, |shard| {
+                for (begin, page) in shard.pages_over(home.slot, home.offset, home.offset + bytes) {
+                    let from = begin.max(home.offset);
+                    let home = Place { offset: from, ..home };
+                    let bytes = begin + page.bytes - from;
+                    parts.push(Part { page: page.page, home, bytes, at: Place { offset, ..at } });
+                    offset += page.bytes;
+                }
+            });
+        }
+        parts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use std::vec;
+
+    use super::*;
+    use crate::ids::{ShardId, Slot};
+
+    /// Returns a gap at a home with pages of 10 bytes.
+    fn gap(begin: u64, end: u64) -> Gap {
+        let home = Place { shard: ShardId(0), slot: Slot(0), offset: begin };
+        Gap { home, end, up: begin.next_multiple_of(10), down: (end / 10 * 10).max(begin) }
+    }
+
+    fn chosen(gaps: &[(u64, u64)], bytes: u64) -> (Vec<(u64, u64)>, u64) {
+        let (stretches, left) = choose(gaps.iter().map(|&(begin, end)| gap(begin, end)).collect(), bytes);
+        (stretches.iter().map(|stretch| (stretch.home.offset, stretch.bytes)).collect(), left)
+    }
+
+    #[test]
+    fn the_tail_of_a_page_comes_first_and_the_head_of_one_last() {
+        assert_eq!(chosen(&[(3, 10), (20, 24), (30, 40)], 15), (vec![(30, 10)], 5));
+        assert_eq!(chosen(&[(3, 20), (30, 36)], 20), (vec![(3, 17), (30, 3)], 0));
+        assert_eq!(chosen(&[(3, 20), (30, 36), (50, 54)], 20), (vec![(3, 17), (50, 3)], 0), "the shortest that fits");
+    }
+
+    #[test]
+    fn what_lies_inside_one_page_ends_a_window_only() {
+        assert_eq!(chosen(&[(2, 8), (12, 18)], 9), (vec![], 9), "neither begins or ends with a page");
+        assert_eq!(chosen(&[(2, 8), (10, 18), (33, 40)], 9), (vec![(33, 7), (10, 2)], 0));
+    }
+
+    #[test]
+    fn the_longest_come_first_where_none_is_long_enough() {
+        assert_eq!(chosen(&[(0, 10), (20, 40), (60, 70)], 40), (vec![(20, 20), (0, 10), (60, 10)], 0));
+    }
+}

@@ -1,0 +1,158 @@
+//! The free memory of the homes, and when each part of it can be used.
+
+use alloc::vec::Vec;
+
+use millpond_backend::{Point, Reuse, StreamId, Tick};
+
+use super::climb::Climb;
+use crate::coordinator::plan::Plan;
+use crate::coordinator::{Coordinator, Shards};
+use crate::ids::{Place, ShardId, Slot};
+use crate::shard::Tile;
+
+/// The time at which free memory can be used by a stream, at other addresses than before.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum When {
+    /// Now: the device no longer uses it, or later work of the same stream is ordered behind that use.
+    Now,
+    /// Now, if the stream that gets it waits on the device.
+    BehindWait,
+    /// Not before its last use is over.
+    Later,
+}
+
+/// The stream that gets memory, and what it can do.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Taker {
+    pub(super) shard: ShardId,
+    pub(super) stream: StreamId,
+    /// Whether it can wait for other streams now.
+    pub(super) can_wait: bool,
+    /// Its open tick.
+    pub(super) open: Tick,
+}
+
+/// A free block of a home, as a stream may use it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Idle {
+    pub(super) shard: ShardId,
+    pub(super) tile: Tile,
+}
+
+/// The free blocks of some homes, by shard, slot and offset.
+#[derive(Debug, Default)]
+pub(super) struct Tiles(Vec<Idle>);
+
+impl Tiles {
+    /// Returns one free block.
+    pub(super) fn of(idle: Idle) -> Self {
+        Self(alloc::vec![idle])
+    }
+
+    /// Returns the free block that has all of these bytes.
+    pub(super) fn around(&self, home: Place, bytes: u64) -> Option<&Idle> {
+        let key = (home.shard, home.slot, home.offset);
+        let behind = self.0.partition_point(|idle| (idle.shard, idle.tile.slot, idle.tile.begin) <= key);
+        let idle = self.0[..behind].last()?;
+        let same = (idle.shard, idle.tile.slot) == (home.shard, home.slot);
+        (same && home.offset + bytes <= idle.tile.end).then_some(idle)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Idle> {
+        self.0.iter()
+    }
+}
+
+impl Coordinator {
+    /// Returns the stream that a plan requests memory for.
+    pub(super) fn taker(&self, climb: &Climb, plan: &Plan) -> Taker {
+        let (shard, _) = plan.request.allocation();
+        Taker { shard, stream: self.stream_of(shard), can_wait: !climb.knows.lacks.waits, open: plan.request.open }
+    }
+
+    /// Returns the free memory at the homes of some shards that can be used at `latest`. Leaves a home out that has
+    /// less than `least` bytes.
+    pub(super) fn tiles_of(
+        &self,
+        homes: impl Iterator<Item = ShardId>,
+        (taker, latest): (Taker, When),
+        least: u64,
+        shards: &mut impl Shards,
+    ) -> Tiles {
+        let mut all = Vec::new();
+        for shard in homes {
+            let stream = self.stream_of(shard);
+            for tile in shards.with(shard, |shard| shard.tiles_by_place(least)) {
+                let until = Point { stream, tick: tile.last_use.tick() };
+                let when = self.when_free(taker, shard, &tile, until, shards);
+                if when <= latest {
+                    all.push(Idle { shard, tile });
+                }
+            }
+        }
+        Tiles(all)
+    }
+
+    /// Returns when a free block can be used by a stream.
+    pub(super) fn when_free(
+        &self,
+        taker: Taker,
+        shard: ShardId,
+        tile: &Tile,
+        until: Point,
+        shards: &mut impl Shards,
+    ) -> When {
+        let when = self.when(taker, until);
+        if !tile.is_marked {
+            return when;
+        }
+        let guards = shards.with(shard, |shard| shard.guards_of(tile.block));
+        guards.iter().map(|point| self.when(taker, point)).max().map_or(when, |behind| when.max(behind))
+    }
+
+    /// Returns when memory that was used up to a point can be used by a stream, at other addresses.
+    pub(super) fn when(&self, taker: Taker, until: Point) -> When {
+        if self.pending.is_reached(until) {
+            return When::Now;
+        }
+        if until.stream == taker.stream {
+            let is_ordered = match self.facts.pages.map_or(Reuse::AfterDone, |pages| pages.alias_reuse) {
+                Reuse::InOrder => true,
+                Reuse::AfterSubmit => until.tick < taker.open,
+                Reuse::AfterDone => false,
+            };
+            return if is_ordered { When::Now } else { When::Later };
+        }
+        if self.paging.waited.covering(taker.stream, until).is_some() {
+            return When::Now;
+        }
+        let can_wait = self.facts.stream_wait && taker.can_wait && self.pending.can_be_waited_for(until);
+        if can_wait { When::BehindWait } else { When::Later }
+    }
+
+    /// Returns the other shards of the same private pool.
+    pub(super) fn neighbours(&self, shard: ShardId) -> impl Iterator<Item = ShardId> + use<> {
+        let same = |id: &ShardId| *id != shard && self.pool_of(*id) == self.pool_of(shard);
+        let neighbours: Vec<_> = self.shard_ids().filter(same).collect();
+        neighbours.into_iter()
+    }
+
+    /// Returns the edges of the pages in a part of a home: where the first page begins that begins in it, and where the
+    /// last page ends that ends in it. Where no page does, the first is not before the second.
+    pub(super) fn page_edges(
+        &self,
+        shard: ShardId,
+        slot: Slot,
+        (begin, end): (u64, u64),
+        shards: &mut impl Shards,
+    ) -> (u64, u64) {
+        shards.with(shard, |shard| {
+            let mut pages = shard.pages_over(slot, begin, end);
+            let Some((at, first)) = pages.next() else { return (end, begin) };
+            let up = if at >= begin { at } else { at + first.bytes };
+            let (at, last) = pages.next_back().unwrap_or((at, first));
+            let down = if at + last.bytes <= end { at + last.bytes } else { at };
+            (up, down.max(begin))
+        })
+    }
+}

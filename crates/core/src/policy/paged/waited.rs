@@ -1,0 +1,42 @@
+//! The points that streams have waited for on the device: no stream waits twice for the same.
+
+use alloc::collections::BTreeMap;
+
+use millpond_backend::{Point, StreamId, Tick};
+
+/// For each pair of streams the last point of the second that the first has waited for, and the tick of the first that
+/// covers that wait.
+#[derive(Debug, Default)]
+pub(super) struct Waited(BTreeMap<(StreamId, StreamId), (Tick, Tick)>);
+
+impl Waited {
+    /// Notes that a stream waits for a point. `covered` is a tick of the stream that covers the wait.
+    pub(super) fn note(&mut self, stream: StreamId, point: Point, covered: Tick) {
+        let known = self.0.entry((stream, point.stream)).or_default();
+        if point.tick >= known.0 {
+            *known = (point.tick, covered);
+        }
+    }
+
+    /// Returns a tick of the stream that covers a wait for the point, if it has waited for it.
+    pub(super) fn covering(&self, stream: StreamId, point: Point) -> Option<Tick> {
+        self.0.get(&(stream, point.stream)).filter(|(tick, _)| *tick >= point.tick).map(|&(_, covered)| covered)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_covers_what_came_before_on_the_same_stream() {
+        let at = |stream, tick| Point { stream: StreamId(stream), tick: Tick(tick) };
+        let mut waited = Waited::default();
+        waited.note(StreamId(0), at(1, 5), Tick(9));
+        waited.note(StreamId(0), at(1, 3), Tick(11));
+        assert_eq!(waited.covering(StreamId(0), at(1, 5)), Some(Tick(9)));
+        assert_eq!(waited.covering(StreamId(0), at(1, 6)), None);
+        assert_eq!(waited.covering(StreamId(1), at(1, 5)), None);
+        assert_eq!(waited.covering(StreamId(0), at(2, 1)), None);
+    }
+}

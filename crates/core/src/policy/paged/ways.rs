@@ -1,0 +1,377 @@
+//! The ways to serve a request that missed, in the order in which they are tried.
+//!
+//! The place is chosen by what is free, whether the device is done with it or not, so that a program that repeats
+//! itself gets the same places each time and its windows serve it again. Whether memory is created instead may depend
+//! on how far the device is: that is bounded, so it ends.
+//!
+//! ```text
+//! a free block at home ─▶ the home grows, within the slack
+//!   └▶ own kept window ─▶ own memory gathered ─▶ a loan ─▶ any kept window ─▶ any memory gathered
+//!        └▶ all memory gathered, and what is missing created ─▶ the home grows by all of it ─▶ refused
+//!
+//! balanced, while the device is behind:
+//! a free block at home that is ready ─▶ the home grows, within the slack
+//!   └▶ what is ready, not gathered: own kept window ─▶ a loan ─▶ any kept window
+//!        └▶ the home grows, up to a cap ─▶ as above, behind waits
+//! ```
+
+use alloc::vec::Vec;
+
+use millpond_backend::Point;
+
+use super::Growth as Grows;
+use super::climb::Climb;
+use super::job::{Job, spoiled};
+use super::kept::{Stretch, add};
+use super::sizes;
+use super::tiles::{Idle, Taker, Tiles, When};
+use crate::coordinator::calls::{Batch, Purpose};
+use crate::coordinator::phase::{Phase, Turned};
+use crate::coordinator::plan::Plan;
+use crate::coordinator::{Coordinator, Shards};
+use crate::ids::{Place, Side, Slot};
+use crate::policy::{self, Addresses};
+use crate::size::Want;
+
+/// The largest number of pages that are mapped in windows, each counted once for each window. The driver of an H200
+/// does not become slower up to there.
+const MAPPINGS_MAX: usize = 60_000;
+
+/// The number of times that the addresses of a stream may be as many as the device has bytes.
+const RANGES_MAX: u64 = 36;
+
+/// What came of a way.
+enum Way {
+    /// The job is claimed.
+    Job(Job),
+    /// Another thread has changed what the way needs.
+    Spoiled(Job),
+    /// A range of addresses has to be reserved first, as a home or for a window of some bytes.
+    Range(Addresses),
+}
+
+/// Which memory a way may use.
+#[derive(Clone, Copy)]
+struct Reach {
+    latest: When,
+    gathers: bool,
+}
+
+impl Coordinator {
+    /// Takes the first way that serves the request.
+    pub(super) fn find_way(&mut self, climb: Climb, plan: &mut Plan, shards: &mut impl Shards) -> Option<Turned> {
+        let way = self.first_way(&climb, plan, shards)?;
+        Some(match way {
+            Way::Job(job) => job.begin(climb).turn(),
+            Way::Spoiled(job) => {
+                self.give_up_window(super::Work::Order(job), plan, shards);
+                spoiled(climb, plan)
+            }
+            Way::Range(addresses @ Addresses::Windows(bytes)) => {
+                let (shard, _) = plan.request.allocation();
+                let taken = shards.with(shard, |shard| shard.range_bytes());
+                let is_scarce = self.paging.windows.mappings() >= MAPPINGS_MAX
+                    || self.addresses_left(shards) < bytes
+                    || taken / RANGES_MAX > self.headroom.total_bytes().max(bytes);
+                if !is_scarce {
+                    return Some(self.new_range_for(policy::Climb::Pages(climb), addresses, plan, shards));
+                }
+                let calls = self.calls_to_end_windows(shard, bytes, shards);
+                if calls.is_empty() {
+                    climb.without_windows().again().turn()
+                } else {
+                    Phase::call(Batch::new(calls, Purpose::EndWindows(policy::Climb::Pages(climb))))
+                }
+            }
+            Way::Range(addresses) => self.new_range_for(policy::Climb::Pages(climb), addresses, plan, shards),
+        })
+    }
+
+    fn first_way(&mut self, climb: &Climb, plan: &mut Plan, shards: &mut impl Shards) -> Option<Way> {
+        let (_, want) = plan.request.allocation();
+        let high = self.paging.high_live;
+        let room = self.room(&climb.knows, plan);
+        let left = |most: u64, reserved: u64| most.saturating_sub(reserved).min(room);
+        let reserved = self.headroom.with_asked();
+        let taker = self.taker(climb, plan);
+        let is_large = want.side == Side::Large;
+        let cautious = is_large && self.paging.growth == Grows::Balanced && self.is_behind(taker, shards);
+        let ready = Reach { latest: When::Now, gathers: false };
+        let all = Reach { latest: When::BehindWait, gathers: true };
+        let first = if cautious { ready } else { all };
+        if is_large && let Some(way) = self.own_way(&want, taker, first, shards) {
+            return Some(way);
+        }
+        if let Some(way) =
+            self.grow_home(climb, &want, (taker, first.latest), left(sizes::slack(high), reserved), shards)
+        {
+            return Some(way);
+        }
+        if is_large {
+            if cautious {
+                if let Some(way) = self.free_way(climb, &want, taker, ready, shards) {
+                    return Some(way);
+                }
+                let cap = sizes::cap_in_flight(self.paging.growth, high);
+                if let Some(way) = self.grow_home(climb, &want, (taker, When::Now), left(cap, reserved), shards) {
+                    return Some(way);
+                }
+            }
+            if cautious && let Some(way) = self.own_way(&want, taker, all, shards) {
+                return Some(way);
+            }
+            if let Some(way) = self.free_way(climb, &want, taker, all, shards) {
+                return Some(way);
+            }
+            if let Some(way) = self.gather_and_grow(climb, &want, taker, room, shards) {
+                return Some(way);
+            }
+        }
+        if let Some(way) = self.grow_home(climb, &want, (taker, When::BehindWait), room, shards) {
+            return Some(way);
+        }
+        // A small request gets a block of another stream's large side rather than none.
+        let ready = Reach { latest: When::BehindWait, gathers: false };
+        if want.side == Side::Small { self.loan(&want, taker, ready, shards) } else { None }
+    }
+
+    /// Serves a large request from a free block of its own stream: other streams may still use it.
+    fn own_way(&mut self, want: &Want, taker: Taker, reach: Reach, shards: &mut impl Shards) -> Option<Way> {
+        if !self.guards() {
+            return None;
+        }
+        let tiles = self.tiles_of([taker.shard].into_iter(), (taker, reach.latest), want.rounded, shards);
+        let size = |idle: &&Idle| idle.tile.end - idle.tile.begin;
+        let fits = tiles.iter().filter(|idle| size(idle) >= want.rounded);
+        let Idle { tile, .. } = fits.min_by_key(|idle| (size(idle), idle.tile.slot, idle.tile.begin)).copied()?;
+        let home = Place { shard: taker.shard, slot: tile.slot, offset: tile.begin };
+        let mut job = Job::new(self.pending.reached(taker.stream));
+        let stretches = [Stretch { home, bytes: want.rounded }];
+        if !self.claim_stretches(&mut job, &stretches, (&tiles, taker), shards) {
+            return Some(Way::Spoiled(job));
+        }
+        Self::serve_here(&mut job);
+        Some(Way::Job(job))
+    }
+
+    /// Returns whether the device still uses free memory that another stream would have to wait for.
+    fn is_behind(&self, taker: Taker, shards: &mut impl Shards) -> bool {
+        let is_guarded =
+            |id| shards.with(id, |shard| shard.guard_points().any(|point| !self.pending.is_reached(point)));
+        self.pending.waiters() > 0
+            || self.shard_ids().any(is_guarded)
+            || self.neighbours(taker.shard).any(|id| {
+                let point = shards.with(id, |shard| shard.last_free_point());
+                point.is_some_and(|point| !self.pending.is_reached(point))
+            })
+    }
+
+    /// Lets the home grow by what the request needs, if that is at most `most` bytes. The free block in front of the
+    /// new pages is part of it if it can be used at `latest`.
+    fn grow_home(
+        &mut self,
+        climb: &Climb,
+        want: &Want,
+        (taker, latest): (Taker, When),
+        most: u64,
+        shards: &mut impl Shards,
+    ) -> Option<Way> {
+        let unit = sizes::least(self.granularity());
+        if most < unit {
+            return None;
+        }
+        let (bytes, joins) = match want.side {
+            Side::Small => (unit, false),
+            Side::Large => (want.rounded, true),
+        };
+        let Some(mut growth) = shards.with(taker.shard, |shard| shard.growth(bytes, joins)) else {
+            let fits = bytes.next_multiple_of(unit) <= most && !climb.knows.lacks.homes;
+            return fits.then_some(Way::Range(Addresses::Home));
+        };
+        if let Some(tile) = growth.before.filter(|tile| tile.is_marked) {
+            let until = Point { stream: taker.stream, tick: tile.last_use.tick() };
+            if self.when_free(taker, taker.shard, &tile, until, shards) > latest {
+                growth = shards.with(taker.shard, |shard| shard.growth(bytes, false))?;
+            }
+        }
+        let missing = growth.missing.next_multiple_of(unit);
+        if missing > most || growth.begin + missing > growth.limit {
+            return None;
+        }
+        let sizes = self.page_sizes(want.side, missing);
+        let mut job = Job::new(self.pending.reached(taker.stream));
+        let claimed = self.claim_ground(&mut job, taker.shard, &growth, (&sizes, 0), shards);
+        Some(if claimed { Way::Job(job) } else { Way::Spoiled(job) })
+    }
+
+    /// Returns the sizes of new pages for a number of bytes.
+    fn page_sizes(&self, side: Side, bytes: u64) -> Vec<u64> {
+        let reserved = self.headroom.with_asked() + bytes;
+        let cap = match side {
+            Side::Small => sizes::least(self.granularity()),
+            Side::Large => {
+                let gathers_often = sizes::gathers_often(self.pages.len(), self.paging.windows.mappings());
+                sizes::page_cap(reserved, self.paging.largest, self.granularity(), gathers_often)
+            }
+        };
+        sizes::created(bytes, cap).collect()
+    }
+
+    /// Serves a large request from free memory.
+    fn free_way(
+        &mut self,
+        climb: &Climb,
+        want: &Want,
+        taker: Taker,
+        reach: Reach,
+        shards: &mut impl Shards,
+    ) -> Option<Way> {
+        let own = self.tiles_of([taker.shard].into_iter(), (taker, reach.latest), want.rounded, shards);
+        if let Some(way) = self.through_window(climb, want, taker, &own, reach, shards) {
+            return Some(way);
+        }
+        if let Some(way) = self.loan(want, taker, reach, shards) {
+            return Some(way);
+        }
+        let homes: Vec<_> = self.shard_ids().filter(|&id| self.pool_of(id) == self.pool_of(taker.shard)).collect();
+        if homes.len() == 1 {
+            return None;
+        }
+        let all = self.tiles_of(homes.into_iter(), (taker, reach.latest), 0, shards);
+        self.through_window(climb, want, taker, &all, reach, shards)
+    }
+
+    /// Serves a request through a kept window or, if the memory may be gathered, a new one.
+    fn through_window(
+        &mut self,
+        climb: &Climb,
+        want: &Want,
+        taker: Taker,
+        tiles: &Tiles,
+        reach: Reach,
+        shards: &mut impl Shards,
+    ) -> Option<Way> {
+        let mut job = Job::new(self.pending.reached(taker.stream));
+        if let Some((window, stretches)) = self.kept_window(taker.shard, want.rounded, tiles) {
+            if !self.claim_stretches(&mut job, &stretches, (tiles, taker), shards) {
+                return Some(Way::Spoiled(job));
+            }
+            self.claim_kept(&mut job, window, shards);
+            return Some(Way::Job(job));
+        }
+        if !reach.gathers || climb.knows.lacks.windows || !self.has_windows() {
+            return None;
+        }
+        let (stretches, missing) = self.gather(tiles, want.rounded, shards);
+        if missing > 0 {
+            return None;
+        }
+        if let Some(lack) = self.lacks_room_for(&stretches, 0, taker, shards) {
+            return Some(lack);
+        }
+        self.new_window(job, taker, &stretches, tiles, shards)
+    }
+
+    /// Gathers all memory that is free, and lets the home grow by the rest, if that is at most `room` bytes.
+    fn gather_and_grow(
+        &mut self,
+        climb: &Climb,
+        want: &Want,
+        taker: Taker,
+        room: u64,
+        shards: &mut impl Shards,
+    ) -> Option<Way> {
+        if climb.knows.lacks.windows || !self.has_windows() {
+            return None;
+        }
+        let homes: Vec<_> = self.shard_ids().filter(|&id| self.pool_of(id) == self.pool_of(taker.shard)).collect();
+        let tiles = self.tiles_of(homes.into_iter(), (taker, When::BehindWait), 0, shards);
+        let (stretches, missing) = self.gather(&tiles, want.rounded, shards);
+        let unit = sizes::least(self.granularity());
+        let created = missing.next_multiple_of(unit);
+        if stretches.is_empty() || created > room {
+            return None;
+        }
+        let Some(growth) = shards.with(taker.shard, |shard| shard.growth(created, false)) else {
+            return (!climb.knows.lacks.homes).then_some(Way::Range(Addresses::Home));
+        };
+        if let Some(lack) = self.lacks_room_for(&stretches, created, taker, shards) {
+            return Some(lack);
+        }
+        let sizes = self.page_sizes(Side::Large, created);
+        let mut job = Job::new(self.pending.reached(taker.stream));
+        if !self.claim_ground(&mut job, taker.shard, &growth, (&sizes, missing), shards) {
+            return Some(Way::Spoiled(job));
+        }
+        self.new_window(job, taker, &stretches, &tiles, shards)
+    }
+
+    fn new_window(
+        &mut self,
+        mut job: Job,
+        taker: Taker,
+        stretches: &[Stretch],
+        tiles: &Tiles,
+        shards: &mut impl Shards,
+    ) -> Option<Way> {
+        self.claim_addresses_for(&mut job, taker.shard, stretches, shards);
+        let claimed = self.claim_stretches(&mut job, stretches, (tiles, taker), shards);
+        Some(if claimed { Way::Job(job) } else { Way::Spoiled(job) })
+    }
+
+    /// Returns what to do if the taker has no addresses for a window over some stretches and `created` bytes of new
+    /// pages.
+    fn lacks_room_for(
+        &self,
+        stretches: &[Stretch],
+        created: u64,
+        taker: Taker,
+        shards: &mut impl Shards,
+    ) -> Option<Way> {
+        let nowhere = Place { shard: taker.shard, slot: Slot(0), offset: 0 };
+        let parts = self.parts_of(stretches, nowhere, shards);
+        let length: u64 = parts.iter().map(|part| self.pages[part.page].bytes).sum();
+        let is_there = shards.with(taker.shard, |shard| shard.has_vacant(length + created));
+        (!is_there).then_some(Way::Range(Addresses::Windows(length + created)))
+    }
+
+    /// Has another stream lend the free block that fits best.
+    fn loan(&mut self, want: &Want, taker: Taker, reach: Reach, shards: &mut impl Shards) -> Option<Way> {
+        let large = Want { side: Side::Large, ..*want };
+        let mut best: Option<(u64, Idle)> = None;
+        for id in self.neighbours(taker.shard) {
+            let Some(tile) = shards.with(id, |shard| shard.best_tile(&large)) else { continue };
+            let until = Point { stream: self.stream_of(id), tick: tile.last_use.tick() };
+            let size = tile.end - tile.begin;
+            let when = self.when_free(taker, id, &tile, until, shards);
+            if when <= reach.latest && best.is_none_or(|(least, _)| size < least) {
+                best = Some((size, Idle { shard: id, tile }));
+            }
+        }
+        let (_, idle) = best?;
+        let home = Place { shard: idle.shard, slot: idle.tile.slot, offset: idle.tile.begin };
+        let tiles = Tiles::of(idle);
+        let mut stretches = Vec::new();
+        add(&mut stretches, Stretch { home, bytes: want.rounded });
+        let mut job = Job::new(self.pending.reached(taker.stream));
+        if !self.claim_stretches(&mut job, &stretches, (&tiles, taker), shards) {
+            return Some(Way::Spoiled(job));
+        }
+        Self::lend_it(&mut job);
+        Some(Way::Job(job))
+    }
+
+    /// Returns whether all idle pages can be gathered for a request, so that releasing them would not help it. Spare
+    /// pages have no home and cannot be gathered.
+    pub(super) fn gathers_all(&self, climb: &Climb, plan: &Plan) -> bool {
+        let (shard, want) = plan.request.allocation();
+        let same_pool = self.shard_ids().all(|id| self.pool_of(id) == self.pool_of(shard));
+        let has_spare = self.pages.spare().next().is_some();
+        same_pool && !has_spare && self.has_windows() && !climb.knows.lacks.windows && want.side == Side::Large
+    }
+
+    /// Returns whether pages can be mapped in windows at all.
+    fn has_windows(&self) -> bool {
+        self.facts.pages.is_some_and(|pages| pages.aliasing)
+    }
+}

@@ -1,0 +1,505 @@
+//! The homes of pages: the free memory there, how a home grows, and the parts that are in use elsewhere.
+
+use alloc::vec::Vec;
+
+use millpond_backend::{Point, StreamId};
+
+use super::{Grant, Shard};
+use crate::block::State;
+use crate::books::Points;
+use crate::ids::{BlockId, Side, Slot};
+use crate::last_use::LastUse;
+use crate::size::Want;
+
+/// A free block at home.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Tile {
+    pub(crate) block: BlockId,
+    /// Whether a part of it may be guarded.
+    pub(crate) is_marked: bool,
+    pub(crate) slot: Slot,
+    pub(crate) begin: u64,
+    pub(crate) end: u64,
+    pub(crate) last_use: LastUse,
+}
+
+/// A place where a home can grow so that a request is served there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Growth {
+    /// The free block in front of the addresses, if there is one.
+    pub(crate) before: Option<Tile>,
+    /// The block of addresses without memory.
+    hole: BlockId,
+    pub(crate) slot: Slot,
+    /// Where the new pages begin.
+    pub(crate) begin: u64,
+    /// The bytes of new pages that the request needs.
+    pub(crate) missing: u64,
+    /// Where the addresses end.
+    pub(crate) limit: u64,
+}
+
+/// What a plan has claimed to let a home grow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Ground {
+    pub(crate) before: Option<BlockId>,
+    pub(crate) gap: BlockId,
+}
+
+impl Shard {
+    /// Returns the free blocks of the large side, by slot and offset; none if they have less than `bytes` together.
+    pub(crate) fn tiles_by_place(&self, bytes: u64) -> Vec<Tile> {
+        let free = &self.pools[Side::Large.index()].free;
+        if bytes > 0 && free.iter().map(|id| self.blocks[id].size).sum::<u64>() < bytes {
+            return Vec::new();
+        }
+        let mut tiles: Vec<_> = free.iter().map(|block| self.tile(block)).collect();
+        tiles.sort_unstable_by_key(|tile| (tile.slot, tile.begin));
+        tiles
+    }
+
+    fn tile(&self, id: BlockId) -> Tile {
+        let block = &self.blocks[id];
+        let is_marked = block.used_elsewhere;
+        Tile { block: id, is_marked, slot: block.slot, begin: block.offset, end: block.end(), last_use: block.last_use }
+    }
+
+    /// Returns the free block that fits a request of that many bytes best.
+    pub(crate) fn best_tile(&self, want: &Want) -> Option<Tile> {
+        self.find(want).map(|block| self.tile(block))
+    }
+
+    /// Returns where a home can grow for a request: the first hole that is long enough, together with the free block in
+    /// front of it unless the request needs a place at a multiple of a page's size.
+    pub(crate) fn growth(&self, bytes: u64, joins: bool) -> Option<Growth> {
+        self.pools[Side::Large.index()].unmapped.iter().find_map(|&(_, hole)| {
+            let block = &self.blocks[hole];
+            let before = block.prev.some().filter(|&id| joins && self.is_free_on(id, Side::Large));
+            let before = before.map(|id| self.tile(id));
+            let missing = bytes.saturating_sub(before.map_or(0, |tile| tile.end - tile.begin));
+            let (slot, begin, limit) = (block.slot, block.offset, block.end());
+            (missing > 0 && missing <= block.size).then_some(Growth { before, hole, slot, begin, missing, limit })
+        })
+    }
+
+    /// Takes a place to grow for a plan, with `bytes` of its addresses. Returns it with the points that guarded the
+    /// free block in front, or `None`, with nothing claimed, if another thread has changed it meanwhile.
+    pub(crate) fn claim_growth(&mut self, growth: &Growth, bytes: u64) -> Option<(Ground, Points)> {
+        let hole = &self.blocks[growth.hole];
+        let stands = (hole.state, hole.slot, hole.offset) == (State::Unmapped, growth.slot, growth.begin)
+            && hole.size >= bytes
+            && growth.before.is_none_or(|tile| {
+                let block = &self.blocks[tile.block];
+                (block.state, block.slot, block.offset, block.end()) == (State::Free, tile.slot, tile.begin, tile.end)
+            });
+        if !stands {
+            return None;
+        }
+        let before = growth.before.map(|tile| tile.block);
+        let mut guards = Points::default();
+        if let Some(before) = before {
+            self.claim(before);
+            guards = self.take_guards(before);
+        }
+        let gap = self.claim_hole(growth.hole, growth.begin, growth.begin + bytes);
+        Some((Ground { before, gap }, guards))
+    }
+
+    /// Joins what a plan has claimed and backed, and hands it out on the side of the request.
+    pub(crate) fn serve_growth(&mut self, ground: Ground, want: &Want, clock: u64) -> Grant {
+        let whole = match ground.before {
+            Some(before) => self.absorb(before, ground.gap),
+            None => ground.gap,
+        };
+        if want.side == Side::Small {
+            // The rest of the slab is free for other small blocks.
+            self.blocks[whole].side = Side::Small;
+            self.small_bytes += self.blocks[whole].size;
+        }
+        // A free block in front that the plan has not claimed stays as it is: the block that is handed out follows it.
+        self.serve(whole, want, clock)
+    }
+
+    fn is_free_on(&self, id: BlockId, side: Side) -> bool {
+        (self.blocks[id].state, self.blocks[id].side) == (State::Free, side)
+    }
+
+    /// Claims a part of a free block; what is left of the block stays free. Returns the claimed block, the last use of
+    /// its memory and the points that guarded it, or `None` if another thread has taken it meanwhile.
+    pub(crate) fn claim_part(
+        &mut self,
+        id: BlockId,
+        slot: Slot,
+        begin: u64,
+        end: u64,
+    ) -> Option<(BlockId, LastUse, Points)> {
+        let block = &self.blocks[id];
+        let inside = block.slot == slot && block.offset <= begin && end <= block.end();
+        if block.state != State::Free || block.side != Side::Large || !inside {
+            return None;
+        }
+        let age = block.age;
+        self.claim(id);
+        let part = self.carve(id, begin, end - begin, [age; 2]);
+        let guards = self.take_guards(part);
+        Some((part, self.blocks[part].last_use, guards))
+    }
+
+    /// Hands a claimed block of the request's length out for use on another stream, with the last use that counts
+    /// there.
+    pub(crate) fn serve_to(
+        &mut self,
+        id: BlockId,
+        want: &Want,
+        clock: u64,
+        (borrower, last_use): (StreamId, LastUse),
+    ) -> Grant {
+        let grant = Grant { last_use, ..self.hand_out(id, want, clock) };
+        self.record_stream(grant.block, borrower);
+        self.note_lent(&grant);
+        grant
+    }
+
+    /// Notes that claimed memory is in use through a window from now on.
+    pub(crate) fn goes_away(&mut self, id: BlockId) {
+        let block = &mut self.blocks[id];
+        assert_eq!(block.state, State::Claimed, "block {} goes away", id.0);
+        block.state = State::Away;
+    }
+
+    /// Notes that memory is no longer used through a window: it is free again. `last_use` is that of the window, if
+    /// that belongs to the same stream; what another stream did there is over, or guarded. `is_foreign` says whether it
+    /// may hold the data of another user.
+    ///
+    /// # Panics
+    ///
+    /// If it was not away.
+    pub(crate) fn comes_home(&mut self, id: BlockId, last_use: LastUse, is_foreign: bool, clock: u64) {
+        let block = &mut self.blocks[id];
+        assert_eq!(block.state, State::Away, "block {} comes home", id.0);
+        block.last_use = block.last_use.max(last_use);
+        let (slot, offset, size) = (block.slot, block.offset, block.size);
+        self.set_foreign(slot, (offset, size), is_foreign);
+        self.join(id, clock);
+    }
+
+    /// Turns a slab of free memory of the large side into one of the small side, and hands out a block of it. Returns
+    /// `None` if the large side has no slab.
+    pub(crate) fn take_slab(&mut self, want: &Want, clock: u64) -> Option<Grant> {
+        let bytes = self.rules.slab;
+        let fits = |id: &BlockId| self.has_slab(*id);
+        let found = self.pools[Side::Large.index()].free.iter_from(bytes).find(fits)?;
+        let begin = self.blocks[found].offset.next_multiple_of(bytes);
+        self.claim(found);
+        let slab = self.carve(found, begin, bytes, [clock; 2]);
+        self.blocks[slab].used_elsewhere = false;
+        self.blocks[slab].side = Side::Small;
+        self.small_bytes += bytes;
+        Some(self.serve(slab, want, clock))
+    }
+
+    /// Returns whether a free block of the large side has a slab that nothing guards.
+    fn has_slab(&self, id: BlockId) -> bool {
+        let (slab, block) = (self.rules.slab, &self.blocks[id]);
+        let begin = block.offset.next_multiple_of(slab);
+        begin + slab <= block.end() && !(block.used_elsewhere && self.is_guarded(id, begin + slab - block.offset))
+    }
+
+    /// Returns whether a block is the first one of a slab of `whole` bytes that is free but for it, and a small request
+    /// would get that slab if the block were freed and the slab given back. Returns `false` also where that would be
+    /// costly to find out.
+    pub(super) fn would_get_slab(&self, id: BlockId, whole: u64) -> bool {
+        let (slab, block) = (self.rules.slab, &self.blocks[id]);
+        if whole != slab || !block.offset.is_multiple_of(slab) {
+            return false;
+        }
+        let behind = block.next.some().filter(|_| whole > block.size);
+        let behind = behind.map_or(block.next, |behind| self.blocks[behind].next);
+        let beside = [block.prev, behind].map(|id| id.some().filter(|&id| self.is_free_on(id, Side::Large)));
+        let (mut size, mut first) = (slab, id);
+        for neighbour in beside.into_iter().flatten() {
+            let other = &self.blocks[neighbour];
+            let has_slab_before = other.offset < block.offset && other.size >= slab;
+            if other.used_elsewhere || has_slab_before {
+                return false;
+            }
+            size += other.size;
+            first = if other.offset < block.offset { neighbour } else { first };
+        }
+        let free = &self.pools[Side::Large.index()].free;
+        let mut others = free.iter_from(slab).filter(|other| !beside.contains(&Some(*other)));
+        others.find(|&other| self.has_slab(other)).is_none_or(|other| {
+            let theirs = self.entry(other);
+            (size, self.entry(first).rank) < (theirs.size, theirs.rank)
+        })
+    }
+
+    /// Gives the whole slabs in a free block of the small side back to the large side.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn give_slabs(&mut self, id: BlockId) {
+        let slab = self.rules.slab;
+        let block = &self.blocks[id];
+        let (begin, end) = (block.offset.next_multiple_of(slab), block.end() / slab * slab);
+        if begin >= end {
+            return;
+        }
+        let clock = block.age;
+        self.claim(id);
+        // What is left on both sides is less than a slab, so it stays small.
+        let slabs = self.carve(id, begin, end - begin, [clock; 2]);
+        self.blocks[slabs].side = Side::Large;
+        self.small_bytes -= end - begin;
+        self.join(slabs, clock);
+    }
+
+    /// Sets the last use of claimed memory.
+    pub(crate) fn set_last_use(&mut self, id: BlockId, last_use: LastUse) {
+        debug_assert_eq!(self.blocks[id].state, State::Claimed);
+        self.blocks[id].last_use = last_use;
+    }
+
+    /// Returns the last point of the shard's stream at which free memory of the large side was used.
+    pub(crate) fn last_free_point(&self) -> Option<Point> {
+        let last = self.pools[Side::Large.index()].free.iter().map(|id| self.blocks[id].last_use).max()?;
+        Some(Point { stream: self.stream, tick: last.tick() })
+    }
+
+    /// Returns the bytes of homes that belong to the small side now.
+    pub(crate) fn small_bytes(&self) -> u64 {
+        self.small_bytes
+    }
+
+    /// Keeps the first `backed` bytes of a claimed gap that a plan could not back in full: they become a free block.
+    pub(crate) fn keep_backed(&mut self, id: BlockId, backed: u64, last_use: LastUse, clocks: [u64; 2]) {
+        let clock = clocks[self.blocks[id].side.index()];
+        self.blocks[id].last_use = last_use;
+        if backed == 0 {
+            self.unmapped(id);
+        } else if backed < self.blocks[id].size {
+            let rest = self.cut(id, backed);
+            self.unmapped(rest);
+            self.join(id, clock);
+        } else {
+            self.join(id, clock);
+        }
+    }
+
+    /// Returns the free blocks that may hold a whole page of that size, with their slots and last uses.
+    pub(crate) fn free_with_pages(&self, page: u64) -> impl Iterator<Item = (BlockId, Slot, LastUse)> {
+        let ids = self.pools[Side::Large.index()].free.iter_from(page);
+        ids.map(|id| (id, self.blocks[id].slot, self.blocks[id].last_use))
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    extern crate std;
+
+    use std::vec;
+
+    use millpond_backend::{PageCaps, Reuse};
+
+    use super::*;
+    use crate::ids::{PageId, Place, PoolId, SegmentId, ShardId};
+    use crate::segment::{Mapping, Role};
+    use crate::settings::{self, Policy, Settings};
+    use crate::shard::{Arrival, Freed, Rules};
+    use crate::size::Sizes;
+    use crate::units::MIB;
+
+    pub(crate) const SMALL: u64 = MIB / 2;
+
+    pub(crate) fn want(bytes: u64) -> Want {
+        Sizes::new(&Settings::default()).want(bytes).unwrap_or_else(|| panic!("{bytes} bytes"))
+    }
+
+    /// Adds a range of 64 MiB.
+    pub(crate) fn add_range(shard: &mut Shard, has_windows: bool) -> Slot {
+        let slot = shard.promise();
+        let (id, bytes, page_bytes) = (SegmentId(u64::from(slot.0)), 64 * MIB, 2 * MIB);
+        let arrival = Arrival { id, base: 0, bytes, side: Side::Large, page_bytes, shared: true, has_windows };
+        shard.adopt(slot, arrival);
+        slot
+    }
+
+    /// Returns a shard whose home has 64 MiB of addresses, and nothing there.
+    pub(crate) fn bare() -> (Shard, Slot) {
+        let settings = Settings { policy: Policy::Paged(settings::Growth::Tight), ..Settings::default() };
+        let rules = Rules::new(&settings, Reuse::InOrder).on(Some(PageCaps::new(2 * MIB)));
+        let mut shard = Shard::new(ShardId(0), StreamId(0), PoolId::default(), rules);
+        let slot = add_range(&mut shard, false);
+        (shard, slot)
+    }
+
+    /// Maps a page of 2 MiB at every place in a part of a range.
+    pub(crate) fn map(shard: &mut Shard, slot: Slot, (begin, end): (u64, u64), role: Role) {
+        for offset in (begin..end).step_by(2 << 20) {
+            let page = PageId((offset / (2 * MIB)) as u32);
+            let mapping = Mapping { page, birth: 0, bytes: 2 * MIB, role };
+            shard.page_mapped(Place { shard: ShardId(0), slot, offset }, mapping);
+        }
+    }
+
+    /// Has a home grow for a request, as a plan does.
+    pub(crate) fn grow(shard: &mut Shard, bytes: u64, joins: bool) -> Grant {
+        let request = want(bytes);
+        let length = if request.side == Side::Small { 2 * MIB } else { request.rounded };
+        let growth = shard.growth(length, joins).unwrap_or_else(|| panic!("{bytes} bytes fit nowhere"));
+        let missing = growth.missing.next_multiple_of(2 * MIB);
+        let (ground, _) = shard.claim_growth(&growth, missing).unwrap_or_else(|| panic!("{growth:?} is as it was"));
+        map(shard, growth.slot, (growth.begin, growth.begin + missing), Role::Home);
+        let grant = shard.serve_growth(ground, &request, 0);
+        settle(shard);
+        grant
+    }
+
+    /// Raises the rooms, as the coordinator does after each grant, and verifies the invariants.
+    pub(crate) fn settle(shard: &mut Shard) {
+        shard.reset_peaks();
+        shard.tidied().check();
+    }
+
+    pub(crate) fn free(shard: &mut Shard, block: BlockId, tick: u64) {
+        assert!(matches!(shard.free(block, millpond_backend::Tick(tick), 0), Freed::Done { .. }));
+        settle(shard);
+    }
+
+    /// Returns a shard whose home has free blocks at these offsets with these lengths in MiB, and others between them
+    /// that are in use.
+    pub(crate) fn with_gaps(blocks: &[u64]) -> (Shard, Slot, Vec<BlockId>) {
+        let (mut shard, slot) = bare();
+        let ids: Vec<_> = blocks.iter().map(|mib| grow(&mut shard, mib * MIB, true).block).collect();
+        ids.iter().step_by(2).for_each(|&id| free(&mut shard, id, 3));
+        (shard, slot, ids)
+    }
+
+    fn free_places(shard: &Shard) -> Vec<(u64, u64)> {
+        shard.tiles_by_place(0).iter().map(|tile| (tile.begin / MIB, tile.end / MIB)).collect()
+    }
+
+    #[test]
+    fn a_home_grows_behind_its_last_free_block() {
+        let (mut shard, slot, _) = with_gaps(&[4, 4, 6]);
+        let growth = shard.growth(10 * MIB, true).expect("there are addresses");
+        assert_eq!((growth.slot, growth.begin, growth.missing), (slot, 14 * MIB, 4 * MIB), "6 MiB are free in front");
+        let alone = shard.growth(10 * MIB, false).expect("there are addresses");
+        assert_eq!((alone.begin, alone.missing, alone.before), (14 * MIB, 10 * MIB, None));
+        assert_eq!(shard.growth(57 * MIB, true), None, "50 are left, behind 6");
+        let grant = grow(&mut shard, 10 * MIB, true);
+        assert_eq!((grant.offset, grant.last_use), (8 * MIB, LastUse::at(millpond_backend::Tick(3))));
+        assert_eq!(free_places(&shard), [(0, 4)]);
+    }
+
+    /// Between the look and the claim another thread has taken the free block, or its rest, or another plan the
+    /// addresses. Nothing is claimed then.
+    #[test]
+    fn a_home_grows_only_where_it_is_as_it_was_seen() {
+        for change in 0..3 {
+            let (mut shard, _, _) = with_gaps(&[4, 4, 6]);
+            let growth = shard.growth(10 * MIB, true).expect("there are addresses");
+            match change {
+                0 => drop(shard.find_and_take(&want(6 * MIB), 0)),
+                1 => drop((0..2).map(|_| shard.find_and_take(&want(4 * MIB), 0)).count()),
+                _ => drop(shard.claim_growth(&shard.growth(2 * MIB, false).expect("there are addresses"), 2 * MIB)),
+            }
+            settle(&mut shard);
+            assert_eq!(shard.claim_growth(&growth, 4 * MIB), None, "change {change}");
+            settle(&mut shard);
+        }
+    }
+
+    /// The pages of a plan arrive in part. Those are free memory, and the other addresses are without memory again.
+    #[test]
+    fn what_has_arrived_of_a_growth_is_free() {
+        for backed in [0, 2, 4, 6] {
+            let (mut shard, slot, _) = with_gaps(&[4, 4]);
+            let growth = shard.growth(6 * MIB, true).expect("there are addresses");
+            let (ground, _) = shard.claim_growth(&growth, 6 * MIB).expect("it is as it was");
+            map(&mut shard, slot, (8 * MIB, (8 + backed) * MIB), Role::Home);
+            shard.keep_backed(ground.gap, backed * MIB, LastUse::NEVER, [0; 2]);
+            settle(&mut shard);
+            let expected = if backed == 0 { vec![(0, 4)] } else { vec![(0, 4), (8, 8 + backed)] };
+            assert_eq!(free_places(&shard), expected);
+            let again = shard.growth(50 * MIB, true).expect("all addresses");
+            assert_eq!((again.begin, again.missing), ((8 + backed) * MIB, (50 - backed) * MIB));
+        }
+    }
+
+    /// A part of a free block is claimed, sent away and comes home. What is left on both sides stays free meanwhile.
+    #[test]
+    fn a_part_of_a_free_block_goes_away_and_comes_home() {
+        for (begin, end, left) in
+            [(0, 4, vec![]), (0, 1, vec![(1, 4)]), (3, 4, vec![(0, 3)]), (1, 3, vec![(0, 1), (3, 4)])]
+        {
+            let (mut shard, slot, ids) = with_gaps(&[4, 4]);
+            let part = shard.claim_part(ids[0], slot, begin * MIB, end * MIB);
+            let (part, last_use, _) = part.expect("it is free");
+            assert_eq!(last_use, LastUse::at(millpond_backend::Tick(3)));
+            settle(&mut shard);
+            shard.goes_away(part);
+            settle(&mut shard);
+            assert_eq!(free_places(&shard), left);
+            shard.comes_home(part, LastUse::at(millpond_backend::Tick(7)), false, 0);
+            settle(&mut shard);
+            let tiles = shard.tiles_by_place(0);
+            assert_eq!(tiles.len(), 1, "it has joined: {tiles:?}");
+            assert_eq!((tiles[0].end, tiles[0].last_use), (4 * MIB, LastUse::at(millpond_backend::Tick(7))));
+        }
+    }
+
+    #[test]
+    fn a_part_is_claimed_only_of_free_memory_of_the_large_side() {
+        let (mut shard, slot, ids) = with_gaps(&[4, 4, 8]);
+        for (block, begin, end) in [(ids[0], 2, 5), (ids[1], 4, 8), (ids[2], 6, 10), (ids[2], 8, 18)] {
+            assert_eq!(shard.claim_part(block, slot, begin * MIB, end * MIB), None, "{begin} to {end}");
+        }
+        assert_eq!(shard.claim_part(ids[2], Slot(9), 8 * MIB, 10 * MIB), None, "another range");
+        let block = shard.take_slab(&want(SMALL), 0).expect("a slab").block;
+        free(&mut shard, block, 4);
+        let slab = shard.take_slab(&want(SMALL), 0).expect("a slab");
+        let rest = shard.pools[Side::Small.index()].free.iter().next().expect("the rest of the slab");
+        let (begin, end) = (shard.blocks[rest].offset, shard.blocks[rest].end());
+        assert_eq!(shard.claim_part(rest, slot, begin, end), None, "{slab:?}");
+    }
+
+    /// A slab is a whole one of its length, wherever the free block begins.
+    #[test]
+    fn a_slab_begins_at_a_multiple_of_its_length() {
+        let (mut shard, _) = bare();
+        let [front, rest] = [3, 7].map(|mib| grow(&mut shard, mib * MIB, true).block);
+        assert!(shard.take_slab(&want(SMALL), 0).is_none(), "nothing is free");
+        free(&mut shard, rest, 5);
+        let small = shard.take_slab(&want(SMALL), 0).expect("a slab");
+        settle(&mut shard);
+        assert_eq!((small.offset, shard.small_bytes()), (4 * MIB, 2 * MIB));
+        assert_eq!(free_places(&shard), [(3, 4), (6, 10)]);
+        free(&mut shard, small.block, 6);
+        assert_eq!((shard.small_bytes(), free_places(&shard)), (0, vec![(3, 10)]));
+        free(&mut shard, front, 6);
+        assert_eq!(free_places(&shard), [(0, 10)]);
+    }
+
+    /// Two free slabs are side by side for a moment, because a half of each was in use. Both go back together.
+    #[test]
+    fn whole_slabs_in_a_free_block_go_back_and_parts_stay() {
+        let (mut shard, _) = bare();
+        let block = grow(&mut shard, 6 * MIB, true).block;
+        free(&mut shard, block, 3);
+        let small = |shard: &mut Shard| {
+            let found = shard.find_and_take(&want(SMALL), 0);
+            let grant = found.or_else(|| shard.take_slab(&want(SMALL), 0)).expect("there is room");
+            settle(shard);
+            grant.block
+        };
+        let blocks: Vec<_> = (0..12).map(|_| small(&mut shard)).collect();
+        assert_eq!((shard.small_bytes(), free_places(&shard)), (6 * MIB, vec![]));
+        // All but the first and the last of twelve: only the middle slab is whole.
+        blocks[1..11].iter().for_each(|&id| free(&mut shard, id, 4));
+        assert_eq!((shard.small_bytes(), free_places(&shard)), (4 * MIB, vec![(2, 4)]));
+        free(&mut shard, blocks[0], 4);
+        assert_eq!((shard.small_bytes(), free_places(&shard)), (2 * MIB, vec![(0, 4)]));
+        free(&mut shard, blocks[11], 4);
+        assert_eq!((shard.small_bytes(), free_places(&shard)), (0, vec![(0, 6)]));
+    }
+}

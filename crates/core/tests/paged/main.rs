@@ -1,0 +1,10 @@
+//! `paged`, step by step: windows and the memory behind them, slabs, plans that fail, and operations of other threads.
+
+mod beside;
+mod device;
+mod ending;
+mod fails;
+mod loans;
+mod looks;
+mod slabs;
+mod windows;

@@ -1,0 +1,130 @@
+//! Small blocks, which live in slabs that a home gives them and gets back.
+
+use millpond_core::Side;
+use millpond_core::settings::Growth;
+
+use crate::device::{Device, Held, MIB, is_pages};
+
+const SMALL: u64 = MIB / 2;
+
+/// Returns the bytes of homes that are on the small and on the large side.
+fn by_side(device: &mut Device) -> (u64, u64) {
+    let reserved = device.coordinator.stats(&mut device.shards).reserved_bytes;
+    device.check();
+    (reserved.small_pool.current, reserved.large_pool.current)
+}
+
+/// Makes a small request, which is a hit if there is a slab with room.
+fn small(device: &mut Device) -> Held {
+    device.hit(0, SMALL).unwrap_or_else(|| device.allocate(0, SMALL))
+}
+
+/// Sets up stream 0 with 8 MiB that are free.
+fn with_free_memory() -> Device {
+    let mut device = Device::new(Growth::Tight, 8 * MIB);
+    let held = device.allocate(0, 8 * MIB);
+    device.free(held, 1);
+    device.steps.clear();
+    device
+}
+
+/// A small request takes a slab of 2 MiB from the stream's own free memory, without any driver call, and others share
+/// it. The slab goes back as soon as the last block in it is freed.
+#[test]
+fn an_empty_slab_goes_back_to_the_large_side_at_once() {
+    for order in [[0, 1, 2, 3], [3, 2, 1, 0], [1, 3, 0, 2], [2, 0, 3, 1]] {
+        let mut device = with_free_memory();
+        let blocks: Vec<_> = (0..4).map(|_| small(&mut device)).collect();
+        assert!(!device.steps.iter().any(is_pages));
+        assert_eq!(by_side(&mut device), (2 * MIB, 6 * MIB));
+        assert!(blocks.iter().all(|held| held.grant.offset / (2 * MIB) == blocks[0].grant.offset / (2 * MIB)));
+        assert!(device.hit(0, 8 * MIB).is_none());
+        for at in order {
+            device.free(blocks[at], 2);
+        }
+        assert_eq!(by_side(&mut device), (0, 8 * MIB), "{order:?}");
+        let whole = device.hit(0, 8 * MIB).expect("it is one block again");
+        assert_eq!(whole.grant.last_use.tick(), millpond_backend::Tick(2));
+    }
+}
+
+/// A slab is taken only when the others are full, and each goes back on its own.
+#[test]
+fn slabs_go_back_one_by_one() {
+    let mut device = with_free_memory();
+    let blocks: Vec<_> = (0..16).map(|_| small(&mut device)).collect();
+    assert_eq!(by_side(&mut device), (8 * MIB, 0));
+    assert!(device.try_allocate(0, SMALL).is_none(), "the limit");
+    for (count, slab) in [1, 3, 0, 2].into_iter().enumerate() {
+        let in_slab = |held: &&Held| held.grant.offset / (2 * MIB) == slab;
+        let inside: Vec<_> = blocks.iter().filter(in_slab).copied().collect();
+        assert_eq!(inside.len(), 4);
+        inside.into_iter().for_each(|held| device.free(held, 2));
+        assert_eq!(by_side(&mut device).0, (3 - count as u64) * 2 * MIB);
+    }
+    assert!(device.hit(0, 8 * MIB).is_some());
+}
+
+/// Free memory of both sides lies side by side, and stays apart.
+#[test]
+fn free_blocks_of_both_sides_do_not_join() {
+    let mut device = with_free_memory();
+    let blocks: Vec<_> = (0..8).map(|_| small(&mut device)).collect();
+    // The last small block of the second slab is free, and large memory begins behind it.
+    device.free(blocks[7], 2);
+    assert_eq!(by_side(&mut device), (4 * MIB, 4 * MIB));
+    assert!(device.hit(0, 4 * MIB + SMALL).is_none());
+    let large = device.hit(0, 4 * MIB).expect("the rest of the home");
+    assert_eq!(large.grant.offset, 4 * MIB);
+    device.free(large, 2);
+    // Blocks of neighbouring slabs do join, and what is a whole slab goes back.
+    [2, 3, 4, 5].into_iter().for_each(|at| device.free(blocks[at], 2));
+    assert_eq!(by_side(&mut device), (4 * MIB, 4 * MIB), "two halves are no slab");
+    assert_eq!(device.hit(0, 2 * MIB).map(|held| held.grant.offset), Some(4 * MIB));
+    device.free(blocks[6], 2);
+    assert_eq!(by_side(&mut device), (2 * MIB, 6 * MIB));
+    assert!(blocks.iter().all(|held| held.shard == 0));
+}
+
+/// Where a stream has no free memory, its home grows by a slab.
+#[test]
+fn a_home_grows_by_a_slab() {
+    let mut device = Device::new(Growth::Tight, 40 * MIB);
+    let first = small(&mut device);
+    assert_eq!((by_side(&mut device), first.grant.offset), ((2 * MIB, 0), 0));
+    let large = device.allocate(0, 4 * MIB);
+    assert_eq!((large.grant.slot, large.grant.offset), (first.grant.slot, 2 * MIB), "the same home");
+    device.free(first, 1);
+    assert_eq!(by_side(&mut device), (0, 6 * MIB));
+    device.free(large, 1);
+    assert!(device.hit(0, 6 * MIB).is_some());
+}
+
+/// A large request is served in front of a slab and behind it, and a block of a slab is no part of that.
+#[test]
+fn a_slab_that_is_in_use_splits_the_large_side() {
+    let mut device = with_free_memory();
+    let front = device.hit(0, 2 * MIB).expect("it is free");
+    let block = small(&mut device);
+    device.free(front, 2);
+    assert_eq!((block.grant.offset, by_side(&mut device)), (2 * MIB, (2 * MIB, 6 * MIB)));
+    // Together they are gathered, around the slab.
+    let held = device.allocate(0, 6 * MIB);
+    assert_eq!((held.shard, device.in_windows()), (0, 3));
+    device.free(held, 3);
+    device.free(block, 3);
+    assert!(device.hit(0, 8 * MIB).is_some());
+}
+
+/// A stream without any memory is lent some for a small request, where nothing may be created. It stays on the large
+/// side of its home.
+#[test]
+fn memory_that_is_lent_for_a_small_request_stays_on_the_large_side() {
+    let mut device = with_free_memory();
+    let held = device.allocate(1, SMALL);
+    assert_eq!((held.shard, held.grant.size, by_side(&mut device)), (0, SMALL, (0, 8 * MIB)));
+    let layout = device.coordinator.layout(&mut device.shards);
+    assert!(layout.iter().flat_map(|segment| &segment.blocks).all(|block| block.side == Side::Large));
+    device.free(held, 2);
+    assert!(device.hit(0, 8 * MIB).is_some());
+}

@@ -1,0 +1,155 @@
+//! Work that is under way while a replay continues, so that freed memory is not done with at once.
+
+use std::collections::VecDeque;
+
+use millpond::{Buffer, Error, Stream};
+use millpond_backend::{Backend, Point, StreamId, Tick};
+
+use crate::submits::failed;
+use crate::watch::Watch;
+
+/// Device work of a program that a replay queues.
+pub trait Flight<B: Backend> {
+    /// Queues a piece of work on a stream.
+    ///
+    /// # Errors
+    ///
+    /// Returns the driver's error.
+    fn begin(&mut self, stream: StreamId) -> Result<(), B::Error>;
+
+    /// Notes that an event of the trace comes next.
+    fn event(&mut self) {}
+
+    /// Ends the work, as the replay is over.
+    fn land(&mut self) {}
+}
+
+/// A device on which work is in progress until it is told to complete it, or the host waits for it.
+pub trait Hold {
+    /// Queues a piece of work and returns the tick that covers it and nothing that is queued later.
+    fn begin(&self, stream: StreamId) -> Tick;
+
+    /// Completes the work that a point covers, up to the first device-side wait that is not over. Returns whether the
+    /// point is reached, whoever completed it.
+    fn finish(&self, point: Point) -> bool;
+}
+
+/// Work that is complete a number of events after it was queued, and not before, unless the host waits for it.
+///
+/// Work behind a device-side wait is complete when the work that it waits for is, if that is later.
+pub struct HeldFor<'a> {
+    device: Box<dyn Hold + 'a>,
+    events: u64,
+    now: u64,
+    /// The pieces in the order in which they are due.
+    queued: VecDeque<(u64, Point)>,
+    /// The newest due tick of each stream that is not reached yet.
+    due: Vec<Point>,
+}
+
+impl<'a> HeldFor<'a> {
+    /// Creates the work of a device, which completes after this number of events.
+    pub fn new(device: Box<dyn Hold + 'a>, events: u64) -> Self {
+        Self { device, events, now: 0, queued: VecDeque::new(), due: Vec::new() }
+    }
+
+    /// Completes what is due. One stream may wait for another, so this goes on until nothing more completes.
+    fn finish_due(&mut self) {
+        loop {
+            let before = self.due.len();
+            let device = &self.device;
+            self.due.retain(|point| !device.finish(*point));
+            if self.due.is_empty() || self.due.len() == before {
+                break;
+            }
+        }
+    }
+}
+
+impl<B: Backend> Flight<B> for HeldFor<'_> {
+    fn begin(&mut self, stream: StreamId) -> Result<(), B::Error> {
+        let tick = self.device.begin(stream);
+        self.queued.push_back((self.now.saturating_add(self.events), Point { stream, tick }));
+        Ok(())
+    }
+
+    fn event(&mut self) {
+        self.now += 1;
+        while self.queued.front().is_some_and(|(due, _)| *due < self.now) {
+            let Some((_, point)) = self.queued.pop_front() else { break };
+            match self.due.iter_mut().find(|due| due.stream == point.stream) {
+                Some(due) => due.tick = due.tick.max(point.tick),
+                None => self.due.push(point),
+            }
+        }
+        if !self.due.is_empty() {
+            self.finish_due();
+        }
+    }
+
+    fn land(&mut self) {
+        for (_, point) in self.queued.drain(..) {
+            self.due.push(point);
+        }
+        self.finish_due();
+    }
+}
+
+/// An observer that queues work for what another observes.
+pub(crate) struct Flying<'a, B: Backend, W> {
+    watch: W,
+    flight: Option<Box<dyn Flight<B> + 'a>>,
+}
+
+impl<'a, B: Backend, W> Flying<'a, B, W> {
+    pub(crate) fn new(watch: W, flight: Option<Box<dyn Flight<B> + 'a>>) -> Self {
+        Self { watch, flight }
+    }
+
+    pub(crate) fn watch(&self) -> &W {
+        &self.watch
+    }
+
+    /// Ends the work in flight.
+    pub(crate) fn land(&mut self) {
+        if let Some(flight) = &mut self.flight {
+            flight.land();
+        }
+    }
+
+    fn begin(&mut self, stream: StreamId) -> Result<(), Error<B::Error>> {
+        let Some(flight) = &mut self.flight else { return Ok(()) };
+        flight.begin(stream).map_err(|error| failed("fill", error))
+    }
+}
+
+impl<B: Backend, W: Watch<B>> Watch<B> for Flying<'_, B, W> {
+    type Error = W::Error;
+
+    fn event(&mut self) -> Result<(), Self::Error> {
+        if let Some(flight) = &mut self.flight {
+            flight.event();
+        }
+        self.watch.event()
+    }
+
+    /// The work comes before what the other observer queues, so that this is in progress as long.
+    fn granted(&mut self, id: u32, buffer: &Buffer<B>, stream: &Stream<B>) -> Result<(), Self::Error> {
+        self.begin(stream.id())?;
+        self.watch.granted(id, buffer, stream)
+    }
+
+    fn used(&mut self, id: u32, buffer: &Buffer<B>, stream: &Stream<B>) -> Result<(), Self::Error> {
+        self.watch.used(id, buffer, stream)?;
+        self.begin(stream.id())?;
+        Ok(())
+    }
+
+    fn freeing(&mut self, event: usize, id: u32, buffer: &Buffer<B>) -> Result<(), Self::Error> {
+        self.watch.freeing(event, id, buffer)
+    }
+
+    fn over(&mut self) -> Result<(), Self::Error> {
+        self.watch.over()
+    }
+}
