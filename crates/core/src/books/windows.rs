@@ -91,7 +91,7 @@ impl Windows {
 
     /// Returns the windows of a shard that are at least so long, the oldest first.
     pub(crate) fn at_least(&self, shard: ShardId, bytes: u64) -> impl Iterator<Item = (WindowId, &Window)> {
-        let windows = self.by_birth.get(shard.0 as usize).into_iter().flatten();
+        let windows = self.by_birth.get(shard.0 as usize).map_or(&[][..], Vec::as_slice).iter();
         windows.filter(move |(length, _)| *length >= bytes).map(|&(_, id)| (id, &self[id]))
     }
 

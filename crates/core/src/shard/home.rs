@@ -64,6 +64,48 @@ impl Shard {
         Tile { block: id, is_marked, slot: block.slot, begin: block.offset, end: block.end(), last_use: block.last_use }
     }
 
+    /// Returns the free blocks of the large side with so many bytes or more, the smallest first.
+    pub(crate) fn tiles_at_least(&self, bytes: u64) -> impl Iterator<Item = Tile> {
+        let free = self.pools[Side::Large.index()].free.iter_from(bytes);
+        free.filter(move |&id| self.blocks[id].size >= bytes).map(|id| self.tile(id))
+    }
+
+    /// Returns the free blocks of the small side with so many bytes or more, the smallest first.
+    pub(crate) fn small_tiles_at_least(&self, bytes: u64) -> impl Iterator<Item = Tile> {
+        let free = self.pools[Side::Small.index()].free.iter_from(bytes);
+        free.filter(move |&id| self.blocks[id].size >= bytes).map(|id| self.tile(id))
+    }
+
+    /// Returns the free blocks of the large side that have a whole slab, the smallest first.
+    pub(crate) fn slabs(&self) -> impl Iterator<Item = Tile> {
+        let slab = self.rules.slab;
+        self.tiles_at_least(slab).filter(move |tile| tile.begin.next_multiple_of(slab) + slab <= tile.end)
+    }
+
+    /// Claims a free block of the small side for a plan. Returns its last use and the points that guarded it, or `None`
+    /// if another thread has taken it meanwhile.
+    pub(crate) fn claim_small(&mut self, id: BlockId) -> Option<(LastUse, Points)> {
+        if !self.is_free_on(id, Side::Small) {
+            return None;
+        }
+        self.claim(id);
+        let guards = self.take_guards(id);
+        Some((self.blocks[id].last_use, guards))
+    }
+
+    /// Claims the first slab of a free block of the large side. Returns what [`claim_part`](Self::claim_part) does.
+    pub(crate) fn claim_slab(&mut self, tile: &Tile) -> Option<(BlockId, LastUse, Points)> {
+        let begin = tile.begin.next_multiple_of(self.rules.slab);
+        self.claim_part(tile.block, tile.slot, begin, begin + self.rules.slab)
+    }
+
+    /// Turns a claimed slab into one of the small side, and hands out a block of it.
+    pub(crate) fn serve_slab(&mut self, slab: BlockId, want: &Want, clock: u64) -> Grant {
+        self.blocks[slab].side = Side::Small;
+        self.small_bytes += self.blocks[slab].size;
+        self.serve(slab, want, clock)
+    }
+
     /// Returns the free block that fits a request of that many bytes best.
     pub(crate) fn best_tile(&self, want: &Want) -> Option<Tile> {
         self.find(want).map(|block| self.tile(block))
@@ -193,9 +235,7 @@ impl Shard {
         self.claim(found);
         let slab = self.carve(found, begin, bytes, [clock; 2]);
         self.blocks[slab].used_elsewhere = false;
-        self.blocks[slab].side = Side::Small;
-        self.small_bytes += bytes;
-        Some(self.serve(slab, want, clock))
+        Some(self.serve_slab(slab, want, clock))
     }
 
     /// Returns whether a free block of the large side has a slab that nothing guards.

@@ -19,7 +19,7 @@ use crate::ids::{BlockId, PageId, Place, ShardId, Slot};
 use crate::last_use::LastUse;
 use crate::policy;
 use crate::segment::Role;
-use crate::shard::{Ground, Growth, Piece};
+use crate::shard::{Ground, Growth, Piece, Tile};
 
 /// The part of a job that is next.
 #[derive(Debug)]
@@ -55,6 +55,8 @@ enum Target {
     Home,
     /// At home, in free memory there.
     Own,
+    /// At home, in free memory of the large side that becomes a slab.
+    Slab,
     /// At the home of another stream, which lends it.
     Lent,
     /// In a window that was kept.
@@ -194,6 +196,31 @@ impl Coordinator {
                 None => job.waits.max(point),
             }
         }
+    }
+
+    /// Claims a free block of the small side, with what guards it. Returns whether it could.
+    pub(super) fn claim_small(
+        &mut self,
+        job: &mut Job,
+        taker: Taker,
+        block: BlockId,
+        shards: &mut impl Shards,
+    ) -> bool {
+        let Some((last_use, guards)) = shards.with(taker.shard, |shard| shard.claim_small(block)) else { return false };
+        self.wait_for(job, taker.shard, guards.iter());
+        job.pieces.push(Claimed { shard: taker.shard, block, last_use, guards });
+        job.target = Target::Own;
+        true
+    }
+
+    /// Claims the first slab in a free block, with what guards it. Returns whether it could.
+    pub(super) fn claim_slab(&mut self, job: &mut Job, taker: Taker, tile: &Tile, shards: &mut impl Shards) -> bool {
+        let claimed = shards.with(taker.shard, |shard| shard.claim_slab(tile));
+        let Some((block, last_use, guards)) = claimed else { return false };
+        self.wait_for(job, taker.shard, guards.iter());
+        job.pieces.push(Claimed { shard: taker.shard, block, last_use, guards });
+        job.target = Target::Slab;
+        true
     }
 
     /// Makes claimed memory the block that is handed out, where it lies.
@@ -382,6 +409,13 @@ impl Coordinator {
                     shard.serve(piece.block, &want, clock)
                 })
             }
+            Target::Slab => {
+                let Some(piece) = job.pieces.pop() else { panic!("{want:?} gets no slab") };
+                shards.with(shard, |shard| {
+                    shard.set_last_use(piece.block, last_use);
+                    shard.serve_slab(piece.block, &want, clock)
+                })
+            }
             Target::Lent => {
                 let Some(piece) = job.pieces.pop() else { panic!("nothing is lent") };
                 self.paging.stats.lent += 1;
@@ -454,7 +488,7 @@ impl Coordinator {
             });
         }
         match job.target {
-            Target::Home | Target::Own | Target::Lent => {}
+            Target::Home | Target::Own | Target::Slab | Target::Lent => {}
             Target::Kept(id) => {
                 let block = self.paging.windows[id].block;
                 shards.with(shard, |shard| shard.unclaim_window(block));

@@ -17,6 +17,7 @@ mod job;
 mod kept;
 mod oldest;
 mod sizes;
+mod small;
 mod tiles;
 mod waited;
 mod ways;

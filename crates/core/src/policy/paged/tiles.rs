@@ -49,6 +49,10 @@ impl Tiles {
         Self(alloc::vec![idle])
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Returns the free block that has all of these bytes.
     pub(super) fn around(&self, home: Place, bytes: u64) -> Option<&Idle> {
         let key = (home.shard, home.slot, home.offset);

@@ -41,7 +41,7 @@ const MAPPINGS_MAX: usize = 60_000;
 const RANGES_MAX: u64 = 36;
 
 /// What came of a way.
-enum Way {
+pub(super) enum Way {
     /// The job is claimed.
     Job(Job),
     /// Another thread has changed what the way needs.
@@ -95,7 +95,7 @@ impl Coordinator {
         let reserved = self.headroom.with_asked();
         let taker = self.taker(climb, plan);
         let is_large = want.side == Side::Large;
-        let cautious = is_large && self.paging.growth == Grows::Balanced && self.is_behind(taker, shards);
+        let cautious = self.paging.growth == Grows::Balanced && self.is_behind(taker, shards);
         let ready = Reach { latest: When::Now, gathers: false };
         let all = Reach { latest: When::BehindWait, gathers: true };
         let first = if cautious { ready } else { all };
@@ -107,16 +107,16 @@ impl Coordinator {
         {
             return Some(way);
         }
-        if is_large {
-            if cautious {
-                if let Some(way) = self.free_way(climb, &want, taker, ready, shards) {
-                    return Some(way);
-                }
-                let cap = sizes::cap_in_flight(self.paging.growth, high);
-                if let Some(way) = self.grow_home(climb, &want, (taker, When::Now), left(cap, reserved), shards) {
-                    return Some(way);
-                }
+        if cautious {
+            if is_large && let Some(way) = self.free_way(climb, &want, taker, ready, shards) {
+                return Some(way);
             }
+            let cap = sizes::cap_in_flight(self.paging.growth, high);
+            if let Some(way) = self.grow_home(climb, &want, (taker, When::Now), left(cap, reserved), shards) {
+                return Some(way);
+            }
+        }
+        if is_large {
             if cautious && let Some(way) = self.own_way(&want, taker, all, shards) {
                 return Some(way);
             }
@@ -126,6 +126,8 @@ impl Coordinator {
             if let Some(way) = self.gather_and_grow(climb, &want, taker, room, shards) {
                 return Some(way);
             }
+        } else if let Some(way) = self.guarded_way(&want, taker, shards) {
+            return Some(way);
         }
         if let Some(way) = self.grow_home(climb, &want, (taker, When::BehindWait), room, shards) {
             return Some(way);
@@ -140,10 +142,12 @@ impl Coordinator {
         if !self.guards() {
             return None;
         }
-        let tiles = self.tiles_of([taker.shard].into_iter(), (taker, reach.latest), want.rounded, shards);
-        let size = |idle: &&Idle| idle.tile.end - idle.tile.begin;
-        let fits = tiles.iter().filter(|idle| size(idle) >= want.rounded);
-        let Idle { tile, .. } = fits.min_by_key(|idle| (size(idle), idle.tile.slot, idle.tile.begin)).copied()?;
+        let fits: Vec<_> = shards.with(taker.shard, |shard| shard.tiles_at_least(want.rounded).collect());
+        let tile = fits.into_iter().find(|tile| {
+            let until = Point { stream: taker.stream, tick: tile.last_use.tick() };
+            self.when_free(taker, taker.shard, tile, until, shards) <= reach.latest
+        })?;
+        let tiles = Tiles::of(Idle { shard: taker.shard, tile });
         let home = Place { shard: taker.shard, slot: tile.slot, offset: tile.begin };
         let mut job = Job::new(self.pending.reached(taker.stream));
         let stretches = [Stretch { home, bytes: want.rounded }];
@@ -251,6 +255,9 @@ impl Coordinator {
         reach: Reach,
         shards: &mut impl Shards,
     ) -> Option<Way> {
+        if tiles.is_empty() {
+            return None;
+        }
         let mut job = Job::new(self.pending.reached(taker.stream));
         if let Some((window, stretches)) = self.kept_window(taker.shard, want.rounded, tiles) {
             if !self.claim_stretches(&mut job, &stretches, (tiles, taker), shards) {
