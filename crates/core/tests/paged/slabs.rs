@@ -1,9 +1,10 @@
 //! Small blocks, which live in slabs that a home gives them and gets back.
 
-use millpond_core::Side;
+use millpond_backend::{StreamId, Tick};
 use millpond_core::settings::Growth;
+use millpond_core::{Freed, ShardId, Side, Step};
 
-use crate::device::{Device, Held, MIB, is_pages};
+use crate::device::{Device, Held, MIB, is_pages, is_stream_wait, point};
 
 const SMALL: u64 = MIB / 2;
 
@@ -44,7 +45,7 @@ fn an_empty_slab_goes_back_to_the_large_side_at_once() {
         }
         assert_eq!(by_side(&mut device), (0, 8 * MIB), "{order:?}");
         let whole = device.hit(0, 8 * MIB).expect("it is one block again");
-        assert_eq!(whole.grant.last_use.tick(), millpond_backend::Tick(2));
+        assert_eq!(whole.grant.last_use.tick(), Tick(2));
     }
 }
 
@@ -127,4 +128,30 @@ fn memory_that_is_lent_for_a_small_request_stays_on_the_large_side() {
     assert!(layout.iter().flat_map(|segment| &segment.blocks).all(|block| block.side == Side::Large));
     device.free(held, 2);
     assert!(device.hit(0, 8 * MIB).is_some());
+}
+
+/// Work of another stream that is under way keeps no more slabs than the slack allows: a small request then waits for
+/// that work on the device, for a slab or for a block in one that is partly in use.
+#[test]
+fn guarded_memory_serves_small_requests_once_the_slack_is_used_up() {
+    for has_neighbour in [false, true] {
+        let mut device = Device::new(Growth::Tight, 100 * MIB);
+        device.reached = [Tick::ZERO; 3];
+        let neighbour = has_neighbour.then(|| small(&mut device));
+        for tick in 1..=40 {
+            let held = small(&mut device);
+            device.shards[0].record_stream(held.grant.block, StreamId(1));
+            assert!(matches!(device.shards[0].free(held.grant.block, Tick(1), 0), Freed::Pending(_)));
+            device.coordinator.pend(ShardId(0), held.grant.block, [point(1, tick)], [0; 2], &mut device.shards);
+            device.check();
+        }
+        assert_eq!(device.reserved(), 8 * MIB, "a neighbour: {has_neighbour}");
+        assert!(device.steps.iter().any(is_stream_wait), "a neighbour: {has_neighbour}");
+        assert!(!device.steps.iter().any(|step| matches!(step, Step::Wait(_))), "the host does not wait");
+        device.reached = [Tick(100); 3];
+        if let Some(neighbour) = neighbour {
+            device.free(neighbour, 2);
+        }
+        assert_eq!(device.allocate(0, 8 * MIB).grant.size, 8 * MIB, "all of it is one block");
+    }
 }
