@@ -20,7 +20,7 @@ pub(crate) struct Part {
     pub(crate) page: PageId,
     /// The place in the home of the page where the part begins.
     pub(crate) home: Place,
-    /// Its length: it goes on to the end of the page.
+    /// Its length: it goes on to the end of the page, or to the first part of the window if that is in the same page.
     pub(crate) bytes: u64,
     /// The place in the window's range where the page begins.
     pub(crate) at: Place,

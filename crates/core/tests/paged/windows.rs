@@ -190,3 +190,28 @@ fn a_plan_to_give_everything_back_ends_all_windows() {
     assert_eq!((device.reserved(), device.in_windows(), device.coordinator.page_stats().pages), (0, 0, 0));
     assert_eq!(device.coordinator.mappings(), []);
 }
+
+/// The tail of a page is the first part of a window and the head of the same page the last one. Once the whole page is
+/// free, the window is no longer than its memory: a longer request gets other memory.
+#[test]
+fn a_window_has_no_byte_twice() {
+    const EIGHTH: u64 = MIB / 8;
+    let mut device = Device::new(Growth::Tight, 12 * MIB);
+    let [front, middle, back, _end] = [19, 10, 19, 16].map(|eighths| device.allocate(0, eighths * EIGHTH));
+    assert_eq!([middle, back].map(|held| held.grant.offset / EIGHTH), [19, 29], "they follow each other");
+    let other = device.allocate(1, 4 * MIB);
+    device.free(other, 1);
+    // What is free is the head of the second page, with a little in front of it, and its tail with the third page.
+    device.free(front, 1);
+    let _front = device.hit(0, 15 * EIGHTH).expect("it fits");
+    device.free(back, 1);
+    let held = device.allocate(0, 21 * EIGHTH);
+    assert_eq!((held.shard, device.in_windows()), (0, 3), "the second page is there twice");
+    device.free(held, 2);
+    device.free(middle, 2);
+    device.steps.clear();
+    let held = device.allocate(0, 34 * EIGHTH);
+    assert_eq!(held.shard, 0);
+    assert!(!device.steps.iter().any(|step| matches!(step, Step::Wait(_) | Step::Pause { .. })), "{:?}", device.steps);
+    assert_eq!(device.coordinator.page_stats().released, 0);
+}

@@ -83,6 +83,12 @@ impl Coordinator {
                 }
             });
         }
+        // The tail of a page may come first and the head of the same page last: no byte is there twice.
+        if let [first, .., last] = &mut parts[..]
+            && first.page == last.page
+        {
+            last.bytes = first.home.offset - last.home.offset;
+        }
         parts
     }
 }
