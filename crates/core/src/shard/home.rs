@@ -101,9 +101,13 @@ impl Shard {
 
     /// Turns a claimed slab into one of the small side, and hands out a block of it.
     pub(crate) fn serve_slab(&mut self, slab: BlockId, want: &Want, clock: u64) -> Grant {
-        self.blocks[slab].side = Side::Small;
-        self.small_bytes += self.blocks[slab].size;
+        self.becomes_slab(slab);
         self.serve(slab, want, clock)
+    }
+
+    fn becomes_slab(&mut self, id: BlockId) {
+        self.blocks[id].side = Side::Small;
+        self.small_bytes += self.blocks[id].size;
     }
 
     /// Returns the free block that fits a request of that many bytes best.
@@ -155,8 +159,7 @@ impl Shard {
         };
         if want.side == Side::Small {
             // The rest of the slab is free for other small blocks.
-            self.blocks[whole].side = Side::Small;
-            self.small_bytes += self.blocks[whole].size;
+            self.becomes_slab(whole);
         }
         // A free block in front that the plan has not claimed stays as it is: the block that is handed out follows it.
         self.serve(whole, want, clock)
@@ -196,6 +199,9 @@ impl Shard {
         clock: u64,
         (borrower, last_use): (StreamId, LastUse),
     ) -> Grant {
+        if self.blocks[id].side != want.side {
+            self.becomes_slab(id);
+        }
         let grant = Grant { last_use, ..self.hand_out(id, want, clock) };
         self.record_stream(grant.block, borrower);
         self.note_lent(&grant);

@@ -2,7 +2,7 @@
 
 use millpond_backend::{StreamId, Tick};
 use millpond_core::settings::Growth;
-use millpond_core::{Freed, ShardId, Side, Step};
+use millpond_core::{Freed, ShardId, Step};
 
 use crate::device::{Device, Held, MIB, is_pages, is_stream_wait, point};
 
@@ -117,15 +117,32 @@ fn a_slab_that_is_in_use_splits_the_large_side() {
     assert!(device.hit(0, 8 * MIB).is_some());
 }
 
-/// A stream without any memory is lent some for a small request, where nothing may be created. It stays on the large
-/// side of its home.
+/// A stream without any memory is lent a block of a slab for a small request, where nothing may be created. Others are
+/// lent blocks of the same slab, which goes back to the large side of its home with the last of them.
 #[test]
-fn memory_that_is_lent_for_a_small_request_stays_on_the_large_side() {
+fn a_small_request_is_lent_a_block_of_a_slab() {
     let mut device = with_free_memory();
-    let held = device.allocate(1, SMALL);
-    assert_eq!((held.shard, held.grant.size, by_side(&mut device)), (0, SMALL, (0, 8 * MIB)));
-    let layout = device.coordinator.layout(&mut device.shards);
-    assert!(layout.iter().flat_map(|segment| &segment.blocks).all(|block| block.side == Side::Large));
+    let lent = [1, 2, 1].map(|shard| device.allocate(shard, SMALL));
+    assert!(lent.iter().all(|held| (held.shard, held.grant.size) == (0, SMALL)));
+    assert_eq!(by_side(&mut device), (2 * MIB, 6 * MIB));
+    assert!(device.hit(0, SMALL).is_some_and(|held| held.grant.offset < 2 * MIB), "the rest is the lender's");
+    let mut device = with_free_memory();
+    let lent = [1, 2].map(|shard| device.allocate(shard, SMALL));
+    for held in lent {
+        device.free(held, 2);
+    }
+    assert_eq!(by_side(&mut device), (0, 8 * MIB));
+    assert!(device.hit(0, 8 * MIB).is_some());
+}
+
+/// What is free of the large side and has no slab is lent as it is.
+#[test]
+fn a_small_request_is_lent_less_than_a_slab_from_the_large_side() {
+    let mut device = Device::new(Growth::Tight, 8 * MIB);
+    let held = device.allocate(0, 7 * MIB);
+    let lent = device.allocate(1, SMALL);
+    assert_eq!((lent.shard, by_side(&mut device)), (0, (0, 8 * MIB)));
+    device.free(lent, 2);
     device.free(held, 2);
     assert!(device.hit(0, 8 * MIB).is_some());
 }

@@ -15,7 +15,7 @@ use crate::coordinator::phase::{Asked, Phase, Turned};
 use crate::coordinator::plan::Plan;
 use crate::coordinator::step::{Outcome, PageCall, Step};
 use crate::coordinator::{Coordinator, Shards};
-use crate::ids::{BlockId, PageId, Place, ShardId, Slot};
+use crate::ids::{BlockId, PageId, Place, ShardId, Side, Slot};
 use crate::last_use::LastUse;
 use crate::policy;
 use crate::segment::Role;
@@ -57,8 +57,8 @@ enum Target {
     Own,
     /// At home, in free memory of the large side that becomes a slab.
     Slab,
-    /// At the home of another stream, which lends it.
-    Lent,
+    /// At the home of another stream, which lends it, on that side.
+    Lent(Side),
     /// In a window that was kept.
     Kept(WindowId),
     /// In a new window: its claimed addresses, the bytes in front of it, and the parts of its pages.
@@ -136,7 +136,7 @@ impl Coordinator {
                 }
                 None => {
                     job.created += size;
-                    self.pages.insert(size, crate::ids::Side::Large)
+                    self.pages.insert(size, Side::Large)
                 }
             };
             pages.push(New { page, offset, bytes: size, is_spare: spare.is_some() });
@@ -202,23 +202,30 @@ impl Coordinator {
     pub(super) fn claim_small(
         &mut self,
         job: &mut Job,
-        taker: Taker,
+        (taker, home): (Taker, ShardId),
         block: BlockId,
         shards: &mut impl Shards,
     ) -> bool {
-        let Some((last_use, guards)) = shards.with(taker.shard, |shard| shard.claim_small(block)) else { return false };
-        self.wait_for(job, taker.shard, guards.iter());
-        job.pieces.push(Claimed { shard: taker.shard, block, last_use, guards });
+        let Some((last_use, guards)) = shards.with(home, |shard| shard.claim_small(block)) else { return false };
+        let until = Point { stream: self.stream_of(home), tick: last_use.tick() };
+        self.wait_for(job, taker.shard, guards.iter().chain([until]));
+        job.pieces.push(Claimed { shard: home, block, last_use, guards });
         job.target = Target::Own;
         true
     }
 
     /// Claims the first slab in a free block, with what guards it. Returns whether it could.
-    pub(super) fn claim_slab(&mut self, job: &mut Job, taker: Taker, tile: &Tile, shards: &mut impl Shards) -> bool {
-        let claimed = shards.with(taker.shard, |shard| shard.claim_slab(tile));
-        let Some((block, last_use, guards)) = claimed else { return false };
-        self.wait_for(job, taker.shard, guards.iter());
-        job.pieces.push(Claimed { shard: taker.shard, block, last_use, guards });
+    pub(super) fn claim_slab(
+        &mut self,
+        job: &mut Job,
+        (taker, home): (Taker, ShardId),
+        tile: &Tile,
+        shards: &mut impl Shards,
+    ) -> bool {
+        let Some((block, last_use, guards)) = shards.with(home, |shard| shard.claim_slab(tile)) else { return false };
+        let until = Point { stream: self.stream_of(home), tick: last_use.tick() };
+        self.wait_for(job, taker.shard, guards.iter().chain([until]));
+        job.pieces.push(Claimed { shard: home, block, last_use, guards });
         job.target = Target::Slab;
         true
     }
@@ -229,8 +236,8 @@ impl Coordinator {
     }
 
     /// Makes claimed memory the block of a lender.
-    pub(super) fn lend_it(job: &mut Job) {
-        job.target = Target::Lent;
+    pub(super) fn lend_it(job: &mut Job, side: Side) {
+        job.target = Target::Lent(side);
     }
 
     /// Claims a kept window for a job.
@@ -350,7 +357,7 @@ impl Coordinator {
         for call in made {
             match *call {
                 PageCall::Create { page, bytes } => {
-                    self.headroom.gain(crate::ids::Side::Large, bytes);
+                    self.headroom.gain(Side::Large, bytes);
                     self.paging.stats.created += 1;
                     self.pages.put_aside(page);
                 }
@@ -416,11 +423,11 @@ impl Coordinator {
                     shard.serve_slab(piece.block, &want, clock)
                 })
             }
-            Target::Lent => {
+            Target::Lent(side) => {
                 let Some(piece) = job.pieces.pop() else { panic!("nothing is lent") };
                 self.paging.stats.lent += 1;
                 let (stream, last_use) = (self.stream_of(shard), last_use);
-                let want = crate::size::Want { side: crate::ids::Side::Large, ..want };
+                let want = crate::size::Want { side, ..want };
                 let serve =
                     |lender: &mut crate::shard::Shard| lender.serve_to(piece.block, &want, clock, (stream, last_use));
                 let grant = shards.with(piece.shard, serve);
@@ -488,7 +495,7 @@ impl Coordinator {
             });
         }
         match job.target {
-            Target::Home | Target::Own | Target::Slab | Target::Lent => {}
+            Target::Home | Target::Own | Target::Slab | Target::Lent(_) => {}
             Target::Kept(id) => {
                 let block = self.paging.windows[id].block;
                 shards.with(shard, |shard| shard.unclaim_window(block));

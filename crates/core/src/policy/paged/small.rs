@@ -1,7 +1,8 @@
-//! Small requests for which nothing is left but memory that other streams may still use.
+//! Small requests for which nothing is left at home but what other streams may still use, or nothing at all.
 //!
-//! A home that grows by a slab whenever its small blocks are guarded would grow with the work in flight. Once the slack
-//! is used up, a stream waits for the others instead, as it does for large blocks.
+//! A home that grows by a slab whenever it has no small block that is ready would grow with the work in flight, and with
+//! the number of streams. Once the slack is used up, a stream waits for the others instead, or borrows a block of a slab
+//! of theirs, as it does for large blocks.
 
 use alloc::vec::Vec;
 
@@ -11,8 +12,12 @@ use super::job::Job;
 use super::tiles::{Taker, When};
 use super::ways::Way;
 use crate::coordinator::{Coordinator, Shards};
+use crate::ids::{ShardId, Side};
 use crate::shard::Tile;
 use crate::size::Want;
+
+/// The number of free blocks of another stream that a small request looks at.
+const LOOKS_MAX: usize = 16;
 
 impl Coordinator {
     /// Serves a small request from a guarded block of its own side, or a guarded slab of its home.
@@ -21,23 +26,56 @@ impl Coordinator {
             return None;
         }
         let blocks: Vec<_> = shards.with(taker.shard, |shard| shard.small_tiles_at_least(want.rounded).collect());
-        if let Some(tile) = self.first_usable(blocks, taker, shards) {
+        if let Some(tile) = self.first_usable(blocks, (taker, taker.shard), shards) {
             let mut job = Job::new(self.pending.reached(taker.stream));
-            let is_claimed = self.claim_small(&mut job, taker, tile.block, shards);
+            let is_claimed = self.claim_small(&mut job, (taker, taker.shard), tile.block, shards);
             return Some(if is_claimed { Way::Job(job) } else { Way::Spoiled(job) });
         }
         let slabs: Vec<_> = shards.with(taker.shard, |shard| shard.slabs().collect());
-        let tile = self.first_usable(slabs, taker, shards)?;
+        let tile = self.first_usable(slabs, (taker, taker.shard), shards)?;
         let mut job = Job::new(self.pending.reached(taker.stream));
-        let is_claimed = self.claim_slab(&mut job, taker, &tile, shards);
+        let is_claimed = self.claim_slab(&mut job, (taker, taker.shard), &tile, shards);
         Some(if is_claimed { Way::Job(job) } else { Way::Spoiled(job) })
     }
 
-    /// Returns the first of some free blocks of the taker's own home that it can use, at the latest behind a wait.
-    fn first_usable(&self, tiles: Vec<Tile>, taker: Taker, shards: &mut impl Shards) -> Option<Tile> {
+    /// Has another stream lend a small block: one that is free in a slab there, or one of a new slab.
+    pub(super) fn small_loan(&mut self, want: &Want, taker: Taker, shards: &mut impl Shards) -> Option<Way> {
+        let mut best: Option<(u64, ShardId, Tile)> = None;
+        for id in self.neighbours(taker.shard) {
+            let blocks = shards.with(id, |shard| shard.small_tiles_at_least(want.rounded).take(LOOKS_MAX).collect());
+            if let Some(tile) = self.first_usable(blocks, (taker, id), shards) {
+                let size = tile.end - tile.begin;
+                if best.is_none_or(|(least, ..)| size < least) {
+                    best = Some((size, id, tile));
+                }
+            }
+        }
+        let mut job = Job::new(self.pending.reached(taker.stream));
+        if let Some((_, lender, tile)) = best {
+            let is_claimed = self.claim_small(&mut job, (taker, lender), tile.block, shards);
+            Self::lend_it(&mut job, Side::Small);
+            return Some(if is_claimed { Way::Job(job) } else { Way::Spoiled(job) });
+        }
+        let (lender, tile) = self.neighbours(taker.shard).find_map(|id| {
+            let slabs = shards.with(id, |shard| shard.slabs().take(LOOKS_MAX).collect());
+            self.first_usable(slabs, (taker, id), shards).map(|tile| (id, tile))
+        })?;
+        let is_claimed = self.claim_slab(&mut job, (taker, lender), &tile, shards);
+        Self::lend_it(&mut job, Side::Small);
+        Some(if is_claimed { Way::Job(job) } else { Way::Spoiled(job) })
+    }
+
+    /// Returns the first of some free blocks of a home that the taker can use, at the latest behind a wait.
+    fn first_usable(
+        &self,
+        tiles: Vec<Tile>,
+        (taker, home): (Taker, ShardId),
+        shards: &mut impl Shards,
+    ) -> Option<Tile> {
+        let stream = self.stream_of(home);
         tiles.into_iter().find(|tile| {
-            let until = Point { stream: taker.stream, tick: tile.last_use.tick() };
-            self.when_free(taker, taker.shard, tile, until, shards) <= When::BehindWait
+            let until = Point { stream, tick: tile.last_use.tick() };
+            self.when_free(taker, home, tile, until, shards) <= When::BehindWait
         })
     }
 }

@@ -126,8 +126,13 @@ impl Coordinator {
             if let Some(way) = self.gather_and_grow(climb, &want, taker, room, shards) {
                 return Some(way);
             }
-        } else if let Some(way) = self.guarded_way(&want, taker, shards) {
-            return Some(way);
+        } else {
+            if let Some(way) = self.guarded_way(&want, taker, shards) {
+                return Some(way);
+            }
+            if let Some(way) = self.small_loan(&want, taker, shards) {
+                return Some(way);
+            }
         }
         if let Some(way) = self.grow_home(climb, &want, (taker, When::BehindWait), room, shards) {
             return Some(way);
@@ -364,7 +369,7 @@ impl Coordinator {
         if !self.claim_stretches(&mut job, &stretches, (&tiles, taker), shards) {
             return Some(Way::Spoiled(job));
         }
-        Self::lend_it(&mut job);
+        Self::lend_it(&mut job, Side::Large);
         Some(Way::Job(job))
     }
 
