@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use millpond_backend::{Point, StreamId};
 
 use super::{Grant, Shard};
-use crate::block::State;
+use crate::block::{Block, State};
 use crate::books::Points;
 use crate::ids::{BlockId, Side, Slot};
 use crate::last_use::LastUse;
@@ -15,6 +15,7 @@ use crate::size::Want;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Tile {
     pub(crate) block: BlockId,
+    pub(crate) side: Side,
     /// Whether a part of it may be guarded.
     pub(crate) is_marked: bool,
     pub(crate) slot: Slot,
@@ -61,7 +62,8 @@ impl Shard {
     fn tile(&self, id: BlockId) -> Tile {
         let block = &self.blocks[id];
         let is_marked = block.used_elsewhere;
-        Tile { block: id, is_marked, slot: block.slot, begin: block.offset, end: block.end(), last_use: block.last_use }
+        let Block { side, slot, offset: begin, last_use, .. } = *block;
+        Tile { block: id, side, is_marked, slot, begin, end: block.end(), last_use }
     }
 
     /// Returns the free blocks of the large side with so many bytes or more, the smallest first.
@@ -82,27 +84,39 @@ impl Shard {
         self.tiles_at_least(slab).filter(move |tile| tile.begin.next_multiple_of(slab) + slab <= tile.end)
     }
 
-    /// Claims a free block of the small side for a plan. Returns its last use and the points that guarded it, or `None`
-    /// if another thread has taken it meanwhile.
-    pub(crate) fn claim_small(&mut self, id: BlockId) -> Option<(LastUse, Points)> {
-        if !self.is_free_on(id, Side::Small) {
+    /// Claims the front of a free block of the small side; what is left of it stays free. Returns the claimed block,
+    /// the last use of its memory and the points that guarded it, or `None` if another thread has taken it meanwhile.
+    pub(crate) fn claim_small(&mut self, id: BlockId, bytes: u64) -> Option<(BlockId, LastUse, Points)> {
+        if !self.is_free_on(id, Side::Small) || self.blocks[id].size < bytes {
             return None;
         }
         self.claim(id);
-        let guards = self.take_guards(id);
-        Some((self.blocks[id].last_use, guards))
+        Some(self.claim_front(id, bytes))
     }
 
-    /// Claims the first slab of a free block of the large side. Returns what [`claim_part`](Self::claim_part) does.
-    pub(crate) fn claim_slab(&mut self, tile: &Tile) -> Option<(BlockId, LastUse, Points)> {
-        let begin = tile.begin.next_multiple_of(self.rules.slab);
-        self.claim_part(tile.block, tile.slot, begin, begin + self.rules.slab)
+    /// Turns the first slab in a free block of the large side into one of the small side, and claims its front. Returns
+    /// what [`claim_small`](Self::claim_small) does.
+    pub(crate) fn claim_in_slab(&mut self, tile: &Tile, bytes: u64) -> Option<(BlockId, LastUse, Points)> {
+        let (slab, block) = (self.rules.slab, &self.blocks[tile.block]);
+        let begin = tile.begin.next_multiple_of(slab);
+        let inside = block.slot == tile.slot && block.offset <= begin && begin + slab <= block.end();
+        if !self.is_free_on(tile.block, Side::Large) || !inside {
+            return None;
+        }
+        let age = block.age;
+        self.claim(tile.block);
+        let part = self.carve(tile.block, begin, slab, [age; 2]);
+        self.becomes_slab(part);
+        Some(self.claim_front(part, bytes))
     }
 
-    /// Turns a claimed slab into one of the small side, and hands out a block of it.
-    pub(crate) fn serve_slab(&mut self, slab: BlockId, want: &Want, clock: u64) -> Grant {
-        self.becomes_slab(slab);
-        self.serve(slab, want, clock)
+    /// Cuts a claimed block down to its first bytes, and takes the guards off those alone: who gets the rest waits for
+    /// the rest's own.
+    fn claim_front(&mut self, id: BlockId, bytes: u64) -> (BlockId, LastUse, Points) {
+        let Block { offset, age, .. } = self.blocks[id];
+        let front = self.carve(id, offset, bytes, [age; 2]);
+        let guards = self.take_guards(front);
+        (front, self.blocks[front].last_use, guards)
     }
 
     fn becomes_slab(&mut self, id: BlockId) {
@@ -199,9 +213,6 @@ impl Shard {
         clock: u64,
         (borrower, last_use): (StreamId, LastUse),
     ) -> Grant {
-        if self.blocks[id].side != want.side {
-            self.becomes_slab(id);
-        }
         let grant = Grant { last_use, ..self.hand_out(id, want, clock) };
         self.record_stream(grant.block, borrower);
         self.note_lent(&grant);
@@ -241,7 +252,8 @@ impl Shard {
         self.claim(found);
         let slab = self.carve(found, begin, bytes, [clock; 2]);
         self.blocks[slab].used_elsewhere = false;
-        Some(self.serve_slab(slab, want, clock))
+        self.becomes_slab(slab);
+        Some(self.serve(slab, want, clock))
     }
 
     /// Returns whether a free block of the large side has a slab that nothing guards.

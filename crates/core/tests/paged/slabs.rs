@@ -135,6 +135,31 @@ fn a_small_request_is_lent_a_block_of_a_slab() {
     assert!(device.hit(0, 8 * MIB).is_some());
 }
 
+/// The borrower waits for whoever uses the memory that it is lent. The lender has not waited: the rest of the slab
+/// stays guarded.
+#[test]
+fn what_is_not_lent_of_a_slab_stays_guarded() {
+    for has_neighbour in [false, true] {
+        let mut device = Device::new(Growth::Tight, 2 * MIB);
+        device.reached = [Tick::ZERO; 3];
+        let neighbour = has_neighbour.then(|| small(&mut device));
+        let bytes = if has_neighbour { MIB } else { 2 * MIB };
+        let held = device.hit(0, bytes).unwrap_or_else(|| device.allocate(0, bytes));
+        device.shards[0].record_stream(held.grant.block, StreamId(2));
+        assert!(matches!(device.shards[0].free(held.grant.block, Tick(1), 0), Freed::Pending(_)));
+        device.coordinator.pend(ShardId(0), held.grant.block, [point(2, 5)], [0; 2], &mut device.shards);
+        device.steps.clear();
+        let lent = device.allocate(1, SMALL);
+        assert_eq!((lent.shard, lent.grant.last_use.tick()), (0, Tick(50)), "behind the waits");
+        assert!(device.steps.iter().any(is_stream_wait));
+        let own = device.hit(0, SMALL);
+        let guarded = held.grant.offset..held.grant.offset + bytes;
+        assert!(own.is_none_or(|own| !guarded.contains(&own.grant.offset)), "{own:?} in {guarded:?}");
+        assert!(device.hit(0, SMALL).is_none(), "a neighbour: {has_neighbour}");
+        assert_eq!(neighbour.is_some(), has_neighbour);
+    }
+}
+
 /// What is free of the large side and has no slab is lent as it is.
 #[test]
 fn a_small_request_is_lent_less_than_a_slab_from_the_large_side() {

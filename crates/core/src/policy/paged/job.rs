@@ -20,6 +20,7 @@ use crate::last_use::LastUse;
 use crate::policy;
 use crate::segment::Role;
 use crate::shard::{Ground, Growth, Piece, Tile};
+use crate::size::Want;
 
 /// The part of a job that is next.
 #[derive(Debug)]
@@ -55,8 +56,6 @@ enum Target {
     Home,
     /// At home, in free memory there.
     Own,
-    /// At home, in free memory of the large side that becomes a slab.
-    Slab,
     /// At the home of another stream, which lends it, on that side.
     Lent(Side),
     /// In a window that was kept.
@@ -198,35 +197,24 @@ impl Coordinator {
         }
     }
 
-    /// Claims a free block of the small side, with what guards it. Returns whether it could.
+    /// Claims a small block in a slab, or in one that a free block of the large side has. Returns whether it could.
     pub(super) fn claim_small(
         &mut self,
         job: &mut Job,
-        (taker, home): (Taker, ShardId),
-        block: BlockId,
-        shards: &mut impl Shards,
-    ) -> bool {
-        let Some((last_use, guards)) = shards.with(home, |shard| shard.claim_small(block)) else { return false };
-        let until = Point { stream: self.stream_of(home), tick: last_use.tick() };
-        self.wait_for(job, taker.shard, guards.iter().chain([until]));
-        job.pieces.push(Claimed { shard: home, block, last_use, guards });
-        job.target = Target::Own;
-        true
-    }
-
-    /// Claims the first slab in a free block, with what guards it. Returns whether it could.
-    pub(super) fn claim_slab(
-        &mut self,
-        job: &mut Job,
+        want: &Want,
         (taker, home): (Taker, ShardId),
         tile: &Tile,
         shards: &mut impl Shards,
     ) -> bool {
-        let Some((block, last_use, guards)) = shards.with(home, |shard| shard.claim_slab(tile)) else { return false };
+        let claimed = shards.with(home, |shard| match tile.side {
+            Side::Small => shard.claim_small(tile.block, want.rounded),
+            Side::Large => shard.claim_in_slab(tile, want.rounded),
+        });
+        let Some((block, last_use, guards)) = claimed else { return false };
         let until = Point { stream: self.stream_of(home), tick: last_use.tick() };
         self.wait_for(job, taker.shard, guards.iter().chain([until]));
         job.pieces.push(Claimed { shard: home, block, last_use, guards });
-        job.target = Target::Slab;
+        job.target = if home == taker.shard { Target::Own } else { Target::Lent(Side::Small) };
         true
     }
 
@@ -416,18 +404,11 @@ impl Coordinator {
                     shard.serve(piece.block, &want, clock)
                 })
             }
-            Target::Slab => {
-                let Some(piece) = job.pieces.pop() else { panic!("{want:?} gets no slab") };
-                shards.with(shard, |shard| {
-                    shard.set_last_use(piece.block, last_use);
-                    shard.serve_slab(piece.block, &want, clock)
-                })
-            }
             Target::Lent(side) => {
                 let Some(piece) = job.pieces.pop() else { panic!("nothing is lent") };
                 self.paging.stats.lent += 1;
                 let (stream, last_use) = (self.stream_of(shard), last_use);
-                let want = crate::size::Want { side, ..want };
+                let want = Want { side, ..want };
                 let serve =
                     |lender: &mut crate::shard::Shard| lender.serve_to(piece.block, &want, clock, (stream, last_use));
                 let grant = shards.with(piece.shard, serve);
@@ -495,7 +476,7 @@ impl Coordinator {
             });
         }
         match job.target {
-            Target::Home | Target::Own | Target::Slab | Target::Lent(_) => {}
+            Target::Home | Target::Own | Target::Lent(_) => {}
             Target::Kept(id) => {
                 let block = self.paging.windows[id].block;
                 shards.with(shard, |shard| shard.unclaim_window(block));

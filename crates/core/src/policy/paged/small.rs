@@ -1,8 +1,8 @@
 //! Small requests for which nothing is left at home but what other streams may still use, or nothing at all.
 //!
-//! A home that grows by a slab whenever it has no small block that is ready would grow with the work in flight, and with
-//! the number of streams. Once the slack is used up, a stream waits for the others instead, or borrows a block of a slab
-//! of theirs, as it does for large blocks.
+//! A home that grows by a slab whenever it has no small block that is ready would grow with the work in flight, and
+//! with the number of streams. Once the slack is used up, a stream waits for the others instead, or borrows a block of
+//! a slab of theirs, as it does for large blocks.
 
 use alloc::vec::Vec;
 
@@ -12,7 +12,7 @@ use super::job::Job;
 use super::tiles::{Taker, When};
 use super::ways::Way;
 use crate::coordinator::{Coordinator, Shards};
-use crate::ids::{ShardId, Side};
+use crate::ids::ShardId;
 use crate::shard::Tile;
 use crate::size::Want;
 
@@ -26,16 +26,11 @@ impl Coordinator {
             return None;
         }
         let blocks: Vec<_> = shards.with(taker.shard, |shard| shard.small_tiles_at_least(want.rounded).collect());
-        if let Some(tile) = self.first_usable(blocks, (taker, taker.shard), shards) {
-            let mut job = Job::new(self.pending.reached(taker.stream));
-            let is_claimed = self.claim_small(&mut job, (taker, taker.shard), tile.block, shards);
-            return Some(if is_claimed { Way::Job(job) } else { Way::Spoiled(job) });
-        }
-        let slabs: Vec<_> = shards.with(taker.shard, |shard| shard.slabs().collect());
-        let tile = self.first_usable(slabs, (taker, taker.shard), shards)?;
-        let mut job = Job::new(self.pending.reached(taker.stream));
-        let is_claimed = self.claim_slab(&mut job, (taker, taker.shard), &tile, shards);
-        Some(if is_claimed { Way::Job(job) } else { Way::Spoiled(job) })
+        let tile = self.first_usable(blocks, (taker, taker.shard), shards).or_else(|| {
+            let slabs = shards.with(taker.shard, |shard| shard.slabs().collect());
+            self.first_usable(slabs, (taker, taker.shard), shards)
+        })?;
+        Some(self.small_way(want, (taker, taker.shard), &tile, shards))
     }
 
     /// Has another stream lend a small block: one that is free in a slab there, or one of a new slab.
@@ -50,19 +45,25 @@ impl Coordinator {
                 }
             }
         }
-        let mut job = Job::new(self.pending.reached(taker.stream));
-        if let Some((_, lender, tile)) = best {
-            let is_claimed = self.claim_small(&mut job, (taker, lender), tile.block, shards);
-            Self::lend_it(&mut job, Side::Small);
-            return Some(if is_claimed { Way::Job(job) } else { Way::Spoiled(job) });
-        }
-        let (lender, tile) = self.neighbours(taker.shard).find_map(|id| {
-            let slabs = shards.with(id, |shard| shard.slabs().take(LOOKS_MAX).collect());
-            self.first_usable(slabs, (taker, id), shards).map(|tile| (id, tile))
+        let (lender, tile) = best.map(|(_, lender, tile)| (lender, tile)).or_else(|| {
+            self.neighbours(taker.shard).find_map(|id| {
+                let slabs = shards.with(id, |shard| shard.slabs().take(LOOKS_MAX).collect());
+                self.first_usable(slabs, (taker, id), shards).map(|tile| (id, tile))
+            })
         })?;
-        let is_claimed = self.claim_slab(&mut job, (taker, lender), &tile, shards);
-        Self::lend_it(&mut job, Side::Small);
-        Some(if is_claimed { Way::Job(job) } else { Way::Spoiled(job) })
+        Some(self.small_way(want, (taker, lender), &tile, shards))
+    }
+
+    fn small_way(
+        &mut self,
+        want: &Want,
+        (taker, home): (Taker, ShardId),
+        tile: &Tile,
+        shards: &mut impl Shards,
+    ) -> Way {
+        let mut job = Job::new(self.pending.reached(taker.stream));
+        let is_claimed = self.claim_small(&mut job, want, (taker, home), tile, shards);
+        if is_claimed { Way::Job(job) } else { Way::Spoiled(job) }
     }
 
     /// Returns the first of some free blocks of a home that the taker can use, at the latest behind a wait.
