@@ -171,6 +171,8 @@ impl BackendError for VulkanError {
             | VulkanError::AddressSpace { .. } => Fault::OutOfMemory,
             VulkanError::Driver { result: vk::Result::ERROR_OUT_OF_DEVICE_MEMORY, .. } => Fault::OutOfMemory,
             VulkanError::Lost | VulkanError::Driver { result: vk::Result::ERROR_DEVICE_LOST, .. } => Fault::Lost,
+            // Another thread is submitting that work: its tick is closed, and not yet with the driver.
+            VulkanError::Misuse(Misuse::NotSubmitted { .. }) => Fault::NotNow,
             #[cfg(feature = "testing")]
             VulkanError::Planned(planned) => planned.fault,
             _ => Fault::Other,

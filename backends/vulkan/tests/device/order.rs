@@ -1,6 +1,6 @@
 //! Order: within a stream by barriers, across streams by device-side waits.
 
-use millpond_backend::{Backend, Point, Tick, Transfer};
+use millpond_backend::{Backend, BackendError, Fault, Point, Tick, Transfer};
 use millpond_vulkan::ash::vk;
 use millpond_vulkan::{Misuse, Segment, Submission, Vulkan, VulkanError};
 
@@ -54,7 +54,9 @@ fn a_wait_for_what_was_never_submitted_is_refused() {
         let VulkanError::Misuse(misuse) = error else { return false };
         misuse == Misuse::NotSubmitted { point: open, submitted: 0 }
     };
-    assert!(refused(lab.after(second, open).unwrap_err()));
+    let error = lab.after(second, open).unwrap_err();
+    assert_eq!(error.fault(), Fault::NotNow, "it may be submitted later: {error}");
+    assert!(refused(error));
     let after = [open];
     // SAFETY: there are no handles in the submission.
     let submitted = unsafe { lab.submit_with(second, &Submission { after: &after, ..Submission::default() }) };
