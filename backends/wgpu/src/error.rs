@@ -130,6 +130,8 @@ impl BackendError for WgpuError {
             WgpuError::Lost { .. } => Fault::Lost,
             #[cfg(feature = "testing")]
             WgpuError::Planned(planned) => planned.fault,
+            // Another thread is submitting that work: its tick is closed, and not yet with the driver.
+            WgpuError::NotSubmitted { .. } => Fault::NotNow,
             _ => Fault::Other,
         }
     }

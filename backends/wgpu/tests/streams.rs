@@ -85,6 +85,7 @@ fn streams_wait_for_what_was_submitted() {
     let [a, b] = [(); 2].map(|()| device.create_stream().unwrap());
     let early = StreamWait::wait_for(&device, b, at(a, 1));
     assert!(matches!(early, Err(WgpuError::NotSubmitted { point, submitted: 0 }) if point == at(a, 1)), "{early:?}");
+    assert_eq!(early.unwrap_err().fault(), Fault::NotNow, "it may be submitted later");
     StreamWait::wait_for(&device, a, at(a, 1)).unwrap();
     let segment = device.reserve(ClassId::DEVICE, 1 << 20).unwrap();
     device.fill(a, &segment, 0, 1 << 20, 5).unwrap();
