@@ -136,8 +136,6 @@ pub struct PageStats {
     pub returned: u64,
     /// Blocks that a stream has lent to another one, where they lie.
     pub lent: u64,
-    /// Always 0: pages have one home for their whole life.
-    pub retired: u64,
     /// Mappings of pages in windows that the driver has unmapped.
     pub unmapped: u64,
 }

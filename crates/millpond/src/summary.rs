@@ -347,7 +347,6 @@ mod tests {
             returned: 40,
             lent: 9,
             shadows: 120,
-            retired: 0,
             unmapped: 197,
         };
         let section = "\

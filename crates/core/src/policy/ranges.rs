@@ -16,7 +16,7 @@ use crate::size::Want;
 pub(crate) enum Addresses {
     /// Pages have their homes there.
     Home,
-    /// Windows, the first of which will have so many bytes.
+    /// Windows. The number is the length in bytes of the one that the range is needed for.
     Windows(u64),
 }
 

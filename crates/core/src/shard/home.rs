@@ -66,13 +66,13 @@ impl Shard {
         Tile { block: id, side, is_marked, slot, begin, end: block.end(), last_use }
     }
 
-    /// Returns the free blocks of the large side with so many bytes or more, the smallest first.
+    /// Returns the free blocks of the large side with at least `bytes` bytes, the smallest first.
     pub(crate) fn tiles_at_least(&self, bytes: u64) -> impl Iterator<Item = Tile> {
         let free = self.pools[Side::Large.index()].free.iter_from(bytes);
         free.filter(move |&id| self.blocks[id].size >= bytes).map(|id| self.tile(id))
     }
 
-    /// Returns the free blocks of the small side with so many bytes or more, the smallest first.
+    /// Returns the free blocks of the small side with at least `bytes` bytes, the smallest first.
     pub(crate) fn small_tiles_at_least(&self, bytes: u64) -> impl Iterator<Item = Tile> {
         let free = self.pools[Side::Small.index()].free.iter_from(bytes);
         free.filter(move |&id| self.blocks[id].size >= bytes).map(|id| self.tile(id))

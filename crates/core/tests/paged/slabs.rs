@@ -1,6 +1,6 @@
 //! Small blocks, which live in slabs that a home gives them and gets back.
 
-use millpond_backend::{StreamId, Tick};
+use millpond_backend::{Point, Tick};
 use millpond_core::settings::Growth;
 use millpond_core::{Freed, ShardId, Step};
 
@@ -18,6 +18,13 @@ fn by_side(device: &mut Device) -> (u64, u64) {
 /// Makes a small request, which is a hit if there is a slab with room.
 fn small(device: &mut Device) -> Held {
     device.hit(0, SMALL).unwrap_or_else(|| device.allocate(0, SMALL))
+}
+
+/// Frees a block of stream 0 that another stream uses up to a point.
+fn free_in_use(device: &mut Device, held: Held, until: Point) {
+    device.shards[0].record_stream(held.grant.block, until.stream);
+    assert!(matches!(device.shards[0].free(held.grant.block, Tick(1), 0), Freed::Pending(_)));
+    device.coordinator.pend(ShardId(0), held.grant.block, [until], [0; 2], &mut device.shards);
 }
 
 /// Sets up stream 0 with 8 MiB that are free.
@@ -145,9 +152,7 @@ fn what_is_not_lent_of_a_slab_stays_guarded() {
         let neighbour = has_neighbour.then(|| small(&mut device));
         let bytes = if has_neighbour { MIB } else { 2 * MIB };
         let held = device.hit(0, bytes).unwrap_or_else(|| device.allocate(0, bytes));
-        device.shards[0].record_stream(held.grant.block, StreamId(2));
-        assert!(matches!(device.shards[0].free(held.grant.block, Tick(1), 0), Freed::Pending(_)));
-        device.coordinator.pend(ShardId(0), held.grant.block, [point(2, 5)], [0; 2], &mut device.shards);
+        free_in_use(&mut device, held, point(2, 5));
         device.steps.clear();
         let lent = device.allocate(1, SMALL);
         assert_eq!((lent.shard, lent.grant.last_use.tick()), (0, Tick(50)), "behind the waits");
@@ -182,9 +187,7 @@ fn guarded_memory_serves_small_requests_once_the_slack_is_used_up() {
         let neighbour = has_neighbour.then(|| small(&mut device));
         for tick in 1..=40 {
             let held = small(&mut device);
-            device.shards[0].record_stream(held.grant.block, StreamId(1));
-            assert!(matches!(device.shards[0].free(held.grant.block, Tick(1), 0), Freed::Pending(_)));
-            device.coordinator.pend(ShardId(0), held.grant.block, [point(1, tick)], [0; 2], &mut device.shards);
+            free_in_use(&mut device, held, point(1, tick));
             device.check();
         }
         assert_eq!(device.reserved(), 8 * MIB, "a neighbour: {has_neighbour}");

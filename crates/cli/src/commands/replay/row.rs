@@ -125,9 +125,8 @@ impl Busy {
 }
 
 /// Returns what the policy did with pages, under the names of [`PageStats`].
-fn by_name(stats: &PageStats) -> [(&'static str, u64); 10] {
-    let &PageStats { pages, shadows, created, released, moved, moved_behind_wait, returned, lent, retired, unmapped } =
-        stats;
+fn by_name(stats: &PageStats) -> [(&'static str, u64); 9] {
+    let &PageStats { pages, shadows, created, released, moved, moved_behind_wait, returned, lent, unmapped } = stats;
     [
         ("pages", pages),
         ("created", created),
@@ -137,7 +136,6 @@ fn by_name(stats: &PageStats) -> [(&'static str, u64); 10] {
         ("returned", returned),
         ("lent", lent),
         ("shadows", shadows),
-        ("retired", retired),
         ("unmapped", unmapped),
     ]
 }

@@ -5,10 +5,10 @@
 //! ([`attempt`]) asks the streams how far they are, lists the free memory ([`tiles`]), and takes the first way
 //! ([`ways`]) that serves the request: a free block at home is used behind waits, the home grows within the slack, a
 //! window that was [`kept`] is used again, free memory is [gathered](gather) in a new window, another stream lends a
-//! block. A [`job`] claims what that needs, has the driver calls made, and books what they changed. An attempt that
-//! cannot be served waits for the [`oldest`] points and is made again, until nothing is left to wait for: [`climb`] is
-//! that ladder. [`waited`] remembers which points streams have waited for on the device. [`sizes`] determines how large
-//! pages are made, and how many are made before anything else.
+//! block. [`small`] has the ways of small requests. A [`job`] claims what that needs, has the driver calls made, and
+//! books what they changed. An attempt that cannot be served waits for the [`oldest`] points and is made again, until
+//! nothing is left to wait for: [`climb`] is that ladder. [`waited`] remembers which points streams have waited for on
+//! the device. [`sizes`] determines how large pages are made, and how many are made before anything else.
 
 mod attempt;
 mod climb;

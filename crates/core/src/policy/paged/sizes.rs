@@ -33,7 +33,7 @@ pub(super) fn least(granularity: u64) -> u64 {
     LEAST_BYTES.next_multiple_of(granularity)
 }
 
-/// Returns whether a program with so many pages, of which windows have so many mappings, often has memory gathered.
+/// Returns whether a program often has memory gathered, by the number of its pages and that of mappings in its windows.
 pub(super) fn gathers_often(pages: usize, mappings: usize) -> bool {
     mappings > pages / OF_PAGES
 }

@@ -13,6 +13,10 @@
 //! a free block at home that is ready ─▶ the home grows, within the slack
 //!   └▶ what is ready, not gathered: own kept window ─▶ a loan ─▶ any kept window
 //!        └▶ the home grows, up to a cap ─▶ as above, behind waits
+//!
+//! a small request:
+//! the home grows, within the slack (balanced and behind: up to the cap)
+//!   └▶ a guarded block or slab at home ─▶ a loan out of a slab ─▶ the home grows ─▶ a loan of less than a slab
 //! ```
 
 use alloc::vec::Vec;
