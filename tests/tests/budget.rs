@@ -19,7 +19,7 @@ fn crowded(policy: Policy, oversubscribes: bool) -> (Sim, Allocator<Sim>, [Strea
 
 #[test]
 fn cached_memory_goes_before_the_budget_is_exceeded() {
-    for policy in [Policy::Classic(Segments::Plain), Policy::Paged(Growth::Balanced), Policy::Direct] {
+    for policy in [Policy::Classic(Segments::Plain), Policy::paged(Growth::Balanced), Policy::Direct] {
         let (sim, allocator, [one, two]) = crowded(policy, true);
         drop(one.allocate(300 * MIB).expect("within the budget"));
         let held = two.allocate(400 * MIB).expect("within the budget, once the first is given back");
@@ -33,7 +33,7 @@ fn cached_memory_goes_before_the_budget_is_exceeded() {
 
 #[test]
 fn what_nothing_else_serves_is_granted_beyond_the_budget() {
-    for policy in [Policy::Classic(Segments::Plain), Policy::Paged(Growth::Balanced), Policy::Direct] {
+    for policy in [Policy::Classic(Segments::Plain), Policy::paged(Growth::Balanced), Policy::Direct] {
         let (_, allocator, [one, two]) = crowded(policy, true);
         let first = one.allocate(400 * MIB).expect("within the budget");
         let second = two.allocate(200 * MIB).expect("the driver grants it");

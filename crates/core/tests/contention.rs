@@ -215,7 +215,7 @@ fn explore(rules: &Rules, scripts: &[&[usize]], most_changes: usize) -> u64 {
 }
 
 fn all_rules() -> Vec<Rules> {
-    let paged = |growth| Settings { policy: Policy::Paged(growth), ..Settings::default() };
+    let paged = |growth| Settings { policy: Policy::paged(growth), ..Settings::default() };
     let settings = [
         Settings::default(),
         Settings { policy: Policy::Classic(Segments::Expandable), ..Settings::default() },

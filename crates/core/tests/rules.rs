@@ -39,7 +39,7 @@ impl Device {
     }
 
     fn paged(growth: Growth) -> Self {
-        Self::new(Settings { policy: Policy::Paged(growth), ..Settings::default() }, Reuse::InOrder, &[0, 0, 0])
+        Self::new(Settings { policy: Policy::paged(growth), ..Settings::default() }, Reuse::InOrder, &[0, 0, 0])
     }
 
     fn outcome(&self, step: &Step) -> Outcome {
@@ -405,7 +405,7 @@ fn reset_peaks_make_the_slack_small() {
 #[test]
 fn private_pools_keep_their_memory() {
     for growth in [Growth::Balanced, Growth::Tight] {
-        let settings = Settings { policy: Policy::Paged(growth), ..Settings::default() };
+        let settings = Settings { policy: Policy::paged(growth), ..Settings::default() };
         let mut device = Device::new(settings, Reuse::InOrder, &[0, 7, 0]);
         let held = device.miss(1, 40 * MIB);
         device.free(1, &held, 5);

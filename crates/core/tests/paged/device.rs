@@ -33,8 +33,17 @@ impl Device {
     }
 
     pub(crate) fn with(growth: Growth, limit: u64, pages: PageCaps, stream_wait: bool) -> Self {
+        Self::under(Policy::paged(growth), limit, pages, stream_wait)
+    }
+
+    /// Creates a device with a slack of its own.
+    pub(crate) fn with_slack(growth: Growth, slack: f64) -> Self {
+        Self::under(Policy::Paged { growth, slack }, 1 << 30, PageCaps::new(2 * MIB), true)
+    }
+
+    fn under(policy: Policy, limit: u64, pages: PageCaps, stream_wait: bool) -> Self {
         let facts = DeviceFacts { total_bytes: 1 << 30, reuse: Reuse::InOrder, pages: Some(pages), stream_wait };
-        let settings = Settings { policy: Policy::Paged(growth), ..Settings::default() };
+        let settings = Settings { policy, ..Settings::default() };
         let mut coordinator = Coordinator::new(settings, facts);
         coordinator.set_limit(Some(limit));
         let shards = (0..3).map(|stream| coordinator.open_shard(StreamId(stream), PoolId::default())).collect();

@@ -7,4 +7,5 @@ mod fails;
 mod loans;
 mod looks;
 mod slabs;
+mod slack;
 mod windows;

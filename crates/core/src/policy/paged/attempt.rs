@@ -21,7 +21,7 @@ impl Coordinator {
         if let Some(grant) = self.retire_and_find(&mut climb.knows, plan, shards) {
             return Phase::end(Step::Grant(grant));
         }
-        self.note_miss(&want, shards);
+        self.paging.largest = self.paging.largest.max(want.rounded);
         self.begin_attempt(plan);
         if !plan.standing.keeps_turn() {
             self.count_frees(plan, shards);
@@ -53,11 +53,10 @@ impl Coordinator {
         if was_told || self.pending.waiters() != waiters { self.find(plan, shards) } else { None }
     }
 
-    /// Notes that a request missed.
-    fn note_miss(&mut self, want: &Want, shards: &mut impl Shards) {
-        let live = self.live_bytes(shards);
-        self.paging.high_live = self.paging.high_live.max(self.peaks_live()).max(live + want.rounded);
-        self.paging.largest = self.paging.largest.max(want.rounded);
+    /// Returns the most bytes that were ever live, or will be once the request is served. A request that is refused
+    /// leaves no trace in it.
+    pub(super) fn high_live(&self, want: &Want, shards: &mut impl Shards) -> u64 {
+        self.most_live().max(self.live_bytes(shards) + want.rounded)
     }
 
     /// Returns the number of bytes that may be created at all.

@@ -93,7 +93,7 @@ impl Coordinator {
 
     fn first_way(&mut self, climb: &Climb, plan: &mut Plan, shards: &mut impl Shards) -> Option<Way> {
         let (_, want) = plan.request.allocation();
-        let high = self.paging.high_live;
+        let high = self.high_live(&want, shards);
         let room = self.room(&climb.knows, plan);
         let left = |most: u64, reserved: u64| most.saturating_sub(reserved).min(room);
         let reserved = self.headroom.with_asked();
@@ -107,7 +107,7 @@ impl Coordinator {
             return Some(way);
         }
         if let Some(way) =
-            self.grow_home(climb, &want, (taker, first.latest), left(sizes::slack(high), reserved), shards)
+            self.grow_home(climb, &want, (taker, first.latest), left(self.paging.slack.eager(high), reserved), shards)
         {
             return Some(way);
         }
@@ -115,7 +115,7 @@ impl Coordinator {
             if is_large && let Some(way) = self.free_way(climb, &want, taker, ready, shards) {
                 return Some(way);
             }
-            let cap = sizes::cap_in_flight(self.paging.growth, high);
+            let cap = sizes::cap_in_flight(self.paging.growth, self.paging.slack, high);
             if let Some(way) = self.grow_home(climb, &want, (taker, When::Now), left(cap, reserved), shards) {
                 return Some(way);
             }
