@@ -140,6 +140,7 @@ impl World {
             }
             Step::Wait(points) => Outcome::Reached(points.clone()),
             Step::Poll(_) => Outcome::Reached(Vec::new()),
+            Step::Budget => Outcome::Left(Some(self.total - self.used)),
             Step::Synchronize(stream) => Outcome::Reached(vec![Point { stream: *stream, tick: Tick(self.tick) }]),
             Step::StreamWait { .. } => Outcome::Waits(Tick(self.tick)),
             Step::Pages(_) | Step::ReleaseRange { .. } | Step::Pause { .. } => Outcome::Done,

@@ -2,7 +2,7 @@
 
 use super::climb::{Climb, Knows, Times};
 use crate::coordinator::phase::{Phase, Turned};
-use crate::coordinator::plan::Plan;
+use crate::coordinator::plan::{Allowance, Plan};
 use crate::coordinator::step::Step;
 use crate::coordinator::{Coordinator, Shards};
 use crate::shard::Grant;
@@ -35,7 +35,8 @@ impl Coordinator {
             };
         }
         let is_rejected =
-            self.settings.throw_on_oom && !climb.knows.lacks.new_pages && plan.request.allowance.is_none();
+            self.settings.throw_on_oom && !climb.knows.lacks.new_pages && plan.request.allowance.most().is_none();
+        climb.knows.lacks.budget = plan.request.allowance == Allowance::Unasked;
         match self.find_way(climb.clone(), plan, shards) {
             Some(turned) => turned,
             // Neither idle memory nor what may be created suffices: refused at once, where that is asked for.
@@ -65,6 +66,6 @@ impl Coordinator {
             return 0;
         }
         let throw_above = if self.settings.throw_on_oom { self.throw_above() } else { u64::MAX };
-        self.headroom.room(Some(throw_above.min(plan.request.allowance.unwrap_or(u64::MAX))))
+        self.headroom.room(Some(throw_above.min(plan.request.allowance.most().unwrap_or(u64::MAX))))
     }
 }

@@ -32,6 +32,7 @@ use super::tiles::{Idle, Taker, Tiles, When};
 use crate::coordinator::calls::{Batch, Purpose};
 use crate::coordinator::phase::{Phase, Turned};
 use crate::coordinator::plan::Plan;
+use crate::coordinator::step::Step;
 use crate::coordinator::{Coordinator, Shards};
 use crate::ids::{Place, Side, Slot};
 use crate::policy::{self, Addresses};
@@ -52,6 +53,8 @@ pub(super) enum Way {
     Spoiled(Job),
     /// A range of addresses has to be reserved first, as a home or for a window of some bytes.
     Range(Addresses),
+    /// Pages would be created, and what the device's budget leaves has to be asked for first.
+    Budget,
 }
 
 /// Which memory a way may use.
@@ -87,6 +90,7 @@ impl Coordinator {
                     Phase::call(Batch::new(calls, Purpose::EndWindows(policy::Climb::Pages(climb))))
                 }
             }
+            Way::Budget => climb.again().after(Step::Budget),
             Way::Range(addresses) => self.new_range_for(policy::Climb::Pages(climb), addresses, plan, shards),
         })
     }
@@ -199,7 +203,8 @@ impl Coordinator {
         };
         let Some(mut growth) = shards.with(taker.shard, |shard| shard.growth(bytes, joins)) else {
             let fits = bytes.next_multiple_of(unit) <= most && !climb.knows.lacks.homes;
-            return fits.then_some(Way::Range(Addresses::Home));
+            let needed = if climb.knows.lacks.budget { Way::Budget } else { Way::Range(Addresses::Home) };
+            return fits.then_some(needed);
         };
         if let Some(tile) = growth.before.filter(|tile| tile.is_marked) {
             let until = Point { stream: taker.stream, tick: tile.last_use.tick() };
@@ -210,6 +215,9 @@ impl Coordinator {
         let missing = growth.missing.next_multiple_of(unit);
         if missing > most || growth.begin + missing > growth.limit {
             return None;
+        }
+        if climb.knows.lacks.budget {
+            return Some(Way::Budget);
         }
         let sizes = self.page_sizes(want.side, missing);
         let mut job = Job::new(self.pending.reached(taker.stream));
@@ -307,6 +315,9 @@ impl Coordinator {
         let created = missing.next_multiple_of(unit);
         if stretches.is_empty() || created > room {
             return None;
+        }
+        if created > 0 && climb.knows.lacks.budget {
+            return Some(Way::Budget);
         }
         let Some(growth) = shards.with(taker.shard, |shard| shard.growth(created, false)) else {
             return (!climb.knows.lacks.homes).then_some(Way::Range(Addresses::Home));
