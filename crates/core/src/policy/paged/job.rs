@@ -58,10 +58,32 @@ enum Target {
     Own,
     /// At the home of another stream, which lends it, on that side.
     Lent(Side),
-    /// In a window that was kept.
-    Kept(WindowId),
-    /// In a new window: its claimed addresses, the bytes in front of it, and the parts of its pages.
-    Window { block: BlockId, front: u64, parts: Vec<Part> },
+    /// In a part of a window that was kept, whose addresses are claimed.
+    Kept(BlockId),
+    /// In a window that is made or lengthened.
+    Window(Making),
+}
+
+/// A window that is made or lengthened.
+#[derive(Debug)]
+struct Making {
+    /// The end of a window that was kept, if that is lengthened.
+    rear: Option<Rear>,
+    /// Claimed addresses for more pages.
+    block: BlockId,
+    /// The bytes between the beginning of the first page and the block that is handed out. 0 behind a rear.
+    front: u64,
+    /// These pages.
+    parts: Vec<Part>,
+}
+
+/// The end of a window that is lengthened.
+#[derive(Debug)]
+struct Rear {
+    /// Its claimed addresses.
+    run: BlockId,
+    /// The place of the last page there, by which the window is found again.
+    last: Place,
 }
 
 #[derive(Clone, Debug)]
@@ -228,14 +250,21 @@ impl Coordinator {
         job.target = Target::Lent(side);
     }
 
-    /// Claims a kept window for a job.
-    pub(super) fn claim_kept(&mut self, job: &mut Job, id: WindowId, shards: &mut impl Shards) {
+    /// Claims a part of a kept window for a job.
+    pub(super) fn claim_kept(
+        &mut self,
+        job: &mut Job,
+        id: WindowId,
+        (offset, bytes): (u64, u64),
+        shards: &mut impl Shards,
+    ) {
+        self.paging.windows.note_use(id);
         let window = &self.paging.windows[id];
-        shards.with(window.shard, |shard| shard.claim_window(window.block));
-        job.target = Target::Kept(id);
+        job.target = Target::Kept(shards.with(window.shard, |shard| shard.claim_run(window.head, offset, bytes)));
     }
 
-    /// Claims addresses for a new window over the job's memory.
+    /// Claims addresses for the memory of a job: for a new window over `stretches`, or behind the last bytes of one
+    /// that was kept.
     ///
     /// # Panics
     ///
@@ -244,11 +273,15 @@ impl Coordinator {
         &mut self,
         job: &mut Job,
         shard: ShardId,
-        stretches: &[Stretch],
+        (rear, stretches): (Option<(WindowId, u64)>, &[Stretch]),
         shards: &mut impl Shards,
     ) {
         let nowhere = Place { shard, slot: Slot(0), offset: 0 };
         let mut parts = self.parts_of(stretches, nowhere, shards);
+        let front = match (rear, stretches.first(), parts.first()) {
+            (None, Some(stretch), Some(part)) => stretch.home.offset - part.home.offset,
+            _ => 0,
+        };
         if let Some(grown) = &job.growth {
             let mut left = grown.bytes;
             for new in &grown.pages {
@@ -256,21 +289,44 @@ impl Coordinator {
                     break;
                 }
                 let home = Place { shard, slot: grown.slot, offset: new.offset };
-                parts.push(Part { page: new.page, home, bytes: new.bytes, at: nowhere });
+                parts.push(Part::new(new.page, home, new.bytes, nowhere));
                 left = left.saturating_sub(new.bytes);
             }
         }
-        let front = parts.first().filter(|_| !stretches.is_empty()).map_or(0, |part| self.front_of(part));
-        let length: u64 = parts.iter().map(|part| self.pages[part.page].bytes).sum();
-        let Some((block, slot, offset)) = shards.with(shard, |shard| shard.claim_vacant(length)) else {
-            panic!("no {length} bytes of addresses for a window")
+        let length: u64 = parts.iter().map(|part| part.bytes).sum();
+        let (rear, (block, slot, offset)) = match rear {
+            Some((id, bytes)) => self.claim_rear(id, (bytes, length), shards),
+            None => match shards.with(shard, |shard| shard.claim_vacant(length)) {
+                Some(addresses) => (None, addresses),
+                None => panic!("no {length} bytes of addresses for a window"),
+            },
         };
         let mut at = offset;
         for part in &mut parts {
             part.at = Place { shard, slot, offset: at };
-            at += self.pages[part.page].bytes;
+            at += part.bytes;
         }
-        job.target = Target::Window { block, front, parts };
+        job.target = Target::Window(Making { rear, block, front, parts });
+    }
+
+    /// Claims the last `bytes` of a kept window, and addresses of a length behind it.
+    fn claim_rear(
+        &mut self,
+        id: WindowId,
+        (bytes, length): (u64, u64),
+        shards: &mut impl Shards,
+    ) -> (Option<Rear>, (BlockId, Slot, u64)) {
+        self.paging.windows.note_use(id);
+        let window = &self.paging.windows[id];
+        let (end, slot) = (window.end(), window.begin().slot);
+        let Some(last) = window.parts.last().map(|part| part.at) else { panic!("window {} is empty", id.0) };
+        shards.with(window.shard, |shard| {
+            let Some((block, room)) = shard.room_behind(window.head, end) else { panic!("no room behind {last:?}") };
+            assert!(length <= room, "{length} bytes of addresses behind {last:?}, where {room} are vacant");
+            shard.claim_behind(block, length);
+            let run = shard.claim_run(window.head, end - bytes, bytes);
+            (Some(Rear { run, last }), (block, slot, end))
+        })
     }
 
     /// Has a job go on.
@@ -415,14 +471,12 @@ impl Coordinator {
                 let grant = self.settled(piece.shard, grant, shards);
                 return Phase::end(Step::Lend { lender: piece.shard, grant });
             }
-            Target::Kept(id) => {
-                self.paging.windows.note_use(id);
+            Target::Kept(run) => {
                 self.paging.stats.returned += 1;
-                let block = self.paging.windows[id].block;
                 let pieces = self.send_away(&job.pieces, shards);
-                shards.with(shard, |shard| shard.open_window(block, pieces, last_use, &want))
+                shards.with(shard, |shard| shard.open_window(run, pieces, last_use, &want))
             }
-            Target::Window { block, front, parts } => {
+            Target::Window(making) => {
                 if let Some(grown) = &job.growth {
                     let kept = shards.with(shard, |shard| {
                         shard.set_last_use(grown.ground.gap, LastUse::NEVER);
@@ -432,16 +486,33 @@ impl Coordinator {
                     job.pieces.push(Claimed { shard, block: kept, last_use, guards });
                 }
                 let pieces = self.send_away(&job.pieces, shards);
-                let block = shards.with(shard, |shard| {
-                    let block = shard.keep_window(block, front);
-                    shard.claim_window(block);
-                    block
-                });
-                self.paging.windows.insert(shard, block, parts);
-                shards.with(shard, |shard| shard.open_window(block, pieces, last_use, &want))
+                let run = self.made(shard, making, shards);
+                shards.with(shard, |shard| shard.open_window(run, pieces, last_use, &want))
             }
         };
         Phase::end(Step::Grant(self.settled(shard, grant, shards)))
+    }
+
+    /// Notes that a window is made or lengthened, and returns the claimed part of it that the request gets.
+    fn made(&mut self, shard: ShardId, making: Making, shards: &mut impl Shards) -> BlockId {
+        let Making { rear, block, front, parts } = making;
+        match rear {
+            Some(Rear { run, last }) => {
+                self.lengthen(last, parts);
+                shards.with(shard, |shard| shard.join_claimed(run, block));
+                run
+            }
+            None => {
+                self.paging.windows.insert(shard, block, parts);
+                shards.with(shard, |shard| shard.begin_window(block, front))
+            }
+        }
+    }
+
+    /// Adds pages to the window whose last page is mapped at a place.
+    fn lengthen(&mut self, last: Place, parts: Vec<Part>) {
+        let Some((id, _)) = self.paging.windows.at(last) else { panic!("no window ends at {last:?}") };
+        self.paging.windows.lengthen(id, parts);
     }
 
     /// Notes that claimed memory is in use through a window.
@@ -477,21 +548,8 @@ impl Coordinator {
         }
         match job.target {
             Target::Home | Target::Own | Target::Lent(_) => {}
-            Target::Kept(id) => {
-                let block = self.paging.windows[id].block;
-                shards.with(shard, |shard| shard.unclaim_window(block));
-            }
-            Target::Window { block, front, mut parts } => {
-                let mapped = parts.iter().take_while(|part| self.pages[part.page].windows.contains(&part.at)).count();
-                parts.truncate(mapped);
-                if parts.is_empty() {
-                    shards.with(shard, |shard| shard.list_vacant(block));
-                } else {
-                    // What is mapped is kept, although it is shorter than the request.
-                    let block = shards.with(shard, |shard| shard.keep_window(block, front));
-                    self.paging.windows.insert(shard, block, parts);
-                }
-            }
+            Target::Kept(run) => shards.with(shard, |shard| shard.unclaim_run(run)),
+            Target::Window(making) => self.unmake(shard, making, shards),
         }
         if let Some(Grown { ground, guards, pages, .. }) = job.growth {
             let arrived = pages.iter().take_while(|new| self.pages[new.page].home.is_some());
@@ -514,6 +572,28 @@ impl Coordinator {
         }
     }
 
+    /// Gives up the addresses of a window. The pages that are mapped there already are kept.
+    fn unmake(&mut self, shard: ShardId, making: Making, shards: &mut impl Shards) {
+        let Making { rear, block, front, mut parts } = making;
+        let mapped = parts.iter().take_while(|part| self.pages[part.page].windows.contains(&part.at)).count();
+        parts.truncate(mapped);
+        let bytes = parts.iter().map(|part| part.bytes).sum();
+        let is_kept = shards.with(shard, |shard| {
+            rear.iter().for_each(|rear| shard.unclaim_run(rear.run));
+            shard.keep_mapped(block, bytes)
+        });
+        if is_kept {
+            let run = match &rear {
+                Some(Rear { last, .. }) => {
+                    self.lengthen(*last, parts);
+                    block
+                }
+                None => self.made(shard, Making { rear: None, block, front, parts }, shards),
+            };
+            shards.with(shard, |shard| shard.unclaim_run(run));
+        }
+    }
+
     /// Gives up the job of a plan that ends early, or begins again.
     pub(crate) fn give_up_window(&mut self, work: Work, plan: &Plan, shards: &mut impl Shards) {
         let (Work::Order(mut job) | Work::Back(mut job) | Work::Serve(mut job)) = work;
@@ -533,8 +613,8 @@ fn calls_of(job: &Job, shard: ShardId) -> Vec<PageCall> {
             calls.push(PageCall::Map { page, at: Place { shard, slot: grown.slot, offset } });
         }
     }
-    if let Target::Window { parts, .. } = &job.target {
-        calls.extend(parts.iter().map(|part| PageCall::Map { page: part.page, at: part.at }));
+    if let Target::Window(making) = &job.target {
+        calls.extend(making.parts.iter().map(|part| PageCall::Map { page: part.page, at: part.at }));
     }
     calls
 }
