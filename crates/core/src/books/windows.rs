@@ -51,6 +51,8 @@ pub(crate) struct Window {
     pub(crate) parts: Vec<Part>,
     /// The sum of the lengths of the parts.
     pub(crate) bytes: u64,
+    /// The length of its longest part.
+    pub(crate) longest: u64,
     /// The count of uses of all windows when this one was used last.
     used: u64,
 }
@@ -71,6 +73,7 @@ impl Window {
         for part in parts {
             let again = self.parts.iter().rposition(|other| other.page == part.page).map(|at| at as u32);
             self.bytes += part.bytes;
+            self.longest = self.longest.max(part.bytes);
             self.parts.push(Part { birth, again, ..part });
         }
     }
@@ -78,7 +81,7 @@ impl Window {
     /// Brings what depends on the list of parts up to date.
     fn renumber(&mut self) {
         let parts = core::mem::take(&mut self.parts);
-        self.bytes = 0;
+        (self.bytes, self.longest) = (0, 0);
         for part in parts {
             self.append([part].into(), part.birth);
         }
@@ -105,7 +108,7 @@ impl Windows {
     pub(crate) fn insert(&mut self, shard: ShardId, head: BlockId, parts: Vec<Part>) -> WindowId {
         self.uses += 1;
         self.births += 1;
-        let mut window = Window { shard, head, parts: Vec::new(), bytes: 0, used: self.uses };
+        let mut window = Window { shard, head, parts: Vec::new(), bytes: 0, longest: 0, used: self.uses };
         window.append(parts, self.births);
         self.enter(window)
     }
@@ -305,7 +308,10 @@ mod tests {
         let long = book.insert(SHARD, BlockId(0), parts(0, &[1, 2, 3]));
         let short = book.insert(SHARD, BlockId(1), parts(100, &[1, 4]));
         let other = book.insert(ShardId(1), BlockId(2), parts(200, &[1, 4]));
-        assert_eq!((found(&book, 20), found(&book, 21), found(&book, 31)), ([long, short].into(), [long].into(), [].into()));
+        assert_eq!(
+            (found(&book, 20), found(&book, 21), found(&book, 31)),
+            ([long, short].into(), [long].into(), [].into())
+        );
         book.lengthen(short, parts(120, &[5]));
         assert_eq!((found(&book, 30), book.mappings()), ([long, short].to_vec(), 8), "as old as its first part");
         assert_eq!(book[short].parts.iter().map(|part| part.birth).collect::<Vec<_>>(), [2, 2, 4]);

@@ -109,7 +109,7 @@ impl Coordinator {
                 Phase::Sweep(sweep, then)
             }
             (Purpose::Back(job, climb), stopped) => {
-                self.backed(*job, climb, &calls, stopped.map(|(_, refused)| refused), plan, shards)
+                self.backed(job, climb, &calls, stopped.map(|(_, refused)| refused), plan, shards)
             }
             (Purpose::EndWindows(climb), None) => {
                 self.pages_released(&calls, shards);

@@ -395,7 +395,11 @@ mod tests {
         assert_eq!((vacant(&shard), third.1), (vec![(8, 8), (20, 4), (30, 34)], slot));
         assert!(shard.has_vacant(34 * MIB) && !shard.has_vacant(36 * MIB));
         let fourth = shard.claim_vacant(30 * MIB).expect("there are addresses");
-        assert_eq!((fourth.2, vacant(&shard)), (32 * MIB, vec![(8, 8), (20, 4), (30, 2), (62, 2)]), "half of what is left");
+        assert_eq!(
+            (fourth.2, vacant(&shard)),
+            (32 * MIB, vec![(8, 8), (20, 4), (30, 2), (62, 2)]),
+            "half of what is left"
+        );
         assert_eq!(shard.claim_vacant(10 * MIB), None);
         assert_eq!(shard.room_behind(first.0, 8 * MIB).map(|room| room.1), Some(8 * MIB));
         let (room, _) = shard.room_behind(third.0, 30 * MIB).expect("there is room");

@@ -54,7 +54,8 @@ impl Coordinator {
         // The first that has room for what is missing at least: what is gathered for it may need more.
         let longer = rears.into_iter().filter(|rear| rear.1 < bytes).find_map(|rear| {
             let window = &self.paging.windows[rear.0];
-            let room = shards.with(shard, |shard| shard.room_behind(window.head, window.end())).map_or(0, |room| room.1);
+            let room =
+                shards.with(shard, |shard| shard.room_behind(window.head, window.end())).map_or(0, |room| room.1);
             (rear.1 + room >= bytes).then_some((rear, room))
         });
         let longer = longer.and_then(|(rear, room)| {

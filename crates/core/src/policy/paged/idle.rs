@@ -61,6 +61,9 @@ impl IdlePages {
     /// Returns the first part of a window with `bytes` bytes that are free, and the birth of the last page in it. Looks
     /// only at pages that are older than `before`.
     pub(super) fn run(&self, window: &Window, bytes: u64, before: u64) -> Option<(u64, u64)> {
+        if !self.may_have(window, bytes) {
+            return None;
+        }
         // The free bytes that end where the page looked at begins, and the number of the part where they begin.
         let (mut run, mut first) = (0, 0);
         for (number, part) in window.parts.iter().enumerate() {
@@ -93,6 +96,14 @@ impl IdlePages {
             }
         }
         None
+    }
+
+    /// Returns `false` if a window has no free part of that length, after a look at few of its pages: of any part that
+    /// is longer than two pages, all pages but the first and the last are entirely free.
+    fn may_have(&self, window: &Window, bytes: u64) -> bool {
+        let whole = ((bytes + 1) / window.longest).saturating_sub(1) as usize;
+        whole == 0
+            || window.parts.iter().skip(whole - 1).step_by(whole).any(|part| self.of(part.page).tail == part.bytes)
     }
 
     /// Returns the number of free bytes at the end of a window, no byte counted twice.

@@ -26,11 +26,11 @@ use crate::size::Want;
 #[derive(Debug)]
 pub(crate) enum Work {
     /// Queue the waits.
-    Order(Job),
+    Order(Box<Job>),
     /// Make the page calls.
-    Back(Job),
+    Back(Box<Job>),
     /// Hand the block out.
-    Serve(Job),
+    Serve(Box<Job>),
 }
 
 /// What a plan has claimed to serve its request.
@@ -126,7 +126,7 @@ impl Job {
 
     /// Returns the phase that begins with the job.
     pub(super) fn begin(self, climb: Climb) -> Phase {
-        Phase::Window(Work::Order(self), policy::Climb::Pages(climb))
+        Phase::Window(Work::Order(Box::new(self)), policy::Climb::Pages(climb))
     }
 }
 
@@ -342,16 +342,16 @@ impl Coordinator {
             Work::Order(job) if job.waits.is_empty() => Phase::Window(Work::Back(job), climb).turn(),
             Work::Order(job) => {
                 let step = Step::StreamWait { stream: self.stream_of(shard), points: job.waits.clone().into_vec() };
-                (Phase::Asked(Asked::Waits(Box::new(Work::Order(job)), climb)), Some(step))
+                (Phase::Asked(Asked::Waits(Work::Order(job), climb)), Some(step))
             }
             Work::Back(job) => {
                 let calls = calls_of(&job, shard);
                 if calls.is_empty() {
                     return Phase::Window(Work::Serve(job), climb).turn();
                 }
-                Phase::call(Batch::new(calls, Purpose::Back(Box::new(job), climb)))
+                Phase::call(Batch::new(calls, Purpose::Back(job, climb)))
             }
-            Work::Serve(job) => self.serve_job(job, plan, shards),
+            Work::Serve(job) => self.serve_job(*job, plan, shards),
         }
     }
 
@@ -390,7 +390,7 @@ impl Coordinator {
     /// the rest goes back: nothing is undone without need.
     pub(crate) fn backed(
         &mut self,
-        mut job: Job,
+        mut job: Box<Job>,
         climb: policy::Climb,
         made: &[PageCall],
         stopped: Option<bool>,
@@ -422,7 +422,7 @@ impl Coordinator {
                 // Pages go home first: if all are there, mapping in the window has failed.
                 let at_home = |grown: &Grown| grown.pages.iter().all(|new| self.pages[new.page].home.is_some());
                 let lacks_windows = job.growth.as_ref().is_none_or(at_home);
-                self.put_back(job, plan, shards);
+                self.put_back(*job, plan, shards);
                 match climb {
                     policy::Climb::Pages(mut climb) if refused => {
                         climb.knows.lacks.windows |= lacks_windows;
@@ -598,7 +598,7 @@ impl Coordinator {
     pub(crate) fn give_up_window(&mut self, work: Work, plan: &Plan, shards: &mut impl Shards) {
         let (Work::Order(mut job) | Work::Back(mut job) | Work::Serve(mut job)) = work;
         self.headroom.end_ask(core::mem::take(&mut job.created));
-        self.put_back(job, plan, shards);
+        self.put_back(*job, plan, shards);
     }
 }
 

@@ -19,14 +19,15 @@
 //!   └▶ a guarded block or slab at home ─▶ a loan out of a slab ─▶ the home grows ─▶ a loan of less than a slab
 //! ```
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use millpond_backend::Point;
 
 use super::Growth as Grows;
 use super::climb::Climb;
-use super::job::{Job, spoiled};
 use super::gathered::Gathered;
+use super::job::{Job, spoiled};
 use super::kept::{Stretch, add};
 use super::sizes;
 use super::tiles::{Idle, Taker, Tiles, When};
@@ -69,7 +70,7 @@ impl Coordinator {
         Some(match way {
             Way::Job(job) => job.begin(climb).turn(),
             Way::Spoiled(job) => {
-                self.give_up_window(super::Work::Order(job), plan, shards);
+                self.give_up_window(super::Work::Order(Box::new(job)), plan, shards);
                 spoiled(climb, plan)
             }
             Way::Range(addresses @ Addresses::Windows(bytes)) => {
@@ -339,13 +340,7 @@ impl Coordinator {
 
     /// Returns what to do if the taker has no addresses for a window over gathered memory and `created` bytes of new
     /// pages. Where a window is lengthened there is room.
-    fn lacks_room_for(
-        &self,
-        gathered: &Gathered,
-        created: u64,
-        taker: Taker,
-        shards: &mut impl Shards,
-    ) -> Option<Way> {
+    fn lacks_room_for(&self, gathered: &Gathered, created: u64, taker: Taker, shards: &mut impl Shards) -> Option<Way> {
         if gathered.rear.is_some() {
             return None;
         }
