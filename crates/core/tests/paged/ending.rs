@@ -148,8 +148,8 @@ fn a_window_that_is_ending_serves_no_request() {
     }
 }
 
-/// Sets up stream 0 with a kept window over 18 MiB of it, of which 10 are in use, with 6 MiB more that are free, and with
-/// addresses for no other window.
+/// Sets up stream 0 with a kept window over 18 MiB of it, of which 10 are in use, and with 6 MiB more that are free.
+/// There are addresses for no other window.
 fn scarce() -> Device {
     let pages = PageCaps { address_bytes: 52 * MIB, ..PageCaps::new(2 * MIB) };
     let (mut device, _) = gaps_on(Device::with(Growth::Tight, 32 * MIB, pages, true), 0, &[8, 4, 10, 4, 6]);

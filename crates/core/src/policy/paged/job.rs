@@ -8,6 +8,7 @@ use millpond_backend::{Point, Tick};
 
 use super::climb::Climb;
 use super::kept::Stretch;
+use super::making::Making;
 use super::tiles::{Taker, Tiles};
 use crate::books::{Part, Points, WindowId};
 use crate::coordinator::calls::{Batch, Purpose};
@@ -64,28 +65,6 @@ enum Target {
     Window(Making),
 }
 
-/// A window that is made or lengthened.
-#[derive(Debug)]
-struct Making {
-    /// The end of a window that was kept, if that is lengthened.
-    rear: Option<Rear>,
-    /// Claimed addresses for more pages.
-    block: BlockId,
-    /// The bytes between the beginning of the first page and the block that is handed out. 0 behind a rear.
-    front: u64,
-    /// These pages.
-    parts: Vec<Part>,
-}
-
-/// The end of a window that is lengthened.
-#[derive(Debug)]
-struct Rear {
-    /// Its claimed addresses.
-    run: BlockId,
-    /// The place of the last page there, by which the window is found again.
-    last: Place,
-}
-
 #[derive(Clone, Debug)]
 struct Claimed {
     shard: ShardId,
@@ -106,6 +85,16 @@ struct Grown {
     pages: Vec<New>,
     /// The bytes of it that the request gets, where that is in a window.
     bytes: u64,
+}
+
+impl Grown {
+    /// Returns the pages of which a block in a window gets bytes, as parts of that window.
+    fn parts(&self, shard: ShardId) -> Vec<Part> {
+        let nowhere = Place { shard, slot: Slot(0), offset: 0 };
+        let needed = self.pages.iter().take_while(|new| new.offset - self.begin < self.bytes);
+        let home = |new: &New| Place { shard, slot: self.slot, offset: new.offset };
+        needed.map(|new| Part::new(new.page, home(new), new.bytes, nowhere)).collect()
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -265,68 +254,15 @@ impl Coordinator {
 
     /// Claims addresses for the memory of a job: for a new window over `stretches`, or behind the last bytes of one
     /// that was kept.
-    ///
-    /// # Panics
-    ///
-    /// If there are not enough.
     pub(super) fn claim_addresses_for(
         &mut self,
         job: &mut Job,
         shard: ShardId,
-        (rear, stretches): (Option<(WindowId, u64)>, &[Stretch]),
+        gathered: (Option<(WindowId, u64)>, &[Stretch]),
         shards: &mut impl Shards,
     ) {
-        let nowhere = Place { shard, slot: Slot(0), offset: 0 };
-        let mut parts = self.parts_of(stretches, nowhere, shards);
-        let front = match (rear, stretches.first(), parts.first()) {
-            (None, Some(stretch), Some(part)) => stretch.home.offset - part.home.offset,
-            _ => 0,
-        };
-        if let Some(grown) = &job.growth {
-            let mut left = grown.bytes;
-            for new in &grown.pages {
-                if left == 0 {
-                    break;
-                }
-                let home = Place { shard, slot: grown.slot, offset: new.offset };
-                parts.push(Part::new(new.page, home, new.bytes, nowhere));
-                left = left.saturating_sub(new.bytes);
-            }
-        }
-        let length: u64 = parts.iter().map(|part| part.bytes).sum();
-        let (rear, (block, slot, offset)) = match rear {
-            Some((id, bytes)) => self.claim_rear(id, (bytes, length), shards),
-            None => match shards.with(shard, |shard| shard.claim_vacant(length)) {
-                Some(addresses) => (None, addresses),
-                None => panic!("no {length} bytes of addresses for a window"),
-            },
-        };
-        let mut at = offset;
-        for part in &mut parts {
-            part.at = Place { shard, slot, offset: at };
-            at += part.bytes;
-        }
-        job.target = Target::Window(Making { rear, block, front, parts });
-    }
-
-    /// Claims the last `bytes` of a kept window, and addresses of a length behind it.
-    fn claim_rear(
-        &mut self,
-        id: WindowId,
-        (bytes, length): (u64, u64),
-        shards: &mut impl Shards,
-    ) -> (Option<Rear>, (BlockId, Slot, u64)) {
-        self.paging.windows.note_use(id);
-        let window = &self.paging.windows[id];
-        let (end, slot) = (window.end(), window.begin().slot);
-        let Some(last) = window.parts.last().map(|part| part.at) else { panic!("window {} is empty", id.0) };
-        shards.with(window.shard, |shard| {
-            let Some((block, room)) = shard.room_behind(window.head, end) else { panic!("no room behind {last:?}") };
-            assert!(length <= room, "{length} bytes of addresses behind {last:?}, where {room} are vacant");
-            shard.claim_behind(block, length);
-            let run = shard.claim_run(window.head, end - bytes, bytes);
-            (Some(Rear { run, last }), (block, slot, end))
-        })
+        let created = job.growth.as_ref().map(|grown| grown.parts(shard)).unwrap_or_default();
+        job.target = Target::Window(self.begin_making(shard, gathered, created, shards));
     }
 
     /// Has a job go on.
@@ -493,28 +429,6 @@ impl Coordinator {
         Phase::end(Step::Grant(self.settled(shard, grant, shards)))
     }
 
-    /// Notes that a window is made or lengthened, and returns the claimed part of it that the request gets.
-    fn made(&mut self, shard: ShardId, making: Making, shards: &mut impl Shards) -> BlockId {
-        let Making { rear, block, front, parts } = making;
-        match rear {
-            Some(Rear { run, last }) => {
-                self.lengthen(last, parts);
-                shards.with(shard, |shard| shard.join_claimed(run, block));
-                run
-            }
-            None => {
-                self.paging.windows.insert(shard, block, parts);
-                shards.with(shard, |shard| shard.begin_window(block, front))
-            }
-        }
-    }
-
-    /// Adds pages to the window whose last page is mapped at a place.
-    fn lengthen(&mut self, last: Place, parts: Vec<Part>) {
-        let Some((id, _)) = self.paging.windows.at(last) else { panic!("no window ends at {last:?}") };
-        self.paging.windows.lengthen(id, parts);
-    }
-
     /// Notes that claimed memory is in use through a window.
     fn send_away(&self, claimed: &[Claimed], shards: &mut impl Shards) -> Vec<Piece> {
         for piece in claimed {
@@ -569,28 +483,6 @@ impl Coordinator {
                 }
                 s.keep_backed(ground.gap, backed, LastUse::NEVER, clocks);
             });
-        }
-    }
-
-    /// Gives up the addresses of a window. The pages that are mapped there already are kept.
-    fn unmake(&mut self, shard: ShardId, making: Making, shards: &mut impl Shards) {
-        let Making { rear, block, front, mut parts } = making;
-        let mapped = parts.iter().take_while(|part| self.pages[part.page].windows.contains(&part.at)).count();
-        parts.truncate(mapped);
-        let bytes = parts.iter().map(|part| part.bytes).sum();
-        let is_kept = shards.with(shard, |shard| {
-            rear.iter().for_each(|rear| shard.unclaim_run(rear.run));
-            shard.keep_mapped(block, bytes)
-        });
-        if is_kept {
-            let run = match &rear {
-                Some(Rear { last, .. }) => {
-                    self.lengthen(*last, parts);
-                    block
-                }
-                None => self.made(shard, Making { rear: None, block, front, parts }, shards),
-            };
-            shards.with(shard, |shard| shard.unclaim_run(run));
         }
     }
 

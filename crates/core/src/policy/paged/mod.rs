@@ -18,6 +18,7 @@ mod gathered;
 mod idle;
 mod job;
 mod kept;
+mod making;
 mod oldest;
 mod sizes;
 mod small;
