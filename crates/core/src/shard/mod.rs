@@ -91,14 +91,15 @@ pub(crate) struct Rules {
 
 impl Rules {
     pub(crate) fn new(settings: &Settings, reuse: Reuse) -> Self {
-        let Traits { source, keeps, slack, .. } = settings.policy.traits();
+        let traits = settings.policy.traits();
+        let Traits { source, keeps, .. } = traits;
         Self {
             max_split: settings.max_split(),
             non_split_rounding: settings.max_non_split_rounding(),
             expandable: source == Source::Ranges,
             moves_pages: source == Source::Pages,
             caches: keeps == Keeps::Freed,
-            slack,
+            slack: traits.slack_of_segments(),
             reuse,
             alias_reuse: reuse,
             slab: u64::MAX,

@@ -34,6 +34,7 @@ use super::tiles::{Idle, Taker, Tiles, When};
 use crate::coordinator::calls::{Batch, Purpose};
 use crate::coordinator::phase::{Phase, Turned};
 use crate::coordinator::plan::Plan;
+use crate::coordinator::step::Step;
 use crate::coordinator::{Coordinator, Shards};
 use crate::ids::{Place, Side};
 use crate::policy::{self, Addresses};
@@ -54,6 +55,8 @@ pub(super) enum Way {
     Spoiled(Job),
     /// A range of addresses has to be reserved first, as a home or for a window of some bytes.
     Range(Addresses),
+    /// Pages would be created, and what the device's budget leaves has to be asked for first.
+    Budget,
 }
 
 /// Which memory a way may use.
@@ -89,13 +92,14 @@ impl Coordinator {
                     Phase::call(Batch::new(calls, Purpose::EndWindows(policy::Climb::Pages(climb))))
                 }
             }
+            Way::Budget => climb.again().after(Step::Budget),
             Way::Range(addresses) => self.new_range_for(policy::Climb::Pages(climb), addresses, plan, shards),
         })
     }
 
     fn first_way(&mut self, climb: &Climb, plan: &mut Plan, shards: &mut impl Shards) -> Option<Way> {
         let (_, want) = plan.request.allocation();
-        let high = self.paging.high_live;
+        let high = self.high_live(&want, shards);
         let room = self.room(&climb.knows, plan);
         let left = |most: u64, reserved: u64| most.saturating_sub(reserved).min(room);
         let reserved = self.headroom.with_asked();
@@ -109,7 +113,7 @@ impl Coordinator {
             return Some(way);
         }
         if let Some(way) =
-            self.grow_home(climb, &want, (taker, first.latest), left(sizes::slack(high), reserved), shards)
+            self.grow_home(climb, &want, (taker, first.latest), left(self.paging.slack.eager(high), reserved), shards)
         {
             return Some(way);
         }
@@ -117,7 +121,7 @@ impl Coordinator {
             if is_large && let Some(way) = self.free_way(climb, &want, taker, ready, shards) {
                 return Some(way);
             }
-            let cap = sizes::cap_in_flight(self.paging.growth, high);
+            let cap = sizes::cap_in_flight(self.paging.growth, self.paging.slack, high);
             if let Some(way) = self.grow_home(climb, &want, (taker, When::Now), left(cap, reserved), shards) {
                 return Some(way);
             }
@@ -201,7 +205,8 @@ impl Coordinator {
         };
         let Some(mut growth) = shards.with(taker.shard, |shard| shard.growth(bytes, joins)) else {
             let fits = bytes.next_multiple_of(unit) <= most && !climb.knows.lacks.homes;
-            return fits.then_some(Way::Range(Addresses::Home(bytes)));
+            let range = Way::Range(Addresses::Home(bytes));
+            return fits.then_some(if climb.knows.lacks.budget { Way::Budget } else { range });
         };
         if let Some(tile) = growth.before.filter(|tile| tile.is_marked) {
             let until = Point { stream: taker.stream, tick: tile.last_use.tick() };
@@ -212,6 +217,9 @@ impl Coordinator {
         let missing = growth.missing.next_multiple_of(unit);
         if missing > most || growth.begin + missing > growth.limit {
             return None;
+        }
+        if climb.knows.lacks.budget {
+            return Some(Way::Budget);
         }
         let sizes = self.page_sizes(want.side, missing);
         let mut job = Job::new(self.pending.reached(taker.stream));
@@ -310,6 +318,9 @@ impl Coordinator {
         let created = self.created_for(&gathered);
         if gathered.stretches.is_empty() || created > room {
             return None;
+        }
+        if created > 0 && climb.knows.lacks.budget {
+            return Some(Way::Budget);
         }
         let Some(growth) = shards.with(taker.shard, |shard| shard.growth(created, false)) else {
             return (!climb.knows.lacks.homes).then_some(Way::Range(Addresses::Home(created)));
