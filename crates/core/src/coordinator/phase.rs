@@ -62,7 +62,7 @@ pub(crate) enum Asked {
     /// To make page calls.
     Pages(Batch),
     /// To queue device-side waits for a window.
-    Waits(Box<Work>, Climb),
+    Waits(Work, Climb),
 }
 
 /// A place that is kept for memory or addresses, asked for by an attempt of the ladder.

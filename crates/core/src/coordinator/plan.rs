@@ -237,7 +237,7 @@ impl Coordinator {
             (Asked::Pages(batch), Outcome::Stopped { done, refused }) => {
                 self.calls_made(batch, Some((done, refused)), plan, shards)
             }
-            (Asked::Waits(work, climb), outcome) => self.waits_queued(*work, climb, outcome, plan, shards),
+            (Asked::Waits(work, climb), outcome) => self.waits_queued(work, climb, outcome, plan, shards),
             (Asked::Segment(reserve), outcome) => self.segment_answered(reserve, outcome, plan, shards),
             (Asked::Range(reserve), outcome) => self.range_answered(reserve, outcome, plan, shards),
             (asked, outcome) => panic!("{outcome:?} does not answer {asked:?}"),

@@ -12,9 +12,13 @@
 
 mod attempt;
 mod climb;
+mod ended;
 mod gather;
+mod gathered;
+mod idle;
 mod job;
 mod kept;
+mod making;
 mod oldest;
 mod sizes;
 mod small;
@@ -98,8 +102,8 @@ pub(crate) struct Paging {
     largest: u64,
     pub(crate) windows: Windows,
     waited: waited::Waited,
-    /// Windows that end, whose pages are being unmapped: the shard, the block, and the bytes in front of it.
-    ending: Vec<(ShardId, BlockId, u64)>,
+    /// Addresses that windows have lost, whose pages are being unmapped: the shard and the block.
+    ending: Vec<(ShardId, BlockId)>,
     pub(crate) stats: PageStats,
 }
 

@@ -13,7 +13,7 @@ use crate::units::MIB;
 const OF_RESERVED: u64 = 64;
 /// The same for a program that often has memory gathered: what is free beside a live block in a large page can be
 /// gathered only in part.
-const OF_RESERVED_GATHERED: u64 = 192;
+const OF_RESERVED_GATHERED: u64 = 150;
 /// A divisor: a program often has memory gathered if this part of the number of pages is mapped in windows.
 const OF_PAGES: usize = 4;
 /// A divisor: that part of the largest request.
@@ -117,7 +117,7 @@ mod tests {
     fn pages_are_smaller_where_memory_is_gathered() {
         assert_eq!([0, 25, 26].map(|mappings| gathers_often(100, mappings)), [false, false, true]);
         let cap = |reserved| page_cap(reserved * MIB, 0, 2 * MIB, true) / MIB;
-        assert_eq!((cap(767), cap(768)), (2, 4), "a 192nd of what is reserved");
+        assert_eq!((cap(599), cap(600)), (2, 4), "a 150th of what is reserved");
     }
 
     /// The sizes that were measured: 2 % and 8 MiB, to the byte.
