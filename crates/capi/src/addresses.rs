@@ -5,9 +5,9 @@
 //!           which middle      | which leaf        | which entry | always 0
 //! ```
 //!
-//! An entry is a buffer as a number ([`RawBuffer`]), or 0. Each level is an array that is never moved nor dropped before
-//! the tree, so readers follow pointers without a lock, and threads that work on different blocks write no common
-//! memory but where their blocks lie within 32 KiB of device memory of each other.
+//! An entry is a buffer as a number ([`RawBuffer`]), or 0. Each level is an array that is never moved nor dropped
+//! before the tree, so readers follow pointers without a lock. Threads that work on different blocks write to a common
+//! cache line only where the blocks begin within 4 KiB of device memory.
 //!
 //! The arrays come from the operating system as zeros that take memory only where they are written: 4 KiB of host
 //! memory for 256 KiB of device memory in which a block ever began, so at most a 64th of the device's memory.

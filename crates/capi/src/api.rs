@@ -230,9 +230,7 @@ pub unsafe extern "C" fn millpond_trim(pond: *mut CAllocator, bytes: u64, reserv
 pub unsafe extern "C" fn millpond_empty_cache(pond: *mut CAllocator) -> i32 {
     boundary::status(|| {
         // SAFETY: the caller promises that the allocator lives.
-        let served = unsafe { served(pond)? };
-        on!(served, of => of.allocator.empty_cache()?);
-        Ok(())
+        unsafe { served(pond)? }.empty_cache()
     })
 }
 

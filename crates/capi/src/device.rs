@@ -114,8 +114,8 @@ const SIMS: u32 = 64;
 const SIM_START: u64 = 0x7_0000_0000;
 const SIM_STEP: u64 = 1 << 40;
 
-/// Returns a simulated device, whose stream 0 stands for the default stream. Devices of different numbers have different
-/// addresses.
+/// Returns a simulated device, whose stream 0 stands for the default stream. Devices of different numbers have
+/// different addresses.
 pub(crate) fn open_sim(number: u32) -> Result<Sim, Failure> {
     let sim = Sim::new();
     sim.place_next(SIM_START + u64::from(number) * SIM_STEP);

@@ -44,6 +44,11 @@ impl Served {
             Name::Cuda(ordinal) => Ok(Served::Cuda(Of::new(Cuda::open(ordinal)?, conf, ordinal as u32)?)),
         }
     }
+
+    /// Gives all cached memory back to the driver.
+    pub(crate) fn empty_cache(&self) -> Result<(), Failure> {
+        on!(self, of => of.allocator.empty_cache().map_err(Failure::from))
+    }
 }
 
 impl<D: Device> Of<D> {

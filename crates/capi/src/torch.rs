@@ -87,7 +87,7 @@ fn all() -> impl Iterator<Item = Result<&'static Served, Failure>> {
 fn or_print<T>(otherwise: T, body: impl FnOnce() -> Result<T, Failure>) -> T {
     boundary::outcome(body).unwrap_or_else(|failure| {
         boundary::told(&failure);
-        // Where standard error is closed there is nobody to tell.
+        // Where standard error is closed, there is no other way to tell.
         let _ = writeln!(std::io::stderr(), "millpond: {}", failure.text);
         otherwise
     })
@@ -141,7 +141,7 @@ pub unsafe extern "C" fn millpond_torch_record_stream(address: *mut c_void, stre
 pub extern "C" fn millpond_torch_empty_cache() {
     or_print((), || {
         // Each device is tried, whatever becomes of the others.
-        let emptied: Vec<_> = all().map(|served| Ok(on!(served?, of => of.allocator.empty_cache()?))).collect();
+        let emptied: Vec<_> = all().map(|served| served?.empty_cache()).collect();
         emptied.into_iter().collect()
     });
 }

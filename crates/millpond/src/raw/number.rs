@@ -1,8 +1,8 @@
 //! Buffers as numbers: for owners that have no place for a [`Buffer`], such as a table of addresses behind a C
 //! interface.
 //!
-//! The number names the lane and the block, which is all that a free needs. So a table of such numbers keeps eight bytes
-//! for each live block, and a free through it costs what the drop of a buffer does.
+//! The number names the lane and the block, which is all that a free needs. So a table of such numbers keeps eight
+//! bytes for each live block, and a free through it costs what the drop of a buffer does.
 //!
 //! A free by number relies on the caller: a number that is freed twice, or after its block was granted anew, takes the
 //! block from the buffer that has it now, and that buffer's segment may then be released while it is borrowed. This is
