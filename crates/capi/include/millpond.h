@@ -272,6 +272,10 @@ void millpond_torch_record_stream(void *address, millpond_stream stream);
 /* Empties the caches of all devices in use, as millpond_empty_cache does: for set_reset_fn. */
 void millpond_torch_empty_cache(void);
 
+/* Limits the reserved bytes of a device to a share of its memory, from 0 to 1, which lifts the limit: for
+ * set_memory_fraction_fn. */
+void millpond_torch_memory_fraction(double fraction, int device);
+
 /* Returns the allocator of a device, for statistics and limits. It is made if this is the first use. It must not be
  * destroyed.
  *

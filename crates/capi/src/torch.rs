@@ -146,6 +146,18 @@ pub extern "C" fn millpond_torch_empty_cache() {
     });
 }
 
+/// Limits the reserved bytes of a device to a share of its memory.
+#[unsafe(no_mangle)]
+pub extern "C" fn millpond_torch_memory_fraction(fraction: f64, device: c_int) {
+    or_print((), || {
+        if !(0.0..=1.0).contains(&fraction) {
+            return Err(Failure::bad_argument(format!("the share {fraction} is not from 0 to 1")));
+        }
+        on!(served(handle(device)?)?, of => of.allocator.set_memory_fraction(fraction));
+        Ok(())
+    });
+}
+
 /// Returns the allocator of a device.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_torch_allocator(device: c_int, out: *mut *mut CAllocator) -> i32 {

@@ -55,5 +55,14 @@ int main(int argc, char **argv) {
     CHECK(strstr(millpond_last_error(), "out of memory") != NULL);
     CHECK(alloc(-1, 0, NULL) == NULL); /* Printed. */
     CHECK(alloc(512, 99, NULL) == NULL); /* Printed: 99 is no device. */
+
+    millpond_torch_memory_fraction(0.0, 0);
+    CHECK(alloc(512, 0, NULL) == NULL); /* Printed: nothing is allowed. */
+    millpond_torch_memory_fraction(1.0, 0);
+    block = alloc(512, 0, NULL);
+    CHECK(block != NULL);
+    release(block, 512, 0, NULL);
+    millpond_torch_memory_fraction(1.5, 0); /* Printed. */
+    millpond_torch_memory_fraction(0.5, -7); /* Printed. */
     return 0;
 }
