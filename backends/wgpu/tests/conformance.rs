@@ -6,7 +6,7 @@ use millpond_wgpu::Wgpu;
 mod common;
 
 fn device(name: &str, semaphore: bool) -> WgpuDevice {
-    WgpuDevice::new(name, common::for_the_suite(Wgpu::builder().semaphore(semaphore)))
+    WgpuDevice::new(name, common::for_many_calls(Wgpu::builder().semaphore(semaphore)))
 }
 
 mod with_a_semaphore {

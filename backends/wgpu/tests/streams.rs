@@ -25,7 +25,7 @@ fn ticks_are_closed_by_submits_and_reached_by_waits() {
 
 #[test]
 fn looks_alone_find_out_that_work_is_done() {
-    for device in common::both() {
+    for device in common::both_of(common::for_many_calls(Wgpu::builder())) {
         let stream = device.create_stream().unwrap();
         let ticks: Vec<_> = (0..20).map(|_| device.submit(stream).unwrap()).collect();
         let mut seen = Tick(0);

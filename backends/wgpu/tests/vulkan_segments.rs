@@ -21,7 +21,7 @@ fn builder() -> WgpuBuilder {
 }
 
 fn device() -> WgpuDevice {
-    WgpuDevice::new("Vulkan's segments", common::for_the_suite(builder()))
+    WgpuDevice::new("Vulkan's segments", common::for_many_calls(builder()))
 }
 
 conformance_tests!(device(), differences: []);
