@@ -142,7 +142,7 @@ fn program_decisions(seed: u64, paged: Option<Growth>, closing: Closing) -> Vec<
     let builder = Sim::builder().total_bytes(setup.rules.total).cost(CostModel::free()).closing(closing);
     let sim = builder.build();
     let settings = match paged {
-        Some(growth) => Settings { policy: Policy::Paged(growth), ..setup.settings() },
+        Some(growth) => Settings { policy: Policy::paged(growth), ..setup.settings() },
         None => setup.settings(),
     };
     let mut allocator = Allocator::builder(sim.clone()).settings(settings);

@@ -31,7 +31,7 @@ fn cases() -> [Case; 10] {
     let case = |name, settings, limit| Case { name, settings, limit, total: 96 * MIB, aliasing: true };
     let expandable = Settings { policy: Policy::Classic(Segments::Expandable), ..Settings::default() };
     let direct = Settings { policy: Policy::Direct, ..Settings::default() };
-    let paged = |growth| Settings { policy: Policy::Paged(growth), ..Settings::default() };
+    let paged = |growth| Settings { policy: Policy::paged(growth), ..Settings::default() };
     let strict = Settings { max_split_bytes: Some(20 * MIB), gc_threshold: 0.5, ..Settings::default() };
     [
         case("classic", Settings::default(), None),

@@ -419,7 +419,7 @@ fn the_cache_is_emptied_while_a_block_is_taken_from_it() {
 }
 
 fn paged() -> Settings {
-    Settings { policy: Policy::Paged(Growth::Balanced), ..Settings::default() }
+    Settings { policy: Policy::paged(Growth::Balanced), ..Settings::default() }
 }
 
 #[test]

@@ -57,7 +57,7 @@ const CHECKS: [Check; 5] = [Check::Invariants, Check::Model, Check::Oracle, Chec
 fn settings(setup: &Setup, plant: Option<Plant>, paged: Option<Growth>) -> Settings {
     let settings = Settings { plant, ..setup.settings() };
     match paged {
-        Some(growth) => Settings { policy: Policy::Paged(growth), ..settings },
+        Some(growth) => Settings { policy: Policy::paged(growth), ..settings },
         None => settings,
     }
 }

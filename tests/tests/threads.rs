@@ -83,7 +83,7 @@ fn gives_back(sim: &Sim, allocator: Allocator<Sim>) {
 }
 
 fn paged(growth: Growth) -> Settings {
-    Settings { policy: Policy::Paged(growth), ..Settings::default() }
+    Settings { policy: Policy::paged(growth), ..Settings::default() }
 }
 
 fn each_kind(test: impl Fn(&Sim, Settings)) {

@@ -11,7 +11,7 @@ use super::{DEVICE_BYTES, Subject};
 
 /// Free memory of all streams, mapped together where it is needed: the default on a device with virtual memory. Each
 /// subject names its policy, so that a change of the default changes no measurement.
-pub const PAGED: Policy = Policy::Paged(Growth::Balanced);
+pub const PAGED: Policy = Policy::paged(Growth::Balanced);
 
 /// PyTorch's allocator.
 pub const CLASSIC: Policy = Policy::Classic(Segments::Plain);

@@ -22,7 +22,7 @@ fn help_tells_the_exit_codes_and_examples() {
         let line = help.lines().find(|line| line.trim_start().starts_with(&format!("{pattern} ")));
         assert!(line.is_some_and(|line| line.contains(pattern.about())), "{pattern}: {help}");
     }
-    for policy in [Policy::Paged(Growth::Balanced), Policy::Classic(Segments::Plain), Policy::Direct] {
+    for policy in [Policy::paged(Growth::Balanced), Policy::Classic(Segments::Plain), Policy::Direct] {
         let of = |line: &&str| line.starts_with("  ") && line.split_whitespace().next() == Some(policy.name());
         assert_eq!(help.lines().filter(of).count(), 1, "a line on {}: {help}", policy.name());
     }

@@ -163,6 +163,35 @@ fn page_statistics_are_those_of_paged() {
     assert!(!run(&[&args[..], &["--policy", "classic"]].concat()).stdout.contains("page_stats"));
 }
 
+/// What is reserved beyond the slack is told with the streams whose work is under way at the end.
+#[test]
+fn slack_statistics_say_what_is_beyond_and_what_work_pins() {
+    let file = trace("bert_multistream");
+    let args =
+        ["replay", "--device", "sim", "--passes", "0", "--in-flight", "500", "--stats", "--conf", "slack:0.02", &file];
+    let row = &run(&[&args[..], &["--format", "json"]].concat()).json()[0];
+    let stats = row["slack_stats"].as_object().expect("an object");
+    let keys: Vec<_> = stats.keys().map(String::as_str).collect();
+    assert_eq!(keys, ["beyond_bytes", "bound_bytes", "most_live_bytes", "pinned_by", "pinned_bytes"]);
+    let bytes = |key: &str| stats[key].as_u64().expect("bytes");
+    assert_eq!(bytes("bound_bytes"), bytes("most_live_bytes") + bytes("most_live_bytes") / 50);
+    assert_eq!(bytes("beyond_bytes"), row["peak_reserved_bytes"].as_u64().expect("bytes") - bytes("bound_bytes"));
+    let pinned = stats["pinned_by"].as_array().expect("a list");
+    let of = |key: &str| pinned.iter().map(|by| by[key].as_u64().expect("a number")).collect::<Vec<_>>();
+    assert!(of("stream").is_sorted() && of("own_bytes").iter().sum::<u64>() > 0, "{pinned:?}");
+    assert!(of("bytes").iter().sum::<u64>() >= bytes("pinned_bytes"), "{stats:?}");
+
+    let text = run(&args).stdout;
+    let line = |key: &str| text.lines().find(|line| line.starts_with(&format!("slack_stats.{key} "))).expect("a line");
+    assert!(line("beyond_bytes").ends_with(&format!(" {}", bytes("beyond_bytes"))), "{text}");
+    let (stream, own) = (of("stream")[0], of("own_bytes")[0]);
+    assert!(line(&format!("pinned_by.{stream}.own_bytes")).ends_with(&format!(" {own}")), "{text}");
+
+    let args = ["replay", "--pattern", "streams", "--passes", "0", "--policy", "classic", "--stats"];
+    assert!(!run(&args).stdout.contains("slack_stats"), "classic has no bound");
+    assert!(run(&[&args[..], &["--format", "json"]].concat()).json()[0]["slack_stats"]["bound_bytes"].is_null());
+}
+
 #[test]
 fn compare_puts_the_policies_side_by_side() {
     let file = trace("gnn");

@@ -36,8 +36,8 @@ impl Sizes {
         Self {
             divisions: divisions.0.iter().any(|&d| d > 1).then_some(divisions),
             large_segment_bytes: settings.large_segment_bytes,
-            shares_segments: traits.keeps == Keeps::Freed && traits.slack.is_none(),
-            small_bytes: if traits.slack.is_some() { 0 } else { SMALL_BYTES },
+            shares_segments: traits.keeps == Keeps::Freed && traits.slack_of_segments().is_none(),
+            small_bytes: if traits.slack_of_segments().is_some() { 0 } else { SMALL_BYTES },
         }
     }
 

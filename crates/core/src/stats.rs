@@ -3,6 +3,8 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use millpond_backend::StreamId;
+
 use crate::ids::Side;
 
 /// One counter of PyTorch's: what is there now, the most there ever was, and what came and went in total.
@@ -138,6 +140,35 @@ pub struct PageStats {
     pub lent: u64,
     /// Mappings of pages in windows that the driver has unmapped.
     pub unmapped: u64,
+}
+
+/// What is reserved beyond the slack, and the work in flight that may be the reason. Sizes are in bytes.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct SlackStats {
+    /// The most that was ever live, in blocks after rounding, whether peaks were reset meanwhile or not.
+    pub most_live_bytes: u64,
+    /// The most that `paged` reserves unless work in flight or the size of a page needs more: `1 + slack` times what
+    /// was live. `None` under other policies.
+    pub bound_bytes: Option<u64>,
+    /// What is reserved beyond that.
+    pub beyond_bytes: u64,
+    /// Freed memory that waits for points which are not known to be reached, or is guarded by them. Each byte counts
+    /// once.
+    pub pinned_bytes: u64,
+    /// The streams whose work may still use freed memory, in order.
+    pub pinned_by: Vec<PinnedBy>,
+}
+
+/// The freed memory that the work of one stream may still use. Sizes are in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PinnedBy {
+    /// The stream.
+    pub stream: StreamId,
+    /// Freed memory that waits for points of the stream, or is guarded by them. Memory that waits for several streams
+    /// counts for each of them.
+    pub bytes: u64,
+    /// Free memory that the stream itself was the last to use: it gets it again without any wait, other streams do not.
+    pub own_bytes: u64,
 }
 
 impl MemoryStats {

@@ -9,7 +9,7 @@ use millpond_core::{
 const MIB: u64 = 1 << 20;
 const PLAIN: Policy = Policy::Classic(Segments::Plain);
 const EXPANDABLE: Policy = Policy::Classic(Segments::Expandable);
-const TIGHT: Policy = Policy::Paged(Growth::Tight);
+const TIGHT: Policy = Policy::paged(Growth::Tight);
 
 /// An allocator of two streams whose steps are taken by hand.
 struct Device {

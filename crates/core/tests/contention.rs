@@ -140,6 +140,7 @@ impl World {
             }
             Step::Wait(points) => Outcome::Reached(points.clone()),
             Step::Poll(_) => Outcome::Reached(Vec::new()),
+            Step::Budget => Outcome::Left(Some(self.total - self.used)),
             Step::Synchronize(stream) => Outcome::Reached(vec![Point { stream: *stream, tick: Tick(self.tick) }]),
             Step::StreamWait { .. } => Outcome::Waits(Tick(self.tick)),
             Step::Pages(_) | Step::ReleaseRange { .. } | Step::Pause { .. } => Outcome::Done,
@@ -215,7 +216,7 @@ fn explore(rules: &Rules, scripts: &[&[usize]], most_changes: usize) -> u64 {
 }
 
 fn all_rules() -> Vec<Rules> {
-    let paged = |growth| Settings { policy: Policy::Paged(growth), ..Settings::default() };
+    let paged = |growth| Settings { policy: Policy::paged(growth), ..Settings::default() };
     let settings = [
         Settings::default(),
         Settings { policy: Policy::Classic(Segments::Expandable), ..Settings::default() },

@@ -23,7 +23,7 @@ struct Device {
 impl Device {
     fn new(pages: PageCaps, limit: u64) -> Self {
         let facts = DeviceFacts { total_bytes: 1 << 30, reuse: Reuse::InOrder, pages: Some(pages), stream_wait: true };
-        let settings = Settings { policy: Policy::Paged(Growth::Tight), ..Settings::default() };
+        let settings = Settings { policy: Policy::paged(Growth::Tight), ..Settings::default() };
         let mut coordinator = Coordinator::new(settings, facts);
         coordinator.set_limit(Some(limit));
         let shards = (0..2).map(|stream| coordinator.open_shard(StreamId(stream), PoolId::default())).collect();
@@ -293,7 +293,7 @@ fn a_kept_window_serves_again_only_in_order() {
 /// An allocator of two streams that has what another stream left overwritten.
 fn scrubbing(limit: u64) -> Device {
     let mut device = Device::new(PageCaps::new(2 * MIB), limit);
-    let policy = Policy::Paged(Growth::Tight);
+    let policy = Policy::paged(Growth::Tight);
     let settings = Settings { policy, scrub: Scrub::OtherStreams, ..Settings::default() };
     let pages = Some(PageCaps::new(2 * MIB));
     let facts = DeviceFacts { total_bytes: 1 << 30, reuse: Reuse::InOrder, pages, stream_wait: true };

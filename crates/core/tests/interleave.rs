@@ -45,7 +45,7 @@ impl Device {
                 Step::Reserve { .. } | Step::ReserveRange { .. } => Outcome::Reserved { address: 0 },
                 Step::Wait(points) => Outcome::Reached(points.clone()),
                 Step::Synchronize(stream) => Outcome::Reached(vec![Point { stream: *stream, tick: Tick(1000) }]),
-                Step::Poll(_) | Step::Pause { .. } => panic!("{step:?} is not expected here"),
+                Step::Poll(_) | Step::Budget | Step::Pause { .. } => panic!("{step:?} is not expected here"),
                 Step::StreamWait { .. } => Outcome::Waits(Tick(1)),
                 Step::Pages(_) | Step::Release { .. } | Step::ReleaseRange { .. } => Outcome::Done,
             };

@@ -20,6 +20,8 @@ struct Device {
     reached: Vec<Tick>,
     /// The tick that covers waits that were queued.
     covers: Tick,
+    /// The bytes that the budget leaves.
+    left: Option<u64>,
     steps: Vec<Step>,
 }
 
@@ -31,7 +33,7 @@ impl Device {
         let open = |(at, &pool): (usize, &u64)| coordinator.open_shard(StreamId(at as u32), PoolId(pool));
         let shards: Vec<_> = pools.iter().enumerate().map(open).collect();
         let reached = vec![Tick(100); pools.len()];
-        Self { coordinator, shards, reached, covers: Tick(50), steps: Vec::new() }
+        Self { coordinator, shards, reached, covers: Tick(50), left: None, steps: Vec::new() }
     }
 
     fn classic(reuse: Reuse) -> Self {
@@ -39,7 +41,7 @@ impl Device {
     }
 
     fn paged(growth: Growth) -> Self {
-        Self::new(Settings { policy: Policy::Paged(growth), ..Settings::default() }, Reuse::InOrder, &[0, 0, 0])
+        Self::new(Settings { policy: Policy::paged(growth), ..Settings::default() }, Reuse::InOrder, &[0, 0, 0])
     }
 
     fn outcome(&self, step: &Step) -> Outcome {
@@ -50,6 +52,7 @@ impl Device {
             Step::Wait(points) => Outcome::Reached(points.iter().map(|point| at(point.stream)).collect()),
             Step::Synchronize(stream) => Outcome::Reached(vec![at(*stream)]),
             Step::StreamWait { .. } => Outcome::Waits(self.covers),
+            Step::Budget => Outcome::Left(self.left),
             _ => Outcome::Done,
         }
     }
@@ -405,7 +408,7 @@ fn reset_peaks_make_the_slack_small() {
 #[test]
 fn private_pools_keep_their_memory() {
     for growth in [Growth::Balanced, Growth::Tight] {
-        let settings = Settings { policy: Policy::Paged(growth), ..Settings::default() };
+        let settings = Settings { policy: Policy::paged(growth), ..Settings::default() };
         let mut device = Device::new(settings, Reuse::InOrder, &[0, 7, 0]);
         let held = device.miss(1, 40 * MIB);
         device.free(1, &held, 5);
@@ -519,8 +522,8 @@ fn a_budget_is_what_is_left_beside_what_is_reserved() {
         let _held = device.miss(0, 20 * MIB);
         let cached = device.miss(1, 12 * MIB);
         device.free(1, &cached, 5);
-        let mut plan = device.plan(0, 12 * MIB);
-        device.coordinator.heed_budget(&mut plan, left * MIB);
+        device.left = Some(left * MIB);
+        let mut plan = device.plan(0, 12 * MIB).within_budget();
         assert!(device.run(&mut plan).is_some());
         let released = device.steps.iter().any(|step| matches!(step, Step::Release { .. }));
         assert_eq!(released, is_released, "{left} MiB are left: {:?}", device.steps);

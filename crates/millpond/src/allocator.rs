@@ -4,7 +4,7 @@ use std::fmt;
 
 use millpond_backend::{Backend, ClassId, Point, StreamId};
 use millpond_core::settings::Settings;
-use millpond_core::stats::{MemoryStats, PageStats};
+use millpond_core::stats::{MemoryStats, PageStats, SlackStats};
 use millpond_core::{Plan, SegmentView, WasteLedger};
 
 use crate::activity::DriverActivity;
@@ -238,6 +238,18 @@ impl<B: Backend> Allocator<B> {
         self.state().coordinator.lock().page_stats()
     }
 
+    /// Returns how many bytes are reserved beyond the setting `slack` of `paged`, and how many bytes of freed memory
+    /// work in flight keeps from being used by others, by the stream of that work. Asks every stream how far it is, and
+    /// walks over every block. A stream that the driver fails to ask counts as where it was seen last.
+    pub fn slack_stats(&self) -> SlackStats {
+        let state = self.state();
+        let ask = |stream| Some(Point { stream, tick: state.backend.reached(stream).ok()? });
+        let reached: Vec<_> = state.lanes().filter_map(|lane| ask(lane.stream)).collect();
+        let mut coordinator = state.coordinator.lock();
+        reached.into_iter().for_each(|point| coordinator.note_reached(point.stream, point.tick));
+        coordinator.slack_stats(&mut LockedShards(state))
+    }
+
     /// Returns the bytes in buffers, after rounding (`torch.cuda.memory_allocated`).
     pub fn memory_allocated(&self) -> u64 {
         self.stats().allocated_bytes.all.current
@@ -306,15 +318,17 @@ impl<B: Backend> Allocator<B> {
         is_beyond.then_some(BeyondDevice { reserved_bytes, listed_bytes })
     }
 
-    /// Returns the table of `torch.cuda.memory_summary`, with a section on pages where the policy is `paged`, and one
-    /// on the device's memory where the device reports what is free. A line below the table says if the device [grants
-    /// more than it lists]. Costs as much as [`memory_usage`](Self::memory_usage).
+    /// Returns the table of `torch.cuda.memory_summary`, with sections on pages and on the slack where the policy is
+    /// `paged`, and one on the device's memory where the device reports what is free. A line below the table says if
+    /// the device [grants more than it lists]. Costs as much as [`memory_usage`](Self::memory_usage) and
+    /// [`slack_stats`](Self::slack_stats).
     ///
     /// [grants more than it lists]: Self::beyond_device
     pub fn memory_summary(&self, abbreviated: bool) -> String {
         let usage = self.memory_usage().ok().flatten();
-        let (stats, pages) = (self.stats(), self.page_stats());
-        let table = crate::summary::memory_summary(&stats, &pages, usage.as_ref(), self.state().device, abbreviated);
+        let (stats, pages, slack) = (self.stats(), self.page_stats(), self.slack_stats());
+        let device = self.state().device;
+        let table = crate::summary::memory_summary(&stats, &pages, &slack, usage.as_ref(), device, abbreviated);
         match self.beyond_device() {
             Some(beyond) => format!("{table}note: {beyond}\n"),
             None => table,

@@ -87,7 +87,9 @@ impl<B: Backend> State<B> {
         want: Want,
     ) -> Result<(Grant, &'a Lane<B>), Error<B::Error>> {
         let mut plan = Plan::allocate(lane.shard, want, this.clocks()).with_open_tick(lane.mark(&this.backend));
-        this.heed_budget(&mut plan);
+        if this.backend.caps().oversubscribes {
+            plan = plan.within_budget();
+        }
         // The lane holds the allocator before the block exists, so that the block is never without it.
         lane.lock().hold(this);
         match this.run(&mut plan)? {
@@ -102,16 +104,11 @@ impl<B: Backend> State<B> {
         }
     }
 
-    /// Keeps a request within what the device reports as free, as long as cached memory can serve it. This is for a
-    /// device that grants more than it has. Where the budget cannot be read, the driver decides.
-    fn heed_budget(&self, plan: &mut Plan) {
-        if !self.backend.caps().oversubscribes {
-            return;
-        }
-        let Some(budget) = self.backend.budget() else { return };
-        if let Ok(left) = self.activity.book(&self.backend, || budget.budget(self.class)) {
-            self.coordinator.lock().heed_budget(plan, left.free_bytes);
-        }
+    /// Returns what the device reports as free. `None` if that cannot be read: the driver decides then.
+    fn budget_left(&self) -> Option<u64> {
+        let budget = self.backend.budget()?;
+        let left = self.activity.book(&self.backend, || budget.budget(self.class));
+        left.ok().map(|left| left.free_bytes)
     }
 
     /// Runs a plan to its end.
@@ -193,6 +190,7 @@ impl<B: Backend> State<B> {
                 Ok(reached) => Performed::ok(self.polled(reached)),
                 Err(error) => Performed { outcome: Outcome::Failed, error: Some(error) },
             },
+            Step::Budget => Performed::ok(Outcome::Left(self.budget_left())),
             Step::Wait(ref points) => self.wait_all(points.clone()),
             Step::Synchronize(stream) => self.wait_all(vec![Point { stream, tick: self.backend.mark(stream) }]),
             Step::Reserve { shard, slot, bytes } => self.reserve(shard, slot, bytes),

@@ -6,6 +6,7 @@ use millpond_backend::{BackendError, Fault, Point, StreamId, Tick};
 use millpond_core::Report;
 use millpond_core::conf::ConfError;
 use millpond_core::settings::SettingError;
+use millpond_core::stats::PinnedBy;
 
 use crate::text::format_bytes;
 
@@ -273,8 +274,27 @@ impl OutOfMemory {
             format_bytes(l.guarded_bytes),
             format_bytes(l.stranded_bytes),
         )?;
+        self.explain_slack(f)?;
         self.explain_pages(f)?;
         write!(f, "\n  What to do: {}", self.advice())
+    }
+
+    /// Prints what is reserved beyond the slack, and which streams may still use freed memory.
+    fn explain_slack(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let slack = &self.report.slack;
+        if let Some(bound) = slack.bound_bytes.filter(|_| slack.beyond_bytes > 0) {
+            let (beyond, bound) = (format_bytes(slack.beyond_bytes), format_bytes(bound));
+            let most = format_bytes(slack.most_live_bytes);
+            write!(f, "\n  Beyond the slack: {beyond}; it allows {bound}, as {most} were live at most.")?;
+        }
+        // What the asking stream itself was the last to use keeps nothing from it.
+        let own = |by: &PinnedBy| if by.stream == self.report.stream { 0 } else { by.own_bytes };
+        let pins = slack.pinned_by.iter().map(|by| (by.stream, by.bytes + own(by))).filter(|&(_, bytes)| bytes > 0);
+        let pins: Vec<_> = pins.map(|(stream, bytes)| format!("{} by {stream}", format_bytes(bytes))).collect();
+        if pins.is_empty() {
+            return Ok(());
+        }
+        write!(f, "\n  Freed memory that work in flight may still use: {}.", pins.join(", "))
     }
 
     /// Prints what could have been freed, and how.

@@ -75,8 +75,8 @@ pub enum Event {
         /// The number of bytes.
         bytes: u64,
     },
-    /// The core asked for a driver's action or ended a plan. Grants are events of their own, and questions about the
-    /// device's progress and pauses are none, because they depend on its time.
+    /// The core asked for a driver's action or ended a plan. Grants are events of their own. Questions about the
+    /// device's progress and about its budget are none, and pauses neither, because they depend on its time.
     Step {
         /// The name of the step.
         name: &'static str,
@@ -209,10 +209,10 @@ impl<B: Backend> State<B> {
     }
 }
 
-/// Returns what sinks are told of a step. A grant is told with its request, and polls depend on device time.
+/// Returns what sinks are told of a step. A grant is told with its request, and queries depend on device time.
 fn name_of(step: &Step) -> Option<(&'static str, u64)> {
     Some(match step {
-        Step::Grant(_) | Step::Lend { .. } | Step::Poll(_) | Step::Pause { .. } => return None,
+        Step::Grant(_) | Step::Lend { .. } | Step::Poll(_) | Step::Budget | Step::Pause { .. } => return None,
         Step::Refuse(report) => ("refuse", report.tried_bytes),
         Step::Done => ("done", 0),
         Step::Wait(_) => ("wait", 0),

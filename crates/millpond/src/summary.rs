@@ -6,7 +6,7 @@
 
 use std::fmt::Write as _;
 
-use millpond_core::stats::{MemoryStats, PageStats, Stat, StatByPool};
+use millpond_core::stats::{MemoryStats, PageStats, SlackStats, Stat, StatByPool};
 
 use crate::usage::Usage;
 
@@ -25,16 +25,20 @@ enum Quantity {
 /// `device` is the number in the title. With `abbreviated`, the rows of the large and the small pool are left out.
 /// Where `pages` counts any, a section that PyTorch does not have ends the table: pages created and released; their
 /// mappings in windows, with those that the driver has unmapped; requests that were served through a window that was
-/// kept; pieces of free memory that were taken behind device-side waits; and blocks that were lent. With `usage` a
-/// section describes the use of the device's memory: the parts add up to what is used, except for the remainders that
-/// each cell drops.
+/// kept; pieces of free memory that were taken behind device-side waits; and blocks that were lent. A section on the
+/// slack follows: the most that was live, the most that may be reserved for it, what is reserved beyond that, and the
+/// freed memory that work in flight pins, with the part of each stream and, below it, the free memory that the stream
+/// itself was the last to use. With `usage` a section describes the use of the device's memory: the parts add up to
+/// what is used, except for the remainders that each cell drops.
 ///
 /// Each cell is a whole number: bytes step up a unit (B, KiB, ... PiB) while the value is 768 * 1024 or more, counts
 /// (none, K, M) while it is 750,000 or more, and the remainder is dropped. A pool's cell has the unit of the cell of
-/// both pools above it, so that they compare, and may therefore read 0. Builds one string of at most 4 KiB.
+/// both pools above it, so that they compare, and may therefore read 0. Builds one string of at most 5 KiB,
+/// and 160 bytes for each stream with work in flight.
 pub fn memory_summary(
     stats: &MemoryStats,
     pages: &PageStats,
+    slack: &SlackStats,
     usage: Option<&Usage>,
     device: u32,
     abbreviated: bool,
@@ -67,6 +71,8 @@ pub fn memory_summary(
     if pages.created > 0 {
         rule(&mut table, '-');
         page_section(&mut table, pages);
+        rule(&mut table, '-');
+        slack_section(&mut table, slack);
     }
     if let Some(usage) = usage {
         rule(&mut table, '-');
@@ -92,13 +98,25 @@ fn page_section(table: &mut String, pages: &PageStats) {
     }
 }
 
+/// Writes what is reserved beyond the slack, and what work in flight pins, in the column for now.
+fn slack_section(table: &mut String, slack: &SlackStats) {
+    let mut now = |name: &str, bytes: u64| now(table, name, bytes, bytes);
+    now("Most memory live", slack.most_live_bytes);
+    if let Some(bound) = slack.bound_bytes {
+        now("Allowed by the slack", bound);
+        now("Reserved beyond it", slack.beyond_bytes);
+    }
+    now("Pinned by work", slack.pinned_bytes);
+    for pinned in &slack.pinned_by {
+        now(&format!("      of {}", pinned.stream), pinned.bytes);
+        now("      its own, free", pinned.own_bytes);
+    }
+}
+
 /// Writes the use of the device's memory, in the column for now.
 fn usage_section(table: &mut String, usage: &Usage) {
     let used = usage.used_bytes();
-    let mut now = |name: &str, bytes: u64, reference: u64| {
-        let cell = cell(bytes, reference, Quantity::Bytes);
-        line(table, format_args!(" {name:<21} | {cell} | {:10} | {:10} | {:10} ", "", "", ""));
-    };
+    let mut now = |name: &str, bytes: u64, reference: u64| now(table, name, bytes, reference);
     now("Device memory in use", used, used);
     for (name, bytes) in usage.parts() {
         now(&format!("      {name}"), bytes, used);
@@ -139,6 +157,12 @@ fn row(table: &mut String, name: &str, stat: &Stat, reference: &Stat, quantity: 
     line(table, format_args!(" {name:<21} | {current} | {peak} | {allocated} | {freed} "));
 }
 
+/// Writes a row that has a number of bytes for now alone.
+fn now(table: &mut String, name: &str, bytes: u64, reference: u64) {
+    let cell = cell(bytes, reference, Quantity::Bytes);
+    line(table, format_args!(" {name:<21} | {cell} | {:10} | {:10} | {:10} ", "", "", ""));
+}
+
 /// Returns a value in the unit that suits `reference`, ten characters wide while the number has at most six digits
 /// (bytes) or seven (counts).
 fn cell(value: u64, reference: u64, quantity: Quantity) -> String {
@@ -177,6 +201,8 @@ fn line(table: &mut String, content: std::fmt::Arguments<'_>) {
 
 #[cfg(test)]
 mod tests {
+    use millpond_core::stats::PinnedBy;
+
     use super::*;
 
     const EMPTY: &str = "\
@@ -322,22 +348,25 @@ mod tests {
 
     #[test]
     fn an_unused_device_prints_zeros() {
-        assert_eq!(memory_summary(&MemoryStats::default(), &PageStats::default(), None, 3, true), EMPTY);
+        assert_eq!(
+            memory_summary(&MemoryStats::default(), &PageStats::default(), &SlackStats::default(), None, 3, true),
+            EMPTY
+        );
     }
 
     #[test]
     fn a_full_table_names_both_pools_in_the_units_of_their_sum() {
-        assert_eq!(memory_summary(&busy(), &PageStats::default(), None, 10, false), BUSY);
+        assert_eq!(memory_summary(&busy(), &PageStats::default(), &SlackStats::default(), None, 10, false), BUSY);
     }
 
     #[test]
     fn an_abbreviated_table_leaves_out_the_pools_and_nothing_else() {
         let kept: String = BUSY.lines().filter(|line| !line.contains("      from ")).flat_map(|l| [l, "\n"]).collect();
-        assert_eq!(memory_summary(&busy(), &PageStats::default(), None, 10, true), kept);
+        assert_eq!(memory_summary(&busy(), &PageStats::default(), &SlackStats::default(), None, 10, true), kept);
     }
 
     #[test]
-    fn pages_end_the_table_where_there_were_any() {
+    fn pages_and_the_slack_end_the_table_where_there_were_pages() {
         let pages = PageStats {
             pages: 421,
             created: 500,
@@ -356,10 +385,31 @@ mod tests {
 | Windows used again    |            |            |      40    |            |
 | Behind a wait         |            |            |       5    |            |
 | Blocks lent           |            |            |       9    |            |
+|---------------------------------------------------------------------------|
+| Most memory live      |   1000 MiB |            |            |            |
+| Allowed by the slack  |   1050 MiB |            |            |            |
+| Reserved beyond it    | 786431 B   |            |            |            |
+| Pinned by work        |  24576 KiB |            |            |            |
+|       of stream 1     |  24576 KiB |            |            |            |
+|       its own, free   |      0 B   |            |            |            |
+|       of stream 12    |   8192 KiB |            |            |            |
+|       its own, free   |  40960 KiB |            |            |            |
 ";
+        let by = |stream, mib: u64, own: u64| PinnedBy {
+            stream: millpond_backend::StreamId(stream),
+            bytes: mib << 20,
+            own_bytes: own << 20,
+        };
+        let slack = SlackStats {
+            most_live_bytes: 1000 << 20,
+            bound_bytes: Some(1050 << 20),
+            beyond_bytes: 786_431,
+            pinned_bytes: 24 << 20,
+            pinned_by: vec![by(1, 24, 0), by(12, 8, 40)],
+        };
         let end = BUSY.len() - BUSY.lines().last().map_or(0, |line| line.len() + 1);
         let expected = [&BUSY[..end], section, &BUSY[end..]].concat();
-        assert_eq!(memory_summary(&busy(), &pages, None, 10, false), expected);
+        assert_eq!(memory_summary(&busy(), &pages, &slack, None, 10, false), expected);
     }
 
     #[test]
@@ -384,7 +434,10 @@ mod tests {
         let end = BUSY.len() - BUSY.lines().last().map_or(0, |line| line.len() + 1);
         let expected = [&BUSY[..end], section, &BUSY[end..]].concat();
         let usage = Usage::new(&budget, 28 * G);
-        assert_eq!(memory_summary(&busy(), &PageStats::default(), Some(&usage), 10, false), expected);
+        assert_eq!(
+            memory_summary(&busy(), &PageStats::default(), &SlackStats::default(), Some(&usage), 10, false),
+            expected
+        );
     }
 
     #[test]

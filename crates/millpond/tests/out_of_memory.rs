@@ -93,6 +93,7 @@ fn where_freed_memory_waits_for_work_that_was_not_submitted_it_says_so() {
         says(
             &error,
             &[
+                &format!("Freed memory that work in flight may still use: 40.00 MiB by {}.", user.id()),
                 "0 bytes idle, 40.00 MiB free once their last use is over; 24.00 MiB left below the limit.",
                 "What to do: submit or finish the work that 40.00 MiB of freed memory wait for, then try again.",
             ],
@@ -103,6 +104,26 @@ fn where_freed_memory_waits_for_work_that_was_not_submitted_it_says_so() {
         assert!(asking.allocate(40 * MIB).is_ok());
         allocator.check();
     }
+}
+
+/// Pages were created while work was under way, and none of them is free now.
+#[test]
+fn it_says_what_is_reserved_beyond_the_slack() {
+    let (sim, allocator) = paged(Sim::builder().closing(Closing::Submit));
+    allocator.set_limit(Some(64 * MIB));
+    let (first, second) = (allocator.create_stream().unwrap(), allocator.create_stream().unwrap());
+    let buffer = first.allocate(24 * MIB).unwrap();
+    sim.busy(first.id());
+    drop(buffer);
+    let _live = second.allocate(24 * MIB).unwrap();
+    let error = refusal(&second, 40 * MIB);
+    let beyond = "Beyond the slack: 22.80 MiB; it allows 25.20 MiB, as 24.00 MiB were live at most.";
+    let pinned = format!("Freed memory that work in flight may still use: 24.00 MiB by {}.", first.id());
+    says(&error, &[beyond, &pinned]);
+    let report = error.report();
+    assert_eq!((report.slack.pinned_bytes, report.slack.pinned_by.len()), (0, 1), "it is free for its own stream");
+    let error = refusal(&first, 56 * MIB).to_string();
+    assert!(!error.contains("may still use"), "the asking stream was the last to use it: {error}");
 }
 
 #[test]

@@ -194,7 +194,7 @@ fn what_belongs_elsewhere_is_refused() {
     let outside = here.streams[0].upload_pinned((&pinned, 1), (&device, 0), 8);
     assert!(matches!(outside, Err(Error::OutOfRange { offset: 1, bytes: 8, len: 8 })), "{outside:?}");
     assert!(pinned.bytes_mut().is_ok(), "what was refused is not in use");
-    let paged = Settings { policy: Policy::Paged(Growth::Balanced), ..Settings::default() };
+    let paged = Settings { policy: Policy::paged(Growth::Balanced), ..Settings::default() };
     for (class, settings) in [(ClassId::DEVICE, Settings::for_host()), (PINNED, paged)] {
         let refused = here.allocator.pinned_with(class, settings);
         assert!(matches!(refused, Err(Error::Unsupported { .. })), "{refused:?}");

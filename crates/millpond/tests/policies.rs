@@ -11,7 +11,7 @@ fn policy(has_pages: bool, set_up: impl FnOnce(millpond::Builder<Sim>) -> millpo
 
 #[test]
 fn auto_is_what_an_allocator_that_is_told_nothing_has() {
-    for (has_pages, expected) in [(true, Policy::Paged(Growth::Balanced)), (false, Policy::Classic(Segments::Plain))] {
+    for (has_pages, expected) in [(true, Policy::paged(Growth::Balanced)), (false, Policy::Classic(Segments::Plain))] {
         assert_eq!(policy(has_pages, |builder| builder), expected);
         assert_eq!(policy(has_pages, |builder| builder.conf("policy:direct").conf("policy:auto")), expected);
         let environment = |_: &str| Some("policy:auto".to_owned());

@@ -1,7 +1,7 @@
 //! Settings made in code: those that `build` accepts work, and the others are a typed error. It never panics.
 
 use millpond::backend::{Backend as _, ClassId};
-use millpond::settings::{Divisions, Policy, Segments, Settings, Ties, Variant};
+use millpond::settings::{Divisions, Growth, Policy, Segments, Settings, Ties, Variant};
 use millpond::{Allocator, BuildError, Error};
 use millpond_sim::Sim;
 use millpond_trace::Random;
@@ -32,6 +32,8 @@ fn refused() -> Vec<(Settings, &'static str, &'static str)> {
             "1000000000000000000000000000000",
         ),
         (Settings { policy: Policy::Classic(Segments::Snug(f64::INFINITY)), ..default() }, "slack", "inf"),
+        (Settings { policy: Policy::Paged { growth: Growth::Tight, slack: f64::NAN }, ..default() }, "slack", "NaN"),
+        (Settings { policy: Policy::Paged { growth: Growth::Balanced, slack: 1e4 }, ..default() }, "slack", "10000"),
         (Settings { max_split_bytes: Some(1 << 20), ..default() }, "max_split_bytes", "1048576"),
         (Settings { max_non_split_rounding_bytes: Some(5), ..default() }, "max_non_split_rounding_bytes", "5"),
         (divisions(3, 6), "divisions", "6"),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use millpond::DriverActivity;
-use millpond::stats::{MemoryStats, PageStats};
+use millpond::stats::{MemoryStats, PageStats, SlackStats};
 
 /// The result of one pass over a trace.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -47,6 +47,8 @@ pub struct Replayed {
     pub stats: MemoryStats,
     /// The page statistics of the `paged` policy at the end of the first pass; all 0 under other policies.
     pub pages: PageStats,
+    /// What was reserved beyond the slack at the end of the last pass, and what work in flight pinned then.
+    pub slack: SlackStats,
     /// The driver's activity in the first pass.
     pub driver: DriverActivity,
     /// The driver's activity in all the passes after it.

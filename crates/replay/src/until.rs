@@ -104,6 +104,7 @@ impl Replay {
             warm,
             stats,
             pages,
+            slack: allocator.slack_stats(),
             driver,
             warm_driver: before.since(begin).since(driver),
             checked_blocks: 0,

@@ -26,7 +26,7 @@ const KINDS: [Kind; 7] =
 
 impl Kind {
     pub(crate) fn settings(self) -> Settings {
-        let paged = |growth| Settings { policy: Policy::Paged(growth), ..Settings::default() };
+        let paged = |growth| Settings { policy: Policy::paged(growth), ..Settings::default() };
         match self {
             Kind::Classic => Settings::default(),
             Kind::Expandable => Settings { policy: Policy::Classic(Segments::Expandable), ..Settings::default() },

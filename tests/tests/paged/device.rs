@@ -15,7 +15,7 @@ pub(crate) fn device(total_bytes: u64, completion: Completion) -> SimBuilder {
 }
 
 pub(crate) fn settings(growth: Growth) -> Settings {
-    Settings { policy: Policy::Paged(growth), ..Settings::default() }
+    Settings { policy: Policy::paged(growth), ..Settings::default() }
 }
 
 pub(crate) fn builder(sim: &Sim, growth: Growth) -> Builder<Sim> {

@@ -8,4 +8,5 @@ mod held;
 mod limits;
 mod recorded;
 mod settles;
+mod slack;
 mod streams;

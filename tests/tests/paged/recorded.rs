@@ -13,7 +13,7 @@ use crate::device::{GIB, builder, changes, device, streams};
 const TRACES: [&str; 7] =
     ["bert_multistream", "gnn", "gpt2_train", "llm_generate", "prefetch", "resnet50_amp", "serving_kv"];
 
-fn replay(name: &str) -> Replay {
+pub(crate) fn replay(name: &str) -> Replay {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus/traces").join(format!("{name}.trace.gz"));
     Replay::new(&Trace::read(&path).unwrap_or_else(|error| panic!("{name}: {error}")))
 }

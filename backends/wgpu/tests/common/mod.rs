@@ -56,7 +56,8 @@ pub fn watch_validation() {
 
 /// Returns a builder for tests that submit or look tens of thousands of times: without validation, unless
 /// `MILLPOND_VALIDATION` is set. Some versions of the layer (1.3.239) crash once in a million calls of
-/// `vkGetSemaphoreCounterValue`, which wgpu makes with every submit and every look. The other tests run with validation.
+/// `vkGetSemaphoreCounterValue`, which wgpu makes with every submit and every look. The other tests run with
+/// validation.
 pub fn for_many_calls(builder: WgpuBuilder) -> WgpuBuilder {
     watch_validation();
     let watched = std::env::var_os("MILLPOND_VALIDATION").is_some();

@@ -15,4 +15,4 @@ pub(crate) use pages::{Page, Pages};
 pub(crate) use peaks::Peaks;
 pub(crate) use pending::Pending;
 pub use points::Points;
-pub(crate) use windows::{Part, WindowId, Windows};
+pub(crate) use windows::{Part, Window, WindowId, Windows};

@@ -50,6 +50,11 @@ impl Pages {
         self.table.len() - self.vacant.len()
     }
 
+    /// Returns a number that is larger than that of any page.
+    pub(crate) fn numbers(&self) -> usize {
+        self.table.len()
+    }
+
     /// Removes a page that is released or was never created.
     pub(crate) fn remove(&mut self, id: PageId) {
         assert!(self.table[id.0 as usize].take().is_some(), "page {} is forgotten twice", id.0);

@@ -105,6 +105,17 @@ impl Pending {
         queue.pop_front()
     }
 
+    /// Returns the points that each block waits for.
+    pub(crate) fn blocks(&self) -> BTreeMap<(ShardId, BlockId), Vec<Point>> {
+        let mut blocks: BTreeMap<_, Vec<Point>> = BTreeMap::new();
+        for (stream, queue) in self.queues.iter().enumerate() {
+            for &Waiter { tick, shard, block } in queue {
+                blocks.entry((shard, block)).or_default().push(Point { stream: StreamId(stream as u32), tick });
+            }
+        }
+        blocks
+    }
+
     /// Returns the last point of each stream that blocks wait for.
     pub(crate) fn last(&self) -> Points {
         self.ends(VecDeque::back)

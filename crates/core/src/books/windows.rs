@@ -6,7 +6,6 @@
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use core::cell::Cell;
 
 use crate::ids::{BlockId, PageId, Place, ShardId};
 
@@ -14,41 +13,77 @@ use crate::ids::{BlockId, PageId, Place, ShardId};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct WindowId(pub(crate) u32);
 
-/// The part of a page that can be used through a window.
+/// A page in a window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Part {
     pub(crate) page: PageId,
-    /// The place in the home of the page where the part begins.
+    /// The place of the page in its home.
     pub(crate) home: Place,
-    /// Its length: it goes on to the end of the page, or to the first part of the window if that is in the same page.
     pub(crate) bytes: u64,
-    /// The place in the window's range where the page begins.
+    /// The place in the window's range where the page is mapped.
     pub(crate) at: Place,
+    /// The number of times that a window was made or lengthened before this part was added, over all windows.
+    pub(crate) birth: u64,
+    /// The part in front of this one that has the same page, if there is one: the last of them.
+    pub(crate) again: Option<u32>,
 }
 
-/// Addresses with the parts of pages behind them.
+impl Part {
+    /// Returns a part that is in no window yet.
+    pub(crate) fn new(page: PageId, home: Place, bytes: u64, at: Place) -> Self {
+        Self { page, home, bytes, at, birth: 0, again: None }
+    }
+
+    /// Returns the offset of the first byte behind it in the window's range.
+    pub(crate) fn end(&self) -> u64 {
+        self.at.offset + self.bytes
+    }
+}
+
+/// Addresses with pages behind them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Window {
     /// The shard whose stream uses the window.
     pub(crate) shard: ShardId,
-    /// The block of the window's addresses in the shard, which keeps its number as long as the window exists.
-    pub(crate) block: BlockId,
-    /// The parts in order of addresses.
+    /// The first block of the window's addresses in the shard. It keeps its number as long as the window exists.
+    pub(crate) head: BlockId,
+    /// The parts in order of addresses, without gaps.
     pub(crate) parts: Vec<Part>,
     /// The sum of the lengths of the parts.
     pub(crate) bytes: u64,
-    /// The number of the part that was in use when the window could not be used last: it is looked at first.
-    pub(crate) in_the_way: Cell<usize>,
+    /// The length of its longest part.
+    pub(crate) longest: u64,
     /// The count of uses of all windows when this one was used last.
     used: u64,
 }
 
 impl Window {
-    /// Returns the number of bytes of the window in front of a part. Parts from the second on are whole pages.
-    pub(crate) fn from(&self, part: usize) -> u64 {
-        match (self.parts.get(1), self.parts.get(part)) {
-            (Some(second), Some(other)) if part > 0 => self.parts[0].bytes + (other.at.offset - second.at.offset),
-            _ => 0,
+    /// Returns the place of its first byte.
+    pub(crate) fn begin(&self) -> Place {
+        self.parts[0].at
+    }
+
+    /// Returns the offset of the first byte behind it.
+    pub(crate) fn end(&self) -> u64 {
+        self.parts[0].at.offset + self.bytes
+    }
+
+    /// Adds parts behind the others.
+    fn append(&mut self, parts: Vec<Part>, birth: u64) {
+        for part in parts {
+            let again = self.parts.iter().rposition(|other| other.page == part.page).map(|at| at as u32);
+            self.bytes += part.bytes;
+            self.longest = self.longest.max(part.bytes);
+            self.parts.push(Part { birth, again, ..part });
+        }
+    }
+
+    /// Brings what depends on the list of parts up to date.
+    fn renumber(&mut self) {
+        let parts = core::mem::take(&mut self.parts);
+        (self.bytes, self.longest) = (0, 0);
+        for part in parts {
+            self.append([part].into(), part.birth);
         }
     }
 }
@@ -58,20 +93,42 @@ impl Window {
 pub(crate) struct Windows {
     table: Vec<Option<Window>>,
     vacant: Vec<WindowId>,
-    /// By shard: the windows in order of birth, each with its length.
-    by_birth: Vec<Vec<(u64, WindowId)>>,
+    /// By shard: the windows in order of the birth of their first part, each with that birth and its length.
+    by_birth: Vec<Vec<(u64, u64, WindowId)>>,
     /// The window that has each part, by the place where the part's page is mapped in it.
     places: BTreeMap<Place, WindowId>,
+    /// The number of times that a window was made or lengthened.
+    births: u64,
     /// The count of uses.
     uses: u64,
 }
 
 impl Windows {
     /// Adds a window of a shard.
-    pub(crate) fn insert(&mut self, shard: ShardId, block: BlockId, parts: Vec<Part>) -> WindowId {
-        let bytes = parts.iter().map(|part| part.bytes).sum();
+    pub(crate) fn insert(&mut self, shard: ShardId, head: BlockId, parts: Vec<Part>) -> WindowId {
         self.uses += 1;
-        let window = Window { shard, block, parts, bytes, in_the_way: Cell::new(0), used: self.uses };
+        self.births += 1;
+        let mut window = Window { shard, head, parts: Vec::new(), bytes: 0, longest: 0, used: self.uses };
+        window.append(parts, self.births);
+        self.enter(window)
+    }
+
+    /// Adds parts behind the others of a window.
+    ///
+    /// # Panics
+    ///
+    /// If it is not there.
+    pub(crate) fn lengthen(&mut self, id: WindowId, parts: Vec<Part>) {
+        self.births += 1;
+        let births = self.births;
+        self.places.extend(parts.iter().map(|part| (part.at, id)));
+        let entry = self.entry(id);
+        let Some(window) = &mut self.table[id.0 as usize] else { panic!("window {} is gone", id.0) };
+        window.append(parts, births);
+        self.by_birth[window.shard.0 as usize][entry].1 = window.bytes;
+    }
+
+    fn enter(&mut self, window: Window) -> WindowId {
         let id = match self.vacant.pop() {
             Some(id) => id,
             None => {
@@ -80,24 +137,30 @@ impl Windows {
             }
         };
         self.places.extend(window.parts.iter().map(|part| (part.at, id)));
-        self.table[id.0 as usize] = Some(window);
-        let at = shard.0 as usize;
-        if self.by_birth.len() <= at {
-            self.by_birth.resize_with(at + 1, Vec::new);
+        let (shard, entry) = (window.shard.0 as usize, (window.parts[0].birth, window.bytes, id));
+        if self.by_birth.len() <= shard {
+            self.by_birth.resize_with(shard + 1, Vec::new);
         }
-        self.by_birth[at].push((bytes, id));
+        let listed = &mut self.by_birth[shard];
+        listed.insert(listed.partition_point(|&(birth, ..)| birth <= entry.0), entry);
+        self.table[id.0 as usize] = Some(window);
         id
     }
 
-    /// Returns the windows of a shard that are at least so long, the oldest first.
+    /// Returns the windows of a shard that are at least so long, in order of the birth of their first part.
     pub(crate) fn at_least(&self, shard: ShardId, bytes: u64) -> impl Iterator<Item = (WindowId, &Window)> {
         let windows = self.by_birth.get(shard.0 as usize).map_or(&[][..], Vec::as_slice).iter();
-        windows.filter(move |(length, _)| *length >= bytes).map(|&(_, id)| (id, &self[id]))
+        windows.filter(move |(_, length, _)| *length >= bytes).map(|&(.., id)| (id, &self[id]))
+    }
+
+    /// Returns whether a shard has windows.
+    pub(crate) fn has_any(&self, shard: ShardId) -> bool {
+        self.by_birth.get(shard.0 as usize).is_some_and(|windows| !windows.is_empty())
     }
 
     /// Returns the entry of a window in the list of its shard.
-    fn entry(&self, shard: ShardId, id: WindowId) -> usize {
-        let listed = self.by_birth[shard.0 as usize].iter().position(|&(_, other)| other == id);
+    fn entry(&self, id: WindowId) -> usize {
+        let listed = self.by_birth[self[id].shard.0 as usize].iter().position(|&(.., other)| other == id);
         listed.unwrap_or_else(|| panic!("window {} is not listed", id.0))
     }
 
@@ -135,35 +198,35 @@ impl Windows {
     ///
     /// If it is not there.
     pub(crate) fn remove(&mut self, id: WindowId) -> Window {
+        let entry = self.entry(id);
         let Some(window) = self.table[id.0 as usize].take() else { panic!("window {} is gone", id.0) };
-        let entry = self.entry(window.shard, id);
         self.by_birth[window.shard.0 as usize].remove(entry);
-        self.forget_places(&window.parts);
+        for part in &window.parts {
+            self.places.remove(&part.at);
+        }
         self.vacant.push(id);
         window
     }
 
-    fn forget_places(&mut self, parts: &[Part]) {
-        for part in parts {
-            self.places.remove(&part.at);
-        }
-    }
-
-    /// Cuts a window down to its first `keep` parts, at least one. Returns the others.
+    /// Takes one part out of a window. What is in front of it and what is behind it are windows of their own then; the
+    /// one behind begins with the block `behind`. Returns the part.
     ///
     /// # Panics
     ///
-    /// If the window is not there, or nothing of it would be left.
-    pub(crate) fn cut(&mut self, id: WindowId, keep: usize) -> Vec<Part> {
-        assert!(keep > 0, "nothing is left of window {}", id.0);
-        let Some(window) = &mut self.table[id.0 as usize] else { panic!("window {} is gone", id.0) };
-        let gone = window.parts.split_off(keep);
-        window.in_the_way.set(0);
-        window.bytes -= gone.iter().map(|part| part.bytes).sum::<u64>();
-        let (shard, bytes) = (window.shard, window.bytes);
-        let entry = self.entry(shard, id);
-        self.by_birth[shard.0 as usize][entry].0 = bytes;
-        self.forget_places(&gone);
+    /// If the window or the part is not there.
+    pub(crate) fn take_out(&mut self, id: WindowId, part: usize, behind: Option<BlockId>) -> Part {
+        let mut front = self.remove(id);
+        let rear = front.parts.split_off(part + 1);
+        let Some(gone) = front.parts.pop() else { panic!("window {} has no part {part}", id.0) };
+        if let Some(head) = behind.filter(|_| !rear.is_empty()) {
+            let mut rear = Window { head, parts: rear, ..front.clone() };
+            rear.renumber();
+            self.enter(rear);
+        }
+        if !front.parts.is_empty() {
+            front.renumber();
+            self.enter(front);
+        }
         gone
     }
 
@@ -183,13 +246,21 @@ impl Windows {
         for (id, window) in self.iter() {
             let sum: u64 = window.parts.iter().map(|part| part.bytes).sum();
             assert_eq!(window.bytes, sum, "window {}: its length against its parts", id.0);
-            let entry = self.by_birth[window.shard.0 as usize][self.entry(window.shard, id)];
-            assert_eq!(entry, (sum, id), "window {} and its entry in the list", id.0);
+            let entry = self.by_birth[window.shard.0 as usize][self.entry(id)];
+            assert_eq!(entry, (window.parts[0].birth, sum, id), "window {} and its entry in the list", id.0);
+            let mut renumbered = window.clone();
+            renumbered.renumber();
+            assert_eq!(*window, renumbered, "window {}: pages that are in it more than once", id.0);
+            for pair in window.parts.windows(2) {
+                assert_eq!(pair[0].end(), pair[1].at.offset, "window {}: a gap between {pair:?}", id.0);
+                assert!(pair[0].birth <= pair[1].birth, "window {}: older parts behind {pair:?}", id.0);
+            }
             mappings += window.parts.len();
             listed += 1;
         }
         assert_eq!(self.places.len(), mappings, "mappings counted against those of windows");
         assert_eq!(self.by_birth.iter().map(Vec::len).sum::<usize>(), listed, "windows listed against windows");
+        assert!(self.by_birth.iter().all(|listed| listed.is_sorted_by_key(|entry| entry.0)), "windows out of order");
     }
 }
 
@@ -209,34 +280,71 @@ mod tests {
     use super::*;
     use crate::ids::Slot;
 
-    fn parts(lengths: &[u64]) -> Vec<Part> {
-        let place = Place { shard: ShardId(0), slot: Slot(0), offset: 0 };
-        let part = |(at, &bytes): (usize, &u64)| Part {
-            page: PageId(at as u32),
-            home: place,
-            bytes,
-            at: Place { offset: (lengths.iter().sum::<u64>() * 10 + at as u64) * 100, ..place },
+    const SHARD: ShardId = ShardId(0);
+
+    fn place(offset: u64) -> Place {
+        Place { shard: SHARD, slot: Slot(0), offset }
+    }
+
+    /// Returns pages of 10 bytes one behind the other, the first at `offset`.
+    fn parts(offset: u64, pages: &[u32]) -> Vec<Part> {
+        let part = |(at, &page): (usize, &u32)| {
+            Part::new(PageId(page), place(1000 + 10 * u64::from(page)), 10, place(offset + 10 * at as u64))
         };
-        lengths.iter().enumerate().map(part).collect()
+        pages.iter().enumerate().map(part).collect()
+    }
+
+    fn pages(book: &Windows, id: WindowId) -> Vec<(u32, Option<u32>)> {
+        book[id].parts.iter().map(|part| (part.page.0, part.again)).collect()
+    }
+
+    fn found(book: &Windows, bytes: u64) -> Vec<WindowId> {
+        book.at_least(SHARD, bytes).map(|(id, _)| id).collect()
     }
 
     #[test]
-    fn the_oldest_window_that_is_long_enough_comes_first() {
+    fn windows_that_are_long_enough_are_listed_by_birth() {
         let mut book = Windows::default();
-        let [long, short, other] = [(0, [5, 5]), (0, [3, 3]), (1, [4, 4])]
-            .map(|(shard, lengths)| book.insert(ShardId(shard), BlockId(0), parts(&lengths)));
-        let found = |book: &Windows, bytes| book.at_least(ShardId(0), bytes).map(|(id, _)| id).collect::<Vec<_>>();
-        assert_eq!((found(&book, 6), found(&book, 7)), ([long, short].to_vec(), [long].to_vec()));
-        assert_eq!(found(&book, 11), []);
-        assert_eq!(book.mappings(), 6);
+        let long = book.insert(SHARD, BlockId(0), parts(0, &[1, 2, 3]));
+        let short = book.insert(SHARD, BlockId(1), parts(100, &[1, 4]));
+        let other = book.insert(ShardId(1), BlockId(2), parts(200, &[1, 4]));
+        assert_eq!(
+            (found(&book, 20), found(&book, 21), found(&book, 31)),
+            ([long, short].into(), [long].into(), [].into())
+        );
+        book.lengthen(short, parts(120, &[5]));
+        assert_eq!((found(&book, 30), book.mappings()), ([long, short].to_vec(), 8), "as old as its first part");
+        assert_eq!(book[short].parts.iter().map(|part| part.birth).collect::<Vec<_>>(), [2, 2, 4]);
         book.check();
-        assert_eq!(book.remove(long).bytes, 10);
-        assert_eq!((found(&book, 7), book.mappings()), (Vec::new(), 4));
-        assert_eq!((book.cut(short, 1).len(), book[short].bytes, book.mappings()), (1, 3, 3));
-        assert_eq!(book.insert(ShardId(1), BlockId(1), parts(&[1])), long, "its number is used again");
+        assert_eq!(book.remove(long).bytes, 30);
+        assert_eq!((found(&book, 20), book.mappings(), book.at(place(0))), ([short].to_vec(), 5, None));
+        assert_eq!(book.insert(ShardId(1), BlockId(3), parts(300, &[1])), long, "its number is used again");
         assert_eq!(book.by_age(), [short, other, long]);
         book.note_use(short);
         assert_eq!(book.by_age(), [other, long, short]);
         book.check();
+    }
+
+    /// A page that is taken out of the middle leaves two windows, of which both are as old as their parts.
+    #[test]
+    fn a_page_is_taken_out_of_a_window() {
+        let mut book = Windows::default();
+        let whole = book.insert(SHARD, BlockId(0), parts(0, &[1, 2, 3]));
+        let young = book.insert(SHARD, BlockId(1), parts(100, &[9]));
+        book.lengthen(whole, parts(30, &[2, 1]));
+        assert_eq!(pages(&book, whole), [(1, None), (2, None), (3, None), (2, Some(1)), (1, Some(0))]);
+        let gone = book.take_out(whole, 2, Some(BlockId(7)));
+        assert_eq!((gone.page, book.at(gone.at)), (PageId(3), None));
+        book.check();
+        let [front, rear] = [0, 30].map(|offset| book.at(place(offset)).expect("it is mapped").0);
+        assert_eq!((pages(&book, front), book[front].head), ([(1, None), (2, None)].into(), BlockId(0)));
+        assert_eq!((pages(&book, rear), book[rear].head), ([(2, None), (1, None)].into(), BlockId(7)));
+        assert_eq!(found(&book, 10), [front, young, rear], "the lengthening is younger than the other window");
+        for _ in 0..2 {
+            let (id, part) = book.at(place(0)).or(book.at(place(10))).expect("it is mapped");
+            book.take_out(id, part, Some(BlockId(8)));
+            book.check();
+        }
+        assert_eq!(found(&book, 10), [young, rear]);
     }
 }

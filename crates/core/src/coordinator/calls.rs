@@ -109,7 +109,7 @@ impl Coordinator {
                 Phase::Sweep(sweep, then)
             }
             (Purpose::Back(job, climb), stopped) => {
-                self.backed(*job, climb, &calls, stopped.map(|(_, refused)| refused), plan, shards)
+                self.backed(job, climb, &calls, stopped.map(|(_, refused)| refused), plan, shards)
             }
             (Purpose::EndWindows(climb), None) => {
                 self.pages_released(&calls, shards);
@@ -142,9 +142,9 @@ impl Coordinator {
         shards.with(at.shard, |shard| shard.page_unmapped(at, id));
     }
 
-    /// Returns the calls that unmap a page everywhere and release it. The windows that it is in end in front of it.
+    /// Returns the calls that unmap a page everywhere and release it. It is taken out of the windows that it is in.
     pub(super) fn calls_to_release(&mut self, id: PageId, shards: &mut impl Shards) -> Vec<PageCall> {
-        let mut calls = self.calls_to_cut_windows(id, shards);
+        let mut calls = self.calls_to_leave_windows(id, shards);
         calls.extend(self.pages[id].home.map(|at| PageCall::Unmap { page: id, at }));
         calls.push(PageCall::Release { page: id });
         calls

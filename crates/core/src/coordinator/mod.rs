@@ -10,6 +10,7 @@ pub(crate) mod phase;
 pub(crate) mod plan;
 mod report;
 mod retire;
+mod slack;
 mod stats;
 pub(crate) mod step;
 pub(crate) mod sweep;
@@ -86,6 +87,8 @@ pub struct Coordinator {
     pub(crate) pending: Pending,
     pub(crate) pages: Pages,
     peaks: Peaks,
+    /// The most bytes of blocks that the program held at a time before the peaks were reset last.
+    most_live: u64,
     pub(crate) scalars: Scalars,
     turns: Turns,
     births: u64,
@@ -118,6 +121,7 @@ impl Coordinator {
             pending: Pending::default(),
             pages: Pages::default(),
             peaks: Peaks::new(),
+            most_live: 0,
             scalars: Scalars::default(),
             turns: Turns::default(),
             births: 0,

@@ -49,7 +49,7 @@ pub(crate) enum Phase {
 /// What the shell was asked for, with what the answer will be needed for.
 #[derive(Debug)]
 pub(crate) enum Asked {
-    /// How far streams are, or to wait for points; the phase follows.
+    /// How far streams are, or to wait for points, or what the budget leaves; the phase follows.
     Points(Box<Phase>),
     /// To wait until other plans have ended something.
     Pause(Climb),
@@ -62,7 +62,7 @@ pub(crate) enum Asked {
     /// To make page calls.
     Pages(Batch),
     /// To queue device-side waits for a window.
-    Waits(Box<Work>, Climb),
+    Waits(Work, Climb),
 }
 
 /// A place that is kept for memory or addresses, asked for by an attempt of the ladder.
@@ -95,12 +95,12 @@ impl Phase {
         (Phase::Asked(Asked::Pages(batch)), Some(step))
     }
 
-    /// Asks the shell how far streams are, or to wait, before the phase follows.
+    /// Asks the shell how far streams are, or to wait, or what the budget leaves, before the phase follows.
     pub(crate) fn after(self, step: Step) -> Turned {
         (Phase::Asked(Asked::Points(Box::new(self))), Some(step))
     }
 
-    /// The plan was told how far streams are.
+    /// The plan was told something that took time: what is free may be more than it has seen.
     pub(crate) fn told(self) -> Phase {
         match self {
             Phase::Climb(climb) => Phase::Climb(climb.told()),

@@ -34,8 +34,26 @@ pub(crate) struct Request {
     pub(crate) clocks: [u64; 2],
     /// The requesting stream's open tick when the request came: lower ticks were submitted.
     pub(crate) open: Tick,
-    /// The most bytes that may be reserved until nothing else serves the request: what the device's budget leaves.
-    pub(crate) allowance: Option<u64>,
+    /// How much the device's budget allows until nothing else serves the request.
+    pub(crate) allowance: Allowance,
+}
+
+/// How much the device's budget allows a request to reserve.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Allowance {
+    /// Anything: there is no budget, it cannot be told, or nothing within it has served the request.
+    Any,
+    /// What it leaves when it is asked for, which comes before anything is created.
+    Unasked,
+    /// At most this number of reserved bytes.
+    Most(u64),
+}
+
+impl Allowance {
+    /// Returns the most bytes that may be reserved, if that is known and bounded.
+    pub(crate) fn most(self) -> Option<u64> {
+        if let Allowance::Most(bytes) = self { Some(bytes) } else { None }
+    }
 }
 
 impl Request {
@@ -68,7 +86,7 @@ pub struct Plan {
 
 impl Plan {
     fn new(goal: Goal, clocks: [u64; 2]) -> Self {
-        let request = Request { goal, clocks, open: Tick::ZERO, allowance: None };
+        let request = Request { goal, clocks, open: Tick::ZERO, allowance: Allowance::Any };
         Self { request, standing: Standing::default(), phase: Phase::Begin }
     }
 
@@ -82,6 +100,14 @@ impl Plan {
     /// counts as not submitted; without this, so does everything that is not reached.
     pub fn with_open_tick(mut self, open: Tick) -> Self {
         self.request.open = open;
+        self
+    }
+
+    /// Has the plan ask what the device's budget leaves ([`Step::Budget`]) before it creates anything, where the driver
+    /// would grant more than that: cached memory is given back or gathered before the budget is exceeded, and nothing
+    /// is refused because of it.
+    pub fn within_budget(mut self) -> Self {
+        self.request.allowance = Allowance::Unasked;
         self
     }
 
@@ -103,10 +129,12 @@ impl Plan {
 }
 
 impl Coordinator {
-    /// Tells a plan how many bytes the device's budget leaves, where the driver would grant more than that: cached
-    /// memory is given back or gathered before the budget is exceeded, and nothing is refused because of it.
-    pub fn heed_budget(&self, plan: &mut Plan, free_bytes: u64) {
-        plan.request.allowance = Some(self.headroom.with_asked().saturating_add(free_bytes));
+    /// Takes in how many bytes the device's budget leaves beside what is reserved; `None` if it cannot be told.
+    fn heed_budget(&self, plan: &mut Plan, left: Option<u64>) {
+        plan.request.allowance = match left {
+            Some(left) => Allowance::Most(self.headroom.with_asked().saturating_add(left)),
+            None => Allowance::Any,
+        };
     }
 
     /// Returns the next step of a plan.
@@ -192,6 +220,10 @@ impl Coordinator {
                 open.into_iter().for_each(|point| self.pending.note_open(point));
                 self.answered(Asked::Points(then), Outcome::Reached(reached), plan, shards)
             }
+            (Asked::Points(then), Outcome::Left(left)) => {
+                self.heed_budget(plan, left);
+                then.told()
+            }
             // A driver that cannot wait any more: the plan ends, its claims go back.
             (Asked::Points(then), Outcome::Failed) => self.give_up(*then, plan, shards),
             (Asked::Pause(climb), Outcome::Done) => Phase::Woken(climb),
@@ -205,7 +237,7 @@ impl Coordinator {
             (Asked::Pages(batch), Outcome::Stopped { done, refused }) => {
                 self.calls_made(batch, Some((done, refused)), plan, shards)
             }
-            (Asked::Waits(work, climb), outcome) => self.waits_queued(*work, climb, outcome, plan, shards),
+            (Asked::Waits(work, climb), outcome) => self.waits_queued(work, climb, outcome, plan, shards),
             (Asked::Segment(reserve), outcome) => self.segment_answered(reserve, outcome, plan, shards),
             (Asked::Range(reserve), outcome) => self.range_answered(reserve, outcome, plan, shards),
             (asked, outcome) => panic!("{outcome:?} does not answer {asked:?}"),

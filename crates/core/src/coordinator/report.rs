@@ -10,6 +10,7 @@ use crate::ids::{SegmentId, ShardId};
 use crate::policy::Source;
 use crate::shard::{BlockState, SegmentView};
 use crate::size::Want;
+use crate::stats::SlackStats;
 use crate::units::{SMALL_SEGMENT_BYTES, align_up};
 
 /// A block that keeps a free range from growing or from going back to the driver.
@@ -73,6 +74,8 @@ pub struct Report {
     pub waiting_frees: u64,
     /// The bytes in whole 2 MiB pages inside free blocks of any stream: what `paged` could use.
     pub in_whole_pages: u64,
+    /// What is reserved beyond the slack, and the work that may be the reason.
+    pub slack: SlackStats,
     /// Whether the device has virtual memory.
     pub has_pages: bool,
     /// Whether free pages of every stream serve the request, because the policy is `paged`.
@@ -112,6 +115,7 @@ impl Coordinator {
             unreached_bytes: self.unreached_bytes(shards),
             waiting_frees: ledger.waiting_bytes,
             in_whole_pages: layout.iter().map(bytes_in_pages).sum(),
+            slack: self.beyond_slack(shards),
             has_pages: self.facts.pages.is_some(),
             moves_pages,
             rejected,

@@ -27,6 +27,11 @@ impl Coordinator {
         self.peaks.of(Counter::AllocatedBytes as usize)[0]
     }
 
+    /// Returns the most bytes of blocks that the program ever held at a time, whatever peaks were reset.
+    pub(crate) fn most_live(&self) -> u64 {
+        self.most_live.max(self.peaks_live())
+    }
+
     /// Returns the reserved bytes by side. Under `paged`, memory goes from side to side without any call: what small
     /// blocks have got now counts as theirs, without a history.
     fn reserved_by_side(&self, mut reserved: StatByPool, shards: &mut impl Shards) -> StatByPool {
@@ -76,6 +81,8 @@ impl Coordinator {
 
     /// Sets every peak to what is there now.
     pub fn reset_peaks(&mut self, shards: &mut impl Shards) {
+        self.settle_all(shards);
+        self.most_live = self.most_live();
         self.peaks = Peaks::new();
         for id in self.shard_ids() {
             let current = shards.with(id, |shard| shard.reset_peaks());

@@ -31,6 +31,9 @@ pub enum Step {
     /// A query for the ticks that these streams have reached. The outcome is [`Outcome::Reached`], or
     /// [`Outcome::Polled`] where the application closes ticks.
     Poll(Vec<StreamId>),
+    /// A query for the bytes that the device's budget leaves, before something is created. The outcome is
+    /// [`Outcome::Left`].
+    Budget,
     /// A wait for these points. The outcome is [`Outcome::Reached`], with the ticks that were in fact reached.
     Wait(Vec<Point>),
     /// A wait for everything recorded on this stream so far. The outcome is [`Outcome::Reached`].
@@ -159,6 +162,8 @@ pub enum Outcome {
         /// The open ticks.
         open: Vec<Point>,
     },
+    /// The device's budget leaves this number of bytes, or it cannot be told.
+    Left(Option<u64>),
     /// The waits are queued. This tick of the waiting stream covers them.
     Waits(Tick),
 }

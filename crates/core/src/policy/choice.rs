@@ -12,7 +12,8 @@ pub struct Choice {
     pub expandable_segments: bool,
     /// `growth`: what `paged` does first when memory is short.
     pub growth: Growth,
-    /// `slack`: how much more than was ever live may stay reserved; see [`Segments::Snug`](super::Segments::Snug).
+    /// `slack`: how much more than was ever live may stay reserved; see [`Policy::Paged`] and
+    /// [`Segments::Snug`](super::Segments::Snug).
     pub slack: Option<f64>,
 }
 

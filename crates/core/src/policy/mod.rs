@@ -29,7 +29,16 @@ pub enum Policy {
     Classic(Segments),
     /// Blocks over pages, of which those that are free are mapped together where a request needs them, so that little
     /// more is reserved than is live. It needs a device with virtual memory, and is the default there.
-    Paged(Growth),
+    Paged {
+        /// What it does first when memory is short and free memory may still be in use by the device.
+        growth: Growth,
+        /// `slack`: how much more than the most that was ever live may be reserved, as a share of it, beside what work
+        /// in flight keeps from being used again.
+        ///
+        /// Pages are created up to two fifths of it before free memory is gathered: the larger it is, the fewer driver
+        /// calls are made, and with 0 as little is reserved as possible.
+        slack: f64,
+    },
     /// No caching: each allocation is one driver allocation. It is meant for memory checkers, and as a lower bound for
     /// comparisons.
     Direct,
@@ -64,7 +73,7 @@ impl Policy {
     /// Returns the policy of an allocator for which none was chosen: `paged` where the device has virtual memory, or
     /// else `classic`.
     pub const fn default_for(has_virtual_memory: bool) -> Policy {
-        if has_virtual_memory { Policy::Paged(Growth::Balanced) } else { Policy::Classic(Segments::Plain) }
+        if has_virtual_memory { Policy::paged(Growth::Balanced) } else { Policy::Classic(Segments::Plain) }
     }
 
     /// Returns the name that configurations use.
@@ -72,10 +81,12 @@ impl Policy {
         self.room().0.name()
     }
 
-    /// Returns the name of the variant, as in [`Variant::all`]; that of the policy if the variant has none.
+    /// Returns the name of the variant, as in [`Variant::all`], whatever its slack is; that of the policy if the
+    /// variant has none.
     pub fn variant_name(self) -> &'static str {
         let room = self.room().0;
-        let named = room.variants().iter().find(|variant| variant.policy == self);
+        let choice = |policy| Choice { slack: None, ..Choice::from(policy) };
+        let named = room.variants().iter().find(|variant| choice(variant.policy) == choice(self));
         named.map_or(room.name(), |variant| variant.name)
     }
 
@@ -87,6 +98,11 @@ impl Policy {
     /// Returns whether free memory is gathered page by page, as `paged` does.
     pub fn moves_pages(self) -> bool {
         self.traits().source == Source::Pages
+    }
+
+    /// Returns the share of what was ever live by which more may be reserved, for a policy that bounds it.
+    pub fn slack(self) -> Option<f64> {
+        self.traits().slack
     }
 
     /// Returns whether freed memory is kept for later requests, rather than given back as soon as that is possible.

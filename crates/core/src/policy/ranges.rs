@@ -14,8 +14,8 @@ use crate::size::Want;
 /// What a range of addresses is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Addresses {
-    /// Pages have their homes there.
-    Home,
+    /// Pages have their homes there. The number is the bytes of new pages that the range is needed for.
+    Home(u64),
     /// Windows. The number is the length in bytes of the one that the range is needed for.
     Windows(u64),
 }
@@ -28,7 +28,8 @@ impl Coordinator {
     /// addresses are scarce, a part of what is left of them, so that there is always something left; but enough for the
     /// request.
     pub(crate) fn new_range(&mut self, attempt: Climb, plan: &mut Plan, shards: &mut impl Shards) -> Turned {
-        self.new_range_for(attempt, Addresses::Home, plan, shards)
+        let (_, want) = plan.request.allocation();
+        self.new_range_for(attempt, Addresses::Home(want.rounded), plan, shards)
     }
 
     /// Does the work of [`new_range`](Self::new_range) also for windows.
@@ -45,7 +46,7 @@ impl Coordinator {
         let wished = (total + total / 8).div_ceil(page) * page;
         let left = self.addresses_left(shards);
         let (needed, wished, has_windows) = match addresses {
-            Addresses::Home => (want.rounded, wished, false),
+            Addresses::Home(bytes) => (bytes, wished, false),
             // A window may be longer than the device: it has more of its pages than the request needs.
             Addresses::Windows(bytes) => (bytes, wished.max(bytes), true),
         };

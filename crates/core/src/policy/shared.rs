@@ -6,7 +6,7 @@ use millpond_backend::Reuse;
 
 use super::{Climb, Collects};
 use crate::coordinator::phase::{Phase, Turned};
-use crate::coordinator::plan::{Goal, Plan};
+use crate::coordinator::plan::{Allowance, Goal, Plan};
 use crate::coordinator::step::Step;
 use crate::coordinator::{Coordinator, Shards};
 use crate::ids::ShardId;
@@ -112,9 +112,9 @@ impl Coordinator {
     /// without one, or others may be the reason for the refusal, in which case it waits for its `turn` first.
     pub(super) fn refuse(&mut self, again: Climb, turn: Climb, plan: &mut Plan, shards: &mut impl Shards) -> Turned {
         let limit = self.headroom.limit();
-        if plan.request.allowance.is_some_and(|allowance| limit.is_none_or(|limit| allowance < limit)) {
+        if plan.request.allowance.most().is_some_and(|allowance| limit.is_none_or(|limit| allowance < limit)) {
             // Nothing within the budget serves the request: all over again, with what the driver grants beyond it.
-            plan.request.allowance = None;
+            plan.request.allowance = Allowance::Any;
             return Phase::Climb(again).turn();
         }
         if self.may_be_disturbed(plan, shards) {

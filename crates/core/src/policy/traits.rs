@@ -6,7 +6,7 @@ pub(crate) struct Traits {
     pub(crate) source: Source,
     pub(crate) collects: Collects,
     pub(crate) keeps: Keeps,
-    /// How much more than was ever live may stay reserved, as a share of it, where that is bounded.
+    /// How much more than was ever live may be reserved, as a share of it, where that is bounded.
     pub(crate) slack: Option<f64>,
 }
 
@@ -42,6 +42,11 @@ pub(crate) enum Keeps {
 }
 
 impl Traits {
+    /// Returns the slack within which segments are kept whole, where there are such.
+    pub(crate) fn slack_of_segments(&self) -> Option<f64> {
+        self.slack.filter(|_| self.collects == Collects::Surplus)
+    }
+
     /// Returns whether a stream is synchronised before pages of it are unmapped, as PyTorch does.
     pub(crate) fn synchronizes(&self) -> bool {
         self.source == Source::Ranges

@@ -46,7 +46,7 @@ impl Settings {
             let bytes = bytes.unwrap_or(large);
             expect((large..=REQUEST_BYTES_MAX).contains(&bytes), field, bytes, range)?;
         }
-        let slack = self.policy.traits().slack.unwrap_or_default();
+        let slack = self.policy.slack().unwrap_or_default();
         expect((0.0..=SLACK_MAX).contains(&slack), "slack", slack, || "from 0 to 1000, or none".to_string())?;
         let threshold = self.gc_threshold;
         let range = || "0 (off) or above 0 and below 1".to_string();

@@ -124,7 +124,7 @@ mod tests {
 
     /// Returns a shard with one range, in which nothing is mapped.
     fn with_range() -> (Shard, Slot) {
-        let settings = Settings { policy: Policy::Paged(Growth::Tight), ..Settings::default() };
+        let settings = Settings { policy: Policy::paged(Growth::Tight), ..Settings::default() };
         let mut shard = Shard::new(ShardId(0), StreamId(0), PoolId::default(), Rules::new(&settings, Reuse::InOrder));
         let slot = shard.promise();
         let (side, page_bytes) = (Side::Large, 2 << 20);

@@ -178,9 +178,9 @@ impl Shard {
         if self.rules.moves_pages {
             assert_eq!(self.small_bytes, small, "bytes of homes on the small side");
         }
-        for id in self.opened.keys() {
-            let block = &self.blocks[*id];
-            assert!(block.is_held() && self.is_for_windows(*id), "a window in use: {block:?}");
+        for id in self.opened() {
+            let block = &self.blocks[id];
+            assert!(block.is_held() && self.is_for_windows(id), "a window in use: {block:?}");
         }
         let may_wait = self.rules.reuse != Reuse::InOrder;
         assert!(may_wait || self.returns.is_empty(), "memory that the coordinator has not taken: {:?}", self.returns);

@@ -129,10 +129,18 @@ impl Shard {
 
     /// Returns the number of bytes of a block that are guarded.
     pub(super) fn guarded_bytes(&self, id: BlockId) -> u64 {
+        self.bytes_behind(id, |_| true)
+    }
+
+    /// Returns the number of bytes of a block that are guarded by points of which one `counts`.
+    pub(super) fn bytes_behind(&self, id: BlockId, counts: impl Fn(Point) -> bool) -> u64 {
         let block = &self.blocks[id];
+        if !block.used_elsewhere {
+            return 0;
+        }
         let (begin, end) = (block.offset, block.end());
-        let inside = |(start, stop, _): (u64, u64, &Points)| stop.min(end) - start.max(begin);
-        if block.used_elsewhere { self.guards.parts(block.slot, (begin, end)).map(inside).sum() } else { 0 }
+        let parts = self.guards.parts(block.slot, (begin, end)).filter(|(_, _, points)| points.iter().any(&counts));
+        parts.map(|(start, stop, _)| stop.min(end) - start.max(begin)).sum()
     }
 
     /// Takes the guards off a claimed block, whose plan waits for them. Returns their points.
@@ -179,6 +187,11 @@ impl Shard {
     /// Returns the points of all guards.
     pub(crate) fn guard_points(&self) -> impl Iterator<Item = Point> {
         self.guards.0.values().flat_map(|(_, points)| points.iter())
+    }
+
+    /// Returns the guarded parts: the length of each in bytes, and its points.
+    pub(crate) fn guarded_parts(&self) -> impl Iterator<Item = (u64, &Points)> {
+        self.guards.0.iter().map(|(&(_, begin), (end, points))| (end - begin, points))
     }
 
     /// Verifies that guarded parts lie in marked free or claimed blocks.

@@ -47,7 +47,7 @@ pub(crate) use home::{Ground, Growth, Tile};
 use put_off::Swap;
 use snug::Snug;
 pub use view::{BlockState, BlockView, PageView, SegmentView};
-use windows::Opened;
+use windows::Panes;
 pub(crate) use windows::Piece;
 
 /// A block that was handed out.
@@ -91,14 +91,15 @@ pub(crate) struct Rules {
 
 impl Rules {
     pub(crate) fn new(settings: &Settings, reuse: Reuse) -> Self {
-        let Traits { source, keeps, slack, .. } = settings.policy.traits();
+        let traits = settings.policy.traits();
+        let Traits { source, keeps, .. } = traits;
         Self {
             max_split: settings.max_split(),
             non_split_rounding: settings.max_non_split_rounding(),
             expandable: source == Source::Ranges,
             moves_pages: source == Source::Pages,
             caches: keeps == Keeps::Freed,
-            slack,
+            slack: traits.slack_of_segments(),
             reuse,
             alias_reuse: reuse,
             slab: u64::MAX,
@@ -160,7 +161,7 @@ pub struct Shard {
     /// Addresses for windows, where nothing is mapped.
     vacant: BTreeSet<(u64, BlockId)>,
     /// The windows in use.
-    opened: BTreeMap<BlockId, Opened>,
+    panes: Panes,
     /// Memory of other shards that came back with windows, until the coordinator takes it.
     returns: Vec<Return>,
     /// What other streams may still use of the free memory.
@@ -188,7 +189,7 @@ impl Shard {
             foreign: Foreign::under(rules.scrub),
             small_bytes: 0,
             vacant: BTreeSet::new(),
-            opened: BTreeMap::new(),
+            panes: Panes::default(),
             returns: Vec::new(),
             guards: Guards::default(),
         }

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use millpond_backend::Point;
+use millpond_backend::{Point, Reuse};
 
 use super::Shard;
 use crate::block::{Block, State};
@@ -100,6 +100,22 @@ impl Shard {
         let is_bare = self.unmapped(id);
         let segment = &self.segments[slot];
         (side, (is_bare && segment.mappings.is_empty()).then_some((slot, segment.id)))
+    }
+
+    /// Returns the freed blocks that wait for points, with their bytes, and the point of the home stream where they
+    /// wait for that as well.
+    pub(crate) fn pending_blocks(&self) -> impl Iterator<Item = (BlockId, u64, Option<Point>)> {
+        let pending = self.blocks.iter().filter(|(_, block)| block.state == State::Pending);
+        let waits_for_home = self.rules.reuse != Reuse::InOrder;
+        pending.map(move |(id, block)| (id, block.size, waits_for_home.then(|| self.last_point(id))))
+    }
+
+    /// Returns the free bytes for whose last use on the home stream `is_ahead` holds, but for those that are guarded by
+    /// such a point.
+    pub(crate) fn bytes_used_last(&self, is_ahead: impl Fn(Point) -> bool) -> u64 {
+        let free = Side::BOTH.into_iter().flat_map(|side| self.free_blocks(side));
+        let ahead = free.filter(|&(id, _)| is_ahead(self.last_point(id)));
+        ahead.map(|(id, block)| block.size - self.bytes_behind(id, &is_ahead)).sum()
     }
 
     /// Returns the bytes in free pages and in free segments whose last use, on any stream, is not known to be over.

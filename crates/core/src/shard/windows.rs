@@ -2,6 +2,7 @@
 //!
 //! No block of these ranges is ever free: what is used through a window goes back to the homes of its pages.
 
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use millpond_backend::{Point, Reuse};
@@ -21,20 +22,35 @@ pub(crate) struct Piece {
     pub(crate) block: BlockId,
 }
 
-/// A window in use.
-#[derive(Clone, Debug)]
-pub(crate) struct Opened {
-    pieces: Vec<Piece>,
-    /// The bytes of the window's addresses, of which the block has a part.
-    whole: u64,
+/// The blocks of windows.
+#[derive(Default)]
+pub(super) struct Panes {
+    /// The blocks that are in use, each with its memory.
+    opened: BTreeMap<BlockId, Vec<Piece>>,
+    /// The first block of each window, and the blocks of addresses that a window has lost and that are not yet vacant.
+    /// They are not joined with what is in front of them.
+    heads: BTreeSet<BlockId>,
 }
 
 impl Shard {
-    /// Claims vacant addresses for a window. Returns the block, its slot and its offset.
+    /// Claims vacant addresses for a window. Behind each window as many addresses stay vacant as it has, if there are
+    /// as many, so that it can be lengthened. Returns the block, its slot and its offset.
     pub(crate) fn claim_vacant(&mut self, bytes: u64) -> Option<(BlockId, Slot, u64)> {
-        let found = self.vacant.iter().copied().find(|&(_, id)| self.blocks[id].size >= bytes)?;
-        self.vacant.remove(&found);
-        let (_, id) = found;
+        let (id, room) = self.vacancy_for(bytes)?;
+        let key = self.unmapped_key(id);
+        self.vacant.remove(&key);
+        let mut block = id;
+        if room > 0 {
+            block = self.cut(id, room);
+            self.blocks[id].state = State::Unmapped;
+            self.vacant.insert(key);
+        }
+        self.claim_vacancy(block, bytes);
+        Some((block, self.blocks[block].slot, self.blocks[block].offset))
+    }
+
+    /// Claims the first `bytes` of addresses that are no longer listed as vacant; what is left of them is.
+    fn claim_vacancy(&mut self, id: BlockId, bytes: u64) {
         if self.blocks[id].size > bytes {
             let rest = self.cut(id, bytes);
             self.blocks[rest].state = State::Unmapped;
@@ -42,7 +58,27 @@ impl Shard {
             self.vacant.insert(key);
         }
         self.blocks[id].state = State::Claimed;
-        Some((id, self.blocks[id].slot, self.blocks[id].offset))
+    }
+
+    /// Returns vacant addresses that are long enough, with the number of bytes to leave in front: the first that have
+    /// all the room that the window in front of them should have, or else the longest.
+    fn vacancy_for(&self, bytes: u64) -> Option<(BlockId, u64)> {
+        let mut longest: Option<(u64, BlockId)> = None;
+        for &(_, id) in &self.vacant {
+            let block = &self.blocks[id];
+            let Some(left) = block.size.checked_sub(bytes) else { continue };
+            let wished = block.prev.some().map_or(0, |prev| self.blocks[prev].size);
+            let page = self.segments[block.slot].page_bytes;
+            let wished = wished.div_ceil(page) * page;
+            if wished <= left {
+                return Some((id, wished));
+            }
+            let half = left / 2 / page * page;
+            if longest.is_none_or(|(most, _)| half > most) {
+                longest = Some((half, id));
+            }
+        }
+        longest.map(|(half, id)| (id, half))
     }
 
     /// Returns whether there are vacant addresses for a window.
@@ -50,44 +86,119 @@ impl Shard {
         self.vacant.iter().any(|&(_, id)| self.blocks[id].size >= bytes)
     }
 
-    /// Turns claimed addresses into a kept window that begins `front` bytes behind their beginning. Returns its block.
-    pub(crate) fn keep_window(&mut self, id: BlockId, front: u64) -> BlockId {
-        let mut window = id;
+    /// Returns the vacant addresses directly behind a place in a range for windows, with their length.
+    ///
+    /// # Panics
+    ///
+    /// If no block of the window that begins with `head` ends there.
+    pub(crate) fn room_behind(&self, head: BlockId, end: u64) -> Option<(BlockId, u64)> {
+        let last = self.pane(head, end - 1);
+        let next = self.blocks[last].next.some().filter(|_| self.blocks[last].end() == end)?;
+        let block = &self.blocks[next];
+        (block.state == State::Unmapped).then_some((next, block.size))
+    }
+
+    /// Claims the first `bytes` of vacant addresses behind a window.
+    pub(crate) fn claim_behind(&mut self, id: BlockId, bytes: u64) {
+        let key = self.unmapped_key(id);
+        assert!(self.vacant.remove(&key), "block {} is not listed as vacant", id.0);
+        self.claim_vacancy(id, bytes);
+    }
+
+    /// Gives claimed addresses back of which only the first `mapped` bytes have pages. Returns whether there are some.
+    pub(crate) fn keep_mapped(&mut self, id: BlockId, mapped: u64) -> bool {
+        if mapped == 0 {
+            self.list_vacant(id);
+            return false;
+        }
+        if mapped < self.blocks[id].size {
+            let rest = self.cut(id, mapped);
+            self.list_vacant(rest);
+        }
+        true
+    }
+
+    /// Notes that claimed addresses are a new window. What is in front of `front` bytes is not used yet. Returns the
+    /// claimed block that begins there.
+    pub(crate) fn begin_window(&mut self, id: BlockId, front: u64) -> BlockId {
+        self.panes.heads.insert(id);
+        let mut block = id;
         if front > 0 {
-            window = self.cut(id, front);
+            block = self.cut(id, front);
             self.blocks[id].state = State::Kept;
         }
-        let block = &mut self.blocks[window];
-        (block.state, block.last_use) = (State::Kept, LastUse::NEVER);
-        window
+        // Their last use was that of what was mapped there before.
+        self.blocks[id].last_use = LastUse::NEVER;
+        self.blocks[block].last_use = LastUse::NEVER;
+        block
     }
 
-    /// Returns whether a window is kept and not in use.
-    pub(crate) fn is_kept(&self, id: BlockId) -> bool {
-        self.blocks[id].state == State::Kept
+    /// Joins claimed addresses behind a claimed part of a window with it.
+    pub(crate) fn join_claimed(&mut self, run: BlockId, behind: BlockId) {
+        self.blocks[behind].last_use = LastUse::NEVER;
+        self.absorb(run, behind);
     }
 
-    /// Claims a kept window for a plan.
-    pub(crate) fn claim_window(&mut self, id: BlockId) {
+    /// Returns the block of the window that begins with `head` that has the byte at an offset.
+    fn pane(&self, head: BlockId, offset: u64) -> BlockId {
+        let mut blocks = core::iter::successors(Some(head), |&id| self.blocks[id].next.some());
+        let found = blocks.find(|&id| self.blocks[id].end() > offset);
+        match found {
+            Some(id) if self.blocks[id].offset <= offset => id,
+            _ => panic!("no block at {offset} in the window that begins with block {}", head.0),
+        }
+    }
+
+    /// Claims a part of the window that begins with `head`. Nothing uses the memory behind it.
+    ///
+    /// # Panics
+    ///
+    /// If these addresses are in use.
+    pub(crate) fn claim_run(&mut self, head: BlockId, offset: u64, bytes: u64) -> BlockId {
+        let id = self.pane(head, offset);
+        let block = &self.blocks[id];
+        let inside = block.state == State::Kept && offset + bytes <= block.end();
+        assert!(inside, "{bytes} bytes at {offset} of a window are claimed: {block:?}");
+        let mut run = id;
+        if offset > block.offset {
+            run = self.cut(id, offset - block.offset);
+        }
+        if self.blocks[run].size > bytes {
+            self.cut(run, bytes);
+        }
+        self.blocks[run].state = State::Claimed;
+        run
+    }
+
+    /// Gives a claimed part of a window back: nothing uses it.
+    pub(crate) fn unclaim_run(&mut self, id: BlockId) {
+        assert_eq!(self.blocks[id].state, State::Claimed, "block {} is given back", id.0);
+        self.keep(id);
+    }
+
+    /// Keeps addresses of a window that nothing uses any more, joined with what is kept beside them.
+    fn keep(&mut self, id: BlockId) {
         let block = &mut self.blocks[id];
-        assert_eq!(block.state, State::Kept, "window {} is claimed", id.0);
-        block.state = State::Claimed;
-    }
-
-    /// Gives a claimed window back unused.
-    pub(crate) fn unclaim_window(&mut self, id: BlockId) {
-        let block = &mut self.blocks[id];
-        assert_eq!(block.state, State::Claimed, "window {} is given back", id.0);
         block.state = State::Kept;
+        let (prev, next) = (block.prev, block.next);
+        let joins = |id: BlockId| self.blocks[id].state == State::Kept;
+        let before = prev.some().filter(|&prev| joins(prev) && !self.panes.heads.contains(&id));
+        let behind = next.some().filter(|&next| joins(next) && !self.panes.heads.contains(&next));
+        if let Some(behind) = behind {
+            self.absorb(id, behind);
+        }
+        if let Some(before) = before {
+            self.absorb(before, id);
+        }
     }
 
-    /// Hands out a claimed window whose memory is `pieces`, all of which are away. `last_use` is that of the memory.
+    /// Hands a claimed part of a window out whose memory is `pieces`, all of which are away. `last_use` is that of the
+    /// memory.
     pub(crate) fn open_window(&mut self, id: BlockId, pieces: Vec<Piece>, last_use: LastUse, want: &Want) -> Grant {
-        let whole = self.blocks[id].size;
-        debug_assert!(whole >= want.rounded && want.side == Side::Large);
-        if whole > want.rounded {
+        debug_assert!(self.blocks[id].size >= want.rounded && want.side == Side::Large);
+        if self.blocks[id].size > want.rounded {
             let rest = self.cut(id, want.rounded);
-            self.blocks[rest].state = State::Kept;
+            self.keep(rest);
         }
         let block = &mut self.blocks[id];
         block.state = State::Live;
@@ -96,26 +207,31 @@ impl Shard {
         block.used_elsewhere = true;
         let (slot, offset) = (block.slot, block.offset);
         self.note_window(slot, offset, want.rounded, &pieces);
-        self.opened.insert(id, Opened { pieces, whole });
+        self.panes.opened.insert(id, pieces);
         let oversize = want.rounded >= self.rules.max_split;
         let unsettled = self.meter.grant(Side::Large, want.rounded, want.requested, oversize, SplitChange::default());
         Grant { block: id, slot, offset, size: want.rounded, base: self.segments[slot].base, last_use, unsettled }
     }
 
-    /// Returns whether a block is a window in use.
+    /// Returns whether a block is a part of a window that is in use.
     pub(super) fn is_opened(&self, id: BlockId) -> bool {
-        self.opened.contains_key(&id)
+        self.panes.opened.contains_key(&id)
     }
 
-    /// Returns whether the free of a window has to wait for the stream's own work: where its memory is that of other
-    /// streams, or the device does not keep a stream's order at other addresses.
+    /// Returns the parts of windows that are in use.
+    pub(super) fn opened(&self) -> impl Iterator<Item = BlockId> {
+        self.panes.opened.keys().copied()
+    }
+
+    /// Returns whether the free of a part of a window has to wait for the stream's own work: where its memory is that
+    /// of other streams, or the device does not keep a stream's order at other addresses.
     pub(super) fn waits_for_itself(&self, id: BlockId) -> bool {
-        let is_foreign = |opened: &Opened| opened.pieces.iter().any(|piece| piece.shard != self.id);
-        self.rules.alias_reuse != Reuse::InOrder || self.opened.get(&id).is_some_and(is_foreign)
+        let is_foreign = |pieces: &Vec<Piece>| pieces.iter().any(|piece| piece.shard != self.id);
+        self.rules.alias_reuse != Reuse::InOrder || self.panes.opened.get(&id).is_some_and(is_foreign)
     }
 
-    /// Closes a window that was freed, and nothing uses any more: its addresses are kept, and its memory goes home.
-    /// What belongs to other shards is left to the coordinator.
+    /// Closes a part of a window that was freed, and nothing uses any more: its addresses are kept, and its memory goes
+    /// home. What belongs to other shards is left to the coordinator.
     pub(super) fn close_window(&mut self, id: BlockId, clock: u64) {
         let (last_use, is_foreign, pieces) = self.shut_window(id);
         for piece in pieces {
@@ -127,21 +243,15 @@ impl Shard {
         }
     }
 
-    /// Keeps a window that was freed. Returns its last use, whether it may hold the data of another user, and its
-    /// memory.
+    /// Keeps a part of a window that was freed. Returns its last use, whether it may hold the data of another user, and
+    /// its memory.
     pub(super) fn shut_window(&mut self, id: BlockId) -> (LastUse, bool, Vec<Piece>) {
-        let Some(Opened { pieces, whole }) = self.opened.remove(&id) else { panic!("window {} is not open", id.0) };
+        let Some(pieces) = self.panes.opened.remove(&id) else { panic!("block {} is not open", id.0) };
         let Block { last_use, slot, offset, size, .. } = self.blocks[id];
         // What was not overwritten at the grant may hold the data of another user still.
         let is_foreign = self.is_foreign(slot, offset, size);
-        if self.blocks[id].size < whole
-            && let Some(rest) = self.blocks[id].next.some()
-        {
-            debug_assert_eq!(self.blocks[rest].state, State::Kept);
-            self.absorb(id, rest);
-        }
-        let block = &mut self.blocks[id];
-        (block.state, block.last_use) = (State::Kept, last_use);
+        self.blocks[id].used_elsewhere = false;
+        self.keep(id);
         (last_use, is_foreign, pieces)
     }
 
@@ -150,26 +260,44 @@ impl Shard {
         core::mem::take(&mut self.returns)
     }
 
-    /// Returns the point up to which a window was used.
-    pub(crate) fn window_point(&self, id: BlockId) -> Point {
-        self.last_point(id)
+    /// Returns the point up to which the byte at an offset of the window that begins with `head` was used there.
+    pub(crate) fn window_point(&self, head: BlockId, offset: u64) -> Point {
+        self.last_point(self.pane(head, offset))
     }
 
-    /// Returns whether no page is mapped at the addresses of a window, and it is not in use.
+    /// Returns whether nothing of the window is in use that begins with `head` and ends at an offset.
+    pub(crate) fn is_idle_window(&self, head: BlockId, end: u64) -> bool {
+        self.blocks[head].state == State::Kept && self.blocks[head].end() == end
+    }
+
+    /// Takes the addresses of a page out of the window that begins with `head`, of which nothing is used there. Returns
+    /// their block and the one behind it, with which the rest of the window begins, if `has_rest`.
+    pub(crate) fn take_out(
+        &mut self,
+        head: BlockId,
+        (offset, bytes): (u64, u64),
+        has_rest: bool,
+    ) -> (BlockId, Option<BlockId>) {
+        let out = self.claim_run(head, offset, bytes);
+        self.blocks[out].state = State::Kept;
+        self.panes.heads.insert(out);
+        let behind = self.blocks[out].next.some().filter(|_| has_rest);
+        self.panes.heads.extend(behind);
+        (out, behind)
+    }
+
+    /// Returns whether no page is mapped at addresses that a window has lost.
     pub(crate) fn is_bare_window(&self, id: BlockId) -> bool {
         let block = &self.blocks[id];
         let mut mapped = self.segments[block.slot].mapped_in(block.offset, block.end());
         block.state == State::Kept && mapped.next().is_none()
     }
 
-    /// Makes the addresses of a kept window vacant: nothing is mapped there any more. `front` is the number of bytes
-    /// between the beginning of its first page and its own.
-    pub(crate) fn vacate_window(&mut self, id: BlockId, front: u64) {
-        let block = &self.blocks[id];
-        assert_eq!(block.state, State::Kept, "window {} is vacated", id.0);
-        let before = block.prev.some().filter(|_| front > 0);
-        let whole = before.map_or(id, |before| self.absorb(before, id));
-        self.list_vacant(whole);
+    /// Makes addresses vacant that a window has lost: nothing is mapped there any more.
+    pub(crate) fn vacate_window(&mut self, id: BlockId) {
+        assert_eq!(self.blocks[id].state, State::Kept, "block {} of a window is vacated", id.0);
+        assert!(self.panes.heads.remove(&id), "block {} begins no window", id.0);
+        self.list_vacant(id);
     }
 
     /// Lists addresses as vacant, joined with vacant neighbours.
@@ -213,20 +341,22 @@ mod tests {
         (shard, home, ids, slot)
     }
 
-    /// Keeps a window of 10 MiB, or of 11 behind `front` bytes that are 1 MiB.
+    /// Keeps a window of 10 MiB, or of 11 behind `front` bytes that are 1 MiB. Returns its first block.
     fn keep(shard: &mut Shard, slot: Slot, front: u64) -> BlockId {
         let bytes = (10 * MIB + front).next_multiple_of(2 * MIB);
         let (block, at, offset) = shard.claim_vacant(bytes).expect("there are addresses");
         assert_eq!(at, slot);
         map(shard, slot, (offset, offset + bytes), Role::Window);
-        let window = shard.keep_window(block, front);
+        let run = shard.begin_window(block, front);
+        shard.unclaim_run(run);
         settle(shard);
-        window
+        block
     }
 
-    /// Hands a window out over these parts of free blocks.
-    fn open(shard: &mut Shard, window: BlockId, parts: &[(BlockId, Slot, u64, u64)]) -> Grant {
-        shard.claim_window(window);
+    /// Hands the part of a window that begins at an offset out over these parts of free blocks.
+    fn open(shard: &mut Shard, head: BlockId, offset: u64, parts: &[(BlockId, Slot, u64, u64)]) -> Grant {
+        let bytes: u64 = parts.iter().map(|(.., begin, end)| end - begin).sum();
+        let run = shard.claim_run(head, offset * MIB, bytes * MIB);
         let mut pieces = Vec::new();
         let mut last_use = LastUse::NEVER;
         for &(block, slot, begin, end) in parts {
@@ -235,8 +365,7 @@ mod tests {
             last_use = last_use.max(used);
             pieces.push(Piece { shard: shard.id, block });
         }
-        let bytes: u64 = parts.iter().map(|(.., begin, end)| end - begin).sum();
-        let grant = shard.open_window(window, pieces, last_use, &want(bytes * MIB));
+        let grant = shard.open_window(run, pieces, last_use, &want(bytes * MIB));
         settle(shard);
         grant
     }
@@ -250,19 +379,34 @@ mod tests {
         shard.vacant.iter().map(|&(_, id)| (shard.blocks[id].offset / MIB, shard.blocks[id].size / MIB)).collect()
     }
 
+    /// Returns the blocks of a window in order, each with its length in MiB and its state.
+    fn panes(shard: &Shard, head: BlockId) -> Vec<(u64, State)> {
+        let blocks = core::iter::successors(Some(head), |&id| shard.blocks[id].next.some());
+        let panes = blocks.map(|id| (shard.blocks[id].size / MIB, shard.blocks[id].state));
+        panes.take_while(|pane| pane.1 != State::Unmapped).collect()
+    }
+
+    /// Behind a window as many addresses stay vacant as it has, as long as there are as many.
     #[test]
-    fn vacant_addresses_are_taken_from_the_first_place_that_is_long_enough() {
+    fn windows_have_room_behind_them() {
         let (mut shard, _, _, slot) = scene();
-        let [first, second, third] = [4, 2, 6].map(|mib| shard.claim_vacant(mib * MIB).expect("there are addresses"));
-        assert_eq!((first.2, second.2, third.2, vacant(&shard)), (0, 4 * MIB, 6 * MIB, vec![(12, 52)]));
-        shard.list_vacant(first.0);
-        assert_eq!(vacant(&shard), [(0, 4), (12, 52)]);
-        assert!(shard.has_vacant(52 * MIB) && !shard.has_vacant(54 * MIB));
-        assert_eq!(shard.claim_vacant(6 * MIB).map(|(_, at, offset)| (at, offset)), Some((slot, 12 * MIB)));
+        let [first, second, third] = [8, 4, 6].map(|mib| shard.claim_vacant(mib * MIB).expect("there are addresses"));
+        assert_eq!((first.2, second.2, third.2), (0, 16 * MIB, 24 * MIB));
+        assert_eq!((vacant(&shard), third.1), (vec![(8, 8), (20, 4), (30, 34)], slot));
+        assert!(shard.has_vacant(34 * MIB) && !shard.has_vacant(36 * MIB));
+        let fourth = shard.claim_vacant(30 * MIB).expect("there are addresses");
+        assert_eq!(
+            (fourth.2, vacant(&shard)),
+            (32 * MIB, vec![(8, 8), (20, 4), (30, 2), (62, 2)]),
+            "half of what is left"
+        );
+        assert_eq!(shard.claim_vacant(10 * MIB), None);
+        assert_eq!(shard.room_behind(first.0, 8 * MIB).map(|room| room.1), Some(8 * MIB));
+        let (room, _) = shard.room_behind(third.0, 30 * MIB).expect("there is room");
+        shard.claim_behind(room, 2 * MIB);
+        assert_eq!((shard.room_behind(third.0, 30 * MIB), vacant(&shard)), (None, vec![(8, 8), (20, 4), (62, 2)]));
         shard.list_vacant(second.0);
-        assert_eq!(vacant(&shard), [(0, 6), (18, 46)], "neighbours are one");
-        assert_eq!(shard.claim_vacant(6 * MIB).map(|(.., offset)| offset), Some(0));
-        assert_eq!(shard.claim_vacant(48 * MIB), None);
+        assert_eq!(vacant(&shard), [(8, 16), (62, 2)], "neighbours are one");
     }
 
     /// The memory of a window is away while its block is in use, and home as soon as that is freed. Its last use is
@@ -272,50 +416,101 @@ mod tests {
         let (mut shard, home, ids, slot) = scene();
         let window = keep(&mut shard, slot, 0);
         for tick in [5, 6] {
-            let grant = open(&mut shard, window, &[(ids[2], home, 6, 12), (ids[0], home, 0, 4)]);
+            let grant = open(&mut shard, window, 0, &[(ids[2], home, 6, 12), (ids[0], home, 0, 4)]);
             assert_eq!((grant.slot, grant.offset, grant.size), (slot, 0, 10 * MIB));
             assert_eq!(grant.last_use.tick(), Tick(if tick == 5 { 3 } else { 5 }));
             assert_eq!(free_places(&shard), []);
             free(&mut shard, grant.block, tick);
             let uses: Vec<_> = shard.tiles_by_place(0).iter().map(|tile| tile.last_use.tick()).collect();
             assert_eq!((free_places(&shard), uses), (vec![(0, 4), (6, 12)], vec![Tick(tick); 2]));
-            assert_eq!(shard.blocks[window].state, State::Kept);
+            assert!(shard.is_idle_window(window, 10 * MIB));
         }
     }
 
-    /// A block of a part of a window has the front of its addresses. They are whole again once it is freed.
+    /// Two blocks have parts of one window at once. Its addresses are one block again when both are freed, in whatever
+    /// order.
     #[test]
-    fn a_window_that_is_used_in_part_is_whole_again() {
+    fn a_window_that_is_used_in_parts_is_whole_again() {
+        for order in [[0, 1], [1, 0]] {
+            let (mut shard, home, ids, slot) = scene();
+            let window = keep(&mut shard, slot, MIB);
+            let blocks = [(3, (ids[2], 7, 10)), (8, (ids[0], 1, 3))].map(|(at, (block, begin, end))| {
+                let grant = open(&mut shard, window, at, &[(block, home, begin, end)]);
+                assert_eq!((grant.offset, grant.size), (at * MIB, (end - begin) * MIB));
+                grant.block
+            });
+            let [kept, live] = [State::Kept, State::Live];
+            assert_eq!(panes(&shard, window), [(3, kept), (3, live), (2, kept), (2, live), (2, kept)]);
+            assert_eq!(free_places(&shard), [(0, 1), (3, 4), (6, 7), (10, 12)]);
+            assert!(!shard.is_idle_window(window, 12 * MIB));
+            order.into_iter().zip(8..).for_each(|(at, tick)| free(&mut shard, blocks[at], tick));
+            assert_eq!((panes(&shard, window), free_places(&shard)), (vec![(12, kept)], vec![(0, 4), (6, 12)]));
+            assert_eq!(shard.window_point(window, 0).tick, Tick(9), "the last use of all its addresses");
+        }
+    }
+
+    /// A window that is lengthened is one with what is behind it, and the next window is not.
+    #[test]
+    fn a_longer_window_does_not_join_with_the_next_one() {
         let (mut shard, home, ids, slot) = scene();
-        let window = keep(&mut shard, slot, MIB);
-        let grant = open(&mut shard, window, &[(ids[2], home, 7, 12)]);
-        assert_eq!((grant.offset, grant.size), (MIB, 5 * MIB), "the head of the first page is not the window's");
-        let rest = shard.blocks[grant.block].next;
-        assert_eq!((shard.blocks[rest].state, shard.blocks[rest].size), (State::Kept, 6 * MIB));
-        assert_eq!(free_places(&shard), [(0, 4), (6, 7)]);
+        let [window, next] = [0; 2].map(|front| keep(&mut shard, slot, front));
+        assert_eq!(shard.blocks[next].offset, 20 * MIB);
+        let (room, bytes) = shard.room_behind(window, 10 * MIB).expect("there is room");
+        assert_eq!(bytes, 10 * MIB);
+        shard.claim_behind(room, bytes);
+        map(&mut shard, slot, (10 * MIB, 20 * MIB), Role::Window);
+        let run = shard.claim_run(window, 8 * MIB, 2 * MIB);
+        shard.join_claimed(run, room);
+        let pieces = [(ids[0], 0, 4)].map(|(block, begin, end)| {
+            let (block, ..) = shard.claim_part(block, home, begin, end * MIB).expect("it is free");
+            shard.goes_away(block);
+            Piece { shard: shard.id, block }
+        });
+        let grant = shard.open_window(run, pieces.to_vec(), LastUse::NEVER, &want(4 * MIB));
+        settle(&mut shard);
+        let [kept, live] = [State::Kept, State::Live];
+        assert_eq!(panes(&shard, window), [(8, kept), (4, live), (8, kept), (10, kept)]);
         free(&mut shard, grant.block, 8);
-        assert_eq!((shard.blocks[window].size, shard.window_point(window).tick), (11 * MIB, Tick(8)));
-        assert_eq!(free_places(&shard), [(0, 4), (6, 12)]);
+        assert_eq!(panes(&shard, window), [(20, kept), (10, kept)]);
     }
 
-    /// A window is vacated with the bytes in front of it, once no page is mapped there.
+    /// Addresses that a window has lost are vacant once no page is mapped there, and what is left on both sides of them
+    /// stays.
     #[test]
-    fn a_window_is_vacated_once_it_is_bare() {
-        for front in [0, MIB] {
-            let (mut shard, _, _, slot) = scene();
-            let window = keep(&mut shard, slot, front);
-            assert!(!shard.is_bare_window(window));
-            let bytes = (10 * MIB + front).next_multiple_of(2 * MIB);
-            for offset in (0..bytes).step_by(2 << 20) {
-                let at = crate::ids::Place { shard: ShardId(0), slot, offset };
-                shard.page_leaves(at);
-                assert!(!shard.is_bare_window(window), "the driver is still unmapping");
-                shard.page_unmapped(at, crate::ids::PageId((offset / (2 * MIB)) as u32));
-            }
-            assert!(shard.is_bare_window(window));
-            shard.vacate_window(window, front);
-            assert_eq!(vacant(&shard), [(0, 64)]);
-        }
+    fn a_page_leaves_a_window() {
+        let (mut shard, home, ids, slot) = scene();
+        let window = keep(&mut shard, slot, 0);
+        let live = open(&mut shard, window, 7, &[(ids[2], home, 7, 9)]);
+        let at = crate::ids::Place { shard: ShardId(0), slot, offset: 2 * MIB };
+        shard.page_leaves(at);
+        let (out, behind) = shard.take_out(window, (at.offset, 2 * MIB), true);
+        assert!(!shard.is_bare_window(out), "the driver is still unmapping");
+        let rest = behind.expect("there is a rest");
+        shard.page_unmapped(at, crate::ids::PageId(1));
+        assert!(shard.is_bare_window(out) && !shard.is_bare_window(window));
+        shard.vacate_window(out);
+        settle(&mut shard);
+        assert_eq!(vacant(&shard), [(2, 2), (10, 54)]);
+        free(&mut shard, live.block, 8);
+        assert_eq!((panes(&shard, window), panes(&shard, rest)), (vec![(2, State::Kept)], vec![(6, State::Kept)]));
+        let (out, behind) = shard.take_out(rest, (8 * MIB, 2 * MIB), false);
+        assert_eq!((shard.blocks[out].size, behind), (2 * MIB, None));
+    }
+
+    /// What is not mapped of claimed addresses is vacant again.
+    #[test]
+    fn addresses_that_were_claimed_in_vain_are_vacant() {
+        let (mut shard, _, _, slot) = scene();
+        let (block, _, offset) = shard.claim_vacant(10 * MIB).expect("there are addresses");
+        map(&mut shard, slot, (offset, offset + 4 * MIB), Role::Window);
+        assert!(shard.keep_mapped(block, 4 * MIB));
+        let run = shard.begin_window(block, MIB);
+        shard.unclaim_run(run);
+        settle(&mut shard);
+        assert_eq!((panes(&shard, block), vacant(&shard)), (vec![(4, State::Kept)], vec![(4, 60)]));
+        let (block, ..) = shard.claim_vacant(10 * MIB).expect("there are addresses");
+        assert!(!shard.keep_mapped(block, 0));
+        assert_eq!(vacant(&shard), [(4, 60)]);
     }
 
     /// A window with another shard's memory waits for its own stream, and hands that memory to the coordinator.
@@ -323,12 +518,12 @@ mod tests {
     fn memory_of_another_shard_is_left_to_the_coordinator() {
         let (mut shard, home, ids, slot) = scene();
         let window = keep(&mut shard, slot, 0);
-        shard.claim_window(window);
+        let run = shard.claim_run(window, 0, 10 * MIB);
         let (own, last_use, _) = shard.claim_part(ids[2], home, 6 * MIB, 12 * MIB).expect("it is free");
         shard.goes_away(own);
         let foreign = Piece { shard: ShardId(1), block: BlockId(77) };
         let pieces = vec![Piece { shard: ShardId(0), block: own }, foreign];
-        let grant = shard.open_window(window, pieces, last_use, &want(10 * MIB));
+        let grant = shard.open_window(run, pieces, last_use, &want(10 * MIB));
         settle(&mut shard);
         let Freed::Pending(uses) = shard.free(grant.block, Tick(9), 0) else { panic!("it waits for its own stream") };
         assert_eq!((uses.streams, free_places(&shard)), (vec![shard.stream], vec![(0, 4)]));
@@ -342,11 +537,11 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "is claimed")]
-    fn a_window_in_use_is_not_claimed() {
+    #[should_panic(expected = "of a window are claimed")]
+    fn addresses_in_use_are_not_claimed() {
         let (mut shard, home, ids, slot) = scene();
         let window = keep(&mut shard, slot, 0);
-        open(&mut shard, window, &[(ids[2], home, 6, 12)]);
-        shard.claim_window(window);
+        open(&mut shard, window, 0, &[(ids[2], home, 6, 12)]);
+        shard.claim_run(window, 5 * MIB, 2 * MIB);
     }
 }

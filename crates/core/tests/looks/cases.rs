@@ -143,7 +143,7 @@ fn spare_page(world: &mut World) {
 }
 
 fn paged(growth: Growth, limit: u64) -> Facts {
-    let settings = Settings { policy: Policy::Paged(growth), ..Settings::default() };
+    let settings = Settings { policy: Policy::paged(growth), ..Settings::default() };
     Facts { limit: Some(limit * MIB), ..Facts::new(settings) }
 }
 

@@ -131,8 +131,8 @@ fn a_free_before_the_last_count_is_not_overlooked() {
     };
     let (end, looks) = run(NEVER);
     assert_eq!(end, End::Refused, "an undisturbed plan finds nothing");
-    // The report of the refusal looks at each shard three times.
-    let report = 3 * case.facts.streams as u32;
+    // The report of the refusal looks at each shard four times.
+    let report = 4 * case.facts.streams as u32;
     for place in 0..looks - report {
         assert!(matches!(run(place).0, End::Granted(_)), "freed before look {place} of {looks}");
     }

@@ -22,7 +22,7 @@ fn facts(random: &mut Random) -> Facts {
         0 => Settings::default(),
         1 => Settings { gc_threshold: 0.05, ..Settings::default() },
         2 | 3 => Settings { policy: Policy::Classic(Segments::Expandable), ..Settings::default() },
-        _ => Settings { policy: Policy::Paged(growth), ..Settings::default() },
+        _ => Settings { policy: Policy::paged(growth), ..Settings::default() },
     };
     let reuse = random.pick(&[Reuse::InOrder, Reuse::InOrder, Reuse::AfterSubmit, Reuse::AfterDone]);
     Facts {

@@ -22,6 +22,8 @@ pub(crate) struct Device {
     pub(crate) sizes: Sizes,
     /// The ticks that are reported as reached when they are queried, by stream.
     pub(crate) reached: [Tick; 3],
+    /// The bytes that the device's budget leaves, for plans that ask.
+    pub(crate) left: Option<u64>,
     /// The steps that were taken since a test forgot them.
     pub(crate) steps: Vec<Step>,
 }
@@ -33,13 +35,22 @@ impl Device {
     }
 
     pub(crate) fn with(growth: Growth, limit: u64, pages: PageCaps, stream_wait: bool) -> Self {
+        Self::under(Policy::paged(growth), limit, pages, stream_wait)
+    }
+
+    /// Creates a device with a slack of its own.
+    pub(crate) fn with_slack(growth: Growth, slack: f64) -> Self {
+        Self::under(Policy::Paged { growth, slack }, 1 << 30, PageCaps::new(2 * MIB), true)
+    }
+
+    fn under(policy: Policy, limit: u64, pages: PageCaps, stream_wait: bool) -> Self {
         let facts = DeviceFacts { total_bytes: 1 << 30, reuse: Reuse::InOrder, pages: Some(pages), stream_wait };
-        let settings = Settings { policy: Policy::Paged(growth), ..Settings::default() };
+        let settings = Settings { policy, ..Settings::default() };
         let mut coordinator = Coordinator::new(settings, facts);
         coordinator.set_limit(Some(limit));
         let shards = (0..3).map(|stream| coordinator.open_shard(StreamId(stream), PoolId::default())).collect();
         let sizes = coordinator.sizes().clone();
-        Self { coordinator, shards, sizes, reached: [Tick(100); 3], steps: Vec::new() }
+        Self { coordinator, shards, sizes, reached: [Tick(100); 3], left: None, steps: Vec::new() }
     }
 
     pub(crate) fn plan(&self, shard: usize, bytes: u64) -> Plan {
@@ -59,6 +70,7 @@ impl Device {
             Step::Grant(_) | Step::Lend { .. } | Step::Done | Step::Refuse(_) => panic!("{step:?} has no outcome"),
             Step::Reserve { .. } | Step::ReserveRange { .. } => Outcome::Reserved { address: 0 },
             Step::Poll(streams) => Outcome::Reached(streams.iter().map(reached).collect()),
+            Step::Budget => Outcome::Left(self.left),
             Step::Wait(points) => Outcome::Reached(points.clone()),
             Step::Synchronize(stream) => Outcome::Reached(vec![reached(stream)]),
             Step::StreamWait { .. } => Outcome::Waits(Tick(50)),

@@ -1,10 +1,12 @@
 //! `paged`, step by step: windows and the memory behind them, slabs, plans that fail, and operations of other threads.
 
 mod beside;
+mod budget;
 mod device;
 mod ending;
 mod fails;
 mod loans;
 mod looks;
 mod slabs;
+mod slack;
 mod windows;

@@ -26,7 +26,7 @@ fn blocks(stream: &Stream<Sim>) -> [Buffer<Sim>; SIZES.len()] {
 
 #[test]
 fn eight_threads_on_eight_streams_meet_in_no_lock() {
-    for policy in [Policy::Classic(Segments::Plain), Policy::Paged(Growth::Balanced)] {
+    for policy in [Policy::Classic(Segments::Plain), Policy::paged(Growth::Balanced)] {
         let settings = Settings { policy, ..Settings::default() };
         let allocator = Allocator::builder(Sim::new()).settings(settings).build().unwrap_or_else(|e| panic!("{e}"));
         let streams: Vec<_> =

@@ -16,7 +16,7 @@ const BYTES: u64 = 64 << 20;
 const BETWEEN: u64 = 16 << 20;
 
 pub(super) fn measure<B: Backend>(backend: B, effort: &Effort) -> Result<Vec<Row>, Failure> {
-    let scene = Scene::new(backend, Policy::Paged(Growth::Balanced), 2)?;
+    let scene = Scene::new(backend, Policy::paged(Growth::Balanced), 2)?;
     let mut times: [Vec<f64>; 4] = Default::default();
     for _ in 0..effort.rounds {
         let Some(round) = round(&scene)? else { return Ok(Vec::new()) };

@@ -26,7 +26,9 @@ Policies:
 
 While the device is behind, paged creates pages rather than have a stream wait for another on the
 device, up to 2.2 times what was ever live and 8 MiB (--conf growth:balanced, the default), or
-has streams wait at once, which reserves the least (--conf growth:tight).";
+has streams wait at once, which reserves the least (--conf growth:tight). --conf slack:0.05 is how much
+more than was ever live it may reserve, as a share of it, where no work is in flight: the larger, the
+fewer driver calls.";
 
 const REPLAY_MORE: &str = "\
 Configuration: --conf, or else the first of the environment variables MILLPOND_CONF,
@@ -40,9 +42,9 @@ simulated device). With --compare or several policies, `of exp.` is that time ov
 expandable, and `events`, `live` and `torch` make room. `life` is the most that was reserved at any time
 of all passes over the most that was live; `last calls` are those of the last pass, `all calls` and
 `all driver` those of all passes. JSON has the calls and times of each pass. `retries` and `OOMs` of the
-first pass are left out where there were none. Statistics are those at the end of the first pass. Of
-several traces, the last line of each policy has the geometric means of `res/live` and `life` and the sums
-of what follows them.
+first pass are left out where there were none. Statistics are those at the end of the first pass, and
+those of the slack at the end of the last one. Of several traces, the last line of each policy has the
+geometric means of `res/live` and `life` and the sums of what follows them.
 
 --for adds `passes`, how many were made, the cold one among them: 3.25 are three and a quarter of one.
 --touch and --in-flight add `stalls`, how often the host had to wait for the device in an allocation, and

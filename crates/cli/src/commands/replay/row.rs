@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use millpond::settings::Settings;
-use millpond::stats::PageStats;
+use millpond::stats::{PageStats, PinnedBy, SlackStats};
 use millpond::summary::memory_summary;
 use millpond_replay::Replayed;
 use millpond_trace::Header;
@@ -60,6 +60,7 @@ pub(super) struct Row {
     pub(super) num_ooms: u64,
     warm_num_ooms: u64,
     page_stats: BTreeMap<&'static str, u64>,
+    slack_stats: SlackOf,
     /// Whether the policy is one of pages, `paged`.
     #[serde(skip)]
     moves_pages: bool,
@@ -121,6 +122,53 @@ impl Busy {
     /// Returns the waits of all passes.
     pub(super) fn all_waits(&self) -> u64 {
         self.waits + self.warm_waits
+    }
+}
+
+/// What is reserved beyond the slack, and what work in flight pins: [`SlackStats`].
+#[derive(Serialize)]
+struct SlackOf {
+    most_live_bytes: u64,
+    bound_bytes: Option<u64>,
+    beyond_bytes: u64,
+    pinned_bytes: u64,
+    pinned_by: Vec<PinnedOf>,
+}
+
+/// What the work of one stream pins.
+#[derive(Serialize)]
+struct PinnedOf {
+    stream: u32,
+    bytes: u64,
+    own_bytes: u64,
+}
+
+impl SlackOf {
+    fn new(stats: &SlackStats) -> Self {
+        let SlackStats { most_live_bytes, bound_bytes, beyond_bytes, pinned_bytes, pinned_by } = stats;
+        let pinned =
+            |pinned: &PinnedBy| PinnedOf { stream: pinned.stream.0, bytes: pinned.bytes, own_bytes: pinned.own_bytes };
+        Self {
+            most_live_bytes: *most_live_bytes,
+            bound_bytes: *bound_bytes,
+            beyond_bytes: *beyond_bytes,
+            pinned_bytes: *pinned_bytes,
+            pinned_by: pinned_by.iter().map(pinned).collect(),
+        }
+    }
+
+    /// Returns the numbers with their names, those of each stream at the end.
+    fn by_name(&self) -> Vec<(String, u64)> {
+        let of_all = [
+            ("beyond_bytes", self.beyond_bytes),
+            ("bound_bytes", self.bound_bytes.unwrap_or_default()),
+            ("most_live_bytes", self.most_live_bytes),
+            ("pinned_bytes", self.pinned_bytes),
+        ];
+        let of_streams = self.pinned_by.iter().flat_map(|&PinnedOf { stream, bytes, own_bytes }| {
+            [(format!("pinned_by.{stream}.bytes"), bytes), (format!("pinned_by.{stream}.own_bytes"), own_bytes)]
+        });
+        of_all.map(|(name, bytes)| (name.to_string(), bytes)).into_iter().chain(of_streams).collect()
     }
 }
 
@@ -193,10 +241,13 @@ impl Row {
             num_ooms: stats.num_ooms,
             warm_num_ooms: replayed.warm.iter().map(|pass| pass.ooms).sum(),
             page_stats: BTreeMap::from(by_name(&replayed.pages)),
+            slack_stats: SlackOf::new(&replayed.slack),
             moves_pages: settings.policy.moves_pages(),
             checked_blocks: args.touch.then_some(replayed.checked_blocks),
             busy: (args.touch || args.life.in_flight.is_some()).then(|| Busy::new(replayed)),
-            memory_summary: args.summary.then(|| memory_summary(stats, &replayed.pages, usage, 0, false)),
+            memory_summary: args
+                .summary
+                .then(|| memory_summary(stats, &replayed.pages, &replayed.slack, usage, 0, false)),
             memory_usage: usage.filter(|_| args.summary).map(UsageRow::new),
             stats: args.stats.then(values),
         }
@@ -220,6 +271,9 @@ impl Row {
             }
             for (name, value) in self.page_stats.iter().filter(|_| self.moves_pages) {
                 table.row(vec![format!("page_stats.{name}"), value.to_string()]);
+            }
+            for (name, value) in self.slack_stats.by_name().into_iter().filter(|_| self.moves_pages) {
+                table.row(vec![format!("slack_stats.{name}"), value.to_string()]);
             }
             text += &format!("\n{} under {}\n{}", self.trace, self.policy, table.render());
         }

@@ -63,7 +63,8 @@ fn with_policy(base: Options, name: &str) -> Result<Options, Failure> {
         return Err(Failure::Input(format!("--policy: `{name}` is no policy; write one such as classic")));
     }
     if let Some(variant) = Variant::find(name).filter(|variant| variant.policy.name() != name) {
-        return Ok(base.with_policy(Choice::from(variant.policy)));
+        let slack = base.policy.slack;
+        return Ok(base.with_policy(Choice { slack, ..Choice::from(variant.policy) }));
     }
     let parsed = conf::parse_over(base, &format!("policy:{name}"));
     parsed.map(|parsed| parsed.options).map_err(|error| Failure::Input(format!("--policy: {}", error.kind)))
@@ -134,7 +135,11 @@ fn compared(base: &Options, has_pages: bool, with_tight: bool) -> Vec<Settings> 
     }
     // Beside `tight`, plain `paged` is what its name says; alone it grows as it is configured to.
     let with = |variant: Variant| match variant.policy {
-        Policy::Paged(_) if !with_tight => base.clone().with_policy(Policy::Paged(base.policy.growth)),
+        Policy::Paged { growth, .. } => {
+            let growth = if with_tight { growth } else { base.policy.growth };
+            base.clone()
+                .with_policy(Policy::Paged { growth, slack: base.policy.slack.unwrap_or(Policy::DEFAULT_SLACK) })
+        }
         policy => base.clone().with_policy(policy),
     };
     possible.into_iter().map(with).collect()
@@ -173,9 +178,13 @@ mod tests {
 
     #[test]
     fn the_written_configuration_means_the_same_on_every_device() {
-        for text in
-            ["policy:classic", "policy:paged,growth:tight", "policy:classic,max_split_size_mb:64", "policy:direct"]
-        {
+        for text in [
+            "policy:classic",
+            "policy:paged,growth:tight",
+            "policy:paged,slack:0.2",
+            "policy:classic,max_split_size_mb:64",
+            "policy:direct",
+        ] {
             let options = conf::parse(text).expect(text);
             assert_eq!(conf_text(&options.resolve(true)), text);
         }
@@ -202,6 +211,19 @@ mod tests {
             assert_eq!(options.resolve(false).policy, variant.policy, "{}", variant.name);
         }
         assert!(with_policy(Options::default(), "modern").is_err());
+    }
+
+    #[test]
+    fn a_slack_is_kept_under_every_variant_of_paged() {
+        let base = conf::parse("slack:0.2").expect("a slack");
+        let slack = Some(0.2);
+        for name in ["paged", TIGHT] {
+            let settings = with_policy(base.clone(), name).expect(name).resolve(true);
+            assert_eq!((settings.policy.slack(), label(&settings).as_str()), (slack, name));
+        }
+        for settings in compared(&base, true, true).iter().filter(|settings| settings.policy.moves_pages()) {
+            assert_eq!(settings.policy.slack(), slack, "{}", label(settings));
+        }
     }
 
     #[test]

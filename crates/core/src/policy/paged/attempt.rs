@@ -2,7 +2,7 @@
 
 use super::climb::{Climb, Knows, Times};
 use crate::coordinator::phase::{Phase, Turned};
-use crate::coordinator::plan::Plan;
+use crate::coordinator::plan::{Allowance, Plan};
 use crate::coordinator::step::Step;
 use crate::coordinator::{Coordinator, Shards};
 use crate::shard::Grant;
@@ -21,7 +21,7 @@ impl Coordinator {
         if let Some(grant) = self.retire_and_find(&mut climb.knows, plan, shards) {
             return Phase::end(Step::Grant(grant));
         }
-        self.note_miss(&want, shards);
+        self.paging.largest = self.paging.largest.max(want.rounded);
         self.begin_attempt(plan);
         if !plan.standing.keeps_turn() {
             self.count_frees(plan, shards);
@@ -35,7 +35,8 @@ impl Coordinator {
             };
         }
         let is_rejected =
-            self.settings.throw_on_oom && !climb.knows.lacks.new_pages && plan.request.allowance.is_none();
+            self.settings.throw_on_oom && !climb.knows.lacks.new_pages && plan.request.allowance.most().is_none();
+        climb.knows.lacks.budget = plan.request.allowance == Allowance::Unasked;
         match self.find_way(climb.clone(), plan, shards) {
             Some(turned) => turned,
             // Neither idle memory nor what may be created suffices: refused at once, where that is asked for.
@@ -53,11 +54,10 @@ impl Coordinator {
         if was_told || self.pending.waiters() != waiters { self.find(plan, shards) } else { None }
     }
 
-    /// Notes that a request missed.
-    fn note_miss(&mut self, want: &Want, shards: &mut impl Shards) {
-        let live = self.live_bytes(shards);
-        self.paging.high_live = self.paging.high_live.max(self.peaks_live()).max(live + want.rounded);
-        self.paging.largest = self.paging.largest.max(want.rounded);
+    /// Returns the most bytes that were ever live, or will be once the request is served. A request that is refused
+    /// leaves no trace in it.
+    pub(super) fn high_live(&self, want: &Want, shards: &mut impl Shards) -> u64 {
+        self.most_live().max(self.live_bytes(shards) + want.rounded)
     }
 
     /// Returns the number of bytes that may be created at all.
@@ -66,6 +66,6 @@ impl Coordinator {
             return 0;
         }
         let throw_above = if self.settings.throw_on_oom { self.throw_above() } else { u64::MAX };
-        self.headroom.room(Some(throw_above.min(plan.request.allowance.unwrap_or(u64::MAX))))
+        self.headroom.room(Some(throw_above.min(plan.request.allowance.most().unwrap_or(u64::MAX))))
     }
 }

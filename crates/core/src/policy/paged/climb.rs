@@ -119,6 +119,8 @@ pub(super) struct Lacks {
     pub(super) windows: bool,
     /// There are no addresses for a home to grow in.
     pub(super) homes: bool,
+    /// What the device's budget leaves, which has to be asked for before anything is created.
+    pub(super) budget: bool,
 }
 
 impl Climb {
@@ -333,7 +335,7 @@ mod tests {
     #[test]
     fn beyond_the_budget_a_plan_tries_new_pages_again() {
         let mut climb = Climb { rung: Rung::Refuse, knows: Knows::default() };
-        climb.knows.lacks = Lacks { new_pages: true, waits: true, windows: true, homes: true };
+        climb.knows.lacks = Lacks { new_pages: true, waits: true, windows: true, homes: true, budget: true };
         let again = climb.restart();
         assert_eq!(again.rung, Rung::Search);
         assert_eq!(again.knows.lacks, Lacks { waits: true, ..Lacks::default() }, "a capture goes on");

@@ -12,6 +12,15 @@ use crate::books::Part;
 use crate::coordinator::{Coordinator, Shards};
 use crate::ids::Place;
 
+/// Where the first stretch of a window may begin.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum First {
+    /// Anywhere in a page: a window begins there.
+    Anywhere,
+    /// With a page: a window goes on there.
+    Page,
+}
+
 /// A free block, with the edges of the pages in it.
 #[derive(Clone, Copy, Debug)]
 struct Gap {
@@ -23,12 +32,15 @@ struct Gap {
     down: u64,
 }
 
-/// Chooses stretches of up to `bytes` from the gaps. Returns them with the bytes that are still missing.
-fn choose(mut gaps: Vec<Gap>, bytes: u64) -> (Vec<Stretch>, u64) {
+/// Chooses stretches of up to `bytes` from the gaps. The first of them may begin anywhere if `from` says so, and not
+/// only with a page. Returns them with the bytes that are still missing.
+fn choose(mut gaps: Vec<Gap>, bytes: u64, from: First) -> (Vec<Stretch>, u64) {
     let mut left = bytes;
     let mut stretches = Vec::new();
     let tail = |gap: &Gap| gap.down.saturating_sub(gap.home.offset);
-    if let Some(at) = longest(&gaps, tail) {
+    if from == First::Anywhere
+        && let Some(at) = longest(&gaps, tail)
+    {
         let gap = gaps.swap_remove(at);
         let bytes = tail(&gap).min(left);
         stretches.push(Stretch { home: gap.home, bytes });
@@ -58,39 +70,60 @@ fn longest(gaps: &[Gap], bytes: impl Fn(&Gap) -> u64) -> Option<usize> {
 }
 
 impl Coordinator {
-    /// Chooses free memory for a window. Returns it with the bytes that are missing.
-    pub(super) fn gather(&self, tiles: &Tiles, bytes: u64, shards: &mut impl Shards) -> (Vec<Stretch>, u64) {
-        let gap = |idle: &Idle| {
-            let Idle { shard, tile, .. } = *idle;
-            let (up, down) = self.page_edges(shard, tile.slot, (tile.begin, tile.end), shards);
-            Gap { home: Place { shard, slot: tile.slot, offset: tile.begin }, end: tile.end, up, down }
-        };
-        choose(tiles.iter().map(gap).collect(), bytes)
+    /// Chooses free memory for a window, without what is in `taken`. Returns it with the bytes that are missing.
+    pub(super) fn gather(
+        &self,
+        tiles: &Tiles,
+        taken: &[Stretch],
+        (bytes, first): (u64, First),
+        shards: &mut impl Shards,
+    ) -> (Vec<Stretch>, u64) {
+        let mut gaps = Vec::new();
+        for Idle { shard, tile, .. } in tiles.iter() {
+            let home = Place { shard: *shard, slot: tile.slot, offset: tile.begin };
+            for (begin, end) in without(home, tile.end, taken) {
+                let (up, down) = self.page_edges(*shard, tile.slot, (begin, end), shards);
+                gaps.push(Gap { home: Place { offset: begin, ..home }, end, up, down });
+            }
+        }
+        choose(gaps, bytes, first)
     }
 
-    /// Returns the parts of pages of a window over these stretches, whose first page is mapped at `at`.
+    /// Returns the pages of a window over these stretches, the first of which is mapped at `at`.
     pub(super) fn parts_of(&self, stretches: &[Stretch], at: Place, shards: &mut impl Shards) -> Vec<Part> {
         let mut parts = Vec::new();
         let mut offset = at.offset;
         for &Stretch { home, bytes } in stretches {
             shards.with(home.shard, |shard| {
                 for (begin, page) in shard.pages_over(home.slot, home.offset, home.offset + bytes) {
-                    let from = begin.max(home.offset);
-                    let home = Place { offset: from, ..home };
-                    let bytes = begin + page.bytes - from;
-                    parts.push(Part { page: page.page, home, bytes, at: Place { offset, ..at } });
+                    let home = Place { offset: begin, ..home };
+                    parts.push(Part::new(page.page, home, page.bytes, Place { offset, ..at }));
                     offset += page.bytes;
                 }
             });
         }
-        // The tail of a page may come first and the head of the same page last: no byte is there twice.
-        if let [first, .., last] = &mut parts[..]
-            && first.page == last.page
-        {
-            last.bytes = first.home.offset - last.home.offset;
-        }
         parts
     }
+}
+
+/// Returns what is left of a free block without the stretches that are taken, as beginnings and ends.
+fn without(home: Place, end: u64, taken: &[Stretch]) -> Vec<(u64, u64)> {
+    let inside = |stretch: &&Stretch| {
+        (stretch.home.shard, stretch.home.slot) == (home.shard, home.slot)
+            && (home.offset..end).contains(&stretch.home.offset)
+    };
+    let mut taken: Vec<_> = taken.iter().filter(inside).map(|s| (s.home.offset, s.home.offset + s.bytes)).collect();
+    taken.sort_unstable();
+    taken.push((end, end));
+    let mut from = home.offset;
+    let mut left = Vec::new();
+    for (begin, behind) in taken {
+        if begin > from {
+            left.push((from, begin));
+        }
+        from = behind;
+    }
+    left
 }
 
 #[cfg(test)]
@@ -109,7 +142,11 @@ mod tests {
     }
 
     fn chosen(gaps: &[(u64, u64)], bytes: u64) -> (Vec<(u64, u64)>, u64) {
-        let (stretches, left) = choose(gaps.iter().map(|&(begin, end)| gap(begin, end)).collect(), bytes);
+        chosen_from(gaps, bytes, First::Anywhere)
+    }
+
+    fn chosen_from(gaps: &[(u64, u64)], bytes: u64, first: First) -> (Vec<(u64, u64)>, u64) {
+        let (stretches, left) = choose(gaps.iter().map(|&(begin, end)| gap(begin, end)).collect(), bytes, first);
         (stretches.iter().map(|stretch| (stretch.home.offset, stretch.bytes)).collect(), left)
     }
 
@@ -129,5 +166,23 @@ mod tests {
     #[test]
     fn the_longest_come_first_where_none_is_long_enough() {
         assert_eq!(chosen(&[(0, 10), (20, 40), (60, 70)], 40), (vec![(20, 20), (0, 10), (60, 10)], 0));
+    }
+
+    #[test]
+    fn a_window_goes_on_with_whole_pages() {
+        assert_eq!(chosen_from(&[(3, 20), (30, 36)], 15, First::Page), (vec![(10, 10), (30, 5)], 0));
+        assert_eq!(chosen_from(&[(3, 10), (30, 36)], 15, First::Page), (vec![], 15));
+    }
+
+    #[test]
+    fn what_a_window_has_already_is_not_gathered_for_it() {
+        let stretch = |shard, begin, end: u64| Stretch {
+            home: Place { shard: ShardId(shard), slot: Slot(0), offset: begin },
+            bytes: end - begin,
+        };
+        let taken = [stretch(0, 20, 25), stretch(0, 10, 14), stretch(1, 15, 18), stretch(0, 40, 50)];
+        assert_eq!(without(gap(10, 30).home, 30, &taken), [(14, 20), (25, 30)]);
+        assert_eq!(without(gap(40, 50).home, 50, &taken), []);
+        assert_eq!(without(gap(60, 70).home, 70, &taken), [(60, 70)]);
     }
 }

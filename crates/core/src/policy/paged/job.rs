@@ -8,6 +8,7 @@ use millpond_backend::{Point, Tick};
 
 use super::climb::Climb;
 use super::kept::Stretch;
+use super::making::Making;
 use super::tiles::{Taker, Tiles};
 use crate::books::{Part, Points, WindowId};
 use crate::coordinator::calls::{Batch, Purpose};
@@ -26,11 +27,11 @@ use crate::size::Want;
 #[derive(Debug)]
 pub(crate) enum Work {
     /// Queue the waits.
-    Order(Job),
+    Order(Box<Job>),
     /// Make the page calls.
-    Back(Job),
+    Back(Box<Job>),
     /// Hand the block out.
-    Serve(Job),
+    Serve(Box<Job>),
 }
 
 /// What a plan has claimed to serve its request.
@@ -58,10 +59,10 @@ enum Target {
     Own,
     /// At the home of another stream, which lends it, on that side.
     Lent(Side),
-    /// In a window that was kept.
-    Kept(WindowId),
-    /// In a new window: its claimed addresses, the bytes in front of it, and the parts of its pages.
-    Window { block: BlockId, front: u64, parts: Vec<Part> },
+    /// In a part of a window that was kept, whose addresses are claimed.
+    Kept(BlockId),
+    /// In a window that is made or lengthened.
+    Window(Making),
 }
 
 #[derive(Clone, Debug)]
@@ -86,6 +87,16 @@ struct Grown {
     bytes: u64,
 }
 
+impl Grown {
+    /// Returns the pages of which a block in a window gets bytes, as parts of that window.
+    fn parts(&self, shard: ShardId) -> Vec<Part> {
+        let nowhere = Place { shard, slot: Slot(0), offset: 0 };
+        let needed = self.pages.iter().take_while(|new| new.offset - self.begin < self.bytes);
+        let home = |new: &New| Place { shard, slot: self.slot, offset: new.offset };
+        needed.map(|new| Part::new(new.page, home(new), new.bytes, nowhere)).collect()
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 struct New {
     page: PageId,
@@ -104,7 +115,7 @@ impl Job {
 
     /// Returns the phase that begins with the job.
     pub(super) fn begin(self, climb: Climb) -> Phase {
-        Phase::Window(Work::Order(self), policy::Climb::Pages(climb))
+        Phase::Window(Work::Order(Box::new(self)), policy::Climb::Pages(climb))
     }
 }
 
@@ -228,49 +239,30 @@ impl Coordinator {
         job.target = Target::Lent(side);
     }
 
-    /// Claims a kept window for a job.
-    pub(super) fn claim_kept(&mut self, job: &mut Job, id: WindowId, shards: &mut impl Shards) {
+    /// Claims a part of a kept window for a job.
+    pub(super) fn claim_kept(
+        &mut self,
+        job: &mut Job,
+        id: WindowId,
+        (offset, bytes): (u64, u64),
+        shards: &mut impl Shards,
+    ) {
+        self.paging.windows.note_use(id);
         let window = &self.paging.windows[id];
-        shards.with(window.shard, |shard| shard.claim_window(window.block));
-        job.target = Target::Kept(id);
+        job.target = Target::Kept(shards.with(window.shard, |shard| shard.claim_run(window.head, offset, bytes)));
     }
 
-    /// Claims addresses for a new window over the job's memory.
-    ///
-    /// # Panics
-    ///
-    /// If there are not enough.
+    /// Claims addresses for the memory of a job: for a new window over `stretches`, or behind the last bytes of one
+    /// that was kept.
     pub(super) fn claim_addresses_for(
         &mut self,
         job: &mut Job,
         shard: ShardId,
-        stretches: &[Stretch],
+        gathered: (Option<(WindowId, u64)>, &[Stretch]),
         shards: &mut impl Shards,
     ) {
-        let nowhere = Place { shard, slot: Slot(0), offset: 0 };
-        let mut parts = self.parts_of(stretches, nowhere, shards);
-        if let Some(grown) = &job.growth {
-            let mut left = grown.bytes;
-            for new in &grown.pages {
-                if left == 0 {
-                    break;
-                }
-                let home = Place { shard, slot: grown.slot, offset: new.offset };
-                parts.push(Part { page: new.page, home, bytes: new.bytes, at: nowhere });
-                left = left.saturating_sub(new.bytes);
-            }
-        }
-        let front = parts.first().filter(|_| !stretches.is_empty()).map_or(0, |part| self.front_of(part));
-        let length: u64 = parts.iter().map(|part| self.pages[part.page].bytes).sum();
-        let Some((block, slot, offset)) = shards.with(shard, |shard| shard.claim_vacant(length)) else {
-            panic!("no {length} bytes of addresses for a window")
-        };
-        let mut at = offset;
-        for part in &mut parts {
-            part.at = Place { shard, slot, offset: at };
-            at += self.pages[part.page].bytes;
-        }
-        job.target = Target::Window { block, front, parts };
+        let created = job.growth.as_ref().map(|grown| grown.parts(shard)).unwrap_or_default();
+        job.target = Target::Window(self.begin_making(shard, gathered, created, shards));
     }
 
     /// Has a job go on.
@@ -286,16 +278,16 @@ impl Coordinator {
             Work::Order(job) if job.waits.is_empty() => Phase::Window(Work::Back(job), climb).turn(),
             Work::Order(job) => {
                 let step = Step::StreamWait { stream: self.stream_of(shard), points: job.waits.clone().into_vec() };
-                (Phase::Asked(Asked::Waits(Box::new(Work::Order(job)), climb)), Some(step))
+                (Phase::Asked(Asked::Waits(Work::Order(job), climb)), Some(step))
             }
             Work::Back(job) => {
                 let calls = calls_of(&job, shard);
                 if calls.is_empty() {
                     return Phase::Window(Work::Serve(job), climb).turn();
                 }
-                Phase::call(Batch::new(calls, Purpose::Back(Box::new(job), climb)))
+                Phase::call(Batch::new(calls, Purpose::Back(job, climb)))
             }
-            Work::Serve(job) => self.serve_job(job, plan, shards),
+            Work::Serve(job) => self.serve_job(*job, plan, shards),
         }
     }
 
@@ -334,7 +326,7 @@ impl Coordinator {
     /// the rest goes back: nothing is undone without need.
     pub(crate) fn backed(
         &mut self,
-        mut job: Job,
+        mut job: Box<Job>,
         climb: policy::Climb,
         made: &[PageCall],
         stopped: Option<bool>,
@@ -366,7 +358,7 @@ impl Coordinator {
                 // Pages go home first: if all are there, mapping in the window has failed.
                 let at_home = |grown: &Grown| grown.pages.iter().all(|new| self.pages[new.page].home.is_some());
                 let lacks_windows = job.growth.as_ref().is_none_or(at_home);
-                self.put_back(job, plan, shards);
+                self.put_back(*job, plan, shards);
                 match climb {
                     policy::Climb::Pages(mut climb) if refused => {
                         climb.knows.lacks.windows |= lacks_windows;
@@ -415,14 +407,12 @@ impl Coordinator {
                 let grant = self.settled(piece.shard, grant, shards);
                 return Phase::end(Step::Lend { lender: piece.shard, grant });
             }
-            Target::Kept(id) => {
-                self.paging.windows.note_use(id);
+            Target::Kept(run) => {
                 self.paging.stats.returned += 1;
-                let block = self.paging.windows[id].block;
                 let pieces = self.send_away(&job.pieces, shards);
-                shards.with(shard, |shard| shard.open_window(block, pieces, last_use, &want))
+                shards.with(shard, |shard| shard.open_window(run, pieces, last_use, &want))
             }
-            Target::Window { block, front, parts } => {
+            Target::Window(making) => {
                 if let Some(grown) = &job.growth {
                     let kept = shards.with(shard, |shard| {
                         shard.set_last_use(grown.ground.gap, LastUse::NEVER);
@@ -432,13 +422,8 @@ impl Coordinator {
                     job.pieces.push(Claimed { shard, block: kept, last_use, guards });
                 }
                 let pieces = self.send_away(&job.pieces, shards);
-                let block = shards.with(shard, |shard| {
-                    let block = shard.keep_window(block, front);
-                    shard.claim_window(block);
-                    block
-                });
-                self.paging.windows.insert(shard, block, parts);
-                shards.with(shard, |shard| shard.open_window(block, pieces, last_use, &want))
+                let run = self.made(shard, making, shards);
+                shards.with(shard, |shard| shard.open_window(run, pieces, last_use, &want))
             }
         };
         Phase::end(Step::Grant(self.settled(shard, grant, shards)))
@@ -477,21 +462,8 @@ impl Coordinator {
         }
         match job.target {
             Target::Home | Target::Own | Target::Lent(_) => {}
-            Target::Kept(id) => {
-                let block = self.paging.windows[id].block;
-                shards.with(shard, |shard| shard.unclaim_window(block));
-            }
-            Target::Window { block, front, mut parts } => {
-                let mapped = parts.iter().take_while(|part| self.pages[part.page].windows.contains(&part.at)).count();
-                parts.truncate(mapped);
-                if parts.is_empty() {
-                    shards.with(shard, |shard| shard.list_vacant(block));
-                } else {
-                    // What is mapped is kept, although it is shorter than the request.
-                    let block = shards.with(shard, |shard| shard.keep_window(block, front));
-                    self.paging.windows.insert(shard, block, parts);
-                }
-            }
+            Target::Kept(run) => shards.with(shard, |shard| shard.unclaim_run(run)),
+            Target::Window(making) => self.unmake(shard, making, shards),
         }
         if let Some(Grown { ground, guards, pages, .. }) = job.growth {
             let arrived = pages.iter().take_while(|new| self.pages[new.page].home.is_some());
@@ -518,7 +490,7 @@ impl Coordinator {
     pub(crate) fn give_up_window(&mut self, work: Work, plan: &Plan, shards: &mut impl Shards) {
         let (Work::Order(mut job) | Work::Back(mut job) | Work::Serve(mut job)) = work;
         self.headroom.end_ask(core::mem::take(&mut job.created));
-        self.put_back(job, plan, shards);
+        self.put_back(*job, plan, shards);
     }
 }
 
@@ -533,8 +505,8 @@ fn calls_of(job: &Job, shard: ShardId) -> Vec<PageCall> {
             calls.push(PageCall::Map { page, at: Place { shard, slot: grown.slot, offset } });
         }
     }
-    if let Target::Window { parts, .. } = &job.target {
-        calls.extend(parts.iter().map(|part| PageCall::Map { page: part.page, at: part.at }));
+    if let Target::Window(making) = &job.target {
+        calls.extend(making.parts.iter().map(|part| PageCall::Map { page: part.page, at: part.at }));
     }
     calls
 }

@@ -12,9 +12,13 @@
 
 mod attempt;
 mod climb;
+mod ended;
 mod gather;
+mod gathered;
+mod idle;
 mod job;
 mod kept;
+mod making;
 mod oldest;
 mod sizes;
 mod small;
@@ -52,6 +56,16 @@ impl Growth {
     }
 }
 
+impl Policy {
+    /// The slack of `paged` where none is set: 5 %.
+    pub const DEFAULT_SLACK: f64 = 0.05;
+
+    /// Returns `paged` with the slack that it has where none is set.
+    pub const fn paged(growth: Growth) -> Policy {
+        Policy::Paged { growth, slack: Self::DEFAULT_SLACK }
+    }
+}
+
 /// The folder.
 pub(super) struct Paged;
 
@@ -61,19 +75,21 @@ impl Room for Paged {
     }
 
     fn variants(&self) -> &'static [Variant] {
-        const BALANCED: Variant = Variant { name: "paged", policy: Policy::Paged(Growth::Balanced) };
-        const TIGHT: Variant = Variant { name: "tight", policy: Policy::Paged(Growth::Tight) };
+        const BALANCED: Variant = Variant { name: "paged", policy: Policy::paged(Growth::Balanced) };
+        const TIGHT: Variant = Variant { name: "tight", policy: Policy::paged(Growth::Tight) };
         &[BALANCED, TIGHT]
     }
 
     fn choose(&self, choice: &Choice) -> Policy {
-        Policy::Paged(choice.growth)
+        Policy::Paged { growth: choice.growth, slack: choice.slack.unwrap_or(Policy::DEFAULT_SLACK) }
     }
 
     fn describe(&self, policy: Policy) -> Option<(Traits, Choice)> {
-        let Policy::Paged(growth) = policy else { return None };
-        let traits = Traits { source: Source::Pages, collects: Collects::Garbage, keeps: Keeps::Freed, slack: None };
-        Some((traits, Choice { growth, ..Choice::default() }))
+        let Policy::Paged { growth, slack } = policy else { return None };
+        let traits =
+            Traits { source: Source::Pages, collects: Collects::Garbage, keeps: Keeps::Freed, slack: Some(slack) };
+        let slack = (slack != Policy::DEFAULT_SLACK).then_some(slack);
+        Some((traits, Choice { growth, slack, ..Choice::default() }))
     }
 }
 
@@ -81,21 +97,28 @@ impl Room for Paged {
 #[derive(Default)]
 pub(crate) struct Paging {
     growth: Growth,
-    /// The most bytes that were live when a request missed, including that request.
-    high_live: u64,
+    slack: sizes::Slack,
     /// The largest request that missed, in bytes.
     largest: u64,
     pub(crate) windows: Windows,
     waited: waited::Waited,
-    /// Windows that end, whose pages are being unmapped: the shard, the block, and the bytes in front of it.
-    ending: Vec<(ShardId, BlockId, u64)>,
+    /// Addresses that windows have lost, whose pages are being unmapped: the shard and the block.
+    ending: Vec<(ShardId, BlockId)>,
     pub(crate) stats: PageStats,
 }
 
 impl Paging {
     /// Returns what is remembered at the beginning, under a policy that may be another one.
     pub(crate) fn new(policy: Policy) -> Self {
-        let growth = if let Policy::Paged(growth) = policy { growth } else { Growth::default() };
-        Self { growth, ..Self::default() }
+        let (growth, slack) = match policy {
+            Policy::Paged { growth, slack } => (growth, slack),
+            _ => (Growth::default(), Policy::DEFAULT_SLACK),
+        };
+        Self { growth, slack: sizes::Slack::new(slack), ..Self::default() }
+    }
+
+    /// Returns the number of reserved bytes that the slack allows, where this many bytes were live at most.
+    pub(crate) fn bound(&self, most_live: u64) -> u64 {
+        self.slack.bound(most_live)
     }
 }

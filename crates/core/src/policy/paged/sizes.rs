@@ -13,7 +13,7 @@ use crate::units::MIB;
 const OF_RESERVED: u64 = 64;
 /// The same for a program that often has memory gathered: what is free beside a live block in a large page can be
 /// gathered only in part.
-const OF_RESERVED_GATHERED: u64 = 192;
+const OF_RESERVED_GATHERED: u64 = 150;
 /// A divisor: a program often has memory gathered if this part of the number of pages is mapped in windows.
 const OF_PAGES: usize = 4;
 /// A divisor: that part of the largest request.
@@ -22,11 +22,42 @@ const OF_LARGEST: u64 = 36;
 const LEAST_BYTES: u64 = 2 * MIB;
 /// The largest size of a page, in bytes: for larger pages the cost of the driver calls no longer matters.
 const MOST_BYTES: u64 = 64 * MIB;
-/// The number of bytes that may be reserved beyond the most that was ever live, besides a share of it, while pages are
-/// still created and idle ones left where they are.
-const SLACK_BYTES: u64 = 8 * MIB;
-/// A divisor: that share.
-const OF_LIVE: u64 = 50;
+/// The number of bytes that count as live besides those that are, where pages are created before free memory is
+/// gathered: a small program would gather for every request otherwise. At the default slack they allow 8 MiB.
+const LIVE_BESIDES: u64 = 400 * MIB;
+/// The number of bytes that may be reserved beyond 2.2 times the most that was ever live, rather than that a stream
+/// waits for another one.
+const IN_FLIGHT_BYTES: u64 = 8 * MIB;
+/// The number of parts that a slack is counted in.
+const PARTS: u64 = 1_000_000;
+
+/// How much more may be reserved than was ever live: a share of it, in millionths.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Slack(u64);
+
+impl Slack {
+    /// Returns the slack that is the nearest to a share.
+    pub(super) fn new(share: f64) -> Self {
+        Self((share * PARTS as f64 + 0.5) as u64)
+    }
+
+    /// Returns the number of reserved bytes that the slack allows, where this many bytes were live at most.
+    pub(super) fn bound(self, high_live: u64) -> u64 {
+        high_live.saturating_add(self.of(high_live, 1, 1))
+    }
+
+    /// Returns the number of reserved bytes up to which pages are created before anything is gathered: two fifths of
+    /// the slack. The rest of it is for what a page, or the memory beside a live block, has too much.
+    pub(super) fn eager(self, high_live: u64) -> u64 {
+        high_live.saturating_add(self.of(high_live.saturating_add(LIVE_BESIDES), 2, 5))
+    }
+
+    /// Returns a fraction of the slack's share of a number of bytes, rounded down.
+    fn of(self, bytes: u64, numerator: u64, denominator: u64) -> u64 {
+        let part = u128::from(bytes) * u128::from(self.0 * numerator) / u128::from(PARTS * denominator);
+        u64::try_from(part).unwrap_or(u64::MAX)
+    }
+}
 
 /// Returns the size of the smallest page, in bytes: all pages are a multiple of it.
 pub(super) fn least(granularity: u64) -> u64 {
@@ -48,16 +79,12 @@ pub(super) fn page_cap(reserved: u64, largest: u64, granularity: u64, gathers_of
     (power.min(MOST_BYTES) / least * least).max(least)
 }
 
-/// Returns the number of reserved bytes up to which pages are created before anything is gathered.
-pub(super) fn slack(high_live: u64) -> u64 {
-    high_live + high_live / OF_LIVE + SLACK_BYTES
-}
-
 /// Returns the number of reserved bytes up to which pages are created rather than that a stream waits for another one.
-pub(super) fn cap_in_flight(growth: Growth, high_live: u64) -> u64 {
+pub(super) fn cap_in_flight(growth: Growth, slack: Slack, high_live: u64) -> u64 {
+    let eager = slack.eager(high_live);
     match growth {
-        Growth::Tight => slack(high_live),
-        Growth::Balanced => high_live + high_live / 5 * 6 + SLACK_BYTES,
+        Growth::Tight => eager,
+        Growth::Balanced => eager.max(high_live + high_live / 5 * 6 + IN_FLIGHT_BYTES),
     }
 }
 
@@ -74,6 +101,7 @@ mod tests {
     use std::vec::Vec;
 
     use super::*;
+    use crate::settings::Policy;
 
     #[test]
     fn pages_grow_with_the_program() {
@@ -89,7 +117,29 @@ mod tests {
     fn pages_are_smaller_where_memory_is_gathered() {
         assert_eq!([0, 25, 26].map(|mappings| gathers_often(100, mappings)), [false, false, true]);
         let cap = |reserved| page_cap(reserved * MIB, 0, 2 * MIB, true) / MIB;
-        assert_eq!((cap(767), cap(768)), (2, 4), "a 192nd of what is reserved");
+        assert_eq!((cap(599), cap(600)), (2, 4), "a 150th of what is reserved");
+    }
+
+    /// The sizes that were measured: 2 % and 8 MiB, to the byte.
+    #[test]
+    fn at_the_default_slack_a_fiftieth_and_eight_mebibytes_are_created_first() {
+        let slack = Slack::new(Policy::DEFAULT_SLACK);
+        for live in [0, 1, 49, 50, 99, MIB - 1, 13 * MIB + 512, 999_999_999_999, 1 << 50] {
+            assert_eq!(slack.eager(live), live + live / 50 + 8 * MIB, "{live}");
+            assert_eq!(slack.bound(live), live + live / 20, "{live}");
+            let cap = live + live / 5 * 6 + 8 * MIB;
+            assert_eq!(cap_in_flight(Growth::Balanced, slack, live), cap.max(slack.eager(live)), "{live}");
+            assert_eq!(cap_in_flight(Growth::Tight, slack, live), slack.eager(live), "{live}");
+        }
+    }
+
+    #[test]
+    fn what_is_created_first_goes_by_the_slack() {
+        let live = 600 * MIB;
+        let of = |share| (Slack::new(share).eager(live) / MIB, Slack::new(share).bound(live) / MIB);
+        assert_eq!([of(0.0), of(0.025), of(0.5), of(2.0)], [(600, 600), (610, 615), (800, 900), (1400, 1800)]);
+        assert_eq!(cap_in_flight(Growth::Balanced, Slack::new(4.0), live) / MIB, 2200, "the slack allows more");
+        assert_eq!(Slack::new(1000.0).eager(u64::MAX), u64::MAX, "no number of bytes is too large");
     }
 
     #[test]

@@ -6,12 +6,12 @@
 //!
 //! ```text
 //! a free block at home ─▶ the home grows, within the slack
-//!   └▶ own kept window ─▶ own memory gathered ─▶ a loan ─▶ any kept window ─▶ any memory gathered
+//!   └▶ a loan ─▶ own kept window ─▶ own memory gathered ─▶ any kept window ─▶ any memory gathered
 //!        └▶ all memory gathered, and what is missing created ─▶ the home grows by all of it ─▶ refused
 //!
 //! balanced, while the device is behind:
 //! a free block at home that is ready ─▶ the home grows, within the slack
-//!   └▶ what is ready, not gathered: own kept window ─▶ a loan ─▶ any kept window
+//!   └▶ what is ready, not gathered: a loan ─▶ own kept window ─▶ any kept window
 //!        └▶ the home grows, up to a cap ─▶ as above, behind waits
 //!
 //! a small request:
@@ -19,12 +19,14 @@
 //!   └▶ a guarded block or slab at home ─▶ a loan out of a slab ─▶ the home grows ─▶ a loan of less than a slab
 //! ```
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use millpond_backend::Point;
 
 use super::Growth as Grows;
 use super::climb::Climb;
+use super::gathered::Gathered;
 use super::job::{Job, spoiled};
 use super::kept::{Stretch, add};
 use super::sizes;
@@ -32,8 +34,9 @@ use super::tiles::{Idle, Taker, Tiles, When};
 use crate::coordinator::calls::{Batch, Purpose};
 use crate::coordinator::phase::{Phase, Turned};
 use crate::coordinator::plan::Plan;
+use crate::coordinator::step::Step;
 use crate::coordinator::{Coordinator, Shards};
-use crate::ids::{Place, Side, Slot};
+use crate::ids::{Place, Side};
 use crate::policy::{self, Addresses};
 use crate::size::Want;
 
@@ -52,6 +55,8 @@ pub(super) enum Way {
     Spoiled(Job),
     /// A range of addresses has to be reserved first, as a home or for a window of some bytes.
     Range(Addresses),
+    /// Pages would be created, and what the device's budget leaves has to be asked for first.
+    Budget,
 }
 
 /// Which memory a way may use.
@@ -68,7 +73,7 @@ impl Coordinator {
         Some(match way {
             Way::Job(job) => job.begin(climb).turn(),
             Way::Spoiled(job) => {
-                self.give_up_window(super::Work::Order(job), plan, shards);
+                self.give_up_window(super::Work::Order(Box::new(job)), plan, shards);
                 spoiled(climb, plan)
             }
             Way::Range(addresses @ Addresses::Windows(bytes)) => {
@@ -87,13 +92,14 @@ impl Coordinator {
                     Phase::call(Batch::new(calls, Purpose::EndWindows(policy::Climb::Pages(climb))))
                 }
             }
+            Way::Budget => climb.again().after(Step::Budget),
             Way::Range(addresses) => self.new_range_for(policy::Climb::Pages(climb), addresses, plan, shards),
         })
     }
 
     fn first_way(&mut self, climb: &Climb, plan: &mut Plan, shards: &mut impl Shards) -> Option<Way> {
         let (_, want) = plan.request.allocation();
-        let high = self.paging.high_live;
+        let high = self.high_live(&want, shards);
         let room = self.room(&climb.knows, plan);
         let left = |most: u64, reserved: u64| most.saturating_sub(reserved).min(room);
         let reserved = self.headroom.with_asked();
@@ -107,7 +113,7 @@ impl Coordinator {
             return Some(way);
         }
         if let Some(way) =
-            self.grow_home(climb, &want, (taker, first.latest), left(sizes::slack(high), reserved), shards)
+            self.grow_home(climb, &want, (taker, first.latest), left(self.paging.slack.eager(high), reserved), shards)
         {
             return Some(way);
         }
@@ -115,7 +121,7 @@ impl Coordinator {
             if is_large && let Some(way) = self.free_way(climb, &want, taker, ready, shards) {
                 return Some(way);
             }
-            let cap = sizes::cap_in_flight(self.paging.growth, high);
+            let cap = sizes::cap_in_flight(self.paging.growth, self.paging.slack, high);
             if let Some(way) = self.grow_home(climb, &want, (taker, When::Now), left(cap, reserved), shards) {
                 return Some(way);
             }
@@ -199,7 +205,8 @@ impl Coordinator {
         };
         let Some(mut growth) = shards.with(taker.shard, |shard| shard.growth(bytes, joins)) else {
             let fits = bytes.next_multiple_of(unit) <= most && !climb.knows.lacks.homes;
-            return fits.then_some(Way::Range(Addresses::Home));
+            let range = Way::Range(Addresses::Home(bytes));
+            return fits.then_some(if climb.knows.lacks.budget { Way::Budget } else { range });
         };
         if let Some(tile) = growth.before.filter(|tile| tile.is_marked) {
             let until = Point { stream: taker.stream, tick: tile.last_use.tick() };
@@ -211,6 +218,9 @@ impl Coordinator {
         if missing > most || growth.begin + missing > growth.limit {
             return None;
         }
+        if climb.knows.lacks.budget {
+            return Some(Way::Budget);
+        }
         let sizes = self.page_sizes(want.side, missing);
         let mut job = Job::new(self.pending.reached(taker.stream));
         let claimed = self.claim_ground(&mut job, taker.shard, &growth, (&sizes, 0), shards);
@@ -218,7 +228,7 @@ impl Coordinator {
     }
 
     /// Returns the sizes of new pages for a number of bytes.
-    fn page_sizes(&self, side: Side, bytes: u64) -> Vec<u64> {
+    pub(super) fn page_sizes(&self, side: Side, bytes: u64) -> Vec<u64> {
         let reserved = self.headroom.with_asked() + bytes;
         let cap = match side {
             Side::Small => sizes::least(self.granularity()),
@@ -239,11 +249,11 @@ impl Coordinator {
         reach: Reach,
         shards: &mut impl Shards,
     ) -> Option<Way> {
-        let own = self.tiles_of([taker.shard].into_iter(), (taker, reach.latest), want.rounded, shards);
-        if let Some(way) = self.through_window(climb, want, taker, &own, reach, shards) {
+        if let Some(way) = self.loan(want, taker, reach, shards) {
             return Some(way);
         }
-        if let Some(way) = self.loan(want, taker, reach, shards) {
+        let own = self.tiles_of([taker.shard].into_iter(), (taker, reach.latest), want.rounded, shards);
+        if let Some(way) = self.through_window(climb, want, taker, &own, reach, shards) {
             return Some(way);
         }
         let homes: Vec<_> = self.shard_ids().filter(|&id| self.pool_of(id) == self.pool_of(taker.shard)).collect();
@@ -268,24 +278,25 @@ impl Coordinator {
             return None;
         }
         let mut job = Job::new(self.pending.reached(taker.stream));
-        if let Some((window, stretches)) = self.kept_window(taker.shard, want.rounded, tiles) {
-            if !self.claim_stretches(&mut job, &stretches, (tiles, taker), shards) {
+        let idle = self.paging.windows.has_any(taker.shard).then(|| self.idle_pages(tiles, shards));
+        if let Some((window, run)) = idle.as_ref().and_then(|idle| self.kept_window(taker.shard, want.rounded, idle)) {
+            if !self.claim_stretches(&mut job, &run.stretches, (tiles, taker), shards) {
                 return Some(Way::Spoiled(job));
             }
-            self.claim_kept(&mut job, window, shards);
+            self.claim_kept(&mut job, window, (run.offset, want.rounded), shards);
             return Some(Way::Job(job));
         }
         if !reach.gathers || climb.knows.lacks.windows || !self.has_windows() {
             return None;
         }
-        let (stretches, missing) = self.gather(tiles, want.rounded, shards);
-        if missing > 0 {
+        let gathered = self.gather_best((taker.shard, want.rounded), tiles, idle.as_ref(), shards);
+        if gathered.missing > 0 {
             return None;
         }
-        if let Some(lack) = self.lacks_room_for(&stretches, 0, taker, shards) {
+        if let Some(lack) = self.lacks_room_for(&gathered, 0, taker, shards) {
             return Some(lack);
         }
-        self.new_window(job, taker, &stretches, tiles, shards)
+        self.new_window(job, taker, &gathered, tiles, shards)
     }
 
     /// Gathers all memory that is free, and lets the home grow by the rest, if that is at most `room` bytes.
@@ -302,53 +313,51 @@ impl Coordinator {
         }
         let homes: Vec<_> = self.shard_ids().filter(|&id| self.pool_of(id) == self.pool_of(taker.shard)).collect();
         let tiles = self.tiles_of(homes.into_iter(), (taker, When::BehindWait), 0, shards);
-        let (stretches, missing) = self.gather(&tiles, want.rounded, shards);
-        let unit = sizes::least(self.granularity());
-        let created = missing.next_multiple_of(unit);
-        if stretches.is_empty() || created > room {
+        let idle = self.paging.windows.has_any(taker.shard).then(|| self.idle_pages(&tiles, shards));
+        let gathered = self.gather_best((taker.shard, want.rounded), &tiles, idle.as_ref(), shards);
+        let created = self.created_for(&gathered);
+        if gathered.stretches.is_empty() || created > room {
             return None;
         }
+        if created > 0 && climb.knows.lacks.budget {
+            return Some(Way::Budget);
+        }
         let Some(growth) = shards.with(taker.shard, |shard| shard.growth(created, false)) else {
-            return (!climb.knows.lacks.homes).then_some(Way::Range(Addresses::Home));
+            return (!climb.knows.lacks.homes).then_some(Way::Range(Addresses::Home(created)));
         };
-        if let Some(lack) = self.lacks_room_for(&stretches, created, taker, shards) {
+        if let Some(lack) = self.lacks_room_for(&gathered, created, taker, shards) {
             return Some(lack);
         }
         let sizes = self.page_sizes(Side::Large, created);
         let mut job = Job::new(self.pending.reached(taker.stream));
-        if !self.claim_ground(&mut job, taker.shard, &growth, (&sizes, missing), shards) {
+        if !self.claim_ground(&mut job, taker.shard, &growth, (&sizes, gathered.missing), shards) {
             return Some(Way::Spoiled(job));
         }
-        self.new_window(job, taker, &stretches, &tiles, shards)
+        self.new_window(job, taker, &gathered, &tiles, shards)
     }
 
     fn new_window(
         &mut self,
         mut job: Job,
         taker: Taker,
-        stretches: &[Stretch],
+        gathered: &Gathered,
         tiles: &Tiles,
         shards: &mut impl Shards,
     ) -> Option<Way> {
-        self.claim_addresses_for(&mut job, taker.shard, stretches, shards);
-        let claimed = self.claim_stretches(&mut job, stretches, (tiles, taker), shards);
+        self.claim_addresses_for(&mut job, taker.shard, (gathered.rear, gathered.added()), shards);
+        let claimed = self.claim_stretches(&mut job, &gathered.stretches, (tiles, taker), shards);
         Some(if claimed { Way::Job(job) } else { Way::Spoiled(job) })
     }
 
-    /// Returns what to do if the taker has no addresses for a window over some stretches and `created` bytes of new
-    /// pages.
-    fn lacks_room_for(
-        &self,
-        stretches: &[Stretch],
-        created: u64,
-        taker: Taker,
-        shards: &mut impl Shards,
-    ) -> Option<Way> {
-        let nowhere = Place { shard: taker.shard, slot: Slot(0), offset: 0 };
-        let parts = self.parts_of(stretches, nowhere, shards);
-        let length: u64 = parts.iter().map(|part| self.pages[part.page].bytes).sum();
-        let is_there = shards.with(taker.shard, |shard| shard.has_vacant(length + created));
-        (!is_there).then_some(Way::Range(Addresses::Windows(length + created)))
+    /// Returns what to do if the taker has no addresses for a window over gathered memory and `created` bytes of new
+    /// pages. Where a window is lengthened there is room.
+    fn lacks_room_for(&self, gathered: &Gathered, created: u64, taker: Taker, shards: &mut impl Shards) -> Option<Way> {
+        if gathered.rear.is_some() {
+            return None;
+        }
+        let length = gathered.length + created;
+        let is_there = shards.with(taker.shard, |shard| shard.has_vacant(length));
+        (!is_there).then_some(Way::Range(Addresses::Windows(length)))
     }
 
     /// Has another stream lend the free block that fits best.

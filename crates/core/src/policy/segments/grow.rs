@@ -3,7 +3,7 @@
 use alloc::boxed::Box;
 
 use crate::coordinator::phase::{Asked, Phase, Reserve, Turned};
-use crate::coordinator::plan::Plan;
+use crate::coordinator::plan::{Allowance, Plan};
 use crate::coordinator::step::{Outcome, Step};
 use crate::coordinator::{Coordinator, Shards};
 use crate::ids::{BlockId, ShardId};
@@ -22,7 +22,10 @@ impl Coordinator {
         if self.settings.throw_on_oom && self.headroom.with_asked() + bytes > self.throw_above() {
             return self.reject(turn, plan, shards);
         }
-        if !self.headroom.admits(bytes, plan.request.allowance) {
+        if plan.request.allowance == Allowance::Unasked {
+            return Phase::Climb(attempt).after(Step::Budget);
+        }
+        if !self.headroom.admits(bytes, plan.request.allowance.most()) {
             return Phase::Climb(attempt.refused()).turn();
         }
         if self.traits.source == Source::Ranges {

@@ -86,7 +86,7 @@ fn waits_of_the_host_and_of_streams_are_counted_where_work_is_under_way() {
     };
     let busy = || Sim::builder().completion(Completion::Seeded(3)).build();
     let [paged, classic, ..] = variants();
-    let tight = Settings { policy: Policy::Paged(Growth::Tight), ..paged.clone() };
+    let tight = Settings { policy: Policy::paged(Growth::Tight), ..paged.clone() };
     for (settings, waits_on_the_device) in [(paged.clone(), true), (classic, false), (tight, true)] {
         let driver = cost(busy(), settings.clone());
         assert_eq!(driver.stream_waits > 0, waits_on_the_device, "{settings:?}: {driver:?}");
@@ -204,7 +204,7 @@ fn planted_early_reuse_shows_in_the_bytes() {
 fn threads_on_streams_of_their_own_find_their_own_marks() {
     let replay = beginning(Pattern::ManyStreams, 1000);
     for (closing, policy) in
-        [(Closing::Backend, Policy::Paged(Growth::Balanced)), (Closing::Submit, Policy::Classic(Segments::Plain))]
+        [(Closing::Backend, Policy::paged(Growth::Balanced)), (Closing::Submit, Policy::Classic(Segments::Plain))]
     {
         let sim = busy_device(3, closing, true);
         let allocator = allocator(&sim, Settings { policy, ..Settings::default() });

@@ -1,0 +1,114 @@
+//! Windows that end, and pages that leave windows.
+
+use alloc::vec::Vec;
+
+use millpond_backend::Point;
+
+use crate::books::{Part, WindowId};
+use crate::coordinator::step::PageCall;
+use crate::coordinator::{Coordinator, Shards};
+use crate::ids::{PageId, Place, ShardId};
+
+impl Coordinator {
+    /// Ends the windows of a shard that were not used for longest, nothing of which is in use, so that there are
+    /// addresses for another one of that length. Returns the calls that unmap their pages: none if there is no such
+    /// window.
+    pub(super) fn calls_to_end_windows(
+        &mut self,
+        shard: ShardId,
+        bytes: u64,
+        shards: &mut impl Shards,
+    ) -> Vec<PageCall> {
+        let (mut calls, mut freed) = (Vec::new(), 0);
+        for id in self.paging.windows.by_age() {
+            let window = &self.paging.windows[id];
+            if window.shard != shard || freed >= bytes {
+                continue;
+            }
+            let (head, begin, end) = (window.head, window.begin().offset, window.end());
+            let is_over = shards.with(shard, |shard| {
+                shard.is_idle_window(head, end) && self.pending.is_reached(shard.window_point(head, begin))
+            });
+            if is_over {
+                freed += window.bytes;
+                calls.append(&mut self.end_window(id, shards));
+            }
+        }
+        calls
+    }
+
+    /// Returns whether a page can be taken out of its windows: all work through them is over.
+    pub(crate) fn windows_may_end(&self, page: PageId, shards: &mut impl Shards) -> bool {
+        self.window_points(page, shards).into_iter().all(|point| self.pending.is_reached(point))
+            && self.pages[page].windows.iter().all(|&at| self.paging.windows.at(at).is_some())
+    }
+
+    /// Returns the points up to which a page was used through windows.
+    pub(crate) fn window_points(&self, page: PageId, shards: &mut impl Shards) -> Vec<Point> {
+        let places = self.pages[page].windows.iter();
+        let windows = places.filter_map(|&at| self.paging.windows.at(at).map(|(id, _)| (at, id)));
+        let point = |(at, id): (Place, WindowId)| {
+            let head = self.paging.windows[id].head;
+            shards.with(at.shard, |shard| shard.window_point(head, at.offset))
+        };
+        windows.map(point).collect()
+    }
+
+    /// Takes a page out of all windows. Returns the calls that unmap it there.
+    pub(crate) fn calls_to_leave_windows(&mut self, page: PageId, shards: &mut impl Shards) -> Vec<PageCall> {
+        let mut calls = Vec::new();
+        for at in self.pages[page].windows.clone() {
+            // A window that ended has lost the page already.
+            if let Some((id, part)) = self.paging.windows.at(at) {
+                let window = &self.paging.windows[id];
+                let (head, bytes, has_rest) = (window.head, window.parts[part].bytes, part + 1 < window.parts.len());
+                let (block, behind) = shards.with(at.shard, |shard| {
+                    shard.page_leaves(at);
+                    shard.take_out(head, (at.offset, bytes), has_rest)
+                });
+                self.paging.windows.take_out(id, part, behind);
+                self.paging.ending.push((at.shard, block));
+                calls.push(PageCall::Unmap { page, at });
+            }
+        }
+        calls
+    }
+
+    /// Ends a window of which nothing is in use. Returns the calls that unmap its pages.
+    fn end_window(&mut self, id: WindowId, shards: &mut impl Shards) -> Vec<PageCall> {
+        let window = self.paging.windows.remove(id);
+        self.paging.ending.push((window.shard, window.head));
+        let leave = |part: &Part| {
+            shards.with(part.at.shard, |shard| shard.page_leaves(part.at));
+            PageCall::Unmap { page: part.page, at: part.at }
+        };
+        window.parts.iter().map(leave).collect()
+    }
+
+    /// Makes the addresses of windows vacant that have ended and whose pages are unmapped.
+    pub(crate) fn vacate_windows(&mut self, shards: &mut impl Shards) {
+        let ending = core::mem::take(&mut self.paging.ending);
+        for (id, block) in ending {
+            let is_bare = shards.with(id, |shard| {
+                let is_bare = shard.is_bare_window(block);
+                if is_bare {
+                    shard.vacate_window(block);
+                }
+                is_bare
+            });
+            if !is_bare {
+                self.paging.ending.push((id, block));
+            }
+        }
+    }
+
+    /// Verifies that the book of windows agrees with itself and with the pages.
+    pub(crate) fn check_windows(&self) {
+        self.paging.windows.check();
+        for (_, window) in self.paging.windows.iter() {
+            for part in &window.parts {
+                assert!(self.pages[part.page].windows.contains(&part.at), "{part:?} of a window is not mapped");
+            }
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! The free memory as pages see it: how much of each page is free at its beginning and at its end.
+
+use alloc::vec::Vec;
+
+use super::kept::Stretch;
+use super::tiles::Tiles;
+use crate::books::Window;
+use crate::coordinator::{Coordinator, Shards};
+use crate::ids::{PageId, Place};
+
+/// The free bytes of a page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Ends {
+    /// From its beginning on.
+    head: u64,
+    /// Up to its end.
+    tail: u64,
+}
+
+/// The free bytes at both ends of each page, by the number of the page.
+#[derive(Debug)]
+pub(super) struct IdlePages(Vec<Ends>);
+
+/// A part of a window whose memory is free.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Run {
+    /// Where it begins in the window's range.
+    pub(super) offset: u64,
+    /// Its memory, in order of addresses.
+    pub(super) stretches: Vec<Stretch>,
+}
+
+impl Coordinator {
+    /// Returns how much of each page is free.
+    pub(super) fn idle_pages(&self, tiles: &Tiles, shards: &mut impl Shards) -> IdlePages {
+        let mut ends = alloc::vec![Ends::default(); self.pages.numbers()];
+        for idle in tiles.iter() {
+            let (begin, end) = (idle.tile.begin, idle.tile.end);
+            shards.with(idle.shard, |shard| {
+                for (at, page) in shard.pages_over(idle.tile.slot, begin, end) {
+                    let behind = at + page.bytes;
+                    let entry = &mut ends[page.page.0 as usize];
+                    if begin <= at {
+                        entry.head = end.min(behind) - at;
+                    }
+                    if end >= behind {
+                        entry.tail = behind - begin.max(at);
+                    }
+                }
+            });
+        }
+        IdlePages(ends)
+    }
+}
+
+impl IdlePages {
+    fn of(&self, page: PageId) -> Ends {
+        self.0.get(page.0 as usize).copied().unwrap_or_default()
+    }
+
+    /// Returns the first part of a window with `bytes` bytes that are free, and the birth of the last page in it. Looks
+    /// only at pages that are older than `before`.
+    pub(super) fn run(&self, window: &Window, bytes: u64, before: u64) -> Option<(u64, u64)> {
+        if !self.may_have(window, bytes) {
+            return None;
+        }
+        // The free bytes that end where the page looked at begins, and the number of the part where they begin.
+        let (mut run, mut first) = (0, 0);
+        for (number, part) in window.parts.iter().enumerate() {
+            if part.birth >= before {
+                break;
+            }
+            let Ends { head, tail } = self.of(part.page);
+            if let Some(again) = part.again.map(|again| again as usize).filter(|&again| run > 0 && again >= first) {
+                // The tail of a page and its head may be in one run, and no byte twice.
+                let of_first = window.parts[first].end() + run - part.at.offset;
+                let is_apart = again == first && run + head >= bytes && bytes - run + of_first <= part.bytes;
+                if !is_apart {
+                    first = again + 1;
+                    run = part.at.offset - window.parts[first].at.offset;
+                }
+            }
+            if run + head >= bytes {
+                return Some((part.at.offset - run, part.birth));
+            }
+            if tail == part.bytes {
+                if run == 0 {
+                    first = number;
+                }
+                run += tail;
+            } else {
+                if tail >= bytes {
+                    return Some((part.end() - tail, part.birth));
+                }
+                (run, first) = (tail, number);
+            }
+        }
+        None
+    }
+
+    /// Returns `false` if a window has no free part of that length, after a look at few of its pages: of any part that
+    /// is longer than two pages, all pages but the first and the last are entirely free.
+    fn may_have(&self, window: &Window, bytes: u64) -> bool {
+        let whole = ((bytes + 1) / window.longest).saturating_sub(1) as usize;
+        whole == 0
+            || window.parts.iter().skip(whole - 1).step_by(whole).any(|part| self.of(part.page).tail == part.bytes)
+    }
+
+    /// Returns the number of free bytes at the end of a window, no byte counted twice.
+    pub(super) fn rear(&self, window: &Window) -> u64 {
+        let (mut rear, mut again) = (0, None);
+        for (number, part) in window.parts.iter().enumerate().rev() {
+            if again == Some(number as u32) {
+                break;
+            }
+            let tail = self.of(part.page).tail;
+            rear += tail;
+            if tail < part.bytes {
+                break;
+            }
+            again = again.max(part.again);
+        }
+        rear
+    }
+}
+
+/// Returns the memory behind a part of a window.
+pub(super) fn memory_of(window: &Window, offset: u64, bytes: u64) -> Vec<Stretch> {
+    let (mut at, mut left) = (offset, bytes);
+    let mut stretches = Vec::new();
+    let first = window.parts.partition_point(|part| part.end() <= offset);
+    for part in &window.parts[first..] {
+        let inside = at - part.at.offset;
+        let bytes = (part.bytes - inside).min(left);
+        let home = Place { offset: part.home.offset + inside, ..part.home };
+        super::kept::add(&mut stretches, Stretch { home, bytes });
+        (at, left) = (at + bytes, left - bytes);
+        if left == 0 {
+            break;
+        }
+    }
+    debug_assert_eq!(left, 0, "{bytes} bytes at {offset} of a window");
+    stretches
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use std::vec;
+
+    use super::*;
+    use crate::books::{Part, Windows};
+    use crate::ids::{BlockId, ShardId, Slot};
+
+    fn place(offset: u64) -> Place {
+        Place { shard: ShardId(0), slot: Slot(0), offset }
+    }
+
+    /// Returns a window of pages of 10 bytes, the first at 100, and a state of the memory: for each page the free bytes
+    /// at its beginning and at its end.
+    fn scene(pages: &[u32], free: &[(u64, u64)]) -> (Window, IdlePages) {
+        let part = |(at, &page): (usize, &u32)| {
+            let home = place(1000 + 20 * u64::from(page));
+            Part::new(PageId(page), home, 10, place(100 + 10 * at as u64))
+        };
+        let mut book = Windows::default();
+        let id = book.insert(ShardId(0), BlockId(0), pages.iter().enumerate().map(part).collect());
+        (book.remove(id), IdlePages(free.iter().map(|&(head, tail)| Ends { head, tail }).collect()))
+    }
+
+    fn run(pages: &[u32], free: &[(u64, u64)], bytes: u64) -> Option<u64> {
+        let (window, idle) = scene(pages, free);
+        assert_eq!(idle.run(&window, bytes, 1), None, "it is of birth 1");
+        idle.run(&window, bytes, 2).map(|(offset, _)| offset)
+    }
+
+    #[test]
+    fn a_run_begins_with_a_tail_and_ends_with_a_head() {
+        let free = [(2, 3), (10, 10), (10, 10), (4, 0)];
+        let found = |bytes| run(&[0, 1, 2, 3], &free, bytes);
+        assert_eq!([1, 2, 3, 5, 27, 28].map(found), [Some(100), Some(100), Some(107), Some(107), Some(107), None]);
+        assert_eq!(run(&[0, 1, 2, 3], &[(2, 3), (10, 10), (10, 10), (10, 10)], 33), Some(107));
+        assert_eq!(run(&[0, 1, 2], &[(10, 10), (0, 0), (10, 10)], 11), None, "something is in the way");
+    }
+
+    #[test]
+    fn no_byte_is_in_a_run_twice() {
+        let free = [(10, 10), (10, 10), (4, 5)];
+        assert_eq!(run(&[0, 1, 0], &free, 20), Some(100));
+        assert_eq!(run(&[0, 1, 0], &free, 21), None);
+        assert_eq!(run(&[0, 1, 0, 2], &free, 21), Some(110), "without the first page it is long enough");
+        assert_eq!(run(&[2, 0, 2], &free, 19), Some(105), "the tail of a page comes first and its head last");
+        assert_eq!(run(&[2, 0, 2], &free, 20), None);
+        assert_eq!(run(&[0, 0, 0, 1], &free, 21), None);
+        let split = [(10, 10), (7, 7)];
+        assert_eq!((run(&[1, 0, 1], &split, 20), run(&[1, 0, 1], &split, 21)), (Some(103), None), "they overlap");
+    }
+
+    #[test]
+    fn the_rear_of_a_window_has_no_byte_twice() {
+        let rear = |pages: &[u32], free: &[(u64, u64)]| {
+            let (window, idle) = scene(pages, free);
+            idle.rear(&window)
+        };
+        let free = [(10, 10), (10, 10), (4, 5)];
+        assert_eq!((rear(&[2, 0, 1], &free), rear(&[0, 1, 2], &free)), (25, 5));
+        assert_eq!((rear(&[1, 0, 1], &free), rear(&[0, 1, 0, 1], &free)), (20, 20));
+    }
+
+    #[test]
+    fn the_memory_of_a_run_is_joined_where_it_goes_on() {
+        let (window, _) = scene(&[0, 1, 3], &[]);
+        let stretch = |offset, bytes| Stretch { home: place(offset), bytes };
+        assert_eq!(memory_of(&window, 103, 20), [stretch(1003, 7), stretch(1020, 10), stretch(1060, 3)]);
+        assert_eq!(memory_of(&window, 111, 2), [stretch(1021, 2)]);
+        let (mut window, _) = scene(&[0, 1], &[]);
+        window.parts[1].home = place(1010);
+        assert_eq!(memory_of(&window, 103, 10), vec![stretch(1003, 10)]);
+    }
+}
