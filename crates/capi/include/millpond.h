@@ -224,15 +224,18 @@ millpond_status millpond_get_usage(millpond_allocator *pond, millpond_usage *out
 
 /* Returns all statistics as one JSON object of whole numbers. The 122 keys of torch.cuda.memory_stats come first, such
  * as "allocated_bytes.all.peak"; behind them are "num_oom_rejections", what the policy paged has done with pages
- * ("pages.*", all 0 under other policies), and what the driver was asked ("driver.calls", "driver.nanoseconds",
- * "driver.stalls", "driver.stall_nanoseconds", "driver.stream_waits"). Further keys may be added. Sizes are in bytes.
- * `*out` is ended with millpond_string_free. Takes the lock of each stream in turn; tens of microseconds.
+ * ("pages.*", all 0 under other policies) and reserves beyond what is live ("slack.*", where -1 stands for no bound),
+ * and what the driver was asked ("driver.calls", "driver.nanoseconds", "driver.stalls", "driver.stall_nanoseconds",
+ * "driver.stream_waits"). Further keys may be added. Sizes are in bytes. `*out` is ended with millpond_string_free.
+ * Asks the driver how far each stream is, takes the lock of each in turn, and walks over every block: tens of
+ * microseconds and more.
  *
  * Errors: BAD_ALLOCATOR, BAD_ARGUMENT. */
 millpond_status millpond_stats_json(millpond_allocator *pond, char **out);
 
 /* Returns the table of torch.cuda.memory_summary, for people to read; with `abbreviated` not 0 without the rows of the
- * large and the small pool. `*out` is ended with millpond_string_free. Also asks the driver how much memory is left.
+ * large and the small pool. `*out` is ended with millpond_string_free. Costs as much, and also asks the driver how much
+ * memory is left.
  *
  * Errors: BAD_ALLOCATOR, BAD_ARGUMENT. */
 millpond_status millpond_summary(millpond_allocator *pond, int abbreviated, char **out);

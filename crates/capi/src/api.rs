@@ -259,7 +259,8 @@ pub unsafe extern "C" fn millpond_stats_json(pond: *mut CAllocator, out: *mut *m
         // SAFETY: the caller promises that the allocator lives and the pointer is null or valid.
         let (served, out) = unsafe { (served(pond)?, Out::required("out", out)?) };
         let text = on!(served, of => {
-            json::stats(&of.allocator.stats(), &of.allocator.page_stats(), &of.allocator.driver_activity())
+            let pond = &of.allocator;
+            json::stats(&pond.stats(), &pond.page_stats(), &pond.slack_stats(), &pond.driver_activity())
         });
         out.put(boundary::give_text(&text));
         Ok(())
