@@ -234,8 +234,8 @@ millpond_status millpond_get_usage(millpond_allocator *pond, millpond_usage *out
 millpond_status millpond_stats_json(millpond_allocator *pond, char **out);
 
 /* Returns the table of torch.cuda.memory_summary, for people to read; with `abbreviated` not 0 without the rows of the
- * large and the small pool. `*out` is ended with millpond_string_free. Costs as much, and also asks the driver how much
- * memory is left.
+ * large and the small pool. `*out` is ended with millpond_string_free. Costs what millpond_stats_json does, and
+ * asks the driver how much memory is left, too.
  *
  * Errors: BAD_ALLOCATOR, BAD_ARGUMENT. */
 millpond_status millpond_summary(millpond_allocator *pond, int abbreviated, char **out);
