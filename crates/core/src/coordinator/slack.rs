@@ -134,7 +134,7 @@ mod tests {
             let by = stats.pinned_by.iter().map(|by| (by.stream.0, by.bytes / MIB, by.own_bytes));
             (stats.pinned_bytes / MIB, by.collect::<Vec<_>>())
         };
-        assert_eq!(told([1, 2]), (32, vec![(0, 32, 0), (1, 12, 0)]), "each byte once, whatever it waits for");
+        assert_eq!(told([1, 1]), (32, vec![(0, 32, 0), (1, 12, 0)]), "each byte once, whatever it waits for");
         assert_eq!(told([2, 2]), (32, vec![(0, 20, 0), (1, 12, 0)]));
         assert_eq!(told([6, 3]), (20, vec![(0, 20, 0)]));
         assert_eq!(told([7, 3]), (0, vec![]), "reached, though not free yet");
