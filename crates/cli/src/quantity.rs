@@ -1,36 +1,11 @@
-//! Sizes and times, as people write and read them.
+//! Sizes and times, as people write and read them. Sizes are read as in the names of devices.
 //!
 //! Crates that do this accept other texts (fractions, sums such as `1m30s`, `K` for 1000) or round a size that does not
 //! fit, and print a time in several units, not in one with three digits.
 
 use std::time::Duration;
 
-/// Parses bytes from a text such as `1073741824`, `512KiB`, `300M` or `16GiB`. K, M, G and T stand for powers of 1024,
-/// with or without `iB`, in upper or lower case.
-///
-/// # Errors
-///
-/// Returns a message that names what is accepted if the text is something else.
-pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
-    let trimmed = text.trim();
-    let digits = trimmed.bytes().take_while(u8::is_ascii_digit).count();
-    let (number, suffix) = trimmed.split_at(digits);
-    let refused =
-        || format!("`{text}` is no size: write whole bytes, or a whole number with K, M, G, T, KiB, MiB, GiB or TiB");
-    if number.is_empty() {
-        return Err(refused());
-    }
-    let shift = match suffix.trim_start().to_ascii_lowercase().as_str() {
-        "" | "b" => 0,
-        "k" | "kib" => 10,
-        "m" | "mib" => 20,
-        "g" | "gib" => 30,
-        "t" | "tib" => 40,
-        _ => return Err(refused()),
-    };
-    let bytes = number.parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift));
-    bytes.ok_or_else(|| format!("`{text}` does not fit in 64 bits: write a smaller size"))
-}
+pub(crate) use millpond_any::options::parse_bytes;
 
 /// Parses a time from a text such as `500ms`, `20s`, `10m` or `2h`.
 ///
@@ -69,38 +44,6 @@ pub(crate) fn format_time(time: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sizes_have_suffixes_of_1024() {
-        let cases = [
-            ("0", 0),
-            ("1073741824", 1 << 30),
-            ("7b", 7),
-            ("512KiB", 512 << 10),
-            ("512k", 512 << 10),
-            ("20 MiB", 20 << 20),
-            ("300M", 300 << 20),
-            ("16GiB", 16 << 30),
-            (" 2g ", 2 << 30),
-            ("1TiB", 1 << 40),
-            ("18446744073709551615", u64::MAX),
-        ];
-        for (text, expected) in cases {
-            assert_eq!(parse_bytes(text), Ok(expected), "{text}");
-        }
-    }
-
-    #[test]
-    fn what_is_no_size_is_refused_with_what_is_accepted() {
-        for text in ["", "GiB", "-1", "1.5GiB", "1GB", "1 G i", "0x10", "+4K"] {
-            let error = parse_bytes(text).expect_err(text);
-            assert!(error.contains("is no size: write whole bytes"), "{error}");
-        }
-        for text in ["18446744073709551616", "16777216TiB"] {
-            let error = parse_bytes(text).expect_err(text);
-            assert!(error.contains("does not fit in 64 bits"), "{error}");
-        }
-    }
 
     #[test]
     fn times_are_read_with_their_unit() {

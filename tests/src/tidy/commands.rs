@@ -9,10 +9,6 @@ use crate::workspace::TextFile;
 const COMMAND: &str = "crates/cli/src/";
 const DEVICES: &str = "crates/cli/src/devices/";
 
-/// A backend whose file names another backend, and that one. On Linux, wgpu reaches GPUs through Vulkan alone, and so
-/// asks it; the simulated device has costs that were measured through Vulkan.
-const ASKS: [(&str, &str); 2] = [("wgpu", "vulkan"), ("sim", "vulkan")];
-
 /// Checks that the command names a backend in code only in the backend's own file in `devices`, in its line of the
 /// table and where its file is declared. Unit tests and the prose of help texts may name any.
 pub fn backends_in_one_table(files: &[TextFile]) -> Vec<Finding> {
@@ -23,7 +19,7 @@ pub fn backends_in_one_table(files: &[TextFile]) -> Vec<Finding> {
         let own = file.path.strip_prefix(DEVICES).map_or("", |path| path.split(['/', '.']).next().unwrap_or(path));
         let (code, literals) = (without_tests(&file.code), without_tests(&file.uncommented));
         for (at, (code, line)) in code.lines().zip(literals.lines()).enumerate() {
-            for &backend in backends.iter().filter(|&&backend| backend != own && !ASKS.contains(&(own, backend))) {
+            for &backend in backends.iter().filter(|&&backend| backend != own) {
                 if names(code, line, backend) && !is_its_line(&file.path, line.trim(), backend) {
                     let what = format!("{backend} is named outside its own file: let its line of the table say it");
                     findings.push(Finding::new(&file.path, at + 1, what));
@@ -97,6 +93,6 @@ mod tests {
             }
         }
         assert_eq!(found("crates/cli/src/devices/mod.rs", "mod cuda;\nuse cuda::CudaOptions;\n"), [2]);
-        assert_eq!(found("crates/cli/src/devices/wgpu.rs", "vulkan::has_gpu();\ncuda::has_gpu();\n"), [2]);
+        assert_eq!(found("crates/cli/src/devices/wgpu.rs", "vulkan::has_gpu();\nwgpu::has_gpu();\n"), [1]);
     }
 }

@@ -6,9 +6,9 @@ use serde::Deserialize;
 
 use super::Finding;
 
-/// The library, and the devices that a program may embed with it.
+/// The library, and the devices that a program may embed with it, by type or by name.
 const LIBRARY: &str = "millpond";
-const DEVICES: [&str; 4] = ["millpond-sim", "millpond-cuda", "millpond-vulkan", "millpond-wgpu"];
+const DEVICES: [&str; 5] = ["millpond-any", "millpond-sim", "millpond-cuda", "millpond-vulkan", "millpond-wgpu"];
 
 /// All packages that the library may stand on, on any platform.
 const ALLOWED: [&str; 21] = [

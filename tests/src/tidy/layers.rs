@@ -7,7 +7,7 @@ use crate::workspace::TextFile;
 
 /// The packages of ours that a package may have under `[dependencies]`. Development dependencies are free: a test may
 /// name any package.
-const LAYERS: [(&str, &[&str]); 13] = [
+const LAYERS: [(&str, &[&str]); 14] = [
     ("millpond-backend", &[]),
     ("millpond-kit", &["millpond-backend"]),
     ("millpond-core", &["millpond-backend"]),
@@ -32,6 +32,10 @@ const LAYERS: [(&str, &[&str]); 13] = [
     ("millpond-cuda", &["millpond-backend", "millpond-kit"]),
     ("millpond-vulkan", &["millpond-backend", "millpond-kit"]),
     ("millpond-wgpu", &["millpond-backend", "millpond-kit", "millpond-vulkan"]),
+    (
+        "millpond-any",
+        &["millpond", "millpond-backend", "millpond-sim", "millpond-cuda", "millpond-vulkan", "millpond-wgpu"],
+    ),
     ("millpond-capi", &["millpond", "millpond-core", "millpond-backend", "millpond-sim", "millpond-cuda"]),
     (
         "millpond-cli",
@@ -41,6 +45,7 @@ const LAYERS: [(&str, &[&str]); 13] = [
             "millpond",
             "millpond-core",
             "millpond-backend",
+            "millpond-any",
             "millpond-conformance",
             "millpond-sim",
             "millpond-cuda",

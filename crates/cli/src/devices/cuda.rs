@@ -1,6 +1,7 @@
-//! CUDA devices, and the options that `--device cuda:...` takes.
+//! CUDA devices.
 
 use millpond::text::format_bytes;
+use millpond_any::options::CudaOptions;
 use millpond_conformance::CudaDevice;
 use millpond_cuda::{Alloc, Cuda, CudaBuilder, CudaError, DeviceInfo};
 
@@ -12,17 +13,6 @@ const SYNC_MAX: u64 = 1000;
 
 /// The most pairs of `cuMemAllocAsync` and `cuMemFreeAsync` in a round, which limits what the driver queues.
 const ASYNC_MAX: u64 = 10_000;
-
-/// The choice of a CUDA device, and how it is opened.
-#[derive(Clone, PartialEq, Debug, Default)]
-pub(crate) struct CudaOptions {
-    /// The device's place in the driver's list; the first if `None`.
-    ordinal: Option<usize>,
-    /// The driver's allocator that serves segments.
-    alloc: Option<Alloc>,
-    /// Whether the device is opened without virtual memory, even where it has it.
-    no_pages: bool,
-}
 
 fn nothing(error: &CudaError) -> Found {
     // The backend's errors name the remedy behind a semicolon.
@@ -74,18 +64,8 @@ fn missing(info: &DeviceInfo) -> Vec<String> {
     lacks.into_iter().filter(|(has, _)| !has).map(|(_, text)| text.to_string()).collect()
 }
 
-impl CudaOptions {
-    fn ordinal(&self) -> usize {
-        self.ordinal.unwrap_or(0)
-    }
-
-    fn builder(&self) -> CudaBuilder {
-        Cuda::builder().device(self.ordinal()).alloc(self.alloc.unwrap_or_default()).pages(!self.no_pages)
-    }
-
-    fn open(&self) -> Result<Cuda, Failure> {
-        self.builder().build().map_err(|error| absent(&error))
-    }
+fn open(builder: &CudaBuilder) -> Result<Cuda, Failure> {
+    builder.clone().build().map_err(|error| absent(&error))
 }
 
 impl Choice for CudaOptions {
@@ -105,44 +85,14 @@ A CUDA device is named by its number, cuda:0, and takes options behind a comma:
         }
     }
 
-    fn parse(text: &str) -> Result<Self, String> {
-        let mut options = Self::default();
-        for option in text.split(',').filter(|_| !text.is_empty()) {
-            let twice = match option {
-                "alloc=async" => options.alloc.replace(Alloc::Async).is_some(),
-                "alloc=sync" => options.alloc.replace(Alloc::Sync).is_some(),
-                "pages=none" => std::mem::replace(&mut options.no_pages, true),
-                number => match number.parse() {
-                    Ok(ordinal) => options.ordinal.replace(ordinal).is_some(),
-                    Err(_) => {
-                        return Err(format!(
-                            "`{option}` is no option; write the device's number, alloc=async, alloc=sync or \
-                             pages=none, with commas between them, such as cuda:0,alloc=async"
-                        ));
-                    }
-                },
-            };
-            if twice {
-                return Err(format!("`{option}` comes on top of another of its kind; write one"));
-            }
-        }
-        Ok(options)
-    }
-
-    /// Returns the first device, if there is one.
-    fn preferred() -> Option<Self> {
-        let ordinal = Cuda::devices().ok()?.first()?.ordinal;
-        Some(Self { ordinal: Some(ordinal), ..Self::default() })
-    }
-
     /// Opens the device and runs a job on it.
     fn run<J: Job>(&self, job: J) -> Result<J::Output, Failure> {
-        job.run(self.open()?)
+        job.run(open(&self.builder())?)
     }
 
     /// Returns the driver's own allocators, without statistics: `cuMemAlloc`, and its memory pools where it has them.
     fn peers(&self) -> Result<Vec<Peer>, Failure> {
-        let open = |alloc| self.builder().alloc(alloc).build().map_err(|error| absent(&error));
+        let open = |alloc| open(&self.builder().alloc(alloc));
         let plain = open(Alloc::Sync)?;
         let pooled = if plain.info().memory_pools { Some(open(Alloc::Async)?) } else { None };
         let peer = |name, max_per_round, device: Cuda| {
@@ -157,7 +107,7 @@ A CUDA device is named by its number, cuda:0, and takes options behind a comma:
     /// Calls `test` with the device as the conformance suite opens it. The device is held open meanwhile: the suite
     /// opens it for each scenario, and an opening while no other is held takes hundreds of milliseconds.
     fn tested<R>(&self, test: impl FnOnce(&CudaDevice) -> R) -> Result<R, Failure> {
-        let held = self.open()?;
+        let held = open(&self.builder())?;
         let alloc = self.alloc.unwrap_or_default();
         let result = test(&CudaDevice::new(self.ordinal()).alloc(alloc).pages(!self.no_pages));
         drop(held);
@@ -167,22 +117,4 @@ A CUDA device is named by its number, cuda:0, and takes options behind a comma:
 
 fn absent(error: &CudaError) -> Failure {
     Failure::Device(format!("--device cuda: {}; `millpond devices` lists what there is", with_causes(error)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn options_say_which_device_and_how() {
-        let parsed = |text| CudaOptions::parse(text).expect(text);
-        assert_eq!(parsed(""), CudaOptions::default());
-        assert_eq!(parsed("3"), CudaOptions { ordinal: Some(3), ..CudaOptions::default() });
-        let all = CudaOptions { ordinal: Some(0), alloc: Some(Alloc::Async), no_pages: true };
-        assert_eq!((parsed("0,alloc=async,pages=none"), parsed("pages=none,alloc=async,0")), (all.clone(), all));
-        for text in ["x", "-1", "0,", "0,,1", "0,1", "alloc=sync,alloc=async", "alloc=pool", "pages=2MiB"] {
-            let error = CudaOptions::parse(text).expect_err(text);
-            assert!(error.contains("is no option") || error.contains("comes on top"), "{text}: {error}");
-        }
-    }
 }

@@ -1,7 +1,8 @@
 //! The backends of this binary: their names, the devices that they find, and how a command runs on one of them.
 //!
-//! A backend is a file of this folder with a [`Choice`], and its line in the table of `table.rs`. Commands are generic
-//! over the backend: each passes a [`Job`], which is run with the backend of the chosen device.
+//! A backend is a file of this folder with a [`Choice`] for its options, which `millpond-any` reads, and its line in
+//! the table of `table.rs`. Commands are generic over the backend: each passes a [`Job`], which is run with the backend
+//! of the chosen device.
 
 mod certify;
 #[cfg(feature = "cuda")]
@@ -23,8 +24,7 @@ use crate::failure::Failure;
 pub(crate) use table::{BACKENDS, Target, device_help};
 pub(crate) use usage::UsageRow;
 
-/// The options of a backend's devices, as `--device` takes them, and all that the command does with the device that
-/// they choose.
+/// All that the command does with a device of a backend. It is for the backend's options, which choose the device.
 trait Choice: Sized {
     /// The section about the backend on the page that `--help` prints. It does not end in a line break.
     const HELP: &'static str;
@@ -34,12 +34,6 @@ trait Choice: Sized {
 
     /// Looks for the devices of the backend on this machine.
     fn find() -> Found;
-
-    /// Parses the options behind the backend's name. An error is a sentence that names the options.
-    fn parse(options: &str) -> Result<Self, String>;
-
-    /// Returns the device for a command that names none, if the backend has one that is not in software.
-    fn preferred() -> Option<Self>;
 
     /// Opens the device and runs a job on it.
     fn run<J: Job>(&self, job: J) -> Result<J::Output, Failure>;

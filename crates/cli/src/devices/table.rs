@@ -23,7 +23,8 @@ pub(crate) struct Entry {
 }
 
 /// Makes [`BACKENDS`] and [`Target`] from the table of backends. Of each the table has the feature that it is built
-/// with, its name, its variant of [`Target`] and its [`Choice`].
+/// with, its name, its variant of [`Target`] and its options, for which there is a
+/// [`Choice`].
 macro_rules! backends {
     ($($(#[cfg($feature:meta)])? $name:literal: $variant:ident($choice:ty),)*) => {
         /// All backends, the preferred ones first.
@@ -37,7 +38,7 @@ macro_rules! backends {
                     Ok(choice) => Ok(Target::$variant(Box::new(choice))),
                     Err(what) => Err(Failure::Input(format!("--device {}: {what}", $name))),
                 },
-                preferred: || <$choice>::preferred().map(|choice| Target::$variant(Box::new(choice))),
+                preferred: || <$choice>::preferred().ok().map(|choice| Target::$variant(Box::new(choice))),
             },
             $(
                 #[cfg(not($feature))]
@@ -127,10 +128,10 @@ macro_rules! backends {
 }
 
 backends! {
-    #[cfg(feature = "cuda")] "cuda": Cuda(super::cuda::CudaOptions),
-    #[cfg(feature = "vulkan")] "vulkan": Vulkan(super::vulkan::VulkanOptions),
-    #[cfg(feature = "wgpu")] "wgpu": Wgpu(super::wgpu::WgpuOptions),
-    "sim": Sim(super::sim::SimOptions),
+    #[cfg(feature = "cuda")] "cuda": Cuda(millpond_any::options::CudaOptions),
+    #[cfg(feature = "vulkan")] "vulkan": Vulkan(millpond_any::options::VulkanOptions),
+    #[cfg(feature = "wgpu")] "wgpu": Wgpu(millpond_any::options::WgpuOptions),
+    "sim": Sim(millpond_any::options::SimOptions),
 }
 
 /// Returns the page on devices that the `--help` of several commands prints: the device that is always there first.

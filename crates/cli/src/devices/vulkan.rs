@@ -1,8 +1,9 @@
-//! Vulkan devices, and the options that `--device vulkan:...` takes.
+//! Vulkan devices.
 
 use gpu_allocator::vulkan::{AllocationCreateDesc, AllocationScheme, AllocatorCreateDesc};
 use gpu_allocator::{AllocationError, AllocationSizes, AllocatorDebugSettings, MemoryLocation};
 use millpond::text::format_bytes;
+use millpond_any::options::VulkanOptions;
 use millpond_backend::ClassId;
 use millpond_conformance::VulkanDevice;
 use millpond_vulkan::ash::vk::{MemoryRequirements, PhysicalDeviceType, QueueFlags};
@@ -13,27 +14,6 @@ use crate::failure::{Failure, with_causes};
 
 /// The remedy where a device cannot be opened and its error does not name one.
 const REMEDY: &str = "update its driver or use another device";
-
-/// The choice of a Vulkan device, and how it is opened.
-#[derive(Clone, PartialEq, Debug, Default)]
-pub(crate) struct VulkanOptions {
-    /// The device's place in the loader's list. If `None`, the first GPU, or else the first device.
-    index: Option<usize>,
-    /// Whether the validation layer is enabled.
-    validation: bool,
-    /// Whether the device is opened without virtual memory, even where it has it.
-    no_pages: bool,
-}
-
-/// Returns whether there is a device, usable or not, that is not in software.
-#[allow(dead_code, reason = "asked by a backend that reaches GPUs through Vulkan, which may not be built in")]
-pub(super) fn has_gpu() -> bool {
-    Vulkan::devices().is_ok_and(|devices| devices.iter().any(|device| device.kind != PhysicalDeviceType::CPU))
-}
-
-fn is_gpu(device: &DeviceInfo) -> bool {
-    device.missing.is_none() && device.kind != PhysicalDeviceType::CPU
-}
 
 fn listed(info: &DeviceInfo) -> Result<Device, Broken> {
     let target = format!("vulkan:{}", info.index);
@@ -104,19 +84,8 @@ fn missing(info: &DeviceInfo) -> Vec<String> {
     lacks.into_iter().filter(|(has, _)| !has).map(|(_, text)| text.to_string()).collect()
 }
 
-impl VulkanOptions {
-    /// Returns the device's place in the loader's list.
-    fn index(&self) -> Result<usize, VulkanError> {
-        match self.index {
-            Some(index) => Ok(index),
-            None => Ok(Vulkan::devices()?.iter().find(|device| is_gpu(device)).map_or(0, |device| device.index)),
-        }
-    }
-
-    fn open(&self) -> Result<Vulkan, Failure> {
-        let build = |index| Vulkan::builder().device(index).validation(self.validation).sparse(!self.no_pages).build();
-        self.index().and_then(build).map_err(|error| absent(&error))
-    }
+fn open(options: &VulkanOptions) -> Result<Vulkan, Failure> {
+    options.open().map_err(|error| absent(&error))
 }
 
 impl Choice for VulkanOptions {
@@ -139,40 +108,10 @@ A Vulkan device is named by its number, vulkan:0, and takes options behind a com
         }
     }
 
-    fn parse(text: &str) -> Result<Self, String> {
-        let mut options = Self::default();
-        for option in text.split(',').filter(|_| !text.is_empty()) {
-            let twice = match option {
-                "validation" => std::mem::replace(&mut options.validation, true),
-                "pages=none" => std::mem::replace(&mut options.no_pages, true),
-                number => match number.parse() {
-                    Ok(index) => options.index.replace(index).is_some(),
-                    Err(_) => {
-                        return Err(format!(
-                            "`{option}` is no option; write the device's number, validation or pages=none, with commas \
-                             between them, such as vulkan:0,validation"
-                        ));
-                    }
-                },
-            };
-            if twice {
-                return Err(format!("`{option}` comes on top of another of its kind; write one"));
-            }
-        }
-        Ok(options)
-    }
-
-    /// Returns the first device that is a GPU.
-    fn preferred() -> Option<Self> {
-        let devices = Vulkan::devices().ok()?;
-        let index = devices.iter().find(|device| is_gpu(device))?.index;
-        Some(Self { index: Some(index), ..Self::default() })
-    }
-
     /// Opens the device, runs a job on it, and checks the errors of the validation layer, if enabled, once the device
     /// is gone.
     fn run<J: Job>(&self, job: J) -> Result<J::Output, Failure> {
-        let device = self.open()?;
+        let device = open(self)?;
         let log = device.validation().cloned();
         let done = job.run(device);
         let errors = log.map_or(Vec::new(), |log| log.errors());
@@ -185,9 +124,9 @@ A Vulkan device is named by its number, vulkan:0, and takes options behind a com
     /// Returns gpu-allocator, which hands out parts of blocks of memory without a buffer, a stream or statistics, and
     /// the driver's own calls.
     fn peers(&self) -> Result<Vec<Peer>, Failure> {
-        let mut blocks = Blocks::new(self.open()?)?;
+        let mut blocks = Blocks::new(open(self)?)?;
         let pair = Box::new(move |bytes| blocks.pair(bytes));
-        let device = self.open()?;
+        let device = open(self)?;
         let bare = Box::new(move |bytes| device.allocate_and_free(ClassId::DEVICE, bytes).map_err(|e| absent(&e)));
         Ok(vec![
             Peer { name: "gpu-allocator, memory alone", max_per_round: u64::MAX, pair },
@@ -240,22 +179,4 @@ fn refused(error: &AllocationError) -> Failure {
 
 fn absent(error: &VulkanError) -> Failure {
     Failure::Device(format!("--device vulkan: {}; `millpond devices` lists what there is", with_causes(error)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn options_say_which_device_and_how() {
-        let parsed = |text| VulkanOptions::parse(text).expect(text);
-        assert_eq!(parsed(""), VulkanOptions::default());
-        assert_eq!(parsed("3"), VulkanOptions { index: Some(3), ..VulkanOptions::default() });
-        let all = VulkanOptions { index: Some(0), validation: true, no_pages: true };
-        assert_eq!((parsed("0,validation,pages=none"), parsed("pages=none,validation,0")), (all.clone(), all));
-        for text in ["x", "-1", "0,", "0,,1", "0,1", "validation,validation", "pages=2MiB", "0:validation"] {
-            let error = VulkanOptions::parse(text).expect_err(text);
-            assert!(error.contains("is no option") || error.contains("comes on top"), "{text}: {error}");
-        }
-    }
 }

@@ -1,0 +1,220 @@
+//! The errors: what the typed ones say, in one type.
+
+use std::error::Error as StdError;
+use std::fmt;
+
+use millpond::{BuildError, Error, OutOfMemory};
+use millpond_backend::{BackendError, Fault};
+
+use crate::macros::on;
+
+/// The kinds of errors, for programs that decide by them.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// There is no memory left: freeing some may help. [`AnyError::out_of_memory`] has the report, unless a driver
+    /// refused a call of another kind.
+    OutOfMemory,
+    /// The device is lost: drop everything of it and start anew.
+    Lost,
+    /// A name, a setting or an argument is wrong. Nothing was changed.
+    Input,
+    /// The device does not have what the call or a setting needs.
+    Unsupported,
+    /// The device is still at work: wait or submit, then call again.
+    NotReady,
+    /// There is no such device, or it does not open.
+    NoDevice,
+    /// The driver failed in another way.
+    Driver,
+}
+
+/// An error of anything in this crate. What the typed types report is passed on with all that it tells.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AnyError {
+    /// An error of an allocator, a stream or a buffer.
+    #[error(transparent)]
+    Allocator(Error<DriverError>),
+    /// The settings or the configuration do not suit the device, or are malformed.
+    #[error(transparent)]
+    Build(#[from] BuildError),
+    /// Two things of different backends were given to one call.
+    #[error(
+        "the {what} is of a {belongs_to} device and was given to a {given_to} device; give it to the allocator that \
+         it came from"
+    )]
+    OtherBackend {
+        /// The kind of object that was given.
+        what: &'static str,
+        /// The name of the backend that it is of.
+        belongs_to: &'static str,
+        /// The name of the backend that it was given to.
+        given_to: &'static str,
+    },
+    /// A name that no device can have.
+    #[error("the device `{name}`: {why}")]
+    Name {
+        /// The name that was given.
+        name: String,
+        /// The part that is wrong, and what is accepted.
+        why: String,
+    },
+    /// A name of a backend that the program was built without.
+    #[error("the device `{name}`: the program was built without it; enable the feature `{backend}` of millpond-any")]
+    NotBuiltIn {
+        /// The name that was given.
+        name: String,
+        /// The backend, and the feature that has it.
+        backend: &'static str,
+    },
+    /// A device that does not open.
+    #[error("the device `{name}` does not open")]
+    NoDevice {
+        /// The name that was given.
+        name: String,
+        /// What is missing, or the driver's error.
+        source: DriverError,
+    },
+    /// No device at all could be opened, as the simulated one is not built in.
+    #[error("no device can be opened: {}", list(passed_over))]
+    NoneOpens {
+        /// The backends that were tried, and the reasons.
+        passed_over: Vec<PassedOver>,
+    },
+}
+
+/// A backend that was tried and gave no device.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct PassedOver {
+    /// The name of the backend.
+    pub backend: &'static str,
+    /// The reason, as a sentence without a full stop.
+    pub why: String,
+}
+
+impl fmt::Display for PassedOver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.backend, self.why)
+    }
+}
+
+fn list(passed_over: &[PassedOver]) -> String {
+    if passed_over.is_empty() {
+        return "none is built in; enable a feature of millpond-any".into();
+    }
+    passed_over.iter().map(PassedOver::to_string).collect::<Vec<_>>().join("; ")
+}
+
+impl AnyError {
+    /// Returns the kind of the error.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            AnyError::Allocator(error) => kind_of(error),
+            AnyError::Build(BuildError::Unsupported { .. }) => ErrorKind::Unsupported,
+            AnyError::NotBuiltIn { .. } | AnyError::NoDevice { .. } | AnyError::NoneOpens { .. } => ErrorKind::NoDevice,
+            AnyError::Build(_) | AnyError::OtherBackend { .. } | AnyError::Name { .. } => ErrorKind::Input,
+        }
+    }
+
+    /// Returns the explanation with the report, if an allocator had no memory for a request.
+    pub fn out_of_memory(&self) -> Option<&OutOfMemory> {
+        match self {
+            AnyError::Allocator(Error::OutOfMemory(error)) => Some(error),
+            _ => None,
+        }
+    }
+
+    /// Returns the driver's own error, if a driver's call failed.
+    pub fn driver(&self) -> Option<&DriverError> {
+        match self {
+            AnyError::Allocator(Error::Driver { source, .. }) | AnyError::NoDevice { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+fn kind_of(error: &Error<DriverError>) -> ErrorKind {
+    match (error, error.fault()) {
+        (_, Fault::OutOfMemory) => ErrorKind::OutOfMemory,
+        (_, Fault::Lost) => ErrorKind::Lost,
+        (Error::Driver { .. }, _) => ErrorKind::Driver,
+        (Error::Unsupported { .. }, _) => ErrorKind::Unsupported,
+        (Error::InUse { .. } | Error::NotReached { .. }, _) => ErrorKind::NotReady,
+        _ => ErrorKind::Input,
+    }
+}
+
+/// A driver's own error, as the backend has it. It is boxed, as some have many values.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum DriverError {
+    /// The simulated device's.
+    #[cfg(feature = "sim")]
+    Sim(Box<millpond_sim::SimError>),
+    /// CUDA's.
+    #[cfg(feature = "cuda")]
+    Cuda(Box<millpond_cuda::CudaError>),
+    /// Vulkan's.
+    #[cfg(feature = "vulkan")]
+    Vulkan(Box<millpond_vulkan::VulkanError>),
+    /// wgpu's.
+    #[cfg(feature = "wgpu")]
+    Wgpu(Box<millpond_wgpu::WgpuError>),
+}
+
+impl fmt::Display for DriverError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        on!(self, DriverError(error) => error.fmt(f))
+    }
+}
+
+impl StdError for DriverError {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        on!(self, DriverError(error) => error.source())
+    }
+}
+
+impl BackendError for DriverError {
+    fn fault(&self) -> Fault {
+        on!(self, DriverError(error) => error.fault())
+    }
+}
+
+/// Makes the conversions from the errors of one backend.
+macro_rules! from_driver {
+    ($feature:literal, $variant:ident, $error:ty) => {
+        #[cfg(feature = $feature)]
+        impl From<$error> for DriverError {
+            fn from(error: $error) -> Self {
+                DriverError::$variant(Box::new(error))
+            }
+        }
+
+        #[cfg(feature = $feature)]
+        impl From<Error<$error>> for AnyError {
+            #[cold]
+            fn from(error: Error<$error>) -> Self {
+                AnyError::Allocator(error.map_driver(DriverError::from))
+            }
+        }
+    };
+}
+
+from_driver!("sim", Sim, millpond_sim::SimError);
+from_driver!("cuda", Cuda, millpond_cuda::CudaError);
+from_driver!("vulkan", Vulkan, millpond_vulkan::VulkanError);
+from_driver!("wgpu", Wgpu, millpond_wgpu::WgpuError);
+
+/// Returns the text of an error with those of its causes.
+#[cfg(any(feature = "cuda", feature = "vulkan", feature = "wgpu"))]
+pub(crate) fn with_causes(error: &dyn StdError) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}

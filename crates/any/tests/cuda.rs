@@ -1,0 +1,93 @@
+//! The erased types on CUDA, with the simulated driver in the place of a real one. A program of its own, because the
+//! driver is one for the process.
+
+#![cfg(all(feature = "sim", feature = "cuda", target_os = "linux"))]
+
+use millpond_any::millpond_sim::Sim;
+use millpond_any::{AnyAllocator, AnyDevice, AnyError, DriverError, ErrorKind, devices, open, open_best};
+use millpond_cuda_driver::{DEVICE_NAME, install};
+
+fn on_cuda(name: &str) -> AnyAllocator {
+    install().expect("the simulator is built with the tests");
+    open(name, "").unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+#[test]
+fn devices_are_opened_by_their_numbers() {
+    for (name, ordinal) in [("cuda", 0), ("cuda:1", 1), ("cuda:1,pages=none", 1)] {
+        let allocator = on_cuda(name);
+        let typed = allocator.as_cuda().expect("it is on CUDA");
+        assert_eq!(typed.backend().ordinal(), ordinal, "{name}");
+        assert_eq!(allocator.caps().pages.is_none(), name.ends_with("none"), "{name}");
+        assert!(allocator.as_sim().is_none());
+        let told = format!("device ID {ordinal}");
+        assert!(allocator.memory_summary(true).contains(&told), "{}", allocator.memory_summary(true));
+    }
+    let error = open("cuda:7", "").unwrap_err();
+    assert!(
+        matches!(&error, AnyError::NoDevice { name, source: DriverError::Cuda(_) } if name == "cuda:7"),
+        "{error:?}"
+    );
+    assert_eq!(open("cuda:first", "").unwrap_err().kind(), ErrorKind::Input);
+}
+
+#[test]
+fn gpus_come_before_the_simulated_device() {
+    install().expect("the simulator is built with the tests");
+    let best = open_best("").unwrap();
+    assert_eq!((best.name.as_str(), best.passed_over.len()), ("cuda:0", 0));
+    assert_eq!(best.allocator.backend_name(), "cuda");
+    let listed: Vec<_> = devices().into_iter().flatten().collect();
+    assert!(listed[0].label.starts_with(DEVICE_NAME) && listed[0].is_gpu, "{listed:?}");
+    let names: Vec<_> = listed.iter().map(|found| found.name.as_str()).collect();
+    assert_eq!((&names[..2], names.last()), (&["cuda:0", "cuda:1"][..], Some(&"sim")));
+}
+
+#[test]
+fn memory_and_bytes_are_those_of_the_device() {
+    let allocator = on_cuda("cuda:0");
+    let (stream, other) = (allocator.create_stream().unwrap(), allocator.create_stream().unwrap());
+    let buffer = stream.allocate(8).unwrap();
+    stream.upload(&buffer, 0, b"millpond").unwrap();
+    other.wait_for(stream.point()).unwrap();
+    buffer.record_stream(&other).unwrap();
+    let mut bytes = [0; 8];
+    other.download(&buffer, 0, &mut bytes).unwrap();
+    assert_eq!(&bytes, b"millpond");
+    assert_eq!(buffer.address(), buffer.as_cuda().unwrap().address());
+    drop(buffer);
+    assert_eq!(allocator.memory_allocated(), 0);
+}
+
+#[test]
+fn things_of_one_backend_are_refused_by_another() {
+    let cuda = on_cuda("cuda:0");
+    let sim = AnyAllocator::new(AnyDevice::from(Sim::new()));
+    let (here, there) = (cuda.create_stream().unwrap(), sim.create_stream().unwrap());
+    let (own, strange) = (here.allocate(8).unwrap(), there.allocate(8).unwrap());
+    let (pinned, mut strange_pinned) = (cuda.pinned().unwrap(), sim.pinned().unwrap().allocate(8).unwrap());
+    let pinned = pinned.allocate(8).unwrap();
+    let buffers = [
+        here.fill(&strange, 0, 8, 1),
+        here.upload(&strange, 0, b"millpond"),
+        here.download(&strange, 0, &mut [0; 8]),
+        here.copy((&strange, 0), (&own, 0), 8),
+        here.copy((&own, 0), (&strange, 0), 8),
+        here.upload_pinned((&strange_pinned, 0), (&own, 0), 8),
+        here.upload_pinned((&pinned, 0), (&strange, 0), 8),
+        here.download_pinned((&own, 0), (&mut strange_pinned, 0), 8),
+    ];
+    for (at, refused) in buffers.into_iter().enumerate() {
+        let error = refused.unwrap_err();
+        let is_told = matches!(error, AnyError::OtherBackend { what: "buffer", belongs_to: "sim", given_to: "cuda" });
+        assert!(is_told && error.kind() == ErrorKind::Input, "{at}: {error:?}");
+    }
+    let streams = [own.record_stream(&there), pinned.record_use(&there), cuda.allocate(8, &there).map(drop)];
+    for (at, refused) in streams.into_iter().enumerate() {
+        let error = refused.unwrap_err();
+        let is_told = matches!(error, AnyError::OtherBackend { what: "stream", belongs_to: "sim", given_to: "cuda" });
+        assert!(is_told, "{at}: {error:?}");
+    }
+    let (error, strange) = cuda.free(strange).unwrap_err();
+    assert_eq!((error.kind(), strange.backend_name()), (ErrorKind::Input, "sim"));
+}
