@@ -9,6 +9,8 @@ use crate::measure::{Player, Replayer, Runner, Team, team};
 #[cfg(feature = "peers")]
 use crate::subject::{self, Cubecl, Offset, SharedOffset};
 use crate::subject::{self, Kind, Malloc, Millpond, MutexPair};
+#[cfg(feature = "erased")]
+use crate::subject::{Boxed, Erased};
 use crate::workload::{Pattern, Workload, read_trace};
 
 /// The unit that a time is divided by.
@@ -77,12 +79,22 @@ const TRACED: &[Kind] = &[PAGED, CLASSIC, EXPANDABLE, Kind::Offset];
 /// Each thread has its own pair of mutexes, so the throughput that they lose is what the machine cannot provide.
 const THREADED: &[Kind] = &[PAGED, CLASSIC, Kind::SharedOffset, Kind::MutexPair];
 
+/// The typed allocator first, then the two ways of erasing its device.
+#[cfg(feature = "erased")]
+const ERASING: &[Kind] = &[PAGED, Kind::Erased(subject::PAGED), Kind::Boxed(subject::PAGED)];
+
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
 const fn hit(name: &'static str, bytes: u64) -> Case {
     let goal = Goal::Within(1.0, Kind::Offset);
     Case { name, pattern: Pattern::Hit { bytes }, unit: Unit::Pair, subjects: ALL, goal }
+}
+
+#[cfg(feature = "erased")]
+const fn erased(name: &'static str, bytes: u64) -> Case {
+    let goal = Goal::Within(1.0, Kind::Erased(subject::PAGED));
+    Case { name, pattern: Pattern::Hit { bytes }, unit: Unit::Pair, subjects: ERASING, goal }
 }
 
 const fn churn(name: &'static str, live: u32, max_bytes: u64) -> Case {
@@ -120,6 +132,12 @@ pub const CASES: &[Case] = &[
     trace("trace/prefetch", "prefetch"),
     trace("trace/resnet50_amp", "resnet50_amp"),
     trace("trace/serving_kv", "serving_kv"),
+    #[cfg(feature = "erased")]
+    erased("erased/hit/4KiB", 4 * KIB),
+    #[cfg(feature = "erased")]
+    erased("erased/hit/1MiB", MIB),
+    #[cfg(feature = "erased")]
+    erased("erased/hit/32MiB", 32 * MIB),
 ];
 
 /// The cases on several threads, each with a stream of its own.
@@ -178,6 +196,12 @@ fn runner(kind: Kind, workload: &Rc<Workload>, replay: Option<&Rc<Replay>>) -> O
         Kind::SharedOffset => Box::new(Player::new(SharedOffset::new(), Rc::clone(workload))),
         #[cfg(feature = "peers")]
         Kind::Cubecl => Box::new(Player::new(Cubecl::new(), Rc::clone(workload))),
+        #[cfg(feature = "erased")]
+        Kind::Erased(variant) => Box::new(Player::new(Erased::new(variant, workload.streams), Rc::clone(workload))),
+        #[cfg(feature = "erased")]
+        Kind::Boxed(variant) => Box::new(Player::new(Boxed::new(variant, workload.streams), Rc::clone(workload))),
+        #[cfg(not(feature = "erased"))]
+        Kind::Erased(_) | Kind::Boxed(_) => return None,
         Kind::MutexPair => Box::new(Player::new(MutexPair::default(), Rc::clone(workload))),
         Kind::Malloc => Box::new(Player::new(Malloc, Rc::clone(workload))),
         #[cfg(not(feature = "peers"))]

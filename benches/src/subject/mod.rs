@@ -2,6 +2,8 @@
 
 #[cfg(feature = "peers")]
 mod cubecl;
+#[cfg(feature = "erased")]
+mod erased;
 mod floor;
 mod millpond;
 #[cfg(feature = "peers")]
@@ -16,6 +18,8 @@ use ::millpond::settings::Policy;
 
 #[cfg(feature = "peers")]
 pub use self::cubecl::Cubecl;
+#[cfg(feature = "erased")]
+pub use self::erased::{Block, Boxed, Erased};
 pub use self::floor::{Malloc, MutexPair};
 pub use self::millpond::{CLASSIC, EXPANDABLE, Millpond, PAGED};
 #[cfg(feature = "peers")]
@@ -57,6 +61,10 @@ pub enum Kind {
     SharedOffset,
     /// CubeCL's `MemoryManagement` over a storage that only counts.
     Cubecl,
+    /// This allocator as `millpond-any` has it, without generics.
+    Erased(Policy),
+    /// This allocator with streams and buffers behind trait objects.
+    Boxed(Policy),
     /// A mutex locked and unlocked for each operation.
     MutexPair,
     /// 64 bytes of host memory, whatever size is requested.
@@ -71,6 +79,8 @@ impl Kind {
             Kind::Offset => "offset-allocator".into(),
             Kind::SharedOffset => "mutex + offset-allocator".into(),
             Kind::Cubecl => "cubecl".into(),
+            Kind::Erased(policy) => format!("any {}", policy.variant_name()).into(),
+            Kind::Boxed(policy) => format!("boxed {}", policy.variant_name()).into(),
             Kind::MutexPair => "mutex pair".into(),
             Kind::Malloc => "malloc 64 B".into(),
         }

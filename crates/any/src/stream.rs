@@ -45,7 +45,28 @@ impl AnyStream {
     /// The errors of [`Stream::allocate`]: [`AnyError::out_of_memory`] has the report of the most frequent one.
     #[inline]
     pub fn allocate(&self, bytes: u64) -> Result<AnyBuffer, AnyError> {
-        Ok(erase!(self, AnyStream(stream) => AnyBuffer(stream.allocate(bytes)?)))
+        // Each arm returns on its own, so that the buffer is written to its final place: a buffer that is passed on is
+        // copied.
+        macro_rules! of {
+            ($stream:expr, $kind:ident) => {
+                match $stream.allocate(bytes) {
+                    Ok(buffer) => Ok(AnyBuffer::$kind(buffer)),
+                    Err(error) => Err(AnyError::from(error)),
+                }
+            };
+        }
+        match self {
+            #[cfg(feature = "sim")]
+            AnyStream::Sim(stream) => of!(stream, Sim),
+            #[cfg(feature = "cuda")]
+            AnyStream::Cuda(stream) => of!(stream, Cuda),
+            #[cfg(feature = "vulkan")]
+            AnyStream::Vulkan(stream) => of!(stream, Vulkan),
+            #[cfg(feature = "wgpu")]
+            AnyStream::Wgpu(stream) => of!(stream, Wgpu),
+            #[cfg(not(any(feature = "sim", feature = "cuda", feature = "vulkan", feature = "wgpu")))]
+            _ => crate::macros::nothing_is_built_in(),
+        }
     }
 
     /// Does the same as [`allocate`](Self::allocate), but calls `prepare` first if more is needed than to hand out a
