@@ -5,7 +5,7 @@ use std::error::Error as _;
 use millpond_any::millpond::Error;
 use millpond_any::millpond::backend::{BackendError, Fault};
 use millpond_any::millpond_sim::{CallKind, Sim, SimError};
-use millpond_any::{AnyError, DriverError, ErrorKind};
+use millpond_any::{AnyError, DriverError, ErrorKind, Point, StreamId, Tick};
 
 use crate::{on, two_streams};
 
@@ -82,6 +82,32 @@ fn what_the_device_lacks_is_unsupported() {
     let lacking = [stream.wait_for(other.point()), stream.fill(&buffer, 0, 8, 1), stream.synchronize()];
     let kinds = lacking.map(|result| result.map_err(|error| error.kind()));
     assert_eq!(kinds, [Err(ErrorKind::Unsupported), Err(ErrorKind::Unsupported), Ok(())]);
+}
+
+#[test]
+fn every_typed_error_is_passed_on_with_its_text() {
+    let (stream, what) = (StreamId(3), "buffer");
+    let (point, reached) = (Point { stream, tick: Tick(2) }, Tick(1));
+    let typed = || -> Vec<(Error<SimError>, ErrorKind)> {
+        vec![
+            (Error::TooLarge { requested: 5 }, ErrorKind::Input),
+            (Error::WrongDevice { what, belongs_to: 1, given_to: 2 }, ErrorKind::Input),
+            (Error::UnknownStream { stream }, ErrorKind::Input),
+            (Error::NoStreams, ErrorKind::Input),
+            (Error::SetAside { stream }, ErrorKind::Input),
+            (Error::NotMarked { point, marked: reached }, ErrorKind::Input),
+            (Error::Unsupported { what, device: "a pond".into(), advice: "swim" }, ErrorKind::Unsupported),
+            (Error::OutOfRange { offset: 1, bytes: 2, len: 3 }, ErrorKind::Input),
+            (Error::InUse { point, reached }, ErrorKind::NotReady),
+            (Error::NotReached { point, reached }, ErrorKind::NotReady),
+            (Error::Driver { call: "fly", lost: true, source: SimError::Lost }, ErrorKind::Lost),
+        ]
+    };
+    for ((error, kind), (same, _)) in typed().into_iter().zip(typed()) {
+        let erased = AnyError::from(error);
+        assert_eq!((erased.to_string(), erased.kind()), (same.to_string(), kind));
+        assert_eq!(erased.source().is_some(), same.source().is_some(), "{same}");
+    }
 }
 
 #[test]
