@@ -90,7 +90,9 @@ cargo test
 cd "$folder"
 echo "== the command: cargo install"
 # Takes out of the lock file what is of the workspace alone.
-cargo metadata --format-version 1 --manifest-path "millpond-cli-$version/Cargo.toml" >metadata.json
+host="$(rustc -vV | sed -n 's/^host: //p')"
+cargo metadata --format-version 1 --filter-platform "$host" --manifest-path "millpond-cli-$version/Cargo.toml" \
+    >metadata.json
 cargo install --locked --path "millpond-cli-$version" --root "$folder/installed" "${features[@]}"
 installed/bin/millpond devices
 installed/bin/millpond replay --device sim
