@@ -61,8 +61,8 @@ impl IdlePages {
         self.0.get(page.0 as usize).copied().unwrap_or_default()
     }
 
-    /// Returns the part of `bytes` free bytes whose youngest page is the oldest, of windows in order of the birth of their
-    /// first page: the window and where the part begins in its range.
+    /// Returns the part of `bytes` free bytes whose youngest page is the oldest, of windows in order of the birth of
+    /// their first page: the window and where the part begins in its range.
     pub(super) fn oldest_run<'a>(
         &self,
         windows: impl Iterator<Item = (WindowId, &'a Window)>,
@@ -114,8 +114,8 @@ impl IdlePages {
         None
     }
 
-    /// Returns `false` if a window has no free part of that length, after a look at few of its pages: of any part that is
-    /// longer than two pages, all pages but the first and the last are entirely free.
+    /// Returns `false` if a window has no free part of that length, after a look at few of its pages: of any part that
+    /// is longer than two pages, all pages but the first and the last are entirely free.
     fn may_have(&self, window: &Window, bytes: u64) -> bool {
         let needed = ((bytes + 1) / window.longest).saturating_sub(1) as usize;
         let is_whole = |page: &PageId| self.of(*page).is_whole;
@@ -152,8 +152,8 @@ impl IdlePages {
 }
 
 /// Returns the free bytes in front of a part that are in no byte the same as those of the part, where `run` bytes from
-/// the part `first` on are free, with the part where they begin. The tail of a page and its head may be in one run: that
-/// depends on how many bytes are needed.
+/// the part `first` on are free, with the part where they begin. The tail of a page and its head may be in one run:
+/// that depends on how many bytes are needed.
 fn without_repeats(
     window: &Window,
     number: usize,
