@@ -54,7 +54,7 @@ pub struct Buffer<B: Backend> {
 }
 
 /// The block number of a buffer of 0 bytes, which has no block.
-const EMPTY: millpond_core::BlockId = millpond_core::BlockId(u32::MAX);
+pub(crate) const EMPTY: millpond_core::BlockId = millpond_core::BlockId(u32::MAX);
 
 impl<B: Backend> Buffer<B> {
     #[inline]
@@ -91,6 +91,10 @@ impl<B: Backend> Buffer<B> {
 
     pub(crate) fn lane(&self) -> &LaneRef<B> {
         &self.lane
+    }
+
+    pub(crate) fn held(&self) -> &Held {
+        &self.held
     }
 
     /// Returns where its whole block lies in the lane: the segment's slot, the offset in the segment and the length in

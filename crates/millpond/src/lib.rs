@@ -28,6 +28,7 @@ pub use buffer::{Buffer, Readiness};
 pub use builder::{Builder, ENVIRONMENT};
 pub use error::{BuildError, Error, OutOfMemory};
 pub use pinned::{Pinned, PinnedBuffer};
+pub use raw::number::RawBuffer;
 pub use stream::Stream;
 pub use usage::{BeyondDevice, Usage};
 

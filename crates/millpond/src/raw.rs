@@ -1,5 +1,6 @@
 //! The only module of the library with `unsafe` code: a pointer from buffers to their lane, the value that a lane's
-//! latch guards, and driver calls whose contract the core's decisions fulfil.
+//! latch guards, and driver calls whose contract the core's decisions fulfil. Buffers as numbers, whose free relies on
+//! its caller, are in [`number`].
 //!
 //! # Why a pointer
 //!
@@ -53,6 +54,8 @@
 //! no handle is left that could.
 
 #![allow(unsafe_code)]
+
+pub(crate) mod number;
 
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;

@@ -20,8 +20,8 @@ Plants the faults of tests/mutants in a copy of the tree below target/mutants, b
 with each fault on. Without names all faults are tried. What is found is kept, so that runs add up.
 
   --packages A,B   whose tests are run, in this order (default: millpond-core,millpond-tests,millpond-conformance,
-                   millpond,millpond-replay,millpond-kit,millpond-sim,millpond-cuda). A fault's own package goes
-                   first.
+                   millpond,millpond-replay,millpond-kit,millpond-sim,millpond-cuda,millpond-capi). A fault's own
+                   package goes first.
   --room A,B       only the faults of tests/mutants/A.toml and B.toml
   --jobs N         so many at a time (default: 1)
   --programs N     go on to the next fault once N test programs have caught one (default: 1)
@@ -54,6 +54,7 @@ fn options() -> Result<Options, String> {
         "millpond-kit",
         "millpond-sim",
         "millpond-cuda",
+        "millpond-capi",
     ];
     let packages = packages.map(str::to_owned).to_vec();
     let (rooms, names) = (Vec::new(), Vec::new());

@@ -236,6 +236,12 @@ impl Shard {
         self.blocks.iter().map(|(_, block)| block.last_use).max().map_or(Tick::ZERO, LastUse::tick)
     }
 
+    /// Returns the slot of the segment in which a block lies, its offset there and its length, both in bytes.
+    pub fn extent(&self, block: BlockId) -> (Slot, u64, u64) {
+        let block = &self.blocks[block];
+        (block.slot, block.offset, block.size)
+    }
+
     /// Returns the length of a block in bytes.
     pub(crate) fn size_of(&self, block: BlockId) -> u64 {
         self.blocks[block].size

@@ -1,0 +1,292 @@
+/* Millpond: a caching allocator for GPU memory. This header is the documentation of its C interface.
+ *
+ * A first program:
+ *
+ *     millpond_allocator *pond;
+ *     if (millpond_create("cuda:0", "policy:paged", &pond) != MILLPOND_OK) {
+ *         fprintf(stderr, "%s\n", millpond_last_error());
+ *         return 1;
+ *     }
+ *     void *memory;
+ *     millpond_alloc(pond, 1 << 20, stream, &memory);  // `stream` is a CUstream, or NULL
+ *     ... launch work on the stream that uses the memory ...
+ *     millpond_free(pond, memory);                      // at once: the work need not be over
+ *     millpond_destroy(pond, NULL);
+ *
+ * WORDS. A block is memory that was handed out: it has an address on the device, and its length is the size that was
+ * asked for, rounded up to a multiple of 512 bytes at least. Freed memory is granted again on its stream at once,
+ * because later work of the stream comes after earlier work. Whoever uses a block on another stream says so with
+ * millpond_record_stream. Reserved memory is what Millpond has from the driver: blocks, and free memory that it keeps.
+ *
+ * STREAMS. A stream is passed as the driver's own handle: on CUDA a CUstream (the same as cudaStream_t), where NULL is
+ * the legacy default stream; on the simulated device a number that millpond_stream_create returns, where NULL is a
+ * stream that is always there. A stream is noted at its first use. Before a program destroys a CUstream that it has
+ * passed, it calls millpond_stream_release: the driver uses handles again.
+ *
+ * THREADS. Every function may be called from any thread at any time, also on the same allocator, with two exceptions:
+ * while millpond_destroy runs, and after it, no other call uses that allocator; and a block is not used by one call
+ * while another one frees it. Threads that use different streams do not wait for each other. On CUDA the thread's
+ * current context is left as it was.
+ *
+ * ERRORS. A function that can fail returns a millpond_status; then nothing was changed unless it says otherwise, and
+ * what it would have written is not written. millpond_last_error returns the text, which names the values and says what
+ * to do. No function unwinds into its caller. None ends the process, unless the host itself has no memory left, and
+ * none prints, except where it says so, and where a mistake of Millpond's own is found. Null pointers where none is
+ * allowed, text that is not UTF-8, destroyed allocators, and addresses that are not those of live blocks are errors.
+ * Not every mistake can be noticed: an address that was freed and has been handed out anew since is a live block.
+ *
+ * TEXTS. A `char *` that a function returns belongs to the caller, who ends it with millpond_string_free. A
+ * `const char *` belongs to the library.
+ *
+ * COSTS. Tens of nanoseconds, unless said otherwise. A block that the cache does not have takes driver calls, which are
+ * microseconds to milliseconds.
+ */
+#ifndef MILLPOND_H
+#define MILLPOND_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h> /* ssize_t */
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The version of this interface. It rises when a function or a type changes so that programs must be compiled anew;
+ * functions that are added do not raise it. */
+#define MILLPOND_ABI 1
+
+/* An allocator: one cache over the memory of one device. */
+typedef struct millpond_allocator millpond_allocator;
+
+/* A stream, as the driver names it: see STREAMS above. */
+typedef void *millpond_stream;
+
+/* What became of a call. The numbers do not change; further ones may be added. */
+typedef int32_t millpond_status;
+enum {
+    /* Done. */
+    MILLPOND_OK = 0,
+    /* The device, or the limit, has no memory left for the request. Freeing something may let it succeed. */
+    MILLPOND_OUT_OF_MEMORY = 1,
+    /* An argument has a value that it must not have: a null pointer, a mistake in the configuration, an unknown stream,
+     * a device's name that means nothing. */
+    MILLPOND_BAD_ARGUMENT = 2,
+    /* The allocator was destroyed, or the pointer never was one. */
+    MILLPOND_BAD_ALLOCATOR = 3,
+    /* The address is not that of a live block of this allocator: it was freed before, or came from elsewhere. */
+    MILLPOND_NOT_A_BLOCK = 4,
+    /* There is no such device here, or no driver that will do. */
+    MILLPOND_NO_DEVICE = 5,
+    /* The device does not have what the configuration or the call needs. */
+    MILLPOND_UNSUPPORTED = 6,
+    /* The device is lost, and no further call can succeed: end the process, or reset the device and start anew. */
+    MILLPOND_DEVICE_LOST = 7,
+    /* A call of the driver failed for another reason. The allocator stays usable. */
+    MILLPOND_DRIVER = 8,
+    /* A mistake of Millpond's own was found. The text says where; report it. What the call did is not known. */
+    MILLPOND_INTERNAL = 9
+};
+
+/* ---- The library ------------------------------------------------------------------------------------------------ */
+
+/* Returns the MILLPOND_ABI that the library was built with. Compare it with the header's where the library is loaded at
+ * run time. Cannot fail. */
+uint32_t millpond_abi(void);
+
+/* Returns the version of the library, such as "0.1.0", for people to read. Cannot fail. */
+const char *millpond_version(void);
+
+/* Returns the text of the last error of this thread, or "" if no call of this thread has failed. It is UTF-8, may have
+ * several lines, and stays valid until the next call that fails on this thread, or the thread's end. Cannot fail. */
+const char *millpond_last_error(void);
+
+/* Ends a text that a function of this library returned as `char *`. NULL does nothing. Any other pointer, and ending a
+ * text twice, is undefined, as with free(). */
+void millpond_string_free(char *text);
+
+/* ---- Allocators ------------------------------------------------------------------------------------------------- */
+
+/* Creates an allocator for the memory of a device.
+ *
+ * device  "cuda:0" and so on, by the driver's number; "cuda" is "cuda:0". "sim:0" to "sim:63" are simulated devices of
+ *         an H200's size that need no GPU, each with other addresses, which are numbers without memory behind them;
+ *         "sim" is "sim:0". Each call creates such a device anew, and work on it is over at once.
+ * conf    the configuration, as the command line's --conf takes it and PYTORCH_CUDA_ALLOC_CONF has it, such as
+ *         "policy:paged" or "max_split_size_mb:512,garbage_collection_threshold:0.8". "" has the defaults. NULL stands
+ *         for the environment: the first of MILLPOND_CONF, PYTORCH_CUDA_ALLOC_CONF and PYTORCH_ALLOC_CONF that is set.
+ * out     receives the allocator.
+ *
+ * No memory is reserved yet. CUDA's driver is loaded here, at run time; opening a device may take hundreds of
+ * milliseconds, and uses its primary context, as the CUDA runtime and PyTorch do. Several allocators, of one device or
+ * of several, are independent of each other; 4,096 may exist at a time.
+ *
+ * Errors: BAD_ARGUMENT, NO_DEVICE, UNSUPPORTED, DEVICE_LOST, DRIVER. */
+millpond_status millpond_create(const char *device, const char *conf, millpond_allocator **out);
+
+/* Destroys an allocator and gives all of its memory back to the driver. Blocks that are still live are freed, as if
+ * millpond_free were called for each, and their addresses are no longer valid. If `live` is not NULL, it receives the
+ * number of those blocks.
+ *
+ * Waits for the device until it is done with all of the memory. Memory is left for the driver to reclaim where that
+ * cannot be known, because the device is lost. NULL does nothing.
+ *
+ * Errors: BAD_ALLOCATOR; BAD_ARGUMENT for one of millpond_torch_allocator's, which live as long as the process. */
+millpond_status millpond_destroy(millpond_allocator *pond, uint64_t *live);
+
+/* ---- Streams ---------------------------------------------------------------------------------------------------- */
+
+/* Creates a stream on the device. On CUDA it is a CUstream that does not wait for the legacy default stream. It lives
+ * until millpond_stream_release, or until the allocator is destroyed. A driver call.
+ *
+ * Errors: BAD_ALLOCATOR, BAD_ARGUMENT, DEVICE_LOST, DRIVER. */
+millpond_status millpond_stream_create(millpond_allocator *pond, millpond_stream *out);
+
+/* Ends the use of a stream. One that millpond_stream_create made is destroyed; of another, the allocator forgets the
+ * handle, which the program may destroy then. Blocks of the stream stay valid and are freed as ever, and work that is
+ * queued there is still taken into account. A few driver calls.
+ *
+ * Errors: BAD_ALLOCATOR; BAD_ARGUMENT for NULL, and for a stream that was not used with this allocator; DEVICE_LOST;
+ * DRIVER, also while the stream is being captured into a graph. */
+millpond_status millpond_stream_release(millpond_allocator *pond, millpond_stream stream);
+
+/* ---- Blocks ----------------------------------------------------------------------------------------------------- */
+
+/* Allocates at least `bytes` bytes for use on a stream, at an address that is a multiple of 512. `*out` receives the
+ * address. 0 bytes are no error: `*out` is NULL then.
+ *
+ * The memory is not cleared (unless the configuration has scrub:...), and the host must not touch it on CUDA. From the
+ * cache it takes tens of nanoseconds and no driver call. Otherwise memory is reserved, and cached memory may be
+ * released or waited for first, as the policy says.
+ *
+ * Errors: OUT_OF_MEMORY, with a text that says what holds the memory; BAD_ALLOCATOR; BAD_ARGUMENT for an unknown
+ * stream, and on CUDA for CU_STREAM_PER_THREAD, which means another stream on each thread; DEVICE_LOST; DRIVER. */
+millpond_status millpond_alloc(millpond_allocator *pond, uint64_t bytes, millpond_stream stream, void **out);
+
+/* Frees a block by its address, which is that which millpond_alloc returned. NULL does nothing. Work that uses the
+ * block on its own stream, or on one that was recorded for it, need not be over. Makes no driver call (except under
+ * policy:direct, whose purpose that is).
+ *
+ * Errors: NOT_A_BLOCK for an address that is not the start of a live block: freed before, from elsewhere, or inside a
+ * block; BAD_ALLOCATOR. */
+millpond_status millpond_free(millpond_allocator *pond, void *address);
+
+/* Records that a block is used on another stream: everything that is queued there until the block is freed comes before
+ * the next use of its memory. Call it between millpond_alloc and millpond_free, once for each stream; to repeat it, or
+ * to name the block's own stream, has no effect. This is PyTorch's record_stream.
+ *
+ * Errors: NOT_A_BLOCK, BAD_ALLOCATOR, BAD_ARGUMENT for an unknown stream, DEVICE_LOST, DRIVER. */
+millpond_status millpond_record_stream(millpond_allocator *pond, void *address, millpond_stream stream);
+
+/* Finds the live block in which an address lies. `*start` receives the block's address and `*bytes` its length, which
+ * is the size that was asked for after rounding; all of these bytes may be used. Either may be NULL.
+ *
+ * For the start of a block this takes tens of nanoseconds, and for an address inside one a microsecond or two more for
+ * each 2 MiB that lie between; for an address in no block, it may take a millisecond. Meanwhile no other thread may
+ * free the block.
+ *
+ * Errors: NOT_A_BLOCK, BAD_ALLOCATOR. */
+millpond_status millpond_find(millpond_allocator *pond, const void *address, void **start, uint64_t *bytes);
+
+/* ---- Memory ----------------------------------------------------------------------------------------------------- */
+
+/* Limits the reserved bytes. UINT64_MAX lifts the limit. To lower it below what is reserved releases nothing.
+ *
+ * Errors: BAD_ALLOCATOR. */
+millpond_status millpond_set_limit(millpond_allocator *pond, uint64_t bytes);
+
+/* Gives cached memory back to the driver until at most `bytes` bytes are reserved, or nothing more can be released. If
+ * `reserved` is not NULL, it receives the bytes that are reserved then. Waits for the device; driver calls.
+ *
+ * Errors: BAD_ALLOCATOR, DEVICE_LOST, DRIVER; what was not released then stays cached. */
+millpond_status millpond_trim(millpond_allocator *pond, uint64_t bytes, uint64_t *reserved);
+
+/* Gives all cached memory back to the driver: waits for all freed blocks that streams still use, and releases what no
+ * live block pins. This is PyTorch's empty_cache. Waits for the device; driver calls.
+ *
+ * Errors: BAD_ALLOCATOR, DEVICE_LOST, DRIVER; what was not released then stays cached. */
+millpond_status millpond_empty_cache(millpond_allocator *pond);
+
+/* ---- Statistics ------------------------------------------------------------------------------------------------- */
+
+/* The figures that programs look at most, in bytes. */
+typedef struct millpond_usage {
+    uint64_t allocated_bytes;     /* in live blocks, after rounding: torch.cuda.memory_allocated */
+    uint64_t max_allocated_bytes; /* the peak of it since millpond_reset_peaks */
+    uint64_t reserved_bytes;      /* taken from the driver: torch.cuda.memory_reserved */
+    uint64_t max_reserved_bytes;  /* the peak of it since millpond_reset_peaks */
+} millpond_usage;
+
+/* Writes these figures to `out`. Takes the lock of each stream in turn: about a microsecond.
+ *
+ * Errors: BAD_ALLOCATOR, BAD_ARGUMENT. */
+millpond_status millpond_get_usage(millpond_allocator *pond, millpond_usage *out);
+
+/* Returns all statistics as one JSON object of whole numbers. The 122 keys of torch.cuda.memory_stats come first, such
+ * as "allocated_bytes.all.peak"; behind them are "num_oom_rejections", what the policy paged has done with pages
+ * ("pages.*", all 0 under other policies) and reserves beyond what is live ("slack.*", where -1 stands for no bound),
+ * and what the driver was asked ("driver.calls", "driver.nanoseconds", "driver.stalls", "driver.stall_nanoseconds",
+ * "driver.stream_waits"). Further keys may be added. Sizes are in bytes. `*out` is ended with millpond_string_free.
+ * Asks the driver how far each stream is, takes the lock of each in turn, and walks over every block: tens of
+ * microseconds and more.
+ *
+ * Errors: BAD_ALLOCATOR, BAD_ARGUMENT. */
+millpond_status millpond_stats_json(millpond_allocator *pond, char **out);
+
+/* Returns the table of torch.cuda.memory_summary, for people to read; with `abbreviated` not 0 without the rows of the
+ * large and the small pool. `*out` is ended with millpond_string_free. Costs what millpond_stats_json does, and
+ * asks the driver how much memory is left, too.
+ *
+ * Errors: BAD_ALLOCATOR, BAD_ARGUMENT. */
+millpond_status millpond_summary(millpond_allocator *pond, int abbreviated, char **out);
+
+/* Sets every peak to its current value: torch.cuda.reset_peak_memory_stats. Takes the lock of each stream in turn.
+ *
+ * Errors: BAD_ALLOCATOR. */
+millpond_status millpond_reset_peaks(millpond_allocator *pond);
+
+/* Sets the totals of what was allocated and freed, and the counts of events, to 0:
+ * torch.cuda.reset_accumulated_memory_stats. Takes the lock of each stream in turn.
+ *
+ * Errors: BAD_ALLOCATOR. */
+millpond_status millpond_reset_totals(millpond_allocator *pond);
+
+/* ---- PyTorch ---------------------------------------------------------------------------------------------------- */
+
+/* The functions of torch.cuda.memory.CUDAPluggableAllocator, in its signatures. There is one allocator for each device,
+ * "cuda:" and its number, made at its first use and configured by the environment, as with a `conf` of NULL. If the
+ * environment has MILLPOND_TORCH_DEVICE=sim, "sim:" and the number takes its place, for tests without a GPU. The
+ * allocators live as long as the process.
+ *
+ * These signatures have no way to return an error. So a call that fails prints the text to standard error, behind
+ * "millpond: ", and it can be read with millpond_last_error on the same thread. */
+
+/* Allocates as millpond_alloc does. Returns NULL for 0 bytes, and if it fails: PyTorch does not turn that into an
+ * out-of-memory error of its own. */
+void *millpond_torch_alloc(ssize_t size, int device, millpond_stream stream);
+
+/* Frees as millpond_free does. The size and the stream are not looked at. */
+void millpond_torch_free(void *address, ssize_t size, int device, millpond_stream stream);
+
+/* Records a use on another stream, as millpond_record_stream does, on whichever device the block is: for
+ * set_record_stream_fn. Without it PyTorch ignores record_stream, and memory is granted again while it is in use. */
+void millpond_torch_record_stream(void *address, millpond_stream stream);
+
+/* Empties the caches of all devices in use, as millpond_empty_cache does: for set_reset_fn. */
+void millpond_torch_empty_cache(void);
+
+/* Limits the reserved bytes of a device to a share of its memory, from 0 to 1, which lifts the limit: for
+ * set_memory_fraction_fn. */
+void millpond_torch_memory_fraction(double fraction, int device);
+
+/* Returns the allocator of a device, for statistics and limits. It is made if this is the first use. It must not be
+ * destroyed.
+ *
+ * Errors: BAD_ARGUMENT, and those of millpond_create. Prints nothing. */
+millpond_status millpond_torch_allocator(int device, millpond_allocator **out);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

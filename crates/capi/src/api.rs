@@ -1,0 +1,304 @@
+//! The functions of `millpond.h`, which documents them. Each reads its pointers, and leaves the rest to the other
+//! modules.
+//!
+//! # Safety
+//!
+//! What a caller promises is in the header, in the same words for all functions: pointers are null or valid, texts end
+//! with a 0, streams are alive, and an allocator is not destroyed while another call uses it.
+
+#![allow(clippy::missing_safety_doc)] // The header has it, and so has the module.
+
+use std::ffi::{c_char, c_int, c_void};
+
+use crate::boundary::{self, Out};
+use crate::code::Failure;
+use crate::handles::{self, Handle};
+use crate::last_error;
+use crate::served::{Served, on};
+use crate::{json, torch};
+
+/// The version of the interface: `MILLPOND_ABI` of the header.
+pub const ABI: u32 = 1;
+
+/// `millpond_allocator` of the header: a name, to which nothing points.
+#[repr(C)]
+pub struct CAllocator {
+    _nothing: [u8; 0],
+}
+
+/// `millpond_usage` of the header.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Usage {
+    /// The bytes in live blocks, after rounding.
+    pub allocated_bytes: u64,
+    /// The peak of it.
+    pub max_allocated_bytes: u64,
+    /// The bytes taken from the driver.
+    pub reserved_bytes: u64,
+    /// The peak of it.
+    pub max_reserved_bytes: u64,
+}
+
+pub(crate) fn handle_of(pond: *mut CAllocator) -> Handle {
+    Handle(pond.addr() as u64)
+}
+
+pub(crate) fn pointer_of(handle: Handle) -> *mut CAllocator {
+    std::ptr::without_provenance_mut(handle.0 as usize)
+}
+
+fn address_of(pointer: *const c_void) -> u64 {
+    pointer.addr() as u64
+}
+
+/// Returns the allocator that a caller names.
+///
+/// # Safety
+///
+/// The allocator is not destroyed while the reference is in use.
+#[inline(always)]
+unsafe fn served<'a>(pond: *mut CAllocator) -> Result<&'a Served, Failure> {
+    // SAFETY: as the caller promises.
+    unsafe { handles::look_up(handle_of(pond)) }
+}
+
+/// Returns the version of the interface.
+#[unsafe(no_mangle)]
+pub extern "C" fn millpond_abi() -> u32 {
+    ABI
+}
+
+/// Returns the version of the library.
+#[unsafe(no_mangle)]
+pub extern "C" fn millpond_version() -> *const c_char {
+    const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\0");
+    VERSION.as_ptr().cast()
+}
+
+/// Returns the text of this thread's last error.
+#[unsafe(no_mangle)]
+pub extern "C" fn millpond_last_error() -> *const c_char {
+    last_error::get()
+}
+
+/// Ends a text that was returned.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_string_free(text: *mut c_char) {
+    // SAFETY: the caller promises that the text came from this library and was not ended before.
+    unsafe { boundary::end_text(text) };
+}
+
+/// Creates an allocator.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_create(device: *const c_char, conf: *const c_char, out: *mut *mut CAllocator) -> i32 {
+    boundary::status(|| {
+        // SAFETY: the caller promises that the pointers are null or valid.
+        let (device, out) = unsafe { (boundary::text("device", device)?, Out::required("out", out)?) };
+        // SAFETY: the caller promises that the pointer is null or valid.
+        let conf = if conf.is_null() { None } else { Some(unsafe { boundary::text("conf", conf) }?) };
+        out.put(pointer_of(handles::enter(Box::new(Served::open(device, conf)?))?));
+        Ok(())
+    })
+}
+
+/// Destroys an allocator.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_destroy(pond: *mut CAllocator, live: *mut u64) -> i32 {
+    boundary::status(|| {
+        if pond.is_null() {
+            return Ok(());
+        }
+        // SAFETY: the caller promises that the pointer is null or valid.
+        let live = unsafe { Out::optional(live) };
+        if torch::has(handle_of(pond)) {
+            return Err(Failure::bad_argument("PyTorch's allocators live as long as the process"));
+        }
+        live.put(on!(*handles::leave(handle_of(pond))?, of => of.close()));
+        Ok(())
+    })
+}
+
+/// Creates a stream.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_stream_create(pond: *mut CAllocator, out: *mut *mut c_void) -> i32 {
+    boundary::status(|| {
+        // SAFETY: the caller promises that the allocator lives and the pointer is null or valid.
+        let (served, out) = unsafe { (served(pond)?, Out::required("out", out)?) };
+        let native = on!(served, of => of.create_stream()?);
+        out.put(std::ptr::with_exposed_provenance_mut(native as usize));
+        Ok(())
+    })
+}
+
+/// Ends the use of a stream.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_stream_release(pond: *mut CAllocator, stream: *mut c_void) -> i32 {
+    boundary::status(|| {
+        // SAFETY: the caller promises that the allocator lives.
+        let served = unsafe { served(pond)? };
+        on!(served, of => of.release_stream(address_of(stream)))
+    })
+}
+
+/// Allocates a block.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_alloc(
+    pond: *mut CAllocator,
+    bytes: u64,
+    stream: *mut c_void,
+    out: *mut *mut c_void,
+) -> i32 {
+    boundary::status(|| {
+        // SAFETY: the caller promises that the allocator lives and the pointer is null or valid.
+        let (served, out) = unsafe { (served(pond)?, Out::required("out", out)?) };
+        let address = on!(served, of => of.allocate(bytes, address_of(stream))?);
+        out.put(std::ptr::with_exposed_provenance_mut(address as usize));
+        Ok(())
+    })
+}
+
+/// Frees a block.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_free(pond: *mut CAllocator, address: *mut c_void) -> i32 {
+    boundary::status(|| {
+        // SAFETY: the caller promises that the allocator lives.
+        let served = unsafe { served(pond)? };
+        if address.is_null() {
+            return Ok(());
+        }
+        on!(served, of => of.free(address_of(address)))
+    })
+}
+
+/// Records that a block is used on another stream.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_record_stream(
+    pond: *mut CAllocator,
+    address: *mut c_void,
+    stream: *mut c_void,
+) -> i32 {
+    boundary::status(|| {
+        // SAFETY: the caller promises that the allocator lives.
+        let served = unsafe { served(pond)? };
+        on!(served, of => of.record_stream(address_of(address), address_of(stream)))
+    })
+}
+
+/// Finds the block in which an address lies.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_find(
+    pond: *mut CAllocator,
+    address: *const c_void,
+    start: *mut *mut c_void,
+    bytes: *mut u64,
+) -> i32 {
+    boundary::status(|| {
+        // SAFETY: the caller promises that the allocator lives and the pointers are null or valid.
+        let (served, start, bytes) = unsafe { (served(pond)?, Out::optional(start), Out::optional(bytes)) };
+        let (begins_at, length) = on!(served, of => of.find(address_of(address))?);
+        start.put(std::ptr::with_exposed_provenance_mut(begins_at as usize));
+        bytes.put(length);
+        Ok(())
+    })
+}
+
+/// Limits the reserved bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_set_limit(pond: *mut CAllocator, bytes: u64) -> i32 {
+    boundary::status(|| {
+        // SAFETY: the caller promises that the allocator lives.
+        let served = unsafe { served(pond)? };
+        on!(served, of => of.allocator.set_limit((bytes != u64::MAX).then_some(bytes)));
+        Ok(())
+    })
+}
+
+/// Gives cached memory back, down to a number of bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_trim(pond: *mut CAllocator, bytes: u64, reserved: *mut u64) -> i32 {
+    boundary::status(|| {
+        // SAFETY: the caller promises that the allocator lives and the pointer is null or valid.
+        let (served, reserved) = unsafe { (served(pond)?, Out::optional(reserved)) };
+        reserved.put(on!(served, of => of.allocator.trim(bytes)?));
+        Ok(())
+    })
+}
+
+/// Gives all cached memory back.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_empty_cache(pond: *mut CAllocator) -> i32 {
+    boundary::status(|| {
+        // SAFETY: the caller promises that the allocator lives.
+        unsafe { served(pond)? }.empty_cache()
+    })
+}
+
+/// Returns the figures that programs look at most.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_get_usage(pond: *mut CAllocator, out: *mut Usage) -> i32 {
+    boundary::status(|| {
+        // SAFETY: the caller promises that the allocator lives and the pointer is null or valid.
+        let (served, out) = unsafe { (served(pond)?, Out::required("out", out)?) };
+        let stats = on!(served, of => of.allocator.stats());
+        let (allocated, reserved) = (stats.allocated_bytes.all, stats.reserved_bytes.all);
+        out.put(Usage {
+            allocated_bytes: allocated.current,
+            max_allocated_bytes: allocated.peak,
+            reserved_bytes: reserved.current,
+            max_reserved_bytes: reserved.peak,
+        });
+        Ok(())
+    })
+}
+
+/// Returns all statistics as JSON.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_stats_json(pond: *mut CAllocator, out: *mut *mut c_char) -> i32 {
+    boundary::status(|| {
+        // SAFETY: the caller promises that the allocator lives and the pointer is null or valid.
+        let (served, out) = unsafe { (served(pond)?, Out::required("out", out)?) };
+        let text = on!(served, of => {
+            let pond = &of.allocator;
+            json::stats(&pond.stats(), &pond.page_stats(), &pond.slack_stats(), &pond.driver_activity())
+        });
+        out.put(boundary::give_text(&text));
+        Ok(())
+    })
+}
+
+/// Returns PyTorch's table.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_summary(pond: *mut CAllocator, abbreviated: c_int, out: *mut *mut c_char) -> i32 {
+    boundary::status(|| {
+        // SAFETY: the caller promises that the allocator lives and the pointer is null or valid.
+        let (served, out) = unsafe { (served(pond)?, Out::required("out", out)?) };
+        out.put(boundary::give_text(&on!(served, of => of.allocator.memory_summary(abbreviated != 0))));
+        Ok(())
+    })
+}
+
+/// Sets every peak to its current value.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_reset_peaks(pond: *mut CAllocator) -> i32 {
+    boundary::status(|| {
+        // SAFETY: the caller promises that the allocator lives.
+        let served = unsafe { served(pond)? };
+        on!(served, of => of.allocator.reset_peak_stats());
+        Ok(())
+    })
+}
+
+/// Sets the totals to 0.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_reset_totals(pond: *mut CAllocator) -> i32 {
+    boundary::status(|| {
+        // SAFETY: the caller promises that the allocator lives.
+        let served = unsafe { served(pond)? };
+        on!(served, of => of.allocator.reset_accumulated_stats());
+        Ok(())
+    })
+}
+
+#[cfg(test)]
+mod tests;

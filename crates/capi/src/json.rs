@@ -1,0 +1,73 @@
+//! Statistics as JSON: one object of whole numbers.
+
+use std::fmt::Write as _;
+
+use millpond::stats::SlackStats;
+use millpond::{DriverActivity, MemoryStats, PageStats};
+
+/// Returns all statistics as one object. Keys have no characters that JSON escapes.
+pub(crate) fn stats(stats: &MemoryStats, pages: &PageStats, slack: &SlackStats, driver: &DriverActivity) -> String {
+    let mut text = String::with_capacity(6 << 10);
+    text.push('{');
+    let mut add = |key: &str, value: i128| {
+        let comma = if text.len() > 1 { ", " } else { "" };
+        let _ = write!(text, "{comma}\"{key}\": {value}");
+    };
+    for (key, value) in stats.flat() {
+        add(&key, value.into());
+    }
+    add("num_oom_rejections", stats.num_oom_rejections.into());
+    let PageStats { pages, shadows, created, released, moved, moved_behind_wait, returned, lent, unmapped } = *pages;
+    let pages = [
+        ("pages.pages", pages),
+        ("pages.shadows", shadows),
+        ("pages.created", created),
+        ("pages.released", released),
+        ("pages.moved", moved),
+        ("pages.moved_behind_wait", moved_behind_wait),
+        ("pages.returned", returned),
+        ("pages.lent", lent),
+        ("pages.unmapped", unmapped),
+    ];
+    for (key, value) in pages {
+        add(key, value.into());
+    }
+    add("slack.most_live_bytes", slack.most_live_bytes.into());
+    add("slack.bound_bytes", slack.bound_bytes.map_or(-1, i128::from));
+    add("slack.beyond_bytes", slack.beyond_bytes.into());
+    add("slack.pinned_bytes", slack.pinned_bytes.into());
+    let nanoseconds = |time: std::time::Duration| i128::try_from(time.as_nanos()).unwrap_or(i128::MAX);
+    add("driver.calls", driver.calls.into());
+    add("driver.nanoseconds", nanoseconds(driver.time));
+    add("driver.stalls", driver.stalls.into());
+    add("driver.stall_nanoseconds", nanoseconds(driver.stall_time));
+    add("driver.stream_waits", driver.stream_waits.into());
+    text.push('}');
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_key_is_there_with_its_value() {
+        let mut memory = MemoryStats { num_oom_rejections: 7, ..MemoryStats::default() };
+        memory.allocated_bytes.all.peak = u64::MAX;
+        let pages = PageStats { lent: 3, ..PageStats::default() };
+        let driver = DriverActivity { stall_time: std::time::Duration::from_micros(2), ..DriverActivity::default() };
+        let slack = SlackStats { most_live_bytes: 9, ..SlackStats::default() };
+        let text = stats(&memory, &pages, &slack, &driver);
+        let parsed: serde_json::Map<String, serde_json::Value> = serde_json::from_str(&text).unwrap();
+        assert_eq!(parsed.len(), 122 + 1 + 9 + 4 + 5);
+        for (key, value) in memory.flat() {
+            assert_eq!(parsed[&key], value, "{key}");
+        }
+        assert_eq!(parsed["allocated_bytes.all.peak"], i64::MAX);
+        assert_eq!(parsed["max_split_size"], -1);
+        assert_eq!(parsed["num_oom_rejections"], 7);
+        assert_eq!(parsed["pages.lent"], 3);
+        assert_eq!((&parsed["slack.most_live_bytes"], &parsed["slack.bound_bytes"]), (&9.into(), &(-1).into()));
+        assert_eq!(parsed["driver.stall_nanoseconds"], 2000);
+    }
+}

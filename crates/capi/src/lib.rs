@@ -1,0 +1,16 @@
+#![doc = include_str!("../README.md")]
+#![allow(unsafe_code)] // The C boundary: pointers of callers, and buffers that are freed by address.
+
+mod addresses;
+pub mod api;
+mod boundary;
+mod code;
+mod device;
+mod handles;
+mod json;
+mod last_error;
+mod served;
+mod streams;
+pub mod torch;
+
+pub use code::Code;

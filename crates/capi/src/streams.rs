@@ -1,0 +1,141 @@
+//! The streams of an allocator by the handles that C programs pass, read without a lock.
+//!
+//! A stream is added at its first use and stays until the allocator is destroyed. One that was released stays, too, and
+//! is passed over: threads may be reading it.
+
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+
+use millpond::Stream;
+use millpond_backend::Backend;
+use parking_lot::Mutex;
+
+use crate::code::Failure;
+
+/// The number of lists, among which streams are distributed by their handles.
+const LISTS: usize = 64;
+
+/// The streams that were used with an allocator.
+pub(crate) struct Streams<B: Backend> {
+    lists: [AtomicPtr<Known<B>>; LISTS],
+    /// Held by a thread that adds a stream.
+    adding: Mutex<()>,
+}
+
+struct Known<B: Backend> {
+    native: u64,
+    stream: Stream<B>,
+    is_released: AtomicBool,
+    next: *const Known<B>,
+}
+
+fn list(native: u64) -> usize {
+    // The handles are addresses, or small numbers.
+    (native.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - LISTS.ilog2())) as usize
+}
+
+impl<B: Backend> Streams<B> {
+    pub(crate) fn new() -> Self {
+        Self { lists: [const { AtomicPtr::new(ptr::null_mut()) }; LISTS], adding: Mutex::new(()) }
+    }
+
+    /// Returns the stream of a handle, if it was added and not released.
+    #[inline]
+    pub(crate) fn get(&self, native: u64) -> Option<&Stream<B>> {
+        self.all(native).find(|known| !known.is_released.load(Ordering::Acquire)).map(|known| &known.stream)
+    }
+
+    /// Returns whether a stream of this handle was released.
+    pub(crate) fn was_released(&self, native: u64) -> bool {
+        self.all(native).any(|known| known.is_released.load(Ordering::Acquire))
+    }
+
+    /// Adds the stream of a handle, unless another thread has added it meanwhile. Returns the one that is there then.
+    #[cold]
+    pub(crate) fn add(&self, native: u64, stream: Stream<B>) -> &Stream<B> {
+        let _adding = self.adding.lock();
+        if let Some(stream) = self.get(native) {
+            return stream;
+        }
+        let list = &self.lists[list(native)];
+        let next = list.load(Ordering::Acquire);
+        let known = Box::into_raw(Box::new(Known { native, stream, is_released: AtomicBool::new(false), next }));
+        list.store(known, Ordering::Release);
+        // SAFETY: it is in the list, which keeps it until it is dropped itself.
+        unsafe { &(*known).stream }
+    }
+
+    /// Releases the stream of a handle, whose use `close` ends. A stream whose use cannot be ended stays. Of several
+    /// threads that do this at once, one finds the stream.
+    ///
+    /// Returns `None` if there is no such stream.
+    pub(crate) fn release(
+        &self,
+        native: u64,
+        close: impl FnOnce(&Stream<B>) -> Result<(), Failure>,
+    ) -> Option<Result<(), Failure>> {
+        let known = self.all(native).find(|known| !known.is_released.swap(true, Ordering::AcqRel))?;
+        Some(close(&known.stream).inspect_err(|_| known.is_released.store(false, Ordering::Release)))
+    }
+
+    /// Returns the entries of a handle, the newest first.
+    #[inline]
+    fn all(&self, native: u64) -> impl Iterator<Item = &Known<B>> {
+        // SAFETY: the pointers of a list are those of `add`, whose values live until the lists are dropped, or null.
+        let as_ref = |known: *const Known<B>| unsafe { known.as_ref() };
+        let first = as_ref(self.lists[list(native)].load(Ordering::Acquire));
+        std::iter::successors(first, move |known| as_ref(known.next)).filter(move |known| known.native == native)
+    }
+}
+
+impl<B: Backend> Drop for Streams<B> {
+    fn drop(&mut self) {
+        for list in &mut self.lists {
+            let mut next = *list.get_mut();
+            while !next.is_null() {
+                // SAFETY: `add` made it of a box, and it is in one list, once.
+                let known = unsafe { Box::from_raw(next) };
+                next = known.next.cast_mut();
+            }
+        }
+    }
+}
+
+// SAFETY: the lists own their entries; `Stream` is Send and Sync, and the rest is atomics and a lock.
+unsafe impl<B: Backend> Send for Streams<B> {}
+// SAFETY: as above.
+unsafe impl<B: Backend> Sync for Streams<B> {}
+
+#[cfg(test)]
+mod tests {
+    use millpond::Allocator;
+    use millpond_sim::Sim;
+
+    use super::*;
+
+    #[test]
+    fn a_handle_has_one_stream_until_it_is_released() {
+        let allocator = Allocator::new(Sim::new());
+        let streams = Streams::new();
+        let open = || allocator.create_stream().unwrap();
+        let ids: Vec<_> = (0..500).map(|native| streams.add(native << 8, open()).id()).collect();
+        for (native, &id) in (0_u64..).zip(&ids) {
+            assert_eq!(streams.get(native << 8).map(Stream::id), Some(id));
+            assert_eq!(streams.add(native << 8, open()).id(), id, "another thread was first");
+        }
+        assert!(streams.get(1).is_none());
+        assert_eq!(streams.release(1, |_| Ok(())), None);
+        let failed = streams.release(7 << 8, |_| Err(Failure::bad_argument("not now")));
+        assert_eq!(failed, Some(Err(Failure::bad_argument("not now"))));
+        assert_eq!(streams.get(7 << 8).map(Stream::id), Some(ids[7]), "it stays where it cannot be closed");
+        assert_eq!(
+            streams.release(7 << 8, |stream| if stream.id() == ids[7] { Ok(()) } else { panic!() }),
+            Some(Ok(()))
+        );
+        assert!(streams.get(7 << 8).is_none() && streams.was_released(7 << 8) && !streams.was_released(8 << 8));
+        assert_eq!(streams.release(7 << 8, |_| Ok(())), None);
+        let new = streams.add(7 << 8, open()).id();
+        assert!(!ids.contains(&new));
+        assert_eq!(streams.get(7 << 8).map(Stream::id), Some(new));
+    }
+}

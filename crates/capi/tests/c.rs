@@ -1,0 +1,229 @@
+//! The C programs of `tests/c`, compiled with the system's compiler under an address sanitizer, on the simulated device
+//! and on the simulated driver of CUDA; and the example, linked both ways.
+
+#![cfg(target_os = "linux")] // How libraries are linked and found is the system's own.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+/// Returns the folder of this package.
+fn here() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Returns what Cargo has built beside this test.
+fn built(file: &str) -> PathBuf {
+    let test = std::env::current_exe().expect("a running test");
+    let path = test.with_file_name(file);
+    assert!(path.is_file(), "{} is missing: it is built with the tests", path.display());
+    path
+}
+
+/// Returns a folder with the library under the name by which programs link it.
+fn library() -> &'static Path {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("capi-{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("a folder for the programs");
+        let link = folder.join("libmillpond.so");
+        // A process of the same number may have left one.
+        let _ = fs::remove_file(&link);
+        std::os::unix::fs::symlink(built("libmillpond_capi.so"), link).expect("the shared library");
+        folder
+    })
+}
+
+/// Runs a command to its end, and fails with what it printed unless it succeeds.
+fn run(command: &mut Command) -> Output {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{command:?}: {}\n{out}\n{err}", output.status);
+    output
+}
+
+/// Returns the compiler with the flags that every program is compiled with: all warnings are errors.
+fn compiler(source: &Path) -> Command {
+    let mut cc = Command::new("cc");
+    cc.args(["-std=c11", "-D_GNU_SOURCE", "-g", "-O1", "-Wall", "-Wextra", "-Werror", "-I"])
+        .arg(here().join("include"));
+    cc.arg(source);
+    cc
+}
+
+/// Compiles a program against the shared library. Returns the path of the program.
+fn compile(source: &Path, name: &str, flags: &[&str]) -> PathBuf {
+    let program = library().join(name);
+    let mut cc = compiler(source);
+    cc.args(flags).arg("-o").arg(&program).arg("-L").arg(library()).args(["-lmillpond", "-lpthread", "-ldl"]);
+    run(cc.arg(format!("-Wl,-rpath,{}", library().display())));
+    program
+}
+
+/// Compiles a program of `tests/c`, under the address sanitizer. Each test has a program of its own, because one that
+/// runs cannot be written.
+fn watched(name: &str, program: &str) -> PathBuf {
+    let source = here().join("tests/c").join(format!("{name}.c"));
+    compile(&source, program, sanitizers())
+}
+
+/// Returns the flags of the sanitizers, or none where the compiler has none.
+fn sanitizers() -> &'static [&'static str] {
+    const FLAGS: &[&str] = &["-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
+    static FOUND: OnceLock<bool> = OnceLock::new();
+    let has = *FOUND.get_or_init(|| {
+        let source = library().join("nothing.c");
+        fs::write(&source, "int main(void) { return 0; }\n").expect("a file for the compiler");
+        let mut cc = compiler(&source);
+        let output = cc.args(FLAGS).arg("-o").arg(library().join("nothing")).output().expect("cc starts");
+        output.status.success()
+    });
+    if has {
+        return FLAGS;
+    }
+    eprintln!("SKIPPED: the compiler has no sanitizers, so the programs run without");
+    &[]
+}
+
+/// Returns a run of a program in an environment that configures nothing and where no real driver is found.
+fn on(program: &Path, arguments: &[&OsStr]) -> Command {
+    let mut command = Command::new(program);
+    command.args(arguments).env("CUDA_VISIBLE_DEVICES", "-1");
+    command.env("ASAN_OPTIONS", "abort_on_error=0:detect_stack_use_after_return=1");
+    for variable in millpond::ENVIRONMENT {
+        command.env_remove(variable);
+    }
+    command
+}
+
+/// Runs a program on the simulated device.
+fn on_sim(program: &Path) -> Command {
+    on(program, &[OsStr::new("sim")])
+}
+
+/// Runs a program on the simulated driver of CUDA.
+fn on_cuda(program: &Path) -> Command {
+    let driver = built("libmillpond_cuda_driver.so");
+    let mut command = on(program, &[OsStr::new("cuda:0"), driver.as_os_str()]);
+    command.env_remove("CUDA_VISIBLE_DEVICES");
+    command
+}
+
+/// Runs a program of `tests/c` on both.
+fn on_both(name: &str) {
+    let program = watched(name, name);
+    run(&mut on_sim(&program));
+    run(&mut on_cuda(&program));
+}
+
+#[test]
+fn basics() {
+    on_both("basics");
+}
+
+#[test]
+fn errors() {
+    on_both("errors");
+}
+
+#[test]
+fn destroy() {
+    on_both("destroy");
+}
+
+#[test]
+fn threads() {
+    on_both("threads");
+}
+
+#[test]
+fn torch() {
+    let program = watched("torch", "torch");
+    for (mut command, device) in [(on_sim(&program), "sim"), (on_cuda(&program), "cuda")] {
+        command.env("MILLPOND_CONF", "policy:classic").env("MILLPOND_TORCH_DEVICE", device);
+        let printed = String::from_utf8(run(&mut command).stderr).expect("UTF-8");
+        let said: Vec<&str> = printed.lines().filter(|line| line.starts_with("millpond: ")).collect();
+        let expected = [
+            "0x2000 is not",
+            "freed before",
+            "freed before",
+            "out of memory",
+            "-1 bytes",
+            "99 is no device",
+            "out of memory",
+            "the share 1.5",
+            "-7 is no device",
+        ];
+        assert_eq!(said.len(), expected.len(), "{printed}");
+        assert!(said.iter().zip(expected).all(|(line, part)| line.contains(part)), "{printed}");
+    }
+}
+
+#[test]
+fn torch_says_what_is_wrong_with_the_environment() {
+    let program = watched("torch", "torch-environment");
+    for (variable, value, word) in
+        [("MILLPOND_CONF", "policy:best", "`best`"), ("MILLPOND_TORCH_DEVICE", "toaster", "`toaster`")]
+    {
+        let mut command = on_sim(&program);
+        let output = command.env("MILLPOND_TORCH_DEVICE", "sim").env(variable, value).output().expect("it starts");
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && printed.contains(variable) && printed.contains(word), "{printed}");
+    }
+}
+
+/// Without a driver the library loads, and a CUDA device is an error that says what is missing.
+#[test]
+fn no_driver_is_needed_until_a_gpu_is_asked_for() {
+    let program = compile(&example(), "first-without-a-driver", &[]);
+    let output = on(&program, &[OsStr::new("cuda:0")]).output().expect("it starts");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && printed.contains("CUDA"), "{printed}");
+}
+
+fn example() -> PathBuf {
+    here().join("../../examples/c/first.c")
+}
+
+/// The page shows what the example prints.
+#[test]
+fn the_example_prints_what_its_page_says() {
+    let page = fs::read_to_string(here().join("../../docs/c.md")).expect("the page");
+    let linked = compile(&example(), "first", &["-pedantic"]);
+    let output = String::from_utf8(run(&mut on_sim(&linked)).stdout).expect("UTF-8");
+    assert!(page.contains(&output), "docs/c.md does not show what the example prints:\n{output}");
+    run(&mut on_cuda_preloaded(&linked));
+
+    let program = library().join("first-static");
+    let mut cc = compiler(&example());
+    cc.arg(built("libmillpond_capi.a")).args(["-lpthread", "-ldl", "-lm", "-o"]).arg(&program);
+    run(&mut cc);
+    assert_eq!(String::from_utf8(run(&mut on_sim(&program)).stdout).expect("UTF-8"), output);
+}
+
+/// Runs a program that knows nothing of the simulated driver on it.
+fn on_cuda_preloaded(program: &Path) -> Command {
+    let mut command = on(program, &[OsStr::new("cuda:0")]);
+    command.env("LD_PRELOAD", built("libmillpond_cuda_driver.so")).env_remove("CUDA_VISIBLE_DEVICES");
+    command
+}
+
+/// The header is C99 and C++, for programs that are.
+#[test]
+fn the_header_is_for_other_languages_too() {
+    let header = here().join("include/millpond.h");
+    for (language, standard) in [("c", "-std=c99"), ("c++", "-std=c++11")] {
+        let mut cc = Command::new("cc");
+        cc.args(["-x", language, standard, "-pedantic", "-Wall", "-Wextra", "-Werror", "-fsyntax-only"]).arg(&header);
+        let output = cc.output().expect("cc starts");
+        let printed = String::from_utf8_lossy(&output.stderr);
+        // A compiler for C alone says that it does not know the other language.
+        if language == "c++" && (printed.contains("not recognized") || printed.contains("cc1plus")) {
+            eprintln!("SKIPPED: the compiler knows no C++");
+            continue;
+        }
+        assert!(output.status.success(), "{language}: {printed}");
+    }
+}

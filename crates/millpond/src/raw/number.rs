@@ -1,0 +1,250 @@
+//! Buffers as numbers: for owners that have no place for a [`Buffer`], such as a table of addresses behind a C
+//! interface.
+//!
+//! The number names the lane and the block, which is all that a free needs. So a table of such numbers keeps eight
+//! bytes for each live block, and a free through it costs what the drop of a buffer does.
+//!
+//! A free by number relies on the caller: a number that is freed twice, or after its block was granted anew, takes the
+//! block from the buffer that has it now, and that buffer's segment may then be released while it is borrowed. This is
+//! the only reason why [`Allocator::free_raw`] is `unsafe`. The other functions change nothing but the record of one
+//! block; a number that is not live makes them panic, or describe a later block.
+
+use std::mem::ManuallyDrop;
+use std::num::NonZeroU64;
+
+use millpond_backend::Backend;
+use millpond_core::{BlockId, ShardId, Side};
+
+use crate::allocator::Allocator;
+use crate::buffer::{Buffer, EMPTY};
+use crate::error::Error;
+use crate::events::Event;
+use crate::raw::LaneRef;
+use crate::state::{Held, State};
+use crate::stream::Stream;
+
+/// A [`Buffer`] as a number, which [`Buffer::into_raw`] returns. It is valid until [`Allocator::free_raw`], and only
+/// with the allocator that the buffer came from.
+///
+/// Dropping it has no effect: the block stays handed out. It does not keep its allocator alive: the allocator's memory
+/// is returned to the driver only after the number was freed, and the number can be freed only while the program has a
+/// handle of the allocator.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct RawBuffer(NonZeroU64);
+
+/// The bit that has the side of the request.
+const SIDE_SHIFT: u32 = 32;
+
+/// The bits above it have the number of the lane, plus 1, so that no number is 0. A lane takes more than 128 bytes, so
+/// that there are fewer than 2^31.
+const LANE_SHIFT: u32 = 33;
+
+impl RawBuffer {
+    /// Returns the number as bits, for storage.
+    pub fn to_bits(self) -> NonZeroU64 {
+        self.0
+    }
+
+    /// Returns the number whose bits these are.
+    pub fn from_bits(bits: NonZeroU64) -> Self {
+        Self(bits)
+    }
+
+    #[inline]
+    fn new(shard: ShardId, held: &Held) -> Self {
+        let lane = (u64::from(shard.0) + 1) << LANE_SHIFT;
+        let bits = lane | (held.side as u64) << SIDE_SHIFT | u64::from(held.block.0);
+        match NonZeroU64::new(bits) {
+            Some(bits) => Self(bits),
+            None => unreachable!("the bits of the lane are not all 0"),
+        }
+    }
+
+    #[inline]
+    fn shard(self) -> ShardId {
+        ShardId(((self.0.get() >> LANE_SHIFT) as u32).wrapping_sub(1))
+    }
+
+    #[inline]
+    fn held(self) -> Held {
+        let side = if self.0.get() >> SIDE_SHIFT & 1 == Side::Large as u64 { Side::Large } else { Side::Small };
+        Held { block: BlockId(self.0.get() as u32), side }
+    }
+}
+
+impl<B: Backend> Buffer<B> {
+    /// Returns the buffer as a number, without freeing it. The block stays handed out until
+    /// [`Allocator::free_raw`].
+    ///
+    /// ```
+    /// use millpond::{Allocator, RawBuffer};
+    /// use millpond_sim::Sim;
+    ///
+    /// let allocator = Allocator::new(Sim::new());
+    /// let buffer = allocator.create_stream()?.allocate(1000)?;
+    /// let bits = buffer.into_raw().to_bits();
+    /// assert_eq!(allocator.memory_allocated(), 1024);
+    /// // SAFETY: the number comes from this allocator, and is freed once.
+    /// unsafe { allocator.free_raw(RawBuffer::from_bits(bits)) };
+    /// assert_eq!(allocator.memory_allocated(), 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[inline]
+    pub fn into_raw(self) -> RawBuffer {
+        let this = ManuallyDrop::new(self);
+        RawBuffer::new(this.lane().shard, this.held())
+    }
+}
+
+/// Buffers as numbers.
+impl<B: Backend> Allocator<B> {
+    /// Frees a buffer by its number, as dropping it does: this cannot fail, and makes no driver call except under the
+    /// `direct` policy.
+    ///
+    /// # Safety
+    ///
+    /// The number comes from [`Buffer::into_raw`] of a buffer of this allocator, and was not freed since.
+    ///
+    /// # Panics
+    ///
+    /// If the number is not live and the allocator notices.
+    #[inline]
+    pub unsafe fn free_raw(&self, raw: RawBuffer) {
+        let (state, held) = (self.state(), raw.held());
+        // The lane lives as long as the allocator, of which the caller has a handle.
+        let lane = LaneRef::new(state.lane(raw.shard()));
+        if held.block == EMPTY {
+            drop(State::free_nothing(&lane));
+            return;
+        }
+        if state.sinks.is_on() {
+            let (slot, offset, _) = self.extent_of(raw);
+            state.tell_of(&lane, (slot, offset), |segment, offset| Event::Free { segment, offset });
+        }
+        drop(State::free(&lane, &held));
+    }
+
+    /// Records that a buffer is used on another stream until it is freed, as [`Buffer::record_stream`] does.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::WrongDevice`] if the stream is another allocator's.
+    ///
+    /// # Panics
+    ///
+    /// If the number is not live and the allocator notices.
+    pub fn record_stream_raw(&self, raw: RawBuffer, stream: &Stream<B>) -> Result<(), Error<B::Error>> {
+        let (state, held) = (self.state(), raw.held());
+        state.expect_own("stream", stream.lane().owner())?;
+        if held.block != EMPTY {
+            let (lane, other) = (state.lane(raw.shard()), stream.id());
+            lane.lock().shard.record_stream(held.block, other);
+            if state.sinks.is_on() {
+                let (slot, offset, _) = self.extent_of(raw);
+                let event = |segment, offset| Event::Use { segment, offset, stream: other };
+                state.tell_of(lane, (slot, offset), event);
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the size of a buffer's block in bytes, as [`Buffer::capacity`] does. Takes the stream's lock briefly.
+    ///
+    /// # Panics
+    ///
+    /// If the number is not live and the allocator notices.
+    pub fn capacity_raw(&self, raw: RawBuffer) -> u64 {
+        if raw.held().block == EMPTY { 0 } else { self.extent_of(raw).2 }
+    }
+
+    fn extent_of(&self, raw: RawBuffer) -> (millpond_core::Slot, u64, u64) {
+        self.state().lane(raw.shard()).lock().shard.tidied().extent(raw.held().block)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use millpond_sim::Sim;
+
+    use super::*;
+    use crate::events::Sink;
+
+    /// Counts the events of each kind that a table of numbers causes.
+    #[derive(Default)]
+    struct Count {
+        grants: u64,
+        uses: u64,
+        frees: Vec<u64>,
+    }
+
+    impl Sink for Count {
+        fn event(&mut self, event: &Event) {
+            match *event {
+                Event::Grant { .. } => self.grants += 1,
+                Event::Use { .. } => self.uses += 1,
+                Event::Free { offset, .. } => self.frees.push(offset),
+                _ => {}
+            }
+        }
+    }
+
+    #[test]
+    fn a_number_names_the_lane_the_side_and_the_block() {
+        for (shard, side, block) in [(0, Side::Small, 0), (7, Side::Large, 41), (1 << 30, Side::Large, u32::MAX)] {
+            let raw = RawBuffer::new(ShardId(shard), &Held { block: BlockId(block), side });
+            let held = RawBuffer::from_bits(raw.to_bits()).held();
+            assert_eq!((raw.shard(), held.block, held.side), (ShardId(shard), BlockId(block), side));
+        }
+    }
+
+    #[test]
+    fn a_free_by_number_is_the_drop_of_a_buffer() {
+        let allocator = Allocator::new(Sim::new());
+        let streams = [(); 2].map(|()| allocator.create_stream().unwrap());
+        allocator.set_sink(Count::default());
+        let numbers: Vec<_> = [1000, 3 << 20, 0, 512]
+            .into_iter()
+            .zip([0, 1, 1, 0])
+            .map(|(bytes, stream): (u64, usize)| streams[stream].allocate(bytes).unwrap().into_raw())
+            .collect();
+        assert_eq!(numbers.iter().map(|&raw| allocator.capacity_raw(raw)).collect::<Vec<_>>(), [1024, 3 << 20, 0, 512]);
+        assert_eq!(allocator.memory_allocated(), 1024 + (3 << 20) + 512);
+        allocator.record_stream_raw(numbers[0], &streams[1]).unwrap();
+        for raw in numbers {
+            // SAFETY: each number comes from this allocator, and is freed once.
+            unsafe { allocator.free_raw(raw) };
+        }
+        let count = allocator.take_sink::<Count>().unwrap();
+        assert_eq!((count.grants, count.uses, count.frees), (3, 1, vec![0, 0, 1024]));
+        allocator.check();
+        assert_eq!(allocator.memory_allocated(), 0);
+        assert_eq!(allocator.stats().active_bytes.all.current, 0);
+    }
+
+    #[test]
+    fn a_number_that_is_freed_twice_is_noticed_while_its_block_is_free() {
+        let allocator = Allocator::new(Sim::new());
+        let stream = allocator.create_stream().unwrap();
+        let (first, second) = (stream.allocate(512).unwrap().into_raw(), stream.allocate(512).unwrap().into_raw());
+        // SAFETY: both numbers come from this allocator, and are freed once.
+        unsafe {
+            allocator.free_raw(first);
+            allocator.free_raw(second);
+        }
+        let twice = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            allocator.record_stream_raw(first, &allocator.create_stream().unwrap())
+        }));
+        assert!(twice.is_err(), "a use of a block that is free");
+        assert_eq!(allocator.memory_allocated(), 0);
+    }
+
+    #[test]
+    fn a_number_of_another_allocators_stream_is_refused() {
+        let [one, other] = [(); 2].map(|()| Allocator::new(Sim::new()));
+        let raw = one.create_stream().unwrap().allocate(512).unwrap().into_raw();
+        let foreign = other.create_stream().unwrap();
+        assert!(matches!(one.record_stream_raw(raw, &foreign), Err(Error::WrongDevice { .. })));
+        // SAFETY: the number comes from this allocator, and is freed once.
+        unsafe { one.free_raw(raw) };
+    }
+}
