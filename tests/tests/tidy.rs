@@ -43,6 +43,32 @@ fn packages_come_from_the_public_index() {
     holds(tidy::package_origins);
 }
 
+#[test]
+fn packages_say_what_the_index_asks_for_and_have_the_licences() {
+    holds(tidy::packages_are_complete);
+}
+
+#[test]
+fn packages_take_in_no_file_from_outside() {
+    holds(tidy::packages_stand_alone);
+}
+
+#[test]
+fn packages_can_be_published_one_after_the_other() {
+    holds(tidy::packages_have_an_order);
+}
+
+/// The command has a copy of one trace in its package, which holds no files from outside its folder.
+#[test]
+fn the_built_in_trace_is_that_of_the_corpus() {
+    let name = "traces/gpt2_train.trace.gz";
+    let read = |path: &str| {
+        let path = workspace::root().join(path).join(name);
+        std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    };
+    assert!(read("crates/cli") == read("tests/corpus"), "crates/cli/{name} is not that of tests/corpus: copy it");
+}
+
 /// Returns the standard output of a command that runs in the root of the repository.
 fn output_of(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).current_dir(workspace::root()).output();

@@ -129,7 +129,7 @@ pub struct PageStats {
     pub created: u64,
     /// Pages released.
     pub released: u64,
-    /// Mappings of pages in new windows that were made.
+    /// Mappings of pages that were made in windows, new and lengthened ones.
     pub moved: u64,
     /// Pieces of free memory that were handed out to requests for which a stream was told to wait for others on the
     /// device.

@@ -49,6 +49,10 @@ pub(crate) struct Window {
     pub(crate) head: BlockId,
     /// The parts in order of addresses, without gaps.
     pub(crate) parts: Vec<Part>,
+    /// The pages of the parts, once more: searches look at all of them.
+    pub(crate) pages: Vec<PageId>,
+    /// Whether a page is there more than once.
+    pub(crate) repeats: bool,
     /// The sum of the lengths of the parts.
     pub(crate) bytes: u64,
     /// The length of its longest part.
@@ -58,6 +62,11 @@ pub(crate) struct Window {
 }
 
 impl Window {
+    fn empty(shard: ShardId, head: BlockId, used: u64) -> Self {
+        let (parts, pages) = (Vec::new(), Vec::new());
+        Self { shard, head, parts, pages, repeats: false, bytes: 0, longest: 0, used }
+    }
+
     /// Returns the place of its first byte.
     pub(crate) fn begin(&self) -> Place {
         self.parts[0].at
@@ -71,7 +80,9 @@ impl Window {
     /// Adds parts behind the others.
     fn append(&mut self, parts: Vec<Part>, birth: u64) {
         for part in parts {
-            let again = self.parts.iter().rposition(|other| other.page == part.page).map(|at| at as u32);
+            let again = self.pages.iter().rposition(|&page| page == part.page).map(|at| at as u32);
+            self.repeats |= again.is_some();
+            self.pages.push(part.page);
             self.bytes += part.bytes;
             self.longest = self.longest.max(part.bytes);
             self.parts.push(Part { birth, again, ..part });
@@ -81,7 +92,7 @@ impl Window {
     /// Brings what depends on the list of parts up to date.
     fn renumber(&mut self) {
         let parts = core::mem::take(&mut self.parts);
-        (self.bytes, self.longest) = (0, 0);
+        *self = Self::empty(self.shard, self.head, self.used);
         for part in parts {
             self.append([part].into(), part.birth);
         }
@@ -108,7 +119,7 @@ impl Windows {
     pub(crate) fn insert(&mut self, shard: ShardId, head: BlockId, parts: Vec<Part>) -> WindowId {
         self.uses += 1;
         self.births += 1;
-        let mut window = Window { shard, head, parts: Vec::new(), bytes: 0, longest: 0, used: self.uses };
+        let mut window = Window::empty(shard, head, self.uses);
         window.append(parts, self.births);
         self.enter(window)
     }

@@ -171,15 +171,41 @@ fn a_window_ends_where_addresses_are_scarce() {
     assert!(!held.grant.last_use.is_never(), "what is free is gathered");
 }
 
-/// Work through a window is not over, so that it does not end: what is free is released instead.
+/// Returns the numbers of the first step that unmaps something and of the first that waits on the host.
+fn unmaps_and_waits(device: &Device) -> (Option<usize>, Option<usize>) {
+    let unmaps = |step: &Step| matches!(step, Step::Pages(calls) if !unmapped(calls).is_empty());
+    let find = |is: &dyn Fn(&Step) -> bool| device.steps.iter().position(is);
+    (find(&unmaps), find(&|step| matches!(step, Step::Wait(_))))
+}
+
+/// Work through a window is not over, so that it does not end before the host has waited for that.
 #[test]
 fn a_window_that_the_device_uses_does_not_end() {
-    let mut device = scarce();
-    let used = device.allocate_at_no_cost(0, 8 * MIB);
-    device.free(used, 100);
-    let window = device.coordinator.mappings();
+    let pages = PageCaps { address_bytes: 52 * MIB, ..PageCaps::new(2 * MIB) };
+    let (mut device, _) = gaps_on(Device::with(Growth::Tight, 32 * MIB, pages, true), 0, &[8, 4, 10, 4, 6]);
+    let held = device.allocate(0, 18 * MIB);
+    device.free(held, 107);
+    device.hit(0, 10 * MIB).expect("it is at home");
+    device.steps.clear();
     device.allocate(0, 14 * MIB);
-    assert_ne!(device.coordinator.mappings(), window);
+    let (unmaps, waits) = unmaps_and_waits(&device);
+    assert!(waits.is_some_and(|wait| unmaps.is_none_or(|unmap| wait < unmap)), "{:?}", device.steps);
+}
+
+/// A part of a window is in use, so that the window does not end.
+#[test]
+fn a_window_that_is_used_in_part_does_not_end() {
+    let pages = PageCaps { address_bytes: 52 * MIB, ..PageCaps::new(2 * MIB) };
+    let (mut device, _) = gaps_on(Device::with(Growth::Tight, 32 * MIB, pages, true), 0, &[8, 4, 10, 4, 6]);
+    let held = device.allocate(0, 18 * MIB);
+    device.free(held, 2);
+    let held = device.allocate_at_no_cost(0, 13 * MIB);
+    device.steps.clear();
+    let other = device.allocate(0, 8 * MIB);
+    assert_ne!(other.grant.slot, held.grant.slot, "there are no addresses in the range of the window");
+    assert!(device.in_windows() >= 7, "{} pages are in the window", device.in_windows());
+    assert!(device.steps.iter().any(is_pages), "idle pages were released: {:?}", device.steps);
+    device.check();
 }
 
 /// A page is being unmapped in a window that ends. It is free at home, and another plan, which gives everything back,

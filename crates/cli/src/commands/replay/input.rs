@@ -9,9 +9,9 @@ use crate::commands::name_of;
 use crate::failure::Failure;
 use crate::quantity::parse_bytes;
 
-/// The built-in trace: the training of a GPT-2, as PyTorch's allocator recorded it on an H200.
-const BUILT_IN: (&str, &[u8]) =
-    ("gpt2_train", include_bytes!("../../../../../tests/corpus/traces/gpt2_train.trace.gz"));
+/// The built-in trace: the training of a GPT-2, as PyTorch's allocator recorded it on an H200. The file is a copy of
+/// that in `tests/corpus/traces`: a package holds no files from outside of its folder.
+const BUILT_IN: (&str, &[u8]) = ("gpt2_train", include_bytes!("../../../traces/gpt2_train.trace.gz"));
 
 /// Returns the name of the built-in trace and the trace.
 ///

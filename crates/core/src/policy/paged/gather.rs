@@ -23,7 +23,7 @@ pub(super) enum First {
 
 /// A free block, with the edges of the pages in it.
 #[derive(Clone, Copy, Debug)]
-struct Gap {
+pub(super) struct Gap {
     home: Place,
     end: u64,
     /// Where the first page begins that begins in it.
@@ -32,61 +32,103 @@ struct Gap {
     down: u64,
 }
 
+impl Gap {
+    /// Returns the bytes in front of the end of its last page.
+    fn tail(&self) -> u64 {
+        self.down.saturating_sub(self.home.offset)
+    }
+
+    /// Returns the bytes of its whole pages.
+    fn whole(&self) -> u64 {
+        self.down.saturating_sub(self.up)
+    }
+
+    /// Returns the bytes from its first page on.
+    fn room(&self) -> u64 {
+        self.end.saturating_sub(self.up)
+    }
+
+    fn first_page(&self) -> Place {
+        Place { offset: self.up, ..self.home }
+    }
+}
+
 /// Chooses stretches of up to `bytes` from the gaps. The first of them may begin anywhere if `from` says so, and not
 /// only with a page. Returns them with the bytes that are still missing.
-fn choose(mut gaps: Vec<Gap>, bytes: u64, from: First) -> (Vec<Stretch>, u64) {
+fn choose(gaps: &[Gap], bytes: u64, from: First) -> (Vec<Stretch>, u64) {
     let mut left = bytes;
     let mut stretches = Vec::new();
-    let tail = |gap: &Gap| gap.down.saturating_sub(gap.home.offset);
+    let mut is_used = alloc::vec![false; gaps.len()];
     if from == First::Anywhere
-        && let Some(at) = longest(&gaps, tail)
+        && let Some(at) = longest_tail(gaps)
     {
-        let gap = gaps.swap_remove(at);
-        let bytes = tail(&gap).min(left);
-        stretches.push(Stretch { home: gap.home, bytes });
+        let bytes = gaps[at].tail().min(left);
+        is_used[at] = true;
+        stretches.push(Stretch { home: gaps[at].home, bytes });
         left -= bytes;
     }
-    let whole = |gap: &Gap| gap.down.saturating_sub(gap.up);
+    let mut by_whole: Vec<usize> = (0..gaps.len()).filter(|&at| gaps[at].whole() > 0).collect();
+    by_whole.sort_unstable_by_key(|&at| (core::cmp::Reverse(gaps[at].whole()), gaps[at].home));
+    let mut by_room: Vec<usize> = (0..gaps.len()).collect();
+    by_room.sort_unstable_by_key(|&at| (gaps[at].room(), gaps[at].home));
+    let mut longest = by_whole.into_iter();
     while left > 0 {
-        let room = |gap: &Gap| gap.end.saturating_sub(gap.up);
-        let last = gaps.iter().enumerate().filter(|(_, gap)| room(gap) >= left);
-        if let Some((_, gap)) = last.min_by_key(|(_, gap)| (room(gap), gap.home)) {
-            stretches.push(Stretch { home: Place { offset: gap.up, ..gap.home }, bytes: left });
+        let fits = by_room.partition_point(|&at| gaps[at].room() < left);
+        if let Some(&at) = by_room[fits..].iter().find(|&&at| !is_used[at]) {
+            stretches.push(Stretch { home: gaps[at].first_page(), bytes: left });
             return (stretches, 0);
         }
-        let Some(at) = longest(&gaps, whole) else { break };
-        let gap = gaps.swap_remove(at);
-        let bytes = whole(&gap).min(left);
-        stretches.push(Stretch { home: Place { offset: gap.up, ..gap.home }, bytes });
+        let Some(at) = longest.find(|&at| !is_used[at]) else { break };
+        let bytes = gaps[at].whole().min(left);
+        is_used[at] = true;
+        stretches.push(Stretch { home: gaps[at].first_page(), bytes });
         left -= bytes;
     }
     (stretches, left)
 }
 
-/// Returns the gap with the most bytes, the first of those with equally many, if any has some.
-fn longest(gaps: &[Gap], bytes: impl Fn(&Gap) -> u64) -> Option<usize> {
-    let numbered = gaps.iter().enumerate().filter(|(_, gap)| bytes(gap) > 0);
-    numbered.max_by_key(|(_, gap)| (bytes(gap), core::cmp::Reverse(gap.home))).map(|(at, _)| at)
+/// Returns the gap with the most bytes that end with a page, the first of those with equally many, if any has some.
+fn longest_tail(gaps: &[Gap]) -> Option<usize> {
+    let numbered = gaps.iter().enumerate().filter(|(_, gap)| gap.tail() > 0);
+    numbered.max_by_key(|(_, gap)| (gap.tail(), core::cmp::Reverse(gap.home))).map(|(at, _)| at)
 }
 
 impl Coordinator {
+    /// Returns the free blocks of some homes with the edges of the pages in them.
+    pub(super) fn gaps_of(&self, tiles: &Tiles, shards: &mut impl Shards) -> Vec<Gap> {
+        let gap = |idle: &Idle| {
+            let Idle { shard, tile, .. } = *idle;
+            self.gap(Place { shard, slot: tile.slot, offset: tile.begin }, tile.end, shards)
+        };
+        tiles.iter().map(gap).collect()
+    }
+
+    fn gap(&self, home: Place, end: u64, shards: &mut impl Shards) -> Gap {
+        let (up, down) = self.page_edges(home.shard, home.slot, (home.offset, end), shards);
+        Gap { home, end, up, down }
+    }
+
     /// Chooses free memory for a window, without what is in `taken`. Returns it with the bytes that are missing.
     pub(super) fn gather(
         &self,
-        tiles: &Tiles,
+        gaps: &[Gap],
         taken: &[Stretch],
         (bytes, first): (u64, First),
         shards: &mut impl Shards,
     ) -> (Vec<Stretch>, u64) {
-        let mut gaps = Vec::new();
-        for Idle { shard, tile, .. } in tiles.iter() {
-            let home = Place { shard: *shard, slot: tile.slot, offset: tile.begin };
-            for (begin, end) in without(home, tile.end, taken) {
-                let (up, down) = self.page_edges(*shard, tile.slot, (begin, end), shards);
-                gaps.push(Gap { home: Place { offset: begin, ..home }, end, up, down });
+        if taken.is_empty() {
+            return choose(gaps, bytes, first);
+        }
+        let mut left = Vec::with_capacity(gaps.len() + taken.len());
+        for gap in gaps {
+            match without(gap.home, gap.end, taken) {
+                None => left.push(*gap),
+                Some(parts) => left.extend(
+                    parts.into_iter().map(|(begin, end)| self.gap(Place { offset: begin, ..gap.home }, end, shards)),
+                ),
             }
         }
-        choose(gaps, bytes, first)
+        choose(&left, bytes, first)
     }
 
     /// Returns the pages of a window over these stretches, the first of which is mapped at `at`.
@@ -106,13 +148,17 @@ impl Coordinator {
     }
 }
 
-/// Returns what is left of a free block without the stretches that are taken, as beginnings and ends.
-fn without(home: Place, end: u64, taken: &[Stretch]) -> Vec<(u64, u64)> {
+/// Returns what is left of a free block without the stretches that are taken, as beginnings and ends, or `None` if
+/// nothing of it is taken.
+fn without(home: Place, end: u64, taken: &[Stretch]) -> Option<Vec<(u64, u64)>> {
     let inside = |stretch: &&Stretch| {
         (stretch.home.shard, stretch.home.slot) == (home.shard, home.slot)
             && (home.offset..end).contains(&stretch.home.offset)
     };
     let mut taken: Vec<_> = taken.iter().filter(inside).map(|s| (s.home.offset, s.home.offset + s.bytes)).collect();
+    if taken.is_empty() {
+        return None;
+    }
     taken.sort_unstable();
     taken.push((end, end));
     let mut from = home.offset;
@@ -123,7 +169,7 @@ fn without(home: Place, end: u64, taken: &[Stretch]) -> Vec<(u64, u64)> {
         }
         from = behind;
     }
-    left
+    Some(left)
 }
 
 #[cfg(test)]
@@ -146,7 +192,8 @@ mod tests {
     }
 
     fn chosen_from(gaps: &[(u64, u64)], bytes: u64, first: First) -> (Vec<(u64, u64)>, u64) {
-        let (stretches, left) = choose(gaps.iter().map(|&(begin, end)| gap(begin, end)).collect(), bytes, first);
+        let (stretches, left) =
+            choose(&gaps.iter().map(|&(begin, end)| gap(begin, end)).collect::<Vec<_>>(), bytes, first);
         (stretches.iter().map(|stretch| (stretch.home.offset, stretch.bytes)).collect(), left)
     }
 
@@ -181,8 +228,8 @@ mod tests {
             bytes: end - begin,
         };
         let taken = [stretch(0, 20, 25), stretch(0, 10, 14), stretch(1, 15, 18), stretch(0, 40, 50)];
-        assert_eq!(without(gap(10, 30).home, 30, &taken), [(14, 20), (25, 30)]);
-        assert_eq!(without(gap(40, 50).home, 50, &taken), []);
-        assert_eq!(without(gap(60, 70).home, 70, &taken), [(60, 70)]);
+        assert_eq!(without(gap(10, 30).home, 30, &taken), Some(vec![(14, 20), (25, 30)]));
+        assert_eq!(without(gap(40, 50).home, 50, &taken), Some(vec![]));
+        assert_eq!(without(gap(60, 70).home, 70, &taken), None);
     }
 }

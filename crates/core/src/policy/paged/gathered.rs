@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::gather::First;
+use super::gather::{First, Gap};
 use super::idle::{IdlePages, memory_of};
 use super::kept::Stretch;
 use super::sizes;
@@ -45,7 +45,8 @@ impl Coordinator {
         idle: Option<&IdlePages>,
         shards: &mut impl Shards,
     ) -> Gathered {
-        let alone = self.gather_for(shard, None, bytes, tiles, shards);
+        let gaps = self.gaps_of(tiles, shards);
+        let alone = self.gather_for(shard, None, bytes, &gaps, shards);
         let cost = |gathered: &Gathered| {
             let created = self.created_for(gathered);
             (created, gathered.pages + self.page_sizes(Side::Large, created).len())
@@ -59,7 +60,7 @@ impl Coordinator {
             (rear.1 + room >= bytes).then_some((rear, room))
         });
         let longer = longer.and_then(|(rear, room)| {
-            let longer = self.gather_for(shard, Some(rear), bytes, tiles, shards);
+            let longer = self.gather_for(shard, Some(rear), bytes, &gaps, shards);
             (longer.length + self.created_for(&longer) <= room).then_some(longer)
         });
         match longer {
@@ -73,7 +74,7 @@ impl Coordinator {
         shard: ShardId,
         rear: Option<(WindowId, u64)>,
         bytes: u64,
-        tiles: &Tiles,
+        gaps: &[Gap],
         shards: &mut impl Shards,
     ) -> Gathered {
         let (had, mut stretches, first) = match rear {
@@ -83,7 +84,7 @@ impl Coordinator {
             }
             None => (0, Vec::new(), First::Anywhere),
         };
-        let (added, missing) = self.gather(tiles, &stretches, (bytes - had, first), shards);
+        let (added, missing) = self.gather(gaps, &stretches, (bytes - had, first), shards);
         let nowhere = Place { shard, slot: Slot(0), offset: 0 };
         let parts = self.parts_of(&added, nowhere, shards);
         let length = parts.iter().map(|part| part.bytes).sum();

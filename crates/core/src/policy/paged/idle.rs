@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use super::kept::Stretch;
 use super::tiles::Tiles;
-use crate::books::Window;
+use crate::books::{Window, WindowId};
 use crate::coordinator::{Coordinator, Shards};
 use crate::ids::{PageId, Place};
 
@@ -15,6 +15,8 @@ struct Ends {
     head: u64,
     /// Up to its end.
     tail: u64,
+    /// Whether that is all of it.
+    is_whole: bool,
 }
 
 /// The free bytes at both ends of each page, by the number of the page.
@@ -45,6 +47,7 @@ impl Coordinator {
                     }
                     if end >= behind {
                         entry.tail = behind - begin.max(at);
+                        entry.is_whole = begin <= at;
                     }
                 }
             });
@@ -58,32 +61,45 @@ impl IdlePages {
         self.0.get(page.0 as usize).copied().unwrap_or_default()
     }
 
+    /// Returns the part of `bytes` free bytes whose youngest page is the oldest, of windows in order of the birth of
+    /// their first page: the window and where the part begins in its range.
+    pub(super) fn oldest_run<'a>(
+        &self,
+        windows: impl Iterator<Item = (WindowId, &'a Window)>,
+        bytes: u64,
+    ) -> Option<(WindowId, u64)> {
+        let mut best: Option<(WindowId, u64, u64)> = None;
+        for (id, window) in windows {
+            let before = best.map_or(u64::MAX, |(.., birth)| birth);
+            if window.parts[0].birth >= before {
+                break;
+            }
+            if let Some((offset, birth)) = self.run(window, bytes, before) {
+                best = Some((id, offset, birth));
+            }
+        }
+        best.map(|(id, offset, _)| (id, offset))
+    }
+
     /// Returns the first part of a window with `bytes` bytes that are free, and the birth of the last page in it. Looks
     /// only at pages that are older than `before`.
-    pub(super) fn run(&self, window: &Window, bytes: u64, before: u64) -> Option<(u64, u64)> {
+    fn run(&self, window: &Window, bytes: u64, before: u64) -> Option<(u64, u64)> {
         if !self.may_have(window, bytes) {
             return None;
         }
+        let older = window.parts.partition_point(|part| part.birth < before);
         // The free bytes that end where the page looked at begins, and the number of the part where they begin.
         let (mut run, mut first) = (0, 0);
-        for (number, part) in window.parts.iter().enumerate() {
-            if part.birth >= before {
-                break;
+        for (number, &page) in window.pages[..older].iter().enumerate() {
+            let Ends { head, tail, is_whole } = self.of(page);
+            if window.repeats && run > 0 {
+                (run, first) = without_repeats(window, number, (run, first), (head, bytes));
             }
-            let Ends { head, tail } = self.of(part.page);
-            if let Some(again) = part.again.map(|again| again as usize).filter(|&again| run > 0 && again >= first) {
-                // The tail of a page and its head may be in one run, and no byte twice.
-                let of_first = window.parts[first].end() + run - part.at.offset;
-                let is_apart = again == first && run + head >= bytes && bytes - run + of_first <= part.bytes;
-                if !is_apart {
-                    first = again + 1;
-                    run = part.at.offset - window.parts[first].at.offset;
-                }
-            }
+            let part = &window.parts[number];
             if run + head >= bytes {
                 return Some((part.at.offset - run, part.birth));
             }
-            if tail == part.bytes {
+            if is_whole {
                 if run == 0 {
                     first = number;
                 }
@@ -101,9 +117,20 @@ impl IdlePages {
     /// Returns `false` if a window has no free part of that length, after a look at few of its pages: of any part that
     /// is longer than two pages, all pages but the first and the last are entirely free.
     fn may_have(&self, window: &Window, bytes: u64) -> bool {
-        let whole = ((bytes + 1) / window.longest).saturating_sub(1) as usize;
-        whole == 0
-            || window.parts.iter().skip(whole - 1).step_by(whole).any(|part| self.of(part.page).tail == part.bytes)
+        let needed = ((bytes + 1) / window.longest).saturating_sub(1) as usize;
+        let is_whole = |page: &PageId| self.of(*page).is_whole;
+        // Of that many pages in a row, one is at a multiple of their number.
+        let mut number = needed.wrapping_sub(1);
+        while needed > 0 && number < window.pages.len() {
+            let (front, rear) = window.pages.split_at(number);
+            let before = front.iter().rev().take(needed).take_while(|page| is_whole(page)).count();
+            let behind = rear.iter().take(needed).take_while(|page| is_whole(page)).count();
+            if behind > 0 && before + behind >= needed {
+                return true;
+            }
+            number += behind.max(1).next_multiple_of(needed);
+        }
+        needed == 0
     }
 
     /// Returns the number of free bytes at the end of a window, no byte counted twice.
@@ -113,15 +140,37 @@ impl IdlePages {
             if again == Some(number as u32) {
                 break;
             }
-            let tail = self.of(part.page).tail;
+            let Ends { tail, is_whole, .. } = self.of(part.page);
             rear += tail;
-            if tail < part.bytes {
+            if !is_whole {
                 break;
             }
             again = again.max(part.again);
         }
         rear
     }
+}
+
+/// Returns the free bytes in front of a part that are in no byte the same as those of the part, where `run` bytes from
+/// the part `first` on are free, with the part where they begin. The tail of a page and its head may be in one run:
+/// that depends on how many bytes are needed.
+fn without_repeats(
+    window: &Window,
+    number: usize,
+    (run, first): (u64, usize),
+    (head, bytes): (u64, u64),
+) -> (u64, usize) {
+    let part = &window.parts[number];
+    let Some(again) = part.again.map(|again| again as usize).filter(|&again| again >= first) else {
+        return (run, first);
+    };
+    let of_first = window.parts[first].end() + run - part.at.offset;
+    let is_apart = again == first && run + head >= bytes && bytes - run + of_first <= part.bytes;
+    if is_apart {
+        return (run, first);
+    }
+    let first = again + 1;
+    (part.at.offset - window.parts[first].at.offset, first)
 }
 
 /// Returns the memory behind a part of a window.
@@ -164,9 +213,10 @@ mod tests {
             let home = place(1000 + 20 * u64::from(page));
             Part::new(PageId(page), home, 10, place(100 + 10 * at as u64))
         };
+        let ends = |&(head, tail): &(u64, u64)| Ends { head, tail, is_whole: head == 10 };
         let mut book = Windows::default();
         let id = book.insert(ShardId(0), BlockId(0), pages.iter().enumerate().map(part).collect());
-        (book.remove(id), IdlePages(free.iter().map(|&(head, tail)| Ends { head, tail }).collect()))
+        (book.remove(id), IdlePages(free.iter().map(ends).collect()))
     }
 
     fn run(pages: &[u32], free: &[(u64, u64)], bytes: u64) -> Option<u64> {
@@ -195,6 +245,67 @@ mod tests {
         assert_eq!(run(&[0, 0, 0, 1], &free, 21), None);
         let split = [(10, 10), (7, 7)];
         assert_eq!((run(&[1, 0, 1], &split, 20), run(&[1, 0, 1], &split, 21)), (Some(103), None), "they overlap");
+    }
+
+    /// A window is as old where it was lengthened as what was added.
+    #[test]
+    fn the_oldest_part_is_found() {
+        let mut book = Windows::default();
+        let parts = |offset, pages: &[u32]| {
+            let part = |(at, &page): (u64, &u32)| Part::new(PageId(page), place(0), 10, place(offset + 10 * at));
+            (0..).zip(pages).map(part).collect::<Vec<_>>()
+        };
+        let shard = ShardId(0);
+        let first = book.insert(shard, BlockId(0), parts(0, &[0, 1]));
+        let second = book.insert(shard, BlockId(1), parts(100, &[2, 3]));
+        book.lengthen(first, parts(20, &[4, 5]));
+        let third = book.insert(shard, BlockId(2), parts(200, &[4, 3]));
+        let found = |free: &[u32], bytes| {
+            let whole = |page: u32| if free.contains(&page) { 10 } else { 0 };
+            let ends = |page| Ends { head: whole(page), tail: whole(page), is_whole: whole(page) > 0 };
+            IdlePages((0..6).map(ends).collect()).oldest_run(book.at_least(shard, bytes), bytes)
+        };
+        assert_eq!(found(&[0, 1, 2, 3, 4, 5], 20), Some((first, 0)));
+        assert_eq!(found(&[1, 2, 3, 4, 5], 20), Some((second, 100)), "the first window was lengthened later");
+        assert_eq!(found(&[1, 3, 4, 5], 20), Some((first, 10)), "but before the third was made");
+        assert_eq!(found(&[3, 4], 20), Some((third, 200)));
+        assert_eq!((found(&[0, 1, 2, 3, 4, 5], 40), found(&[0, 2, 4], 20)), (Some((first, 0)), None));
+    }
+
+    /// What is found is what a look at every byte finds.
+    #[test]
+    fn random_windows_are_searched_like_bytes() {
+        let mut random = millpond_trace::Random::new(7);
+        let mut found = 0;
+        for _ in 0..20_000 {
+            let free: Vec<_> = (0..6)
+                .map(|_| match random.below(3) {
+                    0 => (random.below(5), random.below(5)),
+                    _ => (10, 10),
+                })
+                .collect();
+            let length = 1 + random.below(8);
+            let pages: Vec<_> = (0..length).map(|_| random.below(6) as u32).collect();
+            let (window, idle) = scene(&pages, &free);
+            let bytes = 1 + random.below(60);
+            let of_byte = |at: u64| (pages[(at / 10) as usize], at % 10);
+            let is_free = |(page, byte): (u32, u64)| {
+                let (head, tail) = free[page as usize];
+                byte < head || byte >= 10 - tail
+            };
+            let fits = |from: &u64| {
+                let run: Vec<_> = (*from..*from + bytes).map(of_byte).collect();
+                let mut distinct = run.clone();
+                distinct.sort_unstable();
+                distinct.dedup();
+                distinct.len() == run.len() && run.into_iter().all(is_free)
+            };
+            let expected = (0..(10 * length + 1).saturating_sub(bytes)).find(fits).map(|from| 100 + from);
+            let run = idle.run(&window, bytes, 2).map(|(offset, _)| offset);
+            assert_eq!(run, expected, "{bytes} bytes in {pages:?} with {free:?} free");
+            found += usize::from(run.is_some());
+        }
+        assert!((5_000..15_000).contains(&found), "{found} of 20,000 were found");
     }
 
     #[test]

@@ -22,17 +22,7 @@ impl Coordinator {
     /// same state of the memory finds all windows that there were the last time, and takes the same part, or the one
     /// that was made for it. Windows that were made later in the last round do not change that.
     pub(super) fn kept_window(&self, shard: ShardId, bytes: u64, idle: &IdlePages) -> Option<(WindowId, Run)> {
-        let mut best: Option<(WindowId, u64, u64)> = None;
-        for (id, window) in self.paging.windows.at_least(shard, bytes) {
-            let before = best.map_or(u64::MAX, |(.., birth)| birth);
-            if window.parts[0].birth >= before {
-                break;
-            }
-            if let Some((offset, birth)) = idle.run(window, bytes, before) {
-                best = Some((id, offset, birth));
-            }
-        }
-        let (id, offset, _) = best?;
+        let (id, offset) = idle.oldest_run(self.paging.windows.at_least(shard, bytes), bytes)?;
         let stretches = memory_of(&self.paging.windows[id], offset, bytes);
         Some((id, Run { offset, stretches }))
     }

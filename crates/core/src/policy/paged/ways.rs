@@ -366,10 +366,12 @@ impl Coordinator {
         let mut best: Option<(u64, Idle)> = None;
         for id in self.neighbours(taker.shard) {
             let Some(tile) = shards.with(id, |shard| shard.best_tile(&large)) else { continue };
-            let until = Point { stream: self.stream_of(id), tick: tile.last_use.tick() };
             let size = tile.end - tile.begin;
-            let when = self.when_free(taker, id, &tile, until, shards);
-            if when <= reach.latest && best.is_none_or(|(least, _)| size < least) {
+            if best.is_some_and(|(least, _)| size >= least) {
+                continue;
+            }
+            let until = Point { stream: self.stream_of(id), tick: tile.last_use.tick() };
+            if self.when_free(taker, id, &tile, until, shards) <= reach.latest {
                 best = Some((size, Idle { shard: id, tile }));
             }
         }
