@@ -32,11 +32,11 @@ pub enum Policy {
     Paged {
         /// What it does first when memory is short and free memory may still be in use by the device.
         growth: Growth,
-        /// `slack`: how much more than the most that was ever live may be reserved, as a share of it, beside what work
-        /// in flight keeps from being used again.
+        /// `slack`: how much more than the most that was ever live `paged` aims to reserve at most, as a share of it,
+        /// beside what work in flight keeps from being used again. Nothing is refused because of it.
         ///
         /// Pages are created up to two fifths of it before free memory is gathered: the larger it is, the fewer driver
-        /// calls are made, and with 0 as little is reserved as possible.
+        /// calls are made.
         slack: f64,
     },
     /// No caching: each allocation is one driver allocation. It is meant for memory checkers, and as a lower bound for

@@ -33,8 +33,8 @@ pub(super) struct Panes {
 }
 
 impl Shard {
-    /// Claims vacant addresses for a window. Behind each window as many addresses stay vacant as it has, if there are
-    /// as many, so that it can be lengthened. Returns the block, its slot and its offset.
+    /// Claims vacant addresses for a window. Behind the block in front of them as many addresses stay vacant as it has,
+    /// if there are as many, so that its window can be lengthened. Returns the block, its slot and its offset.
     pub(crate) fn claim_vacant(&mut self, bytes: u64) -> Option<(BlockId, Slot, u64)> {
         let (id, room) = self.vacancy_for(bytes)?;
         let key = self.unmapped_key(id);
@@ -386,7 +386,7 @@ mod tests {
         panes.take_while(|pane| pane.1 != State::Unmapped).collect()
     }
 
-    /// Behind a window as many addresses stay vacant as it has, as long as there are as many.
+    /// Behind a window in one block as many addresses stay vacant as it has, as long as there are as many.
     #[test]
     fn windows_have_room_behind_them() {
         let (mut shard, _, _, slot) = scene();

@@ -151,7 +151,8 @@ fn a_kept_window_waits_for_later_uses_at_home() {
     assert_eq!(place(&again), place(&held));
 }
 
-/// Behind a window as many addresses are vacant as it has. The addresses are vacant again when the windows end.
+/// Behind a window in one block as many addresses are vacant as it has. The addresses are vacant again when the windows
+/// end.
 #[test]
 fn addresses_of_windows_that_ended_are_used_again() {
     let (mut device, _) = with_gaps(Growth::Tight, 0, &[4, 4, 4, 4, 4, 4, 4, 4, 4]);

@@ -27,8 +27,8 @@ Policies:
 While the device is behind, paged creates pages rather than have a stream wait for another on the
 device, up to 2.2 times what was ever live and 8 MiB (--conf growth:balanced, the default), or
 has streams wait at once, which reserves the least (--conf growth:tight). --conf slack:0.05 is how much
-more than was ever live it may reserve, as a share of it, where no work is in flight: the larger, the
-fewer driver calls.";
+more than was ever live it aims to reserve at most, as a share of it, where no work is in flight: the
+larger, the fewer driver calls.";
 
 const REPLAY_MORE: &str = "\
 Configuration: --conf, or else the first of the environment variables MILLPOND_CONF,
