@@ -206,15 +206,3 @@ from_driver!("sim", Sim, millpond_sim::SimError);
 from_driver!("cuda", Cuda, millpond_cuda::CudaError);
 from_driver!("vulkan", Vulkan, millpond_vulkan::VulkanError);
 from_driver!("wgpu", Wgpu, millpond_wgpu::WgpuError);
-
-/// Returns the text of an error with those of its causes.
-#[cfg(any(feature = "cuda", feature = "vulkan", feature = "wgpu"))]
-pub(crate) fn with_causes(error: &dyn StdError) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
-}

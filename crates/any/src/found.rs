@@ -1,9 +1,10 @@
 //! The devices of this machine, by the names that open them.
 
+#[cfg(any(feature = "cuda", feature = "vulkan", feature = "wgpu"))]
+use millpond::text::with_causes;
+
 use crate::device::BACKENDS;
 use crate::error::PassedOver;
-#[cfg(any(feature = "cuda", feature = "vulkan", feature = "wgpu"))]
-use crate::error::with_causes;
 
 /// A device of this machine, as [`devices`] lists it.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -1,5 +1,6 @@
 //! What became of a call: the code that C sees, and the text for people.
 
+use millpond::text::with_causes;
 use millpond::{BuildError, Error};
 use millpond_backend::{BackendError, Fault};
 use millpond_cuda::CudaError;
@@ -51,17 +52,6 @@ impl Failure {
         );
         Failure::new(Code::NotABlock, text)
     }
-}
-
-/// Returns the text of an error with those of its causes.
-fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }
 
 impl<E: BackendError> From<Error<E>> for Failure {

@@ -1,10 +1,10 @@
 //! The reasons why the command stops early, and the exit code of each.
 
-use std::error::Error as StdError;
 use std::fmt;
 use std::process::ExitCode;
 
 use millpond::Error;
+use millpond::text::with_causes;
 use millpond_backend::BackendError;
 
 /// A failure, described in a sentence that says what to do.
@@ -40,15 +40,4 @@ impl fmt::Display for Failure {
             Self::Check(text) | Self::Input(text) | Self::Device(text) => f.write_str(text),
         }
     }
-}
-
-/// Formats an error, followed by its causes.
-pub(crate) fn with_causes(error: &dyn StdError) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }

@@ -1,4 +1,6 @@
-//! Formats quantities for people.
+//! Formats quantities and errors for people.
+
+use std::error::Error;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -24,9 +26,33 @@ pub fn format_bytes(bytes: u64) -> String {
     format!("{:.2} {name}", bytes as f64 / unit as f64)
 }
 
+/// Returns the text of an error with those of its causes, with colons between them. Allocates one string for each.
+pub fn with_causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_error_comes_before_its_causes() {
+        #[derive(Debug, thiserror::Error)]
+        enum Nested {
+            #[error("cannot open it")]
+            Outer(#[source] Box<Nested>),
+            #[error("no such file")]
+            Inner,
+        }
+        assert_eq!(with_causes(&Nested::Inner), "no such file");
+        assert_eq!(with_causes(&Nested::Outer(Box::new(Nested::Inner))), "cannot open it: no such file");
+    }
 
     #[test]
     fn a_unit_begins_above_one_of_it() {

@@ -52,7 +52,7 @@ impl CudaOptions {
     ///
     /// Returns the reason, if there is none.
     pub fn preferred() -> Result<Self, String> {
-        let devices = Cuda::devices().map_err(|error| crate::error::with_causes(&error))?;
+        let devices = Cuda::devices().map_err(|error| millpond::text::with_causes(&error))?;
         let first = devices.first().ok_or("the driver has no device")?;
         Ok(Self { ordinal: Some(first.ordinal), ..Self::default() })
     }

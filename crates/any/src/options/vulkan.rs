@@ -63,7 +63,7 @@ impl VulkanOptions {
     ///
     /// Returns the reason, if there is none.
     pub fn preferred() -> Result<Self, String> {
-        let devices = Vulkan::devices().map_err(|error| crate::error::with_causes(&error))?;
+        let devices = Vulkan::devices().map_err(|error| millpond::text::with_causes(&error))?;
         match devices.iter().find(|device| is_gpu(device)) {
             Some(device) => Ok(Self { index: Some(device.index), ..Self::default() }),
             None => Err(super::no_gpu("vulkan", devices.iter().map(|device| device.name.as_str()))),

@@ -64,7 +64,7 @@ impl WgpuOptions {
         if !super::vulkan::has_gpu() {
             return Err("Vulkan, through which wgpu reaches GPUs, has none".into());
         }
-        let adapters = Wgpu::adapters().map_err(|error| crate::error::with_causes(&error))?;
+        let adapters = Wgpu::adapters().map_err(|error| millpond::text::with_causes(&error))?;
         match first_gpu(&adapters) {
             Some(index) => Ok(Self { index: Some(index), ..Self::default() }),
             None => Err(super::no_gpu("wgpu", adapters.iter().map(|adapter| adapter.name.as_str()))),

@@ -1,12 +1,12 @@
 //! CUDA devices.
 
-use millpond::text::format_bytes;
+use millpond::text::{format_bytes, with_causes};
 use millpond_any::options::CudaOptions;
 use millpond_conformance::CudaDevice;
 use millpond_cuda::{Alloc, Cuda, CudaBuilder, CudaError, DeviceInfo};
 
 use super::{Broken, Choice, Device, Fact, Found, Job, Peer};
-use crate::failure::{Failure, with_causes};
+use crate::failure::Failure;
 
 /// The most pairs of `cuMemAlloc` and `cuMemFree` in a round: large ones take hundreds of microseconds.
 const SYNC_MAX: u64 = 1000;

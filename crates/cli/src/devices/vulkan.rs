@@ -2,7 +2,7 @@
 
 use gpu_allocator::vulkan::{AllocationCreateDesc, AllocationScheme, AllocatorCreateDesc};
 use gpu_allocator::{AllocationError, AllocationSizes, AllocatorDebugSettings, MemoryLocation};
-use millpond::text::format_bytes;
+use millpond::text::{format_bytes, with_causes};
 use millpond_any::options::VulkanOptions;
 use millpond_backend::ClassId;
 use millpond_conformance::VulkanDevice;
@@ -10,7 +10,7 @@ use millpond_vulkan::ash::vk::{MemoryRequirements, PhysicalDeviceType, QueueFlag
 use millpond_vulkan::{DeviceInfo, FamilyInfo, Vulkan, VulkanError};
 
 use super::{Broken, Choice, Device, Fact, Found, Job, Peer};
-use crate::failure::{Failure, with_causes};
+use crate::failure::Failure;
 
 /// The remedy where a device cannot be opened and its error does not name one.
 const REMEDY: &str = "update its driver or use another device";

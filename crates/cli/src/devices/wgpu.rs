@@ -1,12 +1,13 @@
 //! wgpu devices.
 
+use millpond::text::with_causes;
 use millpond_any::options::WgpuOptions;
 use millpond_conformance::WgpuDevice;
 use millpond_wgpu::wgpu::{self, AdapterInfo, Buffer, BufferDescriptor, BufferUsages, DeviceType, PollType};
 use millpond_wgpu::{Wgpu, WgpuError};
 
 use super::{Broken, Choice, Device, Fact, Found, Job, Peer};
-use crate::failure::{Failure, with_causes};
+use crate::failure::Failure;
 
 /// The most buffers of a peer in a round, as each is an allocation of the driver.
 const BUFFERS_MAX: u64 = 50;

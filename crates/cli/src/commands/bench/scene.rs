@@ -1,11 +1,12 @@
 //! An allocator with streams, and the acts of a program around it.
 
 use millpond::settings::{Policy, Settings};
+use millpond::text::with_causes;
 use millpond::{Allocator, Stream};
 use millpond_backend::{Backend, Fault, Point};
 
 use super::row::Clock;
-use crate::failure::{Failure, with_causes};
+use crate::failure::Failure;
 
 /// An allocator and its streams, on which a case is measured.
 pub(super) struct Scene<B: Backend> {

@@ -13,6 +13,7 @@ mod variant;
 pub(crate) use args::{ReplayArgs, help};
 
 use millpond::settings::Settings;
+use millpond::text::with_causes;
 use millpond::{Allocator, Stream, Usage};
 use millpond_backend::{Backend, BackendError};
 use millpond_replay::{CheckError, Fills, Flight, HeldFor, Hold, Life, Replay, Replayed, Until};
@@ -25,7 +26,7 @@ use self::program::Program;
 use self::report::Report;
 use self::row::Row;
 use crate::devices::{Job, Target};
-use crate::failure::{Failure, with_causes};
+use crate::failure::Failure;
 use crate::output::progress::Progress;
 use crate::output::{Output, tell};
 
