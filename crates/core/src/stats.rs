@@ -147,8 +147,8 @@ pub struct PageStats {
 pub struct SlackStats {
     /// The most that was ever live, in blocks after rounding, whether peaks were reset meanwhile or not.
     pub most_live_bytes: u64,
-    /// The most that `paged` aims to reserve without work in flight: `1 + slack` times what was live. Nothing is refused
-    /// because of it. `None` under other policies.
+    /// The most that `paged` aims to reserve without work in flight: `1 + slack` times what was live. Nothing is
+    /// refused because of it. `None` under other policies.
     pub bound_bytes: Option<u64>,
     /// What is reserved beyond that.
     pub beyond_bytes: u64,
