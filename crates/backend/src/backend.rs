@@ -141,4 +141,11 @@ pub unsafe trait Backend: Send + Sync + 'static {
     fn driver_clock(&self) -> Option<u64> {
         None
     }
+
+    /// Returns the time by which the device's work proceeds, in nanoseconds, for devices whose time is not the host's.
+    /// It never falls, and stands still on a simulated device whose work takes no time. Real devices keep the default,
+    /// and the host's clock is used.
+    fn work_clock(&self) -> Option<u64> {
+        None
+    }
 }

@@ -101,19 +101,26 @@ fn work_in_flight_costs_memory_or_waits() {
 }
 
 /// Four streams whose kernels run side by side take less time than those that have the device in turn. There waits of
-/// streams for each other cost time, and balanced pays with memory instead.
+/// streams for each other cost time, and balanced pays with memory instead, once it has found that out. Where one kernel
+/// runs at a time they cost none, and it pays nothing.
 #[test]
 fn kernels_run_on_a_simulated_clock() {
     let file = trace("bert_multistream");
     let timed = |work| rows(&["--policy", "tight,paged,classic", "--passes", "1", "--in-flight", work, &file]);
     let (small, large) = (timed("20us:small"), timed("20us"));
+    let life = |row: &Value| ratio(row, "life_reserved_over_live");
     let time = |row: &Value| row["warm_ns_per_event"].as_f64().expect("a number");
     let [tight, paged, classic] = [0, 1, 2].map(|at| time(&small[at]));
     assert!(tight > 2.0 * classic && paged < 1.2 * classic, "{tight} {paged} {classic}");
-    assert!(count(&small[1], "life_peak_reserved_bytes") > 2 * count(&small[0], "life_peak_reserved_bytes"));
+    assert!(life(&small[1]) > 2.0 && life(&small[0]) < 1.06, "{} {}", small[0], small[1]);
     let [tight, paged, alone] = [0, 1, 2].map(|at| time(&large[at]));
     assert!(alone > 3.0 * classic, "one kernel at a time: {alone}, side by side: {classic}");
     assert!(tight < 1.02 * alone && paged < 1.02 * alone, "waits are free: {tight} {paged} {alone}");
+    assert!(life(&large[1]) < 1.06, "nor is memory spent: {}", large[1]);
+    let cold = |row: &Value| row["cold_ns_per_event"].as_f64().expect("a number");
+    assert!(cold(&large[1]) < 1.02 * cold(&large[2]), "{} {}", large[1], large[2]);
+    let told = |rows: &[Value]| [0, 1].map(|at: usize| rows[at]["slack_stats"]["sharing"].clone());
+    assert_eq!((told(&small), told(&large)), (["side by side"; 2].map(Value::from), ["in turn"; 2].map(Value::from)));
     assert_eq!(small[0]["in_flight"], "20.0 us in small kernels");
     assert_eq!(timed("20us:small")[1]["warm_ns_per_event"], small[1]["warm_ns_per_event"], "the clock is simulated");
 }

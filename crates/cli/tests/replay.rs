@@ -172,7 +172,7 @@ fn slack_statistics_say_what_is_beyond_and_what_work_pins() {
     let row = &run(&[&args[..], &["--format", "json"]].concat()).json()[0];
     let stats = row["slack_stats"].as_object().expect("an object");
     let keys: Vec<_> = stats.keys().map(String::as_str).collect();
-    assert_eq!(keys, ["beyond_bytes", "bound_bytes", "most_live_bytes", "pinned_by", "pinned_bytes"]);
+    assert_eq!(keys, ["beyond_bytes", "bound_bytes", "most_live_bytes", "pinned_by", "pinned_bytes", "sharing"]);
     let bytes = |key: &str| stats[key].as_u64().expect("bytes");
     assert_eq!(bytes("bound_bytes"), bytes("most_live_bytes") + bytes("most_live_bytes") / 50);
     assert_eq!(bytes("beyond_bytes"), row["peak_reserved_bytes"].as_u64().expect("bytes") - bytes("bound_bytes"));
@@ -184,6 +184,7 @@ fn slack_statistics_say_what_is_beyond_and_what_work_pins() {
     let text = run(&args).stdout;
     let line = |key: &str| text.lines().find(|line| line.starts_with(&format!("slack_stats.{key} "))).expect("a line");
     assert!(line("beyond_bytes").ends_with(&format!(" {}", bytes("beyond_bytes"))), "{text}");
+    assert!(line("sharing").ends_with(" untold"), "work for a number of events takes no time: {text}");
     let (stream, own) = (of("stream")[0], of("own_bytes")[0]);
     assert!(line(&format!("pinned_by.{stream}.own_bytes")).ends_with(&format!(" {own}")), "{text}");
 

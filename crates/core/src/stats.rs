@@ -157,6 +157,35 @@ pub struct SlackStats {
     pub pinned_bytes: u64,
     /// The streams whose work may still use freed memory, in order.
     pub pinned_by: Vec<PinnedBy>,
+    /// Whether streams were found to run side by side.
+    pub sharing: Sharing,
+}
+
+/// How the work of several streams shares the device, as far as `paged` has found out. It decides whether
+/// `growth:balanced` creates pages rather than have streams wait for each other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Sharing {
+    /// No time has passed, or none is told (where the application closes ticks): pages are created.
+    #[default]
+    Untold,
+    /// Too little was seen so far: streams wait, unless that goes on for long.
+    Unknown,
+    /// Several streams together are hardly faster than one: streams wait.
+    InTurn,
+    /// Several streams together are clearly faster than one: pages are created.
+    SideBySide,
+}
+
+impl Sharing {
+    /// Returns the name that reports use.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Sharing::Untold => "untold",
+            Sharing::Unknown => "unknown",
+            Sharing::InTurn => "in turn",
+            Sharing::SideBySide => "side by side",
+        }
+    }
 }
 
 /// The freed memory that the work of one stream may still use. Sizes are in bytes.

@@ -215,13 +215,19 @@ impl<B: Backend> State<B> {
     /// could wait for each other's open ticks, and the application may submit one stream alone.
     fn polled(&self, reached: Vec<Point>) -> Outcome {
         match self.backend.caps().closing {
-            Closing::Backend => Outcome::Reached(reached),
+            Closing::Backend => Outcome::Polled { reached, open: Vec::new(), time: Some(self.time()) },
             Closing::Submit => {
                 let open = |point: &Point| Point { tick: self.backend.mark(point.stream), ..*point };
                 let open = reached.iter().map(open).collect();
-                Outcome::Polled { reached, open }
+                Outcome::Polled { reached, open, time: None }
             }
         }
+    }
+
+    /// Returns the time by which the device's work proceeds, in nanoseconds since any moment.
+    fn time(&self) -> u64 {
+        let host = || u64::try_from(self.opened.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.backend.work_clock().unwrap_or_else(host)
     }
 
     fn wait_all(&self, points: Vec<Point>) -> Performed<B::Error> {

@@ -36,7 +36,7 @@ pub use millpond_backend as backend;
 #[cfg(feature = "plant")]
 pub use millpond_core::plant;
 pub use millpond_core::stats;
-pub use millpond_core::stats::{MemoryStats, PageStats, PinnedBy, SlackStats};
+pub use millpond_core::stats::{MemoryStats, PageStats, PinnedBy, Sharing, SlackStats};
 pub use millpond_core::{
     BlockState, BlockView, FreeRange, Pin, Report, SegmentId, SegmentView, Side, WasteLedger, conf, settings,
 };

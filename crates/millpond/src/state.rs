@@ -1,6 +1,8 @@
 //! The allocator's state: the coordinator with its lock, the lanes, and the values that the hot path reads without a
 //! lock.
 
+use std::time::Instant;
+
 use crossbeam_utils::CachePadded;
 use millpond_backend::{Backend, ClassId, Point, Reuse, StreamId, Tick};
 use millpond_core::settings::Scrub;
@@ -55,6 +57,8 @@ pub(crate) struct State<B: Backend> {
     pub(crate) released: Condvar,
     lanes: boxcar::Vec<Lane<B>>,
     pub(crate) pages: Pages<B>,
+    /// When the allocator was created, from which times are counted.
+    pub(crate) opened: Instant,
 }
 
 /// The shards of an allocator, each locked while it is visited.
@@ -135,6 +139,7 @@ impl<B: Backend> State<B> {
             is_plain: AtomicBool::new(false),
             lanes: boxcar::Vec::new(),
             pages: Pages::new(),
+            opened: Instant::now(),
         };
         state.publish(&state.coordinator.lock());
         state

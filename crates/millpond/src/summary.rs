@@ -406,6 +406,7 @@ mod tests {
             beyond_bytes: 786_431,
             pinned_bytes: 24 << 20,
             pinned_by: vec![by(1, 24, 0), by(12, 8, 40)],
+            ..SlackStats::default()
         };
         let end = BUSY.len() - BUSY.lines().last().map_or(0, |line| line.len() + 1);
         let expected = [&BUSY[..end], section, &BUSY[end..]].concat();

@@ -41,6 +41,9 @@ pub trait Hold {
 
     /// Returns what the driver's calls have cost so far, in nanoseconds of the device's own clock.
     fn driver_clock(&self) -> u64;
+
+    /// Sets the time by which the device's work proceeds, in nanoseconds.
+    fn set_time(&self, nanos: u64);
 }
 
 /// Work that is complete a number of events after it was queued, and not before, unless the host waits for it.

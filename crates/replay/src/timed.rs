@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use millpond_backend::{Backend, Point, StreamId};
+use millpond_trace::Random;
 
 use crate::flight::{Flight, Hold};
 
@@ -39,6 +40,8 @@ pub struct Timed<'a> {
     /// What the driver's calls had cost when the clock was set last.
     driver: u64,
     lanes: Vec<Lane>,
+    /// By how many percent the time of a kernel differs from that at most, and what draws it.
+    vary: Option<(u64, Random)>,
 }
 
 /// The kernels of one stream.
@@ -63,7 +66,21 @@ impl<'a> Timed<'a> {
     pub fn new(device: Box<dyn Hold + 'a>, kernel: Duration, sharing: Sharing) -> Self {
         let kernel = u64::try_from(kernel.as_nanos()).unwrap_or(u64::MAX);
         let driver = device.driver_clock();
-        Self { device, sharing, kernel, now: 0, driver, lanes: Vec::new() }
+        Self { device, sharing, kernel, now: 0, driver, lanes: Vec::new(), vary: None }
+    }
+
+    /// Has the time of each kernel differ from the given one by up to `percent`, from 0 to 100, at random. Equal seeds
+    /// give equal times.
+    #[must_use]
+    pub fn varied(self, percent: u64, seed: u64) -> Self {
+        Self { vary: Some((percent.min(100), Random::new(seed))), ..self }
+    }
+
+    /// Draws the time that the next kernel takes.
+    fn draw(&mut self) -> u64 {
+        let Some((percent, random)) = &mut self.vary else { return self.kernel };
+        let most = self.kernel / 100 * *percent;
+        random.between(self.kernel - most, self.kernel + most)
     }
 
     /// Lets the host take some time, and what the driver has cost since.
@@ -84,6 +101,7 @@ impl<'a> Timed<'a> {
             self.begin_kernels(ends);
         }
         self.now = self.now.max(time);
+        self.device.set_time(self.now);
     }
 
     /// Returns the end of the kernel that ends next, and its lane.
@@ -107,7 +125,7 @@ impl<'a> Timed<'a> {
         // The device keeps a kernel from beginning whose stream waits.
         let begins = |lane: &Lane| lane.queue.front().is_some_and(|kernel| self.device.finish(kernel.begin));
         let Some(at) = ready.into_iter().find(|(_, lane)| begins(lane)).map(|(at, _)| at) else { return false };
-        self.lanes[at].ends = Some(time + self.kernel);
+        self.lanes[at].ends = Some(time + self.draw());
         true
     }
 

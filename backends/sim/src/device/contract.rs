@@ -94,6 +94,10 @@ unsafe impl Backend for Sim {
     fn driver_clock(&self) -> Option<u64> {
         Some(self.device.clock.load(Ordering::Relaxed))
     }
+
+    fn work_clock(&self) -> Option<u64> {
+        Some(self.device.work_clock.load(Ordering::Relaxed))
+    }
 }
 
 impl StreamWait for Sim {

@@ -158,6 +158,12 @@ impl Sim {
         state.barriers.insert(stream, newest);
     }
 
+    /// Sets the time by which the device's work proceeds, in nanoseconds: what [`Backend::work_clock`] returns. It is 0
+    /// at first. An earlier time than the present one changes nothing. No work completes by it.
+    pub fn set_time(&self, nanos: u64) {
+        self.device.work_clock.fetch_max(nanos, Ordering::Relaxed);
+    }
+
     /// Returns the number of unfinished pieces of work on all streams, device-side waits included.
     pub fn queued(&self) -> u64 {
         self.device.queued.load(Ordering::Acquire)

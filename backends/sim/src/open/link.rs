@@ -26,6 +26,8 @@ pub(crate) struct Link {
     pub(crate) lost: AtomicBool,
     /// Nanoseconds that the driver calls so far would have taken.
     pub(crate) clock: AtomicU64,
+    /// The time by which work proceeds, in nanoseconds, which a test lets pass.
+    pub(crate) work_clock: AtomicU64,
 }
 
 impl Link {
@@ -40,6 +42,7 @@ impl Link {
             panics: FaultPlan::default(),
             lost: AtomicBool::new(false),
             clock: AtomicU64::new(0),
+            work_clock: AtomicU64::new(0),
         }
     }
 

@@ -65,6 +65,10 @@ impl Hold for Held {
         self.0.driver_clock().unwrap_or_default()
     }
 
+    fn set_time(&self, nanos: u64) {
+        self.0.set_time(nanos);
+    }
+
     fn finish(&self, point: Point) -> bool {
         loop {
             // A lost device completes nothing more; the allocator's next call reports it.

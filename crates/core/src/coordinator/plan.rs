@@ -216,7 +216,10 @@ impl Coordinator {
                 }
                 then.told()
             }
-            (Asked::Points(then), Outcome::Polled { reached, open }) => {
+            (Asked::Points(then), Outcome::Polled { reached, open, time }) => {
+                if let (Some(time), Goal::Allocate(shard, _)) = (time, plan.request.goal) {
+                    self.note_pace(&reached, time, (shard, plan.request.open), shards);
+                }
                 open.into_iter().for_each(|point| self.pending.note_open(point));
                 self.answered(Asked::Points(then), Outcome::Reached(reached), plan, shards)
             }

@@ -61,6 +61,7 @@ impl Coordinator {
             beyond_bytes: bound_bytes.map_or(0, |bound| self.reserved_bytes().saturating_sub(bound)),
             pinned_bytes: pins.bytes,
             pinned_by: pins.into_list(),
+            sharing: self.paging.pace.sharing(),
         }
     }
 

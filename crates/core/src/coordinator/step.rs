@@ -28,8 +28,8 @@ pub enum Step {
     /// The end of a plan with nothing more to do: it had no request, or the driver failed and the plan has put
     /// everything back.
     Done,
-    /// A query for the ticks that these streams have reached. The outcome is [`Outcome::Reached`], or
-    /// [`Outcome::Polled`] where the application closes ticks.
+    /// A query for the ticks that these streams have reached. The outcome is [`Outcome::Polled`], or
+    /// [`Outcome::Reached`] where nothing else is known.
     Poll(Vec<StreamId>),
     /// A query for the bytes that the device's budget leaves, before something is created. The outcome is
     /// [`Outcome::Left`].
@@ -154,13 +154,16 @@ pub enum Outcome {
     },
     /// These streams have reached these ticks.
     Reached(Vec<Point>),
-    /// These streams have reached these ticks, and have these ticks open: only a submit closes those, so no other
-    /// stream can wait for them on the device.
+    /// These streams have reached these ticks.
     Polled {
         /// The newest ticks that are reached.
         reached: Vec<Point>,
-        /// The open ticks.
+        /// The ticks that are open until the application submits: no other stream can wait for them on the device. None
+        /// where the device closes ticks.
         open: Vec<Point>,
+        /// The time at which that was so, in nanoseconds since any moment. `None` where the application closes ticks,
+        /// as those say little of how far the device is.
+        time: Option<u64>,
     },
     /// The device's budget leaves this number of bytes, or it cannot be told.
     Left(Option<u64>),

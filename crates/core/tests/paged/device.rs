@@ -24,6 +24,8 @@ pub(crate) struct Device {
     pub(crate) reached: [Tick; 3],
     /// The bytes that the device's budget leaves, for plans that ask.
     pub(crate) left: Option<u64>,
+    /// The time that is told with a poll, if any is.
+    pub(crate) time: Option<u64>,
     /// The steps that were taken since a test forgot them.
     pub(crate) steps: Vec<Step>,
 }
@@ -50,7 +52,7 @@ impl Device {
         coordinator.set_limit(Some(limit));
         let shards = (0..3).map(|stream| coordinator.open_shard(StreamId(stream), PoolId::default())).collect();
         let sizes = coordinator.sizes().clone();
-        Self { coordinator, shards, sizes, reached: [Tick(100); 3], left: None, steps: Vec::new() }
+        Self { coordinator, shards, sizes, reached: [Tick(100); 3], left: None, time: None, steps: Vec::new() }
     }
 
     pub(crate) fn plan(&self, shard: usize, bytes: u64) -> Plan {
@@ -69,7 +71,10 @@ impl Device {
         let outcome = match step {
             Step::Grant(_) | Step::Lend { .. } | Step::Done | Step::Refuse(_) => panic!("{step:?} has no outcome"),
             Step::Reserve { .. } | Step::ReserveRange { .. } => Outcome::Reserved { address: 0 },
-            Step::Poll(streams) => Outcome::Reached(streams.iter().map(reached).collect()),
+            Step::Poll(streams) => {
+                let reached = streams.iter().map(reached).collect();
+                Outcome::Polled { reached, open: Vec::new(), time: self.time }
+            }
             Step::Budget => Outcome::Left(self.left),
             Step::Wait(points) => Outcome::Reached(points.clone()),
             Step::Synchronize(stream) => Outcome::Reached(vec![reached(stream)]),

@@ -95,3 +95,32 @@ fn of_equally_long_waits_the_best_fit_is_taken() {
     device.free(short, 110);
     assert_eq!(device.allocate(0, 40 * MIB).shard, 1);
 }
+
+/// Returns whether a request waits for another stream, 40 MiB of which are free behind a point, rather than that pages
+/// are created.
+fn waits(device: &mut Device) -> bool {
+    let lent = device.allocate(1, 40 * MIB);
+    device.free(lent, 150);
+    device.steps.clear();
+    device.allocate(0, 40 * MIB);
+    device.steps.iter().any(is_stream_wait)
+}
+
+/// Where time is told, streams wait until it is found out that they run side by side. Where none passes, or the growth
+/// is tight, it makes no difference.
+#[test]
+fn balanced_spends_memory_where_no_time_passes() {
+    for (growth, times, expected) in [
+        (Growth::Balanced, [None; 2], false),
+        (Growth::Balanced, [Some(7); 2], false),
+        (Growth::Balanced, [Some(7), Some(8)], true),
+        (Growth::Tight, [None; 2], true),
+        (Growth::Tight, [Some(7), Some(8)], true),
+    ] {
+        let mut device = Device::new(growth, 1 << 30);
+        device.time = times[0];
+        device.allocate(2, 40 * MIB);
+        device.time = times[1];
+        assert_eq!(waits(&mut device), expected, "{growth:?}, {times:?}");
+    }
+}

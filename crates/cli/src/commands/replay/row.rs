@@ -133,6 +133,7 @@ struct SlackOf {
     beyond_bytes: u64,
     pinned_bytes: u64,
     pinned_by: Vec<PinnedOf>,
+    sharing: &'static str,
 }
 
 /// What the work of one stream pins.
@@ -145,7 +146,7 @@ struct PinnedOf {
 
 impl SlackOf {
     fn new(stats: &SlackStats) -> Self {
-        let SlackStats { most_live_bytes, bound_bytes, beyond_bytes, pinned_bytes, pinned_by } = stats;
+        let SlackStats { most_live_bytes, bound_bytes, beyond_bytes, pinned_bytes, pinned_by, sharing } = stats;
         let pinned =
             |pinned: &PinnedBy| PinnedOf { stream: pinned.stream.0, bytes: pinned.bytes, own_bytes: pinned.own_bytes };
         Self {
@@ -154,6 +155,7 @@ impl SlackOf {
             beyond_bytes: *beyond_bytes,
             pinned_bytes: *pinned_bytes,
             pinned_by: pinned_by.iter().map(pinned).collect(),
+            sharing: sharing.name(),
         }
     }
 
@@ -274,6 +276,9 @@ impl Row {
             }
             for (name, value) in self.slack_stats.by_name().into_iter().filter(|_| self.moves_pages) {
                 table.row(vec![format!("slack_stats.{name}"), value.to_string()]);
+            }
+            if self.moves_pages {
+                table.row(vec!["slack_stats.sharing".into(), self.slack_stats.sharing.into()]);
             }
             text += &format!("\n{} under {}\n{}", self.trace, self.policy, table.render());
         }

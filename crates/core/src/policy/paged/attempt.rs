@@ -1,10 +1,14 @@
 //! One attempt to serve a request that missed.
 
+use millpond_backend::{Point, Tick};
+
 use super::climb::{Climb, Knows, Times};
 use crate::coordinator::phase::{Phase, Turned};
 use crate::coordinator::plan::{Allowance, Plan};
 use crate::coordinator::step::Step;
 use crate::coordinator::{Coordinator, Shards};
+use crate::ids::ShardId;
+use crate::policy::Source;
 use crate::shard::Grant;
 use crate::size::Want;
 
@@ -43,6 +47,24 @@ impl Coordinator {
             None if is_rejected => self.reject(climb.turn(), plan, shards),
             None => climb.refused().again().turn(),
         }
+    }
+
+    /// Takes in how far the streams were at a time, and marks the one that requests memory, by its open tick.
+    pub(crate) fn note_pace(
+        &mut self,
+        reached: &[Point],
+        time: u64,
+        (shard, open): (ShardId, Tick),
+        shards: &mut impl Shards,
+    ) {
+        if self.traits.source != Source::Pages {
+            return;
+        }
+        let stream = self.stream_of(shard);
+        let same = |id: &ShardId| self.stream_of(*id) == stream;
+        let granted = self.shard_ids().filter(same).map(|id| shards.with(id, |shard| shard.grants())).sum();
+        self.paging.pace.look(reached, time);
+        self.paging.pace.mark(Point { stream, tick: open }, granted);
     }
 
     /// Makes free the blocks whose points are reached by now, which no plan waits for any more and which therefore must

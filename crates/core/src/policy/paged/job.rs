@@ -306,6 +306,7 @@ impl Coordinator {
                 job.covered = job.covered.max(tick);
                 let stream = self.stream_of(plan.request.allocation().0);
                 job.waits.iter().for_each(|point| self.paging.waited.note(stream, point, tick));
+                self.paging.pace.wait(stream, tick);
                 self.paging.stats.moved_behind_wait += job.pieces.len() as u64;
                 Phase::Window(Work::Back(job), climb)
             }

@@ -21,6 +21,7 @@ mod job;
 mod kept;
 mod making;
 mod oldest;
+mod pace;
 mod sizes;
 mod small;
 mod tiles;
@@ -103,6 +104,7 @@ pub(crate) struct Paging {
     largest: u64,
     pub(crate) windows: Windows,
     waited: waited::Waited,
+    pub(crate) pace: pace::Pace,
     /// Addresses that windows have lost, whose pages are being unmapped: the shard and the block.
     ending: Vec<(ShardId, BlockId)>,
     pub(crate) stats: PageStats,

@@ -104,7 +104,8 @@ impl Coordinator {
         let reserved = self.headroom.with_asked();
         let taker = self.taker(climb, plan);
         let is_large = want.side == Side::Large;
-        let cautious = self.paging.growth == Grows::Balanced && self.is_behind(taker, shards);
+        let is_behind = self.paging.growth == Grows::Balanced && self.is_behind(taker, shards);
+        let cautious = is_behind && self.paging.pace.spends();
         let ready = Reach { latest: When::Now, gathers: false };
         let all = Reach { latest: When::BehindWait, gathers: true };
         let first = if cautious { ready } else { all };

@@ -22,6 +22,10 @@ impl Hold for Held {
         self.0.driver_clock().expect("a simulated clock")
     }
 
+    fn set_time(&self, nanos: u64) {
+        self.0.set_time(nanos);
+    }
+
     fn finish(&self, point: Point) -> bool {
         loop {
             if self.0.reached(point.stream).expect("the device is there") >= point.tick {

@@ -70,3 +70,18 @@ fn the_host_takes_time_and_waits_for_room() {
     assert!(after.as_nanos().abs_diff(device) < 20_000, "the host goes as fast as the device: {after:?}");
     land(&sim, &mut timed);
 }
+
+/// Kernels of random lengths take as long as others on average, and equal seeds give equal times.
+#[test]
+fn kernels_may_differ_in_length() {
+    let took = |percent, seed| {
+        let (sim, [first, ..], timed) = timed(Sharing::OneAtATime);
+        let mut timed = timed.varied(percent, seed);
+        (0..1000).for_each(|_| begin(&mut timed, first));
+        assert_eq!(sim.work_clock(), Flight::<Sim>::clock(&timed).map(|time| time.as_nanos() as u64));
+        land(&sim, &mut timed)
+    };
+    let (even, one, other) = (took(0, 1), took(50, 1), took(50, 2));
+    assert!(one != even && one != other && one.abs_diff(even) < 500, "{even} {one} {other}");
+    assert_eq!(took(50, 1), one);
+}

@@ -1,0 +1,418 @@
+//! Whether streams run side by side on the device or have it in turn, found out from how fast they come on.
+//!
+//! Where kernels of one stream fill the device, several streams together come on no faster than one, and a wait of one
+//! for another costs nothing, as that one runs meanwhile. Where kernels are small each stream comes on as fast as it would
+//! alone, and a wait costs time.
+//!
+//! The measure of work is the number of blocks that were granted to a stream. A stream is marked when it misses, and a
+//! *span* is what it does between two marks: how long that took, its own work, and the work of the other streams in that
+//! time. All work per time is the rate. In some spans a stream is nearly alone, as others wait or have nothing to do, and
+//! in others several are at work; the medians of the two rates say how much faster several are than one. A span with a
+//! wait that the allocator has queued is not counted, as the stream stood still for a part of it.
+//!
+//! This module knows no blocks and no clock: ticks, numbers of grants and times are told to it.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+
+use millpond_backend::{Point, StreamId, Tick};
+
+use crate::stats::Sharing;
+
+/// The most marks of a stream that are outstanding. A stream that is farther behind gets no more.
+const MARKS_MAX: usize = 64;
+/// The number of spans of a stream that are remembered.
+const SPANS_MAX: usize = 32;
+/// The least work of a span that is counted: a shorter one says more of when streams were looked at.
+const WORK_LEAST: u64 = 8;
+/// The number of rates of each kind that are remembered, and the least number that says anything.
+const RATES: (usize, usize) = (64, 16);
+/// The number of requests that come while the device is behind and nothing is known, after which memory is spent.
+const ASKED_MAX: u32 = 8000;
+/// The number of counted spans from one conclusion to the next.
+const STRIDE: u32 = 8;
+/// In how many conclusions in a row streams have to be found side by side.
+const AGREE: u32 = 2;
+/// The part of what is ideal by which several streams are faster than one where they count as side by side, and below
+/// which they no longer do. With three streams at work, 0.5 is twice the rate of one.
+const SIDE_BY_SIDE: (f64, f64) = (0.45, 0.15);
+
+/// A moment in the work of a stream.
+#[derive(Clone, Copy, Debug)]
+struct Mark {
+    /// A tick that covers the work.
+    tick: Tick,
+    /// The number of blocks that were granted by then.
+    work: u64,
+    /// Whether the time that the work takes says nothing.
+    vague: bool,
+}
+
+/// What a stream has done between two marks.
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    begin: u64,
+    end: u64,
+    work: u64,
+    vague: bool,
+}
+
+/// What is known of one stream.
+#[derive(Debug, Default)]
+struct Lane {
+    /// The marks that are not known to be reached, in order.
+    marks: VecDeque<Mark>,
+    /// The work up to the last mark that was reached, and when that was. If there were no marks after it, the time is
+    /// that of the next mark.
+    passed: u64,
+    since: u64,
+    /// Whether the stream waits for others behind its last mark.
+    waits: bool,
+    spans: VecDeque<Span>,
+    /// The number of spans, the last ones, that are not counted.
+    uncounted: usize,
+}
+
+impl Lane {
+    /// Takes in how far the stream is.
+    fn reach(&mut self, tick: Tick, now: u64) {
+        let reached = self.marks.partition_point(|mark| mark.tick <= tick);
+        let Some(last) = reached.checked_sub(1).map(|at| self.marks[at]) else { return };
+        let vague = self.marks.drain(..reached).any(|mark| mark.vague);
+        let span = Span { begin: self.since, end: now, work: last.work - self.passed, vague };
+        (self.passed, self.since) = (last.work, now);
+        if span.end > span.begin {
+            if self.spans.len() == SPANS_MAX {
+                self.spans.pop_front();
+            }
+            self.spans.push_back(span);
+            self.uncounted = (self.uncounted + 1).min(SPANS_MAX);
+        }
+    }
+
+    /// Sets a mark behind all work that is queued.
+    fn mark(&mut self, tick: Tick, work: u64, now: u64) {
+        let (last_tick, last_work) = self.marks.back().map_or((Tick::ZERO, self.passed), |mark| (mark.tick, mark.work));
+        if work < last_work {
+            // The counts began anew.
+            *self = Self { passed: work, since: now, ..Self::default() };
+            return;
+        }
+        if work == last_work || tick <= last_tick || self.marks.len() == MARKS_MAX {
+            return;
+        }
+        // Without a mark before it, a part of the work may be done already.
+        let is_first = self.marks.is_empty();
+        if is_first {
+            self.since = now;
+        }
+        self.marks.push_back(Mark { tick, work, vague: is_first || self.waits });
+        self.waits = false;
+    }
+
+    /// Returns the time up to which it is known what the stream has done.
+    fn known_until(&self, now: u64) -> u64 {
+        if self.marks.is_empty() { now } else { self.since }
+    }
+
+    /// Returns the work between two times, as if each span went on evenly.
+    fn work_between(&self, begin: u64, end: u64) -> f64 {
+        let inside = |span: &Span| {
+            let both = span.end.min(end).saturating_sub(span.begin.max(begin));
+            span.work as f64 * both as f64 / (span.end - span.begin) as f64
+        };
+        self.spans.iter().rev().take_while(|span| span.end > begin).map(inside).sum()
+    }
+}
+
+/// The newest rates of one kind: all work per time, and all work over that of the one stream.
+#[derive(Debug, Default)]
+struct Rates(VecDeque<(f64, f64)>);
+
+impl Rates {
+    fn add(&mut self, rate: f64, streams: f64) {
+        if self.0.len() == RATES.0 {
+            self.0.pop_front();
+        }
+        self.0.push_back((rate, streams));
+    }
+
+    /// Returns the medians, if there are enough.
+    fn medians(&self) -> Option<(f64, f64)> {
+        let median = |of: fn(&(f64, f64)) -> f64| {
+            let mut values: Vec<f64> = self.0.iter().map(of).collect();
+            let middle = values.len() / 2;
+            *values.select_nth_unstable_by(middle, f64::total_cmp).1
+        };
+        (self.0.len() >= RATES.1).then(|| (median(|rate| rate.0), median(|rate| rate.1)))
+    }
+}
+
+/// How fast streams come on.
+#[derive(Debug, Default)]
+pub(crate) struct Pace {
+    lanes: BTreeMap<StreamId, Lane>,
+    /// The rates of spans in which a stream was nearly alone.
+    alone: Rates,
+    /// The rates of spans in which others have done much.
+    together: Rates,
+    counted: u32,
+    /// The number of requests that came while the device was behind and nothing was known.
+    asked: u32,
+    agreed: u32,
+    /// The time that was told last.
+    now: Option<u64>,
+    sharing: Sharing,
+}
+
+impl Pace {
+    /// Takes in how far streams were at a time.
+    pub(super) fn look(&mut self, reached: &[Point], now: u64) {
+        let is_first = self.now.is_none();
+        let passed = self.now.is_some_and(|before| now > before);
+        self.now = Some(now);
+        if passed && self.sharing == Sharing::Untold {
+            self.sharing = Sharing::Unknown;
+        }
+        if is_first {
+            return;
+        }
+        for point in reached {
+            if let Some(lane) = self.lanes.get_mut(&point.stream) {
+                lane.reach(point.tick, now);
+            }
+        }
+        self.count(now);
+    }
+
+    /// Notes that a number of blocks was granted to a stream so far, whose work is covered by a tick.
+    pub(super) fn mark(&mut self, point: Point, work: u64) {
+        if let Some(now) = self.now {
+            self.lanes.entry(point.stream).or_default().mark(point.tick, work, now);
+        }
+    }
+
+    /// Notes that a stream waits for others on the device. `covered` is a tick of it that covers the wait.
+    pub(super) fn wait(&mut self, stream: StreamId, covered: Tick) {
+        let Some(lane) = self.lanes.get_mut(&stream) else { return };
+        match lane.marks.back_mut().filter(|mark| mark.tick >= covered) {
+            Some(mark) => mark.vague = true,
+            None => lane.waits = true,
+        }
+    }
+
+    /// Returns how streams share the device, as far as that is known.
+    pub(crate) fn sharing(&self) -> Sharing {
+        self.sharing
+    }
+
+    /// Counts the spans in which it is known what the other streams have done.
+    fn count(&mut self, now: u64) {
+        let mut known = Vec::new();
+        for (&id, lane) in self.lanes.iter().filter(|(_, lane)| lane.uncounted > 0) {
+            let others = || self.lanes.iter().filter(|(other, _)| **other != id).map(|(_, lane)| lane);
+            let until = others().map(|lane| lane.known_until(now)).min().unwrap_or(now);
+            let uncounted = lane.spans.iter().skip(lane.spans.len() - lane.uncounted);
+            for span in uncounted.take_while(|span| span.end <= until) {
+                let is_clear = !span.vague && span.work >= WORK_LEAST;
+                let work = || others().map(|lane| lane.work_between(span.begin, span.end)).sum::<f64>();
+                known.push((id, is_clear.then(|| (*span, work()))));
+            }
+        }
+        for (id, clear) in known {
+            if let Some(lane) = self.lanes.get_mut(&id) {
+                lane.uncounted -= 1;
+            }
+            if let Some((span, others)) = clear {
+                self.add(&span, others);
+            }
+        }
+    }
+
+    fn add(&mut self, span: &Span, others: f64) {
+        let own = span.work as f64;
+        let rates = match others / own {
+            part if part < 1.0 / 3.0 => &mut self.alone,
+            part if (0.7..5.0).contains(&part) => &mut self.together,
+            _ => return,
+        };
+        rates.add((own + others) / (span.end - span.begin) as f64, (own + others) / own);
+        self.counted += 1;
+        if self.counted.is_multiple_of(STRIDE) {
+            self.conclude();
+        }
+    }
+
+    /// Finds out how streams share the device.
+    fn conclude(&mut self) {
+        let (Some(alone), Some(together)) = (self.alone.medians(), self.together.medians()) else { return };
+        let part = (together.0 / alone.0 - 1.0) / (together.1 / alone.1 - 1.0);
+        self.agreed = if part > SIDE_BY_SIDE.0 { self.agreed + 1 } else { 0 };
+        if self.agreed >= AGREE {
+            self.sharing = Sharing::SideBySide;
+        } else if part < SIDE_BY_SIDE.1 || self.sharing != Sharing::SideBySide {
+            self.sharing = Sharing::InTurn;
+        }
+    }
+
+    /// Returns whether memory is spent so that streams do not wait for each other, for a request that comes while the
+    /// device is behind. Where nothing is found out in many of them, it is.
+    pub(super) fn spends(&mut self) -> bool {
+        match self.sharing {
+            Sharing::Untold | Sharing::SideBySide => true,
+            Sharing::InTurn => false,
+            Sharing::Unknown => {
+                self.asked = self.asked.saturating_add(1);
+                self.asked > ASKED_MAX
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Three streams of which now one has work and now all have, on a device that is looked at every microsecond.
+    struct World {
+        pace: Pace,
+        now: u64,
+        /// The work that each stream has done.
+        done: [u64; 3],
+        side_by_side: bool,
+    }
+
+    impl World {
+        fn new(side_by_side: bool) -> Self {
+            Self { pace: Pace::default(), now: 0, done: [0; 3], side_by_side }
+        }
+
+        /// Lets some streams work for some microseconds, each with work queued for six more.
+        fn work(&mut self, streams: &[u32], steps: u64) {
+            for _ in 0..steps {
+                self.now += 1000;
+                let each = if self.side_by_side { 60 } else { 60 / streams.len() as u64 };
+                streams.iter().for_each(|&stream| self.done[stream as usize] += each);
+                let at = |stream: u32| Point { stream: StreamId(stream), tick: Tick(self.done[stream as usize]) };
+                self.pace.look(&[0, 1, 2].map(at), self.now);
+                for &stream in streams {
+                    let queued = self.done[stream as usize] + 360;
+                    self.pace.mark(Point { stream: StreamId(stream), tick: Tick(queued) }, queued);
+                }
+            }
+        }
+
+        /// Lets one stream work, which the others wait for, and then all of them, several times.
+        fn take_turns(&mut self, times: u32) {
+            for _ in 0..times {
+                for stream in [1, 2] {
+                    let tick = Tick(self.done[stream as usize] + 360);
+                    self.pace.wait(StreamId(stream), tick);
+                }
+                self.work(&[0], 10);
+                self.work(&[0, 1, 2], 10);
+            }
+        }
+    }
+
+    #[test]
+    fn streams_are_found_side_by_side_or_in_turn() {
+        for (side_by_side, expected) in [(true, Sharing::SideBySide), (false, Sharing::InTurn)] {
+            let mut world = World::new(side_by_side);
+            world.take_turns(1);
+            assert_eq!(world.pace.sharing(), Sharing::Unknown, "too little was seen");
+            assert!(!world.pace.spends());
+            world.take_turns(9);
+            assert_eq!(world.pace.sharing(), expected);
+            assert_eq!(world.pace.spends(), side_by_side);
+        }
+    }
+
+    #[test]
+    fn a_program_may_change() {
+        let mut world = World::new(true);
+        for expected in [Sharing::SideBySide, Sharing::InTurn, Sharing::SideBySide] {
+            world.take_turns(30);
+            assert_eq!(world.pace.sharing(), expected);
+            world.side_by_side = !world.side_by_side;
+        }
+    }
+
+    /// What was found out stays as long as there is nothing to compare with.
+    #[test]
+    fn streams_that_are_always_together_stay_side_by_side() {
+        let mut world = World::new(true);
+        world.take_turns(10);
+        world.work(&[0, 1, 2], 500);
+        assert_eq!(world.pace.sharing(), Sharing::SideBySide);
+    }
+
+    #[test]
+    fn where_no_time_passes_memory_is_spent() {
+        let mut world = World::new(false);
+        assert!(world.pace.spends(), "no time was told");
+        for _ in 0..100 {
+            world.now = 0;
+            world.work(&[0, 1, 2], 1);
+        }
+        assert_eq!((world.pace.sharing(), world.pace.spends()), (Sharing::Untold, true));
+    }
+
+    /// One stream alone tells nothing of several.
+    #[test]
+    fn memory_is_spent_where_nothing_is_found_out() {
+        let mut world = World::new(true);
+        world.work(&[0], 500);
+        assert_eq!(world.pace.sharing(), Sharing::Unknown);
+        let saved = (0..ASKED_MAX + 100).filter(|_| !world.pace.spends()).count();
+        assert_eq!(saved, ASKED_MAX as usize);
+    }
+
+    /// Two spans of a stream, 100 blocks in 10 us each, of which the first begins at a mark with none before it.
+    #[test]
+    fn a_span_without_a_clear_beginning_or_with_a_wait_is_not_counted() {
+        for (wait, counted) in [(None, 1), (Some(150), 0), (Some(250), 1)] {
+            let mut pace = Pace::default();
+            let at = |tick| Point { stream: StreamId(0), tick: Tick(tick) };
+            pace.look(&[at(0)], 1);
+            pace.mark(at(100), 100);
+            pace.look(&[at(0)], 2);
+            pace.mark(at(200), 200);
+            if let Some(tick) = wait {
+                pace.wait(StreamId(0), Tick(tick));
+            }
+            pace.look(&[at(100)], 10_000);
+            pace.look(&[at(200)], 20_000);
+            assert_eq!((pace.counted, pace.alone.0.len()), (counted, counted as usize), "{wait:?}");
+        }
+    }
+
+    #[test]
+    fn counts_may_begin_anew() {
+        let mut world = World::new(true);
+        world.work(&[0, 1, 2], 20);
+        world.pace.mark(Point { stream: StreamId(0), tick: Tick(5000) }, 7);
+        let lane = &world.pace.lanes[&StreamId(0)];
+        assert_eq!((lane.passed, lane.marks.len(), lane.spans.len()), (7, 0, 0));
+        world.done[0] = 5000;
+        world.work(&[0, 1, 2], 20);
+    }
+
+    /// A stream that is long behind has a bounded number of marks, and one that is looked at often of spans.
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let mut pace = Pace::default();
+        let at = |tick| Point { stream: StreamId(0), tick: Tick(tick) };
+        for tick in 1..500 {
+            pace.look(&[at(0)], tick);
+            pace.mark(at(tick), tick);
+        }
+        assert_eq!(pace.lanes[&StreamId(0)].marks.len(), MARKS_MAX);
+        for tick in 1..500 {
+            pace.look(&[at(tick)], 500 + tick);
+            pace.mark(at(500 + tick), 500 + tick);
+        }
+        let lane = &pace.lanes[&StreamId(0)];
+        assert!(lane.spans.len() <= SPANS_MAX && pace.alone.0.len() <= RATES.0, "{lane:?}");
+    }
+}
