@@ -101,8 +101,8 @@ fn work_in_flight_costs_memory_or_waits() {
 }
 
 /// Four streams whose kernels run side by side take less time than those that have the device in turn. There waits of
-/// streams for each other cost time, and balanced pays with memory instead, once it has found that out. Where one kernel
-/// runs at a time they cost none, and it pays nothing.
+/// streams for each other cost time, and balanced pays with memory instead, once it has found that out. Where one
+/// kernel runs at a time they cost none, and it pays nothing.
 #[test]
 fn kernels_run_on_a_simulated_clock() {
     let file = trace("bert_multistream");

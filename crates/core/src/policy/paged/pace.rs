@@ -1,14 +1,14 @@
 //! Whether streams run side by side on the device or have it in turn, found out from how fast they come on.
 //!
 //! Where kernels of one stream fill the device, several streams together come on no faster than one, and a wait of one
-//! for another costs nothing, as that one runs meanwhile. Where kernels are small each stream comes on as fast as it would
-//! alone, and a wait costs time.
+//! for another costs nothing, as that one runs meanwhile. Where kernels are small each stream comes on as fast as it
+//! would alone, and a wait costs time.
 //!
 //! The measure of work is the number of blocks that were granted to a stream. A stream is marked when it misses, and a
-//! *span* is what it does between two marks: how long that took, its own work, and the work of the other streams in that
-//! time. All work per time is the rate. In some spans a stream is nearly alone, as others wait or have nothing to do, and
-//! in others several are at work; the medians of the two rates say how much faster several are than one. A span with a
-//! wait that the allocator has queued is not counted, as the stream stood still for a part of it.
+//! *span* is what it does between two marks: how long that took, its own work, and the work of the other streams in
+//! that time. All work per time is the rate. In some spans a stream is nearly alone, as others wait or have nothing to
+//! do, and in others several are at work; the medians of the two rates say how much faster several are than one. A span
+//! with a wait that the allocator has queued is not counted, as the stream stood still for a part of it.
 //!
 //! This module knows no blocks and no clock: ticks, numbers of grants and times are told to it.
 
@@ -32,10 +32,21 @@ const ASKED_MAX: u32 = 8000;
 /// The number of counted spans from one conclusion to the next.
 const STRIDE: u32 = 8;
 /// In how many conclusions in a row streams have to be found side by side.
-const AGREE: u32 = 2;
+const AGREE: u32 = 3;
 /// The part of what is ideal by which several streams are faster than one where they count as side by side, and below
 /// which they no longer do. With three streams at work, 0.5 is twice the rate of one.
-const SIDE_BY_SIDE: (f64, f64) = (0.45, 0.15);
+const SIDE_BY_SIDE: (f64, f64) = (0.5, 0.15);
+
+/// How much memory is spent so that streams do not wait for each other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Spends {
+    /// None: streams wait.
+    Nothing,
+    /// As much as a small program needs, while nothing is known.
+    Little,
+    /// As much as streams that run side by side need.
+    Much,
+}
 
 /// A moment in the work of a stream.
 #[derive(Clone, Copy, Debug)]
@@ -255,15 +266,15 @@ impl Pace {
         }
     }
 
-    /// Returns whether memory is spent so that streams do not wait for each other, for a request that comes while the
-    /// device is behind. Where nothing is found out in many of them, it is.
-    pub(super) fn spends(&mut self) -> bool {
+    /// Returns how much memory is spent so that streams do not wait for each other, for a request that comes while the
+    /// device is behind. Where nothing is found out in many of them, it is as much as where streams run side by side.
+    pub(super) fn spends(&mut self) -> Spends {
         match self.sharing {
-            Sharing::Untold | Sharing::SideBySide => true,
-            Sharing::InTurn => false,
+            Sharing::Untold | Sharing::SideBySide => Spends::Much,
+            Sharing::InTurn => Spends::Nothing,
             Sharing::Unknown => {
                 self.asked = self.asked.saturating_add(1);
-                self.asked > ASKED_MAX
+                if self.asked > ASKED_MAX { Spends::Much } else { Spends::Little }
             }
         }
     }
@@ -321,10 +332,10 @@ mod tests {
             let mut world = World::new(side_by_side);
             world.take_turns(1);
             assert_eq!(world.pace.sharing(), Sharing::Unknown, "too little was seen");
-            assert!(!world.pace.spends());
+            assert_eq!(world.pace.spends(), Spends::Little);
             world.take_turns(9);
             assert_eq!(world.pace.sharing(), expected);
-            assert_eq!(world.pace.spends(), side_by_side);
+            assert_eq!(world.pace.spends(), if side_by_side { Spends::Much } else { Spends::Nothing });
         }
     }
 
@@ -350,12 +361,12 @@ mod tests {
     #[test]
     fn where_no_time_passes_memory_is_spent() {
         let mut world = World::new(false);
-        assert!(world.pace.spends(), "no time was told");
+        assert_eq!(world.pace.spends(), Spends::Much, "no time was told");
         for _ in 0..100 {
             world.now = 0;
             world.work(&[0, 1, 2], 1);
         }
-        assert_eq!((world.pace.sharing(), world.pace.spends()), (Sharing::Untold, true));
+        assert_eq!((world.pace.sharing(), world.pace.spends()), (Sharing::Untold, Spends::Much));
     }
 
     /// One stream alone tells nothing of several.
@@ -364,7 +375,7 @@ mod tests {
         let mut world = World::new(true);
         world.work(&[0], 500);
         assert_eq!(world.pace.sharing(), Sharing::Unknown);
-        let saved = (0..ASKED_MAX + 100).filter(|_| !world.pace.spends()).count();
+        let saved = (0..ASKED_MAX + 100).filter(|_| world.pace.spends() == Spends::Little).count();
         assert_eq!(saved, ASKED_MAX as usize);
     }
 

@@ -5,7 +5,7 @@
 //! measured against what there is: a page is at most a small share of the reserved bytes, or of the largest request so
 //! far, which shows early how large a program will become.
 
-use super::Growth;
+use super::pace::Spends;
 use crate::units::MIB;
 
 /// A divisor: a page has at most this part of the bytes that will be reserved, or of the largest request if that is
@@ -28,6 +28,9 @@ const LIVE_BESIDES: u64 = 400 * MIB;
 /// The number of bytes that may be reserved beyond 2.2 times the most that was ever live, rather than that a stream
 /// waits for another one.
 const IN_FLIGHT_BYTES: u64 = 8 * MIB;
+/// The number of bytes that may be reserved beyond the most that was ever live, rather than that a stream waits for
+/// another one, where it is not known whether streams run side by side. A small program needs no more.
+const UNPROVEN_BYTES: u64 = 32 * MIB;
 /// The number of parts that a slack is counted in.
 const PARTS: u64 = 1_000_000;
 
@@ -80,11 +83,13 @@ pub(super) fn page_cap(reserved: u64, largest: u64, granularity: u64, gathers_of
 }
 
 /// Returns the number of reserved bytes up to which pages are created rather than that a stream waits for another one.
-pub(super) fn cap_in_flight(growth: Growth, slack: Slack, high_live: u64) -> u64 {
+pub(super) fn cap_in_flight(spends: Spends, slack: Slack, high_live: u64) -> u64 {
+    let most = high_live + high_live / 5 * 6 + IN_FLIGHT_BYTES;
     let eager = slack.eager(high_live);
-    match growth {
-        Growth::Tight => eager,
-        Growth::Balanced => eager.max(high_live + high_live / 5 * 6 + IN_FLIGHT_BYTES),
+    match spends {
+        Spends::Nothing => eager,
+        Spends::Little => eager.max(most.min(high_live + UNPROVEN_BYTES)),
+        Spends::Much => eager.max(most),
     }
 }
 
@@ -128,8 +133,10 @@ mod tests {
             assert_eq!(slack.eager(live), live + live / 50 + 8 * MIB, "{live}");
             assert_eq!(slack.bound(live), live + live / 20, "{live}");
             let cap = live + live / 5 * 6 + 8 * MIB;
-            assert_eq!(cap_in_flight(Growth::Balanced, slack, live), cap.max(slack.eager(live)), "{live}");
-            assert_eq!(cap_in_flight(Growth::Tight, slack, live), slack.eager(live), "{live}");
+            assert_eq!(cap_in_flight(Spends::Much, slack, live), cap.max(slack.eager(live)), "{live}");
+            let few = cap.min(live + 32 * MIB);
+            assert_eq!(cap_in_flight(Spends::Little, slack, live), few.max(slack.eager(live)), "{live}");
+            assert_eq!(cap_in_flight(Spends::Nothing, slack, live), slack.eager(live), "{live}");
         }
     }
 
@@ -138,7 +145,7 @@ mod tests {
         let live = 600 * MIB;
         let of = |share| (Slack::new(share).eager(live) / MIB, Slack::new(share).bound(live) / MIB);
         assert_eq!([of(0.0), of(0.025), of(0.5), of(2.0)], [(600, 600), (610, 615), (800, 900), (1400, 1800)]);
-        assert_eq!(cap_in_flight(Growth::Balanced, Slack::new(4.0), live) / MIB, 2200, "the slack allows more");
+        assert_eq!(cap_in_flight(Spends::Much, Slack::new(4.0), live) / MIB, 2200, "the slack allows more");
         assert_eq!(Slack::new(1000.0).eager(u64::MAX), u64::MAX, "no number of bytes is too large");
     }
 

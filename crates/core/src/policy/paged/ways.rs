@@ -28,6 +28,7 @@ use super::Growth as Grows;
 use super::climb::Climb;
 use super::gathered::Gathered;
 use super::job::{Job, spoiled};
+use super::pace::Spends;
 use super::sizes;
 use super::tiles::{Taker, Tiles, When};
 use crate::coordinator::calls::{Batch, Purpose};
@@ -105,7 +106,13 @@ impl Coordinator {
         let taker = self.taker(climb, plan);
         let is_large = want.side == Side::Large;
         let is_behind = self.paging.growth == Grows::Balanced && self.is_behind(taker, shards);
-        let cautious = is_behind && self.paging.pace.spends();
+        let spends = if is_behind { self.paging.pace.spends() } else { Spends::Nothing };
+        let cap = sizes::cap_in_flight(spends, self.paging.slack, high);
+        let cautious = match spends {
+            Spends::Nothing => false,
+            Spends::Little => reserved + want.rounded <= cap,
+            Spends::Much => true,
+        };
         let ready = Reach { latest: When::Now, gathers: false };
         let all = Reach { latest: When::BehindWait, gathers: true };
         let first = if cautious { ready } else { all };
@@ -124,7 +131,6 @@ impl Coordinator {
             if is_large && let Some(way) = self.window_way(climb, &want, taker, ready, shards) {
                 return Some(way);
             }
-            let cap = sizes::cap_in_flight(self.paging.growth, self.paging.slack, high);
             if let Some(way) = self.grow_home(climb, &want, (taker, When::Now), left(cap, reserved), shards) {
                 return Some(way);
             }
