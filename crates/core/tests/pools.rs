@@ -1,7 +1,7 @@
 //! Private pools and captures: what stays in a pool, what goes back of it and when, and which streams are left alone.
 
 use millpond_backend::{PageCaps, Point, Reuse, StreamId, Tick};
-use millpond_core::settings::{Growth, Policy, Segments, Settings};
+use millpond_core::settings::{Growth, Policy, PoolFlags, Segments, Settings};
 use millpond_core::{Coordinator, DeviceFacts, Freed, Grant, Outcome, Plan, PoolId, Report, Shard, ShardId, Step};
 use millpond_trace::Random;
 
@@ -99,6 +99,10 @@ impl Device {
         self.check();
     }
 
+    fn release(&mut self, pool: PoolId) {
+        self.coordinator.release_pool(pool, &mut self.shards);
+    }
+
     fn check(&mut self) {
         self.coordinator.check(&mut self.shards);
     }
@@ -143,7 +147,7 @@ fn memory_of_a_held_pool_stays() {
             device.free(held, 1);
         }
         device.coordinator.hold_pool(pool);
-        device.coordinator.release_pool(pool);
+        device.release(pool);
         let had = device.coordinator.pool_stats(pool, &mut device.shards).expect("it exists");
         assert!(had.reserved_bytes.all.current >= 12 * MIB && had.uses == 1, "{policy:?}: {had:?}");
         for plan in [
@@ -159,7 +163,7 @@ fn memory_of_a_held_pool_stays() {
             assert_eq!(device.coordinator.pool_stats(pool, &mut device.shards), Some(had), "{policy:?}: {plan:?}");
         }
         assert_eq!(device.coordinator.reserved_bytes(), had.reserved_bytes.all.current, "{policy:?}: the rest is gone");
-        device.coordinator.release_pool(pool);
+        device.release(pool);
         assert_eq!(device.end(&mut Plan::empty_pool(PoolId::DEFAULT, [0; 2])), Step::Done);
         assert_eq!(device.coordinator.reserved_bytes(), had.reserved_bytes.all.current, "{policy:?}: another pool");
         assert_eq!(device.end(&mut Plan::empty_pool(pool, [0; 2])), Step::Done);
@@ -185,7 +189,7 @@ fn a_request_is_refused_rather_than_served_from_another_pool() {
             if let Err(report) = told {
                 assert_eq!((report.largest_usable, report.empty_cache_frees, report.in_whole_pages), (None, 0, 0));
                 assert_eq!((report.ledger.held_bytes, report.in_private_pools), (60 * MIB, 60 * MIB), "{policy:?}");
-                device.coordinator.release_pool(pool);
+                device.release(pool);
                 assert!(device.try_allocate(asks, 60 * MIB).is_ok(), "{policy:?}: it is given up now");
                 assert!(device.steps.iter().any(|step| matches!(step, Step::Release { .. } | Step::Pages(_))));
             }
@@ -222,7 +226,7 @@ fn without_caching_a_held_pool_keeps_whole_blocks() {
     assert_ne!(place(&other), place(&first), "another size");
     assert_eq!(place(&device.allocate(2, 12 * MIB)), place(&first));
     device.free(other, 2);
-    device.coordinator.release_pool(pool);
+    device.release(pool);
     assert_eq!(device.end(&mut Plan::reclaim([0; 2])), Step::Done);
     assert_eq!(device.coordinator.reserved_bytes(), 24 * MIB, "what is idle goes at once");
 }
@@ -266,7 +270,7 @@ fn windows_of_a_held_pool_do_not_end() {
     for is_held in [true, false] {
         let (mut device, pool) = Device::scene_on(Policy::paged(Growth::Tight), pages);
         if !is_held {
-            device.coordinator.release_pool(pool);
+            device.release(pool);
         }
         let mut random = Random::new(3);
         let mut live: Vec<Held> = Vec::new();
@@ -312,7 +316,7 @@ fn a_captured_stream_is_left_alone() {
         device.empty();
         assert!(!device.asks(1), "{policy:?}: {:?}", device.steps);
         device.coordinator.end_capture(StreamId(1), pool);
-        device.coordinator.release_pool(pool);
+        device.release(pool);
         device.reached = vec![Tick(101); 4];
         assert_eq!(device.empty(), 0, "{policy:?}: nothing is left behind");
         assert!(device.asks(1), "{policy:?}: {:?}", device.steps);
@@ -398,7 +402,7 @@ fn a_shard_without_memory_is_reopened_for_another_pool() {
         device.coordinator.reopen_shard(StreamId(0), next, |_| is_over, &mut device.shards)
     };
     assert_eq!(reopen(&mut device, true), None, "it is held");
-    device.coordinator.release_pool(pool);
+    device.release(pool);
     assert_eq!(reopen(&mut device, true), None, "it has a live block");
     device.free(held, 1);
     assert_eq!(reopen(&mut device, true), None, "it has memory");
@@ -433,4 +437,65 @@ fn each_pool_has_its_own_slack() {
     assert!(stats.bound_bytes.is_some_and(|now| now > bound + 40 * MIB), "{stats:?}");
     let of_pool = device.coordinator.pool_stats(pool, &mut device.shards).expect("it exists");
     assert_eq!(of_pool.reserved_bytes.all.peak, 400 * MIB);
+}
+
+/// A pool that allows it lends free memory to a request of the default pool on the same stream, before it is refused.
+#[test]
+fn a_pool_may_be_used_before_a_request_is_refused() {
+    for policy in POLICIES {
+        for (flag, captures, asks) in
+            [(true, false, 0), (false, false, 0), (true, true, 0), (true, false, 1), (true, false, 4)]
+        {
+            let (mut device, pool) = Device::scene(policy);
+            let other = device.coordinator.create_pool();
+            let shard = device.coordinator.open_shard(StreamId(0), other);
+            device.shards.push(shard);
+            device.coordinator.set_limit(Some(64 * MIB));
+            let flags = PoolFlags { use_on_oom: flag, ..PoolFlags::default() };
+            device.coordinator.set_pool_flags(pool, flags, &mut device.shards);
+            let held = device.allocate(2, 40 * MIB);
+            device.free(held, 1);
+            if captures {
+                device.capture(1, pool, 200);
+            }
+            let what = format!("{policy:?}: {flags:?}, captures {captures}, asked by {asks}");
+            let told = device.try_allocate(asks, 40 * MIB);
+            let lends = flags.use_on_oom && !captures && asks == 0;
+            assert_eq!(told.as_ref().ok().map(|held| held.0), lends.then_some(2), "{what}");
+            if let Ok(lent) = told {
+                assert_eq!(place(&lent), place(&held), "{what}");
+                device.free(lent, 2);
+                assert_eq!(device.allocate(2, 40 * MIB).0, 2, "{what}: it has come back");
+            }
+            device.release(pool);
+            assert_eq!(device.coordinator.pool_flags(pool), PoolFlags::default());
+        }
+    }
+}
+
+/// Blocks of a pool are not cut, where they lie in segments, until the last reference to the pool is given up.
+#[test]
+fn a_pool_may_leave_its_blocks_whole() {
+    for (policy, size) in [
+        (Policy::Classic(Segments::Plain), 20 * MIB),
+        (Policy::Classic(Segments::Expandable), 20 * MIB),
+        (Policy::paged(Growth::Balanced), 3 * MIB),
+    ] {
+        let (mut device, pool) = Device::scene(policy);
+        let flags = PoolFlags { no_split: true, ..PoolFlags::default() };
+        device.coordinator.set_pool_flags(pool, flags, &mut device.shards);
+        let grants = [0; 2].map(|_| device.allocate(2, 3 * MIB).1);
+        assert!(grants.iter().all(|grant| grant.size == size), "{policy:?}: {grants:?}");
+        assert_eq!(device.allocate(0, 3 * MIB).1.size, 3 * MIB, "{policy:?}: the default pool");
+        let shard = device.coordinator.open_shard(StreamId(2), pool);
+        device.shards.push(shard);
+        device.reached.push(Tick(100));
+        assert_eq!(device.allocate(4, 3 * MIB).1.size, size, "{policy:?}: a stream that comes later");
+        device.coordinator.hold_pool(pool);
+        device.release(pool);
+        assert_eq!(device.allocate(3, 3 * MIB).1.size, size, "{policy:?}: it is held");
+        device.release(pool);
+        let cut = device.allocate(2, 3 * MIB).1;
+        assert_eq!(cut.size, 3 * MIB, "{policy:?}");
+    }
 }

@@ -3,13 +3,14 @@
 use std::fmt;
 
 use millpond_backend::{Backend, StreamId};
+use millpond_core::settings::PoolFlags;
 use millpond_core::stats::PoolStats;
 use millpond_core::{Plan, PoolId};
 
 use crate::allocator::{Allocator, Handle};
 use crate::error::Error;
 use crate::raw::LaneRef;
-use crate::state::State;
+use crate::state::{LockedShards, State};
 use crate::stream::Stream;
 use crate::sync::Arc;
 
@@ -85,6 +86,33 @@ impl<B: Backend> Pool<B> {
         Ok(Stream::new(Arc::clone(&self.handle), lane).within(self.bond.clone()))
     }
 
+    /// Sets what is special about the pool, until its last reference is dropped: the options `use_on_oom` and `no_split` of
+    /// PyTorch's `MemPool`. Takes the lock of each stream of the pool.
+    ///
+    /// ```
+    /// use millpond::settings::PoolFlags;
+    /// use millpond::{Allocator, Error};
+    /// use millpond_sim::Sim;
+    ///
+    /// let allocator = Allocator::builder(Sim::new()).limit(64 << 20).build()?;
+    /// let stream = allocator.create_stream()?;
+    /// let pool = allocator.create_pool()?;
+    /// drop(pool.stream(stream.id())?.allocate(48 << 20)?);
+    /// assert!(matches!(stream.allocate(48 << 20), Err(Error::OutOfMemory(_))), "the pool keeps it");
+    /// pool.set_flags(PoolFlags { use_on_oom: true, ..PoolFlags::default() });
+    /// assert!(stream.allocate(48 << 20).is_ok());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn set_flags(&self, flags: PoolFlags) {
+        let state = &self.handle.state;
+        state.coordinator.lock().set_pool_flags(self.bond.pool(), flags, &mut LockedShards(state));
+    }
+
+    /// Returns what is special about the pool.
+    pub fn flags(&self) -> PoolFlags {
+        self.handle.state.coordinator.lock().pool_flags(self.bond.pool())
+    }
+
     /// Returns the number of references to the pool, captures among them: PyTorch's `use_count`.
     pub fn use_count(&self) -> u64 {
         self.handle.state.coordinator.lock().pool_uses(self.bond.pool())
@@ -99,7 +127,8 @@ impl<B: Backend> Clone for Pool<B> {
 
 impl<B: Backend> Drop for Pool<B> {
     fn drop(&mut self) {
-        self.handle.state.coordinator.lock().release_pool(self.bond.pool());
+        let state = &self.handle.state;
+        state.coordinator.lock().release_pool(self.bond.pool(), &mut LockedShards(state));
     }
 }
 
@@ -150,7 +179,7 @@ impl<B: Backend> Allocator<B> {
     /// blocks of the pool.
     pub fn pool_stats(&self, id: PoolId) -> Option<PoolStats> {
         let state = self.state();
-        state.coordinator.lock().pool_stats(id, &mut crate::state::LockedShards(state))
+        state.coordinator.lock().pool_stats(id, &mut LockedShards(state))
     }
 
     /// Returns all cached memory of one pool to the driver, as [`empty_cache`](Self::empty_cache) does for all. Waits

@@ -3,6 +3,7 @@
 use alloc::collections::BTreeMap;
 
 use crate::ids::{PoolId, Side};
+use crate::settings::PoolFlags;
 use crate::stats::{Stat, StatByPool};
 
 /// What is known of a pool.
@@ -16,6 +17,7 @@ struct Entry {
     reserved: StatByPool,
     /// The most bytes that were seen live in it at a time.
     most_live: u64,
+    flags: PoolFlags,
 }
 
 /// All pools that exist. The default pool always does.
@@ -87,6 +89,23 @@ impl Pools {
         let entry = self.entry(pool);
         assert!(entry.uses > 0, "{pool} is released more often than it was held");
         entry.uses -= 1;
+        if entry.uses == 0 {
+            entry.flags = PoolFlags::default();
+        }
+    }
+
+    /// Sets what is special about a pool, until its last reference is given up.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such pool.
+    pub(crate) fn set_flags(&mut self, pool: PoolId, flags: PoolFlags) {
+        self.entry(pool).flags = flags;
+    }
+
+    /// Returns what is special about a pool.
+    pub(crate) fn flags(&self, pool: PoolId) -> PoolFlags {
+        self.table.get(&pool).map_or(PoolFlags::default(), |entry| entry.flags)
     }
 
     /// Returns the number of references to a pool.

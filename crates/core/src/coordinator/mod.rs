@@ -139,7 +139,10 @@ impl Coordinator {
         let id = ShardId(u32::try_from(self.shards.len()).unwrap_or(u32::MAX));
         self.shards.push((stream, pool));
         self.pending.know_stream(stream);
-        Shard::new(id, stream, pool, Rules::new(&self.settings, self.facts.reuse).on(self.facts.pages).within(pool))
+        let rules = Rules::new(&self.settings, self.facts.reuse).on(self.facts.pages).within(pool);
+        let mut shard = Shard::new(id, stream, pool, rules);
+        shard.set_flags(self.pools.flags(pool));
+        shard
     }
 
     /// Returns the settings.

@@ -8,9 +8,12 @@ use alloc::vec::Vec;
 
 use millpond_backend::{StreamId, Tick};
 
+use super::phase::{Phase, Turned};
+use super::plan::Plan;
 use super::step::Step;
 use super::{Coordinator, Shards};
 use crate::ids::{PoolId, ShardId, Side};
+use crate::settings::PoolFlags;
 use crate::stats::PoolStats;
 
 impl Coordinator {
@@ -36,14 +39,57 @@ impl Coordinator {
     }
 
     /// Takes a reference to a pool away: PyTorch's `releasePool`. With the last one its free memory may go back to the
-    /// driver.
+    /// driver, and its flags are forgotten.
     ///
     /// # Panics
     ///
     /// Panics if the pool has no reference.
-    pub fn release_pool(&mut self, pool: PoolId) {
+    pub fn release_pool(&mut self, pool: PoolId, shards: &mut impl Shards) {
+        let before = self.pools.flags(pool);
         self.pools.let_go(pool);
+        if self.pools.flags(pool) != before {
+            self.tell_flags(pool, shards);
+        }
         self.forget_pool(pool);
+    }
+
+    /// Sets what is special about a private pool, until its last reference is given up.
+    ///
+    /// # Panics
+    ///
+    /// Panics if there is no such pool.
+    pub fn set_pool_flags(&mut self, pool: PoolId, flags: PoolFlags, shards: &mut impl Shards) {
+        self.pools.set_flags(pool, flags);
+        self.tell_flags(pool, shards);
+    }
+
+    /// Returns what is special about a pool.
+    pub fn pool_flags(&self, pool: PoolId) -> PoolFlags {
+        self.pools.flags(pool)
+    }
+
+    fn tell_flags(&self, pool: PoolId, shards: &mut impl Shards) {
+        let flags = self.pools.flags(pool);
+        self.shards_of(pool).for_each(|id| shards.with(id, |shard| shard.set_flags(flags)));
+    }
+
+    /// Serves a request in the default pool from free memory of the same stream in a private pool that allows it:
+    /// PyTorch's `try_mempool_fallback`. The block stays one of that pool.
+    pub(crate) fn find_in_other_pools(&mut self, plan: &Plan, shards: &mut impl Shards) -> Option<Turned> {
+        let (shard, want) = plan.request.allocation();
+        if self.pool_of(shard) != PoolId::DEFAULT {
+            return None;
+        }
+        let allowing: Vec<_> = self.pools.private().filter(|&pool| self.pools.flags(pool).use_on_oom).collect();
+        for lender in allowing.into_iter().filter_map(|pool| self.shard_of(self.stream_of(shard), pool)) {
+            let may_lend = !self.pools.is_capturing(self.pool_of(lender));
+            let found = shards.with(lender, |lender| may_lend.then(|| lender.find_and_take(&want, 0)).flatten());
+            if let Some(grant) = found {
+                let grant = self.settled(lender, grant, shards);
+                return Some(Phase::end(Step::Lend { lender, grant }));
+            }
+        }
+        None
     }
 
     /// Returns the number of references to a pool: PyTorch's `getPoolUseCount`. 0 if there is no such pool.
@@ -100,7 +146,11 @@ impl Coordinator {
         })?;
         let of = self.pool_of(found);
         self.shards[found.0 as usize].1 = pool;
-        shards.with(found, |shard| shard.move_to(pool));
+        let flags = self.pools.flags(pool);
+        shards.with(found, |shard| {
+            shard.move_to(pool);
+            shard.set_flags(flags);
+        });
         self.forget_pool(of);
         Some(found)
     }

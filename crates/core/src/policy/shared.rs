@@ -126,6 +126,10 @@ impl Coordinator {
         if self.may_be_disturbed(plan, shards) {
             return Phase::Climb(turn).turn();
         }
+        // The plan may have waited for what is free there now.
+        if let Some(served) = self.find_in_other_pools(plan, shards) {
+            return served;
+        }
         self.scalars.num_ooms += 1;
         let (shard, want) = plan.request.allocation();
         Phase::end(Step::Refuse(Box::new(self.report(shard, want, false, shards))))

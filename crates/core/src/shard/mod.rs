@@ -34,7 +34,7 @@ use crate::meter::{Counter, Meter};
 use crate::plant::{Plant, Planted};
 use crate::policy::{Keeps, Source, Traits};
 use crate::segment::Segments;
-use crate::settings::{Scrub, Settings, Ties};
+use crate::settings::{PoolFlags, Scrub, Settings, Ties};
 use crate::units::{QUANTUM, SMALL_SEGMENT_BYTES};
 
 pub(crate) use adopt::Arrival;
@@ -78,6 +78,8 @@ pub(crate) struct Rules {
     pub(crate) expandable: bool,
     pub(crate) moves_pages: bool,
     pub(crate) caches: bool,
+    /// Whether blocks are cut.
+    pub(crate) splits: bool,
     /// Whether a block serves a request of just its size again, where nothing else is cached: in private pools.
     pub(crate) keeps_whole: bool,
     pub(crate) slack: Option<f64>,
@@ -101,6 +103,7 @@ impl Rules {
             expandable: source == Source::Ranges,
             moves_pages: source == Source::Pages,
             caches: keeps == Keeps::Freed,
+            splits: keeps == Keeps::Freed,
             keeps_whole: false,
             slack: traits.slack_of_segments(),
             reuse,
@@ -232,6 +235,11 @@ impl Shard {
         self.blocks.iter().all(|(_, block)| block.state == State::Unmapped)
             && self.put_off == BlockId::NONE
             && self.returns.is_empty()
+    }
+
+    /// Takes in what is special about the shard's pool.
+    pub(crate) fn set_flags(&mut self, flags: PoolFlags) {
+        self.rules.splits = self.rules.caches && (self.rules.moves_pages || !flags.no_split);
     }
 
     /// Gives the shard to another pool.

@@ -195,7 +195,7 @@ impl Shard {
     /// Returns whether a rest of this size is cut off, as PyTorch's `should_split` does.
     #[inline(always)]
     pub(super) fn splits(&self, want: &Want, rest: u64) -> bool {
-        if !self.rules.caches {
+        if !self.rules.splits {
             return false;
         }
         match want.side {
