@@ -20,6 +20,8 @@ struct Device {
     shards: Vec<Shard>,
     /// The tick that each stream has reached when it is asked or waited for.
     reached: Vec<Tick>,
+    /// Whether a wait ends once its points are reached, rather than with what the streams have reached.
+    waits: bool,
     steps: Vec<Step>,
 }
 
@@ -32,7 +34,7 @@ impl Device {
         let facts = DeviceFacts { total_bytes: 1 << 30, reuse: Reuse::InOrder, pages: Some(pages), stream_wait: true };
         let mut coordinator = Coordinator::new(settings, facts);
         let shards = opened.iter().map(|&(stream, pool)| coordinator.open_shard(StreamId(stream), pool)).collect();
-        Self { coordinator, shards, reached: vec![Tick(100); opened.len()], steps: Vec::new() }
+        Self { coordinator, shards, reached: vec![Tick(100); opened.len()], waits: false, steps: Vec::new() }
     }
 
     /// Returns a device with shards 0 and 1 of two streams in the default pool, and 2 and 3 of the same streams in a
@@ -59,6 +61,7 @@ impl Device {
                 end if end.is_end() => return step,
                 Step::Reserve { .. } | Step::ReserveRange { .. } => Outcome::Reserved { address: 0 },
                 Step::Poll(streams) => Outcome::Reached(streams.iter().map(|&stream| at(stream)).collect()),
+                Step::Wait(points) if self.waits => Outcome::Reached(points.clone()),
                 Step::Wait(points) => Outcome::Reached(points.iter().map(|point| at(point.stream)).collect()),
                 Step::Synchronize(stream) => Outcome::Reached(vec![at(*stream)]),
                 Step::StreamWait { .. } => Outcome::Waits(Tick(50)),
@@ -470,6 +473,71 @@ fn a_pool_may_be_used_before_a_request_is_refused() {
             device.release(pool);
             assert_eq!(device.coordinator.pool_flags(pool), PoolFlags::default());
         }
+    }
+}
+
+/// A pool that may be used is used before cached memory is released, and once more for what the waits have made free.
+#[test]
+fn a_pool_is_used_before_memory_is_released_and_after_waits() {
+    for policy in [Policy::Classic(Segments::Plain), Policy::paged(Growth::Tight)] {
+        for waits in [false, true] {
+            let (mut device, pool) = Device::scene(policy);
+            device.coordinator.set_limit(Some(64 * MIB));
+            let flags = PoolFlags { use_on_oom: true, ..PoolFlags::default() };
+            device.coordinator.set_pool_flags(pool, flags, &mut device.shards);
+            let (cached, held) = (device.allocate(1, 12 * MIB), device.allocate(2, 40 * MIB));
+            device.free(cached, 1);
+            if waits {
+                device.shards[2].record_stream(held.1.block, StreamId(1));
+            }
+            (device.reached, device.waits) = (vec![Tick(if waits { 0 } else { 105 }); 4], true);
+            device.free(held, 105);
+            let lent = device.try_allocate(0, 40 * MIB).expect("the pool has it");
+            assert_eq!(place(&lent), place(&held), "{policy:?}");
+            let waited = device.steps.iter().any(|step| matches!(step, Step::Wait(_)));
+            let released = device.coordinator.reserved_bytes() < 52 * MIB;
+            assert_eq!(waited, waits, "{policy:?}: {:?}", device.steps);
+            assert!(waits || !released, "{policy:?}: {:?}", device.steps);
+        }
+    }
+}
+
+/// A pool is emptied once its own work is over, whatever others do.
+#[test]
+fn an_emptied_pool_waits_for_its_own_work() {
+    for policy in [Policy::Classic(Segments::Plain), Policy::paged(Growth::Tight)] {
+        let (mut device, pool) = Device::scene(policy);
+        let shard = device.coordinator.open_shard(StreamId(2), PoolId::DEFAULT);
+        device.shards.push(shard);
+        for (shard, stream) in [(0, 2), (2, 1)] {
+            let held = device.allocate(shard, 24 * MIB);
+            device.shards[shard].record_stream(held.1.block, StreamId(stream));
+            device.reached = vec![Tick(0); 5];
+            device.free(held, 105);
+        }
+        device.reached = vec![Tick(105); 5];
+        device.release(pool);
+        assert_eq!(device.end(&mut Plan::empty_pool(pool, [0; 2])), Step::Done);
+        assert_eq!((device.asks(1), device.asks(2)), (true, false), "{policy:?}: {:?}", device.steps);
+        assert_eq!(device.coordinator.reserved_bytes(), 24 * MIB, "{policy:?}");
+    }
+}
+
+/// A request waits for no memory that can neither serve it nor go back.
+#[test]
+fn a_request_does_not_wait_for_a_held_pool() {
+    for is_held in [true, false] {
+        let (mut device, pool) = Device::scene(Policy::paged(Growth::Tight));
+        device.coordinator.set_limit(Some(64 * MIB));
+        let held = device.allocate(3, 40 * MIB);
+        (device.reached, device.waits) = (vec![Tick(0); 4], true);
+        device.free(held, 105);
+        if !is_held {
+            device.release(pool);
+        }
+        assert_eq!(device.try_allocate(0, 40 * MIB).is_err(), is_held);
+        let oldest = Step::Wait(vec![Point { stream: StreamId(1), tick: Tick(105) }]);
+        assert_eq!(device.steps.contains(&oldest), !is_held, "{:?}", device.steps);
     }
 }
 

@@ -165,7 +165,7 @@ impl Coordinator {
         };
         shards.let_go();
         self.keep_count(plan, Some(&step));
-        self.spare_captures(&mut step);
+        self.leave_captured_alone(&mut step);
         if let Step::Pause { seen } = &mut step {
             *seen = self.progress();
         }

@@ -187,10 +187,19 @@ impl Coordinator {
 
     /// Returns the streams of all shards that are not being captured, each once.
     pub fn streams(&self) -> Vec<StreamId> {
-        let mut streams: Vec<_> = self.shard_ids().map(|id| self.stream_of(id)).collect();
-        streams.sort_unstable();
-        streams.dedup();
+        let mut streams = self.streams_of(self.shard_ids());
         streams.retain(|&stream| !self.pending.is_captured(stream));
+        streams
+    }
+
+    /// Returns the streams of some shards, each once.
+    pub(crate) fn streams_of(&self, shards: impl Iterator<Item = ShardId>) -> Vec<StreamId> {
+        let mut streams = Vec::new();
+        for stream in shards.map(|id| self.stream_of(id)) {
+            if !streams.contains(&stream) {
+                streams.push(stream);
+            }
+        }
         streams
     }
 
@@ -203,7 +212,7 @@ impl Coordinator {
 
     /// Leaves streams that are being captured out of what the shell is asked: a question or a wait would record an event
     /// there.
-    pub(super) fn spare_captures(&self, step: &mut Step) {
+    pub(super) fn leave_captured_alone(&self, step: &mut Step) {
         if !self.pending.has_captures() {
             return;
         }

@@ -37,6 +37,22 @@ impl<B: Backend> Stream<B> {
     /// In a private pool the capture is a reference to the pool. The graph runs again later: keep a [`Pool`] for as long
     /// as it exists. Memory of the default pool may go back to the driver, or to another request, once it is freed.
     ///
+    /// ```
+    /// use millpond::Allocator;
+    /// use millpond_sim::Sim;
+    ///
+    /// let allocator = Allocator::new(Sim::new());
+    /// let stream = allocator.create_stream()?;
+    /// let pool = allocator.create_pool()?;
+    /// let graph = pool.stream(stream.id())?;
+    /// let capture = graph.begin_capture()?;
+    /// drop(graph.allocate(1 << 20)?);
+    /// capture.end();
+    /// allocator.empty_cache()?;
+    /// assert!(allocator.memory_reserved() > 0, "the graph runs again");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Error::Capturing`] if the stream is being captured already; [`Error::Unsupported`] on a device that does not

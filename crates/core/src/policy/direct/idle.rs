@@ -31,7 +31,7 @@ impl Coordinator {
         match self.sweep_idle(shards) {
             None => next.turn(),
             Some((sweep, holders)) => {
-                let streams = holders.into_iter().map(|id| self.stream_of(id)).collect();
+                let streams = self.streams_of(holders.into_iter());
                 sweep.then(next).after(Step::Poll(streams))
             }
         }

@@ -288,7 +288,7 @@ impl Coordinator {
 impl Coordinator {
     /// Returns the streams of all shards.
     pub(super) fn every_stream(&self) -> alloc::vec::Vec<StreamId> {
-        self.shard_ids().map(|id| self.stream_of(id)).collect()
+        self.streams_of(self.shard_ids())
     }
 }
 

@@ -28,7 +28,8 @@ pub(super) struct Taker {
     pub(super) stream: StreamId,
     /// Whether it can wait for other streams now.
     pub(super) can_wait: bool,
-    /// Whether what it does is captured, or may be: then a wait that it made before orders nothing in the graph.
+    /// Whether what it does is captured, or may be: then no wait may be queued, and one that was queued before orders
+    /// nothing in the graph.
     pub(super) is_capturing: bool,
     /// Its open tick.
     pub(super) open: Tick,
@@ -74,7 +75,7 @@ impl Coordinator {
     pub(super) fn taker(&self, climb: &Climb, plan: &Plan) -> Taker {
         let (shard, _) = plan.request.allocation();
         let (stream, is_capturing) = (self.stream_of(shard), self.is_capturing(shard));
-        let can_wait = !climb.knows.lacks.waits && !is_capturing;
+        let can_wait = !climb.knows.lacks.waits;
         Taker { shard, stream, can_wait, is_capturing, open: plan.request.open }
     }
 
