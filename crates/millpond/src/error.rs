@@ -66,8 +66,8 @@ pub enum Error<E: BackendError> {
     },
     /// A pool number that the allocator does not have.
     #[error(
-        "{pool} is not one of this allocator's private pools: create one with `create_pool`, and keep a `Pool` or memory \
-         of it for as long as its number is used"
+        "{pool} is not one of this allocator's private pools: create one with `create_pool`, and keep a `Pool` of it \
+         for as long as its number is used"
     )]
     UnknownPool {
         /// The pool.

@@ -25,8 +25,8 @@ pub use capture::Capture;
 ///
 /// Blocks of a pool are never given to requests of another one. As long as a pool has a reference, nothing of it goes
 /// back to the driver: [`Allocator::empty_cache`], [`Allocator::trim`], garbage collection and the attempts before an
-/// out-of-memory error leave its memory where it is, with its addresses, because a graph that was captured there may run
-/// again. With the last reference that ends, and its free memory goes back whenever that of the default pool does.
+/// out-of-memory error leave its memory where it is, with its addresses, because a graph that was captured there may
+/// run again. With the last reference that ends, and its free memory goes back whenever that of the default pool does.
 /// Buffers of a pool outlive the references to it.
 ///
 /// ```
@@ -86,8 +86,8 @@ impl<B: Backend> Pool<B> {
         Ok(Stream::new(Arc::clone(&self.handle), lane).within(self.bond.clone()))
     }
 
-    /// Sets what is special about the pool, until its last reference is dropped: the options `use_on_oom` and `no_split` of
-    /// PyTorch's `MemPool`. Takes the lock of each stream of the pool.
+    /// Sets what is special about the pool, until its last reference is dropped: the options `use_on_oom` and
+    /// `no_split` of PyTorch's `MemPool`. Takes the lock of each stream of the pool.
     ///
     /// ```
     /// use millpond::settings::PoolFlags;
@@ -158,8 +158,8 @@ impl<B: Backend> Allocator<B> {
     ///
     /// # Errors
     ///
-    /// [`Error::UnknownPool`] for the default pool, and for a number that no pool has, or that of a pool that had neither
-    /// references nor memory left and is gone.
+    /// [`Error::UnknownPool`] for the default pool, and for a number that no pool has, or that of a pool that had
+    /// neither references nor memory left and is gone.
     pub fn pool(&self, id: PoolId) -> Result<Pool<B>, Error<B::Error>> {
         let state = self.state();
         let mut coordinator = state.coordinator.lock();

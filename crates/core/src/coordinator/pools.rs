@@ -1,8 +1,8 @@
 //! Private pools and captures: what the rest of the coordinator asks about them, and what the shell tells.
 //!
 //! A pool is *held* while it has references. A graph that was captured in it may run again at any time, so nothing of a
-//! held pool goes back to the driver: its segments and pages stay, and its windows do not end. Once the last reference is
-//! given up, its free memory goes back whenever that of the default pool does.
+//! held pool goes back to the driver: its segments and pages stay, and its windows do not end. Once the last reference
+//! is given up, its free memory goes back whenever that of the default pool does.
 
 use alloc::vec::Vec;
 
@@ -28,8 +28,8 @@ impl Coordinator {
         self.pools.has(pool)
     }
 
-    /// Adds a reference to a pool: PyTorch's `createOrIncrefPool` of a pool that exists. That of the default pool has no
-    /// effect on what is given back.
+    /// Adds a reference to a pool: PyTorch's `createOrIncrefPool` of a pool that exists. That of the default pool has
+    /// no effect on what is given back.
     ///
     /// # Panics
     ///
@@ -124,9 +124,9 @@ impl Coordinator {
     }
 
     /// Gives a shard of the stream that has no memory, and whose private pool has no references, to another private
-    /// pool, so that programs that make pools over and over need no more shards than they have pools at a time. `is_over`
-    /// says whether no handle of a pool is left by which a program could ask for memory there. Returns the shard, or
-    /// `None` if there is none.
+    /// pool, so that programs that make pools over and over need no more shards than they have pools at a time.
+    /// `is_over` says whether no handle of a pool is left by which a program could ask for memory there. Returns the
+    /// shard, or `None` if there is none.
     ///
     /// # Panics
     ///
@@ -162,10 +162,11 @@ impl Coordinator {
         }
     }
 
-    /// Notes that a stream is being captured from now on, in a pool. `open` is its open tick. Until the capture has ended
-    /// the stream is neither asked how far it is, nor waited for, nor made to wait, and what its ticks from this one on
-    /// cover counts as in use. In a private pool no stream takes memory that another one may still use, for as long as
-    /// any stream is being captured there. Returns `false`, and nothing changes, if the stream is being captured already.
+    /// Notes that a stream is being captured from now on, in a pool. `open` is its open tick. Until the capture has
+    /// ended the stream is neither asked how far it is, nor waited for, nor made to wait, and what its ticks from this
+    /// one on cover counts as in use. In a private pool no stream takes memory that another one may still use, for as
+    /// long as any stream is being captured there. Returns `false`, and nothing changes, if the stream is being
+    /// captured already.
     ///
     /// # Panics
     ///
@@ -210,8 +211,8 @@ impl Coordinator {
             && (self.pending.is_captured(self.stream_of(shard)) || self.pools.is_capturing(self.pool_of(shard)))
     }
 
-    /// Leaves streams that are being captured out of what the shell is asked: a question or a wait would record an event
-    /// there.
+    /// Leaves streams that are being captured out of what the shell is asked: a question or a wait would record an
+    /// event there.
     pub(super) fn leave_captured_alone(&self, step: &mut Step) {
         if !self.pending.has_captures() {
             return;

@@ -77,7 +77,8 @@ impl Shard {
         (fits && self.is_snug(found, want)).then_some((found, bin))
     }
 
-    /// Does the search where nothing is cached: in a private pool it finds a whole block of just the size of the request.
+    /// Does the search where nothing is cached: in a private pool it finds a whole block of just the size of the
+    /// request.
     #[cold]
     #[inline(never)]
     fn find_same(&self, want: &Want) -> Option<(BlockId, usize)> {

@@ -7,8 +7,8 @@ use millpond_core::PoolId;
 
 use crate::sync::Mutex;
 
-/// A handle's bond to its pool. It is no reference: it keeps the pool's shards from being given to another pool, and none
-/// of its memory.
+/// A handle's bond to its pool. It is no reference: it keeps the pool's shards from being given to another pool, and
+/// none of its memory.
 #[derive(Clone)]
 pub(crate) struct Bond(Arc<PoolId>);
 

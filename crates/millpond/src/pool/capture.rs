@@ -23,8 +23,8 @@ pub struct Capture<B: Backend> {
 
 impl<B: Backend> Stream<B> {
     /// Tells the allocator that work queued on this stream is captured into a graph from now on: CUDA's
-    /// `cudaStreamBeginCapture`, which the program calls itself, before or after this. Makes no driver call. The capture
-    /// has ended when the returned value is dropped; drop it once the driver has ended the capture.
+    /// `cudaStreamBeginCapture`, which the program calls itself, before or after this. Makes no driver call. The
+    /// capture has ended when the returned value is dropped; drop it once the driver has ended the capture.
     ///
     /// Until then
     ///
@@ -34,8 +34,9 @@ impl<B: Backend> Stream<B> {
     ///   until the capture has ended, and then for what is queued on the stream by then;
     /// - in a private pool, on whatever stream, no memory is taken that another stream may still use.
     ///
-    /// In a private pool the capture is a reference to the pool. The graph runs again later: keep a [`Pool`] for as long
-    /// as it exists. Memory of the default pool may go back to the driver, or to another request, once it is freed.
+    /// In a private pool the capture is a reference to the pool. The graph runs again later: keep a [`Pool`] for as
+    /// long as it exists. Memory of the default pool may go back to the driver, or to another request, once it is
+    /// freed.
     ///
     /// ```
     /// use millpond::Allocator;
@@ -70,8 +71,8 @@ impl<B: Backend> Stream<B> {
 }
 
 impl<B: Backend> Capture<B> {
-    /// Tells the allocator that another stream takes part in the capture, as it waits for an event of one that does. Its
-    /// capture ends with this one. The pool that the given stream allocates in does not matter.
+    /// Tells the allocator that another stream takes part in the capture, as it waits for an event of one that does.
+    /// Its capture ends with this one. The pool that the given stream allocates in does not matter.
     ///
     /// # Errors
     ///

@@ -10,7 +10,8 @@ use crate::ids::{ShardId, Side};
 
 impl Coordinator {
     /// Chooses everything that could go, of which what is still in use stays: what `direct` gives back before it takes
-    /// more, but for held pools. `None` if there is no free block at all; otherwise also the shards to be asked how far they are.
+    /// more, but for held pools. `None` if there is no free block at all; otherwise also the shards to be asked how far
+    /// they are.
     fn sweep_idle(&self, shards: &mut impl Shards) -> Option<(Sweep, Vec<ShardId>)> {
         let holders: Vec<_> =
             self.releasable_shards().filter(|&id| shards.with(id, |shard| shard.has_free())).collect();

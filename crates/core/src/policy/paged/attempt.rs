@@ -56,8 +56,8 @@ impl Coordinator {
     }
 
     /// Returns the most bytes that were ever live in the shard's pool, or will be once the request is served. A request
-    /// that is refused leaves no trace in it. Where there is but one pool that is what the device's peak says; else what
-    /// was seen at requests that missed.
+    /// that is refused leaves no trace in it. Where there is but one pool that is what the device's peak says; else
+    /// what was seen at requests that missed.
     pub(super) fn high_live(&mut self, shard: ShardId, want: &Want, shards: &mut impl Shards) -> u64 {
         if !self.pools.has_private() {
             return self.most_live().max(self.live_bytes(shards) + want.rounded);

@@ -6,8 +6,8 @@ use crate::coordinator::{Coordinator, Shards};
 
 impl Coordinator {
     /// Returns for each stream the first point that freed memory waits for, whether inside its block or as the last use
-    /// of memory that could be gathered, or as a guard. Leaves out what does not keep `taker` from using free memory, and
-    /// held pools that are not the taker's, whose memory neither serves it nor goes back.
+    /// of memory that could be gathered, or as a guard. Leaves out what does not keep `taker` from using free memory,
+    /// and held pools that are not the taker's, whose memory neither serves it nor goes back.
     pub(super) fn oldest_points(&self, taker: Taker, shards: &mut impl Shards) -> Points {
         let mut points = Points::default();
         let lower = |points: &mut Points, point| {
