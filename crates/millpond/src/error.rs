@@ -3,10 +3,10 @@
 use std::fmt;
 
 use millpond_backend::{BackendError, Fault, Point, StreamId, Tick};
-use millpond_core::Report;
 use millpond_core::conf::ConfError;
 use millpond_core::settings::SettingError;
 use millpond_core::stats::PinnedBy;
+use millpond_core::{PoolId, Report};
 
 use crate::text::format_bytes;
 
@@ -61,6 +61,21 @@ pub enum Error<E: BackendError> {
          another stream, such as one that `create_stream` opens"
     )]
     SetAside {
+        /// The stream.
+        stream: StreamId,
+    },
+    /// A pool number that the allocator does not have.
+    #[error(
+        "{pool} is not one of this allocator's private pools: create one with `create_pool`, and keep a `Pool` of it \
+         for as long as its number is used"
+    )]
+    UnknownPool {
+        /// The pool.
+        pool: PoolId,
+    },
+    /// A stream whose capture has begun already.
+    #[error("{stream} is being captured already: end that capture first, which dropping the `Capture` does")]
+    Capturing {
         /// The stream.
         stream: StreamId,
     },
@@ -147,6 +162,8 @@ impl<E: BackendError> Error<E> {
             Error::Setting(error) => Error::Setting(error),
             Error::NoStreams => Error::NoStreams,
             Error::SetAside { stream } => Error::SetAside { stream },
+            Error::UnknownPool { pool } => Error::UnknownPool { pool },
+            Error::Capturing { stream } => Error::Capturing { stream },
             Error::NotMarked { point, marked } => Error::NotMarked { point, marked },
             Error::Unsupported { what, device, advice } => Error::Unsupported { what, device, advice },
             Error::OutOfRange { offset, bytes, len } => Error::OutOfRange { offset, bytes, len },
@@ -294,6 +311,10 @@ impl OutOfMemory {
             format_bytes(l.guarded_bytes),
             format_bytes(l.stranded_bytes),
         )?;
+        if r.in_private_pools > 0 {
+            let (free, held) = (format_bytes(r.in_private_pools), format_bytes(l.held_bytes));
+            write!(f, "\n  Private pools: {free} free, of which {held} stay there, as the pools are held.")?;
+        }
         self.explain_slack(f)?;
         self.explain_pages(f)?;
         write!(f, "\n  What to do: {}", self.advice())
@@ -375,6 +396,9 @@ impl OutOfMemory {
             format!("submit or finish the work that {} of freed memory wait for, then try again.", text(self.later()))
         } else if !r.moves_pages && r.has_pages && r.in_whole_pages >= r.requested_bytes {
             "set policy:paged, which maps free pages together for the stream that needs them.".into()
+        } else if r.ledger.held_bytes > 0 && r.ledger.held_bytes >= missing.saturating_sub(self.room()) {
+            let held = text(r.ledger.held_bytes);
+            format!("drop the references to private pools that no graph needs: they keep {held} of free memory.")
         } else if let Some(limit) = r.limit_bytes.filter(|&limit| limit < r.total_bytes && !below_limit) {
             let more = reserved + missing - limit;
             format!("free buffers, or raise the limit by {}: the device itself may have more.", text(more))
