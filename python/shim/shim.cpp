@@ -651,6 +651,10 @@ class Millpond final : public CUDAAllocator {
 
   void init(int count) override {
     TORCH_CHECK(count <= kDevices, "millpond: there are ", count, " devices, and ", kDevices, " are the most");
+    // CUDA's runtime has loaded the driver.
+    if (void* driver = count > 1 ? dlopen("libcuda.so.1", RTLD_NOW) : nullptr) {
+      get_context = reinterpret_cast<GetContext>(dlsym(driver, "cuCtxGetCurrent"));
+    }
     if (device_count.load() < count) {
       device_count.store(count);
     }
@@ -1101,9 +1105,6 @@ EXPORT int millpond_shim_install(const void* table, char* out, size_t room) {
     TORCH_CHECK(installed == nullptr, "Millpond is installed already");
     core = given;
     check(core->lend(&host));
-    if (void* driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD)) {
-      get_context = reinterpret_cast<GetContext>(dlsym(driver, "cuCtxGetCurrent"));
-    }
     auto* allocator = new std::shared_ptr<CUDAAllocator>(std::make_shared<Millpond>());
     torch::cuda::CUDAPluggableAllocator::changeCurrentAllocator(*allocator);
     c10::SetAllocator(c10::kCUDA, allocator->get(), 1);
