@@ -3,10 +3,10 @@
 use std::fmt;
 
 use millpond_backend::{BackendError, Fault, Point, StreamId, Tick};
-use millpond_core::Report;
 use millpond_core::conf::ConfError;
 use millpond_core::settings::SettingError;
 use millpond_core::stats::PinnedBy;
+use millpond_core::{PoolId, Report};
 
 use crate::text::format_bytes;
 
@@ -61,6 +61,21 @@ pub enum Error<E: BackendError> {
          another stream, such as one that `create_stream` opens"
     )]
     SetAside {
+        /// The stream.
+        stream: StreamId,
+    },
+    /// A pool number that the allocator does not have.
+    #[error(
+        "{pool} is not one of this allocator's private pools: create one with `create_pool`, and keep a `Pool` of it \
+         for as long as its number is used"
+    )]
+    UnknownPool {
+        /// The pool.
+        pool: PoolId,
+    },
+    /// A stream whose capture has begun already.
+    #[error("{stream} is being captured already: end that capture first, which dropping the `Capture` does")]
+    Capturing {
         /// The stream.
         stream: StreamId,
     },
@@ -147,6 +162,8 @@ impl<E: BackendError> Error<E> {
             Error::Setting(error) => Error::Setting(error),
             Error::NoStreams => Error::NoStreams,
             Error::SetAside { stream } => Error::SetAside { stream },
+            Error::UnknownPool { pool } => Error::UnknownPool { pool },
+            Error::Capturing { stream } => Error::Capturing { stream },
             Error::NotMarked { point, marked } => Error::NotMarked { point, marked },
             Error::Unsupported { what, device, advice } => Error::Unsupported { what, device, advice },
             Error::OutOfRange { offset, bytes, len } => Error::OutOfRange { offset, bytes, len },
@@ -286,13 +303,14 @@ impl OutOfMemory {
         write!(
             f,
             "\n  Reserved: {} live, {} rounding, {} ready, {} waiting for points, {} free behind the work of other \
-             streams, {} stranded beside live blocks.",
+             streams, {} stranded beside live blocks, {} free in private pools that are held.",
             format_bytes(l.live_bytes),
             format_bytes(l.rounding_bytes),
             format_bytes(l.ready_bytes),
             format_bytes(l.waiting_bytes),
             format_bytes(l.guarded_bytes),
             format_bytes(l.stranded_bytes),
+            format_bytes(l.held_bytes),
         )?;
         self.explain_slack(f)?;
         self.explain_pages(f)?;

@@ -13,6 +13,7 @@ mod lane;
 mod latch;
 mod pages;
 mod pinned;
+mod pool;
 mod raw;
 mod scrub;
 mod state;
@@ -28,6 +29,7 @@ pub use buffer::{Buffer, Readiness};
 pub use builder::{Builder, ENVIRONMENT};
 pub use error::{BuildError, Error, OutOfMemory};
 pub use pinned::{Pinned, PinnedBuffer};
+pub use pool::{Capture, Pool};
 pub use raw::number::RawBuffer;
 pub use stream::Stream;
 pub use usage::{BeyondDevice, Usage};
@@ -36,7 +38,7 @@ pub use millpond_backend as backend;
 #[cfg(feature = "plant")]
 pub use millpond_core::plant;
 pub use millpond_core::stats;
-pub use millpond_core::stats::{MemoryStats, PageStats, PinnedBy, SlackStats};
+pub use millpond_core::stats::{MemoryStats, PageStats, PinnedBy, PoolStats, SlackStats};
 pub use millpond_core::{
-    BlockState, BlockView, FreeRange, Pin, Report, SegmentId, SegmentView, Side, WasteLedger, conf, settings,
+    BlockState, BlockView, FreeRange, Pin, PoolId, Report, SegmentId, SegmentView, Side, WasteLedger, conf, settings,
 };

@@ -11,6 +11,7 @@ use crate::error::Error;
 use crate::events::Sinks;
 use crate::lane::{Lane, LaneState};
 use crate::pages::Pages;
+use crate::pool::Bonds;
 use crate::raw::{Guard, LaneRef, OwnerRef};
 use crate::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering};
 
@@ -27,7 +28,7 @@ pub(crate) struct State<B: Backend> {
     /// The number of the device in messages.
     pub(crate) device: u32,
     pub(crate) sizes: Sizes,
-    reuse: Reuse,
+    pub(crate) reuse: Reuse,
     /// The stream that the allocator has set aside for itself, if it is a cache of page-locked memory: the home of all
     /// its memory, on which no work is put.
     home: Option<StreamId>,
@@ -54,6 +55,8 @@ pub(crate) struct State<B: Backend> {
     /// Signalled when paused plans may continue.
     pub(crate) released: Condvar,
     lanes: boxcar::Vec<Lane<B>>,
+    /// The handles of private pools.
+    pub(crate) bonds: Bonds,
     pub(crate) pages: Pages<B>,
 }
 
@@ -134,6 +137,7 @@ impl<B: Backend> State<B> {
             released: Condvar::new(),
             is_plain: AtomicBool::new(false),
             lanes: boxcar::Vec::new(),
+            bonds: Bonds::new(),
             pages: Pages::new(),
         };
         state.publish(&state.coordinator.lock());
@@ -175,14 +179,19 @@ impl<B: Backend> State<B> {
         self.lanes.iter().map(|(_, lane)| lane)
     }
 
-    /// Returns the lane of a stream, which is opened on first use.
-    pub(crate) fn lane_of(&self, stream: StreamId) -> &Lane<B> {
+    /// Returns the lane of a stream in a pool, which is opened on first use. For a private pool that may be a lane that
+    /// another one, which is over, has left.
+    pub(crate) fn lane_of(&self, stream: StreamId, pool: PoolId) -> &Lane<B> {
         // The coordinator's lock is taken first, so that two threads do not open two lanes for one stream.
         let mut coordinator = self.coordinator.lock();
-        if let Some(lane) = self.lanes().find(|lane| lane.stream == stream) {
-            return lane;
+        if let Some(shard) = coordinator.shard_of(stream, pool) {
+            return self.lane(shard);
         }
-        let shard = coordinator.open_shard(stream, PoolId::default());
+        let is_over = |pool| self.bonds.are_over(pool);
+        if let Some(shard) = coordinator.reopen_shard(stream, pool, is_over, &mut LockedShards(self)) {
+            return self.lane(shard);
+        }
+        let shard = coordinator.open_shard(stream, pool);
         let set_aside = self.home == Some(stream);
         let at = self.lanes.push(Lane::new(OwnerRef::new(self), shard, set_aside, self.direct));
         &self.lanes[at]

@@ -59,7 +59,7 @@ impl Shard {
     #[inline(always)]
     fn find_in(&self, want: &Want) -> Option<(BlockId, usize)> {
         if !self.rules.caches {
-            return None;
+            return self.find_same(want);
         }
         let index = &self.pools[want.side.index()].free;
         let (mut found, mut bin) = index.best_fit_in(want.rounded, |id| self.blocks[id].size)?;
@@ -75,6 +75,19 @@ impl Shard {
             size < want.rounded.saturating_add(self.rules.non_split_rounding)
         };
         (fits && self.is_snug(found, want)).then_some((found, bin))
+    }
+
+    /// Does the search where nothing is cached: in a private pool it finds a whole block of just the size of the
+    /// request.
+    #[cold]
+    #[inline(never)]
+    fn find_same(&self, want: &Want) -> Option<(BlockId, usize)> {
+        if !self.rules.keeps_whole {
+            return None;
+        }
+        let index = &self.pools[want.side.index()].free;
+        let found = index.best_fit_in(want.rounded, |id| self.blocks[id].size)?;
+        (self.blocks[found.0].size == want.rounded).then_some(found)
     }
 
     /// Returns the best fit in expandable segments, where a block counts with the size that it could grow to. The
@@ -183,7 +196,7 @@ impl Shard {
     /// Returns whether a rest of this size is cut off, as PyTorch's `should_split` does.
     #[inline(always)]
     pub(super) fn splits(&self, want: &Want, rest: u64) -> bool {
-        if !self.rules.caches {
+        if !self.rules.splits {
             return false;
         }
         match want.side {
