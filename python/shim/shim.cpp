@@ -380,19 +380,45 @@ struct Route {
 struct Routes {
   std::mutex mutex;
   std::vector<Route> open;
+  // The streams that are known to be captured, with the pool of the capture.
+  std::map<std::pair<DeviceIndex, cudaStream_t>, MempoolId_t> captured;
 };
 Routes& routes = *new Routes;
 std::atomic<int> open_routes{0};
 
+// Returns whether a request on a stream belongs to a private pool. PyTorch opens a scope before it begins a capture, and
+// opens others that are none, so a stream is asked whether it is captured when it is used.
 bool find_route(DeviceIndex device, cudaStream_t stream, millpond_core_pool& pool) {
   std::lock_guard<std::mutex> lock(routes.mutex);
   for (const auto& route : routes.open) {
-    if (route.device == device && route.filter(stream)) {
-      pool = millpond_core_pool{route.pool.first, route.pool.second};
-      return true;
+    if (route.device != device || !route.filter(stream)) {
+      continue;
     }
+    pool = millpond_core_pool{route.pool.first, route.pool.second};
+    if (routes.captured.count({device, stream}) == 0) {
+      cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+      C10_CUDA_CHECK(cudaStreamIsCapturing(stream, &status));
+      if (status != cudaStreamCaptureStatusNone) {
+        check(core->capture_begin(device, pool, stream));
+        routes.captured.emplace(std::make_pair(device, stream), route.pool);
+      }
+    }
+    return true;
   }
   return false;
+}
+
+// Tells the core that a capture in a pool has ended, if there was one. The caller holds the lock.
+void end_capture(DeviceIndex device, const MempoolId_t& id) {
+  bool was_captured = false;
+  for (auto at = routes.captured.begin(); at != routes.captured.end();) {
+    const bool is_its = at->first.first == device && at->second == id;
+    was_captured |= is_its;
+    at = is_its ? routes.captured.erase(at) : std::next(at);
+  }
+  if (was_captured) {
+    check(core->capture_end(device, millpond_core_pool{id.first, id.second}));
+  }
 }
 
 // ---- Frees ---------------------------------------------------------------------------------------------------------------
@@ -623,6 +649,10 @@ class Millpond final : public CUDAAllocator {
   // Memory of other deleters is not Millpond's, such as a tensor of another process: PyTorch ignores it, too.
   void recordStream(const DataPtr& data, c10::cuda::CUDAStream stream) override {
     if (data.get() != nullptr && data.get_deleter() == &delete_block) {
+      millpond_core_pool pool{};
+      if (C10_UNLIKELY(open_routes.load(std::memory_order_relaxed) != 0)) {
+        find_route(stream.device_index(), stream.stream(), pool);
+      }
       check(core->record_stream(data.get_context(), stream.stream()));
     }
   }
@@ -796,6 +826,7 @@ class Millpond final : public CUDAAllocator {
       if (route->device == device && route->pool == id) {
         routes.open.erase(route);
         open_routes.fetch_sub(1);
+        end_capture(device, id);
         return;
       }
     }
@@ -820,11 +851,11 @@ class Millpond final : public CUDAAllocator {
   }
 
   void setUseOnOOM(DeviceIndex device, MempoolId_t id, bool use_on_oom) override {
-    check(core->pool_flags(device, pool_of(id), use_on_oom ? MILLPOND_CORE_USE_ON_OOM : 0));
+    check(core->pool_flags(device, pool_of(id), MILLPOND_CORE_USE_ON_OOM, use_on_oom ? 1 : 0));
   }
 
   void setNoSplit(DeviceIndex device, MempoolId_t id) override {
-    check(core->pool_flags(device, pool_of(id), MILLPOND_CORE_NO_SPLIT));
+    check(core->pool_flags(device, pool_of(id), MILLPOND_CORE_NO_SPLIT, 1));
   }
 
   bool checkPoolLiveAllocations(

@@ -214,8 +214,8 @@ typedef struct millpond_core_v1 {
 
     /* Allocates at least `bytes` bytes for use on a stream, in the private pool `pool`, or in the default pool if that is
      * NULL. Locks: the stream, while the cache serves it; the device otherwise. Calls `free_memory` and, within, `event`.
-     * Errors: OUT_OF_MEMORY, after which `oom` has the numbers; UNSUPPORTED for a private pool, where this version has
-     * none; and those of millpond_alloc and millpond_create. */
+     * Errors: OUT_OF_MEMORY, after which `oom` has the numbers; BAD_ARGUMENT for a pool without references; and
+     * those of millpond_alloc and millpond_create. */
     millpond_core_block (*alloc)(int32_t device, void *stream, uint64_t bytes, const millpond_core_pool *pool);
     /* Frees a block. NULL does nothing. Work that uses it on its stream, or on one that was recorded, need not be over.
      * Locks: the stream. Errors: NOT_A_BLOCK. */
@@ -232,9 +232,10 @@ typedef struct millpond_core_v1 {
 
     /* ---- Memory ---- */
 
-    /* Gives cached memory of a device back to the driver, of one pool or, if that is NULL, of all. Nothing happens for a
-     * device that was not used. Locks: the device. Calls `event`, within. Errors: DRIVER, DEVICE_LOST; UNSUPPORTED for a
-     * private pool, where this version has none. */
+    /* Gives cached memory of a device back to the driver, of one pool or, if that is NULL, of all but
+     * private pools with references. Nothing happens for a
+     * device that was not used, and for a private pool that has references. Locks: the device. Calls `event`, within.
+     * Errors: DRIVER, DEVICE_LOST. */
     millpond_status (*empty_cache)(int32_t device, const millpond_core_pool *pool);
     /* Limits the reserved bytes to a share of the device's memory, from 0 to 1, which lifts the limit; and returns the
      * share. For a device that was not used yet the share is kept, and the device is not opened. Locks: the device, for a
@@ -268,18 +269,23 @@ typedef struct millpond_core_v1 {
     /* Turns the events on (1) or off (0). Locks: nothing. */
     millpond_status (*trace)(int32_t on);
 
-    /* ---- Private pools: UNSUPPORTED in a version that has none ---- */
+    /* ---- Private pools ---- */
 
-    /* Creates a pool, or counts one more use of it. `source` supplies its memory, or is NULL for the driver. It lives as
-     * long as the pool has memory. Locks of all: the device, for a moment. Errors of all: BAD_ARGUMENT, UNSUPPORTED. */
+    /* Creates a pool under this name, or adds a reference to it. `source` would supply its memory, and must be NULL, which
+     * stands for the driver. While a pool has a reference its memory stays where it is. Locks of all: the pools of the
+     * device, for a moment. Errors of all: BAD_ARGUMENT; here UNSUPPORTED for a source, too. */
     millpond_status (*pool_ref)(int32_t device, millpond_core_pool pool, const millpond_core_source *source);
-    /* Ends one use. Without any its cached memory goes back with `empty_cache`. */
+    /* Ends a reference. Without any the cached memory of the pool goes back with that of the default pool, or alone with
+     * `empty_cache` of this pool. */
     millpond_status (*pool_unref)(int32_t device, millpond_core_pool pool);
+    /* Returns the number of references, a capture among them; 0 for a pool that there is not. */
     millpond_status (*pool_uses)(int32_t device, millpond_core_pool pool, int64_t *out);
-    /* Sets its properties: the sum of MILLPOND_CORE_USE_ON_OOM and so on. */
-    millpond_status (*pool_flags)(int32_t device, millpond_core_pool pool, uint32_t flags);
-    /* Marks the begin and the end of a capture into a graph. Meanwhile no event is recorded nor asked. */
-    millpond_status (*capture_begin)(int32_t device, millpond_core_pool pool);
+    /* Turns the properties `which`, a sum of MILLPOND_CORE_USE_ON_OOM and so on, on (1) or off (0). The others stay. */
+    millpond_status (*pool_flags)(int32_t device, millpond_core_pool pool, uint32_t which, int32_t on);
+    /* Tells that work queued on a stream is captured into a graph, in this pool, until `capture_end`. It is called once for
+     * each stream that takes part. Meanwhile no event is recorded or asked for on these streams. */
+    millpond_status (*capture_begin)(int32_t device, millpond_core_pool pool, void *stream);
+    /* Tells that the capture has ended, on all of its streams. Without one it does nothing. */
     millpond_status (*capture_end)(int32_t device, millpond_core_pool pool);
 } millpond_core_v1;
 

@@ -14,7 +14,7 @@ use millpond_backend::Backend;
 
 use super::pond::on;
 use super::types::{Block, Oom, Place, Pool};
-use super::{pools, ponds};
+use super::ponds;
 use crate::addresses::{self, Addresses};
 use crate::boundary::{self, Out};
 use crate::code::{Code, Failure};
@@ -117,7 +117,7 @@ pub(super) unsafe extern "C" fn alloc(device: i32, stream: *mut c_void, bytes: u
         if let Some(pool) = unsafe { pool.as_ref() }
             && *pool != Pool::default()
         {
-            return Err(pools::missing());
+            return on!(ponds::get(device)?, of => of.allocate_in(*pool, bytes, stream.addr() as u64));
         }
         on!(ponds::get(device)?, of => of.allocate(bytes, stream.addr() as u64))
     });

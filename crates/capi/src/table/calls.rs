@@ -6,7 +6,7 @@ use millpond_backend::{Backend, ClassId};
 
 use super::pond::{Pond, on};
 use super::types::{Family, Host, Limits, Pool, Stat, Stats};
-use super::{pools, ponds, told};
+use super::{ponds, told};
 use crate::api::{self, Usage};
 use crate::boundary::{self, Out};
 use crate::code::Failure;
@@ -53,13 +53,13 @@ pub(super) extern "C" fn trace(on: i32) -> i32 {
 pub(super) unsafe extern "C" fn empty_cache(device: i32, pool: *const Pool) -> i32 {
     boundary::status(|| {
         // SAFETY: the caller promises that the pointer is null or valid.
-        if unsafe { pool.as_ref() }.is_some_and(|pool| *pool != Pool::default()) {
-            return Err(pools::missing());
-        }
-        match ponds::opened(device)? {
-            Some(pond) => on!(pond, of => of.allocator.empty_cache().map_err(Failure::from)),
-            None => Ok(()),
-        }
+        let pool = unsafe { pool.as_ref() }.filter(|pool| **pool != Pool::default());
+        let Some(pond) = ponds::opened(device)? else { return Ok(()) };
+        on!(pond, of => match pool {
+            None => of.allocator.empty_cache()?,
+            Some(pool) => if let Some(id) = of.pools.id_of(*pool) { of.allocator.empty_cache_of(id)? },
+        });
+        Ok(())
     })
 }
 

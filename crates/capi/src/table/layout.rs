@@ -7,7 +7,7 @@ use millpond::{BlockState, BlockView, SegmentView, Side};
 
 use super::pond::{Pond, on};
 use super::types::{FREE, LIVE, PENDING, Pool, Segment, Sink, Tile};
-use super::{blocks, pools, ponds};
+use super::{blocks, ponds};
 use crate::boundary::{self, Out};
 use crate::code::Failure;
 
@@ -20,12 +20,12 @@ fn runs(view: &SegmentView) -> impl Iterator<Item = &[BlockView]> {
     view.blocks.chunk_by(alike).filter(|run| run[0].state != BlockState::Unmapped)
 }
 
-fn segment_of(view: &SegmentView, (address, bytes): (u64, u64), side: Side, stream: u64) -> Segment {
+fn segment_of(view: &SegmentView, (address, bytes): (u64, u64), side: Side, (stream, pool): (u64, Pool)) -> Segment {
     Segment {
         address,
         bytes,
         stream: ptr::with_exposed_provenance_mut(stream as usize),
-        pool: Pool::default(),
+        pool,
         is_large: (side == Side::Large).into(),
         is_expandable: (view.page_bytes != 0).into(),
         id: view.id.0,
@@ -52,12 +52,12 @@ fn tile_of(view: &SegmentView, block: &BlockView) -> Tile {
 /// # Safety
 ///
 /// The functions of the sink take what they are given.
-unsafe fn tell(sink: &Sink, view: &SegmentView, stream: u64) {
+unsafe fn tell(sink: &Sink, view: &SegmentView, stream: u64, pool: Pool) {
     for run in runs(view) {
         let begin = view.address + run[0].offset;
         let bytes = run.iter().map(|block| block.size).sum();
         let side = if view.page_bytes == 0 { view.side } else { run[0].side };
-        let segment = segment_of(view, (begin, bytes), side, stream);
+        let segment = segment_of(view, (begin, bytes), side, (stream, pool));
         if let Some(told) = sink.segment {
             // SAFETY: as the caller promises; the segment lives as long as the call.
             unsafe { told(sink.user, &raw const segment) };
@@ -72,6 +72,11 @@ unsafe fn tell(sink: &Sink, view: &SegmentView, stream: u64) {
     }
 }
 
+/// Returns the handle of the stream of a segment, and the name of its pool.
+fn owner_of(pond: &Pond, view: &SegmentView) -> (u64, Pool) {
+    on!(pond, of => (of.native(view.stream), of.pools.name_of(view.pool)))
+}
+
 fn views(pond: &Pond) -> Vec<SegmentView> {
     on!(pond, of => of.allocator.layout())
 }
@@ -81,14 +86,13 @@ pub(super) unsafe extern "C" fn layout(device: i32, pool: *const Pool, sink: *co
         // SAFETY: the caller promises that the pointers are null or valid.
         let (pool, sink) = unsafe { (pool.as_ref(), sink.as_ref()) };
         let sink = sink.ok_or_else(|| Failure::null("sink"))?;
-        if pool.is_some_and(|pool| *pool != Pool::default()) {
-            return Err(pools::missing());
-        }
         let Some(pond) = ponds::opened(device)? else { return Ok(()) };
         for view in views(pond) {
-            let stream = on!(pond, of => of.native(view.stream));
-            // SAFETY: the caller promises that the functions are of the types that the header has.
-            unsafe { tell(sink, &view, stream) };
+            let (stream, of) = owner_of(pond, &view);
+            if pool.is_none_or(|pool| *pool == of) {
+                // SAFETY: the caller promises that the functions are of the types that the header has.
+                unsafe { tell(sink, &view, stream, of) };
+            }
         }
         Ok(())
     })
@@ -102,8 +106,7 @@ pub(super) unsafe extern "C" fn base_of(block: *const c_void, out: *mut Segment)
         let Some(pond) = ponds::opened(place.device)? else { return Err(Failure::not_a_block(place.address)) };
         let has = |view: &SegmentView| (view.address..view.address + view.bytes).contains(&place.address);
         let view = views(pond).into_iter().find(has).ok_or_else(|| Failure::not_a_block(place.address))?;
-        let stream = on!(pond, of => of.native(view.stream));
-        out.put(segment_of(&view, (view.address, view.bytes), view.side, stream));
+        out.put(segment_of(&view, (view.address, view.bytes), view.side, owner_of(pond, &view)));
         Ok(())
     })
 }

@@ -6,8 +6,9 @@ use millpond_cuda::Cuda;
 use millpond_sim::Sim;
 
 use super::blocks::{self, Marked};
+use super::pools::Pools;
 use super::told::{self, Told};
-use super::types::{Block, Oom};
+use super::types::{Block, Oom, Pool};
 use crate::code::Failure;
 use crate::device::{self, Device};
 use crate::streams::Streams;
@@ -32,6 +33,7 @@ pub(super) use on;
 /// The allocator of a device of one kind.
 pub(super) struct Of<D: Device> {
     streams: Streams<Told<D>>,
+    pub(super) pools: Pools<D>,
     pub(super) allocator: Allocator<Told<D>>,
     number: u32,
 }
@@ -55,13 +57,23 @@ impl<D: Device> Of<D> {
             Some(conf) => builder.conf(conf),
             None => builder.environment(),
         };
-        Ok(Self { streams: Streams::new(), allocator: builder.build()?, number })
+        Ok(Self { streams: Streams::new(), pools: Pools::new(), allocator: builder.build()?, number })
     }
 
     /// Allocates on a stream.
     #[inline]
     pub(super) fn allocate(&self, bytes: u64, native: u64) -> Result<Block, Failure> {
-        let stream = self.stream(native)?;
+        self.allocate_on(self.stream(native)?, bytes)
+    }
+
+    /// Allocates on a stream in a private pool.
+    #[cold]
+    pub(super) fn allocate_in(&self, pool: Pool, bytes: u64, native: u64) -> Result<Block, Failure> {
+        self.in_pool(pool, native, |stream| self.allocate_on(stream, bytes))
+    }
+
+    #[inline]
+    fn allocate_on(&self, stream: &Stream<Told<D>>, bytes: u64) -> Result<Block, Failure> {
         if bytes == 0 {
             return Ok(blocks::NOTHING);
         }
@@ -129,7 +141,7 @@ impl<D: Device> Of<D> {
 
     /// Returns the stream of a handle.
     #[inline]
-    fn stream(&self, native: u64) -> Result<&Stream<Told<D>>, Failure> {
+    pub(super) fn stream(&self, native: u64) -> Result<&Stream<Told<D>>, Failure> {
         match self.streams.get(native) {
             Some(stream) => Ok(stream),
             None => self.open_stream(native),

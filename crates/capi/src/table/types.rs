@@ -17,7 +17,7 @@ pub struct Block {
 }
 
 #[repr(C)]
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
 pub struct Pool {
     pub first: u64,
     pub second: u64,
@@ -156,6 +156,10 @@ pub struct Host {
     pub event: Option<unsafe extern "C" fn(event: *const Event)>,
 }
 
+/// The properties of a private pool: `MILLPOND_CORE_USE_ON_OOM` and so on.
+pub const USE_ON_OOM: u32 = 1;
+pub const NO_SPLIT: u32 = 2;
+
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Source {
@@ -196,7 +200,7 @@ pub struct Core {
     pub pool_ref: unsafe extern "C" fn(i32, Pool, *const Source) -> i32,
     pub pool_unref: extern "C" fn(i32, Pool) -> i32,
     pub pool_uses: unsafe extern "C" fn(i32, Pool, *mut i64) -> i32,
-    pub pool_flags: extern "C" fn(i32, Pool, u32) -> i32,
-    pub capture_begin: extern "C" fn(i32, Pool) -> i32,
+    pub pool_flags: extern "C" fn(i32, Pool, u32, i32) -> i32,
+    pub capture_begin: extern "C" fn(i32, Pool, *mut c_void) -> i32,
     pub capture_end: extern "C" fn(i32, Pool) -> i32,
 }
