@@ -23,7 +23,7 @@ class _Table(ctypes.Structure):
         ("configure", ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_char_p)),
         ("configuration", ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p))),
         *((name, ctypes.c_void_p) for name in (
-            "lend", "alloc", "free", "record_stream", "find", "base_of", "empty_cache", "set_fraction", "get_fraction",
+            "lend", "alloc", "free", "record_stream", "find", "at", "base_of", "empty_cache", "set_fraction", "get_fraction",
             "limits", "largest_free", "oom", "stats", "usage", "reset_peaks", "reset_totals",
         )),
         ("stats_json", ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p))),

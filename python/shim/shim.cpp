@@ -1018,7 +1018,7 @@ class Millpond final : public CUDAAllocator {
 
   void annotateMemory(const void* address, const std::string& metadata) override {
     millpond_core_place place{};
-    check(core->find(address, &place));
+    check(core->at(address, &place));
     std::lock_guard<std::recursive_mutex> lock(watch.mutex);
     std::string before = std::exchange(user_metadata, metadata);
     record(TraceEntry::ANNOTATE, place.device, place.address, place.bytes, nullptr, {0, 0}, nullptr);

@@ -57,11 +57,13 @@ def measure(arguments):
         if arguments.pairs:
             library = ctypes.CDLL(arguments.pairs)
             library.millpond_time_pairs.restype = ctypes.c_double
-            library.millpond_time_pairs.argtypes = [ctypes.c_int, ctypes.c_size_t, ctypes.c_int, ctypes.c_int]
+            library.millpond_time_pairs.argtypes = [
+                ctypes.c_int, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int, ctypes.c_int]
             for kind, name in ((0, "allocate"), (1, "raw")):
-                for threads, share in ((1, 1), (8, 10)):
-                    rows[f"c++ {name}, {size} bytes, {threads} threads"] = library.millpond_time_pairs(
-                        kind, size, arguments.count // share, threads)
+                for threads, held, share in ((1, 0, 1), (8, 0, 40), (8, 32 << 20, 10)):
+                    holding = f", each with {held >> 20} MiB" if held else ""
+                    rows[f"c++ {name}, {size} bytes, {threads} threads{holding}"] = library.millpond_time_pairs(
+                        kind, size, held, arguments.count // share, threads)
     print(json.dumps(rows))
 
 

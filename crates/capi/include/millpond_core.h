@@ -223,12 +223,15 @@ typedef struct millpond_core_v1 {
     /* Records that a block is used on another stream until it is freed. NULL does nothing. Locks: the stream. Errors:
      * NOT_A_BLOCK, and those of a stream's first use. */
     millpond_status (*record_stream)(void *block, void *stream);
-    /* Finds a live block: by its context, its start, or any address inside it. Locks: the stream. Errors: NOT_A_BLOCK. */
+    /* Finds a live block by its context or its start. Locks: the stream. Errors: NOT_A_BLOCK. */
     millpond_status (*find)(const void *block, millpond_core_place *out);
-    /* Finds the driver's memory in which an address lies: its segment, or the whole range of a range. Walks over every
+    /* Finds the live block in which an address lies, which may be any number. Meanwhile no other thread frees it. Locks:
+     * the stream. Errors: NOT_A_BLOCK. */
+    millpond_status (*at)(const void *address, millpond_core_place *out);
+    /* Finds the driver's memory in which the live block of an address lies: its segment, or the whole of its range. Walks over every
      * block of the device. Locks: the streams of the device, one after the other. Errors: NOT_A_BLOCK if it is in none.
      */
-    millpond_status (*base_of)(const void *block, millpond_core_segment *out);
+    millpond_status (*base_of)(const void *address, millpond_core_segment *out);
 
     /* ---- Memory ---- */
 

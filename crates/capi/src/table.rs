@@ -32,6 +32,7 @@ static TABLE: Core = Core {
     free: blocks::free,
     record_stream: blocks::record_stream,
     find: blocks::find,
+    at: blocks::at,
     base_of: layout::base_of,
     empty_cache: calls::empty_cache,
     set_fraction: calls::set_fraction,

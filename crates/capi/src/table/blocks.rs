@@ -13,8 +13,8 @@ use millpond::{Buffer, RawBuffer};
 use millpond_backend::Backend;
 
 use super::pond::on;
-use super::types::{Block, Oom, Place, Pool};
 use super::ponds;
+use super::types::{Block, Oom, Place, Pool};
 use crate::addresses::{self, Addresses};
 use crate::boundary::{self, Out};
 use crate::code::{Code, Failure};
@@ -152,26 +152,31 @@ pub(super) unsafe extern "C" fn find(block: *const c_void, out: *mut Place) -> i
     boundary::status(|| {
         // SAFETY: the caller promises that the pointer is null or valid.
         let out = unsafe { Out::required("out", out)? };
-        out.put(place_of(block.addr())?);
+        out.put(place_of(look_up(block.addr())?, block.addr())?);
         Ok(())
     })
 }
 
-/// Returns where a live block lies: by its context, its start, or any address inside it.
-pub(super) fn place_of(block: usize) -> Result<Place, Failure> {
-    let marked = match look_up(block) {
-        Ok(marked) => marked,
-        Err(failure) if block & CONTEXT != 0 => return Err(failure),
-        Err(failure) => match blocks().at_or_before(block as u64) {
-            Some((_, raw)) => Marked(raw.to_bits()),
-            None => return Err(failure),
-        },
-    };
+pub(super) unsafe extern "C" fn at(address: *const c_void, out: *mut Place) -> i32 {
+    boundary::status(|| {
+        // SAFETY: the caller promises that the pointer is null or valid.
+        let out = unsafe { Out::required("out", out)? };
+        out.put(around(address.addr() as u64)?);
+        Ok(())
+    })
+}
+
+/// Returns where the live block lies that has an address in it.
+pub(super) fn around(address: u64) -> Result<Place, Failure> {
+    let (_, raw) = blocks().at_or_before(address).ok_or_else(|| Failure::not_a_block(address))?;
+    let place = place_of(Marked(raw.to_bits()), address as usize)?;
+    let has = (place.address..place.address + place.bytes).contains(&address);
+    if has { Ok(place) } else { Err(Failure::not_a_block(address)) }
+}
+
+fn place_of(marked: Marked, named: usize) -> Result<Place, Failure> {
     let place = on!(ponds::of_block(marked.device()), of => of.allocator.place_raw(marked.raw()));
-    let (address, bytes) = place.ok_or_else(|| unknown(block))?;
-    if block & CONTEXT == 0 && !(address..address + bytes).contains(&(block as u64)) {
-        return Err(unknown(block));
-    }
+    let (address, bytes) = place.ok_or_else(|| unknown(named))?;
     Ok(Place { address, bytes, device: marked.device() as i32, reserved: 0 })
 }
 

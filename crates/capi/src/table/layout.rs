@@ -98,11 +98,11 @@ pub(super) unsafe extern "C" fn layout(device: i32, pool: *const Pool, sink: *co
     })
 }
 
-pub(super) unsafe extern "C" fn base_of(block: *const c_void, out: *mut Segment) -> i32 {
+pub(super) unsafe extern "C" fn base_of(address: *const c_void, out: *mut Segment) -> i32 {
     boundary::status(|| {
         // SAFETY: the caller promises that the pointer is null or valid.
         let out = unsafe { Out::required("out", out)? };
-        let place = blocks::place_of(block.addr())?;
+        let place = blocks::around(address.addr() as u64)?;
         let Some(pond) = ponds::opened(place.device)? else { return Err(Failure::not_a_block(place.address)) };
         let has = |view: &SegmentView| (view.address..view.address + view.bytes).contains(&place.address);
         let view = views(pond).into_iter().find(has).ok_or_else(|| Failure::not_a_block(place.address))?;

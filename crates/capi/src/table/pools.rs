@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::c_void;
 
 use millpond::settings::PoolFlags;
-use millpond::{Capture, PoolId, Pool as Held};
+use millpond::{Capture, Pool as Held, PoolId};
 use parking_lot::Mutex;
 
 use super::pond::{Of, on};

@@ -182,6 +182,7 @@ pub struct Core {
     pub free: unsafe extern "C" fn(*mut c_void) -> i32,
     pub record_stream: unsafe extern "C" fn(*mut c_void, *mut c_void) -> i32,
     pub find: unsafe extern "C" fn(*const c_void, *mut Place) -> i32,
+    pub at: unsafe extern "C" fn(*const c_void, *mut Place) -> i32,
     pub base_of: unsafe extern "C" fn(*const c_void, *mut Segment) -> i32,
     pub empty_cache: unsafe extern "C" fn(i32, *const Pool) -> i32,
     pub set_fraction: extern "C" fn(i32, f64) -> i32,
