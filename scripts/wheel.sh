@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the Python package as one wheel: the library, the sources of the shim, and the shim compiled for each version of
-# torch whose headers are there.
+# Builds the Python package as one wheel: the library, the sources of the shim, and the shim compiled for each version
+# of torch whose headers are there.
 #   scripts/wheel.sh [FOLDER]          puts the wheel into FOLDER, target/wheel unless it is given
 # TORCHES   folders that have torch/include and torch/version.py, as unpacked wheels and site-packages do, separated by
 #           spaces; without any the wheel has no compiled shim, and compiles it where it is used

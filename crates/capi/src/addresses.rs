@@ -223,8 +223,8 @@ impl Addresses {
     }
 }
 
-/// Takes out the block of an entry, by the entry's [`place`](Entry::place). Of several threads that do this at once, one
-/// gets it.
+/// Takes out the block of an entry, by the entry's [`place`](Entry::place). Of several threads that do this at once,
+/// one gets it.
 ///
 /// # Safety
 ///

@@ -34,7 +34,7 @@ const DEVICE_SHIFT: u32 = 58;
 pub(super) struct Marked(NonZeroU64);
 
 impl Marked {
-    /// Returns `None` if the number of the buffer leaves no room for that of the device, which takes 33 million streams.
+    /// Returns `None` if the number of the buffer leaves no room for that of the device: with 33 million streams.
     #[inline]
     fn new(raw: RawBuffer, device: u32) -> Option<Marked> {
         let bits = raw.to_bits();
@@ -185,8 +185,8 @@ thread_local! {
     static LAST: RefCell<Option<(Oom, CString)>> = const { RefCell::new(None) };
 }
 
-/// Keeps the numbers of a request that was out of memory. Of the text, the lines behind the first are kept, as the first
-/// one has the numbers.
+/// Keeps the numbers of a request that was out of memory. Of the text, the lines behind the first are kept, as the
+/// first one has the numbers.
 #[cold]
 pub(super) fn remember(numbers: Oom, text: &str) {
     let lines = text.split_once('\n').map_or("", |(_, lines)| lines);

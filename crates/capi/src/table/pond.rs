@@ -123,8 +123,8 @@ impl<D: Device> Of<D> {
     /// Frees the block of a number that was taken out of the tree.
     #[inline]
     pub(super) fn free(&self, raw: RawBuffer) {
-        // SAFETY: `blocks::enter` put the number of a buffer of this device's allocator there, and only one thread takes
-        // it out.
+        // SAFETY: `blocks::enter` put the number of a buffer of this device's allocator there, and only one thread
+        // takes it out.
         unsafe { self.allocator.free_raw(raw) };
     }
 
