@@ -252,6 +252,21 @@ fn oversize_segments_of_a_held_pool_stay() {
     }
 }
 
+/// Idle segments beyond the slack are given back before another one is taken, but not those of a held pool.
+#[test]
+fn surplus_segments_of_a_held_pool_stay() {
+    for is_held in [true, false] {
+        let (mut device, pool) = Device::scene(Policy::Classic(Segments::Snug(0.125)));
+        if !is_held {
+            device.release(pool);
+        }
+        let held = device.allocate(2, 30 * MIB);
+        device.free(held, 1);
+        device.allocate(2, 40 * MIB);
+        assert_eq!(device.coordinator.reserved_bytes(), if is_held { 70 * MIB } else { 40 * MIB });
+    }
+}
+
 /// Garbage is collected in the default pool alone.
 #[test]
 fn a_private_pool_has_no_garbage() {
@@ -515,6 +530,8 @@ fn an_emptied_pool_waits_for_its_own_work() {
             device.reached = vec![Tick(0); 5];
             device.free(held, 105);
         }
+        assert_eq!(device.end(&mut Plan::empty_pool(pool, [0; 2])), Step::Done);
+        assert_eq!(device.steps, [Step::Done], "{policy:?}: nothing is waited for while it is held");
         device.reached = vec![Tick(105); 5];
         device.release(pool);
         assert_eq!(device.end(&mut Plan::empty_pool(pool, [0; 2])), Step::Done);

@@ -303,15 +303,18 @@ impl OutOfMemory {
         write!(
             f,
             "\n  Reserved: {} live, {} rounding, {} ready, {} waiting for points, {} free behind the work of other \
-             streams, {} stranded beside live blocks, {} free in private pools that are held.",
+             streams, {} stranded beside live blocks.",
             format_bytes(l.live_bytes),
             format_bytes(l.rounding_bytes),
             format_bytes(l.ready_bytes),
             format_bytes(l.waiting_bytes),
             format_bytes(l.guarded_bytes),
             format_bytes(l.stranded_bytes),
-            format_bytes(l.held_bytes),
         )?;
+        if r.in_private_pools > 0 {
+            let (free, held) = (format_bytes(r.in_private_pools), format_bytes(l.held_bytes));
+            write!(f, "\n  Private pools: {free} free, of which {held} stay there, as the pools are held.")?;
+        }
         self.explain_slack(f)?;
         self.explain_pages(f)?;
         write!(f, "\n  What to do: {}", self.advice())
@@ -393,6 +396,9 @@ impl OutOfMemory {
             format!("submit or finish the work that {} of freed memory wait for, then try again.", text(self.later()))
         } else if !r.moves_pages && r.has_pages && r.in_whole_pages >= r.requested_bytes {
             "set policy:paged, which maps free pages together for the stream that needs them.".into()
+        } else if r.ledger.held_bytes > 0 && r.ledger.held_bytes >= missing.saturating_sub(self.room()) {
+            let held = text(r.ledger.held_bytes);
+            format!("drop the references to private pools that no graph needs: they keep {held} of free memory.")
         } else if let Some(limit) = r.limit_bytes.filter(|&limit| limit < r.total_bytes && !below_limit) {
             let more = reserved + missing - limit;
             format!("free buffers, or raise the limit by {}: the device itself may have more.", text(more))
