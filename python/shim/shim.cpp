@@ -905,6 +905,17 @@ class Millpond final : public CUDAAllocator {
   }
 
   void enablePeerAccess(DeviceIndex device, DeviceIndex other) override {
+    for (const auto& segment : segments_of(other, nullptr)) {
+      // PyTorch's copies would touch them in kernels of the other device, which the driver does not survive.
+      TORCH_CHECK(
+          !segment.is_expandable,
+          "millpond: memory of pages on GPU ",
+          static_cast<int>(other),
+          " is not mapped for GPU ",
+          static_cast<int>(device),
+          ". Use policy:classic in a process that works with several GPUs, as in "
+          "millpond.torch.enable(\"policy:classic\"), or a process for each GPU");
+    }
     c10::cuda::CUDAGuard guard(device);
     cudaError_t error = cudaDeviceEnablePeerAccess(other, 0);
     if (error == cudaErrorPeerAccessAlreadyEnabled) {
@@ -922,7 +933,7 @@ class Millpond final : public CUDAAllocator {
       size_t bytes,
       cudaStream_t stream,
       bool /*p2p_enabled*/) override {
-    // Pages of one device are mapped for that device alone; a copy between devices reaches them by their numbers.
+    // A copy between devices names them, so that it does not need peer access.
     return to_device == from_device ? cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream)
                                     : cudaMemcpyPeerAsync(to, to_device, from, from_device, bytes, stream);
   }

@@ -638,6 +638,24 @@ print("reduced")
 """, {"NCCL_NVLS_ENABLE": "0"})
 
 
+@feature
+def two_devices():
+    if torch.cuda.device_count() < 2:
+        raise Absent("there is one GPU")
+    x = torch.arange(100_000, device="cuda:0").reshape(100, 1000)
+    try:
+        y = x.to("cuda:1")
+        z = x.T[::2].to("cuda:1")
+    except RuntimeError as error:
+        if "is not mapped for GPU" in str(error):
+            raise Absent("the policy has pages, which the error says: policy:classic copies") from None
+        raise
+    expect(torch.equal(y.cpu(), x.cpu()) and torch.equal(z.cpu(), x.T[::2].cpu()))
+    with torch.cuda.device(1):
+        w = torch.ones(1000, device="cuda")
+    expect(w.device.index == 1 and torch.cuda.memory_allocated(1) > 0)
+
+
 # ---- Graphs and pools ------------------------------------------------------------------------------------------------------------
 
 
