@@ -1,6 +1,6 @@
 //! The table of functions of `millpond_core.h`, which documents them: the boundary for bindings to frameworks.
 //!
-//! There is one allocator for each device, made at its first use ([`ponds`]). Blocks of all devices are in one tree of
+//! There is one allocator for each device, made at its first use (`ponds`). Blocks of all devices are in one tree of
 //! addresses: a block's context is the place of its entry there, so that a free by context looks nothing up.
 //!
 //! # Safety
