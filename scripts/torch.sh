@@ -4,7 +4,7 @@
 #                                                   unpacks it into FOLDER, with the library that times pairs
 #   scripts/torch.sh run FOLDER RESULTS [PART...]   runs it there, in the repository; RESULTS gets a file for each part
 # Parts: suite native classic pairs programs, all of them unless named. STEPS is the number of steps of each program,
-# 40 unless set. Fails if a part does, after the others have run; `native` shows what PyTorch's own allocator does there, and
+# 40 unless set. Fails if a part does, after the others have run. `native` shows what PyTorch's own allocator does there;
 # its failures do not count.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

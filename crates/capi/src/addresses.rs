@@ -166,7 +166,7 @@ impl Addresses {
         if entry.load(Ordering::Relaxed) == 0 {
             return None;
         }
-        NonZeroU64::new(entry.swap(0, Ordering::AcqRel)).map(RawBuffer::from_bits)
+        take_out(entry)
     }
 
     /// Returns the last block that begins at an address or before it, with its start. Looks at every entry in between,
@@ -232,7 +232,12 @@ impl Addresses {
 #[inline]
 pub(crate) unsafe fn take_at(place: usize) -> Option<RawBuffer> {
     // SAFETY: as the caller promises; entries are never moved.
-    let entry = unsafe { &*ptr::with_exposed_provenance::<AtomicU64>(place) };
+    take_out(unsafe { &*ptr::with_exposed_provenance::<AtomicU64>(place) })
+}
+
+/// Takes the block out of an entry. Of several threads that do this at once, one gets it.
+#[inline]
+fn take_out(entry: &AtomicU64) -> Option<RawBuffer> {
     NonZeroU64::new(entry.swap(0, Ordering::AcqRel)).map(RawBuffer::from_bits)
 }
 
