@@ -4,8 +4,8 @@
 #                                                   unpacks it into FOLDER, with the library that times pairs
 #   scripts/torch.sh run FOLDER RESULTS [PART...]   runs it there, in the repository; RESULTS gets a file for each part
 # Parts: suite native classic pairs programs, all of them unless named. STEPS is the number of steps of each program,
-# 40 unless set. Fails if a part does, after the others have run. `native` shows what PyTorch's own allocator does there;
-# its failures do not count.
+# 40 unless set. Fails if a part does, after the others have run. `native` shows what PyTorch's own allocator does
+# there; its failures do not count.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -42,7 +42,7 @@ native() { timeout 200 "$python" python/tests/gpu_suite.py --native || true; }
 classic() {
     timeout 120 "$python" python/tests/gpu_suite.py --conf policy:classic --only training,ipc,record,graph,pool,memory
 }
-pairs() { timeout 200 "$python" python/tests/pair_bench.py --rounds 2 --pairs "$folder/pairs.so"; }
+pairs() { timeout 200 "$python" python/tests/pair_bench.py --rounds 2 --count 100000 --pairs "$folder/pairs.so"; }
 programs() { timeout 400 "$python" benches/torch/programs.py --steps "${STEPS:-40}" --csv "$results/programs.csv"; }
 
 status=0
