@@ -81,7 +81,8 @@ impl StatByPool {
 pub struct PoolStats {
     /// The number of references to it: PyTorch's `getPoolUseCount`.
     pub uses: u64,
-    /// The bytes taken from the driver for it: PyTorch's `reserved_bytes_by_private_pools`.
+    /// The bytes taken from the driver for it: PyTorch's `reserved_bytes_by_private_pools`. Spare pages of `paged`,
+    /// which were created for a request that failed, are not in any pool yet.
     pub reserved_bytes: StatByPool,
     /// The bytes in buffers, after rounding.
     pub allocated_bytes: u64,

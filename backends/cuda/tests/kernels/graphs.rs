@@ -203,8 +203,8 @@ fn follow(cuda: &Cuda, stream: &Stream<Cuda>, other: &Stream<Cuda>) {
     }
 }
 
-/// A graph of two streams is captured in a private pool. Whenever it runs, it finds its memory: nothing of the pool goes
-/// back or to other requests, and a block that both streams used is not granted again inside of the graph.
+/// A graph of two streams is captured in a private pool. Whenever it runs, it finds its memory: nothing of the pool
+/// goes back or to other requests, and a block that both streams used is not granted again inside of the graph.
 #[test]
 fn a_graph_finds_the_memory_of_its_pool_whenever_it_runs() {
     let Some((cuda, kernels)) = machine() else { return };
