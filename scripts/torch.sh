@@ -3,13 +3,14 @@
 #   scripts/torch.sh build FOLDER                   builds the wheel (scripts/wheel.sh, whose variables apply), and
 #                                                   unpacks it into FOLDER, with the library that times pairs
 #   scripts/torch.sh run FOLDER RESULTS [PART...]   runs it there, in the repository; RESULTS gets a file for each part
+#                                                   and errors.txt
 # Parts: suite native classic pairs programs, all of them unless named. STEPS is the number of steps of each program,
 # 40 unless set. Fails if a part does, after the others have run. `native` shows what PyTorch's own allocator does
 # there; its failures do not count.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-usage() { sed -n '2,9s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2; }
+usage() { sed -n '2,10s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2; }
 [ "$#" -ge 2 ] || usage
 action="$1" folder="$2"
 shift 2
@@ -50,7 +51,8 @@ status=0
 for part in "$@"; do
     began="$SECONDS"
     echo "== $part"
-    "$part" 2>"$results/$part.err" | tee "$results/$part.txt" || { status=1; tail -n 5 "$results/$part.err" >&2; }
+    echo "== $part" >>"$results/errors.txt"
+    "$part" 2>>"$results/errors.txt" | tee "$results/$part.txt" || { status=1; tail -n 5 "$results/errors.txt" >&2; }
     echo "== $part: $((SECONDS - began)) s"
 done
 if [ -f "$results/suite.txt" ] && [ -f "$results/native.txt" ]; then
