@@ -17,6 +17,7 @@ mod open;
 pub mod options;
 mod pinned;
 mod stream;
+mod typed;
 
 pub use allocator::AnyAllocator;
 pub use buffer::AnyBuffer;
@@ -27,6 +28,7 @@ pub use found::{Found, devices};
 pub use open::{OpenedBest, open, open_best};
 pub use pinned::{AnyPinned, AnyPinnedBuffer};
 pub use stream::AnyStream;
+pub use typed::{AnySlice, AnyTypedBuffer, AnyView};
 
 pub use millpond;
 pub use millpond_backend::{Caps, ClassId, Point, StreamId, Tick};

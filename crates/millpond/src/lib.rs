@@ -20,6 +20,7 @@ mod stream;
 pub mod summary;
 mod sync;
 pub mod text;
+pub mod typed;
 mod usage;
 
 pub use activity::DriverActivity;

@@ -17,6 +17,7 @@ use crate::sync::Arc;
 mod order;
 mod pinned;
 mod transfer;
+mod typed;
 
 /// A stream to allocate on. Cheap to clone; clones are the same stream.
 ///

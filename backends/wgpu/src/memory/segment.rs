@@ -95,6 +95,27 @@ impl Segment {
         Ok(wgpu::BufferBinding { buffer: &self.buffer, offset, size: Some(bound) })
     }
 
+    /// Returns a binding that covers a range which may begin and end at any byte, and the number of bytes in it before
+    /// the range, for a shader that takes its first element as a number. Costs nothing.
+    ///
+    /// wgpu binds only from multiples of `min_storage_buffer_offset_alignment` (256, or less where the adapter says so)
+    /// and in whole words of 4 bytes, so part of a block mostly cannot be bound by itself. The binding begins up to 255
+    /// bytes before the range and ends up to 3 bytes behind it: these bytes belong to what lies next to the range, in
+    /// its own block, and the shader leaves them alone. A shader has no type smaller than 4 bytes unless the device has
+    /// `SHADER_F16`, so it takes two halves or four bytes out of a word.
+    ///
+    /// # Errors
+    ///
+    /// [`Misuse::Empty`], [`Misuse::OutOfRange`] and [`WgpuError::BindingTooLarge`], the last for the bytes of the
+    /// binding.
+    pub fn window(&self, offset: u64, size: u64) -> Result<(wgpu::BufferBinding<'_>, u64), WgpuError> {
+        Misuse::if_empty("window", size)?;
+        self.inside("window", offset, size)?;
+        let before = offset % self.account.offset_alignment;
+        let bytes = (before + size).next_multiple_of(WORD);
+        self.binding(offset - before, bytes).map(|binding| (binding, before))
+    }
+
     /// Returns an error if a range leaves the segment.
     pub(crate) fn inside(&self, call: &'static str, offset: u64, bytes: u64) -> Result<(), Misuse> {
         if is_inside(offset, bytes, self.bytes) {

@@ -10,6 +10,7 @@ mod pinned;
 mod settings;
 mod streams;
 mod threads;
+mod typed;
 
 use millpond_any::millpond_sim::Sim;
 use millpond_any::{AnyAllocator, AnyBuffer, AnyDevice, AnyStream};
