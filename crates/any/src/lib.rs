@@ -12,6 +12,8 @@ mod builder;
 mod device;
 mod error;
 mod found;
+#[cfg(not(loom))]
+mod later;
 mod macros;
 mod open;
 pub mod options;
@@ -25,6 +27,8 @@ pub use builder::AnyBuilder;
 pub use device::{AnyDevice, BACKENDS, Best};
 pub use error::{AnyError, DriverError, ErrorKind, PassedOver};
 pub use found::{Found, devices};
+#[cfg(not(loom))]
+pub use later::{AnyDownload, AnyReached};
 pub use open::{OpenedBest, open, open_best};
 pub use pinned::{AnyPinned, AnyPinnedBuffer};
 pub use stream::AnyStream;

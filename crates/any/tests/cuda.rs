@@ -101,3 +101,17 @@ fn elements_are_at_the_address_that_kernels_take() {
     stream.upload_elements(&last, &[4.0]).unwrap();
     assert_eq!(stream.download_vec(&buffer.share().slice(1..).unwrap()).unwrap(), [2.0, 4.0]);
 }
+
+#[test]
+fn points_and_downloads_are_awaited() {
+    let allocator = on_cuda("cuda:0");
+    let stream = allocator.create_stream().unwrap();
+    let view = stream.allocate_from(&[1u64, 2, 3]).unwrap().share();
+    pollster::block_on(async {
+        allocator.when_reached(stream.point()).await.unwrap();
+        let tail = stream.download_async(&view.slice(1..).unwrap()).unwrap();
+        stream.clear_elements(&view).unwrap();
+        assert_eq!(tail.await.unwrap(), [2, 3]);
+        stream.when_done().unwrap().await.unwrap();
+    });
+}

@@ -47,7 +47,16 @@ impl<B: Backend> Allocator<B> {
         Self { handle: Arc::new(Handle { state: Arc::new(state) }) }
     }
 
+    /// Returns the allocator of a handle.
+    pub(crate) fn of(handle: &Arc<Handle<B>>) -> Self {
+        Self { handle: Arc::clone(handle) }
+    }
+
     pub(crate) fn state(&self) -> &State<B> {
+        &self.handle.state
+    }
+
+    pub(crate) fn shared_state(&self) -> &Arc<State<B>> {
         &self.handle.state
     }
 

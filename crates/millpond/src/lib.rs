@@ -11,6 +11,8 @@ mod error;
 pub mod events;
 mod lane;
 mod latch;
+#[cfg(not(loom))]
+pub mod later;
 mod pages;
 mod pinned;
 mod raw;

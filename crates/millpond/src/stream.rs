@@ -32,6 +32,14 @@ impl<B: Backend> Stream<B> {
         Self { handle, lane }
     }
 
+    pub(crate) fn handle(&self) -> &Arc<Handle<B>> {
+        &self.handle
+    }
+
+    pub(crate) fn shared_state(&self) -> &Arc<State<B>> {
+        &self.handle.state
+    }
+
     pub(crate) fn lane(&self) -> &LaneRef<B> {
         &self.lane
     }

@@ -84,15 +84,21 @@ impl Segment {
     /// [`WgpuError::BindingTooLarge`].
     pub fn binding(&self, offset: u64, size: u64) -> Result<wgpu::BufferBinding<'_>, WgpuError> {
         const CALL: &str = "binding";
-        let Some(bound) = NonZeroU64::new(size) else { return Err(Misuse::Empty { call: CALL }.into()) };
+        Misuse::if_empty(CALL, size)?;
         self.inside(CALL, offset, size)?;
         aligned(CALL, "offset", offset, self.account.offset_alignment)?;
         aligned(CALL, "size", size, WORD)?;
+        self.bound(offset, size)
+    }
+
+    /// Returns a range as a binding, which begins and ends where one can. The buffer behind a segment ends with a whole
+    /// word, where the segment may end within it.
+    fn bound(&self, offset: u64, size: u64) -> Result<wgpu::BufferBinding<'_>, WgpuError> {
         let max = self.account.max_binding_bytes;
         if size > max {
             return Err(WgpuError::BindingTooLarge { bytes: size, max });
         }
-        Ok(wgpu::BufferBinding { buffer: &self.buffer, offset, size: Some(bound) })
+        Ok(wgpu::BufferBinding { buffer: &self.buffer, offset, size: NonZeroU64::new(size) })
     }
 
     /// Returns a binding that covers a range which may begin and end at any byte, and the number of bytes in it before
@@ -113,7 +119,7 @@ impl Segment {
         self.inside("window", offset, size)?;
         let before = offset % self.account.offset_alignment;
         let bytes = (before + size).next_multiple_of(WORD);
-        self.binding(offset - before, bytes).map(|binding| (binding, before))
+        self.bound(offset - before, bytes).map(|binding| (binding, before))
     }
 
     /// Returns an error if a range leaves the segment.

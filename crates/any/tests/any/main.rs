@@ -5,6 +5,7 @@
 mod allocator;
 mod devices;
 mod errors;
+mod later;
 mod names;
 mod pinned;
 mod settings;

@@ -18,6 +18,7 @@ fn elements_go_and_come_back_through_slices_and_views() {
 
     let whole: AnyView<f32> = buffer.share();
     let part = whole.slice(2..).unwrap();
+    assert_eq!(stream.download_vec(&part).unwrap(), [6.0, 0.0]);
     stream.copy_elements(&whole.slice(..2).unwrap(), &part).unwrap();
     drop(whole);
     assert_eq!(allocator.memory_allocated(), 512);
