@@ -201,8 +201,8 @@ pub trait Readback: Send {
     /// The driver's error.
     type Error: BackendError;
 
-    /// Copies the bytes, all of them, to `to`. The tick that [`Transfer::begin_download`] has returned is reached, so it
-    /// does not wait for the device.
+    /// Copies the bytes, all of them, to `to`. The tick that [`Transfer::begin_download`] has returned is reached, so
+    /// it does not wait for the device.
     ///
     /// # Errors
     ///

@@ -72,8 +72,8 @@ impl Segment {
     /// range, for a shader that takes its first element as a number. Costs nothing.
     ///
     /// A storage buffer's descriptor begins at a multiple of `minStorageBufferOffsetAlignment`, so part of a block
-    /// mostly has none of its own. The bytes before the range belong to what lies next to it, in its own block, and the shader
-    /// leaves them alone. A kernel that takes addresses needs none of this: `Buffer::address` is one.
+    /// mostly has none of its own. The bytes before the range belong to what lies next to it, in its own block, and the
+    /// shader leaves them alone. A kernel that takes addresses needs none of this: `Buffer::address` is one.
     ///
     /// # Errors
     ///

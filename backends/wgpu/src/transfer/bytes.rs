@@ -1,7 +1,7 @@
 //! Bytes that are no whole words: a shader writes them, and leaves the other bytes of their words as they are.
 //!
-//! wgpu's own copies and fills begin at multiples of 4 and move multiples of 4. What a transfer has beyond that, at most
-//! three bytes at each end, or all of it where a copy's two places differ by no multiple of 4, goes this way. Two
+//! wgpu's own copies and fills begin at multiples of 4 and move multiples of 4. What a transfer has beyond that, at
+//! most three bytes at each end, or all of it where a copy's two places differ by no multiple of 4, goes this way. Two
 //! threads of the shader never write the same word, and words are shared by bytes of one block only.
 
 use std::sync::OnceLock;

@@ -43,8 +43,8 @@ enum Arrives<B: Backend> {
 }
 
 impl<B: Backend + Clone> Stream<B> {
-    /// Begins to copy elements to the host, behind all earlier work of the stream, and returns a future of them. Submits
-    /// the stream, and **does not wait** for it: the buffer may be dropped at once.
+    /// Begins to copy elements to the host, behind all earlier work of the stream, and returns a future of them.
+    /// Submits the stream, and **does not wait** for it: the buffer may be dropped at once.
     ///
     /// The bytes go through page-locked memory, of a cache that the first such download creates and that belongs to the
     /// allocator (at most twice the most bytes that were on their way at a time), or through buffers that can be mapped
@@ -53,8 +53,8 @@ impl<B: Backend + Clone> Stream<B> {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`download`](Self::download), and those of the allocation of page-locked memory. The future
-    /// ends with the errors of [`Allocator::when_reached`].
+    /// Returns the errors of [`download`](Self::download), and those of the allocation of page-locked memory. The
+    /// future ends with the errors of [`Allocator::when_reached`].
     pub fn download_async<E: Elements<Buffer<B>>>(&self, from: &E) -> Result<Download<E::Item, B>, Error<B::Error>> {
         let from = from.elements();
         let (buffer, start, bytes) = (from.buffer(), from.byte_start(), from.byte_len());

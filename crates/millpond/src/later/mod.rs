@@ -4,10 +4,11 @@
 //!
 //! A driver tells of no point by itself, so a thread waits for it. The first future of a stream that has to wait starts
 //! a thread for that stream, which blocks in the backend's own wait (an event on CUDA, a semaphore on Vulkan, a
-//! submission on wgpu) for the lowest tick that is awaited there, and wakes all futures up to the tick that was reached.
-//! It does not spin and does not ask again and again, and as each stream has its own, a long wait for one stream does
-//! not hold up the others. After ten seconds without a future to wake, a thread ends. So a stream on which nothing is
-//! awaited, or on which all is reached when it is asked for, has no thread, and nothing else in the library starts one.
+//! submission on wgpu) for the lowest tick that is awaited there, and wakes all futures up to the tick that was
+//! reached. It does not spin and does not ask again and again, and as each stream has its own, a long wait for one
+//! stream does not hold up the others. After ten seconds without a future to wake, a thread ends. So a stream on which
+//! nothing is awaited, or on which all is reached when it is asked for, has no thread, and nothing else in the library
+//! starts one.
 //!
 //! A wake costs the switch to that thread and from it to the executor's: some ten microseconds.
 //!

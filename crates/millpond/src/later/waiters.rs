@@ -147,8 +147,8 @@ impl<B: Backend> Queue<B> {
         }
     }
 
-    /// Returns the lowest tick that is awaited. `None` if none is for as long as `idle`: the thread is no longer counted
-    /// on then.
+    /// Returns the lowest tick that is awaited. `None` if none is for as long as `idle`: the thread is no longer
+    /// counted on then.
     fn next(&self, idle: Duration) -> Option<(Tick, Arc<State<B>>)> {
         let mut inner = self.inner.lock();
         loop {
