@@ -14,6 +14,7 @@ mod error;
 mod found;
 #[cfg(not(loom))]
 mod later;
+mod live;
 mod macros;
 mod open;
 pub mod options;

@@ -36,6 +36,7 @@ pub(crate) struct Handle<B: Backend> {
 
 impl<B: Backend> Drop for Handle<B> {
     fn drop(&mut self) {
+        self.state.sinks.tracker.tell_of_what_is_left();
         let kept: Vec<_> = self.state.lanes().map(|lane| lane.lock().close()).collect();
         // This is outside of the locks, because the last of these references may drop the state.
         drop(kept);

@@ -13,6 +13,7 @@ mod lane;
 mod latch;
 #[cfg(not(loom))]
 pub mod later;
+pub mod live;
 mod pages;
 mod pinned;
 mod raw;

@@ -6,6 +6,7 @@ mod allocator;
 mod devices;
 mod errors;
 mod later;
+mod live;
 mod names;
 mod pinned;
 mod settings;

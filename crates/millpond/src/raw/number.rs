@@ -118,6 +118,7 @@ impl<B: Backend> Allocator<B> {
             return;
         }
         if state.sinks.is_on() {
+            state.sinks.tracker.forget(lane.shard, held.block);
             let (slot, offset, _) = self.extent_of(raw);
             state.tell_of(&lane, (slot, offset), |segment, offset| Event::Free { segment, offset });
         }
@@ -202,6 +203,7 @@ mod tests {
         let allocator = Allocator::new(Sim::new());
         let streams = [(); 2].map(|()| allocator.create_stream().unwrap());
         allocator.set_sink(Count::default());
+        allocator.track_live(crate::live::Tracking::Labels);
         let numbers: Vec<_> = [1000, 3 << 20, 0, 512]
             .into_iter()
             .zip([0, 1, 1, 0])
@@ -209,6 +211,7 @@ mod tests {
             .collect();
         assert_eq!(numbers.iter().map(|&raw| allocator.capacity_raw(raw)).collect::<Vec<_>>(), [1024, 3 << 20, 0, 512]);
         assert_eq!(allocator.memory_allocated(), 1024 + (3 << 20) + 512);
+        assert_eq!(allocator.live().bytes(), allocator.memory_allocated());
         allocator.record_stream_raw(numbers[0], &streams[1]).unwrap();
         for raw in numbers {
             // SAFETY: each number comes from this allocator, and is freed once.
@@ -216,6 +219,7 @@ mod tests {
         }
         let count = allocator.take_sink::<Count>().unwrap();
         assert_eq!((count.grants, count.uses, count.frees), (3, 1, vec![0, 0, 1024]));
+        assert!(allocator.live().is_empty());
         allocator.check();
         assert_eq!(allocator.memory_allocated(), 0);
         assert_eq!(allocator.stats().active_bytes.all.current, 0);
