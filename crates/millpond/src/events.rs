@@ -15,7 +15,7 @@ use millpond_core::{Grant, PageCall, SegmentId, Slot, Step};
 use crate::allocator::Allocator;
 use crate::lane::Lane;
 use crate::live::Tracker;
-use crate::state::State;
+use crate::state::{Held, State};
 use crate::sync::{AtomicBool, Mutex, Ordering};
 
 /// Something that happened in an allocator. None of it depends on the device's time, except when a program asks: the
@@ -206,8 +206,14 @@ impl<B: Backend> State<B> {
         self.sinks.tell(&Event::Grant { stream, requested, segment, offset, size });
     }
 
-    /// Tells an event of a block that is handed out. A free is told before the block is freed, so that its place is not
-    /// handed out again first.
+    /// Tells of a free before the block is freed, so that its place is not handed out again first.
+    #[cold]
+    pub(crate) fn tell_free(&self, lane: &Lane<B>, held: &Held, place: (Slot, u64)) {
+        self.sinks.tracker.forget(lane.shard, held.block);
+        self.tell_of(lane, place, |segment, offset| Event::Free { segment, offset });
+    }
+
+    /// Tells an event of a block that is handed out.
     #[cold]
     pub(crate) fn tell_of(
         &self,

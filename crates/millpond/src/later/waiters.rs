@@ -166,7 +166,7 @@ impl<B: Backend> Queue<B> {
     /// Waits for a tick, and gives the futures their answers that it brings.
     fn wait_for(&self, state: &State<B>, tick: Tick) {
         let point = Point { stream: self.stream, tick };
-        match catch_unwind(AssertUnwindSafe(|| state.backend.wait(point))) {
+        match catch_unwind(AssertUnwindSafe(|| state.backend.wait_asleep(point))) {
             Ok(Ok(reached)) => {
                 self.answer(reached.max(tick), |waiting| {
                     let point = Point { tick: waiting.tick, ..point };

@@ -118,9 +118,8 @@ impl<B: Backend> Allocator<B> {
             return;
         }
         if state.sinks.is_on() {
-            state.sinks.tracker.forget(lane.shard, held.block);
             let (slot, offset, _) = self.extent_of(raw);
-            state.tell_of(&lane, (slot, offset), |segment, offset| Event::Free { segment, offset });
+            state.tell_free(&lane, &held, (slot, offset));
         }
         drop(State::free(&lane, &held));
     }
