@@ -1,28 +1,24 @@
 //! This allocator under `policy:classic` at one case and nothing else, for a profiler that counts instructions:
 //! `hotpath CASE PASSES`.
 //!
-//! `CASE` is a case's name, or one of five more: `exact` (an allocation and its free, where the block fits as it is),
-//! `split` (the block is cut when it is granted and joined again when it is freed), `labels` and `sites`
-//! (as `exact`, with a label, which is noted, and with the place as well), and `none` (the empty loop, which has the
-//! cost of the start, to be subtracted). Of these five, a pass is one pair.
+//! `CASE` is a case's name, or one of three more: `exact` (an allocation and its free, where the block fits as it is),
+//! `split` (the block is cut when it is granted and joined again when it is freed), and `none` (the empty loop, which
+//! has the cost of the start, to be subtracted). Of these three, a pass is one pair.
 
 use std::error::Error;
 use std::hint::black_box;
 use std::process::ExitCode;
 use std::rc::Rc;
 
-use millpond::Allocator;
-use millpond::live::Tracking;
 use millpond_benches::case::{CASES, SEED};
 use millpond_benches::measure::{Player, Runner};
 use millpond_benches::subject::{CLASSIC, Millpond, Subject};
-use millpond_sim::Sim;
 
 fn main() -> ExitCode {
     let mut words = std::env::args().skip(1);
     let (name, passes) = (words.next(), words.next().and_then(|word| word.parse().ok()));
     let (Some(name), Some(passes)) = (name, passes) else {
-        eprintln!("usage: hotpath CASE|exact|split|labels|sites|none PASSES");
+        eprintln!("usage: hotpath CASE|exact|split|none PASSES");
         return ExitCode::from(2);
     };
     let result = match name.as_str() {
@@ -31,8 +27,6 @@ fn main() -> ExitCode {
         // Half of the smallest segment.
         "split" => pairs(1 << 20, passes),
         "none" => pairs(0, passes),
-        "labels" => labelled(Tracking::Labels, passes),
-        "sites" => labelled(Tracking::Sites, passes),
         case => play(case, passes),
     };
     match result {
@@ -54,17 +48,6 @@ fn pairs(bytes: u64, passes: u64) -> Result<(), Box<dyn Error>> {
             let block = subject.allocate(black_box(bytes), 0);
             subject.free(black_box(block));
         }
-    }
-    Ok(())
-}
-
-/// Does the same as `pairs` with buffers that are noted with a label.
-fn labelled(tracking: Tracking, passes: u64) -> Result<(), Box<dyn Error>> {
-    let allocator = Allocator::builder(Sim::new()).conf("policy:classic").build()?;
-    allocator.track_live(tracking);
-    let stream = allocator.create_stream()?;
-    for _ in 0..passes {
-        drop(black_box(stream.allocate_labelled("label", black_box(32 << 20))?));
     }
     Ok(())
 }
