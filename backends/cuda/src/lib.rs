@@ -39,6 +39,7 @@
 //! | `transfer` | fills and copies, and the pieces of the staging ring |
 //! | `budget` | the driver's and NVML's report on how much memory is left |
 //! | `device` | [`Cuda`], which composes the rooms and implements the contract |
+//! | `spin` | kernels that take a given time, for measurements |
 //! | `testing` | planned failures and held streams, with the feature of that name |
 
 #![allow(unsafe_code)] // Every call into the driver.
@@ -52,6 +53,7 @@ mod memory;
 mod open;
 mod pages;
 mod probe;
+mod spin;
 mod streams;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -68,6 +70,7 @@ pub use millpond_kit::{Misuse, Named, Remedy, Role};
 pub use open::{Alloc, CudaBuilder};
 pub use pages::Page;
 pub use probe::DeviceInfo;
+pub use spin::Spinner;
 
 /// The README's example, compiled with the documentation tests.
 #[cfg(doctest)]

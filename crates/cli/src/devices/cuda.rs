@@ -1,11 +1,15 @@
 //! CUDA devices.
 
+use std::time::Duration;
+
 use millpond::text::{format_bytes, with_causes};
 use millpond_any::options::CudaOptions;
+use millpond_backend::StreamId;
 use millpond_conformance::CudaDevice;
-use millpond_cuda::{Alloc, Cuda, CudaBuilder, CudaError, DeviceInfo};
+use millpond_cuda::{Alloc, Cuda, CudaBuilder, CudaError, DeviceInfo, Spinner};
+use millpond_replay::Flight;
 
-use super::{Broken, Choice, Device, Fact, Found, Job, Peer};
+use super::{Broken, Choice, Device, Fact, Found, Job, Peer, Work};
 use crate::failure::Failure;
 
 /// The most pairs of `cuMemAlloc` and `cuMemFree` in a round: large ones take hundreds of microseconds.
@@ -87,7 +91,13 @@ A CUDA device is named by its number, cuda:0, and takes options behind a comma:
 
     /// Opens the device and runs a job on it.
     fn run<J: Job>(&self, job: J) -> Result<J::Output, Failure> {
-        job.run(open(&self.builder())?)
+        let cuda = open(&self.builder())?;
+        let small = cuda.clone();
+        let small = move |time| match small.spinner() {
+            Ok(spinner) => Ok(Box::new(Small { spinner, time }) as Box<dyn Flight<Cuda>>),
+            Err(error) => Err(absent(&error)),
+        };
+        job.run_with(cuda, Work::Small(Box::new(small)))
     }
 
     /// Returns the driver's own allocators, without statistics: `cuMemAlloc`, and its memory pools where it has them.
@@ -112,6 +122,18 @@ A CUDA device is named by its number, cuda:0, and takes options behind a comma:
         let result = test(&CudaDevice::new(self.ordinal()).alloc(alloc).pages(!self.no_pages));
         drop(held);
         Ok(result)
+    }
+}
+
+/// Kernels of one thread that take a time.
+struct Small {
+    spinner: Spinner,
+    time: Duration,
+}
+
+impl Flight<Cuda> for Small {
+    fn begin(&mut self, stream: StreamId) -> Result<(), CudaError> {
+        self.spinner.spin(stream, self.time)
     }
 }
 

@@ -15,9 +15,11 @@ mod vulkan;
 #[cfg(feature = "wgpu")]
 mod wgpu;
 
+use std::time::Duration;
+
 use millpond_backend::{Backend, BudgetInfo, Caps, ClassId};
 use millpond_conformance::DeviceUnderTest;
-use millpond_replay::Hold;
+use millpond_replay::{Flight, Hold};
 
 use crate::failure::Failure;
 
@@ -59,14 +61,26 @@ pub(crate) trait Job {
     /// Runs the job on a device that was opened for it.
     fn run<B: Backend + Clone>(self, backend: B) -> Result<Self::Output, Failure>;
 
-    /// Runs the job on a device that also completes work when it is told to.
-    fn run_held<B: Backend + Clone>(self, backend: B, _hold: Box<dyn Hold>) -> Result<Self::Output, Failure>
+    /// Runs the job on a device that has work of its own beside what every device can be asked for.
+    fn run_with<B: Backend + Clone>(self, backend: B, _work: Work<B>) -> Result<Self::Output, Failure>
     where
         Self: Sized,
     {
         self.run(backend)
     }
 }
+
+/// Work that a device has beside fills.
+pub(crate) enum Work<B: Backend> {
+    /// Work that is complete when it is told to be.
+    Held(Box<dyn Hold>),
+    /// Pieces of work that leave most of the device to other work.
+    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "CUDA devices alone have it"))]
+    Small(MakeSmall<B>),
+}
+
+/// Makes work whose pieces take the given time.
+pub(crate) type MakeSmall<B> = Box<dyn FnOnce(Duration) -> Result<Box<dyn Flight<B>>, Failure>>;
 
 /// Another allocator, which is measured beside Millpond.
 pub(crate) struct Peer {

@@ -6,7 +6,7 @@ use millpond_conformance::{SimDevice, suite};
 use millpond_replay::Hold;
 use millpond_sim::Sim;
 
-use super::{Choice, Device, Found, Job, Peer};
+use super::{Choice, Device, Found, Job, Peer, Work};
 use crate::failure::Failure;
 
 impl Choice for SimOptions {
@@ -27,7 +27,7 @@ The simulated device takes options:
 
     fn run<J: Job>(&self, job: J) -> Result<J::Output, Failure> {
         let sim = self.open();
-        job.run_held(sim.clone(), Box::new(Held(sim)))
+        job.run_with(sim.clone(), Work::Held(Box::new(Held(sim))))
     }
 
     fn peers(&self) -> Result<Vec<Peer>, Failure> {

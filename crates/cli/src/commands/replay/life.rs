@@ -14,9 +14,10 @@ const IN_FLIGHT_HELP: &str = "\
 Keep work under way: each allocation queues a piece of work on its stream, and so does each first use on another stream.
 On the simulated device K is a number of events, such as 200: a piece is done so many events after it was queued, and
 not before, unless the host waits for it. On other devices K is a time, such as 50us: a piece is a fill of memory past
-the allocator (64 MiB for each stream) that takes about so long on an idle device; where that is longer than the host
-takes between two, they queue up until the driver makes the host wait. `stalls` and `waits` then tell what was waited
-for. With --touch, bytes are checked behind that work, which makes the host wait more often";
+the allocator (64 MiB for each stream) that takes about so long on an idle device, and keeps all of it busy. 50us:small,
+on a CUDA device, is a kernel of one thread that takes so long, so that streams run side by side. Where that is longer
+than the host takes between two, they queue up until the driver makes the host wait. `stalls` and `waits` then tell what
+was waited for. With --touch, bytes are checked behind that work, which makes the host wait more often";
 
 const VARY_HELP: &str = "\
 Multiply each size above 1 KiB, in each pass but the first, by a random factor within P percent, from 1% to 99%, as
@@ -37,7 +38,7 @@ reserved is left out";
 #[derive(Debug, clap::Args)]
 pub(crate) struct LifeArgs {
     #[arg(long, value_name = "K", value_parser = InFlight::parse)]
-    #[arg(help = "Keep work under way for K events (200) or a time (50us)", long_help = IN_FLIGHT_HELP)]
+    #[arg(help = "Keep work under way for K events (200) or a time (50us, 50us:small)", long_help = IN_FLIGHT_HELP)]
     pub(crate) in_flight: Option<InFlight>,
     #[arg(long, value_name = "P%[:seed=N]", value_parser = parse_vary)]
     #[arg(help = "Vary sizes from pass to pass by up to P percent", long_help = VARY_HELP)]
@@ -63,8 +64,10 @@ pub(crate) enum Together {
 pub(crate) enum InFlight {
     /// For a number of events, where the device holds work back.
     Events(u64),
-    /// For a time, where its work takes any.
+    /// For a time, where its work takes any: each piece keeps the whole device busy.
     Time(Duration),
+    /// For a time, in pieces that leave most of the device to others.
+    Small(Duration),
 }
 
 impl InFlight {
@@ -76,6 +79,8 @@ impl InFlight {
             (Some(events), "") => Ok(Self::Events(events)),
             (Some(time), "us") => Ok(Self::Time(Duration::from_micros(time))),
             (Some(time), "ms") => Ok(Self::Time(Duration::from_millis(time))),
+            (Some(time), "us:small") => Ok(Self::Small(Duration::from_micros(time))),
+            (Some(time), "ms:small") => Ok(Self::Small(Duration::from_millis(time))),
             _ => Err(format!("`{text}` is neither: write a number of events, such as 200, or a time, such as 50us")),
         }
     }
@@ -86,6 +91,7 @@ impl fmt::Display for InFlight {
         match self {
             Self::Events(events) => write!(f, "{events} events"),
             Self::Time(time) => f.write_str(&format_time(*time)),
+            Self::Small(time) => write!(f, "{} in small kernels", format_time(*time)),
         }
     }
 }
@@ -136,7 +142,8 @@ mod tests {
         assert_eq!(InFlight::parse("200"), Ok(InFlight::Events(200)));
         assert_eq!(InFlight::parse("50us"), Ok(InFlight::Time(Duration::from_micros(50))));
         assert_eq!(InFlight::parse("3ms"), Ok(InFlight::Time(Duration::from_millis(3))));
-        for text in ["", "0", "0us", "us", "5 us", "-1", "50s", "1.5us"] {
+        assert_eq!(InFlight::parse("50us:small"), Ok(InFlight::Small(Duration::from_micros(50))));
+        for text in ["", "0", "0us", "us", "5 us", "-1", "50s", "1.5us", "50:small", "50us:large"] {
             let error = InFlight::parse(text).expect_err(text);
             assert!(error.contains("such as 200") && error.contains("50us"), "{error}");
         }

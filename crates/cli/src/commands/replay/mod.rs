@@ -16,7 +16,7 @@ use millpond::settings::Settings;
 use millpond::text::with_causes;
 use millpond::{Allocator, Stream, Usage};
 use millpond_backend::{Backend, BackendError};
-use millpond_replay::{CheckError, Fills, Flight, HeldFor, Hold, Life, Replay, Replayed, Until};
+use millpond_replay::{CheckError, Fills, Flight, HeldFor, Life, Replay, Replayed, Until};
 
 use self::input::Source;
 pub(crate) use self::input::{PatternChoice, built_in, parse_limits, pattern_help, read_trace};
@@ -25,7 +25,7 @@ pub(crate) use self::limit::Limit;
 use self::program::Program;
 use self::report::Report;
 use self::row::Row;
-use crate::devices::{Job, Target};
+use crate::devices::{Job, Target, Work};
 use crate::failure::Failure;
 use crate::output::progress::Progress;
 use crate::output::{Output, tell};
@@ -146,13 +146,13 @@ impl Job for Run<'_> {
         self.on(backend, None)
     }
 
-    fn run_held<B: Backend + Clone>(self, backend: B, hold: Box<dyn Hold>) -> Result<Done, Failure> {
-        self.on(backend, Some(hold))
+    fn run_with<B: Backend + Clone>(self, backend: B, work: Work<B>) -> Result<Done, Failure> {
+        self.on(backend, Some(work))
     }
 }
 
 impl Run<'_> {
-    fn on<B: Backend + Clone>(self, backend: B, hold: Option<Box<dyn Hold>>) -> Result<Done, Failure> {
+    fn on<B: Backend + Clone>(self, backend: B, work: Option<Work<B>>) -> Result<Done, Failure> {
         let device = backend.caps().name.clone();
         let mut builder = Allocator::builder(backend).settings(self.settings.clone());
         if let Some(limit) = self.limit {
@@ -167,7 +167,7 @@ impl Run<'_> {
         let until = time.map_or(Until::Passes(passes), Until::Elapsed);
         let replayed = match &streams[..] {
             [streams] if self.args.is_life() => {
-                let life = self.life(&allocator, streams, hold)?;
+                let life = self.life(&allocator, streams, work)?;
                 self.replay.run_life(&allocator, streams, until, life, step)
             }
             [streams] if touch => self.replay.run_checked(&allocator, streams, until, step),
@@ -187,23 +187,27 @@ impl Run<'_> {
         &self,
         allocator: &'a Allocator<B>,
         streams: &[Stream<B>],
-        hold: Option<Box<dyn Hold>>,
+        work: Option<Work<B>>,
     ) -> Result<Life<'a, B>, Failure> {
         let refused = |what: &str| Err(Failure::Input(format!("--in-flight: {what}")));
-        let in_flight: Option<Box<dyn Flight<B> + 'a>> = match (self.args.life.in_flight, hold) {
+        let in_flight: Option<Box<dyn Flight<B> + 'a>> = match (self.args.life.in_flight, work) {
             (None, _) => None,
-            (Some(InFlight::Events(events)), Some(hold)) => Some(Box::new(HeldFor::new(hold, events))),
-            (Some(InFlight::Events(_)), None) => {
+            (Some(InFlight::Events(events)), Some(Work::Held(hold))) => Some(Box::new(HeldFor::new(hold, events))),
+            (Some(InFlight::Events(_)), _) => {
                 return refused("only a simulated device holds work for a number of events; give a time, such as 50us");
             }
-            (Some(InFlight::Time(_)), Some(_)) => {
+            (Some(_), Some(Work::Held(_))) => {
                 return refused(
                     "work of a simulated device takes no time: its clock counts what driver calls cost; give a number \
                      of events, such as 200",
                 );
             }
-            (Some(InFlight::Time(time)), None) => {
+            (Some(InFlight::Time(time)), _) => {
                 Some(Box::new(Fills::new(allocator, streams, time).map_err(from_check)?))
+            }
+            (Some(InFlight::Small(time)), Some(Work::Small(make))) => Some(make(time)?),
+            (Some(InFlight::Small(_)), None) => {
+                return refused("only CUDA devices have small kernels; leave out `:small`");
             }
         };
         Ok(Life { checked: self.args.touch, kept: self.kept.to_vec(), vary: self.args.life.vary, in_flight })
