@@ -49,6 +49,7 @@ impl<B: Backend> Allocator<B> {
     }
 
     /// Returns the allocator of a handle.
+    #[cfg(not(loom))]
     pub(crate) fn of(handle: &Arc<Handle<B>>) -> Self {
         Self { handle: Arc::clone(handle) }
     }
@@ -57,6 +58,7 @@ impl<B: Backend> Allocator<B> {
         &self.handle.state
     }
 
+    #[cfg(not(loom))]
     pub(crate) fn shared_state(&self) -> &Arc<State<B>> {
         &self.handle.state
     }

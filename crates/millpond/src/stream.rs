@@ -32,10 +32,12 @@ impl<B: Backend> Stream<B> {
         Self { handle, lane }
     }
 
+    #[cfg(not(loom))]
     pub(crate) fn handle(&self) -> &Arc<Handle<B>> {
         &self.handle
     }
 
+    #[cfg(not(loom))]
     pub(crate) fn shared_state(&self) -> &Arc<State<B>> {
         &self.handle.state
     }

@@ -69,27 +69,6 @@ fn a_future_is_woken_once_and_over_at_the_second_poll() {
 }
 
 #[test]
-fn the_waker_of_the_last_poll_is_the_one_that_is_woken() {
-    // Several rounds, as the thread may be faster than the second poll.
-    for _ in 0..50 {
-        let sim = slow();
-        let (allocator, stream) = on(&sim);
-        sim.busy(stream.id());
-        let counts = [(); 2].map(|()| Arc::new(Count::default()));
-        let mut reached = pin!(allocator.when_reached(stream.point()));
-        let mut last = 0;
-        for (at, count) in counts.iter().enumerate() {
-            let waker = Waker::from(Arc::clone(count));
-            last = at;
-            if reached.as_mut().poll(&mut Context::from_waker(&waker)).is_ready() {
-                break;
-            }
-        }
-        eventually("one is woken", || counts[last].0.load(Ordering::SeqCst) == 1 || last == 1);
-    }
-}
-
-#[test]
 fn an_executor_of_one_thread_and_one_of_several_await_points_and_bytes() {
     let sim = slow();
     let (allocator, stream) = on(&sim);

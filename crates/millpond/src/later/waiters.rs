@@ -197,3 +197,42 @@ impl<B: Backend> Queue<B> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc as StdArc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
+
+    use millpond_sim::Sim;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Count(AtomicUsize);
+
+    impl Wake for Count {
+        fn wake(self: StdArc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn the_waker_of_the_last_poll_is_the_one_that_is_woken() {
+        let counts = [(); 2].map(|()| StdArc::new(Count::default()));
+        let [first, last] = [0, 1].map(|at| Waker::from(StdArc::clone(&counts[at])));
+        let place = Place::<Sim>(Mutex::new(Answer::Awaited(first)));
+        assert!(place.poll(&mut Context::from_waker(&last)).is_pending());
+        place.put(Answer::Here(Ok(())));
+        assert_eq!(counts.map(|count| count.0.load(Ordering::SeqCst)), [0, 1]);
+        assert!(matches!(place.poll(&mut Context::from_waker(&last)), Poll::Ready(Ok(()))));
+    }
+
+    #[test]
+    fn a_queue_has_a_thread_only_while_something_is_awaited_or_was_of_late() {
+        let queue = Waiters::<Sim>::new().queue(StreamId(0));
+        queue.inner.lock().has_thread = true;
+        queue.run(Duration::from_millis(1));
+        assert!(!queue.inner.lock().has_thread, "the thread has ended, so that the next future starts one");
+    }
+}
