@@ -1,7 +1,7 @@
 //! Elements of a type, views that keep their buffer, downloads that are awaited, and who holds what.
 //!
-//! Run it with `cargo run -p millpond-examples --example 12_elements_and_futures -- wgpu:0`. Without a name it takes the
-//! simulated device.
+//! Run it with `cargo run -p millpond-examples --example 12_elements_and_futures -- wgpu:0`. Without a name it takes
+//! the simulated device.
 
 use millpond_any::millpond::live::Tracking;
 use millpond_any::{AnyAllocator, AnyError, AnyView, open};

@@ -3,16 +3,16 @@
 //! # Who wakes them
 //!
 //! A driver tells of no point by itself, so a thread waits for it. The first future of a stream that has to wait starts
-//! a thread for that stream, which waits for the lowest tick that is awaited there, and wakes all futures up to the tick
-//! that was reached. As each stream has its own, a long wait for one stream does not hold up the others. After ten
+//! a thread for that stream, which waits for the lowest tick that is awaited there, and wakes all futures up to the
+//! tick that was reached. As each stream has its own, a long wait for one stream does not hold up the others. After ten
 //! seconds without a future to wake, a thread ends. So a stream on which nothing is awaited, or on which all is reached
 //! when it is asked for, has no thread, and nothing else in the library starts one.
 //!
 //! The thread sleeps in the backend's own wait ([`Backend::wait_asleep`]): for a semaphore on Vulkan, and on wgpu over
 //! Vulkan; in a poll for a submission on wgpu elsewhere. On CUDA the driver's wait spins, so the thread sleeps between
 //! questions, half a millisecond at most, unless the device was opened with `blocking_waits`: then it sleeps in the
-//! driver, and is woken without delay. A wake itself costs the switch to that thread and from it to the executor's: some
-//! ten microseconds.
+//! driver, and is woken without delay. A wake itself costs the switch to that thread and from it to the executor's:
+//! some ten microseconds.
 //!
 //! # Dropping
 //!
