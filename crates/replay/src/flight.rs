@@ -1,6 +1,7 @@
 //! Work that is under way while a replay continues, so that freed memory is not done with at once.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use millpond::{Buffer, Error, Stream};
 use millpond_backend::{Backend, Point, StreamId, Tick};
@@ -20,6 +21,11 @@ pub trait Flight<B: Backend> {
     /// Notes that an event of the trace comes next.
     fn event(&mut self) {}
 
+    /// Returns the time on the clock of the work, if it has one of its own. The time of a pass is taken from it.
+    fn clock(&self) -> Option<Duration> {
+        None
+    }
+
     /// Ends the work, as the replay is over.
     fn land(&mut self) {}
 }
@@ -32,6 +38,9 @@ pub trait Hold {
     /// Completes the work that a point covers, up to the first device-side wait that is not over. Returns whether the
     /// point is reached, whoever completed it.
     fn finish(&self, point: Point) -> bool;
+
+    /// Returns what the driver's calls have cost so far, in nanoseconds of the device's own clock.
+    fn driver_clock(&self) -> u64;
 }
 
 /// Work that is complete a number of events after it was queued, and not before, unless the host waits for it.
@@ -108,6 +117,11 @@ impl<'a, B: Backend, W> Flying<'a, B, W> {
 
     pub(crate) fn watch(&self) -> &W {
         &self.watch
+    }
+
+    /// Returns the time on the clock of the work in flight, if it has one.
+    pub(crate) fn clock(&self) -> Option<Duration> {
+        self.flight.as_ref()?.clock()
     }
 
     /// Ends the work in flight.

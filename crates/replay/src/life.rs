@@ -78,8 +78,12 @@ impl Replay {
             let act = acts.of(pass);
             let located = |error: W::Error| act.located(error.into());
             pass += 1;
+            let begin = flying.clock();
             let done = act.open_pass(allocator, streams, &mut submits, flying, deadline);
-            let (done, mut live) = done.map_err(located)?;
+            let (mut done, mut live) = done.map_err(located)?;
+            if let (Some(begin), Some(end)) = (begin, flying.clock()) {
+                done.time = end - begin;
+            }
             stay.extend(live.extract_if(.., |(id, _)| kept.get(*id as usize).is_some_and(|kept| *kept)));
             act.end(done.events, live, &mut submits, flying).map_err(located)?;
             Ok::<_, CheckError<_>>(done)

@@ -8,7 +8,8 @@ use millpond::stats::{MemoryStats, PageStats, SlackStats};
 /// The result of one pass over a trace.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Pass {
-    /// The time that it took on the host, including the driver's work.
+    /// The time that it took on the host, including the driver's work; on the clock of the work in flight, if that has
+    /// one ([`Timed`](crate::Timed)).
     pub time: Duration,
     /// The number of its events: fewer than the trace has where the replay's time was over before the pass was. With
     /// several threads, the least number that one of them reached.

@@ -61,6 +61,10 @@ impl Hold for Held {
         self.0.mark(stream)
     }
 
+    fn driver_clock(&self) -> u64 {
+        self.0.driver_clock().unwrap_or_default()
+    }
+
     fn finish(&self, point: Point) -> bool {
         loop {
             // A lost device completes nothing more; the allocator's next call reports it.

@@ -76,8 +76,9 @@ impl Coordinator {
                     let points = of_others.into_iter().chain(home);
                     pins.add(bytes, points.filter(is_ahead).map(|point| point.stream));
                 }
-                for (bytes, points) in shard.guarded_parts() {
-                    pins.add(bytes, points.iter().filter(is_ahead).map(|point| point.stream));
+                for part in shard.guarded_parts() {
+                    let streams = part.points.iter().filter(is_ahead).map(|point| point.stream);
+                    pins.add(part.end - part.begin, streams);
                 }
                 pins.add_own(shard.bytes_used_last(|point| is_ahead(&point)), stream);
             });

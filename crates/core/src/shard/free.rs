@@ -21,6 +21,8 @@ pub struct Uses {
     pub streams: Vec<StreamId>,
     /// The points up to which it is used.
     pub points: Points,
+    /// Whether it is lent, and the home stream has not used it meanwhile.
+    pub(super) is_lent: bool,
 }
 
 /// The state of a block after its free.
@@ -82,12 +84,14 @@ impl Shard {
     #[cold]
     fn free_later(&mut self, id: BlockId, tick: Tick, clock: u64) -> Freed {
         let block = &mut self.blocks[id];
-        block.last_use = LastUse::at(tick);
         block.state = State::Pending;
         let oversize = block.size >= self.rules.max_split;
         self.meter.free(block.side, block.size, oversize);
         let uses = if mem::take(&mut block.used_elsewhere) { self.uses_at_free(id) } else { Uses::default() };
         let block = &mut self.blocks[id];
+        // What was lent keeps the lender's last use, which the borrower's work came after.
+        let over = if uses.is_lent { block.last_use.max(LastUse::at(Tick::ZERO)) } else { LastUse::at(tick) };
+        block.last_use = over;
         block.waits = u32::try_from(uses.streams.len() + uses.points.len()).unwrap_or(u32::MAX);
         if block.waits > 0 {
             Freed::Pending(Box::new(uses))

@@ -17,43 +17,65 @@ use crate::books::Points;
 use crate::ids::{BlockId, Slot};
 use crate::last_use::LastUse;
 
-/// The guarded parts of a shard's homes: the slot and the offset of each, with its end and its points.
+/// A guarded part of a home.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Part {
+    pub(crate) begin: u64,
+    pub(crate) end: u64,
+    /// The points of other streams that come before the next use.
+    pub(crate) points: Points,
+    /// The last use by the home's own stream, which also comes before. That of the free block around it may be later,
+    /// as it is the latest of all that was joined.
+    pub(crate) last_use: LastUse,
+}
+
+/// The guarded parts of a shard's homes, by slot and offset.
 ///
 /// Invariant: the parts do not overlap, and none is empty.
 #[derive(Default)]
-pub(super) struct Guards(BTreeMap<(Slot, u64), (u64, Points)>);
+pub(super) struct Guards(BTreeMap<(Slot, u64), Part>);
 
 impl Guards {
-    fn add(&mut self, slot: Slot, (begin, end): (u64, u64), points: Points) {
-        debug_assert!(self.over(slot, (begin, end)).is_empty(), "{begin}..{end} is guarded already");
-        self.0.insert((slot, begin), (end, points));
+    fn add(&mut self, slot: Slot, part: Part) {
+        let range = (part.begin, part.end);
+        debug_assert!(self.over(slot, range).is_empty(), "{}..{} is guarded already", part.begin, part.end);
+        self.0.insert((slot, part.begin), part);
     }
 
-    /// Returns the parts that share a byte with the range, as begin, end and points.
-    fn parts(&self, slot: Slot, (begin, end): (u64, u64)) -> impl Iterator<Item = (u64, u64, &Points)> {
+    /// Returns the parts that share a byte with the range, the last one first.
+    fn parts(&self, slot: Slot, (begin, end): (u64, u64)) -> impl Iterator<Item = &Part> {
         let below = self.0.range((slot, 0)..(slot, end)).rev();
-        let parts = below.map(|(&(_, start), (stop, points))| (start, *stop, points));
-        parts.take_while(move |&(_, stop, _)| stop > begin)
+        below.map(|(_, part)| part).take_while(move |part| part.end > begin)
     }
 
     /// Returns the points of the parts that share a byte with the range.
     fn over(&self, slot: Slot, range: (u64, u64)) -> Points {
-        self.parts(slot, range).flat_map(|(_, _, points)| points.iter()).collect()
+        self.parts(slot, range).flat_map(|part| part.points.iter()).collect()
+    }
+
+    /// Returns the last use by the home's own stream of a range of which every byte is guarded.
+    fn last_use_below(&self, slot: Slot, (begin, end): (u64, u64)) -> Option<LastUse> {
+        let mut covered = 0;
+        let mut latest = LastUse::NEVER;
+        for part in self.parts(slot, (begin, end)) {
+            covered += part.end.min(end) - part.begin.max(begin);
+            latest = latest.max(part.last_use);
+        }
+        (covered == end - begin).then_some(latest)
     }
 
     /// Removes the range from the record and returns its points.
     fn take(&mut self, slot: Slot, (begin, end): (u64, u64)) -> Points {
-        let found: Vec<_> =
-            self.parts(slot, (begin, end)).map(|(start, stop, points)| (start, stop, points.clone())).collect();
+        let found: Vec<_> = self.parts(slot, (begin, end)).cloned().collect();
         let mut all = Points::default();
-        for (start, stop, points) in found {
-            self.0.remove(&(slot, start));
-            points.iter().for_each(|point| all.max(point));
-            if start < begin {
-                self.0.insert((slot, start), (begin, points.clone()));
+        for part in found {
+            self.0.remove(&(slot, part.begin));
+            part.points.iter().for_each(|point| all.max(point));
+            if part.begin < begin {
+                self.0.insert((slot, part.begin), Part { end: begin, ..part.clone() });
             }
-            if stop > end {
-                self.0.insert((slot, end), (stop, points));
+            if part.end > end {
+                self.0.insert((slot, end), Part { begin: end, ..part });
             }
         }
         all
@@ -64,17 +86,14 @@ impl Shard {
     /// Makes a freed block free at once, for whoever comes after these points of other streams. Returns whether room
     /// for a peak ran out.
     pub(crate) fn guard(&mut self, id: BlockId, points: Points, clock: u64) -> bool {
-        let Block { side, size, requested, slot, offset, state, .. } = self.blocks[id];
+        let Block { side, size, requested, state, .. } = self.blocks[id];
         assert_eq!(state, State::Pending, "block {} is guarded", id.0);
         self.blocks[id].waits = 0;
         if self.is_opened(id) {
             self.close_guarded(id, &points, clock);
             return self.meter.retire(side, size, requested, Default::default());
         }
-        if !points.is_empty() {
-            self.guards.add(slot, (offset, offset + size), points);
-            self.blocks[id].used_elsewhere = true;
-        }
+        self.put_guards(id, points);
         let change = self.join(id, clock);
         self.meter.retire(side, size, requested, change)
     }
@@ -105,11 +124,9 @@ impl Shard {
         // What was used on this stream comes first anyway.
         let last_use = points.tick(self.stream).map_or(last_use, |tick| last_use.max(LastUse::at(tick)));
         let points: Points = points.iter().filter(|point| point.stream != self.stream).collect();
-        if !points.is_empty() {
-            let Block { slot, offset, size, .. } = self.blocks[id];
-            self.guards.add(slot, (offset, offset + size), points);
-            self.blocks[id].used_elsewhere = true;
-        }
+        let block = &mut self.blocks[id];
+        block.last_use = block.last_use.max(last_use);
+        self.put_guards(id, points);
         self.comes_home(id, last_use, is_foreign, clock);
     }
 
@@ -139,29 +156,41 @@ impl Shard {
             return 0;
         }
         let (begin, end) = (block.offset, block.end());
-        let parts = self.guards.parts(block.slot, (begin, end)).filter(|(_, _, points)| points.iter().any(&counts));
-        parts.map(|(start, stop, _)| stop.min(end) - start.max(begin)).sum()
+        let parts = self.guards.parts(block.slot, (begin, end)).filter(|part| part.points.iter().any(&counts));
+        parts.map(|part| part.end.min(end) - part.begin.max(begin)).sum()
     }
 
-    /// Takes the guards off a claimed block, whose plan waits for them. Returns their points.
+    /// Returns the guarded parts of a range, cut to it, by place.
+    pub(crate) fn guarded_parts_of(&self, slot: Slot, (begin, end): (u64, u64)) -> Vec<Part> {
+        let cut = |part: &Part| Part { begin: part.begin.max(begin), end: part.end.min(end), ..part.clone() };
+        let mut parts: Vec<_> = self.guards.parts(slot, (begin, end)).map(cut).collect();
+        parts.reverse();
+        parts
+    }
+
+    /// Takes the guards off a claimed block, whose plan waits for them. Returns their points. If every byte of it is
+    /// guarded, its last use is from now on that of its own bytes.
     pub(crate) fn take_guards(&mut self, id: BlockId) -> Points {
         let block = &mut self.blocks[id];
         if !core::mem::take(&mut block.used_elsewhere) {
             return Points::default();
         }
         let (slot, range) = (block.slot, (block.offset, block.end()));
+        if let Some(last_use) = self.guards.last_use_below(slot, range) {
+            block.last_use = last_use;
+        }
         self.guards.take(slot, range)
     }
 
-    /// Puts guards back on a claimed block.
+    /// Puts guards on a block that is in no index.
     pub(crate) fn put_guards(&mut self, id: BlockId, points: Points) {
         if points.is_empty() {
             return;
         }
         let block = &mut self.blocks[id];
         block.used_elsewhere = true;
-        let (slot, range) = (block.slot, (block.offset, block.end()));
-        self.guards.add(slot, range, points);
+        let part = Part { begin: block.offset, end: block.end(), points, last_use: block.last_use };
+        self.guards.add(block.slot, part);
     }
 
     /// Marks the parts into which a marked block was cut: the front was handed out, and the rest may be guarded.
@@ -181,28 +210,30 @@ impl Shard {
 
     /// Forgets the guards whose points are all reached.
     pub(crate) fn prune_guards(&mut self, is_reached: impl Fn(Point) -> bool) {
-        self.guards.0.retain(|_, (_, points)| !points.iter().all(&is_reached));
+        self.guards.0.retain(|_, part| !part.points.iter().all(&is_reached));
     }
 
     /// Returns the points of all guards.
     pub(crate) fn guard_points(&self) -> impl Iterator<Item = Point> {
-        self.guards.0.values().flat_map(|(_, points)| points.iter())
+        self.guards.0.values().flat_map(|part| part.points.iter())
     }
 
-    /// Returns the guarded parts: the length of each in bytes, and its points.
-    pub(crate) fn guarded_parts(&self) -> impl Iterator<Item = (u64, &Points)> {
-        self.guards.0.iter().map(|(&(_, begin), (end, points))| (end - begin, points))
+    /// Returns the guarded parts.
+    pub(crate) fn guarded_parts(&self) -> impl Iterator<Item = &Part> {
+        self.guards.0.values()
     }
 
     /// Verifies that guarded parts lie in marked free or claimed blocks.
     pub(super) fn check_guards(&self) {
-        for (&(slot, begin), &(end, ref points)) in &self.guards.0 {
-            assert!(begin < end && !points.is_empty(), "guards {points:?} of {begin}..{end}");
+        for (&(slot, at), part) in &self.guards.0 {
+            assert!(at == part.begin && at < part.end && !part.points.is_empty(), "at {at}: {part:?}");
             for id in self.tiles(slot) {
                 let block = &self.blocks[id];
-                if block.offset < end && block.end() > begin {
+                if block.offset < part.end && block.end() > part.begin {
                     let is_marked = block.state == State::Free && block.used_elsewhere;
-                    assert!(is_marked || block.state == State::Claimed, "{begin}..{end} is guarded in {block:?}");
+                    assert!(is_marked || block.state == State::Claimed, "{part:?} is guarded in {block:?}");
+                    let covers = block.last_use >= part.last_use || block.state == State::Claimed;
+                    assert!(covers, "{part:?} was used later than {block:?}");
                 }
             }
         }
@@ -229,15 +260,19 @@ mod tests {
     }
 
     fn parts(guards: &Guards) -> Vec<(u64, u64)> {
-        guards.0.iter().map(|(&(_, begin), &(end, _))| (begin, end)).collect()
+        guards.0.values().map(|part| (part.begin, part.end)).collect()
+    }
+
+    fn part((begin, end): (u64, u64), points: Points, tick: u64) -> Part {
+        Part { begin, end, points, last_use: LastUse::at(Tick(tick)) }
     }
 
     #[test]
     fn what_is_taken_is_cut_out_of_the_record() {
         let mut guards = Guards::default();
-        guards.add(SLOT, (0, 10), at(1, 5));
-        guards.add(SLOT, (10, 20), at(2, 7));
-        guards.add(Slot(2), (0, 100), at(3, 1));
+        guards.add(SLOT, part((0, 10), at(1, 5), 3));
+        guards.add(SLOT, part((10, 20), at(2, 7), 4));
+        guards.add(Slot(2), part((0, 100), at(3, 1), 9));
         assert_eq!(guards.over(SLOT, (10, 11)), at(2, 7));
         let taken = guards.take(SLOT, (8, 12)).into_vec();
         assert_eq!(taken.len(), 2, "{taken:?}");
@@ -245,5 +280,15 @@ mod tests {
         assert!(guards.over(SLOT, (8, 12)).is_empty());
         assert_eq!(guards.take(SLOT, (0, 100)).len(), 2);
         assert_eq!(parts(&guards), vec![(0, 100)], "another slot");
+    }
+
+    #[test]
+    fn guarded_bytes_have_a_last_use_of_their_own() {
+        let mut guards = Guards::default();
+        guards.add(SLOT, part((0, 10), at(1, 5), 3));
+        guards.add(SLOT, part((10, 20), at(2, 7), 4));
+        let tick = |range| guards.last_use_below(SLOT, range).map(LastUse::tick);
+        assert_eq!((tick((2, 8)), tick((9, 11)), tick((0, 20))), (Some(Tick(3)), Some(Tick(4)), Some(Tick(4))));
+        assert_eq!((tick((9, 21)), tick((30, 31))), (None, None), "not all of it is guarded");
     }
 }

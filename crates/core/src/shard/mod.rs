@@ -252,9 +252,12 @@ impl Shard {
         Point { stream: self.stream, tick: self.blocks[block].last_use.tick() }
     }
 
-    /// Notes that the block is used on another stream until it is freed. The home stream itself is no news.
+    /// Notes that the block is used on another stream until it is freed. The home stream itself is news only to a
+    /// block that is lent.
     pub fn record_stream(&mut self, block: BlockId, stream: StreamId) {
-        if stream != self.stream && !self.rules.planted.is(Plant::EarlyReuse) {
+        if stream == self.stream {
+            self.used_at_home(block);
+        } else if !self.rules.planted.is(Plant::EarlyReuse) {
             let uses = self.uses_of(block);
             if !uses.streams.contains(&stream) {
                 uses.streams.push(stream);
@@ -265,10 +268,20 @@ impl Shard {
     /// Notes that the block is used up to a point. A point of its home stream has no effect, because the free comes
     /// after it.
     pub fn used_until(&mut self, block: BlockId, point: Point) {
-        if point.stream == self.stream || self.rules.planted.is(Plant::EarlyReuse) {
-            return;
+        if point.stream == self.stream {
+            self.used_at_home(block);
+        } else if !self.rules.planted.is(Plant::EarlyReuse) {
+            self.uses_of(block).points.max(point);
         }
-        self.uses_of(block).points.max(point);
+    }
+
+    /// Notes that the home stream uses a block, which is news if the block is lent.
+    fn used_at_home(&mut self, block: BlockId) {
+        if self.blocks[block].used_elsewhere
+            && let Some(uses) = self.uses.get_mut(&block)
+        {
+            uses.is_lent = false;
+        }
     }
 
     fn uses_of(&mut self, block: BlockId) -> &mut Uses {

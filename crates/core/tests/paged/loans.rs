@@ -1,6 +1,6 @@
 //! Blocks that another stream lends in place.
 
-use millpond_backend::Tick;
+use millpond_backend::{PageCaps, Tick};
 use millpond_core::settings::Growth;
 use millpond_core::{Freed, LastUse, Step};
 
@@ -46,7 +46,38 @@ fn a_lent_block_waits_for_the_borrower() {
     device.reached[0] = Tick(150);
     device.poll();
     device.check();
-    assert_eq!(device.hit(1, 40 * MIB).map(|held| held.grant.last_use), Some(LastUse::at(Tick(9))));
+    // The lender's own last use was before the loan.
+    assert_eq!(device.hit(1, 40 * MIB).map(|held| held.grant.last_use), Some(LastUse::at(Tick(1))));
+}
+
+/// A lender that used its block as well, while it was lent, comes later than that use.
+#[test]
+fn a_lender_may_use_what_it_has_lent() {
+    for (stream, last) in [(1, 9), (2, 1)] {
+        let mut device = Device::new(Growth::Tight, 40 * MIB);
+        let old = device.allocate(1, 40 * MIB);
+        device.free(old, 1);
+        let held = device.allocate(0, 40 * MIB);
+        device.shards[1].record_stream(held.grant.block, millpond_backend::StreamId(stream));
+        device.reached = [Tick(200); 3];
+        device.free(held, 9);
+        let grant = device.hit(1, 40 * MIB).expect("all of its users are done").grant;
+        assert_eq!(grant.last_use, LastUse::at(Tick(last)), "used on stream {stream}");
+    }
+}
+
+/// Memory that no stream had used before it was lent is not as the driver gave it.
+#[test]
+fn what_was_lent_is_used() {
+    let mut device = Device::with(Growth::Tight, 64 * MIB, PageCaps::new(32 * MIB), true);
+    let front = device.allocate(1, 34 * MIB);
+    assert!(front.grant.last_use.is_never());
+    let held = device.allocate(0, 30 * MIB);
+    assert_eq!((held.shard, held.grant.offset), (1, 34 * MIB), "the rest of the second page");
+    device.reached = [Tick(200); 3];
+    device.free(held, 9);
+    let again = device.hit(1, 30 * MIB).expect("the borrower is done").grant;
+    assert!(!again.last_use.is_never(), "{:?}", again.last_use);
 }
 
 /// The shortest block of all other streams that is long enough is lent.

@@ -7,6 +7,7 @@ mod ending;
 mod fails;
 mod loans;
 mod looks;
+mod ready;
 mod slabs;
 mod slack;
 mod windows;

@@ -12,12 +12,14 @@ use crate::quantity::format_time;
 
 const IN_FLIGHT_HELP: &str = "\
 Keep work under way: each allocation queues a piece of work on its stream, and so does each first use on another stream.
-On the simulated device K is a number of events, such as 200: a piece is done so many events after it was queued, and
-not before, unless the host waits for it. On other devices K is a time, such as 50us: a piece is a fill of memory past
-the allocator (64 MiB for each stream) that takes about so long on an idle device, and keeps all of it busy. 50us:small,
-on a CUDA device, is a kernel of one thread that takes so long, so that streams run side by side. Where that is longer
-than the host takes between two, they queue up until the driver makes the host wait. `stalls` and `waits` then tell what
-was waited for. With --touch, bytes are checked behind that work, which makes the host wait more often";
+K is a time, such as 50us: a piece takes about so long on an idle device, and keeps all of it busy. It is a fill of
+memory past the allocator (64 MiB for each stream). 50us:small, on a CUDA device, is a kernel of one thread that takes so
+long, so that streams run side by side. Where that is longer than the host takes between two, they queue up until the
+driver makes the host wait. The simulated device has both on a simulated clock, and `cold` and `warm` are then times on
+that clock: 100 ns an event, 2 us to queue a kernel, of which a stream's queue has room for 1,024, and what the driver
+costs. There K may also be a number of events, such as 200: a piece is done so many events after it was queued, and not
+before, unless the host waits for it. `stalls` and `waits` tell what was waited for. With --touch, bytes are checked
+behind that work, which makes the host wait more often";
 
 const VARY_HELP: &str = "\
 Multiply each size above 1 KiB, in each pass but the first, by a random factor within P percent, from 1% to 99%, as
@@ -38,7 +40,7 @@ reserved is left out";
 #[derive(Debug, clap::Args)]
 pub(crate) struct LifeArgs {
     #[arg(long, value_name = "K", value_parser = InFlight::parse)]
-    #[arg(help = "Keep work under way for K events (200) or a time (50us, 50us:small)", long_help = IN_FLIGHT_HELP)]
+    #[arg(help = "Keep work under way for a time (50us, 50us:small) or K events (200)", long_help = IN_FLIGHT_HELP)]
     pub(crate) in_flight: Option<InFlight>,
     #[arg(long, value_name = "P%[:seed=N]", value_parser = parse_vary)]
     #[arg(help = "Vary sizes from pass to pass by up to P percent", long_help = VARY_HELP)]

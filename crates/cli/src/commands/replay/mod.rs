@@ -16,7 +16,7 @@ use millpond::settings::Settings;
 use millpond::text::with_causes;
 use millpond::{Allocator, Stream, Usage};
 use millpond_backend::{Backend, BackendError};
-use millpond_replay::{CheckError, Fills, Flight, HeldFor, Life, Replay, Replayed, Until};
+use millpond_replay::{CheckError, Fills, Flight, HeldFor, Life, Replay, Replayed, Sharing, Timed, Until};
 
 use self::input::Source;
 pub(crate) use self::input::{PatternChoice, built_in, parse_limits, pattern_help, read_trace};
@@ -196,18 +196,18 @@ impl Run<'_> {
             (Some(InFlight::Events(_)), _) => {
                 return refused("only a simulated device holds work for a number of events; give a time, such as 50us");
             }
-            (Some(_), Some(Work::Held(_))) => {
-                return refused(
-                    "work of a simulated device takes no time: its clock counts what driver calls cost; give a number \
-                     of events, such as 200",
-                );
+            (Some(InFlight::Time(time)), Some(Work::Held(hold))) => {
+                Some(Box::new(Timed::new(hold, time, Sharing::OneAtATime)))
+            }
+            (Some(InFlight::Small(time)), Some(Work::Held(hold))) => {
+                Some(Box::new(Timed::new(hold, time, Sharing::SideBySide)))
             }
             (Some(InFlight::Time(time)), _) => {
                 Some(Box::new(Fills::new(allocator, streams, time).map_err(from_check)?))
             }
             (Some(InFlight::Small(time)), Some(Work::Small(make))) => Some(make(time)?),
             (Some(InFlight::Small(_)), None) => {
-                return refused("only CUDA devices have small kernels; leave out `:small`");
+                return refused("only CUDA devices and the simulated one have small kernels; leave out `:small`");
             }
         };
         Ok(Life { checked: self.args.touch, kept: self.kept.to_vec(), vary: self.args.life.vary, in_flight })

@@ -11,6 +11,7 @@
 //! the device. [`sizes`] determines how large pages are made, and how many are made before anything else.
 
 mod attempt;
+mod blocks;
 mod climb;
 mod ended;
 mod gather;

@@ -74,8 +74,8 @@ impl Coordinator {
         Taker { shard, stream: self.stream_of(shard), can_wait: !climb.knows.lacks.waits, open: plan.request.open }
     }
 
-    /// Returns the free memory at the homes of some shards that can be used at `latest`. Leaves a home out that has
-    /// less than `least` bytes.
+    /// Returns the free memory at the homes of some shards that can be used at `latest`: whole free blocks, or where
+    /// that is now, the parts of them that are ready. Leaves a home out that has less than `least` bytes.
     pub(super) fn tiles_of(
         &self,
         homes: impl Iterator<Item = ShardId>,
@@ -87,14 +87,48 @@ impl Coordinator {
         for shard in homes {
             let stream = self.stream_of(shard);
             for tile in shards.with(shard, |shard| shard.tiles_by_place(least)) {
+                if latest == When::Now {
+                    all.extend(self.ready_parts(taker, shard, &tile, shards));
+                    continue;
+                }
                 let until = Point { stream, tick: tile.last_use.tick() };
-                let when = self.when_free(taker, shard, &tile, until, shards);
-                if when <= latest {
+                if self.when_free(taker, shard, &tile, until, shards) <= latest {
                     all.push(Idle { shard, tile });
                 }
             }
         }
         Tiles(all)
+    }
+
+    /// Returns the parts of a free block that a stream can use now, by place. What several streams have freed there is
+    /// one block, and each part of it is ready at a time of its own.
+    pub(super) fn ready_parts(&self, taker: Taker, shard: ShardId, tile: &Tile, shards: &mut impl Shards) -> Vec<Idle> {
+        let stream = self.stream_of(shard);
+        let is_ready = |point: Point| self.when(taker, point) == When::Now;
+        let is_plain_ready = is_ready(Point { stream, tick: tile.last_use.tick() });
+        let mut runs: Vec<(u64, u64)> = Vec::new();
+        let mut add = |begin: u64, end: u64| match runs.last_mut() {
+            _ if begin == end => {}
+            Some((_, last)) if *last == begin => *last = end,
+            _ => runs.push((begin, end)),
+        };
+        let mut at = tile.begin;
+        if tile.is_marked {
+            for part in shards.with(shard, |shard| shard.guarded_parts_of(tile.slot, (tile.begin, tile.end))) {
+                if is_plain_ready {
+                    add(at, part.begin);
+                }
+                let own = Point { stream, tick: part.last_use.tick() };
+                if part.points.iter().chain([own]).all(is_ready) {
+                    add(part.begin, part.end);
+                }
+                at = part.end;
+            }
+        }
+        if is_plain_ready {
+            add(at, tile.end);
+        }
+        runs.into_iter().map(|(begin, end)| Idle { shard, tile: Tile { begin, end, ..*tile } }).collect()
     }
 
     /// Returns when a free block can be used by a stream.

@@ -10,9 +10,9 @@
 //!        └▶ all memory gathered, and what is missing created ─▶ the home grows by all of it ─▶ refused
 //!
 //! balanced, while the device is behind:
-//! a free block at home that is ready ─▶ the home grows, within the slack
+//! what is ready of a free block at home ─▶ the home grows, within the slack
 //!   └▶ what is ready, not gathered: a loan ─▶ own kept window ─▶ any kept window
-//!        └▶ the home grows, up to a cap ─▶ as above, behind waits
+//!        └▶ the home grows, up to a cap ─▶ the free block that is ready soonest ─▶ windows as above, behind waits
 //!
 //! a small request:
 //! the home grows, within the slack (balanced and behind: up to the cap)
@@ -28,15 +28,14 @@ use super::Growth as Grows;
 use super::climb::Climb;
 use super::gathered::Gathered;
 use super::job::{Job, spoiled};
-use super::kept::{Stretch, add};
 use super::sizes;
-use super::tiles::{Idle, Taker, Tiles, When};
+use super::tiles::{Taker, Tiles, When};
 use crate::coordinator::calls::{Batch, Purpose};
 use crate::coordinator::phase::{Phase, Turned};
 use crate::coordinator::plan::Plan;
 use crate::coordinator::step::Step;
 use crate::coordinator::{Coordinator, Shards};
-use crate::ids::{Place, Side};
+use crate::ids::Side;
 use crate::policy::{self, Addresses};
 use crate::size::Want;
 
@@ -109,7 +108,7 @@ impl Coordinator {
         let ready = Reach { latest: When::Now, gathers: false };
         let all = Reach { latest: When::BehindWait, gathers: true };
         let first = if cautious { ready } else { all };
-        if is_large && let Some(way) = self.own_way(&want, taker, first, shards) {
+        if is_large && let Some(way) = self.own_way(&want, taker, first.latest, shards) {
             return Some(way);
         }
         if let Some(way) =
@@ -118,19 +117,25 @@ impl Coordinator {
             return Some(way);
         }
         if cautious {
-            if is_large && let Some(way) = self.free_way(climb, &want, taker, ready, shards) {
+            if is_large && let Some(way) = self.ready_loan(&want, taker, shards) {
+                return Some(way);
+            }
+            if is_large && let Some(way) = self.window_way(climb, &want, taker, ready, shards) {
                 return Some(way);
             }
             let cap = sizes::cap_in_flight(self.paging.growth, self.paging.slack, high);
             if let Some(way) = self.grow_home(climb, &want, (taker, When::Now), left(cap, reserved), shards) {
                 return Some(way);
             }
-        }
-        if is_large {
-            if cautious && let Some(way) = self.own_way(&want, taker, all, shards) {
+            if is_large && let Some(way) = self.soonest_way(&want, taker, shards) {
                 return Some(way);
             }
-            if let Some(way) = self.free_way(climb, &want, taker, all, shards) {
+        }
+        if is_large {
+            if let Some(way) = self.loan(&want, taker, shards) {
+                return Some(way);
+            }
+            if let Some(way) = self.window_way(climb, &want, taker, all, shards) {
                 return Some(way);
             }
             if let Some(way) = self.gather_and_grow(climb, &want, taker, room, shards) {
@@ -148,29 +153,7 @@ impl Coordinator {
             return Some(way);
         }
         // A small request gets a block of another stream's large side rather than none.
-        let ready = Reach { latest: When::BehindWait, gathers: false };
-        if want.side == Side::Small { self.loan(&want, taker, ready, shards) } else { None }
-    }
-
-    /// Serves a large request from a free block of its own stream: other streams may still use it.
-    fn own_way(&mut self, want: &Want, taker: Taker, reach: Reach, shards: &mut impl Shards) -> Option<Way> {
-        if !self.guards() {
-            return None;
-        }
-        let fits: Vec<_> = shards.with(taker.shard, |shard| shard.tiles_at_least(want.rounded).collect());
-        let tile = fits.into_iter().find(|tile| {
-            let until = Point { stream: taker.stream, tick: tile.last_use.tick() };
-            self.when_free(taker, taker.shard, tile, until, shards) <= reach.latest
-        })?;
-        let tiles = Tiles::of(Idle { shard: taker.shard, tile });
-        let home = Place { shard: taker.shard, slot: tile.slot, offset: tile.begin };
-        let mut job = Job::new(self.pending.reached(taker.stream));
-        let stretches = [Stretch { home, bytes: want.rounded }];
-        if !self.claim_stretches(&mut job, &stretches, (&tiles, taker), shards) {
-            return Some(Way::Spoiled(job));
-        }
-        Self::serve_here(&mut job);
-        Some(Way::Job(job))
+        if want.side == Side::Small { self.loan(&want, taker, shards) } else { None }
     }
 
     /// Returns whether the device still uses free memory that another stream would have to wait for.
@@ -240,8 +223,8 @@ impl Coordinator {
         sizes::created(bytes, cap).collect()
     }
 
-    /// Serves a large request from free memory.
-    fn free_way(
+    /// Serves a large request from free memory through a window: of its own stream, or else of all.
+    fn window_way(
         &mut self,
         climb: &Climb,
         want: &Want,
@@ -249,9 +232,6 @@ impl Coordinator {
         reach: Reach,
         shards: &mut impl Shards,
     ) -> Option<Way> {
-        if let Some(way) = self.loan(want, taker, reach, shards) {
-            return Some(way);
-        }
         let own = self.tiles_of([taker.shard].into_iter(), (taker, reach.latest), want.rounded, shards);
         if let Some(way) = self.through_window(climb, want, taker, &own, reach, shards) {
             return Some(way);
@@ -358,34 +338,6 @@ impl Coordinator {
         let length = gathered.length + created;
         let is_there = shards.with(taker.shard, |shard| shard.has_vacant(length));
         (!is_there).then_some(Way::Range(Addresses::Windows(length)))
-    }
-
-    /// Has another stream lend the free block that fits best.
-    fn loan(&mut self, want: &Want, taker: Taker, reach: Reach, shards: &mut impl Shards) -> Option<Way> {
-        let large = Want { side: Side::Large, ..*want };
-        let mut best: Option<(u64, Idle)> = None;
-        for id in self.neighbours(taker.shard) {
-            let Some(tile) = shards.with(id, |shard| shard.best_tile(&large)) else { continue };
-            let size = tile.end - tile.begin;
-            if best.is_some_and(|(least, _)| size >= least) {
-                continue;
-            }
-            let until = Point { stream: self.stream_of(id), tick: tile.last_use.tick() };
-            if self.when_free(taker, id, &tile, until, shards) <= reach.latest {
-                best = Some((size, Idle { shard: id, tile }));
-            }
-        }
-        let (_, idle) = best?;
-        let home = Place { shard: idle.shard, slot: idle.tile.slot, offset: idle.tile.begin };
-        let tiles = Tiles::of(idle);
-        let mut stretches = Vec::new();
-        add(&mut stretches, Stretch { home, bytes: want.rounded });
-        let mut job = Job::new(self.pending.reached(taker.stream));
-        if !self.claim_stretches(&mut job, &stretches, (&tiles, taker), shards) {
-            return Some(Way::Spoiled(job));
-        }
-        Self::lend_it(&mut job, Side::Large);
-        Some(Way::Job(job))
     }
 
     /// Returns whether all idle pages can be gathered for a request, so that releasing them would not help it. Spare

@@ -10,12 +10,16 @@ use super::checked::{allocator, beginning, busy_device, open, variants};
 use crate::{Fills, HeldFor, Hold, Life};
 
 /// A simulated device that holds work.
-struct Held(Sim);
+pub(super) struct Held(pub(super) Sim);
 
 impl Hold for Held {
     fn begin(&self, stream: StreamId) -> Tick {
         self.0.busy(stream);
         self.0.mark(stream)
+    }
+
+    fn driver_clock(&self) -> u64 {
+        self.0.driver_clock().expect("a simulated clock")
     }
 
     fn finish(&self, point: Point) -> bool {

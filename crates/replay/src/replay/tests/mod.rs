@@ -4,4 +4,5 @@ mod checked;
 mod flight;
 mod life;
 mod submitted;
+mod timed;
 mod until;

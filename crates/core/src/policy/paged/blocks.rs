@@ -1,0 +1,129 @@
+//! Free blocks that serve a large request where they lie, without any page call: of the own stream, or lent by another.
+
+use alloc::vec::Vec;
+
+use millpond_backend::Point;
+
+use super::job::Job;
+use super::kept::Stretch;
+use super::tiles::{Idle, Taker, Tiles, When};
+use super::ways::Way;
+use crate::coordinator::{Coordinator, Shards};
+use crate::ids::{Place, ShardId, Side};
+use crate::shard::Tile;
+use crate::size::Want;
+
+impl Coordinator {
+    /// Serves a request from a free block of its own stream that can be used at `latest`: other streams may still use
+    /// it. Where that is now, any part of a block does that is ready.
+    pub(super) fn own_way(&mut self, want: &Want, taker: Taker, latest: When, shards: &mut impl Shards) -> Option<Way> {
+        if !self.guards() {
+            return None;
+        }
+        if latest == When::Now {
+            let ready = self.shortest_ready([taker.shard].into_iter(), want, taker, shards)?;
+            return Some(self.take(ready, want, taker, shards));
+        }
+        let fits: Vec<_> = shards.with(taker.shard, |shard| shard.tiles_at_least(want.rounded).collect());
+        let tile = fits.into_iter().find(|tile| {
+            let until = Point { stream: taker.stream, tick: tile.last_use.tick() };
+            self.when_free(taker, taker.shard, tile, until, shards) <= latest
+        })?;
+        Some(self.take(Idle { shard: taker.shard, tile }, want, taker, shards))
+    }
+
+    /// Has another stream lend the free block that fits best, behind a wait if need be.
+    pub(super) fn loan(&mut self, want: &Want, taker: Taker, shards: &mut impl Shards) -> Option<Way> {
+        let large = Want { side: Side::Large, ..*want };
+        let mut best: Option<(u64, Idle)> = None;
+        for id in self.neighbours(taker.shard) {
+            let Some(tile) = shards.with(id, |shard| shard.best_tile(&large)) else { continue };
+            let size = tile.end - tile.begin;
+            if best.is_some_and(|(least, _)| size >= least) {
+                continue;
+            }
+            let until = Point { stream: self.stream_of(id), tick: tile.last_use.tick() };
+            if self.when_free(taker, id, &tile, until, shards) <= When::BehindWait {
+                best = Some((size, Idle { shard: id, tile }));
+            }
+        }
+        let (_, idle) = best?;
+        Some(self.take(idle, want, taker, shards))
+    }
+
+    /// Has another stream lend the part of a free block that is ready and fits best.
+    pub(super) fn ready_loan(&mut self, want: &Want, taker: Taker, shards: &mut impl Shards) -> Option<Way> {
+        let ready = self.shortest_ready(self.neighbours(taker.shard), want, taker, shards)?;
+        Some(self.take(ready, want, taker, shards))
+    }
+
+    /// Serves a request from the free block, of all streams, for which the shortest wait is needed. So streams that
+    /// run side by side are held up as little as can be.
+    pub(super) fn soonest_way(&mut self, want: &Want, taker: Taker, shards: &mut impl Shards) -> Option<Way> {
+        if !self.guards() {
+            return None;
+        }
+        let mut best: Option<((u64, u64), Idle)> = None;
+        for id in self.neighbours(taker.shard).chain([taker.shard]) {
+            let fits: Vec<_> = shards.with(id, |shard| shard.tiles_at_least(want.rounded).collect());
+            for tile in fits {
+                let Some(lag) = self.lag(taker, id, &tile, shards) else { continue };
+                let key = (lag, tile.end - tile.begin);
+                if best.is_none_or(|(least, _)| key < least) {
+                    best = Some((key, Idle { shard: id, tile }));
+                }
+            }
+        }
+        let (_, idle) = best?;
+        Some(self.take(idle, want, taker, shards))
+    }
+
+    /// Returns how many ticks the stream that is the farthest behind has to pass before a free block can be used by a
+    /// stream, or `None` if the stream cannot wait for that.
+    fn lag(&self, taker: Taker, shard: ShardId, tile: &Tile, shards: &mut impl Shards) -> Option<u64> {
+        let guards = shards.with(shard, |shard| shard.guards_of(tile.block));
+        let until = Point { stream: self.stream_of(shard), tick: tile.last_use.tick() };
+        guards.iter().chain([until]).try_fold(0, |most: u64, point| match self.when(taker, point) {
+            When::Now => Some(most),
+            When::BehindWait => Some(most.max(point.tick.0.saturating_sub(self.pending.reached(point.stream).0))),
+            When::Later => None,
+        })
+    }
+
+    /// Returns the shortest part of a free block of some shards that can be used now and is long enough.
+    fn shortest_ready(
+        &self,
+        homes: impl Iterator<Item = ShardId>,
+        want: &Want,
+        taker: Taker,
+        shards: &mut impl Shards,
+    ) -> Option<Idle> {
+        let length = |idle: &Idle| idle.tile.end - idle.tile.begin;
+        let mut best: Option<Idle> = None;
+        for id in homes {
+            let fits: Vec<_> = shards.with(id, |shard| shard.tiles_at_least(want.rounded).collect());
+            for tile in fits {
+                let ready = self.ready_parts(taker, id, &tile, shards);
+                let fits = ready.into_iter().filter(|part| length(part) >= want.rounded);
+                // Of equal ones the first.
+                best = best.into_iter().chain(fits).min_by_key(length);
+            }
+        }
+        best
+    }
+
+    /// Claims the front of free memory for a request.
+    fn take(&mut self, idle: Idle, want: &Want, taker: Taker, shards: &mut impl Shards) -> Way {
+        let home = Place { shard: idle.shard, slot: idle.tile.slot, offset: idle.tile.begin };
+        let mut job = Job::new(self.pending.reached(taker.stream));
+        let stretches = [Stretch { home, bytes: want.rounded }];
+        if !self.claim_stretches(&mut job, &stretches, (&Tiles::of(idle), taker), shards) {
+            return Way::Spoiled(job);
+        }
+        match idle.shard == taker.shard {
+            true => Self::serve_here(&mut job),
+            false => Self::lend_it(&mut job, Side::Large),
+        }
+        Way::Job(job)
+    }
+}
