@@ -36,6 +36,7 @@ pub(crate) struct Handle<B: Backend> {
 
 impl<B: Backend> Drop for Handle<B> {
     fn drop(&mut self) {
+        self.state.sinks.tracker.tell_of_what_is_left();
         let kept: Vec<_> = self.state.lanes().map(|lane| lane.lock().close()).collect();
         // This is outside of the locks, because the last of these references may drop the state.
         drop(kept);
@@ -51,7 +52,18 @@ impl<B: Backend> Allocator<B> {
         &self.handle
     }
 
+    /// Returns the allocator of a handle.
+    #[cfg(not(loom))]
+    pub(crate) fn of(handle: &Arc<Handle<B>>) -> Self {
+        Self { handle: Arc::clone(handle) }
+    }
+
     pub(crate) fn state(&self) -> &State<B> {
+        &self.handle.state
+    }
+
+    #[cfg(not(loom))]
+    pub(crate) fn shared_state(&self) -> &Arc<State<B>> {
         &self.handle.state
     }
 

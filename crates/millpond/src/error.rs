@@ -9,6 +9,7 @@ use millpond_core::stats::PinnedBy;
 use millpond_core::{PoolId, Report};
 
 use crate::text::format_bytes;
+use crate::typed::ViewError;
 
 /// The reason why an allocator could not serve a request.
 #[derive(Debug, thiserror::Error)]
@@ -113,6 +114,9 @@ pub enum Error<E: BackendError> {
         /// The requested size of the buffer, in bytes.
         len: u64,
     },
+    /// A range, a cast or a number of elements that does not fit the buffer.
+    #[error(transparent)]
+    View(#[from] ViewError),
     /// The host asked for memory that the device may still use.
     #[error(
         "the device may still use the buffer: {point} is not over, its stream is at tick {reached}; wait for the \
@@ -167,6 +171,7 @@ impl<E: BackendError> Error<E> {
             Error::NotMarked { point, marked } => Error::NotMarked { point, marked },
             Error::Unsupported { what, device, advice } => Error::Unsupported { what, device, advice },
             Error::OutOfRange { offset, bytes, len } => Error::OutOfRange { offset, bytes, len },
+            Error::View(error) => Error::View(error),
             Error::InUse { point, reached } => Error::InUse { point, reached },
             Error::NotReached { point, reached } => Error::NotReached { point, reached },
             Error::Driver { call, lost, source } => Error::Driver { call, lost, source: map(source) },

@@ -11,6 +11,9 @@ mod error;
 pub mod events;
 mod lane;
 mod latch;
+#[cfg(not(loom))]
+pub mod later;
+pub mod live;
 mod pages;
 mod pinned;
 mod pool;
@@ -21,6 +24,7 @@ mod stream;
 pub mod summary;
 mod sync;
 pub mod text;
+pub mod typed;
 mod usage;
 
 pub use activity::DriverActivity;

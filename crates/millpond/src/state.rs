@@ -48,6 +48,12 @@ pub(crate) struct State<B: Backend> {
     /// overwritten, and it is reused in order.
     is_plain: AtomicBool,
     pub(crate) sinks: Sinks,
+    /// The futures that wait for points.
+    #[cfg(not(loom))]
+    pub(crate) later: crate::later::Waiters<B>,
+    /// The cache of page-locked memory that downloads arrive in which are awaited.
+    #[cfg(not(loom))]
+    pub(crate) landing: Mutex<Option<crate::pinned::Pinned<B>>>,
     pub(crate) activity: CachePadded<Activity>,
     /// The last thread that was short of room for a peak.
     settler: CachePadded<AtomicUsize>,
@@ -131,6 +137,10 @@ impl<B: Backend> State<B> {
             searches: CachePadded::new([AtomicU64::new(0), AtomicU64::new(0)]),
             waiters: AtomicUsize::new(0),
             sinks: Sinks::new(),
+            #[cfg(not(loom))]
+            later: crate::later::Waiters::new(),
+            #[cfg(not(loom))]
+            landing: Mutex::new(None),
             activity: CachePadded::new(Activity::new()),
             settler: CachePadded::new(AtomicUsize::new(0)),
             coordinator: CachePadded::new(Mutex::new(coordinator)),

@@ -18,6 +18,7 @@ use crate::sync::Arc;
 mod order;
 mod pinned;
 mod transfer;
+mod typed;
 
 /// A stream to allocate on. Cheap to clone; clones are the same stream.
 ///
@@ -45,6 +46,11 @@ impl<B: Backend> Stream<B> {
 
     pub(crate) fn bond(&self) -> Option<&Bond> {
         self.bond.as_ref()
+    }
+
+    #[cfg(not(loom))]
+    pub(crate) fn shared_state(&self) -> &Arc<State<B>> {
+        &self.handle.state
     }
 
     pub(crate) fn lane(&self) -> &LaneRef<B> {
