@@ -48,6 +48,9 @@ fi
 # The rest is for a run of everything.
 [ "$#" -eq 0 ] || exit 0
 
+# The Python package, in an empty environment.
+scripts/python.sh
+
 # The devices' own tests once more, where there is neither sparse binding nor a budget.
 if [ -f "$newer" ] && [ -f "$stock" ]; then
     tests=(conformance sameness device pages binding gate memory opening streams transfer)

@@ -77,8 +77,8 @@ impl Calls {
     }
 }
 
-// SAFETY: the module and the kernel are the driver's handles, which any thread may use while the module is loaded; it is
-// unloaded when the value is dropped, and the device is held until then.
+// SAFETY: the module and the kernel are the driver's handles, which any thread may use while the module is loaded; it
+// is unloaded when the value is dropped, and the device is held until then.
 unsafe impl<G: Gear> Send for Spinner<G> {}
 // SAFETY: as above; the driver's calls with them may be made by several threads at once.
 unsafe impl<G: Gear> Sync for Spinner<G> {}

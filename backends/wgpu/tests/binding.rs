@@ -140,3 +140,27 @@ fn bindings_are_checked_before_wgpu_sees_them() {
     let none = segment.binding(0, 0);
     assert!(matches!(none, Err(WgpuError::Misuse(Misuse::Empty { .. }))), "{none:?}");
 }
+
+#[test]
+fn a_window_covers_what_cannot_be_bound_by_itself() {
+    for device in common::both() {
+        let allocator = allocator(&device, ClassId::DEVICE, "policy:classic");
+        let stream = allocator.create_stream().unwrap();
+        let (_before, whole) = (stream.allocate(512).unwrap(), stream.allocate_from(&[1u32; 300]).unwrap());
+        let step = u64::from(device.device().limits().min_storage_buffer_offset_alignment);
+        // The first element lies behind a multiple of the alignment, and not on one.
+        let part = whole.slice(step / 4 + 3..step / 4 + 5).unwrap();
+        let (binding, before) = part.segment().unwrap().window(part.offset(), part.byte_len()).unwrap();
+        assert_eq!((binding.offset, before), (part.offset() - 12, 12));
+        assert_eq!(binding.size.map(std::num::NonZeroU64::get), Some(20));
+        // Three halves end in the middle of a word.
+        let halves = whole.as_slice().cast::<u16>().unwrap().slice(..3).unwrap();
+        let (binding, before) = halves.segment().unwrap().window(halves.offset(), halves.byte_len()).unwrap();
+        assert_eq!((binding.offset, before, binding.size.unwrap().get()), (whole.buffer().offset(), 0, 8));
+        let segment = whole.buffer().segment().unwrap();
+        assert!(matches!(segment.window(0, 0), Err(WgpuError::Misuse(Misuse::Empty { .. }))));
+        let outside = segment.window(segment.bytes() - 2, 3);
+        assert!(matches!(outside, Err(WgpuError::Misuse(Misuse::OutOfRange { .. }))), "{outside:?}");
+        assert!(segment.window(segment.bytes() - 2, 2).is_ok());
+    }
+}

@@ -146,6 +146,105 @@ fn bad_ranges_are_refused_by_name_and_number() {
     assert!(matches!(out, Err(WgpuError::Misuse(Misuse::OutOfRange { .. }))), "{out:?}");
     let out = device.upload(stream, &[0; 100], &segment, 0);
     assert!(matches!(out, Err(WgpuError::Misuse(Misuse::OutOfRange { offset: 0, bytes: 100, .. }))), "{out:?}");
+    device.fill(stream, &segment, 96, 0, 0).unwrap();
+    let Some(other) = common::open(Wgpu::builder()) else { return };
+    let stranger = other.reserve(ClassId::DEVICE, 96).unwrap();
+    let foreign = device.copy(stream, (&segment, 0), (&stranger, 0), 4);
+    assert!(
+        matches!(foreign, Err(WgpuError::Misuse(Misuse::Foreign { other: belongs_to, own: given_to, .. }))
+            if (belongs_to, given_to) == (other.serial(), device.serial())),
+        "{foreign:?}"
+    );
+    assert_eq!(device.submit(stream).unwrap(), Tick(1), "nothing of it was recorded");
+    assert_eq!(device.errors(), [""; 0]);
+}
+
+/// What the bytes of a segment should be, beside a device that moves them.
+struct Beside {
+    device: Wgpu,
+    stream: StreamId,
+    segments: [Segment; 2],
+    expected: [Vec<u8>; 2],
+}
+
+impl Beside {
+    fn check(&self, what: &str) {
+        for (segment, expected) in self.segments.iter().zip(&self.expected) {
+            let seen = read(&self.device, self.stream, segment, 0, expected.len());
+            let differs = seen.iter().zip(expected).position(|(seen, expected)| seen != expected);
+            assert_eq!(differs, None, "{what}");
+        }
+    }
+
+    fn copy(&mut self, (of, from): (usize, usize), (into, to): (usize, usize), length: usize) {
+        let (source, target) = (&self.segments[of], &self.segments[into]);
+        self.device.copy(self.stream, (source, from as u64), (target, to as u64), length as u64).unwrap();
+        let moved = self.expected[of][from..from + length].to_vec();
+        self.expected[into][to..to + length].copy_from_slice(&moved);
+    }
+}
+
+#[test]
+fn bytes_that_are_no_whole_words_are_moved_and_their_neighbours_stay() {
+    for device in common::both() {
+        let (stream, segments) = stream_and_segments(&device, 1021);
+        let mut test = Beside { device, stream, segments, expected: [(); 2].map(|()| bytes(1021)) };
+        for (segment, expected) in test.segments.iter().zip(&test.expected) {
+            test.device.upload(stream, expected, segment, 0).unwrap();
+        }
+        test.check("a segment that ends within a word");
+        for (at, length) in [(0, 1), (0, 6), (1, 1), (1, 2), (2, 2), (3, 2), (5, 3), (255, 3), (511, 7), (1016, 5)] {
+            let new: Vec<u8> = (0..length).map(|byte| 0xF0 + byte as u8).collect();
+            test.device.upload(stream, &new, &test.segments[0], at as u64).unwrap();
+            test.expected[0][at..at + length].copy_from_slice(&new);
+            test.check(&format!("{length} bytes at {at}"));
+            test.device.fill(stream, &test.segments[1], at as u64, length as u64, 0xEE).unwrap();
+            test.expected[1][at..at + length].fill(0xEE);
+            test.check(&format!("a fill of {length} bytes at {at}"));
+        }
+        for (from, to, length) in [(0, 1, 1), (1, 0, 9), (3, 7, 2), (3, 7, 30), (2, 9, 600), (6, 402, 77)] {
+            test.copy((0, from), (1, to), length);
+            test.check(&format!("a copy of {length} bytes from {from} to {to}"));
+        }
+        test.copy((0, 5), (0, 702), 301);
+        test.copy((0, 101), (0, 205), 103);
+        test.check("copies within a segment");
+        let overlap = test.device.copy(stream, (&test.segments[0], 0), (&test.segments[0], 3), 4);
+        assert!(matches!(overlap, Err(WgpuError::Misuse(Misuse::OverlapWithin { bytes: 4, .. }))), "{overlap:?}");
+        assert_eq!(test.device.errors(), [""; 0]);
+    }
+}
+
+#[test]
+fn a_long_copy_to_another_phase_is_made_in_pieces() {
+    let Some(device) = common::open(Wgpu::builder()) else { return };
+    let (stream, [a, b]) = stream_and_segments(&device, 10 * MIB);
+    let data = bytes(9 * MIB + 3);
+    device.upload(stream, &data, &a, 1).unwrap();
+    device.copy(stream, (&a, 1), (&b, 6), data.len() as u64).unwrap();
+    assert!(read(&device, stream, &b, 6, data.len()) == data, "the bytes came over");
+    assert_eq!(read(&device, stream, &b, 4, 2), [0; 2]);
+    assert_eq!(read(&device, stream, &b, 6 + data.len() as u64, 8), [0; 8]);
+}
+
+#[test]
+fn three_halves_go_and_come_back() {
+    let Some(device) = common::open(Wgpu::builder()) else { return };
+    let stream = Allocator::new(device).create_stream().unwrap();
+    let halves = stream.allocate_from(&[0x3C00u16, 0x4000, 0x4200]).unwrap();
+    stream.upload_elements(&halves.slice(1..2).unwrap(), &[0x4400]).unwrap();
+    assert_eq!(stream.download_vec(&halves).unwrap(), [0x3C00, 0x4400, 0x4200]);
+    let copy = stream.allocate_elements::<u16>(3).unwrap();
+    stream.clear_elements(&copy).unwrap();
+    stream.copy_elements(&halves.slice(1..).unwrap(), &copy.slice(..2).unwrap()).unwrap();
+    assert_eq!(stream.download_vec(&copy).unwrap(), [0x4400, 0x4200, 0]);
+}
+
+#[test]
+fn segments_that_no_shader_may_use_take_whole_words_only() {
+    let builder = Wgpu::builder().usage(millpond_wgpu::wgpu::BufferUsages::UNIFORM);
+    let Some(device) = common::open(builder) else { return };
+    let (stream, [segment]) = stream_and_segments(&device, 96);
     let odd = device.fill(stream, &segment, 2, 4, 0);
     assert!(
         matches!(odd, Err(WgpuError::Misuse(Misuse::Misaligned { what: Some("offset"), value: 2, multiple: 4, .. }))),
@@ -161,17 +260,7 @@ fn bad_ranges_are_refused_by_name_and_number() {
         matches!(odd, Err(WgpuError::Misuse(Misuse::Misaligned { what: Some("offset"), value: 13, .. }))),
         "{odd:?}"
     );
-    device.fill(stream, &segment, 96, 0, 0).unwrap();
-    let Some(other) = common::open(Wgpu::builder()) else { return };
-    let stranger = other.reserve(ClassId::DEVICE, 96).unwrap();
-    let foreign = device.copy(stream, (&segment, 0), (&stranger, 0), 4);
-    assert!(
-        matches!(foreign, Err(WgpuError::Misuse(Misuse::Foreign { other: belongs_to, own: given_to, .. }))
-            if (belongs_to, given_to) == (other.serial(), device.serial())),
-        "{foreign:?}"
-    );
-    assert_eq!(device.submit(stream).unwrap(), Tick(1), "nothing of it was recorded");
-    assert_eq!(device.errors(), [""; 0]);
+    device.fill(stream, &segment, 4, 8, 1).unwrap();
 }
 
 /// A block that recorded, unsubmitted work reads, and that was freed and granted again.

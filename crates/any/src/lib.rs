@@ -12,11 +12,15 @@ mod builder;
 mod device;
 mod error;
 mod found;
+#[cfg(not(loom))]
+mod later;
+mod live;
 mod macros;
 mod open;
 pub mod options;
 mod pinned;
 mod stream;
+mod typed;
 
 pub use allocator::AnyAllocator;
 pub use buffer::AnyBuffer;
@@ -24,9 +28,12 @@ pub use builder::AnyBuilder;
 pub use device::{AnyDevice, BACKENDS, Best};
 pub use error::{AnyError, DriverError, ErrorKind, PassedOver};
 pub use found::{Found, devices};
+#[cfg(not(loom))]
+pub use later::{AnyDownload, AnyReached};
 pub use open::{OpenedBest, open, open_best};
 pub use pinned::{AnyPinned, AnyPinnedBuffer};
 pub use stream::AnyStream;
+pub use typed::{AnySlice, AnyTypedBuffer, AnyView};
 
 pub use millpond;
 pub use millpond_backend::{Caps, ClassId, Point, StreamId, Tick};

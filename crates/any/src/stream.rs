@@ -238,7 +238,7 @@ impl AnyStream {
 
     /// Returns the error for a thing of another backend.
     #[cold]
-    fn other(&self, what: &'static str, belongs_to: &'static str) -> AnyError {
+    pub(crate) fn other(&self, what: &'static str, belongs_to: &'static str) -> AnyError {
         other_backend(what, belongs_to, self.backend_name())
     }
 

@@ -91,3 +91,27 @@ fn things_of_one_backend_are_refused_by_another() {
     let (error, strange) = cuda.free(strange).unwrap_err();
     assert_eq!((error.kind(), strange.backend_name()), (ErrorKind::Input, "sim"));
 }
+
+#[test]
+fn elements_are_at_the_address_that_kernels_take() {
+    let stream = on_cuda("cuda:0").create_stream().unwrap();
+    let buffer = stream.allocate_from(&[1.0f32, 2.0, 3.0]).unwrap();
+    let last = buffer.slice(2..).unwrap();
+    assert_eq!(last.address(), buffer.buffer().as_cuda().unwrap().address().map(|address| address + 8));
+    stream.upload_elements(&last, &[4.0]).unwrap();
+    assert_eq!(stream.download_vec(&buffer.share().slice(1..).unwrap()).unwrap(), [2.0, 4.0]);
+}
+
+#[test]
+fn points_and_downloads_are_awaited() {
+    let allocator = on_cuda("cuda:0");
+    let stream = allocator.create_stream().unwrap();
+    let view = stream.allocate_from(&[1u64, 2, 3]).unwrap().share();
+    pollster::block_on(async {
+        allocator.when_reached(stream.point()).await.unwrap();
+        let tail = stream.download_async(&view.slice(1..).unwrap()).unwrap();
+        stream.clear_elements(&view).unwrap();
+        assert_eq!(tail.await.unwrap(), [2, 3]);
+        stream.when_done().unwrap().await.unwrap();
+    });
+}

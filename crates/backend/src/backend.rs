@@ -108,6 +108,17 @@ pub unsafe trait Backend: Send + Sync + 'static {
     #[must_use = "the point may not have been reached: work that was never submitted is never waited for"]
     fn wait(&self, point: Point) -> Result<Tick, Self::Error>;
 
+    /// Does the same as [`wait`](Backend::wait) for a thread that has nothing else to do and need not know at once: it
+    /// keeps no core busy. Backends whose `wait` sleeps keep the default.
+    ///
+    /// # Errors
+    ///
+    /// Returns the driver's error.
+    #[must_use = "the point may not have been reached: work that was never submitted is never waited for"]
+    fn wait_asleep(&self, point: Point) -> Result<Tick, Self::Error> {
+        self.wait(point)
+    }
+
     /// Returns the operations on virtual memory, if the device has it. It is announced as [`Caps::pages`].
     fn virtual_memory(
         &self,

@@ -1,9 +1,10 @@
 //! Optional abilities, each with a trait. A backend that has one returns itself from the matching method of
 //! [`Backend`](crate::Backend) and announces it in [`Caps`](crate::Caps).
 
+use alloc::boxed::Box;
 use core::ptr::NonNull;
 
-use crate::{BackendError, ClassId, Point, StreamId};
+use crate::{BackendError, ClassId, Point, StreamId, Tick};
 
 /// Address ranges without memory, and memory without addresses.
 ///
@@ -174,6 +175,39 @@ pub trait Transfer {
         offset: u64,
         to: &mut [u8],
     ) -> Result<(), Self::Error>;
+
+    /// Begins a download and submits it, without waiting. Returns the tick that covers it, and what the bytes are taken
+    /// from once that tick is reached. A backend has this if the host cannot reach memory of the device's: where it can
+    /// ([`HostMemory`]), a download is a copy to such memory, and `None` is returned.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error as [`fill`](Transfer::fill) does.
+    #[expect(clippy::type_complexity, reason = "a tick and what arrives then, or nothing")]
+    fn begin_download(
+        &self,
+        _stream: StreamId,
+        _segment: &Self::Segment,
+        _offset: u64,
+        _bytes: u64,
+    ) -> Result<Option<(Tick, Box<dyn Readback<Error = Self::Error>>)>, Self::Error> {
+        Ok(None)
+    }
+}
+
+/// Bytes that are on their way from the device to the host, from [`Transfer::begin_download`]. Dropping it gives up on
+/// them, and is allowed at any time.
+pub trait Readback: Send {
+    /// The driver's error.
+    type Error: BackendError;
+
+    /// Copies the bytes, all of them, to `to`. The tick that [`Transfer::begin_download`] has returned is reached, so
+    /// it does not wait for the device.
+    ///
+    /// # Errors
+    ///
+    /// Returns the driver's error.
+    fn read(self: Box<Self>, to: &mut [u8]) -> Result<(), Self::Error>;
 }
 
 /// The memory that is left of a class.

@@ -40,6 +40,6 @@ mod id;
 
 pub use backend::Backend;
 pub use caps::{Caps, Class, ClassKind, Closing, PageCaps, Reuse};
-pub use ext::{Budget, BudgetInfo, HostMemory, StreamWait, Transfer, VirtualMemory};
+pub use ext::{Budget, BudgetInfo, HostMemory, Readback, StreamWait, Transfer, VirtualMemory};
 pub use fault::{BackendError, Fault};
 pub use id::{ClassId, Point, StreamId, Tick};

@@ -166,7 +166,7 @@ impl Addresses {
         if entry.load(Ordering::Relaxed) == 0 {
             return None;
         }
-        NonZeroU64::new(entry.swap(0, Ordering::AcqRel)).map(RawBuffer::from_bits)
+        take_out(entry)
     }
 
     /// Returns the last block that begins at an address or before it, with its start. Looks at every entry in between,
@@ -223,7 +223,42 @@ impl Addresses {
     }
 }
 
+/// Takes out the block of an entry, by the entry's [`place`](Entry::place). Of several threads that do this at once,
+/// one gets it.
+///
+/// # Safety
+///
+/// The place is that of an entry of a tree that lives.
+#[inline]
+pub(crate) unsafe fn take_at(place: usize) -> Option<RawBuffer> {
+    // SAFETY: as the caller promises; entries are never moved.
+    take_out(unsafe { &*ptr::with_exposed_provenance::<AtomicU64>(place) })
+}
+
+/// Takes the block out of an entry. Of several threads that do this at once, one gets it.
+#[inline]
+fn take_out(entry: &AtomicU64) -> Option<RawBuffer> {
+    NonZeroU64::new(entry.swap(0, Ordering::AcqRel)).map(RawBuffer::from_bits)
+}
+
+/// Returns the block of an entry, by the entry's [`place`](Entry::place).
+///
+/// # Safety
+///
+/// As for [`take_at`].
+pub(crate) unsafe fn get_at(place: usize) -> Option<RawBuffer> {
+    // SAFETY: as in `take_at`.
+    let entry = unsafe { &*ptr::with_exposed_provenance::<AtomicU64>(place) };
+    NonZeroU64::new(entry.load(Ordering::Acquire)).map(RawBuffer::from_bits)
+}
+
 impl Entry<'_> {
+    /// Returns where the entry is: a multiple of 8, which stays as it is as long as the tree lives.
+    #[inline]
+    pub(crate) fn place(&self) -> usize {
+        ptr::from_ref(self.0).expose_provenance()
+    }
+
     /// Puts the block there that was just granted at this address. No other block is there: what was there before was
     /// taken out before the allocator got it back, and the allocator grants memory to one at a time.
     #[inline]

@@ -10,6 +10,8 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
+use millpond::MemoryStats;
+
 use crate::boundary::{self, Out};
 use crate::code::Failure;
 use crate::handles::{self, Handle};
@@ -241,15 +243,20 @@ pub unsafe extern "C" fn millpond_get_usage(pond: *mut CAllocator, out: *mut Usa
         // SAFETY: the caller promises that the allocator lives and the pointer is null or valid.
         let (served, out) = unsafe { (served(pond)?, Out::required("out", out)?) };
         let stats = on!(served, of => of.allocator.stats());
-        let (allocated, reserved) = (stats.allocated_bytes.all, stats.reserved_bytes.all);
-        out.put(Usage {
-            allocated_bytes: allocated.current,
-            max_allocated_bytes: allocated.peak,
-            reserved_bytes: reserved.current,
-            max_reserved_bytes: reserved.peak,
-        });
+        out.put(usage_of(&stats));
         Ok(())
     })
+}
+
+/// Returns those figures of the statistics.
+pub(crate) fn usage_of(stats: &MemoryStats) -> Usage {
+    let (allocated, reserved) = (stats.allocated_bytes.all, stats.reserved_bytes.all);
+    Usage {
+        allocated_bytes: allocated.current,
+        max_allocated_bytes: allocated.peak,
+        reserved_bytes: reserved.current,
+        max_reserved_bytes: reserved.peak,
+    }
 }
 
 /// Returns all statistics as JSON.

@@ -11,6 +11,7 @@ mod json;
 mod last_error;
 mod served;
 mod streams;
+pub mod table;
 pub mod torch;
 
 pub use code::Code;

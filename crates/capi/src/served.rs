@@ -157,7 +157,7 @@ impl<D: Device> Of<D> {
 
 /// Returns the failure of a device whose blocks have no address, or none that the table can hold.
 #[cold]
-fn misplaced(address: u64) -> Failure {
+pub(crate) fn misplaced(address: u64) -> Failure {
     let text = format!("the device gives memory at {address:#x}, and blocks lie at multiples of 512 below 2^57");
     Failure::new(Code::Unsupported, text)
 }

@@ -24,7 +24,7 @@ use crate::served::{Served, on};
 const DEVICE: &str = "MILLPOND_TORCH_DEVICE";
 
 /// The most devices. A machine has fewer.
-const DEVICES: usize = 64;
+pub(crate) const DEVICES: usize = 64;
 
 /// The handle of each device's allocator, or 0.
 static PONDS: [AtomicU64; DEVICES] = [const { AtomicU64::new(0) }; DEVICES];
@@ -35,6 +35,15 @@ static MAKING: Mutex<()> = Mutex::new(());
 /// Returns whether an allocator is one of these, which are never destroyed.
 pub(crate) fn has(handle: Handle) -> bool {
     handle.0 != 0 && PONDS.iter().any(|pond| pond.load(Ordering::Acquire) == handle.0)
+}
+
+/// Returns whether the environment puts simulated devices in the place of CUDA's.
+pub(crate) fn is_simulated() -> Result<bool, Failure> {
+    match std::env::var(DEVICE).as_deref() {
+        Err(_) | Ok("cuda") => Ok(false),
+        Ok("sim") => Ok(true),
+        Ok(other) => Err(Failure::bad_argument(format!("{DEVICE} is `{other}`, and must be cuda or sim"))),
+    }
 }
 
 fn place(device: c_int) -> Result<&'static AtomicU64, Failure> {
@@ -59,11 +68,7 @@ fn make(place: &AtomicU64, device: c_int) -> Result<Handle, Failure> {
     if made != 0 {
         return Ok(Handle(made));
     }
-    let name = match std::env::var(DEVICE).as_deref() {
-        Err(_) | Ok("cuda") => format!("cuda:{device}"),
-        Ok("sim") => format!("sim:{device}"),
-        Ok(other) => return Err(Failure::bad_argument(format!("{DEVICE} is `{other}`, and must be cuda or sim"))),
-    };
+    let name = if is_simulated()? { format!("sim:{device}") } else { format!("cuda:{device}") };
     let handle = handles::enter(Box::new(Served::open(&name, None)?))?;
     place.store(handle.0, Ordering::Release);
     Ok(handle)

@@ -162,6 +162,14 @@ fn torch() {
 }
 
 #[test]
+fn the_table() {
+    let program = watched("core", "core");
+    for (mut command, device) in [(on_sim(&program), "sim"), (on_cuda(&program), "cuda")] {
+        run(command.env("MILLPOND_TORCH_DEVICE", device));
+    }
+}
+
+#[test]
 fn torch_says_what_is_wrong_with_the_environment() {
     let program = watched("torch", "torch-environment");
     for (variable, value, word) in
@@ -181,6 +189,33 @@ fn no_driver_is_needed_until_a_gpu_is_asked_for() {
     let output = on(&program, &[OsStr::new("cuda:0")]).output().expect("it starts");
     let printed = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code() == Some(1) && printed.contains("CUDA"), "{printed}");
+}
+
+/// A C compiler finds each type of the table as long as the library does.
+#[test]
+fn the_tables_types_have_the_headers_lengths() {
+    use millpond_capi::table::types;
+    let lengths = [
+        ("block", size_of::<types::Block>()),
+        ("pool", size_of::<types::Pool>()),
+        ("place", size_of::<types::Place>()),
+        ("stat", size_of::<types::Stat>()),
+        ("stats", size_of::<types::Stats>()),
+        ("limits", size_of::<types::Limits>()),
+        ("oom", size_of::<types::Oom>()),
+        ("segment", size_of::<types::Segment>()),
+        ("tile", size_of::<types::Tile>()),
+        ("sink", size_of::<types::Sink>()),
+        ("event", size_of::<types::Event>()),
+        ("host", size_of::<types::Host>()),
+        ("source", size_of::<types::Source>()),
+        ("v1", size_of::<types::Core>()),
+    ];
+    let asserts =
+        lengths.map(|(name, bytes)| format!("_Static_assert(sizeof(millpond_core_{name}) == {bytes}, \"{name}\");"));
+    let source = library().join("lengths.c");
+    fs::write(&source, format!("#include \"millpond_core.h\"\n{}\n", asserts.join("\n"))).expect("a file");
+    run(compiler(&source).arg("-fsyntax-only"));
 }
 
 fn example() -> PathBuf {
@@ -210,13 +245,18 @@ fn on_cuda_preloaded(program: &Path) -> Command {
     command
 }
 
-/// The header is C99 and C++, for programs that are.
+/// The headers are C99 and C++, for programs that are.
 #[test]
 fn the_header_is_for_other_languages_too() {
-    let header = here().join("include/millpond.h");
+    for header in ["millpond.h", "millpond_core.h"] {
+        compiles_as_other_languages(&here().join("include").join(header));
+    }
+}
+
+fn compiles_as_other_languages(header: &Path) {
     for (language, standard) in [("c", "-std=c99"), ("c++", "-std=c++11")] {
         let mut cc = Command::new("cc");
-        cc.args(["-x", language, standard, "-pedantic", "-Wall", "-Wextra", "-Werror", "-fsyntax-only"]).arg(&header);
+        cc.args(["-x", language, standard, "-pedantic", "-Wall", "-Wextra", "-Werror", "-fsyntax-only"]).arg(header);
         let output = cc.output().expect("cc starts");
         let printed = String::from_utf8_lossy(&output.stderr);
         // A compiler for C alone says that it does not know the other language.

@@ -4,20 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-use millpond_capi::Code;
 use millpond_capi::api::{ABI, Usage};
+use millpond_capi::{Code, table};
 
 const HEADER: &str = include_str!("../include/millpond.h");
 
 /// Returns the header without its comments.
 fn declarations() -> String {
-    let mut rest = HEADER;
-    let mut text = String::new();
-    while let Some((before, behind)) = rest.split_once("/*") {
-        text.push_str(before);
-        rest = behind.split_once("*/").expect("a comment ends").1;
-    }
-    text + rest
+    without_comments(HEADER)
 }
 
 /// Returns the names of functions, which are followed by a parenthesis.
@@ -40,6 +34,28 @@ fn every_function_is_declared_and_exported() {
     let exported: BTreeSet<String> = exported.filter_map(name).collect();
     assert!(exported.len() > 20);
     assert_eq!(functions(&declarations()), exported);
+}
+
+/// Returns a header's text without its comments.
+fn without_comments(text: &str) -> String {
+    let parts = text.split("/*").enumerate();
+    parts.map(|(at, part)| if at == 0 { part } else { part.split_once("*/").expect("a comment ends").1 }).collect()
+}
+
+#[test]
+fn the_table_has_the_headers_entries_in_its_order() {
+    let text = without_comments(include_str!("../include/millpond_core.h"));
+    assert!(text.contains(&format!("#define MILLPOND_CORE_ABI {}\n", table::types::ABI)));
+    let entries = text.split("typedef struct millpond_core_v1 {").nth(1).and_then(|text| text.split('}').next());
+    let declared: Vec<&str> =
+        entries.expect("the table").split("(*").skip(1).filter_map(|e| e.split(')').next()).collect();
+    let source = include_str!("../src/table/types.rs");
+    let fields = source.split("pub struct Core {").nth(1).and_then(|text| text.split('}').next()).expect("the table");
+    let built = fields.lines().filter_map(|line| line.trim().strip_prefix("pub ")?.split(':').next()).skip(2);
+    assert_eq!(declared, built.collect::<Vec<_>>());
+    assert!(declared.len() > 25);
+    assert_eq!(size_of::<table::types::Core>(), 8 + declared.len() * size_of::<usize>());
+    assert_eq!(functions(&text), BTreeSet::from(["millpond_core_get".to_owned()]));
 }
 
 #[test]

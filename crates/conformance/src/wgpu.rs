@@ -95,11 +95,6 @@ impl DeviceUnderTest for WgpuDevice {
         backend.device().adapter_info().device_type != millpond_wgpu::wgpu::DeviceType::Cpu
     }
 
-    /// Returns 4, because wgpu transfers words of four bytes.
-    fn transfer_alignment(&self) -> u64 {
-        4
-    }
-
     fn comes_after(backend: &Wgpu, stream: StreamId, point: Point) -> Option<bool> {
         Some(stream == point.stream || backend.submitted(point.stream) >= point.tick)
     }

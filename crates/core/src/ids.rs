@@ -47,9 +47,24 @@ pub struct Place {
     pub offset: u64,
 }
 
-/// A private pool. 0 is the default pool. CUDA graphs and PyTorch's `MemPool` use others.
+/// A pool of memory that never serves requests of another one. 0 is the default pool; all others are private pools, as
+/// CUDA graphs and PyTorch's `MemPool` use them. Numbers of pools are never given out twice.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct PoolId(pub u64);
+
+impl PoolId {
+    /// The default pool.
+    pub const DEFAULT: PoolId = PoolId(0);
+}
+
+impl fmt::Display for PoolId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::DEFAULT => f.write_str("the default pool"),
+            Self(number) => write!(f, "private pool {number}"),
+        }
+    }
+}
 
 /// The two sides of a pool, which are separate so that small blocks do not cut up large segments.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

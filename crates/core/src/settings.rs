@@ -36,6 +36,17 @@ impl Scrub {
     }
 }
 
+/// What is special about a private pool: the options of PyTorch's `MemPool`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PoolFlags {
+    /// Whether a request in the default pool that would be refused otherwise, or would have cached memory released,
+    /// gets free memory of the same stream in this pool.
+    pub use_on_oom: bool,
+    /// Whether each allocation has a segment of its own, which no other shares. It has no effect under `paged`, whose
+    /// blocks lie in no segments, nor on blocks that were cut before.
+    pub no_split: bool,
+}
+
 /// The choice among several free blocks of equal size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Ties {

@@ -76,6 +76,20 @@ impl StatByPool {
     }
 }
 
+/// What a pool has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PoolStats {
+    /// The number of references to it: PyTorch's `getPoolUseCount`.
+    pub uses: u64,
+    /// The bytes taken from the driver for it: PyTorch's `reserved_bytes_by_private_pools`. Spare pages of `paged`,
+    /// which were created for a request that failed, are not in any pool yet.
+    pub reserved_bytes: StatByPool,
+    /// The bytes in buffers, after rounding.
+    pub allocated_bytes: u64,
+    /// The bytes in free blocks.
+    pub free_bytes: u64,
+}
+
 /// All of `torch.cuda.memory_stats`, under PyTorch's names. Sizes are in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct MemoryStats {

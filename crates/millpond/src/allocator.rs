@@ -5,7 +5,7 @@ use std::fmt;
 use millpond_backend::{Backend, ClassId, Point, StreamId};
 use millpond_core::settings::Settings;
 use millpond_core::stats::{MemoryStats, PageStats, SlackStats};
-use millpond_core::{Plan, SegmentView, WasteLedger};
+use millpond_core::{Plan, PoolId, SegmentView, WasteLedger};
 
 use crate::activity::DriverActivity;
 use crate::buffer::Buffer;
@@ -36,6 +36,7 @@ pub(crate) struct Handle<B: Backend> {
 
 impl<B: Backend> Drop for Handle<B> {
     fn drop(&mut self) {
+        self.state.sinks.tracker.tell_of_what_is_left();
         let kept: Vec<_> = self.state.lanes().map(|lane| lane.lock().close()).collect();
         // This is outside of the locks, because the last of these references may drop the state.
         drop(kept);
@@ -47,7 +48,22 @@ impl<B: Backend> Allocator<B> {
         Self { handle: Arc::new(Handle { state: Arc::new(state) }) }
     }
 
+    pub(crate) fn handle(&self) -> &Arc<Handle<B>> {
+        &self.handle
+    }
+
+    /// Returns the allocator of a handle.
+    #[cfg(not(loom))]
+    pub(crate) fn of(handle: &Arc<Handle<B>>) -> Self {
+        Self { handle: Arc::clone(handle) }
+    }
+
     pub(crate) fn state(&self) -> &State<B> {
+        &self.handle.state
+    }
+
+    #[cfg(not(loom))]
+    pub(crate) fn shared_state(&self) -> &Arc<State<B>> {
         &self.handle.state
     }
 
@@ -113,18 +129,13 @@ impl<B: Backend> Allocator<B> {
     /// [`Error::UnknownStream`] if the device has no such stream; [`Error::SetAside`] if a cache of page-locked memory
     /// has set it aside; [`Error::NoStreams`] if this is such a cache. Nothing is kept for the stream then.
     pub fn stream(&self, id: StreamId) -> Result<Stream<B>, Error<B::Error>> {
-        let state = self.state();
-        state.expect_streams()?;
-        if !state.backend.has_stream(id) {
-            return Err(Error::UnknownStream { stream: id });
-        }
-        state.expect_free(id)?;
+        self.state().expect_open(id)?;
         Ok(self.open(id))
     }
 
     /// Returns the stream without checking who may use it.
     pub(crate) fn open(&self, id: StreamId) -> Stream<B> {
-        Stream::new(Arc::clone(&self.handle), LaneRef::new(self.state().lane_of(id)))
+        Stream::new(Arc::clone(&self.handle), LaneRef::new(self.state().lane_of(id, PoolId::DEFAULT)))
     }
 
     /// Allocates on a stream, like [`Stream::allocate`], after checking that the stream is this allocator's.
@@ -151,7 +162,8 @@ impl<B: Backend> Allocator<B> {
     }
 
     /// Returns all cached memory to the driver: waits for all outstanding points, then releases every segment and every
-    /// page that nothing pins. This is PyTorch's `empty_cache`.
+    /// page that nothing pins. Private pools with references ([`Pool`](crate::Pool)) keep theirs. This is PyTorch's
+    /// `empty_cache`.
     ///
     /// # Errors
     ///
@@ -163,7 +175,8 @@ impl<B: Backend> Allocator<B> {
     }
 
     /// Returns cached memory to the driver until at most `bytes` are reserved or nothing more can be released. The
-    /// largest free segments and pages are released first. Returns the bytes that are reserved then.
+    /// largest free segments and pages are released first, but none of private pools with references. Returns the bytes
+    /// that are reserved then.
     ///
     /// # Errors
     ///
@@ -239,12 +252,14 @@ impl<B: Backend> Allocator<B> {
     }
 
     /// Returns how many bytes are reserved beyond the setting `slack` of `paged`, and how many bytes of freed memory
-    /// work in flight keeps from being used by others, by the stream of that work. Asks every stream how far it is, and
-    /// walks over every block. A stream that the driver fails to ask counts as where it was seen last.
+    /// work in flight keeps from being used by others, by the stream of that work. Asks every stream how far it is that
+    /// is not being captured, and walks over every block. A stream that the driver fails to ask counts as where it was
+    /// seen last.
     pub fn slack_stats(&self) -> SlackStats {
         let state = self.state();
         let ask = |stream| Some(Point { stream, tick: state.backend.reached(stream).ok()? });
-        let reached: Vec<_> = state.lanes().filter_map(|lane| ask(lane.stream)).collect();
+        let streams = state.coordinator.lock().streams();
+        let reached: Vec<_> = streams.into_iter().filter_map(ask).collect();
         let mut coordinator = state.coordinator.lock();
         reached.into_iter().for_each(|point| coordinator.note_reached(point.stream, point.tick));
         coordinator.slack_stats(&mut LockedShards(state))

@@ -249,7 +249,7 @@ impl<B: Backend> Drop for Buffer<B> {
         }
         let state = self.lane.owner();
         if state.sinks.is_on() {
-            state.tell_of(&self.lane, (self.slot, self.offset), |segment, offset| Event::Free { segment, offset });
+            state.tell_free(&self.lane, &self.held, (self.slot, self.offset));
         }
         let keep = State::free(&self.lane, &self.held);
         // No part of the allocator is borrowed here any more, so this may drop the allocator.

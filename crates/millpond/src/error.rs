@@ -3,12 +3,13 @@
 use std::fmt;
 
 use millpond_backend::{BackendError, Fault, Point, StreamId, Tick};
-use millpond_core::Report;
 use millpond_core::conf::ConfError;
 use millpond_core::settings::SettingError;
 use millpond_core::stats::PinnedBy;
+use millpond_core::{PoolId, Report};
 
 use crate::text::format_bytes;
+use crate::typed::ViewError;
 
 /// The reason why an allocator could not serve a request.
 #[derive(Debug, thiserror::Error)]
@@ -64,6 +65,21 @@ pub enum Error<E: BackendError> {
         /// The stream.
         stream: StreamId,
     },
+    /// A pool number that the allocator does not have.
+    #[error(
+        "{pool} is not one of this allocator's private pools: create one with `create_pool`, and keep a `Pool` of it \
+         for as long as its number is used"
+    )]
+    UnknownPool {
+        /// The pool.
+        pool: PoolId,
+    },
+    /// A stream whose capture has begun already.
+    #[error("{stream} is being captured already: end that capture first, which dropping the `Capture` does")]
+    Capturing {
+        /// The stream.
+        stream: StreamId,
+    },
     /// A point with a tick that covers no recorded work of its stream yet.
     #[error(
         "{point} lies in the future: the newest tick of the stream is {marked}; take the point with `Stream::point` or \
@@ -98,6 +114,9 @@ pub enum Error<E: BackendError> {
         /// The requested size of the buffer, in bytes.
         len: u64,
     },
+    /// A range, a cast or a number of elements that does not fit the buffer.
+    #[error(transparent)]
+    View(#[from] ViewError),
     /// The host asked for memory that the device may still use.
     #[error(
         "the device may still use the buffer: {point} is not over, its stream is at tick {reached}; wait for the \
@@ -147,9 +166,12 @@ impl<E: BackendError> Error<E> {
             Error::Setting(error) => Error::Setting(error),
             Error::NoStreams => Error::NoStreams,
             Error::SetAside { stream } => Error::SetAside { stream },
+            Error::UnknownPool { pool } => Error::UnknownPool { pool },
+            Error::Capturing { stream } => Error::Capturing { stream },
             Error::NotMarked { point, marked } => Error::NotMarked { point, marked },
             Error::Unsupported { what, device, advice } => Error::Unsupported { what, device, advice },
             Error::OutOfRange { offset, bytes, len } => Error::OutOfRange { offset, bytes, len },
+            Error::View(error) => Error::View(error),
             Error::InUse { point, reached } => Error::InUse { point, reached },
             Error::NotReached { point, reached } => Error::NotReached { point, reached },
             Error::Driver { call, lost, source } => Error::Driver { call, lost, source: map(source) },
@@ -294,6 +316,10 @@ impl OutOfMemory {
             format_bytes(l.guarded_bytes),
             format_bytes(l.stranded_bytes),
         )?;
+        if r.in_private_pools > 0 {
+            let (free, held) = (format_bytes(r.in_private_pools), format_bytes(l.held_bytes));
+            write!(f, "\n  Private pools: {free} free, of which {held} stay there, as the pools are held.")?;
+        }
         self.explain_slack(f)?;
         self.explain_pages(f)?;
         write!(f, "\n  What to do: {}", self.advice())
@@ -375,6 +401,9 @@ impl OutOfMemory {
             format!("submit or finish the work that {} of freed memory wait for, then try again.", text(self.later()))
         } else if !r.moves_pages && r.has_pages && r.in_whole_pages >= r.requested_bytes {
             "set policy:paged, which maps free pages together for the stream that needs them.".into()
+        } else if r.ledger.held_bytes > 0 && r.ledger.held_bytes >= missing.saturating_sub(self.room()) {
+            let held = text(r.ledger.held_bytes);
+            format!("drop the references to private pools that no graph needs: they keep {held} of free memory.")
         } else if let Some(limit) = r.limit_bytes.filter(|&limit| limit < r.total_bytes && !below_limit) {
             let more = reserved + missing - limit;
             format!("free buffers, or raise the limit by {}: the device itself may have more.", text(more))

@@ -14,7 +14,8 @@ use millpond_core::{Grant, PageCall, SegmentId, Slot, Step};
 
 use crate::allocator::Allocator;
 use crate::lane::Lane;
-use crate::state::State;
+use crate::live::Tracker;
+use crate::state::{Held, State};
 use crate::sync::{AtomicBool, Mutex, Ordering};
 
 /// Something that happened in an allocator. None of it depends on the device's time, except when a program asks: the
@@ -132,16 +133,25 @@ impl<B: Backend> Allocator<B> {
 
 /// The sinks of an allocator.
 pub(crate) struct Sinks {
+    /// Whether there is a sink, or a tracker that notes what is alive.
     on: AtomicBool,
     inner: Mutex<Vec<Box<dyn Sink>>>,
+    /// The buffers that are alive, where they are noted.
+    pub(crate) tracker: Tracker,
 }
 
 impl Sinks {
     pub(crate) fn new() -> Self {
-        Self { on: AtomicBool::new(false), inner: Mutex::new(Vec::new()) }
+        Self { on: AtomicBool::new(false), inner: Mutex::new(Vec::new()), tracker: Tracker::new() }
     }
 
-    /// Returns whether there is a sink to tell.
+    /// Sets the flag anew, after the tracker was turned on or off.
+    pub(crate) fn look(&self) {
+        let sinks = self.inner.lock();
+        self.on.store(!sinks.is_empty() || self.tracker.is_on(), Ordering::Relaxed);
+    }
+
+    /// Returns whether there is a sink to tell, or a tracker.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
         self.on.load(Ordering::Relaxed)
@@ -160,7 +170,7 @@ impl Sinks {
     pub(crate) fn take<S: Sink>(&self) -> Option<S> {
         let mut sinks = self.inner.lock();
         let taken = remove(&mut sinks);
-        self.on.store(!sinks.is_empty(), Ordering::Relaxed);
+        self.on.store(!sinks.is_empty() || self.tracker.is_on(), Ordering::Relaxed);
         taken
     }
 
@@ -190,13 +200,20 @@ fn remove<S: Sink>(sinks: &mut Vec<Box<dyn Sink>>) -> Option<S> {
 impl<B: Backend> State<B> {
     #[cold]
     pub(crate) fn tell_grant(&self, lane: &Lane<B>, stream: StreamId, requested: u64, grant: &Grant) {
+        self.sinks.tracker.note(lane.shard, grant, requested);
         let segment = lane.lock().shard.segment_id(grant.slot);
         let Grant { offset, size, .. } = *grant;
         self.sinks.tell(&Event::Grant { stream, requested, segment, offset, size });
     }
 
-    /// Tells an event of a block that is handed out. A free is told before the block is freed, so that its place is not
-    /// handed out again first.
+    /// Tells of a free before the block is freed, so that its place is not handed out again first.
+    #[cold]
+    pub(crate) fn tell_free(&self, lane: &Lane<B>, held: &Held, place: (Slot, u64)) {
+        self.sinks.tracker.forget(lane.shard, held.block);
+        self.tell_of(lane, place, |segment, offset| Event::Free { segment, offset });
+    }
+
+    /// Tells an event of a block that is handed out.
     #[cold]
     pub(crate) fn tell_of(
         &self,

@@ -7,8 +7,8 @@ use crate::raw::{Guard, Latched, OwnerRef};
 use crate::state::State;
 use crate::sync::Arc;
 
-/// One stream of one allocator. The alignment makes sure that neighbours in the table of lanes share no cache line, and
-/// no pair of lines that the processor fetches together.
+/// One stream of one allocator, in one pool. The alignment makes sure that neighbours in the table of lanes share no
+/// cache line, and no pair of lines that the processor fetches together.
 #[repr(align(128))]
 pub(crate) struct Lane<B: Backend> {
     pub(crate) stream: StreamId,

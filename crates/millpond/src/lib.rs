@@ -11,8 +11,12 @@ mod error;
 pub mod events;
 mod lane;
 mod latch;
+#[cfg(not(loom))]
+pub mod later;
+pub mod live;
 mod pages;
 mod pinned;
+mod pool;
 mod raw;
 mod scrub;
 mod state;
@@ -20,6 +24,7 @@ mod stream;
 pub mod summary;
 mod sync;
 pub mod text;
+pub mod typed;
 mod usage;
 
 pub use activity::DriverActivity;
@@ -28,6 +33,7 @@ pub use buffer::{Buffer, Readiness};
 pub use builder::{Builder, ENVIRONMENT};
 pub use error::{BuildError, Error, OutOfMemory};
 pub use pinned::{Pinned, PinnedBuffer};
+pub use pool::{Capture, Pool};
 pub use raw::number::RawBuffer;
 pub use stream::Stream;
 pub use usage::{BeyondDevice, Usage};
@@ -36,7 +42,7 @@ pub use millpond_backend as backend;
 #[cfg(feature = "plant")]
 pub use millpond_core::plant;
 pub use millpond_core::stats;
-pub use millpond_core::stats::{MemoryStats, PageStats, PinnedBy, Sharing, SlackStats};
+pub use millpond_core::stats::{MemoryStats, PageStats, PinnedBy, PoolStats, Sharing, SlackStats};
 pub use millpond_core::{
-    BlockState, BlockView, FreeRange, Pin, Report, SegmentId, SegmentView, Side, WasteLedger, conf, settings,
+    BlockState, BlockView, FreeRange, Pin, PoolId, Report, SegmentId, SegmentView, Side, WasteLedger, conf, settings,
 };

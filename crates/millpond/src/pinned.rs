@@ -115,7 +115,7 @@ impl<B: Backend + Clone> Allocator<B> {
 }
 
 impl<B: Backend> State<B> {
-    fn no_pinned(&self) -> Error<B::Error> {
+    pub(crate) fn no_pinned(&self) -> Error<B::Error> {
         Error::Unsupported {
             what: "page-locked memory that the host can address",
             device: self.backend.caps().name.clone(),

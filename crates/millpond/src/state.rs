@@ -13,6 +13,7 @@ use crate::error::Error;
 use crate::events::Sinks;
 use crate::lane::{Lane, LaneState};
 use crate::pages::Pages;
+use crate::pool::Bonds;
 use crate::raw::{Guard, LaneRef, OwnerRef};
 use crate::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering};
 
@@ -29,7 +30,7 @@ pub(crate) struct State<B: Backend> {
     /// The number of the device in messages.
     pub(crate) device: u32,
     pub(crate) sizes: Sizes,
-    reuse: Reuse,
+    pub(crate) reuse: Reuse,
     /// The stream that the allocator has set aside for itself, if it is a cache of page-locked memory: the home of all
     /// its memory, on which no work is put.
     home: Option<StreamId>,
@@ -49,6 +50,12 @@ pub(crate) struct State<B: Backend> {
     /// overwritten, and it is reused in order.
     is_plain: AtomicBool,
     pub(crate) sinks: Sinks,
+    /// The futures that wait for points.
+    #[cfg(not(loom))]
+    pub(crate) later: crate::later::Waiters<B>,
+    /// The cache of page-locked memory that downloads arrive in which are awaited.
+    #[cfg(not(loom))]
+    pub(crate) landing: Mutex<Option<crate::pinned::Pinned<B>>>,
     pub(crate) activity: CachePadded<Activity>,
     /// The last thread that was short of room for a peak.
     settler: CachePadded<AtomicUsize>,
@@ -56,6 +63,8 @@ pub(crate) struct State<B: Backend> {
     /// Signalled when paused plans may continue.
     pub(crate) released: Condvar,
     lanes: boxcar::Vec<Lane<B>>,
+    /// The handles of private pools.
+    pub(crate) bonds: Bonds,
     pub(crate) pages: Pages<B>,
     /// When the allocator was created, from which times are counted.
     pub(crate) opened: Instant,
@@ -132,12 +141,17 @@ impl<B: Backend> State<B> {
             searches: CachePadded::new([AtomicU64::new(0), AtomicU64::new(0)]),
             waiters: AtomicUsize::new(0),
             sinks: Sinks::new(),
+            #[cfg(not(loom))]
+            later: crate::later::Waiters::new(),
+            #[cfg(not(loom))]
+            landing: Mutex::new(None),
             activity: CachePadded::new(Activity::new()),
             settler: CachePadded::new(AtomicUsize::new(0)),
             coordinator: CachePadded::new(Mutex::new(coordinator)),
             released: Condvar::new(),
             is_plain: AtomicBool::new(false),
             lanes: boxcar::Vec::new(),
+            bonds: Bonds::new(),
             pages: Pages::new(),
             opened: Instant::now(),
         };
@@ -180,14 +194,19 @@ impl<B: Backend> State<B> {
         self.lanes.iter().map(|(_, lane)| lane)
     }
 
-    /// Returns the lane of a stream, which is opened on first use.
-    pub(crate) fn lane_of(&self, stream: StreamId) -> &Lane<B> {
+    /// Returns the lane of a stream in a pool, which is opened on first use. For a private pool that may be a lane that
+    /// another one, which is over, has left.
+    pub(crate) fn lane_of(&self, stream: StreamId, pool: PoolId) -> &Lane<B> {
         // The coordinator's lock is taken first, so that two threads do not open two lanes for one stream.
         let mut coordinator = self.coordinator.lock();
-        if let Some(lane) = self.lanes().find(|lane| lane.stream == stream) {
-            return lane;
+        if let Some(shard) = coordinator.shard_of(stream, pool) {
+            return self.lane(shard);
         }
-        let shard = coordinator.open_shard(stream, PoolId::default());
+        let is_over = |pool| self.bonds.are_over(pool);
+        if let Some(shard) = coordinator.reopen_shard(stream, pool, is_over, &mut LockedShards(self)) {
+            return self.lane(shard);
+        }
+        let shard = coordinator.open_shard(stream, pool);
         let set_aside = self.home == Some(stream);
         let at = self.lanes.push(Lane::new(OwnerRef::new(self), shard, set_aside, self.direct));
         &self.lanes[at]

@@ -4,12 +4,13 @@ use std::fmt;
 
 use millpond_backend::{Backend, Point, StreamId, Tick};
 use millpond_core::settings::Scrub;
-use millpond_core::{Grant, Want};
+use millpond_core::{Grant, PoolId, Want};
 
 use crate::allocator::Handle;
 use crate::buffer::Buffer;
 use crate::error::Error;
 use crate::events::Event;
+use crate::pool::Bond;
 use crate::raw::LaneRef;
 use crate::state::State;
 use crate::sync::Arc;
@@ -17,6 +18,7 @@ use crate::sync::Arc;
 mod order;
 mod pinned;
 mod transfer;
+mod typed;
 
 /// A stream to allocate on. Cheap to clone; clones are the same stream.
 ///
@@ -24,11 +26,31 @@ mod transfer;
 pub struct Stream<B: Backend> {
     handle: Arc<Handle<B>>,
     lane: LaneRef<B>,
+    /// The bond to the pool that it allocates in, if that is a private one.
+    bond: Option<Bond>,
 }
 
 impl<B: Backend> Stream<B> {
     pub(crate) fn new(handle: Arc<Handle<B>>, lane: LaneRef<B>) -> Self {
-        Self { handle, lane }
+        Self { handle, lane, bond: None }
+    }
+
+    /// Bonds the stream to the private pool of its lane.
+    pub(crate) fn within(self, bond: Bond) -> Self {
+        Self { bond: Some(bond), ..self }
+    }
+
+    pub(crate) fn handle(&self) -> &Arc<Handle<B>> {
+        &self.handle
+    }
+
+    pub(crate) fn bond(&self) -> Option<&Bond> {
+        self.bond.as_ref()
+    }
+
+    #[cfg(not(loom))]
+    pub(crate) fn shared_state(&self) -> &Arc<State<B>> {
+        &self.handle.state
     }
 
     pub(crate) fn lane(&self) -> &LaneRef<B> {
@@ -38,6 +60,12 @@ impl<B: Backend> Stream<B> {
     /// Returns its number with the backend.
     pub fn id(&self) -> StreamId {
         self.lane.stream
+    }
+
+    /// Returns the pool that it allocates in: the default pool, or the private pool that
+    /// [`Pool::stream`](crate::Pool::stream) was called on.
+    pub fn pool(&self) -> PoolId {
+        self.bond.as_ref().map_or(PoolId::DEFAULT, Bond::pool)
     }
 
     /// Returns the point that covers everything queued on the stream so far, for [`Buffer::used_until`]. Makes no
@@ -185,7 +213,7 @@ impl<B: Backend> Stream<B> {
 
 impl<B: Backend> Clone for Stream<B> {
     fn clone(&self) -> Self {
-        Self { handle: Arc::clone(&self.handle), lane: self.lane.clone() }
+        Self { handle: Arc::clone(&self.handle), lane: self.lane.clone(), bond: self.bond.clone() }
     }
 }
 

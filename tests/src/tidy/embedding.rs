@@ -11,9 +11,11 @@ const LIBRARY: &str = "millpond";
 const DEVICES: [&str; 5] = ["millpond-any", "millpond-sim", "millpond-cuda", "millpond-vulkan", "millpond-wgpu"];
 
 /// All packages that the library may stand on, on any platform.
-const ALLOWED: [&str; 21] = [
+const ALLOWED: [&str; 23] = [
     "bitflags",
     "boxcar",
+    "bytemuck",
+    "bytemuck_derive",
     "cfg-if",
     "crossbeam-utils",
     "libc",

@@ -64,6 +64,13 @@ unsafe impl<G: Gear> Backend for CudaWith<G> {
         self.device.wait(point)
     }
 
+    /// Asks from time to time, with sleep between, because the driver's own wait spins, unless the device was opened
+    /// with [`blocking_waits`](crate::CudaBuilder::blocking_waits): then it sleeps in the driver, and returns without
+    /// delay.
+    fn wait_asleep(&self, point: Point) -> Result<Tick, CudaError> {
+        self.device.wait_asleep(point)
+    }
+
     fn virtual_memory(&self) -> Option<&dyn VirtualMemory<Segment = Segment, Page = Page, Error = CudaError>> {
         if self.device.has_pages() { Some(self) } else { None }
     }

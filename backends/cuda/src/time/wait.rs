@@ -1,6 +1,7 @@
 //! Waiting: on the host for an event, and on the device for an event of another stream.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use millpond_backend::{Point, StreamId, Tick};
 use millpond_kit::Misuse;
@@ -13,9 +14,24 @@ use crate::gear::Gear;
 use crate::streams::handle::Event;
 use crate::streams::lane::{Lane, Pending};
 
+/// The time between the first two questions of a wait that sleeps, which doubles from one to the next.
+const SHORTEST_PAUSE: Duration = Duration::from_micros(20);
+/// The most time between two of them.
+const LONGEST_PAUSE: Duration = Duration::from_micros(500);
+
 impl<G: Gear> Time<G> {
     /// Implements `wait`.
     pub(crate) fn wait(&self, point: Point) -> Result<Tick, CudaError> {
+        self.wait_as(point, false)
+    }
+
+    /// Implements `wait_asleep`.
+    pub(crate) fn wait_asleep(&self, point: Point) -> Result<Tick, CudaError> {
+        self.wait_as(point, !self.blocking)
+    }
+
+    /// Waits. With `dozes` the host sleeps between questions before it waits in the driver, which spins.
+    fn wait_as(&self, point: Point, dozes: bool) -> Result<Tick, CudaError> {
         self.alive()?;
         let lane = self.lane(point.stream);
         let reached = lane.clock.reached();
@@ -35,11 +51,25 @@ impl<G: Gear> Time<G> {
             let newest = state.covering(point.tick).or(state.pending.back()).map(Pending::share);
             drop((stay, state));
             let Some((tick, event)) = newest else { return Ok(lane.clock.reached()) };
+            if dozes {
+                self.doze(point.stream, &event)?;
+            }
             if self.wait_for_event(point.stream, lane, tick, event)? {
                 return Ok(lane.clock.reached());
             }
         }
         Err(always_caught("cuEventSynchronize"))
+    }
+
+    /// Sleeps until the event is complete or caught, and asks from time to time.
+    fn doze(&self, stream: StreamId, event: &Event) -> Result<(), CudaError> {
+        self.gear.before_waiting_for(stream);
+        let mut pause = SHORTEST_PAUSE;
+        while self.event(event)? == Asked::Outstanding {
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+        Ok(())
     }
 
     /// Blocks until the event is complete, and retires everything up to its tick. Returns `false` if a capture has

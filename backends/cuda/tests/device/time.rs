@@ -46,6 +46,22 @@ fn a_wait_opens_a_gate_that_would_hold_it_for_ever() {
 }
 
 #[test]
+fn a_wait_that_sleeps_ends_where_one_that_spins_does() {
+    let Some(cuda) = device() else { return };
+    let stream = cuda.create_stream().unwrap();
+    assert_eq!(cuda.wait_asleep(Point { stream, tick: Tick::ZERO }).unwrap(), Tick::ZERO);
+    cuda.hold(stream).unwrap();
+    let tick = cuda.mark(stream);
+    assert!(cuda.wait_asleep(Point { stream, tick }).unwrap() >= tick);
+    let taken = segment(&cuda);
+    cuda.fill(stream, &taken, 0, taken.bytes(), 1).unwrap();
+    let tick = cuda.mark(stream);
+    let reached = cuda.wait_asleep(Point { stream, tick: Tick(u64::MAX) }).unwrap();
+    assert!(reached >= tick && reached < Tick(u64::MAX));
+    give_back(&cuda, taken);
+}
+
+#[test]
 fn a_wait_beyond_the_open_tick_waits_for_all_there_is() {
     let Some(cuda) = device() else { return };
     let stream = cuda.create_stream().unwrap();

@@ -5,7 +5,7 @@ use std::ptr;
 use millpond::Stream;
 use millpond_backend::{Backend, ClassId, Point, Transfer};
 use millpond_cuda::Segment;
-use millpond_cuda::cudarc::driver::sys::{self, CUgraph, CUgraphExec, CUstreamCaptureMode};
+use millpond_cuda::cudarc::driver::sys::{self, CUevent, CUgraph, CUgraphExec, CUstreamCaptureMode};
 use millpond_cuda::testing::Cuda;
 
 use crate::aid::{POLICIES, address, allocator, holds, machine, segment_holds};
@@ -186,5 +186,77 @@ fn a_captured_stream_waits_for_no_other() {
         drop(taken);
         allocator.check();
         give_back(&cuda, witness);
+    }
+}
+
+/// Makes a stream wait for what another one has queued so far, which has it take part in a capture of that one.
+fn follow(cuda: &Cuda, stream: &Stream<Cuda>, other: &Stream<Cuda>) {
+    cuda.context().bind_to_thread().unwrap();
+    let [waits, leads] = [stream, other].map(|stream| cuda.raw_stream(stream.id()).unwrap());
+    let mut event: CUevent = ptr::null_mut();
+    // SAFETY: the pointer is to a local pointer; both streams are alive; a wait that is queued needs the event no more.
+    unsafe {
+        sys::cuEventCreate(&raw mut event, 2).result().unwrap();
+        sys::cuEventRecord(event, leads).result().unwrap();
+        sys::cuStreamWaitEvent(waits, event, 0).result().unwrap();
+        sys::cuEventDestroy_v2(event).result().unwrap();
+    }
+}
+
+/// A graph of two streams is captured in a private pool. Whenever it runs, it finds its memory: nothing of the pool
+/// goes back or to other requests, and a block that both streams used is not granted again inside of the graph.
+#[test]
+fn a_graph_finds_the_memory_of_its_pool_whenever_it_runs() {
+    let Some((cuda, kernels)) = machine() else { return };
+    for conf in POLICIES {
+        let Some(allocator) = allocator(&cuda, conf) else { continue };
+        let eager = [(); 2].map(|()| allocator.create_stream().unwrap());
+        let witnesses = [(); 4].map(|()| witness(&cuda, &eager[0]));
+        let pool = allocator.create_pool().unwrap();
+        let [main, side] = [0, 1].map(|at: usize| pool.stream(eager[at].id()).unwrap());
+        let capture = main.begin_capture().unwrap();
+        let graph = Graph::capture(&cuda, &main, || {
+            let shared = main.allocate(BYTES).unwrap();
+            main.fill(&shared, 0, BYTES, 21).unwrap();
+            follow(&cuda, &side, &main);
+            capture.join(&side).unwrap();
+            kernels.copy(side.id(), address(&shared), witnesses[0].address(), BYTES);
+            shared.record_stream(&side).unwrap();
+            let place = address(&shared);
+            drop(shared);
+            for (witness, value) in witnesses[1..].iter().zip(11..) {
+                let blocks = [&main, &side].map(|stream| stream.allocate(BYTES).unwrap());
+                assert!(blocks.iter().all(|block| address(block) != place), "{conf}: both streams use it");
+                main.fill(&blocks[0], 0, BYTES, value).unwrap();
+                side.fill(&blocks[1], 0, BYTES, 99).unwrap();
+                kernels.copy(main.id(), address(&blocks[0]), witness.address(), BYTES);
+            }
+            follow(&cuda, &main, &side);
+        });
+        capture.end();
+        let reserved = || allocator.pool_stats(pool.id()).unwrap().reserved_bytes;
+        let had = reserved();
+        for replay in 0..3 {
+            allocator.empty_cache().unwrap();
+            allocator.trim(0).unwrap();
+            assert_eq!(reserved(), had, "{conf}: replay {replay}");
+            let others: Vec<_> = (0..12).map(|at| eager[at % 2].allocate(BYTES).unwrap()).collect();
+            others.iter().enumerate().for_each(|(at, other)| eager[at % 2].fill(other, 0, BYTES, 77).unwrap());
+            eager[1].synchronize().unwrap();
+            graph.launch(&eager[0]);
+            for (witness, value) in witnesses.iter().zip([21, 11, 12, 13]) {
+                assert!(segment_holds(&cuda, eager[0].id(), witness, value), "{conf}: replay {replay}, {value}");
+                cuda.fill(eager[0].id(), witness, 0, BYTES, 0).unwrap();
+            }
+            for (at, other) in others.iter().enumerate() {
+                assert!(holds(&eager[at % 2], other, 77), "{conf}: replay {replay} has overwritten another pool's");
+            }
+        }
+        allocator.check();
+        eager.iter().for_each(|stream| stream.synchronize().unwrap());
+        drop((graph, pool));
+        allocator.empty_cache().unwrap();
+        assert_eq!(allocator.memory_reserved(), 0, "{conf}: the pool is over");
+        witnesses.into_iter().for_each(|witness| give_back(&cuda, witness));
     }
 }

@@ -9,7 +9,7 @@ use crate::probe::Probe;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DescriptorLimits {
     /// `minStorageBufferOffsetAlignment`.
-    offset_alignment: u64,
+    pub(super) offset_alignment: u64,
     /// `maxStorageBufferRange`.
     max_bytes: u64,
 }

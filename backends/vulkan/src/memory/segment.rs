@@ -68,6 +68,23 @@ impl Segment {
         self.limits.descriptor(self.buffer, offset, bytes)
     }
 
+    /// Returns a descriptor that covers a range which may begin at any byte, and the number of bytes in it before the
+    /// range, for a shader that takes its first element as a number. Costs nothing.
+    ///
+    /// A storage buffer's descriptor begins at a multiple of `minStorageBufferOffsetAlignment`, so part of a block
+    /// mostly has none of its own. The bytes before the range belong to what lies next to it, in its own block, and the
+    /// shader leaves them alone. A kernel that takes addresses needs none of this: `Buffer::address` is one.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`descriptor`](Segment::descriptor), except for an offset.
+    pub fn window(&self, offset: u64, bytes: u64) -> Result<(vk::DescriptorBufferInfo, u64), VulkanError> {
+        Misuse::if_empty("window", bytes)?;
+        self.check(offset, bytes)?;
+        let before = offset % self.limits.offset_alignment;
+        self.descriptor(offset - before, before + bytes).map(|descriptor| (descriptor, before))
+    }
+
     /// Returns whether the host sees it.
     pub(crate) fn is_mapped(&self) -> bool {
         self.mapped.is_some()

@@ -8,6 +8,7 @@
 mod adopted;
 mod input;
 mod lab;
+mod later;
 mod leaving;
 mod locks;
 mod memory;

@@ -71,6 +71,23 @@ fn a_usage_of_ones_own_replaces_the_defaults() {
 }
 
 #[test]
+fn a_window_begins_where_a_descriptor_can() {
+    let Some(lab) = Lab::open() else { return };
+    // SAFETY: the physical device belongs to the instance.
+    let limits = unsafe { lab.raw_instance().get_physical_device_properties(lab.physical_device()) }.limits;
+    let step = limits.min_storage_buffer_offset_alignment;
+    let segment = lab.segment(4096);
+    for (offset, before) in [(step, 0), (step + 3, 3), (step - 1, step - 1), (0, 0)] {
+        let (found, skipped) = segment.window(offset, 5).unwrap();
+        assert_eq!((found.offset, found.range, skipped), (offset - before, before + 5, before));
+    }
+    let outside = segment.window(4095, 2).unwrap_err();
+    assert!(matches!(outside, VulkanError::Misuse(Misuse::OutOfRange { .. })), "{outside}");
+    assert!(segment.window(0, 0).is_err() && segment.window(4095, 1).is_ok());
+    lab.give_back(segment);
+}
+
+#[test]
 fn descriptors_name_exactly_the_bytes_that_a_shader_may_see() {
     let Some(lab) = Lab::open() else { return };
     // SAFETY: the physical device belongs to the instance.

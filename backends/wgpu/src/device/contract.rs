@@ -1,6 +1,6 @@
 //! The contract, by the rooms.
 
-use millpond_backend::{Backend, Caps, ClassId, Point, StreamId, StreamWait, Tick, Transfer};
+use millpond_backend::{Backend, Caps, ClassId, Point, Readback, StreamId, StreamWait, Tick, Transfer};
 
 use super::Wgpu;
 use crate::error::WgpuError;
@@ -103,9 +103,10 @@ impl StreamWait for Wgpu {
     }
 }
 
-/// Transfers run in stream order, through the stream's own encoder. Targets of fills, copies and uploads are whole
-/// words: offsets and lengths that are no multiples of 4 are refused with
-/// [`Misuse::Misaligned`](crate::Misuse::Misaligned). Downloads take any range.
+/// Transfers run in stream order, through the stream's own encoder, and take any range. wgpu itself writes whole words:
+/// the bytes beyond them, at most three at each end, are written by a shader, and so is all of a copy whose two places
+/// differ by no multiple of 4. Where segments have not the usage `STORAGE`, such ranges are refused with
+/// [`Misuse::Misaligned`](crate::Misuse::Misaligned).
 ///
 /// An upload does not go through `Queue::write_buffer`: that would write before everything that is submitted next, also
 /// before work recorded earlier that still uses the block for its previous user.
@@ -132,5 +133,18 @@ impl Transfer for Wgpu {
 
     fn download(&self, stream: StreamId, segment: &Segment, offset: u64, to: &mut [u8]) -> Result<(), WgpuError> {
         self.shared.transfers.download(stream, segment, offset, to)
+    }
+
+    /// Begins a download to buffers that can be mapped: wgpu has no memory that the host and the device reach at the
+    /// same time.
+    fn begin_download(
+        &self,
+        stream: StreamId,
+        segment: &Segment,
+        offset: u64,
+        bytes: u64,
+    ) -> Result<Option<(Tick, Box<dyn Readback<Error = WgpuError>>)>, WgpuError> {
+        let (tick, arriving) = self.shared.transfers.begin_download(stream, segment, offset, bytes)?;
+        Ok(Some((tick, Box::new(arriving))))
     }
 }

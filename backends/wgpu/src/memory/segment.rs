@@ -84,15 +84,42 @@ impl Segment {
     /// [`WgpuError::BindingTooLarge`].
     pub fn binding(&self, offset: u64, size: u64) -> Result<wgpu::BufferBinding<'_>, WgpuError> {
         const CALL: &str = "binding";
-        let Some(bound) = NonZeroU64::new(size) else { return Err(Misuse::Empty { call: CALL }.into()) };
+        Misuse::if_empty(CALL, size)?;
         self.inside(CALL, offset, size)?;
         aligned(CALL, "offset", offset, self.account.offset_alignment)?;
         aligned(CALL, "size", size, WORD)?;
+        self.bound(offset, size)
+    }
+
+    /// Returns a range as a binding, which begins and ends where one can. The buffer behind a segment ends with a whole
+    /// word, where the segment may end within it.
+    fn bound(&self, offset: u64, size: u64) -> Result<wgpu::BufferBinding<'_>, WgpuError> {
         let max = self.account.max_binding_bytes;
         if size > max {
             return Err(WgpuError::BindingTooLarge { bytes: size, max });
         }
-        Ok(wgpu::BufferBinding { buffer: &self.buffer, offset, size: Some(bound) })
+        Ok(wgpu::BufferBinding { buffer: &self.buffer, offset, size: NonZeroU64::new(size) })
+    }
+
+    /// Returns a binding that covers a range which may begin and end at any byte, and the number of bytes in it before
+    /// the range, for a shader that takes its first element as a number. Costs nothing.
+    ///
+    /// wgpu binds only from multiples of `min_storage_buffer_offset_alignment` (256, or less where the adapter says so)
+    /// and in whole words of 4 bytes, so part of a block mostly cannot be bound by itself. The binding begins up to 255
+    /// bytes before the range and ends up to 3 bytes behind it: these bytes belong to what lies next to the range, in
+    /// its own block, and the shader leaves them alone. A shader has no type smaller than 4 bytes unless the device has
+    /// `SHADER_F16`, so it takes two halves or four bytes out of a word.
+    ///
+    /// # Errors
+    ///
+    /// [`Misuse::Empty`], [`Misuse::OutOfRange`] and [`WgpuError::BindingTooLarge`], the last for the bytes of the
+    /// binding.
+    pub fn window(&self, offset: u64, size: u64) -> Result<(wgpu::BufferBinding<'_>, u64), WgpuError> {
+        Misuse::if_empty("window", size)?;
+        self.inside("window", offset, size)?;
+        let before = offset % self.account.offset_alignment;
+        let bytes = (before + size).next_multiple_of(WORD);
+        self.bound(offset - before, bytes).map(|binding| (binding, before))
     }
 
     /// Returns an error if a range leaves the segment.

@@ -5,11 +5,14 @@
 mod allocator;
 mod devices;
 mod errors;
+mod later;
+mod live;
 mod names;
 mod pinned;
 mod settings;
 mod streams;
 mod threads;
+mod typed;
 
 use millpond_any::millpond_sim::Sim;
 use millpond_any::{AnyAllocator, AnyBuffer, AnyDevice, AnyStream};

@@ -1,7 +1,7 @@
 //! Fills, copies, uploads and downloads. The host keeps the expected bytes of each segment, and the whole segment is
 //! compared with them after each transfer, so that a byte too many shows as well as a byte too few.
 
-use millpond_backend::{ClassId, StreamId};
+use millpond_backend::{Backend, ClassId, Point, StreamId};
 
 use super::bench::{Bench, Segment};
 use super::breach;
@@ -124,8 +124,35 @@ pub(super) fn upload_and_download<D: DeviceUnderTest>(bench: &Bench<'_, D>) -> R
                     format!("{bytes} bytes at {offset} of {BYTES}, class {}, are not those that are there", class.0);
                 return Err(breach(DOWNLOAD.0, found, DOWNLOAD.1));
             }
+            begun_download(bench, &segment, offset, bytes)?;
         }
         segment.end()?;
+    }
+    Ok(())
+}
+
+/// Checks that a download which was begun has the bytes once its tick is reached, where the device has such downloads,
+/// and that a wait of a thread that sleeps ends there.
+fn begun_download<D: DeviceUnderTest>(
+    bench: &Bench<'_, D>,
+    from: &Pictured<'_, '_, D>,
+    offset: u64,
+    bytes: u64,
+) -> Result<(), Stop> {
+    const BEGUN: Verb = ("Transfer::begin_download", "what the bytes are taken from once that tick is reached");
+    const ASLEEP: Verb = ("Backend::wait_asleep", "does the same as wait");
+    let begun = bench.mover()?.begin_download(from.stream, &from.segment, offset, bytes);
+    let Some((tick, readback)) = begun.map_err(|error| breach(BEGUN.0, error, BEGUN.1))? else { return Ok(()) };
+    let waited = bench.backend().wait_asleep(Point { stream: from.stream, tick });
+    let reached = waited.map_err(|error| breach(ASLEEP.0, error, ASLEEP.1))?;
+    if reached < tick {
+        return Err(breach(ASLEEP.0, format!("tick {tick} was submitted, and {reached} is reached"), ASLEEP.1));
+    }
+    let mut seen = vec![0xA5; bytes as usize];
+    readback.read(&mut seen).map_err(|error| breach(BEGUN.0, error, BEGUN.1))?;
+    if seen != from.bytes[offset as usize..(offset + bytes) as usize] {
+        let found = format!("{bytes} bytes at {offset} of {BYTES} are not those that are there");
+        return Err(breach(BEGUN.0, found, BEGUN.1));
     }
     Ok(())
 }

@@ -19,6 +19,9 @@ pub struct WasteLedger {
     pub guarded_bytes: u64,
     /// Free bytes inside a segment (or page) that live or waiting blocks pin.
     pub stranded_bytes: u64,
+    /// Free bytes of private pools that are held, in segments (or whole pages) that no block pins: requests in the same
+    /// pool can reuse them, and they stay reserved as long as the pool has references.
+    pub held_bytes: u64,
 }
 
 impl WasteLedger {
@@ -28,7 +31,7 @@ impl WasteLedger {
     }
 
     /// Returns the parts with their names, in the order of the fields.
-    pub fn parts(&self) -> [(&'static str, u64); 6] {
+    pub fn parts(&self) -> [(&'static str, u64); 7] {
         [
             ("live", self.live_bytes),
             ("rounding", self.rounding_bytes),
@@ -36,7 +39,13 @@ impl WasteLedger {
             ("waiting", self.waiting_bytes),
             ("guarded", self.guarded_bytes),
             ("stranded", self.stranded_bytes),
+            ("held", self.held_bytes),
         ]
+    }
+
+    /// Returns the same bytes, of a pool that is held: what would be ready to go back is not.
+    pub(crate) fn of_held_pool(self) -> WasteLedger {
+        WasteLedger { ready_bytes: 0, held_bytes: self.held_bytes + self.ready_bytes, ..self }
     }
 }
 
@@ -51,6 +60,7 @@ impl Add for WasteLedger {
             waiting_bytes: self.waiting_bytes + other.waiting_bytes,
             guarded_bytes: self.guarded_bytes + other.guarded_bytes,
             stranded_bytes: self.stranded_bytes + other.stranded_bytes,
+            held_bytes: self.held_bytes + other.held_bytes,
         }
     }
 }

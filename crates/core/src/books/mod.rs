@@ -8,6 +8,7 @@ pub(crate) mod pages;
 pub(crate) mod peaks;
 pub(crate) mod pending;
 pub(crate) mod points;
+pub(crate) mod pools;
 pub(crate) mod windows;
 
 pub(crate) use headroom::Headroom;
@@ -15,4 +16,5 @@ pub(crate) use pages::{Page, Pages};
 pub(crate) use peaks::Peaks;
 pub(crate) use pending::Pending;
 pub use points::Points;
+pub(crate) use pools::Pools;
 pub(crate) use windows::{Part, Window, WindowId, Windows};

@@ -25,6 +25,8 @@ pub(crate) struct Pending {
     reached: Vec<Tick>,
     /// By stream, the tick that only a submit closes; no entry where the driver closes ticks.
     open: BTreeMap<StreamId, Tick>,
+    /// The streams that are being captured, with the tick that was open when that began.
+    captured: BTreeMap<StreamId, Tick>,
 }
 
 impl Pending {
@@ -66,9 +68,33 @@ impl Pending {
         waited.map(|(stream, _)| StreamId(stream as u32)).collect()
     }
 
+    /// Notes that the capture of a stream begins, whose open tick this is. What it covers is not reached before the
+    /// capture has ended: work that is captured does not run, and its graph may use the memory later.
+    pub(crate) fn begin_capture(&mut self, stream: StreamId, open: Tick) {
+        self.know_stream(stream);
+        self.captured.insert(stream, open);
+    }
+
+    /// Notes that the capture of a stream has ended.
+    pub(crate) fn end_capture(&mut self, stream: StreamId) {
+        self.captured.remove(&stream);
+    }
+
+    /// Returns whether a stream is being captured: it is neither asked nor waited for.
+    pub(crate) fn is_captured(&self, stream: StreamId) -> bool {
+        self.captured.contains_key(&stream)
+    }
+
+    /// Returns whether some stream is being captured.
+    pub(crate) fn has_captures(&self) -> bool {
+        !self.captured.is_empty()
+    }
+
     /// Notes that a stream has reached a tick. Ticks known to be reached never fall.
     pub(crate) fn note_reached(&mut self, stream: StreamId, tick: Tick) {
         self.know_stream(stream);
+        let most = self.captured.get(&stream).map_or(u64::MAX, |open| open.0.saturating_sub(1));
+        let tick = tick.min(Tick(most));
         let known = &mut self.reached[stream.0 as usize];
         *known = tick.max(*known);
     }
@@ -80,9 +106,9 @@ impl Pending {
     }
 
     /// Returns whether another stream can wait for a point on the device: whether its tick is closed, as far as is
-    /// known, or the driver closes it.
+    /// known, or the driver closes it, and its stream is not being captured.
     pub(crate) fn can_be_waited_for(&self, point: Point) -> bool {
-        self.open.get(&point.stream).is_none_or(|&open| point.tick < open)
+        !self.is_captured(point.stream) && self.open.get(&point.stream).is_none_or(|&open| point.tick < open)
     }
 
     /// Returns the newest tick of a stream that is known to be reached.
@@ -174,6 +200,19 @@ mod tests {
         let ticks = |points: Points| points.iter().map(|point| (point.stream.0, point.tick.0)).collect::<Vec<_>>();
         assert_eq!(ticks(book.first()), [(0, 4), (2, 7)]);
         assert_eq!(ticks(book.last()), [(0, 6), (2, 7)]);
+    }
+
+    #[test]
+    fn what_is_captured_is_not_reached_before_the_capture_has_ended() {
+        let mut book = Pending::default();
+        let (stream, at) = (StreamId(1), |tick| Point { stream: StreamId(1), tick: Tick(tick) });
+        book.begin_capture(stream, Tick(5));
+        book.note_reached(stream, Tick(9));
+        assert!(book.is_reached(at(4)) && !book.is_reached(at(5)) && !book.can_be_waited_for(at(4)));
+        book.end_capture(stream);
+        assert!(!book.is_reached(at(5)) && book.can_be_waited_for(at(5)), "it is asked anew");
+        book.note_reached(stream, Tick(5));
+        assert!(book.is_reached(at(5)));
     }
 
     #[test]

@@ -123,9 +123,14 @@ impl Coordinator {
     pub(crate) fn page_arrives(&mut self, id: PageId, at: Place, role: Role, shards: &mut impl Shards) {
         let page = &mut self.pages[id];
         match role {
-            Role::Home => page.home = Some(at),
+            Role::Home => {
+                page.home = Some(at);
+                let (side, bytes) = (page.side, page.bytes);
+                self.pools.gain(self.shards[at.shard.0 as usize].1, side, bytes);
+            }
             Role::Window | Role::Leaving => page.windows.push(at),
         }
+        let page = &self.pages[id];
         let mapping = Mapping { page: id, birth: page.birth, bytes: page.bytes, role };
         shards.with(at.shard, |shard| shard.page_mapped(at, mapping));
     }
@@ -135,6 +140,8 @@ impl Coordinator {
         let page = &mut self.pages[id];
         if page.home == Some(at) {
             page.home = None;
+            let (side, bytes) = (page.side, page.bytes);
+            self.pools.lose(self.shards[at.shard.0 as usize].1, side, bytes);
         } else {
             self.pages.leaves_window(id, at);
             self.paging.stats.unmapped += 1;

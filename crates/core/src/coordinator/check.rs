@@ -8,7 +8,6 @@ use super::{Coordinator, Shards};
 use crate::books::ledger::WasteLedger;
 use crate::ids::{PageId, Place};
 use crate::segment::Role;
-use crate::shard::BlockState;
 
 impl Coordinator {
     /// Verifies every invariant of the coordinator and of all shards.
@@ -20,25 +19,43 @@ impl Coordinator {
         self.settle_all(shards);
         let mut ledger = WasteLedger { ready_bytes: self.pages.spare_bytes(), ..WasteLedger::default() };
         let mut held = self.pages.spare_bytes_by_side();
-        let mut mapped = BTreeMap::new();
+        let (mut mapped, mut by_pool) = (BTreeMap::new(), BTreeMap::new());
         for id in self.shard_ids() {
+            ledger += self.ledger_of(id, shards);
             shards.with(id, |shard| {
                 shard.check();
-                ledger += shard.ledger();
+                assert_eq!(shard.pool(), self.pool_of(id), "the pool of {id:?}");
                 for view in shard.layout() {
-                    let with_memory = view.blocks.iter().filter(|block| block.state != BlockState::Unmapped);
-                    with_memory.for_each(|block| held[view.side.index()] += block.size);
+                    let bytes = view.mapped_bytes();
+                    held[view.side.index()] += bytes;
+                    by_pool.entry(view.pool).or_insert([0; 2])[view.side.index()] += bytes;
                 }
                 let seen = shard.mappings().into_iter();
                 mapped.extend(seen.map(|(place, m)| (place, (m.page, m.bytes, m.role == Role::Home))));
             });
         }
         self.headroom.check(held);
+        self.pools.check(&by_pool);
         assert_eq!(ledger.total(), self.reserved_bytes(), "the waste ledger {ledger:?} against reserved bytes");
         self.check_pages(&mapped);
         self.check_windows();
+        self.check_pools(shards);
         self.pending.check();
         self.check_peaks(shards);
+    }
+
+    /// P2: a page is mapped in shards of one pool only, and memory that is away is of the pool of its window.
+    fn check_pools(&self, shards: &mut impl Shards) {
+        for (id, page) in self.pages.iter() {
+            let Some(home) = page.home else { continue };
+            let elsewhere = page.windows.iter().find(|at| self.pool_of(at.shard) != self.pool_of(home.shard));
+            assert_eq!(elsewhere, None, "page {} of {} is mapped for another pool", id.0, self.pool_of(home.shard));
+        }
+        for id in self.shard_ids() {
+            let lenders = shards.with(id, |shard| shard.lenders());
+            let elsewhere = lenders.into_iter().find(|&lender| self.pool_of(lender) != self.pool_of(id));
+            assert_eq!(elsewhere, None, "a window of {} has memory of another pool", self.pool_of(id));
+        }
     }
 
     /// G3: a page is mapped exactly where its entry says: at home, and in windows.

@@ -8,6 +8,7 @@ pub(crate) mod calls;
 mod check;
 pub(crate) mod phase;
 pub(crate) mod plan;
+mod pools;
 mod report;
 mod retire;
 mod slack;
@@ -21,7 +22,7 @@ use alloc::vec::Vec;
 use millpond_backend::{PageCaps, Reuse, StreamId};
 
 use crate::books::ledger::WasteLedger;
-use crate::books::{Headroom, Page, Pages, Peaks, Pending};
+use crate::books::{Headroom, Page, Pages, Peaks, Pending, Pools};
 use crate::ids::{PageId, Place, PoolId, SegmentId, ShardId, Slot};
 use crate::policy::paged::Paging;
 use crate::policy::{Source, Traits};
@@ -83,6 +84,7 @@ pub struct Coordinator {
     pub(crate) sizes: Sizes,
     pub(crate) facts: DeviceFacts,
     shards: Vec<(StreamId, PoolId)>,
+    pub(crate) pools: Pools,
     pub(crate) headroom: Headroom,
     pub(crate) pending: Pending,
     pub(crate) pages: Pages,
@@ -117,6 +119,7 @@ impl Coordinator {
             settings,
             facts,
             shards: Vec::new(),
+            pools: Pools::default(),
             headroom,
             pending: Pending::default(),
             pages: Pages::default(),
@@ -128,13 +131,18 @@ impl Coordinator {
         }
     }
 
-    /// Opens the shard of a stream and a private pool. The caller keeps it and lends it back through [`Shards`], under
-    /// ids that count up from 0.
+    /// Opens the shard of a stream and a pool. The caller keeps it and lends it back through [`Shards`], under ids that
+    /// count up from 0. A pool that does not exist is added, without a reference.
     pub fn open_shard(&mut self, stream: StreamId, pool: PoolId) -> Shard {
+        let live = self.most_live();
+        self.pools.know(pool, live);
         let id = ShardId(u32::try_from(self.shards.len()).unwrap_or(u32::MAX));
         self.shards.push((stream, pool));
         self.pending.know_stream(stream);
-        Shard::new(id, stream, pool, Rules::new(&self.settings, self.facts.reuse).on(self.facts.pages))
+        let rules = Rules::new(&self.settings, self.facts.reuse).on(self.facts.pages).within(pool);
+        let mut shard = Shard::new(id, stream, pool, rules);
+        shard.set_flags(self.pools.flags(pool));
+        shard
     }
 
     /// Returns the settings.
@@ -202,7 +210,7 @@ impl Coordinator {
         SegmentId(self.births - 1)
     }
 
-    /// Returns the private pool of a shard.
+    /// Returns the pool of a shard.
     pub(crate) fn pool_of(&self, shard: ShardId) -> PoolId {
         self.shards[shard.0 as usize].1
     }
@@ -221,9 +229,15 @@ impl Coordinator {
     pub fn ledger(&self, shards: &mut impl Shards) -> WasteLedger {
         let mut sum = WasteLedger { ready_bytes: self.pages.spare_bytes(), ..WasteLedger::default() };
         for id in self.shard_ids() {
-            sum += shards.with(id, |shard| shard.ledger());
+            sum += self.ledger_of(id, shards);
         }
         sum
+    }
+
+    /// Returns where the reserved bytes of a shard are. Nothing of a held pool is ready to go back.
+    fn ledger_of(&self, id: ShardId, shards: &mut impl Shards) -> WasteLedger {
+        let ledger = shards.with(id, |shard| shard.ledger());
+        if self.may_release(id) { ledger } else { ledger.of_held_pool() }
     }
 
     /// Returns the slots of the segments that the shards hold, each with whether it is a range. They are what has to be

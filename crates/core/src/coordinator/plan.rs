@@ -10,7 +10,7 @@ use super::phase::{Asked, Phase, Turned};
 use super::step::{Outcome, Step};
 use super::turn::Standing;
 use super::{Coordinator, Shards};
-use crate::ids::ShardId;
+use crate::ids::{PoolId, ShardId};
 use crate::size::Want;
 
 /// What a plan is for.
@@ -18,8 +18,10 @@ use crate::size::Want;
 pub(crate) enum Goal {
     /// Serve a request of a shard.
     Allocate(ShardId, Want),
-    /// Release everything cached.
+    /// Release everything cached, but for that of held pools.
     EmptyCache,
+    /// Release everything that a pool has cached, unless the pool is held.
+    EmptyPool(PoolId),
     /// Release until no more than this number of bytes is reserved.
     Trim(u64),
     /// Release what is idle already, without waiting (the `direct` policy's free).
@@ -117,6 +119,12 @@ impl Plan {
         Self::new(Goal::EmptyCache, clocks)
     }
 
+    /// Returns a plan that gives back everything that one pool has cached: PyTorch's `emptyCache` of a private pool. It
+    /// does nothing while the pool has references.
+    pub fn empty_pool(pool: PoolId, clocks: [u64; 2]) -> Self {
+        Self::new(Goal::EmptyPool(pool), clocks)
+    }
+
     /// Returns a plan that gives back cached memory until at most `bytes` are reserved, or nothing more can go.
     pub fn trim(bytes: u64, clocks: [u64; 2]) -> Self {
         Self::new(Goal::Trim(bytes), clocks)
@@ -157,6 +165,7 @@ impl Coordinator {
         };
         shards.let_go();
         self.keep_count(plan, Some(&step));
+        self.leave_captured_alone(&mut step);
         if let Step::Pause { seen } = &mut step {
             *seen = self.progress();
         }

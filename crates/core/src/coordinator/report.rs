@@ -6,7 +6,7 @@ use millpond_backend::StreamId;
 
 use super::{Coordinator, Shards};
 use crate::books::ledger::WasteLedger;
-use crate::ids::{SegmentId, ShardId};
+use crate::ids::{PoolId, SegmentId, ShardId};
 use crate::policy::Source;
 use crate::shard::{BlockState, SegmentView};
 use crate::size::Want;
@@ -51,6 +51,8 @@ pub struct Report {
     pub tried_bytes: u64,
     /// The stream of the request.
     pub stream: StreamId,
+    /// The pool of the request.
+    pub pool: PoolId,
     /// The limit on reserved bytes, if there is one ("allowed").
     pub limit_bytes: Option<u64>,
     /// All bytes of the device.
@@ -63,7 +65,7 @@ pub struct Report {
     pub ledger: WasteLedger,
     /// The largest free range of any stream.
     pub largest_free: Option<FreeRange>,
-    /// The largest free range of the request's own stream and side, which alone could serve it.
+    /// The largest free range of the request's own stream, pool and side, which alone could serve it.
     pub largest_usable: Option<FreeRange>,
     /// The bytes that `empty_cache` would give back now.
     pub empty_cache_frees: u64,
@@ -72,8 +74,11 @@ pub struct Report {
     pub unreached_bytes: u64,
     /// The bytes that become free once the points that they wait for are reached.
     pub waiting_frees: u64,
-    /// The bytes in whole 2 MiB pages inside free blocks of any stream: what `paged` could use.
+    /// The bytes in whole 2 MiB pages inside free blocks of any stream, in the pool of the request: what `paged` could
+    /// use.
     pub in_whole_pages: u64,
+    /// The bytes in free blocks of private pools, which PyTorch's message gives as allocated there.
+    pub in_private_pools: u64,
     /// What is reserved beyond the slack, and the work that may be the reason.
     pub slack: SlackStats,
     /// Whether the device has virtual memory.
@@ -88,10 +93,11 @@ impl Coordinator {
     /// Builds the report of a refusal. It walks every block, a cost that an out-of-memory error justifies.
     pub(crate) fn report(&self, shard: ShardId, want: Want, rejected: bool, shards: &mut impl Shards) -> Report {
         let layout = self.layout(shards);
-        let stream = self.stream_of(shard);
+        let (stream, pool) = (self.stream_of(shard), self.pool_of(shard));
         let ledger = self.ledger(shards);
         let largest = |usable: bool| {
-            let views = layout.iter().filter(|view| !usable || (view.stream == stream && view.side == want.side));
+            let is_own = |view: &&SegmentView| (view.stream, view.pool, view.side) == (stream, pool, want.side);
+            let views = layout.iter().filter(|view| !usable || is_own(view));
             views.filter_map(largest_free).max_by_key(|range| range.bytes)
         };
         let active = layout.iter().flat_map(|view| &view.blocks);
@@ -104,6 +110,7 @@ impl Coordinator {
                 _ => self.segment_for(shard, &want, shards).0,
             },
             stream,
+            pool,
             limit_bytes: self.limit(),
             total_bytes: self.headroom.total_bytes(),
             allocated_bytes: allocated.sum(),
@@ -114,7 +121,8 @@ impl Coordinator {
             empty_cache_frees: ledger.ready_bytes,
             unreached_bytes: self.unreached_bytes(shards),
             waiting_frees: ledger.waiting_bytes,
-            in_whole_pages: layout.iter().map(bytes_in_pages).sum(),
+            in_whole_pages: layout.iter().filter(|view| view.pool == pool).map(bytes_in_pages).sum(),
+            in_private_pools: layout.iter().filter(|view| view.pool != PoolId::DEFAULT).map(free_bytes).sum(),
             slack: self.beyond_slack(shards),
             has_pages: self.facts.pages.is_some(),
             moves_pages,
@@ -122,11 +130,16 @@ impl Coordinator {
         }
     }
 
-    /// Returns the number of bytes in free pages and in free segments whose last use is not known to be over.
+    /// Returns the number of bytes in free pages and in free segments whose last use is not known to be over. Those of
+    /// held pools would not go back in any case.
     fn unreached_bytes(&self, shards: &mut impl Shards) -> u64 {
         let in_shard = |id| shards.with(id, |shard| shard.unreached_bytes(|point| self.pending.is_reached(point)));
-        self.shard_ids().map(in_shard).sum()
+        self.releasable_shards().map(in_shard).sum()
     }
+}
+
+fn free_bytes(view: &SegmentView) -> u64 {
+    view.blocks.iter().filter(|block| block.state == BlockState::Inactive).map(|block| block.size).sum()
 }
 
 fn largest_free(view: &SegmentView) -> Option<FreeRange> {

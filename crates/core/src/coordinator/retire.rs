@@ -6,7 +6,7 @@ use millpond_backend::{PageCaps, Point, Reuse, StreamId, Tick};
 
 use super::{Coordinator, Shards};
 use crate::books::Points;
-use crate::ids::{BlockId, ShardId};
+use crate::ids::{BlockId, PoolId, ShardId};
 use crate::last_use::LastUse;
 use crate::plant::Plant;
 use crate::policy::Source;
@@ -56,7 +56,7 @@ impl Coordinator {
         self.pending.waiters()
     }
 
-    /// Returns the streams that freed memory waits for, each once.
+    /// Returns the streams that freed memory waits for, each once, without those that are being captured.
     pub fn streams_waited_for(&self, shards: &mut impl Shards) -> Vec<StreamId> {
         let mut streams = self.pending.waited_for();
         for id in self.shard_ids() {
@@ -64,6 +64,7 @@ impl Coordinator {
         }
         streams.sort_unstable();
         streams.dedup();
+        streams.retain(|&stream| !self.pending.is_captured(stream));
         streams
     }
 
@@ -124,8 +125,23 @@ impl Coordinator {
 
     /// Returns the last point outstanding on each stream, those that blocks wait for on their home streams included.
     pub fn outstanding(&self, shards: &mut impl Shards) -> Vec<Point> {
-        let mut points = self.pending.last();
-        for id in self.shard_ids() {
+        self.with_those_of(self.shard_ids(), self.pending.last(), shards)
+    }
+
+    /// Returns the last point on each stream that memory of a pool waits for.
+    pub(crate) fn outstanding_in(&self, pool: PoolId, shards: &mut impl Shards) -> Vec<Point> {
+        let waiting = self.pending.blocks().into_iter().filter(|((shard, _), _)| self.pool_of(*shard) == pool);
+        self.with_those_of(self.shards_of(pool), waiting.flat_map(|(_, points)| points).collect(), shards)
+    }
+
+    /// Adds what blocks of some shards wait for on their home streams, and their guards, to some points.
+    fn with_those_of(
+        &self,
+        of: impl Iterator<Item = ShardId>,
+        mut points: Points,
+        shards: &mut impl Shards,
+    ) -> Vec<Point> {
+        for id in of {
             shards.with(id, |shard| {
                 shard.settling_until().into_iter().chain(shard.guard_points()).for_each(|point| points.max(point));
             });

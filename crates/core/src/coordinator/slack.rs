@@ -53,7 +53,11 @@ impl Coordinator {
     pub(super) fn beyond_slack(&self, shards: &mut impl Shards) -> SlackStats {
         let most_live_bytes = self.most_live();
         let is_bounded = self.traits.source == Source::Pages;
-        let bound_bytes = is_bounded.then(|| self.paging.bound(most_live_bytes));
+        // Each pool has its own slack, as its memory serves no other.
+        let bound_bytes = is_bounded.then(|| match self.pools.has_private() {
+            false => self.paging.bound(most_live_bytes),
+            true => self.pools.live_peaks().map(|live| self.paging.bound(live)).fold(0, u64::saturating_add),
+        });
         let pins = self.pins(shards);
         SlackStats {
             most_live_bytes,

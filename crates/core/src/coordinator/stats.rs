@@ -34,17 +34,8 @@ impl Coordinator {
 
     /// Returns the reserved bytes by side. Under `paged`, memory goes from side to side without any call: what small
     /// blocks have got now counts as theirs, without a history.
-    fn reserved_by_side(&self, mut reserved: StatByPool, shards: &mut impl Shards) -> StatByPool {
-        let small: u64 = self.shard_ids().map(|id| shards.with(id, |shard| shard.small_bytes())).sum();
-        let StatByPool { small_pool, large_pool, .. } = &mut reserved;
-        small_pool.current += small;
-        large_pool.current -= small;
-        // What was there before the totals were reset was not allocated since.
-        let allocated = small.min(large_pool.allocated);
-        small_pool.allocated += allocated;
-        large_pool.allocated -= allocated;
-        small_pool.peak = small_pool.peak.max(small_pool.current);
-        reserved
+    fn reserved_by_side(&self, reserved: StatByPool, shards: &mut impl Shards) -> StatByPool {
+        by_side(reserved, self.shard_ids().map(|id| shards.with(id, |shard| shard.small_bytes())).sum())
     }
 
     /// Takes room from the other shards for one whose counters rose beyond its room, and raises the peaks by what is
@@ -89,6 +80,7 @@ impl Coordinator {
             self.peaks.add(&current);
         }
         self.headroom.reset_peaks();
+        self.pools.reset_peaks();
     }
 
     /// Forgets what came and went: PyTorch's `reset_accumulated_memory_stats`.
@@ -97,6 +89,7 @@ impl Coordinator {
             shards.with(id, |shard| shard.reset_totals());
         }
         self.headroom.reset_totals();
+        self.pools.reset_totals();
         self.scalars = Scalars::default();
     }
 
@@ -160,4 +153,17 @@ impl Coordinator {
         let rows: alloc::vec::Vec<_> = self.shard_ids().map(rows).collect();
         self.peaks.check(&rows);
     }
+}
+
+/// Returns reserved bytes of which `small` more belong to the small side than were counted there.
+pub(super) fn by_side(mut reserved: StatByPool, small: u64) -> StatByPool {
+    let StatByPool { small_pool, large_pool, .. } = &mut reserved;
+    small_pool.current += small;
+    large_pool.current -= small;
+    // What was there before the totals were reset was not allocated since.
+    let allocated = small.min(large_pool.allocated);
+    small_pool.allocated += allocated;
+    large_pool.allocated -= allocated;
+    small_pool.peak = small_pool.peak.max(small_pool.current);
+    reserved
 }

@@ -75,7 +75,7 @@ impl Coordinator {
                 Source::Pages => Climb::Pages(paged::Climb::first()),
                 Source::Segments | Source::Ranges => Climb::Segments(segments::Rung::Search),
             },
-            Goal::EmptyCache | Goal::Trim(_) => Climb::Release(shared::Rung::Flush),
+            Goal::EmptyCache | Goal::EmptyPool(_) | Goal::Trim(_) => Climb::Release(shared::Rung::Flush),
             Goal::Reclaim => Climb::Release(shared::Rung::Idle),
         }
     }

@@ -30,7 +30,10 @@ impl Coordinator {
     pub(super) fn climb_release(&mut self, rung: Rung, plan: &mut Plan, shards: &mut impl Shards) -> Turned {
         match rung {
             Rung::Idle => self.release_idle(Phase::Over, shards),
-            Rung::Flush => self.flush(Climb::Release(Rung::Retire), plan, shards),
+            Rung::Flush => match plan.request.goal {
+                Goal::EmptyPool(pool) if self.pools.is_held(pool) => Phase::Over.turn(),
+                _ => self.flush(Climb::Release(Rung::Retire), plan, shards),
+            },
             Rung::Retire => {
                 self.retire(plan.request.clocks, shards);
                 Phase::Climb(Climb::Release(Rung::Release)).turn()
@@ -81,13 +84,16 @@ impl Coordinator {
         }
     }
 
-    /// Waits for everything outstanding.
+    /// Waits for everything outstanding, or, where one pool is emptied, for what that pool's memory waits for.
     pub(super) fn flush(&mut self, next: Climb, plan: &mut Plan, shards: &mut impl Shards) -> Turned {
         self.scalars.num_sync_all_streams += 1;
         if plan.standing.keeps_turn() {
             self.count_frees(plan, shards);
         }
-        let points = self.outstanding(shards);
+        let points = match plan.request.goal {
+            Goal::EmptyPool(pool) => self.outstanding_in(pool, shards),
+            _ => self.outstanding(shards),
+        };
         let next = Phase::Climb(next);
         if points.is_empty() { next.turn() } else { next.after(Step::Wait(points)) }
     }
@@ -119,6 +125,10 @@ impl Coordinator {
         }
         if self.may_be_disturbed(plan, shards) {
             return Phase::Climb(turn).turn();
+        }
+        // The plan may have waited for what is free there now.
+        if let Some(served) = self.find_in_other_pools(plan, shards) {
+            return served;
         }
         self.scalars.num_ooms += 1;
         let (shard, want) = plan.request.allocation();

@@ -34,7 +34,7 @@ use crate::meter::{Counter, Meter};
 use crate::plant::{Plant, Planted};
 use crate::policy::{Keeps, Source, Traits};
 use crate::segment::Segments;
-use crate::settings::{Scrub, Settings, Ties};
+use crate::settings::{PoolFlags, Scrub, Settings, Ties};
 use crate::units::{QUANTUM, SMALL_SEGMENT_BYTES};
 
 pub(crate) use adopt::Arrival;
@@ -78,6 +78,10 @@ pub(crate) struct Rules {
     pub(crate) expandable: bool,
     pub(crate) moves_pages: bool,
     pub(crate) caches: bool,
+    /// Whether blocks are cut.
+    pub(crate) splits: bool,
+    /// Whether a block serves a request of just its size again, where nothing else is cached: in private pools.
+    pub(crate) keeps_whole: bool,
     pub(crate) slack: Option<f64>,
     pub(crate) reuse: Reuse,
     /// When memory may be used at other addresses than before.
@@ -99,6 +103,8 @@ impl Rules {
             expandable: source == Source::Ranges,
             moves_pages: source == Source::Pages,
             caches: keeps == Keeps::Freed,
+            splits: keeps == Keeps::Freed,
+            keeps_whole: false,
             slack: traits.slack_of_segments(),
             reuse,
             alias_reuse: reuse,
@@ -107,6 +113,11 @@ impl Rules {
             scrub: settings.scrub,
             planted: settings.planted(),
         }
+    }
+
+    /// Returns the rules in a pool. What is captured in a private pool keeps its memory, under `direct` too.
+    pub(crate) fn within(self, pool: PoolId) -> Self {
+        Self { keeps_whole: pool != PoolId::DEFAULT, ..self }
     }
 
     /// Returns the rules on a device with these pages.
@@ -214,9 +225,31 @@ impl Shard {
         self.stream
     }
 
-    /// Returns the private pool that the shard's blocks belong to.
+    /// Returns the pool that the shard's blocks belong to.
     pub fn pool(&self) -> PoolId {
         self.pool
+    }
+
+    /// Returns whether the shard has no memory, and nothing that waits for any: its pool could be another one.
+    pub(crate) fn is_vacant(&self) -> bool {
+        self.blocks.iter().all(|(_, block)| block.state == State::Unmapped)
+            && self.put_off == BlockId::NONE
+            && self.returns.is_empty()
+    }
+
+    /// Takes in what is special about the shard's pool.
+    pub(crate) fn set_flags(&mut self, flags: PoolFlags) {
+        self.rules.splits = self.rules.caches && (self.rules.moves_pages || !flags.no_split);
+    }
+
+    /// Gives the shard to another pool.
+    ///
+    /// # Panics
+    ///
+    /// If it has memory.
+    pub(crate) fn move_to(&mut self, pool: PoolId) {
+        assert!(self.is_vacant(), "the shard of {} in {} has memory and goes to {pool}", self.stream, self.pool);
+        self.pool = pool;
     }
 
     /// Returns the number of blocks that the program holds.

@@ -41,7 +41,7 @@ impl Shard {
             // A peak has to be settled first. The path of a miss does that and searches again.
             return None;
         }
-        let Some((found, bin)) = self.find_in(want) else { return self.find_slab(want, clock) };
+        let Some((found, bin)) = self.find_in(want) else { return self.find_apart(want, clock) };
         if self.blocks[found].used_elsewhere && self.is_guarded(found, want.rounded) {
             return self.find_past_guards(want, clock);
         }
@@ -108,7 +108,7 @@ impl Shard {
                 self.find_past_guards(want, clock)
             }
             Some(found) => Some(self.take(found, want, clock)),
-            None => self.find_slab(want, clock),
+            None => self.find_apart(want, clock),
         }
     }
 
@@ -127,14 +127,20 @@ impl Shard {
         drop(next);
         match found {
             Some(found) => Some(self.take(found, want, clock)),
-            None => self.find_slab(want, clock),
+            None => self.find_apart(want, clock),
         }
     }
 
-    /// Serves a small request that found nothing on its side from free memory of the large side, where homes have both.
+    /// Serves a request that found nothing from a whole block of just its size, where a private pool keeps such blocks
+    /// and no others. Serves a small one from free memory of the large side, where homes have both.
     #[cold]
     #[inline(never)]
-    fn find_slab(&mut self, want: &Want, clock: u64) -> Option<Grant> {
+    fn find_apart(&mut self, want: &Want, clock: u64) -> Option<Grant> {
+        if self.rules.keeps_whole && !self.rules.caches {
+            let free = &self.pools[want.side.index()].free;
+            let found = free.best_fit(want.rounded, |id| self.blocks[id].size)?;
+            return (self.blocks[found].size == want.rounded).then(|| self.take(found, want, clock));
+        }
         if want.side == Side::Large || !self.rules.moves_pages { None } else { self.take_slab(want, clock) }
     }
 
@@ -183,7 +189,7 @@ impl Shard {
     /// Returns whether a rest of this size is cut off, as PyTorch's `should_split` does.
     #[inline(always)]
     pub(super) fn splits(&self, want: &Want, rest: u64) -> bool {
-        if !self.rules.caches {
+        if !self.rules.splits {
             return false;
         }
         match want.side {

@@ -223,6 +223,11 @@ impl Shard {
         self.panes.opened.keys().copied()
     }
 
+    /// Returns the shards that have memory in use through windows of this one.
+    pub(crate) fn lenders(&self) -> Vec<ShardId> {
+        self.panes.opened.values().flatten().map(|piece| piece.shard).collect()
+    }
+
     /// Returns whether the free of a part of a window has to wait for the stream's own work: where its memory is that
     /// of other streams, or the device does not keep a stream's order at other addresses.
     pub(super) fn waits_for_itself(&self, id: BlockId) -> bool {

@@ -119,7 +119,7 @@ impl<B: Backend> Allocator<B> {
         }
         if state.sinks.is_on() {
             let (slot, offset, _) = self.extent_of(raw);
-            state.tell_of(&lane, (slot, offset), |segment, offset| Event::Free { segment, offset });
+            state.tell_free(&lane, &held, (slot, offset));
         }
         drop(State::free(&lane, &held));
     }
@@ -155,6 +155,23 @@ impl<B: Backend> Allocator<B> {
     /// If the number is not live and the allocator notices.
     pub fn capacity_raw(&self, raw: RawBuffer) -> u64 {
         if raw.held().block == EMPTY { 0 } else { self.extent_of(raw).2 }
+    }
+
+    /// Returns the address and the size of a buffer's block in bytes, as [`Buffer::address`] and [`Buffer::capacity`]
+    /// do; `None` for an empty buffer, and on devices without addresses. Takes the stream's lock briefly.
+    ///
+    /// # Panics
+    ///
+    /// If the number is not live and the allocator notices.
+    pub fn place_raw(&self, raw: RawBuffer) -> Option<(u64, u64)> {
+        let (state, held) = (self.state(), raw.held());
+        if held.block == EMPTY {
+            return None;
+        }
+        let mut lane = state.lane(raw.shard()).lock();
+        let (slot, offset, size) = lane.shard.tidied().extent(held.block);
+        let base = state.backend.address(lane.segment(slot))?;
+        Some((base + offset, size))
     }
 
     fn extent_of(&self, raw: RawBuffer) -> (millpond_core::Slot, u64, u64) {
@@ -202,6 +219,7 @@ mod tests {
         let allocator = Allocator::new(Sim::new());
         let streams = [(); 2].map(|()| allocator.create_stream().unwrap());
         allocator.set_sink(Count::default());
+        allocator.track_live(crate::live::Tracking::Labels);
         let numbers: Vec<_> = [1000, 3 << 20, 0, 512]
             .into_iter()
             .zip([0, 1, 1, 0])
@@ -209,6 +227,11 @@ mod tests {
             .collect();
         assert_eq!(numbers.iter().map(|&raw| allocator.capacity_raw(raw)).collect::<Vec<_>>(), [1024, 3 << 20, 0, 512]);
         assert_eq!(allocator.memory_allocated(), 1024 + (3 << 20) + 512);
+        let places: Vec<_> = numbers.iter().map(|&raw| allocator.place_raw(raw).map(|(_, size)| size)).collect();
+        assert_eq!(places, [Some(1024), Some(3 << 20), None, Some(512)]);
+        let starts = [0, 3].map(|at| allocator.place_raw(numbers[at]).map(|(address, _)| address));
+        assert_eq!(starts[1], starts[0].map(|first| first + 1024));
+        assert_eq!(allocator.live().bytes(), allocator.memory_allocated());
         allocator.record_stream_raw(numbers[0], &streams[1]).unwrap();
         for raw in numbers {
             // SAFETY: each number comes from this allocator, and is freed once.
@@ -216,6 +239,7 @@ mod tests {
         }
         let count = allocator.take_sink::<Count>().unwrap();
         assert_eq!((count.grants, count.uses, count.frees), (3, 1, vec![0, 0, 1024]));
+        assert!(allocator.live().is_empty());
         allocator.check();
         assert_eq!(allocator.memory_allocated(), 0);
         assert_eq!(allocator.stats().active_bytes.all.current, 0);

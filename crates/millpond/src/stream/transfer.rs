@@ -7,10 +7,10 @@ use crate::buffer::Buffer;
 use crate::error::Error;
 
 /// The transfers of a device.
-pub(super) type Device<'a, B> = dyn Transfer<Segment = <B as Backend>::Segment, Error = <B as Backend>::Error> + 'a;
+pub(crate) type Device<'a, B> = dyn Transfer<Segment = <B as Backend>::Segment, Error = <B as Backend>::Error> + 'a;
 
 /// A segment and an offset in it, as transfers take them.
-type Place<'b, B> = Option<(&'b <B as Backend>::Segment, u64)>;
+pub(crate) type Place<'b, B> = Option<(&'b <B as Backend>::Segment, u64)>;
 
 /// Transfers of bytes. Each call is queued on this stream, behind what was queued there before. Where the application
 /// closes ticks (Vulkan, wgpu), it runs once the stream is [submitted](Stream::submit); a download submits the stream
@@ -18,8 +18,8 @@ type Place<'b, B> = Option<(&'b <B as Backend>::Segment, u64)>;
 ///
 /// Offsets and lengths are in bytes, and offsets count from the start of the buffer. Transfers end at its
 /// [`len`](Buffer::len), the requested size: the bytes that rounding added hold what the last owner left there. A
-/// transfer of 0 bytes makes no driver call and is allowed on an empty buffer. wgpu writes whole words: there offsets
-/// and lengths that are no multiples of 4 are refused, except by downloads.
+/// transfer of 0 bytes makes no driver call and is allowed on an empty buffer. Any offset and any length is allowed;
+/// where the device itself moves whole words (wgpu), the few bytes beyond them cost a dispatch of a shader.
 ///
 /// The allocator does not track which work uses which buffer. A buffer that is transferred on another stream than its
 /// own ([`Buffer::stream`]) needs [`record_stream`](Buffer::record_stream) or [`used_until`](Buffer::used_until) like
@@ -113,13 +113,13 @@ impl<B: Backend> Stream<B> {
         device.copy(self.id(), from, to, bytes).map_err(|e| Error::driver("copy", e))
     }
 
-    pub(super) fn mover(&self) -> Result<&Device<'_, B>, Error<B::Error>> {
+    pub(crate) fn mover(&self) -> Result<&Device<'_, B>, Error<B::Error>> {
         let none = || self.unsupported("transfers", "move the bytes with commands of your own");
         self.lane.owner().backend.transfer().ok_or_else(none)
     }
 
     /// Returns the place of a range of one of the allocator's own buffers; `None` for no bytes.
-    pub(super) fn place<'b>(
+    pub(crate) fn place<'b>(
         &self,
         buffer: &'b Buffer<B>,
         offset: u64,

@@ -13,8 +13,8 @@ use crate::quantity::format_time;
 const IN_FLIGHT_HELP: &str = "\
 Keep work under way: each allocation queues a piece of work on its stream, and so does each first use on another stream.
 K is a time, such as 50us: a piece takes about so long on an idle device, and keeps all of it busy. It is a fill of
-memory past the allocator (64 MiB for each stream). 50us:small, on a CUDA device, is a kernel of one thread that takes so
-long, so that streams run side by side. Where that is longer than the host takes between two, they queue up until the
+memory past the allocator (64 MiB for each stream). 50us:small, on a CUDA device, is a kernel of one thread that takes
+so long, so that streams run side by side. Where that is longer than the host takes between two, they queue up until the
 driver makes the host wait. The simulated device has both on a simulated clock, and `cold` and `warm` are then times on
 that clock: 100 ns an event, 2 us to queue a kernel, of which a stream's queue has room for 1,024, and what the driver
 costs. There K may also be a number of events, such as 200: a piece is done so many events after it was queued, and not

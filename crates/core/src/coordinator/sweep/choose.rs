@@ -10,11 +10,13 @@ use crate::ids::{BlockId, ShardId, Side};
 
 impl Coordinator {
     /// Chooses everything cached: unsplit free segments and whole free pages, the large side first (PyTorch's
-    /// `release_cached_blocks`). A trim takes the largest first and stops at its goal.
+    /// `release_cached_blocks`). A trim takes the largest first and stops at its goal. Nothing of a held pool goes.
     pub(crate) fn sweep_all(&self, plan: &Plan, shards: &mut impl Shards) -> Sweep {
+        let only = if let Goal::EmptyPool(pool) = plan.request.goal { Some(pool) } else { None };
+        let concerns = |id| only.is_none_or(|pool| self.pool_of(id) == pool);
         let mut blocks = Vec::new();
         for side in [Side::Large, Side::Small] {
-            for id in self.shard_ids() {
+            for id in self.releasable_shards().filter(|&id| concerns(id)) {
                 blocks.extend(claim_releasable(id, side, shards));
             }
         }
@@ -25,7 +27,8 @@ impl Coordinator {
             }
             _ => 0,
         };
-        let has_spare = self.pages.spare().next().is_some();
+        // Spare pages have no home, and so belong to no pool.
+        let has_spare = only.is_none() && self.pages.spare().next().is_some();
         Sweep::waiting(blocks, if has_spare { Scope::WithSpare } else { Scope::Listed }, down_to)
     }
 }

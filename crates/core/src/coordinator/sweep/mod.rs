@@ -133,7 +133,8 @@ impl Coordinator {
         let Some(&Candidate { shard, block }) = sweep.candidates.front() else { return then.turn() };
         let done = self.reserved_bytes() <= sweep.down_to && sweep.down_to > 0;
         let has_pages = shards.with(shard, |s| s.whole_pages(block).is_some());
-        if has_pages && self.traits.synchronizes() && sweep.stage == Stage::Next && !done {
+        let is_captured = self.pending.is_captured(self.stream_of(shard));
+        if has_pages && self.traits.synchronizes() && sweep.stage == Stage::Next && !done && !is_captured {
             // PyTorch unmaps once the stream has come to an end.
             sweep.stage = Stage::Synchronized;
             return Phase::Sweep(sweep, then).after(Step::Synchronize(self.stream_of(shard)));
@@ -142,8 +143,9 @@ impl Coordinator {
         sweep.candidates.pop_front();
         let last_uses =
             shards.with(shard, |s| s.guards_of(block).iter().chain([s.last_point(block)]).collect::<Points>());
-        if done || !last_uses.iter().all(|point| self.pending.is_reached(point)) {
-            // Work that was never submitted may still touch it: it stays cached.
+        let is_unsynchronized = is_captured && has_pages && self.traits.synchronizes();
+        if done || is_unsynchronized || !last_uses.iter().all(|point| self.pending.is_reached(point)) {
+            // Work that was never submitted, or is being captured, may still touch it: it stays cached.
             shards.with(shard, |s| s.unclaim(block, plan.request.clocks));
             return Phase::Sweep(sweep, then).turn();
         }
@@ -157,6 +159,7 @@ impl Coordinator {
     fn release_segment(&mut self, shard: ShardId, block: BlockId, then: Phase, shards: &mut impl Shards) -> Turned {
         let (slot, bytes, side) = shards.with(shard, |s| s.forget_whole(block));
         self.headroom.lose_segment(side, bytes);
+        self.pools.lose(self.pool_of(shard), side, bytes);
         if self.settings.planted().is(Plant::LeakedSegment) {
             return then.turn();
         }

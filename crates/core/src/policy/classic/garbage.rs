@@ -5,17 +5,18 @@ use alloc::vec::Vec;
 use crate::coordinator::plan::Plan;
 use crate::coordinator::sweep::{Scope, Sweep};
 use crate::coordinator::{Coordinator, Shards};
-use crate::ids::{BlockId, ShardId, Side};
+use crate::ids::{BlockId, PoolId, ShardId, Side};
 
 impl Coordinator {
     /// Chooses PyTorch's garbage: in passes, every unsplit free block of the large side that is at least as old as the
-    /// mean of those left; a pass is finished even when the goal is reached within it.
+    /// mean of those left; a pass is finished even when the goal is reached within it. Only the default pool has
+    /// garbage.
     pub(crate) fn sweep_garbage(&self, plan: &Plan, shards: &mut impl Shards) -> Option<Sweep> {
         let excess = self.reserved_bytes().checked_sub(self.gc_goal()?).filter(|&excess| excess > 0)?;
         let now = plan.request.clocks[Side::Large.index()];
         // (age, bytes, shard, block)
         let mut left: Vec<(u64, u64, ShardId, BlockId)> = Vec::new();
-        for id in self.shard_ids() {
+        for id in self.shards_of(PoolId::DEFAULT) {
             shards.with(id, |shard| left.extend(shard.garbage(now).map(|(age, bytes, block)| (age, bytes, id, block))));
         }
         let mut chosen = Vec::new();

@@ -17,7 +17,9 @@ impl Coordinator {
         let (mut bound, mut idle) = (0_u64, Vec::new());
         for id in self.shard_ids() {
             bound = bound.saturating_add(shards.with(id, |shard| shard.snug_bound((id == of).then_some(&want))));
-            idle.append(&mut claim_releasable(id, Side::Large, shards));
+            if self.may_release(id) {
+                idle.append(&mut claim_releasable(id, Side::Large, shards));
+            }
         }
         let mut sized: Vec<_> =
             idle.into_iter().map(|(id, block)| (shards.with(id, |s| s.size_of(block)), id, block)).collect();

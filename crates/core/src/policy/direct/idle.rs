@@ -10,9 +10,11 @@ use crate::ids::{ShardId, Side};
 
 impl Coordinator {
     /// Chooses everything that could go, of which what is still in use stays: what `direct` gives back before it takes
-    /// more. `None` if there is no free block at all; otherwise also the shards to be asked how far they are.
+    /// more, but for held pools. `None` if there is no free block at all; otherwise also the shards to be asked how far
+    /// they are.
     fn sweep_idle(&self, shards: &mut impl Shards) -> Option<(Sweep, Vec<ShardId>)> {
-        let holders: Vec<_> = self.shard_ids().filter(|&id| shards.with(id, |shard| shard.has_free())).collect();
+        let holders: Vec<_> =
+            self.releasable_shards().filter(|&id| shards.with(id, |shard| shard.has_free())).collect();
         if holders.is_empty() {
             return None;
         }
@@ -30,7 +32,7 @@ impl Coordinator {
         match self.sweep_idle(shards) {
             None => next.turn(),
             Some((sweep, holders)) => {
-                let streams = holders.into_iter().map(|id| self.stream_of(id)).collect();
+                let streams = self.streams_of(holders.into_iter());
                 sweep.then(next).after(Step::Poll(streams))
             }
         }

@@ -76,10 +76,16 @@ impl Coordinator {
         if was_told || self.pending.waiters() != waiters { self.find(plan, shards) } else { None }
     }
 
-    /// Returns the most bytes that were ever live, or will be once the request is served. A request that is refused
-    /// leaves no trace in it.
-    pub(super) fn high_live(&self, want: &Want, shards: &mut impl Shards) -> u64 {
-        self.most_live().max(self.live_bytes(shards) + want.rounded)
+    /// Returns the most bytes that were ever live in the shard's pool, or will be once the request is served. A request
+    /// that is refused leaves no trace in it. Where there is but one pool that is what the device's peak says; else
+    /// what was seen at requests that missed.
+    pub(super) fn high_live(&mut self, shard: ShardId, want: &Want, shards: &mut impl Shards) -> u64 {
+        if !self.pools.has_private() {
+            return self.most_live().max(self.live_bytes(shards) + want.rounded);
+        }
+        let live = self.live_in_pool(shard, shards);
+        self.note_live(shard, live);
+        self.pools.most_live(self.pool_of(shard)).max(live + want.rounded)
     }
 
     /// Returns the number of bytes that may be created at all.

@@ -260,6 +260,9 @@ impl Coordinator {
             return if progressed { climb.again().turn() } else { self.pause(plan, policy::Climb::Pages(climb)) };
         }
         if attempt == Attempt::First {
+            if let Some(served) = self.find_in_other_pools(plan, shards) {
+                return served;
+            }
             self.scalars.num_alloc_retries += 1;
         }
         climb.up().turn()
@@ -285,7 +288,7 @@ impl Coordinator {
 impl Coordinator {
     /// Returns the streams of all shards.
     pub(super) fn every_stream(&self) -> alloc::vec::Vec<StreamId> {
-        self.shard_ids().map(|id| self.stream_of(id)).collect()
+        self.streams_of(self.shard_ids())
     }
 }
 

@@ -377,6 +377,10 @@ impl Coordinator {
         let (shard, want) = plan.request.allocation();
         let (clocks, clock) = (plan.request.clocks, plan.request.clock());
         let last_use = self.last_use_of(&job, shard);
+        if self.pools.has_private() {
+            let live = self.live_in_pool(shard, shards) + want.rounded;
+            self.note_live(shard, live);
+        }
         let grant = match job.target {
             Target::Home => {
                 let Some(Grown { ground, guards, pages, .. }) = job.growth else {

@@ -6,7 +6,8 @@ use crate::coordinator::{Coordinator, Shards};
 
 impl Coordinator {
     /// Returns for each stream the first point that freed memory waits for, whether inside its block or as the last use
-    /// of memory that could be gathered, or as a guard. Leaves out what does not keep `taker` from using free memory.
+    /// of memory that could be gathered, or as a guard. Leaves out what does not keep `taker` from using free memory,
+    /// and held pools that are not the taker's, whose memory neither serves it nor goes back.
     pub(super) fn oldest_points(&self, taker: Taker, shards: &mut impl Shards) -> Points {
         let mut points = Points::default();
         let lower = |points: &mut Points, point| {
@@ -16,7 +17,8 @@ impl Coordinator {
         };
         self.pending.first().iter().for_each(|point| lower(&mut points, point));
         let granularity = self.granularity();
-        for id in self.shard_ids() {
+        let of = self.pool_of(taker.shard);
+        for id in self.shard_ids().filter(|&id| self.pool_of(id) == of || self.may_release(id)) {
             shards.with(id, |shard| {
                 shard.settling_from().into_iter().for_each(|point| lower(&mut points, point));
                 let free = shard.free_with_pages(granularity).map(|(block, ..)| shard.last_point(block));

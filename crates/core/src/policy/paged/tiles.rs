@@ -28,6 +28,9 @@ pub(super) struct Taker {
     pub(super) stream: StreamId,
     /// Whether it can wait for other streams now.
     pub(super) can_wait: bool,
+    /// Whether what it does is captured, or may be: then no wait may be queued, and one that was queued before orders
+    /// nothing in the graph.
+    pub(super) is_capturing: bool,
     /// Its open tick.
     pub(super) open: Tick,
 }
@@ -71,7 +74,9 @@ impl Coordinator {
     /// Returns the stream that a plan requests memory for.
     pub(super) fn taker(&self, climb: &Climb, plan: &Plan) -> Taker {
         let (shard, _) = plan.request.allocation();
-        Taker { shard, stream: self.stream_of(shard), can_wait: !climb.knows.lacks.waits, open: plan.request.open }
+        let (stream, is_capturing) = (self.stream_of(shard), self.is_capturing(shard));
+        let can_wait = !climb.knows.lacks.waits;
+        Taker { shard, stream, can_wait, is_capturing, open: plan.request.open }
     }
 
     /// Returns the free memory at the homes of some shards that can be used at `latest`: whole free blocks, or where
@@ -161,6 +166,9 @@ impl Coordinator {
             };
             return if is_ordered { When::Now } else { When::Later };
         }
+        if taker.is_capturing {
+            return When::Later;
+        }
         if self.paging.waited.covering(taker.stream, until).is_some() {
             return When::Now;
         }
@@ -168,7 +176,7 @@ impl Coordinator {
         if can_wait { When::BehindWait } else { When::Later }
     }
 
-    /// Returns the other shards of the same private pool.
+    /// Returns the other shards of the same pool.
     pub(super) fn neighbours(&self, shard: ShardId) -> impl Iterator<Item = ShardId> + use<> {
         let same = |id: &ShardId| *id != shard && self.pool_of(*id) == self.pool_of(shard);
         let neighbours: Vec<_> = self.shard_ids().filter(same).collect();

@@ -85,7 +85,9 @@ impl Coordinator {
                 if !is_scarce {
                     return Some(self.new_range_for(policy::Climb::Pages(climb), addresses, plan, shards));
                 }
-                let calls = self.calls_to_end_windows(shard, bytes, shards);
+                // A graph may use the addresses of windows in a held pool.
+                let may_end = self.may_release(shard);
+                let calls = if may_end { self.calls_to_end_windows(shard, bytes, shards) } else { Vec::new() };
                 if calls.is_empty() {
                     climb.without_windows().again().turn()
                 } else {
@@ -98,11 +100,11 @@ impl Coordinator {
     }
 
     fn first_way(&mut self, climb: &Climb, plan: &mut Plan, shards: &mut impl Shards) -> Option<Way> {
-        let (_, want) = plan.request.allocation();
-        let high = self.high_live(&want, shards);
+        let (shard, want) = plan.request.allocation();
+        let high = self.high_live(shard, &want, shards);
         let room = self.room(&climb.knows, plan);
         let left = |most: u64, reserved: u64| most.saturating_sub(reserved).min(room);
-        let reserved = self.headroom.with_asked();
+        let reserved = self.reserved_for(shard);
         let taker = self.taker(climb, plan);
         let is_large = want.side == Side::Large;
         let is_behind = self.paging.growth == Grows::Balanced && self.is_behind(taker, shards);
@@ -163,12 +165,12 @@ impl Coordinator {
         if want.side == Side::Small { self.loan(&want, taker, shards) } else { None }
     }
 
-    /// Returns whether the device still uses free memory that another stream would have to wait for.
+    /// Returns whether the device still uses free memory of the pool that another stream would have to wait for.
     fn is_behind(&self, taker: Taker, shards: &mut impl Shards) -> bool {
         let is_guarded =
             |id| shards.with(id, |shard| shard.guard_points().any(|point| !self.pending.is_reached(point)));
         self.pending.waiters() > 0
-            || self.shard_ids().any(is_guarded)
+            || self.shards_of(self.pool_of(taker.shard)).any(is_guarded)
             || self.neighbours(taker.shard).any(|id| {
                 let point = shards.with(id, |shard| shard.last_free_point());
                 point.is_some_and(|point| !self.pending.is_reached(point))
@@ -243,7 +245,7 @@ impl Coordinator {
         if let Some(way) = self.through_window(climb, want, taker, &own, reach, shards) {
             return Some(way);
         }
-        let homes: Vec<_> = self.shard_ids().filter(|&id| self.pool_of(id) == self.pool_of(taker.shard)).collect();
+        let homes: Vec<_> = self.shards_of(self.pool_of(taker.shard)).collect();
         if homes.len() == 1 {
             return None;
         }
@@ -298,7 +300,7 @@ impl Coordinator {
         if climb.knows.lacks.windows || !self.has_windows() {
             return None;
         }
-        let homes: Vec<_> = self.shard_ids().filter(|&id| self.pool_of(id) == self.pool_of(taker.shard)).collect();
+        let homes: Vec<_> = self.shards_of(self.pool_of(taker.shard)).collect();
         let tiles = self.tiles_of(homes.into_iter(), (taker, When::BehindWait), 0, shards);
         let idle = self.paging.windows.has_any(taker.shard).then(|| self.idle_pages(&tiles, shards));
         let gathered = self.gather_best((taker.shard, want.rounded), &tiles, idle.as_ref(), shards);

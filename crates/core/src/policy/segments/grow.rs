@@ -67,6 +67,7 @@ impl Coordinator {
         self.headroom.end_ask(bytes);
         let Outcome::Reserved { address } = outcome else { return not_reserved(shard, slot, attempt, outcome, shards) };
         self.headroom.gain_segment(want.side, bytes);
+        self.pools.gain(self.pool_of(shard), want.side, bytes);
         let shared = self.segment_for(shard, &want, shards).1;
         let arrival = Arrival { shared, ..self.arrival(address, bytes, &want, 0) };
         Phase::Serve(shards.with(shard, |shard| shard.adopt(slot, arrival)))

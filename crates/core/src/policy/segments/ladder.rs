@@ -80,6 +80,10 @@ impl Coordinator {
             Rung::Refused(Attempt::Last) if self.has_second_round(plan, shards) => {
                 Phase::Climb(Climb::Segments(Rung::Flush)).turn()
             }
+            Rung::Refused(Attempt::First) => match self.find_in_other_pools(plan, shards) {
+                Some(served) => served,
+                None => Phase::Climb(next).turn(),
+            },
             Rung::Refused(_) => Phase::Climb(next).turn(),
             Rung::Turn => {
                 let retry = Climb::Segments(Rung::Grow(Attempt::First));

@@ -1,0 +1,209 @@
+//! Blocks: allocated, freed, used on other streams, found.
+//!
+//! A block is an entry in one tree of addresses for all devices. The entry has the number of the buffer, and above it
+//! that of the device. A context is the address of the entry with its lowest bit set.
+
+use std::cell::RefCell;
+use std::ffi::{CString, c_void};
+use std::num::NonZeroU64;
+use std::ptr;
+use std::sync::OnceLock;
+
+use millpond::{Buffer, RawBuffer};
+use millpond_backend::Backend;
+
+use super::pond::on;
+use super::ponds;
+use super::types::{Block, Oom, Place, Pool};
+use crate::addresses::{self, Addresses};
+use crate::boundary::{self, Out};
+use crate::code::{Code, Failure};
+use crate::served::misplaced;
+
+/// What 0 bytes are.
+pub(super) const NOTHING: Block = Block { address: ptr::null_mut(), context: ptr::null_mut() };
+
+/// The bit that tells a context from an address.
+const CONTEXT: usize = 1;
+
+/// The lowest bit of the device's number in an entry.
+const DEVICE_SHIFT: u32 = 58;
+
+/// A buffer's number with that of its device.
+#[derive(Clone, Copy)]
+pub(super) struct Marked(NonZeroU64);
+
+impl Marked {
+    /// Returns `None` if the number of the buffer leaves no room for that of the device: with 33 million streams.
+    #[inline]
+    fn new(raw: RawBuffer, device: u32) -> Option<Marked> {
+        let bits = raw.to_bits();
+        (bits.get() >> DEVICE_SHIFT == 0).then(|| Marked(bits | u64::from(device) << DEVICE_SHIFT))
+    }
+
+    #[inline]
+    fn device(self) -> usize {
+        (self.0.get() >> DEVICE_SHIFT) as usize
+    }
+
+    #[inline]
+    pub(super) fn raw(self) -> RawBuffer {
+        match NonZeroU64::new(self.0.get() & ((1 << DEVICE_SHIFT) - 1)) {
+            Some(bits) => RawBuffer::from_bits(bits),
+            None => unreachable!("a buffer's number is not 0"),
+        }
+    }
+}
+
+/// The live blocks of all devices.
+#[inline]
+fn blocks() -> &'static Addresses {
+    static BLOCKS: OnceLock<Addresses> = OnceLock::new();
+    BLOCKS.get_or_init(Addresses::new)
+}
+
+/// Enters a buffer, and returns its address and its context.
+#[inline]
+pub(super) fn enter<B: Backend>(buffer: Buffer<B>, device: u32) -> Result<Block, Failure> {
+    let address = buffer.address().unwrap_or(0);
+    let Some(entry) = blocks().entry(address).filter(|_| address != 0) else { return Err(misplaced(address)) };
+    let raw = buffer.into_raw();
+    let Some(marked) = Marked::new(raw, device) else {
+        return Err(Failure::new(Code::Unsupported, "there are too many streams for the numbers of blocks"));
+    };
+    let context = entry.place() | CONTEXT;
+    entry.put(RawBuffer::from_bits(marked.0));
+    Ok(Block {
+        address: ptr::with_exposed_provenance_mut(address as usize),
+        context: ptr::with_exposed_provenance_mut(context),
+    })
+}
+
+/// Returns the failure of a number that names no live block.
+#[cold]
+fn unknown(block: usize) -> Failure {
+    if block & CONTEXT == 0 {
+        return Failure::not_a_block(block as u64);
+    }
+    Failure::new(Code::NotABlock, format!("the block of the context {block:#x} was freed before"))
+}
+
+/// Takes a block out of the tree.
+#[inline]
+fn take(block: usize) -> Result<Marked, Failure> {
+    let taken = if block & CONTEXT != 0 {
+        // SAFETY: the header asks for a context that `alloc` returned, which is the place of an entry.
+        unsafe { addresses::take_at(block & !CONTEXT) }
+    } else {
+        blocks().take(block as u64)
+    };
+    taken.map(|raw| Marked(raw.to_bits())).ok_or_else(|| unknown(block))
+}
+
+/// Returns a live block.
+fn look_up(block: usize) -> Result<Marked, Failure> {
+    let found = if block & CONTEXT != 0 {
+        // SAFETY: as in `take`.
+        unsafe { addresses::get_at(block & !CONTEXT) }
+    } else {
+        blocks().get(block as u64)
+    };
+    found.map(|raw| Marked(raw.to_bits())).ok_or_else(|| unknown(block))
+}
+
+pub(super) unsafe extern "C" fn alloc(device: i32, stream: *mut c_void, bytes: u64, pool: *const Pool) -> Block {
+    let allocated = boundary::outcome(|| {
+        // SAFETY: the caller promises that the pointer is null or valid.
+        if let Some(pool) = unsafe { pool.as_ref() }
+            && *pool != Pool::default()
+        {
+            return on!(ponds::get(device)?, of => of.allocate_in(*pool, bytes, stream.addr() as u64));
+        }
+        on!(ponds::get(device)?, of => of.allocate(bytes, stream.addr() as u64))
+    });
+    allocated.unwrap_or_else(|failure| {
+        let code = boundary::told(&failure) as i32;
+        Block { address: ptr::null_mut(), context: ptr::without_provenance_mut(code as usize) }
+    })
+}
+
+pub(super) unsafe extern "C" fn free(block: *mut c_void) -> i32 {
+    boundary::status(|| {
+        if block.is_null() {
+            return Ok(());
+        }
+        let marked = take(block.addr())?;
+        on!(ponds::of_block(marked.device()), of => of.free(marked.raw()));
+        Ok(())
+    })
+}
+
+pub(super) unsafe extern "C" fn record_stream(block: *mut c_void, stream: *mut c_void) -> i32 {
+    boundary::status(|| {
+        if block.is_null() {
+            return Ok(());
+        }
+        let marked = look_up(block.addr())?;
+        on!(ponds::of_block(marked.device()), of => of.record_stream(marked, stream.addr() as u64))
+    })
+}
+
+pub(super) unsafe extern "C" fn find(block: *const c_void, out: *mut Place) -> i32 {
+    boundary::status(|| {
+        // SAFETY: the caller promises that the pointer is null or valid.
+        let out = unsafe { Out::required("out", out)? };
+        out.put(place_of(look_up(block.addr())?, block.addr())?);
+        Ok(())
+    })
+}
+
+pub(super) unsafe extern "C" fn at(address: *const c_void, out: *mut Place) -> i32 {
+    boundary::status(|| {
+        // SAFETY: the caller promises that the pointer is null or valid.
+        let out = unsafe { Out::required("out", out)? };
+        out.put(around(address.addr() as u64)?);
+        Ok(())
+    })
+}
+
+/// Returns where the live block lies that has an address in it.
+pub(super) fn around(address: u64) -> Result<Place, Failure> {
+    let (_, raw) = blocks().at_or_before(address).ok_or_else(|| Failure::not_a_block(address))?;
+    let place = place_of(Marked(raw.to_bits()), address as usize)?;
+    let has = (place.address..place.address + place.bytes).contains(&address);
+    if has { Ok(place) } else { Err(Failure::not_a_block(address)) }
+}
+
+fn place_of(marked: Marked, named: usize) -> Result<Place, Failure> {
+    let place = on!(ponds::of_block(marked.device()), of => of.allocator.place_raw(marked.raw()));
+    let (address, bytes) = place.ok_or_else(|| unknown(named))?;
+    Ok(Place { address, bytes, device: marked.device() as i32, reserved: 0 })
+}
+
+thread_local! {
+    /// The last request of this thread that was out of memory, with its explanation.
+    static LAST: RefCell<Option<(Oom, CString)>> = const { RefCell::new(None) };
+}
+
+/// Keeps the numbers of a request that was out of memory. Of the text, the lines behind the first are kept, as the
+/// first one has the numbers.
+#[cold]
+pub(super) fn remember(numbers: Oom, text: &str) {
+    let lines = text.split_once('\n').map_or("", |(_, lines)| lines);
+    let lines = CString::new(lines.replace('\0', " ")).unwrap_or_default();
+    // A thread that is ending keeps none.
+    let _ = LAST.try_with(|last| last.replace(Some((numbers, lines))));
+}
+
+pub(super) unsafe extern "C" fn oom(out: *mut Oom) -> i32 {
+    boundary::status(|| {
+        // SAFETY: the caller promises that the pointer is null or valid.
+        let out = unsafe { Out::required("out", out)? };
+        let last = LAST.try_with(|last| {
+            last.borrow().as_ref().map(|(numbers, lines)| Oom { explanation: lines.as_ptr(), ..*numbers })
+        });
+        let none = || Failure::bad_argument("no request of this thread was out of memory");
+        out.put(last.ok().flatten().ok_or_else(none)?);
+        Ok(())
+    })
+}

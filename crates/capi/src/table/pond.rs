@@ -1,0 +1,156 @@
+//! The allocator of one device, with its streams by handle.
+
+use millpond::{Allocator, Buffer, Error, RawBuffer, Stream};
+use millpond_backend::Backend;
+use millpond_cuda::Cuda;
+use millpond_sim::Sim;
+
+use super::blocks::{self, Marked};
+use super::pools::Pools;
+use super::told::{self, Told};
+use super::types::{Block, Oom, Pool};
+use crate::code::Failure;
+use crate::device::{self, Device};
+use crate::streams::Streams;
+
+/// The allocator of a device of any kind.
+pub(super) enum Pond {
+    Sim(Of<Sim>),
+    Cuda(Of<Cuda>),
+}
+
+/// Calls a method of the allocator, whatever its device is.
+macro_rules! on {
+    ($pond:expr, $of:ident => $call:expr) => {
+        match $pond {
+            $crate::table::pond::Pond::Sim($of) => $call,
+            $crate::table::pond::Pond::Cuda($of) => $call,
+        }
+    };
+}
+pub(super) use on;
+
+/// The allocator of a device of one kind.
+pub(super) struct Of<D: Device> {
+    streams: Streams<Told<D>>,
+    pub(super) pools: Pools<D>,
+    pub(super) allocator: Allocator<Told<D>>,
+    number: u32,
+}
+
+type ErrorOf<D> = Error<<D as Backend>::Error>;
+
+impl Pond {
+    /// Opens a device and creates its allocator. Without a configuration that of the environment applies.
+    pub(super) fn open(number: u32, conf: Option<&str>, is_simulated: bool) -> Result<Pond, Failure> {
+        if is_simulated {
+            return Ok(Pond::Sim(Of::new(device::open_sim(number)?, conf, number)?));
+        }
+        Ok(Pond::Cuda(Of::new(Cuda::open(number as usize)?, conf, number)?))
+    }
+}
+
+impl<D: Device> Of<D> {
+    fn new(device: D, conf: Option<&str>, number: u32) -> Result<Self, Failure> {
+        let builder = Allocator::builder(Told::new(device, number)).device(number);
+        let builder = match conf {
+            Some(conf) => builder.conf(conf),
+            None => builder.environment(),
+        };
+        Ok(Self { streams: Streams::new(), pools: Pools::new(), allocator: builder.build()?, number })
+    }
+
+    /// Allocates on a stream.
+    #[inline]
+    pub(super) fn allocate(&self, bytes: u64, native: u64) -> Result<Block, Failure> {
+        self.allocate_on(self.stream(native)?, bytes)
+    }
+
+    /// Allocates on a stream in a private pool.
+    #[cold]
+    pub(super) fn allocate_in(&self, pool: Pool, bytes: u64, native: u64) -> Result<Block, Failure> {
+        self.in_pool(pool, native, |stream| self.allocate_on(stream, bytes))
+    }
+
+    #[inline]
+    fn allocate_on(&self, stream: &Stream<Told<D>>, bytes: u64) -> Result<Block, Failure> {
+        if bytes == 0 {
+            return Ok(blocks::NOTHING);
+        }
+        let buffer = match stream.allocate(bytes) {
+            Ok(buffer) => buffer,
+            Err(error) => self.try_again(stream, bytes, error)?,
+        };
+        blocks::enter(buffer, self.number)
+    }
+
+    /// Asks the host to free what it can do without, and allocates once more if that has helped.
+    #[cold]
+    fn try_again(&self, stream: &Stream<Told<D>>, bytes: u64, error: ErrorOf<D>) -> Result<Buffer<Told<D>>, Failure> {
+        let may_help = matches!(&error, Error::OutOfMemory(oom) if !oom.report().rejected);
+        let error = if may_help && told::free_memory(self.number) {
+            match stream.allocate(bytes) {
+                Ok(buffer) => return Ok(buffer),
+                Err(error) => error,
+            }
+        } else {
+            error
+        };
+        if let Error::OutOfMemory(oom) = &error {
+            let report = oom.report();
+            let numbers = Oom {
+                device: self.number as i32,
+                rejected: report.rejected.into(),
+                requested_bytes: report.requested_bytes,
+                tried_bytes: report.tried_bytes,
+                total_bytes: report.total_bytes,
+                free_bytes: self.free_bytes().unwrap_or(0),
+                limit_bytes: report.limit_bytes.unwrap_or(u64::MAX),
+                allocated_bytes: report.allocated_bytes,
+                reserved_bytes: report.reserved_bytes,
+                explanation: std::ptr::null(),
+            };
+            blocks::remember(numbers, &oom.to_string());
+        }
+        Err(error.into())
+    }
+
+    /// Returns what the driver says is free, if it says so.
+    pub(super) fn free_bytes(&self) -> Result<u64, Failure> {
+        Ok(self.allocator.memory_usage()?.map_or(0, |usage| usage.free_bytes))
+    }
+
+    /// Frees the block of a number that was taken out of the tree.
+    #[inline]
+    pub(super) fn free(&self, raw: RawBuffer) {
+        // SAFETY: `blocks::enter` put the number of a buffer of this device's allocator there, and only one thread
+        // takes it out.
+        unsafe { self.allocator.free_raw(raw) };
+    }
+
+    /// Records that a block is used on a stream.
+    pub(super) fn record_stream(&self, marked: Marked, native: u64) -> Result<(), Failure> {
+        let stream = self.stream(native)?;
+        Ok(self.allocator.record_stream_raw(marked.raw(), stream)?)
+    }
+
+    /// Returns the handle of a stream of the layout, or 0 if the device does not know it any more.
+    pub(super) fn native(&self, stream: millpond_backend::StreamId) -> u64 {
+        self.allocator.backend().native(stream).unwrap_or(0)
+    }
+
+    /// Returns the stream of a handle.
+    #[inline]
+    pub(super) fn stream(&self, native: u64) -> Result<&Stream<Told<D>>, Failure> {
+        match self.streams.get(native) {
+            Some(stream) => Ok(stream),
+            None => self.open_stream(native),
+        }
+    }
+
+    #[cold]
+    fn open_stream(&self, native: u64) -> Result<&Stream<Told<D>>, Failure> {
+        let id = self.allocator.backend().open(native)?;
+        Ok(self.streams.add(native, self.allocator.stream(id)?))
+    }
+}

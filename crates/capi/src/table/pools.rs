@@ -1,0 +1,192 @@
+//! Private pools, for graphs and for PyTorch's `MemPool`, under the names that the framework gives them.
+
+use std::collections::BTreeMap;
+use std::ffi::c_void;
+
+use millpond::settings::PoolFlags;
+use millpond::{Capture, Pool as Held, PoolId};
+use parking_lot::Mutex;
+
+use super::pond::{Of, on};
+use super::ponds;
+use super::told::Told;
+use super::types::{NO_SPLIT, Pool, Source, USE_ON_OOM};
+use crate::boundary::{self, Out};
+use crate::code::{Code, Failure};
+use crate::device::Device;
+use crate::streams::Streams;
+
+/// The private pools of a device by their names.
+pub(super) struct Pools<D: Device>(Mutex<BTreeMap<Pool, Known<D>>>);
+
+/// A pool that has references, or may still have memory.
+struct Known<D: Device> {
+    id: PoolId,
+    /// The references that the framework has. Each ends with `pool_unref`.
+    held: Vec<Held<Told<D>>>,
+    /// The streams that were used in the pool, while it has references.
+    streams: Streams<Told<D>>,
+    /// The capture of streams in the pool, while there is one.
+    capture: Option<Capture<Told<D>>>,
+}
+
+impl<D: Device> Pools<D> {
+    pub(super) fn new() -> Self {
+        Self(Mutex::new(BTreeMap::new()))
+    }
+
+    /// Returns the name of a pool; that of the default pool where it has none.
+    pub(super) fn name_of(&self, id: PoolId) -> Pool {
+        let pools = self.0.lock();
+        pools.iter().find(|(_, known)| known.id == id).map_or_else(Pool::default, |(name, _)| *name)
+    }
+
+    /// Returns the number of the pool of a name.
+    pub(super) fn id_of(&self, name: Pool) -> Option<PoolId> {
+        self.0.lock().get(&name).map(|known| known.id)
+    }
+}
+
+#[cold]
+fn unknown(name: Pool) -> Failure {
+    let (first, second) = (name.first, name.second);
+    Failure::bad_argument(format!("there is no private pool ({first}, {second}), or its last reference has ended"))
+}
+
+impl<D: Device> Of<D> {
+    /// Runs a function on the stream of a handle in a private pool.
+    pub(super) fn in_pool<T>(
+        &self,
+        name: Pool,
+        native: u64,
+        run: impl FnOnce(&millpond::Stream<Told<D>>) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let stream = {
+            let pools = self.pools.0.lock();
+            let known = pools.get(&name).ok_or_else(|| unknown(name))?;
+            self.stream_in(known, name, native)?.clone()
+        };
+        run(&stream)
+    }
+
+    fn stream_in<'a>(
+        &self,
+        known: &'a Known<D>,
+        name: Pool,
+        native: u64,
+    ) -> Result<&'a millpond::Stream<Told<D>>, Failure> {
+        if let Some(stream) = known.streams.get(native) {
+            return Ok(stream);
+        }
+        let held = known.held.first().ok_or_else(|| unknown(name))?;
+        let id = self.stream(native)?.id();
+        Ok(known.streams.add(native, held.stream(id)?))
+    }
+
+    fn pool_ref(&self, name: Pool) -> Result<(), Failure> {
+        let mut pools = self.pools.0.lock();
+        if let Some(known) = pools.get_mut(&name) {
+            let again = match known.held.first() {
+                Some(held) => Some(held.clone()),
+                None => self.allocator.pool(known.id).ok(),
+            };
+            if let Some(held) = again {
+                known.held.push(held);
+                return Ok(());
+            }
+        }
+        let held = self.allocator.create_pool()?;
+        let known = Known { id: held.id(), held: vec![held], streams: Streams::new(), capture: None };
+        pools.insert(name, known);
+        Ok(())
+    }
+
+    fn pool_unref(&self, name: Pool) -> Result<(), Failure> {
+        let mut pools = self.pools.0.lock();
+        let known = pools.get_mut(&name).ok_or_else(|| unknown(name))?;
+        drop(known.held.pop().ok_or_else(|| unknown(name))?);
+        if known.held.is_empty() {
+            // Streams bind a pool; a stream that is used again is opened again.
+            known.streams = Streams::new();
+            pools.retain(|_, known| !known.held.is_empty() || self.allocator.pool_stats(known.id).is_some());
+        }
+        Ok(())
+    }
+
+    fn pool_uses(&self, name: Pool) -> u64 {
+        let pools = self.pools.0.lock();
+        pools.get(&name).and_then(|known| known.held.first()).map_or(0, Held::use_count)
+    }
+
+    fn pool_flags(&self, name: Pool, which: u32, on: bool) -> Result<(), Failure> {
+        if which & !(USE_ON_OOM | NO_SPLIT) != 0 {
+            return Err(Failure::bad_argument(format!("{which:#x} has bits that are no property of a pool")));
+        }
+        let pools = self.pools.0.lock();
+        let held = pools.get(&name).and_then(|known| known.held.first()).ok_or_else(|| unknown(name))?;
+        let before = held.flags();
+        let value = |bit, before| if which & bit != 0 { on } else { before };
+        held.set_flags(PoolFlags {
+            use_on_oom: value(USE_ON_OOM, before.use_on_oom),
+            no_split: value(NO_SPLIT, before.no_split),
+        });
+        Ok(())
+    }
+
+    fn capture_begin(&self, name: Pool, native: u64) -> Result<(), Failure> {
+        let mut pools = self.pools.0.lock();
+        let known = pools.get_mut(&name).ok_or_else(|| unknown(name))?;
+        let stream = self.stream_in(known, name, native)?.clone();
+        match &known.capture {
+            Some(capture) => capture.join(&stream)?,
+            None => known.capture = Some(stream.begin_capture()?),
+        }
+        Ok(())
+    }
+
+    fn capture_end(&self, name: Pool) -> Result<(), Failure> {
+        let mut pools = self.pools.0.lock();
+        let known = pools.get_mut(&name).ok_or_else(|| unknown(name))?;
+        known.capture = None;
+        Ok(())
+    }
+}
+
+pub(super) unsafe extern "C" fn pool_ref(device: i32, pool: Pool, source: *const Source) -> i32 {
+    boundary::status(|| {
+        if pool == Pool::default() {
+            return Err(Failure::bad_argument("(0, 0) is the default pool, which has no references"));
+        }
+        if !source.is_null() {
+            let text = "a private pool whose memory is another allocator's is not served";
+            return Err(Failure::new(Code::Unsupported, text));
+        }
+        on!(ponds::get(device)?, of => of.pool_ref(pool))
+    })
+}
+
+pub(super) extern "C" fn pool_unref(device: i32, pool: Pool) -> i32 {
+    boundary::status(|| on!(ponds::get(device)?, of => of.pool_unref(pool)))
+}
+
+pub(super) unsafe extern "C" fn pool_uses(device: i32, pool: Pool, out: *mut i64) -> i32 {
+    boundary::status(|| {
+        // SAFETY: the caller promises that the pointer is null or valid.
+        let out = unsafe { Out::required("out", out)? };
+        let uses = ponds::opened(device)?.map_or(0, |pond| on!(pond, of => of.pool_uses(pool)));
+        out.put(i64::try_from(uses).unwrap_or(i64::MAX));
+        Ok(())
+    })
+}
+
+pub(super) extern "C" fn pool_flags(device: i32, pool: Pool, which: u32, on: i32) -> i32 {
+    boundary::status(|| on!(ponds::get(device)?, of => of.pool_flags(pool, which, on != 0)))
+}
+
+pub(super) extern "C" fn capture_begin(device: i32, pool: Pool, stream: *mut c_void) -> i32 {
+    boundary::status(|| on!(ponds::get(device)?, of => of.capture_begin(pool, stream.addr() as u64)))
+}
+
+pub(super) extern "C" fn capture_end(device: i32, pool: Pool) -> i32 {
+    boundary::status(|| on!(ponds::get(device)?, of => of.capture_end(pool)))
+}

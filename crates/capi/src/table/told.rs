@@ -1,0 +1,276 @@
+//! A device that tells the host of the table what it reserves, releases, maps and unmaps.
+//!
+//! It passes everything on to the device that it wraps. While nothing is to be told it costs a relaxed load for each
+//! driver call, which takes microseconds.
+
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+
+use millpond_backend::{
+    Backend, Budget, Caps, ClassId, HostMemory, Point, StreamId, StreamWait, Tick, Transfer, VirtualMemory,
+};
+
+use super::types::{Event, Host, Kind};
+use crate::code::Failure;
+use crate::device::Device;
+
+/// Whether events are told.
+static ON: AtomicBool = AtomicBool::new(false);
+
+/// What the host has lent, or null. It lives as long as the process.
+static HOST: AtomicPtr<Host> = AtomicPtr::new(ptr::null_mut());
+
+/// Turns the events on or off.
+pub(super) fn turn(on: bool) {
+    ON.store(on, Ordering::Relaxed);
+}
+
+/// Puts the host's functions in place.
+pub(super) fn lend(host: *const Host) {
+    HOST.store(host.cast_mut(), Ordering::Release);
+}
+
+/// Returns the host's functions.
+fn host() -> Option<&'static Host> {
+    // SAFETY: the pointer is null, or one that `lend` of the table got, whose caller promises that it lives as long as
+    // the process.
+    unsafe { HOST.load(Ordering::Acquire).as_ref() }
+}
+
+/// Asks the host to free what the program can do without. Returns whether it has freed something.
+pub(super) fn free_memory(device: u32) -> bool {
+    let Some(free_memory) = host().and_then(|host| host.free_memory) else { return false };
+    // SAFETY: the header asks the host for a function of this type that does not throw, and no lock is held here.
+    unsafe { free_memory(device as i32) != 0 }
+}
+
+/// A device that tells.
+pub(super) struct Told<D: Device> {
+    device: D,
+    number: u32,
+}
+
+/// A segment with its length, which an event has.
+pub(super) struct Extent<S> {
+    segment: S,
+    bytes: u64,
+}
+
+/// A page with its length, which an event has.
+pub(super) struct Page<P> {
+    page: P,
+    bytes: u64,
+}
+
+impl<D: Device> Told<D> {
+    pub(super) fn new(device: D, number: u32) -> Self {
+        Self { device, number }
+    }
+
+    #[inline]
+    fn tell(&self, kind: Kind, address: Option<u64>, bytes: u64, stream: Option<StreamId>) {
+        if ON.load(Ordering::Relaxed) {
+            self.tell_host(kind, address, bytes, stream);
+        }
+    }
+
+    #[cold]
+    fn tell_host(&self, kind: Kind, address: Option<u64>, bytes: u64, stream: Option<StreamId>) {
+        let Some(event) = host().and_then(|host| host.event) else { return };
+        let native = stream.and_then(|stream| self.device.native(stream).ok()).unwrap_or(0);
+        let stream = ptr::with_exposed_provenance_mut(native as usize);
+        let told = Event { kind, device: self.number as i32, address: address.unwrap_or(0), bytes, stream };
+        // SAFETY: the header asks the host for a function of this type that does not throw, and the event lives as long
+        // as the call.
+        unsafe { event(&raw const told) }
+    }
+
+    fn vm(&self) -> &dyn VirtualMemory<Segment = D::Segment, Page = D::Page, Error = D::Error> {
+        match self.device.virtual_memory() {
+            Some(vm) => vm,
+            None => unreachable!("the wrapper has virtual memory only where the device has"),
+        }
+    }
+
+    fn transfers(&self) -> &dyn Transfer<Segment = D::Segment, Error = D::Error> {
+        match self.device.transfer() {
+            Some(transfer) => transfer,
+            None => unreachable!("the wrapper has transfers only where the device has"),
+        }
+    }
+}
+
+impl<D: Device> Device for Told<D> {
+    const HANDLES_COME_BACK: bool = D::HANDLES_COME_BACK;
+
+    fn open(&self, native: u64) -> Result<StreamId, Failure> {
+        self.device.open(native)
+    }
+
+    fn native(&self, stream: StreamId) -> Result<u64, Failure> {
+        self.device.native(stream)
+    }
+
+    fn close(&self, stream: StreamId) -> Result<(), Failure> {
+        self.device.close(stream)
+    }
+}
+
+// SAFETY: every answer is that of the device, which keeps the contract, and every call reaches it once with what the
+// caller passed.
+unsafe impl<D: Device> Backend for Told<D> {
+    type Segment = Extent<D::Segment>;
+    type Page = Page<D::Page>;
+    type Error = D::Error;
+
+    fn caps(&self) -> &Caps {
+        self.device.caps()
+    }
+
+    fn create_stream(&self) -> Result<StreamId, D::Error> {
+        self.device.create_stream()
+    }
+
+    fn has_stream(&self, stream: StreamId) -> bool {
+        self.device.has_stream(stream)
+    }
+
+    fn reserve(&self, class: ClassId, bytes: u64) -> Result<Self::Segment, D::Error> {
+        let segment = self.device.reserve(class, bytes)?;
+        self.tell(Kind::SegmentAlloc, self.device.address(&segment), bytes, None);
+        Ok(Extent { segment, bytes })
+    }
+
+    unsafe fn release(&self, segment: Self::Segment) {
+        self.tell(Kind::SegmentFree, self.device.address(&segment.segment), segment.bytes, None);
+        // SAFETY: the caller keeps the contract.
+        unsafe { self.device.release(segment.segment) }
+    }
+
+    fn address(&self, segment: &Self::Segment) -> Option<u64> {
+        self.device.address(&segment.segment)
+    }
+
+    #[inline]
+    fn mark(&self, stream: StreamId) -> Tick {
+        self.device.mark(stream)
+    }
+
+    fn reached(&self, stream: StreamId) -> Result<Tick, D::Error> {
+        self.device.reached(stream)
+    }
+
+    fn submit(&self, stream: StreamId) -> Result<Tick, D::Error> {
+        self.device.submit(stream)
+    }
+
+    fn wait(&self, point: Point) -> Result<Tick, D::Error> {
+        self.device.wait(point)
+    }
+
+    fn virtual_memory(
+        &self,
+    ) -> Option<&dyn VirtualMemory<Segment = Self::Segment, Page = Self::Page, Error = D::Error>> {
+        self.device.virtual_memory().map(|_| self as &dyn VirtualMemory<Segment = _, Page = _, Error = _>)
+    }
+
+    fn stream_wait(&self) -> Option<&dyn StreamWait<Error = D::Error>> {
+        self.device.stream_wait()
+    }
+
+    fn host_memory(&self) -> Option<&dyn HostMemory<Segment = Self::Segment>> {
+        None
+    }
+
+    fn transfer(&self) -> Option<&dyn Transfer<Segment = Self::Segment, Error = D::Error>> {
+        self.device.transfer().map(|_| self as &dyn Transfer<Segment = _, Error = _>)
+    }
+
+    fn budget(&self) -> Option<&dyn Budget<Error = D::Error>> {
+        self.device.budget()
+    }
+
+    fn driver_clock(&self) -> Option<u64> {
+        self.device.driver_clock()
+    }
+}
+
+impl<D: Device> VirtualMemory for Told<D> {
+    type Segment = Extent<D::Segment>;
+    type Page = Page<D::Page>;
+    type Error = D::Error;
+
+    fn reserve_range(&self, class: ClassId, bytes: u64) -> Result<Self::Segment, D::Error> {
+        Ok(Extent { segment: self.vm().reserve_range(class, bytes)?, bytes })
+    }
+
+    unsafe fn release_range(&self, range: Self::Segment) {
+        // SAFETY: the caller keeps the contract.
+        unsafe { self.vm().release_range(range.segment) }
+    }
+
+    fn create_page(&self, class: ClassId, bytes: u64) -> Result<Self::Page, D::Error> {
+        Ok(Page { page: self.vm().create_page(class, bytes)?, bytes })
+    }
+
+    unsafe fn release_page(&self, page: Self::Page) {
+        // SAFETY: the caller keeps the contract.
+        unsafe { self.vm().release_page(page.page) }
+    }
+
+    unsafe fn map(
+        &self,
+        range: &Self::Segment,
+        offset: u64,
+        page: &Self::Page,
+        stream: StreamId,
+    ) -> Result<(), D::Error> {
+        // SAFETY: the caller keeps the contract.
+        unsafe { self.vm().map(&range.segment, offset, &page.page, stream) }?;
+        let address = self.device.address(&range.segment).map(|base| base + offset);
+        self.tell(Kind::SegmentMap, address, page.bytes, Some(stream));
+        Ok(())
+    }
+
+    unsafe fn unmap(&self, range: &Self::Segment, offset: u64, page: &Self::Page, stream: StreamId) {
+        let address = self.device.address(&range.segment).map(|base| base + offset);
+        self.tell(Kind::SegmentUnmap, address, page.bytes, Some(stream));
+        // SAFETY: the caller keeps the contract.
+        unsafe { self.vm().unmap(&range.segment, offset, &page.page, stream) }
+    }
+}
+
+impl<D: Device> Transfer for Told<D> {
+    type Segment = Extent<D::Segment>;
+    type Error = D::Error;
+
+    fn fill(&self, stream: StreamId, to: &Self::Segment, offset: u64, bytes: u64, value: u8) -> Result<(), D::Error> {
+        self.transfers().fill(stream, &to.segment, offset, bytes, value)
+    }
+
+    fn overwrite(&self, stream: StreamId, to: &Self::Segment, offset: u64, bytes: u64) -> Result<(), D::Error> {
+        self.transfers().overwrite(stream, &to.segment, offset, bytes)
+    }
+
+    fn can_copy(&self, segment: &Self::Segment) -> bool {
+        self.transfers().can_copy(&segment.segment)
+    }
+
+    fn copy(
+        &self,
+        stream: StreamId,
+        from: (&Self::Segment, u64),
+        to: (&Self::Segment, u64),
+        bytes: u64,
+    ) -> Result<(), D::Error> {
+        self.transfers().copy(stream, (&from.0.segment, from.1), (&to.0.segment, to.1), bytes)
+    }
+
+    fn upload(&self, stream: StreamId, from: &[u8], to: &Self::Segment, offset: u64) -> Result<(), D::Error> {
+        self.transfers().upload(stream, from, &to.segment, offset)
+    }
+
+    fn download(&self, stream: StreamId, from: &Self::Segment, offset: u64, to: &mut [u8]) -> Result<(), D::Error> {
+        self.transfers().download(stream, &from.segment, offset, to)
+    }
+}

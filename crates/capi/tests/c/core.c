@@ -1,0 +1,211 @@
+/* The table of millpond_core.h: blocks by context and by address, pools, limits, statistics, layouts and events. */
+#include "check.h"
+#include "millpond_core.h"
+
+static const millpond_core_v1 *core;
+static int asked, told[8], segments, tiles;
+static uint64_t told_bytes, tiled_bytes;
+static void *spare;
+
+static int32_t free_memory(int32_t device) {
+    CHECK(device == 0);
+    asked += 1;
+    if (spare == NULL) {
+        return 0;
+    }
+    CHECK(core->free(spare) == MILLPOND_OK); /* It may call the table. */
+    spare = NULL;
+    return 1;
+}
+
+static void event(const millpond_core_event *event) {
+    CHECK(event->kind >= MILLPOND_CORE_SEGMENT_ALLOC && event->kind <= MILLPOND_CORE_SEGMENT_UNMAP);
+    CHECK(event->device == 0 && event->address != 0 && event->bytes != 0);
+    told[event->kind] += 1;
+    told_bytes += event->bytes;
+}
+
+static const millpond_core_host host = {sizeof host, 0, free_memory, event};
+
+static void segment(void *user, const millpond_core_segment *segment) {
+    CHECK(user == &segments && segment->address != 0 && segment->bytes != 0);
+    segments += 1;
+}
+
+static void tile(void *user, const millpond_core_tile *tile) {
+    CHECK(user == &segments && tile->bytes != 0);
+    tiles += 1;
+    tiled_bytes += tile->bytes;
+}
+
+static const millpond_core_sink sink = {&segments, segment, tile};
+
+/* Tells the layout of a device. Returns the bytes in it. */
+static uint64_t layout(const millpond_core_pool *pool) {
+    segments = tiles = 0;
+    tiled_bytes = 0;
+    OK(core->layout(0, pool, &sink));
+    return tiled_bytes;
+}
+
+static millpond_core_block alloc(uint64_t bytes, const millpond_core_pool *pool) {
+    millpond_core_block block = core->alloc(0, NULL, bytes, pool);
+    CHECK(block.address != NULL && ((uintptr_t)block.context & 1) == 1 && ((uintptr_t)block.address & 511) == 0);
+    return block;
+}
+
+static int64_t status_of(millpond_core_block block) {
+    CHECK(block.address == NULL);
+    return (int64_t)(intptr_t)block.context;
+}
+
+static void before_the_first_use(void) {
+    millpond_core_stats stats;
+    double share = 0;
+    char *text;
+    OK(core->stats(0, &stats));
+    CHECK(stats.reserved_bytes[0].current == 0 && stats.max_split_size == -1);
+    CHECK(layout(NULL) == 0);
+    OK(core->empty_cache(0, NULL));
+    FAILS(core->configure("policy:best"), MILLPOND_BAD_ARGUMENT, "`best`");
+    OK(core->configure("policy:classic,per_process_memory_fraction:0.5"));
+    OK(core->configuration(&text));
+    CHECK(strcmp(text, "policy:classic,per_process_memory_fraction:0.5") == 0);
+    core->string_free(text);
+    OK(core->get_fraction(0, &share));
+    CHECK(share == 0.5);
+    OK(core->set_fraction(0, 1.0));
+    FAILS(core->set_fraction(0, 1.5), MILLPOND_BAD_ARGUMENT, "1.5");
+    FAILS(core->stats(64, &stats), MILLPOND_BAD_ARGUMENT, "64 is no device");
+    FAILS(core->lend(NULL), MILLPOND_BAD_ARGUMENT, "null pointer");
+    OK(core->lend(&host));
+    OK(core->trace(1));
+}
+
+static void blocks(void) {
+    millpond_core_place place;
+    millpond_core_segment base;
+    millpond_usage usage;
+    millpond_core_block none = core->alloc(0, NULL, 0, NULL), first = alloc(1000, NULL), second = alloc(3 * MIB, NULL);
+    CHECK(none.address == NULL && none.context == NULL);
+    FAILS(core->configure(NULL), MILLPOND_BAD_ARGUMENT, "in use already");
+    OK(core->usage(0, &usage));
+    CHECK(usage.allocated_bytes == 1024 + 3 * MIB);
+    CHECK(told[MILLPOND_CORE_SEGMENT_ALLOC] == 2 && told_bytes == usage.reserved_bytes);
+    CHECK(layout(NULL) == usage.reserved_bytes && segments == 2 && tiles == 4);
+
+    OK(core->find(first.context, &place));
+    CHECK(place.address == (uint64_t)first.address && place.bytes == 1024 && place.device == 0);
+    OK(core->at((char *)second.address + 5, &place)); /* Odd, and no context. */
+    CHECK(place.address == (uint64_t)second.address && place.bytes == 3 * MIB);
+    OK(core->base_of((char *)second.address + 777, &base));
+    CHECK(base.address == (uint64_t)second.address && base.bytes == 20 * MIB && base.is_large && !base.is_expandable);
+    FAILS(core->find((void *)0x2000, &place), MILLPOND_NOT_A_BLOCK, "0x2000");
+    FAILS(core->at((char *)second.address + 3 * MIB, &place), MILLPOND_NOT_A_BLOCK, "is not the address");
+
+    OK(core->record_stream(first.context, NULL));
+    OK(core->record_stream(NULL, NULL));
+    OK(core->free(first.context));
+    FAILS(core->free(first.context), MILLPOND_NOT_A_BLOCK, "freed before");
+    FAILS(core->record_stream(first.context, NULL), MILLPOND_NOT_A_BLOCK, "freed before");
+    OK(core->free(second.address)); /* An address frees as the context does. */
+    FAILS(core->free(second.address), MILLPOND_NOT_A_BLOCK, "freed before");
+    OK(core->free(NULL));
+    uint64_t largest;
+    OK(core->largest_free(0, &largest));
+    CHECK(largest == 20 * MIB);
+    OK(core->empty_cache(0, NULL));
+    CHECK(told[MILLPOND_CORE_SEGMENT_FREE] == 2 && layout(NULL) == 0);
+}
+
+static void memory_runs_out(void) {
+    millpond_core_oom oom;
+    millpond_core_limits limits;
+    FAILS(core->oom(&oom), MILLPOND_BAD_ARGUMENT, "out of memory");
+    OK(core->limits(0, &limits));
+    CHECK(limits.total_bytes > MIB && limits.limit_bytes == UINT64_MAX && limits.allocated_bytes == 0);
+    CHECK(status_of(core->alloc(0, NULL, limits.total_bytes + MIB, NULL)) == MILLPOND_OUT_OF_MEMORY);
+    CHECK(asked == 1 && strstr(core->last_error(), "out of memory") != NULL);
+    OK(core->oom(&oom));
+    CHECK(oom.requested_bytes == limits.total_bytes + MIB && oom.tried_bytes >= oom.requested_bytes && oom.device == 0);
+    CHECK(strncmp(oom.explanation, "  ", 2) == 0 && strstr(oom.explanation, "What to do:") != NULL);
+
+    /* What the host frees serves the request. */
+    OK(core->set_fraction(0, 64.0 * (double)MIB / (double)limits.total_bytes));
+    spare = alloc(60 * MIB, NULL).context;
+    millpond_core_block block = alloc(50 * MIB, NULL);
+    CHECK(asked == 2 && spare == NULL);
+    OK(core->free(block.context));
+    OK(core->set_fraction(0, 1.0));
+    CHECK(status_of(core->alloc(64, NULL, 1, NULL)) == MILLPOND_BAD_ARGUMENT);
+}
+
+static void pools(void) {
+    const millpond_core_pool pool = {0, 7}, other = {1, 0};
+    const millpond_core_source source = {NULL, NULL, NULL};
+    int64_t uses;
+    OK(core->empty_cache(0, NULL));
+    CHECK(status_of(core->alloc(0, NULL, 512, &pool)) == MILLPOND_BAD_ARGUMENT);
+    FAILS(core->pool_unref(0, pool), MILLPOND_BAD_ARGUMENT, "(0, 7)");
+    FAILS(core->pool_ref(0, pool, &source), MILLPOND_UNSUPPORTED, "another allocator's");
+    OK(core->pool_ref(0, pool, NULL));
+    OK(core->pool_ref(0, pool, NULL));
+    OK(core->pool_ref(0, other, NULL));
+    OK(core->pool_uses(0, pool, &uses));
+    CHECK(uses == 2);
+    OK(core->pool_flags(0, pool, MILLPOND_CORE_NO_SPLIT, 1));
+    FAILS(core->pool_flags(0, pool, 8, 1), MILLPOND_BAD_ARGUMENT, "0x8");
+    OK(core->pool_flags(0, pool, MILLPOND_CORE_NO_SPLIT, 0));
+
+    OK(core->capture_begin(0, pool, NULL));
+    millpond_core_block block = alloc(3 * MIB, &pool), outside = alloc(3 * MIB, NULL);
+    FAILS(core->capture_begin(0, pool, NULL), MILLPOND_BAD_ARGUMENT, "captured already");
+    OK(core->capture_end(0, pool));
+    CHECK(layout(&pool) == 20 * MIB && layout(&other) == 0 && layout(NULL) == 40 * MIB);
+    OK(core->free(block.context));
+    OK(core->free(outside.context));
+    OK(core->empty_cache(0, NULL));
+    CHECK(layout(NULL) == 20 * MIB && layout(&pool) == 20 * MIB);
+    OK(core->pool_unref(0, pool));
+    OK(core->empty_cache(0, &pool));
+    CHECK(layout(&pool) == 20 * MIB);
+    OK(core->pool_unref(0, pool));
+    OK(core->pool_unref(0, other));
+    FAILS(core->pool_unref(0, pool), MILLPOND_BAD_ARGUMENT, "(0, 7)");
+    OK(core->empty_cache(0, &pool));
+    CHECK(layout(NULL) == 0);
+}
+
+static void statistics(void) {
+    millpond_core_stats stats;
+    char *text;
+    OK(core->reset_totals(0));
+    millpond_core_block block = alloc(1000, NULL);
+    OK(core->stats(0, &stats));
+    CHECK(stats.allocation[1].current == 1 && stats.allocation[2].current == 0 && stats.allocated_bytes[0].current == 1024);
+    CHECK(stats.requested_bytes[1].allocated == 1000 && stats.num_ooms == 0 && stats.num_device_alloc == 1);
+    OK(core->free(block.context));
+    OK(core->reset_peaks(0));
+    OK(core->stats(0, &stats));
+    CHECK(stats.allocated_bytes[0].peak == 0 && stats.allocated_bytes[0].freed == 1024);
+    OK(core->stats_json(0, &text));
+    CHECK(strstr(text, "\"allocated_bytes.all.current\": 0") != NULL);
+    core->string_free(text);
+    OK(core->summary(0, 1, &text));
+    CHECK(strstr(text, "memory summary") != NULL);
+    core->string_free(text);
+    OK(core->trace(0));
+}
+
+int main(int argc, char **argv) {
+    test_device(argc, argv);
+    CHECK(millpond_core_get(0) == NULL && millpond_core_get(99) == NULL);
+    core = millpond_core_get(MILLPOND_CORE_ABI);
+    CHECK(core != NULL && core->abi == MILLPOND_CORE_ABI && core->size == sizeof *core);
+    before_the_first_use();
+    blocks();
+    memory_runs_out();
+    pools();
+    statistics();
+    return 0;
+}

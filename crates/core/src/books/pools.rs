@@ -1,0 +1,276 @@
+//! The private pools: who holds each, how much of what is reserved is theirs, and whether a capture is under way in it.
+
+use alloc::collections::BTreeMap;
+
+use crate::ids::{PoolId, Side};
+use crate::settings::PoolFlags;
+use crate::stats::{Stat, StatByPool};
+
+/// What is known of a pool.
+#[derive(Clone, Copy, Default, Debug)]
+struct Entry {
+    /// The number of references to it.
+    uses: u64,
+    /// The number of streams that are being captured in it.
+    captures: u64,
+    /// The bytes of its segments and of the pages that have their homes in it.
+    reserved: StatByPool,
+    /// The most bytes that were seen live in it at a time.
+    most_live: u64,
+    flags: PoolFlags,
+}
+
+/// All pools that exist. The default pool always does.
+pub(crate) struct Pools {
+    table: BTreeMap<PoolId, Entry>,
+    /// The number that the next pool gets: no pool had it before.
+    next: u64,
+    /// Whether there ever was a private pool.
+    has_private: bool,
+}
+
+impl Default for Pools {
+    fn default() -> Self {
+        let table = BTreeMap::from([(PoolId::DEFAULT, Entry::default())]);
+        Self { table, next: PoolId::DEFAULT.0 + 1, has_private: false }
+    }
+}
+
+impl Pools {
+    /// Adds a pool with one reference. `live` are the most bytes that were live so far, of which all were the default
+    /// pool's before there was another one.
+    pub(crate) fn create(&mut self, live: u64) -> PoolId {
+        let pool = PoolId(self.next);
+        self.know(pool, live);
+        self.hold(pool);
+        pool
+    }
+
+    /// Adds a pool without a reference, if it is not known.
+    pub(crate) fn know(&mut self, pool: PoolId, live: u64) {
+        if pool != PoolId::DEFAULT && !self.has_private {
+            self.has_private = true;
+            self.note_live(PoolId::DEFAULT, live);
+        }
+        self.next = self.next.max(pool.0.saturating_add(1));
+        self.table.entry(pool).or_default();
+    }
+
+    /// Returns whether the pool exists.
+    pub(crate) fn has(&self, pool: PoolId) -> bool {
+        self.table.contains_key(&pool)
+    }
+
+    /// Returns whether there ever was a private pool.
+    pub(crate) fn has_private(&self) -> bool {
+        self.has_private
+    }
+
+    /// Returns the private pools.
+    pub(crate) fn private(&self) -> impl Iterator<Item = PoolId> {
+        self.table.keys().copied().filter(|&pool| pool != PoolId::DEFAULT)
+    }
+
+    /// Adds a reference.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such pool.
+    pub(crate) fn hold(&mut self, pool: PoolId) {
+        self.entry(pool).uses += 1;
+    }
+
+    /// Takes a reference away.
+    ///
+    /// # Panics
+    ///
+    /// If there is none.
+    pub(crate) fn let_go(&mut self, pool: PoolId) {
+        let entry = self.entry(pool);
+        assert!(entry.uses > 0, "{pool} is released more often than it was held");
+        entry.uses -= 1;
+        if entry.uses == 0 {
+            entry.flags = PoolFlags::default();
+        }
+    }
+
+    /// Sets what is special about a pool, until its last reference is given up.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such pool.
+    pub(crate) fn set_flags(&mut self, pool: PoolId, flags: PoolFlags) {
+        self.entry(pool).flags = flags;
+    }
+
+    /// Returns what is special about a pool.
+    pub(crate) fn flags(&self, pool: PoolId) -> PoolFlags {
+        self.table.get(&pool).map_or(PoolFlags::default(), |entry| entry.flags)
+    }
+
+    /// Returns the number of references to a pool.
+    pub(crate) fn uses(&self, pool: PoolId) -> u64 {
+        self.table.get(&pool).map_or(0, |entry| entry.uses)
+    }
+
+    /// Returns whether a pool has references, so that nothing of it may be given back. The default pool never has.
+    pub(crate) fn is_held(&self, pool: PoolId) -> bool {
+        pool != PoolId::DEFAULT && self.uses(pool) > 0
+    }
+
+    /// Notes that the capture of a stream has begun in a pool.
+    pub(crate) fn begin_capture(&mut self, pool: PoolId) {
+        self.entry(pool).captures += 1;
+    }
+
+    /// Notes that the capture of a stream has ended.
+    pub(crate) fn end_capture(&mut self, pool: PoolId) {
+        self.entry(pool).captures -= 1;
+    }
+
+    /// Returns whether a stream is being captured in a private pool. In the default pool that concerns no other stream.
+    pub(crate) fn is_capturing(&self, pool: PoolId) -> bool {
+        pool != PoolId::DEFAULT && self.table.get(&pool).is_some_and(|entry| entry.captures > 0)
+    }
+
+    /// Books memory that a pool got from the driver.
+    pub(crate) fn gain(&mut self, pool: PoolId, side: Side, bytes: u64) {
+        self.entry(pool).reserved.change(side, |stat| stat.increase(bytes));
+    }
+
+    /// Books memory of a pool that goes back to the driver.
+    pub(crate) fn lose(&mut self, pool: PoolId, side: Side, bytes: u64) {
+        self.entry(pool).reserved.change(side, |stat| stat.decrease(bytes));
+    }
+
+    /// Returns the reserved bytes of a pool, if it exists.
+    pub(crate) fn reserved(&self, pool: PoolId) -> Option<StatByPool> {
+        self.table.get(&pool).map(|entry| entry.reserved)
+    }
+
+    /// Returns the bytes that are reserved for other private pools than this one, and for the default pool if this is
+    /// not it.
+    pub(crate) fn reserved_elsewhere(&self, pool: PoolId) -> u64 {
+        let others = self.table.iter().filter(|&(&id, _)| id != pool);
+        others.map(|(_, entry)| entry.reserved.all.current).sum()
+    }
+
+    /// Notes that this number of bytes is live in a pool.
+    pub(crate) fn note_live(&mut self, pool: PoolId, bytes: u64) {
+        let most = &mut self.entry(pool).most_live;
+        *most = bytes.max(*most);
+    }
+
+    /// Returns the most bytes that were seen live in a pool at a time, since there are private pools.
+    pub(crate) fn most_live(&self, pool: PoolId) -> u64 {
+        self.table.get(&pool).map_or(0, |entry| entry.most_live)
+    }
+
+    /// Returns for each pool the most bytes that were seen live in it.
+    pub(crate) fn live_peaks(&self) -> impl Iterator<Item = u64> {
+        self.table.values().map(|entry| entry.most_live)
+    }
+
+    /// Forgets a pool that has no references and no memory. Returns whether it did.
+    pub(crate) fn forget(&mut self, pool: PoolId) -> bool {
+        let is_over = |entry: &Entry| entry.uses == 0 && entry.captures == 0 && entry.reserved.all.current == 0;
+        let goes = pool != PoolId::DEFAULT && self.table.get(&pool).is_some_and(is_over);
+        if goes {
+            self.table.remove(&pool);
+        }
+        goes
+    }
+
+    /// Sets every peak to what is there now.
+    pub(crate) fn reset_peaks(&mut self) {
+        self.table.values_mut().for_each(|entry| entry.reserved.each(Stat::reset_peak));
+    }
+
+    /// Sets what came and what went to 0.
+    pub(crate) fn reset_totals(&mut self) {
+        self.table.values_mut().for_each(|entry| entry.reserved.each(Stat::reset_totals));
+    }
+
+    fn entry(&mut self, pool: PoolId) -> &mut Entry {
+        match self.table.get_mut(&pool) {
+            Some(entry) => entry,
+            None => panic!("{pool} does not exist"),
+        }
+    }
+
+    /// Verifies that `held`, the bytes in segments and in pages at home by pool and side, is what the pools have.
+    ///
+    /// # Panics
+    ///
+    /// If it is not.
+    pub(crate) fn check(&self, held: &BTreeMap<PoolId, [u64; 2]>) {
+        for (pool, entry) in &self.table {
+            let reserved = [entry.reserved.small_pool.current, entry.reserved.large_pool.current];
+            let held = held.get(pool).copied().unwrap_or_default();
+            assert_eq!(held, reserved, "{pool}: bytes in segments against bytes reserved, by side");
+        }
+        let unknown = held.iter().find(|(pool, bytes)| !self.has(**pool) && **bytes != [0; 2]);
+        assert_eq!(unknown, None, "memory of a pool that does not exist");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pool_is_held_as_long_as_it_has_references() {
+        let mut book = Pools::default();
+        let pool = book.create(0);
+        book.hold(pool);
+        assert_eq!((book.uses(pool), book.is_held(pool)), (2, true));
+        book.let_go(pool);
+        assert!(book.is_held(pool) && !book.forget(pool));
+        book.let_go(pool);
+        assert!(!book.is_held(pool) && book.has(pool));
+        book.gain(pool, Side::Large, 5);
+        assert!(!book.forget(pool), "it has memory");
+        book.lose(pool, Side::Large, 5);
+        assert!(book.forget(pool) && !book.has(pool));
+        assert_ne!(book.create(0), pool, "a number is given out once");
+    }
+
+    #[test]
+    #[should_panic(expected = "released more often than it was held")]
+    fn a_reference_is_given_up_once() {
+        let mut book = Pools::default();
+        let pool = book.create(0);
+        book.let_go(pool);
+        book.let_go(pool);
+    }
+
+    #[test]
+    fn the_default_pool_is_never_held_nor_forgotten() {
+        let mut book = Pools::default();
+        book.hold(PoolId::DEFAULT);
+        book.begin_capture(PoolId::DEFAULT);
+        assert!(!book.is_held(PoolId::DEFAULT) && !book.is_capturing(PoolId::DEFAULT));
+        book.end_capture(PoolId::DEFAULT);
+        book.let_go(PoolId::DEFAULT);
+        assert!(!book.forget(PoolId::DEFAULT));
+    }
+
+    #[test]
+    fn what_was_live_before_the_first_private_pool_was_the_default_pools() {
+        let mut book = Pools::default();
+        assert!(!book.has_private());
+        let [first, second] = [70, 90].map(|live| book.create(live));
+        book.note_live(first, 8);
+        book.note_live(first, 5);
+        assert_eq!([PoolId::DEFAULT, first, second].map(|pool| book.most_live(pool)), [70, 8, 0]);
+    }
+
+    #[test]
+    #[should_panic(expected = "by side")]
+    fn bytes_of_another_pool_are_found() {
+        let mut book = Pools::default();
+        let pool = book.create(0);
+        book.gain(pool, Side::Small, 2);
+        book.check(&BTreeMap::from([(PoolId::DEFAULT, [2, 0])]));
+    }
+}

@@ -1,0 +1,259 @@
+//! Private pools and captures: what the rest of the coordinator asks about them, and what the shell tells.
+//!
+//! A pool is *held* while it has references. A graph that was captured in it may run again at any time, so nothing of a
+//! held pool goes back to the driver: its segments and pages stay, and its windows do not end. Once the last reference
+//! is given up, its free memory goes back whenever that of the default pool does.
+
+use alloc::vec::Vec;
+
+use millpond_backend::{StreamId, Tick};
+
+use super::phase::{Phase, Turned};
+use super::plan::Plan;
+use super::step::Step;
+use super::{Coordinator, Shards};
+use crate::ids::{PoolId, ShardId, Side};
+use crate::settings::PoolFlags;
+use crate::stats::PoolStats;
+
+impl Coordinator {
+    /// Creates a private pool with one reference, and returns its number.
+    pub fn create_pool(&mut self) -> PoolId {
+        let live = self.most_live();
+        self.pools.create(live)
+    }
+
+    /// Returns whether a pool exists. A private pool does as long as it has references, memory or shards.
+    pub fn has_pool(&self, pool: PoolId) -> bool {
+        self.pools.has(pool)
+    }
+
+    /// Adds a reference to a pool: PyTorch's `createOrIncrefPool` of a pool that exists. That of the default pool has
+    /// no effect on what is given back.
+    ///
+    /// # Panics
+    ///
+    /// Panics if there is no such pool.
+    pub fn hold_pool(&mut self, pool: PoolId) {
+        self.pools.hold(pool);
+    }
+
+    /// Takes a reference to a pool away: PyTorch's `releasePool`. With the last one its free memory may go back to the
+    /// driver, and its flags are forgotten.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the pool has no reference.
+    pub fn release_pool(&mut self, pool: PoolId, shards: &mut impl Shards) {
+        let before = self.pools.flags(pool);
+        self.pools.let_go(pool);
+        if self.pools.flags(pool) != before {
+            self.tell_flags(pool, shards);
+        }
+        self.forget_pool(pool);
+    }
+
+    /// Sets what is special about a private pool, until its last reference is given up.
+    ///
+    /// # Panics
+    ///
+    /// Panics if there is no such pool.
+    pub fn set_pool_flags(&mut self, pool: PoolId, flags: PoolFlags, shards: &mut impl Shards) {
+        self.pools.set_flags(pool, flags);
+        self.tell_flags(pool, shards);
+    }
+
+    /// Returns what is special about a pool.
+    pub fn pool_flags(&self, pool: PoolId) -> PoolFlags {
+        self.pools.flags(pool)
+    }
+
+    fn tell_flags(&self, pool: PoolId, shards: &mut impl Shards) {
+        let flags = self.pools.flags(pool);
+        self.shards_of(pool).for_each(|id| shards.with(id, |shard| shard.set_flags(flags)));
+    }
+
+    /// Serves a request in the default pool from free memory of the same stream in a private pool that allows it:
+    /// PyTorch's `try_mempool_fallback`. The block stays one of that pool.
+    pub(crate) fn find_in_other_pools(&mut self, plan: &Plan, shards: &mut impl Shards) -> Option<Turned> {
+        let (shard, want) = plan.request.allocation();
+        if self.pool_of(shard) != PoolId::DEFAULT {
+            return None;
+        }
+        let allowing: Vec<_> = self.pools.private().filter(|&pool| self.pools.flags(pool).use_on_oom).collect();
+        for lender in allowing.into_iter().filter_map(|pool| self.shard_of(self.stream_of(shard), pool)) {
+            let may_lend = !self.pools.is_capturing(self.pool_of(lender));
+            let found = shards.with(lender, |lender| may_lend.then(|| lender.find_and_take(&want, 0)).flatten());
+            if let Some(grant) = found {
+                let grant = self.settled(lender, grant, shards);
+                return Some(Phase::end(Step::Lend { lender, grant }));
+            }
+        }
+        None
+    }
+
+    /// Returns the number of references to a pool: PyTorch's `getPoolUseCount`. 0 if there is no such pool.
+    pub fn pool_uses(&self, pool: PoolId) -> u64 {
+        self.pools.uses(pool)
+    }
+
+    /// Returns what a pool has, or `None` if it does not exist. Every block of the pool is visited.
+    pub fn pool_stats(&self, pool: PoolId, shards: &mut impl Shards) -> Option<PoolStats> {
+        let reserved = self.pools.reserved(pool)?;
+        let (mut allocated_bytes, mut free_bytes, mut small) = (0, 0, 0);
+        for id in self.shards_of(pool) {
+            shards.with(id, |shard| {
+                allocated_bytes += shard.live_bytes();
+                free_bytes +=
+                    Side::BOTH.into_iter().flat_map(|side| shard.free_blocks(side)).map(|b| b.1.size).sum::<u64>();
+                small += shard.small_bytes();
+            });
+        }
+        let reserved_bytes = super::stats::by_side(reserved, small);
+        Some(PoolStats { uses: self.pools.uses(pool), reserved_bytes, allocated_bytes, free_bytes })
+    }
+
+    /// Returns the private pools that exist.
+    pub fn private_pools(&self) -> Vec<PoolId> {
+        self.pools.private().collect()
+    }
+
+    /// Returns the shard of a stream in a pool, if it was opened.
+    pub fn shard_of(&self, stream: StreamId, pool: PoolId) -> Option<ShardId> {
+        self.shard_ids().find(|&id| self.stream_of(id) == stream && self.pool_of(id) == pool)
+    }
+
+    /// Gives a shard of the stream that has no memory, and whose private pool has no references, to another private
+    /// pool, so that programs that make pools over and over need no more shards than they have pools at a time.
+    /// `is_over` says whether no handle of a pool is left by which a program could ask for memory there. Returns the
+    /// shard, or `None` if there is none.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the pool does not exist.
+    pub fn reopen_shard(
+        &mut self,
+        stream: StreamId,
+        pool: PoolId,
+        is_over: impl Fn(PoolId) -> bool,
+        shards: &mut impl Shards,
+    ) -> Option<ShardId> {
+        let found = self.shard_ids().find(|&id| {
+            let of = self.pool_of(id);
+            let is_private = of != PoolId::DEFAULT && pool != PoolId::DEFAULT;
+            let is_left = is_private && self.stream_of(id) == stream && self.pools.uses(of) == 0 && is_over(of);
+            is_left && shards.with(id, |shard| shard.is_vacant())
+        })?;
+        let of = self.pool_of(found);
+        self.shards[found.0 as usize].1 = pool;
+        let flags = self.pools.flags(pool);
+        shards.with(found, |shard| {
+            shard.move_to(pool);
+            shard.set_flags(flags);
+        });
+        self.forget_pool(of);
+        Some(found)
+    }
+
+    /// Forgets a private pool if it has neither references nor memory nor shards.
+    pub(super) fn forget_pool(&mut self, pool: PoolId) {
+        if self.shards_of(pool).next().is_none() {
+            self.pools.forget(pool);
+        }
+    }
+
+    /// Notes that a stream is being captured from now on, in a pool. `open` is its open tick. Until the capture has
+    /// ended the stream is neither asked how far it is, nor waited for, nor made to wait, and what its ticks from this
+    /// one on cover counts as in use. In a private pool no stream takes memory that another one may still use, for as
+    /// long as any stream is being captured there. Returns `false`, and nothing changes, if the stream is being
+    /// captured already.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the pool does not exist.
+    pub fn begin_capture(&mut self, stream: StreamId, pool: PoolId, open: Tick) -> bool {
+        if self.pending.is_captured(stream) {
+            return false;
+        }
+        self.pools.begin_capture(pool);
+        self.pending.begin_capture(stream, open);
+        true
+    }
+
+    /// Notes that the capture of a stream in a pool has ended.
+    pub fn end_capture(&mut self, stream: StreamId, pool: PoolId) {
+        self.pending.end_capture(stream);
+        self.pools.end_capture(pool);
+    }
+
+    /// Returns the streams of all shards that are not being captured, each once.
+    pub fn streams(&self) -> Vec<StreamId> {
+        let mut streams = self.streams_of(self.shard_ids());
+        streams.retain(|&stream| !self.pending.is_captured(stream));
+        streams
+    }
+
+    /// Returns the streams of some shards, each once.
+    pub(crate) fn streams_of(&self, shards: impl Iterator<Item = ShardId>) -> Vec<StreamId> {
+        let mut streams = Vec::new();
+        for stream in shards.map(|id| self.stream_of(id)) {
+            if !streams.contains(&stream) {
+                streams.push(stream);
+            }
+        }
+        streams
+    }
+
+    /// Returns whether a shard's stream cannot wait for others on the device, nor take what they may still use: it is
+    /// being captured, or another stream of its private pool is and may have it take part.
+    pub(crate) fn is_capturing(&self, shard: ShardId) -> bool {
+        self.pending.has_captures()
+            && (self.pending.is_captured(self.stream_of(shard)) || self.pools.is_capturing(self.pool_of(shard)))
+    }
+
+    /// Leaves streams that are being captured out of what the shell is asked: a question or a wait would record an
+    /// event there.
+    pub(super) fn leave_captured_alone(&self, step: &mut Step) {
+        if !self.pending.has_captures() {
+            return;
+        }
+        match step {
+            Step::Poll(streams) => streams.retain(|&stream| !self.pending.is_captured(stream)),
+            Step::Wait(points) => points.retain(|point| !self.pending.is_captured(point.stream)),
+            _ => {}
+        }
+    }
+
+    /// Returns the shards of a pool.
+    pub(crate) fn shards_of(&self, pool: PoolId) -> impl Iterator<Item = ShardId> {
+        self.shard_ids().filter(move |&id| self.pool_of(id) == pool)
+    }
+
+    /// Returns whether free memory of a shard may go back to the driver.
+    pub(crate) fn may_release(&self, shard: ShardId) -> bool {
+        !self.pools.is_held(self.pool_of(shard))
+    }
+
+    /// Returns the shards whose free memory may go back to the driver.
+    pub(crate) fn releasable_shards(&self) -> impl Iterator<Item = ShardId> {
+        self.shard_ids().filter(|&id| self.may_release(id))
+    }
+
+    /// Returns the bytes that are reserved, or being asked for, without those of other pools: what the requests of a
+    /// shard can be served from.
+    pub(crate) fn reserved_for(&self, shard: ShardId) -> u64 {
+        self.headroom.with_asked() - self.pools.reserved_elsewhere(self.pool_of(shard))
+    }
+
+    /// Returns the bytes live in the pool of a shard.
+    pub(crate) fn live_in_pool(&self, shard: ShardId, shards: &mut impl Shards) -> u64 {
+        self.shards_of(self.pool_of(shard)).map(|id| shards.with(id, |shard| shard.live_bytes())).sum()
+    }
+
+    /// Notes how many bytes are live in the pool of a shard, once there are private pools.
+    pub(crate) fn note_live(&mut self, shard: ShardId, live: u64) {
+        if self.pools.has_private() {
+            self.pools.note_live(self.pool_of(shard), live);
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! Private pools: memory that is a graph's, or a part of the program's, alone.
+
+use std::fmt;
+
+use millpond_backend::{Backend, StreamId};
+use millpond_core::settings::PoolFlags;
+use millpond_core::stats::PoolStats;
+use millpond_core::{Plan, PoolId};
+
+use crate::allocator::{Allocator, Handle};
+use crate::error::Error;
+use crate::raw::LaneRef;
+use crate::state::{LockedShards, State};
+use crate::stream::Stream;
+use crate::sync::Arc;
+
+mod bond;
+mod capture;
+
+pub(crate) use bond::{Bond, Bonds};
+pub use capture::Capture;
+
+/// A reference to a private pool: PyTorch's `MemPool`, and the pool of a CUDA graph. Cloning it adds a reference, and
+/// dropping it takes one away.
+///
+/// Blocks of a pool are never given to requests of another one. As long as a pool has a reference, nothing of it goes
+/// back to the driver: [`Allocator::empty_cache`], [`Allocator::trim`], garbage collection and the attempts before an
+/// out-of-memory error leave its memory where it is, with its addresses, because a graph that was captured there may
+/// run again. With the last reference that ends, and its free memory goes back whenever that of the default pool does.
+/// Buffers of a pool outlive the references to it.
+///
+/// ```
+/// use millpond::Allocator;
+/// use millpond_sim::Sim;
+///
+/// let allocator = Allocator::new(Sim::new());
+/// let stream = allocator.create_stream()?;
+/// let pool = allocator.create_pool()?;
+/// let graph = pool.stream(stream.id())?;
+/// drop(graph.allocate(4 << 20)?);
+/// allocator.empty_cache()?;
+/// assert_eq!(allocator.memory_reserved(), 4 << 20, "the pool keeps its memory");
+///
+/// let id = pool.id();
+/// drop(pool);
+/// allocator.empty_cache_of(id)?;
+/// assert_eq!(allocator.memory_reserved(), 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Pool<B: Backend> {
+    handle: Arc<Handle<B>>,
+    bond: Bond,
+}
+
+impl<B: Backend> Pool<B> {
+    /// Creates a reference that is counted already.
+    fn counted(handle: &Arc<Handle<B>>, bond: Bond) -> Self {
+        Self { handle: Arc::clone(handle), bond }
+    }
+
+    /// Adds a reference to the pool of a bond.
+    fn held(handle: &Arc<Handle<B>>, bond: Bond) -> Self {
+        handle.state.coordinator.lock().hold_pool(bond.pool());
+        Self::counted(handle, bond)
+    }
+
+    /// Returns its number. No other pool of this allocator ever has it.
+    pub fn id(&self) -> PoolId {
+        self.bond.pool()
+    }
+
+    /// Returns a stream on which buffers are allocated in this pool. It is the same queue of work as the stream of that
+    /// number in every other pool. Takes a lock that all streams share, so keep the result.
+    ///
+    /// The stream is no reference to the pool. On a stream of a pool without references, requests are served as before,
+    /// and nothing keeps what they leave from going back to the driver.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UnknownStream`] if the device has no such stream; [`Error::SetAside`] if a cache of page-locked memory
+    /// has set it aside.
+    pub fn stream(&self, id: StreamId) -> Result<Stream<B>, Error<B::Error>> {
+        let state = &self.handle.state;
+        state.expect_open(id)?;
+        let lane = LaneRef::new(state.lane_of(id, self.bond.pool()));
+        Ok(Stream::new(Arc::clone(&self.handle), lane).within(self.bond.clone()))
+    }
+
+    /// Sets what is special about the pool, until its last reference is dropped: the options `use_on_oom` and
+    /// `no_split` of PyTorch's `MemPool`. Takes the lock of each stream of the pool.
+    ///
+    /// ```
+    /// use millpond::settings::PoolFlags;
+    /// use millpond::{Allocator, Error};
+    /// use millpond_sim::Sim;
+    ///
+    /// let allocator = Allocator::builder(Sim::new()).limit(64 << 20).build()?;
+    /// let stream = allocator.create_stream()?;
+    /// let pool = allocator.create_pool()?;
+    /// drop(pool.stream(stream.id())?.allocate(48 << 20)?);
+    /// assert!(matches!(stream.allocate(48 << 20), Err(Error::OutOfMemory(_))), "the pool keeps it");
+    /// pool.set_flags(PoolFlags { use_on_oom: true, ..PoolFlags::default() });
+    /// assert!(stream.allocate(48 << 20).is_ok());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn set_flags(&self, flags: PoolFlags) {
+        let state = &self.handle.state;
+        state.coordinator.lock().set_pool_flags(self.bond.pool(), flags, &mut LockedShards(state));
+    }
+
+    /// Returns what is special about the pool.
+    pub fn flags(&self) -> PoolFlags {
+        self.handle.state.coordinator.lock().pool_flags(self.bond.pool())
+    }
+
+    /// Returns the number of references to the pool, captures among them: PyTorch's `use_count`.
+    pub fn use_count(&self) -> u64 {
+        self.handle.state.coordinator.lock().pool_uses(self.bond.pool())
+    }
+}
+
+impl<B: Backend> Clone for Pool<B> {
+    fn clone(&self) -> Self {
+        Self::held(&self.handle, self.bond.clone())
+    }
+}
+
+impl<B: Backend> Drop for Pool<B> {
+    fn drop(&mut self) {
+        let state = &self.handle.state;
+        state.coordinator.lock().release_pool(self.bond.pool(), &mut LockedShards(state));
+    }
+}
+
+impl<B: Backend> fmt::Debug for Pool<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Pool").field(&self.id().0).finish()
+    }
+}
+
+/// Private pools.
+impl<B: Backend> Allocator<B> {
+    /// Creates a private pool, with the returned reference. Reserves no memory.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoStreams`] if this is a cache of page-locked memory.
+    pub fn create_pool(&self) -> Result<Pool<B>, Error<B::Error>> {
+        let state = self.state();
+        state.expect_streams()?;
+        let mut coordinator = state.coordinator.lock();
+        let bond = state.bonds.bond(coordinator.create_pool());
+        Ok(Pool::counted(self.handle(), bond))
+    }
+
+    /// Returns one more reference to a private pool, which may have none now: PyTorch's `createOrIncrefPool` of a pool
+    /// that exists.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UnknownPool`] for the default pool, and for a number that no pool has, or that of a pool that had
+    /// neither references nor memory left and is gone.
+    pub fn pool(&self, id: PoolId) -> Result<Pool<B>, Error<B::Error>> {
+        let state = self.state();
+        let mut coordinator = state.coordinator.lock();
+        if id == PoolId::DEFAULT || !coordinator.has_pool(id) {
+            return Err(Error::UnknownPool { pool: id });
+        }
+        coordinator.hold_pool(id);
+        Ok(Pool::counted(self.handle(), state.bonds.bond(id)))
+    }
+
+    /// Returns the numbers of all private pools that have references, memory or streams, in order.
+    pub fn pools(&self) -> Vec<PoolId> {
+        self.state().coordinator.lock().private_pools()
+    }
+
+    /// Returns what a pool has, the default pool or a private one; `None` if there is no such pool. Walks over the
+    /// blocks of the pool.
+    pub fn pool_stats(&self, id: PoolId) -> Option<PoolStats> {
+        let state = self.state();
+        state.coordinator.lock().pool_stats(id, &mut LockedShards(state))
+    }
+
+    /// Returns all cached memory of one pool to the driver, as [`empty_cache`](Self::empty_cache) does for all. Waits
+    /// only for what that memory waits for. Does nothing while the pool has references: PyTorch's `emptyCache` of a
+    /// pool.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Driver`] if a driver call fails. What was not released stays cached.
+    pub fn empty_cache_of(&self, id: PoolId) -> Result<(), Error<B::Error>> {
+        let state = self.state();
+        state.run(&mut Plan::empty_pool(id, state.clocks())).map(drop)
+    }
+}
+
+impl<B: Backend> State<B> {
+    /// Refuses a stream that requests cannot be made on.
+    pub(crate) fn expect_open(&self, id: StreamId) -> Result<(), Error<B::Error>> {
+        self.expect_streams()?;
+        if !self.backend.has_stream(id) {
+            return Err(Error::UnknownStream { stream: id });
+        }
+        self.expect_free(id)
+    }
+}

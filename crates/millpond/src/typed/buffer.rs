@@ -1,0 +1,97 @@
+//! A whole buffer as elements.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::RangeBounds;
+
+use bytemuck::Pod;
+
+use super::slice::Span;
+use super::{Memory, Slice, View, ViewError};
+
+/// A whole buffer as elements, which owns it. It has the size of the buffer, and dropping it drops the buffer.
+///
+/// [`TypedBuffer`](super::TypedBuffer) is the form over a [`Buffer`](crate::Buffer);
+/// [`Stream::allocate_elements`](crate::Stream::allocate_elements) and
+/// [`allocate_from`](crate::Stream::allocate_from) allocate one.
+#[must_use = "a buffer that is not kept goes straight back to the pool"]
+pub struct Typed<T, M> {
+    buffer: M,
+    element: PhantomData<fn() -> T>,
+}
+
+impl<T: Pod, M: Memory> Typed<T, M> {
+    /// Takes the bytes of a buffer that were asked for as elements.
+    ///
+    /// # Errors
+    ///
+    /// [`ViewError::Size`] or [`ViewError::Alignment`] with the buffer, if its bytes are no whole number of elements or
+    /// begin where no element can.
+    pub fn new(buffer: M) -> Result<Self, (ViewError, M)> {
+        match Span::of(&buffer).expect_elements::<T, M>(&buffer) {
+            Ok(()) => Ok(Self { buffer, element: PhantomData }),
+            Err(error) => Err((error, buffer)),
+        }
+    }
+
+    /// Returns the buffer, for what is not particular to elements: its stream, its readiness, its uses.
+    pub fn buffer(&self) -> &M {
+        &self.buffer
+    }
+
+    /// Returns the buffer without a type of elements.
+    pub fn into_buffer(self) -> M {
+        self.buffer
+    }
+
+    /// Returns the number of elements.
+    pub fn len(&self) -> u64 {
+        self.as_slice().len()
+    }
+
+    /// Returns whether it has no elements at all.
+    pub fn is_empty(&self) -> bool {
+        self.buffer.is_empty()
+    }
+
+    /// Returns the device address of the first element, on devices that have addresses. `None` without elements.
+    pub fn address(&self) -> Option<u64> {
+        self.buffer.address()
+    }
+
+    /// Returns all elements, borrowed.
+    pub fn as_slice(&self) -> Slice<'_, T, M> {
+        Slice::new(&self.buffer, Span::of(&self.buffer))
+    }
+
+    /// Returns some of the elements, borrowed.
+    ///
+    /// # Errors
+    ///
+    /// [`ViewError::Range`] for a range that leaves it.
+    pub fn slice(&self, range: impl RangeBounds<u64>) -> Result<Slice<'_, T, M>, ViewError> {
+        self.as_slice().slice(range)
+    }
+
+    /// Returns the same bytes as elements of another type.
+    ///
+    /// # Errors
+    ///
+    /// [`ViewError::Size`] or [`ViewError::Alignment`] with the buffer, unchanged.
+    pub fn cast<U: Pod>(self) -> Result<Typed<U, M>, (ViewError, Self)> {
+        Typed::new(self.buffer).map_err(|(error, buffer)| (error, Self { buffer, element: PhantomData }))
+    }
+
+    /// Makes a view of all elements, from which others are made. The buffer moves behind a counted reference and is
+    /// dropped with the last view.
+    pub fn share(self) -> View<T, M> {
+        View::whole(self.buffer)
+    }
+}
+
+impl<T, M: fmt::Debug> fmt::Debug for Typed<T, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let of = std::any::type_name::<T>();
+        f.debug_struct("TypedBuffer").field("of", &format_args!("{of}")).field("buffer", &self.buffer).finish()
+    }
+}

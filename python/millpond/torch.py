@@ -1,0 +1,129 @@
+"""PyTorch on Millpond: every CUDA tensor of a program lives there.
+
+    import millpond.torch
+    millpond.torch.enable()      # before the first use of CUDA
+
+PyTorch's own functions (``torch.cuda.memory_stats``, ``memory_snapshot`` and so on) then tell of Millpond. What they have
+no names for is here.
+"""
+
+import ctypes
+import json
+import os
+import threading
+
+from millpond import _library, _shim
+from millpond._library import Error
+
+__all__ = ["Error", "conf", "disable", "enable", "is_enabled", "memory_summary", "snapshot", "stats"]
+
+_lock = threading.Lock()
+_loaded = None
+
+_TOO_LATE = (
+    "millpond: enable() must run before the first CUDA use in this process: PyTorch's CUDA allocator is already "
+    "initialised, and its tensors cannot be taken over. Call it right behind `import torch`. Pinned memory counts as a "
+    "use, and so may an import that allocates; with MILLPOND_TORCH=1 in the environment Millpond is enabled by "
+    "`import torch` itself"
+)
+
+
+def enable(conf=None):
+    """Puts Millpond in the place of PyTorch's CUDA allocator, for the rest of the process.
+
+    ``conf`` has the configuration, in the grammar of ``PYTORCH_CUDA_ALLOC_CONF``, such as ``"policy:classic"``. Without it
+    the environment decides: the first of ``MILLPOND_CONF``, ``PYTORCH_CUDA_ALLOC_CONF`` and ``PYTORCH_ALLOC_CONF`` that is
+    set. Neither CUDA nor a device is touched. A second call with the same configuration does nothing.
+
+    Raises ``Error``, and changes nothing, if torch is missing or of a version that is not served, if the configuration has
+    a mistake, or if CUDA memory is in use already.
+    """
+    global _loaded
+    with _lock:
+        if _loaded is not None:
+            if conf is not None and conf != _loaded.conf:
+                raise Error("millpond: enabled already, with another configuration")
+            return
+        try:
+            import torch
+        except ImportError as error:
+            raise Error(f"millpond: there is no PyTorch to serve: {error}") from error
+        shim = _shim.load(torch)
+        if shim.millpond_shim_in_use():
+            raise Error(_TOO_LATE)
+        present = ctypes.create_string_buffer(100)
+        shim.millpond_shim_present(present, len(present))
+        if present.value not in (b"native", b"cudaMallocAsync"):
+            raise Error(f"millpond: PyTorch's allocator was replaced by another one: {present.value.decode()}")
+        chosen = conf
+        if conf is None and os.environ.get("PYTORCH_NO_CUDA_MEMORY_CACHING", "0") not in ("", "0"):
+            # PyTorch's switch for memory checkers: nothing is cached.
+            chosen = "policy:direct"
+        _library.configure(chosen)
+        reason = ctypes.create_string_buffer(4000)
+        if shim.millpond_shim_install(_library.address(), reason, len(reason)) != 0:
+            raise Error(f"millpond: {reason.value.decode()}")
+        shim.conf = conf
+        _loaded = shim
+
+
+def disable():
+    """Raises ``Error``: a process that has begun with Millpond ends with it, because its tensors live there."""
+    raise Error(
+        "millpond: a process cannot go back: its tensors live in Millpond, and PyTorch's allocator cannot free them. Run it "
+        "without enable() and without MILLPOND_TORCH. For one stretch of code, torch.cuda.caching_allocator_disabled() "
+        "takes memory from the driver itself"
+    )
+
+
+def is_enabled():
+    """Returns whether Millpond serves this process."""
+    return _loaded is not None
+
+
+def conf():
+    """Returns the configuration in its canonical form: the keys that differ from the defaults."""
+    return _library.text("configuration")
+
+
+def _device(device):
+    import torch
+
+    if not is_enabled():
+        raise Error("millpond: not enabled: call millpond.torch.enable() before the first use of CUDA")
+    torch.cuda.init()
+    if device is None:
+        return torch.cuda.current_device()
+    return torch.device(device).index or 0 if isinstance(device, (str, torch.device)) else int(device)
+
+
+def stats(device=None):
+    """Returns all statistics of a device as a dict of numbers: those of ``torch.cuda.memory_stats`` under the same keys, what
+    the policy ``paged`` has done with pages (``pages.*``), what is reserved beyond what is live (``slack.*``), and what the
+    driver was asked (``driver.*``)."""
+    return json.loads(_library.text("stats_json", _device(device)))
+
+
+def memory_summary(device=None, abbreviated=False):
+    """Returns the table of ``torch.cuda.memory_summary``, with Millpond's sections on pages, slack and the device."""
+    return _library.text("summary", _device(device), int(abbreviated))
+
+
+def snapshot():
+    """Returns what ``torch.cuda.memory._snapshot`` does, with Millpond's statistics of each device under ``millpond``."""
+    import torch
+
+    _device(None)
+    taken = torch.cuda.memory._snapshot()
+    taken["millpond"] = {
+        "version": _library.version(),
+        "conf": conf(),
+        "devices": [stats(device) for device in range(torch.cuda.device_count()) if _is_used(device)],
+    }
+    return taken
+
+
+def _is_used(device):
+    import torch
+
+    return torch.cuda.memory_stats(device).get("num_device_alloc", 0) > 0

@@ -1,0 +1,99 @@
+"""Nanoseconds for a pair of an allocation and a free, on PyTorch's allocator and on Millpond, each in a process of its own.
+
+    python python/tests/pair_bench.py [--pairs PATH/TO/pairs.so] [--rounds 3] [--confs policy:paged policy:classic]
+
+Rows are sizes and kinds: `empty` is torch.empty in Python, `c++ allocate` and `c++ raw` are loops in C++, which the library
+of python/tests/pairs.cpp has. The processes take turns, and the best of the rounds counts.
+"""
+
+import argparse
+import ctypes
+import json
+import subprocess
+import sys
+import threading
+import time
+
+SIZES = [512, 1 << 20, 4 << 20]
+
+
+def python_pairs(torch, size, count):
+    empty, uint8 = torch.empty, torch.uint8
+    for _ in range(count // 10):
+        empty(size, dtype=uint8, device="cuda")
+    begin = time.perf_counter_ns()
+    for _ in range(count):
+        empty(size, dtype=uint8, device="cuda")
+    return (time.perf_counter_ns() - begin) / count
+
+
+def on_threads(torch, size, count, number):
+    times = []
+
+    def work():
+        with torch.cuda.stream(torch.cuda.Stream()):
+            times.append(python_pairs(torch, size, count))
+
+    tasks = [threading.Thread(target=work) for _ in range(number)]
+    [task.start() for task in tasks]
+    [task.join() for task in tasks]
+    return sum(times) / len(times)
+
+
+def measure(arguments):
+    if arguments.on != "native":
+        import millpond.torch
+
+        millpond.torch.enable(arguments.on)
+    import torch
+
+    torch.cuda.init()
+    # The first allocation opens the device.
+    torch.empty(1, device="cuda")
+    rows = {}
+    for size in SIZES:
+        rows[f"empty, {size} bytes, 1 thread"] = python_pairs(torch, size, arguments.count // 10)
+        rows[f"empty, {size} bytes, 8 threads"] = on_threads(torch, size, arguments.count // 40, 8)
+        if arguments.pairs:
+            library = ctypes.CDLL(arguments.pairs)
+            library.millpond_time_pairs.restype = ctypes.c_double
+            library.millpond_time_pairs.argtypes = [
+                ctypes.c_int, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int, ctypes.c_int]
+            for kind, name in ((0, "allocate"), (1, "raw")):
+                for threads, held, share in ((1, 0, 1), (8, 0, 40), (8, 32 << 20, 10)):
+                    holding = f", each with {held >> 20} MiB" if held else ""
+                    rows[f"c++ {name}, {size} bytes, {threads} threads{holding}"] = library.millpond_time_pairs(
+                        kind, size, held, arguments.count // share, threads)
+    print(json.dumps(rows))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pairs", default="")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--count", type=int, default=400_000)
+    parser.add_argument("--confs", nargs="*", default=["policy:paged", "policy:classic"])
+    parser.add_argument("--on", default="")
+    arguments = parser.parse_args()
+    if arguments.on:
+        return measure(arguments)
+    sides = ["native", *arguments.confs]
+    best = {side: {} for side in sides}
+    for _ in range(arguments.rounds):
+        for side in sides:
+            command = [sys.executable, __file__, "--on", side, "--count", str(arguments.count), "--pairs", arguments.pairs]
+            done = subprocess.run(command, capture_output=True, text=True)
+            if done.returncode != 0:
+                print(f"{side}: {done.stderr[-800:]}", file=sys.stderr)
+                return 1
+            for row, value in json.loads(done.stdout.splitlines()[-1]).items():
+                best[side][row] = min(value, best[side].get(row, value))
+    print("| ns for a pair | " + " | ".join(sides) + " |")
+    print("|---|" + "---:|" * len(sides))
+    for row in best["native"]:
+        print(f"| {row} | " + " | ".join(f"{best[side][row]:.0f}" for side in sides) + " |")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

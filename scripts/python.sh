@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# Installs the Python package into an empty virtual environment, and runs its tests there. Needs neither a GPU nor
+# PyTorch nor the network. Where there is no Python 3.10 with venv, it says so and does nothing.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+python="${PYTHON:-python3}"
+if ! "$python" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))' 2>/dev/null; then
+    echo "python.sh: SKIPPED: $python is missing, older than 3.10, or has no venv: the Python package is not tested" >&2
+    exit 0
+fi
+target="${CARGO_TARGET_DIR:-target}"
+stage="$target/python-test"
+rm -rf "$stage"
+mkdir -p "$stage"
+cargo build -p millpond-capi
+# Symbols for debugging would be most of the package.
+if command -v strip >/dev/null; then
+    strip -o "$stage/libmillpond.so" "$target/debug/libmillpond_capi.so"
+else
+    cp "$target/debug/libmillpond_capi.so" "$stage/libmillpond.so"
+fi
+"$python" -m venv "$stage/venv"
+MILLPOND_STAGE="$(cd "$stage" && pwd)" "$stage/venv/bin/python" -m pip install --quiet --no-index --no-deps \
+    --disable-pip-version-check ./python
+"$stage/venv/bin/python" python/tests/test_package.py

@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# PyTorch on Millpond, on a machine with a GPU: built here, run there.
+#   scripts/torch.sh build FOLDER                   builds the wheel (scripts/wheel.sh, whose variables apply), and
+#                                                   unpacks it into FOLDER, with the library that times pairs
+#   scripts/torch.sh run FOLDER RESULTS [PART...]   runs it there, in the repository; RESULTS gets a file for each part
+#                                                   and errors.txt
+# Parts: suite native classic pairs programs, all of them unless named. STEPS is the number of steps of each program,
+# 40 unless set. Fails if a part does, after the others have run. `native` shows what PyTorch's own allocator does
+# there; its failures do not count.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+usage() { sed -n '2,9s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2; }
+[ "$#" -ge 2 ] || usage
+action="$1" folder="$2"
+shift 2
+
+if [ "$action" = build ]; then
+    target="${CARGO_TARGET_DIR:-target}"
+    scripts/wheel.sh "$target/wheel"
+    rm -rf "$folder"
+    mkdir -p "$folder"
+    python3 -m zipfile -e "$target"/wheel/millpond-*.whl "$folder"
+    read -r -a torches <<<"${TORCHES:?names the unpacked wheels of torch}"
+    "${CXX:-g++}" -std=c++17 -O2 -fPIC -shared -fvisibility=hidden -isystem "${torches[0]}/torch/include" \
+        -isystem "${torches[0]}/torch/include/torch/csrc/api/include" -isystem "${CUDA:-/usr/local/cuda/include}" \
+        python/tests/pairs.cpp -o "$folder/pairs.so" -L"$target/python/stubs" -Wl,--no-as-needed -lc10 -lc10_cuda -s
+    du -sh "$folder"
+    exit 0
+fi
+[ "$action" = run ] && [ "$#" -ge 1 ] || usage
+results="$1"
+shift
+mkdir -p "$results"
+# The package is found by its folder, and its entry point with it.
+folder="$(cd "$folder" && pwd)"
+export PYTHONPATH="$folder" PYTHONUNBUFFERED=1 TOKENIZERS_PARALLELISM=false
+unset MILLPOND_CONF PYTORCH_CUDA_ALLOC_CONF PYTORCH_ALLOC_CONF MILLPOND_TORCH
+python="${PYTHON:-python3}"
+
+suite() { timeout 240 "$python" python/tests/gpu_suite.py; }
+native() { timeout 200 "$python" python/tests/gpu_suite.py --native || true; }
+classic() {
+    timeout 120 "$python" python/tests/gpu_suite.py --conf policy:classic --only training,ipc,record,graph,pool,memory
+}
+pairs() { timeout 200 "$python" python/tests/pair_bench.py --rounds 2 --count 100000 --pairs "$folder/pairs.so"; }
+programs() { timeout 400 "$python" benches/torch/programs.py --steps "${STEPS:-40}" --csv "$results/programs.csv"; }
+
+status=0
+[ "$#" -gt 0 ] || set -- suite native classic pairs programs
+for part in "$@"; do
+    began="$SECONDS"
+    echo "== $part"
+    echo "== $part" >>"$results/errors.txt"
+    "$part" 2>>"$results/errors.txt" | tee "$results/$part.txt" || { status=1; tail -n 5 "$results/errors.txt" >&2; }
+    echo "== $part: $((SECONDS - began)) s"
+done
+if [ -f "$results/suite.txt" ] && [ -f "$results/native.txt" ]; then
+    if diff <(grep ^hash "$results/suite.txt") <(grep ^hash "$results/native.txt") >"$results/hashes.txt"; then
+        echo "== hashes: training is the same on both allocators"
+    else
+        echo "== hashes: training differs:" && cat "$results/hashes.txt"
+        status=1
+    fi
+fi
+exit "$status"
