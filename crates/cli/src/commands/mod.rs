@@ -3,7 +3,9 @@
 pub(crate) mod bench;
 pub(crate) mod conformance;
 pub(crate) mod devices;
+pub(crate) mod diff;
 pub(crate) mod golden;
+pub(crate) mod import;
 pub(crate) mod replay;
 pub(crate) mod sameness;
 
