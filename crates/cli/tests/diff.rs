@@ -21,10 +21,10 @@ fn tables_tell_what_grew_in_80_columns() {
     for parts in [
         &["segments", "3", "3", "0"][..],
         &["allocated", "3.00", "MiB", "11.00", "MiB", "+8.00", "MiB"],
-        &["active_pending_free", "-1", "4.00", "MiB", "0", "bytes", "-4.00", "MiB"],
-        &["up", "to", "8.00", "MiB", "+1"],
-        &["0x55843b717e00", "-1"],
-        &["??:0:at::detail::empty_generic()", "0", "5.00", "MiB", "9.00", "MiB", "+4.00", "MiB"],
+        &["active_pending_free", "4.00", "MiB", "0", "bytes", "-4.00", "MiB", "-1"],
+        &["up", "to", "8.00", "MiB", "0", "bytes", "8.00", "MiB", "+8.00", "MiB", "+1"],
+        &["0x55843b717e00", "4.00", "MiB"],
+        &["??:0:at::detail::empty_generic()", "5.00", "MiB", "9.00", "MiB", "+4.00", "MiB", "0"],
         &["0x7f2c48000000", "0", "new", "20.00", "MiB"],
         &["0x7f2c42000000", "0", "gone", "20.00", "MiB"],
     ] {

@@ -57,10 +57,10 @@ impl Snapshot {
             for segment in private {
                 pools.entry(pool(segment)).or_default().push(segment);
             }
-            let pools = pools.into_iter().map(|(pool, segments)| {
+            let pools = pools.into_iter().enumerate().map(|(number, (pool, segments))| {
                 let (first, second) = pool.unwrap_or_default();
                 let mut pool = blocks(&segments);
-                pool["Name"] = format!("({first}, {second})").into();
+                pool["Name"] = format!("{number} - ({first}, {second})").into();
                 pool
             });
             let pools: Vec<Value> = pools.collect();

@@ -103,6 +103,8 @@ fn files_are_written_by_their_names() {
 fn a_dump_of_vma_adds_up() {
     let device = VmaDevice { name: "H200".into(), heap_bytes: Some(1 << 37) };
     let dump = read("two_devices.pickle").write_vma(&device, Vec::new()).expect("memory takes it");
+    // Here for its tool, `GpuMemDumpVis.py`, which draws it.
+    std::fs::write(PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("vma.json"), &dump).expect("a file");
     let dump: Value = serde_json::from_slice(&dump).expect("JSON");
     assert_eq!((&dump["General"]["API"], &dump["General"]["GPU"]), (&"Vulkan".into(), &"H200".into()));
     assert_eq!(dump["Total"]["BlockCount"], 4);
@@ -110,7 +112,7 @@ fn a_dump_of_vma_adds_up() {
     let mut bytes = 0;
     let pools = ["Type 0", "Type 1"].map(|name| &dump["DefaultPools"][name]);
     let custom = &dump["CustomPools"]["Type 0"][0];
-    assert_eq!(custom["Name"], "(0, 3)");
+    assert_eq!(custom["Name"], "0 - (0, 3)");
     for pool in pools.into_iter().chain([custom]) {
         assert!(pool["DedicatedAllocations"].as_array().is_some_and(Vec::is_empty));
         for block in pool["Blocks"].as_object().expect("blocks").values() {

@@ -184,18 +184,18 @@ fn section(title: &'static str, rows: &[Row], most: usize) -> String {
     }
     let mut table = Table::new(&[
         (title, Align::Left),
-        ("blocks", Align::Right),
         ("before", Align::Right),
         ("after", Align::Right),
         ("growth", Align::Right),
+        ("blocks", Align::Right),
     ]);
     let cells = |row: &Row| {
         let blocks = i128::from(row.after.count) - i128::from(row.before.count);
         let (before, after) = (format_bytes(row.before.bytes), format_bytes(row.after.bytes));
-        [if blocks == 0 { "0".into() } else { format!("{blocks:+}") }, before, after, signed(row.growth())]
+        [before, after, signed(row.growth()), if blocks == 0 { "0".into() } else { format!("{blocks:+}") }]
     };
     let shown: Vec<(&Row, [String; 4])> = changed.iter().take(most).map(|row| (*row, cells(row))).collect();
-    let heads = ["blocks", "before", "after", "growth"];
+    let heads = ["before", "after", "growth", "blocks"];
     let width = |column: usize| shown.iter().map(|(_, cells)| cells[column].len()).max().unwrap_or(0);
     let taken: usize = (0..4).map(|column| 2 + width(column).max(heads[column].len())).sum();
     for (row, cells) in &shown {
