@@ -8,6 +8,7 @@ pub mod cuda_kernel;
 pub mod engine;
 pub mod loader;
 pub mod present;
+pub mod training;
 pub mod vulkan_setup;
 
 /// The top README's own example, tested with the documentation.
