@@ -87,6 +87,11 @@ const PICKLES: &[(&[u8], &str, &str)] = &[
     (b"\x80\x04}.rest", "byte 4: ", "4 bytes follow the end"),
     (b"PK\x03\x04", "byte 4: ", "the first entry of a zip file"),
     (b"PK\x03\x04\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x05\0\0\0a.txt", "byte 30: ", "begins with `a.txt`"),
+    (
+        b"PK\x03\x04\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x08\0\xff\xffdata.pkl\x80",
+        "byte 39: ",
+        "the first entry",
+    ),
     (b"PK\x03\x04\0\0\0\0\x08\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x08\0\0\0data.pkl", "byte 8: ", "compressed"),
     (b"PK\x03\x04\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x08\0\0\0data.pkl\x80\x04R", "byte 40: ", "REDUCE"),
 ];

@@ -63,8 +63,7 @@ impl Snapshot {
             }
             Some(_) if content.starts_with(zip::MAGIC) => {
                 let start = zip::pickle_at(content)?;
-                let pickle = content.get(start..).unwrap_or_default();
-                let read = pickle::read(pickle, limits);
+                let read = pickle::read(&content[start..], limits);
                 let read = read.and_then(|(tree, root, _)| convert::snapshot(&tree, root, limits));
                 read.map_err(|error| moved(error, start as u64))
             }

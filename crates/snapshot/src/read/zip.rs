@@ -14,7 +14,7 @@ const HEAD_BYTES: usize = 30;
 ///
 /// # Errors
 ///
-/// Returns an error if the first entry is another one, or is compressed.
+/// Returns an error if the first entry is another one, is compressed, or has no content.
 pub(super) fn pickle_at(bytes: &[u8]) -> Result<usize, SnapshotError> {
     let end = || at(bytes.len() as u64, Problem::End { expected: "the first entry of a zip file" });
     let head = bytes.get(..HEAD_BYTES).ok_or_else(end)?;
@@ -28,5 +28,6 @@ pub(super) fn pickle_at(bytes: &[u8]) -> Result<usize, SnapshotError> {
     if method != 0 {
         return Err(at(8, Problem::Zip { found: "data.pkl, compressed".into() }));
     }
-    Ok(HEAD_BYTES + name_bytes + extra_bytes)
+    let start = HEAD_BYTES + name_bytes + extra_bytes;
+    if start < bytes.len() { Ok(start) } else { Err(end()) }
 }
