@@ -7,6 +7,7 @@ use crate::commands::bench::{self, BenchArgs};
 use crate::commands::conformance::{self, ConformanceArgs};
 use crate::commands::golden::{self, GoldenArgs};
 use crate::commands::replay::{self, ReplayArgs};
+use crate::commands::report::{self, ReportArgs};
 use crate::commands::sameness::{self, SamenessArgs};
 
 const EXIT_CODES: &str = "\
@@ -20,6 +21,7 @@ const EXAMPLES: &str = "\
 Examples:
   millpond replay                          replay the built-in trace on the best device
   millpond replay --compare *.trace.gz     policies side by side
+  millpond report *.trace.gz -o report.html  a page that shows what memory was used for
   millpond bench --device cuda:0           what its driver costs, and what the cache makes of it
   millpond devices --format json           what there is, for a program
   millpond golden tests/corpus/golden/*    check against PyTorch's recorded behaviour";
@@ -53,6 +55,9 @@ pub(crate) enum Command {
     /// Replay recorded traces and print what was reserved, what was live and what it cost
     #[command(after_help = format!("{}\n\n{EXIT_CODES}", replay::help()))]
     Replay(ReplayArgs),
+    /// Replay traces and write a page that shows what memory was used for, when and by what
+    #[command(after_help = format!("{}\n\n{EXIT_CODES}", report::HELP))]
+    Report(ReportArgs),
     /// Replay recordings of PyTorch's allocator on the simulated device and compare every operation
     #[command(after_help = format!("{}\n\n{EXIT_CODES}", golden::HELP))]
     Golden(GoldenArgs),

@@ -7,13 +7,14 @@ use crate::workspace::TextFile;
 
 /// The packages of ours that a package may have under `[dependencies]`. Development dependencies are free: a test may
 /// name any package.
-const LAYERS: [(&str, &[&str]); 14] = [
+const LAYERS: [(&str, &[&str]); 15] = [
     ("millpond-backend", &[]),
     ("millpond-kit", &["millpond-backend"]),
     ("millpond-core", &["millpond-backend"]),
     ("millpond", &["millpond-core", "millpond-backend"]),
     ("millpond-trace", &[]),
     ("millpond-replay", &["millpond", "millpond-trace", "millpond-backend"]),
+    ("millpond-report", &["millpond-replay", "millpond-trace", "millpond", "millpond-backend"]),
     (
         "millpond-conformance",
         &[
@@ -40,6 +41,7 @@ const LAYERS: [(&str, &[&str]); 14] = [
     (
         "millpond-cli",
         &[
+            "millpond-report",
             "millpond-replay",
             "millpond-trace",
             "millpond",

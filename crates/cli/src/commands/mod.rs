@@ -5,6 +5,7 @@ pub(crate) mod conformance;
 pub(crate) mod devices;
 pub(crate) mod golden;
 pub(crate) mod replay;
+pub(crate) mod report;
 pub(crate) mod sameness;
 
 use std::path::Path;
