@@ -4,8 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use millpond::settings::Settings;
+use millpond::{Allocator, Stream};
 use millpond_backend::Backend;
-use millpond_replay::{Life, Replay, Replayed, Until};
+use millpond_replay::{Life, Replay, Until};
 use millpond_report as report;
 use millpond_report::text::{bytes, count};
 use millpond_report::{Agenda, Block, Holders, Sampled, Sampler, Scale, Scout, Scouted};
@@ -85,7 +86,7 @@ impl<'a> Pictures<'a> {
         let mut scouted = Vec::new();
         for settings in variants {
             progress.doing(format!("{name} under {}, watched", variant::label(settings)));
-            let (done, seen) = target.run(Watched { run: run(settings), look: Look::Scout })?.scouted();
+            let (done, seen) = target.run(Scouting(run(settings)))?;
             if self.is_alone {
                 progress.aside(|| explain(name, &variant::label(settings), &done.replayed));
             }
@@ -100,8 +101,7 @@ impl<'a> Pictures<'a> {
         let mut runs = Vec::new();
         for (settings, (replayed, seen)) in variants.iter().zip(&scouted) {
             let agenda = Agenda::new(seen, &moments, scale);
-            let look = Look::Sample(&agenda, &blocks);
-            let sampled = target.run(Watched { run: run(settings), look })?.sampled();
+            let sampled = target.run(Sampling { run: run(settings), agenda: &agenda, blocks: &blocks })?;
             runs.push(report::Run::new(variant::label(settings), replayed, seen, &sampled, &blocks));
         }
         self.programs.push(report::Program {
@@ -184,78 +184,70 @@ fn cannot(path: &Path, error: &std::io::Error) -> Failure {
     Failure::Input(format!("{}: cannot be written: {error}; give another path", path.display()))
 }
 
-/// How a run is looked at.
-enum Look<'a> {
-    /// At every event, cheaply.
-    Scout,
-    /// At chosen events, thoroughly, in one pass.
-    Sample(&'a Agenda, &'a [Block]),
+/// Opens what a run is on.
+fn open<B: Backend>(run: &Run<'_>, backend: B) -> Result<(Allocator<B>, Vec<Stream<B>>), Failure> {
+    let allocator = run.allocator(backend)?;
+    let stream = |_| allocator.create_stream().map_err(|error| Failure::from_allocator(&error));
+    let streams = (0..run.replay.streams()).map(stream).collect::<Result<Vec<_>, _>>()?;
+    Ok((allocator, streams))
 }
 
-/// What was seen.
-enum Seen {
-    Scouted(Box<Done>, Box<Scouted>),
-    Sampled(Sampled),
-}
+/// A job that replays one trace under one variant and looks at every event, cheaply.
+struct Scouting<'a>(Run<'a>);
 
-impl Seen {
-    fn scouted(self) -> (Done, Scouted) {
-        match self {
-            Self::Scouted(done, scouted) => (*done, *scouted),
-            Self::Sampled(_) => panic!("a scout was sent"),
-        }
-    }
+impl Job for Scouting<'_> {
+    type Output = (Done, Scouted);
 
-    fn sampled(self) -> Sampled {
-        match self {
-            Self::Sampled(sampled) => sampled,
-            Self::Scouted(..) => panic!("a sampler was sent"),
-        }
-    }
-}
-
-/// A job that replays one trace under one variant and looks at it.
-struct Watched<'a> {
-    run: Run<'a>,
-    look: Look<'a>,
-}
-
-impl Job for Watched<'_> {
-    type Output = Seen;
-
-    fn run<B: Backend + Clone>(self, backend: B) -> Result<Seen, Failure> {
+    fn run<B: Backend + Clone>(self, backend: B) -> Result<Self::Output, Failure> {
         self.on(backend, None)
     }
 
-    fn run_with<B: Backend + Clone>(self, backend: B, work: Work<B>) -> Result<Seen, Failure> {
+    fn run_with<B: Backend + Clone>(self, backend: B, work: Work<B>) -> Result<Self::Output, Failure> {
         self.on(backend, Some(work))
     }
 }
 
-impl Watched<'_> {
-    fn on<B: Backend + Clone>(self, backend: B, work: Option<Work<B>>) -> Result<Seen, Failure> {
-        let Run { replay, args, progress, .. } = self.run;
+impl Scouting<'_> {
+    fn on<B: Backend>(self, backend: B, work: Option<Work<B>>) -> Result<(Done, Scouted), Failure> {
+        let Run { replay, args, progress, .. } = self.0;
         let device = backend.caps().name.clone();
-        let allocator = self.run.allocator(backend)?;
-        let open = |_| allocator.create_stream().map_err(|error| Failure::from_allocator(&error));
-        let streams = (0..replay.streams()).map(open).collect::<Result<Vec<_>, _>>()?;
-        let life = Life { checked: false, ..self.run.life(&allocator, &streams, work)? };
+        let (allocator, streams) = open(&self.0, backend)?;
+        let mut scout = Scout::new(&allocator, replay);
+        let life = self.0.life(&allocator, &streams, work)?;
+        let life = Life { checked: false, observer: Some(&mut scout), ..life };
         let until = Until::Passes(args.passes);
-        match self.look {
-            Look::Scout => {
-                let mut scout = Scout::new(&allocator, replay);
-                let life = Life { observer: Some(&mut scout), ..life };
-                let replayed: Replayed =
-                    replay.run_life(&allocator, &streams, until, life, |_| progress.step()).map_err(from_check)?;
-                let scouted = Box::new(scout.finish());
-                Ok(Seen::Scouted(Box::new(Done { replayed, device, usage: None }), scouted))
-            }
-            Look::Sample(agenda, blocks) => {
-                let mut sampler = Sampler::new(&allocator, agenda, blocks);
-                let life = Life { observer: Some(&mut sampler), ..life };
-                replay.run_life(&allocator, &streams, Until::Passes(0), life, |_| ()).map_err(from_check)?;
-                Ok(Seen::Sampled(sampler.finish()))
-            }
-        }
+        let replayed = replay.run_life(&allocator, &streams, until, life, |_| progress.step()).map_err(from_check)?;
+        Ok((Done { replayed, device, usage: None }, scout.finish()))
+    }
+}
+
+/// A job that makes one pass of a trace under one variant and looks at chosen events, thoroughly.
+struct Sampling<'a> {
+    run: Run<'a>,
+    agenda: &'a Agenda,
+    blocks: &'a [Block],
+}
+
+impl Job for Sampling<'_> {
+    type Output = Sampled;
+
+    fn run<B: Backend + Clone>(self, backend: B) -> Result<Sampled, Failure> {
+        self.on(backend, None)
+    }
+
+    fn run_with<B: Backend + Clone>(self, backend: B, work: Work<B>) -> Result<Sampled, Failure> {
+        self.on(backend, Some(work))
+    }
+}
+
+impl Sampling<'_> {
+    fn on<B: Backend>(self, backend: B, work: Option<Work<B>>) -> Result<Sampled, Failure> {
+        let (allocator, streams) = open(&self.run, backend)?;
+        let mut sampler = Sampler::new(&allocator, self.agenda, self.blocks);
+        let life = self.run.life(&allocator, &streams, work)?;
+        let life = Life { checked: false, observer: Some(&mut sampler), ..life };
+        let replayed = self.run.replay.run_life(&allocator, &streams, Until::Passes(0), life, |_| ());
+        replayed.map_err(from_check)?;
+        Ok(sampler.finish())
     }
 }
