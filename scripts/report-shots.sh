@@ -39,8 +39,8 @@ picture() { # PAGE WIDTH HEIGHT COLOURS
         browse --window-size="$2,$3" --virtual-time-budget=4000 --screenshot="$file" "file://$1#$4" >/dev/null
     else
         local frame="$profile/frame.html"
-        echo "<!doctype html><body style='margin:0'><iframe src='file://$1#$4' style='border:0;width:$2px;height:$3px'>" \
-            >"$frame"
+        echo "<!doctype html><body style='margin:0'>" \
+            "<iframe src='file://$1#$4' style='border:0;width:$2px;height:$3px'>" >"$frame"
         browse --window-size="500,$3" --virtual-time-budget=4000 --screenshot="$file" "file://$frame" >/dev/null
     fi
     echo "$file"
@@ -61,8 +61,8 @@ for trace in "${traces[@]}"; do
         failed=1
     fi
     for colours in light dark; do
-        picture "$page" 1280 "${HEIGHT:-2900}" "$colours"
-        picture "$page" 390 "${HEIGHT_NARROW:-5200}" "$colours"
+        picture "$page" 1280 "${HEIGHT:-4200}" "$colours"
+        picture "$page" 390 "${HEIGHT_NARROW:-7200}" "$colours"
     done
 done
 exit $failed

@@ -122,3 +122,15 @@ fn what_cannot_be_shown_is_refused() {
     run(&["replay", "--threads", "2", "--report", &page]).fails(2, &["leave out --threads"]);
     run(&["replay", "--for", "1s", "--report", &page]).fails(2, &["leave out --for"]);
 }
+
+#[test]
+fn the_picture_of_the_documentation_is_what_is_drawn() {
+    let folder = Folder::new("report-picture");
+    let (page, plots) = (folder.path("page.html"), folder.path("plots"));
+    let trace = trace("bert_multistream");
+    let args = ["report", "--in-flight", "200", "--policy", "classic,paged,tight", "--passes", "0", &trace];
+    assert_eq!(run(&[&args[..], &["-o", &page, "--svg", &plots]].concat()).code, Some(0));
+    let committed = read(&corpus("../../docs/report-timeline.svg"));
+    let is_same = read(&format!("{plots}/bert_multistream-timeline.svg")) == committed;
+    assert!(is_same, "docs/report-timeline.svg is another: docs/README.md says how to draw it");
+}

@@ -8,7 +8,8 @@ function lifeSection(program) {
   const verdicts = make("ul", { class: "verdicts" }, ...runs.map((run) =>
     make("li", {}, make("strong", {}, run.policy), ". ", run.verdict)));
   const lead = passes > 1
-    ? "What each pass reserved, called and waited for, on one allocator. A program has settled when a pass calls the driver no more."
+    ? "What each pass reserved, called and waited for, on one allocator. A program has settled when a pass calls the " +
+      "driver no more."
     : "One pass was made; with more, this shows whether the program settles.";
   const parts = [verdicts];
   if (passes > 1) {
@@ -21,9 +22,11 @@ function lifeSection(program) {
   }
   const pins = runs.filter((run) => run.passes.some((pass) => pass.pinned.bytes > 0));
   if (pins.length) {
-    parts.push(make("h3", { style: "margin-top: 28px" }, "Freed memory that work in flight pins, by stream, in the last pass"),
+    parts.push(make("h3", { style: "margin-top: 28px" },
+      "Freed memory that work in flight pins, by stream, in the last pass"),
       make("div", { class: "pins" }, ...pins.map(pinned)),
-      make("p", { class: "note" }, "The most of 24 moments of the pass. Memory that waits for several streams counts for each."));
+      make("p", { class: "note" }, "The most of 24 moments of the pass. " +
+        "Memory that waits for several streams counts for each."));
   }
   parts.push(behind("Table of the passes", () => lifeTable(runs)));
   return section("life", "Pass by pass", lead, ...parts);
@@ -37,7 +40,8 @@ function lifeChart(runs, title, value, format) {
   const x = (pass) => left + pass * (width - left - right) / (passes - 1);
   const y = (number) => height - bottom - number / most * (height - top - bottom);
   const told = runs.map((run, at) => `${run.policy}: ${lists[at].map(format).join(", ")}`).join("; ");
-  const picture = draw("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${title} by pass. ${told}` });
+  const picture = draw("svg", { viewBox: `0 0 ${width} ${height}`, role: "img",
+    "aria-label": `${title} by pass. ${told}` });
   for (const number of [0, most]) {
     picture.append(draw("line", { class: "axis", x1: left, x2: width - right, y1: y(number), y2: y(number) }),
       draw("text", { x: left - 8, y: y(number) + 4, "text-anchor": "end" }, number ? format(number) : "0"));
@@ -49,9 +53,11 @@ function lifeChart(runs, title, value, format) {
     const tint = `var(--p${at % 4})`;
     const points = lists[at].map((number, pass) => `${x(pass).toFixed(1)},${y(number).toFixed(1)}`);
     picture.append(draw("polyline", { points: points.join(" "), fill: "none", stroke: tint, "stroke-width": 1.75 }));
-    lists[at].forEach((number, pass) => picture.append(draw("circle", { cx: x(pass), cy: y(number), r: 2.5, fill: tint })));
+    lists[at].forEach((number, pass) => picture.append(draw("circle", { cx: x(pass), cy: y(number), r: 2.5,
+      fill: tint })));
     const last = format(lists[at][passes - 1]);
-    picture.append(draw("text", { x: width - right + 8, y: labels[at], style: `fill: ${tint}` }, `${run.policy} ${last}`));
+    picture.append(draw("text", { x: width - right + 8, y: labels[at], style: `fill: ${tint}` },
+      `${run.policy} ${last}`));
   });
   return make("figure", { style: "margin: 0" }, make("h3", {}, title), picture);
 }
@@ -82,7 +88,8 @@ function pinned(run) {
 }
 
 function lifeTable(runs) {
-  const heads = ["pass", "policy", " peak live", " peak reserved", " ratio", " driver calls", " driver time", " stream waits",
+  const heads = ["pass", "policy", " peak live", " peak reserved", " ratio", " driver calls", " driver time",
+    " stream waits",
     " host waits", " refused", " pinned"];
   const time = (micros) => (micros < 1000 ? `${micros} us` : `${(micros / 1000).toFixed(1)} ms`);
   const rows = runs[0].passes.flatMap((_, at) => runs.flatMap((run) => {

@@ -54,9 +54,10 @@ function mapSection(program, cursor) {
     for (const map of maps) map.paint();
   };
   const by = switchOf("by", "Colours of the map", BY, choose);
-  const lead = `Each cell is ${bytes(program.cell)} of reserved memory, in the colour of what covers most of it. A gap ends ` +
-    "a segment, or a stretch of pages; addresses without memory are left out." + windowsText(program);
-  const controls = make("div", { class: "controls" }, by, make("div", { class: "jumps" }, ...jumps.map(([, jump]) => jump)));
+  const lead = `Each cell is ${bytes(program.cell)} of reserved memory, in the colour of what covers most of it. A ` +
+    "gap ends a segment, or a stretch of pages; addresses without memory are left out." + windowsText(program);
+  const controls = make("div", { class: "controls" }, by, make("div", { class: "jumps" },
+    ...jumps.map(([, jump]) => jump)));
   const how = "The moments are the peaks, which the buttons name, and others at equal distances; nothing between two " +
     "moments is shown.";
   choose("state");
@@ -70,8 +71,8 @@ function mapSection(program, cursor) {
 
 function windowsText(program) {
   const has = program.runs.some((run) => run.moments.some((moment) => moment.rows.some((row) => row.window)));
-  return has ? " Blocks in windows are the memory of other places once more, at second addresses; windows without a block are " +
-    "left out." : "";
+  return has ? " Blocks in windows are the memory of other places once more, at second addresses; windows without a " +
+    "block are left out." : "";
 }
 
 function firstMoment(program) {
@@ -146,7 +147,16 @@ function layOut(program, rows, width, place) {
 function mapOf(program, run, state) {
   const canvas = make("canvas", { role: "img" });
   const note = make("span", {});
-  const element = make("div", { class: "panel" }, make("h3", {}, run.policy, note), canvas);
+  const pointed = make("p", { class: "note pointed", "aria-hidden": "true" });
+  const element = make("div", { class: "panel" }, make("h3", {}, run.policy, note), canvas, pointed);
+  let boxes = [];
+  canvas.addEventListener("pointermove", (event) => {
+    const frame = canvas.getBoundingClientRect();
+    const [x, y] = [event.clientX - frame.left, event.clientY - frame.top];
+    const box = boxes.find((box) => x >= box.x && x < box.x + box.width && y >= box.y - 1 && y < box.y + ROW + 1);
+    pointed.textContent = box ? told(box) : "";
+  });
+  canvas.addEventListener("pointerleave", () => { pointed.textContent = ""; });
   let known = [0, 0];
   const heightAt = (width) => {
     if (known[0] !== width) {
@@ -166,7 +176,7 @@ function mapOf(program, run, state) {
     const text = `${bytes(reserved)} reserved, ${bytes(moment.parts[0])} live`;
     note.textContent = text;
     canvas.setAttribute("aria-label", `Map under ${run.policy}: ${text}. The table below has the numbers.`);
-    paintMap(context, program, moment, width, state.by);
+    boxes = paintMap(context, program, moment, width, state.by);
   };
   return { element, paint };
 }
@@ -174,6 +184,7 @@ function mapOf(program, run, state) {
 function paintMap(context, program, moment, width, by) {
   const streams = [...new Set(moment.rows.map((row) => row.stream))].sort((a, b) => a - b);
   const tints = {};
+  const boxes = [];
   const tint = (name) => (tints[name] ??= colour(name));
   const place = {
     y: 0,
@@ -192,7 +203,10 @@ function paintMap(context, program, moment, width, by) {
         while (rest > 0) {
           const fits = Math.max(0, Math.floor((perLine - x) / CELL) + 1);
           const now = Math.min(rest, fits);
-          if (now > 0) context.fillRect(x, y, now * CELL, ROW);
+          if (now > 0) {
+            context.fillRect(x, y, now * CELL, ROW);
+            boxes.push({ x, y, width: now * CELL, row, use, tag });
+          }
           x += now * CELL;
           rest -= now;
           if (rest > 0) {
@@ -206,6 +220,14 @@ function paintMap(context, program, moment, width, by) {
     },
   };
   layOut(program, moment.rows, width, place);
+  return boxes;
+}
+
+/** Returns what lies in a box of the map, in words. */
+function told({ row, use, tag }) {
+  const where = row.window ? "block in a window" : `segment ${row.segment}`;
+  const block = tag < 0 ? "" : `; a block ${SIZES[tag >> 2]}, which lives: ${LIVES[tag & 3]}`;
+  return `Stream ${row.stream}, ${where}, ${bytes(row.bytes)}: ${USES[use][1]}${block}`;
 }
 
 function nameOf(by, use, tag, stream) {

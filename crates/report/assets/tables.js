@@ -7,7 +7,8 @@ function holdersSection(program) {
   const percent = (value) => (100 * value / Math.max(1, holders.live)).toFixed(1) + " %";
   const rows = holders.groups.map((group) => {
     const sum = group.bytes * group.blocks;
-    return [bytes(group.bytes), count(group.blocks), group.lifetime, count(group.first + 1), bytes(sum), percent(sum), share(sum)];
+    return [bytes(group.bytes), count(group.blocks), group.lifetime, count(group.first + 1), bytes(sum), percent(sum),
+      share(sum)];
   });
   if (holders.other_blocks) {
     const sum = holders.other_bytes;
@@ -16,16 +17,17 @@ function holdersSection(program) {
   const list = table(["size of each", " blocks", "lives", " first at event", " together", " share", ""], rows);
   for (const row of list.querySelectorAll("tr")) row.lastElementChild.classList.add("share");
   list.style.width = "100%";
-  const lead = `When the most is live, behind event ${count(holders.at + 1)}: ${bytes(holders.live)} in ${count(holders.blocks)} ` +
-    "blocks, by size and by how long they live. No policy changes this.";
-  return section("holders", "Who holds memory", lead, make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Who holds memory" }, list));
+  const lead = `When the most is live, behind event ${count(holders.at + 1)}: ${bytes(holders.live)} in ` +
+    `${count(holders.blocks)} blocks, by size and by how long they live. No policy changes this.`;
+  return section("holders", "Who holds memory", lead, make("div",
+    { class: "scroll", tabindex: "0", role: "region", "aria-label": "Who holds memory" }, list));
 }
 
 function refusals(program) {
-  return program.runs.filter((run) => run.refusal).map((run) => refusal(run, program));
+  return program.runs.flatMap((run, at) => (run.refusal ? [refusal(run, program, "refused-" + at)] : []));
 }
 
-function refusal(run, program) {
+function refusal(run, program, id) {
   const told = run.refusal;
   const names = run.parts.map(([name]) => name);
   const most = Math.max(told.limit, told.reserved, told.requested);
@@ -47,9 +49,10 @@ function refusal(run, program) {
     const [stream, size] = told.hole;
     const pin = (before) => told.pins.filter((pin) => pin.before === before).map((pin) =>
       piece(Math.max(pin.bytes, most / 400), pin.waiting ? "waiting" : "live"));
-    rows.push(line("largest hole", `${bytes(size)} on stream ${stream}`, ...pin(true), piece(size, "ready"), ...pin(false)));
+    rows.push(line("largest hole", `${bytes(size)} on stream ${stream}`, ...pin(true), piece(size, "ready"),
+      ...pin(false)));
   }
-  const part = section("refused-" + run.policy, `Why ${run.policy} refused a request`,
+  const part = section(id, `Why ${run.policy} refused a request`,
     refusalText(told, program), make("div", { class: "oom" }, ...rows.flat()));
   const keys = names.flatMap((name, at) => (told.parts[at] > 0 ? [make("li", {}, key(name), name)] : []));
   part.append(make("ul", { class: "keys" }, ...keys, make("li", {}, key("idle"), "not reserved")),
@@ -58,8 +61,8 @@ function refusal(run, program) {
 }
 
 function refusalText(told, program) {
-  let text = `At event ${count(told.at + 1)} of ${count(program.events)}, for the first time: ${bytes(told.requested)} were ` +
-    `asked for, and ${bytes(told.free)} are free in all`;
+  let text = `At event ${count(told.at + 1)} of ${count(program.events)}, for the first time: ` +
+    `${bytes(told.requested)} were asked for, and ${bytes(told.free)} are free in all`;
   text += told.hole ? `; the largest piece has ${bytes(told.hole[1])}.` : ".";
   const more = told.limit - told.reserved;
   text += more > 0 ? ` Another ${bytes(more)} may still be reserved.` : " No more may be reserved.";

@@ -53,17 +53,18 @@ function timelineSection(program, cursor) {
   tell();
   const grid = make("div", { class: "timeline" + (lines.length > 3 ? " many" : "") }, panels, readout);
   const perColumn = Math.ceil(program.events / program.columns);
-  const lead = "Reserved memory over the first pass, by what it is used for. The line above the stack is the most that " +
-    "was reserved. Point at a panel, or move the slider, to read values.";
+  const lead = "Reserved memory over the first pass, by what it is used for. The line above the stack is the most " +
+    "that was reserved. Point at a panel, or move the slider, to read values.";
   const how = program.columns < program.events
-    ? `Each column stands for ${count(perColumn)} events or one less. Of each, the stack shows the moment at which the ` +
-      "most was live, the thin line inside it the least that was live, and the line above it the most that was reserved: " +
-      "no peak and no dip is lost. Strips below a panel are sums over a column."
+    ? `Each column stands for ${count(perColumn)} events or one less. Of each, the stack shows the moment at which ` +
+      "the most was live, the thin line inside it the least that was live, and the line above it the most that was " +
+      "reserved: no peak and no dip is lost. Strips below a panel are sums over a column."
     : "Each event has a column of its own.";
   const part = section("timeline", "Over one pass", lead, grid, make("p", { class: "note" }, how));
   const differs = lines.filter((line) => line.run.differs > 0);
   for (const { run } of differs) {
-    const text = `${run.policy}: in ${run.differs} columns the second run, which sampled the stack, differed from the first.`;
+    const text = `${run.policy}: in ${run.differs} columns the second run, which sampled the stack, differed from ` +
+      "the first.";
     part.append(make("p", { class: "note" }, text));
   }
   part.append(behind("Table of the timeline", () => timelineTable(lines, used, program)));
@@ -246,7 +247,8 @@ function paintStrip(context, values, { name, tint, left, width, bottom, most }) 
 }
 
 function timelineTable(lines, used, program) {
-  const heads = ["event", "policy", ...used.map((part) => " " + part), " reserved", " most reserved", " calls", " waits"];
+  const heads = ["event", "policy", ...used.map((part) => " " + part), " reserved", " most reserved", " calls",
+    " waits"];
   const rows = [];
   const step = Math.max(1, Math.floor(program.columns / 24));
   for (let column = 0; column < program.columns; column += step) {

@@ -190,7 +190,7 @@ fn band_labels(area: &Area, labels: Vec<Label>, bottom: i32) -> Drawn {
         write(
             area,
             &format!("{name}, up to {}", bytes(most)),
-            (RIGHT + 8, y),
+            (RIGHT + 26, y),
             (13.0, INK, HPos::Left, FontStyle::Normal),
         )?;
         last = y;
