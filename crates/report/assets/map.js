@@ -5,7 +5,7 @@ const ROW = 10;
 const ROW_GAP = 3;
 // What the letters of cells stand for: a colour, and a name.
 const USES = [
-  ["live", "in use"], ["waiting", "freed, waits for its points"], ["guarded", "free behind a wait for another stream"],
+  ["live", "in use"], ["waiting", "freed, waits for its points"], ["guarded", "free, another stream may still use it"],
   ["ready", "free, could go back to the driver"], ["stranded", "free, kept by neighbours in use"],
   ["away", "in use through a window"],
 ];
@@ -239,10 +239,10 @@ function nameOf(by, use, tag, stream) {
 
 function mapTable(program) {
   const names = program.runs[0].parts.map(([name]) => name);
-  const heads = ["event", "moment", "policy", ...names.map((name) => " " + name), " pinned", " segments or stretches"];
+  const heads = ["event", "moment", "policy", ...names.map((name) => " " + name), " segments or stretches"];
   const rows = program.moments.flatMap(([at, why], place) => program.runs.map((run) => {
     const moment = run.moments[place];
-    return [count(at + 1), why || "equal distance", run.policy, ...moment.parts.map(bytes), bytes(moment.pinned.bytes),
+    return [count(at + 1), why || "equal distance", run.policy, ...moment.parts.map(bytes),
       count(moment.rows.filter((row) => !row.window).length)];
   }));
   return table(heads, rows);

@@ -5,7 +5,7 @@ const PARTS = {
   live: "asked for and not freed",
   rounding: "handed out beyond that",
   waiting: "freed, and waits for the device",
-  guarded: "free, behind a wait for another stream",
+  guarded: "free, and another stream may still use it",
   ready: "free, could go back to the driver",
   stranded: "free, kept by neighbours in use",
   held: "free, held by a private pool",
@@ -16,7 +16,7 @@ const STRIPS = [["calls", "p3"], ["mapped", "away"], ["waits", "waiting"]];
 
 /** Returns the numbers of a run for the timeline. */
 function timelineOf(run) {
-  const mapped = numbers(run.pages[1]);
+  const mapped = numbers(run.mapped);
   const columns = Object.fromEntries(Object.entries(run.columns).map(([name, series]) => [name, numbers(series)]));
   return {
     ...columns,

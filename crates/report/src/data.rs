@@ -8,7 +8,7 @@ use crate::columns::{Column, Extent};
 use crate::holders::Holders;
 use crate::map::Row;
 use crate::owners::Block;
-use crate::sampler::{Moment, Refusal, Sample, Sampled};
+use crate::sampler::{Moment, Refusal, Sampled};
 use crate::scout::{PassSeen, Scouted};
 
 /// Numbers that are written as the differences of neighbours, the first as it is, because those are shorter.
@@ -66,8 +66,8 @@ pub struct Run {
     pub parts: Vec<(&'static str, Series)>,
     /// The events of those samples.
     pub at: Series,
-    /// Pages created up to each of them, mappings in windows made, and pages released.
-    pub pages: [Series; 3],
+    /// The mappings in windows that were made up to each of them.
+    pub mapped: Series,
     /// The number of samples at which the second run, which made them, had reserved something else than the first.
     pub differs: usize,
     /// The map at each of the program's moments.
@@ -106,8 +106,6 @@ pub struct MomentData {
     pub at: usize,
     /// The parts of the ledger, in the order of [`Run::parts`].
     pub parts: Vec<u64>,
-    /// What was pinned by work in flight, in all and by stream.
-    pub pinned: Pinned,
     /// The rows of the map.
     pub rows: Vec<Row>,
 }
@@ -145,7 +143,7 @@ pub struct PassData {
     pub stalls: u64,
     /// Refused requests.
     pub refused: u64,
-    /// The most that work in flight pinned, of some moments.
+    /// The most that work in flight pinned, of some moments; nothing where none is in flight.
     pub pinned: Pinned,
 }
 
@@ -198,7 +196,6 @@ impl Run {
         let samples = &sampled.samples;
         let names = samples.first().map(|sample| sample.ledger.parts().map(|(name, _)| name)).unwrap_or_default();
         let part = |place: usize| samples.iter().map(|sample| sample.ledger.parts()[place].1).collect();
-        let pages = |count: fn(&Sample) -> u64| samples.iter().map(count).collect();
         let same = samples.iter().zip(&scouted.columns).filter(|(sample, column)| {
             column.reserved.min <= sample.reserved && sample.reserved <= column.reserved.max
         });
@@ -210,7 +207,7 @@ impl Run {
             columns: ColumnSeries::new(&scouted.columns),
             parts: names.into_iter().enumerate().map(|(place, name)| (name, part(place))).collect(),
             at: samples.iter().map(|sample| sample.at as u64).collect(),
-            pages: [pages(|s| s.pages.created), pages(|s| s.pages.moved), pages(|s| s.pages.released)],
+            mapped: samples.iter().map(|sample| sample.pages.moved).collect(),
             differs: scouted.columns.len() - same.count(),
             moments: sampled.moments.iter().map(moment).collect(),
             verdict: crate::verdict::of(&passes),
@@ -266,7 +263,6 @@ fn moment(moment: &Moment) -> MomentData {
     MomentData {
         at: moment.at,
         parts: moment.ledger.parts().map(|(_, bytes)| bytes).into(),
-        pinned: Pinned::new(&moment.slack),
         rows: moment.map.rows.clone(),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use millpond::{Allocator, Buffer, DriverActivity, Error, PageStats, Report, SlackStats, WasteLedger};
+use millpond::{Allocator, Buffer, Error, PageStats, Report, WasteLedger};
 use millpond_backend::Backend;
 use millpond_replay::Observer;
 
@@ -91,10 +91,6 @@ pub struct Moment {
     pub at: usize,
     /// Where the reserved bytes were.
     pub ledger: WasteLedger,
-    /// What work in flight pinned.
-    pub slack: SlackStats,
-    /// The driver's activity up to there.
-    pub driver: DriverActivity,
     /// The layout.
     pub map: Map,
 }
@@ -155,13 +151,7 @@ impl<'a, B: Backend> Sampler<'a, B> {
         }
         if agenda.moments.get(self.sampled.moments.len()) == Some(&at) {
             let map = Map::of(&allocator.layout(), agenda.scale, self.blocks, &self.owners);
-            self.sampled.moments.push(Moment {
-                at,
-                ledger: allocator.ledger(),
-                slack: allocator.slack_stats_as_seen(),
-                driver: allocator.driver_activity(),
-                map,
-            });
+            self.sampled.moments.push(Moment { at, ledger: allocator.ledger(), map });
         }
     }
 }

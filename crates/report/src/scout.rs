@@ -34,7 +34,7 @@ pub struct PassSeen {
     pub live_peak: u64,
     /// The most bytes that were reserved at one time.
     pub reserved_peak: u64,
-    /// What work in flight pinned when that was the most, of some moments of the pass.
+    /// What work in flight pinned when that was the most, of some moments of the pass; nothing where none is in flight.
     pub slack: SlackStats,
 }
 
@@ -61,6 +61,7 @@ pub struct Scouted {
 pub struct Scout<'a, B: Backend> {
     allocator: &'a Allocator<B>,
     spans: Spans,
+    in_flight: bool,
     columns: Columns,
     live: u64,
     /// The events of the pass that are done.
@@ -73,12 +74,14 @@ pub struct Scout<'a, B: Backend> {
 }
 
 impl<'a, B: Backend> Scout<'a, B> {
-    /// Creates an observer of a replay on an allocator.
-    pub fn new(allocator: &'a Allocator<B>, replay: &Replay) -> Self {
+    /// Creates an observer of a replay on an allocator. `in_flight` is whether the replay keeps work in flight: without
+    /// it nothing is pinned, though the allocator may not have seen yet how far its streams are.
+    pub fn new(allocator: &'a Allocator<B>, replay: &Replay, in_flight: bool) -> Self {
         let spans = Spans::new(replay.events());
         Self {
             allocator,
             spans,
+            in_flight,
             columns: Columns::new(spans, allocator.driver_activity()),
             live: 0,
             events: 0,
@@ -139,7 +142,7 @@ impl<B: Backend> Observer<B> for Scout<'_, B> {
             self.first_pass(at, reserved);
         }
         self.events += 1;
-        if self.events.is_multiple_of((self.spans.events() / LOOKS).max(1)) {
+        if self.in_flight && self.events.is_multiple_of((self.spans.events() / LOOKS).max(1)) {
             let slack = self.allocator.slack_stats_as_seen();
             if slack.pinned_bytes >= self.pass.slack.pinned_bytes {
                 self.pass.slack = slack;

@@ -21,7 +21,7 @@ fn open(conf: &str, limit: Option<u64>, streams: u32) -> (Allocator<Sim>, Vec<St
 
 fn scouted(replay: &Replay, conf: &str, limit: Option<u64>) -> (Replayed, Scouted) {
     let (allocator, streams) = open(conf, limit, replay.streams());
-    let mut scout = Scout::new(&allocator, replay);
+    let mut scout = Scout::new(&allocator, replay, true);
     let life = Life { observer: Some(&mut scout), ..Life::default() };
     let replayed = replay.run_life(&allocator, &streams, Until::Passes(2), life, |_| ()).expect("a replay");
     (replayed, scout.finish())

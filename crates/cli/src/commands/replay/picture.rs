@@ -212,7 +212,7 @@ impl Scouting<'_> {
         let Run { replay, args, progress, .. } = self.0;
         let device = backend.caps().name.clone();
         let (allocator, streams) = open(&self.0, backend)?;
-        let mut scout = Scout::new(&allocator, replay);
+        let mut scout = Scout::new(&allocator, replay, args.life.in_flight.is_some());
         let life = self.0.life(&allocator, &streams, work)?;
         let life = Life { checked: false, observer: Some(&mut scout), ..life };
         let until = Until::Passes(args.passes);
