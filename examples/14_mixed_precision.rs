@@ -7,7 +7,7 @@
 use millpond::backend::Backend;
 use millpond::live::Tracking;
 use millpond::text::format_bytes;
-use millpond_examples::engine::{Kernels, Model, OnHost, OnVulkan, OnWgpu, Result, Session, reference, sample};
+use millpond_examples::engine::{Kernels, Model, OnCuda, OnHost, OnVulkan, OnWgpu, Result, Session, reference, sample};
 use millpond_examples::present;
 use millpond_examples::training::{Batch, Precision, Scaler, Trainer};
 
@@ -38,6 +38,11 @@ fn run(rows: u32, steps: u64) -> Result<()> {
     if let Some(device) = present::wgpu()? {
         compare(&OnWgpu::new(device.clone()), rows, steps)?;
         present::expect_no_objection(&device.errors())?;
+    }
+    if let Some(device) = present::cuda()?
+        && present::cuda_kernels(&device)?
+    {
+        compare(&OnCuda::new(device)?, rows, steps)?;
     }
     Ok(())
 }

@@ -1,8 +1,8 @@
 //! A small compute engine whose tensors live in Millpond.
 //!
 //! An engine adds to a device what an allocator need not know: its kernels. Here that is one trait, [`Kernels`], with
-//! one method to launch them, implemented for wgpu ([`OnWgpu`]), Vulkan ([`OnVulkan`]) and the simulated device
-//! ([`OnHost`]). The network above it ([`Network`]) is written once.
+//! one method to launch them, implemented for CUDA ([`OnCuda`]), wgpu ([`OnWgpu`]), Vulkan ([`OnVulkan`]) and the
+//! simulated device ([`OnHost`]). The network above it ([`Network`]) is written once.
 //!
 //! # Positions
 //!
@@ -18,6 +18,7 @@ use millpond::backend::Backend;
 use millpond::{Buffer, Stream};
 
 mod cpu;
+mod cuda;
 mod host;
 mod model;
 mod network;
@@ -27,6 +28,7 @@ mod wgpu;
 mod wgsl;
 
 pub use cpu::reference;
+pub use cuda::OnCuda;
 pub use host::OnHost;
 pub use model::{Activation, Dense, Example, Model, largest_difference, sample};
 pub use network::Network;
