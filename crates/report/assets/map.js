@@ -76,8 +76,9 @@ function windowsText(program) {
 }
 
 function firstMoment(program) {
-  const at = program.moments.findIndex(([, why]) => why.includes("most reserved"));
-  return Math.max(0, at);
+  const find = (reason) => program.moments.findIndex(([, why]) => why.includes(reason));
+  const refused = find("first refusal");
+  return Math.max(0, refused < 0 ? find("most reserved") : refused);
 }
 
 function switchOf(name, title, values, choose) {

@@ -95,7 +95,9 @@ fn overview(programs: &[Program]) -> String {
     }
     html += "</tr></thead><tbody>";
     for program in programs {
-        let least = program.runs.iter().map(|run| run.reserved).min();
+        // What refuses requests reserves less for it, and is not the best.
+        let served = program.runs.iter().filter(|run| run.passes.iter().all(|pass| pass.refused == 0));
+        let least = served.map(|run| run.reserved).min();
         for (place, run) in program.runs.iter().enumerate() {
             html += if place == 0 { "<tr class=\"first\">" } else { "<tr>" };
             if programs.len() > 1 && place == 0 {
