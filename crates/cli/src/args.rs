@@ -9,6 +9,7 @@ use crate::commands::diff::{self, DiffArgs};
 use crate::commands::golden::{self, GoldenArgs};
 use crate::commands::import::{self, ImportArgs};
 use crate::commands::replay::{self, ReplayArgs};
+use crate::commands::report::{self, ReportArgs};
 use crate::commands::sameness::{self, SamenessArgs};
 
 const EXIT_CODES: &str = "\
@@ -22,6 +23,7 @@ const EXAMPLES: &str = "\
 Examples:
   millpond replay                          replay the built-in trace on the best device
   millpond replay --compare *.trace.gz     policies side by side
+  millpond report *.trace.gz -o report.html  a page that shows what memory was used for
   millpond bench --device cuda:0           what its driver costs, and what the cache makes of it
   millpond devices --format json           what there is, for a program
   millpond import snapshot.pickle -o a.trace  a trace of PyTorch's history
@@ -63,6 +65,9 @@ pub(crate) enum Command {
     /// Compare two snapshots of PyTorch: what grew, what shrank, and who allocated it
     #[command(after_help = format!("{}\n\n{EXIT_CODES}", diff::HELP))]
     Diff(DiffArgs),
+    /// Replay traces and write a page that shows what memory was used for, when and by what
+    #[command(after_help = format!("{}\n\n{EXIT_CODES}", report::HELP))]
+    Report(ReportArgs),
     /// Replay recordings of PyTorch's allocator on the simulated device and compare every operation
     #[command(after_help = format!("{}\n\n{EXIT_CODES}", golden::HELP))]
     Golden(GoldenArgs),

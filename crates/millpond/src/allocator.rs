@@ -265,6 +265,14 @@ impl<B: Backend> Allocator<B> {
         coordinator.slack_stats(&mut LockedShards(state))
     }
 
+    /// Returns the same as [`slack_stats`](Self::slack_stats) without asking any stream: each counts as where it was
+    /// seen last. What the allocator decides afterwards is therefore the same as without the call. Walks over every
+    /// block.
+    pub fn slack_stats_as_seen(&self) -> SlackStats {
+        let state = self.state();
+        state.coordinator.lock().slack_stats(&mut LockedShards(state))
+    }
+
     /// Returns the bytes in buffers, after rounding (`torch.cuda.memory_allocated`).
     pub fn memory_allocated(&self) -> u64 {
         self.stats().allocated_bytes.all.current

@@ -166,6 +166,7 @@ impl Replay {
                         }
                         Err(error) if error.fault() == Fault::OutOfMemory => {
                             ooms += 1;
+                            watch.refused(id, &error);
                             first_oom.get_or_insert_with(|| error.to_string());
                         }
                         Err(error) => return Err(error.into()),
@@ -201,6 +202,7 @@ impl Replay {
                     allocator.trim(bytes)?;
                 }
             }
+            watch.done(at);
         }
         let time = start.elapsed().saturating_sub(submits.take_spent());
         let live = (0..).zip(blocks).filter_map(|(id, block)| Some((id, block?))).collect();

@@ -7,7 +7,7 @@ use crate::workspace::TextFile;
 
 /// The packages of ours that a package may have under `[dependencies]`. Development dependencies are free: a test may
 /// name any package.
-const LAYERS: [(&str, &[&str]); 16] = [
+const LAYERS: [(&str, &[&str]); 17] = [
     ("millpond-backend", &[]),
     ("millpond-kit", &["millpond-backend"]),
     ("millpond-core", &["millpond-backend"]),
@@ -16,6 +16,7 @@ const LAYERS: [(&str, &[&str]); 16] = [
     ("millpond-snapshot", &["millpond-trace"]),
     ("millpond-import", &["millpond-snapshot", "millpond-trace"]),
     ("millpond-replay", &["millpond", "millpond-trace", "millpond-backend"]),
+    ("millpond-report", &["millpond-replay", "millpond-trace", "millpond", "millpond-backend"]),
     (
         "millpond-conformance",
         &[
@@ -42,6 +43,7 @@ const LAYERS: [(&str, &[&str]); 16] = [
     (
         "millpond-cli",
         &[
+            "millpond-report",
             "millpond-replay",
             "millpond-import",
             "millpond-snapshot",

@@ -22,6 +22,9 @@ pub(crate) struct Entry {
     preferred: fn() -> Option<Target>,
 }
 
+/// The name of the simulated device, which is always there: the last of all.
+pub(crate) const SIMULATED: &str = BACKENDS[BACKENDS.len() - 1].name;
+
 /// Makes [`BACKENDS`] and [`Target`] from the table of backends. Of each the table has the feature that it is built
 /// with, its name, its variant of [`Target`] and its options, for which there is a
 /// [`Choice`].

@@ -111,6 +111,11 @@ const THREADS_HELP: &str = "\
 Replay each trace by N threads at once, each on streams of its own, on one allocator. What is reserved then depends on
 how they met. Times per event are those of one thread, the slowest in each pass; `live` is what they came to together";
 
+const REPORT_HELP: &str = "\
+Write a page that shows the replays: what was live and reserved over a pass, where the reserved bytes were, the memory's
+map at some moments, each pass, and who holds memory. For that, each trace is replayed twice more under each policy, by
+one thread and without --touch. The file loads nothing else. `millpond report` writes the page alone";
+
 /// `millpond replay`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ReplayArgs {
@@ -160,6 +165,11 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_name = "KEY=N,...", default_value = "", hide_default_value = true)]
     #[arg(value_parser = parse_limits, help = "How large a trace may be", long_help = TRACE_LIMITS_HELP)]
     pub(crate) trace_limits: Limits,
+    #[arg(long, value_name = "FILE.html", help = "Write a page that shows the replays", long_help = REPORT_HELP)]
+    pub(crate) report: Option<PathBuf>,
+    /// Write plots of the replays as SVG into a folder, which is created if it is not there
+    #[arg(long, value_name = "DIR")]
+    pub(crate) svg: Option<PathBuf>,
     /// Print the table in Markdown
     #[arg(long, conflicts_with_all = ["summary", "stats"])]
     pub(crate) markdown: bool,

@@ -5,6 +5,7 @@ mod columns;
 mod input;
 mod life;
 mod limit;
+mod picture;
 mod program;
 mod report;
 mod row;
@@ -21,7 +22,9 @@ use millpond_replay::{CheckError, Fills, Flight, HeldFor, Life, Replay, Replayed
 use self::input::Source;
 pub(crate) use self::input::{PatternChoice, built_in, parse_limits, pattern_help, read_trace};
 use self::life::InFlight;
+pub(crate) use self::life::LifeArgs;
 pub(crate) use self::limit::Limit;
+use self::picture::{Pictures, Written};
 use self::program::Program;
 use self::report::Report;
 use self::row::Row;
@@ -45,16 +48,47 @@ pub(crate) fn run(args: &ReplayArgs, output: &mut Output) -> Result<(), Failure>
     let variants = variant::choose(args, target.run(HasPages)?)?;
     let sources = input::sources(&args.traces, &args.patterns);
     let mut report = Report::new(args);
+    let mut pictures = Pictures::new(args)?;
     let programs = program::programs(args, &sources);
     let replays = programs.len() * variants.len();
     let progress = match args.time {
         Some(time) => Progress::timed(time.saturating_mul(u32::try_from(replays).unwrap_or(u32::MAX))),
         None => Progress::new(replays * (args.passes + 1)),
     };
-    let result = replay_all(args, &target, &programs, &variants, &progress, &mut report, output);
+    let mut told = Told { report: &mut report, pictures: &mut pictures, output: &mut *output };
+    let result = replay_all(args, &target, &programs, &variants, &progress, &mut told);
     drop(progress);
     report.finish(output);
-    result
+    result?;
+    pictures.finish().map(|_| ())
+}
+
+/// Draws the pictures of the traces alone, without a table. Returns what was written.
+///
+/// # Errors
+///
+/// Returns the errors of [`run`].
+pub(crate) fn draw(args: &ReplayArgs) -> Result<Vec<Written>, Failure> {
+    let target = Target::choose(args.device.as_deref())?;
+    let variants = variant::choose(args, target.run(HasPages)?)?;
+    let sources = input::sources(&args.traces, &args.patterns);
+    let mut pictures = Pictures::new(args)?.alone();
+    let programs = program::programs(args, &sources);
+    let progress = Progress::new(programs.len() * variants.len() * (args.passes + 1));
+    for sources in &programs {
+        progress.doing(format!("reading {}", program::name(sources)));
+        let program = Program::read(args, sources)?;
+        pictures.add(&target, &program, &variants, &progress)?;
+    }
+    drop(progress);
+    pictures.finish()
+}
+
+/// Where results go.
+struct Told<'a, 'p> {
+    report: &'a mut Report,
+    pictures: &'a mut Pictures<'p>,
+    output: &'a mut Output,
 }
 
 fn replay_all(
@@ -63,27 +97,28 @@ fn replay_all(
     programs: &[&[Source]],
     variants: &[Settings],
     progress: &Progress,
-    report: &mut Report,
-    output: &mut Output,
+    told: &mut Told<'_, '_>,
 ) -> Result<(), Failure> {
     for sources in programs {
         progress.doing(format!("reading {}", program::name(sources)));
-        let Program { name, trace, kept } = Program::read(args, sources)?;
-        let replay = Replay::new(&trace);
+        let program = Program::read(args, sources)?;
+        let Program { name, trace, kept } = &program;
+        let replay = Replay::new(trace);
         let limit = args.limit.map(|limit| limit.bytes(replay.live_peak()));
         for settings in variants {
-            if !output.is_open() {
+            if !told.output.is_open() {
                 return Ok(());
             }
             let policy = variant::label(settings);
             progress.doing(format!("{name} under {policy}"));
-            let job = Run { replay: &replay, kept: &kept, settings, limit, args, progress };
-            let done = target.run(job).map_err(|failure| located(failure, &name, &policy))?;
-            let row = Row::new(&name, target.name(), settings, args, limit, &trace.header, &done);
-            progress.aside(|| explain(&name, &policy, &done.replayed));
-            report.add(row, &done);
+            let job = Run { replay: &replay, kept, settings, limit, args, progress };
+            let done = target.run(job).map_err(|failure| located(failure, name, &policy))?;
+            let row = Row::new(name, target.name(), settings, args, limit, &trace.header, &done);
+            progress.aside(|| explain(name, &policy, &done.replayed));
+            told.report.add(row, &done);
         }
-        progress.aside(|| report.end_trace(output));
+        progress.aside(|| told.report.end_trace(told.output));
+        told.pictures.add(target, &program, variants, progress)?;
     }
     Ok(())
 }
@@ -154,11 +189,7 @@ impl Job for Run<'_> {
 impl Run<'_> {
     fn on<B: Backend + Clone>(self, backend: B, work: Option<Work<B>>) -> Result<Done, Failure> {
         let device = backend.caps().name.clone();
-        let mut builder = Allocator::builder(backend).settings(self.settings.clone());
-        if let Some(limit) = self.limit {
-            builder = builder.limit(limit);
-        }
-        let allocator = builder.build().map_err(|error| Failure::Input(error.to_string()))?;
+        let allocator = self.allocator(backend)?;
         let failed = |error| Failure::from_allocator(&error);
         let open = |_| (0..self.replay.streams()).map(|_| allocator.create_stream()).collect::<Result<Vec<_>, _>>();
         let streams = (0..self.args.threads).map(open).collect::<Result<Vec<_>, _>>().map_err(failed)?;
@@ -180,6 +211,14 @@ impl Run<'_> {
         }
         let usage = if self.args.summary { allocator.memory_usage().map_err(failed)? } else { None };
         Ok(Done { replayed, device, usage })
+    }
+
+    fn allocator<B: Backend>(&self, backend: B) -> Result<Allocator<B>, Failure> {
+        let mut builder = Allocator::builder(backend).settings(self.settings.clone());
+        if let Some(limit) = self.limit {
+            builder = builder.limit(limit);
+        }
+        builder.build().map_err(|error| Failure::Input(error.to_string()))
     }
 
     /// Returns what makes the passes one life.
@@ -210,7 +249,8 @@ impl Run<'_> {
                 return refused("only CUDA devices and the simulated one have small kernels; leave out `:small`");
             }
         };
-        Ok(Life { checked: self.args.touch, kept: self.kept.to_vec(), vary: self.args.life.vary, in_flight })
+        let (checked, vary) = (self.args.touch, self.args.life.vary);
+        Ok(Life { checked, kept: self.kept.to_vec(), vary, in_flight, observer: None })
     }
 }
 
