@@ -129,6 +129,8 @@ impl<B: Backend> Builder<B> {
         if self.limit.is_some() {
             coordinator.set_limit(self.limit);
         }
+        #[cfg(feature = "tracing")]
+        crate::telemetry::warn_ignored(&self.ignored);
         let mut state = State::new(self.backend, self.class, self.device, coordinator);
         state.ignored = self.ignored;
         Ok(Allocator::from_state(state))

@@ -161,6 +161,7 @@ impl<B: Backend> State<B> {
                 Step::Pause { seen } => self.pause(seen),
                 ref step => self.attempt(step, &mut panic),
             };
+            self.sinks.refused(&step, &performed.outcome);
             let noted = self.sinks.watching.is_on().then(|| performed.outcome.clone());
             running.tell(
                 |coordinator, plan, shards| {

@@ -10,7 +10,7 @@
 use std::any::Any;
 
 use millpond_backend::{Backend, Point, StreamId};
-use millpond_core::{Grant, PageCall, SegmentId, Slot, Step};
+use millpond_core::{Grant, Outcome, PageCall, SegmentId, Slot, Step};
 
 use crate::allocator::Allocator;
 use crate::lane::Lane;
@@ -68,6 +68,20 @@ pub enum Event {
         offset: u64,
         /// The point, which may have been taken before the sink was set.
         point: Point,
+    },
+    /// A request found no cached block that serves it. Steps follow, unless memory has come free meanwhile.
+    Miss {
+        /// The stream of the request.
+        stream: StreamId,
+        /// The requested size, in bytes.
+        requested: u64,
+    },
+    /// The driver has refused a call for lack of memory. The allocator goes on with what its policy tries next.
+    Refused {
+        /// The name of the step, as [`Step`](Event::Step) has it.
+        call: &'static str,
+        /// The bytes that were asked for.
+        bytes: u64,
     },
     /// The program empties the cache.
     EmptyCache,
@@ -195,6 +209,17 @@ impl Sinks {
     #[cold]
     pub(crate) fn tell(&self, event: &Event) {
         self.inner.lock().iter_mut().for_each(|sink| sink.event(event));
+    }
+
+    /// Tells the sinks, if there are any, that the driver has refused a step.
+    pub(crate) fn refused(&self, step: &Step, outcome: &Outcome) {
+        let is_refused = matches!(outcome, Outcome::Refused | Outcome::Stopped { refused: true, .. });
+        if is_refused
+            && self.is_told()
+            && let Some((call, bytes)) = name_of(step)
+        {
+            self.tell(&Event::Refused { call, bytes });
+        }
     }
 
     pub(crate) fn step(&self, step: &Step) {

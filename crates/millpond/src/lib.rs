@@ -27,6 +27,8 @@ mod stream;
 pub mod summary;
 mod sync;
 mod tag;
+#[cfg(any(feature = "tracing", feature = "metrics"))]
+pub mod telemetry;
 pub mod text;
 pub mod typed;
 mod usage;

@@ -8,7 +8,7 @@ use millpond_core::{Coordinator, Freed, Grant, PoolId, Shard, ShardId, Shards, S
 
 use crate::activity::Activity;
 use crate::error::Error;
-use crate::events::Sinks;
+use crate::events::{Event, Sinks};
 use crate::lane::{Lane, LaneState};
 use crate::pages::Pages;
 use crate::pool::Bonds;
@@ -253,7 +253,12 @@ impl<B: Backend> State<B> {
                 }
                 Ok((grant, lane))
             }
-            None => Self::miss(this, lane, *want, asked),
+            None => {
+                if this.sinks.is_told() {
+                    this.sinks.tell(&Event::Miss { stream: asked.stream, requested: want.requested });
+                }
+                Self::miss(this, lane, *want, asked)
+            }
         }
     }
 
