@@ -240,9 +240,14 @@ impl<B: Backend> Buffer<B> {
         }
     }
 
-    fn out(&self) -> Out {
+    /// Frees the block where sinks are told or something is noted. It is a function of its own, and does all that the
+    /// drop has to do, so that the drop needs no more registers for it.
+    #[cold]
+    #[inline(never)]
+    fn free_watched(&self) {
         let Self { slot, offset, size, requested, stream, .. } = *self;
-        Out { slot, offset, size, requested, stream }
+        let out = Out { slot, offset, size, requested, stream };
+        drop(State::free_watched(&self.lane, &self.held, &out));
     }
 }
 
@@ -254,11 +259,10 @@ impl<B: Backend> Drop for Buffer<B> {
             return;
         }
         let state = self.lane.owner();
-        let keep = if state.sinks.is_on() {
-            State::free_watched(&self.lane, &self.held, &self.out())
-        } else {
-            State::free(&self.lane, &self.held)
-        };
+        if state.sinks.is_on() {
+            return self.free_watched();
+        }
+        let keep = State::free(&self.lane, &self.held);
         // No part of the allocator is borrowed here any more, so this may drop the allocator.
         drop(keep);
     }

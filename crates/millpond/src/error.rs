@@ -330,7 +330,8 @@ impl OutOfMemory {
         self.explain_slack(f)?;
         self.explain_pages(f)?;
         for (at, holder) in self.explanation.holders.iter().enumerate() {
-            write!(f, "{}{holder}", if at == 0 { "\n  Held most by: " } else { ", " })?;
+            let end = if at + 1 == self.explanation.holders.len() { "." } else { "" };
+            write!(f, "{}{holder}{end}", if at == 0 { "\n  Held most by: " } else { ", " })?;
         }
         if self.explanation.is_recorded {
             write!(f, "\n  The history is recorded: a replay tells which policy would have served the request.")?;

@@ -176,8 +176,11 @@ fn it_names_what_is_in_the_way_and_what_each_remedy_frees() {
     assert_eq!(pins, [(4, Some("model/encoder")), (5, Some("model/decoder"))]);
     assert_eq!(found.pinned_by[0].site.unwrap().line(), before.1);
     let remedies: Vec<_> = explanation.remedies.iter().map(|r| (r.action, r.bytes / MIB, r.suffices)).collect();
-    let expected =
-        [(RemedyAction::Gather, 6, false), (RemedyAction::RaiseLimit, 10, true), (RemedyAction::FreeBuffers, 10, true)];
+    let expected = [
+        (RemedyAction::Gather, 10, false),
+        (RemedyAction::RaiseLimit, 10, true),
+        (RemedyAction::FreeBuffers, 10, true),
+    ];
     assert_eq!(remedies, expected, "{explanation}");
     assert_eq!(explanation.holders[0].bytes, 80 * MIB);
     assert!(explanation.is_recorded);
@@ -192,7 +195,7 @@ fn it_names_what_is_in_the_way_and_what_each_remedy_frees() {
     );
     let text = explanation.to_string();
     assert!(
-        text.contains("Would have helped: 6.00 MiB by gathering pages (policy:paged) (not enough alone)"),
+        text.contains("Would have helped: 10.00 MiB by gathering pages (policy:paged) (not enough alone)"),
         "{text}"
     );
 

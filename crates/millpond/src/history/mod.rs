@@ -5,6 +5,7 @@
 //! they are read. As each ring keeps as many entries as the whole history may have, the history is always the newest
 //! entries of all streams, without a gap.
 
+use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -13,6 +14,7 @@ use millpond_backend::{Backend, StreamId, Tick};
 use millpond_core::{PoolId, SegmentId};
 
 use crate::allocator::Allocator;
+use crate::text::format_bytes;
 
 mod ring;
 
@@ -170,6 +172,26 @@ pub struct Entry {
     pub tag: Option<Arc<str>>,
     /// The place in the program at which the block was allocated; `None` for other entries.
     pub site: Option<&'static Location<'static>>,
+}
+
+impl fmt::Display for Entry {
+    /// Prints the entry in one line, without what its action does not concern.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.3} ms {}", self.time_ns as f64 / 1e6, self.action.name())?;
+        if let Action::Annotate(text) = &self.action {
+            write!(f, " {text}")?;
+        }
+        if self.size > 0 {
+            write!(f, " {}", format_bytes(self.size))?;
+        }
+        if let Some(segment) = self.segment {
+            write!(f, " of {} at offset {} of {segment}", self.stream, self.offset)?;
+        }
+        if let Some(tag) = &self.tag {
+            write!(f, " ({tag})")?;
+        }
+        self.site.map_or(Ok(()), |site| write!(f, " from {site}"))
+    }
 }
 
 /// The newest entries, from [`Allocator::history`].
