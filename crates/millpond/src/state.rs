@@ -310,11 +310,12 @@ impl<B: Backend> State<B> {
     pub(crate) fn free_watched(lane: &LaneRef<B>, held: &Held, out: &Out) -> Option<Arc<Self>> {
         let home: &Lane<B> = lane;
         let state = home.owner();
+        let backend = &state.backend;
         state.tell_free(home, out);
-        let tick = home.mark(&state.backend);
+        let tick = home.mark(backend);
         let clock = if state.is_plain() { 0 } else { state.clocks()[held.side as usize] };
         let mut inner = home.lock();
-        let base = if inner.watch.is_some() { inner.segment_base(&state.backend, out.slot) } else { 0 };
+        let base = if inner.watch.is_some() { inner.segment_base(backend, out.slot) } else { 0 };
         let freed = inner.shard.free(held.block, tick, clock);
         inner.freed(held.block, out, base, matches!(freed, Freed::Done { .. }));
         Self::freed(lane, inner, held, freed)

@@ -92,7 +92,7 @@ fn a_replay_tells_which_policy_would_have_served_a_refused_request() {
     allocator.record_history(Recording::all(1000));
     let stream = allocator.create_stream().unwrap();
     // Every other block is freed: the holes are too small for the request, and pages of them are not.
-    let blocks: Vec<_> = (0..10).map(|_| stream.allocate(6 * MIB).unwrap()).collect();
+    let blocks: Vec<_> = (0..9).map(|_| stream.allocate(6 * MIB).unwrap()).collect();
     let held: Vec<_> = blocks.into_iter().enumerate().filter(|(at, _)| at % 2 == 1).map(|(_, block)| block).collect();
     let refused = stream.allocate(24 * MIB);
     assert!(matches!(&refused, Err(Error::OutOfMemory(error)) if error.explanation().is_recorded), "{refused:?}");

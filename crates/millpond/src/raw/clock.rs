@@ -1,7 +1,8 @@
 //! The clock of the history: the processor's counter where it can be trusted, which costs a few nanoseconds to read,
 //! and the system's monotonic clock elsewhere.
 
-use std::time::{Instant, SystemTime};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant, SystemTime};
 
 /// Where times come from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -18,15 +19,18 @@ pub(crate) struct Clock {
     source: Source,
     /// The reading at the start.
     ticks: u64,
+    /// The nanoseconds of one step of the counter, times 2^32.
+    scale: u64,
     start: Instant,
     wall: SystemTime,
 }
 
 impl Clock {
     pub(crate) fn start() -> Self {
-        let source = if is_counter_steady() { Source::Counter } else { Source::System };
+        let (source, scale) =
+            if is_counter_steady() { (Source::Counter, scale()) } else { (Source::System, 1 << SCALE_SHIFT) };
         let (start, wall) = (Instant::now(), SystemTime::now());
-        Self { source, ticks: if source == Source::Counter { counter() } else { 0 }, start, wall }
+        Self { source, ticks: if source == Source::Counter { counter() } else { 0 }, scale, start, wall }
     }
 
     /// Returns a reading, which [`nanos`](Self::nanos) turns into a time.
@@ -43,16 +47,42 @@ impl Clock {
         self.wall
     }
 
-    /// Returns a function that turns readings into nanoseconds since the start. The speed of the counter is measured
-    /// between the start and now.
+    /// Returns a function that turns readings into nanoseconds since the start. A reading always has the same time.
     pub(crate) fn nanos(&self) -> impl Fn(u64) -> u64 + use<> {
-        let passed = u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        let counted = self.ticks().saturating_sub(self.ticks).max(1);
-        let (source, first) = (self.source, self.ticks);
-        let scaled = move |ticks: u64| u128::from(ticks.saturating_sub(first)) * u128::from(passed);
+        let (source, first, scale) = (self.source, self.ticks, self.scale);
         move |ticks| match source {
-            Source::Counter => u64::try_from(scaled(ticks) / u128::from(counted)).unwrap_or(u64::MAX),
+            Source::Counter => (u128::from(ticks.saturating_sub(first)) * u128::from(scale) >> SCALE_SHIFT) as u64,
             Source::System => ticks,
+        }
+    }
+}
+
+/// The bits behind the point of a scale.
+const SCALE_SHIFT: u32 = 32;
+
+/// Returns the nanoseconds of one step of the counter, times 2^32. The first call of the process measures it, which
+/// takes two milliseconds.
+fn scale() -> u64 {
+    static SCALE: OnceLock<u64> = OnceLock::new();
+    *SCALE.get_or_init(|| {
+        let (start, first) = moment();
+        while start.elapsed() < Duration::from_millis(2) {
+            std::hint::spin_loop();
+        }
+        let (end, last) = moment();
+        let scaled = end.duration_since(start).as_nanos() << SCALE_SHIFT;
+        u64::try_from(scaled / u128::from(last.saturating_sub(first).max(1))).unwrap_or(u64::MAX)
+    })
+}
+
+/// Reads both clocks within a microsecond, unless the thread is interrupted again and again.
+fn moment() -> (Instant, u64) {
+    let mut tries = 0;
+    loop {
+        let (now, counted) = (Instant::now(), counter());
+        tries += 1;
+        if now.elapsed() < Duration::from_micros(1) || tries == 100 {
+            return (now, counted);
         }
     }
 }
@@ -92,8 +122,6 @@ fn is_counter_steady() -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]
@@ -111,7 +139,8 @@ mod tests {
             let passed = Duration::from_nanos(nanos(second) - nanos(first));
             assert!(nanos(first) < 15_000_000, "{source:?}: {} ns at the start", nanos(first));
             assert!(passed >= Duration::from_millis(19), "{source:?}: {passed:?}");
-            assert!(passed <= clock.start.elapsed(), "{source:?}: {passed:?}");
+            assert!(passed <= clock.start.elapsed().mul_f64(1.01), "{source:?}: {passed:?}");
+            assert_eq!(clock.nanos()(second), nanos(second), "a reading has one time");
         }
     }
 }
