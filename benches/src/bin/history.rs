@@ -1,7 +1,7 @@
 //! What a history costs: `history off|state|all|tagged PAIRS` times an allocation from the cache and its free, and
 //! nothing else, for a profiler that counts instructions as well; `history threads PAIRS` does so on four streams, a
-//! thread for each; `history snapshot BLOCKS` times a snapshot of as many blocks and 100,000 entries. It is a program of
-//! its own, because a second caller of what `hotpath` calls would change how that is inlined.
+//! thread for each; `history snapshot BLOCKS` times a snapshot of as many blocks and 100,000 entries. It is a program
+//! of its own, because a second caller of what `hotpath` calls would change how that is inlined.
 
 use std::error::Error;
 use std::hint::black_box;

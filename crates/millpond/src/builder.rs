@@ -66,7 +66,8 @@ impl<B: Backend> Builder<B> {
 
     /// Returns the keys of the texts given so far that are accepted and have no effect here, each once, in their order
     /// and under their CUDA names. PyTorch has them for parts that Millpond does not have; their values were checked.
-    /// With the feature `tracing`, [`build`](Self::build) warns of each. [`Allocator::ignored_settings`] has them later.
+    /// With the feature `tracing`, [`build`](Self::build) warns of each. [`Allocator::ignored_settings`] has them
+    /// later.
     ///
     /// ```
     /// use millpond::Allocator;

@@ -125,7 +125,7 @@ fn the_state_alone_has_no_entries() {
     allocator.record_history(Recording::state());
     let stream = allocator.create_stream().unwrap();
     let buffer = with_tag("kept", || stream.allocate(1000)).unwrap();
-    allocator.annotate("nobody hears");
+    allocator.annotate("not kept");
     assert_eq!(allocator.history(), History::default());
     assert_eq!(allocator.live().groups()[0].label.as_deref(), Some("kept"));
     assert!(allocator.live().groups()[0].site.is_some());

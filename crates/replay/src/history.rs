@@ -34,8 +34,8 @@ pub fn trace_of(history: &History) -> Trace {
     Builder::build(history, Vec::new())
 }
 
-/// Does the same as [`trace_of`] for the history of a snapshot. Blocks that are alive in the snapshot, and not allocated
-/// in its history, are allocated at the beginning.
+/// Does the same as [`trace_of`] for the history of a snapshot. Blocks that are alive in the snapshot, and not
+/// allocated in its history, are allocated at the beginning.
 pub fn trace_of_snapshot(snapshot: &Snapshot) -> Trace {
     let mut open: HashMap<Place, u64> = HashMap::new();
     for entry in &snapshot.history.entries {

@@ -240,8 +240,8 @@ impl<B: Backend> Allocator<B> {
         self.state().record(recording);
     }
 
-    /// Returns the newest entries, oldest first; none unless [`record_history`](Self::record_history) was called. Copies
-    /// the entries while it keeps all streams from going on, and orders them afterwards.
+    /// Returns the newest entries, oldest first; none unless [`record_history`](Self::record_history) was called.
+    /// Copies the entries while it keeps all streams from going on, and orders them afterwards.
     pub fn history(&self) -> History {
         self.state().copy_rings().map_or_else(History::default, Rings::into_history)
     }

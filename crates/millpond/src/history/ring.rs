@@ -58,7 +58,7 @@ pub(crate) struct Ring {
     entries: Vec<Raw>,
     /// The most entries that are kept.
     bound: usize,
-    /// Where the next entry goes once there are so many: the place of the oldest one.
+    /// Where the next entry goes once the ring is full: the place of the oldest one.
     next: usize,
     /// How many entries there were in all.
     total: u64,

@@ -14,8 +14,8 @@ use crate::events::{Event, Sink};
 /// | `WARN` | `refused by the driver, trying on`; `out of memory` |
 ///
 /// Fields are `device` (the name that it was made with), `stream`, `segment`, `offset`, `bytes`, `requested`, `call`.
-/// As with every sink, operations take a lock that all streams share while it is set, and the subscriber is called under
-/// it: it must not use the allocator.
+/// As with every sink, operations take a lock that all streams share while it is set, and the subscriber is called
+/// under it: it must not use the allocator.
 ///
 /// ```
 /// use millpond::Allocator;
@@ -25,7 +25,8 @@ use crate::events::{Event, Sink};
 /// // tracing_subscriber::fmt().with_env_filter("millpond=debug").init();
 /// let allocator = Allocator::new(Sim::new());
 /// allocator.set_sink(Tracing::new("gpu0"));
-/// drop(allocator.create_stream()?.allocate(1000)?); // DEBUG millpond: driver call device="gpu0" call="map" bytes=2097152
+/// // DEBUG millpond: driver call device="gpu0" call="map" bytes=2097152
+/// drop(allocator.create_stream()?.allocate(1000)?);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
