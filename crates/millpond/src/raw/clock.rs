@@ -51,7 +51,7 @@ impl Clock {
     pub(crate) fn nanos(&self) -> impl Fn(u64) -> u64 + use<> {
         let (source, first, scale) = (self.source, self.ticks, self.scale);
         move |ticks| match source {
-            Source::Counter => (u128::from(ticks.saturating_sub(first)) * u128::from(scale) >> SCALE_SHIFT) as u64,
+            Source::Counter => ((u128::from(ticks.saturating_sub(first)) * u128::from(scale)) >> SCALE_SHIFT) as u64,
             Source::System => ticks,
         }
     }
