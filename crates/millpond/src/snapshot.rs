@@ -82,6 +82,24 @@ pub struct SnapshotBlock {
     pub site: Option<&'static Location<'static>>,
 }
 
+/// A page that is mapped in a range.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct SnapshotPage {
+    /// The range.
+    pub segment: SegmentId,
+    /// The offset in the range, in bytes.
+    pub offset: u64,
+    /// The device address; `None` on devices without addresses.
+    pub address: Option<u64>,
+    /// Its length in bytes.
+    pub size: u64,
+    /// The stream that the range belongs to.
+    pub stream: StreamId,
+    /// Whether it is mapped at its home here. Otherwise this is a window, and the page is counted at its home.
+    pub is_home: bool,
+}
+
 /// A snapshot, from [`Allocator::snapshot`].
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
@@ -100,6 +118,9 @@ pub struct Snapshot {
     pub reserved_bytes: u64,
     /// The memory, in order of the segments' birth and of offsets.
     pub segments: Vec<SnapshotSegment>,
+    /// The pages of all ranges, also those whose memory is in use at other addresses, in order of the segments' birth
+    /// and of offsets.
+    pub pages: Vec<SnapshotPage>,
     /// The newest entries of the history; none unless it is recorded.
     pub history: History,
     /// The settings.
@@ -171,6 +192,7 @@ impl<B: Backend> Allocator<B> {
             limit_bytes,
             reserved_bytes,
             segments: layout.iter().flat_map(|view| stretches(view, &known)).collect(),
+            pages: layout.iter().flat_map(pages).collect(),
             history: rings.map_or_else(History::default, Rings::into_history),
             conf: conf::write(&Options::from(settings.clone())),
             settings,
@@ -222,6 +244,18 @@ fn known(
         tag: note.and_then(|note| names.of(note.label)),
         site: note.and_then(|note| note.site),
     }
+}
+
+/// Returns the pages that are mapped in a segment.
+fn pages(view: &SegmentView) -> impl Iterator<Item = SnapshotPage> {
+    view.pages.iter().map(|page| SnapshotPage {
+        segment: view.id,
+        offset: page.offset,
+        address: (view.address != 0).then(|| view.address + page.offset),
+        size: page.bytes,
+        stream: view.stream,
+        is_home: page.is_home,
+    })
 }
 
 /// Returns the stretches of a segment that have memory.

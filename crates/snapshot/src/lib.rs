@@ -4,6 +4,7 @@ mod diff;
 mod error;
 mod limits;
 mod model;
+mod own;
 mod read;
 mod vma;
 mod write;

@@ -13,7 +13,7 @@ const LAYERS: [(&str, &[&str]); 17] = [
     ("millpond-core", &["millpond-backend"]),
     ("millpond", &["millpond-core", "millpond-backend"]),
     ("millpond-trace", &[]),
-    ("millpond-snapshot", &["millpond-trace"]),
+    ("millpond-snapshot", &["millpond", "millpond-trace"]),
     ("millpond-import", &["millpond-snapshot", "millpond-trace"]),
     ("millpond-replay", &["millpond", "millpond-trace", "millpond-backend"]),
     ("millpond-report", &["millpond-replay", "millpond-trace", "millpond", "millpond-backend"]),
