@@ -14,6 +14,7 @@ mod replay;
 mod submits;
 mod threads;
 mod timed;
+pub mod tune;
 mod until;
 mod used;
 mod vary;
