@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::failure::Failure;
+
 static PRESSED: AtomicBool = AtomicBool::new(false);
 
 /// Has the first Ctrl-C note that the command is to end, where it looks at [`is_pressed`]. The second one ends the
@@ -24,4 +26,18 @@ pub(crate) const EXIT_CODE: u8 = 130;
 /// Returns whether Ctrl-C was pressed.
 pub(crate) fn is_pressed() -> bool {
     PRESSED.load(Ordering::Relaxed)
+}
+
+/// Returns what is true once Ctrl-C was pressed.
+pub(crate) fn flag() -> &'static AtomicBool {
+    &PRESSED
+}
+
+/// Returns the failure of a command that ended early because of Ctrl-C.
+///
+/// # Errors
+///
+/// Returns [`Failure::Interrupted`] if it was pressed.
+pub(crate) fn check() -> Result<(), Failure> {
+    if is_pressed() { Err(Failure::Interrupted) } else { Ok(()) }
 }

@@ -1,11 +1,13 @@
 //! The commands. Each reads its arguments, calls the library and prints.
 
 pub(crate) mod bench;
+pub(crate) mod completions;
 pub(crate) mod conformance;
 pub(crate) mod devices;
 pub(crate) mod golden;
 pub(crate) mod replay;
 pub(crate) mod sameness;
+pub(crate) mod tune;
 
 use std::path::Path;
 

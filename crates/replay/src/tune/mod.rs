@@ -22,7 +22,7 @@ use std::time::Duration;
 use millpond::settings::Settings;
 
 pub use frontier::{Frontier, Tried};
-pub use recommend::{Aim, Checked, Recommended, VARIATIONS, VARY_PERCENT, recommend};
+pub use recommend::{Aim, Checked, Recommended, VARIATIONS, VARY_PERCENT, cheapest, recommend};
 pub use search::{Budget, Search, Searched};
 pub use space::Space;
 pub use trial::Trial;

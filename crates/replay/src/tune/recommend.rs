@@ -14,13 +14,21 @@ pub const VARY_PERCENT: u32 = 5;
 /// The number of settings that are checked, of which one is recommended.
 const SHORT_LIST: usize = 6;
 
-/// How many times as much a share of the reserved bytes counts as the same share of the driver's time.
-const BYTES_OVER_TIME: f64 = 10.0;
+/// The share of the reserved bytes that counts as much as half of the driver's time.
+const BYTES_FOR_HALF: f64 = 0.01;
+
+/// The least difference in cost for which other settings than the default ones are recommended: a fifth of a percent of
+/// the reserved bytes.
+const LEAST_GAIN: f64 = 0.002;
+
+/// The least number of variations in which they have to be no worse than the default ones.
+const LEAST_BETTER: usize = VARIATIONS * 3 / 4;
 
 /// What makes one setting better than another one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Aim {
-    /// Both count: a tenth of the driver's time is worth one percent of the reserved bytes.
+    /// Both count: half of the driver's time is worth one percent of the reserved bytes. A program takes its driver's
+    /// time once or twice, and its memory as long as it runs.
     Both,
     /// The driver's time alone counts, as what may be reserved is limited.
     Time,
@@ -31,8 +39,8 @@ impl Aim {
     pub fn cost(self, measured: &Measured) -> f64 {
         let time = measured.driver_time.as_nanos().max(1) as f64;
         match self {
-            Self::Both => (measured.reserved_bytes.max(1) as f64).ln() + time.ln() / BYTES_OVER_TIME,
-            Self::Time => time.ln() / BYTES_OVER_TIME,
+            Self::Both => (measured.reserved_bytes.max(1) as f64).ln() + BYTES_FOR_HALF * time.log2(),
+            Self::Time => BYTES_FOR_HALF * time.log2(),
         }
     }
 }
@@ -64,7 +72,9 @@ pub struct Checked {
 }
 
 /// Recommends the settings of the frontier that are best on the program and on [`VARIATIONS`] of it: first those that
-/// fit the most variations, then those of the lowest mean cost. `measure` makes a whole trial of the variation of that
+/// fit the most variations, then those of the lowest mean cost. Where that is hardly lower than the cost of the default
+/// settings, or the default settings are better on more than a quarter of the variations, those are recommended.
+/// `measure` makes a whole trial of the variation of that
 /// number, from 1 on. Returns `None` if the frontier is empty, or if `is_over` returned true before the end.
 ///
 /// # Errors
@@ -93,15 +103,28 @@ pub fn recommend<E: Send>(
     let Some(of_default) = rows.next() else { return Ok(None) };
     let mut best: Option<((usize, f64), Recommended)> = None;
     for (tried, row) in short.into_iter().zip(rows) {
-        let unfit = row.iter().filter(|measured| measured.is_none()).count();
-        let costs = row.iter().flatten().chain([&tried.measured]).map(|measured| aim.cost(measured));
-        let mean = costs.sum::<f64>() / (VARIATIONS - unfit + 1) as f64;
-        if best.as_ref().is_none_or(|((fewest, least), _)| (unfit, mean) < (*fewest, *least)) {
+        let cost = mean(aim, &row, &tried.measured);
+        if best.as_ref().is_none_or(|(least, _)| cost < *least) {
             let checked = Checked::new(aim, &row, &of_default);
-            best = Some(((unfit, mean), Recommended { tried: tried.clone(), checked }));
+            best = Some((cost, Recommended { tried: tried.clone(), checked }));
+        }
+    }
+    if let (Some(((unfit, cost), recommended)), Some(measured)) = (&best, searched.default) {
+        let (default_unfit, default_cost) = mean(aim, &of_default, &measured);
+        let is_hardly_better = *cost > default_cost - LEAST_GAIN || recommended.checked.no_worse < LEAST_BETTER;
+        if default_unfit <= *unfit && is_hardly_better {
+            let checked = Checked::new(aim, &of_default, &of_default);
+            return Ok(Some(Recommended { tried: Tried { settings: default, measured }, checked }));
         }
     }
     Ok(best.map(|(_, recommended)| recommended))
+}
+
+/// Returns how many variations do not fit, and the mean cost of those that do and of the program itself.
+fn mean(aim: Aim, row: &[Option<Measured>], nominal: &Measured) -> (usize, f64) {
+    let unfit = row.iter().filter(|measured| measured.is_none()).count();
+    let costs = row.iter().flatten().chain([nominal]).map(|measured| aim.cost(measured));
+    (unfit, costs.sum::<f64>() / (row.len() - unfit + 1) as f64)
 }
 
 /// Returns the settings of the lowest cost, the lowest first.
@@ -121,9 +144,8 @@ impl Checked {
         let pairs = || row.iter().zip(of_default);
         let both = || pairs().filter_map(|(own, default)| Some(((*own)?, (*default)?)));
         let reserved = both().map(|(own, default)| own.reserved_bytes as f64 / default.reserved_bytes.max(1) as f64);
-        let time = both().map(|(own, default)| {
-            own.driver_time.as_nanos() as f64 / default.driver_time.as_nanos().max(1) as f64
-        });
+        let time = both()
+            .map(|(own, default)| own.driver_time.as_nanos() as f64 / default.driver_time.as_nanos().max(1) as f64);
         let unfit = |row: &[Option<Measured>]| row.iter().filter(|measured| measured.is_none()).count();
         Self {
             variations: row.len(),
@@ -138,4 +160,9 @@ impl Checked {
 
 fn range(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
     values.map(|value| (value, value)).reduce(|(least, most), (value, _)| (least.min(value), most.max(value)))
+}
+
+/// Returns the settings of the frontier of the lowest cost, which are not checked on variations.
+pub fn cheapest(frontier: &Frontier, aim: Aim) -> Option<&Tried> {
+    frontier.all().iter().min_by(|a, b| aim.cost(&a.measured).total_cmp(&aim.cost(&b.measured)))
 }

@@ -49,13 +49,7 @@ fn search(trial: &Trial, count: usize, seed: u64, threads: usize, limit: Option<
 }
 
 fn measured(reserved_bytes: u64, nanos: u64) -> Measured {
-    Measured {
-        reserved_bytes,
-        driver_calls: 1,
-        driver_time: Duration::from_nanos(nanos),
-        stalls: 0,
-        stream_waits: 0,
-    }
+    Measured { reserved_bytes, driver_calls: 1, driver_time: Duration::from_nanos(nanos), stalls: 0, stream_waits: 0 }
 }
 
 fn dominates(one: &Measured, other: &Measured) -> bool {
@@ -110,10 +104,8 @@ fn a_trial_is_the_replay() {
             let allocator = Allocator::builder(device()).settings(settings.clone()).build().expect("valid");
             let replayed = replay.run(&allocator, 1).expect("no driver fails");
             let measured = on_sim(&trial, &settings, None, &never).measured().expect("it fits");
-            let (calls, time) = (
-                replayed.driver.calls + replayed.warm_driver.calls,
-                replayed.driver.time + replayed.warm_driver.time,
-            );
+            let (calls, time) =
+                (replayed.driver.calls + replayed.warm_driver.calls, replayed.driver.time + replayed.warm_driver.time);
             assert_eq!(
                 (measured.reserved_bytes, measured.driver_calls, measured.driver_time),
                 (replayed.life_reserved_peak, calls, time),
@@ -193,7 +185,8 @@ fn a_recommendation_reproduces_its_figures_and_is_checked() {
     assert_eq!(on_sim(&trial, &settings, None, &never), Ended::Whole(tried.measured));
     assert_eq!((checked.variations, checked.unfit, checked.default_unfit), (VARIATIONS, 0, 0));
     let default = searched.default.expect("the default fits");
-    assert!(Aim::Both.cost(&tried.measured) <= Aim::Both.cost(&default) + 0.02, "{tried:?} {default:?}");
+    assert!(Aim::Both.cost(&tried.measured) <= Aim::Both.cost(&default), "{tried:?} {default:?}");
+    assert!(tried.settings == space(&trial).default_settings() || checked.no_worse >= 6, "{checked:?}");
     let (least, most) = checked.reserved_over_default.expect("all fit");
     assert!(least <= most && least > 0.1, "{least} to {most}");
     assert!(recommend(&searched, &space(&trial), Aim::Both, 1, measure, || true).expect("none fails").is_none());
