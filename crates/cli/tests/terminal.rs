@@ -31,7 +31,8 @@ fn tables_fit_80_columns() {
         fits(&ran.stdout);
         assert!(ran.stdout.contains("res/live") && ran.stdout.contains('…'), "{}", ran.stdout);
     }
-    for args in [&["devices"][..], &["bench", "--quick"], &["conformance", "--only", "reuse InOrder"]] {
+    const KIND: &str = "simulated, closing by Backend, reuse InOrder, completion Immediate";
+    for args in [&["devices"][..], &["bench", "--quick"], &["conformance", "--only", KIND]] {
         let ran = run(&[args, if args[0] == "devices" { &[] } else { &["--device", "sim"] }].concat());
         assert_eq!(ran.code, Some(0), "{}", ran.stderr);
         fits(&ran.stdout);
