@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use millpond::backend::{Backend as _, Caps};
+use millpond::backend::Caps;
 use millpond::settings::Variant;
 use millpond_conformance::sameness::{DECIDED_ALIKE, Program, divisor, reference, trail};
 use millpond_conformance::{DeviceUnderTest, Outcome, VulkanDevice, WgpuDevice, caps_or_skip};

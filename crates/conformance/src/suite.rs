@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use millpond_backend::{Backend, Caps};
+use millpond_backend::Caps;
 
 use crate::contract::{self, Check};
 use crate::device::{DeviceUnderTest, caps_of, caps_or_skip};

@@ -22,9 +22,17 @@ impl Lab {
         Lab::build(Vulkan::builder())
     }
 
+    /// Opens the machine's first device once more, in the turn that this one has.
+    pub(crate) fn beside(&self) -> Option<Lab> {
+        Lab::build_in(None, Vulkan::builder())
+    }
+
     /// Builds the device that this builder describes.
     pub(crate) fn build(builder: VulkanBuilder) -> Option<Lab> {
-        let turn = VulkanDevice::new(0).validation(true).turn();
+        Lab::build_in(VulkanDevice::new(0).validation(true).turn(), builder)
+    }
+
+    fn build_in(turn: Option<MutexGuard<'static, ()>>, builder: VulkanBuilder) -> Option<Lab> {
         match builder.clone().validation(true).build() {
             Ok(device) => Some(Lab { log: device.validation().cloned(), device: Some(device), _turn: turn }),
             Err(VulkanError::NoValidation) => {

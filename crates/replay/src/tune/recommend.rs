@@ -127,9 +127,16 @@ fn mean(aim: Aim, row: &[Option<Measured>], nominal: &Measured) -> (usize, f64) 
     (unfit, costs.sum::<f64>() / (row.len() - unfit + 1) as f64)
 }
 
+/// Returns the settings that may be recommended: those that cache, or all where none of those fits. Without a cache a
+/// program calls its driver as often in its last pass as in the first.
+fn candidates(frontier: &Frontier) -> Vec<&Tried> {
+    let caches: Vec<&Tried> = frontier.all().iter().filter(|tried| tried.settings.policy.caches()).collect();
+    if caches.is_empty() { frontier.all().iter().collect() } else { caches }
+}
+
 /// Returns the settings of the lowest cost, the lowest first.
 fn short_list(frontier: &Frontier, aim: Aim) -> Vec<&Tried> {
-    let mut all: Vec<&Tried> = frontier.all().iter().collect();
+    let mut all = candidates(frontier);
     all.sort_by(|a, b| aim.cost(&a.measured).total_cmp(&aim.cost(&b.measured)));
     all.truncate(SHORT_LIST);
     all
@@ -164,5 +171,5 @@ fn range(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
 
 /// Returns the settings of the frontier of the lowest cost, which are not checked on variations.
 pub fn cheapest(frontier: &Frontier, aim: Aim) -> Option<&Tried> {
-    frontier.all().iter().min_by(|a, b| aim.cost(&a.measured).total_cmp(&aim.cost(&b.measured)))
+    candidates(frontier).into_iter().min_by(|a, b| aim.cost(&a.measured).total_cmp(&aim.cost(&b.measured)))
 }

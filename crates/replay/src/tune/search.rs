@@ -137,9 +137,10 @@ impl Searched {
 struct Source {
     space: Space,
     random: Random,
-    /// The settings to try before any are drawn, the last one first. The first batch has those of `Space::first` alone,
-    /// so that what comes next is compared with them.
-    fixed: Vec<Vec<Settings>>,
+    /// The settings of the first batch, alone, so that what comes next is compared with them.
+    first: Vec<Settings>,
+    /// The settings to try before any are drawn, the last one first.
+    grid: Vec<Settings>,
     seen: BTreeSet<String>,
 }
 
@@ -148,29 +149,23 @@ impl Source {
         let Search { space, seed, .. } = *search;
         let mut grid = space.grid();
         grid.reverse();
-        Self { space, random: Random::new(seed), fixed: vec![grid, space.first()], seen: BTreeSet::new() }
+        Self { space, random: Random::new(seed), first: space.first(), grid, seen: BTreeSet::new() }
     }
 
     fn next(&mut self, most: usize, frontier: &Frontier) -> Vec<Settings> {
         let mut batch = Vec::with_capacity(most);
-        while let Some(mut fixed) = self.fixed.pop() {
-            if self.fixed.is_empty() {
-                while batch.len() < most
-                    && let Some(settings) = fixed.pop()
-                {
-                    self.offer(settings, &mut batch);
-                }
-                if !fixed.is_empty() {
-                    self.fixed.push(fixed);
-                }
-                break;
-            }
-            fixed.truncate(most);
-            fixed.into_iter().for_each(|settings| self.offer(settings, &mut batch));
+        if !self.first.is_empty() {
+            let first = std::mem::take(&mut self.first);
+            first.into_iter().take(most).for_each(|settings| self.offer(settings, &mut batch));
             return batch;
         }
+        while batch.len() < most
+            && let Some(settings) = self.grid.pop()
+        {
+            self.offer(settings, &mut batch);
+        }
         let mut repeats = 0;
-        while batch.len() < most && self.fixed.is_empty() && repeats < REPEATS_MAX {
+        while batch.len() < most && repeats < REPEATS_MAX {
             let before = batch.len();
             let known = frontier.all();
             let settings = if known.is_empty() || self.random.one_in(3) {

@@ -183,6 +183,7 @@ fn a_recommendation_reproduces_its_figures_and_is_checked() {
     let Recommended { tried, checked } = found.expect("no driver fails").expect("settings that fit");
     let settings = conf::parse(&tried.conf()).expect("its configuration").resolve(false);
     assert_eq!(on_sim(&trial, &settings, None, &never), Ended::Whole(tried.measured));
+    assert!(settings.policy.caches(), "without a cache every pass pays: {settings:?}");
     assert_eq!((checked.variations, checked.unfit, checked.default_unfit), (VARIATIONS, 0, 0));
     let default = searched.default.expect("the default fits");
     assert!(Aim::Both.cost(&tried.measured) <= Aim::Both.cost(&default), "{tried:?} {default:?}");

@@ -161,6 +161,14 @@ impl<'a> Report<'a> {
             Some(default) => text += &lines(&format!("Against the default: {}.", gain(&best.measured, &default))),
             None => text += &lines("The default runs out of memory there."),
         }
+        let waits = row.searched.default.map_or(0, |default| default.stream_waits);
+        if best.measured.stream_waits > waits {
+            text += &lines(&format!(
+                "Streams wait for each other on the device {} times, {waits} under the default: what that costs depends \
+                 on their kernels, and is no driver time.",
+                best.measured.stream_waits
+            ));
+        }
         text += &match &row.recommended {
             Some(recommended) => lines(&sureness(&recommended.checked, is_default)),
             None => lines("Interrupted: the best so far, and not checked on variations of the program."),
