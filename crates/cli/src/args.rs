@@ -7,7 +7,9 @@ use crate::commands::bench::{self, BenchArgs};
 use crate::commands::completions::{self, CompletionsArgs};
 use crate::commands::conformance::{self, ConformanceArgs};
 use crate::commands::devices;
+use crate::commands::diff::{self, DiffArgs};
 use crate::commands::golden::{self, GoldenArgs};
+use crate::commands::import::{self, ImportArgs};
 use crate::commands::replay::{self, ReplayArgs};
 use crate::commands::sameness::{self, SamenessArgs};
 use crate::commands::tune::{self, TuneArgs};
@@ -28,6 +30,8 @@ Examples:
   millpond tune train.trace.gz             the settings that suit a program, and how sure that is
   millpond bench --device cuda:0           what its driver costs, and what the cache makes of it
   millpond devices --format json           what there is, for a program
+  millpond import snapshot.pickle -o a.trace  a trace of PyTorch's history
+  millpond diff before.pickle after.pickle what grew between two snapshots
   millpond golden tests/corpus/golden/*    check against PyTorch's recorded behaviour
   millpond completions bash                complete all of this in the shell";
 
@@ -66,6 +70,12 @@ pub(crate) enum Command {
     /// Replay recorded traces and print what was reserved, what was live and what it cost
     #[command(after_help = format!("{}\n\n{EXIT_CODES}", replay::help()))]
     Replay(ReplayArgs),
+    /// Make a trace of a recording of another tool: PyTorch's snapshots, logs of RMM and STAlloc, lifetimes
+    #[command(after_help = format!("{}\n\n{EXIT_CODES}", import::HELP))]
+    Import(ImportArgs),
+    /// Compare two snapshots of PyTorch: what grew, what shrank, and who allocated it
+    #[command(after_help = format!("{}\n\n{EXIT_CODES}", diff::HELP))]
+    Diff(DiffArgs),
     /// Replay recordings of PyTorch's allocator on the simulated device and compare every operation
     #[command(after_help = format!("{}\n\n{EXIT_CODES}", golden::HELP))]
     Golden(GoldenArgs),

@@ -23,6 +23,8 @@ fn main() -> ExitCode {
         Command::Devices => commands::devices::run(&mut output),
         Command::Replay(args) => commands::replay::run(&args, &mut output),
         Command::Bench(args) => commands::bench::run(&args, &mut output),
+        Command::Import(args) => commands::import::run(&args, &mut output),
+        Command::Diff(args) => commands::diff::run(&args, &mut output),
         Command::Golden(args) => commands::golden::run(&args, &mut output),
         Command::Sameness(args) => commands::sameness::run(&args, &mut output),
         Command::Conformance(args) => commands::conformance::run(&args, &mut output),

@@ -11,8 +11,9 @@ use millpond_trace::Pattern;
 
 #[test]
 fn help_tells_the_exit_codes_and_examples() {
-    for args in [&["--help"][..], &["replay", "--help"], &["golden", "--help"], &["devices", "--help"]] {
-        let ran = run(args);
+    for command in ["", "replay", "golden", "devices", "import", "diff"] {
+        let args = [command, "--help"];
+        let ran = run(if command.is_empty() { &args[1..] } else { &args });
         assert_eq!(ran.code, Some(0));
         assert!(ran.stdout.contains("Exit codes:"), "{args:?}: {}", ran.stdout);
     }

@@ -7,12 +7,14 @@ use crate::workspace::TextFile;
 
 /// The packages of ours that a package may have under `[dependencies]`. Development dependencies are free: a test may
 /// name any package.
-const LAYERS: [(&str, &[&str]); 14] = [
+const LAYERS: [(&str, &[&str]); 16] = [
     ("millpond-backend", &[]),
     ("millpond-kit", &["millpond-backend"]),
     ("millpond-core", &["millpond-backend"]),
     ("millpond", &["millpond-core", "millpond-backend"]),
     ("millpond-trace", &[]),
+    ("millpond-snapshot", &["millpond-trace"]),
+    ("millpond-import", &["millpond-snapshot", "millpond-trace"]),
     ("millpond-replay", &["millpond", "millpond-trace", "millpond-backend"]),
     (
         "millpond-conformance",
@@ -41,6 +43,8 @@ const LAYERS: [(&str, &[&str]); 14] = [
         "millpond-cli",
         &[
             "millpond-replay",
+            "millpond-import",
+            "millpond-snapshot",
             "millpond-trace",
             "millpond",
             "millpond-core",
