@@ -111,7 +111,7 @@ fn without_a_trace_a_real_one_is_replayed() {
     assert_eq!(lines[3].matches("15.54 GiB").count(), 1, "{}", lines[3]);
     assert_eq!(lines.len(), 4);
 
-    let classic = run(&["replay", "--policy", "classic", "--passes", "0"]).stdout;
+    let classic = run(&["replay", "--policy", "classic", "--passes", "0", "--wide"]).stdout;
     assert_eq!(classic.matches("15.54 GiB").count(), 2, "the same, to the byte: {classic}");
 }
 
