@@ -16,6 +16,7 @@ mod replay;
 mod submits;
 mod threads;
 mod timed;
+pub mod tune;
 mod until;
 mod used;
 mod vary;

@@ -113,12 +113,7 @@ fn home(device: i64, run: &[SnapshotPage], stretches: &[SnapshotSegment]) -> Seg
         segment_type: Some(kind(about.map_or(Side::Large, |stretch| stretch.side))),
         segment_pool_id: Some(pool(about.map_or_else(PoolId::default, |stretch| stretch.pool))),
         is_expandable: Some(true),
-        ..Segment::new(
-            device,
-            address(first.segment, first.offset, first.address),
-            u64::from(first.stream.0),
-            blocks,
-        )
+        ..Segment::new(device, address(first.segment, first.offset, first.address), u64::from(first.stream.0), blocks)
     }
 }
 
@@ -146,7 +141,7 @@ fn kind(side: Side) -> Arc<str> {
 }
 
 fn pool(pool: PoolId) -> (u64, u64) {
-    (0, u64::from(pool.0))
+    (0, pool.0)
 }
 
 fn stack(tag: Option<&Arc<str>>, site: Option<&'static std::panic::Location<'static>>) -> Option<Stack> {

@@ -1,6 +1,7 @@
 //! The commands. Each reads its arguments, calls the library and prints.
 
 pub(crate) mod bench;
+pub(crate) mod completions;
 pub(crate) mod conformance;
 pub(crate) mod devices;
 pub(crate) mod diff;
@@ -9,6 +10,7 @@ pub(crate) mod import;
 pub(crate) mod replay;
 pub(crate) mod report;
 pub(crate) mod sameness;
+pub(crate) mod tune;
 
 use std::path::Path;
 

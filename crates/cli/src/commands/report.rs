@@ -105,6 +105,8 @@ impl ReportArgs {
             trace_limits: self.trace_limits,
             report: Some(self.output.clone()),
             svg: self.svg.clone(),
+            allow_oom: true,
+            watch: false,
             markdown: false,
             no_times: false,
             summary: false,

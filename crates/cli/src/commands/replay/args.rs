@@ -53,8 +53,8 @@ blocks verified; each over all passes. JSON has the stalls and waits of the firs
 and of the last one, and how long the stalls took. A release that makes the driver wait for the device by
 itself, as CUDA's do, shows in `driver` alone.
 
-An allocation refused for lack of memory is counted, not fatal; the first is explained on standard
-error.
+An allocation refused for lack of memory is counted, and the replay goes on without its block; the first
+is explained on standard error, and the exit code is then 4, unless --allow-oom is given.
 
 Examples:
   millpond replay
@@ -102,6 +102,11 @@ const FOR_HELP: &str = "\
 Replay each trace under each policy for so long: 500ms, 20s, 10m or 2h, from the beginning of the cold pass. The pass
 under way is then cut short at its next event, the cold one too: what is live is freed as at the end of a pass, with
 every check. Columns of a first pass that was cut short tell of the part that was made";
+
+const WATCH_HELP: &str = "\
+Show, while a replay runs on a terminal: what is live, reserved and free by the ledger, driver calls, waits and refused
+allocations. Ten times a second, on standard error. Where standard error is no terminal, a line is written every second
+instead. Looking takes the allocator's locks, so that times are a little longer";
 
 const SCALE_HELP: &str = "\
 Divide every size of a trace by N, rounded up to 512 bytes, so that a large trace fits a small device. The result is
@@ -170,6 +175,11 @@ pub(crate) struct ReplayArgs {
     /// Write plots of the replays as SVG into a folder, which is created if it is not there
     #[arg(long, value_name = "DIR")]
     pub(crate) svg: Option<PathBuf>,
+    /// Exit with 0 also where allocations were refused for lack of memory, and not with 4
+    #[arg(long)]
+    pub(crate) allow_oom: bool,
+    #[arg(long, conflicts_with = "markdown", help = "Show what happens while it runs, on a terminal", long_help = WATCH_HELP)]
+    pub(crate) watch: bool,
     /// Print the table in Markdown
     #[arg(long, conflicts_with_all = ["summary", "stats"])]
     pub(crate) markdown: bool,

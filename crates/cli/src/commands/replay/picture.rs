@@ -82,7 +82,7 @@ impl<'a> Pictures<'a> {
         let Program { name, trace, kept } = program;
         let (replay, blocks) = (Replay::new(trace), report::blocks(trace));
         let limit = self.args.limit.map(|limit| limit.bytes(replay.live_peak()));
-        let run = |settings| Run { replay: &replay, kept, settings, limit, args: self.args, progress };
+        let run = |settings| Run { name, replay: &replay, kept, settings, limit, args: self.args, progress };
         let mut scouted = Vec::new();
         for settings in variants {
             progress.doing(format!("{name} under {}, watched", variant::label(settings)));
