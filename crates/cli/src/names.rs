@@ -5,7 +5,8 @@ pub(crate) fn suggestion<'a>(given: &str, known: impl IntoIterator<Item = &'a st
     closest(given, known).map_or(String::new(), |name| format!("; did you mean `{name}`?"))
 }
 
-/// Returns the known name that is closest to the given one: at most a third of its letters differ, and one at least may.
+/// Returns the known name that is closest to the given one: at most a third of its letters differ, and one at least
+/// may.
 pub(crate) fn closest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let most = (given.chars().count() / 3).max(1);
     let distance = |name: &&str| edits(&given.to_lowercase(), &name.to_lowercase());

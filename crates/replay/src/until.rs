@@ -69,8 +69,8 @@ impl Deadline {
 }
 
 impl Replay {
-    /// Has the replays end once a flag is set, as [`Until::Elapsed`] does once its time is over: the pass in progress is
-    /// cut short, and no other begins.
+    /// Has the replays end once a flag is set, as [`Until::Elapsed`] does once its time is over: the pass in progress
+    /// is cut short, and no other begins.
     #[must_use]
     pub fn stopped_by(self, stop: &'static AtomicBool) -> Self {
         Self { stop: Some(stop), ..self }

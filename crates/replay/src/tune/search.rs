@@ -188,8 +188,8 @@ impl Source {
     }
 }
 
-/// Calls `work` for each item, on a number of threads, and returns the results in the order of the items. Once `is_over`
-/// returns true no other item is begun; those that were not begun have no result.
+/// Calls `work` for each item, on a number of threads, and returns the results in the order of the items. Once
+/// `is_over` returns true no other item is begun; those that were not begun have no result.
 pub(super) fn each<T: Sync, R: Send>(
     items: &[T],
     threads: usize,

@@ -178,7 +178,8 @@ pub(crate) struct ReplayArgs {
     /// Exit with 0 also where allocations were refused for lack of memory, and not with 4
     #[arg(long)]
     pub(crate) allow_oom: bool,
-    #[arg(long, conflicts_with = "markdown", help = "Show what happens while it runs, on a terminal", long_help = WATCH_HELP)]
+    #[arg(long, conflicts_with = "markdown", long_help = WATCH_HELP)]
+    #[arg(help = "Show what happens while it runs, on a terminal")]
     pub(crate) watch: bool,
     /// Print the table in Markdown
     #[arg(long, conflicts_with_all = ["summary", "stats"])]

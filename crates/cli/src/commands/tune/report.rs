@@ -164,8 +164,8 @@ impl<'a> Report<'a> {
         let waits = row.searched.default.map_or(0, |default| default.stream_waits);
         if best.measured.stream_waits > waits {
             text += &lines(&format!(
-                "Streams wait for each other on the device {} times, {waits} under the default: what that costs depends \
-                 on their kernels, and is no driver time.",
+                "Streams wait for each other on the device {} times, {waits} under the default: what that costs \
+                 depends on their kernels, and is no driver time.",
                 best.measured.stream_waits
             ));
         }
