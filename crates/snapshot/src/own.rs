@@ -21,8 +21,8 @@ const APART: u64 = 1 << 40;
 
 impl From<&Own> for Snapshot {
     /// Returns the snapshot in PyTorch's form. On a device without addresses each segment gets some of its own. A tag
-    /// is the category of an event and the name of its frame, whose file and line are the call site; notes become
-    /// annotations.
+    /// is the category of an event and the name of its frame, whose file and line are the call site; without one the
+    /// category is `unknown`. Notes become annotations.
     fn from(own: &Own) -> Snapshot {
         let windows = windows(own);
         let device = i64::from(own.device);
@@ -190,13 +190,17 @@ fn event(entry: &Entry, action: Action, began_us: u128) -> TraceEntry {
         Happened::OutOfMemory { free_bytes } => Some(free_bytes),
         _ => None,
     };
+    // The web viewer stops at a file that has categories and none of them is `unknown`. Entries about no block are,
+    // and a snapshot with a history always has one, that of the snapshot itself.
+    let of_block = matches!(action, Action::Alloc | Action::FreeRequested | Action::FreeCompleted);
+    let category = entry.tag.clone().filter(|_| of_block).unwrap_or_else(|| "unknown".into());
     let us = began_us.saturating_add(u128::from(entry.time_ns / 1000));
     TraceEntry {
         addr,
         time_us: Some(i64::try_from(us).unwrap_or(i64::MAX)),
         device_free: free,
         pool_id: Some(pool(entry.pool)),
-        category: entry.tag.clone(),
+        category: Some(category),
         frames: Some(stack(entry.tag.as_ref(), entry.site).unwrap_or_default()),
         ..TraceEntry::new(action, 0, entry.size, u64::from(entry.stream.0))
     }

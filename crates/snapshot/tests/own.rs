@@ -124,6 +124,9 @@ fn files_hold_what_the_allocator_knows() {
     let frames = alloc.frames.as_ref().unwrap().frames();
     assert_eq!(alloc.category.as_deref(), Some("random"));
     assert!(frames[0].filename.ends_with("tests/own.rs") && frames[0].line > 0, "{frames:?}");
+    let snapshots = snapshot.device_traces[0].iter().filter(|event| event.action == Action::Snapshot);
+    let categories: Vec<_> = snapshots.map(|event| event.category.as_deref()).collect();
+    assert_eq!(categories, [Some("unknown")], "the viewer needs one of them");
     assert_eq!(snapshot.external_annotations.len(), 6);
     assert_eq!(&*snapshot.external_annotations[0].name, "a hundred steps");
     let conf = snapshot.allocator_settings["PYTORCH_CUDA_ALLOC_CONF"].as_str().unwrap();
