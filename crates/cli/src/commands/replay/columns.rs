@@ -70,7 +70,7 @@ impl Group<'_> {
 
 /// The columns that are left out where the table is too wide, the first one first.
 const LEFT_OUT: [&str; 10] =
-    ["all driver", "events", "all calls", "last calls", "torch", "of exp.", "life", "live", "cold", "warm"];
+    ["all driver", "events", "all calls", "last calls", "torch", "of exp.", "cold", "live", "warm", "life"];
 
 /// Returns how early each column is left out, as [`Table::ranked`](crate::output::Table::ranked) takes it.
 pub(super) fn ranks() -> [u8; COLUMNS.len()] {
