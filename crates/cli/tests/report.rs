@@ -134,3 +134,26 @@ fn the_picture_of_the_documentation_is_what_is_drawn() {
     let is_same = read(&format!("{plots}/bert_multistream-timeline.svg")) == committed;
     assert!(is_same, "docs/report-timeline.svg is another: docs/README.md says how to draw it");
 }
+
+/// The snapshot of a replay is one that `import` reads: the trace in it has the same blocks again, for each pass.
+#[test]
+fn a_snapshot_of_a_replay_holds_the_program() {
+    let folder = Folder::new("snapshot");
+    for name in ["replay.pickle", "replay.json"] {
+        let (file, trace) = (folder.path(name), folder.path("again.trace"));
+        let arguments = ["--format", "json", "replay", "--device", "sim", "--pattern", "many_streams"];
+        let ran = run(&[&arguments[..], &["--policy", "paged", "--passes", "0", "--snapshot", &file]].concat());
+        assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+        let replayed: Value = serde_json::from_str(ran.stdout.lines().next().expect("a row")).expect("JSON");
+        let imported = run(&["--format", "json", "import", &file, "-o", &trace]);
+        assert_eq!(imported.code, Some(0), "{}", imported.stderr);
+        let again = run(&["--format", "json", "replay", "--device", "sim", "--policy", "paged", &trace]);
+        let again: Value = serde_json::from_str(again.stdout.lines().next().expect("a row")).expect("JSON");
+        assert_eq!(again["peak_live_bytes"], replayed["peak_live_bytes"]);
+        assert!(again["events"].as_u64() > Some(40_000), "{again}");
+    }
+    let several = run(&["replay", "--device", "sim", "--pattern", "all", "--snapshot", &folder.path("no.pickle")]);
+    assert_eq!(several.code, Some(2), "{}", several.stderr);
+    assert!(several.stderr.contains("--snapshot takes one trace and one policy"), "{}", several.stderr);
+    assert!(!std::path::Path::new(&folder.path("no.pickle")).exists());
+}

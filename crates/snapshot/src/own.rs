@@ -202,7 +202,8 @@ fn event(entry: &Entry, action: Action, began_us: u128) -> TraceEntry {
         pool_id: Some(pool(entry.pool)),
         category: Some(category),
         frames: Some(stack(entry.tag.as_ref(), entry.site).unwrap_or_default()),
-        ..TraceEntry::new(action, 0, entry.size, u64::from(entry.stream.0))
+        // As PyTorch's, an event about a block has the bytes that were asked for.
+        ..TraceEntry::new(action, 0, if of_block { entry.requested } else { entry.size }, u64::from(entry.stream.0))
     }
 }
 

@@ -36,7 +36,8 @@ fn recorded(conf: &str, seed: u64) -> (Snapshot, u64) {
     (Snapshot::from(&own), gathered as u64)
 }
 
-/// What a viewer knows while it goes back: the segments and the blocks of a device, by address, with their lengths.
+/// What a viewer knows while it goes back: the segments and the blocks of a device, by address, with their lengths and
+/// the bytes that were asked for.
 #[derive(Default)]
 struct Rewound {
     mapped: BTreeMap<u64, u64>,
@@ -49,7 +50,7 @@ impl Rewound {
         for segment in &snapshot.segments {
             rewound.map(segment.address, segment.total_size);
             let active = segment.blocks.iter().filter(|block| block.state != State::Inactive);
-            rewound.blocks.extend(active.map(|block| (block.address, block.size)));
+            rewound.blocks.extend(active.map(|block| (block.address, block.requested_size)));
             let sum: u64 = segment.blocks.iter().map(|block| block.size).sum();
             assert_eq!(sum, segment.total_size, "the blocks tile the segment");
         }

@@ -105,6 +105,7 @@ impl ReportArgs {
             trace_limits: self.trace_limits,
             report: Some(self.output.clone()),
             svg: self.svg.clone(),
+            snapshot: None,
             allow_oom: true,
             watch: false,
             markdown: false,

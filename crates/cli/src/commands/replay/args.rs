@@ -7,7 +7,7 @@ use clap::value_parser;
 use millpond_trace::Limits;
 
 use super::life::LifeArgs;
-use super::{Limit, PatternChoice, parse_limits, pattern_help};
+use super::{Limit, PatternChoice, parse_limits, pattern_help, snapshot};
 use crate::devices::device_help;
 use crate::quantity::parse_time;
 
@@ -175,6 +175,8 @@ pub(crate) struct ReplayArgs {
     /// Write plots of the replays as SVG into a folder, which is created if it is not there
     #[arg(long, value_name = "DIR")]
     pub(crate) svg: Option<PathBuf>,
+    #[arg(long, value_name = "FILE", help = "Write a snapshot for PyTorch's viewers", long_help = snapshot::HELP)]
+    pub(crate) snapshot: Option<PathBuf>,
     /// Exit with 0 also where allocations were refused for lack of memory, and not with 4
     #[arg(long)]
     pub(crate) allow_oom: bool,

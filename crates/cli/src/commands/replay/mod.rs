@@ -9,6 +9,7 @@ mod picture;
 mod program;
 mod report;
 mod row;
+mod snapshot;
 mod variant;
 mod watch;
 
@@ -56,6 +57,7 @@ pub(crate) fn run(args: &ReplayArgs, output: &mut Output) -> Result<(), Failure>
     let mut pictures = Pictures::new(args)?;
     let programs = program::programs(args, &sources);
     let replays = programs.len() * variants.len();
+    snapshot::expect_one(args, replays)?;
     let progress = match args.time {
         _ if args.watch => Progress::hidden(),
         Some(time) => Progress::timed(time.saturating_mul(u32::try_from(replays).unwrap_or(u32::MAX))),
@@ -208,6 +210,7 @@ impl Run<'_> {
     fn on<B: Backend + Clone>(self, backend: B, work: Option<Work<B>>) -> Result<Done, Failure> {
         let device = backend.caps().name.clone();
         let allocator = self.allocator(backend)?;
+        snapshot::begin(self.args, &allocator);
         let failed = |error| Failure::from_allocator(&error);
         let open = |_| (0..self.replay.streams()).map(|_| allocator.create_stream()).collect::<Result<Vec<_>, _>>();
         let streams = (0..self.args.threads).map(open).collect::<Result<Vec<_>, _>>().map_err(failed)?;
@@ -220,6 +223,7 @@ impl Run<'_> {
         };
         let replay = || self.replay_on(&allocator, &streams, work, step);
         let replayed = if watch { watched.during(&allocator, replay) } else { replay() }?;
+        snapshot::end(self.args, &allocator)?;
         if let Some(beyond) = allocator.beyond_device() {
             self.progress.aside(|| tell(&format!("note: {beyond}")));
         }
