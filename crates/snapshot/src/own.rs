@@ -21,8 +21,8 @@ const APART: u64 = 1 << 40;
 
 impl From<&Own> for Snapshot {
     /// Returns the snapshot in PyTorch's form. On a device without addresses each segment gets some of its own. A tag
-    /// is the category of an event and the name of its frame, whose file and line are the call site; without one the
-    /// category is `unknown`. Notes become annotations.
+    /// is the category of an event and the name of its frame, whose file and line are the call site; where there are
+    /// tags, the category of an event without one is `unknown`. Notes become annotations.
     fn from(own: &Own) -> Snapshot {
         let windows = windows(own);
         let device = i64::from(own.device);
@@ -154,6 +154,9 @@ fn stack(tag: Option<&Arc<str>>, site: Option<&'static std::panic::Location<'sta
 /// Returns what happened, in PyTorch's words. The block of a window comes and goes with a piece of a segment.
 fn events(history: &History, windows: &HashSet<SegmentId>) -> Vec<TraceEntry> {
     let began = history.began.duration_since(UNIX_EPOCH).unwrap_or_default().as_micros();
+    // The web viewer colours by category where there are any, and by block elsewhere. It stops at a file that has
+    // categories and none of them is `unknown`: entries about no block are, and there is always one, of the snapshot.
+    let has_tags = history.entries.iter().any(|entry| is_of_block(entry) && entry.tag.is_some());
     let mut events = Vec::with_capacity(history.entries.len());
     for entry in &history.entries {
         let action = match entry.action {
@@ -168,7 +171,7 @@ fn events(history: &History, windows: &HashSet<SegmentId>) -> Vec<TraceEntry> {
             Happened::Snapshot => Action::Snapshot,
             _ => continue,
         };
-        let event = event(entry, action, began);
+        let event = event(entry, action, began, has_tags);
         let piece = entry.segment.filter(|segment| windows.contains(segment)).map(|_| {
             let (addr, size) = (event.addr.unwrap_or_default(), entry.size);
             TraceEntry { time_us: event.time_us, ..TraceEntry::new(Action::SegmentMap, addr, size, event.stream) }
@@ -184,23 +187,25 @@ fn events(history: &History, windows: &HashSet<SegmentId>) -> Vec<TraceEntry> {
     events
 }
 
-fn event(entry: &Entry, action: Action, began_us: u128) -> TraceEntry {
+fn is_of_block(entry: &Entry) -> bool {
+    matches!(entry.action, Happened::Alloc | Happened::FreeRequested | Happened::FreeCompleted)
+}
+
+fn event(entry: &Entry, action: Action, began_us: u128, has_tags: bool) -> TraceEntry {
     let addr = entry.segment.map(|segment| address(segment, entry.offset, entry.address));
     let free = match entry.action {
         Happened::OutOfMemory { free_bytes } => Some(free_bytes),
         _ => None,
     };
-    // The web viewer stops at a file that has categories and none of them is `unknown`. Entries about no block are,
-    // and a snapshot with a history always has one, that of the snapshot itself.
-    let of_block = matches!(action, Action::Alloc | Action::FreeRequested | Action::FreeCompleted);
-    let category = entry.tag.clone().filter(|_| of_block).unwrap_or_else(|| "unknown".into());
+    let of_block = is_of_block(entry);
+    let category = has_tags.then(|| entry.tag.clone().filter(|_| of_block).unwrap_or_else(|| "unknown".into()));
     let us = began_us.saturating_add(u128::from(entry.time_ns / 1000));
     TraceEntry {
         addr,
         time_us: Some(i64::try_from(us).unwrap_or(i64::MAX)),
         device_free: free,
         pool_id: Some(pool(entry.pool)),
-        category: Some(category),
+        category,
         frames: Some(stack(entry.tag.as_ref(), entry.site).unwrap_or_default()),
         // As PyTorch's, an event about a block has the bytes that were asked for.
         ..TraceEntry::new(action, 0, if of_block { entry.requested } else { entry.size }, u64::from(entry.stream.0))

@@ -36,6 +36,16 @@ fn recorded(conf: &str, seed: u64) -> (Snapshot, u64) {
     (Snapshot::from(&own), gathered as u64)
 }
 
+#[test]
+fn without_tags_there_are_no_categories() {
+    let allocator = Allocator::new(Sim::new());
+    allocator.record_history(Recording::all(100));
+    drop(allocator.create_stream().unwrap().allocate(1000).unwrap());
+    let snapshot = Snapshot::from(&with_tag("of no block", || allocator.snapshot()));
+    let events = &snapshot.device_traces[0];
+    assert!(events.len() > 3 && events.iter().all(|event| event.category.is_none()), "{events:?}");
+}
+
 /// What a viewer knows while it goes back: the segments and the blocks of a device, by address, with their lengths and
 /// the bytes that were asked for.
 #[derive(Default)]
