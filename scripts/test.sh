@@ -51,7 +51,6 @@ fi
 # The allocator in logs and metrics, which are features of the library.
 cargo test -p millpond --features tracing,metrics --test telemetry
 cargo test -p millpond --features tracing,metrics --doc telemetry
-cargo clippy -p millpond -p millpond-any --features tracing,metrics --all-targets -- -D warnings
 
 # The Python package, in an empty environment.
 scripts/python.sh
