@@ -302,6 +302,13 @@ mod tests {
         assert_eq!(history(0, &[&[(1, 1)]], &[2]).lost, 2);
     }
 
+    /// The clock's steps are longer than an allocation, so that entries have the same time: they stay in their order.
+    #[test]
+    fn entries_of_one_time_are_told_in_their_order() {
+        let entries: Vec<_> = (0..7).map(|at| (at, 5)).collect();
+        assert_eq!(sizes(&history(5, &[&entries], &[])), [2, 3, 4, 5, 6]);
+    }
+
     #[test]
     fn rings_are_put_together_by_time_and_the_newest_of_all_are_kept() {
         let [one, two]: [&[(u64, u64)]; 2] = [&[(1, 10), (3, 30), (5, 50)], &[(2, 20), (4, 40), (6, 60)]];
