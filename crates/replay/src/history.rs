@@ -2,14 +2,13 @@
 
 use std::collections::HashMap;
 
+use millpond::BlockState;
 use millpond::history::{Action, Entry, History};
 use millpond::snapshot::Snapshot;
-use millpond::{BlockState, SegmentId};
 use millpond_backend::{Point, StreamId};
-use millpond_trace::{Event, Header, Trace};
+use millpond_trace::Trace;
 
-/// The place of a block: no two live ones have the same.
-type Place = (SegmentId, u64);
+use crate::building::{Building, Place};
 
 /// Returns a trace of the requests in a history. Replayed under several policies, with the limit of the allocator, it
 /// tells which of them would have served a request that was refused: such a request is in the trace as an allocation
@@ -31,7 +30,7 @@ type Place = (SegmentId, u64);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn trace_of(history: &History) -> Trace {
-    Builder::build(history, Vec::new())
+    build(history, Vec::new())
 }
 
 /// Does the same as [`trace_of`] for the history of a snapshot. Blocks that are alive in the snapshot, and not
@@ -54,86 +53,34 @@ pub fn trace_of_snapshot(snapshot: &Snapshot) -> Trace {
             }
         }
     }
-    Builder::build(&snapshot.history, before)
+    build(&snapshot.history, before)
 }
 
 fn place_of(entry: &Entry) -> Option<Place> {
     Some((entry.segment?, entry.offset))
 }
 
-/// A trace that is being made.
-#[derive(Default)]
-struct Builder {
-    events: Vec<Event>,
-    streams: u32,
-    /// The numbers of the live blocks.
-    blocks: HashMap<Place, u32>,
-    points: HashMap<Point, u32>,
-    allocations: u32,
+/// Builds the trace of a history, with blocks that are older than it.
+fn build(history: &History, before: Vec<(Place, u64, StreamId)>) -> Trace {
+    let mut building = Building::default();
+    // Those that outlive the history come first: they are the oldest ones.
+    for (place, bytes, stream) in before.into_iter().chain(freed_only(history)) {
+        building.allocate(place, bytes, stream);
+    }
+    history.entries.iter().for_each(|entry| add(&mut building, entry));
+    building.into_trace()
 }
 
-impl Builder {
-    fn build(history: &History, before: Vec<(Place, u64, StreamId)>) -> Trace {
-        let mut builder = Self::default();
-        // Those that outlive the history come first: they are the oldest ones.
-        for (place, bytes, stream) in before.into_iter().chain(freed_only(history)) {
-            builder.allocate(Some(place), bytes, stream);
-        }
-        history.entries.iter().for_each(|entry| builder.add(entry));
-        Trace { header: Header::default(), events: builder.events, streams: builder.streams }
-    }
-
-    fn push(&mut self, stream: StreamId, event: Event) {
-        self.streams = self.streams.max(stream.0 + 1);
-        self.events.push(event);
-    }
-
-    fn allocate(&mut self, place: Option<Place>, bytes: u64, stream: StreamId) -> u32 {
-        let id = self.allocations;
-        self.allocations += 1;
-        if let Some(place) = place {
-            self.blocks.insert(place, id);
-        }
-        self.push(stream, Event::Allocate { id, bytes: bytes.max(1), stream: stream.0 });
-        id
-    }
-
-    /// Returns the number of a point, which is defined here if it is new. That is later than the program took it, so a
-    /// replay never reuses the memory too early.
-    fn point(&mut self, point: Point) -> u32 {
-        let next = self.points.len() as u32;
-        let known = *self.points.entry(point).or_insert(next);
-        if known == next {
-            self.push(point.stream, Event::Mark { point: next, stream: point.stream.0 });
-        }
-        known
-    }
-
-    fn add(&mut self, entry: &Entry) {
-        let block = place_of(entry).and_then(|place| self.blocks.get(&place).copied());
-        match (&entry.action, block) {
-            (Action::Alloc, _) => {
-                self.allocate(place_of(entry), entry.requested, entry.stream);
-            }
-            (Action::FreeRequested, Some(id)) => {
-                if let Some(place) = place_of(entry) {
-                    self.blocks.remove(&place);
-                }
-                self.events.push(Event::Free { id });
-            }
-            (Action::Use, Some(id)) => self.push(entry.stream, Event::Use { id, stream: entry.stream.0 }),
-            (&Action::Until(tick), Some(id)) => {
-                let point = self.point(Point { stream: entry.stream, tick });
-                self.events.push(Event::Until { id, point });
-            }
-            (Action::OutOfMemory { .. }, _) => {
-                let id = self.allocate(None, entry.requested, entry.stream);
-                self.events.push(Event::Free { id });
-            }
-            (Action::EmptyCache, _) => self.events.push(Event::EmptyCache),
-            (Action::Trim, _) => self.events.push(Event::Trim { bytes: entry.size.min(i64::MAX as u64) }),
-            _ => {}
-        }
+fn add(building: &mut Building, entry: &Entry) {
+    match (&entry.action, place_of(entry)) {
+        (Action::Alloc, Some(place)) => building.allocate(place, entry.requested, entry.stream),
+        (Action::FreeRequested, Some(place)) => building.free(place),
+        (Action::Use, Some(place)) => building.used_on(place, entry.stream),
+        (&Action::Until(tick), Some(place)) => building.used_until(place, Point { stream: entry.stream, tick }),
+        (Action::OutOfMemory { .. }, _) => building.refused(entry.requested, entry.stream),
+        (Action::EmptyCache, _) => building.empty_cache(),
+        (Action::Trim, _) => building.trim(entry.size),
+        _ => {}
     }
 }
 

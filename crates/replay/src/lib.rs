@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod acts;
+mod building;
 mod check;
 mod evidence;
 mod fills;
