@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::output::{Align, Output, Table};
-use crate::quantity::parse_bytes;
+use crate::quantity::set_limits;
 
 /// What `--help` prints behind the arguments.
 pub(crate) const HELP: &str = "\
@@ -28,9 +28,6 @@ How large a snapshot may be; `none` for any. What is not named stays:
   expansion=N  bytes of content for each byte of a compressed file, beyond 1 MiB (64)
   values=N     numbers, texts, lists and dictionaries, up to 128 bytes each (33554432)";
 
-/// The most characters of a line.
-const WIDTH_MAX: usize = 80;
-
 /// `millpond diff`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DiffArgs {
@@ -46,37 +43,15 @@ pub(crate) struct DiffArgs {
     /// Print at most this number of places and of segments
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub(crate) rows: usize,
-    /// Print one JSON value with everything, as --format json does
-    #[arg(long)]
-    pub(crate) json: bool,
     #[arg(long, value_name = "KEY=N,...", default_value = "", hide_default_value = true)]
     #[arg(value_parser = parse_limits, help = "How large a snapshot may be", long_help = LIMITS_HELP)]
     pub(crate) limits: Limits,
 }
 
 fn parse_limits(text: &str) -> Result<Limits, String> {
-    if text == "none" {
-        return Ok(Limits::NONE);
-    }
     let mut limits = Limits::default();
-    for pair in text.split(',').filter(|_| !text.is_empty()) {
-        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-        let field = match key {
-            "bytes" => &mut limits.bytes,
-            "expansion" => &mut limits.expansion,
-            "values" => &mut limits.values,
-            _ => {
-                return Err(format!(
-                    "`{key}` is no limit; the limits are bytes, expansion and values, or `none` alone"
-                ));
-            }
-        };
-        *field = if key == "bytes" {
-            parse_bytes(value).map_err(|what| format!("`{key}`: {what}"))?
-        } else {
-            value.parse().map_err(|_| format!("`{key}` is `{value}`, must be a whole number: {key}=5000000"))?
-        };
-    }
+    let Limits { bytes, expansion, values } = &mut limits;
+    set_limits(text, &mut [("bytes", bytes), ("expansion", expansion), ("values", values)])?;
     Ok(limits)
 }
 
@@ -89,10 +64,11 @@ pub(crate) fn run(args: &DiffArgs, output: &mut Output) -> Result<(), Failure> {
     let before = read(&args.before, &args.limits)?;
     let after = read(&args.after, &args.limits)?;
     let diff = before.diff(&after, args.frames.into());
-    if args.json || output.is_json() {
+    if output.is_json() {
         output.json(&json(args, &diff));
     } else {
-        output.text(&text(args, &diff));
+        let text = text(args, &diff, output);
+        output.text(&text);
     }
     Ok(())
 }
@@ -121,22 +97,14 @@ fn signed(bytes: i128) -> String {
     }
 }
 
-/// Shortens a text to a number of characters: its end is left out.
-fn shortened(text: &str, most: usize) -> String {
-    if text.chars().count() <= most {
-        return text.into();
-    }
-    text.chars().take(most.saturating_sub(3)).chain("...".chars()).collect()
-}
-
-fn text(args: &DiffArgs, diff: &Diff) -> String {
+fn text(args: &DiffArgs, diff: &Diff, output: &Output) -> String {
     let name = |path: &Path| {
         let shown = path.display().to_string();
-        let skipped = shown.chars().count().saturating_sub(WIDTH_MAX - 8);
+        let skipped = shown.chars().count().saturating_sub(output.width() - "before: ".len());
         shown.chars().skip(skipped).collect::<String>()
     };
     let mut text = format!("before: {}\nafter:  {}\n\n", name(&args.before), name(&args.after));
-    text += &sums(&diff.before, &diff.after);
+    text += &sums(&diff.before, &diff.after, output);
     let sizes: Vec<Row> = diff.sizes.iter().map(|row| Row { key: up_to(&row.key), ..row.clone() }).collect();
     for (title, rows, most) in [
         ("blocks by state", &diff.states, usize::MAX),
@@ -144,9 +112,9 @@ fn text(args: &DiffArgs, diff: &Diff) -> String {
         ("in use, by stream", &diff.streams, args.rows),
         ("in use, by place", &diff.sites, args.rows),
     ] {
-        text += &section(title, rows, most);
+        text += &section(title, rows, most, output);
     }
-    text + &segments(&diff.segments, args.rows)
+    text + &segments(&diff.segments, args.rows, output)
 }
 
 /// Returns the text of the power of two that sizes are at most.
@@ -154,7 +122,7 @@ fn up_to(bytes: &str) -> String {
     bytes.parse().map_or_else(|_| bytes.into(), |bytes| format!("up to {}", format_bytes(bytes)))
 }
 
-fn sums(before: &Sums, after: &Sums) -> String {
+fn sums(before: &Sums, after: &Sums, output: &Output) -> String {
     let mut table =
         Table::new(&[("", Align::Left), ("before", Align::Right), ("after", Align::Right), ("growth", Align::Right)]);
     let growth = |before: u64, after: u64| i128::from(after) - i128::from(before);
@@ -173,11 +141,11 @@ fn sums(before: &Sums, after: &Sums) -> String {
         let growth = signed(growth(before, after));
         table.row(vec![name.into(), format_bytes(before), format_bytes(after), growth]);
     }
-    table.render()
+    output.table(&table)
 }
 
 /// Returns the rows that differ, the first of them where there are many.
-fn section(title: &'static str, rows: &[Row], most: usize) -> String {
+fn section(title: &'static str, rows: &[Row], most: usize, output: &Output) -> String {
     let changed: Vec<&Row> = rows.iter().filter(|row| !row.is_same()).collect();
     if changed.is_empty() {
         return format!("\n{title}: no difference\n");
@@ -189,21 +157,17 @@ fn section(title: &'static str, rows: &[Row], most: usize) -> String {
         ("growth", Align::Right),
         ("blocks", Align::Right),
     ]);
-    let cells = |row: &Row| {
+    for row in changed.iter().take(most) {
         let blocks = i128::from(row.after.count) - i128::from(row.before.count);
-        let (before, after) = (format_bytes(row.before.bytes), format_bytes(row.after.bytes));
-        [before, after, signed(row.growth()), if blocks == 0 { "0".into() } else { format!("{blocks:+}") }]
-    };
-    let shown: Vec<(&Row, [String; 4])> = changed.iter().take(most).map(|row| (*row, cells(row))).collect();
-    let heads = ["before", "after", "growth", "blocks"];
-    let width = |column: usize| shown.iter().map(|(_, cells)| cells[column].len()).max().unwrap_or(0);
-    let taken: usize = (0..4).map(|column| 2 + width(column).max(heads[column].len())).sum();
-    for (row, cells) in &shown {
-        let mut all = vec![shortened(&row.key, WIDTH_MAX.saturating_sub(taken))];
-        all.extend(cells.iter().cloned());
-        table.row(all);
+        table.row(vec![
+            row.key.clone(),
+            format_bytes(row.before.bytes),
+            format_bytes(row.after.bytes),
+            signed(row.growth()),
+            if blocks == 0 { "0".into() } else { format!("{blocks:+}") },
+        ]);
     }
-    format!("\n{}{}", table.render(), more(changed.len(), shown.len()))
+    format!("\n{}{}", output.table(&table), more(changed.len(), changed.len().min(most)))
 }
 
 /// Returns how many rows there are beyond those that are shown.
@@ -211,7 +175,7 @@ fn more(all: usize, shown: usize) -> String {
     if all > shown { format!("and {} more: --rows {all}\n", all - shown) } else { String::new() }
 }
 
-fn segments(changes: &[Change], most: usize) -> String {
+fn segments(changes: &[Change], most: usize, output: &Output) -> String {
     if changes.is_empty() {
         return "\nsegments: no difference\n".into();
     }
@@ -234,7 +198,7 @@ fn segments(changes: &[Change], most: usize) -> String {
             format_bytes(change.allocated),
         ]);
     }
-    format!("\n{}{}", table.render(), more(changes.len(), changes.len().min(most)))
+    format!("\n{}{}", output.table(&table), more(changes.len(), changes.len().min(most)))
 }
 
 fn kind(change: &Change) -> &'static str {
@@ -322,23 +286,4 @@ fn rows(rows: &[Row]) -> Vec<RowJson<'_>> {
         RowJson { key: &row.key, before_blocks, after_blocks, before_bytes, after_bytes }
     });
     json.collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn limits_are_read_by_name() {
-        assert_eq!(parse_limits("none"), Ok(Limits::NONE));
-        let limits = parse_limits("values=5,bytes=2KiB").expect("two limits");
-        assert_eq!((limits.values, limits.bytes, limits.expansion), (5, 2048, Limits::default().expansion));
-        assert!(parse_limits("events=1").is_err_and(|error| error.contains("bytes, expansion and values")));
-    }
-
-    #[test]
-    fn long_places_are_shortened_at_their_end() {
-        assert_eq!(shortened("abcdef", 6), "abcdef");
-        assert_eq!(shortened("abcdefg", 6), "abc...");
-    }
 }

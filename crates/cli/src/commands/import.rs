@@ -173,7 +173,7 @@ fn print(args: &ImportArgs, shown: &str, imported: &Imported, output: &mut Outpu
         table.row(vec![format!("  {what}"), value]);
     }
     // The table has no head.
-    text.extend(table.render().lines().skip(1).flat_map(|line| [line, "\n"]));
+    text.extend(output.table(&table).lines().skip(1).flat_map(|line| [line, "\n"]));
     if !left.is_empty() {
         text += "not carried over:\n";
         let width = left.iter().map(|left| left.count.to_string().len()).max().unwrap_or(0);

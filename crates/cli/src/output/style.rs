@@ -34,6 +34,7 @@ pub(crate) struct Style {
 
 impl Style {
     /// No colours.
+    #[cfg(test)]
     pub(crate) const PLAIN: Self = Self { colours: false };
 
     /// Returns the style of standard output: colours on a terminal, unless the environment asks for none.

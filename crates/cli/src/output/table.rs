@@ -103,6 +103,7 @@ impl Table {
     }
 
     /// Returns the lines, however long, each with a line break at its end and without trailing spaces.
+    #[cfg(test)]
     pub(crate) fn render(&self) -> String {
         self.fitted(usize::MAX, Style::PLAIN).text
     }

@@ -8,7 +8,7 @@ use millpond_trace::{Limits, Pattern, Trace, TraceError};
 use crate::commands::name_of;
 use crate::failure::Failure;
 use crate::names::{closest, suggestion};
-use crate::quantity::parse_bytes;
+use crate::quantity::set_limits;
 
 /// The built-in trace: the training of a GPT-2, as PyTorch's allocator recorded it on an H200. The file is a copy of
 /// that in `tests/corpus/traces`: a package holds no files from outside of its folder.
@@ -178,28 +178,10 @@ fn advised(error: &TraceError) -> String {
 ///
 /// Returns a message that names what is accepted if the text is something else.
 pub(crate) fn parse_limits(text: &str) -> Result<Limits, String> {
-    if text == "none" {
-        return Ok(Limits::NONE);
-    }
     let mut limits = Limits::default();
-    for pair in text.split(',').filter(|_| !text.is_empty()) {
-        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-        let field = match key {
-            "text_bytes" => &mut limits.text_bytes,
-            "expansion" => &mut limits.expansion,
-            "events" => &mut limits.events,
-            "streams" => &mut limits.streams,
-            _ => {
-                let known = "text_bytes, expansion, events and streams, or `none` alone";
-                return Err(format!("`{key}` is no limit; the limits are {known}"));
-            }
-        };
-        *field = if key == "text_bytes" {
-            parse_bytes(value).map_err(|what| format!("`{key}`: {what}"))?
-        } else {
-            value.parse().map_err(|_| format!("`{key}` is `{value}`, must be a whole number: {key}=5000"))?
-        };
-    }
+    let Limits { text_bytes, expansion, events, streams } = &mut limits;
+    let all = &mut [("text_bytes", text_bytes), ("expansion", expansion), ("events", events), ("streams", streams)];
+    set_limits(text, all)?;
     Ok(limits)
 }
 
