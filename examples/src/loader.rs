@@ -80,7 +80,7 @@ impl<B: Backend + Clone> Loader<B> {
             for number in 0..count {
                 let batch = source.load(number);
                 let failed = batch.is_err();
-                // Nobody takes batches any more once the loader is dropped.
+                // Sending fails once the loader is dropped, which ends this thread.
                 if to.send(batch).is_err() || failed {
                     break;
                 }

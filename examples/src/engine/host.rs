@@ -40,19 +40,17 @@ impl Kernels for OnHost {
     }
 
     fn dispatch(&self, stream: &Stream<Sim>, kernel: Kernel, bound: &Bound<'_, Sim>, groups: [u32; 2]) -> Result<()> {
-        if !matches!(kernel, Kernel::Matmul | Kernel::Activate) {
-            return train(stream, kernel, bound);
-        }
+        let compute: fn(&[f32], &[f32], &Shape) -> Vec<f32> = match kernel {
+            Kernel::Matmul => cpu::matmul,
+            Kernel::Activate => |first, second, shape| cpu::activate(first, second, shape.activation),
+            training => return train(stream, training, bound),
+        };
         let shape = shape(&words(stream, bound.shape)?)?;
         if groups != shape.groups() {
             return Err(format!("{groups:?} workgroups do not cover {shape:?}").into());
         }
         let (first, second) = (words(stream, bound.first)?, words(stream, bound.second)?);
-        let result = match kernel {
-            Kernel::Matmul => cpu::matmul(&first, &second, &shape),
-            _ => cpu::activate(&first, &second, shape.activation),
-        };
-        stream.upload(bound.result, 0, cast_slice(&result))?;
+        stream.upload(bound.result, 0, cast_slice(&compute(&first, &second, &shape)))?;
         Ok(())
     }
 }
