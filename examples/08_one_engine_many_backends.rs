@@ -5,7 +5,7 @@
 
 use millpond::backend::Backend;
 use millpond_examples::engine::{
-    Example, Kernels, Network, OnHost, OnVulkan, OnWgpu, Result, Session, largest_difference, print_statistics,
+    Example, Kernels, Network, OnCuda, OnHost, OnVulkan, OnWgpu, Result, Session, largest_difference, print_statistics,
 };
 use millpond_examples::present;
 
@@ -24,6 +24,11 @@ fn main() -> Result<()> {
     if let Some(device) = present::wgpu()? {
         results.push(("wgpu", run(&example, OnWgpu::new(device.clone()))?));
         present::expect_no_objection(&device.errors())?;
+    }
+    if let Some(device) = present::cuda()?
+        && present::cuda_kernels(&device)?
+    {
+        results.push(("CUDA", run(&example, OnCuda::new(device)?)?));
     }
 
     let expected = example.expected(0);

@@ -50,7 +50,8 @@ def _contents():
     files = {f"millpond/{path.name}": path for path in sorted((HERE / "millpond").glob("*.py"))}
     files["millpond/py.typed"] = HERE / "millpond" / "py.typed"
     files["millpond/lib/libmillpond.so"] = stage / "libmillpond.so"
-    files["millpond/shim/shim.cpp"] = HERE / "shim" / "shim.cpp"
+    for source in sorted((HERE / "shim").iterdir()):
+        files[f"millpond/shim/{source.name}"] = source
     for header in ("millpond.h", "millpond_core.h"):
         files[f"millpond/shim/{header}"] = ROOT / "crates" / "capi" / "include" / header
     for shim in sorted((stage / "shims").glob("*.so")):

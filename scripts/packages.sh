@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Packages every crate that is published, unpacks the packages outside of the workspace, and uses them as users do: a
-# small project with `millpond`, `millpond-sim` and `millpond-conformance`, whose sources are those of the pages, and
-# the command, installed and started. Publishes nothing. Cargo needs the public index, and the packages of others that
-# the lock file names, for which the network is used where they are not there yet.
+# small project with `millpond`, `millpond-sim` and `millpond-conformance`, whose sources are those of the pages, the
+# package of a backend to copy, and the command, installed and started. Publishes nothing. Cargo needs the public index,
+# and the packages of others that the lock file names, for which the network is used where they are not there yet.
 #
 # scripts/packages.sh          the command with the simulated device alone
 # scripts/packages.sh --all    the command with every device, and each package built by itself (cargo publish --dry-run)
@@ -85,6 +85,14 @@ cd "$folder/user"
 echo "== a user's project: the program of the front page"
 cargo run
 echo "== a user's project: certifying a backend"
+cargo test
+
+echo "== a backend's project: the package to copy, certified"
+cp -r "$root/examples/own_backend" "$folder/own_backend"
+# What a project of its own has in place of the workspace's settings.
+sed -i -e 's/, path = "[^"]*"//' -e '/workspace/d' -e '/^\[lints\]/d' "$folder/own_backend/Cargo.toml"
+cp "$root/Cargo.lock" "$folder/own_backend/"
+cd "$folder/own_backend"
 cargo test
 
 cd "$folder"

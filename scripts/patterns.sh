@@ -20,7 +20,7 @@ record() {
     local shown="${options[*]} $*"
     {
         printf '# %s\n\n`millpond replay %s`\n\n' "$title" "${shown//"${traces[*]}"/tests/corpus/traces/*.trace.gz}"
-        "$millpond" replay "${options[@]}" "$@"
+        "$millpond" replay "${options[@]}" --allow-oom "$@"
     } >"$file.new"
     mv "$file.new" "$file"
     echo "$file"

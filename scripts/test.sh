@@ -48,6 +48,10 @@ fi
 # The rest is for a run of everything.
 [ "$#" -eq 0 ] || exit 0
 
+# The allocator in logs and metrics, which are features of the library.
+cargo test -p millpond --features tracing,metrics --test telemetry
+cargo test -p millpond --features tracing,metrics --doc telemetry
+
 # The Python package, in an empty environment.
 scripts/python.sh
 

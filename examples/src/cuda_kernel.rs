@@ -61,15 +61,13 @@ pub struct Saxpy {
 }
 
 impl Saxpy {
-    /// Compiles the kernel for this very device, so that the compiler may be newer than the driver, and loads it.
+    /// Compiles the kernel for this very device and loads it.
     ///
     /// # Errors
     ///
     /// Returns the error of [`compiler`], an error of NVRTC with what it printed, or an error of the driver.
     pub fn new(cuda: &Cuda) -> Result<Saxpy> {
-        compiler()?;
-        let (major, minor) = cuda.info().compute;
-        let image = compiled(SAXPY, &format!("--gpu-architecture=sm_{major}{minor}"))?;
+        let image = compiled_for(cuda, SAXPY)?;
         let module = cuda.context().load_module(Ptx::from_binary(image))?;
         Ok(Saxpy { function: module.load_function("saxpy")? })
     }
@@ -115,14 +113,25 @@ fn numbers<'a>(stream: &Arc<CudaStream>, buffer: &'a Buffer<Cuda>) -> Result<Vie
     Ok(unsafe { segment.view(stream, buffer.offset(), len) }?)
 }
 
-/// Returns machine code for one kind of device. PTX, which the driver compiles, must not be newer than the driver.
+/// Compiles a source for this very device: to machine code, as PTX, which the driver compiles, must not be newer than
+/// the driver.
+///
+/// # Errors
+///
+/// Returns the error of [`compiler`], or an error of NVRTC with what it printed.
+pub(crate) fn compiled_for(cuda: &Cuda, source: &str) -> Result<Vec<u8>> {
+    compiler()?;
+    let (major, minor) = cuda.info().compute;
+    compiled(source, &format!("--gpu-architecture=sm_{major}{minor}"))
+}
+
 fn compiled(source: &str, architecture: &str) -> Result<Vec<u8>> {
     let source = CString::new(source)?;
     let program = Program { handle: compiler_calls::create_program(&source, None)? };
     // SAFETY: the program is alive until the end of this function.
     if let Err(error) = unsafe { compiler_calls::compile_program(program.handle, &[architecture]) } {
         return Err(
-            format!("NVRTC does not compile the kernel for {architecture}: {error:?}\n{}", program.log()).into()
+            format!("NVRTC does not compile the source for {architecture}: {error:?}\n{}", program.log()).into()
         );
     }
     let mut bytes = 0;

@@ -1,12 +1,14 @@
 //! What the examples share; the examples themselves are the numbered files beside this folder, see the README.
 //!
-//! [`engine`] is a small compute engine whose tensors live in Millpond, on several devices. [`present`] looks for a
-//! device and says so where there is none. [`cuda_kernel`] compiles a kernel for CUDA and launches it. [`vulkan_setup`]
-//! is a Vulkan device of an engine's own.
+//! [`engine`] is a small compute engine whose tensors live in Millpond, on several devices. [`loader`] brings batches
+//! to the device ahead of the work on them. [`present`] looks for a device and says so where there is none.
+//! [`cuda_kernel`] compiles a kernel for CUDA and launches it. [`vulkan_setup`] is a Vulkan device of an engine's own.
 
 pub mod cuda_kernel;
 pub mod engine;
+pub mod loader;
 pub mod present;
+pub mod training;
 pub mod vulkan_setup;
 
 /// The top README's own example, tested with the documentation.

@@ -56,6 +56,7 @@ fn every_fault_is_in_the_list_of_its_folder() {
         "kit" => "crates/kit/src/".to_owned(),
         "shell" => "crates/millpond/src/".to_owned(),
         "any" => "crates/any/src/".to_owned(),
+        "replay" => "crates/replay/src/".to_owned(),
         "capi" => "crates/capi/src/".to_owned(),
         "meter" => "crates/core/src/meter.rs".to_owned(),
         room => format!("crates/core/src/{room}/"),

@@ -5,10 +5,10 @@
 
 use std::path::Path;
 
-use millpond::backend::{Backend as _, Caps};
+use millpond::backend::Caps;
 use millpond::settings::Variant;
 use millpond_conformance::sameness::{DECIDED_ALIKE, Program, divisor, reference, trail};
-use millpond_conformance::{DeviceUnderTest, Outcome, VulkanDevice, WgpuDevice, open_or_skip};
+use millpond_conformance::{DeviceUnderTest, Outcome, VulkanDevice, WgpuDevice, caps_or_skip};
 use millpond_trace::Trace;
 use millpond_wgpu::Wgpu;
 
@@ -48,7 +48,7 @@ fn compare<D: DeviceUnderTest>(name: &str, device: &D, caps: &Caps, program: &Pr
 }
 
 fn traces_agree<D: DeviceUnderTest>(device: &D) {
-    let Some(caps) = open_or_skip(device).map(|backend| backend.caps().clone()) else { return };
+    let Some(caps) = caps_or_skip(device) else { return };
     for trace_name in TRACES {
         let trace = read(trace_name);
         let scaled = trace.scaled_down(divisor(&trace, [&caps]));
@@ -57,7 +57,7 @@ fn traces_agree<D: DeviceUnderTest>(device: &D) {
 }
 
 fn seeds_agree<D: DeviceUnderTest>(device: &D) {
-    let Some(caps) = open_or_skip(device).map(|backend| backend.caps().clone()) else { return };
+    let Some(caps) = caps_or_skip(device) else { return };
     for seed in 0..SEEDS {
         assert!(compare(&format!("seed {seed}"), device, &caps, &Program::Seed(seed)) > 0);
     }

@@ -7,7 +7,9 @@ conformance_tests!(VulkanDevice::new(0).validation(true), differences: []);
 /// Without a device every scenario is skipped, and without the layer nothing is checked: this test reports both.
 #[test]
 fn the_device_is_there_and_watched() {
-    let missing = match VulkanDevice::new(0).validation(true).open(&Need::default()) {
+    let watched = VulkanDevice::new(0).validation(true);
+    let _turn = watched.turn();
+    let missing = match watched.open(&Need::default()) {
         Ok(device) if device.validation().is_some() => return,
         Ok(_) => ("validation", "the validation layer is not installed".to_owned()),
         Err(missing) => ("vulkan", missing.to_string()),

@@ -29,7 +29,8 @@ erased! {
 
 /// Creating, streams and buffers.
 impl AnyAllocator {
-    /// Creates an allocator for the device's own memory, with default settings.
+    /// Creates an allocator for the device's own memory, with default settings. It reads no environment variable:
+    /// [`AnyBuilder::environment`] does.
     pub fn new(device: AnyDevice) -> Self {
         erase!(device, AnyDevice(device) => AnyAllocator(Allocator::new(device)))
     }
@@ -84,6 +85,7 @@ impl AnyAllocator {
     ///
     /// [`Error::WrongDevice`] and [`AnyError::OtherBackend`] if the stream is another allocator's, and the errors of
     /// [`AnyStream::allocate`].
+    #[track_caller]
     pub fn allocate(&self, bytes: u64, stream: &AnyStream) -> Result<AnyBuffer, AnyError> {
         on_both!(
             (self, stream),

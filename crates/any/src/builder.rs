@@ -8,7 +8,7 @@ use millpond_backend::ClassId;
 
 use crate::allocator::AnyAllocator;
 use crate::error::AnyError;
-use crate::macros::{erase, erased};
+use crate::macros::{erase, erased, on};
 
 erased! {
     /// An allocator that is being configured, created by [`AnyAllocator::builder`]: the erased form of [`Builder`].
@@ -28,6 +28,11 @@ impl AnyBuilder {
     /// it is reported by [`build`](Self::build).
     pub fn conf(self, text: &str) -> Self {
         erase!(self, AnyBuilder(builder) => AnyBuilder(builder.conf(text)))
+    }
+
+    /// Returns the keys of the texts given so far that are accepted and have no effect here, each once, in their order.
+    pub fn ignored(&self) -> &[&'static str] {
+        on!(self, AnyBuilder(builder) => builder.ignored())
     }
 
     /// Applies the settings of the environment: of the first of [`millpond::ENVIRONMENT`] that is set, if there is one.

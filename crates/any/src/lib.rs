@@ -12,6 +12,7 @@ mod builder;
 mod device;
 mod error;
 mod found;
+mod history;
 #[cfg(not(loom))]
 mod later;
 mod live;

@@ -25,6 +25,7 @@ impl AnyPinned {
     /// # Errors
     ///
     /// The errors of [`Pinned::allocate`].
+    #[track_caller]
     pub fn allocate(&self, bytes: u64) -> Result<AnyPinnedBuffer, AnyError> {
         Ok(erase!(self, AnyPinned(pinned) => AnyPinnedBuffer(pinned.allocate(bytes)?)))
     }

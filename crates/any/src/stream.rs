@@ -44,6 +44,7 @@ impl AnyStream {
     ///
     /// The errors of [`Stream::allocate`]: [`AnyError::out_of_memory`] has the report of the most frequent one.
     #[inline]
+    #[track_caller]
     pub fn allocate(&self, bytes: u64) -> Result<AnyBuffer, AnyError> {
         // Each arm returns on its own, so that the buffer is written to its final place: a buffer that is passed on is
         // copied.
@@ -77,6 +78,7 @@ impl AnyStream {
     ///
     /// Returns the error of `prepare`, after which nothing is allocated, and the errors of
     /// [`allocate`](Self::allocate).
+    #[track_caller]
     pub fn allocate_prepared(
         &self,
         bytes: u64,
@@ -131,6 +133,7 @@ impl AnyStream {
 }
 
 /// Allocates; `prepare` returns whether to go on.
+#[track_caller]
 fn erase_prepared(stream: &AnyStream, bytes: u64, prepare: impl FnOnce() -> bool) -> Result<AnyBuffer, AnyError> {
     Ok(erase!(stream, AnyStream(stream) => AnyBuffer(
         stream.allocate_prepared(bytes, || if prepare() { Ok(()) } else { Err(Error::NoStreams) })?

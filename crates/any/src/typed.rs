@@ -46,6 +46,7 @@ impl AnyStream {
     /// # Errors
     ///
     /// The errors of [`allocate`](Self::allocate).
+    #[track_caller]
     pub fn allocate_elements<T: Pod>(&self, len: u64) -> Result<AnyTypedBuffer<T>, AnyError> {
         let buffer = self.allocate(len.saturating_mul(size_of::<T>() as u64))?;
         Typed::new(buffer).map_err(|(error, _)| wrong(error))
@@ -56,6 +57,7 @@ impl AnyStream {
     /// # Errors
     ///
     /// The errors of [`allocate`](Self::allocate) and [`upload`](Self::upload).
+    #[track_caller]
     pub fn allocate_from<T: Pod>(&self, from: &[T]) -> Result<AnyTypedBuffer<T>, AnyError> {
         let buffer = self.allocate_elements(from.len() as u64)?;
         self.upload_elements(&buffer, from)?;

@@ -7,6 +7,8 @@ use millpond::Error;
 use millpond::text::with_causes;
 use millpond_backend::BackendError;
 
+use crate::interrupt;
+
 /// A failure, described in a sentence that says what to do.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Failure {
@@ -16,6 +18,10 @@ pub(crate) enum Failure {
     Input(String),
     /// The device is not there, or its driver failed. Exit code 3.
     Device(String),
+    /// The program that was replayed ran out of memory. Exit code 4.
+    OutOfMemory(String),
+    /// Ctrl-C was pressed. Exit code 130.
+    Interrupted,
 }
 
 impl Failure {
@@ -30,6 +36,8 @@ impl Failure {
             Self::Check(_) => 1,
             Self::Input(_) => 2,
             Self::Device(_) => 3,
+            Self::OutOfMemory(_) => 4,
+            Self::Interrupted => interrupt::EXIT_CODE,
         })
     }
 }
@@ -37,7 +45,8 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Check(text) | Self::Input(text) | Self::Device(text) => f.write_str(text),
+            Self::Check(text) | Self::Input(text) | Self::Device(text) | Self::OutOfMemory(text) => f.write_str(text),
+            Self::Interrupted => f.write_str("interrupted; what there was by then is printed"),
         }
     }
 }

@@ -4,6 +4,8 @@ mod args;
 mod commands;
 mod devices;
 mod failure;
+mod interrupt;
+mod names;
 mod output;
 mod quantity;
 
@@ -11,19 +13,24 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 
-use crate::args::{Args, Command};
+use crate::args::{Args, Command, Format};
 use crate::output::Output;
 
 fn main() -> ExitCode {
-    let Args { format, command } = Args::parse();
-    let mut output = Output::new(format);
+    let Args { format, json, wide, command } = Args::parse();
+    let mut output = Output::new(if json { Format::Json } else { format }, wide);
     let result = match command {
         Command::Devices => commands::devices::run(&mut output),
         Command::Replay(args) => commands::replay::run(&args, &mut output),
         Command::Bench(args) => commands::bench::run(&args, &mut output),
+        Command::Import(args) => commands::import::run(&args, &mut output),
+        Command::Diff(args) => commands::diff::run(&args, &mut output),
+        Command::Report(args) => commands::report::run(&args, &mut output),
         Command::Golden(args) => commands::golden::run(&args, &mut output),
         Command::Sameness(args) => commands::sameness::run(&args, &mut output),
         Command::Conformance(args) => commands::conformance::run(&args, &mut output),
+        Command::Tune(args) => commands::tune::run(&args, &mut output),
+        Command::Completions(args) => commands::completions::run(&args, &mut output),
     };
     // What was printed before a failure is shown before it, and a full disk is not reported as success.
     match result.and(output.finish()) {

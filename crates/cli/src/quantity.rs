@@ -7,6 +7,33 @@ use std::time::Duration;
 
 pub(crate) use millpond_any::options::parse_bytes;
 
+/// Sets limits by a text: `KEY=N,...`, where a limit that is not named stays, or `none`. The first limit is a size.
+///
+/// # Errors
+///
+/// Returns a message that names what is accepted if the text is something else.
+pub(crate) fn set_limits(text: &str, limits: &mut [(&str, &mut u64)]) -> Result<(), String> {
+    if text == "none" {
+        limits.iter_mut().for_each(|(_, limit)| **limit = u64::MAX);
+        return Ok(());
+    }
+    for pair in text.split(',').filter(|_| !text.is_empty()) {
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let Some(at) = limits.iter().position(|(known, _)| *known == key) else {
+            let mut known: Vec<&str> = limits.iter().map(|(known, _)| *known).collect();
+            let last = known.pop().unwrap_or_default();
+            let known = known.join(", ");
+            return Err(format!("`{key}` is no limit; the limits are {known} and {last}, or `none` alone"));
+        };
+        *limits[at].1 = if at == 0 {
+            parse_bytes(value).map_err(|what| format!("`{key}`: {what}"))?
+        } else {
+            value.parse().map_err(|_| format!("`{key}` is `{value}`, must be a whole number: {key}=5000"))?
+        };
+    }
+    Ok(())
+}
+
 /// Parses a time from a text such as `500ms`, `20s`, `10m` or `2h`.
 ///
 /// # Errors
@@ -44,6 +71,21 @@ pub(crate) fn format_time(time: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn limits_are_set_by_name() {
+        let set = |text: &str| {
+            let [mut bytes, mut values] = [1, 2];
+            set_limits(text, &mut [("bytes", &mut bytes), ("values", &mut values)]).map(|()| [bytes, values])
+        };
+        assert_eq!(set(""), Ok([1, 2]));
+        assert_eq!(set("none"), Ok([u64::MAX; 2]));
+        assert_eq!(set("values=5,bytes=2KiB"), Ok([2048, 5]));
+        assert_eq!(set("bytes=7"), Ok([7, 2]));
+        assert!(set("events=1").is_err_and(|error| error.contains("the limits are bytes and values, or `none` alone")));
+        assert!(set("values=1KiB").is_err_and(|error| error.contains("`values` is `1KiB`")));
+        assert!(set("bytes=x").is_err_and(|error| error.contains("`bytes`: ")));
+    }
 
     #[test]
     fn times_are_read_with_their_unit() {

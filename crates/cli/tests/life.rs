@@ -38,7 +38,8 @@ fn each_pass_and_the_whole_life_are_told() {
     let life = count(row, "life_peak_reserved_bytes") as f64 / count(row, "life_peak_live_bytes") as f64;
     assert!((life - ratio(row, "life_reserved_over_live")).abs() < 1e-9 && life > ratio(row, "reserved_over_live"));
 
-    let text = run(&["replay", "--passes", "3", "--policy", "classic", "--vary", "5%:seed=2", &trace("gnn")]).stdout;
+    let args = ["replay", "--passes", "3", "--policy", "classic", "--vary", "5%:seed=2", "--wide", &trace("gnn")];
+    let text = run(&args).stdout;
     assert!(text.starts_with("On sim (simulated H200), sizes varied by 5%:seed=2; "), "{text}");
     let line: Vec<&str> = text.lines().nth(3).expect("a row").split_whitespace().collect();
     assert!(

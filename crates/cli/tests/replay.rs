@@ -98,7 +98,7 @@ fn serving_kv_does_not_depend_on_the_tie_rule_where_addresses_rise() {
 
 #[test]
 fn without_a_trace_a_real_one_is_replayed() {
-    let ran = run(&["replay"]);
+    let ran = run(&["replay", "--wide"]);
     assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""));
     let lines: Vec<&str> = ran.stdout.lines().collect();
     assert_eq!(lines[0], "On sim (simulated H200); cold and warm in ns per event");
@@ -111,7 +111,7 @@ fn without_a_trace_a_real_one_is_replayed() {
     assert_eq!(lines[3].matches("15.54 GiB").count(), 1, "{}", lines[3]);
     assert_eq!(lines.len(), 4);
 
-    let classic = run(&["replay", "--policy", "classic", "--passes", "0"]).stdout;
+    let classic = run(&["replay", "--policy", "classic", "--passes", "0", "--wide"]).stdout;
     assert_eq!(classic.matches("15.54 GiB").count(), 2, "the same, to the byte: {classic}");
 }
 
@@ -223,7 +223,7 @@ fn compare_puts_the_policies_side_by_side() {
 fn several_traces_end_in_a_line_for_each_policy() {
     let (first, second) = (trace("gnn"), trace("prefetch"));
     let args = ["replay", "--compare", "--passes", "1", &first, &second];
-    let text = run(&args).stdout;
+    let text = run(&[&args[..], &["--wide"]].concat()).stdout;
     assert!(text.lines().all(|line| line.chars().count() <= 130), "{text}");
     let rows = run(&[&args[..], &["--format", "json"]].concat()).json();
     assert_eq!(rows.len(), 8, "JSON has the traces alone");
@@ -276,7 +276,8 @@ fn summary_and_stats_come_in_both_formats() {
 
 #[test]
 fn a_limit_is_kept_and_refusals_are_counted_and_explained_once() {
-    let ran = run(&["replay", "--limit", "4GiB", "--passes", "1", "--format", "json", &trace("gnn")]);
+    let args = ["replay", "--limit", "4GiB", "--passes", "1", "--format", "json", "--allow-oom", &trace("gnn")];
+    let ran = run(&args);
     let row = &ran.json()[0];
     assert_eq!(row["limit_bytes"], 4_u64 << 30);
     assert!(row["peak_reserved_bytes"].as_u64().is_some_and(|bytes| bytes <= 4 << 30), "{row}");
@@ -390,7 +391,8 @@ fn bytes_are_right_where_streams_cross() {
 #[test]
 fn a_small_device_runs_out_too() {
     let ran = run(&["replay", "--device", "sim:bytes=1GiB,cost=free", "--passes", "0", "--format", "json"]);
-    let row = &ran.json()[0];
+    ran.fails(4, &["refused for lack of memory"]);
+    let row = &ran.values()[0];
     assert!(row["num_ooms"].as_u64().is_some_and(|ooms| ooms > 0), "{row}");
     assert_eq!(row["driver_time_us"], 0.0);
     assert!(ran.stderr.contains("total capacity of 1024.00 MiB"), "{}", ran.stderr);

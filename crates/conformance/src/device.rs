@@ -4,7 +4,7 @@
 use std::fmt;
 use std::sync::MutexGuard;
 
-use millpond_backend::{Backend, Fault, Point, StreamId};
+use millpond_backend::{Backend, Caps, Fault, Point, StreamId};
 
 /// The needs of a scenario, stated before its allocator exists.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -68,7 +68,8 @@ pub trait DeviceUnderTest: Sync {
 
     /// Returns a guard that a scenario keeps until it ends, so that no other scenario runs on the device at the same
     /// time. This is for devices that share something in the process, so that work [held](Self::hold) on one would
-    /// block the calls of another. `None` lets scenarios run side by side.
+    /// block the calls of another, or that must not be opened on one thread while another uses them. `None` lets
+    /// scenarios run side by side.
     fn turn(&self) -> Option<MutexGuard<'static, ()>> {
         None
     }
@@ -169,14 +170,20 @@ pub fn required(name: &str) -> bool {
     listed.split(',').any(|listed| listed.trim() == name)
 }
 
-/// Opens a device for a test. Where there is none, the test's output reports that.
+/// Opens a device in its [turn](DeviceUnderTest::turn) and returns what it can do.
+pub(crate) fn caps_of<D: DeviceUnderTest>(device: &D) -> Result<Caps, Unavailable> {
+    let _turn = device.turn();
+    device.open(&Need::default()).map(|backend| backend.caps().clone())
+}
+
+/// Returns what a device can do, for a test. Where there is no such device, the test's output reports that.
 ///
 /// # Panics
 ///
 /// If the environment requires the device and it cannot be opened.
-pub fn open_or_skip<D: DeviceUnderTest>(device: &D) -> Option<D::Backend> {
-    match device.open(&Need::default()) {
-        Ok(backend) => Some(backend),
+pub fn caps_or_skip<D: DeviceUnderTest>(device: &D) -> Option<Caps> {
+    match caps_of(device) {
+        Ok(caps) => Some(caps),
         Err(why) => {
             let name = device.name();
             assert!(!device.requirement().is_some_and(required), "MILLPOND_REQUIRE demands {name}: {why}");

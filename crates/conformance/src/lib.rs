@@ -27,7 +27,7 @@ mod wgpu;
 
 #[cfg(feature = "cuda")]
 pub use cuda::CudaDevice;
-pub use device::{DeviceUnderTest, Live, Need, Unavailable, open_or_skip, required};
+pub use device::{DeviceUnderTest, Live, Need, Unavailable, caps_or_skip, required};
 pub use model::Model;
 pub use sim::SimDevice;
 pub use suite::{Difference, Outcome, ScenarioResult};

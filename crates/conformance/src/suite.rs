@@ -6,10 +6,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use millpond_backend::{Backend, Caps};
+use millpond_backend::Caps;
 
 use crate::contract::{self, Check};
-use crate::device::{DeviceUnderTest, Need, open_or_skip};
+use crate::device::{DeviceUnderTest, caps_of, caps_or_skip};
 use crate::minimum;
 use crate::programs;
 use crate::scenario::{self, CORPUS, Scenario};
@@ -106,7 +106,7 @@ pub fn run<D: DeviceUnderTest>(
     progress: &mut dyn FnMut(&ScenarioResult),
 ) -> Vec<ScenarioResult> {
     let cases = cases::<D>();
-    let caps = device.open(&Need::default()).ok().map(|backend| backend.caps().clone());
+    let caps = caps_of(device).ok();
     let mut results = Vec::new();
     for group in groups() {
         results.extend(run_cases(device, caps.as_ref(), (&cases, group), differences, progress));
@@ -125,7 +125,7 @@ pub fn run<D: DeviceUnderTest>(
 /// If there is no such group.
 pub fn run_group<D: DeviceUnderTest>(device: &D, group: &str, differences: &[Difference<'_>]) -> Vec<ScenarioResult> {
     assert!(groups().contains(&group), "there is no group `{group}`: {:?}", groups());
-    let caps = device.open(&Need::default()).ok().map(|backend| backend.caps().clone());
+    let caps = caps_of(device).ok();
     run_cases(device, caps.as_ref(), (&cases::<D>(), group), differences, &mut |_| {})
 }
 
@@ -166,7 +166,7 @@ pub fn expect_group<D: DeviceUnderTest>(
     group: &str,
     differences: &[Difference<'_>],
 ) -> Vec<ScenarioResult> {
-    if open_or_skip(device).is_none() {
+    if caps_or_skip(device).is_none() {
         return Vec::new();
     }
     let results = run_group(device, group, differences);

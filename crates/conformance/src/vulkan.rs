@@ -1,5 +1,7 @@
 //! A Vulkan device as a device under test.
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use millpond_backend::{Backend as _, Fault, StreamId};
 use millpond_vulkan::ash::vk::PhysicalDeviceType;
 use millpond_vulkan::{QueueChoice, Vulkan, VulkanError};
@@ -65,6 +67,14 @@ impl DeviceUnderTest for VulkanDevice {
 
     fn requirement(&self) -> Option<&'static str> {
         Some("vulkan")
+    }
+
+    /// Returns a guard where the validation layer watches. The layer finds the state of a device in a table of the
+    /// process that it does not lock, so that a call on one thread can miss its device while another thread opens one,
+    /// and then reads through a null pointer (issue 4391 of Vulkan-ValidationLayers, seen with 1.3.239).
+    fn turn(&self) -> Option<MutexGuard<'static, ()>> {
+        static TURN: Mutex<()> = Mutex::new(());
+        self.validation.then(|| TURN.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn twin(&self, backend: &Vulkan) -> Option<Vulkan> {

@@ -31,5 +31,5 @@ pub use books::ledger::WasteLedger;
 pub use coordinator::{Coordinator, DeviceFacts, FreeRange, Outcome, PageCall, Pin, Plan, Report, Shards, Step};
 pub use ids::{BlockId, PageId, Place, PoolId, SegmentId, ShardId, Side, Slot};
 pub use last_use::LastUse;
-pub use shard::{BlockState, BlockView, Freed, Grant, PageView, SegmentView, Shard, Uses};
+pub use shard::{BlockState, BlockView, Freed, Grant, PageView, Retired, SegmentView, Shard, Uses};
 pub use size::{Sizes, Want};

@@ -12,6 +12,7 @@ use crate::buffer::Buffer;
 use crate::builder::Builder;
 use crate::error::Error;
 use crate::events::Event;
+use crate::history::Mark;
 use crate::raw::LaneRef;
 use crate::state::{LockedShards, State};
 use crate::stream::Stream;
@@ -36,7 +37,7 @@ pub(crate) struct Handle<B: Backend> {
 
 impl<B: Backend> Drop for Handle<B> {
     fn drop(&mut self) {
-        self.state.sinks.tracker.tell_of_what_is_left();
+        self.state.tell_of_what_is_left();
         let kept: Vec<_> = self.state.lanes().map(|lane| lane.lock().close()).collect();
         // This is outside of the locks, because the last of these references may drop the state.
         drop(kept);
@@ -67,7 +68,8 @@ impl<B: Backend> Allocator<B> {
         &self.handle.state
     }
 
-    /// Creates an allocator for the device's own memory, with default settings.
+    /// Creates an allocator for the device's own memory, with default settings. It reads no environment variable:
+    /// [`Builder::environment`] does.
     ///
     /// ```
     /// use millpond::Allocator;
@@ -109,6 +111,12 @@ impl<B: Backend> Allocator<B> {
         self.state().coordinator.lock().settings().clone()
     }
 
+    /// Returns the keys of the configuration that were accepted and have no effect here, in the order in which they
+    /// were given: those that PyTorch has for parts that Millpond does not have, as [`Builder::ignored`] has them.
+    pub fn ignored_settings(&self) -> &[&'static str] {
+        &self.state().ignored
+    }
+
     /// Opens a new stream on the device.
     ///
     /// # Errors
@@ -143,6 +151,7 @@ impl<B: Backend> Allocator<B> {
     /// # Errors
     ///
     /// [`Error::WrongDevice`] if the stream is another allocator's, and the errors of [`Stream::allocate`].
+    #[track_caller]
     pub fn allocate(&self, bytes: u64, stream: &Stream<B>) -> Result<Buffer<B>, Error<B::Error>> {
         self.state().expect_own("stream", stream.lane().owner())?;
         stream.allocate(bytes)
@@ -169,7 +178,7 @@ impl<B: Backend> Allocator<B> {
     ///
     /// [`Error::Driver`] if a driver call fails. What was not released stays cached.
     pub fn empty_cache(&self) -> Result<(), Error<B::Error>> {
-        self.note(Event::EmptyCache);
+        self.note(Event::EmptyCache, || Mark::EmptyCache);
         let state = self.state();
         state.run(&mut Plan::empty_cache(state.clocks())).map(drop)
     }
@@ -182,7 +191,7 @@ impl<B: Backend> Allocator<B> {
     ///
     /// [`Error::Driver`] if a driver call fails. What was not released stays cached.
     pub fn trim(&self, bytes: u64) -> Result<u64, Error<B::Error>> {
-        self.note(Event::Trim { bytes });
+        self.note(Event::Trim { bytes }, || Mark::Trim(bytes));
         let state = self.state();
         if self.memory_reserved() > bytes {
             state.run(&mut Plan::trim(bytes, state.clocks()))?;
@@ -263,6 +272,14 @@ impl<B: Backend> Allocator<B> {
         let mut coordinator = state.coordinator.lock();
         reached.into_iter().for_each(|point| coordinator.note_reached(point.stream, point.tick));
         coordinator.slack_stats(&mut LockedShards(state))
+    }
+
+    /// Returns the same as [`slack_stats`](Self::slack_stats) without asking any stream: each counts as where it was
+    /// seen last. What the allocator decides afterwards is therefore the same as without the call. Walks over every
+    /// block.
+    pub fn slack_stats_as_seen(&self) -> SlackStats {
+        let state = self.state();
+        state.coordinator.lock().slack_stats(&mut LockedShards(state))
     }
 
     /// Returns the bytes in buffers, after rounding (`torch.cuda.memory_allocated`).
@@ -366,11 +383,12 @@ impl<B: Backend> Allocator<B> {
         state.coordinator.lock().check(&mut LockedShards(state));
     }
 
-    fn note(&self, event: Event) {
-        let sinks = &self.state().sinks;
-        if sinks.is_on() {
-            sinks.tell(&event);
+    fn note(&self, event: Event, mark: impl FnOnce() -> Mark) {
+        let state = self.state();
+        if state.sinks.is_told() {
+            state.sinks.tell(&event);
         }
+        state.mark_event(mark);
     }
 }
 

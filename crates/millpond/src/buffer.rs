@@ -11,6 +11,7 @@ use crate::raw::{self, LaneRef, SegmentRef};
 use crate::state::{Held, State};
 use crate::stream::Stream;
 use crate::sync::Arc;
+use crate::watch::Out;
 
 /// The way in which the memory of a buffer is safe to use on the stream that it was allocated on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -201,8 +202,8 @@ impl<B: Backend> Buffer<B> {
         state.expect_own("stream", stream.lane().owner())?;
         if self.held.block != EMPTY {
             let other = stream.lane().stream;
-            self.lane.lock().shard.record_stream(self.held.block, other);
-            if state.sinks.is_on() {
+            self.lane.lock().use_on(self.held.block, other);
+            if state.sinks.is_told() {
                 let event = |segment, offset| Event::Use { segment, offset, stream: other };
                 state.tell_of(&self.lane, (self.slot, self.offset), event);
             }
@@ -223,8 +224,8 @@ impl<B: Backend> Buffer<B> {
         let state = self.lane.owner();
         state.expect_marked(point)?;
         if self.held.block != EMPTY {
-            self.lane.lock().shard.used_until(self.held.block, point);
-            if state.sinks.is_on() {
+            self.lane.lock().use_until(self.held.block, point);
+            if state.sinks.is_told() {
                 let event = |segment, offset| Event::Until { segment, offset, point };
                 state.tell_of(&self.lane, (self.slot, self.offset), event);
             }
@@ -235,8 +236,18 @@ impl<B: Backend> Buffer<B> {
     /// Does the same as `used_until`, for points of streams that belong to the backend and not to this allocator.
     pub(crate) fn note_use(&self, point: Point) {
         if self.held.block != EMPTY {
-            self.lane.lock().shard.used_until(self.held.block, point);
+            self.lane.lock().use_until(self.held.block, point);
         }
+    }
+
+    /// Frees the block where sinks are told or something is noted. It is a function of its own, and does all that the
+    /// drop has to do, so that the drop needs no more registers for it.
+    #[cold]
+    #[inline(never)]
+    fn free_watched(&self) {
+        let Self { slot, offset, size, requested, stream, .. } = *self;
+        let out = Out { slot, offset, size, requested, stream };
+        drop(State::free_watched(&self.lane, &self.held, &out));
     }
 }
 
@@ -249,7 +260,7 @@ impl<B: Backend> Drop for Buffer<B> {
         }
         let state = self.lane.owner();
         if state.sinks.is_on() {
-            state.tell_free(&self.lane, &self.held, (self.slot, self.offset));
+            return self.free_watched();
         }
         let keep = State::free(&self.lane, &self.held);
         // No part of the allocator is borrowed here any more, so this may drop the allocator.

@@ -1,7 +1,7 @@
 //! The configuration of an allocator.
 
 use millpond_backend::{Backend, Caps, ClassId};
-use millpond_core::conf;
+use millpond_core::conf::{self, ConfError};
 use millpond_core::settings::{Options, Scrub, Settings};
 use millpond_core::{Coordinator, DeviceFacts};
 
@@ -25,43 +25,76 @@ pub struct Builder<B: Backend> {
     device: u32,
     limit: Option<u64>,
     options: Result<Options, BuildError>,
+    ignored: Vec<&'static str>,
 }
 
 impl<B: Backend> Builder<B> {
     pub(crate) fn new(backend: B) -> Self {
-        Self { backend, class: ClassId::DEVICE, device: 0, limit: None, options: Ok(Options::default()) }
+        Self {
+            backend,
+            class: ClassId::DEVICE,
+            device: 0,
+            limit: None,
+            options: Ok(Options::default()),
+            ignored: Vec::new(),
+        }
     }
 
-    /// Sets all settings, including the policy.
+    /// Sets all settings, including the policy, in the place of those given so far.
     pub fn settings(mut self, settings: Settings) -> Self {
         self.options = Ok(settings.into());
+        self.ignored.clear();
         self
     }
 
     /// Applies the settings of a configuration string in PyTorch's grammar on top of those given so far. A mistake in
     /// it is reported by [`build`](Self::build).
-    pub fn conf(mut self, text: &str) -> Self {
+    pub fn conf(self, text: &str) -> Self {
+        self.parse(text, |source| BuildError::Conf { source })
+    }
+
+    fn parse(mut self, text: &str, error: impl FnOnce(ConfError) -> BuildError) -> Self {
+        let ignored = &mut self.ignored;
         self.options = self.options.and_then(|base| {
-            conf::parse_over(base, text).map(|parsed| parsed.options).map_err(|source| BuildError::Conf { source })
+            let parsed = conf::parse_over(base, text).map_err(error)?;
+            let new: Vec<_> = parsed.ignored.into_iter().filter(|key| !ignored.contains(key)).collect();
+            ignored.extend(new);
+            Ok(parsed.options)
         });
         self
     }
 
+    /// Returns the keys of the texts given so far that are accepted and have no effect here, each once, in their order
+    /// and under their CUDA names. PyTorch has them for parts that Millpond does not have; their values were checked.
+    /// With the feature `tracing`, [`build`](Self::build) warns of each. [`Allocator::ignored_settings`] has them
+    /// later.
+    ///
+    /// ```
+    /// use millpond::Allocator;
+    /// use millpond_sim::Sim;
+    ///
+    /// let builder = Allocator::builder(Sim::new()).conf("pinned_use_background_threads:True,max_split_size_mb:64");
+    /// assert_eq!(builder.ignored(), ["pinned_use_background_threads"]);
+    /// ```
+    pub fn ignored(&self) -> &[&'static str] {
+        &self.ignored
+    }
+
     /// Applies the settings of the environment: of the first of [`ENVIRONMENT`] that is set, if there is one.
+    ///
+    /// Nothing else of the library reads the environment: an allocator from [`Allocator::new`], or from a builder on
+    /// which this is not called, has the same settings wherever it runs.
     pub fn environment(self) -> Self {
         self.environment_of(|name| std::env::var(name).ok())
     }
 
     /// Does the same as [`environment`](Self::environment) with another function that looks up variables.
-    pub fn environment_of(mut self, look_up: impl Fn(&str) -> Option<String>) -> Self {
+    pub fn environment_of(self, look_up: impl Fn(&str) -> Option<String>) -> Self {
         let found = ENVIRONMENT.into_iter().find_map(|variable| Some((variable, look_up(variable)?)));
-        if let Some((variable, text)) = found {
-            self.options = self.options.and_then(|base| {
-                let parsed = conf::parse_over(base, &text).map(|parsed| parsed.options);
-                parsed.map_err(|source| BuildError::Environment { variable, source })
-            });
+        match found {
+            Some((variable, text)) => self.parse(&text, |source| BuildError::Environment { variable, source }),
+            None => self,
         }
-        self
     }
 
     /// Serves this class of memory instead of the device's own. Memory of a class of the kind [`ClassKind::Host`] is
@@ -97,7 +130,11 @@ impl<B: Backend> Builder<B> {
         if self.limit.is_some() {
             coordinator.set_limit(self.limit);
         }
-        Ok(Allocator::from_state(State::new(self.backend, self.class, self.device, coordinator)))
+        #[cfg(feature = "tracing")]
+        crate::telemetry::warn_ignored(&self.ignored);
+        let mut state = State::new(self.backend, self.class, self.device, coordinator);
+        state.ignored = self.ignored;
+        Ok(Allocator::from_state(state))
     }
 }
 

@@ -11,6 +11,7 @@ use crate::error::{Error, OutOfMemory};
 use crate::lane::Lane;
 use crate::state::{HeldShards, State};
 use crate::sync::{Arc, wait_until};
+use crate::watch::{Asked, Pages};
 
 /// The result of a step: an outcome for the plan, and the driver's error that ends the plan, if there was one.
 pub(crate) struct Performed<E: BackendError> {
@@ -45,10 +46,16 @@ struct Running<'a, B: Backend> {
 
 impl<B: Backend> Running<'_, B> {
     /// Lets the coordinator work on the plan, and wakes paused threads if the result may concern them.
-    fn tell<R>(&mut self, work: impl FnOnce(&mut Coordinator, &mut Plan, &mut HeldShards<'_, B>) -> R) -> R {
+    /// `noted` is called with the result while the coordinator is still locked, and no lane.
+    fn tell<R>(
+        &mut self,
+        work: impl FnOnce(&mut Coordinator, &mut Plan, &mut HeldShards<'_, B>) -> R,
+        noted: impl FnOnce(&Coordinator, &mut R),
+    ) -> R {
         let mut coordinator = self.state.coordinator.lock();
         let before = coordinator.progress();
-        let result = work(&mut coordinator, self.plan, &mut HeldShards::new(self.state));
+        let mut result = work(&mut coordinator, self.plan, &mut HeldShards::new(self.state));
+        noted(&coordinator, &mut result);
         self.state.publish(&coordinator);
         let is_news = coordinator.progress() != before;
         drop(coordinator);
@@ -85,6 +92,7 @@ impl<B: Backend> State<B> {
         this: &'a Arc<Self>,
         lane: &'a Lane<B>,
         want: Want,
+        asked: &Asked,
     ) -> Result<(Grant, &'a Lane<B>), Error<B::Error>> {
         let mut plan = Plan::allocate(lane.shard, want, this.clocks()).with_open_tick(lane.mark(&this.backend));
         if this.backend.caps().oversubscribes {
@@ -92,7 +100,7 @@ impl<B: Backend> State<B> {
         }
         // The lane holds the allocator before the block exists, so that the block is never without it.
         lane.lock().hold(this);
-        match this.run(&mut plan)? {
+        match this.run_for(&mut plan, Some(&(lane.shard, want, *asked)))? {
             Ending::Granted(grant) => Ok((grant, lane)),
             Ending::Lent(lender, grant) => {
                 let lender = this.lane(lender);
@@ -116,10 +124,26 @@ impl<B: Backend> State<B> {
     /// A call of the backend that panics counts as one that failed: the plan puts everything back, and then the panic
     /// is resumed.
     pub(crate) fn run(&self, plan: &mut Plan) -> Result<Ending, Error<B::Error>> {
+        self.run_for(plan, None)
+    }
+
+    /// Runs a plan to its end, for a request if there is one.
+    fn run_for(&self, plan: &mut Plan, asked: Option<&(ShardId, Want, Asked)>) -> Result<Ending, Error<B::Error>> {
         let mut running = Running { state: self, plan, ended: false };
         let (mut failure, mut panic) = (None, None);
         loop {
-            let step = running.tell(|coordinator, plan, shards| coordinator.next(plan, shards));
+            let (mut pages, mut explanation) = (Pages::default(), None);
+            let step = running.tell(
+                |coordinator, plan, shards| coordinator.next(plan, shards),
+                |coordinator, step| {
+                    if self.sinks.watching.is_on() {
+                        pages = self.decided(coordinator, step, asked);
+                    }
+                    if let Step::Refuse(report) = step {
+                        explanation = Some(self.explain(coordinator, report));
+                    }
+                },
+            );
             running.ended = step.is_end();
             self.sinks.step(&step);
             let performed = match step {
@@ -131,21 +155,27 @@ impl<B: Backend> State<B> {
                     None => return failure.map_or(Ok(Ending::Done), Err),
                 },
                 Step::Refuse(report) => {
-                    return Err(Error::OutOfMemory(Box::new(OutOfMemory::new(
-                        self.device,
-                        self.class_name(),
-                        *report,
-                    ))));
+                    let refusal = OutOfMemory::new(self.device, self.class_name(), *report, explanation);
+                    return Err(Error::OutOfMemory(Box::new(refusal)));
                 }
                 Step::Pause { seen } => self.pause(seen),
-                step => self.attempt(&step, &mut panic),
+                ref step => self.attempt(step, &mut panic),
             };
-            running.tell(|coordinator, plan, shards| {
-                coordinator.learn(plan, performed.outcome, shards);
-                if panic.is_some() {
-                    coordinator.abandon(plan, shards);
-                }
-            });
+            self.sinks.refused(&step, &performed.outcome);
+            let noted = self.sinks.watching.is_on().then(|| performed.outcome.clone());
+            running.tell(
+                |coordinator, plan, shards| {
+                    coordinator.learn(plan, performed.outcome, shards);
+                    if panic.is_some() {
+                        coordinator.abandon(plan, shards);
+                    }
+                },
+                |coordinator, ()| {
+                    if let Some(outcome) = &noted {
+                        self.done(coordinator, &step, outcome, &pages);
+                    }
+                },
+            );
             failure = failure.or(performed.error);
         }
     }

@@ -8,6 +8,7 @@ use millpond_core::settings::SettingError;
 use millpond_core::stats::PinnedBy;
 use millpond_core::{PoolId, Report};
 
+use crate::explain::{Explanation, Sums};
 use crate::text::format_bytes;
 use crate::typed::ViewError;
 
@@ -237,11 +238,18 @@ pub struct OutOfMemory {
     /// The class, unless it is the device's own.
     class: Option<String>,
     report: Report,
+    explanation: Explanation,
 }
 
 impl OutOfMemory {
-    pub(crate) fn new(device: u32, class: Option<String>, report: Report) -> Self {
-        Self { device, class, report }
+    pub(crate) fn new(device: u32, class: Option<String>, report: Report, explanation: Option<Explanation>) -> Self {
+        let explanation = explanation.unwrap_or_else(|| Explanation::of(&report));
+        Self { device, class, report, explanation }
+    }
+
+    /// Returns who is in the way, and what would have helped by how much.
+    pub fn explanation(&self) -> &Explanation {
+        &self.explanation
     }
 
     /// Returns the numbers behind the message.
@@ -291,15 +299,14 @@ impl OutOfMemory {
     /// Prints which stream the free memory belongs to, what pins it, and what would free it.
     fn explain(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let r = &self.report;
-        match &r.largest_free {
+        match &self.explanation.hole {
             None => write!(f, "\n  Nothing is cached: all of it is in the program's hands.")?,
-            Some(free) => {
+            Some(hole) => {
+                let free = &hole.range;
                 let of = if free.stream == r.stream { "its own stream".to_string() } else { free.stream.to_string() };
                 write!(f, "\n  Largest free range: {} of {of}, in {}", format_bytes(free.bytes), free.segment)?;
-                for (at, pin) in free.pinned_by.iter().enumerate() {
-                    let word = if at == 0 { "pinned by" } else { "and" };
-                    let state = if pin.waiting { "waiting for a point" } else { "live" };
-                    write!(f, ", {word} {} {state} at offset {}", format_bytes(pin.size), pin.offset)?;
+                for (at, block) in hole.pinned_by.iter().enumerate() {
+                    write!(f, ", {} {block}", if at == 0 { "pinned by" } else { "and" })?;
                 }
                 write!(f, ".")?;
             }
@@ -322,6 +329,13 @@ impl OutOfMemory {
         }
         self.explain_slack(f)?;
         self.explain_pages(f)?;
+        for (at, holder) in self.explanation.holders.iter().enumerate() {
+            let end = if at + 1 == self.explanation.holders.len() { "." } else { "" };
+            write!(f, "{}{holder}{end}", if at == 0 { "\n  Held most by: " } else { ", " })?;
+        }
+        if self.explanation.is_recorded {
+            write!(f, "\n  The history is recorded: a replay tells which policy would have served the request.")?;
+        }
         write!(f, "\n  What to do: {}", self.advice())
     }
 
@@ -350,10 +364,10 @@ impl OutOfMemory {
             return write!(
                 f,
                 "\n  Pages, of all streams together: {} idle, {} free once their last use is over{}.",
-                format_bytes(self.idle()),
-                format_bytes(self.later()),
+                format_bytes(self.sums().idle()),
+                format_bytes(self.sums().later()),
                 r.limit_bytes
-                    .map_or(String::new(), |_| format!("; {} left below the limit", format_bytes(self.room()))),
+                    .map_or(String::new(), |_| format!("; {} left below the limit", format_bytes(self.sums().room()))),
             );
         }
         write!(
@@ -368,28 +382,15 @@ impl OutOfMemory {
         write!(f, ".")
     }
 
-    /// Returns the bytes that could be released or gathered at once.
-    fn idle(&self) -> u64 {
-        self.report.empty_cache_frees.saturating_sub(self.report.unreached_bytes)
-    }
-
-    /// Returns the freed bytes that the device may still use. The allocator has already waited for the device, so they
-    /// wait for work that was never submitted.
-    fn later(&self) -> u64 {
-        self.report.waiting_frees + self.report.unreached_bytes
-    }
-
-    /// Returns the bytes that the limit leaves. It returns 0 without a limit, because the driver had no more.
-    fn room(&self) -> u64 {
-        self.report.limit_bytes.map_or(0, |limit| limit.saturating_sub(self.report.reserved_bytes))
+    fn sums(&self) -> Sums<'_> {
+        Sums(&self.report)
     }
 
     fn advice(&self) -> String {
         let r = &self.report;
         let reserved = r.reserved_bytes;
-        // The bytes that can be had without freeing anything are not missing. With pages, the idle pages of every
-        // stream serve the request. Other policies would have to release them first, which the last retry has done.
-        let missing = r.tried_bytes.saturating_sub(if r.moves_pages { self.idle() } else { 0 });
+        // The bytes that can be had without freeing anything are not missing.
+        let missing = self.sums().missing();
         let below_limit = r.limit_bytes.is_none_or(|limit| reserved + missing <= limit);
         let text = format_bytes;
         if missing == 0 {
@@ -397,11 +398,14 @@ impl OutOfMemory {
                     addresses left to map them at."
                 .into();
         }
-        if self.later() > 0 && self.later() >= missing.saturating_sub(self.room()) {
-            format!("submit or finish the work that {} of freed memory wait for, then try again.", text(self.later()))
+        if self.sums().later() > 0 && self.sums().later() >= missing.saturating_sub(self.sums().room()) {
+            format!(
+                "submit or finish the work that {} of freed memory wait for, then try again.",
+                text(self.sums().later())
+            )
         } else if !r.moves_pages && r.has_pages && r.in_whole_pages >= r.requested_bytes {
             "set policy:paged, which maps free pages together for the stream that needs them.".into()
-        } else if r.ledger.held_bytes > 0 && r.ledger.held_bytes >= missing.saturating_sub(self.room()) {
+        } else if r.ledger.held_bytes > 0 && r.ledger.held_bytes >= missing.saturating_sub(self.sums().room()) {
             let held = text(r.ledger.held_bytes);
             format!("drop the references to private pools that no graph needs: they keep {held} of free memory.")
         } else if let Some(limit) = r.limit_bytes.filter(|&limit| limit < r.total_bytes && !below_limit) {

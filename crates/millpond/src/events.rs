@@ -10,13 +10,13 @@
 use std::any::Any;
 
 use millpond_backend::{Backend, Point, StreamId};
-use millpond_core::{Grant, PageCall, SegmentId, Slot, Step};
+use millpond_core::{Grant, Outcome, PageCall, SegmentId, Slot, Step};
 
 use crate::allocator::Allocator;
 use crate::lane::Lane;
-use crate::live::Tracker;
-use crate::state::{Held, State};
+use crate::state::State;
 use crate::sync::{AtomicBool, Mutex, Ordering};
+use crate::watch::{Out, Watching};
 
 /// Something that happened in an allocator. None of it depends on the device's time, except when a program asks: the
 /// same requests lead to the same events on every device that reuses in order.
@@ -68,6 +68,20 @@ pub enum Event {
         offset: u64,
         /// The point, which may have been taken before the sink was set.
         point: Point,
+    },
+    /// A request found no cached block that serves it. Steps follow, unless memory has come free meanwhile.
+    Miss {
+        /// The stream of the request.
+        stream: StreamId,
+        /// The requested size, in bytes.
+        requested: u64,
+    },
+    /// The driver has refused a call for lack of memory. The allocator goes on with what its policy tries next.
+    Refused {
+        /// The name of the step, as [`Step`](Event::Step) has it.
+        call: &'static str,
+        /// The bytes that were asked for.
+        bytes: u64,
     },
     /// The program empties the cache.
     EmptyCache,
@@ -133,28 +147,45 @@ impl<B: Backend> Allocator<B> {
 
 /// The sinks of an allocator.
 pub(crate) struct Sinks {
-    /// Whether there is a sink, or a tracker that notes what is alive.
+    /// Whether there is a sink, or something is noted.
     on: AtomicBool,
+    /// Whether there is a sink.
+    told: AtomicBool,
     inner: Mutex<Vec<Box<dyn Sink>>>,
-    /// The buffers that are alive, where they are noted.
-    pub(crate) tracker: Tracker,
+    /// What is noted of buffers, and of what happens to them.
+    pub(crate) watching: Watching,
 }
 
 impl Sinks {
     pub(crate) fn new() -> Self {
-        Self { on: AtomicBool::new(false), inner: Mutex::new(Vec::new()), tracker: Tracker::new() }
+        Self {
+            on: AtomicBool::new(false),
+            told: AtomicBool::new(false),
+            inner: Mutex::new(Vec::new()),
+            watching: Watching::new(),
+        }
     }
 
-    /// Sets the flag anew, after the tracker was turned on or off.
+    /// Sets the flags anew, after something was turned on or off.
     pub(crate) fn look(&self) {
-        let sinks = self.inner.lock();
-        self.on.store(!sinks.is_empty() || self.tracker.is_on(), Ordering::Relaxed);
+        self.set_flags(&self.inner.lock());
     }
 
-    /// Returns whether there is a sink to tell, or a tracker.
+    fn set_flags(&self, sinks: &[Box<dyn Sink>]) {
+        self.told.store(!sinks.is_empty(), Ordering::Relaxed);
+        self.on.store(!sinks.is_empty() || self.watching.is_on(), Ordering::Relaxed);
+    }
+
+    /// Returns whether there is a sink to tell, or something is noted.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
         self.on.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether there is a sink to tell.
+    #[inline]
+    pub(crate) fn is_told(&self) -> bool {
+        self.told.load(Ordering::Relaxed)
     }
 
     /// Adds a sink. Returns the one of the same type that it replaces.
@@ -162,7 +193,7 @@ impl Sinks {
         let mut sinks = self.inner.lock();
         let replaced = remove(&mut sinks);
         sinks.push(Box::new(sink));
-        self.on.store(true, Ordering::Relaxed);
+        self.set_flags(&sinks);
         replaced
     }
 
@@ -170,7 +201,7 @@ impl Sinks {
     pub(crate) fn take<S: Sink>(&self) -> Option<S> {
         let mut sinks = self.inner.lock();
         let taken = remove(&mut sinks);
-        self.on.store(!sinks.is_empty() || self.tracker.is_on(), Ordering::Relaxed);
+        self.set_flags(&sinks);
         taken
     }
 
@@ -180,8 +211,19 @@ impl Sinks {
         self.inner.lock().iter_mut().for_each(|sink| sink.event(event));
     }
 
+    /// Tells the sinks, if there are any, that the driver has refused a step.
+    pub(crate) fn refused(&self, step: &Step, outcome: &Outcome) {
+        let is_refused = matches!(outcome, Outcome::Refused | Outcome::Stopped { refused: true, .. });
+        if is_refused
+            && self.is_told()
+            && let Some((call, bytes)) = name_of(step)
+        {
+            self.tell(&Event::Refused { call, bytes });
+        }
+    }
+
     pub(crate) fn step(&self, step: &Step) {
-        if self.is_on()
+        if self.is_told()
             && let Some((name, bytes)) = name_of(step)
         {
             self.tell(&Event::Step { name, bytes });
@@ -198,31 +240,29 @@ fn remove<S: Sink>(sinks: &mut Vec<Box<dyn Sink>>) -> Option<S> {
 }
 
 impl<B: Backend> State<B> {
+    /// Tells the sinks, if there are any, of a block that was handed out.
     #[cold]
     pub(crate) fn tell_grant(&self, lane: &Lane<B>, stream: StreamId, requested: u64, grant: &Grant) {
-        self.sinks.tracker.note(lane.shard, grant, requested);
-        let segment = lane.lock().shard.segment_id(grant.slot);
-        let Grant { offset, size, .. } = *grant;
-        self.sinks.tell(&Event::Grant { stream, requested, segment, offset, size });
+        let Grant { slot, offset, size, .. } = *grant;
+        self.tell_of(lane, (slot, offset), |segment, offset| Event::Grant { stream, requested, segment, offset, size });
     }
 
     /// Tells of a free before the block is freed, so that its place is not handed out again first.
-    #[cold]
-    pub(crate) fn tell_free(&self, lane: &Lane<B>, held: &Held, place: (Slot, u64)) {
-        self.sinks.tracker.forget(lane.shard, held.block);
-        self.tell_of(lane, place, |segment, offset| Event::Free { segment, offset });
+    pub(crate) fn tell_free(&self, lane: &Lane<B>, out: &Out) {
+        self.tell_of(lane, (out.slot, out.offset), |segment, offset| Event::Free { segment, offset });
     }
 
-    /// Tells an event of a block that is handed out.
-    #[cold]
+    /// Tells the sinks, if there are any, an event of a block that is handed out.
     pub(crate) fn tell_of(
         &self,
         lane: &Lane<B>,
         (slot, offset): (Slot, u64),
         event: impl FnOnce(SegmentId, u64) -> Event,
     ) {
-        let segment = lane.lock().shard.segment_id(slot);
-        self.sinks.tell(&event(segment, offset));
+        if self.sinks.is_told() {
+            let segment = lane.lock().shard.segment_id(slot);
+            self.sinks.tell(&event(segment, offset));
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use millpond_core::{Shard, ShardId, Slot};
 use crate::raw::{Guard, Latched, OwnerRef};
 use crate::state::State;
 use crate::sync::Arc;
+use crate::watch::Watch;
 
 /// One stream of one allocator, in one pool. The alignment makes sure that neighbours in the table of lanes share no
 /// cache line, and no pair of lines that the processor fetches together.
@@ -41,6 +42,8 @@ pub(crate) struct LaneState<B: Backend> {
     direct: bool,
     /// The number of operations that were short of room for a peak since the last settlement.
     short: u32,
+    /// What is noted of the blocks, if anything is.
+    pub(crate) watch: Option<Box<Watch>>,
 }
 
 impl<B: Backend> Lane<B> {
@@ -58,6 +61,7 @@ impl<B: Backend> Lane<B> {
                 empty: 0,
                 direct,
                 short: 0,
+                watch: None,
             }),
         }
     }
@@ -171,6 +175,21 @@ impl<B: Backend> LaneState<B> {
             Some(segment) => segment,
             None => panic!("slot {} holds no segment", slot.0),
         }
+    }
+
+    /// Returns the device address of a segment; 0 on devices without addresses, or if there is none.
+    pub(crate) fn segment_base(&self, backend: &B, slot: Slot) -> u64 {
+        let segment = self.segments.get(slot.0 as usize).and_then(Option::as_ref);
+        segment.and_then(|segment| backend.address(segment)).unwrap_or(0)
+    }
+
+    /// Runs `f` on the shard, and notes which blocks it has made free after a wait.
+    pub(crate) fn visit<R>(&mut self, f: impl FnOnce(&mut Shard) -> R) -> R {
+        let result = f(self.shard.tidied());
+        if self.watch.is_some() {
+            self.note_retired();
+        }
+        result
     }
 
     pub(crate) fn segment(&self, slot: Slot) -> &B::Segment {

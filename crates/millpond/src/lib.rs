@@ -9,6 +9,8 @@ mod drive;
 mod effects;
 mod error;
 pub mod events;
+mod explain;
+pub mod history;
 mod lane;
 mod latch;
 #[cfg(not(loom))]
@@ -19,23 +21,30 @@ mod pinned;
 mod pool;
 mod raw;
 mod scrub;
+pub mod snapshot;
 mod state;
 mod stream;
 pub mod summary;
 mod sync;
+mod tag;
+#[cfg(any(feature = "tracing", feature = "metrics"))]
+pub mod telemetry;
 pub mod text;
 pub mod typed;
 mod usage;
+mod watch;
 
 pub use activity::DriverActivity;
 pub use allocator::Allocator;
 pub use buffer::{Buffer, Readiness};
 pub use builder::{Builder, ENVIRONMENT};
 pub use error::{BuildError, Error, OutOfMemory};
+pub use explain::{Explanation, Hole, PinnedBlock, Remedy, RemedyAction};
 pub use pinned::{Pinned, PinnedBuffer};
 pub use pool::{Capture, Pool};
 pub use raw::number::RawBuffer;
 pub use stream::Stream;
+pub use tag::{TagScope, current_tag, tag, with_tag};
 pub use usage::{BeyondDevice, Usage};
 
 pub use millpond_backend as backend;

@@ -1,29 +1,29 @@
 //! What is alive: who holds which buffers, by label, and what is left when the last handle ends.
 //!
-//! Nothing of this is known unless [`Allocator::track_live`] turns it on: then each allocation and each free takes a
-//! lock that all streams share and notes the buffer in a table, beside what a sink of [events](crate::events) costs. It
-//! is the flag of the sinks that both look at, so an allocator that tracks nothing executes no instruction more than
-//! one without labels would, and a buffer has no place for a label.
+//! Nothing of this is known unless [`Allocator::track_live`] or a [recording](crate::history) turns it on: then each
+//! allocation and each free writes a note, behind the lock of its stream that it takes anyway. It is the flag of the
+//! sinks of [events](crate::events) that both look at, so an allocator that tracks nothing executes no instruction more
+//! than one without labels would, and a buffer has no place for a label.
+//!
+//! Labels and [tags](crate::tag()) are one thing: a tag is the label of what is allocated while it is in force, and
+//! [`Stream::allocate_labelled`] is an allocation within a tag.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::panic::Location;
-
-use millpond_backend::Backend;
-use millpond_core::{BlockId, Grant, ShardId};
 
 use crate::allocator::Allocator;
 use crate::buffer::{Buffer, EMPTY};
 use crate::error::Error;
+use crate::state::State;
 use crate::stream::Stream;
-use crate::sync::{AtomicBool, Mutex, Ordering};
+use crate::tag::{self, Names, TagId};
 use crate::text::format_bytes;
+use crate::watch::{Note, Site};
+use millpond_backend::Backend;
 
 /// A label, shared by the buffers that have it.
 type Label = std::sync::Arc<str>;
-
-/// A place in a program.
-type Site = &'static Location<'static>;
 
 /// What an allocator notes of each buffer that it hands out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -34,7 +34,7 @@ pub enum Tracking {
     Off,
     /// Its label and its size.
     Labels,
-    /// The place in the program as well at which it got its label.
+    /// The place in the program as well at which it was allocated, or was given its label.
     Sites,
 }
 
@@ -43,7 +43,7 @@ pub enum Tracking {
 pub struct LiveGroup {
     /// The label; `None` for buffers that were given none.
     pub label: Option<Label>,
-    /// The place at which the buffers got their label, with [`Tracking::Sites`].
+    /// The place at which the buffers were allocated, or were given their label, with [`Tracking::Sites`].
     pub site: Option<Site>,
     /// The number of buffers.
     pub count: u64,
@@ -136,11 +136,17 @@ fn name_of(f: &mut fmt::Formatter<'_>, label: Option<&Label>, site: Option<Site>
     site.map_or(Ok(()), |site| write!(f, " at {site}"))
 }
 
+impl fmt::Display for LiveGroup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} in {} of ", format_bytes(self.bytes), self.count)?;
+        name_of(f, self.label.as_ref(), self.site)
+    }
+}
+
 impl fmt::Display for Live {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, group) in self.groups.iter().enumerate() {
-            write!(f, "{}{} in {} of ", if at > 0 { "\n" } else { "" }, format_bytes(group.bytes), group.count)?;
-            name_of(f, group.label.as_ref(), group.site)?;
+            write!(f, "{}{group}", if at > 0 { "\n" } else { "" })?;
         }
         Ok(())
     }
@@ -159,114 +165,47 @@ impl fmt::Display for LiveChange {
 }
 
 /// A function that is told what is left.
-type Hook = Box<dyn Fn(&Live) + Send + Sync>;
+pub(crate) type Hook = Box<dyn Fn(&Live) + Send + Sync>;
 
-/// The buffers of an allocator that are noted.
-pub(crate) struct Tracker {
-    sites: AtomicBool,
-    on: AtomicBool,
-    inner: Mutex<Table>,
-    hook: Mutex<Option<Hook>>,
-}
-
-#[derive(Default)]
-struct Table {
-    labels: BTreeSet<Label>,
-    /// Each buffer by its lane and block, which no other live buffer has.
-    buffers: HashMap<(u32, u32), Noted>,
-}
-
-struct Noted {
-    label: Option<Label>,
-    site: Option<Site>,
-    bytes: u64,
-    requested_bytes: u64,
-}
-
-impl Tracker {
-    pub(crate) fn new() -> Self {
-        Self {
-            sites: AtomicBool::new(false),
-            on: AtomicBool::new(false),
-            inner: Mutex::new(Table::default()),
-            hook: Mutex::new(None),
-        }
-    }
-
-    pub(crate) fn is_on(&self) -> bool {
-        self.on.load(Ordering::Relaxed)
-    }
-
-    fn set(&self, tracking: Tracking) {
-        self.sites.store(tracking == Tracking::Sites, Ordering::Relaxed);
-        self.on.store(tracking != Tracking::Off, Ordering::Relaxed);
-        if tracking == Tracking::Off {
-            self.inner.lock().buffers.clear();
-        }
-    }
-
-    /// Notes a buffer that is handed out.
-    pub(crate) fn note(&self, shard: ShardId, grant: &Grant, requested_bytes: u64) {
-        if self.is_on() {
-            let noted = Noted { label: None, site: None, bytes: grant.size, requested_bytes };
-            self.inner.lock().buffers.insert((shard.0, grant.block.0), noted);
-        }
-    }
-
-    /// Forgets a buffer that is about to be freed.
-    pub(crate) fn forget(&self, shard: ShardId, block: BlockId) {
-        if self.is_on() {
-            self.inner.lock().buffers.remove(&(shard.0, block.0));
-        }
-    }
-
-    fn name(&self, (shard, block): (ShardId, BlockId), label: &str, site: Site) {
-        if !self.is_on() {
-            return;
-        }
-        let mut table = self.inner.lock();
-        let label = match table.labels.get(label) {
-            Some(known) => Label::clone(known),
-            None => {
-                let new = Label::from(label);
-                table.labels.insert(Label::clone(&new));
-                new
-            }
-        };
-        let site = self.sites.load(Ordering::Relaxed).then_some(site);
-        if let Some(noted) = table.buffers.get_mut(&(shard.0, block.0)) {
-            (noted.label, noted.site) = (Some(label), site);
-        }
-    }
-
-    fn label_of(&self, shard: ShardId, block: BlockId) -> Option<Label> {
-        self.inner.lock().buffers.get(&(shard.0, block.0))?.label.clone()
-    }
-
-    fn live(&self) -> Live {
-        let mut by_name: BTreeMap<(Option<Label>, Option<Site>), [u64; 3]> = BTreeMap::new();
-        for noted in self.inner.lock().buffers.values() {
-            let sums = by_name.entry((noted.label.clone(), noted.site)).or_default();
-            for (sum, more) in sums.iter_mut().zip([1, noted.bytes, noted.requested_bytes]) {
+impl Live {
+    /// Returns the groups of some buffers.
+    pub(crate) fn of_notes<'a>(notes: impl Iterator<Item = &'a Note>) -> Live {
+        let mut by_name: HashMap<(TagId, Option<Site>), [u64; 3]> = HashMap::new();
+        for note in notes {
+            let sums = by_name.entry((note.label, note.site)).or_default();
+            for (sum, more) in sums.iter_mut().zip([1, note.size, note.requested]) {
                 *sum += more;
             }
         }
+        let names = Names::now();
         let group = |((label, site), [count, bytes, requested_bytes]): ((_, _), [u64; 3])| LiveGroup {
-            label,
+            label: names.of(label),
             site,
             count,
             bytes,
             requested_bytes,
         };
         let mut groups: Vec<_> = by_name.into_iter().map(group).collect();
-        groups.sort_by_key(|group| std::cmp::Reverse(group.bytes));
+        groups.sort_by(|a, b| {
+            b.bytes.cmp(&a.bytes).then_with(|| a.label.cmp(&b.label)).then_with(|| a.site.cmp(&b.site))
+        });
         Live { groups }
+    }
+}
+
+impl<B: Backend> State<B> {
+    /// Returns what is alive of the buffers that are noted, at one moment.
+    pub(crate) fn live(&self) -> Live {
+        let coordinator = self.coordinator.lock();
+        let lanes = self.hold_lanes(&coordinator);
+        Live::of_notes(lanes.iter().filter_map(|lane| lane.watch.as_ref()).flat_map(|watch| watch.live()))
     }
 
     /// Tells the hook what is left, as the last handle ends.
     pub(crate) fn tell_of_what_is_left(&self) {
-        if self.is_on()
-            && let Some(hook) = self.hook.lock().take()
+        let watching = &self.sinks.watching;
+        if watching.is_on()
+            && let Some(hook) = watching.hook.lock().take()
         {
             let live = self.live();
             if !live.is_empty() {
@@ -282,8 +221,8 @@ impl<B: Backend> Allocator<B> {
     /// [`live`](Self::live). Buffers that were handed out before are not known; those that were noted are forgotten
     /// when it is turned off. Turn it on before threads allocate.
     ///
-    /// While it is on, every allocation and every free takes locks that all streams share, and costs some hundred
-    /// nanoseconds more. While it is off, it costs nothing.
+    /// While it is on, a pair of an allocation and a free costs some forty nanoseconds more, and no lock. While it is
+    /// off, it costs nothing.
     ///
     /// ```
     /// use millpond::Allocator;
@@ -305,16 +244,14 @@ impl<B: Backend> Allocator<B> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn track_live(&self, tracking: Tracking) {
-        let state = self.state();
-        state.sinks.tracker.set(tracking);
-        state.sinks.look();
+        self.state().track(tracking);
     }
 
     /// Returns what is alive of the buffers that were noted, by label, and by the place where they were given it with
     /// [`Tracking::Sites`]. Empty unless [`track_live`](Self::track_live) has turned it on. Goes over all of them under
     /// a lock that allocations and frees take, too.
     pub fn live(&self) -> Live {
-        self.state().sinks.tracker.live()
+        self.state().live()
     }
 
     /// Sets the function that is told what is still alive when the last handle of the allocator ends (every
@@ -325,22 +262,23 @@ impl<B: Backend> Allocator<B> {
     /// handle, and must not panic. Nothing is printed unless it prints: `|live| tracing::warn!("{live}")` and
     /// `|live| eprintln!("{live}")` are two that do.
     pub fn on_left_alive(&self, hook: impl Fn(&Live) + Send + Sync + 'static) {
-        let replaced = self.state().sinks.tracker.hook.lock().replace(Box::new(hook));
+        let replaced = self.state().sinks.watching.hook.lock().replace(Box::new(hook));
         drop(replaced);
     }
 }
 
 impl<B: Backend> Stream<B> {
-    /// Does the same as [`allocate`](Self::allocate), and gives the buffer a label.
+    /// Does the same as [`allocate`](Self::allocate) within a [tag](crate::tag()) of this name: it is the buffer's
+    /// label, below the tag that is in force.
     ///
     /// # Errors
     ///
     /// Returns the errors of [`allocate`](Self::allocate).
     #[track_caller]
     pub fn allocate_labelled(&self, label: &str, bytes: u64) -> Result<Buffer<B>, Error<B::Error>> {
-        let buffer = self.allocate(bytes)?;
-        buffer.set_label(label);
-        Ok(buffer)
+        // The place is passed on here, and would not be through a closure.
+        let _scope = self.lane().owner().sinks.is_on().then(|| tag::tag(label));
+        self.allocate(bytes)
     }
 }
 
@@ -349,18 +287,21 @@ impl<B: Backend> Buffer<B> {
     /// effect on an empty buffer and unless [`Allocator::track_live`] was on when the buffer was handed out. The place
     /// of the call is noted with [`Tracking::Sites`]. Without tracking it costs a load and a branch.
     ///
-    /// An allocator keeps one copy of each label that it was ever given, so labels are names of kinds of buffers, and
-    /// not of each one.
+    /// The label is used as it is, also within a [tag](crate::tag()). The process keeps one copy of each label that was
+    /// ever noted, so labels are names of kinds of buffers, and not of each one.
     #[track_caller]
     pub fn set_label(&self, label: &str) {
-        let state = self.lane().owner();
-        if state.sinks.is_on() && self.held().block != EMPTY {
-            state.sinks.tracker.name((self.lane().shard, self.held().block), label, Location::caller());
+        if self.lane().owner().sinks.watching.is_on() && self.held().block != EMPTY {
+            let label = tag::number_of(label);
+            if let Some(watch) = &mut self.lane().lock().watch {
+                watch.label(self.held().block, label, Location::caller());
+            }
         }
     }
 
     /// Returns the label, if the buffer was noted and has one.
     pub fn label(&self) -> Option<std::sync::Arc<str>> {
-        self.lane().owner().sinks.tracker.label_of(self.lane().shard, self.held().block)
+        let label = self.lane().lock().watch.as_ref()?.note(self.held().block)?.label;
+        Names::now().of(label)
     }
 }

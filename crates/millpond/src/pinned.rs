@@ -136,6 +136,7 @@ impl<B: Backend> Pinned<B> {
     ///
     /// [`Error::OutOfMemory`] with a report; [`Error::TooLarge`] from 2^60 bytes; [`Error::Driver`] if a driver call
     /// fails.
+    #[track_caller]
     pub fn allocate(&self, bytes: u64) -> Result<PinnedBuffer<B>, Error<B::Error>> {
         let buffer = self.home.allocate(bytes)?;
         PinnedBuffer::new(buffer).ok_or_else(|| self.home.lane().owner().no_pinned())

@@ -55,6 +55,7 @@
 
 #![allow(unsafe_code)]
 
+pub(crate) mod clock;
 pub(crate) mod number;
 
 use std::marker::PhantomData;

@@ -10,12 +10,13 @@ use millpond_core::{Coordinator, Freed, Grant, PoolId, Shard, ShardId, Shards, S
 
 use crate::activity::Activity;
 use crate::error::Error;
-use crate::events::Sinks;
+use crate::events::{Event, Sinks};
 use crate::lane::{Lane, LaneState};
 use crate::pages::Pages;
 use crate::pool::Bonds;
 use crate::raw::{Guard, LaneRef, OwnerRef};
 use crate::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering};
+use crate::watch::{Asked, Out};
 
 #[cfg(all(test, not(loom)))]
 mod tests;
@@ -39,6 +40,8 @@ pub(crate) struct State<B: Backend> {
     set_aside: Arc<Mutex<Vec<StreamId>>>,
     /// Whether a freed block is released to the driver as soon as possible, without caching.
     pub(crate) direct: bool,
+    /// The keys of the configuration that have no effect.
+    pub(crate) ignored: Vec<&'static str>,
     /// The setting that selects the memory to overwrite before it is granted.
     pub(crate) scrub: Scrub,
     /// Whether garbage collection counts searches.
@@ -75,7 +78,7 @@ pub(crate) struct LockedShards<'a, B: Backend>(pub(crate) &'a State<B>);
 
 impl<B: Backend> Shards for LockedShards<'_, B> {
     fn with<R>(&mut self, shard: ShardId, f: impl FnOnce(&mut Shard) -> R) -> R {
-        f(self.0.lane(shard).lock().shard.tidied())
+        self.0.lane(shard).lock().visit(f)
     }
 }
 
@@ -91,12 +94,17 @@ impl<'a, B: Backend> HeldShards<'a, B> {
     pub(crate) fn new(state: &'a State<B>) -> Self {
         Self { state, held: Vec::new() }
     }
+
+    /// Returns the lanes, if they are held.
+    pub(crate) fn lanes(&self) -> &[Guard<'a, LaneState<B>>] {
+        &self.held
+    }
 }
 
 impl<B: Backend> Shards for HeldShards<'_, B> {
     fn with<R>(&mut self, shard: ShardId, f: impl FnOnce(&mut Shard) -> R) -> R {
         match self.held.get_mut(shard.0 as usize) {
-            Some(lane) => f(lane.shard.tidied()),
+            Some(lane) => lane.visit(f),
             None => LockedShards(self.state).with(shard, f),
         }
     }
@@ -121,7 +129,7 @@ impl<B: Backend> Shards for UncontendedShards<'_, B> {
     }
 
     fn try_with<R>(&mut self, shard: ShardId, f: impl FnOnce(&mut Shard) -> R) -> Option<R> {
-        self.0.lane(shard).try_lock().map(|mut lane| f(lane.shard.tidied()))
+        self.0.lane(shard).try_lock().map(|mut lane| lane.visit(f))
     }
 }
 
@@ -136,6 +144,7 @@ impl<B: Backend> State<B> {
             device,
             sizes: coordinator.sizes().clone(),
             direct: !coordinator.settings().policy.caches(),
+            ignored: Vec::new(),
             scrub: coordinator.settings().scrub,
             counts_searches: AtomicBool::new(coordinator.counts_searches()),
             searches: CachePadded::new([AtomicU64::new(0), AtomicU64::new(0)]),
@@ -209,6 +218,7 @@ impl<B: Backend> State<B> {
         let shard = coordinator.open_shard(stream, pool);
         let set_aside = self.home == Some(stream);
         let at = self.lanes.push(Lane::new(OwnerRef::new(self), shard, set_aside, self.direct));
+        self.watch_new(&self.lanes[at]);
         &self.lanes[at]
     }
 
@@ -225,6 +235,7 @@ impl<B: Backend> State<B> {
         this: &'a Arc<Self>,
         lane: &'a Lane<B>,
         want: &Want,
+        asked: &Asked,
     ) -> Result<(Grant, &'a Lane<B>), Error<B::Error>> {
         if this.waiters.load(Ordering::Relaxed) != 0 {
             this.retire_ready()?;
@@ -234,8 +245,9 @@ impl<B: Backend> State<B> {
         let hit = {
             let mut state = lane.lock();
             let hit = state.shard.allocate(want, clock, usable);
-            if hit.is_some() {
+            if let Some(grant) = &hit {
                 state.hold(this);
+                state.granted(asked, want.requested, grant);
             }
             hit
         };
@@ -246,7 +258,12 @@ impl<B: Backend> State<B> {
                 }
                 Ok((grant, lane))
             }
-            None => Self::miss(this, lane, *want),
+            None => {
+                if this.sinks.is_told() {
+                    this.sinks.tell(&Event::Miss { stream: asked.stream, requested: want.requested });
+                }
+                Self::miss(this, lane, *want, asked)
+            }
         }
     }
 
@@ -290,6 +307,23 @@ impl<B: Backend> State<B> {
             Freed::Done { unsettled: false } if !inner.looks_back() => None,
             freed => Self::freed(lane, inner, held, freed),
         }
+    }
+
+    /// Does the same as [`free`](Self::free) where sinks are told or something is noted, with the same restriction on
+    /// references.
+    #[inline(never)]
+    pub(crate) fn free_watched(lane: &LaneRef<B>, held: &Held, out: &Out) -> Option<Arc<Self>> {
+        let home: &Lane<B> = lane;
+        let state = home.owner();
+        let backend = &state.backend;
+        state.tell_free(home, out);
+        let tick = home.mark(backend);
+        let clock = if state.is_plain() { 0 } else { state.clocks()[held.side as usize] };
+        let mut inner = home.lock();
+        let base = if inner.watch.is_some() { inner.segment_base(backend, out.slot) } else { 0 };
+        let freed = inner.shard.free(held.block, tick, clock);
+        inner.freed(held.block, out, base, matches!(freed, Freed::Done { .. }));
+        Self::freed(lane, inner, held, freed)
     }
 
     /// Does what remains after a free. Like [`free`](Self::free), it takes no reference to anything that may be

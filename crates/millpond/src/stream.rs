@@ -1,6 +1,7 @@
 //! A stream of an allocator.
 
 use std::fmt;
+use std::panic::Location;
 
 use millpond_backend::{Backend, Point, StreamId, Tick};
 use millpond_core::settings::Scrub;
@@ -14,6 +15,7 @@ use crate::pool::Bond;
 use crate::raw::LaneRef;
 use crate::state::State;
 use crate::sync::Arc;
+use crate::watch::{Asked, Site};
 
 mod order;
 mod pinned;
@@ -73,7 +75,7 @@ impl<B: Backend> Stream<B> {
     pub fn point(&self) -> Point {
         let state = self.lane.owner();
         let point = state.mark(self.lane.stream);
-        if state.sinks.is_on() {
+        if state.sinks.is_told() {
             state.sinks.tell(&Event::Mark { point });
         }
         point
@@ -90,6 +92,7 @@ impl<B: Backend> Stream<B> {
     /// [`Error::OutOfMemory`] with a report; [`Error::TooLarge`] from 2^60 bytes; [`Error::Driver`] if a driver call
     /// fails, also the one that [scrubs](millpond_core::settings::Scrub) the memory: nothing is handed out then.
     #[inline]
+    #[track_caller]
     pub fn allocate(&self, bytes: u64) -> Result<Buffer<B>, Error<B::Error>> {
         self.allocate_prepared(bytes, || Ok(()))
     }
@@ -122,6 +125,7 @@ impl<B: Backend> Stream<B> {
     /// Returns the error of `prepare`, after which nothing is allocated, and the errors of
     /// [`allocate`](Self::allocate).
     #[inline]
+    #[track_caller]
     pub fn allocate_prepared(
         &self,
         bytes: u64,
@@ -129,7 +133,7 @@ impl<B: Backend> Stream<B> {
     ) -> Result<Buffer<B>, Error<B::Error>> {
         match self.hit(bytes) {
             Some((want, grant)) => Ok(self.buffer(&want, &grant)),
-            None => self.allocate_apart(bytes, prepare),
+            None => self.allocate_apart(bytes, Location::caller(), prepare),
         }
     }
 
@@ -141,13 +145,28 @@ impl<B: Backend> Stream<B> {
         if self.lane.owner().sinks.is_on() { None } else { self.cached(bytes) }
     }
 
-    /// Does the same where sinks are told. It is a separate function, because a grant that is passed by reference to
-    /// another function has to be in memory.
+    /// Does the same where sinks are told or something is noted. It is a separate function, because a grant that is
+    /// passed by reference to another function has to be in memory.
     #[inline(never)]
-    fn told_hit(&self, bytes: u64) -> Option<Buffer<B>> {
+    fn watched_hit(&self, bytes: u64, asked: &Asked) -> Option<Buffer<B>> {
         let state = self.lane.owner();
-        let (want, grant) = if state.sinks.is_on() { self.cached(bytes)? } else { return None };
-        state.tell_grant(&self.lane, self.lane.stream, bytes, &grant);
+        if !state.sinks.is_on() || bytes == 0 || !state.is_plain() {
+            return None;
+        }
+        let want = state.sizes.want(bytes)?;
+        let mut lane = self.lane.lock();
+        if !lane.holds() {
+            return None;
+        }
+        let grant = lane.shard.allocate(&want, 0, Tick(u64::MAX))?;
+        lane.granted(asked, bytes, &grant);
+        drop(lane);
+        if grant.unsettled {
+            state.settle(self.lane.shard);
+        }
+        if state.sinks.is_told() {
+            state.tell_grant(&self.lane, self.lane.stream, bytes, &grant);
+        }
         Some(self.buffer(&want, &grant))
     }
 
@@ -182,25 +201,27 @@ impl<B: Backend> Stream<B> {
     fn allocate_apart(
         &self,
         bytes: u64,
+        site: Site,
         prepare: impl FnOnce() -> Result<(), Error<B::Error>>,
     ) -> Result<Buffer<B>, Error<B::Error>> {
-        if let Some(buffer) = self.told_hit(bytes) {
+        let asked = Asked { stream: self.lane.stream, site };
+        if let Some(buffer) = self.watched_hit(bytes, &asked) {
             return Ok(buffer);
         }
         prepare()?;
-        self.allocate_otherwise(bytes)
+        self.allocate_otherwise(bytes, &asked)
     }
 
     /// Allocates where the hot path does not: for 0 bytes, where something is waited for or counted, and after a miss.
     #[inline(never)]
-    fn allocate_otherwise(&self, bytes: u64) -> Result<Buffer<B>, Error<B::Error>> {
+    fn allocate_otherwise(&self, bytes: u64, asked: &Asked) -> Result<Buffer<B>, Error<B::Error>> {
         if bytes == 0 {
             return Ok(Buffer::empty(self.lane.clone(), &self.handle.state));
         }
         let state = &self.handle.state;
         let want = state.sizes.want(bytes).ok_or(Error::TooLarge { requested: bytes })?;
-        let (grant, lane) = State::allocate(state, &self.lane, &want)?;
-        if state.sinks.is_on() {
+        let (grant, lane) = State::allocate(state, &self.lane, &want, asked)?;
+        if state.sinks.is_told() {
             state.tell_grant(lane, self.lane.stream, bytes, &grant);
         }
         let mut buffer = Buffer::new(LaneRef::new(lane), self.lane.stream, &want, &grant);

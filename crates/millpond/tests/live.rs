@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use millpond::live::{Live, Tracking};
 use millpond::settings::Scrub;
-use millpond::{Allocator, Buffer, RawBuffer, Stream};
+use millpond::{Allocator, Buffer, RawBuffer, Stream, tag, with_tag};
 use millpond_sim::Sim;
 
 fn tracking(tracking: Tracking) -> (Allocator<Sim>, Stream<Sim>) {
@@ -169,4 +169,27 @@ fn threads_label_and_free_for_each_other() {
     });
     assert!(allocator.live().is_empty(), "{}", allocator.live());
     allocator.check();
+}
+
+/// A tag is the label of what is allocated while it is in force, a label in a tag is below it, and labels that are set
+/// replace both.
+#[test]
+fn tags_are_labels() {
+    let (allocator, stream) = tracking(Tracking::Sites);
+    let outside = stream.allocate(512).unwrap();
+    let held = with_tag("model", || {
+        let plain = stream.allocate(1024).unwrap();
+        let layer = tag("layer3");
+        let inner = stream.allocate_labelled("weights", 2048).unwrap();
+        drop(layer);
+        (plain, inner, stream.allocate_labelled("other", 4096).unwrap())
+    });
+    let after = stream.allocate(512).unwrap();
+    let labels = [&held.0, &held.1, &held.2, &outside, &after].map(Buffer::label);
+    let names = [Some("model"), Some("model/layer3/weights"), Some("model/other"), None, None];
+    assert_eq!(labels.each_ref().map(Option::as_deref), names);
+    with_tag("not this", || held.0.set_label("exact"));
+    assert_eq!(held.0.label().as_deref(), Some("exact"));
+    let sites: Vec<_> = allocator.live().groups().iter().map(|group| group.site.unwrap().line()).collect();
+    assert_eq!(sites.len(), 5, "each is from its own place");
 }

@@ -1,7 +1,8 @@
 //! The text of an out-of-memory error, and tests that its advice helps.
 
 use millpond::backend::{Backend as _, Closing, Fault};
-use millpond::{Allocator, Error, OutOfMemory, Stream};
+use millpond::history::Recording;
+use millpond::{Allocator, Error, OutOfMemory, RemedyAction, Stream, with_tag};
 use millpond_sim::{Sim, SimBuilder, SimError};
 
 const MIB: u64 = 1 << 20;
@@ -151,4 +152,76 @@ fn classic_recommends_pages_where_the_device_has_them() {
     says(&error, &["What to do: free buffers, or raise the limit by 12.00 MiB"]);
     assert!(!error.to_string().contains("page"), "the device has none: {error}");
     assert_eq!(Error::<SimError>::OutOfMemory(error).fault(), Fault::OutOfMemory);
+}
+
+/// The blocks on both sides of the largest hole are named with their tags and places, and each remedy with its bytes.
+#[test]
+fn it_names_what_is_in_the_way_and_what_each_remedy_frees() {
+    let allocator =
+        Allocator::builder(Sim::new()).conf("policy:classic").limit(120 * MIB).build().expect("an allocator");
+    allocator.record_history(Recording::all(100));
+    let (stream, other) = (allocator.create_stream().unwrap(), allocator.create_stream().unwrap());
+    // One segment of 20 MiB: two blocks with a hole between them.
+    let [before, hole, behind] = [(4, "encoder"), (9, "activations"), (5, "decoder")].map(|(mib, name)| {
+        let block = with_tag("model", || stream.allocate_labelled(name, mib * MIB)).unwrap();
+        (block, line!() - 1)
+    });
+    drop(hole);
+    let large = other.allocate(80 * MIB).unwrap();
+    let error = refusal(&stream, 30 * MIB);
+    let explanation = error.explanation();
+    let found = explanation.hole.as_ref().unwrap();
+    assert_eq!(found.range.bytes, 9 * MIB);
+    let pins: Vec<_> = found.pinned_by.iter().map(|block| (block.pin.size / MIB, block.label.as_deref())).collect();
+    assert_eq!(pins, [(4, Some("model/encoder")), (5, Some("model/decoder"))]);
+    assert_eq!(found.pinned_by[0].site.unwrap().line(), before.1);
+    let remedies: Vec<_> = explanation.remedies.iter().map(|r| (r.action, r.bytes / MIB, r.suffices)).collect();
+    let expected = [
+        (RemedyAction::Gather, 10, false),
+        (RemedyAction::RaiseLimit, 10, true),
+        (RemedyAction::FreeBuffers, 10, true),
+    ];
+    assert_eq!(remedies, expected, "{explanation}");
+    assert_eq!(explanation.holders[0].bytes, 80 * MIB);
+    assert!(explanation.is_recorded);
+    let site = found.pinned_by[0].site.unwrap();
+    says(
+        &error,
+        &[
+            &format!("pinned by 4.00 MiB live at offset 0 (model/encoder, from {site}), and 5.00 MiB live at offset"),
+            "Held most by: 80.00 MiB in 1 of (no label) at ",
+            "The history is recorded: a replay tells which policy would have served the request.",
+        ],
+    );
+    let text = explanation.to_string();
+    assert!(
+        text.contains("Would have helped: 10.00 MiB by gathering pages (policy:paged) (not enough alone)"),
+        "{text}"
+    );
+
+    // Without notes the explanation has the numbers alone.
+    allocator.record_history(Recording::off());
+    let error = refusal(&stream, 30 * MIB);
+    let explanation = error.explanation();
+    assert!(explanation.holders.is_empty() && !explanation.is_recorded);
+    let pinned = &explanation.hole.as_ref().unwrap().pinned_by;
+    assert!(pinned.len() == 2 && pinned.iter().all(|block| block.label.is_none() && block.site.is_none()));
+    drop((before, behind, large));
+}
+
+#[test]
+fn work_in_flight_is_a_remedy_by_stream() {
+    let (sim, allocator) = paged(Sim::builder().closing(Closing::Submit));
+    allocator.set_limit(Some(64 * MIB));
+    let (home, other) = (allocator.create_stream().unwrap(), allocator.create_stream().unwrap());
+    let buffer = home.allocate(40 * MIB).unwrap();
+    sim.busy(other.id());
+    buffer.record_stream(&other).unwrap();
+    drop(buffer);
+    let error = refusal(&home, 40 * MIB);
+    let waits: Vec<_> = error.explanation().remedies.iter().map(|r| (r.action, r.bytes / MIB, r.suffices)).collect();
+    assert_eq!(waits[0], (RemedyAction::Wait(other.id()), 40, true), "{waits:?}");
+    assert!(error.explanation().to_string().contains(&format!("40.00 MiB by waiting for {} (enough)", other.id())));
+    sim.submit(other.id()).unwrap();
+    assert!(home.allocate(40 * MIB).is_ok(), "the remedy helps");
 }

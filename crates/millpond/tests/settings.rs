@@ -192,3 +192,22 @@ fn settings_are_refused_or_they_work() {
     println!("{worked} worked, {refused} were refused");
     assert!(worked > 100 && refused > 100, "{worked} worked, {refused} were refused");
 }
+
+/// Keys that have no effect are told to whoever builds and to whoever has the allocator; and nothing but
+/// `environment` reads the environment.
+#[test]
+fn settings_without_an_effect_are_told() {
+    let builder = Allocator::builder(Sim::new())
+        .conf("pinned_use_background_threads:True,max_split_size_mb:64")
+        .conf("backend:native,pinned_use_background_threads:False")
+        .environment_of(|name| (name == "MILLPOND_CONF").then(|| "release_lock_on_cudamalloc:True".into()));
+    let expected = ["pinned_use_background_threads", "backend", "release_lock_on_cudamalloc"];
+    assert_eq!(builder.ignored(), expected);
+    let allocator = builder.build().unwrap();
+    assert_eq!(allocator.ignored_settings(), expected);
+    assert_eq!(allocator.snapshot().ignored, expected);
+    assert_eq!(allocator.settings().max_split_bytes, Some(64 << 20));
+    let anew = Allocator::builder(Sim::new()).conf("backend:native").settings(Settings::default());
+    assert!(anew.ignored().is_empty(), "settings replace what was given");
+    assert!(Allocator::new(Sim::new()).ignored_settings().is_empty());
+}

@@ -166,6 +166,14 @@ impl<B: Backend, W: Watch<B>> Watch<B> for Flying<'_, B, W> {
         self.watch.freeing(event, id, buffer)
     }
 
+    fn refused(&mut self, id: u32, error: &Error<B::Error>) {
+        self.watch.refused(id, error);
+    }
+
+    fn done(&mut self, event: usize) {
+        self.watch.done(event);
+    }
+
     fn over(&mut self) -> Result<(), Self::Error> {
         self.watch.over()
     }

@@ -1,12 +1,15 @@
 #![doc = include_str!("../README.md")]
 
 mod acts;
+mod building;
 mod check;
 mod evidence;
 mod fills;
 mod flight;
+mod history;
 mod life;
 mod marks;
+mod observer;
 mod outcome;
 mod own;
 mod record;
@@ -14,6 +17,7 @@ mod replay;
 mod submits;
 mod threads;
 mod timed;
+pub mod tune;
 mod until;
 mod used;
 mod vary;
@@ -22,7 +26,9 @@ mod watch;
 pub use check::{CheckError, WrongByte};
 pub use fills::Fills;
 pub use flight::{Flight, HeldFor, Hold};
+pub use history::{trace_of, trace_of_snapshot};
 pub use life::Life;
+pub use observer::Observer;
 pub use outcome::{Pass, Replayed};
 pub use record::{DecisionLog, Recorder};
 pub use replay::Replay;

@@ -6,6 +6,7 @@ use millpond_backend::Backend;
 use crate::acts::Acts;
 use crate::check::{CheckError, Checker};
 use crate::flight::{Flight, Flying};
+use crate::observer::{Observed, Observer};
 use crate::outcome::Replayed;
 use crate::replay::Replay;
 use crate::submits::Submits;
@@ -24,11 +25,13 @@ pub struct Life<'a, B: Backend> {
     pub vary: Option<Vary>,
     /// The work that each allocation, and each first use on another stream, queues.
     pub in_flight: Option<Box<dyn Flight<B> + 'a>>,
+    /// An observer that is told what happens. Its work is part of the time of the passes.
+    pub observer: Option<&'a mut dyn Observer<B>>,
 }
 
 impl<B: Backend> Default for Life<'_, B> {
     fn default() -> Self {
-        Self { checked: false, kept: Vec::new(), vary: None, in_flight: None }
+        Self { checked: false, kept: Vec::new(), vary: None, in_flight: None, observer: None }
     }
 }
 
@@ -49,17 +52,17 @@ impl Replay {
         life: Life<'_, B>,
         progress: impl FnMut(usize),
     ) -> Result<Replayed, CheckError<B::Error>> {
-        let Life { checked, kept, vary, in_flight } = life;
+        let Life { checked, kept, vary, in_flight, observer } = life;
         let (acts, until) = (Acts::new(self, &kept, vary), until.into());
         let submits = self.submits(allocator, streams, !checked && in_flight.is_none());
         let place = (allocator, streams);
         if checked {
             let checker = Checker::new(allocator, 0, 0)?.keeping(kept.clone());
-            let mut flying = Flying::new(checker, in_flight);
+            let mut flying = Flying::new(Observed::new(checker, observer), in_flight);
             let replayed = self.lived(place, submits, until, (&acts, &kept), &mut flying, progress)?;
-            Ok(Replayed { checked_blocks: flying.watch().blocks(), ..replayed })
+            Ok(Replayed { checked_blocks: flying.watch().watch().blocks(), ..replayed })
         } else {
-            let mut flying = Flying::new(Unwatched, in_flight);
+            let mut flying = Flying::new(Observed::new(Unwatched, observer), in_flight);
             self.lived(place, submits, until, (&acts, &kept), &mut flying, progress)
         }
     }

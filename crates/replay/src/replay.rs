@@ -4,6 +4,7 @@
 mod tests;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use millpond::{Allocator, Buffer, DriverActivity, Error, Stream};
@@ -32,6 +33,8 @@ pub struct Replay {
     pub(crate) points: usize,
     pub(crate) streams: u32,
     pub(crate) live_peak: u64,
+    /// What ends replays early.
+    pub(crate) stop: Option<&'static AtomicBool>,
 }
 
 impl Replay {
@@ -63,6 +66,7 @@ impl Replay {
             points: trace.events.iter().filter(|event| matches!(event, Event::Mark { .. })).count(),
             streams: used.count(),
             live_peak: trace.live_peak(),
+            stop: None,
         }
     }
 
@@ -166,6 +170,7 @@ impl Replay {
                         }
                         Err(error) if error.fault() == Fault::OutOfMemory => {
                             ooms += 1;
+                            watch.refused(id, &error);
                             first_oom.get_or_insert_with(|| error.to_string());
                         }
                         Err(error) => return Err(error.into()),
@@ -201,6 +206,7 @@ impl Replay {
                     allocator.trim(bytes)?;
                 }
             }
+            watch.done(at);
         }
         let time = start.elapsed().saturating_sub(submits.take_spent());
         let live = (0..).zip(blocks).filter_map(|(id, block)| Some((id, block?))).collect();

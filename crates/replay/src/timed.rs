@@ -1,6 +1,5 @@
 //! Work on a simulated clock: what waits of streams for each other cost, without a device.
 
-use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -167,8 +166,8 @@ impl<B: Backend> Flight<B> for Timed<'_> {
         }
         // What the host has waited for is complete already, and its stream may be idle.
         let mut left: Vec<_> = self.lanes.iter_mut().flat_map(|lane| lane.queue.drain(..)).collect();
-        left.sort_by_key(|kernel| Reverse(kernel.queued));
-        while let Some(kernel) = left.pop() {
+        left.sort_by_key(|kernel| kernel.queued);
+        for kernel in left {
             self.device.finish(kernel.end);
         }
     }

@@ -1,5 +1,6 @@
 //! The end of a replay: after a number of passes, or after a time.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use millpond::Allocator;
@@ -28,32 +29,39 @@ impl From<usize> for Until {
     }
 }
 
-/// The instant at which a pass is cut short; `None` for no limit.
+/// What cuts a pass short: an instant, and a flag that someone else sets; neither where both are `None`.
 #[derive(Clone, Copy)]
-pub(crate) struct Deadline(Option<Instant>);
+pub(crate) struct Deadline {
+    end: Option<Instant>,
+    stop: Option<&'static AtomicBool>,
+}
 
 impl Deadline {
-    pub(crate) const NEVER: Self = Self(None);
+    pub(crate) const NEVER: Self = Self { end: None, stop: None };
 
     /// Creates the deadline. A time beyond the range of the clock never ends.
-    fn new(until: Until) -> Self {
+    fn new(until: Until, stop: Option<&'static AtomicBool>) -> Self {
         match until {
-            Until::Passes(_) => Self::NEVER,
-            Until::Elapsed(time) => Self(Instant::now().checked_add(time)),
+            Until::Passes(_) => Self { end: None, stop },
+            Until::Elapsed(time) => Self { end: Instant::now().checked_add(time), stop },
         }
     }
 
+    fn is_stopped(self) -> bool {
+        self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed))
+    }
+
     fn is_over(self) -> bool {
-        self.0.is_some_and(|end| Instant::now() >= end)
+        self.is_stopped() || self.end.is_some_and(|end| Instant::now() >= end)
     }
 
-    /// Returns the first event before which the clock is read.
+    /// Returns the first event before which it is looked at.
     pub(crate) fn first_look(self) -> usize {
-        if self.0.is_some() { LOOK_EVERY } else { usize::MAX }
+        if self.end.is_some() || self.stop.is_some() { LOOK_EVERY } else { usize::MAX }
     }
 
-    /// Reads the clock before that event. Returns `None` where the pass ends there, and otherwise the next event to
-    /// read it before.
+    /// Looks at it before that event. Returns `None` where the pass ends there, and otherwise the next event to look
+    /// before.
     #[inline(never)]
     pub(crate) fn look(self, at: usize) -> Option<usize> {
         (!self.is_over()).then_some(at + LOOK_EVERY)
@@ -61,6 +69,13 @@ impl Deadline {
 }
 
 impl Replay {
+    /// Has the replays end once a flag is set, as [`Until::Elapsed`] does once its time is over: the pass in progress
+    /// is cut short, and no other begins.
+    #[must_use]
+    pub fn stopped_by(self, stop: &'static AtomicBool) -> Self {
+        Self { stop: Some(stop), ..self }
+    }
+
     /// Runs a cold pass, and warm ones until the end. `pass` makes one pass up to a deadline. What it returns about the
     /// driver is filled in here.
     pub(crate) fn passes<B: Backend, E>(
@@ -70,7 +85,7 @@ impl Replay {
         mut progress: impl FnMut(usize),
         mut pass: impl FnMut(Deadline) -> Result<Pass, E>,
     ) -> Result<Replayed, E> {
-        let deadline = Deadline::new(until);
+        let deadline = Deadline::new(until, self.stop);
         let begin = allocator.driver_activity();
         let mut before = begin;
         let mut measured = |pass: Result<Pass, E>| {
@@ -83,7 +98,7 @@ impl Replay {
         let (stats, pages) = (allocator.stats(), allocator.page_stats());
         let mut warm: Vec<Pass> = Vec::new();
         let goes_on = |done: usize| match until {
-            Until::Passes(count) => done < count,
+            Until::Passes(count) => done < count && !deadline.is_stopped(),
             Until::Elapsed(_) => !deadline.is_over(),
         };
         while goes_on(warm.len()) {

@@ -22,6 +22,14 @@ pub(crate) trait Watch<B: Backend> {
     /// Observes that a block is about to be freed by the event at that place of the pass.
     fn freeing(&mut self, event: usize, id: u32, buffer: &Buffer<B>) -> Result<(), Self::Error>;
 
+    /// Observes that a request was refused for lack of memory. The replay continues without the block.
+    #[inline]
+    fn refused(&mut self, _id: u32, _error: &Error<B::Error>) {}
+
+    /// Observes that the event at that place of the pass is done.
+    #[inline]
+    fn done(&mut self, _event: usize) {}
+
     /// Observes that the pass is over: every block was freed that does not outlive it.
     fn over(&mut self) -> Result<(), Self::Error>;
 }

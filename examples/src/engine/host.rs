@@ -5,6 +5,7 @@ use millpond::{Buffer, Stream};
 use millpond_sim::Sim;
 
 use super::{Activation, Bound, Kernel, Kernels, Result, Shape, cpu};
+use crate::training::{self, Task};
 
 /// The simulated device with the engine's kernels. It needs no GPU, and it detects work that touches memory too early
 /// ([`Sim::violations`]).
@@ -39,18 +40,33 @@ impl Kernels for OnHost {
     }
 
     fn dispatch(&self, stream: &Stream<Sim>, kernel: Kernel, bound: &Bound<'_, Sim>, groups: [u32; 2]) -> Result<()> {
+        let compute: fn(&[f32], &[f32], &Shape) -> Vec<f32> = match kernel {
+            Kernel::Matmul => cpu::matmul,
+            Kernel::Activate => |first, second, shape| cpu::activate(first, second, shape.activation),
+            training => return train(stream, training, bound),
+        };
         let shape = shape(&words(stream, bound.shape)?)?;
         if groups != shape.groups() {
             return Err(format!("{groups:?} workgroups do not cover {shape:?}").into());
         }
         let (first, second) = (words(stream, bound.first)?, words(stream, bound.second)?);
-        let result = match kernel {
-            Kernel::Matmul => cpu::matmul(&first, &second, &shape),
-            Kernel::Activate => cpu::activate(&first, &second, shape.activation),
-        };
-        stream.upload(bound.result, 0, cast_slice(&result))?;
+        stream.upload(bound.result, 0, cast_slice(&compute(&first, &second, &shape)))?;
         Ok(())
     }
+}
+
+/// Runs a kernel of training.
+fn train(stream: &Stream<Sim>, kernel: Kernel, bound: &Bound<'_, Sim>) -> Result<()> {
+    let words: Vec<u32> = words(stream, bound.shape)?;
+    let task = Task::of_words(words.try_into().map_err(|_| "a task has five words")?);
+    let [a, b, mut c] = [bytes(stream, bound.first)?, bytes(stream, bound.second)?, bytes(stream, bound.result)?];
+    training::host::run(kernel, &a, &b, &mut c, &task)?;
+    stream.upload(bound.result, 0, &c)?;
+    Ok(())
+}
+
+fn bytes(stream: &Stream<Sim>, buffer: &Buffer<Sim>) -> Result<Vec<u8>> {
+    words(stream, buffer)
 }
 
 fn words<T: bytemuck::Pod>(stream: &Stream<Sim>, buffer: &Buffer<Sim>) -> Result<Vec<T>> {

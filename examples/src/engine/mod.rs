@@ -1,8 +1,8 @@
 //! A small compute engine whose tensors live in Millpond.
 //!
 //! An engine adds to a device what an allocator need not know: its kernels. Here that is one trait, [`Kernels`], with
-//! one method to launch them, implemented for wgpu ([`OnWgpu`]), Vulkan ([`OnVulkan`]) and the simulated device
-//! ([`OnHost`]). The network above it ([`Network`]) is written once.
+//! one method to launch them, implemented for CUDA ([`OnCuda`]), wgpu ([`OnWgpu`]), Vulkan ([`OnVulkan`]) and the
+//! simulated device ([`OnHost`]). The network above it ([`Network`]) is written once.
 //!
 //! # Positions
 //!
@@ -18,6 +18,7 @@ use millpond::backend::Backend;
 use millpond::{Buffer, Stream};
 
 mod cpu;
+mod cuda;
 mod host;
 mod model;
 mod network;
@@ -27,8 +28,9 @@ mod wgpu;
 mod wgsl;
 
 pub use cpu::reference;
+pub use cuda::OnCuda;
 pub use host::OnHost;
-pub use model::{Activation, Dense, Example, Model, largest_difference};
+pub use model::{Activation, Dense, Example, Model, largest_difference, sample};
 pub use network::Network;
 pub use session::{Session, print_statistics};
 pub use vulkan::OnVulkan;
@@ -40,18 +42,40 @@ pub type Result<T> = std::result::Result<T, Box<dyn Error>>;
 /// The number of rows and of columns of the result that one workgroup computes.
 pub const TILE: u32 = 16;
 
-/// The kernels that a device must have. `kernels.wgsl` defines what each computes.
+/// The kernels that a device must have. `kernels.wgsl` and `training.wgsl` define what each computes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kernel {
     /// The product of two matrices.
     Matmul,
     /// A bias added to each row, and an activation function.
     Activate,
+    /// The product of two matrices, either of which may be turned, in either precision; for training, as all that
+    /// follow.
+    Product,
+    /// The gradient of a squared error.
+    Grade,
+    /// The gradient of the rectifier.
+    Mask,
+    /// A matrix in another precision.
+    Convert,
+    /// A step of gradient descent.
+    Descend,
+    /// Whether a number is infinite.
+    Inspect,
 }
 
 impl Kernel {
     /// All kernels, each at the index `kernel as usize`.
-    pub const ALL: [Kernel; 2] = [Kernel::Matmul, Kernel::Activate];
+    pub const ALL: [Kernel; 8] = [
+        Kernel::Matmul,
+        Kernel::Activate,
+        Kernel::Product,
+        Kernel::Grade,
+        Kernel::Mask,
+        Kernel::Convert,
+        Kernel::Descend,
+        Kernel::Inspect,
+    ];
 }
 
 /// The sizes of a kernel's matrices, and its activation. On the device they are these four words.
@@ -119,6 +143,24 @@ pub trait Kernels {
         bound: &Bound<'_, Self::Backend>,
         groups: [u32; 2],
     ) -> Result<()>;
+}
+
+impl<K: Kernels> Kernels for &K {
+    type Backend = K::Backend;
+
+    fn device(&self) -> K::Backend {
+        (**self).device()
+    }
+
+    fn dispatch(
+        &self,
+        stream: &Stream<K::Backend>,
+        kernel: Kernel,
+        bound: &Bound<'_, K::Backend>,
+        groups: [u32; 2],
+    ) -> Result<()> {
+        (**self).dispatch(stream, kernel, bound, groups)
+    }
 }
 
 /// Returns the segment that a buffer lies in, for binding.

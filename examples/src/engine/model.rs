@@ -112,7 +112,7 @@ impl Default for Example {
 }
 
 /// Returns arbitrary values from -1 to 1, the same for the same seed.
-fn sample(seed: u64, count: usize) -> impl Iterator<Item = f32> {
+pub fn sample(seed: u64, count: usize) -> impl Iterator<Item = f32> {
     let mut random = Random::new(seed);
     (0..count).map(move |_| (random.bits() >> 40) as f32 / (1_u64 << 23) as f32 - 1.0)
 }

@@ -70,7 +70,22 @@ impl<K: Kernels> Session<K> {
         shape: &Shape,
         bound: &Bound<'_, K::Backend>,
     ) -> Result<()> {
-        self.kernels.dispatch(stream, kernel, bound, shape.groups())
+        self.dispatch(stream, kernel, bound, shape.groups())
+    }
+
+    /// Records a kernel on the stream with a number of workgroups across and down.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of the device.
+    pub fn dispatch(
+        &self,
+        stream: &Stream<K::Backend>,
+        kernel: Kernel,
+        bound: &Bound<'_, K::Backend>,
+        groups: [u32; 2],
+    ) -> Result<()> {
+        self.kernels.dispatch(stream, kernel, bound, groups)
     }
 }
 

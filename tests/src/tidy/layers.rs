@@ -7,13 +7,16 @@ use crate::workspace::TextFile;
 
 /// The packages of ours that a package may have under `[dependencies]`. Development dependencies are free: a test may
 /// name any package.
-const LAYERS: [(&str, &[&str]); 14] = [
+const LAYERS: [(&str, &[&str]); 17] = [
     ("millpond-backend", &[]),
     ("millpond-kit", &["millpond-backend"]),
     ("millpond-core", &["millpond-backend"]),
     ("millpond", &["millpond-core", "millpond-backend"]),
     ("millpond-trace", &[]),
+    ("millpond-snapshot", &["millpond", "millpond-trace"]),
+    ("millpond-import", &["millpond-snapshot", "millpond-trace"]),
     ("millpond-replay", &["millpond", "millpond-trace", "millpond-backend"]),
+    ("millpond-report", &["millpond-replay", "millpond-trace", "millpond", "millpond-backend"]),
     (
         "millpond-conformance",
         &[
@@ -40,7 +43,10 @@ const LAYERS: [(&str, &[&str]); 14] = [
     (
         "millpond-cli",
         &[
+            "millpond-report",
             "millpond-replay",
+            "millpond-import",
+            "millpond-snapshot",
             "millpond-trace",
             "millpond",
             "millpond-core",

@@ -1,4 +1,5 @@
 use std::thread;
+use std::time::{Duration, Instant};
 
 use millpond_backend::{Backend, BackendError, Fault, Point, StreamWait, Tick, Transfer};
 use millpond_cuda::testing::Cuda;
@@ -145,4 +146,31 @@ fn a_lost_device_says_so_to_everybody() {
     }
     assert_eq!(cuda.mark(stream), tick);
     give_back(&cuda, taken);
+}
+
+/// A driver that launches no kernels says so, as the simulated one does. On others a kernel takes the time that it was
+/// told, and work behind it comes after it.
+#[test]
+fn a_spinner_takes_its_time_or_says_that_there_are_no_kernels() {
+    let Some(cuda) = device() else { return };
+    let spinner = match cuda.spinner() {
+        Ok(spinner) => spinner,
+        Err(CudaError::MissingSymbol { symbol }) => {
+            assert_eq!(symbol, "cuModuleLoadData");
+            return;
+        }
+        Err(error) => panic!("{error}"),
+    };
+    let stream = cuda.create_stream().unwrap();
+    finish(&cuda, stream);
+    let (time, count) = (Duration::from_millis(2), 5);
+    let began = Instant::now();
+    for _ in 0..count {
+        spinner.spin(stream, time).unwrap();
+    }
+    let behind = cuda.mark(stream);
+    assert!(cuda.reached(stream).unwrap() < behind, "the kernels are over at once");
+    assert!(cuda.wait(Point { stream, tick: behind }).unwrap() >= behind);
+    // The device's clock counts in steps of up to a microsecond.
+    assert!(began.elapsed() >= (time - Duration::from_micros(2)) * count, "{:?}", began.elapsed());
 }

@@ -1,8 +1,10 @@
 //! An opened device that is checked until it is destroyed.
 
 use std::ops::Deref;
+use std::sync::MutexGuard;
 
 use millpond_backend::{Backend, ClassId, Point, StreamId, StreamWait, Tick, Transfer};
+use millpond_conformance::{DeviceUnderTest as _, VulkanDevice};
 use millpond_vulkan::ash::vk;
 use millpond_vulkan::{Segment, SemaphoreAt, Submission, ValidationLog, Vulkan, VulkanBuilder, VulkanError};
 
@@ -10,6 +12,8 @@ use millpond_vulkan::{Segment, SemaphoreAt, Submission, ValidationLog, Vulkan, V
 pub(crate) struct Lab {
     device: Option<Vulkan>,
     log: Option<ValidationLog>,
+    /// Devices that the layer watches take turns.
+    _turn: Option<MutexGuard<'static, ()>>,
 }
 
 impl Lab {
@@ -18,14 +22,23 @@ impl Lab {
         Lab::build(Vulkan::builder())
     }
 
+    /// Opens the machine's first device once more, in the turn that this one has.
+    pub(crate) fn beside(&self) -> Option<Lab> {
+        Lab::build_in(None, Vulkan::builder())
+    }
+
     /// Builds the device that this builder describes.
     pub(crate) fn build(builder: VulkanBuilder) -> Option<Lab> {
+        Lab::build_in(VulkanDevice::new(0).validation(true).turn(), builder)
+    }
+
+    fn build_in(turn: Option<MutexGuard<'static, ()>>, builder: VulkanBuilder) -> Option<Lab> {
         match builder.clone().validation(true).build() {
-            Ok(device) => Some(Lab { log: device.validation().cloned(), device: Some(device) }),
+            Ok(device) => Some(Lab { log: device.validation().cloned(), device: Some(device), _turn: turn }),
             Err(VulkanError::NoValidation) => {
                 miss("validation", &VulkanError::NoValidation);
                 let device = builder.build().map_err(|error| miss("vulkan", &error)).ok()?;
-                Some(Lab { device: Some(device), log: None })
+                Some(Lab { device: Some(device), log: None, _turn: turn })
             }
             Err(error) => {
                 miss("vulkan", &error);

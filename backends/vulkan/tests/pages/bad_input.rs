@@ -3,7 +3,7 @@
 use millpond_backend::{Backend, BackendError, ClassId, Fault, VirtualMemory};
 use millpond_vulkan::{Misuse, Named, Vulkan, VulkanError};
 
-use crate::lab::{Lab, error, open, skip};
+use crate::lab::{Lab, error, open, skip, turn};
 
 #[test]
 fn sizes_and_classes_are_checked() {
@@ -64,6 +64,7 @@ fn a_device_opened_without_says_so() {
     if open().is_none() {
         return;
     }
+    let _turn = turn();
     let device = Vulkan::builder().validation(true).sparse(false).budget(false).build().unwrap();
     lacks_both(&device);
     let log = device.validation().unwrap().clone();
@@ -73,7 +74,7 @@ fn a_device_opened_without_says_so() {
 
 #[test]
 fn a_device_without_says_so() {
-    let Some(device) = open() else { return };
+    let Some((_turn, device)) = open() else { return };
     let info = Vulkan::devices().unwrap().remove(0);
     assert_eq!(device.caps().pages.is_some(), info.sparse);
     assert_eq!(device.caps().budget, info.budget);

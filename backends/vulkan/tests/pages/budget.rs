@@ -7,7 +7,7 @@ use crate::lab::{error, open, skip};
 
 #[test]
 fn a_budget_is_within_the_heap() {
-    let Some(device) = open() else { return };
+    let Some((_turn, device)) = open() else { return };
     let Some(budget) = Backend::budget(&device) else {
         return skip("budget", "the device has no VK_EXT_memory_budget");
     };

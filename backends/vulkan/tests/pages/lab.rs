@@ -2,8 +2,10 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::sync::MutexGuard;
 
 use millpond_backend::{Backend, ClassId, Point, StreamId, Transfer, VirtualMemory};
+use millpond_conformance::{DeviceUnderTest as _, VulkanDevice};
 use millpond_vulkan::ash::vk;
 use millpond_vulkan::{Page, Segment, ValidationLog, Vulkan, VulkanError};
 
@@ -19,6 +21,15 @@ pub(crate) struct Lab {
     log: ValidationLog,
     /// The mapped pages, by range and granule.
     mapped: RefCell<BTreeMap<(vk::Buffer, u64), vk::DeviceMemory>>,
+    _turn: Turn,
+}
+
+/// Devices that the layer watches take turns: a test keeps this until it has destroyed its device.
+pub(crate) type Turn = Option<MutexGuard<'static, ()>>;
+
+/// Waits for the turn of a device that the layer watches.
+pub(crate) fn turn() -> Turn {
+    VulkanDevice::new(0).validation(true).turn()
 }
 
 /// Returns whether the environment requires a capability.
@@ -33,9 +44,10 @@ pub(crate) fn skip(power: &str, reason: &str) {
 }
 
 /// Opens the first device, checked by the validation layer.
-pub(crate) fn open() -> Option<Vulkan> {
+pub(crate) fn open() -> Option<(Turn, Vulkan)> {
+    let turn = turn();
     match Vulkan::builder().validation(true).page_granularity(GRANULARITY).build() {
-        Ok(device) => Some(device),
+        Ok(device) => Some((turn, device)),
         Err(error) => {
             skip("vulkan", &error.to_string());
             None
@@ -46,14 +58,14 @@ pub(crate) fn open() -> Option<Vulkan> {
 impl Lab {
     /// Opens a device with virtual memory, if there is one.
     pub(crate) fn open() -> Option<Lab> {
-        let device = open()?;
+        let (turn, device) = open()?;
         let Some(pages) = device.caps().pages else {
             skip("sparse", &format!("{} has no sparse binding", device.caps().name));
             return None;
         };
         let log = device.validation().expect("validation was asked for").clone();
         let stream = device.create_stream().unwrap();
-        Some(Lab { device, stream, page: pages.granularity, log, mapped: RefCell::default() })
+        Some(Lab { device, stream, page: pages.granularity, log, mapped: RefCell::default(), _turn: turn })
     }
 
     pub(crate) fn range(&self, pages: u64) -> Segment {

@@ -5,6 +5,7 @@
 mod allocator;
 mod devices;
 mod errors;
+mod history;
 mod later;
 mod live;
 mod names;

@@ -10,7 +10,21 @@ use serde::Serialize;
 
 use crate::devices::{BACKENDS, Broken, Device, Fact, Found, UsageRow};
 use crate::failure::Failure;
-use crate::output::{Align, Output, Table};
+use crate::output::{Align, Output, Table, hanging};
+
+/// The indentation of what is said about a device.
+const INDENT: usize = 2;
+
+/// What `--help` prints behind the arguments.
+pub(crate) const HELP: &str = "\
+What stands before a device's name is what --device takes. A backend without devices is told with the reason
+and what to do about it. Some drivers write to standard error by themselves when they are loaded: Mesa, for
+instance, where XDG_RUNTIME_DIR is not set (export XDG_RUNTIME_DIR=/tmp) or a driver is incomplete.
+
+Examples:
+  millpond devices
+  millpond devices --json | jq -r 'select(.available) | .device'    the names alone
+  millpond devices 2>/dev/null                                      without what drivers write";
 
 /// Lists all backends with their devices. A backend without devices is a result, not a failure.
 pub(crate) fn run(output: &mut Output) -> Result<(), Failure> {
@@ -20,9 +34,9 @@ pub(crate) fn run(output: &mut Output) -> Result<(), Failure> {
                 for listed in &devices {
                     match listed {
                         Ok(device) if output.is_json() => output.json(&Row::present(entry.name, device)),
-                        Ok(device) => output.text(&describe(device)),
+                        Ok(device) => output.text(&describe(device, output)),
                         Err(broken) if output.is_json() => output.json(&Row::broken(entry.name, broken)),
-                        Err(broken) => output.text(&describe_broken(broken)),
+                        Err(broken) => output.text(&describe_broken(broken, output)),
                     }
                 }
             }
@@ -30,7 +44,8 @@ pub(crate) fn run(output: &mut Output) -> Result<(), Failure> {
                 if output.is_json() {
                     output.json(&Row::absent(entry.name, &why, &remedy));
                 } else {
-                    output.text(&format!("{}: not available\n  {why}; {remedy}\n\n", entry.name));
+                    let reason = hanging("  ", &format!("{why}; {remedy}"), output.width());
+                    output.text(&format!("{}: not available\n{reason}\n", entry.name));
                 }
             }
         }
@@ -38,46 +53,54 @@ pub(crate) fn run(output: &mut Output) -> Result<(), Failure> {
     Ok(())
 }
 
-fn describe(device: &Device) -> String {
+fn describe(device: &Device, output: &Output) -> String {
+    let width = output.width().saturating_sub(INDENT);
+    let style = output.style();
     let mut memory = Table::new(&[("class", Align::Left), ("total", Align::Right), ("free", Align::Right)]);
     for (class, budget) in device.caps.classes.iter().zip(&device.budgets) {
         let free = budget.map_or("not told".into(), |budget| format_bytes(budget.free_bytes));
         memory.row(vec![class.name.clone(), format_bytes(class.total_bytes), free]);
     }
     let in_use = device.budgets.first().copied().flatten().map(in_use);
-    let powers = table("capability", capabilities(&device.caps));
-    let mut body = format!("{}\n{}{powers}", memory.render(), in_use.map_or(String::new(), |table| table + "\n"));
+    let powers = table("capability", capabilities(&device.caps)).fitted(width, style).text;
+    let mut body = format!(
+        "{}\n{}{powers}",
+        memory.fitted(width, style).text,
+        in_use.map_or(String::new(), |table| table.fitted(width, style).text + "\n")
+    );
     if !device.facts.is_empty() {
-        body = format!("{}\n{body}", table("device", device.facts.iter().cloned()));
+        body = format!("{}\n{body}", table("device", device.facts.iter().cloned()).fitted(width, style).text);
     }
     if !device.missing.is_empty() {
         body += "\nmissing\n";
-        device.missing.iter().for_each(|missing| body += &format!("  {missing}\n"));
+        device.missing.iter().for_each(|missing| body += &hanging("  ", missing, width));
     }
     format!("{}: {}\n{}\n", device.target, device.caps.name, indent(&body))
 }
 
 /// Returns a table of where the memory in use is, while nothing is reserved yet.
-fn in_use(budget: BudgetInfo) -> String {
+fn in_use(budget: BudgetInfo) -> Table {
     let usage = Usage::new(&budget, 0);
     let mut table = Table::new(&[("in use", Align::Left), ("", Align::Right)]);
     let parts = usage.parts().into_iter().filter(|&(name, _)| name != "reserved here");
     parts.chain([("in all", usage.used_bytes())]).for_each(|(name, bytes)| {
         table.row(vec![name.into(), format_bytes(bytes)]);
     });
-    table.render()
+    table
 }
 
-fn describe_broken(broken: &Broken) -> String {
+fn describe_broken(broken: &Broken, output: &Output) -> String {
     let Broken { target, name, facts, why, remedy } = broken;
-    let facts = indent(&table("device", facts.iter().cloned()));
-    format!("{target}: {name}\n  not available: {why}; {remedy}\n\n{facts}\n")
+    let width = output.width();
+    let facts = table("device", facts.iter().cloned()).fitted(width.saturating_sub(INDENT), output.style()).text;
+    let reason = hanging("  ", &format!("not available: {why}; {remedy}"), width);
+    format!("{target}: {name}\n{reason}\n{}\n", indent(&facts))
 }
 
-fn table(head: &'static str, rows: impl IntoIterator<Item = Fact>) -> String {
+fn table(head: &'static str, rows: impl IntoIterator<Item = Fact>) -> Table {
     let mut table = Table::new(&[(head, Align::Left), ("", Align::Left)]);
     rows.into_iter().for_each(|(name, value)| table.row(vec![name.into(), value]));
-    table.render()
+    table
 }
 
 /// Returns what the device can do, and the consequence for the allocator where it cannot.

@@ -1,11 +1,16 @@
 //! The commands. Each reads its arguments, calls the library and prints.
 
 pub(crate) mod bench;
+pub(crate) mod completions;
 pub(crate) mod conformance;
 pub(crate) mod devices;
+pub(crate) mod diff;
 pub(crate) mod golden;
+pub(crate) mod import;
 pub(crate) mod replay;
+pub(crate) mod report;
 pub(crate) mod sameness;
+pub(crate) mod tune;
 
 use std::path::Path;
 

@@ -87,7 +87,7 @@ pub(crate) fn run(args: &SamenessArgs, output: &mut Output) -> Result<(), Failur
     drop(progress);
     if !output.is_json() {
         let table = table(&rows, &sides);
-        output.text(&if args.markdown { table.markdown() } else { table.render() });
+        output.text(&if args.markdown { table.markdown() } else { output.table(&table) });
     }
     let differing: Vec<_> =
         rows.iter().flat_map(|row| row.cells.iter().filter_map(|cell| cell.difference.clone())).collect();

@@ -7,6 +7,7 @@ use millpond_conformance::sameness::{self, Program, Trail};
 use super::certify::{Certify, Tell};
 use super::{Choice, Found, Job, Peer};
 use crate::failure::Failure;
+use crate::names::suggestion;
 
 /// A backend that can be chosen by name.
 pub(crate) struct Entry {
@@ -21,6 +22,9 @@ pub(crate) struct Entry {
     /// Returns the device for a command that names none, if the backend has one that is not in software.
     preferred: fn() -> Option<Target>,
 }
+
+/// The name of the simulated device, which is always there: the last of all.
+pub(crate) const SIMULATED: &str = BACKENDS[BACKENDS.len() - 1].name;
 
 /// Makes [`BACKENDS`] and [`Target`] from the table of backends. Of each the table has the feature that it is built
 /// with, its name, its variant of [`Target`] and its options, for which there is a
@@ -163,10 +167,25 @@ impl Target {
             Some(entry) => (entry.target)(options),
             None => {
                 let names = BACKENDS.iter().map(|entry| entry.name).collect::<Vec<_>>().join(", ");
+                let meant = suggestion(name, BACKENDS.iter().map(|entry| entry.name));
                 Err(Failure::Input(format!(
-                    "no backend is called `{name}`; there are {names}, and `millpond devices` says which have devices"
+                    "no backend is called `{name}`; there are {names}, and `millpond devices` says which have \
+                     devices{meant}"
                 )))
             }
+        }
+    }
+
+    /// Returns the device that a text names, or the one that is always there and whose clock is its own.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`choose`](Self::choose).
+    pub(crate) fn choose_or_simulated(text: Option<&str>) -> Result<Self, Failure> {
+        let always = || BACKENDS.last().and_then(|entry| (entry.preferred)());
+        match text.is_none().then(always).flatten() {
+            Some(target) => Ok(target),
+            None => Self::choose(text),
         }
     }
 

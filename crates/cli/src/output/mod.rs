@@ -1,16 +1,21 @@
 //! Standard output and standard error: what is written to which, and what happens when the reader has gone away.
 
 pub(crate) mod progress;
+mod style;
 mod table;
+mod wrap;
 
 use std::io::{self, ErrorKind, Write as _};
 
+use console::Term;
 use serde::Serialize;
 
 use crate::args::Format;
 use crate::failure::Failure;
 
+pub(crate) use style::{Paint, Style};
 pub(crate) use table::{Align, Table};
+pub(crate) use wrap::{WIDTH, hanging, wrapped};
 
 /// Results, on standard output.
 ///
@@ -18,12 +23,39 @@ pub(crate) use table::{Align, Table};
 /// [`is_open`](Output::is_open) and stop. Any other failure is kept for [`finish`](Output::finish).
 pub(crate) struct Output {
     format: Format,
+    /// The width of texts and tables, in characters.
+    width: usize,
+    style: Style,
     broken: Option<io::Error>,
 }
 
 impl Output {
-    pub(crate) fn new(format: Format) -> Self {
-        Self { format, broken: None }
+    /// Opens standard output. Tables are 80 characters wide at most, or as wide as the terminal if that is wider; with
+    /// `wide` they are as wide as they are.
+    pub(crate) fn new(format: Format, wide: bool) -> Self {
+        let terminal = Term::stdout().size_checked().map_or(0, |(_, columns)| usize::from(columns));
+        let width = if wide { usize::MAX } else { terminal.max(wrap::WIDTH) };
+        Self { format, width, style: Style::of_output(), broken: None }
+    }
+
+    /// Returns the width of texts and tables, in characters.
+    pub(crate) fn width(&self) -> usize {
+        self.width
+    }
+
+    /// Returns whether texts are coloured.
+    pub(crate) fn style(&self) -> Style {
+        self.style
+    }
+
+    /// Returns a table that fits, and below it which columns were left out.
+    pub(crate) fn table(&self, table: &Table) -> String {
+        let fitted = table.fitted(self.width, self.style);
+        if fitted.left_out.is_empty() {
+            return fitted.text;
+        }
+        let note = format!("(for {} columns left out: {}; --wide has them)", self.width, fitted.left_out.join(", "));
+        format!("{}{}\n", fitted.text, wrapped(&note, self.width).join("\n"))
     }
 
     /// Returns whether results are written as JSON.
@@ -67,7 +99,13 @@ impl Output {
     }
 }
 
-/// Writes a line for people to standard error. A failure to write is ignored, as it could not be reported anywhere.
+/// Writes a line for people to standard error. A failure to write is ignored, as it could not be reported anywhere. On
+/// a terminal the word before the first colon is coloured if it is `error` or `note`.
 pub(crate) fn tell(text: &str) {
-    let _ = writeln!(io::stderr().lock(), "{text}");
+    let paint = |word, paint| {
+        let rest = text.strip_prefix(word)?;
+        Some(format!("{}{rest}", Style::of_messages().paint(paint, word)))
+    };
+    let painted = paint("error:", Paint::Bad).or_else(|| paint("note:", Paint::Notice));
+    let _ = writeln!(io::stderr().lock(), "{}", painted.as_deref().unwrap_or(text));
 }

@@ -30,6 +30,11 @@ impl Progress {
         Self::with(None, "{spinner} {pos}  {wide_msg}")
     }
 
+    /// Creates a bar that is never shown.
+    pub(crate) fn hidden() -> Self {
+        Self(ProgressBar::hidden())
+    }
+
     fn with(steps: Option<u64>, template: &str) -> Self {
         let watched = io::stderr().is_terminal() && io::stdout().is_terminal();
         let target = if watched { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };

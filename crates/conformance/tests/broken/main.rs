@@ -54,6 +54,14 @@ fn every_flaw_is_refused_by_its_check() {
     assert!(passed.is_empty(), "{} of {}:\n{passed:#?}", passed.len(), FLAWS.len());
 }
 
+#[test]
+fn the_page_lists_every_flaw() {
+    let page = include_str!("../../../../docs/backends.md");
+    let missing: Vec<_> = FLAWS.iter().filter(|(_, check, _)| !page.contains(&format!("| `{check}` |"))).collect();
+    let rows = page.lines().filter(|line| line.starts_with("| ") && line.contains("` | `")).count();
+    assert_eq!((missing, rows), (Vec::new(), FLAWS.len()));
+}
+
 /// Leaks are found even where the author counts nothing, because memory that is taken and released repeatedly runs out.
 #[test]
 fn leaks_are_found_without_counts() {

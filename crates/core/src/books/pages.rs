@@ -45,6 +45,11 @@ impl Pages {
         }
     }
 
+    /// Returns a page, if it exists.
+    pub(crate) fn get(&self, id: PageId) -> Option<&Page> {
+        self.table.get(id.0 as usize)?.as_ref()
+    }
+
     /// Returns the number of pages.
     pub(crate) fn len(&self) -> usize {
         self.table.len() - self.vacant.len()

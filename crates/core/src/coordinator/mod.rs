@@ -258,6 +258,18 @@ impl Coordinator {
         self.pages.iter().map(|(id, page)| (id, places(page))).collect()
     }
 
+    /// Returns whether a place is the home of a page, or one of its windows; `None` if the page is not known to be
+    /// mapped there.
+    pub fn is_home(&self, page: PageId, at: Place) -> Option<bool> {
+        let page = self.pages.get(page)?;
+        if page.home == Some(at) { Some(true) } else { page.windows.contains(&at).then_some(false) }
+    }
+
+    /// Returns the length of a page in bytes; `None` if there is no such page.
+    pub fn bytes_of(&self, page: PageId) -> Option<u64> {
+        self.pages.get(page).map(|page| page.bytes)
+    }
+
     /// Returns what the `paged` policy has done so far.
     pub fn page_stats(&self) -> PageStats {
         if self.traits.source != Source::Pages {

@@ -9,7 +9,7 @@ use millpond_backend::{Reuse, StreamId, Tick};
 use super::Shard;
 use crate::block::{Block, State};
 use crate::books::Points;
-use crate::ids::{BlockId, Side};
+use crate::ids::{BlockId, Side, Slot};
 use crate::last_use::LastUse;
 use crate::meter::SplitChange;
 use crate::plant::Plant;
@@ -40,7 +40,42 @@ pub enum Freed {
     Pending(Box<Uses>),
 }
 
+/// A block that has become free after its free had to wait.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Retired {
+    /// The handle under which it was handed out.
+    pub block: BlockId,
+    /// The slot of its segment.
+    pub slot: Slot,
+    /// The offset in the segment at which it started, in bytes.
+    pub offset: u64,
+    /// Its length in bytes.
+    pub size: u64,
+    /// The bytes that the program had asked for.
+    pub requested: u64,
+}
+
 impl Shard {
+    /// Begins, or ends, to list the blocks that become free after a wait, for [`take_retired`](Self::take_retired).
+    /// What is listed already is dropped. It changes no decision.
+    pub fn list_retired(&mut self, on: bool) {
+        self.retired = on.then(Vec::new);
+    }
+
+    /// Returns the blocks that have become free after a wait since the last call, in order; none unless they are
+    /// [listed](Self::list_retired).
+    pub fn take_retired(&mut self) -> Vec<Retired> {
+        self.retired.as_mut().map(mem::take).unwrap_or_default()
+    }
+
+    /// Lists a block that is about to become free.
+    pub(super) fn note_retired(&mut self, id: BlockId) {
+        if let Some(list) = &mut self.retired {
+            let Block { slot, offset, size, requested, .. } = self.blocks[id];
+            list.push(Retired { block: id, slot, offset, size, requested });
+        }
+    }
+
     /// Takes back a block that the program no longer needs. `tick` covers everything recorded on the home stream so
     /// far.
     ///
@@ -161,6 +196,7 @@ impl Shard {
 
     /// Makes a pending block free. Returns whether room for a peak ran out.
     fn retire(&mut self, id: BlockId, clock: u64) -> bool {
+        self.note_retired(id);
         let block = &self.blocks[id];
         let (side, size, requested) = (block.side, block.size, block.requested);
         self.snug_gives(size, requested);

@@ -88,6 +88,7 @@ impl Shard {
     pub(crate) fn guard(&mut self, id: BlockId, points: Points, clock: u64) -> bool {
         let Block { side, size, requested, state, .. } = self.blocks[id];
         assert_eq!(state, State::Pending, "block {} is guarded", id.0);
+        self.note_retired(id);
         self.blocks[id].waits = 0;
         if self.is_opened(id) {
             self.close_guarded(id, &points, clock);

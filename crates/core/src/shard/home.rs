@@ -215,7 +215,9 @@ impl Shard {
     ) -> Grant {
         let grant = Grant { last_use, ..self.hand_out(id, want, clock) };
         self.record_stream(grant.block, borrower);
-        self.uses_of(grant.block).is_lent = true;
+        if let Some(uses) = self.uses.get_mut(&grant.block) {
+            uses.is_lent = true;
+        }
         self.note_lent(&grant);
         grant
     }

@@ -40,7 +40,7 @@ use crate::units::{QUANTUM, SMALL_SEGMENT_BYTES};
 pub(crate) use adopt::Arrival;
 pub(crate) use extend::{Addresses, Extend};
 use foreign::Foreign;
-pub use free::{Freed, Uses};
+pub use free::{Freed, Retired, Uses};
 use guards::Guards;
 pub(crate) use guards::Return;
 pub(crate) use home::{Ground, Growth, Tile};
@@ -177,6 +177,8 @@ pub struct Shard {
     returns: Vec<Return>,
     /// What other streams may still use of the free memory.
     guards: Guards,
+    /// The blocks that became free after a wait, where they are listed.
+    retired: Option<Vec<Retired>>,
 }
 
 impl Shard {
@@ -203,6 +205,7 @@ impl Shard {
             panes: Panes::default(),
             returns: Vec::new(),
             guards: Guards::default(),
+            retired: None,
         }
     }
 
@@ -218,6 +221,11 @@ impl Shard {
     /// Panics if there is no segment at the slot.
     pub fn segment_id(&self, slot: Slot) -> SegmentId {
         self.segments[slot].id
+    }
+
+    /// Returns the id of the segment at a slot, if there is one.
+    pub fn segment_at(&self, slot: Slot) -> Option<SegmentId> {
+        self.segments.get(slot).map(|segment| segment.id)
     }
 
     /// Returns the stream that the shard's blocks belong to.

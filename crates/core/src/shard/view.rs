@@ -23,6 +23,18 @@ pub enum BlockState {
     Unmapped,
 }
 
+impl BlockState {
+    /// Returns PyTorch's word for the state, as its snapshots have it; `unmapped` for what they leave out.
+    pub fn name(self) -> &'static str {
+        match self {
+            BlockState::ActiveAllocated => "active_allocated",
+            BlockState::ActivePendingFree => "active_pending_free",
+            BlockState::Inactive => "inactive",
+            BlockState::Unmapped => "unmapped",
+        }
+    }
+}
+
 /// One block of a layout.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BlockView {

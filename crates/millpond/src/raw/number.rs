@@ -22,6 +22,7 @@ use crate::events::Event;
 use crate::raw::LaneRef;
 use crate::state::{Held, State};
 use crate::stream::Stream;
+use crate::watch::Out;
 
 /// A [`Buffer`] as a number, which [`Buffer::into_raw`] returns. It is valid until [`Allocator::free_raw`], and only
 /// with the allocator that the buffer came from.
@@ -118,10 +119,12 @@ impl<B: Backend> Allocator<B> {
             return;
         }
         if state.sinks.is_on() {
-            let (slot, offset, _) = self.extent_of(raw);
-            state.tell_free(&lane, &held, (slot, offset));
+            let (slot, offset, size) = self.extent_of(raw);
+            let out = Out { slot, offset, size, requested: 0, stream: lane.stream };
+            drop(State::free_watched(&lane, &held, &out));
+        } else {
+            drop(State::free(&lane, &held));
         }
-        drop(State::free(&lane, &held));
     }
 
     /// Records that a buffer is used on another stream until it is freed, as [`Buffer::record_stream`] does.
@@ -138,8 +141,8 @@ impl<B: Backend> Allocator<B> {
         state.expect_own("stream", stream.lane().owner())?;
         if held.block != EMPTY {
             let (lane, other) = (state.lane(raw.shard()), stream.id());
-            lane.lock().shard.record_stream(held.block, other);
-            if state.sinks.is_on() {
+            lane.lock().use_on(held.block, other);
+            if state.sinks.is_told() {
                 let (slot, offset, _) = self.extent_of(raw);
                 let event = |segment, offset| Event::Use { segment, offset, stream: other };
                 state.tell_of(lane, (slot, offset), event);

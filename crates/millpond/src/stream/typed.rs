@@ -17,6 +17,7 @@ impl<B: Backend> Stream<B> {
     /// # Errors
     ///
     /// Returns the errors of [`allocate`](Self::allocate).
+    #[track_caller]
     pub fn allocate_elements<T: Pod>(&self, len: u64) -> Result<TypedBuffer<T, B>, Error<B::Error>> {
         let bytes = len.saturating_mul(size_of::<T>() as u64);
         Typed::new(self.allocate(bytes)?).map_err(|(error, _)| Error::View(error))
@@ -27,6 +28,7 @@ impl<B: Backend> Stream<B> {
     /// # Errors
     ///
     /// Returns the errors of [`allocate`](Self::allocate) and [`upload`](Self::upload).
+    #[track_caller]
     pub fn allocate_from<T: Pod>(&self, from: &[T]) -> Result<TypedBuffer<T, B>, Error<B::Error>> {
         let buffer = self.allocate_elements(from.len() as u64)?;
         self.upload_elements(&buffer, from)?;

@@ -45,7 +45,7 @@ impl Span {
             Bound::Unbounded => 0,
         };
         let end = match range.end_bound() {
-            // No range has so many elements, so one that ends with the last number leaves every one of them.
+            // An end that is larger than any number is out of range, whatever the buffer's length.
             Bound::Included(&last) => last.checked_add(1).unwrap_or(most),
             Bound::Excluded(&end) => end,
             Bound::Unbounded => len,

@@ -20,7 +20,12 @@ pub(crate) const HELP: &str = "\
 Times are medians of rounds, on the host's clock, and p50, p99 and p99.9 are of single operations. Where `clock` says
 `device` they are by the device's own clock: what the simulated device says that an H200 would take. Sizes for which
 there is no memory are left out. For figures to compare, build with --release and leave the machine alone; the record of
-the hot path beside other allocators is made by scripts/bench.sh.";
+the hot path beside other allocators is made by scripts/bench.sh.
+
+Examples:
+  millpond bench --quick                          does everything work here?
+  millpond bench --device cuda:0                  what the driver costs, and what the cache makes of it
+  millpond bench --device cuda:0 --json > a.json  to compare with another day";
 
 /// `millpond bench`.
 #[derive(Debug, clap::Args)]

@@ -22,6 +22,7 @@ use self::measure::Effort;
 use self::row::Row;
 use crate::devices::{Job, Target};
 use crate::failure::Failure;
+use crate::interrupt;
 use crate::output::progress::Progress;
 use crate::output::{Output, tell};
 
@@ -72,13 +73,15 @@ impl Group {
 pub(crate) fn run(args: &BenchArgs, output: &mut Output) -> Result<(), Failure> {
     let target = Target::choose(args.device.as_deref())?;
     let effort = if args.quick { Effort::QUICK } else { Effort::FULL };
+    interrupt::catch();
     let progress = Progress::new(Group::ALL.len() + 1);
     let mut report = Report { device: target.name(), called: String::new(), rows: Vec::new() };
     let result = measure_all(&target, &effort, &progress, &mut report, output);
     drop(progress);
     if !output.is_json() && !report.rows.is_empty() {
         let Report { device, called, rows } = &report;
-        output.text(&format!("On {device} ({called}); medians of {} rounds\n\n{}", effort.rounds, row::table(rows)));
+        let table = output.table(&row::table(rows));
+        output.text(&format!("On {device} ({called}); medians of {} rounds\n\n{table}", effort.rounds));
     }
     result
 }
@@ -114,6 +117,7 @@ fn measure_all(
         if !output.is_open() {
             return Ok(());
         }
+        interrupt::check()?;
         progress.doing(group.name().into());
         let done = target.run(Measure { group, effort })?;
         if let Some(note) = done.note {

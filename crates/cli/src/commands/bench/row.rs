@@ -111,7 +111,7 @@ impl Row {
 }
 
 /// Returns the rows as a table.
-pub(super) fn table(rows: &[Row]) -> String {
+pub(super) fn table(rows: &[Row]) -> Table {
     use Align::{Left, Right};
     let mut table = Table::new(&[
         ("what", Left),
@@ -126,9 +126,10 @@ pub(super) fn table(rows: &[Row]) -> String {
         ("calls", Right),
         ("x millpond", Right),
         ("clock", Left),
-    ]);
+    ])
+    .ranked(&[0, 0, 0, 0, 3, 2, 4, 1, 0, 0, 0, 5]);
     rows.iter().for_each(|row| table.row(row.cells()));
-    table.render()
+    table
 }
 
 #[cfg(test)]
@@ -145,7 +146,7 @@ mod tests {
             Row::new("cached", "hit", 12.5).with_quantiles(quantiles),
             Row::new("pinned", "copies", 100.0).with_waste(0.125, 7),
         ];
-        let text = table(&rows);
+        let text = table(&rows).render();
         let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(lines[0], ["what", "case", "size", "time", "p50", "p99", "p99.9", "GiB/s", "waste", "calls"]);
         assert_eq!(lines[1], ["transfer", "copy", "1024.00", "MiB", "1.0", "s", "1.00"]);

@@ -13,7 +13,13 @@ With --soak, each run is a random program of several streams: blocks that change
 work that completes out of step. Every grant is judged, every block written and read by device work. The same seed is
 the same run as long as --operations is the same: a run that fails is repeated by `--soak 1 --seed SEED`. The first that
 fail are made as short as they can be and printed as a scenario of the corpus, or else as a program for a test; after
-20 failures no further run begins. JSON has a line for each run.";
+20 failures no further run begins. JSON has a line for each run.
+
+Examples:
+  millpond conformance --device vulkan:0
+  millpond conformance --device sim --only \"reuse InOrder\"
+  millpond conformance --soak 10000                    other programs than the suite's
+  millpond conformance --soak 1 --seed 77              one of them again";
 
 /// `millpond conformance`.
 #[derive(Debug, clap::Args)]

@@ -14,8 +14,9 @@ use serde::Serialize;
 
 use crate::devices::Target;
 use crate::failure::Failure;
+use crate::interrupt;
 use crate::output::progress::Progress;
-use crate::output::{Align, Output, Table};
+use crate::output::{Align, Output, Table, tell};
 use crate::quantity::format_time;
 
 /// Runs the suite, or the soak if the arguments ask for it.
@@ -28,6 +29,7 @@ pub(crate) fn run(args: &ConformanceArgs, output: &mut Output) -> Result<(), Fai
         return soak::run(runs, args, output);
     }
     let target = Target::choose(args.device.as_deref())?;
+    interrupt::catch();
     let progress = Progress::unbounded();
     let mut tally = Tally::default();
     let certified = target.certify(args.only.as_deref(), &mut |device, result| {
@@ -37,11 +39,18 @@ pub(crate) fn run(args: &ConformanceArgs, output: &mut Output) -> Result<(), Fai
             progress.aside(|| output.json(&Row::new(device, result)));
         }
         tally.add(device, result);
+        if interrupt::is_pressed() {
+            // The suite has no way to end early.
+            let so_far = if output.is_json() { String::new() } else { tally.render(output) };
+            progress.aside(|| output.text(&so_far));
+            tell(&format!("error: {}", Failure::Interrupted));
+            std::process::exit(i32::from(interrupt::EXIT_CODE));
+        }
     });
     drop(progress);
     certified?;
     if !output.is_json() {
-        output.text(&tally.render());
+        output.text(&tally.render(output));
     }
     match tally.all.failed {
         0 => Ok(()),
@@ -133,23 +142,29 @@ impl Tally {
         }
     }
 
-    fn render(&self) -> String {
-        let devices = table("device", self.devices.iter().map(|(name, counts)| (name.as_str(), counts)), &self.all);
+    fn render(&self, output: &Output) -> String {
+        let devices =
+            table(output, "device", self.devices.iter().map(|(name, counts)| (name.as_str(), counts)), &self.all);
         let order = suite::groups();
         let place = |group: &str| order.iter().position(|known| *known == group);
         let mut groups: Vec<_> = self.groups.iter().map(|(name, counts)| (name.as_str(), counts)).collect();
         groups.sort_by_key(|(name, _)| place(name).unwrap_or(order.len()));
-        let groups = table("group", groups.into_iter(), &self.all);
+        let groups = table(output, "group", groups.into_iter(), &self.all);
         let mut reasons = Table::new(&[("scenarios", Align::Right), ("did not pass because", Align::Left)]);
         for (reason, count) in &self.reasons {
             reasons.row(vec![count.to_string(), reason.clone()]);
         }
-        let reasons = if reasons.is_empty() { String::new() } else { format!("\n{}", reasons.render()) };
+        let reasons = if reasons.is_empty() { String::new() } else { format!("\n{}", output.table(&reasons)) };
         format!("{devices}\n{groups}{reasons}{}", self.failures)
     }
 }
 
-fn table<'a>(what: &'static str, rows: impl Iterator<Item = (&'a str, &'a Counts)>, all: &Counts) -> String {
+fn table<'a>(
+    output: &Output,
+    what: &'static str,
+    rows: impl Iterator<Item = (&'a str, &'a Counts)>,
+    all: &Counts,
+) -> String {
     use Align::{Left, Right};
     let mut table = Table::new(&[
         (what, Left),
@@ -163,12 +178,13 @@ fn table<'a>(what: &'static str, rows: impl Iterator<Item = (&'a str, &'a Counts
         table.row(counts.cells(name));
     }
     table.row(all.cells("all"));
-    table.render()
+    output.table(&table)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::Format;
 
     fn result(name: &str, outcome: Outcome) -> ScenarioResult {
         ScenarioResult { name: name.into(), outcome, took: Duration::from_micros(10) }
@@ -182,7 +198,7 @@ mod tests {
         tally.add("two", &result("sizes/b/classic", Outcome::Skipped("no fills".into())));
         tally.add("two", &result("sizes/b/direct", Outcome::Skipped("no fills".into())));
         tally.add("two", &result("sizes/c/direct", Outcome::Differs("declared".into())));
-        let text = tally.render();
+        let text = tally.render(&Output::new(Format::Text, true));
         let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(rows[1], ["one", "1", "1", "0", "0", "20.0", "us"]);
         assert_eq!(rows[2], ["two", "0", "0", "2", "1", "30.0", "us"]);

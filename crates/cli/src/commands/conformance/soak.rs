@@ -14,6 +14,7 @@ use serde::Serialize;
 use super::ConformanceArgs;
 use super::record::{Plan, Record};
 use crate::failure::Failure;
+use crate::interrupt;
 use crate::output::progress::Progress;
 use crate::output::{Align, Output, Table};
 use crate::quantity::format_time;
@@ -40,6 +41,7 @@ pub(super) fn run(runs: u64, args: &ConformanceArgs, output: &mut Output) -> Res
     let plan = Plan { runs, seed, operations: args.operations, threads };
     let mut totals = Totals::default();
     let mut record = args.record.as_deref().map(|path| Record::begin(path, &plan, &totals)).transpose()?;
+    interrupt::catch();
     let progress = Progress::new(usize::try_from(runs).unwrap_or(usize::MAX));
     let mut kept = Ok(());
     // The message of a panic is part of a run's result, so it is not printed here as well.
@@ -56,7 +58,11 @@ pub(super) fn run(runs: u64, args: &ConformanceArgs, output: &mut Output) -> Res
             progress.aside(|| output.text(text));
         }
         kept = record.as_mut().map_or(Ok(()), |record| record.keep(&totals));
-        if kept.is_err() || totals.failed >= FAILURES_MAX { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        if kept.is_err() || totals.failed >= FAILURES_MAX || interrupt::is_pressed() {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
     });
     panic::set_hook(hook);
     drop(progress);
@@ -65,8 +71,9 @@ pub(super) fn run(runs: u64, args: &ConformanceArgs, output: &mut Output) -> Res
         record.write(&totals)?;
     }
     if !output.is_json() {
-        output.text(&format!("{}in {}\n", totals.table().render(), format_time(began.elapsed())));
+        output.text(&format!("{}in {}\n", output.table(&totals.table()), format_time(began.elapsed())));
     }
+    interrupt::check()?;
     match totals.failed {
         0 => Ok(()),
         failed => Err(Failure::Check(format!("{failed} of {} runs failed", totals.runs()))),

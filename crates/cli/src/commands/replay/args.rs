@@ -7,7 +7,7 @@ use clap::value_parser;
 use millpond_trace::Limits;
 
 use super::life::LifeArgs;
-use super::{Limit, PatternChoice, parse_limits, pattern_help};
+use super::{Limit, PatternChoice, parse_limits, pattern_help, snapshot};
 use crate::devices::device_help;
 use crate::quantity::parse_time;
 
@@ -53,8 +53,8 @@ blocks verified; each over all passes. JSON has the stalls and waits of the firs
 and of the last one, and how long the stalls took. A release that makes the driver wait for the device by
 itself, as CUDA's do, shows in `driver` alone.
 
-An allocation refused for lack of memory is counted, not fatal; the first is explained on standard
-error.
+An allocation refused for lack of memory is counted, and the replay goes on without its block; the first
+is explained on standard error, and the exit code is then 4, unless --allow-oom is given.
 
 Examples:
   millpond replay
@@ -103,6 +103,11 @@ Replay each trace under each policy for so long: 500ms, 20s, 10m or 2h, from the
 under way is then cut short at its next event, the cold one too: what is live is freed as at the end of a pass, with
 every check. Columns of a first pass that was cut short tell of the part that was made";
 
+const WATCH_HELP: &str = "\
+Show, while a replay runs on a terminal: what is live, reserved and free by the ledger, driver calls, waits and refused
+allocations. Ten times a second, on standard error. Where standard error is no terminal, a line is written every second
+instead. Looking takes the allocator's locks, so that times are a little longer";
+
 const SCALE_HELP: &str = "\
 Divide every size of a trace by N, rounded up to 512 bytes, so that a large trace fits a small device. The result is
 another program: what PyTorch reserved is left out, and numbers of different scales cannot be compared";
@@ -110,6 +115,11 @@ another program: what PyTorch reserved is left out, and numbers of different sca
 const THREADS_HELP: &str = "\
 Replay each trace by N threads at once, each on streams of its own, on one allocator. What is reserved then depends on
 how they met. Times per event are those of one thread, the slowest in each pass; `live` is what they came to together";
+
+const REPORT_HELP: &str = "\
+Write a page that shows the replays: what was live and reserved over a pass, where the reserved bytes were, the memory's
+map at some moments, each pass, and who holds memory. For that, each trace is replayed twice more under each policy, by
+one thread and without --touch. The file loads nothing else. `millpond report` writes the page alone";
 
 /// `millpond replay`.
 #[derive(Debug, clap::Args)]
@@ -160,6 +170,19 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_name = "KEY=N,...", default_value = "", hide_default_value = true)]
     #[arg(value_parser = parse_limits, help = "How large a trace may be", long_help = TRACE_LIMITS_HELP)]
     pub(crate) trace_limits: Limits,
+    #[arg(long, value_name = "FILE.html", help = "Write a page that shows the replays", long_help = REPORT_HELP)]
+    pub(crate) report: Option<PathBuf>,
+    /// Write plots of the replays as SVG into a folder, which is created if it is not there
+    #[arg(long, value_name = "DIR")]
+    pub(crate) svg: Option<PathBuf>,
+    #[arg(long, value_name = "FILE", help = "Write a snapshot for PyTorch's viewers", long_help = snapshot::HELP)]
+    pub(crate) snapshot: Option<PathBuf>,
+    /// Exit with 0 also where allocations were refused for lack of memory, and not with 4
+    #[arg(long)]
+    pub(crate) allow_oom: bool,
+    #[arg(long, conflicts_with = "markdown", long_help = WATCH_HELP)]
+    #[arg(help = "Show what happens while it runs, on a terminal")]
+    pub(crate) watch: bool,
     /// Print the table in Markdown
     #[arg(long, conflicts_with_all = ["summary", "stats"])]
     pub(crate) markdown: bool,

@@ -21,8 +21,7 @@ pub(super) struct Column {
 /// The choice of columns.
 #[derive(Clone, Copy)]
 pub(super) struct Layout {
-    /// Whether variants stand side by side. Columns that are the same for all of them are then left out, so that the
-    /// table stays within 130 characters.
+    /// Whether variants stand side by side. Columns that are the same for all of them are then left out.
     pub(super) compare: bool,
     /// Whether the host's times are left out.
     pub(super) no_times: bool,
@@ -67,6 +66,16 @@ impl Group<'_> {
     fn lived(&self, value: fn(&Self) -> String) -> String {
         if self.rows.iter().any(|row| row.passes > 0) { value(self) } else { String::new() }
     }
+}
+
+/// The columns that are left out where the table is too wide, the first one first.
+const LEFT_OUT: [&str; 10] =
+    ["all driver", "events", "all calls", "last calls", "torch", "of exp.", "cold", "live", "warm", "life"];
+
+/// Returns how early each column is left out, as [`Table::ranked`](crate::output::Table::ranked) takes it.
+pub(super) fn ranks() -> [u8; COLUMNS.len()] {
+    let rank = |head: &str| LEFT_OUT.iter().rev().position(|left_out| *left_out == head).map_or(0, |at| at + 1);
+    COLUMNS.map(|column| rank(column.head) as u8)
 }
 
 impl Column {

@@ -7,7 +7,8 @@ use millpond_trace::{Limits, Pattern, Trace, TraceError};
 
 use crate::commands::name_of;
 use crate::failure::Failure;
-use crate::quantity::parse_bytes;
+use crate::names::{closest, suggestion};
+use crate::quantity::set_limits;
 
 /// The built-in trace: the training of a GPT-2, as PyTorch's allocator recorded it on an H200. The file is a copy of
 /// that in `tests/corpus/traces`: a package holds no files from outside of its folder.
@@ -26,7 +27,7 @@ pub(crate) fn built_in() -> (&'static str, Trace) {
 }
 
 /// The source of a trace.
-pub(super) enum Source {
+pub(crate) enum Source {
     BuiltIn,
     Input,
     File(PathBuf),
@@ -66,7 +67,8 @@ impl PatternChoice {
 
 fn unknown(name: &str) -> String {
     let names = Pattern::ALL.map(Pattern::name).join(", ");
-    format!("no pattern is called `{name}`; there are {names}, and `all` for each of them")
+    let meant = suggestion(name, Pattern::ALL.iter().map(|pattern| pattern.name()));
+    format!("no pattern is called `{name}`; there are {names}, and `all` for each of them{meant}")
 }
 
 /// Returns one line for each pattern, for the page of help.
@@ -75,7 +77,7 @@ pub(crate) fn pattern_help() -> String {
 }
 
 /// Returns the sources that the arguments name, traces before patterns, or the built-in trace where they name none.
-pub(super) fn sources(paths: &[PathBuf], patterns: &[PatternChoice]) -> Vec<Source> {
+pub(crate) fn sources(paths: &[PathBuf], patterns: &[PatternChoice]) -> Vec<Source> {
     if paths.is_empty() && patterns.is_empty() {
         return vec![Source::BuiltIn];
     }
@@ -85,7 +87,7 @@ pub(super) fn sources(paths: &[PathBuf], patterns: &[PatternChoice]) -> Vec<Sour
 
 impl Source {
     /// Returns the name of the trace in results.
-    pub(super) fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         match self {
             Self::BuiltIn => BUILT_IN.0.into(),
             Self::Input => "-".into(),
@@ -100,7 +102,7 @@ impl Source {
     /// # Errors
     ///
     /// Returns [`Failure::Input`] that names the file and the line.
-    pub(super) fn read(&self, limits: &Limits) -> Result<Trace, Failure> {
+    pub(crate) fn read(&self, limits: &Limits) -> Result<Trace, Failure> {
         match self {
             Self::BuiltIn => Ok(built_in().1),
             Self::Input => {
@@ -140,10 +142,24 @@ fn something(name: impl Fn() -> String, read: Result<Trace, String>) -> Result<T
 
 fn explain(path: &Path, error: &TraceError) -> String {
     match error {
-        TraceError::Open { .. } => format!("{error}; give the path of a trace, or none for the built-in one"),
+        TraceError::Open { .. } => {
+            let meant = beside(path).map_or(String::new(), |meant| format!("; did you mean `{}`?", meant.display()));
+            format!("{error}; give the path of a trace, or none for the built-in one{meant}")
+        }
         TraceError::Limit { .. } => format!("{}: {}", path.display(), advised(error)),
         error => format!("{}: {error}; docs/trace-format.md describes the format", path.display()),
     }
+}
+
+/// Returns the file in the folder of a path whose name is closest to the path's, if one is close.
+fn beside(path: &Path) -> Option<PathBuf> {
+    let name = path.file_name()?.to_str()?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let entries = std::fs::read_dir(folder).ok()?;
+    let mut names: Vec<String> = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
+    names.sort_unstable();
+    let meant = closest(name, names.iter().map(String::as_str).filter(|known| *known != name))?;
+    Some(path.with_file_name(meant))
 }
 
 /// Returns the error's text, with the option by which a limit is raised.
@@ -162,28 +178,10 @@ fn advised(error: &TraceError) -> String {
 ///
 /// Returns a message that names what is accepted if the text is something else.
 pub(crate) fn parse_limits(text: &str) -> Result<Limits, String> {
-    if text == "none" {
-        return Ok(Limits::NONE);
-    }
     let mut limits = Limits::default();
-    for pair in text.split(',').filter(|_| !text.is_empty()) {
-        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-        let field = match key {
-            "text_bytes" => &mut limits.text_bytes,
-            "expansion" => &mut limits.expansion,
-            "events" => &mut limits.events,
-            "streams" => &mut limits.streams,
-            _ => {
-                let known = "text_bytes, expansion, events and streams, or `none` alone";
-                return Err(format!("`{key}` is no limit; the limits are {known}"));
-            }
-        };
-        *field = if key == "text_bytes" {
-            parse_bytes(value).map_err(|what| format!("`{key}`: {what}"))?
-        } else {
-            value.parse().map_err(|_| format!("`{key}` is `{value}`, must be a whole number: {key}=5000"))?
-        };
-    }
+    let Limits { text_bytes, expansion, events, streams } = &mut limits;
+    let all = &mut [("text_bytes", text_bytes), ("expansion", expansion), ("events", events), ("streams", streams)];
+    set_limits(text, all)?;
     Ok(limits)
 }
 

@@ -37,7 +37,7 @@ each on streams of its own, with their events interleaved in proportion; two mod
 reserved is left out";
 
 /// The arguments of programs that live long.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub(crate) struct LifeArgs {
     #[arg(long, value_name = "K", value_parser = InFlight::parse)]
     #[arg(help = "Keep work under way for a time (50us, 50us:small) or K events (200)", long_help = IN_FLIGHT_HELP)]

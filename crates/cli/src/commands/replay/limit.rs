@@ -42,7 +42,7 @@ impl Limit {
     }
 
     /// Returns the limit in bytes for a trace with that live peak in bytes, rounded down.
-    pub(super) fn bytes(self, live_peak: u64) -> u64 {
+    pub(crate) fn bytes(self, live_peak: u64) -> u64 {
         match self {
             Self::Bytes(bytes) => bytes,
             Self::Times { digits, decimals } => {

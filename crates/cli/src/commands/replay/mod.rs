@@ -5,12 +5,17 @@ mod columns;
 mod input;
 mod life;
 mod limit;
+mod picture;
 mod program;
 mod report;
 mod row;
+mod snapshot;
 mod variant;
+mod watch;
 
 pub(crate) use args::{ReplayArgs, help};
+
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use millpond::settings::Settings;
 use millpond::text::with_causes;
@@ -18,15 +23,18 @@ use millpond::{Allocator, Stream, Usage};
 use millpond_backend::{Backend, BackendError};
 use millpond_replay::{CheckError, Fills, Flight, HeldFor, Life, Replay, Replayed, Sharing, Timed, Until};
 
-use self::input::Source;
-pub(crate) use self::input::{PatternChoice, built_in, parse_limits, pattern_help, read_trace};
+pub(crate) use self::input::{PatternChoice, Source, built_in, parse_limits, pattern_help, read_trace, sources};
 use self::life::InFlight;
+pub(crate) use self::life::LifeArgs;
 pub(crate) use self::limit::Limit;
+use self::picture::{Pictures, Written};
 use self::program::Program;
 use self::report::Report;
 use self::row::Row;
+use self::watch::Watched;
 use crate::devices::{Job, Target, Work};
 use crate::failure::Failure;
+use crate::interrupt;
 use crate::output::progress::Progress;
 use crate::output::{Output, tell};
 
@@ -34,8 +42,9 @@ use crate::output::{Output, tell};
 ///
 /// # Errors
 ///
-/// Returns the error of the first trace, setting or device that fails. What was finished before it is printed all the
-/// same.
+/// Returns the error of the first trace, setting or device that fails, or [`Failure::OutOfMemory`] if allocations were
+/// refused and that is not allowed. What was finished before it is printed all the
+/// same, and so is what there is once Ctrl-C is pressed.
 pub(crate) fn run(args: &ReplayArgs, output: &mut Output) -> Result<(), Failure> {
     if args.markdown && output.is_json() {
         return Err(Failure::Input("--markdown is a way to print the table; give it or --format json".into()));
@@ -45,16 +54,58 @@ pub(crate) fn run(args: &ReplayArgs, output: &mut Output) -> Result<(), Failure>
     let variants = variant::choose(args, target.run(HasPages)?)?;
     let sources = input::sources(&args.traces, &args.patterns);
     let mut report = Report::new(args);
+    let mut pictures = Pictures::new(args)?;
     let programs = program::programs(args, &sources);
     let replays = programs.len() * variants.len();
+    snapshot::expect_one(args, replays)?;
     let progress = match args.time {
+        _ if args.watch => Progress::hidden(),
         Some(time) => Progress::timed(time.saturating_mul(u32::try_from(replays).unwrap_or(u32::MAX))),
         None => Progress::new(replays * (args.passes + 1)),
     };
-    let result = replay_all(args, &target, &programs, &variants, &progress, &mut report, output);
+    interrupt::catch();
+    let mut told = Told { report: &mut report, pictures: &mut pictures, output: &mut *output };
+    let result = replay_all(args, &target, &programs, &variants, &progress, &mut told);
     drop(progress);
-    report.finish(output);
-    result
+    let refused = report.finish(output);
+    result?;
+    interrupt::check()?;
+    pictures.finish()?;
+    match refused {
+        0 => Ok(()),
+        refused => Err(Failure::OutOfMemory(format!(
+            "allocations were refused for lack of memory: {refused}; raise --limit, use a device with more memory or \
+             another policy, or give --allow-oom to exit with 0"
+        ))),
+    }
+}
+
+/// Draws the pictures of the traces alone, without a table. Returns what was written.
+///
+/// # Errors
+///
+/// Returns the errors of [`run`].
+pub(crate) fn draw(args: &ReplayArgs) -> Result<Vec<Written>, Failure> {
+    let target = Target::choose(args.device.as_deref())?;
+    let variants = variant::choose(args, target.run(HasPages)?)?;
+    let sources = input::sources(&args.traces, &args.patterns);
+    let mut pictures = Pictures::new(args)?.alone();
+    let programs = program::programs(args, &sources);
+    let progress = Progress::new(programs.len() * variants.len() * (args.passes + 1));
+    for sources in &programs {
+        progress.doing(format!("reading {}", program::name(sources)));
+        let program = Program::read(args, sources)?;
+        pictures.add(&target, &program, &variants, &progress)?;
+    }
+    drop(progress);
+    pictures.finish()
+}
+
+/// Where results go.
+struct Told<'a, 'p> {
+    report: &'a mut Report,
+    pictures: &'a mut Pictures<'p>,
+    output: &'a mut Output,
 }
 
 fn replay_all(
@@ -63,27 +114,29 @@ fn replay_all(
     programs: &[&[Source]],
     variants: &[Settings],
     progress: &Progress,
-    report: &mut Report,
-    output: &mut Output,
+    told: &mut Told<'_, '_>,
 ) -> Result<(), Failure> {
     for sources in programs {
         progress.doing(format!("reading {}", program::name(sources)));
-        let Program { name, trace, kept } = Program::read(args, sources)?;
-        let replay = Replay::new(&trace);
+        let program = Program::read(args, sources)?;
+        let Program { name, trace, kept } = &program;
+        let replay = Replay::new(trace).stopped_by(interrupt::flag());
         let limit = args.limit.map(|limit| limit.bytes(replay.live_peak()));
         for settings in variants {
-            if !output.is_open() {
+            if !told.output.is_open() || interrupt::is_pressed() {
                 return Ok(());
             }
             let policy = variant::label(settings);
             progress.doing(format!("{name} under {policy}"));
-            let job = Run { replay: &replay, kept: &kept, settings, limit, args, progress };
-            let done = target.run(job).map_err(|failure| located(failure, &name, &policy))?;
-            let row = Row::new(&name, target.name(), settings, args, limit, &trace.header, &done);
-            progress.aside(|| explain(&name, &policy, &done.replayed));
-            report.add(row, &done);
+            let title = format!("{name} under {policy}");
+            let job = Run { name: &title, replay: &replay, kept, settings, limit, args, progress };
+            let done = target.run(job).map_err(|failure| located(failure, name, &policy))?;
+            let row = Row::new(name, target.name(), settings, args, limit, &trace.header, &done);
+            progress.aside(|| explain(name, &policy, &done.replayed));
+            told.report.add(row, &done);
         }
-        progress.aside(|| report.end_trace(output));
+        progress.aside(|| told.report.end_trace(told.output));
+        told.pictures.add(target, &program, variants, progress)?;
     }
     Ok(())
 }
@@ -122,6 +175,8 @@ impl Job for HasPages {
 
 /// A job that replays one trace under one variant.
 struct Run<'a> {
+    /// The trace and the policy, for readers.
+    name: &'a str,
     replay: &'a Replay,
     kept: &'a [bool],
     settings: &'a Settings,
@@ -154,32 +209,55 @@ impl Job for Run<'_> {
 impl Run<'_> {
     fn on<B: Backend + Clone>(self, backend: B, work: Option<Work<B>>) -> Result<Done, Failure> {
         let device = backend.caps().name.clone();
-        let mut builder = Allocator::builder(backend).settings(self.settings.clone());
-        if let Some(limit) = self.limit {
-            builder = builder.limit(limit);
-        }
-        let allocator = builder.build().map_err(|error| Failure::Input(error.to_string()))?;
+        let allocator = self.allocator(backend)?;
+        snapshot::begin(self.args, &allocator);
         let failed = |error| Failure::from_allocator(&error);
         let open = |_| (0..self.replay.streams()).map(|_| allocator.create_stream()).collect::<Result<Vec<_>, _>>();
         let streams = (0..self.args.threads).map(open).collect::<Result<Vec<_>, _>>().map_err(failed)?;
-        let step = |_| self.progress.step();
-        let &ReplayArgs { passes, time, touch, .. } = self.args;
-        let until = time.map_or(Until::Passes(passes), Until::Elapsed);
-        let replayed = match &streams[..] {
-            [streams] if self.args.is_life() => {
-                let life = self.life(&allocator, streams, work)?;
-                self.replay.run_life(&allocator, streams, until, life, step)
-            }
-            [streams] if touch => self.replay.run_checked(&allocator, streams, until, step),
-            [streams] => self.replay.run_on(&allocator, streams, until, step).map_err(CheckError::Allocator),
-            threads => self.replay.run_threads(&allocator, threads, until, touch, step),
+        let &ReplayArgs { passes, time, watch, .. } = self.args;
+        let passes = if time.is_some() { None } else { Some(passes + 1) };
+        let watched = Watched { name: self.name.to_owned(), passes, done: AtomicUsize::new(0) };
+        let step = |done| {
+            watched.done.store(done, Ordering::Relaxed);
+            self.progress.step();
         };
-        let replayed = replayed.map_err(from_check)?;
+        let replay = || self.replay_on(&allocator, &streams, work, step);
+        let replayed = if watch { watched.during(&allocator, replay) } else { replay() }?;
+        snapshot::end(self.args, &allocator)?;
         if let Some(beyond) = allocator.beyond_device() {
             self.progress.aside(|| tell(&format!("note: {beyond}")));
         }
         let usage = if self.args.summary { allocator.memory_usage().map_err(failed)? } else { None };
         Ok(Done { replayed, device, usage })
+    }
+
+    fn replay_on<B: Backend>(
+        &self,
+        allocator: &Allocator<B>,
+        streams: &[Vec<Stream<B>>],
+        work: Option<Work<B>>,
+        step: impl FnMut(usize),
+    ) -> Result<Replayed, Failure> {
+        let &ReplayArgs { passes, time, touch, .. } = self.args;
+        let until = time.map_or(Until::Passes(passes), Until::Elapsed);
+        let replayed = match streams {
+            [streams] if self.args.is_life() => {
+                let life = self.life(allocator, streams, work)?;
+                self.replay.run_life(allocator, streams, until, life, step)
+            }
+            [streams] if touch => self.replay.run_checked(allocator, streams, until, step),
+            [streams] => self.replay.run_on(allocator, streams, until, step).map_err(CheckError::Allocator),
+            threads => self.replay.run_threads(allocator, threads, until, touch, step),
+        };
+        replayed.map_err(from_check)
+    }
+
+    fn allocator<B: Backend>(&self, backend: B) -> Result<Allocator<B>, Failure> {
+        let mut builder = Allocator::builder(backend).settings(self.settings.clone());
+        if let Some(limit) = self.limit {
+            builder = builder.limit(limit);
+        }
+        builder.build().map_err(|error| Failure::Input(error.to_string()))
     }
 
     /// Returns what makes the passes one life.
@@ -210,7 +288,8 @@ impl Run<'_> {
                 return refused("only CUDA devices and the simulated one have small kernels; leave out `:small`");
             }
         };
-        Ok(Life { checked: self.args.touch, kept: self.kept.to_vec(), vary: self.args.life.vary, in_flight })
+        let (checked, vary) = (self.args.touch, self.args.life.vary);
+        Ok(Life { checked, kept: self.kept.to_vec(), vary, in_flight, observer: None })
     }
 }
 

@@ -1,10 +1,10 @@
 //! The output of a replay: rows of JSON trace by trace, or one table at the end.
 
 use super::ReplayArgs;
-use super::columns::{COLUMNS, Group, Layout, over};
+use super::columns::{COLUMNS, Group, Layout, over, ranks};
 use super::row::Row;
 use super::{Done, Limit, variant};
-use crate::output::{Output, Table};
+use crate::output::{Output, Table, wrapped};
 
 /// The rows so far.
 pub(super) struct Report {
@@ -22,6 +22,9 @@ pub(super) struct Report {
     open: Vec<Row>,
     /// The rows for the table.
     rows: Vec<Row>,
+    /// How many allocations were refused, over all passes.
+    refused: u64,
+    allow_oom: bool,
 }
 
 impl Report {
@@ -37,6 +40,8 @@ impl Report {
             device: String::new(),
             open: Vec::new(),
             rows: Vec::new(),
+            refused: 0,
+            allow_oom: args.allow_oom,
         }
     }
 
@@ -45,6 +50,7 @@ impl Report {
         if self.device.is_empty() {
             self.device = format!("{} ({})", row.device, done.device);
         }
+        self.refused += done.replayed.passes().map(|pass| pass.ooms).sum::<u64>();
         self.open.push(row);
     }
 
@@ -64,19 +70,23 @@ impl Report {
         }
     }
 
-    /// Prints what was kept, including the rows of a trace that was not finished.
-    pub(super) fn finish(mut self, output: &mut Output) {
+    /// Prints what was kept, including the rows of a trace that was not finished. Returns how many allocations were
+    /// refused, or 0 if that is allowed.
+    pub(super) fn finish(mut self, output: &mut Output) -> u64 {
         self.end_trace(output);
+        let refused = if self.allow_oom { 0 } else { self.refused };
         if self.rows.is_empty() {
-            return;
+            return refused;
         }
         let heads = COLUMNS.map(|column| (column.head, column.align));
-        let mut table = Table::new(&heads);
+        let mut table = Table::new(&heads).ranked(&ranks());
         self.rows.iter().for_each(|row| table.row(row.cells(&self.layout)));
         totals(&self.rows, self.layout.compare).into_iter().for_each(|cells| table.row(cells));
-        let table = if self.markdown { table.markdown() } else { table.render() };
-        let details: String = self.rows.iter().map(Row::details).collect();
-        output.text(&format!("{}\n\n{table}{details}", self.title()));
+        let table = if self.markdown { table.markdown() } else { output.table(&table) };
+        let details: String = self.rows.iter().map(|row| row.details(output)).collect();
+        let title = wrapped(&self.title(), output.width()).join("\n");
+        output.text(&format!("{title}\n\n{table}{details}"));
+        refused
     }
 
     fn title(&self) -> String {

@@ -15,7 +15,7 @@ use super::ReplayArgs;
 use super::columns::{COLUMNS, Layout};
 use super::{Done, variant};
 use crate::devices::UsageRow;
-use crate::output::{Align, Table};
+use crate::output::{Align, Output, Table};
 use crate::quantity::format_time;
 
 /// One trace under one variant, as JSON.
@@ -261,7 +261,7 @@ impl Row {
     }
 
     /// Returns the summary and the statistics that were asked for, each under its own title.
-    pub(super) fn details(&self) -> String {
+    pub(super) fn details(&self, output: &Output) -> String {
         let mut text = String::new();
         if let Some(summary) = &self.memory_summary {
             text += &format!("\n{} under {}\n{summary}", self.trace, self.policy);
@@ -277,10 +277,14 @@ impl Row {
             for (name, value) in self.slack_stats.by_name().into_iter().filter(|_| self.moves_pages) {
                 table.row(vec![format!("slack_stats.{name}"), value.to_string()]);
             }
+<<<<<<< HEAD
             if self.moves_pages {
                 table.row(vec!["slack_stats.sharing".into(), self.slack_stats.sharing.into()]);
             }
             text += &format!("\n{} under {}\n{}", self.trace, self.policy, table.render());
+=======
+            text += &format!("\n{} under {}\n{}", self.trace, self.policy, output.table(&table));
+>>>>>>> main
         }
         text
     }

@@ -6,6 +6,7 @@ use millpond::settings::{Choice, Options, Policy, Scrub, Settings, Variant};
 
 use super::ReplayArgs;
 use crate::failure::Failure;
+use crate::names::suggestion;
 use crate::output::tell;
 
 /// The variants of `--compare`, in the order of the table.
@@ -67,7 +68,8 @@ fn with_policy(base: Options, name: &str) -> Result<Options, Failure> {
         return Ok(base.with_policy(Choice { slack, ..Choice::from(variant.policy) }));
     }
     let parsed = conf::parse_over(base, &format!("policy:{name}"));
-    parsed.map(|parsed| parsed.options).map_err(|error| Failure::Input(format!("--policy: {}", error.kind)))
+    let meant = || suggestion(name, Variant::all().map(|variant| variant.name).chain(["auto"]));
+    parsed.map(|parsed| parsed.options).map_err(|error| Failure::Input(format!("--policy: {}{}", error.kind, meant())))
 }
 
 /// Returns the name of the settings for readers: the variant of the policy, and which memory it overwrites.
@@ -114,6 +116,9 @@ fn configured(base: Options, text: Option<&str>, look_up: impl Fn(&str) -> Optio
 fn explain(origin: &str, text: &str, error: &ConfError) -> String {
     let before = text.get(..error.position).unwrap_or(text).chars().count();
     let mut message = format!("{origin}: {error}");
+    if let ConfErrorKind::UnknownKey { key } = &error.kind {
+        message += &suggestion(key, conf::keys());
+    }
     if !text.contains(char::is_control) {
         message += &format!("\n  {text}\n  {:before$}^", "");
     }

@@ -59,13 +59,6 @@ pub(super) enum Way {
     Budget,
 }
 
-/// Which memory a way may use.
-#[derive(Clone, Copy)]
-struct Reach {
-    latest: When,
-    gathers: bool,
-}
-
 impl Coordinator {
     /// Takes the first way that serves the request.
     pub(super) fn find_way(&mut self, climb: Climb, plan: &mut Plan, shards: &mut impl Shards) -> Option<Turned> {
@@ -115,14 +108,12 @@ impl Coordinator {
             Spends::Little => reserved + want.rounded <= cap,
             Spends::Much => true,
         };
-        let ready = Reach { latest: When::Now, gathers: false };
-        let all = Reach { latest: When::BehindWait, gathers: true };
-        let first = if cautious { ready } else { all };
-        if is_large && let Some(way) = self.own_way(&want, taker, first.latest, shards) {
+        let first = if cautious { When::Now } else { When::BehindWait };
+        if is_large && let Some(way) = self.own_way(&want, taker, first, shards) {
             return Some(way);
         }
         if let Some(way) =
-            self.grow_home(climb, &want, (taker, first.latest), left(self.paging.slack.eager(high), reserved), shards)
+            self.grow_home(climb, &want, (taker, first), left(self.paging.slack.eager(high), reserved), shards)
         {
             return Some(way);
         }
@@ -130,7 +121,7 @@ impl Coordinator {
             if is_large && let Some(way) = self.ready_loan(&want, taker, shards) {
                 return Some(way);
             }
-            if is_large && let Some(way) = self.window_way(climb, &want, taker, ready, shards) {
+            if is_large && let Some(way) = self.window_way(climb, &want, (taker, When::Now), shards) {
                 return Some(way);
             }
             if let Some(way) = self.grow_home(climb, &want, (taker, When::Now), left(cap, reserved), shards) {
@@ -144,7 +135,7 @@ impl Coordinator {
             if let Some(way) = self.loan(&want, taker, shards) {
                 return Some(way);
             }
-            if let Some(way) = self.window_way(climb, &want, taker, all, shards) {
+            if let Some(way) = self.window_way(climb, &want, (taker, When::BehindWait), shards) {
                 return Some(way);
             }
             if let Some(way) = self.gather_and_grow(climb, &want, taker, room, shards) {
@@ -237,30 +228,28 @@ impl Coordinator {
         &mut self,
         climb: &Climb,
         want: &Want,
-        taker: Taker,
-        reach: Reach,
+        (taker, latest): (Taker, When),
         shards: &mut impl Shards,
     ) -> Option<Way> {
-        let own = self.tiles_of([taker.shard].into_iter(), (taker, reach.latest), want.rounded, shards);
-        if let Some(way) = self.through_window(climb, want, taker, &own, reach, shards) {
+        let own = self.tiles_of([taker.shard].into_iter(), (taker, latest), want.rounded, shards);
+        if let Some(way) = self.through_window(climb, want, (taker, latest), &own, shards) {
             return Some(way);
         }
         let homes: Vec<_> = self.shards_of(self.pool_of(taker.shard)).collect();
         if homes.len() == 1 {
             return None;
         }
-        let all = self.tiles_of(homes.into_iter(), (taker, reach.latest), 0, shards);
-        self.through_window(climb, want, taker, &all, reach, shards)
+        let all = self.tiles_of(homes.into_iter(), (taker, latest), 0, shards);
+        self.through_window(climb, want, (taker, latest), &all, shards)
     }
 
-    /// Serves a request through a kept window or, if the memory may be gathered, a new one.
+    /// Serves a request through a kept window or, unless only what is ready now may be used, a new one.
     fn through_window(
         &mut self,
         climb: &Climb,
         want: &Want,
-        taker: Taker,
+        (taker, latest): (Taker, When),
         tiles: &Tiles,
-        reach: Reach,
         shards: &mut impl Shards,
     ) -> Option<Way> {
         if tiles.is_empty() {
@@ -275,7 +264,7 @@ impl Coordinator {
             self.claim_kept(&mut job, window, (run.offset, want.rounded), shards);
             return Some(Way::Job(job));
         }
-        if !reach.gathers || climb.knows.lacks.windows || !self.has_windows() {
+        if latest == When::Now || climb.knows.lacks.windows || !self.has_windows() {
             return None;
         }
         let gathered = self.gather_best((taker.shard, want.rounded), tiles, idle.as_ref(), shards);

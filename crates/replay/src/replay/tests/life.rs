@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use millpond::Buffer;
 use millpond::settings::Settings;
 use millpond_backend::Closing;
 use millpond_sim::{CostModel, Sim};
@@ -9,7 +10,7 @@ use millpond_trace::Pattern;
 
 use super::super::*;
 use super::checked::{allocator, beginning, busy_device, open, variants};
-use crate::{Life, Vary};
+use crate::{Life, Observer, Vary};
 
 const MIB: u64 = 1 << 20;
 
@@ -116,4 +117,50 @@ fn a_life_that_changes_nothing_is_the_plain_replay() {
     let found = replay.run_life(&lived, &open(&lived, &replay), 2, Life::default(), |_| ()).expect("no driver fails");
     assert_eq!((found.stats, found.pages), (expected.stats, expected.pages));
     assert_eq!(found.warm_driver.calls, expected.warm_driver.calls);
+}
+
+/// What an observer was told: in each pass the live bytes behind each event, and then that it is over.
+#[derive(Default)]
+struct Told {
+    live: u64,
+    refused: Vec<u32>,
+    events: Vec<(usize, u64)>,
+    passes: Vec<Vec<(usize, u64)>>,
+}
+
+impl Observer<Sim> for Told {
+    fn granted(&mut self, _: u32, buffer: &Buffer<Sim>) {
+        self.live += buffer.len();
+    }
+
+    fn refused(&mut self, id: u32, _: &Error<<Sim as Backend>::Error>) {
+        self.refused.push(id);
+    }
+
+    fn freeing(&mut self, _: u32, buffer: &Buffer<Sim>) {
+        self.live -= buffer.len();
+    }
+
+    fn done(&mut self, event: usize) {
+        self.events.push((event, self.live));
+    }
+
+    fn over(&mut self) {
+        self.passes.push(std::mem::take(&mut self.events));
+    }
+}
+
+/// A kept block stays live between passes, a refused one is told, and the release behind the last pass is no pass.
+#[test]
+fn an_observer_is_told_every_event_of_every_pass() {
+    let text = "a 0 1000 0\na 1 2000 0\nf 1\na 2 2000000000000 0\na 3 30 0\nf 2\n";
+    let replay = Replay::new(&Trace::parse(text.as_bytes()).expect("a trace"));
+    let classic = allocator(&Sim::new(), variants()[1].clone());
+    let mut told = Told::default();
+    let life = Life { kept: vec![true, false, false, false], observer: Some(&mut told), ..Life::default() };
+    let replayed = replay.run_life(&classic, &open(&classic, &replay), 1, life, |_| ()).expect("no driver fails");
+    let first = vec![(0, 1000), (1, 3000), (2, 1000), (3, 1000), (4, 1030), (5, 1030)];
+    let second = vec![(0, 3000), (1, 1000), (2, 1000), (3, 1030), (4, 1030)];
+    assert_eq!((told.passes, told.live, told.refused), (vec![first, second], 0, vec![2, 2]));
+    assert_eq!(replayed.passes().map(|pass| pass.ooms).sum::<u64>(), 2);
 }

@@ -1,5 +1,6 @@
 //! Replays for a time: they end inside a pass, and leave nothing behind.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::super::*;
@@ -46,4 +47,24 @@ fn passes_repeat_until_the_time_is_over() {
         assert!(replayed.warm_ns_per_event().is_some_and(|ns| ns > 0.0));
         assert_eq!(allocator.memory_allocated(), 0);
     }
+}
+
+#[test]
+fn a_flag_ends_a_replay_inside_a_pass() {
+    static SET: AtomicBool = AtomicBool::new(false);
+    let replay = beginning(Pattern::ManyStreams, 1000).stopped_by(&SET);
+    let run = || {
+        let allocator = allocator(&busy_device(3, Closing::Backend, true), Settings::default());
+        let streams = open(&allocator, &replay);
+        let replayed = replay.run_on(&allocator, &streams, 3, |passes| {
+            SET.fetch_or(passes == 2, Ordering::Relaxed);
+        });
+        (replayed.expect("no driver fails"), allocator.memory_allocated())
+    };
+    let (replayed, left) = run();
+    assert_eq!((replayed.cold.events, replayed.warm.len(), left), (1000, 1, 0));
+    // It is set from the beginning.
+    let (replayed, left) = run();
+    assert_eq!((replayed.cold.events, replayed.warm.len(), left), (FIRST, 0, 0));
+    assert_eq!(replayed.live_peak, replayed.stats.requested_bytes.all.peak, "of what was replayed");
 }

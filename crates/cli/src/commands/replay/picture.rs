@@ -1,0 +1,253 @@
+//! The page and the plots of a replay: two more runs of each program under each policy, which are looked at.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use millpond::settings::Settings;
+use millpond::{Allocator, Stream};
+use millpond_backend::Backend;
+use millpond_replay::{Life, Replay, Until};
+use millpond_report as report;
+use millpond_report::text::{bytes, count};
+use millpond_report::{Agenda, Block, Holders, Sampled, Sampler, Scale, Scout, Scouted};
+use millpond_trace::Trace;
+
+use super::{Done, Program, ReplayArgs, Run, explain, from_check, variant};
+use crate::devices::{Job, Target, Work};
+use crate::failure::Failure;
+use crate::output::progress::Progress;
+
+/// How many moments at equal distances the map has, for few programs and for many, so that a page stays small.
+const MOMENTS: [usize; 2] = [32, 12];
+/// From how many programs on there are fewer moments.
+const MANY: usize = 4;
+
+/// A file that was written.
+#[derive(serde::Serialize)]
+pub(crate) struct Written {
+    pub(crate) file: PathBuf,
+    pub(crate) bytes: u64,
+}
+
+/// The pictures of the programs so far.
+pub(super) struct Pictures<'a> {
+    args: &'a ReplayArgs,
+    /// Whether no table tells of refusals.
+    is_alone: bool,
+    device: String,
+    programs: Vec<report::Program>,
+}
+
+impl<'a> Pictures<'a> {
+    /// Creates the pictures that the arguments ask for, which may be none.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Failure::Input`] for arguments that cannot be had in a picture.
+    pub(super) fn new(args: &'a ReplayArgs) -> Result<Self, Failure> {
+        let pictures = Self { args, is_alone: false, device: String::new(), programs: Vec::new() };
+        let refused = |what: &str| Err(Failure::Input(format!("--report and --svg: leave out {what}")));
+        match () {
+            () if !pictures.are_wanted() => Ok(pictures),
+            () if args.threads > 1 => refused("--threads, as two runs of several threads are not the same"),
+            () if args.time.is_some() => refused("--for, as two runs of a time are not the same; give --passes"),
+            () => Ok(pictures),
+        }
+    }
+
+    /// Has the pictures tell of refusals, as nothing else does.
+    pub(super) fn alone(self) -> Self {
+        Self { is_alone: true, ..self }
+    }
+
+    fn are_wanted(&self) -> bool {
+        self.args.report.is_some() || self.args.svg.is_some()
+    }
+
+    /// Adds a program, if there are pictures to make.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of the replays.
+    pub(super) fn add(
+        &mut self,
+        target: &Target,
+        program: &Program,
+        variants: &[Settings],
+        progress: &Progress,
+    ) -> Result<(), Failure> {
+        if !self.are_wanted() {
+            return Ok(());
+        }
+        let Program { name, trace, kept } = program;
+        let (replay, blocks) = (Replay::new(trace), report::blocks(trace));
+        let limit = self.args.limit.map(|limit| limit.bytes(replay.live_peak()));
+        let run = |settings| Run { name, replay: &replay, kept, settings, limit, args: self.args, progress };
+        let mut scouted = Vec::new();
+        for settings in variants {
+            progress.doing(format!("{name} under {}, watched", variant::label(settings)));
+            let (done, seen) = target.run(Scouting(run(settings)))?;
+            if self.is_alone {
+                progress.aside(|| explain(name, &variant::label(settings), &done.replayed));
+            }
+            self.device = format!("{} ({})", target.name(), done.device);
+            scouted.push((done.replayed, seen));
+        }
+        let scale = Scale::new(scouted.iter().map(|(_, seen)| seen.most_reserved.bytes).max().unwrap_or(0));
+        let regular = MOMENTS[usize::from(self.args.traces.len() + self.args.patterns.len() >= MANY)];
+        let labels: Vec<String> = variants.iter().map(variant::label).collect();
+        let named: Vec<_> = labels.iter().map(String::as_str).zip(scouted.iter().map(|(_, seen)| seen)).collect();
+        let moments = report::moments(&named, regular);
+        let mut runs = Vec::new();
+        for (settings, (replayed, seen)) in variants.iter().zip(&scouted) {
+            let agenda = Agenda::new(seen, &moments, scale);
+            let sampled = target.run(Sampling { run: run(settings), agenda: &agenda, blocks: &blocks })?;
+            runs.push(report::Run::new(variant::label(settings), replayed, seen, &sampled, &blocks));
+        }
+        self.programs.push(report::Program {
+            name: name.clone(),
+            facts: facts(trace, &replay),
+            events: replay.events(),
+            columns: scouted.first().map_or(0, |(_, seen)| seen.spans.columns()),
+            cell: scale.cell_bytes,
+            moments,
+            holders: Holders::of(&blocks, replay.events()),
+            runs,
+        });
+        Ok(())
+    }
+
+    /// Writes the files. Returns what was written.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Failure::Input`] for a file that cannot be written.
+    pub(super) fn finish(self) -> Result<Vec<Written>, Failure> {
+        let mut written = Vec::new();
+        if self.programs.is_empty() {
+            return Ok(written);
+        }
+        if let Some(path) = &self.args.report {
+            written.push(write(path, &report::page(&self.programs, &self.conditions()))?);
+        }
+        if let Some(folder) = &self.args.svg {
+            fs::create_dir_all(folder).map_err(|error| cannot(folder, &error))?;
+            for program in &self.programs {
+                let failed = |error: report::PlotError| Failure::Input(format!("{}: {error}", program.name));
+                let name: String = program.name.chars().map(|c| if c.is_alphanumeric() { c } else { '_' }).collect();
+                let timeline = report::timeline_plot(program).map_err(failed)?;
+                written.push(write(&folder.join(format!("{name}-timeline.svg")), &timeline)?);
+                if self.args.passes > 0 {
+                    let life = report::life_plot(program).map_err(failed)?;
+                    written.push(write(&folder.join(format!("{name}-life.svg")), &life)?);
+                }
+            }
+        }
+        Ok(written)
+    }
+
+    fn conditions(&self) -> String {
+        let passes = match self.args.passes {
+            0 => "one pass".to_owned(),
+            warm => format!("{} passes", warm + 1),
+        };
+        let limit = self.args.limit.map_or(String::new(), |limit| format!(", limited to {limit}"));
+        let scale = if self.args.scale > 1 { format!(", sizes divided by {}", self.args.scale) } else { String::new() };
+        format!("On {}, {passes}{scale}{limit}{}", self.device, self.args.life.title())
+    }
+}
+
+/// Returns what is known about a trace, for readers.
+fn facts(trace: &Trace, replay: &Replay) -> Vec<(String, String)> {
+    let header = &trace.header;
+    let mut facts = vec![
+        ("events".to_owned(), count(replay.events() as u64)),
+        ("blocks".to_owned(), count(trace.allocations() as u64)),
+        ("streams".to_owned(), count(replay.streams().into())),
+    ];
+    let mut add = |name: &str, value: Option<String>| facts.extend(value.map(|value| (name.to_owned(), value)));
+    add("program", header.workload().map(str::to_owned));
+    add("recorded on", header.gpu().map(str::to_owned));
+    add("PyTorch", header.torch().map(str::to_owned));
+    add("its configuration", header.conf().filter(|conf| !conf.is_empty()).map(str::to_owned));
+    add("recorded for", header.seconds().map(|seconds| format!("{seconds:.1} s")));
+    add("PyTorch reserved", header.peak_reserved().map(bytes));
+    facts
+}
+
+fn write(path: &Path, text: &str) -> Result<Written, Failure> {
+    fs::write(path, text).map_err(|error| cannot(path, &error))?;
+    Ok(Written { file: path.to_owned(), bytes: text.len() as u64 })
+}
+
+fn cannot(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::Input(format!("{}: cannot be written: {error}; give another path", path.display()))
+}
+
+/// Opens what a run is on.
+fn open<B: Backend>(run: &Run<'_>, backend: B) -> Result<(Allocator<B>, Vec<Stream<B>>), Failure> {
+    let allocator = run.allocator(backend)?;
+    let stream = |_| allocator.create_stream().map_err(|error| Failure::from_allocator(&error));
+    let streams = (0..run.replay.streams()).map(stream).collect::<Result<Vec<_>, _>>()?;
+    Ok((allocator, streams))
+}
+
+/// A job that replays one trace under one variant and looks at every event, cheaply.
+struct Scouting<'a>(Run<'a>);
+
+impl Job for Scouting<'_> {
+    type Output = (Done, Scouted);
+
+    fn run<B: Backend + Clone>(self, backend: B) -> Result<Self::Output, Failure> {
+        self.on(backend, None)
+    }
+
+    fn run_with<B: Backend + Clone>(self, backend: B, work: Work<B>) -> Result<Self::Output, Failure> {
+        self.on(backend, Some(work))
+    }
+}
+
+impl Scouting<'_> {
+    fn on<B: Backend>(self, backend: B, work: Option<Work<B>>) -> Result<(Done, Scouted), Failure> {
+        let Run { replay, args, progress, .. } = self.0;
+        let device = backend.caps().name.clone();
+        let (allocator, streams) = open(&self.0, backend)?;
+        let mut scout = Scout::new(&allocator, replay, args.life.in_flight.is_some());
+        let life = self.0.life(&allocator, &streams, work)?;
+        let life = Life { checked: false, observer: Some(&mut scout), ..life };
+        let until = Until::Passes(args.passes);
+        let replayed = replay.run_life(&allocator, &streams, until, life, |_| progress.step()).map_err(from_check)?;
+        Ok((Done { replayed, device, usage: None }, scout.finish()))
+    }
+}
+
+/// A job that makes one pass of a trace under one variant and looks at chosen events, thoroughly.
+struct Sampling<'a> {
+    run: Run<'a>,
+    agenda: &'a Agenda,
+    blocks: &'a [Block],
+}
+
+impl Job for Sampling<'_> {
+    type Output = Sampled;
+
+    fn run<B: Backend + Clone>(self, backend: B) -> Result<Sampled, Failure> {
+        self.on(backend, None)
+    }
+
+    fn run_with<B: Backend + Clone>(self, backend: B, work: Work<B>) -> Result<Sampled, Failure> {
+        self.on(backend, Some(work))
+    }
+}
+
+impl Sampling<'_> {
+    fn on<B: Backend>(self, backend: B, work: Option<Work<B>>) -> Result<Sampled, Failure> {
+        let (allocator, streams) = open(&self.run, backend)?;
+        let mut sampler = Sampler::new(&allocator, self.agenda, self.blocks);
+        let life = self.run.life(&allocator, &streams, work)?;
+        let life = Life { checked: false, observer: Some(&mut sampler), ..life };
+        let replayed = self.run.replay.run_life(&allocator, &streams, Until::Passes(0), life, |_| ());
+        replayed.map_err(from_check)?;
+        Ok(sampler.finish())
+    }
+}

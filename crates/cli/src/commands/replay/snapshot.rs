@@ -1,0 +1,48 @@
+//! A snapshot of the allocator behind a replay, for PyTorch's viewers.
+
+use millpond::Allocator;
+use millpond::history::Recording;
+use millpond_backend::Backend;
+use millpond_snapshot::Snapshot;
+
+use super::ReplayArgs;
+use crate::failure::Failure;
+
+/// The number of events that a snapshot has at most.
+const ENTRIES: usize = 1_000_000;
+
+pub(super) const HELP: &str = "\
+Write a snapshot of the allocator as it is after the last pass, with the history of its last million events, for
+PyTorch's viewers (https://pytorch.org/memory_viz): a pickle, or JSON where the name ends in .json. It takes one trace
+and one policy. Recording costs some ten nanoseconds an event, which are in the times of the table";
+
+/// Checks that there is one replay, if it is to be kept.
+///
+/// # Errors
+///
+/// Returns [`Failure::Input`] if there are several, of which the last would replace the others.
+pub(super) fn expect_one(args: &ReplayArgs, replays: usize) -> Result<(), Failure> {
+    if args.snapshot.is_some() && replays != 1 {
+        let text = format!("--snapshot takes one trace and one policy, and these are {replays} replays");
+        return Err(Failure::Input(text));
+    }
+    Ok(())
+}
+
+/// Has the allocator record, if its snapshot is asked for.
+pub(super) fn begin<B: Backend>(args: &ReplayArgs, allocator: &Allocator<B>) {
+    if args.snapshot.is_some() {
+        allocator.record_history(Recording::all(ENTRIES));
+    }
+}
+
+/// Writes the snapshot, if it is asked for.
+///
+/// # Errors
+///
+/// Returns [`Failure::Input`] if the file cannot be written.
+pub(super) fn end<B: Backend>(args: &ReplayArgs, allocator: &Allocator<B>) -> Result<(), Failure> {
+    let Some(file) = &args.snapshot else { return Ok(()) };
+    let written = Snapshot::from(&allocator.snapshot()).write(file);
+    written.map_err(|error| Failure::Input(format!("{}: {error}", file.display())))
+}

@@ -1,0 +1,117 @@
+//! `millpond report`: a page that shows what memory was used for.
+
+use std::path::PathBuf;
+
+use clap::value_parser;
+use millpond_trace::Limits;
+
+use super::replay::{LifeArgs, Limit, PatternChoice, ReplayArgs, draw, parse_limits, pattern_help};
+use crate::devices::SIMULATED;
+use crate::failure::Failure;
+use crate::output::Output;
+
+/// What `--help` prints behind the arguments.
+pub(crate) const HELP: &str = "\
+Each trace is replayed twice under each policy: once to find the peaks, and once to look at the memory there. The
+page loads nothing else, needs no network, and opens in any browser. Device, policies, limits and what is in flight
+are as in `millpond replay`, whose help describes them.
+
+Examples:
+  millpond report gnn.trace.gz -o gnn.html
+  millpond report --policy classic,paged,tight --in-flight 200 bert_multistream.trace.gz
+  millpond report --limit 1.10x --passes 2 *.trace.gz -o limits.html
+  millpond report --svg plots gpt2_train.trace.gz";
+
+/// `millpond report`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ReportArgs {
+    /// Traces: plain text, gzip or zstd; `-` is standard input. Without any, a real one that is built in
+    #[arg(value_name = "TRACE")]
+    traces: Vec<PathBuf>,
+    #[arg(long = "pattern", value_name = "NAME[:seed=N]", value_parser = PatternChoice::parse)]
+    #[arg(help = "A made-up program in place of a trace", long_help = pattern_long_help())]
+    patterns: Vec<PatternChoice>,
+    /// The page to write. An existing file is replaced
+    #[arg(short, long, value_name = "FILE.html", default_value = "report.html")]
+    output: PathBuf,
+    /// Also write plots as SVG into a folder, which is created if it is not there
+    #[arg(long, value_name = "DIR")]
+    svg: Option<PathBuf>,
+    /// The device, as in `millpond replay`
+    #[arg(long, value_name = "DEVICE", default_value = SIMULATED)]
+    device: String,
+    /// The policies, side by side
+    #[arg(long, value_name = "POLICY,...", value_delimiter = ',', default_value = "classic,paged")]
+    policy: Vec<String>,
+    /// A configuration in the grammar of PYTORCH_CUDA_ALLOC_CONF, instead of the environment's
+    #[arg(long, value_name = "STRING")]
+    conf: Option<String>,
+    /// The most that may be reserved: bytes, as 12GiB or 800M, or a multiple of each trace's peak live bytes, as 1.10x
+    #[arg(long, value_name = "BYTES|TIMESx", value_parser = Limit::parse)]
+    limit: Option<Limit>,
+    /// How many warm passes follow the cold one
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    passes: usize,
+    #[command(flatten)]
+    life: LifeArgs,
+    /// Divide every size of a trace by N
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u64).range(1..=1 << 40))]
+    scale: u64,
+    #[arg(long, value_name = "KEY=N,...", default_value = "", hide_default_value = true)]
+    #[arg(value_parser = parse_limits, help = "How large a trace may be, as in `millpond replay`")]
+    trace_limits: Limits,
+}
+
+fn pattern_long_help() -> String {
+    format!("A made-up program in place of a trace; `all` for each. May be repeated:\n{}", pattern_help())
+}
+
+/// Replays the traces and writes the page. Prints the files that were written.
+///
+/// # Errors
+///
+/// Returns the errors of a replay, and [`Failure::Input`] for a file that cannot be written.
+pub(crate) fn run(args: &ReportArgs, output: &mut Output) -> Result<(), Failure> {
+    let written = draw(&args.replay())?;
+    for file in written {
+        if output.is_json() {
+            output.json(&file);
+        } else {
+            output.text(&format!("{} ({})\n", file.file.display(), millpond_report::text::bytes(file.bytes)));
+        }
+    }
+    Ok(())
+}
+
+impl ReportArgs {
+    /// Returns the arguments of the replay that the report is of.
+    fn replay(&self) -> ReplayArgs {
+        ReplayArgs {
+            traces: self.traces.clone(),
+            patterns: self.patterns.clone(),
+            device: Some(self.device.clone()),
+            policy: self.policy.clone(),
+            conf: self.conf.clone(),
+            scrub: Vec::new(),
+            limit: self.limit,
+            passes: self.passes,
+            time: None,
+            compare: false,
+            tight: false,
+            touch: false,
+            life: self.life.clone(),
+            threads: 1,
+            scale: self.scale,
+            trace_limits: self.trace_limits,
+            report: Some(self.output.clone()),
+            svg: self.svg.clone(),
+            snapshot: None,
+            allow_oom: true,
+            watch: false,
+            markdown: false,
+            no_times: false,
+            summary: false,
+            stats: false,
+        }
+    }
+}

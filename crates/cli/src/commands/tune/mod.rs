@@ -1,0 +1,242 @@
+//! `millpond tune`: the search for the policy and the settings that suit a recorded program.
+
+mod args;
+mod report;
+mod row;
+
+pub(crate) use args::{HELP, TuneArgs};
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use millpond::Allocator;
+use millpond::settings::{Policy, Settings};
+use millpond::text::format_bytes;
+use millpond_backend::Backend;
+use millpond_replay::tune::{self, Aim, Budget, Ended, Frontier, Search, Searched, Space, Trial};
+use millpond_replay::{Flight, HeldFor, Vary};
+
+use self::report::Report;
+use self::row::Row;
+use crate::commands::replay::{Limit, Source, sources};
+use crate::devices::{Job, Target, Work};
+use crate::failure::Failure;
+use crate::interrupt;
+use crate::output::progress::Progress;
+use crate::output::{Output, tell};
+
+/// Tunes the traces in the order given.
+///
+/// # Errors
+///
+/// Returns the error of the first trace that cannot be read, and [`Failure::OutOfMemory`] if a trace fits under no
+/// settings. What was found before it is printed all the same.
+pub(crate) fn run(args: &TuneArgs, output: &mut Output) -> Result<(), Failure> {
+    if args.markdown && output.is_json() {
+        return Err(Failure::Input("--markdown is a way to print the table; give it or --format json".into()));
+    }
+    let target = Target::choose_or_simulated(args.device.as_deref())?;
+    let Facts { name, has_pages, has_clock } = target.run(Ask)?;
+    if !has_clock {
+        let what = "a search replays a program many times, by a clock of the device; give `--device sim`, or no device";
+        return Err(Failure::Input(format!("--device: {what}")));
+    }
+    let sources = sources(&args.traces, &args.patterns);
+    let threads = args.threads.map_or_else(|| thread::available_parallelism().map_or(1, usize::from), usize::from);
+    interrupt::catch();
+    let mut report = Report::new(args, format!("{} ({name})", target.name()), threads, sources.len());
+    let mut unfit = Vec::new();
+    let tuning = Tuning { args, target: &target, has_pages, threads };
+    let tuned = sources.iter().try_for_each(|source| {
+        if !output.is_open() {
+            return Ok(());
+        }
+        let row = tuning.tune(source)?;
+        if row.nothing_fits() {
+            unfit.push(row.explained(args.limit.as_ref()));
+        }
+        report.add(row, output);
+        interrupt::check()
+    });
+    report.finish(output);
+    tuned?;
+    if unfit.is_empty() { Ok(()) } else { Err(Failure::OutOfMemory(unfit.join("\n"))) }
+}
+
+/// One search.
+struct Tuning<'a> {
+    args: &'a TuneArgs,
+    target: &'a Target,
+    has_pages: bool,
+    threads: usize,
+}
+
+impl Tuning<'_> {
+    fn tune(&self, source: &Source) -> Result<Row, Failure> {
+        let trace = source.read(&self.args.trace_limits)?.scaled_down(self.args.scale);
+        let trial = Trial::new(&trace);
+        let name = source.name();
+        if trial.streams() > 1 && self.args.in_flight.is_none() {
+            tell(&format!(
+                "note: {name} has {} streams, and the device is always done, so that `growth` makes no difference; \
+                 --in-flight 200 keeps work under way",
+                trial.streams()
+            ));
+        }
+        let space = Space {
+            has_pages: self.has_pages,
+            is_limited: self.args.limit.is_some(),
+            grows_apart: self.args.in_flight.is_some() && trial.streams() > 1,
+            largest: trial.largest(),
+        };
+        let begin = Instant::now();
+        let searched = self.search(&trial, space, &name)?;
+        let recommended = self.recommend(&trial, space, &searched, &name)?;
+        let took = begin.elapsed();
+        let floor = if searched.frontier.all().is_empty() { self.floor(&trial)? } else { None };
+        let limit = self.args.limit.map(|limit| limit.bytes(trial.live_peak()));
+        Ok(Row {
+            name,
+            events: trial.events(),
+            streams: trial.streams(),
+            live_peak: trial.live_peak(),
+            limit,
+            space,
+            aim: self.aim(),
+            searched,
+            recommended,
+            floor,
+            took,
+        })
+    }
+
+    fn aim(&self) -> Aim {
+        if self.args.limit.is_some() { Aim::Time } else { Aim::Both }
+    }
+
+    fn search(&self, trial: &Trial, space: Space, name: &str) -> Result<Searched, Failure> {
+        let &TuneArgs { budget, seed, .. } = self.args;
+        let progress = match budget {
+            Budget::Settings(count) => Progress::new(count),
+            Budget::Time(time) => Progress::timed(time),
+        };
+        progress.doing(name.to_owned());
+        let search = Search { space, budget, seed, threads: self.threads };
+        let measure = |settings: &Settings, frontier: &Frontier| {
+            let beats = |bytes, nanos| interrupt::is_pressed() || frontier.beats(bytes, Duration::from_nanos(nanos));
+            self.measure(trial, settings, self.args.limit, &beats)
+        };
+        search.run(measure, interrupt::is_pressed, || progress.step())
+    }
+
+    fn recommend(
+        &self,
+        trial: &Trial,
+        space: Space,
+        searched: &Searched,
+        name: &str,
+    ) -> Result<Option<tune::Recommended>, Failure> {
+        let progress = Progress::unbounded();
+        progress.doing(format!("{name}: variations"));
+        let vary = Vary::new(tune::VARY_PERCENT, self.args.seed);
+        let varied: Vec<Trial> = (1..=tune::VARIATIONS).map(|pass| trial.varied(vary, pass)).collect();
+        let measure = |settings: &Settings, variation: usize| {
+            let ended = self.measure(&varied[variation - 1], settings, self.args.limit, &|_, _| false);
+            progress.step();
+            ended
+        };
+        tune::recommend(searched, &space, self.aim(), self.threads, measure, interrupt::is_pressed)
+    }
+
+    /// Returns what the program reserves without a limit where nothing is cached: the least that it fits in.
+    fn floor(&self, trial: &Trial) -> Result<Option<u64>, Failure> {
+        let direct = Settings { policy: Policy::Direct, ..Settings::default() };
+        let ended = self.measure(trial, &direct, None, &|_, _| interrupt::is_pressed())?;
+        Ok(ended.measured().map(|measured| measured.reserved_bytes))
+    }
+
+    fn measure(
+        &self,
+        trial: &Trial,
+        settings: &Settings,
+        limit: Option<Limit>,
+        is_beaten: &dyn Fn(u64, u64) -> bool,
+    ) -> Result<Ended, Failure> {
+        let limit = limit.map(|limit| limit.bytes(trial.live_peak()));
+        let &TuneArgs { passes, in_flight, .. } = self.args;
+        self.target.run(Measure { trial, settings, limit, passes, in_flight, is_beaten })
+    }
+}
+
+impl Row {
+    /// Returns why a program fits under no settings, and what to do.
+    fn explained(&self, limit: Option<&Limit>) -> String {
+        let tried = self.searched.tried;
+        let within = limit.map_or("the device's memory".into(), |limit| format!("the limit of {limit}"));
+        let remedy = match self.floor {
+            Some(bytes) => {
+                format!("without a cache it reserves {}, and no limit below that can do", format_bytes(bytes))
+            }
+            None => "give a device with more memory, such as --device sim:bytes=512GiB, or a --scale".into(),
+        };
+        format!("{}: nothing fits {within}: it ran out of memory under all of {tried} settings; {remedy}", self.name)
+    }
+}
+
+/// What a search has to know of a device.
+struct Facts {
+    name: String,
+    has_pages: bool,
+    has_clock: bool,
+}
+
+/// A job that returns the facts.
+struct Ask;
+
+impl Job for Ask {
+    type Output = Facts;
+
+    fn run<B: Backend + Clone>(self, backend: B) -> Result<Facts, Failure> {
+        let caps = backend.caps();
+        let has_clock = backend.driver_clock().is_some();
+        Ok(Facts { name: caps.name.clone(), has_pages: caps.pages.is_some(), has_clock })
+    }
+}
+
+/// A job that makes one trial.
+struct Measure<'a> {
+    trial: &'a Trial,
+    settings: &'a Settings,
+    limit: Option<u64>,
+    passes: usize,
+    in_flight: Option<u64>,
+    is_beaten: &'a dyn Fn(u64, u64) -> bool,
+}
+
+impl Job for Measure<'_> {
+    type Output = Ended;
+
+    fn run<B: Backend + Clone>(self, backend: B) -> Result<Ended, Failure> {
+        self.on(backend, None)
+    }
+
+    fn run_with<B: Backend + Clone>(self, backend: B, work: Work<B>) -> Result<Ended, Failure> {
+        let flight = match (work, self.in_flight) {
+            (Work::Held(hold), Some(events)) => Some(Box::new(HeldFor::new(hold, events)) as Box<dyn Flight<B>>),
+            _ => None,
+        };
+        self.on(backend, flight)
+    }
+}
+
+impl Measure<'_> {
+    fn on<B: Backend + Clone>(self, backend: B, flight: Option<Box<dyn Flight<B>>>) -> Result<Ended, Failure> {
+        let mut builder = Allocator::builder(backend).settings(self.settings.clone());
+        if let Some(limit) = self.limit {
+            builder = builder.limit(limit);
+        }
+        let allocator = builder.build().map_err(|error| Failure::Input(error.to_string()))?;
+        let ended = self.trial.run(&allocator, self.passes, flight, self.is_beaten);
+        ended.map_err(|error| Failure::from_allocator(&error))
+    }
+}

@@ -1,0 +1,90 @@
+#![doc = include_str!("../README.md")]
+
+mod error;
+mod format;
+mod lifetimes;
+mod lines;
+mod program;
+mod pytorch;
+mod rmm;
+mod stalloc;
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use millpond_snapshot::content;
+use millpond_trace::{Limits, Trace};
+
+pub use error::{ImportError, TextProblem};
+pub use format::Format;
+pub use program::Left;
+
+/// How to read a recording.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Options {
+    /// The format; `None` finds it out by the content.
+    pub format: Option<Format>,
+    /// The device to take from a snapshot; `None` takes the only one that has any memory or events. The other formats
+    /// are of one device.
+    pub device: Option<usize>,
+    /// The name of the program, for the trace's header.
+    pub name: Option<String>,
+    /// The most that is accepted, of the file and of the trace. A snapshot may have two values for each of
+    /// [`Limits::events`].
+    pub limits: Limits,
+}
+
+/// A recording as a trace.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Imported {
+    /// The trace, which is valid. Its header has the name of the program (`workload`), the format (`imported_from`) and
+    /// what else the recording tells: the `device`, `conf` and `seconds`.
+    pub trace: Trace,
+    /// The format it was read from.
+    pub format: Format,
+    /// The device it is of, where the format tells.
+    pub device: Option<usize>,
+    /// What the recording has and the trace has not, and what is doubtful about it. Empty where nothing was lost.
+    pub left: Vec<Left>,
+}
+
+/// Reads a recording from a file, as it is or compressed with gzip or zstd, and makes a trace of it.
+///
+/// # Errors
+///
+/// Returns the errors of [`import`], and the system's error when the file does not open.
+pub fn import_file(path: impl AsRef<Path>, options: &Options) -> Result<Imported, ImportError> {
+    let path = path.as_ref();
+    let file = File::open(path).map_err(|error| ImportError::Open { path: path.into(), error })?;
+    import(file, options)
+}
+
+/// Reads a recording, as it is or compressed with gzip or zstd, and makes a trace of it. Holds the recording and the
+/// trace in memory.
+///
+/// # Errors
+///
+/// Returns the first place at which the recording does not follow its format or exceeds a limit, with the reason, or
+/// the reader's error.
+pub fn import(reader: impl Read, options: &Options) -> Result<Imported, ImportError> {
+    import_content(&content(reader, &pytorch::limits(&options.limits))?, options)
+}
+
+/// Does the same as [`import`] with the content, which is not compressed.
+///
+/// # Errors
+///
+/// Returns the errors of [`import`].
+pub fn import_content(content: &[u8], options: &Options) -> Result<Imported, ImportError> {
+    let format = match options.format {
+        Some(format) => format,
+        None => Format::of(content)?,
+    };
+    match format {
+        Format::PyTorch => pytorch::import(content, options),
+        Format::Rmm => rmm::import(content, options),
+        Format::Lifetimes => lifetimes::import(content, options),
+        Format::Stalloc => stalloc::import(content, options),
+    }
+}

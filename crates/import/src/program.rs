@@ -1,0 +1,118 @@
+//! A trace in progress: events, blocks by address, streams by handle, and what is left out.
+
+use std::collections::HashMap;
+
+use millpond_trace::{Event, Header, Limits, Trace};
+use serde_json::{Map, Value};
+
+use crate::error::TextProblem;
+use crate::{Format, Imported, Options};
+
+/// The highest number of a stream, and one more.
+const STREAMS_MAX: u64 = 1 << 16;
+
+/// What a recording has and its trace has not, or what is doubtful about it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Left {
+    /// What it is, for people: a noun in the plural.
+    pub what: String,
+    /// How often it occurs.
+    pub count: u64,
+}
+
+/// A block that was allocated.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Live {
+    pub(crate) id: u32,
+    pub(crate) bytes: u64,
+    pub(crate) stream: u32,
+}
+
+/// A trace in progress.
+pub(crate) struct Program {
+    pub(crate) events: Vec<Event>,
+    blocks: u32,
+    /// The numbers of streams by their handles. The default stream, whose handle is 0, is stream 0; others are numbered
+    /// from 1 as they come.
+    streams: HashMap<u64, u32>,
+    streams_end: u32,
+    /// The blocks that are allocated, by address.
+    pub(crate) live: HashMap<u64, Live>,
+    left: Vec<Left>,
+    limits: Limits,
+}
+
+impl Program {
+    pub(crate) fn new(limits: &Limits) -> Self {
+        let (streams, live) = (HashMap::new(), HashMap::new());
+        Self { events: Vec::new(), blocks: 0, streams, streams_end: 0, live, left: Vec::new(), limits: *limits }
+    }
+
+    /// Notes that something is left out.
+    pub(crate) fn leave(&mut self, what: &str) {
+        self.leave_many(what, 1);
+    }
+
+    /// Notes that something is left out several times, or not at all.
+    pub(crate) fn leave_many(&mut self, what: &str, count: u64) {
+        match self.left.iter_mut().find(|left| left.what == what) {
+            Some(left) => left.count += count,
+            None if count > 0 => self.left.push(Left { what: what.into(), count }),
+            None => {}
+        }
+    }
+
+    /// Adds an event.
+    pub(crate) fn push(&mut self, event: Event) -> Result<(), TextProblem> {
+        let most = self.limits.events;
+        if self.events.len() as u64 >= most {
+            return Err(TextProblem::Events { most });
+        }
+        self.events.push(event);
+        Ok(())
+    }
+
+    /// Returns the number of a stream by its handle.
+    pub(crate) fn stream(&mut self, handle: u64) -> Result<u32, TextProblem> {
+        if let Some(number) = self.streams.get(&handle) {
+            return Ok(*number);
+        }
+        let most = self.limits.streams.min(STREAMS_MAX - 1);
+        if self.streams.len() as u64 >= most {
+            return Err(TextProblem::Streams { most });
+        }
+        let has_default = self.streams.contains_key(&0);
+        let number = if handle == 0 { 0 } else { self.streams.len() as u32 + u32::from(!has_default) };
+        self.streams.insert(handle, number);
+        self.streams_end = self.streams_end.max(number + 1);
+        Ok(number)
+    }
+
+    /// Adds an allocation.
+    pub(crate) fn allocate(&mut self, bytes: u64, stream: u32) -> Result<Live, TextProblem> {
+        let id = self.blocks;
+        self.push(Event::Allocate { id, bytes, stream })?;
+        self.blocks = id.checked_add(1).ok_or(TextProblem::Events { most: u32::MAX.into() })?;
+        Ok(Live { id, bytes, stream })
+    }
+
+    /// Ends the trace.
+    pub(crate) fn finish(
+        self,
+        format: Format,
+        device: Option<usize>,
+        options: &Options,
+        mut header: Map<String, Value>,
+    ) -> Imported {
+        header.insert("imported_from".into(), format.name().into());
+        if let Some(name) = &options.name {
+            header.insert("workload".into(), name.as_str().into());
+        }
+        if let Some(device) = device {
+            header.insert("device".into(), device.into());
+        }
+        let header = Header::new(header).unwrap_or_else(|problem| panic!("a header of our own: {problem}"));
+        let trace = Trace { header, events: self.events, streams: self.streams_end };
+        Imported { trace, format, device, left: self.left }
+    }
+}

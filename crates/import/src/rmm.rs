@@ -1,0 +1,88 @@
+//! The log of RMM's `logging_resource_adaptor`: a table with a line for each allocation and each free, in the order in
+//! which they were made.
+//!
+//! The actions are `allocate`, `free` (`deallocate` in its documentation) and `allocate failure`. Addresses and streams
+//! are handles in hexadecimal. A free on another stream than the block's says that this stream used it.
+
+use millpond_trace::Event;
+use serde_json::Map;
+
+use crate::error::ImportError;
+use crate::lines::{Columns, Field, lines};
+use crate::program::{Live, Program};
+use crate::{Format, Imported, Options};
+
+const HEAD: &str = "Thread,Time,Action,Pointer,Size,Stream";
+
+/// Returns whether a line is the head of such a log.
+pub(crate) fn is_head(line: &[u8]) -> bool {
+    let line = String::from_utf8_lossy(line).to_ascii_lowercase();
+    ["action", "pointer"].iter().all(|name| line.split(',').any(|field| field.trim() == *name))
+}
+
+/// Makes a trace of a log.
+///
+/// # Errors
+///
+/// Returns the first line and column that do not follow the format, or exceed a limit.
+pub(crate) fn import(content: &[u8], options: &Options) -> Result<Imported, ImportError> {
+    let mut program = Program::new(&options.limits);
+    let mut lines = lines(content);
+    let (columns, head) = Columns::read(&mut lines, HEAD)?;
+    let find = |column: &'static str, name: &str| {
+        let problem = crate::TextProblem::NoColumn { column, expected: HEAD };
+        columns.find(&[name]).ok_or_else(|| head.wrong(problem))
+    };
+    let places =
+        [find("Action", "action")?, find("Pointer", "pointer")?, find("Size", "size")?, find("Stream", "stream")?];
+    let threads = columns.find(&["thread"]);
+    let mut seen_threads = std::collections::HashSet::new();
+    let (mut fields, mut rows) = (Vec::new(), 0);
+    for line in lines {
+        let line = line?;
+        columns.fields(line, &mut fields)?;
+        rows += 1;
+        if let Some(thread) = threads {
+            seen_threads.insert(fields[thread].text);
+        }
+        row(&mut program, places.map(|place| fields[place]))?;
+    }
+    program.leave_many("times", if columns.find(&["time"]).is_some() { rows } else { 0 });
+    let others = seen_threads.len().saturating_sub(1) as u64;
+    program.leave_many("threads beside the first one: the trace is one sequence", others);
+    Ok(program.finish(Format::Rmm, None, options, Map::new()))
+}
+
+fn row(program: &mut Program, [action, pointer, size, stream]: [Field<'_>; 4]) -> Result<(), ImportError> {
+    let (address, bytes, handle) = (pointer.address()?, size.size()?, stream.address()?);
+    match action.text {
+        "allocate" if bytes == 0 => program.leave("allocations of 0 bytes"),
+        "allocate" => {
+            if let Some(Live { id, .. }) = program.live.remove(&address) {
+                program.leave("frees that the log lacks, found as the address is allocated again");
+                program.push(Event::Free { id }).map_err(|problem| action.wrong(problem))?;
+            }
+            let stream = program.stream(handle).map_err(|problem| stream.wrong(problem))?;
+            let live = program.allocate(bytes, stream).map_err(|problem| action.wrong(problem))?;
+            program.live.insert(address, live);
+        }
+        "free" | "deallocate" if bytes == 0 => program.leave("frees of 0 bytes"),
+        "free" | "deallocate" => {
+            let Some(Live { id, bytes: allocated, stream: home }) = program.live.remove(&address) else {
+                program.leave("frees of blocks that were allocated before the log began");
+                return Ok(());
+            };
+            if allocated != bytes {
+                return Err(size.wrong(crate::TextProblem::OtherSize { address, freed: bytes, allocated }));
+            }
+            let stream = program.stream(handle).map_err(|problem| stream.wrong(problem))?;
+            if stream != home {
+                program.push(Event::Use { id, stream }).map_err(|problem| action.wrong(problem))?;
+            }
+            program.push(Event::Free { id }).map_err(|problem| action.wrong(problem))?;
+        }
+        "allocate failure" => program.leave("allocations that were refused"),
+        _ => return Err(action.no("action: expected allocate, free or allocate failure")),
+    }
+    Ok(())
+}

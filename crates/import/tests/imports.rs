@@ -1,0 +1,248 @@
+//! Recordings of each format, and the traces that they become.
+
+use std::fs;
+use std::path::PathBuf;
+
+use millpond_import::{Format, ImportError, Imported, Left, Options, import_content, import_file};
+use millpond_trace::Event::{self, Allocate, Complete, Free, Use};
+use millpond_trace::{Limits, Trace};
+
+const MIB: u64 = 1 << 20;
+
+fn fixture(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../snapshot/tests/fixtures").join(name)
+}
+
+fn import(text: &str) -> Imported {
+    let imported = import_content(text.as_bytes(), &Options::default()).unwrap_or_else(|error| panic!("{error}"));
+    check(&imported.trace);
+    imported
+}
+
+/// Checks that a trace is valid: its text is read as the same trace.
+fn check(trace: &Trace) {
+    let text = trace.write_to(Vec::new()).expect("a valid trace is written");
+    assert_eq!(&Trace::parse(&text).expect("a valid trace"), trace);
+}
+
+fn a(id: u32, bytes: u64, stream: u32) -> Event {
+    Allocate { id, bytes, stream }
+}
+
+fn left(imported: &Imported) -> Vec<(&str, u64)> {
+    imported.left.iter().map(|Left { what, count }| (what.as_str(), *count)).collect()
+}
+
+#[test]
+fn a_history_follows_what_was_live_before_it() {
+    let imported = import_file(fixture("example.4.pickle"), &Options::default()).expect("a snapshot");
+    check(&imported.trace);
+    let (f, c) = (|id| Free { id }, |id| Complete { id });
+    let expected = [
+        // Before the history, by address: 400 bytes that no event tells of, 1000 bytes and 7 MiB that events free.
+        a(0, 400, 0),
+        a(1, 1000, 0),
+        a(2, 7 * MIB, 1),
+        f(2),
+        // The history.
+        f(1),
+        c(2),
+        a(3, MIB, 0),
+        a(4, 4 * MIB - 5, 1),
+        a(5, 3 * MIB, 1),
+        // Between this free and its completion stands a refusal, which is no event of a trace: the two are one.
+        f(5),
+        a(6, 2 * MIB, 0),
+        f(4),
+        // The device still used this when the snapshot was taken.
+        c(4),
+    ];
+    assert_eq!(imported.trace.events, expected);
+    assert_eq!((imported.format, imported.device), (Format::PyTorch, Some(0)));
+    assert_eq!(imported.trace.header.conf(), Some("garbage_collection_threshold:0.8"));
+    assert_eq!(imported.trace.header.seconds(), Some(2.5));
+    let left = left(&imported);
+    for expected in [
+        ("blocks that were allocated before the history, whose order is not known", 3),
+        ("segments that were allocated, released, mapped or unmapped", 3),
+        ("allocations in private pools, which become allocations of the default pool", 1),
+        ("blocks still in use by the device in the end, which complete there", 1),
+        ("allocations that were refused", 1),
+        ("snapshots that were taken", 1),
+    ] {
+        assert!(left.contains(&expected), "{expected:?} in {left:?}");
+    }
+}
+
+#[test]
+fn every_format_of_a_snapshot_becomes_the_same_trace() {
+    let trace = |name: &str| import_file(fixture(name), &Options::default()).expect(name);
+    let example = trace("example.json");
+    for name in ["example.2.pickle", "example.5.pickle", "example.pt"] {
+        assert_eq!(trace(name), example, "{name}");
+    }
+    let large = trace("large.pickle");
+    assert_eq!(large.trace.allocations(), 1200);
+    check(&large.trace);
+}
+
+#[test]
+fn a_device_is_chosen_where_there_are_several() {
+    let path = fixture("two_devices.pickle");
+    let error = import_file(&path, &Options::default()).expect_err("two devices");
+    assert!(matches!(&error, ImportError::Devices { devices } if devices == &[0, 1]), "{error}");
+    assert_eq!(error.to_string(), "the snapshot has devices 0, 1; choose one");
+    let on = |device| import_file(&path, &Options { device: Some(device), ..Options::default() });
+    let second = on(1).expect("device 1");
+    assert_eq!(second.trace.events, [a(0, 2 * MIB, 0)]);
+    assert_eq!(second.trace.header.values()["device"], 1);
+    assert_eq!(
+        on(7).expect_err("no device 7").to_string(),
+        "the snapshot has nothing of device 7; it has devices 0, 1"
+    );
+}
+
+#[test]
+fn what_a_history_lacks_is_told() {
+    let entry = |action: &str, addr: u64, size: u64| {
+        format!("{{\"action\":\"{action}\",\"addr\":{addr},\"size\":{size},\"stream\":0}}")
+    };
+    let events = [
+        entry("alloc", 1, 10),
+        entry("alloc", 1, 20), // the free of the 10 bytes is missing
+        entry("free_requested", 1, 20),
+        entry("alloc", 1, 30), // and so is the completion of the 20
+        entry("free_requested", 1, 30),
+        entry("free_requested", 1, 30), // twice
+        entry("free_completed", 1, 30),
+        entry("free_completed", 1, 30), // twice
+        entry("alloc", 2, 0),
+        entry("free_requested", 2, 0),
+        entry("juggle", 2, 0),
+    ];
+    let imported = import(&format!("{{\"segments\":[],\"device_traces\":[[{}]]}}", events.join(",")));
+    let (f, c) = (|id| Free { id }, |id| Complete { id });
+    let expected = [a(0, 10, 0), f(0), a(1, 20, 0), f(1), c(1), a(2, 30, 0), f(2)];
+    assert_eq!(imported.trace.events, expected);
+    let left = left(&imported);
+    assert_eq!(left.iter().map(|(_, count)| count).sum::<u64>(), 7, "{left:?}");
+    assert!(left.contains(&("events of the unknown kind \"juggle\"", 1)), "{left:?}");
+}
+
+#[test]
+fn a_log_of_rmm_becomes_a_trace() {
+    let imported = import(
+        "Thread,Time,Action,Pointer,Size,Stream\n\
+         140,10:32:09.106743,allocate,0x7f0000000000,1024,0\n\
+         140,10:32:09.106800,allocate,0x7f0000000400,2048,0x55d0c0\n\
+         141,10:32:09.106900,allocate failure,(nil),99999999,0x55d0c0\n\
+         140,10:32:09.107000,free,0x7f0000000000,1024,0\n\
+         140,10:32:09.107100,deallocate,0x7f0000000400,2048,0\n\
+         140,10:32:09.107200,free,0x7fff00000000,64,0\n\
+         140,10:32:09.107300,allocate,0x7f0000000000,5,0\r\n\
+         140,10:32:09.107300,allocate,0x7f0000000000,6,0\n\
+         140,10:32:09.107400,allocate,(nil),0,0\n",
+    );
+    let f = |id| Free { id };
+    let expected = [a(0, 1024, 0), a(1, 2048, 1), f(0), Use { id: 1, stream: 0 }, f(1), a(2, 5, 0), f(2), a(3, 6, 0)];
+    assert_eq!((imported.trace.events.as_slice(), imported.format), (&expected[..], Format::Rmm));
+    let left = left(&imported);
+    for expected in [
+        ("times", 9),
+        ("threads beside the first one: the trace is one sequence", 1),
+        ("allocations that were refused", 1),
+        ("frees of blocks that were allocated before the log began", 1),
+        ("frees that the log lacks, found as the address is allocated again", 1),
+        ("allocations of 0 bytes", 1),
+    ] {
+        assert!(left.contains(&expected), "{expected:?} in {left:?}");
+    }
+}
+
+#[test]
+fn lifetimes_become_a_trace() {
+    let f = |id| Free { id };
+    let imported = import("id,lower,upper,size\nb1,0,3,4\nb2,3,9,4\nb3,0,9,4\nb4,9,21,4\nb5,0,21,4\n");
+    let expected = [a(0, 4, 0), a(1, 4, 0), a(2, 4, 0), f(0), a(3, 4, 0), f(3), f(1), a(4, 4, 0), f(4), f(2)];
+    assert_eq!(imported.trace.events, expected);
+    assert_eq!((imported.trace.live_peak(), imported.format), (12, Format::Lifetimes));
+    assert_eq!(left(&imported), []);
+
+    // `end` belongs to the lifetime, columns stand in any order, and what has no place in a trace is counted.
+    let imported =
+        import("size,start,end,buffer_id,offset,gaps,alignment\n8,-2,-1,x,0,,1\n9,0,0,y,8,3-4,1\n0,1,1,z,0,,1\n");
+    assert_eq!(imported.trace.events, [a(0, 8, 0), f(0), a(1, 9, 0), f(1)]);
+    let expected = [
+        ("alignments", 3),
+        ("offsets that a solution gave", 3),
+        ("buffers with gaps in their lifetimes", 1),
+        ("buffers of 0 bytes", 1),
+    ];
+    assert!(expected.iter().all(|one| left(&imported).contains(one)), "{:?}", imported.left);
+}
+
+#[test]
+fn a_log_of_stalloc_becomes_a_trace() {
+    let imported = import(
+        "Iteration Index : 0\nmicro-batch : F\n1 0x7f1e41329c00 512 0\nmodule.0.mlp->MoELayer Layer : F-start\n\
+         1 0x7f1e41329e00 1024 0x5581\n1 0 0 0\n0 0x7f1e41329c00 512 0\n0 0x1 7 0\nIteration Index : end\n",
+    );
+    assert_eq!(imported.trace.events, [a(0, 512, 0), a(1, 1024, 1), Free { id: 0 }]);
+    assert_eq!(imported.format, Format::Stalloc);
+    let expected = [
+        ("beginnings of iterations", 2),
+        ("beginnings of micro-batches", 1),
+        ("beginnings and ends of layers", 1),
+        ("events of 0 bytes or at address 0", 1),
+        ("frees of blocks that were allocated before the log began", 1),
+    ];
+    assert_eq!(left(&imported), expected);
+}
+
+#[test]
+fn compressed_recordings_are_read() {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("lifetimes.csv.gz");
+    fs::write(&path, gzip(b"id,lower,upper,size\na,0,1,5\n")).expect("a file");
+    assert_eq!(import_file(&path, &Options::default()).expect("a table").trace.allocations(), 1);
+}
+
+/// Returns a text as a member of gzip, not compressed.
+fn gzip(text: &[u8]) -> Vec<u8> {
+    let mut sum = !0_u32;
+    for byte in text {
+        sum ^= u32::from(*byte);
+        for _ in 0..8 {
+            sum = (sum >> 1) ^ if sum & 1 == 1 { 0xedb8_8320 } else { 0 };
+        }
+    }
+    let length = text.len() as u16;
+    let mut member = vec![0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255, 1];
+    member.extend_from_slice(&length.to_le_bytes());
+    member.extend_from_slice(&(!length).to_le_bytes());
+    member.extend_from_slice(text);
+    member.extend_from_slice(&(!sum).to_le_bytes());
+    member.extend_from_slice(&u32::from(length).to_le_bytes());
+    member
+}
+
+#[test]
+fn limits_hold() {
+    let with = |limits: Limits, text: &str| {
+        let options = Options { limits, ..Options::default() };
+        import_content(text.as_bytes(), &options).expect_err("a limit").to_string()
+    };
+    let rmm = "Action,Pointer,Size,Stream\nallocate,1,5,1\nallocate,2,5,2\nallocate,3,5,3\n";
+    let error = with(Limits { events: 2, ..Limits::default() }, rmm);
+    assert!(error.starts_with("line 4, column 1: the trace would have more than 2 events"), "{error}");
+    let error = with(Limits { streams: 2, ..Limits::default() }, rmm);
+    assert!(error.starts_with("line 4, column 14: the recording has more than 2 different streams"), "{error}");
+    let lifetimes = "id,lower,upper,size\na,0,1,1\nb,0,1,1\n";
+    let error = with(Limits { events: 3, ..Limits::default() }, lifetimes);
+    assert!(error.starts_with("line 3, column 1: the trace would have more than 3 events"), "{error}");
+    let entry = "{\"action\":\"alloc\",\"addr\":1,\"size\":1,\"stream\":0}";
+    let pytorch = format!("{{\"segments\":[],\"device_traces\":[[{entry},{entry}]]}}");
+    let error = with(Limits { events: 9, streams: 0, ..Limits::default() }, &pytorch);
+    assert!(error.starts_with("device_traces[0][0]: the recording has more than 0 different streams"), "{error}");
+    let error = with(Limits { events: 1, ..Limits::default() }, &pytorch);
+    assert!(error.starts_with("byte 31: the file has more than 2 values"), "{error}");
+}

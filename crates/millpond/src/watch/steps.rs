@@ -1,0 +1,227 @@
+//! What plans do, for the history: segments, pages, grants and refusals. The coordinator's lock is held, so that the
+//! history agrees with the layout at every moment.
+
+use millpond_backend::{Backend, Point, StreamId};
+use millpond_core::{
+    BlockId, Coordinator, Grant, Outcome, PageCall, Place, PoolId, Report, SegmentId, ShardId, Slot, Step, Want,
+};
+
+use super::{Asked, Out, Watch};
+use crate::history::{Kind, Raw};
+use crate::lane::LaneState;
+use crate::state::State;
+use crate::sync::Ordering;
+use crate::tag::TagId;
+
+/// What is known of the pages of a step before its calls are made: of those that are unmapped whether it is from their
+/// home, and the bytes of each. Empty where there is no history.
+#[derive(Default)]
+pub(crate) struct Pages(Vec<(Option<bool>, u64)>);
+
+/// An entry about memory, and not about a block.
+fn entry(kind: Kind, stream: StreamId, size: u64) -> Raw {
+    Raw {
+        kind,
+        ticks: 0,
+        stream,
+        pool: PoolId::DEFAULT,
+        segment: None,
+        offset: 0,
+        base: 0,
+        size,
+        requested: 0,
+        tag: TagId::NONE,
+        site: None,
+    }
+}
+
+impl Watch {
+    /// Notes that a segment is at a slot.
+    pub(super) fn segment_came(&mut self, slot: Slot, id: SegmentId, bytes: u64) {
+        let at = slot.0 as usize;
+        if self.segments.len() <= at {
+            self.segments.resize(at + 1, None);
+        }
+        self.segments[at] = Some((id, bytes));
+    }
+
+    fn segment_went(&mut self, slot: Slot) -> Option<(SegmentId, u64)> {
+        self.segments.get_mut(slot.0 as usize).and_then(Option::take)
+    }
+}
+
+impl<B: Backend> LaneState<B> {
+    /// Takes in that a block was handed out.
+    #[inline]
+    pub(crate) fn granted(&mut self, asked: &Asked, requested: u64, grant: &Grant) {
+        if let Some(watch) = &mut self.watch {
+            watch.granted(&self.shard, asked, requested, grant);
+        }
+    }
+
+    /// Takes in that a block was freed, and whether it is free at once.
+    #[inline]
+    pub(crate) fn freed(&mut self, block: BlockId, out: &Out, base: u64, is_done: bool) {
+        if let Some(watch) = &mut self.watch {
+            if is_done {
+                // A block whose wait was over already is listed as well.
+                drop(self.shard.take_retired());
+            }
+            watch.freed(&self.shard, block, out, base, is_done);
+        }
+    }
+
+    /// Has a block be used on a stream until its free.
+    pub(crate) fn use_on(&mut self, block: BlockId, stream: StreamId) {
+        self.shard.record_stream(block, stream);
+        if let Some(watch) = &mut self.watch {
+            watch.used(&self.shard, block, stream, None);
+        }
+    }
+
+    /// Has a block be used until a point.
+    pub(crate) fn use_until(&mut self, block: BlockId, point: Point) {
+        self.shard.used_until(block, point);
+        if let Some(watch) = &mut self.watch {
+            watch.used(&self.shard, block, point.stream, Some(point.tick.0));
+        }
+    }
+
+    /// Takes in which blocks the core has made free.
+    pub(crate) fn note_retired(&mut self) {
+        if let Some(watch) = &mut self.watch {
+            let retired = self.shard.take_retired();
+            retired.iter().for_each(|retired| watch.retired(&self.shard, retired));
+        }
+    }
+}
+
+impl<B: Backend> State<B> {
+    /// Takes in the step that the coordinator has decided on, before it is performed. `asked` is the request that the
+    /// plan is for, if it is for one.
+    #[cold]
+    pub(crate) fn decided(
+        &self,
+        coordinator: &Coordinator,
+        step: &Step,
+        asked: Option<&(ShardId, Want, Asked)>,
+    ) -> Pages {
+        match (step, asked) {
+            (Step::Grant(grant), Some((shard, want, asked))) => {
+                self.lane(*shard).lock().granted(asked, want.requested, grant);
+            }
+            (Step::Lend { lender, grant }, Some((_, want, asked))) => {
+                self.lane(*lender).lock().granted(asked, want.requested, grant);
+            }
+            (Step::Refuse(report), Some((shard, ..))) => self.refused(*shard, report),
+            (&Step::Release { shard, slot, .. }, _) => self.segment_goes(Kind::SegmentFree, shard, slot),
+            (&Step::ReleaseRange { shard, slot }, _) => self.segment_goes(Kind::RangeFree, shard, slot),
+            (Step::Pages(calls), _) if self.records() => return Pages(of_calls(coordinator, calls)),
+            _ => {}
+        }
+        Pages::default()
+    }
+
+    /// Takes in what a step has done, after the coordinator has learned of it.
+    #[cold]
+    pub(crate) fn done(&self, coordinator: &Coordinator, step: &Step, outcome: &Outcome, known: &Pages) {
+        match (step, outcome) {
+            (&Step::Reserve { shard, slot, bytes }, Outcome::Reserved { .. }) => {
+                self.segment_comes(Kind::SegmentAlloc, shard, slot, bytes);
+            }
+            (&Step::ReserveRange { shard, slot, bytes }, Outcome::Reserved { .. }) => {
+                self.segment_comes(Kind::RangeAlloc, shard, slot, bytes);
+            }
+            (Step::Pages(calls), Outcome::Done) => self.pages_done(coordinator, calls, known),
+            (Step::Pages(calls), &Outcome::Stopped { done, .. }) => self.pages_done(coordinator, &calls[..done], known),
+            _ => {}
+        }
+    }
+
+    fn records(&self) -> bool {
+        self.sinks.watching.rings.load(Ordering::Relaxed)
+    }
+
+    fn refused(&self, shard: ShardId, report: &Report) {
+        let mut lane = self.lane(shard).lock();
+        let LaneState { watch: Some(watch), shard, .. } = &mut *lane else { return };
+        let most = report.limit_bytes.unwrap_or(report.total_bytes).min(report.total_bytes);
+        let refused = entry(Kind::OutOfMemory, report.stream, report.tried_bytes);
+        let offset = most.saturating_sub(report.reserved_bytes);
+        watch.happened(shard, Raw { offset, requested: report.requested_bytes, ..refused });
+    }
+
+    fn segment_comes(&self, kind: Kind, id: ShardId, slot: Slot, bytes: u64) {
+        let lane = self.lane(id);
+        let mut inner = lane.lock();
+        let base = inner.segment_base(&self.backend, slot);
+        let LaneState { watch: Some(watch), shard, .. } = &mut *inner else { return };
+        if let Some(segment) = shard.segment_at(slot) {
+            watch.segment_came(slot, segment, bytes);
+            watch.happened(shard, Raw { segment: Some(segment), base, ..entry(kind, lane.stream, bytes) });
+        }
+    }
+
+    fn segment_goes(&self, kind: Kind, id: ShardId, slot: Slot) {
+        let lane = self.lane(id);
+        let mut inner = lane.lock();
+        let base = inner.segment_base(&self.backend, slot);
+        let LaneState { watch: Some(watch), shard, .. } = &mut *inner else { return };
+        if let Some((segment, bytes)) = watch.segment_went(slot) {
+            watch.happened(shard, Raw { segment: Some(segment), base, ..entry(kind, lane.stream, bytes) });
+        }
+    }
+
+    /// Takes in page calls that were made.
+    fn pages_done(&self, coordinator: &Coordinator, calls: &[PageCall], Pages(known): &Pages) {
+        // A page that has no place belongs to the lane in whose step it came or went.
+        let mut shard = calls.iter().find_map(|call| place_of(call).map(|at| at.shard)).unwrap_or(ShardId(0));
+        for (call, &(was_home, bytes)) in calls.iter().zip(known) {
+            let (kind, at) = match *call {
+                PageCall::Create { .. } => (Kind::PageCreate, None),
+                PageCall::Release { .. } => (Kind::PageRelease, None),
+                PageCall::Map { page, at } => match coordinator.is_home(page, at) {
+                    Some(true) => (Kind::SegmentMap, Some(at)),
+                    Some(false) => (Kind::Gather, Some(at)),
+                    // The plan failed, and the next step takes it back.
+                    None => continue,
+                },
+                PageCall::Unmap { at, .. } => match was_home {
+                    Some(true) => (Kind::SegmentUnmap, Some(at)),
+                    Some(false) => (Kind::Ungather, Some(at)),
+                    None => continue,
+                },
+            };
+            shard = at.map_or(shard, |at| at.shard);
+            self.page_happened(kind, shard, at, bytes);
+        }
+    }
+
+    fn page_happened(&self, kind: Kind, id: ShardId, at: Option<Place>, bytes: u64) {
+        let lane = self.lane(id);
+        let mut inner = lane.lock();
+        let base = at.map_or(0, |at| inner.segment_base(&self.backend, at.slot));
+        let LaneState { watch: Some(watch), shard, .. } = &mut *inner else { return };
+        let (segment, offset) = (at.and_then(|at| shard.segment_at(at.slot)), at.map_or(0, |at| at.offset));
+        watch.happened(shard, Raw { segment, offset, base, ..entry(kind, lane.stream, bytes) });
+    }
+}
+
+fn place_of(call: &PageCall) -> Option<Place> {
+    match *call {
+        PageCall::Map { at, .. } | PageCall::Unmap { at, .. } => Some(at),
+        PageCall::Create { .. } | PageCall::Release { .. } => None,
+    }
+}
+
+/// Returns what is known of the pages before their calls are made.
+fn of_calls(coordinator: &Coordinator, calls: &[PageCall]) -> Vec<(Option<bool>, u64)> {
+    let of = |call: &PageCall| {
+        let (page, home) = match *call {
+            PageCall::Create { page, .. } | PageCall::Release { page } => (page, None),
+            PageCall::Map { page, at } | PageCall::Unmap { page, at } => (page, coordinator.is_home(page, at)),
+        };
+        (home, coordinator.bytes_of(page).unwrap_or(0))
+    };
+    calls.iter().map(of).collect()
+}

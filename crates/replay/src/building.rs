@@ -1,0 +1,93 @@
+//! A trace that is being made of what happened to an allocator.
+
+use std::collections::HashMap;
+
+use millpond::SegmentId;
+use millpond_backend::{Point, StreamId};
+use millpond_trace::{Event, Header, Trace};
+
+/// The place of a block: no two live ones have the same.
+pub(crate) type Place = (SegmentId, u64);
+
+/// The events so far, and the numbers that blocks and points have in them.
+#[derive(Default)]
+pub(crate) struct Building {
+    events: Vec<Event>,
+    streams: u32,
+    /// The numbers of the live blocks.
+    blocks: HashMap<Place, u32>,
+    points: HashMap<Point, u32>,
+    allocations: u32,
+}
+
+impl Building {
+    fn push(&mut self, stream: StreamId, event: Event) {
+        self.streams = self.streams.max(stream.0 + 1);
+        self.events.push(event);
+    }
+
+    /// Adds an allocation. The trace format has none of 0 bytes.
+    pub(crate) fn allocate(&mut self, place: Place, bytes: u64, stream: StreamId) {
+        let id = self.allocate_nowhere(bytes, stream);
+        self.blocks.insert(place, id);
+    }
+
+    fn allocate_nowhere(&mut self, bytes: u64, stream: StreamId) -> u32 {
+        let id = self.allocations;
+        self.allocations += 1;
+        self.push(stream, Event::Allocate { id, bytes: bytes.max(1), stream: stream.0 });
+        id
+    }
+
+    /// Adds a request that was refused: an allocation that is freed at once.
+    pub(crate) fn refused(&mut self, bytes: u64, stream: StreamId) {
+        let id = self.allocate_nowhere(bytes, stream);
+        self.events.push(Event::Free { id });
+    }
+
+    /// Adds a free; nothing for a block that is not known.
+    pub(crate) fn free(&mut self, place: Place) {
+        if let Some(id) = self.blocks.remove(&place) {
+            self.events.push(Event::Free { id });
+        }
+    }
+
+    /// Adds a use on another stream; nothing for a block that is not known.
+    pub(crate) fn used_on(&mut self, place: Place, stream: StreamId) {
+        if let Some(&id) = self.blocks.get(&place) {
+            self.push(stream, Event::Use { id, stream: stream.0 });
+        }
+    }
+
+    /// Adds a use until a point; nothing for a block that is not known.
+    pub(crate) fn used_until(&mut self, place: Place, point: Point) {
+        if let Some(&id) = self.blocks.get(&place) {
+            let point = self.point(point);
+            self.events.push(Event::Until { id, point });
+        }
+    }
+
+    /// Returns the number of a point, which is defined here if it is new. A point that was taken before the trace began
+    /// is so defined later than it was taken, so that a replay never reuses the memory too early.
+    pub(crate) fn point(&mut self, point: Point) -> u32 {
+        let next = self.points.len() as u32;
+        let known = *self.points.entry(point).or_insert(next);
+        if known == next {
+            self.push(point.stream, Event::Mark { point: next, stream: point.stream.0 });
+        }
+        known
+    }
+
+    pub(crate) fn empty_cache(&mut self) {
+        self.events.push(Event::EmptyCache);
+    }
+
+    pub(crate) fn trim(&mut self, bytes: u64) {
+        // The format holds no more.
+        self.events.push(Event::Trim { bytes: bytes.min(i64::MAX as u64) });
+    }
+
+    pub(crate) fn into_trace(self) -> Trace {
+        Trace { header: Header::default(), events: self.events, streams: self.streams }
+    }
+}

@@ -1,0 +1,100 @@
+//! Who holds the memory when the most is live.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::owners::{Block, Lifetime};
+
+/// The most groups that are listed.
+const GROUPS: usize = 12;
+
+/// Blocks of equal size that live about equally long.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Group {
+    /// The bytes of each block.
+    pub bytes: u64,
+    /// How long they live, in words.
+    pub lifetime: &'static str,
+    /// How many of them are live.
+    pub blocks: u64,
+    /// The event that allocates the first of them.
+    pub first: usize,
+}
+
+/// The holders of memory at the event at which the most is live. They are the program's: no policy changes them.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Holders {
+    /// The event.
+    pub at: usize,
+    /// The bytes that are live.
+    pub live: u64,
+    /// The blocks that are live.
+    pub blocks: u64,
+    /// The groups with the most bytes, the most first.
+    pub groups: Vec<Group>,
+    /// The bytes of all other groups together.
+    pub other_bytes: u64,
+    /// Their blocks.
+    pub other_blocks: u64,
+}
+
+impl Holders {
+    /// Finds the holders among the blocks of a pass of that many events.
+    pub fn of(blocks: &[Block], events: usize) -> Self {
+        let mut change = vec![(0_u64, 0_u64); events + 1];
+        for block in blocks {
+            change[block.born].0 += block.bytes;
+            change[block.died.unwrap_or(events)].1 += block.bytes;
+        }
+        let (mut live, mut peak) = (0, (0, 0));
+        for (at, (more, less)) in change[..events].iter().enumerate() {
+            live = live + more - less;
+            if live > peak.0 {
+                peak = (live, at);
+            }
+        }
+        let (live, at) = peak;
+        let mut groups: BTreeMap<(u64, Lifetime), (u64, usize)> = BTreeMap::new();
+        for block in blocks.iter().filter(|block| block.born <= at && block.died.is_none_or(|died| died > at)) {
+            groups.entry((block.bytes, block.lifetime)).or_insert((0, block.born)).0 += 1;
+        }
+        let group = |((bytes, lifetime), (blocks, first)): ((u64, Lifetime), _)| Group {
+            bytes,
+            lifetime: lifetime.name(),
+            blocks,
+            first,
+        };
+        let mut groups: Vec<Group> = groups.into_iter().map(group).collect();
+        groups.sort_by_key(|group| (u64::MAX - group.bytes * group.blocks, group.first));
+        let rest = groups.split_off(groups.len().min(GROUPS));
+        Self {
+            at,
+            live,
+            blocks: groups.iter().chain(&rest).map(|group| group.blocks).sum(),
+            groups,
+            other_bytes: rest.iter().map(|group| group.bytes * group.blocks).sum(),
+            other_blocks: rest.iter().map(|group| group.blocks).sum(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use millpond_trace::Trace;
+
+    use super::*;
+    use crate::owners::blocks;
+
+    #[test]
+    fn holders_add_up_to_the_peak() {
+        let trace = Trace::parse(b"a 0 10 0\na 1 10 0\na 2 500 0\nf 2\na 3 400 0\na 4 150 0\nf 0\n").expect("a trace");
+        let holders = Holders::of(&blocks(&trace), trace.events.len());
+        assert_eq!((holders.at, holders.live, holders.blocks), (5, 570, 4));
+        assert_eq!(holders.live, trace.live_peak());
+        let first = &holders.groups[0];
+        assert_eq!((first.bytes, first.blocks, first.first), (400, 1, 4));
+        let listed: u64 = holders.groups.iter().map(|group| group.bytes * group.blocks).sum();
+        assert_eq!(listed + holders.other_bytes, holders.live);
+    }
+}

@@ -1,0 +1,25 @@
+#![doc = include_str!("../README.md")]
+
+mod columns;
+mod data;
+mod holders;
+mod map;
+mod owners;
+mod page;
+mod plot;
+mod sampler;
+mod scout;
+mod spans;
+pub mod text;
+mod verdict;
+
+pub use columns::{Column, Extent};
+pub use data::{ColumnSeries, MomentData, PassData, PinData, Pinned, Program, RefusalData, Run, Series};
+pub use holders::{Group, Holders};
+pub use map::{Map, Row, Scale};
+pub use owners::{Block, Lifetime, blocks};
+pub use page::page;
+pub use plot::{PlotError, life_plot, timeline_plot};
+pub use sampler::{Agenda, Chosen, Moment, Refusal, Sample, Sampled, Sampler, moments};
+pub use scout::{PassSeen, Peak, Scout, Scouted};
+pub use spans::Spans;

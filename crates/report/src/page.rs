@@ -1,0 +1,134 @@
+//! The page: one file of HTML, which loads nothing.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+
+use crate::data::{Program, Run};
+use crate::text::{bytes, count, escaped};
+
+const FRAME: &str = include_str!("../assets/report.html");
+const STYLE: &str = include_str!("../assets/report.css");
+/// The scripts, in order: a later one uses what is in those before it.
+const SCRIPTS: [&str; 6] = [
+    include_str!("../assets/base.js"),
+    include_str!("../assets/timeline.js"),
+    include_str!("../assets/map.js"),
+    include_str!("../assets/life.js"),
+    include_str!("../assets/tables.js"),
+    include_str!("../assets/main.js"),
+];
+
+/// What the script of a page reads.
+#[derive(Serialize)]
+struct Data<'a> {
+    programs: &'a [Program],
+}
+
+/// Makes the page about these programs. `conditions` says on what they were replayed, and how.
+///
+/// # Panics
+///
+/// If there is no program.
+pub fn page(programs: &[Program], conditions: &str) -> String {
+    assert!(!programs.is_empty(), "a report is about a program");
+    let names: Vec<&str> = programs.iter().map(|program| program.name.as_str()).collect();
+    let title = match names[..] {
+        [name] => name.to_owned(),
+        _ => format!("{} programs", names.len()),
+    };
+    let data = match serde_json::to_string(&Data { programs }) {
+        // In JSON this character is only in strings, and without it no tag begins.
+        Ok(data) => data.replace('<', "\\u003c"),
+        Err(error) => panic!("the data of a report has no JSON form: {error}"),
+    };
+    let parts = [
+        ("title", escaped(&title)),
+        ("conditions", escaped(conditions)),
+        ("overview", overview(programs)),
+        ("version", env!("CARGO_PKG_VERSION").to_owned()),
+        ("style", STYLE.to_owned()),
+        ("script", SCRIPTS.concat()),
+        ("data", data),
+    ];
+    fill(FRAME, &parts)
+}
+
+/// Replaces each `{{name}}` of the frame. What is put in is not searched again.
+fn fill(frame: &str, parts: &[(&str, String)]) -> String {
+    let mut out = String::with_capacity(frame.len() + parts.iter().map(|(_, text)| text.len()).sum::<usize>());
+    let mut rest = frame;
+    while let Some((before, behind)) = rest.split_once("{{") {
+        let (name, behind) = behind.split_once("}}").unwrap_or((behind, ""));
+        out.push_str(before);
+        match parts.iter().find(|(part, _)| *part == name) {
+            Some((_, text)) => out.push_str(text),
+            None => panic!("the frame asks for {name}, which is not there"),
+        }
+        rest = behind;
+    }
+    out + rest
+}
+
+/// The heads of the table of numbers, each with what it means.
+const HEADS: [(&str, &str); 8] = [
+    ("peak live", "the most bytes that were requested and not freed, first pass"),
+    ("peak reserved", "the most bytes that were taken from the driver, first pass"),
+    ("reserved / live", "peak reserved over peak live of the first pass; 1 at best"),
+    ("over all passes", "the most that was reserved over the most that was live, in any pass"),
+    ("driver calls", "calls of the driver, first pass"),
+    ("last pass", "calls of the driver in the last pass; none if the program has settled"),
+    ("waits", "waits of streams for each other and of the host, all passes"),
+    ("refused", "requests refused for lack of memory, all passes"),
+];
+
+/// Returns the table of the numbers that matter.
+fn overview(programs: &[Program]) -> String {
+    let mut html =
+        String::from("<table class=\"numbers\"><caption class=\"hidden\">Results by policy</caption><thead><tr>");
+    if programs.len() > 1 {
+        html += "<th scope=\"col\">program</th>";
+    }
+    html += "<th scope=\"col\">policy</th>";
+    for (head, meaning) in HEADS {
+        let _ = write!(html, "<th scope=\"col\" class=\"n\" title=\"{meaning}\">{head}</th>");
+    }
+    html += "</tr></thead><tbody>";
+    for program in programs {
+        // What refuses requests reserves less for it, and is not the best.
+        let served = program.runs.iter().filter(|run| run.passes.iter().all(|pass| pass.refused == 0));
+        let least = served.map(|run| run.reserved).min();
+        for (place, run) in program.runs.iter().enumerate() {
+            html += if place == 0 { "<tr class=\"first\">" } else { "<tr>" };
+            if programs.len() > 1 && place == 0 {
+                let _ = write!(html, "<th scope=\"rowgroup\" rowspan=\"{}\">", program.runs.len());
+                let _ = write!(html, "{}</th>", escaped(&program.name));
+            }
+            let best = program.runs.len() > 1 && Some(run.reserved) == least;
+            row(&mut html, run, best);
+        }
+    }
+    html + "</tbody></table>"
+}
+
+fn row(html: &mut String, run: &Run, best: bool) {
+    let last = run.passes.last().map_or(0, |pass| pass.calls);
+    let first = run.passes.first().map_or(0, |pass| pass.calls);
+    let sum = |value: fn(&crate::data::PassData) -> u64| run.passes.iter().map(value).sum::<u64>();
+    let cells = [
+        bytes(run.live),
+        bytes(run.reserved),
+        format!("{:.3}", run.ratio()),
+        format!("{:.3}", run.life_ratio()),
+        count(first),
+        if run.passes.len() > 1 { count(last) } else { "–".to_owned() },
+        count(sum(|pass| pass.waits + pass.stalls)),
+        count(sum(|pass| pass.refused)),
+    ];
+    let _ = write!(html, "<th scope=\"row\">{}</th>", escaped(&run.policy));
+    for ((head, _), (place, cell)) in HEADS.iter().zip(cells.iter().enumerate()) {
+        let class = if place == 2 && best { "n best" } else { "n" };
+        let _ = write!(html, "<td class=\"{class}\" data-head=\"{head}\">{cell}</td>");
+    }
+    *html += "</tr>";
+}

@@ -1,0 +1,156 @@
+//! Reports of programs on the simulated device: the numbers add up, looking changes nothing, and the page is safe.
+
+use millpond::{Allocator, Stream};
+use millpond_replay::{Life, Replay, Replayed, Until};
+use millpond_report::{Agenda, Holders, Program, Run, Sampled, Sampler, Scale, Scout, Scouted};
+use millpond_sim::Sim;
+use millpond_trace::{Pattern, Trace};
+
+/// The policies that are looked at, as configurations.
+const POLICIES: [&str; 3] = ["policy:classic", "policy:paged", "policy:classic,expandable_segments:True"];
+
+fn open(conf: &str, limit: Option<u64>, streams: u32) -> (Allocator<Sim>, Vec<Stream<Sim>>) {
+    let mut builder = Allocator::builder(Sim::new()).conf(conf);
+    if let Some(limit) = limit {
+        builder = builder.limit(limit);
+    }
+    let allocator = builder.build().expect("an allocator");
+    let streams = (0..streams).map(|_| allocator.create_stream().expect("a stream")).collect();
+    (allocator, streams)
+}
+
+fn scouted(replay: &Replay, conf: &str, limit: Option<u64>) -> (Replayed, Scouted) {
+    let (allocator, streams) = open(conf, limit, replay.streams());
+    let mut scout = Scout::new(&allocator, replay, true);
+    let life = Life { observer: Some(&mut scout), ..Life::default() };
+    let replayed = replay.run_life(&allocator, &streams, Until::Passes(2), life, |_| ()).expect("a replay");
+    (replayed, scout.finish())
+}
+
+/// Returns the report of a program, with all that was seen.
+fn report(name: &str, trace: &Trace, limit: Option<u64>) -> (Program, Vec<(Scouted, Sampled)>) {
+    let (replay, blocks) = (Replay::new(trace), millpond_report::blocks(trace));
+    let first: Vec<_> = POLICIES.map(|conf| scouted(&replay, conf, limit)).into();
+    let scale = Scale::new(first.iter().map(|(_, seen)| seen.most_reserved.bytes).max().unwrap_or(0));
+    let named: Vec<_> = POLICIES.into_iter().zip(first.iter().map(|(_, seen)| seen)).collect();
+    let moments = millpond_report::moments(&named, 8);
+    let (mut runs, mut all) = (Vec::new(), Vec::new());
+    for (conf, (replayed, seen)) in POLICIES.into_iter().zip(first) {
+        let agenda = Agenda::new(&seen, &moments, scale);
+        let (allocator, streams) = open(conf, limit, replay.streams());
+        let mut sampler = Sampler::new(&allocator, &agenda, &blocks);
+        let life = Life { observer: Some(&mut sampler), ..Life::default() };
+        replay.run_life(&allocator, &streams, Until::Passes(0), life, |_| ()).expect("a replay");
+        let sampled = sampler.finish();
+        runs.push(Run::new(conf.into(), &replayed, &seen, &sampled, &blocks));
+        all.push((seen, sampled));
+    }
+    let program = Program {
+        name: name.into(),
+        facts: vec![("program".into(), name.into())],
+        events: replay.events(),
+        columns: all[0].0.spans.columns(),
+        cell: scale.cell_bytes,
+        moments,
+        holders: Holders::of(&blocks, replay.events()),
+        runs,
+    };
+    (program, all)
+}
+
+fn programs() -> Vec<(&'static str, Trace)> {
+    [Pattern::Streams, Pattern::ManyStreams].map(|pattern| (pattern.name(), pattern.trace(0))).into()
+}
+
+#[test]
+fn looking_changes_nothing() {
+    for (name, trace) in programs() {
+        let replay = Replay::new(&trace);
+        for conf in POLICIES {
+            let (allocator, streams) = open(conf, None, replay.streams());
+            let plain = replay.run_on(&allocator, &streams, 2, |_| ()).expect("a replay");
+            let (watched, _) = scouted(&replay, conf, None);
+            assert_eq!((watched.stats, watched.pages), (plain.stats, plain.pages), "{name} under {conf}");
+            let calls = |replayed: &Replayed| -> Vec<_> { replayed.passes().map(|pass| pass.driver).collect() };
+            assert_eq!(calls(&watched), calls(&plain), "{name} under {conf}");
+            assert_eq!(watched.life_reserved_peak, plain.life_reserved_peak, "{name} under {conf}");
+        }
+    }
+}
+
+#[test]
+fn stacks_and_maps_add_up_to_what_is_reserved() {
+    for (name, trace) in programs() {
+        let (program, all) = report(name, &trace, None);
+        for (run, (seen, sampled)) in program.runs.iter().zip(&all) {
+            assert_eq!(run.differs, 0, "{name} under {}: the second run is the first again", run.policy);
+            assert_eq!(sampled.samples.len(), seen.spans.columns());
+            for (sample, column) in sampled.samples.iter().zip(&seen.columns) {
+                assert_eq!(sample.ledger.total(), sample.reserved, "{name} at {}", sample.at);
+                assert_eq!(sample.ledger.live_bytes, column.live.max, "{name} at {}", sample.at);
+                assert!((column.reserved.min..=column.reserved.max).contains(&sample.reserved));
+            }
+            assert_eq!(sampled.moments.len(), program.moments.len());
+            for (moment, (at, _)) in sampled.moments.iter().zip(&program.moments) {
+                assert_eq!(moment.at, *at);
+                assert_eq!(moment.map.bytes(), moment.ledger.total(), "{name} under {} at {at}", run.policy);
+            }
+            let live = program.holders.live;
+            assert_eq!((run.live, live), (trace.live_peak(), trace.live_peak()), "{name}");
+            let calls: u64 = run.columns.calls.0.iter().sum();
+            assert!(calls <= run.passes[0].calls, "the frees at the end of a pass are behind its last column");
+            assert_eq!(run.passes.len(), 3);
+            assert_eq!(run.passes.iter().map(|pass| pass.reserved).max(), Some(run.life.1));
+        }
+    }
+}
+
+#[test]
+fn a_refusal_is_explained_by_what_lies_beside_the_largest_hole() {
+    let mib = 1 << 20;
+    // Two blocks share a segment of 20 MiB, four segments fill the limit, and the first of each two is freed.
+    let mut text: String = (0..8).map(|id| format!("a {id} {} 0\n", 9 * mib)).collect();
+    (0..8).step_by(2).for_each(|id| text += &format!("f {id}\n"));
+    text += &format!("a 8 {} 0\n", 30 * mib);
+    let trace = Trace::parse(text.as_bytes()).expect("a trace");
+    let (program, all) = report("holes", &trace, Some(80 * mib));
+    let refusal = program.runs[0].refusal.as_ref().expect("classic refuses");
+    assert_eq!((refusal.at, refusal.requested, refusal.free), (12, 30 * mib, 44 * mib));
+    assert_eq!((refusal.hole, refusal.pins.len()), (Some((0, 9 * mib)), 1));
+    assert!(!refusal.pins[0].before && refusal.pins[0].lifetime == "to the end", "{refusal:?}");
+    assert_eq!(refusal.parts.iter().sum::<u64>(), refusal.reserved);
+    assert!(all[0].1.refusal.is_some() && program.runs[1].refusal.is_none(), "paged gathers the holes");
+    assert!(program.moments.iter().any(|(at, why)| *at == 12 && why.starts_with("first refusal (policy:classic")));
+}
+
+#[test]
+fn a_page_loads_nothing_and_no_label_is_markup() {
+    let hostile = "</script><script>alert(1)</script><img src=x onerror='alert(2)'>\"&";
+    let trace = Trace::parse(b"a 0 1000000 0\na 1 5000000 0\nf 0\n").expect("a trace");
+    let (program, _) = report(hostile, &trace, None);
+    let page = millpond_report::page(&[program.clone(), program], hostile);
+    for reference in ["http:", "https:", "//cdn", "@import", "url(", "src="] {
+        // The label is in the page, escaped; nothing else may load anything.
+        let without = page.replace("src=x", "");
+        assert!(!without.contains(reference), "{reference} is in the page");
+    }
+    assert_eq!(page.matches("<script").count(), 2, "the data and the script");
+    assert_eq!(page.matches("</script").count(), 2);
+    assert!(!page.contains("<img") && !page.contains("{{"), "no markup comes from a label");
+    assert!(page.contains("&lt;/script&gt;&lt;script&gt;alert(1)") && page.contains("\\u003c/script>"));
+    let data = page.split_once("id=\"data\">").expect("data").1.split_once("</script>").expect("an end").0;
+    let data: serde_json::Value = serde_json::from_str(data).expect("JSON");
+    assert_eq!(data["programs"][0]["name"], hostile);
+}
+
+#[test]
+fn plots_are_drawn_without_fonts_and_twice_the_same() {
+    let (program, _) = report("streams & <more>", &Pattern::Streams.trace(0), None);
+    for plot in [millpond_report::timeline_plot, millpond_report::life_plot] {
+        let svg = plot(&program).expect("a plot");
+        assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"), "{}", &svg[..80]);
+        assert!(svg.contains("streams &amp; &lt;more&gt;"), "names are escaped");
+        assert!(svg.len() < 100_000, "{} bytes", svg.len());
+        assert_eq!(svg, plot(&program).expect("a plot"));
+    }
+}

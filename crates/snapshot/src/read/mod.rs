@@ -1,0 +1,129 @@
+//! Reading: from bytes to a tree of values, whatever their format, and from there to a snapshot.
+
+mod convert;
+mod json;
+mod pickle;
+mod tree;
+mod zip;
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+use crate::error::{Problem, SnapshotError};
+use crate::limits::Limits;
+use crate::model::Snapshot;
+
+/// The number of bytes that are read at a time.
+const STEP_BYTES: u64 = 256 << 10;
+
+impl Snapshot {
+    /// Reads a snapshot from a file, whatever its name: JSON, a pickle of protocol 2 to 5, or a file of `torch.save`,
+    /// each as it is or compressed with gzip or zstd; within the default [`Limits`].
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`from_reader`](Snapshot::from_reader), and the system's error when the file does not
+    /// open.
+    pub fn read(path: impl AsRef<Path>) -> Result<Self, SnapshotError> {
+        let path = path.as_ref();
+        let file = File::open(path).map_err(|error| SnapshotError::Open { path: path.into(), error })?;
+        Self::from_reader(file, &Limits::default())
+    }
+
+    /// Reads a snapshot from a reader, within limits. Holds the whole content, decompressed, in memory.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`parse`](Snapshot::parse) and of [`content`].
+    pub fn from_reader(reader: impl Read, limits: &Limits) -> Result<Self, SnapshotError> {
+        Self::parse(&content(reader, limits)?, limits)
+    }
+
+    /// Reads a snapshot from its content, which is not compressed.
+    ///
+    /// The root is the dictionary that `_snapshot()` returns, or a list of segments alone, as `memory_snapshot()`
+    /// returns it. Fields that are not known are kept. Fields of blocks that old versions of PyTorch did not write are
+    /// computed: addresses from the sizes before, what was asked for and frames from `history`.
+    ///
+    /// # Errors
+    ///
+    /// Returns the first byte at which the content is no snapshot, with the reason, or exceeds a limit.
+    pub fn parse(content: &[u8], limits: &Limits) -> Result<Self, SnapshotError> {
+        if content.len() as u64 > limits.bytes {
+            let (limit, most) = (crate::Limit::Bytes, limits.bytes);
+            return Err(SnapshotError::Limit { limit, most, at: most });
+        }
+        let first = content.iter().position(|byte| !byte.is_ascii_whitespace());
+        match first.map(|first| content[first]) {
+            None => Err(tree::at(0, Problem::Empty)),
+            Some(b'{' | b'[') => {
+                let (tree, root) = json::read(content, limits)?;
+                convert::snapshot(&tree, root, limits)
+            }
+            Some(_) if content.starts_with(zip::MAGIC) => {
+                let start = zip::pickle_at(content)?;
+                let read = pickle::read(&content[start..], limits);
+                let read = read.and_then(|(tree, root, _)| convert::snapshot(&tree, root, limits));
+                read.map_err(|error| moved(error, start as u64))
+            }
+            Some(0x80) if first == Some(0) => {
+                let (tree, root, end) = pickle::read(content, limits)?;
+                match content.len() - end {
+                    0 => convert::snapshot(&tree, root, limits),
+                    left => Err(tree::at(end as u64, Problem::Trailing { bytes: left as u64 })),
+                }
+            }
+            Some(_) => Err(tree::at(0, Problem::NoSnapshot)),
+        }
+    }
+}
+
+/// Adds the bytes before a part of a file to the place of an error in that part.
+fn moved(mut error: SnapshotError, by: u64) -> SnapshotError {
+    match &mut error {
+        SnapshotError::Content { place, .. } => place.at += by,
+        SnapshotError::Limit { at, .. } => *at += by,
+        _ => {}
+    }
+    error
+}
+
+/// A reader that counts the bytes taken from it.
+struct Counted<'a, R> {
+    reader: R,
+    taken: &'a std::cell::Cell<u64>,
+}
+
+impl<R: Read> Read for Counted<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.reader.read(buffer)?;
+        self.taken.set(self.taken.get() + read as u64);
+        Ok(read)
+    }
+}
+
+/// Returns all that a reader has, decompressed where its first bytes are those of gzip or zstd.
+///
+/// # Errors
+///
+/// Returns the reader's or the decompressor's error, or the limit that is exceeded, of [`Limits::bytes`] and
+/// [`Limits::expansion`].
+pub fn content(reader: impl Read, limits: &Limits) -> Result<Vec<u8>, SnapshotError> {
+    let taken = std::cell::Cell::new(0);
+    let mut content = Vec::new();
+    let failed = |read: usize, error| SnapshotError::Read { read: read as u64, error };
+    let counted = Counted { reader, taken: &taken };
+    let mut reader = millpond_trace::decompressed(counted).map_err(|error| failed(0, error))?;
+    loop {
+        let read = reader.by_ref().take(STEP_BYTES).read_to_end(&mut content);
+        let read = read.map_err(|error| failed(content.len(), error))?;
+        let (most, limit) = limits.content_after(taken.get());
+        if content.len() as u64 > most {
+            return Err(SnapshotError::Limit { limit, most: limits.most(limit), at: most });
+        }
+        if read == 0 {
+            return Ok(content);
+        }
+    }
+}

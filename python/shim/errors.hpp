@@ -1,0 +1,94 @@
+// The errors of the core, as PyTorch's.
+#pragma once
+
+#include "host.hpp"
+
+namespace {
+
+// Throws what a call of the core has returned, and what a tracker has thrown meanwhile.
+void check(millpond_status status) {
+  throw_caught();
+  TORCH_CHECK(status == MILLPOND_OK, "millpond: ", core->last_error());
+}
+
+[[noreturn]] void throw_too_large() {
+  TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory. Tried to allocate more than 1EB memory.");
+  std::abort();
+}
+
+// Throws PyTorch's error with PyTorch's text, and Millpond's explanation behind it.
+[[noreturn]] void throw_out_of_memory(int device) {
+  millpond_core_oom oom{};
+  check(core->oom(&oom));
+  std::string explanation = oom.explanation;
+  std::string allowed = oom.limit_bytes == UINT64_MAX ? "" : format_size(oom.limit_bytes) + " allowed; ";
+  size_t total = oom.limit_bytes == UINT64_MAX ? oom.total_bytes : oom.limit_bytes;
+  std::vector<allocators::OutOfMemoryObserver> observers;
+  {
+    std::lock_guard<std::recursive_mutex> lock(watch.mutex);
+    record(TraceEntry::OOM, device, oom.free_bytes, oom.requested_bytes, nullptr, {0, 0}, nullptr);
+    observers = watch.observers;
+  }
+#if TORCH_VERSION_MINOR >= 12
+  if (oom.rejected != 0) {
+    for (const auto& observer : watch.rejection_observers) {
+      observer(device, oom.tried_bytes, oom.allocated_bytes, oom.total_bytes);
+    }
+    observers.clear();
+  }
+#endif
+  c10::reportOutOfMemoryToProfiler(
+      static_cast<int64_t>(oom.requested_bytes),
+      oom.allocated_bytes,
+      oom.reserved_bytes,
+      Device(c10::kCUDA, static_cast<DeviceIndex>(device)));
+  for (const auto& observer : observers) {
+    observer(device, oom.tried_bytes, total, oom.free_bytes);
+  }
+  TORCH_CHECK_WITH(
+      OutOfMemoryError,
+      false,
+      "CUDA out of memory. Tried to allocate ",
+      format_size(oom.tried_bytes),
+      ". GPU ",
+      device,
+      " has a total capacity of ",
+      format_size(oom.total_bytes),
+      " of which ",
+      format_size(oom.free_bytes),
+      " is free. ",
+      allowed,
+      "Of the allocated memory ",
+      format_size(oom.allocated_bytes),
+      " is allocated by PyTorch, and ",
+      format_size(oom.reserved_bytes > oom.allocated_bytes ? oom.reserved_bytes - oom.allocated_bytes : 0),
+      " is reserved by PyTorch but unallocated.",
+      oom.rejected != 0 ? " Allocation was preemptively rejected because it would exceed "
+                          "per_process_memory_fraction limit."
+                        : "",
+      explanation.empty() ? "" : "\nMillpond:\n",
+      explanation);
+  std::abort();
+}
+
+[[noreturn]] void throw_failed(int device, const millpond_core_block& block) {
+  throw_caught();
+  auto status = static_cast<millpond_status>(reinterpret_cast<intptr_t>(block.context));
+  if (status == MILLPOND_OUT_OF_MEMORY) {
+    throw_out_of_memory(device);
+  }
+  TORCH_CHECK(false, "millpond: ", core->last_error());
+  std::abort();
+}
+
+[[noreturn]] void throw_unsupported(const char* what) {
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      false,
+      "millpond: ",
+      what,
+      " is not served by this version of Millpond. Run the program with PyTorch's own allocator: without "
+      "millpond.torch.enable() and without MILLPOND_TORCH.");
+  std::abort();
+}
+
+} // namespace
