@@ -277,14 +277,10 @@ impl Row {
             for (name, value) in self.slack_stats.by_name().into_iter().filter(|_| self.moves_pages) {
                 table.row(vec![format!("slack_stats.{name}"), value.to_string()]);
             }
-<<<<<<< HEAD
             if self.moves_pages {
                 table.row(vec!["slack_stats.sharing".into(), self.slack_stats.sharing.into()]);
             }
-            text += &format!("\n{} under {}\n{}", self.trace, self.policy, table.render());
-=======
             text += &format!("\n{} under {}\n{}", self.trace, self.policy, output.table(&table));
->>>>>>> main
         }
         text
     }
