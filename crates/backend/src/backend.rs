@@ -153,6 +153,14 @@ pub unsafe trait Backend: Send + Sync + 'static {
         None
     }
 
+    /// Returns the open tick of a stream without marking it, where the backend closes ticks. Makes no driver call. The
+    /// default returns `None`: it is then not known when ticks are closed, and the policy `paged` cannot tell whether
+    /// streams run side by side.
+    fn open_tick(&self, stream: StreamId) -> Option<Tick> {
+        let _ = stream;
+        None
+    }
+
     /// Returns the time by which the device's work proceeds, in nanoseconds, for devices whose time is not the host's.
     /// It never falls, and stands still on a simulated device whose work takes no time. Real devices keep the default,
     /// and the host's clock is used.

@@ -216,8 +216,8 @@ impl<B: Backend> State<B> {
     /// Makes the driver calls of a step. Those about pages work as in [`page_calls`](Self::page_calls).
     fn perform(&self, step: &Step, made: &Cell<usize>, stops: bool) -> Performed<B::Error> {
         match *step {
-            Step::Poll(ref streams) => match self.poll(streams) {
-                Ok(reached) => Performed::ok(self.polled(reached)),
+            Step::Poll(ref streams) => match self.polled(streams) {
+                Ok(outcome) => Performed::ok(outcome),
                 Err(error) => Performed { outcome: Outcome::Failed, error: Some(error) },
             },
             Step::Budget => Performed::ok(Outcome::Left(self.budget_left())),
@@ -241,15 +241,26 @@ impl<B: Backend> State<B> {
         }
     }
 
-    /// Returns the outcome of a poll. Where submits close ticks, a wait for an open tick may never end: two streams
+    /// Polls streams. Where submits close ticks, a wait for an open tick may never end: two streams
     /// could wait for each other's open ticks, and the application may submit one stream alone.
-    fn polled(&self, reached: Vec<Point>) -> Outcome {
+    fn polled(&self, streams: &[StreamId]) -> Result<Outcome, Error<B::Error>> {
+        let open_ticks = || streams.iter().map(|&stream| (stream, self.backend.open_tick(stream))).collect::<Vec<_>>();
         match self.backend.caps().closing {
-            Closing::Backend => Outcome::Polled { reached, open: Vec::new(), time: Some(self.time()) },
+            Closing::Backend => {
+                let before = open_ticks();
+                let reached = self.poll(streams)?;
+                let time = Some(self.time());
+                let pairs = before.into_iter().zip(open_ticks());
+                let closed = pairs.filter_map(|((stream, before), (_, after))| {
+                    (before < after).then_some(Point { stream, tick: before? })
+                });
+                Ok(Outcome::Polled { reached, open: Vec::new(), closed: closed.collect(), time })
+            }
             Closing::Submit => {
+                let reached = self.poll(streams)?;
                 let open = |point: &Point| Point { tick: self.backend.mark(point.stream), ..*point };
                 let open = reached.iter().map(open).collect();
-                Outcome::Polled { reached, open, time: None }
+                Ok(Outcome::Polled { reached, open, closed: Vec::new(), time: None })
             }
         }
     }

@@ -55,6 +55,10 @@ unsafe impl<G: Gear> Backend for CudaWith<G> {
         self.device.lane(stream).clock.mark()
     }
 
+    fn open_tick(&self, stream: StreamId) -> Option<Tick> {
+        Some(self.device.lane(stream).clock.open())
+    }
+
     #[inline]
     fn reached(&self, stream: StreamId) -> Result<Tick, CudaError> {
         self.device.reached(stream)

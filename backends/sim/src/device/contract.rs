@@ -95,6 +95,10 @@ unsafe impl Backend for Sim {
         Some(self.device.clock.load(Ordering::Relaxed))
     }
 
+    fn open_tick(&self, stream: StreamId) -> Option<Tick> {
+        Some(self.device.lane(stream).clock.open())
+    }
+
     fn work_clock(&self) -> Option<u64> {
         Some(self.device.work_clock.load(Ordering::Relaxed))
     }

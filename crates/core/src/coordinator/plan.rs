@@ -225,9 +225,9 @@ impl Coordinator {
                 }
                 then.told()
             }
-            (Asked::Points(then), Outcome::Polled { reached, open, time }) => {
-                if let (Some(time), Goal::Allocate(shard, _)) = (time, plan.request.goal) {
-                    self.note_pace(&reached, time, (shard, plan.request.open), shards);
+            (Asked::Points(then), Outcome::Polled { reached, open, closed, time }) => {
+                if let Some(time) = time {
+                    self.note_pace(&reached, (&closed, time), shards);
                 }
                 open.into_iter().for_each(|point| self.pending.note_open(point));
                 self.answered(Asked::Points(then), Outcome::Reached(reached), plan, shards)

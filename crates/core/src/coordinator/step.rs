@@ -161,6 +161,8 @@ pub enum Outcome {
         /// The ticks that are open until the application submits: no other stream can wait for them on the device. None
         /// where the device closes ticks.
         open: Vec<Point>,
+        /// The ticks that were closed by being asked: all work that was queued before is done once they are reached.
+        closed: Vec<Point>,
         /// The time at which that was so, in nanoseconds since any moment. `None` where the application closes ticks,
         /// as those say little of how far the device is.
         time: Option<u64>,

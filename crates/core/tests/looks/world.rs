@@ -172,7 +172,7 @@ impl World {
                     return Outcome::Reached(reached);
                 }
                 let open = streams.iter().map(|&stream| Point { stream, tick: clock.mark(stream) }).collect();
-                Outcome::Polled { reached, open, time: None }
+                Outcome::Polled { reached, open, closed: Vec::new(), time: None }
             }
             Step::Wait(points) => self.wait(&points),
             Step::Synchronize(stream) => {

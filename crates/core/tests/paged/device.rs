@@ -73,7 +73,7 @@ impl Device {
             Step::Reserve { .. } | Step::ReserveRange { .. } => Outcome::Reserved { address: 0 },
             Step::Poll(streams) => {
                 let reached = streams.iter().map(reached).collect();
-                Outcome::Polled { reached, open: Vec::new(), time: self.time }
+                Outcome::Polled { reached, open: Vec::new(), closed: Vec::new(), time: self.time }
             }
             Step::Budget => Outcome::Left(self.left),
             Step::Wait(points) => Outcome::Reached(points.clone()),

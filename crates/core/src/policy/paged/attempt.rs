@@ -1,6 +1,6 @@
 //! One attempt to serve a request that missed.
 
-use millpond_backend::{Point, Tick};
+use millpond_backend::Point;
 
 use super::climb::{Climb, Knows, Times};
 use crate::coordinator::phase::{Phase, Turned};
@@ -49,22 +49,18 @@ impl Coordinator {
         }
     }
 
-    /// Takes in how far the streams were at a time, and marks the one that requests memory, by its open tick.
-    pub(crate) fn note_pace(
-        &mut self,
-        reached: &[Point],
-        time: u64,
-        (shard, open): (ShardId, Tick),
-        shards: &mut impl Shards,
-    ) {
+    /// Takes in how far the streams were at a time, and marks those of which a tick was closed then.
+    pub(crate) fn note_pace(&mut self, reached: &[Point], (closed, time): (&[Point], u64), shards: &mut impl Shards) {
         if self.traits.source != Source::Pages {
             return;
         }
-        let stream = self.stream_of(shard);
-        let same = |id: &ShardId| self.stream_of(*id) == stream;
-        let granted = self.shard_ids().filter(same).map(|id| shards.with(id, |shard| shard.grants())).sum();
         self.paging.pace.look(reached, time);
-        self.paging.pace.mark(Point { stream, tick: open }, granted);
+        for &point in closed {
+            let same = |id: &ShardId| self.stream_of(*id) == point.stream;
+            let granted = self.shard_ids().filter(same).map(|id| shards.with(id, |shard| shard.grants())).sum();
+            let is_reached = reached.iter().any(|at| at.stream == point.stream && at.tick >= point.tick);
+            self.paging.pace.mark(point, is_reached, granted);
+        }
     }
 
     /// Makes free the blocks whose points are reached by now, which no plan waits for any more and which therefore must

@@ -25,6 +25,8 @@ const MARKS_MAX: usize = 64;
 const SPANS_MAX: usize = 32;
 /// The least work of a span that is counted: a shorter one says more of when streams were looked at.
 const WORK_LEAST: u64 = 8;
+/// How many times as long as what is not known of its ends a row of spans has to be.
+const SHARP: u64 = 4;
 /// The number of rates of each kind that are remembered, and the least number that says anything.
 const RATES: (usize, usize) = (64, 16);
 /// The number of requests that come while the device is behind and nothing is known, after which memory is spent.
@@ -66,6 +68,39 @@ struct Span {
     end: u64,
     work: u64,
     vague: bool,
+    /// By how much sooner than `begin` it may have begun, and than `end` it may have ended: the device was not asked
+    /// for so long.
+    blurs: (u64, u64),
+}
+
+/// Spans in a row that are counted as one.
+#[derive(Clone, Copy, Debug)]
+struct Row {
+    span: Span,
+    /// The work of the other streams.
+    others: f64,
+}
+
+impl Row {
+    /// Returns the row with one more span, or that span alone if it does not follow or the row ends with it.
+    fn and(self, next: Row) -> Row {
+        if next.span.vague || next.span.begin != self.span.end {
+            return next;
+        }
+        let span = Span {
+            end: next.span.end,
+            work: self.span.work + next.span.work,
+            blurs: (self.span.blurs.0, next.span.blurs.1),
+            ..self.span
+        };
+        Row { span, others: self.others + next.others }
+    }
+
+    /// Returns whether the row is long beside what is not known of its ends.
+    fn is_sharp(&self) -> bool {
+        let Span { begin, end, work, blurs, .. } = self.span;
+        work >= WORK_LEAST && (end - begin) / SHARP >= blurs.0 + blurs.1
+    }
 }
 
 /// What is known of one stream.
@@ -77,21 +112,25 @@ struct Lane {
     /// that of the next mark.
     passed: u64,
     since: u64,
+    /// How much sooner that may have been.
+    blur: u64,
     /// Whether the stream waits for others behind its last mark.
     waits: bool,
     spans: VecDeque<Span>,
     /// The number of spans, the last ones, that are not counted.
     uncounted: usize,
+    /// What was counted last, and is not long enough yet.
+    row: Option<Row>,
 }
 
 impl Lane {
-    /// Takes in how far the stream is.
-    fn reach(&mut self, tick: Tick, now: u64) {
+    /// Takes in how far the stream is, which was asked `blur` nanoseconds ago for the last time.
+    fn reach(&mut self, tick: Tick, now: u64, blur: u64) {
         let reached = self.marks.partition_point(|mark| mark.tick <= tick);
         let Some(last) = reached.checked_sub(1).map(|at| self.marks[at]) else { return };
         let vague = self.marks.drain(..reached).any(|mark| mark.vague);
-        let span = Span { begin: self.since, end: now, work: last.work - self.passed, vague };
-        (self.passed, self.since) = (last.work, now);
+        let span = Span { begin: self.since, end: now, work: last.work - self.passed, vague, blurs: (self.blur, blur) };
+        (self.passed, self.since, self.blur) = (last.work, now, blur);
         if span.end > span.begin {
             if self.spans.len() == SPANS_MAX {
                 self.spans.pop_front();
@@ -101,12 +140,16 @@ impl Lane {
         }
     }
 
-    /// Sets a mark behind all work that is queued.
-    fn mark(&mut self, tick: Tick, work: u64, now: u64) {
+    /// Sets a mark behind all work that is queued. Work that is done needs none.
+    fn mark(&mut self, (tick, is_reached): (Tick, bool), work: u64, now: u64) {
         let (last_tick, last_work) = self.marks.back().map_or((Tick::ZERO, self.passed), |mark| (mark.tick, mark.work));
         if work < last_work {
             // The counts began anew.
             *self = Self { passed: work, since: now, ..Self::default() };
+            return;
+        }
+        if is_reached && self.marks.is_empty() {
+            self.passed = work;
             return;
         }
         if work == last_work || tick <= last_tick || self.marks.len() == MARKS_MAX {
@@ -115,7 +158,7 @@ impl Lane {
         // Without a mark before it, a part of the work may be done already.
         let is_first = self.marks.is_empty();
         if is_first {
-            self.since = now;
+            (self.since, self.blur) = (now, 0);
         }
         self.marks.push_back(Mark { tick, work, vague: is_first || self.waits });
         self.waits = false;
@@ -180,9 +223,9 @@ impl Pace {
     /// Takes in how far streams were at a time.
     pub(super) fn look(&mut self, reached: &[Point], now: u64) {
         let is_first = self.now.is_none();
-        let passed = self.now.is_some_and(|before| now > before);
+        let blur = self.now.map_or(0, |before| now.saturating_sub(before));
         self.now = Some(now);
-        if passed && self.sharing == Sharing::Untold {
+        if blur > 0 && self.sharing == Sharing::Untold {
             self.sharing = Sharing::Unknown;
         }
         if is_first {
@@ -190,16 +233,17 @@ impl Pace {
         }
         for point in reached {
             if let Some(lane) = self.lanes.get_mut(&point.stream) {
-                lane.reach(point.tick, now);
+                lane.reach(point.tick, now, blur);
             }
         }
         self.count(now);
     }
 
-    /// Notes that a number of blocks was granted to a stream so far, whose work is covered by a tick.
-    pub(super) fn mark(&mut self, point: Point, work: u64) {
+    /// Notes that a number of blocks was granted to a stream so far, whose work is what the device does before it
+    /// reaches a tick, and that the tick is reached or not.
+    pub(super) fn mark(&mut self, point: Point, is_reached: bool, work: u64) {
         if let Some(now) = self.now {
-            self.lanes.entry(point.stream).or_default().mark(point.tick, work, now);
+            self.lanes.entry(point.stream).or_default().mark((point.tick, is_reached), work, now);
         }
     }
 
@@ -225,29 +269,29 @@ impl Pace {
             let until = others().map(|lane| lane.known_until(now)).min().unwrap_or(now);
             let uncounted = lane.spans.iter().skip(lane.spans.len() - lane.uncounted);
             for span in uncounted.take_while(|span| span.end <= until) {
-                let is_clear = !span.vague && span.work >= WORK_LEAST;
-                let work = || others().map(|lane| lane.work_between(span.begin, span.end)).sum::<f64>();
-                known.push((id, is_clear.then(|| (*span, work()))));
+                let others = others().map(|lane| lane.work_between(span.begin, span.end)).sum::<f64>();
+                known.push((id, Row { span: *span, others }));
             }
         }
-        for (id, clear) in known {
-            if let Some(lane) = self.lanes.get_mut(&id) {
-                lane.uncounted -= 1;
+        for (id, row) in known {
+            let Some(lane) = self.lanes.get_mut(&id) else { continue };
+            lane.uncounted -= 1;
+            let row = lane.row.take().map_or(row, |before| before.and(row));
+            if row.span.vague {
+                continue;
             }
-            if let Some((span, others)) = clear {
-                self.add(&span, others);
-            }
+            if row.is_sharp() { self.add(&row) } else { lane.row = Some(row) }
         }
     }
 
-    fn add(&mut self, span: &Span, others: f64) {
-        let own = span.work as f64;
-        let rates = match others / own {
+    fn add(&mut self, row: &Row) {
+        let (own, all) = (row.span.work as f64, row.span.work as f64 + row.others);
+        let rates = match row.others / own {
             part if part < 1.0 / 3.0 => &mut self.alone,
             part if (0.7..5.0).contains(&part) => &mut self.together,
             _ => return,
         };
-        rates.add((own + others) / (span.end - span.begin) as f64, (own + others) / own);
+        rates.add(all / (row.span.end - row.span.begin) as f64, all / own);
         self.counted += 1;
         if self.counted.is_multiple_of(STRIDE) {
             self.conclude();
