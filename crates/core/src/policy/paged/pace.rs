@@ -27,17 +27,24 @@ const SPANS_MAX: usize = 32;
 const WORK_LEAST: u64 = 8;
 /// How many times as long as what is not known of its ends a row of spans has to be.
 const SHARP: u64 = 4;
-/// The number of rates of each kind that are remembered, and the least number that says anything.
-const RATES: (usize, usize) = (64, 16);
+/// The least number of rows that say anything, and the most that are remembered.
+const SEEN: (usize, usize) = (16, 64);
+/// By how much the others' work has to differ in two rows that are compared, and the least number of such pairs.
+const APART: f64 = 0.5;
+const PAIRS_LEAST: usize = 20;
+/// The most work of the others, as a multiple of a stream's own, where a row says anything of that stream.
+const OTHERS_MOST: f64 = 5.0;
 /// The number of requests that come while the device is behind and nothing is known, after which memory is spent.
 const ASKED_MAX: u32 = 8000;
-/// The number of counted spans from one conclusion to the next.
-const STRIDE: u32 = 8;
-/// In how many conclusions in a row streams have to be found side by side.
-const AGREE: u32 = 3;
-/// The part of what is ideal by which several streams are faster than one where they count as side by side, and below
-/// which they no longer do. With three streams at work, 0.5 is twice the rate of one.
-const SIDE_BY_SIDE: (f64, f64) = (0.5, 0.15);
+/// The number of counted rows from one conclusion to the next.
+const STRIDE: u32 = 4;
+/// How many conclusions in a row it takes to find something out for the first time, and to change one's mind.
+const AGREE: (u32, u32) = (1, 3);
+/// The delay by others' work below which streams count as side by side.
+const SIDE_BY_SIDE: f64 = 0.3;
+/// The delay above which they count as in turn, and above which they do after they were side by side: where memory was
+/// spent and the host is the limit, streams that run out of work look delayed.
+const IN_TURN: (f64, f64) = (0.5, 0.9);
 
 /// How much memory is spent so that streams do not wait for each other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -179,37 +186,49 @@ impl Lane {
     }
 }
 
-/// The newest rates of one kind: all work per time, and all work over that of the one stream.
+/// What the newest rows say: for each, the work of the others and the time, both over its own work.
 #[derive(Debug, Default)]
-struct Rates(VecDeque<(f64, f64)>);
+struct Seen(VecDeque<(f64, f64)>);
 
-impl Rates {
-    fn add(&mut self, rate: f64, streams: f64) {
-        if self.0.len() == RATES.0 {
+impl Seen {
+    fn add(&mut self, others: f64, time: f64) {
+        if self.0.len() == SEEN.1 {
             self.0.pop_front();
         }
-        self.0.push_back((rate, streams));
+        self.0.push_back((others, time));
     }
 
-    /// Returns the medians, if there are enough.
-    fn medians(&self) -> Option<(f64, f64)> {
-        let median = |of: fn(&(f64, f64)) -> f64| {
-            let mut values: Vec<f64> = self.0.iter().map(of).collect();
-            let middle = values.len() / 2;
-            *values.select_nth_unstable_by(middle, f64::total_cmp).1
+    /// Returns by how much the work of the others holds up a stream, as a share of the time that the same amount of its
+    /// own work takes: 0 where streams run side by side, and 1 where they have the device in turn. `None` if too little
+    /// was seen, or the others did nearly as much each time.
+    ///
+    /// That is the slope of a line through all that was seen, over its height where the others do nothing: the median
+    /// of the slopes between any two of them (the estimator of Theil and Sen), which a few wrong ones do not change.
+    fn delay(&self) -> Option<f64> {
+        let of_two = |(at, one): (usize, &(f64, f64))| {
+            let later = self.0.range(at + 1..).filter(move |other| (other.0 - one.0).abs() >= APART);
+            later.map(|other| (other.1 - one.1) / (other.0 - one.0)).collect::<Vec<_>>()
         };
-        (self.0.len() >= RATES.1).then(|| (median(|rate| rate.0), median(|rate| rate.1)))
+        let slopes: Vec<f64> = self.0.iter().enumerate().flat_map(of_two).collect();
+        if self.0.len() < SEEN.0 || slopes.len() < PAIRS_LEAST {
+            return None;
+        }
+        let slope = median(slopes);
+        let height = median(self.0.iter().map(|(others, time)| time - slope * others).collect());
+        Some(if height > 0.0 { slope / height } else { 1.0 })
     }
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    let middle = values.len() / 2;
+    *values.select_nth_unstable_by(middle, f64::total_cmp).1
 }
 
 /// How fast streams come on.
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
     lanes: BTreeMap<StreamId, Lane>,
-    /// The rates of spans in which a stream was nearly alone.
-    alone: Rates,
-    /// The rates of spans in which others have done much.
-    together: Rates,
+    seen: Seen,
     counted: u32,
     /// The number of requests that came while the device was behind and nothing was known.
     asked: u32,
@@ -285,13 +304,11 @@ impl Pace {
     }
 
     fn add(&mut self, row: &Row) {
-        let (own, all) = (row.span.work as f64, row.span.work as f64 + row.others);
-        let rates = match row.others / own {
-            part if part < 1.0 / 3.0 => &mut self.alone,
-            part if (0.7..5.0).contains(&part) => &mut self.together,
-            _ => return,
-        };
-        rates.add(all / (row.span.end - row.span.begin) as f64, all / own);
+        let own = row.span.work as f64;
+        if row.others > own * OTHERS_MOST {
+            return;
+        }
+        self.seen.add(row.others / own, (row.span.end - row.span.begin) as f64 / own);
         self.counted += 1;
         if self.counted.is_multiple_of(STRIDE) {
             self.conclude();
@@ -300,13 +317,17 @@ impl Pace {
 
     /// Finds out how streams share the device.
     fn conclude(&mut self) {
-        let (Some(alone), Some(together)) = (self.alone.medians(), self.together.medians()) else { return };
-        let part = (together.0 / alone.0 - 1.0) / (together.1 / alone.1 - 1.0);
-        self.agreed = if part > SIDE_BY_SIDE.0 { self.agreed + 1 } else { 0 };
-        if self.agreed >= AGREE {
-            self.sharing = Sharing::SideBySide;
-        } else if part < SIDE_BY_SIDE.1 || self.sharing != Sharing::SideBySide {
-            self.sharing = Sharing::InTurn;
+        let Some(delay) = self.seen.delay() else { return };
+        let (new, most) = match self.sharing {
+            Sharing::SideBySide => (Sharing::InTurn, delay > IN_TURN.1),
+            Sharing::InTurn => (Sharing::SideBySide, delay < SIDE_BY_SIDE),
+            _ if delay < SIDE_BY_SIDE => (Sharing::SideBySide, true),
+            _ => (Sharing::InTurn, delay > IN_TURN.0),
+        };
+        self.agreed = if most { self.agreed + 1 } else { 0 };
+        let is_first = !matches!(self.sharing, Sharing::SideBySide | Sharing::InTurn);
+        if self.agreed >= if is_first { AGREE.0 } else { AGREE.1 } {
+            (self.sharing, self.agreed) = (new, 0);
         }
     }
 
