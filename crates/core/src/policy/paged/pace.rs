@@ -4,11 +4,15 @@
 //! for another costs nothing, as that one runs meanwhile. Where kernels are small each stream comes on as fast as it
 //! would alone, and a wait costs time.
 //!
-//! The measure of work is the number of blocks that were granted to a stream. A stream is marked when it misses, and a
-//! *span* is what it does between two marks: how long that took, its own work, and the work of the other streams in
-//! that time. All work per time is the rate. In some spans a stream is nearly alone, as others wait or have nothing to
-//! do, and in others several are at work; the medians of the two rates say how much faster several are than one. A span
-//! with a wait that the allocator has queued is not counted, as the stream stood still for a part of it.
+//! The measure of work is the number of blocks that were granted to a stream. A stream is marked where one of its ticks
+//! is closed, as the device reaches that when it is done with all work so far, and a *span* is what the stream does
+//! between two marks: how long that took, its own work, and the work of the other streams in that time. A span with a
+//! wait that the allocator has queued is not counted, as the stream stood still for a part of it. When a mark is reached
+//! is known only as exactly as the device is asked often: spans follow each other in a *row* until it is long beside
+//! that.
+//!
+//! In some rows the others do little, and in others they do a lot. If a stream takes longer for its own work the more the
+//! others do, streams have the device in turn; if it does not, they run side by side.
 //!
 //! This module knows no blocks and no clock: ticks, numbers of grants and times are told to it.
 
@@ -365,15 +369,20 @@ mod tests {
 
         /// Lets some streams work for some microseconds, each with work queued for six more.
         fn work(&mut self, streams: &[u32], steps: u64) {
+            self.work_unseen(streams, steps, 1);
+        }
+
+        /// Does the same, with a look at the device every few microseconds only.
+        fn work_unseen(&mut self, streams: &[u32], steps: u64, each_look: u64) {
             for _ in 0..steps {
-                self.now += 1000;
-                let each = if self.side_by_side { 60 } else { 60 / streams.len() as u64 };
+                self.now += 1000 * each_look;
+                let each = each_look * if self.side_by_side { 60 } else { 60 / streams.len() as u64 };
                 streams.iter().for_each(|&stream| self.done[stream as usize] += each);
                 let at = |stream: u32| Point { stream: StreamId(stream), tick: Tick(self.done[stream as usize]) };
                 self.pace.look(&[0, 1, 2].map(at), self.now);
                 for &stream in streams {
                     let queued = self.done[stream as usize] + 360;
-                    self.pace.mark(Point { stream: StreamId(stream), tick: Tick(queued) }, queued);
+                    self.pace.mark(Point { stream: StreamId(stream), tick: Tick(queued) }, false, queued);
                 }
             }
         }
@@ -385,8 +394,8 @@ mod tests {
                     let tick = Tick(self.done[stream as usize] + 360);
                     self.pace.wait(StreamId(stream), tick);
                 }
-                self.work(&[0], 10);
-                self.work(&[0, 1, 2], 10);
+                self.work(&[0], 40);
+                self.work(&[0, 1, 2], 40);
             }
         }
     }
@@ -395,12 +404,28 @@ mod tests {
     fn streams_are_found_side_by_side_or_in_turn() {
         for (side_by_side, expected) in [(true, Sharing::SideBySide), (false, Sharing::InTurn)] {
             let mut world = World::new(side_by_side);
-            world.take_turns(1);
+            world.work(&[0], 40);
             assert_eq!(world.pace.sharing(), Sharing::Unknown, "too little was seen");
             assert_eq!(world.pace.spends(), Spends::Little);
             world.take_turns(9);
             assert_eq!(world.pace.sharing(), expected);
             assert_eq!(world.pace.spends(), if side_by_side { Spends::Much } else { Spends::Nothing });
+        }
+    }
+
+    /// Where the host is busy with something else for long, streams get far until they are looked at again, and the
+    /// next look shows little.
+    #[test]
+    fn a_device_that_is_seldom_looked_at_does_not_mislead() {
+        for side_by_side in [true, false] {
+            let mut world = World::new(side_by_side);
+            for turn in 0..200 {
+                let streams: &[u32] = if turn % 2 == 0 { &[0] } else { &[0, 1, 2] };
+                world.work(streams, 2);
+                world.work_unseen(streams, 1, 50);
+                let wrong = if side_by_side { Sharing::InTurn } else { Sharing::SideBySide };
+                assert_ne!(world.pace.sharing(), wrong, "turn {turn}");
+            }
         }
     }
 
@@ -451,23 +476,60 @@ mod tests {
             let mut pace = Pace::default();
             let at = |tick| Point { stream: StreamId(0), tick: Tick(tick) };
             pace.look(&[at(0)], 1);
-            pace.mark(at(100), 100);
+            pace.mark(at(100), false, 100);
             pace.look(&[at(0)], 2);
-            pace.mark(at(200), 200);
+            pace.mark(at(200), false, 200);
             if let Some(tick) = wait {
                 pace.wait(StreamId(0), Tick(tick));
             }
+            pace.look(&[at(0)], 9_900);
             pace.look(&[at(100)], 10_000);
+            pace.look(&[at(100)], 19_900);
             pace.look(&[at(200)], 20_000);
-            assert_eq!((pace.counted, pace.alone.0.len()), (counted, counted as usize), "{wait:?}");
+            assert_eq!((pace.counted, pace.seen.0.len()), (counted, counted as usize), "{wait:?}");
         }
+    }
+
+    /// Where the host does something else for long, a stream seems to have done all of that time's work at its end.
+    #[test]
+    fn a_row_is_counted_once_it_is_long_beside_what_is_not_known_of_its_ends() {
+        let mut pace = Pace::default();
+        let at = |tick| Point { stream: StreamId(0), tick: Tick(tick) };
+        pace.look(&[at(0)], 1);
+        (1..=4).for_each(|mark| pace.mark(at(100 * mark), false, 100 * mark));
+        let counted =
+            [(100, 10_000), (200, 10_100), (300, 10_200), (300, 99_900), (400, 100_000)].map(|(tick, now)| {
+                pace.look(&[at(tick)], now);
+                pace.counted
+            });
+        assert_eq!(counted, [0, 0, 0, 0, 1]);
+        assert_eq!(pace.seen.0, [(0.0, 300.0)], "300 blocks in 90 us");
+    }
+
+    /// Two rows tell nothing, and a few that are wrong change nothing.
+    #[test]
+    fn the_delay_is_that_of_most_rows() {
+        for delay in [0.0, 0.4, 1.0] {
+            let mut seen = Seen::default();
+            for row in 0..40 {
+                assert_eq!(seen.delay().is_some(), row >= SEEN.0, "{row} rows");
+                let others = f64::from(row as u32 % 4);
+                let wrong = if row % 5 == 4 { 9.0 } else { 1.0 };
+                seen.add(others, 20.0 * wrong * (1.0 + delay * others));
+            }
+            let found = seen.delay().expect("there are enough rows");
+            assert!((found - delay).abs() < 0.15, "{found} instead of {delay}");
+        }
+        let mut seen = Seen::default();
+        (0..40).for_each(|_| seen.add(1.0, 20.0));
+        assert_eq!(seen.delay(), None, "the others did as much each time");
     }
 
     #[test]
     fn counts_may_begin_anew() {
         let mut world = World::new(true);
         world.work(&[0, 1, 2], 20);
-        world.pace.mark(Point { stream: StreamId(0), tick: Tick(5000) }, 7);
+        world.pace.mark(Point { stream: StreamId(0), tick: Tick(5000) }, false, 7);
         let lane = &world.pace.lanes[&StreamId(0)];
         assert_eq!((lane.passed, lane.marks.len(), lane.spans.len()), (7, 0, 0));
         world.done[0] = 5000;
@@ -481,14 +543,14 @@ mod tests {
         let at = |tick| Point { stream: StreamId(0), tick: Tick(tick) };
         for tick in 1..500 {
             pace.look(&[at(0)], tick);
-            pace.mark(at(tick), tick);
+            pace.mark(at(tick), false, tick);
         }
         assert_eq!(pace.lanes[&StreamId(0)].marks.len(), MARKS_MAX);
         for tick in 1..500 {
             pace.look(&[at(tick)], 500 + tick);
-            pace.mark(at(500 + tick), 500 + tick);
+            pace.mark(at(500 + tick), false, 500 + tick);
         }
         let lane = &pace.lanes[&StreamId(0)];
-        assert!(lane.spans.len() <= SPANS_MAX && pace.alone.0.len() <= RATES.0, "{lane:?}");
+        assert!(lane.spans.len() <= SPANS_MAX && pace.seen.0.len() <= SEEN.1, "{lane:?}");
     }
 }
