@@ -93,6 +93,13 @@ fn a_refusal_is_in_the_page() {
     let refusal = &data(&read(&page))["programs"][0]["runs"][0]["refusal"];
     assert!(refusal["requested"].as_u64() > refusal["hole"][1].as_u64(), "{refusal}");
     assert!(refusal["message"].as_str().is_some_and(|message| message.contains("out of memory")), "{refusal}");
+    let fits = &data(&read(&page))["programs"][0]["fits"];
+    let refused = |name: &str| {
+        let policies = fits["policies"].as_array().expect("policies");
+        policies.iter().find(|policy| policy[0] == name).expect(name)[1].as_u64().expect("a number")
+    };
+    assert!(refused("classic") > 0 && refused("paged") == 0, "{fits}");
+    assert!(fits["sentence"].as_str().is_some_and(|sentence| told.stderr.contains(&sentence[..sentence.len() - 1])));
 }
 
 #[test]

@@ -14,7 +14,7 @@ pub mod text;
 mod verdict;
 
 pub use columns::{Column, Extent};
-pub use data::{ColumnSeries, MomentData, PassData, PinData, Pinned, Program, RefusalData, Run, Series};
+pub use data::{ColumnSeries, FitsData, MomentData, PassData, PinData, Pinned, Program, RefusalData, Run, Series};
 pub use holders::{Group, Holders};
 pub use map::{Map, Row, Scale};
 pub use owners::{Block, Lifetime, blocks};

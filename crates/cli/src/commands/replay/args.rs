@@ -54,7 +54,8 @@ and of the last one, and how long the stalls took. A release that makes the driv
 itself, as CUDA's do, shows in `driver` alone.
 
 An allocation refused for lack of memory is counted, and the replay goes on without its block; the first
-is explained on standard error, and the exit code is then 4, unless --allow-oom is given.
+is explained on standard error. The policies that were not asked for are then replayed as well, to tell which would
+have fitted, and the exit code is 4; with --allow-oom they are not, and it is 0.
 
 Examples:
   millpond replay
@@ -122,7 +123,7 @@ map at some moments, each pass, and who holds memory. For that, each trace is re
 one thread and without --touch. The file loads nothing else. `millpond report` writes the page alone";
 
 /// `millpond replay`.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ReplayArgs {
     /// Traces: plain text, gzip or zstd; `-` is standard input. Without any, a real one that is built in
     #[arg(value_name = "TRACE")]

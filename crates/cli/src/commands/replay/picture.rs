@@ -12,7 +12,7 @@ use millpond_report::text::{bytes, count};
 use millpond_report::{Agenda, Block, Holders, Sampled, Sampler, Scale, Scout, Scouted};
 use millpond_trace::Trace;
 
-use super::{Done, Program, ReplayArgs, Run, explain, from_check, variant};
+use super::{Done, Program, ReplayArgs, Run, explain, fits, from_check, tell_fits, variant};
 use crate::devices::{Job, Target, Work};
 use crate::failure::Failure;
 use crate::output::progress::Progress;
@@ -93,6 +93,11 @@ impl<'a> Pictures<'a> {
             self.device = format!("{} ({})", target.name(), done.device);
             scouted.push((done.replayed, seen));
         }
+        let seen = fits::seen(variants.iter().zip(scouted.iter().map(|(replayed, _)| replayed)));
+        let fits = fits::which(self.args, target, program, seen, progress)?;
+        if self.is_alone {
+            progress.aside(|| tell_fits(name, fits.as_ref()));
+        }
         let scale = Scale::new(scouted.iter().map(|(_, seen)| seen.most_reserved.bytes).max().unwrap_or(0));
         let regular = MOMENTS[usize::from(self.args.traces.len() + self.args.patterns.len() >= MANY)];
         let labels: Vec<String> = variants.iter().map(variant::label).collect();
@@ -113,6 +118,7 @@ impl<'a> Pictures<'a> {
             moments,
             holders: Holders::of(&blocks, replay.events()),
             runs,
+            fits: fits.as_ref().map(report::FitsData::from),
         });
         Ok(())
     }
