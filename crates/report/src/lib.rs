@@ -7,6 +7,8 @@ mod map;
 mod owners;
 mod page;
 mod plot;
+#[cfg(feature = "png")]
+mod png;
 mod sampler;
 mod scout;
 mod spans;
@@ -20,6 +22,8 @@ pub use map::{Map, Row, Scale};
 pub use owners::{Block, Lifetime, blocks};
 pub use page::page;
 pub use plot::{PlotError, life_plot, timeline_plot};
+#[cfg(feature = "png")]
+pub use png::{SCALE, png};
 pub use sampler::{Agenda, Chosen, Moment, Refusal, Sample, Sampled, Sampler, moments};
 pub use scout::{PassSeen, Peak, Scout, Scouted};
 pub use spans::Spans;

@@ -176,6 +176,9 @@ pub(crate) struct ReplayArgs {
     /// Write plots of the replays as SVG into a folder, which is created if it is not there
     #[arg(long, value_name = "DIR")]
     pub(crate) svg: Option<PathBuf>,
+    /// Write the plots as PNG, with the fonts of this machine (builds with the feature `png`)
+    #[arg(long, value_name = "DIR")]
+    pub(crate) png: Option<PathBuf>,
     #[arg(long, value_name = "FILE", help = "Write a snapshot for PyTorch's viewers", long_help = snapshot::HELP)]
     pub(crate) snapshot: Option<PathBuf>,
     /// Exit with 0 also where allocations were refused for lack of memory, and not with 4
