@@ -20,8 +20,8 @@ fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# Python's call stacks have many values.
-"$millpond" import "$folder/snapshot.pickle" -o "$work/torch.trace.zst" --limits events=none,text_bytes=8GiB,expansion=none
+# Call stacks have many values.
+"$millpond" import "$folder/snapshot.pickle" -o "$work/torch.trace.zst" --limits none
 "$millpond" replay --device sim --policy classic --conf '' --passes 0 --stats --json --no-times "$work/torch.trace.zst" \
     >"$work/row.json"
 python3 - "$folder/stats.json" "$work/row.json" <<'PYTHON'

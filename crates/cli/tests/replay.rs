@@ -298,9 +298,8 @@ fn where_a_policy_refuses_it_is_told_which_would_have_fitted() {
         told.contains("\n  classic     refuses ") && told.contains("\n  paged       fits, and reserves "),
         "{told}"
     );
-    let under =
-        |policy| run(&["replay", "--device", "sim", "--policy", policy, "--limit", "1.02x", &trace("gnn")]).code;
-    assert_eq!(["classic", "expandable", "direct", "paged"].map(under), [Some(4), Some(0), Some(0), Some(0)]);
+    let code = |policy| run(&[&args[..3], &["--policy", policy], &args[5..]].concat()).code;
+    assert_eq!(["classic", "expandable", "direct", "paged"].map(code), [Some(4), Some(0), Some(0), Some(0)]);
 
     let none = run(&["replay", "--device", "sim", "--limit", "0.5x", "--passes", "0", &trace("gnn")]);
     let expected = "No policy fits in 3.06 GiB: 6.11 GiB are asked for at one time, 3.06 GiB more:";
