@@ -232,7 +232,9 @@ fn caption(area: &Area, (program, ratio): &(String, f64), bottom: i32) -> Drawn 
         format!("Seven recorded programs, all allocators in one run on one {device}, {torch}, {date}: one thread, the"),
         "first pass from an empty cache, no kernels running. With device work in flight pages have to wait for it, and"
             .to_owned(),
-        format!("Millpond reserves more: the highest ratio recorded so is {ratio:.3} ({program}, on Vulkan)."),
+        format!(
+            "Millpond reserves more: {ratio:.3} times what is live where every block is written ({program}, on Vulkan)."
+        ),
     ];
     for (index, text) in lines.iter().enumerate() {
         write(area, text, (20, bottom + 44 + 20 * index as i32), (14.5, FAINT, HPos::Left, FontStyle::Normal))?;

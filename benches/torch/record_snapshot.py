@@ -1,4 +1,4 @@
-"""A snapshot of unmodified PyTorch with its whole history, and what PyTorch says it reserved: for scripts/torch-snapshot.sh.
+"""A snapshot of unmodified PyTorch with its whole history, and what PyTorch reserved, for scripts/torch-snapshot.sh.
 
     python benches/torch/record_snapshot.py OUT [--steps 6]
 
@@ -26,7 +26,8 @@ def model(torch, width, heads, layers, words, length):
 
         def forward(self, x):
             batch, tokens, _ = x.shape
-            split = [part.view(batch, tokens, heads, -1).transpose(1, 2) for part in self.qkv(self.before(x)).chunk(3, -1)]
+            parts = self.qkv(self.before(x)).chunk(3, -1)
+            split = [part.view(batch, tokens, heads, -1).transpose(1, 2) for part in parts]
             seen = nn.functional.scaled_dot_product_attention(*split, is_causal=True)
             x = x + self.out(seen.transpose(1, 2).reshape(batch, tokens, width))
             return x + self.mlp(self.behind(x))

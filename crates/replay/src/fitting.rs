@@ -143,9 +143,9 @@ pub enum FittingError<E: std::error::Error + 'static> {
     Replay(#[source] E),
 }
 
-/// Replays what an allocator has recorded under every policy, within the same limit, and returns which of them fit. This
-/// is for a request that was refused: recording goes on while the program is refused memory, so a snapshot that is
-/// taken behind the refusal has it.
+/// Replays what an allocator has recorded under every policy, within the same limit, and returns which of them fit.
+/// This is for a request that was refused: recording goes on while the program is refused memory, so a snapshot that
+/// is taken behind the refusal has it.
 ///
 /// `open` opens the device of each replay. A simulated one does, whatever device the snapshot is of: where there is no
 /// limit, the memory of the snapshot's device is one. The replay is of one pass by one thread, without work in flight.
@@ -192,8 +192,8 @@ pub fn which_policies_fit<B: Backend>(
     Ok(Fits { limit_bytes: Some(limit), live_peak: trace.live_peak(), policies, recorded: Some(recorded) })
 }
 
-/// Replays a trace once under every policy within a limit, each time with the other settings as they are and on a device
-/// that `open` opens. Policies that need virtual memory are left out where the device has none.
+/// Replays a trace once under every policy within a limit, each time with the other settings as they are and on a
+/// device that `open` opens. Policies that need virtual memory are left out where the device has none.
 ///
 /// # Errors
 ///

@@ -58,22 +58,29 @@ mod tests {
         assert!(error.starts_with("a plot cannot be drawn: "), "{error}");
     }
 
-    /// A picture of the documentation, with text: its pixels are counted by colour where the colour is that of the ink.
+    const PLOT: &str = r##"<svg width="200" height="100" viewBox="0 0 200 100" xmlns="http://www.w3.org/2000/svg">
+<style>@media (prefers-color-scheme: dark) {
+rect[fill="#FFFFFF"] { fill: #0D1117; }
+}</style>
+<rect x="0" y="0" width="200" height="100" fill="#FFFFFF" stroke="none"/>
+<rect x="50" y="50" width="20" height="10" fill="#2C6FB0" stroke="none"/>
+<text x="10" y="20" font-family="sans-serif" font-size="16" fill="#1F2328">reserved memory</text>
+</svg>"##;
+
     #[test]
-    fn bands_and_text_are_in_the_picture() {
-        let svg = include_str!("../../../docs/report-timeline.svg");
-        let Ok(file) = png(svg) else { return };
-        let picture = Pixmap::decode_png(&file).expect("a picture");
-        assert_eq!((picture.width(), picture.height()), (2 * 860, 2 * 668));
-        let of = |red, green, blue, from: u32, to: u32| {
-            let is_it = |pixel: &resvg::tiny_skia::PremultipliedColorU8| {
-                (pixel.red(), pixel.green(), pixel.blue()) == (red, green, blue)
-            };
-            let row = |y: u32| &picture.pixels()[(y * picture.width()) as usize..((y + 1) * picture.width()) as usize];
-            (from..to).flat_map(row).filter(|pixel| is_it(pixel)).count()
+    fn bands_and_text_are_in_the_picture_of_a_light_page() {
+        let file = match png(PLOT) {
+            Ok(file) => file,
+            Err(error) if error.to_string().contains("has no font") => return,
+            Err(error) => panic!("{error}"),
         };
-        assert!(of(0x2C, 0x6F, 0xB0, 0, picture.height()) > 50_000, "what is live");
-        assert!(of(0x1F, 0x23, 0x28, 30, 70) > 200, "the title");
-        assert!(of(0xFF, 0xFF, 0xFF, 0, picture.height()) > 500_000, "the paper is white");
+        let picture = Pixmap::decode_png(&file).expect("a picture");
+        assert_eq!((picture.width(), picture.height()), (400, 200));
+        let of = |colour: [u8; 3]| {
+            picture.pixels().iter().filter(|pixel| [pixel.red(), pixel.green(), pixel.blue()] == colour).count()
+        };
+        assert_eq!(of([0x2C, 0x6F, 0xB0]), 20 * 10 * 4, "the band, four pixels for each unit");
+        assert!(of([0x1F, 0x23, 0x28]) > 200, "the text");
+        assert!(of([0xFF, 0xFF, 0xFF]) > 60_000, "the paper is white");
     }
 }

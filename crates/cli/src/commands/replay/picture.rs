@@ -23,8 +23,8 @@ const MOMENTS: [usize; 2] = [32, 12];
 const MANY: usize = 4;
 
 /// What is said where plots are asked for that this build cannot draw.
-const WITHOUT_PNG: &str = "--png: this binary was built without it: build it with `--features png`, or take --svg, which \
-                           browsers show";
+const WITHOUT_PNG: &str = "--png: this binary was built without it: build it with `--features png`, or take --svg, \
+                           which browsers show";
 
 /// A file that was written.
 #[derive(serde::Serialize)]

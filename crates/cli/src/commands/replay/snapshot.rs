@@ -19,7 +19,8 @@ pub(super) const HELP: &str = "\
 Write a snapshot of the allocator as it is after the last pass, with the history of its last million events, for
 PyTorch's viewers (https://pytorch.org/memory_viz): a pickle, or JSON where the name ends in .json. Where it ends in
 .vma.json, it is a dump of the Vulkan Memory Allocator for its GpuMemDumpVis.py, of what is reserved after the last
-pass. It takes one trace and one policy. Recording costs some ten nanoseconds an event, which are in the times of the table";
+pass. It takes one trace and one policy. Recording costs some ten nanoseconds an event, which are in the times of
+the table";
 
 /// Checks that there is one replay, if it is to be kept.
 ///
