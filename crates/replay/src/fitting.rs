@@ -162,9 +162,9 @@ pub enum FittingError<E: std::error::Error + 'static> {
 /// let allocator = Allocator::builder(Sim::new()).conf("policy:classic").limit(64 * MIB).build()?;
 /// allocator.record_history(Recording::all(100_000));
 /// let stream = allocator.create_stream()?;
-/// let mut blocks = (0..10).map(|_| stream.allocate(6 * MIB)).collect::<Result<Vec<_>, _>>()?;
+/// let mut blocks = (0..9).map(|_| stream.allocate(6 * MIB)).collect::<Result<Vec<_>, _>>()?;
 /// let mut at = 0;
-/// blocks.retain(|_| { at += 1; at % 2 == 0 }); // Every other block is freed: 30 MiB, in pieces of 6 MiB.
+/// blocks.retain(|_| { at += 1; at % 2 == 0 }); // Every other block is freed, in pieces of 6 MiB.
 /// assert!(stream.allocate(24 * MIB).is_err());
 ///
 /// let fits = millpond_replay::which_policies_fit(&allocator.snapshot(), Sim::new)?;
