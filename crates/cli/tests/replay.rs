@@ -289,6 +289,27 @@ fn a_limit_is_kept_and_refusals_are_counted_and_explained_once() {
 }
 
 #[test]
+fn where_a_policy_refuses_it_is_told_which_would_have_fitted() {
+    let args = ["replay", "--device", "sim", "--policy", "classic", "--limit", "1.02x", "--passes", "0", &trace("gnn")];
+    let ran = run(&args);
+    assert_eq!(ran.code, Some(4), "{}", ran.stderr);
+    let told = ran.stderr.split("note: gnn: ").nth(1).expect("which policies fit");
+    assert!(told.starts_with("Of the policies, expandable, direct, paged and tight fit in 6.23 GiB:\n"), "{told}");
+    assert!(
+        told.contains("\n  classic     refuses ") && told.contains("\n  paged       fits, and reserves "),
+        "{told}"
+    );
+    let code = |policy| run(&[&args[..3], &["--policy", policy], &args[5..]].concat()).code;
+    assert_eq!(["classic", "expandable", "direct", "paged"].map(code), [Some(4), Some(0), Some(0), Some(0)]);
+
+    let none = run(&["replay", "--device", "sim", "--limit", "0.5x", "--passes", "0", &trace("gnn")]);
+    let expected = "No policy fits in 3.06 GiB: 6.11 GiB are asked for at one time, 3.06 GiB more:";
+    assert!(none.stderr.contains(expected), "{}", none.stderr);
+    let allowed = run(&[&args[..], &["--allow-oom"]].concat());
+    assert_eq!((allowed.code, allowed.stderr.contains("Of the policies")), (Some(0), false), "{}", allowed.stderr);
+}
+
+#[test]
 fn a_limit_may_be_a_multiple_of_what_each_trace_has_alive() {
     let traces = [trace("gnn"), trace("prefetch")];
     let args = ["replay", "--limit", "1.10x", "--passes", "0", "--format", "json", &traces[0], &traces[1]];

@@ -83,6 +83,19 @@ fn a_replay_prints_the_same_with_a_report_beside_it() {
 }
 
 #[test]
+fn a_snapshot_is_a_pickle_or_by_its_name_a_dump_of_vma() {
+    let folder = Folder::new("replay-snapshot");
+    let (pickle, dump) = (folder.path("heap.pickle"), folder.path("heap.vma.json"));
+    for file in [&pickle, &dump] {
+        let args = ["replay", "--device", "sim", "--policy", "classic", "--passes", "0", "--pattern", "streams"];
+        assert_eq!(run(&[&args[..], &["--snapshot", file]].concat()).code, Some(0), "{file}");
+    }
+    assert!(std::fs::read(&pickle).expect("a pickle").starts_with(&[0x80, 2]));
+    let dump: Value = serde_json::from_str(&read(&dump)).expect("JSON");
+    assert!(dump["DefaultPools"]["Type 0"]["Blocks"].as_object().is_some_and(|blocks| !blocks.is_empty()), "{dump}");
+}
+
+#[test]
 fn a_refusal_is_in_the_page() {
     let folder = Folder::new("report-refusal");
     let page = folder.path("page.html");
@@ -93,6 +106,29 @@ fn a_refusal_is_in_the_page() {
     let refusal = &data(&read(&page))["programs"][0]["runs"][0]["refusal"];
     assert!(refusal["requested"].as_u64() > refusal["hole"][1].as_u64(), "{refusal}");
     assert!(refusal["message"].as_str().is_some_and(|message| message.contains("out of memory")), "{refusal}");
+    let fits = &data(&read(&page))["programs"][0]["fits"];
+    let refused = |name: &str| {
+        let policies = fits["policies"].as_array().expect("policies");
+        policies.iter().find(|policy| policy[0] == name).expect(name)[1].as_u64().expect("a number")
+    };
+    assert!(refused("classic") > 0 && refused("paged") == 0, "{fits}");
+    assert!(fits["sentence"].as_str().is_some_and(|sentence| told.stderr.contains(&sentence[..sentence.len() - 1])));
+}
+
+#[test]
+fn plots_as_png_take_a_build_with_that_feature() {
+    let folder = Folder::new("report-png");
+    let (page, plots) = (folder.path("page.html"), folder.path("plots"));
+    let told = run(&["report", "--passes", "0", "--pattern", "streams", "--png", &plots, "-o", &page]);
+    if cfg!(not(feature = "png")) {
+        told.fails(2, &["built without it", "--features png", "--svg"]);
+        assert!(!std::path::Path::new(&plots).exists());
+    } else if told.code == Some(0) {
+        let picture = std::fs::read(format!("{plots}/streams-timeline.png")).expect("a picture");
+        assert!(picture.starts_with(b"\x89PNG\r\n"));
+    } else {
+        told.fails(2, &["no font", "fonts-dejavu-core"]);
+    }
 }
 
 #[test]

@@ -30,6 +30,9 @@ pub struct Options {
     pub device: Option<usize>,
     /// The name of the program, for the trace's header.
     pub name: Option<String>,
+    /// Whether requests that were refused become allocations that are freed at once, so that a replay tells which
+    /// policies would have served them; otherwise they are left out. Of snapshots alone.
+    pub refused: bool,
     /// The most that is accepted, of the file and of the trace. A snapshot may have two values for each of
     /// [`Limits::events`].
     pub limits: Limits,

@@ -52,6 +52,8 @@ struct History {
     now: HashMap<u64, (Block, bool)>,
     /// The addresses that any event told of.
     seen: HashSet<u64>,
+    /// Whether refused requests become allocations.
+    with_refused: bool,
     left: BTreeMap<String, u64>,
 }
 
@@ -72,7 +74,7 @@ pub(crate) fn import(content: &[u8], options: &Options) -> Result<Imported, Impo
     let device = choose(&snapshot, options.device)?;
     let no_trace = Vec::new();
     let trace = snapshot.device_traces.get(device).unwrap_or(&no_trace);
-    let mut history = History::default();
+    let mut history = History { with_refused: options.refused, ..History::default() };
     for (number, entry) in trace.iter().enumerate() {
         history.entry(number, entry);
     }
@@ -153,6 +155,7 @@ impl History {
             Action::SegmentAlloc | Action::SegmentFree | Action::SegmentMap | Action::SegmentUnmap => {
                 self.leave("segments that were allocated, released, mapped or unmapped");
             }
+            Action::Oom if self.with_refused && entry.size > 0 => self.refused(number, entry),
             Action::Oom => self.leave("allocations that were refused"),
             Action::Snapshot => self.leave("snapshots that were taken"),
             Action::Annotate => self.leave("annotations of blocks"),
@@ -187,6 +190,13 @@ impl History {
         self.within.push((entry.size, entry.stream));
         self.now.insert(address, (Block::Within(within), false));
         self.step(number, Step::Allocate(within));
+    }
+
+    fn refused(&mut self, number: usize, entry: &TraceEntry) {
+        let within = self.within.len();
+        self.within.push((entry.size, entry.stream));
+        self.step(number, Step::Allocate(within));
+        self.step(number, Step::Free(Block::Within(within)));
     }
 
     fn free(&mut self, number: usize, address: u64, entry: &TraceEntry) {

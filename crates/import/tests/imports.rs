@@ -75,6 +75,20 @@ fn a_history_follows_what_was_live_before_it() {
 }
 
 #[test]
+fn refused_requests_are_allocations_that_are_freed_at_once_if_they_are_asked_for() {
+    let options = Options { refused: true, ..Options::default() };
+    let imported = import_file(fixture("example.4.pickle"), &options).expect("a snapshot");
+    check(&imported.trace);
+    assert!(!left(&imported).iter().any(|(what, _)| *what == "allocations that were refused"));
+    let plain = import_file(fixture("example.4.pickle"), &Options::default()).expect("a snapshot").trace;
+    let events = &imported.trace.events;
+    // The refusal stands between a free and its completion, which are two events then.
+    let at = events.iter().position(|event| *event == Free { id: 6 }).expect("the refused request");
+    assert!(matches!(events[at - 1], Allocate { id: 6, .. }) && events[at - 2] == Free { id: 5 }, "{events:?}");
+    assert_eq!((events[at + 1], events.len()), (Complete { id: 5 }, plain.events.len() + 3));
+}
+
+#[test]
 fn every_format_of_a_snapshot_becomes_the_same_trace() {
     let trace = |name: &str| import_file(fixture(name), &Options::default()).expect(name);
     let example = trace("example.json");

@@ -8,7 +8,7 @@ use millpond_core::settings::SettingError;
 use millpond_core::stats::PinnedBy;
 use millpond_core::{PoolId, Report};
 
-use crate::explain::{Explanation, Sums};
+use crate::explain::{Explanation, RECORDED, Sums};
 use crate::text::format_bytes;
 use crate::typed::ViewError;
 
@@ -334,7 +334,7 @@ impl OutOfMemory {
             write!(f, "{}{holder}{end}", if at == 0 { "\n  Held most by: " } else { ", " })?;
         }
         if self.explanation.is_recorded {
-            write!(f, "\n  The history is recorded: a replay tells which policy would have served the request.")?;
+            write!(f, "\n  {RECORDED}.")?;
         }
         write!(f, "\n  What to do: {}", self.advice())
     }

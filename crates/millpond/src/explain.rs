@@ -16,6 +16,11 @@ use crate::text::format_bytes;
 /// The most groups of live buffers that are named.
 const HOLDERS_MAX: usize = 5;
 
+/// What is said where there is a history. The replay itself is not made here: it may take seconds, and its crate stands
+/// above this one.
+pub(crate) const RECORDED: &str = "The history is recorded: millpond_replay::which_policies_fit(&allocator.snapshot(), \
+                                   Sim::new) tells which policy would have fitted";
+
 /// An explanation of an out-of-memory error: from the allocator's state at the moment of the refusal, after its
 /// retries. Prints one line for each part.
 #[derive(Clone, PartialEq, Debug)]
@@ -27,8 +32,8 @@ pub struct Explanation {
     pub remedies: Vec<Remedy>,
     /// The five groups of live buffers with the most bytes, where buffers are noted: see [`crate::live`].
     pub holders: Vec<LiveGroup>,
-    /// Whether there is a history. A replay of it under other policies tells which of them would have served the
-    /// request: `millpond_replay::trace_of` makes a trace of it.
+    /// Whether there is a history. A replay of it tells which policies would have served the request:
+    /// `millpond_replay::which_policies_fit` makes one under each.
     pub is_recorded: bool,
 }
 
@@ -141,7 +146,7 @@ impl fmt::Display for Explanation {
             write!(f, "\nHeld most by: {}.", join(&self.holders))?;
         }
         if self.is_recorded {
-            f.write_str("\nThe history is recorded: a replay tells which policy would have served the request.")?;
+            write!(f, "\n{RECORDED}.")?;
         }
         Ok(())
     }

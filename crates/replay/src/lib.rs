@@ -5,6 +5,7 @@ mod building;
 mod check;
 mod evidence;
 mod fills;
+mod fitting;
 mod flight;
 mod history;
 mod life;
@@ -25,6 +26,7 @@ mod watch;
 
 pub use check::{CheckError, WrongByte};
 pub use fills::Fills;
+pub use fitting::{Fit, Fits, FittingError, Recorded, fits_of, under_each_policy, which_policies_fit};
 pub use flight::{Flight, HeldFor, Hold};
 pub use history::{trace_of, trace_of_snapshot};
 pub use life::Life;

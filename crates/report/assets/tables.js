@@ -24,7 +24,16 @@ function holdersSection(program) {
 }
 
 function refusals(program) {
-  return program.runs.flatMap((run, at) => (run.refusal ? [refusal(run, program, "refused-" + at)] : []));
+  const refused = program.runs.flatMap((run, at) => (run.refusal ? [refusal(run, program, "refused-" + at)] : []));
+  return program.fits ? [...refused, fitsSection(program.fits)] : refused;
+}
+
+function fitsSection(fits) {
+  const rows = fits.policies.map(([policy, refused, reserved]) =>
+    [policy, refused ? count(refused) : "none", bytes(reserved), refused ? "no" : "yes"]);
+  const list = table(["policy", " refused requests", " reserved at most", "fits"], rows);
+  return section("fits", "Which policy would have fitted", fits.sentence, make("div",
+    { class: "scroll", tabindex: "0", role: "region", "aria-label": "Which policy would have fitted" }, list));
 }
 
 function refusal(run, program, id) {

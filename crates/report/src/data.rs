@@ -1,7 +1,7 @@
 //! What a report shows, as the page reads it.
 
 use millpond::PinnedBy;
-use millpond_replay::{Pass, Replayed};
+use millpond_replay::{Fits, Pass, Replayed};
 use serde::{Serialize, Serializer};
 
 use crate::columns::{Column, Extent};
@@ -47,6 +47,24 @@ pub struct Program {
     pub holders: Holders,
     /// The replays, in the order of the policies.
     pub runs: Vec<Run>,
+    /// Which policies fit, where a request was refused.
+    pub fits: Option<FitsData>,
+}
+
+/// Which policies fit a program within its limit.
+#[derive(Clone, Debug, Serialize)]
+pub struct FitsData {
+    /// The answer in a sentence.
+    pub sentence: String,
+    /// The name of each policy, the requests that it refused, and the most bytes that it reserved.
+    pub policies: Vec<(&'static str, u64, u64)>,
+}
+
+impl From<&Fits> for FitsData {
+    fn from(fits: &Fits) -> Self {
+        let policies = fits.policies.iter().map(|fit| (fit.policy(), fit.refused, fit.reserved_peak));
+        Self { sentence: fits.sentence() + ".", policies: policies.collect() }
+    }
 }
 
 /// A replay under one policy.

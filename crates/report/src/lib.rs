@@ -7,6 +7,8 @@ mod map;
 mod owners;
 mod page;
 mod plot;
+#[cfg(feature = "png")]
+mod png;
 mod sampler;
 mod scout;
 mod spans;
@@ -14,12 +16,14 @@ pub mod text;
 mod verdict;
 
 pub use columns::{Column, Extent};
-pub use data::{ColumnSeries, MomentData, PassData, PinData, Pinned, Program, RefusalData, Run, Series};
+pub use data::{ColumnSeries, FitsData, MomentData, PassData, PinData, Pinned, Program, RefusalData, Run, Series};
 pub use holders::{Group, Holders};
 pub use map::{Map, Row, Scale};
 pub use owners::{Block, Lifetime, blocks};
 pub use page::page;
 pub use plot::{PlotError, life_plot, timeline_plot};
+#[cfg(feature = "png")]
+pub use png::{SCALE, png};
 pub use sampler::{Agenda, Chosen, Moment, Refusal, Sample, Sampled, Sampler, moments};
 pub use scout::{PassSeen, Peak, Scout, Scouted};
 pub use spans::Spans;

@@ -15,7 +15,7 @@ use crate::text::{bytes, count};
 
 /// The failure of the library that draws.
 #[derive(Debug)]
-pub struct PlotError(String);
+pub struct PlotError(pub(crate) String);
 
 impl fmt::Display for PlotError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

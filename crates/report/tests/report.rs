@@ -54,6 +54,7 @@ fn report(name: &str, trace: &Trace, limit: Option<u64>) -> (Program, Vec<(Scout
         moments,
         holders: Holders::of(&blocks, replay.events()),
         runs,
+        fits: None,
     };
     (program, all)
 }

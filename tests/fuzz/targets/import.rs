@@ -13,7 +13,7 @@ const LIMITS: Limits = Limits { text_bytes: 1 << 20, expansion: 64, events: 1 <<
 const HEADS: [&str; 4] = ["", "Thread,Time,Action,Pointer,Size,Stream\n", "id,lower,upper,size\n", "1 0x10 512 0\n"];
 
 fn survives(content: &[u8], format: Option<Format>) {
-    let options = Options { format, device: None, name: Some("fuzz".into()), limits: LIMITS };
+    let options = Options { format, device: None, name: Some("fuzz".into()), limits: LIMITS, refused: true };
     match import_content(content, &options) {
         Ok(imported) => {
             assert!(imported.trace.events.len() as u64 <= LIMITS.events);

@@ -26,6 +26,7 @@ Each may be compressed with gzip or zstd. Prints what the recording has and the 
 Examples:
   millpond import snapshot.pickle -o train.trace.zst        a snapshot, found out by its content
   millpond import snapshot.pickle --device 1 -o b.trace     of several devices, the second one
+  millpond import oom.pickle --refused -o oom.trace.zst     with the request that was refused
   millpond import rmm_log.csv -o rmm.trace.gz && millpond replay --compare rmm.trace.gz
   millpond import --from stalloc - -o s.trace < mem_log_dev0.txt";
 
@@ -51,6 +52,9 @@ pub(crate) struct ImportArgs {
     /// The number of the device to take from a snapshot that has several
     #[arg(long, value_name = "N")]
     pub(crate) device: Option<usize>,
+    /// Make requests that a snapshot tells were refused allocations, freed at once, to see which policy serves them
+    #[arg(long)]
+    pub(crate) refused: bool,
     #[arg(long, value_name = "KEY=N,...", default_value = "", hide_default_value = true)]
     #[arg(value_parser = parse_limits, help = "How large a recording may be", long_help = LIMITS_HELP)]
     pub(crate) limits: Limits,
@@ -94,7 +98,7 @@ pub(crate) fn run(args: &ImportArgs, output: &mut Output) -> Result<(), Failure>
     let name = name_of(&args.file, &[".gz", ".zst", ".pickle", ".pkl", ".pt", ".json", ".csv", ".txt"]);
     let is_input = args.file == Path::new("-");
     let name = (!is_input).then_some(name);
-    let options = Options { format: args.from, device: args.device, name, limits: args.limits };
+    let options = Options { format: args.from, device: args.device, name, limits: args.limits, refused: args.refused };
     let imported = if is_input { import(io::stdin().lock(), &options) } else { import_file(&args.file, &options) };
     let shown = if is_input { "standard input".into() } else { args.file.display().to_string() };
     let imported = imported.map_err(|error| Failure::Input(explain(&shown, &error)))?;

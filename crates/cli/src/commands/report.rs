@@ -37,6 +37,9 @@ pub(crate) struct ReportArgs {
     /// Also write plots as SVG into a folder, which is created if it is not there
     #[arg(long, value_name = "DIR")]
     svg: Option<PathBuf>,
+    /// Also write the plots as PNG, with the fonts of this machine (builds with the feature `png`)
+    #[arg(long, value_name = "DIR")]
+    png: Option<PathBuf>,
     /// The device, as in `millpond replay`
     #[arg(long, value_name = "DEVICE", default_value = SIMULATED)]
     device: String,
@@ -105,6 +108,7 @@ impl ReportArgs {
             trace_limits: self.trace_limits,
             report: Some(self.output.clone()),
             svg: self.svg.clone(),
+            png: self.png.clone(),
             snapshot: None,
             allow_oom: true,
             watch: false,

@@ -54,7 +54,8 @@ and of the last one, and how long the stalls took. A release that makes the driv
 itself, as CUDA's do, shows in `driver` alone.
 
 An allocation refused for lack of memory is counted, and the replay goes on without its block; the first
-is explained on standard error, and the exit code is then 4, unless --allow-oom is given.
+is explained on standard error. The policies that were not asked for are then replayed as well, to tell which would
+have fitted, and the exit code is 4; with --allow-oom they are not, and it is 0.
 
 Examples:
   millpond replay
@@ -122,7 +123,7 @@ map at some moments, each pass, and who holds memory. For that, each trace is re
 one thread and without --touch. The file loads nothing else. `millpond report` writes the page alone";
 
 /// `millpond replay`.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ReplayArgs {
     /// Traces: plain text, gzip or zstd; `-` is standard input. Without any, a real one that is built in
     #[arg(value_name = "TRACE")]
@@ -175,6 +176,9 @@ pub(crate) struct ReplayArgs {
     /// Write plots of the replays as SVG into a folder, which is created if it is not there
     #[arg(long, value_name = "DIR")]
     pub(crate) svg: Option<PathBuf>,
+    /// Write the plots as PNG, with the fonts of this machine (builds with the feature `png`)
+    #[arg(long, value_name = "DIR")]
+    pub(crate) png: Option<PathBuf>,
     #[arg(long, value_name = "FILE", help = "Write a snapshot for PyTorch's viewers", long_help = snapshot::HELP)]
     pub(crate) snapshot: Option<PathBuf>,
     /// Exit with 0 also where allocations were refused for lack of memory, and not with 4

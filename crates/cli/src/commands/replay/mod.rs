@@ -2,6 +2,7 @@
 
 mod args;
 mod columns;
+mod fits;
 mod input;
 mod life;
 mod limit;
@@ -21,7 +22,7 @@ use millpond::settings::Settings;
 use millpond::text::with_causes;
 use millpond::{Allocator, Stream, Usage};
 use millpond_backend::{Backend, BackendError};
-use millpond_replay::{CheckError, Fills, Flight, HeldFor, Life, Replay, Replayed, Sharing, Timed, Until};
+use millpond_replay::{CheckError, Fills, Fit, Fits, Flight, HeldFor, Life, Replay, Replayed, Sharing, Timed, Until};
 
 pub(crate) use self::input::{PatternChoice, Source, built_in, parse_limits, pattern_help, read_trace, sources};
 use self::life::InFlight;
@@ -122,6 +123,7 @@ fn replay_all(
         let Program { name, trace, kept } = &program;
         let replay = Replay::new(trace).stopped_by(interrupt::flag());
         let limit = args.limit.map(|limit| limit.bytes(replay.live_peak()));
+        let mut seen = Vec::new();
         for settings in variants {
             if !told.output.is_open() || interrupt::is_pressed() {
                 return Ok(());
@@ -133,9 +135,15 @@ fn replay_all(
             let done = target.run(job).map_err(|failure| located(failure, name, &policy))?;
             let row = Row::new(name, target.name(), settings, args, limit, &trace.header, &done);
             progress.aside(|| explain(name, &policy, &done.replayed));
+            seen.push(Fit::of(settings.clone(), &done.replayed));
             told.report.add(row, &done);
         }
         progress.aside(|| told.report.end_trace(told.output));
+        // Who allows refusals expects them.
+        if !args.allow_oom {
+            let fits = fits::which(args, target, &program, seen, progress)?;
+            progress.aside(|| tell_fits(name, fits.as_ref()));
+        }
         told.pictures.add(target, &program, variants, progress)?;
     }
     Ok(())
@@ -159,6 +167,13 @@ fn explain(name: &str, policy: &str, replayed: &Replayed) {
             count => format!("{count} passes"),
         };
         tell(&format!("note: {name} under {policy}: allocations refused in {passes}: {refused}; the first:\n{first}"));
+    }
+}
+
+/// Reports which policies would have fitted, if one refused a request.
+fn tell_fits(name: &str, fits: Option<&Fits>) {
+    if let Some(fits) = fits {
+        tell(&format!("note: {name}: {fits}"));
     }
 }
 

@@ -12,7 +12,7 @@ use millpond_report::text::{bytes, count};
 use millpond_report::{Agenda, Block, Holders, Sampled, Sampler, Scale, Scout, Scouted};
 use millpond_trace::Trace;
 
-use super::{Done, Program, ReplayArgs, Run, explain, from_check, variant};
+use super::{Done, Program, ReplayArgs, Run, explain, fits, from_check, tell_fits, variant};
 use crate::devices::{Job, Target, Work};
 use crate::failure::Failure;
 use crate::output::progress::Progress;
@@ -21,6 +21,10 @@ use crate::output::progress::Progress;
 const MOMENTS: [usize; 2] = [32, 12];
 /// From how many programs on there are fewer moments.
 const MANY: usize = 4;
+
+/// What is said where plots are asked for that this build cannot draw.
+const WITHOUT_PNG: &str = "--png: this binary was built without it: build it with `--features png`, or take --svg, \
+                           which browsers show";
 
 /// A file that was written.
 #[derive(serde::Serialize)]
@@ -46,9 +50,10 @@ impl<'a> Pictures<'a> {
     /// Returns [`Failure::Input`] for arguments that cannot be had in a picture.
     pub(super) fn new(args: &'a ReplayArgs) -> Result<Self, Failure> {
         let pictures = Self { args, is_alone: false, device: String::new(), programs: Vec::new() };
-        let refused = |what: &str| Err(Failure::Input(format!("--report and --svg: leave out {what}")));
+        let refused = |what: &str| Err(Failure::Input(format!("--report, --svg and --png: leave out {what}")));
         match () {
             () if !pictures.are_wanted() => Ok(pictures),
+            () if args.png.is_some() && cfg!(not(feature = "png")) => Err(Failure::Input(WITHOUT_PNG.into())),
             () if args.threads > 1 => refused("--threads, as two runs of several threads are not the same"),
             () if args.time.is_some() => refused("--for, as two runs of a time are not the same; give --passes"),
             () => Ok(pictures),
@@ -61,7 +66,7 @@ impl<'a> Pictures<'a> {
     }
 
     fn are_wanted(&self) -> bool {
-        self.args.report.is_some() || self.args.svg.is_some()
+        self.args.report.is_some() || self.args.svg.is_some() || self.args.png.is_some()
     }
 
     /// Adds a program, if there are pictures to make.
@@ -93,6 +98,11 @@ impl<'a> Pictures<'a> {
             self.device = format!("{} ({})", target.name(), done.device);
             scouted.push((done.replayed, seen));
         }
+        let seen = fits::seen(variants.iter().zip(scouted.iter().map(|(replayed, _)| replayed)));
+        let fits = fits::which(self.args, target, program, seen, progress)?;
+        if self.is_alone {
+            progress.aside(|| tell_fits(name, fits.as_ref()));
+        }
         let scale = Scale::new(scouted.iter().map(|(_, seen)| seen.most_reserved.bytes).max().unwrap_or(0));
         let regular = MOMENTS[usize::from(self.args.traces.len() + self.args.patterns.len() >= MANY)];
         let labels: Vec<String> = variants.iter().map(variant::label).collect();
@@ -113,6 +123,7 @@ impl<'a> Pictures<'a> {
             moments,
             holders: Holders::of(&blocks, replay.events()),
             runs,
+            fits: fits.as_ref().map(report::FitsData::from),
         });
         Ok(())
     }
@@ -127,19 +138,19 @@ impl<'a> Pictures<'a> {
         if self.programs.is_empty() {
             return Ok(written);
         }
+        for folder in [&self.args.svg, &self.args.png].into_iter().flatten() {
+            fs::create_dir_all(folder).map_err(|error| cannot(folder, &error))?;
+        }
         if let Some(path) = &self.args.report {
             written.push(write(path, &report::page(&self.programs, &self.conditions()))?);
         }
-        if let Some(folder) = &self.args.svg {
-            fs::create_dir_all(folder).map_err(|error| cannot(folder, &error))?;
-            for program in &self.programs {
-                let failed = |error: report::PlotError| Failure::Input(format!("{}: {error}", program.name));
-                let name: String = program.name.chars().map(|c| if c.is_alphanumeric() { c } else { '_' }).collect();
-                let timeline = report::timeline_plot(program).map_err(failed)?;
-                written.push(write(&folder.join(format!("{name}-timeline.svg")), &timeline)?);
-                if self.args.passes > 0 {
-                    let life = report::life_plot(program).map_err(failed)?;
-                    written.push(write(&folder.join(format!("{name}-life.svg")), &life)?);
+        for program in &self.programs {
+            for (name, svg) in plots(program, self.args.passes > 0)? {
+                if let Some(folder) = &self.args.svg {
+                    written.push(write(&folder.join(format!("{name}.svg")), &svg)?);
+                }
+                if let Some(folder) = &self.args.png {
+                    written.push(write(&folder.join(format!("{name}.png")), &png(&svg)?)?);
                 }
             }
         }
@@ -175,9 +186,31 @@ fn facts(trace: &Trace, replay: &Replay) -> Vec<(String, String)> {
     facts
 }
 
-fn write(path: &Path, text: &str) -> Result<Written, Failure> {
-    fs::write(path, text).map_err(|error| cannot(path, &error))?;
-    Ok(Written { file: path.to_owned(), bytes: text.len() as u64 })
+/// Draws the plots of a program. Returns the name of each and its SVG.
+fn plots(program: &report::Program, has_passes: bool) -> Result<Vec<(String, String)>, Failure> {
+    let failed = |error: report::PlotError| Failure::Input(format!("{}: {error}", program.name));
+    let name: String = program.name.chars().map(|c| if c.is_alphanumeric() { c } else { '_' }).collect();
+    let mut plots = vec![(format!("{name}-timeline"), report::timeline_plot(program).map_err(failed)?)];
+    if has_passes {
+        plots.push((format!("{name}-life"), report::life_plot(program).map_err(failed)?));
+    }
+    Ok(plots)
+}
+
+#[cfg(feature = "png")]
+fn png(svg: &str) -> Result<Vec<u8>, Failure> {
+    report::png(svg).map_err(|error| Failure::Input(format!("--png: {error}; --svg needs no fonts")))
+}
+
+#[cfg(not(feature = "png"))]
+fn png(_: &str) -> Result<Vec<u8>, Failure> {
+    Err(Failure::Input(WITHOUT_PNG.into()))
+}
+
+fn write(path: &Path, content: &(impl AsRef<[u8]> + ?Sized)) -> Result<Written, Failure> {
+    let content = content.as_ref();
+    fs::write(path, content).map_err(|error| cannot(path, &error))?;
+    Ok(Written { file: path.to_owned(), bytes: content.len() as u64 })
 }
 
 fn cannot(path: &Path, error: &std::io::Error) -> Failure {

@@ -1,9 +1,13 @@
 //! A snapshot of the allocator behind a replay, for PyTorch's viewers.
 
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::Path;
+
 use millpond::Allocator;
 use millpond::history::Recording;
 use millpond_backend::Backend;
-use millpond_snapshot::Snapshot;
+use millpond_snapshot::{Snapshot, SnapshotError, VmaDevice};
 
 use super::ReplayArgs;
 use crate::failure::Failure;
@@ -13,8 +17,10 @@ const ENTRIES: usize = 1_000_000;
 
 pub(super) const HELP: &str = "\
 Write a snapshot of the allocator as it is after the last pass, with the history of its last million events, for
-PyTorch's viewers (https://pytorch.org/memory_viz): a pickle, or JSON where the name ends in .json. It takes one trace
-and one policy. Recording costs some ten nanoseconds an event, which are in the times of the table";
+PyTorch's viewers (https://pytorch.org/memory_viz): a pickle, or JSON where the name ends in .json. Where it ends in
+.vma.json, it is a dump of the Vulkan Memory Allocator for its GpuMemDumpVis.py, of what is reserved after the last
+pass. It takes one trace and one policy. Recording costs some ten nanoseconds an event, which are in the times of
+the table";
 
 /// Checks that there is one replay, if it is to be kept.
 ///
@@ -43,6 +49,17 @@ pub(super) fn begin<B: Backend>(args: &ReplayArgs, allocator: &Allocator<B>) {
 /// Returns [`Failure::Input`] if the file cannot be written.
 pub(super) fn end<B: Backend>(args: &ReplayArgs, allocator: &Allocator<B>) -> Result<(), Failure> {
     let Some(file) = &args.snapshot else { return Ok(()) };
-    let written = Snapshot::from(&allocator.snapshot()).write(file);
+    let snapshot = allocator.snapshot();
+    let written = if file.to_string_lossy().ends_with(".vma.json") {
+        let device = VmaDevice { name: snapshot.device_name.clone(), heap_bytes: Some(snapshot.total_bytes) };
+        write_dump(file, &Snapshot::from(&snapshot), &device)
+    } else {
+        Snapshot::from(&snapshot).write(file)
+    };
     written.map_err(|error| Failure::Input(format!("{}: {error}", file.display())))
+}
+
+fn write_dump(path: &Path, snapshot: &Snapshot, device: &VmaDevice) -> Result<(), SnapshotError> {
+    let file = File::create(path).map_err(SnapshotError::Write)?;
+    snapshot.write_vma(device, BufWriter::new(file)).map(drop)
 }

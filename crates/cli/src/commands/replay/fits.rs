@@ -1,0 +1,56 @@
+//! Which policies would have fitted, where one refused a request: those that were not asked for are replayed as well.
+
+use millpond::settings::Settings;
+use millpond_replay::{Fit, Fits, Replay, under_each_policy};
+
+use super::{HasPages, Program, ReplayArgs, Run, variant};
+use crate::devices::Target;
+use crate::failure::Failure;
+use crate::interrupt;
+use crate::output::progress::Progress;
+
+/// Returns which policies fit a program on a device, if one of those that were replayed refused a request. The others
+/// are replayed like it: with the same limit, passes and work in flight; one pass where a time was given.
+///
+/// # Errors
+///
+/// Returns the errors of the replays.
+pub(super) fn which(
+    args: &ReplayArgs,
+    target: &Target,
+    program: &Program,
+    replayed: Vec<Fit>,
+    progress: &Progress,
+) -> Result<Option<Fits>, Failure> {
+    let Some(refusing) = replayed.iter().find(|fit| !fit.fits()).map(|fit| fit.settings.clone()) else {
+        return Ok(None);
+    };
+    let Program { name, trace, kept } = program;
+    let replay = Replay::new(trace).stopped_by(interrupt::flag());
+    let limit = args.limit.map(|limit| limit.bytes(replay.live_peak()));
+    let passes = if args.time.is_some() { 0 } else { args.passes };
+    let args =
+        ReplayArgs { passes, time: None, touch: false, watch: false, summary: false, snapshot: None, ..args.clone() };
+    let mut policies = Vec::new();
+    for settings in under_each_policy(&refusing, target.run(HasPages)?) {
+        if interrupt::is_pressed() {
+            return Ok(None);
+        }
+        let is_it = |fit: &&Fit| fit.policy() == settings.policy.variant_name() && fit.settings.scrub == settings.scrub;
+        if let Some(fit) = replayed.iter().find(is_it) {
+            policies.push(fit.clone());
+            continue;
+        }
+        progress.doing(format!("{name} under {}, to see whether it fits", variant::label(&settings)));
+        let hidden = Progress::hidden();
+        let (settings, args) = (&settings, &args);
+        let run = Run { name, replay: &replay, kept, settings, limit, args, progress: &hidden };
+        policies.push(Fit::of(settings.clone(), &target.run(run)?.replayed));
+    }
+    Ok(Some(Fits { limit_bytes: limit, live_peak: replay.live_peak(), policies, recorded: None }))
+}
+
+/// Returns what became of a program under each of the settings that it was replayed under.
+pub(super) fn seen<'a>(replayed: impl IntoIterator<Item = (&'a Settings, &'a millpond_replay::Replayed)>) -> Vec<Fit> {
+    replayed.into_iter().map(|(settings, replayed)| Fit::of(settings.clone(), replayed)).collect()
+}
