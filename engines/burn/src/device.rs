@@ -88,7 +88,7 @@ pub fn open(row: &Row, index: usize) -> Result<(WgpuDevice, Option<Lent>, String
         Under::Millpond(conf, true) => {
             let builder = Wgpu::builder().backends(Backends::VULKAN).adapter(index).features(features);
             let wgpu = builder.usage(LENT).vulkan_segments(true).build()?;
-            Some(Lent::new(Allocator::builder(wgpu).conf(conf).build()?)?)
+            Some(Lent::in_order(Allocator::builder(wgpu).conf(conf).build()?)?)
         }
         _ => None,
     };
@@ -106,7 +106,7 @@ pub fn open(row: &Row, index: usize) -> Result<(WgpuDevice, Option<Lent>, String
                 Under::Counted => Some(Lent::plain(device.clone(), queue.clone())),
                 Under::Millpond(conf, _) => {
                     let wgpu = Wgpu::builder().usage(LENT).adopt(device.clone(), queue.clone());
-                    Some(Lent::new(Allocator::builder(wgpu).conf(conf).build()?)?)
+                    Some(Lent::in_order(Allocator::builder(wgpu).conf(conf).build()?)?)
                 }
             };
             let handles = lent.as_ref().map(|lent| (lent.device(), lent.queue()));

@@ -29,12 +29,14 @@ pub(crate) struct LentEncoder {
     home: Arc<Home>,
     /// `None` once it is finished.
     encoder: Mutex<Option<wgpu::CommandEncoder>>,
-    holds: Arc<Mutex<Holds>>,
+    /// `None` where recorded commands keep nothing: in order, and where wgpu keeps its own buffers.
+    holds: Option<Arc<Mutex<Holds>>>,
 }
 
 impl LentEncoder {
     pub(crate) fn new(home: Arc<Home>, encoder: wgpu::CommandEncoder) -> LentEncoder {
-        LentEncoder { home, encoder: Mutex::new(Some(encoder)), holds: Arc::default() }
+        let holds = home.pond.as_ref().is_some_and(|pond| pond.holds).then(Arc::default);
+        LentEncoder { home, encoder: Mutex::new(Some(encoder)), holds }
     }
 
     fn with<R>(&self, record: impl FnOnce(&mut wgpu::CommandEncoder) -> R) -> R {
@@ -42,7 +44,9 @@ impl LentEncoder {
     }
 
     fn hold(&self, memory: &Arc<Memory>) {
-        self.holds.lock().buffers.push(Arc::clone(memory));
+        if let Some(holds) = &self.holds {
+            holds.lock().buffers.push(Arc::clone(memory));
+        }
     }
 }
 
@@ -112,7 +116,7 @@ impl CommandEncoderInterface for LentEncoder {
         });
         let desc = wgpu::ComputePassDescriptor { label: desc.label, timestamp_writes };
         let pass = self.with(|encoder| encoder.begin_compute_pass(&desc).forget_lifetime());
-        DispatchComputePass::custom(LentPass::new(pass, Arc::clone(&self.holds)))
+        DispatchComputePass::custom(LentPass::new(pass, self.holds.clone()))
     }
 
     fn begin_render_pass(&self, _desc: &wgpu::RenderPassDescriptor<'_>) -> DispatchRenderPass {
@@ -121,7 +125,7 @@ impl CommandEncoderInterface for LentEncoder {
 
     fn finish(&mut self) -> DispatchCommandBuffer {
         let encoder = self.encoder.lock().take().expect("the encoder is finished");
-        let holds = std::mem::take(&mut *self.holds.lock());
+        let holds = self.holds.as_ref().map(|holds| std::mem::take(&mut *holds.lock())).unwrap_or_default();
         DispatchCommandBuffer::custom(LentCommands::new(encoder.finish(), holds))
     }
 

@@ -33,10 +33,30 @@ impl Lent {
     ///
     /// The errors of [`Allocator::create_stream`].
     pub fn new(allocator: Allocator<Wgpu>) -> Result<Lent, Error<WgpuError>> {
+        Lent::stocked(allocator, true)
+    }
+
+    /// Does the same as [`new`](Lent::new) for an engine that does all of its work in one order. A buffer that is dropped
+    /// then gives its block back at once, and not only with the submit of the commands that use it, so that a step needs
+    /// less memory. The engine must keep two rules, or its buffers hold wrong bytes:
+    ///
+    /// - It records commands with one encoder at a time, and submits that before it begins the next.
+    /// - It submits what it has recorded before it writes to a buffer with the queue.
+    ///
+    /// CubeCL, and with it Burn, keeps them if one thread uses the device.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Allocator::create_stream`].
+    pub fn in_order(allocator: Allocator<Wgpu>) -> Result<Lent, Error<WgpuError>> {
+        Lent::stocked(allocator, false)
+    }
+
+    fn stocked(allocator: Allocator<Wgpu>, holds: bool) -> Result<Lent, Error<WgpuError>> {
         let wgpu = allocator.backend().clone();
         let stream = allocator.create_stream()?;
         let (device, queue) = (wgpu.device().clone(), wgpu.queue().clone());
-        Ok(Lent::on(device, queue, Some(Pond { wgpu, allocator, stream })))
+        Ok(Lent::on(device, queue, Some(Pond { wgpu, allocator, stream, holds })))
     }
 
     /// Creates a device that counts buffers and has wgpu serve all of them: what an engine does without Millpond.
@@ -101,6 +121,8 @@ pub(crate) struct Pond {
     pub(crate) wgpu: Wgpu,
     pub(crate) allocator: Allocator<Wgpu>,
     pub(crate) stream: Stream<Wgpu>,
+    /// Whether recorded commands keep the memory that they name until they are submitted.
+    pub(crate) holds: bool,
 }
 
 impl Home {

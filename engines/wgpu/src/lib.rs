@@ -30,7 +30,8 @@
 //! All blocks are of one stream of Millpond, and all work goes to the one queue of wgpu. A block goes back when the
 //! buffer is dropped and everything that was recorded with it is submitted: bind groups, passes and encoders keep the
 //! blocks that they name. Later owners use the memory in later submits, so no wait is needed. `Queue::write_buffer`
-//! writes before the next submit and so after all work of the former owner.
+//! writes before the next submit and so after all work of the former owner. An engine that records and submits in one
+//! order gets memory back sooner with [`Lent::in_order`].
 //!
 //! # What is different from wgpu's own device
 //!

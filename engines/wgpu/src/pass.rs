@@ -16,11 +16,11 @@ use crate::objects::{self, LentGroup, foreign};
 #[derive(Debug)]
 pub(crate) struct LentPass {
     pass: wgpu::ComputePass<'static>,
-    holds: Arc<Mutex<Holds>>,
+    holds: Option<Arc<Mutex<Holds>>>,
 }
 
 impl LentPass {
-    pub(crate) fn new(pass: wgpu::ComputePass<'static>, holds: Arc<Mutex<Holds>>) -> LentPass {
+    pub(crate) fn new(pass: wgpu::ComputePass<'static>, holds: Option<Arc<Mutex<Holds>>>) -> LentPass {
         LentPass { pass, holds }
     }
 }
@@ -40,8 +40,8 @@ impl ComputePassInterface for LentPass {
             Some(lent) => lent,
             None => foreign("bind group"),
         });
-        if let Some(lent) = lent {
-            self.holds.lock().groups.push(Arc::clone(&lent.names));
+        if let (Some(lent), Some(holds)) = (lent, &self.holds) {
+            holds.lock().groups.push(Arc::clone(&lent.names));
         }
         self.pass.set_bind_group(index, lent.map(|lent| &lent.group), offsets);
     }
@@ -80,7 +80,9 @@ impl ComputePassInterface for LentPass {
 
     fn dispatch_workgroups_indirect(&mut self, indirect_buffer: &DispatchBuffer, indirect_offset: BufferAddress) {
         let memory = LentBuffer::behind(indirect_buffer);
-        self.holds.lock().buffers.push(Arc::clone(memory));
+        if let Some(holds) = &self.holds {
+            holds.lock().buffers.push(Arc::clone(memory));
+        }
         self.pass.dispatch_workgroups_indirect(&memory.buffer, memory.base + indirect_offset);
     }
 
