@@ -128,8 +128,8 @@ fn table(asked: &Asked) -> Result<bool> {
         "{} of text-generation: {} layers, width {}, vocabulary {}; batches of {} by {:?}; {steps} steps\n",
         size.name, size.layers, size.width, size.vocabulary, size.batch, size.lengths
     );
-    // Without pools, each tensor is a buffer: the most bytes of them are the most that were live. Work of one order gives
-    // them back as soon as they are dropped.
+    // Without pools, each tensor is a buffer: the most bytes of them are the most that were live. Work of one order
+    // gives them back as soon as they are dropped.
     let live = printed.iter().find(|(row, _)| row.pools == device::Pools::Off).map(|(_, row)| row.number("live"));
     let mib = |bytes: u64| format!("{:.1}", bytes as f64 / f64::from(1 << 20));
     println!(

@@ -29,8 +29,8 @@ pub struct Size {
     pub lengths: &'static [usize],
 }
 
-/// For a device in software, and as Burn's example has it: its layers, its batch, its longest sequence and the tokens of
-/// GPT-2. The lengths go up and down, as those of batches do that are padded to their longest text.
+/// For a device in software, and as Burn's example has it: its layers, its batch, its longest sequence and the tokens
+/// of GPT-2. The lengths go up and down, as those of batches do that are padded to their longest text.
 pub const SIZES: [Size; 2] = [
     Size {
         name: "small",

@@ -60,8 +60,8 @@ impl DeviceInterface for LentDevice {
         desc: wgpu::ShaderModuleDescriptor<'_>,
         shader_bound_checks: wgpu::ShaderRuntimeChecks,
     ) -> DispatchShaderModule {
-        // SAFETY: the engine has chosen the checks. Where it leaves some out it has done so in an unsafe call of its own,
-        // and guarantees what that asks for; wgpu makes this call with all of them otherwise.
+        // SAFETY: the engine has chosen the checks. Where it leaves some out it has done so in an unsafe call of its
+        // own, and guarantees what that asks for; wgpu makes this call with all of them otherwise.
         let module = unsafe { self.inner().create_shader_module_trusted(desc, shader_bound_checks) };
         DispatchShaderModule::custom(LentShader(module))
     }

@@ -51,8 +51,8 @@ impl LentEncoder {
 }
 
 impl CommandEncoderInterface for LentEncoder {
-    /// Copies. wgpu refuses to copy within a buffer, and two blocks may lie in one segment: such bytes take a way through
-    /// a buffer of their own.
+    /// Copies. wgpu refuses to copy within a buffer, and two blocks may lie in one segment: such bytes take a way
+    /// through a buffer of their own.
     fn copy_buffer_to_buffer(
         &self,
         source: &DispatchBuffer,

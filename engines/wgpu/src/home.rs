@@ -26,8 +26,8 @@ pub struct Lent {
 
 impl Lent {
     /// Creates a device on an allocator. The segments need all usages of [`LENT`]: make the backend with
-    /// `Wgpu::builder().usage(LENT)`, and with the features and limits that the engine expects. The allocator is for this
-    /// device alone, and nothing else submits to its queue.
+    /// `Wgpu::builder().usage(LENT)`, and with the features and limits that the engine expects. The allocator is for
+    /// this device alone, and nothing else submits to its queue.
     ///
     /// # Errors
     ///
@@ -36,9 +36,9 @@ impl Lent {
         Lent::stocked(allocator, true)
     }
 
-    /// Does the same as [`new`](Lent::new) for an engine that does all of its work in one order. A buffer that is dropped
-    /// then gives its block back at once, and not only with the submit of the commands that use it, so that a step needs
-    /// less memory. The engine must keep two rules, or its buffers hold wrong bytes:
+    /// Does the same as [`new`](Lent::new) for an engine that does all of its work in one order. A buffer that is
+    /// dropped then gives its block back at once, and not only with the submit of the commands that use it, so that a
+    /// step needs less memory. The engine must keep two rules, or its buffers hold wrong bytes:
     ///
     /// - It records commands with one encoder at a time, and submits that before it begins the next.
     /// - It submits what it has recorded before it writes to a buffer with the queue.

@@ -1,9 +1,9 @@
 //! A wgpu device whose buffers are Millpond's, for engines that take a device and a queue of wgpu 30.
 //!
 //! An engine that is given [`Lent::device`] and [`Lent::queue`] creates its buffers as before, with
-//! `Device::create_buffer`. A storage buffer then is a block of a Millpond segment, and dropping it gives the block back
-//! to the cache. The engine needs no change and no fork: wgpu 30 has a feature `custom`, with which a device, a queue
-//! and their objects can be values of another crate, and these are.
+//! `Device::create_buffer`. A storage buffer then is a block of a Millpond segment, and dropping it gives the block
+//! back to the cache. The engine needs no change and no fork: wgpu 30 has a feature `custom`, with which a device, a
+//! queue and their objects can be values of another crate, and these are.
 //!
 //! ```no_run
 //! use millpond::Allocator;
@@ -38,11 +38,12 @@
 //! - **Compute only.** Textures, samplers, render pipelines and acceleration structures panic.
 //! - **Fresh buffers hold any bytes**, where wgpu would write zeros. An allocator with the setting `scrub` writes them
 //!   (`docs/scrubbing.md`). Engines with pools of their own do not depend on it.
-//! - **One usage per segment and dispatch.** wgpu looks at whole buffers, and a segment is one. An engine that binds some
-//!   buffers read-only and others read-write needs an allocator of the class [`EXCLUSIVE`](millpond_wgpu::EXCLUSIVE)
+//! - **One usage per segment and dispatch.** wgpu looks at whole buffers, and a segment is one. An engine that binds
+//!   some buffers read-only and others read-write needs an allocator of the class [`EXCLUSIVE`](millpond_wgpu::EXCLUSIVE)
 //!   with the policy `direct`. CubeCL declares all bindings read-write.
 //! - **`PollType::Wait` waits for the newest submit**, also where an earlier one is named.
-//! - **Errors of a submit** go to the handler of uncaptured errors, or panic if there is none, also within an error scope.
+//! - **Errors of a submit** go to the handler of uncaptured errors, or panic if there is none, also within an error
+//!   scope.
 //! - **`Buffer::destroy` has no effect on a block**, which goes back when the buffer is dropped.
 
 #![warn(missing_docs, unreachable_pub)]
