@@ -39,8 +39,8 @@
 //! - **Fresh buffers hold any bytes**, where wgpu would write zeros. An allocator with the setting `scrub` writes them
 //!   (`docs/scrubbing.md`). Engines with pools of their own do not depend on it.
 //! - **One usage per segment and dispatch.** wgpu looks at whole buffers, and a segment is one. An engine that binds
-//!   some buffers read-only and others read-write needs an allocator of the class [`EXCLUSIVE`](millpond_wgpu::EXCLUSIVE)
-//!   with the policy `direct`. CubeCL declares all bindings read-write.
+//!   some buffers read-only and others read-write needs an allocator of the class
+//!   [`EXCLUSIVE`](millpond_wgpu::EXCLUSIVE) with the policy `direct`. CubeCL declares all bindings read-write.
 //! - **`PollType::Wait` waits for the newest submit**, also where an earlier one is named.
 //! - **Errors of a submit** go to the handler of uncaptured errors, or panic if there is none, also within an error
 //!   scope.
