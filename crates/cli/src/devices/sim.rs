@@ -18,7 +18,7 @@ The simulated device takes options:
   cost=h200|h200-vulkan|free  what driver calls cost on its clock (as on an H200 through CUDA unless given)
   completion=at-once|random:SEED
                               when queued work is done (at once unless given; --touch queues some)
-  contents=kept|none          whether it keeps what is written to its memory (kept unless given; --touch reads it)";
+  contents=kept|none          whether what is written is kept (kept unless given; --touch reads it)";
 
     type Tested = SimDevice;
 
