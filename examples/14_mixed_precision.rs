@@ -10,6 +10,7 @@ use millpond::text::format_bytes;
 use millpond_examples::engine::{Kernels, Model, OnCuda, OnHost, OnVulkan, OnWgpu, Result, Session, reference, sample};
 use millpond_examples::present;
 use millpond_examples::training::{Batch, Precision, Scaler, Trainer};
+use millpond_wgpu::Wgpu;
 
 /// The numbers of values between the layers of the network that is trained.
 const WIDTHS: [u32; 6] = [32, 64, 64, 64, 64, 16];
@@ -36,7 +37,7 @@ fn run(rows: u32, steps: u64) -> Result<()> {
         present::expect_no_objection(&log.map_or_else(Vec::new, |log| log.errors()))?;
     }
     if let Some(device) = present::wgpu()? {
-        compare(&OnWgpu::new(device.clone()), rows, steps)?;
+        on_wgpu(&device, rows, steps)?;
         present::expect_no_objection(&device.errors())?;
     }
     if let Some(device) = present::cuda()?
@@ -47,8 +48,23 @@ fn run(rows: u32, steps: u64) -> Result<()> {
     Ok(())
 }
 
-/// Trains three times on a device, and prints losses and bytes.
-fn compare<K: Kernels>(kernels: &K, rows: u32, steps: u64) -> Result<()> {
+/// Trains on wgpu: with numbers of 16 bits in its shaders where the adapter has `shader-f16`, and unpacked from words.
+fn on_wgpu(device: &Wgpu, rows: u32, steps: u64) -> Result<()> {
+    let kernels = OnWgpu::new(device.clone());
+    println!("shader-f16: {}", if kernels.has_f16() { "there" } else { "not there, halves are unpacked from words" });
+    let loss = compare(&kernels, rows, steps)?;
+    if kernels.has_f16() {
+        println!("the same without shader-f16, halves are unpacked from words");
+        let unpacked = compare(&OnWgpu::without_f16(device.clone()), rows, steps)?;
+        if (loss - unpacked).abs() > 0.02 * unpacked {
+            return Err(format!("with shader-f16 the loss ends at {loss:e}, without it at {unpacked:e}").into());
+        }
+    }
+    Ok(())
+}
+
+/// Trains three times on a device, and prints losses and bytes. Returns the loss of 16 bits with a scale.
+fn compare<K: Kernels>(kernels: &K, rows: u32, steps: u64) -> Result<f64> {
     println!("{}: {rows} rows a batch, {steps} steps", kernels.device().caps().name);
     println!("  activations          loss before    after   most bytes at a time   most reserved   steps left out");
     let full = train(kernels, "32 bits", (Precision::Full, Scaler::none()), (rows, steps))?;
@@ -62,7 +78,7 @@ fn compare<K: Kernels>(kernels: &K, rows: u32, steps: u64) -> Result<()> {
         plain / full,
         mixed / full
     );
-    Ok(())
+    Ok(mixed)
 }
 
 fn train<K: Kernels>(

@@ -4,6 +4,7 @@ use std::fmt::Display;
 
 use millpond_cuda::{Cuda, CudaError};
 use millpond_vulkan::{Vulkan, VulkanError};
+use millpond_wgpu::wgpu::Features;
 use millpond_wgpu::{Wgpu, WgpuError};
 
 use crate::cuda_kernel;
@@ -59,13 +60,18 @@ pub fn cuda_kernels(cuda: &Cuda) -> Result<bool> {
     }
 }
 
-/// Opens wgpu adapter 0. Where there is none, prints what to install and returns `None`.
+/// Opens wgpu adapter 0, with `shader-f16` if it has that. Where there is none, prints what to install and returns
+/// `None`.
 ///
 /// # Errors
 ///
 /// Returns the error of the driver, or that there is no adapter where `MILLPOND_REQUIRE` names `wgpu`.
 pub fn wgpu() -> Result<Option<Wgpu>> {
-    match Wgpu::open(0) {
+    let opened = match Wgpu::builder().features(Features::SHADER_F16).build() {
+        Err(WgpuError::NoDevice { .. }) => Wgpu::open(0),
+        opened => opened,
+    };
+    match opened {
         Ok(device) => Ok(Some(device)),
         Err(error @ WgpuError::NoAdapter { .. }) => missing("wgpu", &error),
         Err(error) => Err(error.into()),

@@ -42,6 +42,16 @@ fn queue(device: &Time, stream: StreamId, op: Op, reads: Vec<Piece>, writes: Vec
     device.settle(&mut state);
 }
 
+/// Returns an error if the bytes to read are not kept.
+fn expect_kept(call: &'static str, from: &Segment, bytes: u64) -> Result<(), SimError> {
+    if from.is_kept() || bytes == 0 { Ok(()) } else { Err(SimError::NotKept { call, bytes }) }
+}
+
+/// Returns the work that writes to a segment: `op`, or what stands for it where nothing is kept.
+fn writing(to: &Segment, op: impl FnOnce() -> Op) -> Op {
+    if to.is_kept() { op() } else { Op::Unkept }
+}
+
 /// Returns whether any byte is in both lists.
 fn overlap(reads: &[Piece], writes: &[Piece]) -> bool {
     let meets = |a: &Piece, b: &Piece| {
@@ -64,7 +74,7 @@ pub(crate) fn fill(
 ) -> Result<(), SimError> {
     start(device, stream)?;
     let writes = segment.pieces(offset, bytes)?;
-    queue(device, stream, Op::Fill(value), Vec::new(), writes);
+    queue(device, stream, writing(segment, || Op::Fill(value)), Vec::new(), writes);
     device.charge(device.costs.fill.at(bytes));
     Ok(())
 }
@@ -95,13 +105,16 @@ pub(crate) fn copy(
     bytes: u64,
 ) -> Result<(), SimError> {
     start(device, stream)?;
+    if to.0.is_kept() {
+        expect_kept("copy", from.0, bytes)?;
+    }
     let reads = from.0.pieces(from.1, bytes)?;
     let writes = to.0.pieces(to.1, bytes)?;
     if overlap(&reads, &writes) {
         let (from, to) = (from.0.address + from.1, to.0.address + to.1);
         return Err(Misuse::Overlap { from, to, bytes }.into());
     }
-    queue(device, stream, Op::Copy, reads, writes);
+    queue(device, stream, writing(to.0, || Op::Copy), reads, writes);
     Ok(())
 }
 
@@ -115,7 +128,7 @@ pub(crate) fn upload(
 ) -> Result<(), SimError> {
     start(device, stream)?;
     let writes = segment.pieces(offset, from.len() as u64)?;
-    queue(device, stream, Op::Upload(from.to_vec()), Vec::new(), writes);
+    queue(device, stream, writing(segment, || Op::Upload(from.to_vec())), Vec::new(), writes);
     Ok(())
 }
 
@@ -128,6 +141,7 @@ pub(crate) fn download(
     to: &mut [u8],
 ) -> Result<(), SimError> {
     start(device, stream)?;
+    expect_kept("download", segment, to.len() as u64)?;
     let reads = segment.pieces(offset, to.len() as u64)?;
     let arrived = Arc::new(Mutex::new(Vec::new()));
     let mut state = device.state();

@@ -150,3 +150,49 @@ fn copies_cross_from_one_device_to_another() {
     far.download(on_far, &there, 20, &mut seen).unwrap();
     assert_eq!(&seen, b"downstream");
 }
+
+#[test]
+fn what_is_not_kept_is_not_read() {
+    let sim = Sim::builder().keep_contents(false).build();
+    let stream = sim.create_stream().unwrap();
+    let [a, b] = [(); 2].map(|()| sim.reserve(ClassId::DEVICE, 64 << 30).unwrap());
+    assert!(!a.is_kept());
+    sim.upload(stream, &[7; 100], &a, 0).unwrap();
+    sim.fill(stream, &a, 0, 32 << 30, 9).unwrap();
+    sim.copy(stream, (&a, 0), (&b, 0), 64 << 20).unwrap();
+    let mut seen = [3; 8];
+    let error = sim.download(stream, &b, 0, &mut seen).unwrap_err();
+    assert_eq!(error, SimError::NotKept { call: "download", bytes: 8 });
+    assert!(error.to_string().contains("build it with keep_contents(true)"), "{error}");
+    assert!(error.to_string().contains("without contents=none"), "{error}");
+    assert_eq!((seen, sim.download(stream, &b, 0, &mut [])), ([3; 8], Ok(())), "the host's bytes are as they were");
+
+    // Nor through memory that is kept, the host's or another device's.
+    let (pinned, kept) = (sim.reserve(PINNED, 64).unwrap(), Sim::new());
+    let far = kept.reserve(ClassId::DEVICE, 64).unwrap();
+    let on_far = kept.create_stream().unwrap();
+    assert_eq!((pinned.is_kept(), far.is_kept()), (true, true));
+    let refused = Err(SimError::NotKept { call: "copy", bytes: 5 });
+    assert_eq!(sim.copy(stream, (&a, 0), (&pinned, 0), 5), refused);
+    assert_eq!(kept.copy(on_far, (&a, 0), (&far, 0), 5), refused);
+    assert_eq!(kept.download(on_far, &a, 0, &mut seen), Err(SimError::NotKept { call: "download", bytes: 8 }));
+
+    // The host's own memory is kept, and may be read.
+    sim.fill(stream, &pinned, 0, 64, 4).unwrap();
+    sim.copy(stream, (&pinned, 0), (&a, 0), 64).unwrap();
+    sim.download(stream, &pinned, 0, &mut seen).unwrap();
+    assert_eq!(seen, [4; 8]);
+    assert_eq!(sim.violations(), []);
+}
+
+#[test]
+fn work_on_bytes_that_are_not_kept_is_watched() {
+    let sim = Sim::builder().keep_contents(false).completion(Completion::Manual).build();
+    let [a, b] = sim.open_streams(2)[..] else { panic!("two streams") };
+    let segment = sim.reserve(ClassId::DEVICE, 4 * KIB).unwrap();
+    sim.upload(a, &[1; 64], &segment, 0).unwrap();
+    sim.fill(b, &segment, 63, 10, 2).unwrap();
+    assert_eq!((sim.queued(), sim.violations().len()), (2, 1), "{:?}", sim.violations());
+    sim.synchronize();
+    assert_eq!(sim.queued(), 0);
+}

@@ -1,7 +1,7 @@
-// The kernels of training. Matrices are of numbers of 32 bits, or of 16 bits, two to a word: WGSL unpacks those
-// everywhere, with or without `shader-f16`, and sums are kept in 32 bits, as the tensor cores of a GPU do. A thread
-// computes two neighbours of a row, which are one word of the smaller kind, so that no word has two writers; numbers
-// of columns are therefore even.
+// The kernels of training. Matrices are of numbers of 32 bits, or of 16 bits: `halves_f16.wgsl` reads and writes those
+// where the device has `shader-f16`, and `halves_words.wgsl` everywhere. Sums are kept in 32 bits, as the tensor cores of
+// a GPU do. A thread computes two neighbours of a row, which are one word of the smaller kind, so that no word has two
+// writers; numbers of columns are therefore even.
 
 struct Task {
     rows: u32,
@@ -27,41 +27,24 @@ fn has(flag: u32) -> bool {
     return (task.flags & flag) != 0u;
 }
 
-fn number(word: u32, is_odd: bool) -> f32 {
-    let pair = unpack2x16float(word);
-    return select(pair.x, pair.y, is_odd);
-}
-
+// `a_half`, `b_half` and `put_halves` are in the file on halves that the device can have.
 fn a_at(at: u32) -> f32 {
     if has(A_HALF) {
-        return number(a[at / 2u], at % 2u == 1u);
+        return a_half(at);
     }
     return bitcast<f32>(a[at]);
 }
 
 fn b_at(at: u32) -> f32 {
     if has(B_HALF) {
-        return number(b[at / 2u], at % 2u == 1u);
+        return b_half(at);
     }
     return bitcast<f32>(b[at]);
 }
 
-// Returns two numbers as a word. What is too large for 16 bits, and what is no number, becomes infinite: WGSL itself
-// leaves open what the packing of such a number gives.
-fn packed(pair: vec2<f32>) -> u32 {
-    var word = pack2x16float(clamp(pair, vec2(-65504.0), vec2(65504.0)));
-    if !(abs(pair.x) <= 65504.0) {
-        word = (word & 0xffff0000u) | 0x7c00u;
-    }
-    if !(abs(pair.y) <= 65504.0) {
-        word = (word & 0x0000ffffu) | 0x7c000000u;
-    }
-    return word;
-}
-
 fn put(at: u32, pair: vec2<f32>) {
     if has(C_HALF) {
-        c[at / 2u] = packed(pair);
+        put_halves(at, pair);
     } else {
         c[at] = bitcast<u32>(pair.x);
         c[at + 1u] = bitcast<u32>(pair.y);

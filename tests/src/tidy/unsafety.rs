@@ -19,6 +19,7 @@ enum Room {
 /// The rooms, by the start of their paths.
 const ROOMS: [(&str, Room); 17] = [
     ("backends/", Room::Open),
+    ("benches/trial/", Room::Open),
     ("crates/capi/", Room::Open),
     ("crates/conformance/src/contract/bench.rs", Room::Open),
     ("crates/conformance/tests/broken/", Room::Open),

@@ -49,7 +49,8 @@ impl SimBuilder {
             self.order != StreamOrder::Tracked || self.caps.closing == Closing::Submit,
             "streams are to keep order by submits, and the device closes ticks by itself"
         );
-        let memory = Memory::new(&self.caps.classes, self.address_space_bytes, self.caps.oversubscribes, self.fresh);
+        let fresh = self.keep_contents.then_some(self.fresh);
+        let memory = Memory::new(&self.caps.classes, self.address_space_bytes, self.caps.oversubscribes, fresh);
         if let Some(bytes) = self.listed_bytes {
             self.caps.classes[0].total_bytes = bytes;
         }

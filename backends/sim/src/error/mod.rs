@@ -56,6 +56,18 @@ pub enum SimError {
         /// The page's size.
         bytes: u64,
     },
+    /// The bytes to read are not kept: the device was built with
+    /// [`keep_contents(false)`](crate::SimBuilder::keep_contents).
+    #[error(
+        "{call}: the device does not keep the {bytes} bytes to read; build it with keep_contents(true), the default, \
+         or open it by name without contents=none"
+    )]
+    NotKept {
+        /// The call.
+        call: &'static str,
+        /// The bytes that were to be read.
+        bytes: u64,
+    },
     /// A download waits for itself through other streams.
     #[error("{point} cannot be reached: streams wait for each other in a circle")]
     Circle {

@@ -23,6 +23,7 @@ pub struct SimBuilder {
     pub(crate) costs: CostModel,
     pub(crate) listed_bytes: Option<u64>,
     pub(crate) takes_time: bool,
+    pub(crate) keep_contents: bool,
 }
 
 impl SimBuilder {
@@ -57,6 +58,7 @@ impl SimBuilder {
             costs: CostModel::h200(),
             listed_bytes: None,
             takes_time: false,
+            keep_contents: true,
         }
     }
 
@@ -159,6 +161,18 @@ impl SimBuilder {
     /// that is not touched costs nothing.
     pub fn transfer(mut self, has: bool) -> SimBuilder {
         self.caps.transfer = has;
+        self
+    }
+
+    /// Sets whether the device keeps what is written to its memory. On by default.
+    ///
+    /// Without it, uploads, fills and copies take their place in the order of the work and are watched as usual, and
+    /// store nothing: for programs that move more bytes than the host has memory, and never look at them. What would
+    /// read the memory, a download or a copy to memory that is kept, returns
+    /// [`SimError::NotKept`](crate::SimError::NotKept) when it is queued. Class 1 is memory of the host and is kept
+    /// always.
+    pub fn keep_contents(mut self, keep: bool) -> SimBuilder {
+        self.keep_contents = keep;
         self
     }
 

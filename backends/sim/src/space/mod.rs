@@ -33,6 +33,8 @@ const ADDRESS_STEP: u64 = 2 << 20;
 pub(crate) struct Memory {
     /// A number that differs for each device of the process.
     pub(crate) device: u64,
+    /// For each class, whether the contents of its memory are kept.
+    kept: Vec<bool>,
     space: Mutex<Space>,
 }
 
@@ -48,8 +50,8 @@ pub(crate) struct Space {
     pub(crate) others: u64,
     /// Whether memory is granted although other processes hold it.
     oversubscribes: bool,
-    /// The value of every byte of new device memory.
-    fresh: u8,
+    /// The value of every byte of new device memory; `None` if its contents are not kept.
+    fresh: Option<u8>,
     /// Bytes of addresses that ranges may take in total, and bytes that they have taken.
     range_total: u64,
     range_used: u64,
@@ -103,7 +105,7 @@ impl Memory {
         classes: &[millpond_backend::Class],
         range_total: u64,
         oversubscribes: bool,
-        fresh: u8,
+        fresh: Option<u8>,
     ) -> Memory {
         static DEVICES: AtomicU64 = AtomicU64::new(0);
         let space = Space {
@@ -123,7 +125,13 @@ impl Memory {
             tables: HashMap::new(),
             range_starts: BTreeMap::new(),
         };
-        Memory { device: DEVICES.fetch_add(1, Ordering::Relaxed), space: Mutex::new(space) }
+        let kept = classes.iter().map(|class| class.kind == ClassKind::Host || fresh.is_some()).collect();
+        Memory { device: DEVICES.fetch_add(1, Ordering::Relaxed), kept, space: Mutex::new(space) }
+    }
+
+    /// Returns whether the contents of memory of a class are kept.
+    pub(crate) fn keeps(&self, class: ClassId) -> bool {
+        self.kept[usize::from(class.0)]
     }
 
     /// Locks the memory. The lock is never held while another memory's or a lane's lock is taken.
@@ -167,7 +175,7 @@ impl Space {
         self.used[usize::from(class.0)] += bytes;
         let store = match self.kinds[usize::from(class.0)] {
             ClassKind::Host => Store::host(bytes),
-            ClassKind::Device => Store::sparse(bytes, self.fresh),
+            ClassKind::Device => self.fresh.map_or(Store::Nothing, |value| Store::sparse(bytes, value)),
         };
         let number = self.number();
         self.physical.insert(number, Physical { class, bytes, store, users: Vec::new(), mapped: 0 });

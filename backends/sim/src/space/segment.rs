@@ -40,6 +40,11 @@ impl Segment {
         self.class
     }
 
+    /// Returns whether what is written to it is kept, so that it can be read.
+    pub fn is_kept(&self) -> bool {
+        self.memory.keeps(self.class)
+    }
+
     /// Returns whether it is a range of addresses with no memory of its own.
     pub fn is_range(&self) -> bool {
         self.physical.is_none()

@@ -1,4 +1,4 @@
-//! The byte store behind physical memory: sparse device bytes, or host bytes with a fixed address.
+//! The byte store behind physical memory: sparse device bytes, host bytes with a fixed address, or nothing.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -17,6 +17,8 @@ pub(crate) enum Store {
     Sparse(Sparse),
     /// Host bytes, made at first use because a pinned segment that is never touched should cost nothing.
     Host { bytes: usize, made: Option<HostBytes> },
+    /// No bytes: what is written is forgotten, and what would read is refused before it is queued.
+    Nothing,
 }
 
 impl Store {
@@ -42,6 +44,7 @@ impl Store {
     pub(crate) fn write(&mut self, offset: u64, from: &[u8]) {
         match self {
             Store::Sparse(bytes) => bytes.write(offset, from),
+            Store::Nothing => {}
             Store::Host { .. } => {
                 for (cell, value) in self.host_cells(offset, from.len()).iter().zip(from) {
                     cell.store(*value, Ordering::Relaxed);
@@ -53,6 +56,7 @@ impl Store {
     pub(crate) fn read(&mut self, offset: u64, to: &mut [u8]) {
         match self {
             Store::Sparse(bytes) => bytes.read(offset, to),
+            Store::Nothing => unreachable!("nothing is read where nothing is kept"),
             Store::Host { .. } => {
                 for (cell, value) in self.host_cells(offset, to.len()).iter().zip(to) {
                     *value = cell.load(Ordering::Relaxed);
@@ -64,6 +68,7 @@ impl Store {
     pub(crate) fn fill(&mut self, offset: u64, bytes: u64, value: u8) {
         match self {
             Store::Sparse(store) => store.fill(offset, bytes, value),
+            Store::Nothing => {}
             Store::Host { .. } => {
                 for cell in self.host_cells(offset, bytes as usize) {
                     cell.store(value, Ordering::Relaxed);

@@ -87,6 +87,8 @@ pub(crate) enum Op {
     Copy,
     /// Stores these bytes in its writes.
     Upload(Vec<u8>),
+    /// Fills, copies or uploads bytes that are not kept: it uses its reads and its writes, and stores nothing.
+    Unkept,
     /// Stores its reads here.
     Download(Arc<Mutex<Vec<u8>>>),
 }
@@ -95,7 +97,7 @@ impl Op {
     /// Returns whether the task moves bytes: a fill, a copy, an upload or a download.
     pub(crate) fn is_transfer(&self) -> bool {
         match self {
-            Op::Fill(_) | Op::Copy | Op::Upload(_) | Op::Download(_) => true,
+            Op::Fill(_) | Op::Copy | Op::Upload(_) | Op::Unkept | Op::Download(_) => true,
             Op::Kernel | Op::Busy | Op::Wait(_) => false,
         }
     }

@@ -174,7 +174,7 @@ fn id(lane: usize) -> StreamId {
 /// Carries out the task on the bytes.
 fn perform(task: &Task) {
     match &task.op {
-        Op::Kernel | Op::Busy | Op::Wait(_) => {}
+        Op::Kernel | Op::Busy | Op::Wait(_) | Op::Unkept => {}
         Op::Fill(value) => {
             for piece in &task.writes {
                 if let Some(physical) = piece.memory.space().physical.get_mut(&piece.physical) {

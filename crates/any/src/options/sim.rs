@@ -19,6 +19,8 @@ pub struct SimOptions {
     pub cost: Option<CostModel>,
     /// When queued work is done.
     pub completion: Option<Completion>,
+    /// Whether what is written to its memory is kept.
+    pub contents: Option<bool>,
 }
 
 impl SimOptions {
@@ -40,6 +42,9 @@ impl SimOptions {
         if let Some(completion) = self.completion {
             builder = builder.completion(completion);
         }
+        if let Some(keep) = self.contents {
+            builder = builder.keep_contents(keep);
+        }
         builder.build()
     }
 
@@ -60,8 +65,9 @@ impl SimOptions {
                 "pages" => options.pages.replace(pages(value)?).is_some(),
                 "cost" => options.cost.replace(cost(value)?).is_some(),
                 "completion" => options.completion.replace(completion(value)?).is_some(),
+                "contents" => options.contents.replace(contents(value)?).is_some(),
                 _ => {
-                    let known = "bytes, reuse, pages, cost and completion";
+                    let known = "bytes, reuse, pages, cost, completion and contents";
                     return Err(format!("unknown option `{key}`; the options are {known}"));
                 }
             };
@@ -129,6 +135,14 @@ fn completion(value: &str) -> Result<Completion, String> {
         .ok_or_else(|| format!("`completion` is `{value}`, must be at-once or random:SEED with a whole number"))
 }
 
+fn contents(value: &str) -> Result<bool, String> {
+    match value {
+        "kept" => Ok(true),
+        "none" => Ok(false),
+        _ => Err(format!("`contents` is `{value}`, must be kept or none")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use millpond_backend::Backend as _;
@@ -145,6 +159,8 @@ mod tests {
         let late = SimOptions::parse("completion=random:7").unwrap();
         assert_eq!(late.completion, Some(Completion::Seeded(7)));
         assert_eq!(SimOptions::parse("completion=at-once").unwrap().completion, Some(Completion::Immediate));
+        assert_eq!(SimOptions::parse("contents=none").unwrap().contents, Some(false));
+        assert_eq!(SimOptions::parse("contents=kept").unwrap().contents, Some(true));
         assert_eq!(SimOptions::parse("").unwrap().open().caps(), Sim::new().caps());
     }
 
@@ -161,6 +177,7 @@ mod tests {
             ("cost=5", "must be h200, h200-vulkan or free"),
             ("completion=random", "must be at-once or random:SEED"),
             ("completion=random:x", "must be at-once or random:SEED"),
+            ("contents=some", "must be kept or none"),
             ("colour=red", "unknown option `colour`; the options are bytes"),
         ];
         for (text, expected) in cases {

@@ -56,3 +56,20 @@ fn lengths_are_those_that_were_asked_for() {
     assert!(Typed::<u32, _>::new(stream.allocate(15).unwrap()).is_err());
     assert!(stream.allocate_elements::<u64>(u64::MAX).is_err());
 }
+
+#[test]
+fn elements_that_the_device_does_not_keep_are_an_error_and_not_zeros() {
+    let allocator = millpond_any::open("sim:contents=none", "").unwrap();
+    let stream = allocator.create_stream().unwrap();
+    let buffer: AnyTypedBuffer<u32> = stream.allocate_from(&[1, 2, 3]).unwrap();
+    let view = buffer.share();
+    let errors = [
+        stream.download_vec(&view).unwrap_err(),
+        stream.download(view.buffer(), 0, &mut [0; 12]).unwrap_err(),
+        stream.download_async(&view).map(drop).unwrap_err(),
+    ];
+    for error in errors {
+        assert!(millpond_any::millpond::text::with_causes(&error).contains("without contents=none"), "{error:?}");
+        assert_eq!(error.kind(), ErrorKind::Driver);
+    }
+}

@@ -17,7 +17,8 @@ The simulated device takes options:
   pages=SIZE|none             granularity of its virtual memory (2MiB unless given)
   cost=h200|h200-vulkan|free  what driver calls cost on its clock (as on an H200 through CUDA unless given)
   completion=at-once|random:SEED
-                              when queued work is done (at once unless given; --touch queues some)";
+                              when queued work is done (at once unless given; --touch queues some)
+  contents=kept|none          whether what is written is kept (kept unless given; --touch reads it)";
 
     type Tested = SimDevice;
 

@@ -2,7 +2,7 @@
 
 use millpond::settings::{Growth, Policy, Segments, Settings, Variant};
 use millpond_backend::{Closing, Transfer as _};
-use millpond_sim::{Completion, CostModel, Sim};
+use millpond_sim::{Completion, CostModel, Sim, SimError};
 
 use super::super::*;
 use millpond_trace::Pattern;
@@ -184,6 +184,20 @@ fn a_device_that_moves_no_bytes_cannot_be_checked() {
     let refused = replay.run_checked(&allocator, &open(&allocator, &replay), 0, |_| ()).expect_err("no transfers");
     assert!(matches!(refused, CheckError::NoTransfer { .. }), "{refused}");
     assert!(refused.to_string().starts_with("mute neither fills nor copies"), "{refused}");
+}
+
+#[test]
+fn a_device_that_keeps_no_bytes_is_replayed_and_not_checked() {
+    let sim = || Sim::builder().keep_contents(false).build();
+    let replay = beginning(Pattern::Random, 200);
+    let replayed = replay.run(&allocator(&sim(), Settings::default()), 0).expect("nothing is read");
+    let kept = replay.run(&allocator(&Sim::builder().build(), Settings::default()), 0).expect("nothing is read");
+    assert_eq!(replayed.stats, kept.stats);
+
+    let allocator = allocator(&sim(), Settings::default());
+    let refused = replay.run_checked(&allocator, &open(&allocator, &replay), 0, |_| ()).expect_err("nothing is kept");
+    assert!(matches!(&refused, CheckError::Driver { source: SimError::NotKept { .. }, .. }), "{refused:?}");
+    assert!(millpond::text::with_causes(&refused).contains("keep_contents(true)"), "{refused:?}");
 }
 
 /// Planted reuse that does not wait for the streams that a block was recorded on.
