@@ -29,6 +29,7 @@ for name in test_package test_hooks test_record; do
     "$stage/venv/bin/python" "python/tests/$name.py"
 done
 if [ -n "${TORCH_PYTHON:-}" ]; then
+    export OMP_NUM_THREADS=1
     "$TORCH_PYTHON" benches/torch/programs.py --device cpu --tiny --together --rounds 1 --steps 4
     "$TORCH_PYTHON" benches/torch/precision.py --device cpu --tiny
 else

@@ -22,51 +22,18 @@ With --together a process runs all programs, with an empty cache and new peaks f
 """
 
 import argparse
-import gc
 import json
 import math
 import os
 import pathlib
 import statistics
-import subprocess
 import sys
 import time
 
 from programs import NAMES, load
+from programs.allocators import ALLOCATORS, asked, chosen, enable, rows, start_anew, tell
 
-ALLOCATORS = {
-    "native": ("PYTORCH_CUDA_ALLOC_CONF", ""),
-    "expandable": ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"),
-    "async": ("PYTORCH_CUDA_ALLOC_CONF", "backend:cudaMallocAsync"),
-    "millpond": ("MILLPOND_CONF", "policy:paged"),
-    "tight": ("MILLPOND_CONF", "policy:paged,growth:tight"),
-    "classic": ("MILLPOND_CONF", "policy:classic"),
-}
 FIRST = ("native", "expandable", "async", "millpond")
-
-
-def environment(allocator):
-    """Returns the environment in which a process uses an allocator."""
-    clean = {key: value for key, value in os.environ.items() if key not in ("PYTORCH_ALLOC_CONF", "MILLPOND_TORCH")}
-    clean = {key: value for key, value in clean.items() if key not in ("PYTORCH_CUDA_ALLOC_CONF", "MILLPOND_CONF")}
-    name, value = ALLOCATORS[allocator]
-    return {**clean, name: value} if value else clean
-
-
-def driver(allocator):
-    """Returns how often the driver was asked so far: by the keys of the statistics that the allocator has."""
-    import torch
-
-    if allocator == "async":
-        return {}
-    keys = ("num_device_alloc", "num_device_free")
-    if ALLOCATORS[allocator][0] == "MILLPOND_CONF":
-        import millpond.torch
-
-        stats = millpond.torch.stats()
-        return {key: value for key, value in stats.items() if key.startswith("driver.") or key in keys}
-    stats = torch.cuda.memory_stats()
-    return {key: stats[key] for key in keys}
 
 
 def measure(name, allocator, setting, steps):
@@ -74,19 +41,14 @@ def measure(name, allocator, setting, steps):
     import torch
 
     if setting.is_cuda:
-        gc.collect()
-        torch.cuda.synchronize()
-        getattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: None)()
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
-        torch.cuda.reset_accumulated_memory_stats()
+        start_anew()
     left = torch.cuda.memory_reserved() if setting.is_cuda else 0
     times, loss, before = [], None, {}
     began = last = time.perf_counter()
     running = load(name).steps(setting, steps)
     for step in range(steps):
         if step == steps // 2 and setting.is_cuda:
-            before = driver(allocator)
+            before = asked(allocator)
         last = time.perf_counter()
         loss = next(running)
         if setting.is_cuda:
@@ -101,7 +63,7 @@ def measure(name, allocator, setting, steps):
         "loss": float(loss),
     }
     if setting.is_cuda:
-        after, stats = driver(allocator), torch.cuda.memory_stats()
+        after, stats = asked(allocator), torch.cuda.memory_stats()
         row["reserved"] = stats["reserved_bytes.all.peak"]
         row["live"] = stats["allocated_bytes.all.peak"]
         row["left"] = left
@@ -113,38 +75,29 @@ def measure(name, allocator, setting, steps):
 
 def child(arguments):
     """Runs the programs in this process, and prints a row of each."""
-    if arguments.device == "cuda" and ALLOCATORS[arguments.child][0] == "MILLPOND_CONF":
-        import millpond.torch
-
-        millpond.torch.enable()
+    if arguments.device == "cuda":
+        enable(arguments.child)
     from programs.setting import Setting
 
     for name in arguments.only:
-        row = measure(name, arguments.child, Setting(arguments.device, arguments.tiny), arguments.steps)
-        print("row " + json.dumps(row), flush=True)
+        tell(measure(name, arguments.child, Setting(arguments.device, arguments.tiny), arguments.steps))
 
 
 def run(names, allocator, arguments):
     """Runs programs on an allocator in a new process. Returns their rows, fewer if it failed, which is printed."""
-    command = [sys.executable, __file__, "--child", allocator, "--only", ",".join(names)]
-    command += ["--steps", str(arguments.steps), "--device", arguments.device] + ["--tiny"] * arguments.tiny
+    options = ["--only", ",".join(names), "--steps", arguments.steps, "--device", arguments.device]
     limit = arguments.timeout * len(names)
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, env=environment(allocator), timeout=limit)
-        said, why = done.stdout, f"exit code {done.returncode}: {done.stderr[-1500:]}" if done.returncode else ""
-    except subprocess.TimeoutExpired as expired:
-        said, why = (expired.stdout or b"").decode(), f"took more than {limit} s"
-    rows = [json.loads(line[4:]) for line in said.splitlines() if line.startswith("row ")]
+    found, why = rows(__file__, options + ["--tiny"] * arguments.tiny, allocator, limit)
     if why:
-        print(f"{', '.join(names[len(rows):])} on {allocator}: {why}", file=sys.stderr, flush=True)
-    return rows
+        print(f"{', '.join(names[len(found):])} on {allocator}: {why}", file=sys.stderr, flush=True)
+    return found
 
 
-def summed(rows):
+def summed(rounds):
     """Returns one row for all rounds of a program on an allocator."""
-    row = dict(max(rows, key=lambda row: row.get("reserved", 0)))
-    row["step"] = statistics.median(row["step"] for row in rows)
-    row["rounds"] = len(rows)
+    row = dict(max(rounds, key=lambda row: row.get("reserved", 0)))
+    row["step"] = statistics.median(row["step"] for row in rounds)
+    row["rounds"] = len(rounds)
     return row
 
 
@@ -165,9 +118,9 @@ def line(row):
     return "| " + " | ".join([*cells, f"{row['loss']:.6f}"]) + " |"
 
 
-def means(rows):
+def means(table):
     """Returns a table with the geometric mean of reserved over live, and of the time over native's, for each allocator."""
-    of = {(row["program"], row["allocator"]): row for row in rows if "reserved" in row}
+    of = {(row["program"], row["allocator"]): row for row in table if "reserved" in row}
     lines = ["| allocator | programs | reserved / live | time over native's |", "|---|---:|---:|---:|"]
     for allocator in dict.fromkeys(key[1] for key in of):
         mine = [row for row in of.values() if row["allocator"] == allocator]
@@ -179,34 +132,21 @@ def means(rows):
     return "\n".join(lines)
 
 
-def write(folder, rows):
+def write(folder, measured):
     """Writes all rows as JSON, and the tables."""
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "programs.json").write_text(json.dumps(rows, indent=1) + "\n")
+    (folder / "programs.json").write_text(json.dumps(measured, indent=1) + "\n")
     each = {}
-    for row in rows:
+    for row in measured:
         each.setdefault((row["program"], row["allocator"]), []).append(row)
-    best = [summed(rows) for rows in each.values()]
+    best = [summed(rounds) for rounds in each.values()]
     best.sort(key=lambda row: (NAMES.index(row["program"]), list(ALLOCATORS).index(row["allocator"])))
     text = "\n".join([HEAD, *map(line, best)]) + "\n"
     if any("reserved" in row for row in best):
         text += "\n" + means(best) + "\n"
     (folder / "programs.md").write_text(text)
     return text
-
-
-def chosen(known):
-    """Returns a parser of names separated by commas."""
-
-    def parse(text):
-        names = text.split(",")
-        wrong = [name for name in names if name not in known]
-        if wrong:
-            raise argparse.ArgumentTypeError(f"{', '.join(wrong)}: choose from {', '.join(known)}")
-        return names
-
-    return parse
 
 
 def main():
@@ -228,7 +168,7 @@ def main():
         return child(arguments)
     allocators = arguments.allocators if arguments.device == "cuda" else ["native"]
     groups = [arguments.only] if arguments.together else [[name] for name in arguments.only]
-    rows, expected = [], 0
+    measured, expected = [], 0
     print(HEAD, flush=True)
     for number in range(arguments.rounds):
         # Each round begins with another allocator, so that none is always the first on a cold device.
@@ -237,13 +177,13 @@ def main():
             for allocator in allocators[turn:] + allocators[:turn]:
                 found = run(names, allocator, arguments)
                 expected += len(names)
-                rows += found
+                measured += found
                 print("\n".join(map(line, found)), flush=True)
                 if arguments.out:
-                    write(arguments.out, rows)
+                    write(arguments.out, measured)
     if arguments.out:
-        print("\n" + write(arguments.out, rows))
-    return 0 if len(rows) == expected else 1
+        print("\n" + write(arguments.out, measured))
+    return 0 if len(measured) == expected else 1
 
 
 if __name__ == "__main__":
