@@ -10,7 +10,7 @@ if ! "$python" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 
     echo "python.sh: SKIPPED: $python is missing, older than 3.10, or has no venv: the Python package is not tested" >&2
     exit 0
 fi
-target="${CARGO_TARGET_DIR:-$PWD/target}"
+target="$(mkdir -p "${CARGO_TARGET_DIR:-target}" && cd "${CARGO_TARGET_DIR:-target}" && pwd)"
 stage="$target/python-test"
 rm -rf "$stage"
 mkdir -p "$stage"

@@ -9,8 +9,8 @@ from programs.blocks import Transformer
 def steps(setting, count):
     draw = setting.draw(5)
     vocabulary, width, layers, heads = setting.pick((30522, 768, 12, 12), (103, 16, 2, 2))
-    network = Transformer(vocabulary, 512, width, layers, heads, is_causal=False).to(setting.device).eval()
-    network = network.half() if setting.is_cuda else network
+    with setting.building(torch.float16 if setting.is_cuda else torch.float32):
+        network = Transformer(vocabulary, 512, width, layers, heads, is_causal=False).eval()
     streams, main = setting.streams(4), setting.current()
     if setting.is_cuda:
         torch.cuda.synchronize()

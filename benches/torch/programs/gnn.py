@@ -23,8 +23,9 @@ class Messages(nn.Module):
 def steps(setting, count):
     draw = setting.draw(6)
     width, classes = setting.pick(128, 8), 16
-    into, out = nn.Linear(32, width), nn.Linear(width, classes)
-    network = nn.ModuleList([into, *(Messages(width) for _ in range(3)), out]).to(setting.device)
+    with setting.building():
+        into, out = nn.Linear(32, width), nn.Linear(width, classes)
+        network = nn.ModuleList([into, *(Messages(width) for _ in range(3)), out])
     optimiser = torch.optim.Adam(network.parameters(), lr=1e-3)
     for _ in range(count):
         nodes = draw.randrange(*setting.pick((20_000, 100_000), (20, 50)))

@@ -10,8 +10,8 @@ def model(setting, **options):
     """Returns GPT-2, or a small one in a test, with the size of its vocabulary."""
     vocabulary, width, layers = setting.pick((50257, 768, 12), (101, 16, 2))
     heads = setting.pick(12, 2)
-    made = Transformer(vocabulary, 1024, width, layers, heads, **options).to(setting.device)
-    return made, vocabulary
+    with setting.building():
+        return Transformer(vocabulary, 1024, width, layers, heads, **options), vocabulary
 
 
 def steps(setting, count):

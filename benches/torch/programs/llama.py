@@ -9,7 +9,8 @@ from programs.setting import take_step
 def model(setting):
     """Returns the model in bfloat16, or a small one in a test, with the size of its vocabulary."""
     vocabulary, width, layers, heads, groups, inner = setting.pick((32000, 1536, 12, 12, 4, 4096), (97, 16, 2, 4, 2, 32))
-    return Llama(vocabulary, width, layers, heads, groups, inner).to(setting.device, torch.bfloat16), vocabulary
+    with setting.building(torch.bfloat16):
+        return Llama(vocabulary, width, layers, heads, groups, inner), vocabulary
 
 
 def steps(setting, count):

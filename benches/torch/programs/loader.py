@@ -70,7 +70,8 @@ class Prefetcher:
 def steps(setting, count):
     draw = setting.draw(9)
     classes = setting.pick(1000, 10)
-    network = Vision(*setting.pick((16, 384, 8, 6), (4, 16, 2, 2)), classes).to(setting.device)
+    with setting.building():
+        network = Vision(*setting.pick((16, 384, 8, 6), (4, 16, 2, 2)), classes)
     optimiser = torch.optim.AdamW(network.parameters(), lr=3e-4)
     batches = Prefetcher(setting, draw, classes)
     for _ in range(count):

@@ -45,9 +45,9 @@ def steps(setting, count):
     draw = setting.draw(8)
     vocabulary, width, heads, inner = setting.pick((32000, 1024, 16, 2048), (89, 16, 2, 32))
     layers, experts = setting.pick((6, 16), (2, 4))
-    words, head = nn.Embedding(vocabulary, width), nn.Linear(width, vocabulary, bias=False)
-    network = nn.Sequential(words, *(Layer(width, heads, inner, experts) for _ in range(layers)), head)
-    network = network.to(setting.device, torch.bfloat16)
+    with setting.building(torch.bfloat16):
+        words, head = nn.Embedding(vocabulary, width), nn.Linear(width, vocabulary, bias=False)
+        network = nn.Sequential(words, *(Layer(width, heads, inner, experts) for _ in range(layers)), head)
     optimiser = torch.optim.AdamW(network.parameters(), lr=1e-4)
     for _ in range(count):
         batch, length = draw.randrange(4, 13), draw.randrange(*setting.pick((256, 1024), (8, 16)))

@@ -37,8 +37,9 @@ def resnet(width, depths, classes):
 
 def steps(setting, count):
     draw = setting.draw(3)
-    network = resnet(*setting.pick((64, (3, 4, 6, 3), 1000), (4, (1, 1, 1, 1), 10)))
-    network = network.to(setting.device, memory_format=torch.channels_last)
+    with setting.building():
+        network = resnet(*setting.pick((64, (3, 4, 6, 3), 1000), (4, (1, 1, 1, 1), 10)))
+    network = network.to(memory_format=torch.channels_last)
     optimiser = torch.optim.SGD(network.parameters(), lr=0.05, momentum=0.9)
     scaler = torch.amp.GradScaler(setting.device.type, enabled=setting.is_cuda)
     for _ in range(count):

@@ -23,6 +23,17 @@ class Setting:
         torch.manual_seed(seed)
         return random.Random(seed)
 
+    @contextlib.contextmanager
+    def building(self, dtype=torch.float32):
+        """Has modules that are made inside their weights on the device, of this type."""
+        usual = torch.get_default_dtype()
+        torch.set_default_dtype(dtype)
+        try:
+            with self.device:
+                yield
+        finally:
+            torch.set_default_dtype(usual)
+
     def autocast(self, dtype=torch.bfloat16):
         """Returns a context with automatic mixed precision; the CPU has bfloat16 alone."""
         return torch.autocast(self.device.type, dtype if self.is_cuda else torch.bfloat16)

@@ -73,7 +73,8 @@ class UNet(nn.Module):
 
 def steps(setting, count):
     draw = setting.draw(7)
-    network = UNet(setting.pick(96, 8)).to(setting.device)
+    with setting.building():
+        network = UNet(setting.pick(96, 8))
     optimiser = torch.optim.AdamW(network.parameters(), lr=1e-4)
     for _ in range(count):
         high, wide = (side * setting.pick(64, 8) for side in draw.choice(BUCKETS))
