@@ -33,5 +33,5 @@ if [ -n "${TORCH_PYTHON:-}" ]; then
     "$TORCH_PYTHON" benches/torch/programs.py --device cpu --tiny --together --rounds 1 --steps 4
     "$TORCH_PYTHON" benches/torch/precision.py --device cpu --tiny
 else
-    echo "python.sh: SKIPPED: TORCH_PYTHON names no Python with PyTorch: the programs of benches/torch are not tested" >&2
+    echo "python.sh: SKIPPED: TORCH_PYTHON names no Python with PyTorch: benches/torch is not tested" >&2
 fi

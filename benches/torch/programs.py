@@ -29,6 +29,7 @@ import pathlib
 import statistics
 import sys
 import time
+import traceback
 
 from programs import NAMES, load
 from programs.allocators import ALLOCATORS, asked, chosen, enable, rows, start_anew, tell
@@ -74,13 +75,19 @@ def measure(name, allocator, setting, steps):
 
 
 def child(arguments):
-    """Runs the programs in this process, and prints a row of each."""
+    """Runs the programs in this process, and prints a row of each. One that fails does not keep the others from running."""
     if arguments.device == "cuda":
         enable(arguments.child)
     from programs.setting import Setting
 
+    failed = 0
     for name in arguments.only:
-        tell(measure(name, arguments.child, Setting(arguments.device, arguments.tiny), arguments.steps))
+        try:
+            tell(measure(name, arguments.child, Setting(arguments.device, arguments.tiny), arguments.steps))
+        except Exception:
+            failed += 1
+            print(f"{name}: {traceback.format_exc(-3)}", file=sys.stderr, flush=True)
+    return 1 if failed else 0
 
 
 def run(names, allocator, arguments):
@@ -89,7 +96,8 @@ def run(names, allocator, arguments):
     limit = arguments.timeout * len(names)
     found, why = rows(__file__, options + ["--tiny"] * arguments.tiny, allocator, limit)
     if why:
-        print(f"{', '.join(names[len(found):])} on {allocator}: {why}", file=sys.stderr, flush=True)
+        missing = [name for name in names if name not in [row["program"] for row in found]]
+        print(f"{', '.join(missing) or 'the end'} on {allocator}: {why}", file=sys.stderr, flush=True)
     return found
 
 
@@ -158,7 +166,7 @@ def main():
     parser.add_argument("--together", action="store_true", help="run all programs of an allocator in one process")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--tiny", action="store_true", help="sizes of a test")
-    parser.add_argument("--timeout", type=float, default=120.0, help="seconds for each program")
+    parser.add_argument("--timeout", type=float, default=45.0, help="seconds for each program")
     parser.add_argument("--out", default=os.environ.get("OUT", ""), help="a folder for programs.json and programs.md")
     parser.add_argument("--child", choices=list(ALLOCATORS), help=argparse.SUPPRESS)
     arguments = parser.parse_args()

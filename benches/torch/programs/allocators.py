@@ -74,7 +74,8 @@ def rows(script, arguments, allocator, limit):
         done = subprocess.run(command, capture_output=True, text=True, env=environment(allocator), timeout=limit)
         said, why = done.stdout, f"exit code {done.returncode}: {done.stderr[-1500:]}" if done.returncode else ""
     except subprocess.TimeoutExpired as expired:
-        said, why = (expired.stdout or b"").decode(), f"took more than {limit:.0f} s"
+        said, why = expired.stdout or "", f"took more than {limit:.0f} s"
+        said = said.decode() if isinstance(said, bytes) else said
     return [json.loads(line[4:]) for line in said.splitlines() if line.startswith("row ")], why
 
 
