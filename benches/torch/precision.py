@@ -152,7 +152,8 @@ def table(found, is_largest):
     for row in found:
         cells = [row["allocator"], str(row["batch"])] if is_largest else [row["training"], row["allocator"]]
         if "live" in row:
-            cells += [f"{row['live'] / 2**30:.2f}", f"{row['reserved'] / 2**30:.2f}", f"{row['reserved'] / row['live']:.3f}"]
+            cells += [f"{row['live'] / 2**30:.2f}", f"{row['reserved'] / 2**30:.2f}"]
+            cells += [f"{row['reserved'] / row['live']:.3f}"]
         else:
             cells += ["", "", ""]
         cells += [f"{row['step']:.1f}", str(row.get("retries", "")), f"{row['loss']:.6f}"]

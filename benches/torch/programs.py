@@ -1,6 +1,6 @@
 """Ten programs on PyTorch's allocators and on Millpond, each allocator in processes of its own, one after another.
 
-    python benches/torch/programs.py [--only gpt2,gnn] [--allocators native,millpond] [--rounds 3] [--steps 24] [--together]
+    python benches/torch/programs.py [--only gpt2,gnn] [--allocators native,millpond] [--rounds 3] [--together]
     python benches/torch/programs.py --device cpu --tiny        # whether the programs work, without a GPU
 
 native     PyTorch's allocator
@@ -11,11 +11,12 @@ millpond   Millpond as it is, with the policy paged; `tight` is the same with gr
 The programs are in the folder beside this file: gpt2, llama, resnet50, generate, bert, gnn, unet, moe, loader, serving.
 Weights are random, data is made up, nothing is downloaded, and the sizes of step n are the same in every run.
 
-For each program and allocator there is one row: the most that was reserved and live in all steps, their ratio, the median
-time of a step in the second half, how often the allocator had to retry, its requests to the driver in the second half, and
-the last loss, which should agree. Requests are memory taken and given back, or mapped and unmapped (num_device_alloc and
-num_device_free); cudaMallocAsync does not tell. Millpond's calls of every kind are in the JSON file (`driver`). Of several
-rounds, times are the median, and reserved bytes the most.
+For each program and allocator there is one row: the most that was reserved and live in all steps, their ratio, the
+median time of a step in the second half, how often the allocator had to retry, its requests to the driver in the second
+half, and the last loss, which should agree. Requests are memory taken and given back, or mapped and unmapped
+(num_device_alloc and num_device_free); cudaMallocAsync does not tell. Of Millpond the table has in brackets its calls of
+every kind and its waits for the device, from millpond.torch.stats(). Of several rounds, times are the median, and
+reserved bytes the most.
 
 With --together a process runs all programs, with an empty cache and new peaks for each, which saves PyTorch's start.
 --out FOLDER, or the variable OUT, gets programs.json and programs.md.
@@ -75,7 +76,7 @@ def measure(name, allocator, setting, steps):
 
 
 def child(arguments):
-    """Runs the programs in this process, and prints a row of each. One that fails does not keep the others from running."""
+    """Runs the programs in this process, and prints a row of each. After one that fails, the others run."""
     if arguments.device == "cuda":
         enable(arguments.child)
     from programs.setting import Setting
@@ -118,16 +119,20 @@ def line(row):
     """Returns a row as a line of the table."""
     cells = [row["program"], row["allocator"]]
     if "reserved" in row:
-        requests = [value for key, value in row["driver"].items() if key.startswith("num_device")]
-        cells += [f"{row['reserved'] / 2**30:.2f}", f"{row['live'] / 2**30:.2f}", f"{row['reserved'] / row['live']:.3f}"]
-        cells += [f"{row['step']:.1f}", str(row["retries"]), str(sum(requests)) if requests else "not told"]
+        of = row["driver"]
+        requests = str(of["num_device_alloc"] + of["num_device_free"]) if of else "not told"
+        if "driver.calls" in of:
+            requests += f" ({of['driver.calls']} calls, {of['driver.stalls']} waits)"
+        cells += [f"{row['reserved'] / 2**30:.2f}", f"{row['live'] / 2**30:.2f}"]
+        cells += [f"{row['reserved'] / row['live']:.3f}"]
+        cells += [f"{row['step']:.1f}", str(row["retries"]), requests]
     else:
         cells += ["", "", "", f"{row['step']:.1f}", "", ""]
     return "| " + " | ".join([*cells, f"{row['loss']:.6f}"]) + " |"
 
 
 def means(table):
-    """Returns a table with the geometric mean of reserved over live, and of the time over native's, for each allocator."""
+    """Returns a table with the geometric means of reserved over live and of the time over native's, by allocator."""
     of = {(row["program"], row["allocator"]): row for row in table if "reserved" in row}
     lines = ["| allocator | programs | reserved / live | time over native's |", "|---|---:|---:|---:|"]
     for allocator in dict.fromkeys(key[1] for key in of):

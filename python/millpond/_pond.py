@@ -1,7 +1,7 @@
 """Allocators for libraries that ask for memory by size and stream: the plain C interface, ``millpond.h``.
 
-There is one allocator for each device, made at its first use, which all of these libraries share. It lives as long as the
-process, because their arrays may live until its end.
+There is one allocator for each device, made at its first use, which all of these libraries share. It lives as long as
+the process, because their arrays may live until its end.
 """
 
 import ctypes
@@ -128,8 +128,8 @@ _conf = None
 
 
 def configure(conf):
-    """Sets the configuration of allocators that are made later; ``None`` keeps what was set before, at first that of the
-    environment.
+    """Sets the configuration of allocators that are made later; ``None`` keeps what was set before, at first that of
+    the environment.
 
     Raises ``Error`` for a mistake in it, and if an allocator was made with another one.
     """

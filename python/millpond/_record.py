@@ -61,8 +61,9 @@ def _command():
     found = os.environ.get("MILLPOND_COMMAND") or shutil.which("millpond")
     if found is None:
         raise Error(
-            "millpond: a report is made by the command `millpond`, which is not on the PATH: install it with `cargo install "
-            "millpond-cli`, or let MILLPOND_COMMAND name it; or take the file to a machine that has it: `millpond report FILE`"
+            "millpond: a report is made by the command `millpond`, which is not on the PATH: install it with "
+            "`cargo install millpond-cli`, or let MILLPOND_COMMAND name it; or take the file to a machine that has it: "
+            "`millpond report FILE`"
         )
     return found
 

@@ -3,8 +3,8 @@
     import millpond.cupy
     millpond.cupy.enable()
 
-Each allocation is for the stream that is current then, and memory is granted again in the order of that stream. An array
-that is used on another one is told with ``record_stream``.
+Each allocation is for the stream that is current then, and memory is granted again in the order of that stream. An
+array that is used on another one is told with ``record_stream``.
 """
 
 from millpond import _pond
@@ -49,7 +49,8 @@ def enable(conf=None):
     ``conf`` has the configuration, such as ``"policy:classic"``; without it that of the environment applies, as for
     ``millpond.torch.enable``. RMM, if it is enabled too, shares the allocator of each device; PyTorch has its own.
 
-    Raises ``Error`` if CuPy is missing, for a mistake in the configuration, and for another one once a device is in use.
+    Raises ``Error`` if CuPy is missing, for a mistake in the configuration, and for another one once a device is in
+    use.
     """
     global _module, _before
     try:
@@ -95,7 +96,8 @@ def record_stream(array, stream):
 
 
 def release_stream(stream, device=None):
-    """Forgets a stream on which memory was allocated. Call it before a stream is destroyed: the driver uses handles again.
+    """Forgets a stream on which memory was allocated. Call it before a stream is destroyed: the driver uses handles
+    again.
 
     Raises ``Error`` for a stream that was not used.
     """

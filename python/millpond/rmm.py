@@ -10,11 +10,12 @@ from millpond import _pond
 from millpond._library import Error
 
 __all__ = [
-    "Error", "disable", "empty_cache", "enable", "is_enabled", "memory_summary", "resource", "set_limit", "stats", "trim",
+    "Error", "disable", "empty_cache", "enable", "is_enabled", "memory_summary", "resource", "set_limit", "stats",
+    "trim",
 ]
 
-# The resources that were put in place, and those that were there before, by device. A resource is kept for ever: buffers
-# may live in it after it was replaced.
+# The resources that were put in place, and those that were there before, by device. A resource is kept for ever:
+# buffers may live in it after it was replaced.
 _resources = {}
 _before = {}
 

@@ -133,8 +133,8 @@ def record(path, device=None, **facts):
             train()
 
     or ``recording.start()`` and ``recording.stop()``, which writes the file, compressed if its name ends in ``.zst`` or
-    ``.gz``. Blocks that are live at the start are not in the trace, so begin in front of the model. Meanwhile each request
-    takes a lock that all streams share. ``facts`` become part of the header, such as ``workload="my program"``.
+    ``.gz``. Blocks that are live at the start are not in the trace, so begin in front of the model. Meanwhile each
+    request takes a lock that all streams share. ``facts`` become part of the header, such as ``workload="my program"``.
     """
 
     def facts_of(number):
@@ -147,8 +147,8 @@ def record(path, device=None, **facts):
 
 
 def report(path, out=None, policies=("classic", "paged"), options=()):
-    """Writes a page that shows what memory was used for, of a trace or of a dump of ``torch.cuda.memory._dump_snapshot``.
-    Returns its path: ``out``, or that of the file with ``.html``.
+    """Writes a page that shows what memory was used for, of a trace or of a file that
+    ``torch.cuda.memory._dump_snapshot`` wrote. Returns its path: ``out``, or that of the file with ``.html``.
 
     The command ``millpond report`` makes it, which replays the trace on a simulated device under each of the policies;
     ``options`` are further arguments of it. Raises ``Error`` if it is not on the PATH, or fails.

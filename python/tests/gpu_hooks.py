@@ -14,6 +14,12 @@ import tempfile
 import traceback
 
 
+def tell_peak(stats):
+    """Prints what was reserved, and how often something was allocated."""
+    peak, allocations = stats["reserved_bytes.all.peak"] >> 20, stats["allocation.all.allocated"]
+    print(f"   peak reserved {peak} MiB, allocations {allocations}")
+
+
 def check_cupy(_):
     """Arrays on two streams hold what was put into them, and memory is granted again in order."""
     import cupy
@@ -53,7 +59,7 @@ def check_cupy(_):
         pass
     hook.release_stream(one), hook.release_stream(two)
     stats = hook.stats()
-    print(f"   peak reserved {stats['reserved_bytes.all.peak'] >> 20} MiB, allocations {stats['allocation.all.allocated']}")
+    tell_peak(stats)
     hook.disable()
     del array
     assert hook.is_enabled() is False
@@ -90,7 +96,7 @@ def check_rmm(_):
     del buffer
     stats = hook.stats()
     assert stats["allocated_bytes.all.current"] == 0, stats["allocated_bytes.all.current"]
-    print(f"   peak reserved {stats['reserved_bytes.all.peak'] >> 20} MiB, allocations {stats['allocation.all.allocated']}")
+    tell_peak(stats)
     hook.disable()
 
 
@@ -165,7 +171,8 @@ def main():
         for name in arguments.only.split(","):
             command = [sys.executable, __file__, "--child", name, "--out", arguments.out or folder]
             code = subprocess.run(command, timeout=120).returncode
-            print({0: f"ok {name}", 77: f"skipped {name}: a package is missing"}.get(code, f"FAILED {name}: {code}"), flush=True)
+            known = {0: f"ok {name}", 77: f"skipped {name}: a package is missing"}
+            print(known.get(code, f"FAILED {name}: {code}"), flush=True)
             failed += code not in (0, 77)
     return 1 if failed else 0
 

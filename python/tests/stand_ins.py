@@ -111,7 +111,8 @@ def run(code, modules, environment=None, needs_shim=False):
             subprocess.run([compiler, "-w", "-shared", "-fPIC", source, "-o", shim], check=True)
             clean["MILLPOND_SHIM"] = str(shim)
         command = [sys.executable, "-c", code]
-        done = subprocess.run(command, capture_output=True, text=True, env={**clean, **(environment or {})}, timeout=100)
+        clean.update(environment or {})
+        done = subprocess.run(command, capture_output=True, text=True, env=clean, timeout=100)
     if done.returncode != 0:
         raise AssertionError(done.stdout + done.stderr)
     return done.stdout

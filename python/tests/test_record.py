@@ -102,8 +102,8 @@ refused(lambda: millpond.torch.report(folder + "/it.trace"))
 os.environ["MILLPOND_COMMAND"] = folder
 refused(lambda: millpond.torch.report(folder + "/it.trace"))
 """).splitlines()
-        expected = ["there is no folder", "was not started", "is being recorded already", "gpu", "directory", "there is no file",
-                    "cargo install millpond-cli", "does not start"]
+        expected = ["there is no folder", "was not started", "is being recorded already", "gpu", "directory",
+                    "there is no file", "cargo install millpond-cli", "does not start"]
         self.assertEqual(len(said), len(expected), said)
         for line, part in zip(said, expected):
             self.assertIn(part, line)

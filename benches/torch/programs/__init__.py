@@ -1,7 +1,8 @@
 """Ten programs as they are run on GPUs, with random weights and made-up data, of torch's own modules alone.
 
 Each module has ``steps(setting, count)``, which sets the program up and yields the loss of each step, a tensor on the
-device. The sizes of step n are the same in every run: they are drawn from a seed, and from nothing that the device does.
+device. The sizes of step n are the same in every run: they are drawn from a seed, and depend on nothing that the device
+does.
 """
 
 import importlib

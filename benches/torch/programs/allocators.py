@@ -1,5 +1,6 @@
 """The allocators that programs run on, each in processes of its own."""
 
+import argparse
 import gc
 import json
 import os
@@ -86,8 +87,6 @@ def tell(row):
 
 def chosen(known):
     """Returns a parser of names separated by commas."""
-    import argparse
-
     def parse(text):
         names = text.split(",")
         wrong = [name for name in names if name not in known]

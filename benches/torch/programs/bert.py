@@ -1,4 +1,4 @@
-"""Runs BERT-base in float16 on four streams at once, on requests whose length varies, and uses the results on a fifth."""
+"""Runs BERT-base in float16 on four streams at once, on requests of varying length, and uses the results on a fifth."""
 
 import torch
 

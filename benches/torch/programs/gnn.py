@@ -12,7 +12,8 @@ class Messages(nn.Module):
 
     def __init__(self, width):
         super().__init__()
-        self.edge, self.node, self.normal = nn.Linear(2 * width, width), nn.Linear(2 * width, width), nn.LayerNorm(width)
+        self.edge, self.node = nn.Linear(2 * width, width), nn.Linear(2 * width, width)
+        self.normal = nn.LayerNorm(width)
 
     def forward(self, x, source, target, degree):
         messages = functional.relu(self.edge(torch.cat([x[source], x[target]], -1)))

@@ -8,9 +8,10 @@ from programs.setting import take_step
 
 def model(setting):
     """Returns the model in bfloat16, or a small one in a test, with the size of its vocabulary."""
-    vocabulary, width, layers, heads, groups, inner = setting.pick((32000, 1536, 12, 12, 4, 4096), (97, 16, 2, 4, 2, 32))
+    # Words, width, layers, heads, groups of keys and values, and the inner width.
+    sizes = setting.pick((32000, 1536, 12, 12, 4, 4096), (97, 16, 2, 4, 2, 32))
     with setting.building(torch.bfloat16):
-        return Llama(vocabulary, width, layers, heads, groups, inner), vocabulary
+        return Llama(*sizes), sizes[0]
 
 
 def steps(setting, count):
