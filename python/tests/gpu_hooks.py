@@ -102,6 +102,7 @@ def check_rmm(_):
 
 def check_record(folder):
     """A recording of training has as many allocations as the statistics say, and trains to the same weights."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     import torch
 
     import millpond.torch
