@@ -15,6 +15,14 @@ from millpond._library import Error
 _recorded = set()
 
 
+def stem(path):
+    """Returns the name of a file without what tells its format."""
+    name = pathlib.Path(path).name
+    for suffix in (".zst", ".gz", ".trace", ".pickle", ".pkl", ".pt", ".json"):
+        name = name.removesuffix(suffix)
+    return name or "recording"
+
+
 class Recording:
     """What a program asks of the allocator of one device, from ``start`` to ``stop``, as a trace in a file."""
 
@@ -81,7 +89,7 @@ def _run(arguments):
 def report(path, out=None, policies=("classic", "paged"), options=()):
     """Writes the page of a recording; see ``millpond.torch.report``."""
     path = pathlib.Path(path)
-    out = path.with_name(path.name.split(".")[0] + ".html") if out is None else pathlib.Path(out)
+    out = path.with_name(stem(path) + ".html") if out is None else pathlib.Path(out)
     if not path.is_file():
         raise Error(f"millpond: there is no file {path}")
     command = _command()

@@ -10,7 +10,6 @@ no names for is here.
 import ctypes
 import json
 import os
-import pathlib
 import threading
 
 from millpond import _library, _record, _shim
@@ -140,7 +139,7 @@ def record(path, device=None, **facts):
     def facts_of(number):
         import torch
 
-        found = {"workload": pathlib.Path(path).name.split(".")[0], "conf": conf(), "torch": str(torch.__version__)}
+        found = {"workload": _record.stem(path), "conf": conf(), "torch": str(torch.__version__)}
         return {**found, "gpu": torch.cuda.get_device_name(number), **facts}
 
     return _record.Recording(path, lambda: _device(device), facts_of)

@@ -113,18 +113,18 @@ refused(lambda: millpond.torch.report(folder + "/it.trace"))
         if not pathlib.Path(command).is_file():
             self.skipTest("MILLPOND_TEST_COMMAND does not name the command millpond")
         said = self.run_or_skip("""
-with millpond.torch.record(folder + "/run.trace.zst", workload="stand-in program"):
+with millpond.torch.record(folder + "/run.v2.trace.zst", workload="stand-in program"):
     for size in range(1, 200):
         free(alloc(size * 100_000))
-print(millpond.torch.report(folder + "/run.trace.zst", options=["--passes", "1"]))
-print(millpond.torch.report(folder + "/run.trace.zst", folder + "/tight.html", ["tight"]))
+print(millpond.torch.report(folder + "/run.v2.trace.zst", options=["--passes", "1"]))
+print(millpond.torch.report(folder + "/run.v2.trace.zst", folder + "/tight.html", ["tight"]))
 bad = folder + "/bad.trace"
 open(bad, "w").write("x\\n")
 try: millpond.torch.report(bad)
 except millpond.torch.Error as error: print("exit code" in str(error))
 """, MILLPOND_COMMAND=command)
-        self.assertEqual(said.split(), [f"{self.folder}/run.html", f"{self.folder}/tight.html", "True"])
-        page = pathlib.Path(self.folder, "run.html").read_text()
+        self.assertEqual(said.split(), [f"{self.folder}/run.v2.html", f"{self.folder}/tight.html", "True"])
+        page = pathlib.Path(self.folder, "run.v2.html").read_text()
         self.assertIn("<!doctype html>", page)
         self.assertIn("classic", page)
 
