@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # Installs the Python package into an empty virtual environment, and runs its tests there. Needs neither a GPU nor
 # PyTorch nor the network. Where there is no Python 3.10 with venv, it says so and does nothing.
+# TORCH_PYTHON   a Python that has PyTorch (a virtual environment's): the programs of benches/torch run with it on the
+#                processor, in the sizes of a test
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 python="${PYTHON:-python3}"
@@ -8,11 +10,11 @@ if ! "$python" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 
     echo "python.sh: SKIPPED: $python is missing, older than 3.10, or has no venv: the Python package is not tested" >&2
     exit 0
 fi
-target="${CARGO_TARGET_DIR:-target}"
+target="$(mkdir -p "${CARGO_TARGET_DIR:-target}" && cd "${CARGO_TARGET_DIR:-target}" && pwd)"
 stage="$target/python-test"
 rm -rf "$stage"
 mkdir -p "$stage"
-cargo build -p millpond-capi
+cargo build -p millpond-capi -p millpond-cuda-driver -p millpond-cli
 # Symbols for debugging would be most of the package.
 if command -v strip >/dev/null; then
     strip -o "$stage/libmillpond.so" "$target/debug/libmillpond_capi.so"
@@ -22,4 +24,14 @@ fi
 "$python" -m venv "$stage/venv"
 MILLPOND_STAGE="$(cd "$stage" && pwd)" "$stage/venv/bin/python" -m pip install --quiet --no-index --no-deps \
     --disable-pip-version-check ./python
-"$stage/venv/bin/python" python/tests/test_package.py
+export MILLPOND_TEST_DRIVER="$target/debug/libmillpond_cuda_driver.so" MILLPOND_TEST_COMMAND="$target/debug/millpond"
+for name in test_package test_hooks test_record; do
+    "$stage/venv/bin/python" "python/tests/$name.py"
+done
+if [ -n "${TORCH_PYTHON:-}" ]; then
+    export OMP_NUM_THREADS=1
+    "$TORCH_PYTHON" benches/torch/programs.py --device cpu --tiny --together --rounds 1 --steps 4
+    "$TORCH_PYTHON" benches/torch/precision.py --device cpu --tiny
+else
+    echo "python.sh: SKIPPED: TORCH_PYTHON names no Python with PyTorch: benches/torch is not tested" >&2
+fi

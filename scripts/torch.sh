@@ -4,13 +4,14 @@
 #                                                   unpacks it into FOLDER, with the library that times pairs
 #   scripts/torch.sh run FOLDER RESULTS [PART...]   runs it there, in the repository; RESULTS gets a file for each part
 #                                                   and errors.txt
-# Parts: suite native classic pairs programs, all of them unless named. STEPS is the number of steps of each program,
-# 40 unless set. Fails if a part does, after the others have run. `native` shows what PyTorch's own allocator does
-# there; its failures do not count.
+# Parts: suite native classic pairs hooks programs precision largest, all of them unless named. Fails if a part does,
+# after the others have run. `native` shows what PyTorch's own allocator does there; its failures do not count. `hooks`
+# are CuPy, RMM and recordings; what is not installed is skipped. Of the programs, ONLY names some (gpt2,gnn), STEPS is
+# the number of steps, 24 unless set, and ROUNDS how often each allocator runs them, 1 unless set.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-usage() { sed -n '2,9s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2; }
+usage() { sed -n '2,11s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2; }
 [ "$#" -ge 2 ] || usage
 action="$1" folder="$2"
 shift 2
@@ -44,10 +45,18 @@ classic() {
     timeout 120 "$python" python/tests/gpu_suite.py --conf policy:classic --only training,ipc,record,graph,pool,memory
 }
 pairs() { timeout 200 "$python" python/tests/pair_bench.py --rounds 2 --count 100000 --pairs "$folder/pairs.so"; }
-programs() { timeout 400 "$python" benches/torch/programs.py --steps "${STEPS:-40}" --csv "$results/programs.csv"; }
+hooks() { timeout 120 "$python" python/tests/gpu_hooks.py --out "$results/traces"; }
+programs() {
+    local only=()
+    [ -z "${ONLY:-}" ] || only=(--only "$ONLY")
+    timeout 600 "$python" benches/torch/programs.py --together --rounds "${ROUNDS:-1}" --steps "${STEPS:-24}" \
+        --out "$results" ${only[@]+"${only[@]}"}
+}
+precision() { timeout 150 "$python" benches/torch/precision.py --out "$results"; }
+largest() { timeout 200 "$python" benches/torch/precision.py --largest-batch --out "$results"; }
 
 status=0
-[ "$#" -gt 0 ] || set -- suite native classic pairs programs
+[ "$#" -gt 0 ] || set -- suite native classic pairs hooks programs precision largest
 for part in "$@"; do
     began="$SECONDS"
     echo "== $part"

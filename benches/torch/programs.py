@@ -1,160 +1,202 @@
-"""Three real programs on PyTorch's allocator, on its expandable segments, and on Millpond, each in a process of its own.
+"""Ten programs on PyTorch's allocators and on Millpond, each allocator in processes of its own, one after another.
 
-    python benches/torch/programs.py [--programs gpt2 resnet50 bert] [--steps 40] [--csv FILE]
+    python benches/torch/programs.py [--only gpt2,gnn] [--allocators native,millpond] [--rounds 3] [--together]
+    python benches/torch/programs.py --device cpu --tiny        # whether the programs work, without a GPU
 
-gpt2       trains GPT-2 (124 million weights) in bfloat16 on batches whose length varies
-resnet50   trains ResNet-50 with automatic mixed precision on images whose size varies
-bert       runs BERT-base on four streams at once, on requests whose length varies, and uses the results on a fifth
+native     PyTorch's allocator
+expandable the same with expandable_segments:True
+async      PyTorch's back end cudaMallocAsync
+millpond   Millpond as it is, with the policy paged; `tight` is the same with growth:tight, and `classic` policy:classic
 
-Weights are random, data is made up, and nothing is downloaded. The models are those of transformers and torchvision. For each
-program and allocator it prints the most that was reserved and live, their ratio, the median time of a step in the second
-half, the time of all steps, how often the driver was asked for memory, and the last loss, which should agree.
+The programs are in the folder beside this file: gpt2, llama, resnet50, generate, bert, gnn, unet, moe, loader, serving.
+Weights are random, data is made up, nothing is downloaded, and the sizes of step n are the same in every run.
+
+For each program and allocator there is one row: the most that was reserved and live in all steps, their ratio, the
+median time of a step in the second half, how often the allocator had to retry, its requests to the driver in the second
+half, and the last loss, which should agree. Requests are memory taken and given back, or mapped and unmapped
+(num_device_alloc and num_device_free); cudaMallocAsync does not tell. Of Millpond the table has in brackets its calls of
+every kind and its waits for the device, from millpond.torch.stats(). Of several rounds, times are the median, and
+reserved bytes the most.
+
+With --together a process runs all programs, with an empty cache and new peaks for each, which saves PyTorch's start.
+--out FOLDER, or the variable OUT, gets programs.json and programs.md.
 """
 
 import argparse
 import json
+import math
 import os
-import random
+import pathlib
 import statistics
-import subprocess
 import sys
 import time
+import traceback
 
-SIDES = {
-    "native": None,
-    "expandable": None,
-    "millpond": "policy:paged",
-    "millpond tight": "policy:paged,growth:tight",
-    "millpond classic": "policy:classic",
-}
+from programs import NAMES, load
+from programs.allocators import ALLOCATORS, asked, chosen, enable, rows, start_anew, tell
+
+FIRST = ("native", "expandable", "async", "millpond")
 
 
-def gpt2(torch, steps):
-    from transformers import GPT2Config, GPT2LMHeadModel
-
-    model = GPT2LMHeadModel(GPT2Config()).cuda()
-    optimiser = torch.optim.AdamW(model.parameters(), lr=3e-4)
-    draw = random.Random(1)
-    for _ in range(steps):
-        tokens = torch.randint(0, 50257, (8, draw.randrange(64, 1024)), device="cuda")
-        with torch.autocast("cuda", torch.bfloat16):
-            loss = model(tokens, labels=tokens).loss
-        loss.backward()
-        optimiser.step()
-        optimiser.zero_grad(set_to_none=True)
-        yield loss
-
-
-def resnet50(torch, steps):
-    from torchvision.models import resnet50 as make
-
-    model = make().cuda().to(memory_format=torch.channels_last)
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-    scaler = torch.amp.GradScaler("cuda")
-    draw = random.Random(2)
-    for _ in range(steps):
-        size = draw.randrange(128, 288, 32)
-        images = torch.randn(draw.choice([64, 96, 128]), 3, size, size, device="cuda")
-        targets = torch.randint(0, 1000, (len(images),), device="cuda")
-        with torch.autocast("cuda", torch.float16):
-            loss = torch.nn.functional.cross_entropy(model(images.to(memory_format=torch.channels_last)), targets)
-        scaler.scale(loss).backward()
-        scaler.step(optimiser)
-        scaler.update()
-        optimiser.zero_grad(set_to_none=True)
-        yield loss
-
-
-def bert(torch, steps):
-    from transformers import BertConfig, BertModel
-
-    model = BertModel(BertConfig()).cuda().half().eval()
-    streams = [torch.cuda.Stream() for _ in range(4)]
-    main = torch.cuda.current_stream()
-    draw = random.Random(3)
-    torch.cuda.synchronize()
-    for _ in range(steps):
-        results = []
-        with torch.no_grad():
-            for request in range(16):
-                stream = streams[request % 4]
-                tokens = torch.randint(0, 30522, (draw.randrange(1, 33), draw.randrange(16, 512)), device="cuda")
-                stream.wait_stream(main)
-                tokens.record_stream(stream)
-                with torch.cuda.stream(stream):
-                    results.append((model(tokens).last_hidden_state, stream))
-            total = torch.zeros((), device="cuda")
-            for result, stream in results:
-                main.wait_stream(stream)
-                result.record_stream(main)
-                total = total + result.float().abs().mean()
-        yield total
-
-
-def run(name, side, steps):
-    if side == "expandable":
-        os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
-    elif side != "native":
-        import millpond.torch
-
-        millpond.torch.enable(SIDES[side])
+def measure(name, allocator, setting, steps):
+    """Runs a program, and returns its row."""
     import torch
 
-    torch.manual_seed(0)
-    times, loss = [], None
-    torch.cuda.synchronize()
+    if setting.is_cuda:
+        start_anew()
+    left = torch.cuda.memory_reserved() if setting.is_cuda else 0
+    times, loss, before = [], None, {}
     began = last = time.perf_counter()
-    for loss in globals()[name](torch, steps):
-        torch.cuda.synchronize()
-        now = time.perf_counter()
-        times.append(now - last)
-        last = now
-    stats = torch.cuda.memory_stats()
-    print(json.dumps({
+    running = load(name).steps(setting, steps)
+    for step in range(steps):
+        if step == steps // 2 and setting.is_cuda:
+            before = asked(allocator)
+        last = time.perf_counter()
+        loss = next(running)
+        if setting.is_cuda:
+            torch.cuda.synchronize()
+        times.append(time.perf_counter() - last)
+    row = {
         "program": name,
-        "allocator": side,
-        "reserved": stats["reserved_bytes.all.peak"],
-        "live": stats["allocated_bytes.all.peak"],
-        "step": statistics.median(times[len(times) // 2:]) * 1000,
-        "seconds": last - began,
-        "calls": stats["num_device_alloc"] + stats["num_device_free"],
-        "retries": stats["num_alloc_retries"],
+        "allocator": allocator,
+        "steps": steps,
+        "step": statistics.median(times[steps // 2:]) * 1000,
+        "seconds": time.perf_counter() - began,
         "loss": float(loss),
-    }))
+    }
+    if setting.is_cuda:
+        after, stats = asked(allocator), torch.cuda.memory_stats()
+        row["reserved"] = stats["reserved_bytes.all.peak"]
+        row["live"] = stats["allocated_bytes.all.peak"]
+        row["left"] = left
+        row["retries"] = stats["num_alloc_retries"]
+        row["driver"] = {key: value - before[key] for key, value in after.items()}
+    running.close()
+    return row
+
+
+def child(arguments):
+    """Runs the programs in this process, and prints a row of each. After one that fails, the others run."""
+    if arguments.device == "cuda":
+        enable(arguments.child)
+    from programs.setting import Setting
+
+    failed = 0
+    for name in arguments.only:
+        try:
+            tell(measure(name, arguments.child, Setting(arguments.device, arguments.tiny), arguments.steps))
+        except Exception:
+            failed += 1
+            print(f"{name}: {traceback.format_exc(-3)}", file=sys.stderr, flush=True)
+    return 1 if failed else 0
+
+
+def run(names, allocator, arguments):
+    """Runs programs on an allocator in a new process. Returns their rows, fewer if it failed, which is printed."""
+    options = ["--only", ",".join(names), "--steps", arguments.steps, "--device", arguments.device]
+    limit = arguments.timeout * len(names)
+    found, why = rows(__file__, options + ["--tiny"] * arguments.tiny, allocator, limit)
+    if why:
+        missing = [name for name in names if name not in [row["program"] for row in found]]
+        print(f"{', '.join(missing) or 'the end'} on {allocator}: {why}", file=sys.stderr, flush=True)
+    return found
+
+
+def summed(rounds):
+    """Returns one row for all rounds of a program on an allocator."""
+    row = dict(max(rounds, key=lambda row: row.get("reserved", 0)))
+    row["step"] = statistics.median(row["step"] for row in rounds)
+    row["rounds"] = len(rounds)
+    return row
+
+
+HEAD = """\
+| program | allocator | reserved GiB | live GiB | reserved / live | ms a step | retries | driver requests | loss |
+|---|---|---:|---:|---:|---:|---:|---:|---:|"""
+
+
+def line(row):
+    """Returns a row as a line of the table."""
+    cells = [row["program"], row["allocator"]]
+    if "reserved" in row:
+        of = row["driver"]
+        requests = str(of["num_device_alloc"] + of["num_device_free"]) if of else "not told"
+        if "driver.calls" in of:
+            requests += f" ({of['driver.calls']} calls, {of['driver.stalls']} waits)"
+        cells += [f"{row['reserved'] / 2**30:.2f}", f"{row['live'] / 2**30:.2f}"]
+        cells += [f"{row['reserved'] / row['live']:.3f}"]
+        cells += [f"{row['step']:.1f}", str(row["retries"]), requests]
+    else:
+        cells += ["", "", "", f"{row['step']:.1f}", "", ""]
+    return "| " + " | ".join([*cells, f"{row['loss']:.6f}"]) + " |"
+
+
+def means(table):
+    """Returns a table with the geometric means of reserved over live and of the time over native's, by allocator."""
+    of = {(row["program"], row["allocator"]): row for row in table if "reserved" in row}
+    lines = ["| allocator | programs | reserved / live | time over native's |", "|---|---:|---:|---:|"]
+    for allocator in dict.fromkeys(key[1] for key in of):
+        mine = [row for row in of.values() if row["allocator"] == allocator]
+        both = [(row, of[row["program"], "native"]) for row in mine if (row["program"], "native") in of]
+        ratio = math.exp(statistics.fmean(math.log(row["reserved"] / row["live"]) for row in mine))
+        times = [math.log(row["step"] / native["step"]) for row, native in both]
+        speed = f"{math.exp(statistics.fmean(times)):.3f}" if times else ""
+        lines.append(f"| {allocator} | {len(mine)} | {ratio:.3f} | {speed} |")
+    return "\n".join(lines)
+
+
+def write(folder, measured):
+    """Writes all rows as JSON, and the tables."""
+    folder = pathlib.Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "programs.json").write_text(json.dumps(measured, indent=1) + "\n")
+    each = {}
+    for row in measured:
+        each.setdefault((row["program"], row["allocator"]), []).append(row)
+    best = [summed(rounds) for rounds in each.values()]
+    best.sort(key=lambda row: (NAMES.index(row["program"]), list(ALLOCATORS).index(row["allocator"])))
+    text = "\n".join([HEAD, *map(line, best)]) + "\n"
+    if any("reserved" in row for row in best):
+        text += "\n" + means(best) + "\n"
+    (folder / "programs.md").write_text(text)
+    return text
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--programs", nargs="*", default=["gpt2", "resnet50", "bert"])
-    parser.add_argument("--sides", nargs="*", default=list(SIDES))
-    parser.add_argument("--steps", type=int, default=40)
-    parser.add_argument("--csv", default="")
-    parser.add_argument("--on", nargs=2, default=None)
+    parser.add_argument("--only", type=chosen(NAMES), default=list(NAMES), metavar="PROGRAM,...")
+    parser.add_argument("--allocators", type=chosen(ALLOCATORS), default=list(FIRST), metavar="ALLOCATOR,...")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=24)
+    parser.add_argument("--together", action="store_true", help="run all programs of an allocator in one process")
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
+    parser.add_argument("--tiny", action="store_true", help="sizes of a test")
+    parser.add_argument("--timeout", type=float, default=45.0, help="seconds for each program")
+    parser.add_argument("--out", default=os.environ.get("OUT", ""), help="a folder for programs.json and programs.md")
+    parser.add_argument("--child", choices=list(ALLOCATORS), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.on:
-        run(*arguments.on, arguments.steps)
-        return 0
-    rows, failed = [], 0
-    print("| program | allocator | reserved GiB | live GiB | ratio | ms a step | s in all | driver calls | retries | loss |")
-    print("|---|---|---:|---:|---:|---:|---:|---:|---:|---:|")
-    for name in arguments.programs:
-        for side in arguments.sides:
-            command = [sys.executable, __file__, "--on", name, side, "--steps", str(arguments.steps)]
-            done = subprocess.run(command, capture_output=True, text=True)
-            if done.returncode != 0:
-                failed += 1
-                print(f"{name} on {side}: exit code {done.returncode}: {done.stderr[-800:]}", file=sys.stderr)
-                continue
-            row = json.loads(done.stdout.splitlines()[-1])
-            rows.append(row)
-            print(f"| {name} | {side} | {row['reserved'] / 2**30:.2f} | {row['live'] / 2**30:.2f} "
-                  f"| {row['reserved'] / row['live']:.3f} | {row['step']:.1f} | {row['seconds']:.1f} | {row['calls']} "
-                  f"| {row['retries']} | {row['loss']:.6f} |", flush=True)
-    if arguments.csv and rows:
-        with open(arguments.csv, "w") as file:
-            file.write(",".join(rows[0]) + "\n")
-            file.writelines(",".join(str(value) for value in row.values()) + "\n" for row in rows)
-    return 1 if failed else 0
+    if arguments.steps < 2 or arguments.rounds < 1:
+        parser.error("there are at least 2 steps and 1 round")
+    if arguments.child:
+        return child(arguments)
+    allocators = arguments.allocators if arguments.device == "cuda" else ["native"]
+    groups = [arguments.only] if arguments.together else [[name] for name in arguments.only]
+    measured, expected = [], 0
+    print(HEAD, flush=True)
+    for number in range(arguments.rounds):
+        # Each round begins with another allocator, so that none is always the first on a cold device.
+        turn = number % len(allocators)
+        for names in groups:
+            for allocator in allocators[turn:] + allocators[:turn]:
+                found = run(names, allocator, arguments)
+                expected += len(names)
+                measured += found
+                print("\n".join(map(line, found)), flush=True)
+                if arguments.out:
+                    write(arguments.out, measured)
+    if arguments.out:
+        print("\n" + write(arguments.out, measured))
+    return 0 if len(measured) == expected else 1
 
 
 if __name__ == "__main__":

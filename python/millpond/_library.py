@@ -28,6 +28,11 @@ class _Table(ctypes.Structure):
         )),
         ("stats_json", ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p))),
         ("summary", ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p))),
+        *((name, ctypes.c_void_p) for name in (
+            "layout", "trace", "pool_ref", "pool_unref", "pool_uses", "pool_flags", "capture_begin", "capture_end",
+        )),
+        ("record_start", ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int32)),
+        ("record_stop", ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int32, ctypes.c_char_p, ctypes.c_char_p)),
     ]
 
 
@@ -37,7 +42,8 @@ def path():
 
 
 @functools.cache
-def _library():
+def library():
+    """Returns the library, loaded."""
     try:
         library = ctypes.CDLL(path())
     except OSError as error:
@@ -50,13 +56,13 @@ def _library():
 
 def version():
     """Returns the version of the library."""
-    return _library().millpond_version().decode()
+    return library().millpond_version().decode()
 
 
 @functools.cache
 def address():
     """Returns the address of the table, for the shim."""
-    found = _library().millpond_core_get(ABI)
+    found = library().millpond_core_get(ABI)
     if not found:
         raise Error(f"millpond: {path()} has no table of version {ABI}: the package and the library do not fit")
     return found
@@ -80,6 +86,16 @@ def text(entry, *arguments):
         return ctypes.string_at(out.value).decode()
     finally:
         _table().string_free(out.value)
+
+
+def call(entry, *arguments):
+    """Calls an entry that returns a status alone."""
+    _check(getattr(_table(), entry)(*arguments))
+
+
+def drop_recording(device):
+    """Ends the recording of a device, if there is one, without a file."""
+    _table().record_stop(device, None, None)
 
 
 def configure(conf):

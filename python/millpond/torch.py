@@ -12,10 +12,12 @@ import json
 import os
 import threading
 
-from millpond import _library, _shim
+from millpond import _library, _record, _shim
 from millpond._library import Error
 
-__all__ = ["Error", "conf", "disable", "enable", "is_enabled", "memory_summary", "snapshot", "stats"]
+__all__ = [
+    "Error", "conf", "disable", "enable", "is_enabled", "memory_summary", "record", "report", "snapshot", "stats",
+]
 
 _lock = threading.Lock()
 _loaded = None
@@ -121,6 +123,36 @@ def snapshot():
         "devices": [stats(device) for device in range(torch.cuda.device_count()) if _is_used(device)],
     }
     return taken
+
+
+def record(path, device=None, **facts):
+    """Returns a recording of what the program asks of a device's allocator, as a trace that ``millpond replay`` reads.
+
+        with millpond.torch.record("train.trace.zst"):
+            train()
+
+    or ``recording.start()`` and ``recording.stop()``, which writes the file, compressed if its name ends in ``.zst`` or
+    ``.gz``. Blocks that are live at the start are not in the trace, so begin in front of the model. Meanwhile each
+    request takes a lock that all streams share. ``facts`` become part of the header, such as ``workload="my program"``.
+    """
+
+    def facts_of(number):
+        import torch
+
+        found = {"workload": _record.stem(path), "conf": conf(), "torch": str(torch.__version__)}
+        return {**found, "gpu": torch.cuda.get_device_name(number), **facts}
+
+    return _record.Recording(path, lambda: _device(device), facts_of)
+
+
+def report(path, out=None, policies=("classic", "paged"), options=()):
+    """Writes a page that shows what memory was used for, of a trace or of a file that
+    ``torch.cuda.memory._dump_snapshot`` wrote. Returns its path: ``out``, or that of the file with ``.html``.
+
+    The command ``millpond report`` makes it, which replays the trace on a simulated device under each of the policies;
+    ``options`` are further arguments of it. Raises ``Error`` if it is not on the PATH, or fails.
+    """
+    return _record.report(path, out, policies, options)
 
 
 def _is_used(device):

@@ -290,6 +290,20 @@ typedef struct millpond_core_v1 {
     millpond_status (*capture_begin)(int32_t device, millpond_core_pool pool, void *stream);
     /* Tells that the capture has ended, on all of its streams. Without one it does nothing. */
     millpond_status (*capture_end)(int32_t device, millpond_core_pool pool);
+
+    /* ---- Recordings ---- */
+
+    /* Begins to record what the program asks of a device's allocator, for a trace that `millpond replay` reads. A recording
+     * in progress is dropped. Until `record_stop` each allocation, free and use takes a lock that all streams of the device
+     * share, and 24 bytes of host memory. Blocks that are live already do not appear, and those of private pools appear
+     * as blocks of the default pool. Opens the device. Locks: the device, for a moment. Errors: those of millpond_create. */
+    millpond_status (*record_start)(int32_t device);
+    /* Ends the recording of a device and writes it to a file, which is compressed if its name ends in ".gz" or ".zst". A
+     * `path` of NULL drops it. `header` has facts about the program as a JSON object; NULL stands for none. Takes as long as
+     * writing the file. Locks: the device, for a moment. Errors: BAD_ARGUMENT if the device is not being recorded, for a
+     * header with a mistake, after which the recording goes on, and for a file that cannot be written, after which the
+     * recording is lost. */
+    millpond_status (*record_stop)(int32_t device, const char *path, const char *header);
 } millpond_core_v1;
 
 /* Returns the table of a version, or NULL if the library does not have it. It is valid as long as the library is loaded.

@@ -13,6 +13,7 @@ mod layout;
 mod pond;
 mod ponds;
 mod pools;
+mod record;
 mod told;
 pub mod types;
 
@@ -54,6 +55,8 @@ static TABLE: Core = Core {
     pool_flags: pools::pool_flags,
     capture_begin: pools::capture_begin,
     capture_end: pools::capture_end,
+    record_start: record::record_start,
+    record_stop: record::record_stop,
 };
 
 /// Returns the table of a version; null if there is none.

@@ -170,6 +170,14 @@ fn the_table() {
 }
 
 #[test]
+fn recordings() {
+    let program = watched("record", "record");
+    for (mut command, device) in [(on_sim(&program), "sim"), (on_cuda(&program), "cuda")] {
+        run(command.env("MILLPOND_TORCH_DEVICE", device).env("FOLDER", env!("CARGO_TARGET_TMPDIR")));
+    }
+}
+
+#[test]
 fn torch_says_what_is_wrong_with_the_environment() {
     let program = watched("torch", "torch-environment");
     for (variable, value, word) in

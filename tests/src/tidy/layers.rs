@@ -39,7 +39,18 @@ const LAYERS: [(&str, &[&str]); 17] = [
         "millpond-any",
         &["millpond", "millpond-backend", "millpond-sim", "millpond-cuda", "millpond-vulkan", "millpond-wgpu"],
     ),
-    ("millpond-capi", &["millpond", "millpond-core", "millpond-backend", "millpond-sim", "millpond-cuda"]),
+    (
+        "millpond-capi",
+        &[
+            "millpond",
+            "millpond-core",
+            "millpond-backend",
+            "millpond-sim",
+            "millpond-cuda",
+            "millpond-trace",
+            "millpond-replay",
+        ],
+    ),
     (
         "millpond-cli",
         &[

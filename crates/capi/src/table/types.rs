@@ -204,4 +204,6 @@ pub struct Core {
     pub pool_flags: extern "C" fn(i32, Pool, u32, i32) -> i32,
     pub capture_begin: extern "C" fn(i32, Pool, *mut c_void) -> i32,
     pub capture_end: extern "C" fn(i32, Pool) -> i32,
+    pub record_start: extern "C" fn(i32) -> i32,
+    pub record_stop: unsafe extern "C" fn(i32, *const c_char, *const c_char) -> i32,
 }

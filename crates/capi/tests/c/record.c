@@ -1,0 +1,63 @@
+/* The recordings of millpond_core.h. The last argument is a folder for traces. */
+#include <unistd.h>
+
+#include "check.h"
+#include "millpond_core.h"
+
+static const millpond_core_v1 *core;
+
+static void *alloc(uint64_t bytes) {
+    millpond_core_block block = core->alloc(0, NULL, bytes, NULL);
+    CHECK(block.address != NULL);
+    return block.context;
+}
+
+/* Checks the lines of a trace. */
+static void expect(const char *path, const char *expected) {
+    char text[400] = {0};
+    FILE *file = fopen(path, "r");
+    CHECK(file != NULL);
+    CHECK(fread(text, 1, sizeof text - 1, file) > 0);
+    fclose(file);
+    CHECK(strcmp(text, expected) == 0);
+}
+
+int main(int argc, char **argv) {
+    test_device(argc, argv);
+    core = millpond_core_get(MILLPOND_CORE_ABI);
+    CHECK(core != NULL && core->size >= sizeof *core);
+    char path[1000], nowhere[1100];
+    snprintf(path, sizeof path, "%s/record-%d.trace", getenv("FOLDER"), (int)getpid());
+    snprintf(nowhere, sizeof nowhere, "%s/no/such.trace", path);
+
+    CHECK(core->record_stop(0, path, NULL) == MILLPOND_BAD_ARGUMENT); /* Not opened, and not recorded. */
+    CHECK(core->record_start(64) == MILLPOND_BAD_ARGUMENT);
+    void *before = alloc(100);
+    OK(core->record_start(0));
+    void *one = alloc(1000), *two = alloc(3 * MIB);
+    OK(core->record_stream(two, NULL));
+    OK(core->free(before));
+    OK(core->free(one));
+    CHECK(core->record_stop(0, path, "[]") == MILLPOND_BAD_ARGUMENT); /* The recording goes on. */
+    OK(core->free(two));
+    OK(core->empty_cache(0, NULL));
+    OK(core->record_stop(0, path, "{\"workload\": \"c\"}"));
+    expect(path, "# {\"workload\":\"c\"}\na 0 1000 0\na 1 3145728 0\nu 1 0\nf 0\nf 1\ne\n");
+    CHECK(core->record_stop(0, path, NULL) == MILLPOND_BAD_ARGUMENT);
+
+    /* A recording that is dropped, one that is begun anew, and one that cannot be written. */
+    OK(core->record_start(0));
+    OK(core->record_stop(0, NULL, NULL));
+    OK(core->record_start(0));
+    one = alloc(1000);
+    OK(core->record_start(0));
+    OK(core->free(one));
+    OK(core->free(alloc(7)));
+    OK(core->record_stop(0, path, NULL));
+    expect(path, "a 0 7 0\nf 0\n");
+    OK(core->record_start(0));
+    CHECK(core->record_stop(0, nowhere, NULL) == MILLPOND_BAD_ARGUMENT);
+    CHECK(strstr(millpond_last_error(), "such.trace") != NULL);
+    CHECK(remove(path) == 0);
+    return 0;
+}

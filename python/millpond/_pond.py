@@ -1,0 +1,156 @@
+"""Allocators for libraries that ask for memory by size and stream: the plain C interface, ``millpond.h``.
+
+There is one allocator for each device, made at its first use, which all of these libraries share. It lives as long as
+the process, because their arrays may live until its end.
+"""
+
+import ctypes
+import json
+import os
+import threading
+
+from millpond import _library
+from millpond._library import Error
+
+OUT_OF_MEMORY = 1
+
+_Pointer = ctypes.POINTER
+
+# The functions of millpond.h that are called here, with their arguments. All of them return a status.
+FUNCTIONS = {
+    "create": (ctypes.c_char_p, ctypes.c_char_p, _Pointer(ctypes.c_void_p)),
+    "destroy": (ctypes.c_void_p, _Pointer(ctypes.c_uint64)),
+    "stream_release": (ctypes.c_void_p, ctypes.c_void_p),
+    "alloc": (ctypes.c_void_p, ctypes.c_uint64, ctypes.c_void_p, _Pointer(ctypes.c_void_p)),
+    "free": (ctypes.c_void_p, ctypes.c_void_p),
+    "record_stream": (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p),
+    "set_limit": (ctypes.c_void_p, ctypes.c_uint64),
+    "trim": (ctypes.c_void_p, ctypes.c_uint64, _Pointer(ctypes.c_uint64)),
+    "empty_cache": (ctypes.c_void_p,),
+    "stats_json": (ctypes.c_void_p, _Pointer(ctypes.c_void_p)),
+    "summary": (ctypes.c_void_p, ctypes.c_int, _Pointer(ctypes.c_void_p)),
+}
+
+
+class OutOfMemory(Error, MemoryError):
+    """The device, or the limit, has no memory left for a request."""
+
+
+def _functions():
+    library = _library.library()
+    found = {}
+    for name, arguments in FUNCTIONS.items():
+        function = getattr(library, f"millpond_{name}")
+        function.argtypes, function.restype = arguments, ctypes.c_int32
+        found[name] = function
+    library.millpond_last_error.restype = ctypes.c_char_p
+    library.millpond_string_free.argtypes, library.millpond_string_free.restype = (ctypes.c_void_p,), None
+    return found
+
+
+class Pond:
+    """The allocator of one device."""
+
+    def __init__(self, device, conf):
+        self._library, self._functions = _library.library(), _functions()
+        self._alloc, self._free = self._functions["alloc"], self._functions["free"]
+        self.handle = ctypes.c_void_p()
+        self._call("create", device.encode(), None if conf is None else conf.encode(), ctypes.byref(self.handle))
+
+    def destroy(self):
+        """Gives all memory back, also that of live blocks."""
+        self._call("destroy", self.handle, None)
+
+    def _raise(self, status):
+        text = f"millpond: {self._library.millpond_last_error().decode()}"
+        raise OutOfMemory(text) if status == OUT_OF_MEMORY else Error(text)
+
+    def _call(self, name, *arguments):
+        status = self._functions[name](*arguments)
+        if status != 0:
+            self._raise(status)
+
+    def _text(self, name, *arguments):
+        out = ctypes.c_void_p()
+        self._call(name, self.handle, *arguments, ctypes.byref(out))
+        try:
+            return ctypes.string_at(out.value).decode()
+        finally:
+            self._library.millpond_string_free(out)
+
+    def alloc(self, size, stream):
+        """Returns the address of a block for use on a stream, a driver's handle; 0 for 0 bytes."""
+        out = ctypes.c_void_p()
+        status = self._alloc(self.handle, size, stream, ctypes.byref(out))
+        if status != 0:
+            self._raise(status)
+        return out.value or 0
+
+    def free(self, address):
+        """Frees a block. Work that uses it on its stream, or on one that was recorded, need not be over."""
+        status = self._free(self.handle, address)
+        if status != 0:
+            self._raise(status)
+
+    def record_stream(self, address, stream):
+        """Records that a block is used on another stream until it is freed."""
+        self._call("record_stream", self.handle, address, stream)
+
+    def release_stream(self, stream):
+        """Forgets a stream, before the program destroys it."""
+        self._call("stream_release", self.handle, stream)
+
+    def set_limit(self, size):
+        """Limits the reserved bytes; ``None`` lifts the limit."""
+        self._call("set_limit", self.handle, 2**64 - 1 if size is None else size)
+
+    def trim(self, size):
+        """Gives cached memory back until at most this is reserved. Returns the bytes that are reserved then."""
+        out = ctypes.c_uint64()
+        self._call("trim", self.handle, size, ctypes.byref(out))
+        return out.value
+
+    def empty_cache(self):
+        """Gives all cached memory back to the driver."""
+        self._call("empty_cache", self.handle)
+
+    def stats(self):
+        """Returns all statistics."""
+        return json.loads(self._text("stats_json"))
+
+    def summary(self, abbreviated):
+        """Returns the statistics as a table."""
+        return self._text("summary", int(abbreviated))
+
+
+_lock = threading.Lock()
+_ponds = {}
+_conf = None
+
+
+def configure(conf):
+    """Sets the configuration of allocators that are made later; ``None`` keeps what was set before, at first that of
+    the environment.
+
+    Raises ``Error`` for a mistake in it, and if an allocator was made with another one.
+    """
+    global _conf
+    with _lock:
+        if conf is not None and conf != _conf and _ponds:
+            raise Error("millpond: a device is in use already, with the configuration that it began with")
+        wish = _conf if conf is None else conf
+        Pond("sim", wish).destroy()
+        _conf = wish
+
+
+def of(device):
+    """Returns the allocator of a device, which is made at its first use."""
+    pond = _ponds.get(device)
+    if pond is None:
+        with _lock:
+            pond = _ponds.get(device)
+            if pond is None:
+                # Simulated devices take the place of CUDA's in tests, as in the table of functions.
+                kind = os.environ.get("MILLPOND_TORCH_DEVICE", "cuda")
+                pond = _ponds[device] = Pond(f"{kind}:{device}", _conf)
+    return pond

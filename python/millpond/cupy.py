@@ -1,0 +1,129 @@
+"""CuPy on Millpond: every array of a program that is made from now on lives there.
+
+    import millpond.cupy
+    millpond.cupy.enable()
+
+Each allocation is for the stream that is current then, and memory is granted again in the order of that stream. An
+array that is used on another one is told with ``record_stream``.
+"""
+
+from millpond import _pond
+from millpond._library import Error
+
+__all__ = [
+    "Error", "disable", "empty_cache", "enable", "is_enabled", "memory_summary", "record_stream", "release_stream",
+    "set_limit", "stats", "trim",
+]
+
+_module = None
+_before = None
+
+
+class _Block:
+    """Owns a block, which is freed once the last array in it is gone."""
+
+    __slots__ = ("address", "pond")
+
+    def __init__(self, pond, address):
+        self.pond, self.address = pond, address
+
+    def __del__(self):
+        if self.address:
+            self.pond.free(self.address)
+
+
+def _allocate(size):
+    cuda = _module.cuda
+    device = cuda.device.get_device_id()
+    pond = _pond.of(device)
+    try:
+        address = pond.alloc(size, cuda.get_current_stream().ptr)
+    except _pond.OutOfMemory as error:
+        raise cuda.memory.OutOfMemoryError(size, pond.stats()["reserved_bytes.all.current"]) from error
+    return cuda.MemoryPointer(cuda.UnownedMemory(address, size, _Block(pond, address), device), 0)
+
+
+def enable(conf=None):
+    """Makes Millpond CuPy's allocator. Arrays that there are already stay where they are.
+
+    ``conf`` has the configuration, such as ``"policy:classic"``; without it that of the environment applies, as for
+    ``millpond.torch.enable``. RMM, if it is enabled too, shares the allocator of each device; PyTorch has its own.
+
+    Raises ``Error`` if CuPy is missing, for a mistake in the configuration, and for another one once a device is in
+    use.
+    """
+    global _module, _before
+    try:
+        import cupy
+    except ImportError as error:
+        raise Error(f"millpond: there is no CuPy to serve: {error}") from error
+    _pond.configure(conf)
+    if _module is None:
+        _before = cupy.cuda.get_allocator()
+    _module = cupy
+    cupy.cuda.set_allocator(_allocate)
+
+
+def disable():
+    """Gives CuPy back the allocator that it had. Arrays that live in Millpond stay there until they are gone."""
+    global _module
+    if _module is not None:
+        _module.cuda.set_allocator(_before)
+        _module = None
+
+
+def is_enabled():
+    """Returns whether Millpond serves CuPy."""
+    return _module is not None
+
+
+def _of(device):
+    if _module is None:
+        raise Error("millpond: not enabled: call millpond.cupy.enable() first")
+    return _pond.of(_module.cuda.device.get_device_id() if device is None else int(device))
+
+
+def record_stream(array, stream):
+    """Tells that an array is used on a stream beside its own: what is queued there until the array is gone comes before
+    the next use of its memory.
+
+    Raises ``Error`` for an array that does not live in Millpond.
+    """
+    memory = array.data.mem
+    owner = getattr(memory, "_owner", None)
+    pond = owner.pond if isinstance(owner, _Block) else _of(memory.device_id)
+    pond.record_stream(memory.ptr, stream.ptr)
+
+
+def release_stream(stream, device=None):
+    """Forgets a stream on which memory was allocated. Call it before a stream is destroyed: the driver uses handles
+    again.
+
+    Raises ``Error`` for a stream that was not used.
+    """
+    _of(device).release_stream(stream.ptr)
+
+
+def stats(device=None):
+    """Returns all statistics of a device as a dict of numbers, under the keys that ``millpond.torch.stats`` has."""
+    return _of(device).stats()
+
+
+def memory_summary(device=None, abbreviated=False):
+    """Returns the statistics of a device as a table."""
+    return _of(device).summary(abbreviated)
+
+
+def set_limit(size, device=None):
+    """Limits the bytes that may be reserved on a device; ``None`` lifts the limit."""
+    _of(device).set_limit(size)
+
+
+def trim(size, device=None):
+    """Gives cached memory back until at most ``size`` bytes are reserved. Returns the bytes that are reserved then."""
+    return _of(device).trim(size)
+
+
+def empty_cache(device=None):
+    """Gives all cached memory of a device back to the driver."""
+    _of(device).empty_cache()

@@ -1,0 +1,65 @@
+"""Recordings and reports of a program under a real torch. No kernel runs, so a simulated device will do. With a GPU:
+
+    python python/tests/recordings.py [--conf policy:classic]
+
+The report is made where MILLPOND_COMMAND names the command ``millpond``, or it is on the PATH.
+"""
+
+import argparse
+import os
+import pathlib
+import shutil
+import tempfile
+
+
+def main(torch, folder):
+    import millpond.torch
+
+    def make(size):
+        return torch.empty(size, dtype=torch.uint8, device="cuda")
+
+    def asked():
+        return torch.cuda.memory_stats()["allocation.all.allocated"]
+
+    path = pathlib.Path(folder, "program.trace")
+    before, count = make(1000), asked()
+    with millpond.torch.record(path, step=3):
+        kept = [make(size) for size in (10, 3 << 20, 40 << 20)]
+        del before, kept[1]
+        torch.cuda.empty_cache()
+        kept.append(make(3 << 20))
+        count = asked() - count
+    lines = path.read_text().splitlines()
+    assert lines[1:] == ["a 0 10 0", "a 1 3145728 0", "a 2 41943040 0", "f 1", "e", "a 3 3145728 0"], lines
+    assert count == 4 and '"step":3' in lines[0].replace(" ", ""), lines[0]
+    # What is not recorded is not in it, and a second recording begins anew.
+    del kept
+    with millpond.torch.record(path):
+        make(7)
+    assert path.read_text().splitlines()[1:] == ["a 0 7 0", "f 0"]
+
+    if not (os.environ.get("MILLPOND_COMMAND") or shutil.which("millpond")):
+        return print("the command millpond is not there: no report")
+    torch.cuda.memory._record_memory_history()
+    kept = [make(size << 20) for size in range(1, 40)]
+    del kept[::2]
+    dump = pathlib.Path(folder, "history.pickle")
+    torch.cuda.memory._dump_snapshot(str(dump))
+    for file in (path, dump):
+        page = millpond.torch.report(file, options=["--passes", "1"])
+        assert "<!doctype html>" in page.read_text() and page.suffix == ".html"
+        print(page.name, page.stat().st_size, "bytes")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--conf", default=None)
+    arguments = parser.parse_args()
+
+    import millpond.torch
+    import torch
+
+    millpond.torch.enable(arguments.conf)
+    with tempfile.TemporaryDirectory() as holder:
+        main(torch, holder)
+    print(f"ok recordings {arguments.conf or ''}")
