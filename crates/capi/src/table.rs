@@ -9,12 +9,15 @@
 
 mod blocks;
 mod calls;
+mod checkpoints;
 mod layout;
 mod pond;
 mod ponds;
 mod pools;
 mod told;
 pub mod types;
+
+pub use checkpoints::Taken;
 
 use types::{ABI, Core};
 
@@ -54,6 +57,9 @@ static TABLE: Core = Core {
     pool_flags: pools::pool_flags,
     capture_begin: pools::capture_begin,
     capture_end: pools::capture_end,
+    checkpoint_take: checkpoints::checkpoint_take,
+    checkpoint_set: checkpoints::checkpoint_set,
+    checkpoint_drop: checkpoints::checkpoint_drop,
 };
 
 /// Returns the table of a version; null if there is none.

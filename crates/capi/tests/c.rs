@@ -209,6 +209,7 @@ fn the_tables_types_have_the_headers_lengths() {
         ("event", size_of::<types::Event>()),
         ("host", size_of::<types::Host>()),
         ("source", size_of::<types::Source>()),
+        ("delta", size_of::<types::Delta>()),
         ("v1", size_of::<types::Core>()),
     ];
     let asserts =
