@@ -316,17 +316,8 @@ class Millpond final : public CUDAAllocator {
   }
 
   void enablePeerAccess(DeviceIndex device, DeviceIndex other) override {
-    for (const auto& segment : segments_of(other, nullptr)) {
-      // PyTorch's copies would touch them in kernels of the other device, which the driver does not survive.
-      TORCH_CHECK(
-          !segment.is_expandable,
-          "millpond: memory of pages on GPU ",
-          static_cast<int>(other),
-          " is not mapped for GPU ",
-          static_cast<int>(device),
-          ". Use policy:classic in a process that works with several GPUs, as in "
-          "millpond.torch.enable(\"policy:classic\"), or a process for each GPU");
-    }
+    // Pages are open to the devices that are named, and to no others: the driver's own switch is for what it allocates.
+    check(core->open_to(other, device));
     c10::cuda::CUDAGuard guard(device);
     cudaError_t error = cudaDeviceEnablePeerAccess(other, 0);
     if (error == cudaErrorPeerAccessAlreadyEnabled) {

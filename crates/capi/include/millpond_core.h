@@ -317,6 +317,13 @@ typedef struct millpond_core_v1 {
         int32_t device, const millpond_core_checkpoint *checkpoint, const millpond_core_delta *delta);
     /* Ends a checkpoint. NULL does nothing. Locks: nothing. */
     void (*checkpoint_drop)(millpond_core_checkpoint *checkpoint);
+
+    /* ---- Several devices ---- */
+
+    /* Lets the kernels of another device touch the memory of a device: what there is, and what will be, pages too. Opens
+     * the device. A driver call for each page that is mapped. Locks: the pages of the device, in turn. Errors:
+     * BAD_ARGUMENT; those of millpond_create; DRIVER, also if the other device cannot reach the memory. */
+    millpond_status (*open_to)(int32_t device, int32_t other);
 } millpond_core_v1;
 
 /* Returns the table of a version, or NULL if the library does not have it. It is valid as long as the library is loaded.

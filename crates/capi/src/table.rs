@@ -60,6 +60,7 @@ static TABLE: Core = Core {
     checkpoint_take: checkpoints::checkpoint_take,
     checkpoint_set: checkpoints::checkpoint_set,
     checkpoint_drop: checkpoints::checkpoint_drop,
+    open_to: calls::open_to,
 };
 
 /// Returns the table of a version; null if there is none.

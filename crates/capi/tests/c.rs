@@ -129,6 +129,11 @@ fn errors() {
 }
 
 #[test]
+fn pools() {
+    on_both("pools");
+}
+
+#[test]
 fn destroy() {
     on_both("destroy");
 }

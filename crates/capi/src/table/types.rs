@@ -216,4 +216,5 @@ pub struct Core {
     pub checkpoint_take: unsafe extern "C" fn(i32, Pool, *mut *mut Taken) -> i32,
     pub checkpoint_set: unsafe extern "C" fn(i32, *const Taken, *const Delta) -> i32,
     pub checkpoint_drop: unsafe extern "C" fn(*mut Taken),
+    pub open_to: extern "C" fn(i32, i32) -> i32,
 }

@@ -221,6 +221,9 @@ static void checkpoints(void) {
     OK(core->checkpoint_set(0, empty, &delta));
     CHECK(freed == 2 && made == 0);
     FAILS(core->free(kept.context), MILLPOND_NOT_A_BLOCK, "freed before");
+    OK(core->open_to(0, 0));
+    OK(core->open_to(0, 1));
+    FAILS(core->open_to(0, 64), MILLPOND_BAD_ARGUMENT, "64 is no device");
     OK(core->capture_begin(0, pool, NULL));
     FAILS(core->checkpoint_set(0, two, &delta), MILLPOND_BAD_ARGUMENT, "captured");
     OK(core->capture_end(0, pool));
