@@ -24,17 +24,18 @@ cargo build -p millpond-capi
 for name in libc10 libc10_cuda libtorch_cuda; do
     echo | "$cxx" -x c++ -shared -fPIC -Wl,-soname,"$name.so" -o "$stage/stubs/$name.so" -
 done
-"$cxx" -std="$standard" -O1 -fPIC -shared -fvisibility=hidden -Wall -Wextra -Wno-unused-parameter -Icrates/capi/include \
-    -isystem "$torch/include" -isystem "$torch/include/torch/csrc/api/include" -isystem "$cuda" python/shim/shim.cpp \
+"$cxx" -std="$standard" -O1 -fPIC -shared -fvisibility=hidden -Wall -Wextra -Wno-unused-parameter \
+    -Icrates/capi/include -isystem "$torch/include" -isystem "$torch/include/torch/csrc/api/include" -isystem "$cuda" python/shim/shim.cpp \
     -o "$stage/shim.so" -L"$stage/stubs" -Wl,--no-as-needed -lc10 -lc10_cuda -ltorch_cuda
-"$cxx" -std=c++17 -O1 -fPIC -shared -Wall -Wextra -isystem "$cuda" python/tests/simulated/runtime.cpp -o "$stage/runtime.so"
+"$cxx" -std=c++17 -O1 -fPIC -shared -Wall -Wextra -isystem "$cuda" python/tests/simulated/runtime.cpp \
+    -o "$stage/runtime.so"
 "${CC:-cc}" -std=c11 -O1 -fPIC -shared -Wall -Wextra -Wl,-soname,libcuda.so.1 python/tests/simulated/driver.c \
     -o "$stage/driver/libcuda.so.1"
 
 export PYTHONPATH="$PWD/python" MILLPOND_SHIM="$stage/shim.so" MILLPOND_LIBRARY="$target/debug/libmillpond_capi.so"
 export LD_LIBRARY_PATH="$stage/driver" MILLPOND_TORCH_DEVICE=sim PYTHONDONTWRITEBYTECODE=1
 for test in "$@"; do
-    for conf in policy:paged policy:paged,growth:tight policy:classic policy:classic,expandable_segments:True policy:direct; do
-        LD_PRELOAD="$stage/runtime.so" "$python" "python/tests/$test" --conf "$conf"
+    for conf in paged paged,growth:tight classic classic,expandable_segments:True direct; do
+        LD_PRELOAD="$stage/runtime.so" "$python" "python/tests/$test" --conf "policy:$conf"
     done
 done

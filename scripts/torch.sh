@@ -4,13 +4,14 @@
 #                                                   unpacks it into FOLDER, with the library that times pairs
 #   scripts/torch.sh run FOLDER RESULTS [PART...]   runs it there, in the repository; RESULTS gets a file for each part
 #                                                   and errors.txt
-# Parts: suite native classic pairs programs, all of them unless named. STEPS is the number of steps of each program,
-# 40 unless set. Fails if a part does, after the others have run. `native` shows what PyTorch's own allocator does
-# there; its failures do not count.
+# Parts: suite native classic pairs programs, all of them unless named; and own, PyTorch's own tests of its allocator,
+# if TEST_CUDA names test/test_cuda.py of its sources (TEST_EXTRA: a folder with expecttest and psutil). STEPS is the
+# number of steps of each program, 40 unless set. Fails if a part does, after the others have run. `native` shows what
+# PyTorch's own allocator does there; its failures do not count.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-usage() { sed -n '2,9s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2; }
+usage() { sed -n '2,10s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2; }
 [ "$#" -ge 2 ] || usage
 action="$1" folder="$2"
 shift 2
@@ -41,9 +42,14 @@ python="${PYTHON:-python3}"
 suite() { timeout 240 "$python" python/tests/gpu_suite.py; }
 native() { timeout 200 "$python" python/tests/gpu_suite.py --native || true; }
 classic() {
-    timeout 120 "$python" python/tests/gpu_suite.py --conf policy:classic --only training,ipc,record,graph,pool,memory
+    timeout 240 "$python" python/tests/gpu_suite.py --conf policy:classic \
+        --only training,ipc,record,graph,pool,memory,checkpoints,compile,two_devices
 }
 pairs() { timeout 200 "$python" python/tests/pair_bench.py --rounds 2 --count 100000 --pairs "$folder/pairs.so"; }
+own() {
+    timeout 590 "$python" python/tests/torch_own_tests.py "${TEST_CUDA:?names the tests of PyTorch}" \
+        --extra "${TEST_EXTRA:-}" --errors "$results/own"
+}
 programs() { timeout 400 "$python" benches/torch/programs.py --steps "${STEPS:-40}" --csv "$results/programs.csv"; }
 
 status=0

@@ -29,7 +29,8 @@ pub(crate) struct PageFacts {
     pub(crate) caps: PageCaps,
     /// The device on which the memory lies.
     properties: CUmemAllocationProp,
-    /// The devices that may touch it: this device and its peers. Read under the lock of the table that a mapping enters.
+    /// The devices that may touch it: this device and its peers. Read under the lock of the table that a mapping
+    /// enters.
     access: RwLock<Vec<CUmemAccessDesc>>,
 }
 
@@ -144,8 +145,8 @@ impl<G: Gear> Pages<G> {
                 access.push(access_of(peer));
             }
         }
-        // A mapping that is made from now on is opened for the peer by `map`, which reads the list under the lock of its
-        // table. One that was made with the list as it was has entered its table before this gets the lock.
+        // A mapping that is made from now on is opened for the peer by `map`, which reads the list under the lock of
+        // its table. One that was made with the list as it was has entered its table before this gets the lock.
         let ranges: Vec<_> = self.live.lock().ranges.values().map(Arc::clone).collect();
         let _bound = self.bind_relaxed()?;
         for range in ranges {

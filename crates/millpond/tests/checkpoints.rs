@@ -1,5 +1,5 @@
-//! Checkpoints of private pools: what was live then is live again at the same addresses, under every policy, and whatever
-//! stands in the way is told before anything changes.
+//! Checkpoints of private pools: what was live then is live again at the same addresses, under every policy, and
+//! whatever stands in the way is told before anything changes.
 
 use millpond::backend::{Backend, PageCaps};
 use millpond::{Allocator, BlockState, Buffer, Checkpoint, Error, Obstacle, Pool, Stream};

@@ -8,8 +8,8 @@
 //! the pages there, and not by an address, so memory that did go back and came again is told from what was there.
 //!
 //! The memory of a restored block is in use by graphs that run again, not by whoever is about to get it. So no stream
-//! is made to wait for what still uses it: [`restore`](Coordinator::restore) returns the points, and the caller waits on
-//! the host and tries again.
+//! is made to wait for what still uses it: [`restore`](Coordinator::restore) returns the points, and the caller waits
+//! on the host and tries again.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -199,8 +199,8 @@ impl Coordinator {
         Ok(restored)
     }
 
-    /// Returns the points to wait for before a pool can go back to a checkpoint, where the blocks that are `leaving`, and
-    /// the memory behind them, count as freed.
+    /// Returns the points to wait for before a pool can go back to a checkpoint, where the blocks that are `leaving`,
+    /// and the memory behind them, count as freed.
     fn look_at(
         &self,
         pool: PoolId,
@@ -255,7 +255,8 @@ impl Coordinator {
     }
 }
 
-/// Returns the places of a checkpoint in order: of blocks, of their addresses in windows, and of the memory behind those.
+/// Returns the places of a checkpoint in order: of blocks, of their addresses in windows, and of the memory behind
+/// those.
 fn grounds(to: &Checkpoint) -> Vec<Ground<'_>> {
     let mut all: Vec<_> = Vec::new();
     for (mark, Mark { spot, pieces, .. }) in to.marks.iter().enumerate() {

@@ -31,8 +31,8 @@ impl<B: Backend> Pool<B> {
     /// PyTorch's `setCheckpointPoolState`. On success `buffers` has the new ones, in no particular order, and each has
     /// the length and the stream that it had then.
     ///
-    /// A graph that was captured before the checkpoint writes to these addresses when it runs again. What is captured in
-    /// the pool after this call uses none of them. The content of the memory is what the device left there.
+    /// A graph that was captured before the checkpoint writes to these addresses when it runs again. What is captured
+    /// in the pool after this call uses none of them. The content of the memory is what the device left there.
     ///
     /// Hold the pool from the checkpoint on: without a reference its memory may go back to the driver. Buffers of the
     /// pool that are not passed stay as they are; the checkpoint must have nothing where they lie. This waits on the
@@ -58,10 +58,10 @@ impl<B: Backend> Pool<B> {
     ///
     /// # Errors
     ///
-    /// [`Error::NotRestorable`] if the checkpoint is one of another pool, memory of it went back to the driver, a buffer
-    /// that was not passed is in the way, or a stream is being captured in the pool: nothing has changed then. If
-    /// another thread allocates in the pool at the same time it may come later: the passed buffers are freed then and
-    /// `buffers` is empty, as after [`Error::Driver`] and [`Error::NotReached`], of waits.
+    /// [`Error::NotRestorable`] if the checkpoint is one of another pool, memory of it went back to the driver, a
+    /// buffer that was not passed is in the way, or a stream is being captured in the pool: nothing has changed then.
+    /// If another thread allocates in the pool at the same time it may come later: the passed buffers are freed then
+    /// and `buffers` is empty, as after [`Error::Driver`] and [`Error::NotReached`], of waits.
     #[track_caller]
     pub fn restore(&self, to: &Checkpoint, buffers: &mut Vec<Buffer<B>>) -> Result<(), Error<B::Error>> {
         let named = |buffer: &Buffer<B>| (buffer.lane().shard, buffer.held().block);
