@@ -25,8 +25,9 @@ for name in libc10 libc10_cuda libtorch_cuda; do
     echo | "$cxx" -x c++ -shared -fPIC -Wl,-soname,"$name.so" -o "$stage/stubs/$name.so" -
 done
 "$cxx" -std="$standard" -O1 -fPIC -shared -fvisibility=hidden -Wall -Wextra -Wno-unused-parameter \
-    -Icrates/capi/include -isystem "$torch/include" -isystem "$torch/include/torch/csrc/api/include" -isystem "$cuda" python/shim/shim.cpp \
-    -o "$stage/shim.so" -L"$stage/stubs" -Wl,--no-as-needed -lc10 -lc10_cuda -ltorch_cuda
+    -Icrates/capi/include -isystem "$torch/include" -isystem "$torch/include/torch/csrc/api/include" \
+    -isystem "$cuda" python/shim/shim.cpp -o "$stage/shim.so" -L"$stage/stubs" -Wl,--no-as-needed \
+    -lc10 -lc10_cuda -ltorch_cuda
 "$cxx" -std=c++17 -O1 -fPIC -shared -Wall -Wextra -isystem "$cuda" python/tests/simulated/runtime.cpp \
     -o "$stage/runtime.so"
 "${CC:-cc}" -std=c11 -O1 -fPIC -shared -Wall -Wextra -Wl,-soname,libcuda.so.1 python/tests/simulated/driver.c \
