@@ -227,3 +227,18 @@ fn pages_that_went_and_came_again_are_others() {
     let leaving = [leaving[0], (ShardId(0), again.block)];
     assert_eq!(device.coordinator.may_restore(POOL, &checkpoint, &leaving, &mut device.shards), gone);
 }
+
+/// A small block that stays keeps its slab on the small side, and a large one of the checkpoint ends in that slab.
+#[test]
+fn a_large_block_gets_memory_of_a_slab() {
+    let mut device = Device::new(Policy::paged(Growth::Tight));
+    let large = device.allocate(0, 3 * MIB);
+    let checkpoint = device.take();
+    device.free(0, large, 1);
+    let mut small: Vec<_> = (0..8).map(|_| device.allocate(0, MIB / 2)).collect();
+    let last = small.pop().expect("eight blocks");
+    assert_eq!((last.slot, last.offset), (large.slot, 3 * MIB + MIB / 2), "the end of the second slab");
+    small.into_iter().for_each(|grant| device.free(0, grant, 2));
+    assert_eq!(device.restore(&checkpoint), Ok(vec![(large.slot.0, large.offset, large.size)]));
+    assert_eq!(device.live().len(), 2);
+}
