@@ -7,11 +7,13 @@
 # Parts: suite native classic pairs hooks programs precision largest, all of them unless named. Fails if a part does,
 # after the others have run. `native` shows what PyTorch's own allocator does there; its failures do not count. `hooks`
 # are CuPy, RMM and recordings; what is not installed is skipped. Of the programs, ONLY names some (gpt2,gnn), STEPS is
-# the number of steps, 24 unless set, and ROUNDS how often each allocator runs them, 1 unless set.
+# the number of steps, 24 unless set, and ROUNDS how often each allocator runs them, 1 unless set. And where named: own,
+# PyTorch's own tests of its allocator, if TEST_CUDA names test/test_cuda.py of its sources (TEST_EXTRA: a folder with
+# expecttest and psutil).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-usage() { sed -n '2,11s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2; }
+usage() { sed -n '2,13s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2; }
 [ "$#" -ge 2 ] || usage
 action="$1" folder="$2"
 shift 2
@@ -42,7 +44,8 @@ python="${PYTHON:-python3}"
 suite() { timeout 240 "$python" python/tests/gpu_suite.py; }
 native() { timeout 200 "$python" python/tests/gpu_suite.py --native || true; }
 classic() {
-    timeout 120 "$python" python/tests/gpu_suite.py --conf policy:classic --only training,ipc,record,graph,pool,memory
+    timeout 240 "$python" python/tests/gpu_suite.py --conf policy:classic \
+        --only training,ipc,record,graph,pool,memory,checkpoints,compile,two_devices
 }
 pairs() { timeout 200 "$python" python/tests/pair_bench.py --rounds 2 --count 100000 --pairs "$folder/pairs.so"; }
 hooks() { timeout 120 "$python" python/tests/gpu_hooks.py --out "$results/traces"; }
@@ -54,6 +57,10 @@ programs() {
 }
 precision() { timeout 150 "$python" benches/torch/precision.py --out "$results"; }
 largest() { timeout 200 "$python" benches/torch/precision.py --largest-batch --out "$results"; }
+own() {
+    timeout 590 "$python" python/tests/torch_own_tests.py "${TEST_CUDA:?names the tests of PyTorch}" \
+        --extra "${TEST_EXTRA:-}" --errors "$results/own"
+}
 
 status=0
 [ "$#" -gt 0 ] || set -- suite native classic pairs hooks programs precision largest

@@ -1,7 +1,7 @@
 // The allocator that PyTorch calls.
 #pragma once
 
-#include "snapshots.hpp"
+#include "checkpoints.hpp"
 
 namespace {
 
@@ -270,6 +270,7 @@ class Millpond final : public CUDAAllocator {
       DeviceIndex device,
       MempoolId_t id,
       const std::unordered_set<void*>& expected) override {
+    TORCH_CHECK(getPoolUseCount(device, id) != 0, "Could not find pool of id");
     const millpond_core_pool pool = pool_of(id);
     std::unordered_set<void*> live;
     for (const auto& segment : segments_of(device, if_private(pool))) {
@@ -284,12 +285,14 @@ class Millpond final : public CUDAAllocator {
     return live == expected;
   }
 
-  std::shared_ptr<allocators::AllocatorState> getCheckpointState(DeviceIndex, MempoolId_t) override {
-    throw_unsupported("a checkpoint of a private pool, which torch.compile's CUDA-graph trees take,");
+  std::shared_ptr<allocators::AllocatorState> getCheckpointState(DeviceIndex device, MempoolId_t id) override {
+    return take_checkpoint(device, id);
   }
 
-  allocators::CheckpointDelta setCheckpointPoolState(DeviceIndex, std::shared_ptr<allocators::AllocatorState>) override {
-    throw_unsupported("a checkpoint of a private pool, which torch.compile's CUDA-graph trees take,");
+  allocators::CheckpointDelta setCheckpointPoolState(
+      DeviceIndex device,
+      std::shared_ptr<allocators::AllocatorState> state) override {
+    return set_checkpoint(device, state);
   }
 
   // Other processes and other devices.
@@ -313,17 +316,8 @@ class Millpond final : public CUDAAllocator {
   }
 
   void enablePeerAccess(DeviceIndex device, DeviceIndex other) override {
-    for (const auto& segment : segments_of(other, nullptr)) {
-      // PyTorch's copies would touch them in kernels of the other device, which the driver does not survive.
-      TORCH_CHECK(
-          !segment.is_expandable,
-          "millpond: memory of pages on GPU ",
-          static_cast<int>(other),
-          " is not mapped for GPU ",
-          static_cast<int>(device),
-          ". Use policy:classic in a process that works with several GPUs, as in "
-          "millpond.torch.enable(\"policy:classic\"), or a process for each GPU");
-    }
+    // Pages are open to the devices that are named, and to no others: the driver's own switch is for what it allocates.
+    check(core->open_to(other, device));
     c10::cuda::CUDAGuard guard(device);
     cudaError_t error = cudaDeviceEnablePeerAccess(other, 0);
     if (error == cudaErrorPeerAccessAlreadyEnabled) {

@@ -13,7 +13,7 @@ use cudarc::driver::sys::{
 };
 use millpond_backend::{ClassId, PageCaps, StreamId};
 use millpond_kit::{Misuse, Named, is_inside};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 
 use crate::driver::Driver;
 use crate::error::{Code, CudaError};
@@ -29,8 +29,19 @@ pub(crate) struct PageFacts {
     pub(crate) caps: PageCaps,
     /// The device on which the memory lies.
     properties: CUmemAllocationProp,
-    /// The devices that may touch it: this device and its peers.
-    access: Vec<CUmemAccessDesc>,
+    /// The devices that may touch it: this device and its peers. Read under the lock of the table that a mapping
+    /// enters.
+    access: RwLock<Vec<CUmemAccessDesc>>,
+}
+
+/// Returns what opens memory for a device.
+fn access_of(id: CUdevice) -> CUmemAccessDesc {
+    let flags = CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    CUmemAccessDesc { location: location(id), flags }
+}
+
+fn location(id: CUdevice) -> CUmemLocation {
+    CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id }
 }
 
 // SAFETY: the only pointer in it is null. It describes handles for sharing, which are not asked for.
@@ -41,7 +52,6 @@ unsafe impl Sync for PageFacts {}
 impl PageFacts {
     /// Returns the facts for pages of `device` that `peers` may touch too. The context need not be current.
     pub(crate) fn new(driver: &Driver, device: CUdevice, peers: &[CUdevice]) -> Result<PageFacts, CudaError> {
-        let location = |id| CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id };
         let properties = CUmemAllocationProp {
             type_: CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
             requestedHandleTypes: CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE,
@@ -60,10 +70,8 @@ impl PageFacts {
             unsafe { (driver.cuMemGetAllocationGranularity)(&raw mut granularity, &raw const properties, RECOMMENDED) };
         Code(code).check("cuMemGetAllocationGranularity")?;
         assert!(granularity.is_power_of_two(), "the driver's granularity is {granularity}, no power of two");
-        let flags = CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-        let devices = std::iter::once(&device).chain(peers);
-        let access = devices.map(|&id| CUmemAccessDesc { location: location(id), flags }).collect();
-        Ok(PageFacts { caps: PageCaps::new(granularity as u64), properties, access })
+        let access = std::iter::once(&device).chain(peers).map(|&id| access_of(id)).collect();
+        Ok(PageFacts { caps: PageCaps::new(granularity as u64), properties, access: RwLock::new(access) })
     }
 }
 
@@ -120,10 +128,33 @@ impl<G: Gear> Pages<G> {
     fn open_access(&self, facts: &PageFacts, address: CUdeviceptr, bytes: u64) -> Result<(), CudaError> {
         const CALL: &str = "cuMemSetAccess";
         self.enter(CALL)?;
-        // SAFETY: the addresses were just mapped; the pointer is to `access.len()` descriptions of the header's layout.
-        let code =
-            unsafe { (self.driver.cuMemSetAccess)(address, size(bytes)?, facts.access.as_ptr(), facts.access.len()) };
+        let access = facts.access.read();
+        // SAFETY: the callers hold the lock of the table in which the mapping is, or is about to be; the pointer is to
+        // `access.len()` descriptions of the header's layout, which do not change while they are read.
+        let code = unsafe { (self.driver.cuMemSetAccess)(address, size(bytes)?, access.as_ptr(), access.len()) };
         self.check(CALL, code)
+    }
+
+    /// Opens the pages for one more device: those that are mapped, and those that will be. A driver call for each
+    /// mapping.
+    pub(crate) fn open_pages_to(&self, peer: CUdevice) -> Result<(), CudaError> {
+        let Some(facts) = &self.facts else { return Ok(()) };
+        {
+            let mut access = facts.access.write();
+            if access.iter().all(|known| known.location.id != peer) {
+                access.push(access_of(peer));
+            }
+        }
+        // A mapping that is made from now on is opened for the peer by `map`, which reads the list under the lock of
+        // its table. One that was made with the list as it was has entered its table before this gets the lock.
+        let ranges: Vec<_> = self.live.lock().ranges.values().map(Arc::clone).collect();
+        let _bound = self.bind_relaxed()?;
+        for range in ranges {
+            for (offset, mapping) in range.table.lock().iter() {
+                self.open_access(facts, range.address + offset, mapping.bytes)?;
+            }
+        }
+        Ok(())
     }
 
     /// Unmaps the addresses that one `cuMemMap` has mapped.

@@ -207,6 +207,74 @@ millpond_status millpond_trim(millpond_allocator *pond, uint64_t bytes, uint64_t
  * Errors: BAD_ALLOCATOR, DEVICE_LOST, DRIVER; what was not released then stays cached. */
 millpond_status millpond_empty_cache(millpond_allocator *pond);
 
+/* ---- Private pools ---------------------------------------------------------------------------------------------- */
+
+/* A private pool has memory of its own: its blocks serve requests in it and no others, and as long as the program holds
+ * it, its memory stays where it is, with its addresses. A CUDA graph needs that, as it uses the addresses of what was
+ * captured whenever it runs. A pool is a number, which no other pool of the allocator ever has; 0 is none. Blocks of a
+ * pool are freed, found and recorded as all others are. */
+typedef uint64_t millpond_pool;
+
+/* What a pool had handed out at one moment. */
+typedef struct millpond_checkpoint millpond_checkpoint;
+
+/* Creates a private pool, which the program holds until millpond_pool_release. Reserves no memory.
+ *
+ * Errors: BAD_ALLOCATOR, BAD_ARGUMENT. */
+millpond_status millpond_pool_create(millpond_allocator *pond, millpond_pool *out);
+
+/* Ends the program's hold of a pool. No more blocks are allocated in it. Its live blocks stay valid, and what is free goes
+ * back to the driver with the cached memory of the allocator, or with millpond_pool_empty_cache. Destroying the allocator
+ * does this for all pools.
+ *
+ * Errors: BAD_ALLOCATOR; BAD_ARGUMENT for a pool that the program does not hold. */
+millpond_status millpond_pool_release(millpond_allocator *pond, millpond_pool pool);
+
+/* Gives the cached memory of one pool back to the driver. Does nothing for a pool that the program holds, and for a number
+ * that is none. Waits for what uses that memory; driver calls.
+ *
+ * Errors: BAD_ALLOCATOR, DEVICE_LOST, DRIVER; what was not released then stays cached. */
+millpond_status millpond_pool_empty_cache(millpond_allocator *pond, millpond_pool pool);
+
+/* Allocates a block as millpond_alloc does, in a private pool.
+ *
+ * Errors: BAD_ARGUMENT for a pool that the program does not hold, and those of millpond_alloc. */
+millpond_status millpond_pool_alloc(millpond_allocator *pond, millpond_pool pool, uint64_t bytes,
+                                    millpond_stream stream, void **out);
+
+/* Tells that work queued on a stream is captured into a graph, in this pool, until millpond_capture_end. Call it beside
+ * the driver's own function, once for each stream that takes part. Meanwhile no event is recorded or asked for on these
+ * streams, and no stream takes memory of the pool that another one may still use.
+ *
+ * Errors: BAD_ALLOCATOR; BAD_ARGUMENT for a pool that the program does not hold, an unknown stream, and one that is being
+ * captured already; DEVICE_LOST; DRIVER. */
+millpond_status millpond_capture_begin(millpond_allocator *pond, millpond_pool pool, millpond_stream stream);
+
+/* Tells that the capture in a pool has ended, on all of its streams. Without one it does nothing.
+ *
+ * Errors: BAD_ALLOCATOR; BAD_ARGUMENT for a pool that the program does not hold. */
+millpond_status millpond_capture_end(millpond_allocator *pond, millpond_pool pool);
+
+/* Notes which blocks of a pool are live, and where. `*out` is ended with millpond_checkpoint_free; it does not hold the
+ * pool. Walks over every block of the pool.
+ *
+ * Errors: BAD_ALLOCATOR; BAD_ARGUMENT for a pool that the program does not hold. */
+millpond_status millpond_checkpoint_create(millpond_allocator *pond, millpond_pool pool, millpond_checkpoint **out);
+
+/* Frees all live blocks of the pool of a checkpoint, and hands out just those that were live then, at their addresses and
+ * with their lengths: for graphs that are recorded one behind the other in one pool, along several paths. A block that is
+ * live now and was then stays the program's. If `live` is not NULL, it receives the number of live blocks. Waits for work
+ * that uses this memory on other streams. Meanwhile no other thread allocates in the pool or frees a block of it.
+ *
+ * Errors: BAD_ARGUMENT, and nothing has changed: the program does not hold the pool, or did not all the time since then,
+ * and its memory went back; a stream is being captured in it; the checkpoint is another allocator's. BAD_ALLOCATOR.
+ * DEVICE_LOST, DRIVER: a wait failed; the blocks are freed, and none is handed out. */
+millpond_status millpond_checkpoint_restore(millpond_allocator *pond, const millpond_checkpoint *checkpoint,
+                                            uint64_t *live);
+
+/* Ends a checkpoint. NULL does nothing. Cannot fail. */
+void millpond_checkpoint_free(millpond_checkpoint *checkpoint);
+
 /* ---- Statistics ------------------------------------------------------------------------------------------------- */
 
 /* The figures that programs look at most, in bytes. */

@@ -186,6 +186,17 @@ typedef struct millpond_core_source {
     void (*free)(void *user, void *address, uint64_t bytes, int32_t device, void *stream);
 } millpond_core_source;
 
+/* What a private pool had handed out at one moment. */
+typedef struct millpond_core_checkpoint millpond_core_checkpoint;
+
+/* Takes what `checkpoint_set` has changed: the blocks that were freed, and then those that were handed out again. An
+ * address may be told by both. Called with no lock held, on the thread that asks. */
+typedef struct millpond_core_delta {
+    void *user;
+    void (*freed)(void *user, const millpond_core_place *place);
+    void (*made)(void *user, const millpond_core_block *block);
+} millpond_core_delta;
+
 /* Properties of a private pool. */
 enum { MILLPOND_CORE_USE_ON_OOM = 1, MILLPOND_CORE_NO_SPLIT = 2 };
 
@@ -304,6 +315,29 @@ typedef struct millpond_core_v1 {
      * header with a mistake, after which the recording goes on, and for a file that cannot be written, after which the
      * recording is lost. */
     millpond_status (*record_stop)(int32_t device, const char *path, const char *header);
+
+    /* ---- Checkpoints of private pools, which trees of graphs take ---- */
+
+    /* Notes which blocks of a pool are live, and where. `*out` is ended with `checkpoint_drop`; it is no reference to the
+     * pool. Locks: the streams of the pool, one after the other. Errors: BAD_ARGUMENT for a pool without references. */
+    millpond_status (*checkpoint_take)(int32_t device, millpond_core_pool pool, millpond_core_checkpoint **out);
+    /* Frees all live blocks of the pool of a checkpoint, and hands out just those of the checkpoint, at their addresses,
+     * with the same contexts. `delta` may be NULL. Waits for work that uses this memory on other streams. Meanwhile no
+     * other thread allocates in the pool, or frees blocks of it. Locks: all streams of the device, for a moment; the
+     * device. Errors: BAD_ARGUMENT, and nothing has changed: the pool has no references, memory of the checkpoint went
+     * back to the driver, as it may once the pool has no references, or a stream is being captured in the pool. DRIVER:
+     * a wait failed; the blocks are freed and none is handed out. */
+    millpond_status (*checkpoint_set)(
+        int32_t device, const millpond_core_checkpoint *checkpoint, const millpond_core_delta *delta);
+    /* Ends a checkpoint. NULL does nothing. Locks: nothing. */
+    void (*checkpoint_drop)(millpond_core_checkpoint *checkpoint);
+
+    /* ---- Several devices ---- */
+
+    /* Lets the kernels of another device touch the memory of a device: what there is, and what will be, pages too. Opens
+     * the device. A driver call for each page that is mapped. Locks: the pages of the device, in turn. Errors:
+     * BAD_ARGUMENT; those of millpond_create; DRIVER, also if the other device cannot reach the memory. */
+    millpond_status (*open_to)(int32_t device, int32_t other);
 } millpond_core_v1;
 
 /* Returns the table of a version, or NULL if the library does not have it. It is valid as long as the library is loaded.

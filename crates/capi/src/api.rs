@@ -307,5 +307,7 @@ pub unsafe extern "C" fn millpond_reset_totals(pond: *mut CAllocator) -> i32 {
     })
 }
 
+pub mod pools;
+
 #[cfg(test)]
 mod tests;

@@ -23,6 +23,9 @@ pub(crate) trait Device: Backend {
 
     /// Ends the use of a stream.
     fn close(&self, stream: StreamId) -> Result<(), Failure>;
+
+    /// Lets kernels of another device of the same kind touch the memory of this one.
+    fn open_to(&self, other: u32) -> Result<(), Failure>;
 }
 
 impl Device for Cuda {
@@ -48,6 +51,10 @@ impl Device for Cuda {
     fn close(&self, stream: StreamId) -> Result<(), Failure> {
         Ok(self.unregister(stream)?)
     }
+
+    fn open_to(&self, other: u32) -> Result<(), Failure> {
+        Ok(Cuda::open_to(self, other as usize)?)
+    }
 }
 
 impl Device for Sim {
@@ -68,6 +75,11 @@ impl Device for Sim {
 
     /// A simulated stream needs nothing.
     fn close(&self, _stream: StreamId) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    /// No device can tell whose memory it touches.
+    fn open_to(&self, _other: u32) -> Result<(), Failure> {
         Ok(())
     }
 }

@@ -9,6 +9,7 @@ mod device;
 mod handles;
 mod json;
 mod last_error;
+mod pools;
 mod served;
 mod streams;
 pub mod table;

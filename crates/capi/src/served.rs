@@ -7,6 +7,7 @@ use millpond_sim::Sim;
 use crate::addresses::Addresses;
 use crate::code::{Code, Failure};
 use crate::device::{self, Device, Name};
+use crate::pools::Pools;
 use crate::streams::Streams;
 
 /// An allocator of any device.
@@ -31,8 +32,9 @@ pub(crate) use on;
 /// Every block that the program holds is in `blocks`, once, at its address: a block enters after it was granted and
 /// leaves before it is freed.
 pub(crate) struct Of<D: Device> {
-    blocks: Addresses,
+    pub(crate) blocks: Addresses,
     streams: Streams<D>,
+    pub(crate) pools: Pools<D>,
     pub(crate) allocator: Allocator<D>,
 }
 
@@ -58,7 +60,12 @@ impl<D: Device> Of<D> {
             Some(conf) => builder.conf(conf),
             None => builder.environment(),
         };
-        Ok(Self { blocks: Addresses::new(), streams: Streams::new(), allocator: allocator.build()? })
+        Ok(Self {
+            blocks: Addresses::new(),
+            streams: Streams::new(),
+            pools: Pools::new(),
+            allocator: allocator.build()?,
+        })
     }
 
     /// Allocates on a stream. Returns the address, which is 0 for 0 bytes.
@@ -117,6 +124,9 @@ impl<D: Device> Of<D> {
             return Err(Failure::bad_argument("the default stream (NULL) cannot be released"));
         }
         let released = self.streams.release(native, |stream| self.allocator.backend().close(stream.id()));
+        if let Some(Ok(())) = released {
+            self.pools.release_stream(native);
+        }
         released.unwrap_or_else(|| {
             let text = format!("the stream {native:#x} was not used with this allocator, or was released before");
             Err(Failure::bad_argument(text))
@@ -127,6 +137,7 @@ impl<D: Device> Of<D> {
     /// for the device.
     pub(crate) fn close(mut self) -> u64 {
         let mut live = 0;
+        self.pools.clear();
         let allocator = &self.allocator;
         self.blocks.drain(|raw| {
             live += 1;
@@ -138,7 +149,7 @@ impl<D: Device> Of<D> {
 
     /// Returns the stream of a handle.
     #[inline]
-    fn stream(&self, native: u64) -> Result<&Stream<D>, Failure> {
+    pub(crate) fn stream(&self, native: u64) -> Result<&Stream<D>, Failure> {
         match self.streams.get(native) {
             Some(stream) => Ok(stream),
             None => self.open_stream(native),

@@ -9,6 +9,7 @@
 
 mod blocks;
 mod calls;
+mod checkpoints;
 mod layout;
 mod pond;
 mod ponds;
@@ -16,6 +17,8 @@ mod pools;
 mod record;
 mod told;
 pub mod types;
+
+pub use checkpoints::Taken;
 
 use types::{ABI, Core};
 
@@ -57,6 +60,10 @@ static TABLE: Core = Core {
     capture_end: pools::capture_end,
     record_start: record::record_start,
     record_stop: record::record_stop,
+    checkpoint_take: checkpoints::checkpoint_take,
+    checkpoint_set: checkpoints::checkpoint_set,
+    checkpoint_drop: checkpoints::checkpoint_drop,
+    open_to: calls::open_to,
 };
 
 /// Returns the table of a version; null if there is none.

@@ -129,6 +129,11 @@ fn errors() {
 }
 
 #[test]
+fn pools() {
+    on_both("pools");
+}
+
+#[test]
 fn destroy() {
     on_both("destroy");
 }
@@ -217,6 +222,7 @@ fn the_tables_types_have_the_headers_lengths() {
         ("event", size_of::<types::Event>()),
         ("host", size_of::<types::Host>()),
         ("source", size_of::<types::Source>()),
+        ("delta", size_of::<types::Delta>()),
         ("v1", size_of::<types::Core>()),
     ];
     let asserts =

@@ -28,7 +28,10 @@ pub mod units;
 
 pub use books::Points;
 pub use books::ledger::WasteLedger;
-pub use coordinator::{Coordinator, DeviceFacts, FreeRange, Outcome, PageCall, Pin, Plan, Report, Shards, Step};
+pub use coordinator::{
+    Checkpoint, Coordinator, DeviceFacts, FreeRange, Obstacle, Outcome, PageCall, Pin, Plan, Report, Restored, Shards,
+    Step,
+};
 pub use ids::{BlockId, PageId, Place, PoolId, SegmentId, ShardId, Side, Slot};
 pub use last_use::LastUse;
 pub use shard::{BlockState, BlockView, Freed, Grant, PageView, Retired, SegmentView, Shard, Uses};

@@ -6,7 +6,7 @@ use millpond_backend::{BackendError, Fault, Point, StreamId, Tick};
 use millpond_core::conf::ConfError;
 use millpond_core::settings::SettingError;
 use millpond_core::stats::PinnedBy;
-use millpond_core::{PoolId, Report};
+use millpond_core::{Obstacle, PoolId, Report};
 
 use crate::explain::{Explanation, RECORDED, Sums};
 use crate::text::format_bytes;
@@ -74,6 +74,14 @@ pub enum Error<E: BackendError> {
     UnknownPool {
         /// The pool.
         pool: PoolId,
+    },
+    /// A private pool that cannot go back to a checkpoint.
+    #[error("{pool} cannot go back to the checkpoint: {why}")]
+    NotRestorable {
+        /// The pool.
+        pool: PoolId,
+        /// The reason.
+        why: Box<Obstacle>,
     },
     /// A stream whose capture has begun already.
     #[error("{stream} is being captured already: end that capture first, which dropping the `Capture` does")]
@@ -168,6 +176,7 @@ impl<E: BackendError> Error<E> {
             Error::NoStreams => Error::NoStreams,
             Error::SetAside { stream } => Error::SetAside { stream },
             Error::UnknownPool { pool } => Error::UnknownPool { pool },
+            Error::NotRestorable { pool, why } => Error::NotRestorable { pool, why },
             Error::Capturing { stream } => Error::Capturing { stream },
             Error::NotMarked { point, marked } => Error::NotMarked { point, marked },
             Error::Unsupported { what, device, advice } => Error::Unsupported { what, device, advice },

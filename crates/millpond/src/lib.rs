@@ -53,5 +53,6 @@ pub use millpond_core::plant;
 pub use millpond_core::stats;
 pub use millpond_core::stats::{MemoryStats, PageStats, PinnedBy, PoolStats, Sharing, SlackStats};
 pub use millpond_core::{
-    BlockState, BlockView, FreeRange, Pin, PoolId, Report, SegmentId, SegmentView, Side, WasteLedger, conf, settings,
+    BlockState, BlockView, Checkpoint, FreeRange, Obstacle, Pin, PoolId, Report, SegmentId, SegmentView, Side,
+    WasteLedger, conf, settings,
 };

@@ -16,6 +16,7 @@ use crate::sync::Arc;
 
 mod bond;
 mod capture;
+mod checkpoint;
 
 pub(crate) use bond::{Bond, Bonds};
 pub use capture::Capture;

@@ -5,6 +5,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use millpond_backend::StreamId;
+use parking_lot::Mutex;
 
 use crate::gear::{Gear, Plain};
 use crate::memory::Taken;
@@ -52,7 +53,7 @@ impl<G: Gear> fmt::Debug for CudaWith<G> {
 pub(crate) struct Device<G: Gear> {
     pub(crate) transfers: Transfers<G>,
     /// The devices that may touch this one's memory, held so that their contexts stay alive.
-    pub(crate) peers: Vec<Shared>,
+    pub(crate) peers: Mutex<Vec<Shared>>,
 }
 
 impl<G: Gear> Deref for Device<G> {

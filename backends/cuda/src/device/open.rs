@@ -9,6 +9,7 @@ use cudarc::driver::sys::{CUcontext, CUdevice};
 use millpond_backend::{Caps, Class, ClassKind, Closing, Reuse};
 #[cfg(doc)]
 use millpond_kit::Misuse;
+use parking_lot::Mutex;
 
 use super::{CudaWith, Device};
 use crate::driver::Driver;
@@ -115,7 +116,7 @@ impl<G: Gear> CudaBuilder<G> {
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
         let link = Link::new(number, info, driver, Shared::new(driver, context));
         let memory = Memory::new(Time::new(Streams::new(link), self.blocking), caps, pool_stream.map(Handle));
-        let device = Device { transfers: Transfers::new(Pages::new(memory, pages)), peers };
+        let device = Device { transfers: Transfers::new(Pages::new(memory, pages)), peers: Mutex::new(peers) };
         Ok(CudaWith { device: Arc::new(device) })
     }
 }

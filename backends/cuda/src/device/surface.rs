@@ -15,6 +15,7 @@ use crate::budget::nvml;
 use crate::error::CudaError;
 use crate::gear::Gear;
 use crate::memory::host::RegisteredHost;
+use crate::open::open_peer;
 use crate::probe::{self, DeviceInfo};
 use crate::streams::handle::HostPointer;
 
@@ -60,7 +61,31 @@ impl<G: Gear> CudaWith<G> {
 
     /// Returns the places of the devices whose kernels may touch this one's memory.
     pub fn peers(&self) -> Vec<usize> {
-        self.device.peers.iter().map(|peer| peer.ordinal()).collect()
+        self.device.peers.lock().iter().map(|peer| peer.ordinal()).collect()
+    }
+
+    /// Lets the kernels of another device touch this one's memory: what there is, and what will be. The primary context
+    /// of the other device is held. Does nothing for this device itself. A driver call for each page that is mapped.
+    ///
+    /// Devices that are named to [`CudaBuilder::peers`](crate::CudaBuilder::peers) have been given access already.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaError::NoDevice`], [`CudaError::NoPeerAccess`] if the other device cannot reach it, and the driver's
+    /// errors. After an error of the driver's some pages may be open to it.
+    pub fn open_to(&self, ordinal: usize) -> Result<(), CudaError> {
+        if ordinal == self.ordinal() {
+            return Ok(());
+        }
+        let peer = open_peer(self.device.driver, &self.device.context, ordinal)?;
+        let raw = peer.cu_device();
+        {
+            let mut peers = self.device.peers.lock();
+            if peers.iter().all(|known| known.ordinal() != ordinal) {
+                peers.push(peer);
+            }
+        }
+        self.device.open_pages_to(raw)
     }
 
     /// Returns the bytes of the device's own memory that were handed out and not given back: segments of class 0, and

@@ -85,23 +85,25 @@ impl<G: Gear> CudaBuilder<G> {
 
     /// Gives each peer access to this device's memory.
     pub(crate) fn open_peers(&self, driver: &'static Driver, own: &CudaContext) -> Result<Vec<Shared>, CudaError> {
-        let mut peers = Vec::new();
-        for &ordinal in self.peers.iter().filter(|&&ordinal| ordinal != own.ordinal()) {
-            let peer = driver.device(ordinal)?;
-            if !driver.can_reach(peer, own.cu_device())? {
-                return Err(CudaError::NoPeerAccess { own: own.ordinal(), peer: ordinal });
-            }
-            let context = Shared::new(driver, retain(driver, ordinal)?);
-            let _bound = bind(driver, context.cu_ctx())?;
-            // SAFETY: both contexts are held, and the peer's is current.
-            let code = Code(unsafe { (driver.cuCtxEnablePeerAccess)(own.cu_ctx(), 0) });
-            if code != Code::PEER_ACCESS_ALREADY_ENABLED {
-                code.check("cuCtxEnablePeerAccess")?;
-            }
-            peers.push(context);
-        }
-        Ok(peers)
+        let others = self.peers.iter().filter(|&&ordinal| ordinal != own.ordinal());
+        others.map(|&ordinal| open_peer(driver, own, ordinal)).collect()
     }
+}
+
+/// Gives a peer access to the memory of a device that the driver allocates. Returns the peer's context.
+pub(crate) fn open_peer(driver: &'static Driver, own: &CudaContext, ordinal: usize) -> Result<Shared, CudaError> {
+    let peer = driver.device(ordinal)?;
+    if !driver.can_reach(peer, own.cu_device())? {
+        return Err(CudaError::NoPeerAccess { own: own.ordinal(), peer: ordinal });
+    }
+    let context = Shared::new(driver, retain(driver, ordinal)?);
+    let _bound = bind(driver, context.cu_ctx())?;
+    // SAFETY: both contexts are held, and the peer's is current.
+    let code = Code(unsafe { (driver.cuCtxEnablePeerAccess)(own.cu_ctx(), 0) });
+    if code != Code::PEER_ACCESS_ALREADY_ENABLED {
+        code.check("cuCtxEnablePeerAccess")?;
+    }
+    Ok(context)
 }
 
 pub(crate) fn bind(driver: &'static Driver, context: CUcontext) -> Result<Bound, CudaError> {

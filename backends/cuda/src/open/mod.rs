@@ -5,4 +5,4 @@ pub(crate) mod context;
 pub(crate) mod link;
 
 pub use builder::{Alloc, CudaBuilder};
-pub(crate) use builder::{bind, pool_stream, retain, told, untracked};
+pub(crate) use builder::{bind, open_peer, pool_stream, retain, told, untracked};

@@ -116,21 +116,49 @@ fn bytes_go_both_ways_with_peer_access() {
 #[test]
 fn the_peer_reaches_what_is_open_to_it() {
     let Some((first, second)) = open_to_each_other() else { return };
-    let (here, there) = (first.create_stream().unwrap(), second.create_stream().unwrap());
+    let here = first.create_stream().unwrap();
+    reach_all(&first, &second, here, Memory::all(&first, here));
+}
+
+/// What is mapped already is opened to a device that is let in later, and so is what is mapped after that.
+#[test]
+fn a_peer_is_let_in_later() {
+    if open_to_each_other().is_none() {
+        return;
+    }
+    let Some((first, second)) = two_devices() else { return };
+    let here = first.create_stream().unwrap();
+    let mut memories = Memory::all(&first, here);
+    memories.extend(Memory::paged(&first, here));
+    assert!(first.peers().is_empty());
+    first.open_to(0).unwrap();
+    assert!(first.peers().is_empty(), "it needs no permission for itself");
+    for _ in 0..2 {
+        first.open_to(1).unwrap();
+        assert_eq!(first.peers(), [1]);
+        memories.extend(Memory::all(&first, here));
+    }
+    reach_all(&first, &second, here, memories);
+    assert!(matches!(first.open_to(77), Err(CudaError::NoDevice { ordinal: 77, .. })));
+}
+
+/// Has the second device write to memory of the first one and read it, and gives it back.
+fn reach_all(first: &Cuda, second: &Cuda, here: StreamId, memories: Vec<Memory>) {
+    let there = second.create_stream().unwrap();
     let back = second.reserve(ClassId::DEVICE, BYTES).unwrap();
-    for (memory, value) in Memory::all(&first, here).into_iter().zip([21, 22]) {
+    for (memory, value) in memories.into_iter().zip(21..) {
         second.context().bind_to_thread().unwrap();
         let (address, raw) = (memory.segment.address(), second.raw_stream(there).unwrap());
         // SAFETY: the memory is open to the device whose stream this is, and no other work touches it.
         unsafe { sys::cuMemsetD8Async(address, value, BYTES as usize, raw) }.result().unwrap();
         // SAFETY: as above; the source was just written on the same stream.
         unsafe { sys::cuMemcpyAsync(back.address(), address, BYTES as usize, raw) }.result().unwrap();
-        finish(&second, there);
-        assert_eq!(read(&second, there, &back, BYTES - 100, 100), [value; 100]);
-        assert_eq!(read(&first, here, &memory.segment, BYTES / 2, 100), [value; 100]);
-        memory.give_back(&first, here);
+        finish(second, there);
+        assert_eq!(read(second, there, &back, BYTES - 100, 100), [value; 100]);
+        assert_eq!(read(first, here, &memory.segment, BYTES / 2, 100), [value; 100]);
+        memory.give_back(first, here);
     }
-    give_back(&second, back);
+    give_back(second, back);
 }
 
 #[test]

@@ -100,6 +100,16 @@ fn take(block: usize) -> Result<Marked, Failure> {
     taken.map(|raw| Marked(raw.to_bits())).ok_or_else(|| unknown(block))
 }
 
+/// Returns the live block at an address.
+pub(super) fn known(address: u64) -> Option<Marked> {
+    blocks().get(address).map(|raw| Marked(raw.to_bits()))
+}
+
+/// Takes the live block at an address out of the tree. Of several threads that do this at once, one gets the block.
+pub(super) fn take_out(address: u64) -> Option<Marked> {
+    blocks().take(address).map(|raw| Marked(raw.to_bits()))
+}
+
 /// Returns a live block.
 fn look_up(block: usize) -> Result<Marked, Failure> {
     let found = if block & CONTEXT != 0 {

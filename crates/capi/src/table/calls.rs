@@ -10,6 +10,7 @@ use super::{ponds, told};
 use crate::api::{self, Usage};
 use crate::boundary::{self, Out};
 use crate::code::Failure;
+use crate::device::Device;
 use crate::json;
 
 pub(super) unsafe extern "C" fn configure(conf: *const c_char) -> i32 {
@@ -60,6 +61,13 @@ pub(super) unsafe extern "C" fn empty_cache(device: i32, pool: *const Pool) -> i
             Some(pool) => if let Some(id) = of.pools.id_of(*pool) { of.allocator.empty_cache_of(id)? },
         });
         Ok(())
+    })
+}
+
+pub(super) extern "C" fn open_to(device: i32, other: i32) -> i32 {
+    boundary::status(|| {
+        let other = ponds::number(other)?;
+        on!(ponds::get(device)?, of => of.allocator.backend().open_to(other))
     })
 }
 

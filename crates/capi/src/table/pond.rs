@@ -115,6 +115,11 @@ impl<D: Device> Of<D> {
         Err(error.into())
     }
 
+    /// Returns the number of the device.
+    pub(super) fn number(&self) -> u32 {
+        self.number
+    }
+
     /// Returns what the driver says is free, if it says so.
     pub(super) fn free_bytes(&self) -> Result<u64, Failure> {
         Ok(self.allocator.memory_usage()?.map_or(0, |usage| usage.free_bytes))

@@ -30,6 +30,11 @@ fn place(device: i32) -> Result<usize, Failure> {
     place.ok_or_else(|| Failure::bad_argument(format!("{device} is no device: they have numbers from 0 to 63")))
 }
 
+/// Returns the number of a device.
+pub(super) fn number(device: i32) -> Result<u32, Failure> {
+    Ok(place(device)? as u32)
+}
+
 /// Returns the allocator of a device, which is made at its first use.
 #[inline]
 pub(super) fn get(device: i32) -> Result<&'static Pond, Failure> {

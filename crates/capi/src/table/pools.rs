@@ -69,6 +69,13 @@ impl<D: Device> Of<D> {
         run(&stream)
     }
 
+    /// Returns a further reference to a pool that has one.
+    pub(super) fn held(&self, name: Pool) -> Result<Held<Told<D>>, Failure> {
+        let pools = self.pools.0.lock();
+        let held = pools.get(&name).and_then(|known| known.held.first());
+        held.cloned().ok_or_else(|| unknown(name))
+    }
+
     fn stream_in<'a>(
         &self,
         known: &'a Known<D>,

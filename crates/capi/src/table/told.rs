@@ -114,6 +114,10 @@ impl<D: Device> Device for Told<D> {
     fn close(&self, stream: StreamId) -> Result<(), Failure> {
         self.device.close(stream)
     }
+
+    fn open_to(&self, other: u32) -> Result<(), Failure> {
+        self.device.open_to(other)
+    }
 }
 
 // SAFETY: every answer is that of the device, which keeps the contract, and every call reaches it once with what the

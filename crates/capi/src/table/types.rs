@@ -4,6 +4,7 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
+use super::Taken;
 use crate::api::Usage;
 
 /// The version of the table: `MILLPOND_CORE_ABI` of the header.
@@ -168,6 +169,14 @@ pub struct Source {
     pub free: Option<unsafe extern "C" fn(*mut c_void, *mut c_void, u64, i32, *mut c_void)>,
 }
 
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Delta {
+    pub user: *mut c_void,
+    pub freed: Option<unsafe extern "C" fn(user: *mut c_void, place: *const Place)>,
+    pub made: Option<unsafe extern "C" fn(user: *mut c_void, block: *const Block)>,
+}
+
 /// `millpond_core_v1` of the header, in its order.
 #[repr(C)]
 pub struct Core {
@@ -206,4 +215,8 @@ pub struct Core {
     pub capture_end: extern "C" fn(i32, Pool) -> i32,
     pub record_start: extern "C" fn(i32) -> i32,
     pub record_stop: unsafe extern "C" fn(i32, *const c_char, *const c_char) -> i32,
+    pub checkpoint_take: unsafe extern "C" fn(i32, Pool, *mut *mut Taken) -> i32,
+    pub checkpoint_set: unsafe extern "C" fn(i32, *const Taken, *const Delta) -> i32,
+    pub checkpoint_drop: unsafe extern "C" fn(*mut Taken),
+    pub open_to: extern "C" fn(i32, i32) -> i32,
 }

@@ -176,6 +176,76 @@ static void pools(void) {
     CHECK(layout(NULL) == 0);
 }
 
+static int freed, made;
+static millpond_core_block last_made;
+
+static void was_freed(void *user, const millpond_core_place *place) {
+    CHECK(user == &made && place->address != 0 && place->bytes >= 512 && place->device == 0 && made == 0);
+    freed += 1;
+}
+
+static void was_made(void *user, const millpond_core_block *block) {
+    CHECK(user == &made && block->address != NULL);
+    last_made = *block;
+    made += 1;
+}
+
+static void checkpoints(void) {
+    const millpond_core_pool pool = {3, 9};
+    const millpond_core_delta delta = {&made, was_freed, was_made};
+    millpond_core_checkpoint *empty, *two;
+    millpond_core_place place;
+    FAILS(core->checkpoint_take(0, pool, &empty), MILLPOND_BAD_ARGUMENT, "(3, 9)");
+    OK(core->pool_ref(0, pool, NULL));
+    OK(core->checkpoint_take(0, pool, &empty));
+    FAILS(core->checkpoint_take(0, pool, NULL), MILLPOND_BAD_ARGUMENT, "out");
+    FAILS(core->checkpoint_set(0, NULL, NULL), MILLPOND_BAD_ARGUMENT, "checkpoint");
+    FAILS(core->checkpoint_set(1, empty, NULL), MILLPOND_BAD_ARGUMENT, "device 0");
+    millpond_core_block outside = alloc(4 * MIB, NULL), kept = alloc(3 * MIB, &pool), gone = alloc(700, &pool);
+    OK(core->checkpoint_take(0, pool, &two));
+    OK(core->free(gone.context));
+    millpond_core_block more = alloc(5 * MIB, &pool);
+
+    /* The block that is live in both is freed and made again, with the same context. */
+    OK(core->checkpoint_set(0, two, &delta));
+    CHECK(freed == 2 && made == 2);
+    FAILS(core->find(more.context, &place), MILLPOND_NOT_A_BLOCK, "freed before");
+    OK(core->find(kept.context, &place));
+    CHECK(place.address == (uint64_t)(uintptr_t)kept.address && place.bytes == 3 * MIB);
+    OK(core->find(gone.address, &place));
+    CHECK(place.bytes == 1024);
+    OK(core->find(outside.context, &place));
+    CHECK(last_made.context == kept.context || last_made.context == gone.context);
+
+    freed = made = 0;
+    OK(core->checkpoint_set(0, empty, &delta));
+    CHECK(freed == 2 && made == 0);
+    FAILS(core->free(kept.context), MILLPOND_NOT_A_BLOCK, "freed before");
+    OK(core->open_to(0, 0));
+    OK(core->open_to(0, 1));
+    FAILS(core->open_to(0, 64), MILLPOND_BAD_ARGUMENT, "64 is no device");
+    OK(core->capture_begin(0, pool, NULL));
+    FAILS(core->checkpoint_set(0, two, &delta), MILLPOND_BAD_ARGUMENT, "captured");
+    OK(core->capture_end(0, pool));
+    OK(core->checkpoint_set(0, two, NULL));
+    OK(core->free(kept.context));
+    OK(core->free(gone.address));
+
+    /* Without references its memory goes back, and another pool of the name is another pool. */
+    OK(core->pool_unref(0, pool));
+    FAILS(core->checkpoint_set(0, two, &delta), MILLPOND_BAD_ARGUMENT, "(3, 9)");
+    OK(core->empty_cache(0, &pool));
+    OK(core->pool_ref(0, pool, NULL));
+    FAILS(core->checkpoint_set(0, two, &delta), MILLPOND_BAD_ARGUMENT, "cannot go back to the checkpoint");
+    CHECK(freed == 2 && made == 0);
+    core->checkpoint_drop(two);
+    core->checkpoint_drop(empty);
+    core->checkpoint_drop(NULL);
+    OK(core->pool_unref(0, pool));
+    OK(core->free(outside.context));
+    OK(core->empty_cache(0, NULL));
+}
+
 static void statistics(void) {
     millpond_core_stats stats;
     char *text;
@@ -206,6 +276,7 @@ int main(int argc, char **argv) {
     blocks();
     memory_runs_out();
     pools();
+    checkpoints();
     statistics();
     return 0;
 }

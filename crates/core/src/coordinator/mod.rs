@@ -6,6 +6,7 @@
 
 pub(crate) mod calls;
 mod check;
+mod checkpoint;
 pub(crate) mod phase;
 pub(crate) mod plan;
 mod pools;
@@ -34,6 +35,7 @@ use crate::stats::PageStats;
 use stats::Scalars;
 use turn::Turns;
 
+pub use checkpoint::{Checkpoint, Obstacle, Restored};
 pub use plan::Plan;
 pub use report::{FreeRange, Pin, Report};
 pub use step::{Outcome, PageCall, Step};
@@ -199,6 +201,10 @@ impl Coordinator {
 
     pub(crate) fn shard_ids(&self) -> impl Iterator<Item = ShardId> + use<> {
         (0..self.shards.len() as u32).map(ShardId)
+    }
+
+    pub(crate) fn has_shard(&self, shard: ShardId) -> bool {
+        (shard.0 as usize) < self.shards.len()
     }
 
     pub(crate) fn stream_of(&self, shard: ShardId) -> StreamId {

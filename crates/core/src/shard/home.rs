@@ -119,9 +119,15 @@ impl Shard {
         (front, self.blocks[front].last_use, guards)
     }
 
-    fn becomes_slab(&mut self, id: BlockId) {
+    pub(super) fn becomes_slab(&mut self, id: BlockId) {
         self.blocks[id].side = Side::Small;
         self.small_bytes += self.blocks[id].size;
+    }
+
+    /// Moves a claimed block of the small side to the large one.
+    pub(super) fn leaves_slab(&mut self, id: BlockId) {
+        self.blocks[id].side = Side::Large;
+        self.small_bytes -= self.blocks[id].size;
     }
 
     /// Returns the free block that fits a request of that many bytes best.

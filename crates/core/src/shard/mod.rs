@@ -17,6 +17,7 @@ mod mappings;
 mod put_off;
 mod release;
 mod snug;
+mod spots;
 mod take;
 mod view;
 mod windows;
@@ -46,6 +47,7 @@ pub(crate) use guards::Return;
 pub(crate) use home::{Ground, Growth, Tile};
 use put_off::Swap;
 use snug::Snug;
+pub(crate) use spots::{Mark, Spot, Stands};
 pub use view::{BlockState, BlockView, PageView, SegmentView};
 use windows::Panes;
 pub(crate) use windows::Piece;
@@ -286,6 +288,11 @@ impl Shard {
     /// Returns the length of a block in bytes.
     pub(crate) fn size_of(&self, block: BlockId) -> u64 {
         self.blocks[block].size
+    }
+
+    /// Returns the last use of a block's memory on the home stream.
+    pub(crate) fn last_use_of(&self, block: BlockId) -> LastUse {
+        self.blocks[block].last_use
     }
 
     /// Returns the point of the home stream up to which a block's memory was used.

@@ -218,6 +218,16 @@ impl Shard {
         self.panes.opened.contains_key(&id)
     }
 
+    /// Returns the memory of a part of a window that is in use.
+    pub(super) fn pieces_if_opened(&self, id: BlockId) -> Option<&[Piece]> {
+        self.panes.opened.get(&id).map(Vec::as_slice)
+    }
+
+    /// Returns whether a window begins with the block, or addresses that a window has lost.
+    pub(super) fn begins_window(&self, id: BlockId) -> bool {
+        self.panes.heads.contains(&id)
+    }
+
     /// Returns the parts of windows that are in use.
     pub(super) fn opened(&self) -> impl Iterator<Item = BlockId> {
         self.panes.opened.keys().copied()

@@ -61,6 +61,11 @@ impl RawBuffer {
         }
     }
 
+    /// Returns the block and the shard that it belongs to.
+    pub(crate) fn named(self) -> (ShardId, BlockId) {
+        (self.shard(), self.held().block)
+    }
+
     #[inline]
     fn shard(self) -> ShardId {
         ShardId(((self.0.get() >> LANE_SHIFT) as u32).wrapping_sub(1))

@@ -1,0 +1,312 @@
+//! Checkpoints of private pools: what was handed out at one moment, and handing out just that again.
+//!
+//! PyTorch's graph trees (`torch.compile(mode="reduce-overhead")`) record several graphs in one pool. Before the next
+//! one is recorded, the pool must have just the live blocks that there were when the last graph of that path ended,
+//! although its tensors are gone meanwhile: `getCheckpointState` and `setCheckpointPoolState`.
+//!
+//! A held pool gives nothing back, so a place stays what it is. A mark names its block by the segment and the births of
+//! the pages there, and not by an address, so memory that did go back and came again is told from what was there.
+//!
+//! The memory of a restored block is in use by graphs that run again, not by whoever is about to get it. So no stream
+//! is made to wait for what still uses it: [`restore`](Coordinator::restore) returns the points, and the caller waits
+//! on the host and tries again.
+
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+use core::fmt;
+
+use millpond_backend::{Point, StreamId};
+
+use super::{Coordinator, Shards};
+use crate::ids::{BlockId, PoolId, ShardId};
+use crate::last_use::LastUse;
+use crate::meter::SplitChange;
+use crate::shard::{Grant, Mark, Piece, Shard, Spot, Stands};
+use crate::size::Want;
+
+/// The live blocks of a private pool at one moment, with their places. It holds no memory and no reference to the pool.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Checkpoint {
+    pool: PoolId,
+    marks: Vec<Mark>,
+}
+
+impl Checkpoint {
+    /// Returns the pool that it was taken of.
+    pub fn pool(&self) -> PoolId {
+        self.pool
+    }
+
+    /// Returns the number of live blocks.
+    pub fn len(&self) -> usize {
+        self.marks.len()
+    }
+
+    /// Returns whether there was no live block.
+    pub fn is_empty(&self) -> bool {
+        self.marks.is_empty()
+    }
+
+    /// Returns the bytes of the live blocks, after rounding.
+    pub fn live_bytes(&self) -> u64 {
+        self.marks.iter().map(|mark| mark.spot.end - mark.spot.begin).sum()
+    }
+}
+
+/// A block that was handed out again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Restored {
+    /// The shard that it belongs to.
+    pub shard: ShardId,
+    /// The stream that it is for. Where it is lent, the shard belongs to another one.
+    pub stream: StreamId,
+    /// What was asked for.
+    pub want: Want,
+    /// The block.
+    pub grant: Grant,
+}
+
+/// The reason why a pool cannot go back to a checkpoint.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Obstacle {
+    /// The checkpoint is one of another pool.
+    OtherPool(PoolId),
+    /// A stream is being captured in the pool.
+    Capturing,
+    /// Memory of the checkpoint went back to the driver. That happens once the pool has no reference.
+    Gone {
+        /// The bytes of the block whose memory it was.
+        bytes: u64,
+    },
+    /// A block that the program holds lies where the checkpoint has one.
+    Taken {
+        /// The bytes of the checkpoint's block.
+        bytes: u64,
+    },
+    /// Another thread's request in the pool is in progress.
+    Busy,
+    /// Streams may still use freed memory of the checkpoint: wait for these points and try again.
+    InUse(Vec<Point>),
+}
+
+impl fmt::Display for Obstacle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OtherPool(pool) => write!(f, "it is one of {pool}"),
+            Self::Capturing => f.write_str("a stream is being captured in the pool; end the capture first"),
+            Self::Gone { bytes } => write!(
+                f,
+                "the memory of one of its blocks, of {bytes} bytes, went back to the driver; hold the pool from the \
+                 checkpoint on"
+            ),
+            Self::Taken { bytes } => {
+                write!(f, "a live block lies where it has one of {bytes} bytes; free that block first")
+            }
+            Self::Busy => f.write_str("another thread allocates in the pool at this moment"),
+            Self::InUse(points) => write!(f, "{} streams may still use its memory; wait for them", points.len()),
+        }
+    }
+}
+
+/// A block, or memory behind one, by shard.
+type Named = (ShardId, BlockId);
+
+/// The memory that a checkpoint's blocks had, in the order of places. Each belongs to a mark, or to a piece of one.
+struct Ground<'a> {
+    spot: &'a Spot,
+    mark: usize,
+    piece: Option<usize>,
+}
+
+impl Coordinator {
+    /// Returns what a pool has handed out.
+    ///
+    /// Cost: every block of the pool is visited.
+    pub fn checkpoint(&self, pool: PoolId, shards: &mut impl Shards) -> Checkpoint {
+        let mut marks = Vec::new();
+        for id in self.shards_of(pool) {
+            for (block, pieces) in shards.with(id, |shard| shard.live_by_place()) {
+                let spot = |piece: &Piece| shards.with(piece.shard, |shard| shard.spot(piece.block));
+                let pieces = pieces.iter().map(spot).collect();
+                marks.push(shards.with(id, |shard| shard.mark_of(block, pieces)));
+            }
+        }
+        Checkpoint { pool, marks }
+    }
+
+    /// Determines whether a pool could go back to a checkpoint once the blocks `leaving` are free, apart from waits.
+    /// Changes nothing.
+    ///
+    /// Cost: every block of the pool is visited.
+    ///
+    /// # Errors
+    ///
+    /// The obstacle, which is never [`Obstacle::InUse`].
+    pub fn may_restore(
+        &self,
+        pool: PoolId,
+        to: &Checkpoint,
+        leaving: &[(ShardId, BlockId)],
+        shards: &mut impl Shards,
+    ) -> Result<(), Obstacle> {
+        let mut leaves: BTreeSet<Named> = leaving.iter().copied().collect();
+        for &(id, block) in leaving {
+            let pieces = shards.with(id, |shard| shard.pieces_of(block));
+            leaves.extend(pieces.iter().map(|piece| (piece.shard, piece.block)));
+        }
+        self.look_at(pool, to, &leaves, shards).map(drop)
+    }
+
+    /// Hands out just the blocks of a checkpoint, at their places. No other block of the pool is touched.
+    ///
+    /// Cost: every block of the pool is visited.
+    ///
+    /// # Errors
+    ///
+    /// The obstacle. Nothing has changed then.
+    pub fn restore(
+        &mut self,
+        pool: PoolId,
+        to: &Checkpoint,
+        shards: &mut impl Shards,
+    ) -> Result<Vec<Restored>, Obstacle> {
+        let points = self.look_at(pool, to, &BTreeSet::new(), shards)?;
+        let points: Vec<_> = points.into_iter().filter(|&point| !self.pending.is_reached(point)).collect();
+        if !points.is_empty() {
+            return Err(Obstacle::InUse(points));
+        }
+        let claimed = claim(to, shards);
+        let mut restored = Vec::new();
+        for (mark, ground) in to.marks.iter().zip(claimed) {
+            let id = mark.spot.shard;
+            let grant = shards.with(id, |shard| match &mark.pieces {
+                None => ground.first().map(|&(block, change, _)| shard.grant_again(block, mark, change)),
+                Some(_) => None,
+            });
+            let grant = grant.unwrap_or_else(|| open(mark, &ground, shards));
+            if grant.unsettled {
+                self.settle(id, shards);
+            }
+            let home = self.stream_of(id);
+            let stream = mark.used_on.first().copied().filter(|_| mark.is_lent).unwrap_or(home);
+            let want = Want { requested: mark.requested, rounded: grant.size, side: mark.spot.side };
+            restored.push(Restored { shard: id, stream, want, grant: Grant { unsettled: false, ..grant } });
+        }
+        if let Some(first) = to.marks.first() {
+            let live = self.live_in_pool(first.spot.shard, shards);
+            self.note_live(first.spot.shard, live);
+        }
+        Ok(restored)
+    }
+
+    /// Returns the points to wait for before a pool can go back to a checkpoint, where the blocks that are `leaving`,
+    /// and the memory behind them, count as freed.
+    fn look_at(
+        &self,
+        pool: PoolId,
+        to: &Checkpoint,
+        leaving: &BTreeSet<Named>,
+        shards: &mut impl Shards,
+    ) -> Result<Vec<Point>, Obstacle> {
+        if to.pool != pool {
+            return Err(Obstacle::OtherPool(to.pool));
+        }
+        if self.pools.is_capturing(pool) {
+            return Err(Obstacle::Capturing);
+        }
+        let mut waiting = BTreeSet::new();
+        for id in self.shards_of(pool) {
+            let pieces = shards.with(id, |shard| shard.pieces_of_pending());
+            waiting.extend(pieces.iter().map(|piece| (piece.shard, piece.block)));
+        }
+        let (mut points, mut waits) = (Vec::new(), false);
+        let mut from = None;
+        for Ground { spot, mark, piece } in grounds(to) {
+            let mark = &to.marks[mark];
+            let bytes = mark.spot.end - mark.spot.begin;
+            let is_there = self.has_shard(spot.shard) && self.pool_of(spot.shard) == pool;
+            if !is_there || !shards.with(spot.shard, |shard| shard.has_spot(spot)) {
+                return Err(Obstacle::Gone { bytes });
+            }
+            let hint = hint_for(spot, from);
+            let (stands, last) = shards.with(spot.shard, |shard| shard.standing_at(spot, hint));
+            from = Some((spot.shard, spot.slot, last));
+            for stand in stands {
+                match stand {
+                    Stands::Free => {}
+                    Stands::Block(block) if leaving.contains(&(spot.shard, block)) => {}
+                    Stands::Block(block) if waiting.contains(&(spot.shard, block)) => waits = true,
+                    Stands::Block(_) => return Err(Obstacle::Taken { bytes }),
+                    Stands::Pending(_) => waits = true,
+                    Stands::Claimed => return Err(Obstacle::Busy),
+                    Stands::Gone => return Err(Obstacle::Gone { bytes }),
+                }
+            }
+            // A home's own stream comes after what it did there. At other addresses, and on other streams, it may not.
+            let home = self.stream_of(spot.shard);
+            let is_own = piece.is_none() && mark.pieces.is_none() && !mark.is_lent;
+            let found = shards.with(spot.shard, |shard| shard.points_at(spot, hint));
+            points.extend(found.into_iter().filter(|point| !is_own || point.stream != home));
+        }
+        if waits {
+            points.extend(self.outstanding_in(pool, shards));
+        }
+        Ok(points)
+    }
+}
+
+/// Returns the places of a checkpoint in order: of blocks, of their addresses in windows, and of the memory behind
+/// those.
+fn grounds(to: &Checkpoint) -> Vec<Ground<'_>> {
+    let mut all: Vec<_> = Vec::new();
+    for (mark, Mark { spot, pieces, .. }) in to.marks.iter().enumerate() {
+        all.push(Ground { spot, mark, piece: None });
+        let pieces = pieces.iter().flatten().enumerate();
+        all.extend(pieces.map(|(piece, spot)| Ground { spot, mark, piece: Some(piece) }));
+    }
+    all.sort_by_key(|ground| (ground.spot.shard, ground.spot.slot, ground.spot.begin));
+    all
+}
+
+/// Returns the block with which the last search ended, if this one goes on in the same segment.
+fn hint_for(spot: &Spot, from: Option<(ShardId, crate::ids::Slot, BlockId)>) -> Option<BlockId> {
+    from.filter(|&(shard, slot, _)| (shard, slot) == (spot.shard, spot.slot)).map(|(_, _, block)| block)
+}
+
+/// A claimed block, the change of `inactive_split` that the claim has made, and the number of the piece that it is.
+type Claimed = (BlockId, SplitChange, usize);
+
+/// Claims the memory of a checkpoint, all of which is free. Returns it by mark.
+fn claim(to: &Checkpoint, shards: &mut impl Shards) -> Vec<Vec<Claimed>> {
+    let mut claimed: Vec<Vec<Claimed>> = to.marks.iter().map(|_| Vec::new()).collect();
+    let mut from = None;
+    for Ground { spot, mark, piece } in grounds(to) {
+        if piece.is_none() && to.marks[mark].pieces.is_some() {
+            continue;
+        }
+        let hint = hint_for(spot, from);
+        let (block, change) = shards.with(spot.shard, |shard| shard.claim_spot(spot, hint));
+        from = Some((spot.shard, spot.slot, block));
+        claimed[mark].push((block, change, piece.unwrap_or(0)));
+    }
+    claimed
+}
+
+/// Sends claimed memory away, and hands out the addresses of a mark in a window.
+fn open(mark: &Mark, ground: &[Claimed], shards: &mut impl Shards) -> Grant {
+    let homes = mark.pieces.as_deref().unwrap_or_default();
+    let mut order: Vec<_> = ground.to_vec();
+    order.sort_by_key(|&(_, _, piece)| piece);
+    let (mut pieces, mut last_use) = (Vec::new(), LastUse::NEVER);
+    for (&(block, _, _), home) in order.iter().zip(homes) {
+        let used = shards.with(home.shard, |shard: &mut Shard| {
+            shard.goes_away(block);
+            shard.last_use_of(block)
+        });
+        // What was used at other homes is over.
+        let is_own = home.shard == mark.spot.shard || used.is_never();
+        last_use = last_use.max(if is_own { used } else { LastUse::at(millpond_backend::Tick::ZERO) });
+        pieces.push(Piece { shard: home.shard, block });
+    }
+    shards.with(mark.spot.shard, |shard| shard.open_again(mark, pieces, last_use))
+}

@@ -1,0 +1,263 @@
+//! Live blocks by place: what a checkpoint notes of them, whether they could be handed out there again, and doing so.
+
+use alloc::vec::Vec;
+
+use millpond_backend::{Point, StreamId};
+
+use super::windows::Piece;
+use super::{Grant, Shard};
+use crate::block::{Block, State};
+use crate::ids::{BlockId, SegmentId, ShardId, Side, Slot};
+use crate::last_use::LastUse;
+use crate::meter::SplitChange;
+use crate::segment::Role;
+use crate::size::Want;
+
+/// Memory of a segment or a home, or addresses of a window, that lies where it did.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Spot {
+    pub(crate) shard: ShardId,
+    pub(crate) slot: Slot,
+    /// The segment that was at the slot.
+    pub(crate) segment: SegmentId,
+    pub(crate) begin: u64,
+    pub(crate) end: u64,
+    pub(crate) side: Side,
+    /// The births of the pages that were mapped there, in order.
+    births: Vec<u64>,
+}
+
+/// A live block of a checkpoint.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Mark {
+    pub(crate) spot: Spot,
+    pub(crate) requested: u64,
+    /// The streams that use it until its free.
+    pub(crate) used_on: Vec<StreamId>,
+    /// Whether it is lent to the first of these streams.
+    pub(crate) is_lent: bool,
+    /// The memory behind it, where it is in a window.
+    pub(crate) pieces: Option<Vec<Spot>>,
+}
+
+/// What stands at a spot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Stands {
+    /// Nothing that is in use.
+    Free,
+    /// A block that the program holds, or memory behind one.
+    Block(BlockId),
+    /// A block that was freed and waits for points.
+    Pending(BlockId),
+    /// A block that a plan works on.
+    Claimed,
+    /// Not what was there: the memory went back to the driver.
+    Gone,
+}
+
+impl Shard {
+    /// Returns the spot of a block.
+    pub(crate) fn spot(&self, id: BlockId) -> Spot {
+        let block = &self.blocks[id];
+        let &Block { slot, offset: begin, side, .. } = block;
+        let (segment, end) = (self.segments[slot].id, block.end());
+        Spot { shard: self.id, slot, segment, begin, end, side, births: self.births(slot, begin, end) }
+    }
+
+    fn births(&self, slot: Slot, begin: u64, end: u64) -> Vec<u64> {
+        let mapped = self.segments[slot].mapped_in(begin, end).filter(|(_, mapping)| mapping.role != Role::Leaving);
+        mapped.map(|(_, mapping)| mapping.birth).collect()
+    }
+
+    /// Returns the live blocks by place, each with the memory of other places that it has.
+    pub(crate) fn live_by_place(&self) -> Vec<(BlockId, Vec<Piece>)> {
+        let slots = self.segments.iter().map(|(slot, _)| slot);
+        let live = slots.flat_map(|slot| self.tiles(slot)).filter(|&id| self.blocks[id].state == State::Live);
+        live.map(|id| (id, self.pieces_of(id))).collect()
+    }
+
+    /// Returns the live block as a mark whose pieces, if it is in a window, are these.
+    pub(crate) fn mark_of(&self, id: BlockId, pieces: Vec<Spot>) -> Mark {
+        let uses = self.uses.get(&id);
+        Mark {
+            spot: self.spot(id),
+            requested: self.blocks[id].requested,
+            used_on: uses.map_or_else(Vec::new, |uses| uses.streams.clone()),
+            is_lent: uses.is_some_and(|uses| uses.is_lent),
+            pieces: self.is_opened(id).then_some(pieces),
+        }
+    }
+
+    /// Returns the memory of a block in a window; none for another block.
+    pub(crate) fn pieces_of(&self, id: BlockId) -> Vec<Piece> {
+        self.pieces_if_opened(id).map(<[Piece]>::to_vec).unwrap_or_default()
+    }
+
+    /// Returns the memory of the blocks in windows that were freed and wait for points.
+    pub(crate) fn pieces_of_pending(&self) -> Vec<Piece> {
+        let pending = self.opened().filter(|&id| self.blocks[id].state == State::Pending);
+        pending.flat_map(|id| self.pieces_of(id)).collect()
+    }
+
+    /// Returns the block that has the byte at an offset. The search begins with `from`, which lies in front of it.
+    pub(crate) fn block_at(&self, slot: Slot, offset: u64, from: Option<BlockId>) -> BlockId {
+        let first = Some(from.unwrap_or(self.segments[slot].first));
+        let mut blocks = core::iter::successors(first, |&id| self.blocks[id].next.some());
+        match blocks.find(|&id| self.blocks[id].end() > offset) {
+            Some(id) => id,
+            None => panic!("no block has the byte at {offset} of slot {}", slot.0),
+        }
+    }
+
+    /// Returns whether the memory that was at a spot is there still.
+    pub(crate) fn has_spot(&self, spot: &Spot) -> bool {
+        let segment = self.segments.get(spot.slot).filter(|segment| segment.id == spot.segment);
+        segment.is_some_and(|_| self.births(spot.slot, spot.begin, spot.end) == spot.births)
+    }
+
+    /// Returns what stands at a spot that the shard has, by block, and the block with which it ends.
+    pub(crate) fn standing_at(&self, spot: &Spot, from: Option<BlockId>) -> (Vec<Stands>, BlockId) {
+        let (mut id, mut all) = (self.block_at(spot.slot, spot.begin, from), Vec::new());
+        loop {
+            let block = &self.blocks[id];
+            let begins_within = self.begins_window(id) && block.offset > spot.begin;
+            all.push(match block.state {
+                _ if begins_within => Stands::Gone,
+                State::Free | State::Kept => Stands::Free,
+                State::Live | State::Away | State::PutOff => Stands::Block(id),
+                State::Pending => Stands::Pending(id),
+                State::Claimed => Stands::Claimed,
+                State::Unmapped | State::Vacant => Stands::Gone,
+            });
+            match block.next.some().filter(|_| block.end() < spot.end) {
+                Some(next) => id = next,
+                None => return (all, id),
+            }
+        }
+    }
+
+    /// Returns the points that come before the next use of the free memory at a spot: its guards, and the last use by
+    /// the home's own stream.
+    pub(crate) fn points_at(&self, spot: &Spot, from: Option<BlockId>) -> Vec<Point> {
+        let (mut id, mut points) = (self.block_at(spot.slot, spot.begin, from), Vec::new());
+        loop {
+            let block = &self.blocks[id];
+            points.extend(self.guards_of(id).iter().chain([self.last_point(id)]));
+            match block.next.some().filter(|_| block.end() < spot.end) {
+                Some(next) => id = next,
+                None => return points,
+            }
+        }
+    }
+
+    /// Claims the free memory at a spot. Where the two sides of a home have changed since, it goes to the side of the
+    /// spot. What is left of the free blocks stays free. Returns the claimed block and the change of `inactive_split`.
+    ///
+    /// # Panics
+    ///
+    /// If not all of it is free.
+    pub(crate) fn claim_spot(&mut self, spot: &Spot, from: Option<BlockId>) -> (BlockId, SplitChange) {
+        let mut id = self.block_at(spot.slot, spot.begin, from);
+        let (mut whole, mut change) = (None, SplitChange::default());
+        loop {
+            let block = &self.blocks[id];
+            assert_eq!(block.state, State::Free, "{spot:?} is claimed and is not free");
+            let range = (block.offset.max(spot.begin), block.end().min(spot.end));
+            let part = if block.side == spot.side {
+                let (part, by) = self.claim_between(id, range);
+                change = SplitChange { blocks: change.blocks + by.blocks, bytes: change.bytes + by.bytes };
+                part
+            } else {
+                self.claim_across(id, range, spot.side)
+            };
+            self.take_guards(part);
+            let front = match whole {
+                Some(front) => self.absorb(front, part),
+                None => part,
+            };
+            if self.blocks[front].end() == spot.end {
+                return (front, change);
+            }
+            whole = Some(front);
+            id = self.blocks[front].next;
+        }
+    }
+
+    /// Claims a part of a free block. Returns it, and the change of `inactive_split`.
+    fn claim_between(&mut self, id: BlockId, (begin, end): (u64, u64)) -> (BlockId, SplitChange) {
+        let before = self.split_of(id);
+        self.claim(id);
+        let (front, mut part, mut rest) = (id, id, BlockId::NONE);
+        if self.blocks[id].offset < begin {
+            part = self.cut(id, begin - self.blocks[id].offset);
+        }
+        if self.blocks[part].end() > end {
+            rest = self.cut(part, end - begin);
+        }
+        let mut change = SplitChange { blocks: -before.blocks, bytes: -before.bytes };
+        for left in [front, rest].into_iter().filter(|&left| left != part && left != BlockId::NONE) {
+            let Block { size, side, .. } = self.blocks[left];
+            self.blocks[left].state = State::Free;
+            self.list(left, size, side);
+            let after = self.split_of(left);
+            change = SplitChange { blocks: change.blocks + after.blocks, bytes: change.bytes + after.bytes };
+        }
+        self.blocks[part].state = State::Claimed;
+        (part, change)
+    }
+
+    /// Returns what a free block counts for in `inactive_split`.
+    fn split_of(&self, id: BlockId) -> SplitChange {
+        let block = &self.blocks[id];
+        let counts = block.state == State::Free && block.is_split() && !block.expandable;
+        if counts { SplitChange { blocks: 1, bytes: block.size as i64 } } else { SplitChange::default() }
+    }
+
+    /// Claims a part of a free block of a home for the other side. The small side gets whole slabs, as far as the block
+    /// has them.
+    fn claim_across(&mut self, id: BlockId, (begin, end): (u64, u64), side: Side) -> BlockId {
+        if side == Side::Large {
+            let (part, _) = self.claim_between(id, (begin, end));
+            self.leaves_slab(part);
+            return part;
+        }
+        let (slab, block) = (self.rules.slab, &self.blocks[id]);
+        let (low, high) = (begin / slab * slab, end.div_ceil(slab).saturating_mul(slab));
+        let (low, high, age) = (low.max(block.offset), high.min(block.end()), block.age);
+        let (region, _) = self.claim_between(id, (low, high));
+        self.becomes_slab(region);
+        self.carve(region, begin, end - begin, [age; 2])
+    }
+
+    /// Hands a claimed block out whole, as the block of a mark.
+    pub(crate) fn grant_again(&mut self, id: BlockId, mark: &Mark, change: SplitChange) -> Grant {
+        let block = &mut self.blocks[id];
+        debug_assert_eq!(block.state, State::Claimed);
+        (block.state, block.requested, block.used_elsewhere) = (State::Live, mark.requested, false);
+        let Block { slot, offset, size, last_use, side, .. } = *block;
+        let oversize = size >= self.rules.max_split;
+        self.snug_takes(size, mark.requested);
+        let unsettled = self.meter.grant(side, size, mark.requested, oversize, change);
+        self.use_again(id, mark);
+        Grant { block: id, slot, offset, size, base: self.segments[slot].base, last_use, unsettled }
+    }
+
+    /// Hands the addresses of a mark out, in a window whose memory is `pieces`, all of which are away.
+    pub(crate) fn open_again(&mut self, mark: &Mark, pieces: Vec<Piece>, last_use: LastUse) -> Grant {
+        let Spot { slot, begin, end, side, .. } = mark.spot;
+        let run = self.claim_run(self.block_at(slot, begin, None), begin, end - begin);
+        let want = Want { requested: mark.requested, rounded: end - begin, side };
+        let grant = self.open_window(run, pieces, last_use, &want);
+        self.use_again(grant.block, mark);
+        grant
+    }
+
+    fn use_again(&mut self, id: BlockId, mark: &Mark) {
+        for &stream in &mark.used_on {
+            self.record_stream(id, stream);
+        }
+        if let Some(uses) = self.uses.get_mut(&id) {
+            uses.is_lent = mark.is_lent;
+        }
+    }
+}

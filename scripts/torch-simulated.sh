@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# PyTorch on Millpond where there is no GPU: a real torch, with a runtime of CUDA in which nothing runs, on Millpond's
+# simulated device. For what torch does with memory alone.
+#   scripts/torch-simulated.sh PYTHON [TEST...]      the interpreter of an environment that has torch
+# CUDA      the folder with cuda_runtime_api.h; /usr/local/cuda/include unless it is given
+# The tests are scripts of python/tests that take --conf, checkpoints.py unless named. Each runs under every policy.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+[ "$#" -ge 1 ] || { sed -n '2,7s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2; }
+python="$1"
+shift
+[ "$#" -gt 0 ] || set -- checkpoints.py
+target="$(mkdir -p "${CARGO_TARGET_DIR:-target}" && cd "${CARGO_TARGET_DIR:-target}" && pwd)"
+stage="$target/torch-simulated" cuda="${CUDA:-/usr/local/cuda/include}" cxx="${CXX:-g++}"
+mkdir -p "$stage/driver" "$stage/stubs"
+read -r torch version < <("$python" -c '
+import importlib.util, pathlib, re
+torch = pathlib.Path(importlib.util.find_spec("torch").origin).parent
+print(torch, re.search(r"__version__ = .(\d+\.\d+\.\d+)", (torch / "version.py").read_text()).group(1))')
+standard=c++17
+case "$version" in 2.1[4-9].*) standard=c++20 ;; esac
+
+cargo build -p millpond-capi
+for name in libc10 libc10_cuda libtorch_cuda; do
+    echo | "$cxx" -x c++ -shared -fPIC -Wl,-soname,"$name.so" -o "$stage/stubs/$name.so" -
+done
+"$cxx" -std="$standard" -O1 -fPIC -shared -fvisibility=hidden -Wall -Wextra -Wno-unused-parameter \
+    -Icrates/capi/include -isystem "$torch/include" -isystem "$torch/include/torch/csrc/api/include" \
+    -isystem "$cuda" python/shim/shim.cpp -o "$stage/shim.so" -L"$stage/stubs" -Wl,--no-as-needed \
+    -lc10 -lc10_cuda -ltorch_cuda
+"$cxx" -std=c++17 -O1 -fPIC -shared -Wall -Wextra -isystem "$cuda" python/tests/simulated/runtime.cpp \
+    -o "$stage/runtime.so"
+"${CC:-cc}" -std=c11 -O1 -fPIC -shared -Wall -Wextra -Wl,-soname,libcuda.so.1 python/tests/simulated/driver.c \
+    -o "$stage/driver/libcuda.so.1"
+
+export PYTHONPATH="$PWD/python" MILLPOND_SHIM="$stage/shim.so" MILLPOND_LIBRARY="$target/debug/libmillpond_capi.so"
+export LD_LIBRARY_PATH="$stage/driver" MILLPOND_TORCH_DEVICE=sim PYTHONDONTWRITEBYTECODE=1
+for test in "$@"; do
+    for conf in paged paged,growth:tight classic classic,expandable_segments:True direct; do
+        LD_PRELOAD="$stage/runtime.so" "$python" "python/tests/$test" --conf "policy:$conf"
+    done
+done
