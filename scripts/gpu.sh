@@ -185,6 +185,7 @@ tests() (
     for example in "${examples[@]}"; do
         for policy in direct classic paged; do "$folder/examples/$example" --policy "$policy" || failed=1; done
     done
+    for example in "${everywhere[@]}"; do "$folder/examples/$example" || failed=1; done
     exit "$failed"
 )
 # What two devices do together. A round that hangs is ended and told from one that fails.
