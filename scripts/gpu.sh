@@ -20,8 +20,9 @@ usage() { sed -n '2,14s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2; }
 action="$1" folder="$2"
 shift 2
 
-# Programs for CUDA, which run by themselves.
+# Programs for CUDA, which run by themselves: under each policy, and on every device there is.
 examples=(09_cuda_kernel)
+everywhere=(08_one_engine_many_backends 13_prefetching_loader 14_mixed_precision)
 
 # place WHERE ARGUMENTS...: builds test programs and examples, and puts them into that folder of FOLDER, by their names.
 # They are built for tests, with less optimization: the command's release build would be made anew for them.
@@ -46,7 +47,7 @@ if [ "$action" = build ]; then
         strip -o "$folder/$program" "${CARGO_TARGET_DIR:-target}/release/$program"
     done
     place tests -p millpond-cuda --all-features --test device --test kernels --test conformance
-    place examples -p millpond-examples "${examples[@]/#/--example=}"
+    place examples -p millpond-examples "${examples[@]/#/--example=}" "${everywhere[@]/#/--example=}"
     ls -l "$folder"/millpond* "$folder"/{tests,examples}/*
     exit 0
 fi

@@ -90,6 +90,13 @@ def load(path, extra):
     return module
 
 
+def reason(traceback):
+    """Returns the line of a traceback that says what went wrong, and prints all of it."""
+    print(traceback, file=sys.stderr, flush=True)
+    lines = [line for line in traceback.splitlines() if line and not line.startswith((" ", "Traceback", "To execute", "This message"))]
+    return lines[0] if lines else traceback.strip()
+
+
 def work(arguments):
     """Runs in a process of its own: reads names from standard input and writes a line of JSON for each that has ended."""
     out = os.fdopen(os.dup(1), "w")
@@ -112,7 +119,7 @@ def work(arguments):
         elif result.wasSuccessful() or result.expectedFailures:
             became, said = "works", ""
         else:
-            became, said = "fails", (result.errors + result.failures)[0][1].strip().splitlines()[-1]
+            became, said = "fails", reason((result.errors + result.failures)[0][1])
         print(json.dumps({"test": f"{case}.{test}", "became": became, "said": said[:160]}), file=out, flush=True)
 
 
@@ -167,7 +174,8 @@ def run_all(arguments, on):
     for test in tests:
         results[test], lives = worker.run(test)
         print(f"{on}: {test}: {results[test]['became']} {results[test]['said']}", file=sys.stderr, flush=True)
-        if not lives:
+        if not lives or results[test]["became"] == "fails":
+            # What a failed test leaves, a capture for example, would fail the next ones too.
             worker.end()
             worker = Worker(arguments, on)
     worker.end()

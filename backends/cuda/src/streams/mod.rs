@@ -9,7 +9,7 @@ use millpond_backend::StreamId;
 use millpond_kit::Lanes;
 use parking_lot::Mutex;
 
-use crate::error::CudaError;
+use crate::error::{Code, CudaError};
 use crate::gear::Gear;
 use crate::open::link::Link;
 
@@ -90,13 +90,29 @@ impl<G: Gear> Streams<G> {
         stream
     }
 
-    /// Returns the driver's own number for a stream, which is never used again, if the driver reports it.
+    /// Returns the driver's own number for a stream, which is never used again, if the driver reports it. It does not
+    /// while the stream is captured: to ask would spoil the capture.
     pub(crate) fn unique(&self, handle: Handle) -> Result<Option<u64>, CudaError> {
         let Some(look_up) = self.driver.cuStreamGetId else { return Ok(None) };
         let _bound = self.bind()?;
+        if self.is_capturing(handle.0)? {
+            return Ok(None);
+        }
         let mut unique = 0;
         // SAFETY: the stream is alive, as the caller promised; the pointer is to a local number.
         self.check("cuStreamGetId", unsafe { look_up(handle.0, &raw mut unique) })?;
         Ok(Some(unique))
+    }
+
+    /// Returns whether the stream is being captured into a graph.
+    pub(crate) fn is_capturing(&self, handle: CUstream) -> Result<bool, CudaError> {
+        let mut status = 0;
+        // SAFETY: the stream is alive, as the caller guarantees; the pointer is to a local number.
+        let code = unsafe { (self.driver.cuStreamIsCapturing)(handle, &raw mut status) };
+        if Code(code) == Code::STREAM_CAPTURE_IMPLICIT {
+            return Ok(true);
+        }
+        self.check("cuStreamIsCapturing", code)?;
+        Ok(status != 0)
     }
 }

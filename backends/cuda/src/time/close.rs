@@ -122,18 +122,6 @@ impl<G: Gear> Time<G> {
         if self.is_capturing(handle)? { Err(CudaError::Capturing { call, stream }) } else { Ok(()) }
     }
 
-    /// Returns whether the stream is being captured into a graph.
-    fn is_capturing(&self, handle: CUstream) -> Result<bool, CudaError> {
-        let mut status = 0;
-        // SAFETY: the stream is alive, as the caller's stay guarantees; the pointer is to a local number.
-        let code = unsafe { (self.driver.cuStreamIsCapturing)(handle, &raw mut status) };
-        if Code(code) == Code::STREAM_CAPTURE_IMPLICIT {
-            return Ok(true);
-        }
-        self.check("cuStreamIsCapturing", code)?;
-        Ok(status != 0)
-    }
-
     /// Returns an event to record: a spare one, or a new one.
     fn take_event(&self, state: &mut LaneState) -> Result<Event, CudaError> {
         if let Some(event) = state.spare.pop().or_else(|| self.spare.lock().pop()) {

@@ -29,14 +29,20 @@ impl<G: Gear> Time<G> {
         };
         let mut registry = self.registry.lock();
         let known = registry.0.get(&key).copied();
-        let unique = if matches!(key, Key::Handle(_)) { self.unique(handle)? } else { None };
+        // The default streams are never destroyed.
+        let is_default = handle == Handle::LEGACY || matches!(key, Key::Thread(_));
+        let unique = if is_default { None } else { self.unique(handle)? };
         if let Some(stream) = known {
             let lane = self.lane(stream);
             // A lane that is gone is about to leave the registry.
             if !lane.is_gone() {
-                if lane.state.lock().unique == unique {
+                let mut state = lane.state.lock();
+                // Where one is not known, as during a capture, the stream is taken to be the same.
+                if state.unique.zip(unique).is_none_or(|(before, now)| before == now) {
+                    state.unique = state.unique.or(unique);
                     return Ok(stream);
                 }
+                drop(state);
                 self.bury(lane)?;
             }
         }

@@ -6,6 +6,7 @@ use millpond_cuda::cudarc::driver::sys::{self, CUgraph, CUstreamCaptureMode};
 use millpond_cuda::testing::Cuda;
 
 use crate::lab::{device, finish, give_back, segment};
+use crate::streams::{NON_BLOCKING, destroy, raw_stream, register};
 
 /// Begins to capture the work on the stream, in the strictest mode.
 fn begin(cuda: &Cuda, stream: StreamId) {
@@ -49,6 +50,27 @@ fn a_stream_is_left_alone_while_it_is_captured() {
     end(&cuda, stream);
     assert!(finish(&cuda, stream) >= tick);
     give_back(&cuda, taken);
+}
+
+/// PyTorch uses a stream for the first time behind the beginning of its capture.
+#[test]
+fn a_stream_is_registered_while_it_is_captured() {
+    let Some(cuda) = device() else { return };
+    let raw = raw_stream(&cuda, NON_BLOCKING);
+    let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL;
+    // SAFETY: the stream is alive.
+    unsafe { sys::cuStreamBeginCapture_v2(raw, mode) }.result().unwrap();
+    let stream = register(&cuda, raw);
+    assert_eq!(register(&cuda, raw), stream);
+    end(&cuda, stream);
+    assert_eq!(register(&cuda, raw), stream, "it has kept its number");
+    begin(&cuda, stream);
+    assert_eq!(register(&cuda, raw), stream);
+    end(&cuda, stream);
+    finish(&cuda, stream);
+    cuda.unregister(stream).unwrap();
+    destroy(raw);
+    assert_ne!(register(&cuda, raw_stream(&cuda, NON_BLOCKING)), stream);
 }
 
 #[test]

@@ -11,10 +11,10 @@ use crate::lab::{device, finish, give_back, read, segment, two_devices};
 /// `CU_STREAM_DEFAULT`: the stream and the legacy default stream wait for each other.
 const BLOCKING: u32 = 0;
 /// `CU_STREAM_NON_BLOCKING`.
-const NON_BLOCKING: u32 = 1;
+pub(crate) const NON_BLOCKING: u32 = 1;
 
 /// Creates a stream that is not registered with the device.
-fn raw_stream(cuda: &Cuda, flags: u32) -> CUstream {
+pub(crate) fn raw_stream(cuda: &Cuda, flags: u32) -> CUstream {
     cuda.context().bind_to_thread().unwrap();
     let mut stream: CUstream = ptr::null_mut();
     // SAFETY: the pointer is to a local pointer, and the context is current.
@@ -22,12 +22,12 @@ fn raw_stream(cuda: &Cuda, flags: u32) -> CUstream {
     stream
 }
 
-fn destroy(stream: CUstream) {
+pub(crate) fn destroy(stream: CUstream) {
     // SAFETY: the test made the stream, and does not use it again.
     unsafe { sys::cuStreamDestroy_v2(stream) }.result().unwrap();
 }
 
-fn register(cuda: &Cuda, stream: CUstream) -> StreamId {
+pub(crate) fn register(cuda: &Cuda, stream: CUstream) -> StreamId {
     // SAFETY: the stream is alive and of the device's context.
     unsafe { cuda.register_raw(stream) }.unwrap()
 }

@@ -58,7 +58,10 @@ exported! {
     }
 
     Context fn cuStreamGetId(stream: u64, id: Out<u64>) |device| {
-        id.put(world::lock().stream(stream, device)? as u64 + 1)
+        let mut world = world::lock();
+        let lane = world.stream(stream, device)?;
+        world.refuse_captured(lane)?;
+        id.put(lane as u64 + 1)
     }
 
     Context fn cuStreamGetFlags(stream: u64, flags: Out<c_uint>) |device| {
