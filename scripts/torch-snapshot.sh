@@ -20,10 +20,19 @@ fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
+# Of free blocks of one size, PyTorch takes the one at the lowest address until 2.12, which only `--as-recorded` does.
+as_recorded=$(python3 - "$folder/stats.json" <<'PYTHON'
+import json
+import sys
+
+version = json.load(open(sys.argv[1])).get("torch", "2.11").split(".")
+print("--as-recorded" if (int(version[0]), int(version[1])) < (2, 13) else "")
+PYTHON
+)
 # Call stacks have many values.
 "$millpond" import "$folder/snapshot.pickle" -o "$work/torch.trace.zst" --limits none
 "$millpond" replay --device sim --policy classic --conf '' --passes 0 --stats --json --no-times --allow-oom \
-    "$work/torch.trace.zst" >"$work/row.json"
+    ${as_recorded:+"$as_recorded"} "$work/torch.trace.zst" >"$work/row.json"
 python3 - "$folder/stats.json" "$work/row.json" <<'PYTHON'
 import json
 import sys

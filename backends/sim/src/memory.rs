@@ -21,7 +21,7 @@ pub(crate) fn reserve(device: &Time, class: ClassId, bytes: u64) -> Result<Segme
     }
     let mut space = device.memory.space();
     let physical = space.create(class, bytes)?;
-    let address = space.place(bytes, facts.alignment);
+    let address = space.place_segment(class, bytes, facts.alignment);
     let id = space.number();
     drop(space);
     device.charge(device.costs.reserve.at(bytes));

@@ -129,6 +129,46 @@ fn place_next_gives_way_to_a_live_segment() {
 }
 
 #[test]
+fn segments_start_where_those_of_their_size_are_expected() {
+    let sim = Sim::new();
+    let (high, low, large) = (0x9_0040_0000, 0x9_0020_0000, 0xa_0000_0000);
+    sim.expect_segments(&[(2 * MIB, high), (20 * MIB, large), (2 * MIB, low)]);
+    let reserve = |bytes| sim.reserve(DEVICE, bytes).unwrap().address();
+    let pinned = sim.reserve(ClassId(1), 2 * MIB).unwrap();
+    assert!(pinned.address() >= large + 20 * MIB, "memory of the host is not expected");
+    assert!(sim.reserve_range(DEVICE, 2 * MIB).unwrap().address() > pinned.address(), "nor is a range");
+    let other = reserve(4 * MIB);
+    assert!(other > pinned.address(), "what is not expected lies above");
+    assert_eq!([reserve(2 * MIB), reserve(2 * MIB), reserve(20 * MIB)], [high, low, large]);
+    assert!(reserve(2 * MIB) > other, "each is expected once");
+}
+
+#[test]
+fn expected_addresses_that_cannot_be_had_are_passed_over() {
+    let sim = Sim::new();
+    let good = 0x9_0000_0000;
+    let impossible = [good + MIB, good + 100, u64::MAX - 511, 1 << 60];
+    let expected = [good].into_iter().chain(impossible).chain([good + 2 * MIB]);
+    sim.expect_segments(&expected.map(|address| (2 * MIB, address)).collect::<Vec<_>>());
+    let reserve = || sim.reserve(DEVICE, 2 * MIB).unwrap().address();
+    assert_eq!(reserve(), good);
+    for address in impossible {
+        let own = reserve();
+        assert!(own >= good + 4 * MIB && own < 1 << 56, "{own:#x} in place of {address:#x}");
+    }
+    assert_eq!(reserve(), good + 2 * MIB);
+    // The place of a test comes first and uses none up; a new list replaces the old one.
+    sim.expect_segments(&[(2 * MIB, 0xb_0000_0000)]);
+    sim.expect_segments(&[(2 * MIB, 0xc_0000_0000)]);
+    sim.place_next(0x2_0000_0000);
+    assert_eq!([reserve(), reserve()], [0x2_0000_0000, 0xc_0000_0000]);
+    sim.expect_segments(&[(2 * MIB, 0xd_0000_0000)]);
+    sim.fail_any(1, Fault::OutOfMemory);
+    assert!(sim.reserve(DEVICE, 2 * MIB).is_err());
+    assert_eq!(reserve(), 0xd_0000_0000, "a refusal uses none up");
+}
+
+#[test]
 #[should_panic(expected = "the handle belongs to simulated device")]
 fn releasing_another_devices_segment_panics() {
     let segment = Sim::new().reserve(DEVICE, MIB).unwrap();

@@ -87,3 +87,46 @@ fn errors_name_the_place_and_the_fix() {
     let good = Scratch::new("good.csv", RMM);
     run(&["import", good.path(), "-o", "/nonexistent/a.trace"]).fails(2, &["cannot open", "give another path with -o"]);
 }
+
+/// Two small segments, the later at the lower address, and free blocks of one size in both: what is reserved depends on
+/// which of them a request takes.
+#[test]
+fn a_replay_takes_the_addresses_of_the_recorded_segments() {
+    const MIB: u64 = 1 << 20;
+    let (high, low) = (0x7f00_0040_0000, 0x7f00_0020_0000_u64);
+    let events = [
+        ("segment_alloc", high, 2 * MIB),
+        ("alloc", high, MIB),
+        ("alloc", high + MIB, MIB),
+        ("segment_alloc", low, 2 * MIB),
+        ("alloc", low, MIB),
+        ("alloc", low + MIB, MIB),
+        ("free_requested", high + MIB, MIB),
+        ("free_completed", high + MIB, MIB),
+        ("free_requested", low + MIB, MIB),
+        ("free_completed", low + MIB, MIB),
+        ("alloc", low + MIB, 512),
+        ("free_requested", high, MIB),
+        ("free_completed", high, MIB),
+        ("alloc", low + MIB + 512, 768 << 10),
+        ("alloc", high, 768 << 10),
+        ("alloc", high + (768 << 10), 768 << 10),
+        ("alloc", high + (1536 << 10), 512 << 10),
+    ];
+    let events = events
+        .map(|(action, addr, size)| serde_json::json!({ "action": action, "addr": addr, "size": size, "stream": 0 }));
+    let snapshot = serde_json::json!({ "segments": [], "device_traces": [events] }).to_string();
+    let (scratch, trace) = (Scratch::new("tie.json", snapshot.as_bytes()), target("tie.trace"));
+    assert_eq!(run(&["import", scratch.path(), "-o", &trace]).code, Some(0));
+    let reserved = |trace: &str, more: &[&str]| {
+        let args = ["replay", "--device", "sim", "--policy", "classic", "--passes", "1", "--format", "json", trace];
+        run(&[&args, more].concat()).json()[0]["peak_reserved_bytes"].as_u64()
+    };
+    assert_eq!(reserved(&trace, &["--as-recorded"]), Some(4 * MIB));
+    assert_eq!(reserved(&trace, &[]), Some(6 * MIB), "ties go by birth");
+    let text = std::fs::read_to_string(&trace).expect("a trace");
+    let (header, events) = text.split_once('\n').expect("a header");
+    assert!(header.contains("\"segment_addresses\":[[2097152,139637980921856],[2097152,139637978824704]]"), "{header}");
+    let without = Scratch::new("tie-without.trace", events.as_bytes());
+    assert_eq!(reserved(without.path(), &["--as-recorded"]), Some(6 * MIB), "the device's own addresses rise");
+}

@@ -54,8 +54,15 @@ struct History {
     seen: HashSet<u64>,
     /// Whether refused requests become allocations.
     with_refused: bool,
+    /// The bytes and the addresses of the segments that the driver gave, in order.
+    given: Vec<(u64, u64)>,
+    /// Whether any segment can grow.
+    is_expandable: bool,
     left: BTreeMap<String, u64>,
 }
+
+/// The most segments whose addresses are kept. Each takes at most 44 bytes of the header, whose line has at most 1 MiB.
+const SEGMENTS_MAX: usize = 1 << 14;
 
 /// Returns the limits of a snapshot that go with those of a trace.
 pub(crate) fn limits(limits: &Limits) -> millpond_snapshot::Limits {
@@ -81,8 +88,12 @@ pub(crate) fn import(content: &[u8], options: &Options) -> Result<Imported, Impo
     history.segments(&snapshot, device);
     history.end(trace.len());
     let mut program = Program::new(&options.limits);
+    let mut header = header(&snapshot, trace);
+    if let Some(segments) = history.segment_addresses() {
+        header.insert("segment_addresses".into(), segments.into());
+    }
     history.emit(&mut program).map_err(|(entry, problem)| ImportError::Event { device, entry, problem })?;
-    Ok(program.finish(Format::PyTorch, Some(device), options, header(&snapshot, trace)))
+    Ok(program.finish(Format::PyTorch, Some(device), options, header))
 }
 
 /// Returns the devices that have any memory or events.
@@ -153,6 +164,11 @@ impl History {
             Action::FreeRequested => self.free(number, address, entry),
             Action::FreeCompleted => self.complete(number, address, entry),
             Action::SegmentAlloc | Action::SegmentFree | Action::SegmentMap | Action::SegmentUnmap => {
+                match &entry.action {
+                    Action::SegmentAlloc if address > 0 => self.given.push((entry.size, address)),
+                    Action::SegmentMap => self.is_expandable = true,
+                    _ => {}
+                }
                 self.leave("segments that were allocated, released, mapped or unmapped");
             }
             Action::Oom if self.with_refused && entry.size > 0 => self.refused(number, entry),
@@ -233,6 +249,7 @@ impl History {
             if usize::try_from(segment.device) != Ok(device) {
                 continue;
             }
+            self.is_expandable |= segment.is_expandable == Some(true);
             for block in &segment.blocks {
                 let is_freed = match block.state {
                     State::Allocated => false,
@@ -247,6 +264,14 @@ impl History {
                 self.now.insert(block.address, (Block::Before(block.address), is_freed));
             }
         }
+    }
+
+    /// Returns the bytes and the address of each segment that the driver gave, in order. `None` where a replay
+    /// could not follow them: segments can grow, or the history lacks its beginning, and so the first of them.
+    fn segment_addresses(&self) -> Option<Vec<Value>> {
+        let decide = !self.given.is_empty() && !self.is_expandable && self.before.is_empty();
+        let given = self.given.iter().take(SEGMENTS_MAX);
+        decide.then(|| given.map(|&(bytes, address)| vec![bytes, address].into()).collect())
     }
 
     /// Completes what was freed and is not complete at the end of the history.

@@ -260,3 +260,33 @@ fn limits_hold() {
     let error = with(Limits { events: 1, ..Limits::default() }, &pytorch);
     assert!(error.starts_with("byte 31: the file has more than 2 values"), "{error}");
 }
+
+#[test]
+fn the_addresses_of_segments_are_kept_where_a_replay_can_follow_them() {
+    let entry = |action: &str, addr: u64, size: u64| {
+        format!("{{\"action\":\"{action}\",\"addr\":{addr},\"size\":{size},\"stream\":0}}")
+    };
+    let header = |segments: &str, events: &[String]| {
+        let text = format!("{{\"segments\":[{segments}],\"device_traces\":[[{}]]}}", events.join(","));
+        import(&text).trace.header.segment_addresses()
+    };
+    let (high, low) = (0x7f00_0040_0000, 0x7f00_0020_0000);
+    let mut events = vec![
+        entry("segment_alloc", high, 2 * MIB),
+        entry("alloc", high, MIB),
+        entry("segment_alloc", low, 2 * MIB),
+        entry("free_requested", high, MIB),
+        entry("segment_free", high, 2 * MIB),
+        entry("segment_alloc", high, 20 * MIB),
+    ];
+    let given = [(2 * MIB, high), (2 * MIB, low), (20 * MIB, high)];
+    assert_eq!(header("", &events), given);
+    // A block from before the history: the first segments are not known.
+    events.push(entry("free_requested", 0x7f00_0000_0000, 512));
+    assert_eq!(header("", &events), []);
+    events.pop();
+    events.push(entry("segment_map", low, 2 * MIB));
+    assert_eq!(header("", &events), []);
+    events.pop();
+    assert_eq!(header("", &vec![events[0].clone(); 17_000]).len(), 1 << 14);
+}

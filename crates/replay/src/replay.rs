@@ -33,6 +33,8 @@ pub struct Replay {
     pub(crate) points: usize,
     pub(crate) streams: u32,
     pub(crate) live_peak: u64,
+    /// The bytes and the addresses of the recorded program's segments, in order.
+    pub(crate) segment_addresses: Arc<[(u64, u64)]>,
     /// What ends replays early.
     pub(crate) stop: Option<&'static AtomicBool>,
 }
@@ -66,6 +68,7 @@ impl Replay {
             points: trace.events.iter().filter(|event| matches!(event, Event::Mark { .. })).count(),
             streams: used.count(),
             live_peak: trace.live_peak(),
+            segment_addresses: trace.header.segment_addresses().into(),
             stop: None,
         }
     }
@@ -84,6 +87,13 @@ impl Replay {
     /// Returns the largest sum of requested bytes that are live at one time.
     pub fn live_peak(&self) -> u64 {
         self.live_peak
+    }
+
+    /// Returns the bytes and the address of each segment that the recorded program's allocator took from the driver, in
+    /// order; empty where the trace does not tell. A simulated device that is told them (`Sim::expect_segments`) before
+    /// the allocator is built has segments where the program had them, which decides between free blocks of one size.
+    pub fn segment_addresses(&self) -> &[(u64, u64)] {
+        &self.segment_addresses
     }
 
     /// Replays the trace once. Blocks that the trace never frees are freed at the end, after the time was measured.

@@ -15,6 +15,18 @@ const TEXTS: [&str; 4] = ["workload", "conf", "torch", "gpu"];
 /// The names with a fixed meaning that hold a number of bytes.
 const BYTES: [&str; 4] = ["peak_requested", "peak_allocated", "peak_active", "peak_reserved"];
 
+/// The name of the list of segments.
+const SEGMENTS: &str = "segment_addresses";
+
+/// Returns the pairs of whole numbers in a list, or `None` if it is anything else.
+fn pairs(value: &Value) -> Option<Vec<(u64, u64)>> {
+    let pair = |pair: &Value| match pair.as_array()?.as_slice() {
+        [first, second] => Some((first.as_u64()?, second.as_u64()?)),
+        _ => None,
+    };
+    value.as_array()?.iter().map(pair).collect()
+}
+
 impl Header {
     /// Creates a header with these values.
     ///
@@ -22,7 +34,7 @@ impl Header {
     ///
     /// Returns an error for a value of the wrong kind under a name with a fixed meaning: `workload`, `conf`, `torch`
     /// and `gpu` hold text; `peak_requested`, `peak_allocated`, `peak_active` and `peak_reserved` whole numbers;
-    /// `seconds` a number.
+    /// `seconds` a number; `segment_addresses` a list of pairs of whole numbers.
     pub fn new(values: Map<String, Value>) -> Result<Self, Problem> {
         let wrong = |key, expected| Err(Problem::HeaderValue { key, expected });
         for key in TEXTS {
@@ -37,6 +49,9 @@ impl Header {
         }
         if values.get("seconds").is_some_and(|value| !value.is_number()) {
             return wrong("seconds", "a number");
+        }
+        if values.get(SEGMENTS).is_some_and(|value| pairs(value).is_none()) {
+            return wrong(SEGMENTS, "a list of pairs of whole numbers: bytes and address");
         }
         Ok(Self { values })
     }
@@ -89,5 +104,11 @@ impl Header {
     /// Returns the most bytes that the program's allocator had reserved at one time.
     pub fn peak_reserved(&self) -> Option<u64> {
         self.values.get("peak_reserved")?.as_u64()
+    }
+
+    /// Returns the segments that the program's allocator took from the driver, in order: the bytes and the address of
+    /// each. Empty where the header does not tell.
+    pub fn segment_addresses(&self) -> Vec<(u64, u64)> {
+        self.values.get(SEGMENTS).and_then(pairs).unwrap_or_default()
     }
 }

@@ -213,11 +213,30 @@ fn the_writer_holds_events_to_the_rules() {
 
 #[test]
 fn header_values_of_the_wrong_kind_are_refused() {
-    for (key, value) in [("workload", "1"), ("peak_reserved", "1.5"), ("peak_active", "-1"), ("seconds", "\"1\"")] {
+    let segments = "segment_addresses";
+    for (key, value) in [
+        ("workload", "1"),
+        ("peak_reserved", "1.5"),
+        ("peak_active", "-1"),
+        ("seconds", "\"1\""),
+        (segments, "7"),
+        (segments, "[7]"),
+        (segments, "[[7]]"),
+        (segments, "[[7, 8, 9]]"),
+        (segments, "[[7, -8]]"),
+    ] {
         let text = format!("# {{\"{key}\": {value}}}\n");
         let message = Trace::parse(text.as_bytes()).unwrap_err().to_string();
         assert!(message.starts_with(&format!("line 1: the header's `{key}` must be ")), "{message}");
     }
+}
+
+#[test]
+fn a_header_tells_where_segments_lay() {
+    let trace = Trace::parse(b"# {\"segment_addresses\": [[2097152, 139999], [7, 0]]}\na 0 1 0\n").expect("a trace");
+    assert_eq!(trace.header.segment_addresses(), [(2_097_152, 139_999), (7, 0)]);
+    assert_eq!(trace.scaled_down(2).header.segment_addresses(), []);
+    assert_eq!(Trace::parse(b"a 0 1 0\n").expect("a trace").header.segment_addresses(), []);
 }
 
 #[test]

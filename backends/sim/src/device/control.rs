@@ -179,6 +179,18 @@ impl Sim {
         self.device.memory.space().place_next = Some(address);
     }
 
+    /// Makes segments of class 0 start where those of a recorded program did: `segments` has the bytes and the address
+    /// of each, in the order in which the driver gave them. A segment takes the first address of its size that no
+    /// segment has taken, under the conditions of [`place_next`](Sim::place_next), which comes first; an address that
+    /// does not meet them is passed over. All other segments and ranges start above all of these. What was expected
+    /// before is forgotten.
+    ///
+    /// Of free blocks of one size an allocator may take the one with the lowest address, as PyTorch's does, so that a
+    /// replay decides as the recorded program did only if segments lie in the same order.
+    pub fn expect_segments(&self, segments: &[(u64, u64)]) {
+        self.device.memory.space().expect(segments);
+    }
+
     /// Sets the number of bytes of class 0 that other processes hold from now on. Memory already handed out is not
     /// taken back.
     pub fn set_others(&self, bytes: u64) {

@@ -1,7 +1,7 @@
 //! The space of one device: capacity, addresses, physical memory and page tables, and which work uses what. It does not
 //! know streams: what it holds of work is numbers.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -59,6 +59,8 @@ pub(crate) struct Space {
     next_address: u64,
     /// The address at which the next segment or range has to start.
     pub(crate) place_next: Option<u64>,
+    /// The addresses at which segments of class 0 are to start, by their bytes, in order.
+    expected: HashMap<u64, VecDeque<u64>>,
     /// Live segments and ranges: start to end.
     live: BTreeMap<u64, u64>,
     pub(crate) physical: HashMap<u64, Physical>,
@@ -120,6 +122,7 @@ impl Memory {
             next_number: 0,
             next_address: FIRST_ADDRESS,
             place_next: None,
+            expected: HashMap::new(),
             live: BTreeMap::new(),
             physical: HashMap::new(),
             tables: HashMap::new(),
@@ -194,6 +197,26 @@ impl Space {
     pub(crate) fn number(&mut self) -> u64 {
         self.next_number += 1;
         self.next_number
+    }
+
+    /// Sets the bytes and the addresses of the segments of class 0 that are expected from now on, in order. Addresses
+    /// that the device chooses are above all of them.
+    pub(crate) fn expect(&mut self, segments: &[(u64, u64)]) {
+        self.expected.clear();
+        for &(bytes, address) in segments {
+            self.expected.entry(bytes).or_default().push_back(address);
+            let end = address.checked_add(bytes).filter(|&end| end <= HIGHEST_ADDRESS);
+            self.next_address = self.next_address.max(end.unwrap_or(0));
+        }
+    }
+
+    /// Does the same as [`place`](Space::place) for a segment, which starts where one of its bytes is expected unless a
+    /// test has said otherwise.
+    pub(crate) fn place_segment(&mut self, class: ClassId, bytes: u64, alignment: u64) -> u64 {
+        if self.place_next.is_none() && class == ClassId::DEVICE {
+            self.place_next = self.expected.get_mut(&bytes).and_then(VecDeque::pop_front);
+        }
+        self.place(bytes, alignment)
     }
 
     /// Takes addresses where the test wants them if they are free there, else behind all that were ever taken. Returns

@@ -95,6 +95,7 @@ impl ReportArgs {
             device: Some(self.device.clone()),
             policy: self.policy.clone(),
             conf: self.conf.clone(),
+            as_recorded: false,
             scrub: Vec::new(),
             limit: self.limit,
             passes: self.passes,

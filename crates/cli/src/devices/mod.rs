@@ -58,6 +58,12 @@ pub(crate) trait Job {
     /// The result of the job.
     type Output;
 
+    /// Returns the bytes and the address of each segment of a recorded program, in order. A simulated device has its
+    /// segments there.
+    fn segment_addresses(&self) -> &[(u64, u64)] {
+        &[]
+    }
+
     /// Runs the job on a device that was opened for it.
     fn run<B: Backend + Clone>(self, backend: B) -> Result<Self::Output, Failure>;
 

@@ -28,6 +28,7 @@ The simulated device takes options:
 
     fn run<J: Job>(&self, job: J) -> Result<J::Output, Failure> {
         let sim = self.open();
+        sim.expect_segments(job.segment_addresses());
         job.run_with(sim.clone(), Work::Held(Box::new(Held(sim))))
     }
 

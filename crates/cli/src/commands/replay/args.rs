@@ -76,6 +76,12 @@ Examples:
   millpond replay --device sim:bytes=16GiB,reuse=after-done --stats gnn.trace.gz
   millpond replay --format json --passes 20 gnn.trace.gz | jq .warm_ns_per_event";
 
+const AS_RECORDED_HELP: &str = "\
+Do what PyTorch 2.11 does where Millpond differs on purpose, to see whether a replay does what PyTorch did: of free
+blocks of one size, the one at the lowest address is taken, as PyTorch does until 2.12, and not the one of the oldest
+segment; the pool is not searched again after the last wait; and garbage is collected only under a limit. On the
+simulated device segments lie where the trace says that they lay, if it does, as traces of PyTorch's snapshots do";
+
 const TOUCH_HELP: &str = "\
 Write to every block by device work when it is granted, and verify it before it is freed. Marked are the first and
 the last 64 bytes and the first 16 of every page of 2 MiB (or of the device's own size, if that is smaller), so that a
@@ -140,6 +146,8 @@ pub(crate) struct ReplayArgs {
     /// A configuration in the grammar of PYTORCH_CUDA_ALLOC_CONF, instead of the environment's
     #[arg(long, value_name = "STRING")]
     pub(crate) conf: Option<String>,
+    #[arg(long, help = "Decide as PyTorch 2.11, where Millpond differs on purpose", long_help = AS_RECORDED_HELP)]
+    pub(crate) as_recorded: bool,
     #[arg(long, value_name = "MODE,...", value_delimiter = ',')]
     #[arg(help = "Overwrite memory before it is granted: off, other_streams or always", long_help = SCRUB_HELP)]
     pub(crate) scrub: Vec<String>,

@@ -212,6 +212,10 @@ struct Done {
 impl Job for Run<'_> {
     type Output = Done;
 
+    fn segment_addresses(&self) -> &[(u64, u64)] {
+        self.replay.segment_addresses()
+    }
+
     fn run<B: Backend + Clone>(self, backend: B) -> Result<Done, Failure> {
         self.on(backend, None)
     }

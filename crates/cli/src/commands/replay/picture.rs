@@ -231,6 +231,10 @@ struct Scouting<'a>(Run<'a>);
 impl Job for Scouting<'_> {
     type Output = (Done, Scouted);
 
+    fn segment_addresses(&self) -> &[(u64, u64)] {
+        self.0.segment_addresses()
+    }
+
     fn run<B: Backend + Clone>(self, backend: B) -> Result<Self::Output, Failure> {
         self.on(backend, None)
     }
@@ -263,6 +267,10 @@ struct Sampling<'a> {
 
 impl Job for Sampling<'_> {
     type Output = Sampled;
+
+    fn segment_addresses(&self) -> &[(u64, u64)] {
+        self.run.segment_addresses()
+    }
 
     fn run<B: Backend + Clone>(self, backend: B) -> Result<Sampled, Failure> {
         self.on(backend, None)

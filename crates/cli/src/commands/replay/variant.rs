@@ -25,6 +25,7 @@ pub(super) const EXPANDABLE: &str = "expandable";
 /// Returns [`Failure::Input`] for a malformed configuration and an unknown policy.
 pub(super) fn choose(args: &ReplayArgs, has_pages: bool) -> Result<Vec<Settings>, Failure> {
     let base = configured(Options::default(), args.conf.as_deref(), |name| std::env::var(name).ok())?;
+    let base = if args.as_recorded { base.as_recorded() } else { base };
     let modes = args.scrub.iter().map(|mode| scrub(mode)).collect::<Result<Vec<_>, _>>()?;
     if args.compare {
         return Ok(scrubbed(compared(&base, has_pages, args.tight), &modes));
