@@ -9,7 +9,8 @@ if ! ldconfig -p | grep -q 'libvulkan\.so\.1' && compgen -G "$here/debs/*.deb" >
 fi
 own=/usr/local/nvidia/share/vulkan/icd.d/nvidia_icd.json
 if [ -z "${VK_DRIVER_FILES:-}" ] && [ ! -f /etc/vulkan/icd.d/nvidia_icd.json ] && [ -f "$own" ]; then
-    export VK_DRIVER_FILES="$own" __EGL_VENDOR_LIBRARY_FILENAMES=/usr/local/nvidia/share/glvnd/egl_vendor.d/10_nvidia.json
+    export VK_DRIVER_FILES="$own"
+    export __EGL_VENDOR_LIBRARY_FILENAMES=/usr/local/nvidia/share/glvnd/egl_vendor.d/10_nvidia.json
 fi
 export XDG_RUNTIME_DIR="${XDG_RUNTIME_DIR:-/tmp}"
 exec "$here/millpond-burn" --size example --passes 3 "$@"

@@ -19,15 +19,19 @@ int32_t host_free_memory(int32_t) noexcept {
 
 void host_event(const millpond_core_event* event) noexcept {
   try {
+    const auto action = static_cast<TraceEntry::Action>(event->kind);
+    const bool is_taken = action == TraceEntry::SEGMENT_ALLOC || action == TraceEntry::SEGMENT_MAP;
+    // As in PyTorch: memory that is taken is part of the state, and memory that goes back is not.
+    auto context = gather(is_taken ? RecordContext::STATE : RecordContext::ALL);
     std::lock_guard<std::recursive_mutex> lock(watch.mutex);
     record(
-        static_cast<TraceEntry::Action>(event->kind),
+        action,
         event->device,
         event->address,
         event->bytes,
         event->stream,
         {0, 0},
-        nullptr);
+        std::move(context));
   } catch (...) {
     keep_exception();
   }

@@ -493,7 +493,7 @@ fn a_missing_trace_ends_the_run_after_what_was_done() {
 fn wrong_usage_is_refused_with_what_is_right() {
     run(&["replay", "--device", "abacus"]).fails(2, &["no backend is called `abacus`", "sim", "millpond devices"]);
     run(&["replay", "--device", "sim:colour=red"])
-        .fails(2, &["unknown option `colour`", "bytes, reuse, pages, cost and completion"]);
+        .fails(2, &["unknown option `colour`", "bytes, reuse, pages, cost, completion and contents"]);
     run(&["replay", "--policy", "random"]).fails(2, &["--policy:", "`random`", "classic"]);
     run(&["replay", "--policy", "direct,x:1"]).fails(2, &["is no policy"]);
     run(&["replay", "--policy", "direct", "--compare"]).fails(2, &["cannot be used with"]);
