@@ -3,8 +3,8 @@
 # simulated device. For what torch does with memory alone.
 #   scripts/torch-simulated.sh PYTHON [TEST...]      the interpreter of an environment that has torch
 # CUDA      the folder with cuda_runtime_api.h; /usr/local/cuda/include unless it is given
-# The tests are scripts of python/tests that take --conf, checkpoints.py and contexts.py unless named. Each runs under every
-# policy.
+# The tests are scripts of python/tests that take --conf, checkpoints.py and contexts.py unless named. Each runs under
+# every policy.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 [ "$#" -ge 1 ] || { sed -n '2,8s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2; }
