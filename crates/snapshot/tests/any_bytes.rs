@@ -143,9 +143,26 @@ proptest! {
     }
 }
 
+/// A pickle's values are counted by themselves, and JSON's from the outermost one: what is read from one form is not too
+/// deep for another.
+#[test]
+fn deep_values_of_a_pickle_can_be_written_as_json() {
+    let mut read = 0;
+    for depth in 1..DEPTH_MAX + 3 {
+        let lists = ["]".repeat(depth), "a".repeat(depth - 1)].concat();
+        let begin = b"\x80\x04}(\x8c\x08segments]\x8c\x0ddevice_traces]\x8c\x01x".as_slice();
+        let pickle = [begin, lists.as_bytes(), b"u."].concat();
+        let Ok(snapshot) = Snapshot::parse(&pickle, &LIMITS) else { continue };
+        let written = snapshot.write_json(Vec::new()).unwrap();
+        assert_eq!(Snapshot::parse(&written, &LIMITS).expect("not too deep"), snapshot, "{depth}");
+        read += 1;
+    }
+    assert_eq!(read, DEPTH_MAX - 8, "the rest is refused");
+}
+
 #[test]
 fn deep_values_are_read_up_to_the_limit() {
-    for (depth, is_read) in [(DEPTH_MAX - 3, true), (DEPTH_MAX + 1, false)] {
+    for (depth, is_read) in [(DEPTH_MAX - 8, true), (DEPTH_MAX - 7, false), (DEPTH_MAX + 1, false)] {
         let text = format!("{{\"segments\": [], \"x\": {}{}}}", "[".repeat(depth), "]".repeat(depth));
         assert_eq!(Snapshot::parse(text.as_bytes(), &LIMITS).is_ok(), is_read, "{depth}");
     }

@@ -16,7 +16,7 @@ fuzz_target!(|text: &str| {
             let written = conf::write(&settings);
             assert_eq!(conf::parse(&written).as_ref(), Ok(&settings), "{written}");
             let over = conf::parse_over(settings.clone(), text).expect("a text that parses does so over itself");
-            assert_eq!(over.settings, settings);
+            assert_eq!(over.options, settings);
         }
     }
 });

@@ -8,7 +8,7 @@ use serde_json::Number;
 
 use super::tree::{Item, Tree, Value};
 use crate::error::{Place, Problem, SnapshotError};
-use crate::limits::{DEPTH_MAX, Limit, Limits};
+use crate::limits::{DEPTH_MAX, FIELDS_DEPTH_MAX, Limit, Limits};
 use crate::model::{Action, Annotation, Block, Frame, Other, Segment, Snapshot, Stack, State, TraceEntry};
 
 /// The largest size in bytes.
@@ -376,7 +376,8 @@ impl<'t> Converter<'t> {
     }
 
     fn other(&mut self, other: &mut Other, name: &str, item: Item) -> Result<()> {
-        let value = self.kept(item, 0)?;
+        // As if it lay as deep as a field can, so that it can be read again from every format.
+        let value = self.kept(item, FIELDS_DEPTH_MAX)?;
         self.count_copy(name, item.at)?;
         other.insert(name.into(), value);
         Ok(())
