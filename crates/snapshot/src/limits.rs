@@ -21,8 +21,8 @@ pub struct Limits {
 /// How deep values may lie in each other. Those of a snapshot lie at most 8 deep.
 pub const DEPTH_MAX: usize = 64;
 
-/// How deep the fields of a snapshot lie at most. Values that this crate does not know are kept if they are less deep than
-/// the rest of [`DEPTH_MAX`].
+/// How deep the fields of a snapshot lie at most. Values that this crate does not know are kept if they are no deeper
+/// than the rest of [`DEPTH_MAX`].
 pub(crate) const FIELDS_DEPTH_MAX: usize = 8;
 
 /// The bytes of content that are accepted whatever they were decompressed from: 1 MiB.

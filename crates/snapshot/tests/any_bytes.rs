@@ -143,8 +143,8 @@ proptest! {
     }
 }
 
-/// A pickle's values are counted by themselves, and JSON's from the outermost one: what is read from one form is not too
-/// deep for another.
+/// A pickle's values are counted by themselves, and JSON's from the outermost one: what is read from one form is not
+/// too deep for another.
 #[test]
 fn deep_values_of_a_pickle_can_be_written_as_json() {
     let mut read = 0;
