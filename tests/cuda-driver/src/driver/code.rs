@@ -40,6 +40,7 @@ codes! {
     INVALID_DEVICE = 101, "there is no such device";
     INVALID_CONTEXT = 201, "there is no such context, or none is current";
     ECC_UNCORRECTABLE = 214, "memory has failed beyond correction";
+    OPERATING_SYSTEM = 304, "the operating system refuses";
     INVALID_HANDLE = 400, "there is nothing of this handle";
     ILLEGAL_STATE = 401, "what is needed for this is not in the right state";
     NOT_READY = 600, "queued work is not complete";

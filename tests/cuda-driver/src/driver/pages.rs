@@ -2,14 +2,26 @@
 
 use crate::driver::code::{Answer, Code};
 use crate::driver::memory::Memory;
+use crate::ffi::reserve::Pages;
 use crate::{DEVICES, PAGE_BYTES};
+
+/// The lowest bits, in the position of an exported descriptor, of the device and of the number of pages. Below is the
+/// offset in the memory file.
+const DEVICE_BIT: u32 = 40;
+const LENGTH_BIT: u32 = 44;
 
 /// Physical memory.
 pub(crate) struct Page {
     pub(crate) device: usize,
     pub(crate) bytes: u64,
-    /// The offset in the device's memory file.
+    /// The offset in the device's memory file, or in that of the process that it came from.
     offset: u64,
+    /// The memory file of the process that it came from, for a page that was imported.
+    file: Option<Pages>,
+    /// Whether it was created so that other processes can have it.
+    pub(crate) shareable: bool,
+    /// Whether another process may have it, so that its memory must stay what it is.
+    exported: bool,
     /// The number of handles that were not released.
     references: u64,
     mappings: u64,
@@ -58,7 +70,7 @@ impl Memory {
         Ok(())
     }
 
-    pub(crate) fn create_page(&mut self, device: usize, bytes: u64) -> Result<u64, Code> {
+    pub(crate) fn create_page(&mut self, device: usize, bytes: u64, shareable: bool) -> Result<u64, Code> {
         if bytes == 0 || !bytes.is_multiple_of(PAGE_BYTES) {
             return Err(Code::INVALID_VALUE);
         }
@@ -69,7 +81,39 @@ impl Memory {
         self.devices[device].held += bytes;
         let handle = self.next_page;
         self.next_page += 1;
-        self.pages.insert(handle, Page { device, bytes, offset, references: 1, mappings: 0 });
+        self.pages.insert(
+            handle,
+            Page { device, bytes, offset, file: None, shareable, exported: false, references: 1, mappings: 0 },
+        );
+        Ok(handle)
+    }
+
+    /// Returns a new file descriptor of a page. Its position in the memory file says which page it is.
+    pub(crate) fn export_page(&mut self, handle: u64) -> Result<i32, Code> {
+        let page = self.page(handle)?;
+        if !page.shareable {
+            return Err(Code::INVALID_VALUE);
+        }
+        page.exported = true;
+        let device = page.device;
+        let position = page.offset | (device as u64) << DEVICE_BIT | (page.bytes / PAGE_BYTES) << LENGTH_BIT;
+        let file = self.pages[&handle].file.as_ref().unwrap_or(&self.devices[device].file);
+        file.export(position).ok_or(Code::OPERATING_SYSTEM)
+    }
+
+    /// Returns a handle of the page that a file descriptor stands for. The descriptor stays the caller's.
+    pub(crate) fn import_page(&mut self, descriptor: i32) -> Result<u64, Code> {
+        let (file, position) = Pages::import(descriptor).ok_or(Code::INVALID_VALUE)?;
+        let (device, bytes) = ((position >> DEVICE_BIT & 0xF) as usize, (position >> LENGTH_BIT) * PAGE_BYTES);
+        if device >= DEVICES || bytes == 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        let offset = position & ((1 << DEVICE_BIT) - 1);
+        let handle = self.next_page;
+        self.next_page += 1;
+        let file = Some(file);
+        let page = Page { device, bytes, offset, file, shareable: true, exported: true, references: 1, mappings: 0 };
+        self.pages.insert(handle, page);
         Ok(handle)
     }
 
@@ -99,11 +143,14 @@ impl Memory {
         if !self.pages.get(&handle).is_some_and(unused) {
             return;
         }
-        if let Some(page) = self.pages.remove(&handle) {
+        if let Some(page) = self.pages.remove(&handle).filter(|page| page.file.is_none()) {
             let device = &mut self.devices[page.device];
-            device.file.empty(page.offset, page.bytes);
-            device.offsets.give(page.offset, page.bytes);
             device.held -= page.bytes;
+            // What was exported may still be mapped elsewhere: its part of the file is never used again.
+            if !page.exported {
+                device.file.empty(page.offset, page.bytes);
+                device.offsets.give(page.offset, page.bytes);
+            }
         }
     }
 
@@ -116,7 +163,8 @@ impl Memory {
         {
             return Err(Code::INVALID_VALUE);
         }
-        if !self.reserve.attach(address, bytes, &self.devices[device].file, at) {
+        let file = self.pages[&handle].file.as_ref().unwrap_or(&self.devices[device].file);
+        if !self.reserve.attach(address, bytes, file, at) {
             return Err(Code::OUT_OF_MEMORY);
         }
         self.page(handle)?.mappings += 1;

@@ -8,7 +8,8 @@ use crate::driver::code::Code;
 use crate::driver::lane::LaneId;
 
 thread_local! {
-    /// The stack of contexts, each named by its device. The last is current.
+    /// The stack of contexts, each named by its device. The last is current. Programs call the driver while they end,
+    /// when a thread has none any more.
     static CONTEXTS: RefCell<Vec<Option<usize>>> = const { RefCell::new(Vec::new()) };
     static MODE: Cell<u32> = const { Cell::new(0) };
     static ID: u64 = {
@@ -21,22 +22,23 @@ thread_local! {
 
 /// Returns the device whose context is current.
 pub(crate) fn current() -> Option<usize> {
-    CONTEXTS.with_borrow(|contexts| contexts.last().copied().flatten())
+    CONTEXTS.try_with(|contexts| contexts.borrow().last().copied().flatten()).unwrap_or(None)
 }
 
 pub(crate) fn set_current(device: Option<usize>) {
-    CONTEXTS.with_borrow_mut(|contexts| {
+    let _ = CONTEXTS.try_with(|contexts| {
+        let mut contexts = contexts.borrow_mut();
         contexts.pop();
         contexts.push(device);
     });
 }
 
 pub(crate) fn push(device: usize) {
-    CONTEXTS.with_borrow_mut(|contexts| contexts.push(Some(device)));
+    let _ = CONTEXTS.try_with(|contexts| contexts.borrow_mut().push(Some(device)));
 }
 
 pub(crate) fn pop() -> Option<usize> {
-    CONTEXTS.with_borrow_mut(|contexts| contexts.pop()).flatten()
+    CONTEXTS.try_with(|contexts| contexts.borrow_mut().pop()).ok().flatten().flatten()
 }
 
 /// Sets the thread's mode towards captures: 0 global, 1 thread-local, 2 relaxed. Returns the previous mode.

@@ -3,7 +3,7 @@
 //! Only work that has checked the table of memory touches these addresses, and no Rust reference points to them. So a
 //! change of what is mapped inside invalidates no reference, and the functions are safe.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::ptr;
 
 /// The size of the host's pages in bytes.
@@ -89,10 +89,19 @@ impl Reserve {
 /// The flags with which addresses are reserved: they take no memory.
 const EMPTY: i32 = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
 
+/// The name of the memory files.
+const NAME: &CStr = c"millpond-cuda-driver";
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // SAFETY: the file is ours, and what is mapped stays mapped.
+        unsafe { libc::close(self.0) };
+    }
+}
+
 impl Pages {
     /// Creates a file of `bytes` bytes that takes no memory before it is written.
     pub(crate) fn new(bytes: u64) -> Pages {
-        const NAME: &CStr = c"millpond-cuda-driver";
         // SAFETY: the name ends with a 0 and is a constant.
         let file = unsafe { libc::memfd_create(NAME.as_ptr(), libc::MFD_CLOEXEC) };
         assert!(file >= 0, "the host has no memory file: {}", std::io::Error::last_os_error());
@@ -100,6 +109,31 @@ impl Pages {
         let code = unsafe { libc::ftruncate(file, bytes as libc::off_t) };
         assert!(code == 0, "a memory file cannot have {bytes} bytes: {}", std::io::Error::last_os_error());
         Pages(file)
+    }
+
+    /// Returns a new descriptor of the file with a position of its own; `None` if the host has none left.
+    pub(crate) fn export(&self, position: u64) -> Option<i32> {
+        let path = CString::new(format!("/proc/self/fd/{}", self.0)).ok()?;
+        // SAFETY: the path ends with a 0 and lives during the call.
+        let file = unsafe { libc::open(path.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) };
+        // SAFETY: the descriptor was just opened; a wrong one would only be refused.
+        let moved = file >= 0 && unsafe { libc::lseek(file, position as libc::off_t, libc::SEEK_SET) } >= 0;
+        moved.then_some(file)
+    }
+
+    /// Returns the file of a descriptor that [`export`](Pages::export) returned, in this process or in another one,
+    /// with the position; `None` for any other descriptor.
+    pub(crate) fn import(descriptor: i32) -> Option<(Pages, u64)> {
+        let target = std::fs::read_link(format!("/proc/self/fd/{descriptor}")).ok()?;
+        let known = format!("/memfd:{}", NAME.to_string_lossy());
+        if !target.to_string_lossy().starts_with(&known) {
+            return None;
+        }
+        // SAFETY: the descriptor is open, as it has a target; asking for the position changes nothing.
+        let position = unsafe { libc::lseek(descriptor, 0, libc::SEEK_CUR) };
+        // SAFETY: as above; a copy of the descriptor is made.
+        let file = unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 0) };
+        (file >= 0).then(|| (Pages(file), position as u64))
     }
 
     /// Gives a range's memory back to the host. It reads as zeros afterwards.

@@ -1,5 +1,7 @@
 //! Virtual memory.
 
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
 use cudarc::driver::CudaContext;
 use cudarc::driver::sys::{self, CUmemAccess_flags, CUmemLocationType, CUresult};
 use millpond_cuda_driver::{Kind, PAGE_BYTES, Violation};
@@ -32,6 +34,75 @@ fn create(device: i32, bytes: usize) -> Answer<u64> {
     wanted.location = location(device);
     // SAFETY: the pointers are to local values.
     answer(unsafe { sys::cuMemCreate(&raw mut page, bytes, &raw const wanted, 0) }).map(|()| page)
+}
+
+fn create_shareable(device: i32, bytes: usize) -> Answer<u64> {
+    let mut page = 0;
+    // SAFETY: all zeros is a value of this plain structure of the header's.
+    let mut wanted: sys::CUmemAllocationProp = unsafe { std::mem::zeroed() };
+    wanted.type_ = sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
+    wanted.requestedHandleTypes = DESCRIPTOR;
+    wanted.location = location(device);
+    // SAFETY: the pointers are to local values.
+    answer(unsafe { sys::cuMemCreate(&raw mut page, bytes, &raw const wanted, 0) }).map(|()| page)
+}
+
+const DESCRIPTOR: sys::CUmemAllocationHandleType =
+    sys::CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+
+fn export(page: u64) -> Answer<OwnedFd> {
+    let mut file = -1;
+    let to = (&raw mut file).cast();
+    // SAFETY: the pointer is to a local number, which is what this kind of handle is.
+    answer(unsafe { sys::cuMemExportToShareableHandle(to, page, DESCRIPTOR, 0) })?;
+    // SAFETY: the call returned a descriptor that is the caller's.
+    Ok(unsafe { OwnedFd::from_raw_fd(file) })
+}
+
+fn import(file: i32) -> Answer<u64> {
+    let mut page = 0;
+    let file = std::ptr::without_provenance_mut(file as usize);
+    // SAFETY: the pointer is to a local number; a descriptor comes in the place of a pointer.
+    answer(unsafe { sys::cuMemImportFromShareableHandle(&raw mut page, file, DESCRIPTOR) }).map(|()| page)
+}
+
+#[test]
+fn a_page_goes_through_a_descriptor() {
+    let turn = turn();
+    let (stream, held) = (turn.stream(), turn.control.held_bytes(0));
+    let range = reserve(8 * PAGE).expect("addresses");
+    let alone = create(0, PAGE).expect("a page");
+    assert_eq!(export(alone).map(drop), Err(INVALID), "it was made for this process alone");
+    let page = create_shareable(0, 2 * PAGE).expect("a page");
+    map(range, 2 * PAGE, 0, page).expect("mapped");
+    open(range, 2 * PAGE, 0, READ_WRITE).expect("open");
+    fill(range, 9, 2 * PAGE, &stream).expect("queued");
+    let file = export(page).expect("a descriptor");
+    let (again, held_once) = (import(file.as_raw_fd()).expect("a handle"), turn.control.held_bytes(0));
+    assert_eq!(held_once, held + 3 * PAGE_BYTES, "memory of others is not this process's");
+    drop(file);
+    let there = range + 4 * PAGE_BYTES;
+    assert_eq!(map(there, PAGE, 0, again), Err(INVALID), "it is a page of two units");
+    map(there, 2 * PAGE, 0, again).expect("mapped");
+    open(there, 2 * PAGE, 0, READ_WRITE).expect("open");
+    assert_eq!(read(there + PAGE_BYTES, PAGE, &stream), Ok(vec![9; PAGE]));
+    unmap(range, 2 * PAGE).expect("unmapped");
+    release(page).expect("released");
+    let other = create(0, 2 * PAGE).expect("a page");
+    map(range, 2 * PAGE, 0, other).expect("mapped");
+    open(range, 2 * PAGE, 0, READ_WRITE).expect("open");
+    fill(range, 1, 2 * PAGE, &stream).expect("queued");
+    assert_eq!(read(there, PAGE, &stream), Ok(vec![9; PAGE]), "what others have mapped stays");
+    for (start, page) in [(range, other), (there, again)] {
+        unmap(start, 2 * PAGE).expect("unmapped");
+        release(page).expect("released");
+    }
+    release(alone).expect("released");
+    free_range(range, 8 * PAGE).expect("freed");
+    assert_eq!(turn.control.held_bytes(0), held);
+    let null = std::fs::File::open("/dev/null").expect("a file");
+    assert_eq!(import(null.as_raw_fd()), Err(INVALID), "no page");
+    assert_eq!(import(-1), Err(INVALID), "no descriptor");
 }
 
 fn release(page: u64) -> Answer<()> {

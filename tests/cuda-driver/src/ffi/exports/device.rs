@@ -97,7 +97,7 @@ fn attribute_of(attribute: c_uint) -> Result<c_int, Code> {
         75 => 8,              // Compute capability, major.
         76 => 0,              // Compute capability, minor.
         78 => 1,              // Priorities of streams.
-        102 | 115 => 1,       // Virtual memory; memory pools.
+        102 | 103 | 115 => 1, // Virtual memory; pages as file descriptors; memory pools.
         _ => 0,
     })
 }

@@ -40,6 +40,8 @@ struct Access {
 /// `CU_MEM_ALLOCATION_TYPE_PINNED` and `CU_MEM_LOCATION_TYPE_DEVICE`.
 const PINNED: c_uint = 1;
 const DEVICE: c_uint = 1;
+/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`, the only kind of handle that other processes can have here.
+const DESCRIPTOR: c_uint = 1;
 
 exported! {
     Pages fn cuMemGetAllocationGranularity(bytes: Out<u64>, properties: In<Properties>, option: c_uint) |_device| {
@@ -67,8 +69,27 @@ exported! {
             return Err(Code::INVALID_VALUE);
         }
         let handle = handle.must()?;
-        let created = memory().write().create_page(device, bytes)?;
+        let created = memory().write().create_page(device, bytes, properties.get()?.handle_kinds == DESCRIPTOR)?;
         handle.put(created)
+    }
+
+    Pages fn cuMemExportToShareableHandle(descriptor: Out<c_int>, handle: u64, kind: c_uint, flags: u64) |_device| {
+        if kind != DESCRIPTOR || flags != 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        let descriptor = descriptor.must()?;
+        let exported = memory().write().export_page(handle)?;
+        descriptor.put(exported)
+    }
+
+    // A descriptor comes in the place of a pointer.
+    Pages fn cuMemImportFromShareableHandle(handle: Out<u64>, descriptor: u64, kind: c_uint) |_device| {
+        if kind != DESCRIPTOR {
+            return Err(Code::INVALID_VALUE);
+        }
+        let handle = handle.must()?;
+        let imported = memory().write().import_page(descriptor as i32)?;
+        handle.put(imported)
     }
 
     Pages fn cuMemRelease(handle: u64) |_device| { memory().write().release_page(handle) }
@@ -80,11 +101,15 @@ exported! {
     }
 
     Pages fn cuMemGetAllocationPropertiesFromHandle(properties: Out<Properties>, handle: u64) |_device| {
-        let device = memory().write().page(handle)?.device;
+        let (device, shareable) = {
+            let mut memory = memory().write();
+            let page = memory.page(handle)?;
+            (page.device, page.shareable)
+        };
         let location = Location { kind: DEVICE, id: device as c_int };
         properties.put(Properties {
             kind: PINNED,
-            handle_kinds: 0,
+            handle_kinds: if shareable { DESCRIPTOR } else { 0 },
             location,
             metadata: std::ptr::null_mut(),
             flags: [0; 8],
@@ -139,7 +164,7 @@ impl Properties {
         if self.kind != PINNED || self.location.kind != DEVICE {
             return Err(Code::INVALID_VALUE);
         }
-        if self.handle_kinds != 0 {
+        if !matches!(self.handle_kinds, 0 | DESCRIPTOR) {
             return Err(Code::NOT_SUPPORTED);
         }
         at(self.location.id)
