@@ -120,6 +120,8 @@ functions! {
     optional {
         cuMemAllocAsync(*mut CUdeviceptr, usize, CUstream);
         cuMemFreeAsync(CUdeviceptr, CUstream);
+        cuMemExportToShareableHandle(*mut c_void, CUmemGenericAllocationHandle, c_uint, c_ulonglong);
+        cuMemImportFromShareableHandle(*mut CUmemGenericAllocationHandle, *mut c_void, c_uint);
         cuStreamGetId(CUstream, *mut c_ulonglong);
         cuModuleLoadData(*mut CUmodule, *const c_void);
         cuModuleUnload(CUmodule);

@@ -35,7 +35,7 @@
 //! | `streams` | the lanes: per stream the handle and its users, the clock, the events and the staging ring |
 //! | `time` | ticks that events close, what is done, waiting, and streams that come and go |
 //! | `memory` | segments, page-locked memory, and views for cudarc |
-//! | `pages` | addresses, pages and mappings |
+//! | `pages` | addresses, pages and mappings; pages of other processes |
 //! | `transfer` | fills and copies, and the pieces of the staging ring |
 //! | `budget` | the driver's and NVML's report on how much memory is left |
 //! | `device` | [`Cuda`], which composes the rooms and implements the contract |
@@ -69,6 +69,8 @@ pub use memory::{Segment, View};
 pub use millpond_kit::{Misuse, Named, Remedy, Role};
 pub use open::{Alloc, CudaBuilder};
 pub use pages::Page;
+#[cfg(unix)]
+pub use pages::share::{Imported, SharedPage, SharedRun};
 pub use probe::DeviceInfo;
 pub use spin::Spinner;
 

@@ -19,7 +19,12 @@ use crate::driver::Driver;
 use crate::error::{Code, CudaError};
 use crate::gear::Gear;
 use crate::memory::segment::{Mapping, Range, Segment};
-use crate::memory::{Live, Memory, size};
+use crate::memory::{Live, Memory, Physical, size};
+
+#[cfg(unix)]
+pub(crate) mod share;
+
+const MAP: &str = "cuMemMap";
 
 /// `CU_MEM_ALLOC_GRANULARITY_RECOMMENDED`.
 const RECOMMENDED: u32 = 1;
@@ -27,7 +32,7 @@ const RECOMMENDED: u32 = 1;
 /// How pages of this device are created and opened for access.
 pub(crate) struct PageFacts {
     pub(crate) caps: PageCaps,
-    /// The device on which the memory lies.
+    /// The device on which the memory lies, and whether other processes can have it.
     properties: CUmemAllocationProp,
     /// The devices that may touch it: this device and its peers. Read under the lock of the table that a mapping
     /// enters.
@@ -44,17 +49,28 @@ fn location(id: CUdevice) -> CUmemLocation {
     CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id }
 }
 
-// SAFETY: the only pointer in it is null. It describes handles for sharing, which are not asked for.
+// SAFETY: the only pointer in it is null. It describes handles for sharing of other kinds than the ones asked for.
 unsafe impl Send for PageFacts {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for PageFacts {}
 
 impl PageFacts {
     /// Returns the facts for pages of `device` that `peers` may touch too. The context need not be current.
-    pub(crate) fn new(driver: &Driver, device: CUdevice, peers: &[CUdevice]) -> Result<PageFacts, CudaError> {
+    /// If they are `shareable`, other processes can have them as file descriptors.
+    pub(crate) fn new(
+        driver: &Driver,
+        device: CUdevice,
+        peers: &[CUdevice],
+        shareable: bool,
+    ) -> Result<PageFacts, CudaError> {
+        let handles = if shareable {
+            CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+        } else {
+            CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE
+        };
         let properties = CUmemAllocationProp {
             type_: CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
-            requestedHandleTypes: CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE,
+            requestedHandleTypes: handles,
             location: location(device),
             win32HandleMetaData: std::ptr::null_mut(),
             allocFlags: CUmemAllocationProp_st__bindgen_ty_1 {
@@ -172,7 +188,9 @@ impl<G: Gear> Pages<G> {
     }
 
     /// Gives physical memory back. It may be mapped nowhere.
-    fn destroy_page(&self, handle: CUmemGenericAllocationHandle) {
+    fn destroy_page(&self, Physical { handle, descriptor }: Physical) {
+        // An open descriptor would keep the memory.
+        drop(descriptor);
         let Ok(_bound) = self.bind_relaxed() else { return };
         // SAFETY: the handle was made by `cuMemCreate` and is given back once.
         self.keep("cuMemRelease", unsafe { (self.driver.cuMemRelease)(handle) });
@@ -187,8 +205,8 @@ impl<G: Gear> Pages<G> {
             }
             self.free_range(range);
         }
-        for handle in live.pages.into_values() {
-            self.destroy_page(handle);
+        for page in live.pages.into_values() {
+            self.destroy_page(page);
         }
         live.segments.into_values().for_each(|taken| self.give(taken));
     }
@@ -239,7 +257,7 @@ impl<G: Gear> Pages<G> {
         let code = unsafe { (self.driver.cuMemCreate)(&raw mut handle, size(bytes)?, &raw const facts.properties, 0) };
         self.check_memory(CALL, code, class, bytes)?;
         let id = self.number();
-        self.live.lock().pages.insert(id, handle);
+        self.live.lock().pages.insert(id, Physical { handle, descriptor: None });
         self.held.fetch_add(bytes, Ordering::AcqRel);
         Ok(Page { device: self.id, id, handle, bytes })
     }
@@ -251,11 +269,11 @@ impl<G: Gear> Pages<G> {
     /// The contract's.
     pub(crate) unsafe fn release_page(&self, page: Page) {
         self.own(page.device, "release_page", self.ordinal);
-        if self.live.lock().pages.remove(&page.id).is_none() {
+        let Some(physical) = self.live.lock().pages.remove(&page.id) else {
             panic!("a page of {} bytes is released, and the device does not have it", page.bytes);
-        }
+        };
         self.held.fetch_sub(page.bytes, Ordering::AcqRel);
-        self.destroy_page(page.handle);
+        self.destroy_page(physical);
     }
 
     /// Implements `map`. If the mapping cannot be opened for access, it is undone.
@@ -270,32 +288,42 @@ impl<G: Gear> Pages<G> {
         page: &Page,
         stream: StreamId,
     ) -> Result<(), CudaError> {
-        const CALL: &str = "cuMemMap";
-        self.own(range.device, CALL, range.ordinal);
-        self.own(page.device, CALL, range.ordinal);
+        self.own(range.device, MAP, range.ordinal);
+        self.own(page.device, MAP, range.ordinal);
         self.lane(stream);
-        let facts = self.some_pages(CALL)?;
-        let (address, bytes) = (range.address, page.bytes);
+        let facts = self.some_pages(MAP)?;
+        aligned(MAP, offset, facts)?;
+        self.map_memory(facts, range, offset, (page.handle, Mapping { page: page.id, bytes: page.bytes }))
+    }
+
+    /// Maps memory by its handle, and opens it for access. If that cannot be, the mapping is undone.
+    fn map_memory(
+        &self,
+        facts: &PageFacts,
+        range: &Segment,
+        offset: u64,
+        (handle, mapping): (CUmemGenericAllocationHandle, Mapping),
+    ) -> Result<(), CudaError> {
+        let (address, bytes) = (range.address, mapping.bytes);
         let reserved = range.range.as_ref().ok_or(Misuse::NotARange { segment: Named::Address(address) })?;
-        aligned(CALL, offset, facts)?;
         if !is_inside(offset, bytes, range.bytes) {
             return Err(range.out_of_range("range", offset, bytes).into());
         }
         let address = address + offset;
-        self.enter(CALL)?;
+        self.enter(MAP)?;
         let _bound = self.bind_relaxed()?;
         let mut table = reserved.table.lock();
         if Range::is_taken(&table, offset, bytes) {
             return Err(Misuse::AlreadyMapped { address, bytes }.into());
         }
-        // SAFETY: the addresses are reserved and unmapped, as the table says; the handle is alive with its page.
-        let code = unsafe { (self.driver.cuMemMap)(address, size(bytes)?, 0, page.handle, 0) };
-        self.check_memory(CALL, code, range.class, bytes)?;
+        // SAFETY: the addresses are reserved and unmapped, as the table says; the callers have the handle.
+        let code = unsafe { (self.driver.cuMemMap)(address, size(bytes)?, 0, handle, 0) };
+        self.check_memory(MAP, code, range.class, bytes)?;
         if let Err(error) = self.open_access(facts, address, bytes) {
             self.unmap_at(address, bytes);
             return Err(error);
         }
-        table.insert(offset, Mapping { page: page.id, bytes });
+        table.insert(offset, mapping);
         Ok(())
     }
 

@@ -23,6 +23,9 @@ pub struct DeviceInfo {
     pub compute: (u32, u32),
     /// Whether it has virtual memory management.
     pub virtual_memory: bool,
+    /// Whether its pages can be given to other processes as file descriptors, if it is opened for that:
+    /// [`CudaBuilder::shareable_pages`](crate::CudaBuilder::shareable_pages).
+    pub shareable_pages: bool,
     /// Whether it has memory pools: `cuMemAllocAsync`.
     pub memory_pools: bool,
     /// The places of the devices whose kernels can touch its memory if they are passed to
@@ -95,6 +98,7 @@ impl Driver {
                 compute(A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
             ),
             virtual_memory: has(A::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED)?,
+            shareable_pages: has(A::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED)?,
             memory_pools: has(A::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED)?,
             peers: self.peers(device, ordinal)?,
         })

@@ -94,6 +94,7 @@ mod tests {
             total_bytes: 0,
             compute: (9, 0),
             virtual_memory: true,
+            shareable_pages: true,
             memory_pools: true,
             peers: Vec::new(),
         };

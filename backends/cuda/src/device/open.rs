@@ -105,8 +105,12 @@ impl<G: Gear> CudaBuilder<G> {
         let info = driver.info(ordinal)?;
         let peers = self.open_peers(driver, &context)?;
         let peer_devices: Vec<CUdevice> = peers.iter().map(|peer| peer.cu_device()).collect();
-        let pages =
-            if self.pages && info.virtual_memory { Some(PageFacts::new(driver, raw, &peer_devices)?) } else { None };
+        let shareable = self.shareable_pages && info.shareable_pages;
+        let pages = if self.pages && info.virtual_memory {
+            Some(PageFacts::new(driver, raw, &peer_devices, shareable)?)
+        } else {
+            None
+        };
         let pool_stream = match self.alloc {
             Alloc::Sync => None,
             Alloc::Async => Some(pool_stream(driver, &context, &info)?),

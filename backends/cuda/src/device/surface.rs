@@ -1,5 +1,7 @@
 //! What a device offers beyond the contract: the machine's devices, the device's own facts and memory, peers.
 
+#[cfg(unix)]
+use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,8 +16,11 @@ use super::{CudaWith, Device};
 use crate::budget::nvml;
 use crate::error::CudaError;
 use crate::gear::Gear;
+use crate::memory::Segment;
 use crate::memory::host::RegisteredHost;
 use crate::open::open_peer;
+#[cfg(unix)]
+use crate::pages::share::{Imported, SharedRun};
 use crate::probe::{self, DeviceInfo};
 use crate::streams::handle::HostPointer;
 
@@ -94,6 +99,22 @@ impl<G: Gear> CudaWith<G> {
         self.device.held.load(Ordering::Acquire)
     }
 
+    /// Returns memory that other code has allocated as a segment of class 0, for an allocator that takes its segments
+    /// from that code. [`release`](millpond_backend::Backend::release) and the end of the device give nothing of it
+    /// back: that is left to the code that allocated it. Makes no driver call.
+    ///
+    /// # Errors
+    ///
+    /// [`Misuse::Empty`], and [`Misuse::Misaligned`] for an address that is no multiple of 512.
+    ///
+    /// # Safety
+    ///
+    /// There are that many bytes at the address, which work of this device can use. They overlap no other segment, and
+    /// stay until this one is released.
+    pub unsafe fn adopt_memory(&self, address: u64, bytes: u64) -> Result<Segment, CudaError> {
+        self.device.adopt(address, bytes)
+    }
+
     /// Makes work recorded on `stream` from now on begin only after a point of another device's stream is reached. The
     /// devices wait, not the host. `peer` may also be another handle of this device.
     ///
@@ -142,6 +163,58 @@ impl<G: Gear> CudaWith<G> {
         let address = unsafe { self.device.register_host(pointer, bytes) }?;
         let device: Arc<Device<G>> = Arc::clone(&self.device);
         Ok(RegisteredHost { device, pointer, bytes, address })
+    }
+}
+
+/// Pages of several processes.
+#[cfg(unix)]
+impl<G: Gear> CudaWith<G> {
+    /// Returns the pages behind `bytes` bytes at an address, as file descriptors that another process can
+    /// [`import`](crate::Cuda::import). The device must have been opened with
+    /// [`CudaBuilder::shareable_pages`](crate::CudaBuilder::shareable_pages).
+    ///
+    /// Whoever has a descriptor can use the whole page, with all that is in it beside those bytes. The memory behind
+    /// them must not be freed before the other processes are done with it: freed memory is used again, while they still
+    /// see it. How the descriptors reach the other process is left to the program: through a Unix socket, by being
+    /// inherited, or fetched with `pidfd_getfd`.
+    ///
+    /// The first export of a page costs a driver call and an open file, which stays with the page until it is released.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaError::NotShareable`], [`CudaError::NotInPages`], [`CudaError::NotExported`], [`Misuse::Unmapped`] if some
+    /// of the bytes are not mapped, [`Misuse::Empty`], [`Misuse::Unsupported`] without virtual memory, and
+    /// [`CudaError::Lost`].
+    pub fn export(&self, address: u64, bytes: u64) -> Result<SharedRun, CudaError> {
+        self.device.export(address, bytes)
+    }
+
+    /// Maps pages of another process one behind another, each with its size in bytes, for access by this device and its
+    /// peers. The descriptors may be closed afterwards.
+    ///
+    /// The memory exists at least until [`end_import`](crate::Cuda::end_import). It is not counted by
+    /// [`held_bytes`](crate::Cuda::held_bytes). The two processes order their work by themselves.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaError::NotImported`], [`Misuse::Empty`], [`Misuse::Misaligned`], [`Misuse::Unsupported`] without virtual
+    /// memory, [`CudaError::OutOfMemory`] and [`CudaError::Lost`]. Nothing is mapped then.
+    pub fn import(&self, pages: &[(BorrowedFd<'_>, u64)]) -> Result<Imported, CudaError> {
+        self.device.import(pages)
+    }
+
+    /// Ends an import: the memory is no longer mapped here.
+    ///
+    /// # Safety
+    ///
+    /// No work uses the memory any more.
+    ///
+    /// # Panics
+    ///
+    /// If it is another device's.
+    pub unsafe fn end_import(&self, imported: Imported) {
+        // SAFETY: as the caller promises.
+        unsafe { self.device.end_import(imported) }
     }
 }
 

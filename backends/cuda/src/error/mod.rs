@@ -173,6 +173,58 @@ pub enum CudaError {
         /// The stream.
         stream: StreamId,
     },
+    /// The pages of the device cannot be given to other processes.
+    #[error("the pages of device {device} are for this process alone: {}", if *supported {
+        "open it with CudaBuilder::shareable_pages(true)"
+    } else {
+        "the device or its driver cannot share pages as file descriptors; send a copy through the host"
+    })]
+    NotShareable {
+        /// The device.
+        device: usize,
+        /// Whether the device could, and was opened without.
+        supported: bool,
+    },
+    /// The memory does not lie in pages, or does not in those of this device.
+    #[error("{address:#x} is not in pages of device {device}; memory of cuMemAlloc is shared with cuIpcGetMemHandle")]
+    NotInPages {
+        /// The device.
+        device: usize,
+        /// The address.
+        address: u64,
+    },
+    /// The driver made no file descriptor of a page.
+    #[error(
+        "{call}: the page of {bytes} bytes at {address:#x} has no file descriptor: {code}; each page that is shared \
+         keeps one open, so look at the limit on open files (ulimit -n)"
+    )]
+    NotExported {
+        /// The call.
+        call: &'static str,
+        /// The address at which the page is mapped.
+        address: u64,
+        /// The size of the page.
+        bytes: u64,
+        /// The code that the driver returned.
+        code: Code,
+    },
+    /// The driver refused a page of another process.
+    #[error(
+        "{call}: the file descriptor {descriptor} is no page of {bytes} bytes that device {device} can have: {code}; \
+         pass descriptors that another process exported for a device of this machine, with the sizes of its pages"
+    )]
+    NotImported {
+        /// The call.
+        call: &'static str,
+        /// The device.
+        device: usize,
+        /// The file descriptor.
+        descriptor: i32,
+        /// The size that was named.
+        bytes: u64,
+        /// The code that the driver returned.
+        code: Code,
+    },
     /// NVML, which reports the memory of other processes, failed.
     #[error("NVML: {reason}; install the NVIDIA driver's management library, or build without the feature `nvml`")]
     Nvml {

@@ -1,6 +1,6 @@
 //! Segments: taking memory from the driver, giving it back, and giving back memory that was never released.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::c_void;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
@@ -38,8 +38,23 @@ pub(crate) const ALIGNMENT: u64 = 512;
 #[derive(Default)]
 pub(crate) struct Live {
     pub(crate) segments: HashMap<u64, Taken>,
+    /// The segments that other code has allocated, which gives them back itself.
+    adopted: HashSet<u64>,
     pub(crate) ranges: HashMap<u64, Arc<Range>>,
-    pub(crate) pages: HashMap<u64, CUmemGenericAllocationHandle>,
+    pub(crate) pages: HashMap<u64, Physical>,
+}
+
+/// A file descriptor by which another process can have a page.
+#[cfg(unix)]
+pub(crate) type Descriptor = std::os::fd::OwnedFd;
+#[cfg(not(unix))]
+pub(crate) type Descriptor = std::convert::Infallible;
+
+/// The memory of a page.
+pub(crate) struct Physical {
+    pub(crate) handle: CUmemGenericAllocationHandle,
+    /// Its descriptor, once it was exported.
+    pub(crate) descriptor: Option<Arc<Descriptor>>,
 }
 
 /// How a segment was taken, which determines how it is given back.
@@ -103,6 +118,16 @@ impl<G: Gear> Memory<G> {
             deferred: Mutex::new(Vec::new()),
             held: AtomicU64::new(0),
         }
+    }
+
+    /// Implements [`Cuda::adopt_memory`](crate::Cuda::adopt_memory).
+    pub(crate) fn adopt(&self, address: CUdeviceptr, bytes: u64) -> Result<Segment, CudaError> {
+        const CALL: &str = "adopt_memory";
+        Misuse::if_empty(CALL, bytes)?;
+        Misuse::if_misaligned(CALL, address, ALIGNMENT, None)?;
+        let id = self.number();
+        self.live.lock().adopted.insert(id);
+        Ok(self.segment(id, address, bytes, ClassId::DEVICE, None, None))
     }
 
     /// Returns the next number for a segment, range or page.
@@ -253,7 +278,13 @@ impl<G: Gear> Memory<G> {
     pub(crate) fn release(&self, segment: Segment) {
         self.own(segment.device, "release", segment.ordinal);
         assert!(!segment.is_range(), "release of the range at {:#x}: use release_range", segment.address);
-        let taken = self.live.lock().segments.remove(&segment.id);
+        let taken = {
+            let mut live = self.live.lock();
+            if live.adopted.remove(&segment.id) {
+                return;
+            }
+            live.segments.remove(&segment.id)
+        };
         let Some(taken) = taken else {
             panic!("the segment at {:#x} is released, and the device does not have it", segment.address);
         };

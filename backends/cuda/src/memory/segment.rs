@@ -73,6 +73,25 @@ impl Range {
     }
 }
 
+#[cfg(unix)]
+impl Range {
+    /// Returns the mappings that hold those bytes, in order, with the offset of the first; `None` if some of the bytes
+    /// are not mapped.
+    pub(crate) fn mappings(&self, offset: u64, bytes: u64) -> Option<(u64, Vec<Mapping>)> {
+        let table = self.table.lock();
+        let (&first, _) = table.range(..=offset).next_back()?;
+        let (mut end, mut found) = (first, Vec::new());
+        for (&start, &mapping) in table.range(first..) {
+            if start != end || end >= offset + bytes {
+                break;
+            }
+            end = start + mapping.bytes;
+            found.push(mapping);
+        }
+        (end >= offset + bytes && end > offset).then_some((first, found))
+    }
+}
+
 impl Segment {
     /// Returns the address at which it starts in the device's address space.
     pub fn address(&self) -> u64 {
@@ -146,6 +165,24 @@ mod tests {
         }
         for (offset, bytes) in [(0, 1), (9, 2), (10, 21), (25, 20), (30, 1), (45, 6), (50, 1), (99, 1)] {
             assert!(!range.is_mapped(offset, bytes), "{bytes} at {offset}");
+        }
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn the_mappings_of_bytes_are_those_that_hold_some_of_them() {
+        let range = range(&[(10, 10), (20, 5), (25, 10), (40, 10)]);
+        let of = |offset, bytes| {
+            let found = range.mappings(offset, bytes);
+            found.map(|(first, mappings)| (first, mappings.iter().map(|mapping| mapping.page).collect::<Vec<_>>()))
+        };
+        assert_eq!(of(10, 10), Some((10, vec![10])));
+        assert_eq!(of(19, 1), Some((10, vec![10])));
+        assert_eq!(of(19, 2), Some((10, vec![10, 20])));
+        assert_eq!(of(22, 10), Some((20, vec![20, 25])));
+        assert_eq!(of(10, 25), Some((10, vec![10, 20, 25])));
+        for (offset, bytes) in [(5, 1), (9, 2), (10, 26), (35, 1), (38, 4), (50, 1), (45, 6)] {
+            assert_eq!(of(offset, bytes), None, "{bytes} at {offset}");
         }
     }
 

@@ -34,6 +34,7 @@ pub struct CudaBuilder<G = Plain> {
     peers: Vec<usize>,
     pub(crate) alloc: Alloc,
     pub(crate) pages: bool,
+    pub(crate) shareable_pages: bool,
     pub(crate) blocking: bool,
     gear: PhantomData<G>,
 }
@@ -46,6 +47,7 @@ impl<G: Gear> CudaBuilder<G> {
             peers: Vec::new(),
             alloc: Alloc::Sync,
             pages: true,
+            shareable_pages: false,
             blocking: false,
             gear: PhantomData,
         }
@@ -73,6 +75,14 @@ impl<G: Gear> CudaBuilder<G> {
     /// Sets whether to offer virtual memory, where the device has it. On by default.
     pub fn pages(mut self, pages: bool) -> CudaBuilder<G> {
         self.pages = pages;
+        self
+    }
+
+    /// Sets whether pages are created so that [`export`](crate::Cuda::export) can give them to other processes, where
+    /// the device has that ([`DeviceInfo::shareable_pages`]). Off by default: a page that is not exported costs nothing
+    /// more with current drivers, but drivers of the 525 series were reported to be much slower with such pages.
+    pub fn shareable_pages(mut self, shareable: bool) -> CudaBuilder<G> {
+        self.shareable_pages = shareable;
         self
     }
 

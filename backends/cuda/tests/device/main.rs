@@ -12,6 +12,8 @@ mod opening;
 mod pages;
 mod peers;
 mod pinned;
+#[cfg(unix)]
+mod shares;
 mod side_by_side;
 mod streams;
 mod time;

@@ -2,6 +2,7 @@
 //! or at its last. The failure is reported, nothing is left behind, and a device that is opened again works.
 
 use std::collections::BTreeSet;
+use std::os::fd::AsFd;
 use std::ptr::NonNull;
 
 use millpond_backend::{Backend, Budget, ClassId, Point, StreamId, StreamWait, Transfer, VirtualMemory};
@@ -71,7 +72,7 @@ fn everything() -> Result<(), CudaError> {
     Cuda::driver_version()?;
     // This handle is dropped last, after the drop of the other one has waited for the copies between the two.
     let other = Cuda::open(1)?;
-    let cuda = Cuda::builder().peers(&[1]).build()?;
+    let cuda = Cuda::builder().peers(&[1]).shareable_pages(true).build()?;
     let (stream, later) = (cuda.create_stream()?, cuda.create_stream()?);
     memory(&cuda, stream)?;
     pages(&cuda, stream)?;
@@ -118,6 +119,9 @@ fn pages(cuda: &Cuda, stream: StreamId) -> Result<(), CudaError> {
     unsafe {
         cuda.map(&range, 0, &page, stream)?;
         cuda.map(&range, bytes, &page, stream)?;
+        let shared = cuda.export(range.address(), 1)?;
+        let imported = cuda.import(&[(shared.pages[0].descriptor.as_fd(), bytes)])?;
+        cuda.end_import(imported);
         cuda.unmap(&range, 0, &page, stream);
         cuda.unmap(&range, bytes, &page, stream);
         cuda.release_page(page);
@@ -177,7 +181,11 @@ fn live(control: Control) -> [u64; KINDS.len()] {
 
 fn code(error: &CudaError) -> Option<Code> {
     match error {
-        CudaError::Driver { code, .. } | CudaError::Copy { code, .. } | CudaError::Lost { code, .. } => Some(*code),
+        CudaError::Driver { code, .. }
+        | CudaError::Copy { code, .. }
+        | CudaError::NotExported { code, .. }
+        | CudaError::NotImported { code, .. }
+        | CudaError::Lost { code, .. } => Some(*code),
         _ => None,
     }
 }

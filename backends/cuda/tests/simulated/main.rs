@@ -27,6 +27,8 @@ mod pages;
 mod peers;
 #[path = "../device/pinned.rs"]
 mod pinned;
+#[path = "../device/shares.rs"]
+mod shares;
 #[path = "../device/side_by_side.rs"]
 mod side_by_side;
 #[path = "../kernels/spin.rs"]
