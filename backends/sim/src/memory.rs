@@ -28,6 +28,19 @@ pub(crate) fn reserve(device: &Time, class: ClassId, bytes: u64) -> Result<Segme
     Ok(Segment { memory: Arc::clone(&device.memory), id, address, bytes, class, physical: Some(physical) })
 }
 
+/// Implements [`Sim::adopt_memory`](crate::Sim::adopt_memory).
+pub(crate) fn adopt(device: &Time, address: u64, bytes: u64) -> Result<Segment, SimError> {
+    let (call, class) = ("adopt_memory", ClassId::DEVICE);
+    Misuse::if_empty(call, bytes)?;
+    Misuse::if_misaligned(call, address, device.caps.class(class).alignment, None)?;
+    let mut space = device.memory.space();
+    space.claim(address, bytes)?;
+    let physical = space.create(class, bytes).inspect_err(|_| space.vacate(address))?;
+    let id = space.number();
+    drop(space);
+    Ok(Segment { memory: Arc::clone(&device.memory), id, address, bytes, class, physical: Some(physical) })
+}
+
 /// Implements `release`.
 pub(crate) fn release(device: &Time, segment: Segment) {
     device.own(&segment.memory, CallKind::Release);

@@ -101,6 +101,23 @@ fn addresses_rise_in_steps_and_do_not_come_back() {
 }
 
 #[test]
+fn memory_of_other_code_is_a_segment_where_it_lies() {
+    let sim = Sim::builder().total_bytes(8 * MIB).build();
+    let first = sim.reserve(DEVICE, MIB).unwrap();
+    let near = first.address() + 2 * MIB;
+    let adopted = sim.adopt_memory(near, 4 * MIB).unwrap();
+    assert_eq!((adopted.address(), adopted.bytes(), sim.held_bytes()), (near, 4 * MIB, 5 * MIB));
+    let occupied = SimError::Occupied { address: near + MIB, bytes: 512 };
+    assert_eq!(sim.adopt_memory(near + MIB, 512).map(drop), Err(occupied));
+    assert!(matches!(sim.adopt_memory(1 << 40, 4 * MIB).map(drop), Err(SimError::OutOfMemory { .. })));
+    assert!(matches!(sim.adopt_memory((1 << 40) + 1, 512).map(drop), Err(SimError::Misuse(_))));
+    let next = sim.reserve(DEVICE, MIB).unwrap();
+    assert_eq!(next.address(), near + 4 * MIB, "what the device chooses is behind what lies in the way");
+    release(&sim, adopted);
+    drop(sim.adopt_memory(near, 2 * MIB).unwrap());
+}
+
+#[test]
 fn place_next_decides_the_next_address_only() {
     let sim = Sim::new();
     sim.place_next(0x9_0000_0200);

@@ -61,6 +61,7 @@ impl Heaps {
     }
 
     /// Puts a block into a heap. Returns the new root.
+    #[inline]
     pub(crate) fn insert(&mut self, root: BlockId, block: BlockId, key: Key) -> BlockId {
         self.plant(block, key);
         self.meld(root, block)

@@ -43,7 +43,7 @@ pub struct PoolFlags {
     /// gets free memory of the same stream in this pool.
     pub use_on_oom: bool,
     /// Whether each allocation has a segment of its own, which no other shares. It has no effect under `paged`, whose
-    /// blocks lie in no segments, nor on blocks that were cut before.
+    /// blocks lie in no segments unless the pool has a source of its own, nor on blocks that were cut before.
     pub no_split: bool,
 }
 

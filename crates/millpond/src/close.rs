@@ -36,6 +36,8 @@ impl<B: Backend> Drop for State<B> {
         for (shard, slot, is_range) in holdings {
             if is_left(&shard) || ranges_left.contains(&(shard, slot)) {
                 std::mem::forget(self.lane(shard).lock().take_segment(slot));
+                // The source of memory that is left is not over, either.
+                std::mem::forget(self.sources.take((shard, slot)));
             } else {
                 self.release(shard, slot, is_range);
             }

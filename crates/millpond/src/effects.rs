@@ -11,7 +11,16 @@ use crate::raw::{self, Vm};
 use crate::state::State;
 
 impl<B: Backend> State<B> {
+    /// Takes a segment from the driver, or from the source of the shard's pool.
     pub(crate) fn reserve(&self, shard: ShardId, slot: Slot, bytes: u64) -> Performed<B::Error> {
+        let lane = self.lane(shard);
+        let pool = lane.lock().shard.pool();
+        if let Some(source) = self.bonds.source_of(pool) {
+            let segment = self.activity.book(&self.backend, || source.reserve(&self.backend, lane.stream, bytes));
+            let Some(segment) = segment else { return Performed::ok(Outcome::Refused) };
+            self.sources.note((shard, slot), pool, source);
+            return self.install(shard, slot, "reserve", Ok(segment));
+        }
         let segment = self.activity.book(&self.backend, || self.backend.reserve(self.class, bytes));
         self.install(shard, slot, "reserve", segment)
     }
@@ -40,11 +49,15 @@ impl<B: Backend> State<B> {
         }
     }
 
-    /// Releases a segment or an (unmapped) range.
+    /// Releases a segment, to where it came from, or an (unmapped) range.
     pub(crate) fn release(&self, shard: ShardId, slot: Slot, is_range: bool) {
-        let segment = self.lane(shard).lock().take_segment(slot);
+        let lane = self.lane(shard);
+        let segment = lane.lock().take_segment(slot);
+        let source = self.sources.take((shard, slot));
         self.activity.book(&self.backend, || {
-            if is_range {
+            if let Some(source) = &source {
+                raw::source::give_back(source, &self.backend, lane.stream, segment);
+            } else if is_range {
                 raw::release_range::<B>(self.vm(), segment);
             } else {
                 raw::release(&self.backend, segment);

@@ -336,6 +336,7 @@ impl OutOfMemory {
             let (free, held) = (format_bytes(r.in_private_pools), format_bytes(l.held_bytes));
             write!(f, "\n  Private pools: {free} free, of which {held} stay there, as the pools are held.")?;
         }
+        self.explain_source(f)?;
         self.explain_slack(f)?;
         self.explain_pages(f)?;
         for (at, holder) in self.explanation.holders.iter().enumerate() {
@@ -346,6 +347,28 @@ impl OutOfMemory {
             write!(f, "\n  {RECORDED}.")?;
         }
         write!(f, "\n  What to do: {}", self.advice())
+    }
+
+    /// Prints whether the source of the pool has refused.
+    fn explain_source(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tried = format_bytes(self.report.tried_bytes);
+        match self.report.has_source {
+            false => Ok(()),
+            true if self.source_refused() => {
+                write!(f, "\n  The pool's memory comes from a source of its own, which has refused {tried}.")
+            }
+            true => write!(
+                f,
+                "\n  The pool's memory comes from a source of its own, which was not asked for {tried}, as the limit \
+                 leaves no room for it."
+            ),
+        }
+    }
+
+    /// Returns whether the source of the pool was asked for memory and had none.
+    fn source_refused(&self) -> bool {
+        let Report { has_source, limit_bytes, reserved_bytes, tried_bytes, .. } = self.report;
+        has_source && limit_bytes.is_none_or(|limit| reserved_bytes + tried_bytes <= limit)
     }
 
     /// Prints what is reserved beyond the slack, and which streams may still use freed memory.
@@ -402,6 +425,9 @@ impl OutOfMemory {
         let missing = self.sums().missing();
         let below_limit = r.limit_bytes.is_none_or(|limit| reserved + missing <= limit);
         let text = format_bytes;
+        if self.source_refused() {
+            return "free buffers of the pool, or have its source supply more.".into();
+        }
         if missing == 0 {
             return "try again, or free buffers: idle pages suffice, but other threads were at them, or there are no \
                     addresses left to map them at."

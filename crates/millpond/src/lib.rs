@@ -43,6 +43,7 @@ pub use explain::{Explanation, Hole, PinnedBlock, Remedy, RemedyAction};
 pub use pinned::{Pinned, PinnedBuffer};
 pub use pool::{Capture, Pool};
 pub use raw::number::RawBuffer;
+pub use raw::source::SegmentSource;
 pub use stream::Stream;
 pub use tag::{TagScope, current_tag, tag, with_tag};
 pub use usage::{BeyondDevice, Usage};

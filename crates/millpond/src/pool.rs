@@ -10,6 +10,7 @@ use millpond_core::{Plan, PoolId};
 use crate::allocator::{Allocator, Handle};
 use crate::error::Error;
 use crate::raw::LaneRef;
+use crate::raw::source::SegmentSource;
 use crate::state::{LockedShards, State};
 use crate::stream::Stream;
 use crate::sync::Arc;
@@ -17,9 +18,12 @@ use crate::sync::Arc;
 mod bond;
 mod capture;
 mod checkpoint;
+mod exact;
+mod sources;
 
 pub(crate) use bond::{Bond, Bonds};
 pub use capture::Capture;
+pub(crate) use sources::Sources;
 
 /// A reference to a private pool: PyTorch's `MemPool`, and the pool of a CUDA graph. Cloning it adds a reference, and
 /// dropping it takes one away.
@@ -50,17 +54,17 @@ pub use capture::Capture;
 /// ```
 pub struct Pool<B: Backend> {
     handle: Arc<Handle<B>>,
-    bond: Bond,
+    bond: Bond<B>,
 }
 
 impl<B: Backend> Pool<B> {
     /// Creates a reference that is counted already.
-    fn counted(handle: &Arc<Handle<B>>, bond: Bond) -> Self {
+    fn counted(handle: &Arc<Handle<B>>, bond: Bond<B>) -> Self {
         Self { handle: Arc::clone(handle), bond }
     }
 
     /// Adds a reference to the pool of a bond.
-    fn held(handle: &Arc<Handle<B>>, bond: Bond) -> Self {
+    fn held(handle: &Arc<Handle<B>>, bond: Bond<B>) -> Self {
         handle.state.coordinator.lock().hold_pool(bond.pool());
         Self::counted(handle, bond)
     }
@@ -150,7 +154,26 @@ impl<B: Backend> Allocator<B> {
         let state = self.state();
         state.expect_streams()?;
         let mut coordinator = state.coordinator.lock();
-        let bond = state.bonds.bond(coordinator.create_pool());
+        let bond = state.bonds.bind(coordinator.create_pool(), None);
+        Ok(Pool::counted(self.handle(), bond))
+    }
+
+    /// Creates a private pool whose segments come from another allocator, with the returned reference: PyTorch's
+    /// `MemPool` with an allocator. Asks the source for nothing yet.
+    ///
+    /// Whatever the policy is, PyTorch's rules of plain segments hold in the pool: a segment has 2 MiB, 20 MiB or the
+    /// size of the request, blocks are cut from it, and no other stream gets them. What goes back of the pool goes to
+    /// its source, when memory of a pool goes back: see [`Pool`]. Its bytes count like those of other pools, towards
+    /// the limit too.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoStreams`] if this is a cache of page-locked memory.
+    pub fn create_pool_from(&self, source: impl SegmentSource<B>) -> Result<Pool<B>, Error<B::Error>> {
+        let state = self.state();
+        state.expect_streams()?;
+        let mut coordinator = state.coordinator.lock();
+        let bond = state.bonds.bind(coordinator.create_pool_with_source(), Some(Arc::new(source)));
         Ok(Pool::counted(self.handle(), bond))
     }
 
@@ -160,15 +183,24 @@ impl<B: Backend> Allocator<B> {
     /// # Errors
     ///
     /// [`Error::UnknownPool`] for the default pool, and for a number that no pool has, or that of a pool that had
-    /// neither references nor memory left and is gone.
+    /// neither references nor memory left and is gone. A pool with a source is gone once no handle of it is left and
+    /// its last segment went back, even if it still counts among [`pools`](Self::pools).
     pub fn pool(&self, id: PoolId) -> Result<Pool<B>, Error<B::Error>> {
         let state = self.state();
         let mut coordinator = state.coordinator.lock();
         if id == PoolId::DEFAULT || !coordinator.has_pool(id) {
             return Err(Error::UnknownPool { pool: id });
         }
+        let bond = match (state.bonds.existing(id), coordinator.has_source(id)) {
+            (Some(bond), _) => bond,
+            (None, false) => state.bonds.bind(id, None),
+            (None, true) => match state.sources.of(id) {
+                Some(source) => state.bonds.bind(id, Some(source)),
+                None => return Err(Error::UnknownPool { pool: id }),
+            },
+        };
         coordinator.hold_pool(id);
-        Ok(Pool::counted(self.handle(), state.bonds.bond(id)))
+        Ok(Pool::counted(self.handle(), bond))
     }
 
     /// Returns the numbers of all private pools that have references, memory or streams, in order.

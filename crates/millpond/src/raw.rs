@@ -1,6 +1,6 @@
 //! The only module of the library with `unsafe` code: a pointer from buffers to their lane, the value that a lane's
 //! latch guards, and driver calls whose contract the core's decisions fulfil. Buffers as numbers, whose free relies on
-//! its caller, are in [`number`].
+//! its caller, are in [`number`]; [`source`] has the segments that other allocators supply.
 //!
 //! # Why a pointer
 //!
@@ -57,6 +57,7 @@
 
 pub(crate) mod clock;
 pub(crate) mod number;
+pub(crate) mod source;
 
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;

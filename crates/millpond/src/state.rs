@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::events::{Event, Sinks};
 use crate::lane::{Lane, LaneState};
 use crate::pages::Pages;
-use crate::pool::Bonds;
+use crate::pool::{Bonds, Sources};
 use crate::raw::{Guard, LaneRef, OwnerRef};
 use crate::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering};
 use crate::watch::{Asked, Out};
@@ -67,7 +67,9 @@ pub(crate) struct State<B: Backend> {
     pub(crate) released: Condvar,
     lanes: boxcar::Vec<Lane<B>>,
     /// The handles of private pools.
-    pub(crate) bonds: Bonds,
+    pub(crate) bonds: Bonds<B>,
+    /// The segments that came from sources of pools.
+    pub(crate) sources: Sources<B>,
     pub(crate) pages: Pages<B>,
     /// When the allocator was created, from which times are counted.
     pub(crate) opened: Instant,
@@ -161,6 +163,7 @@ impl<B: Backend> State<B> {
             is_plain: AtomicBool::new(false),
             lanes: boxcar::Vec::new(),
             bonds: Bonds::new(),
+            sources: Sources::new(),
             pages: Pages::new(),
             opened: Instant::now(),
         };

@@ -29,7 +29,7 @@ pub struct Stream<B: Backend> {
     handle: Arc<Handle<B>>,
     lane: LaneRef<B>,
     /// The bond to the pool that it allocates in, if that is a private one.
-    bond: Option<Bond>,
+    bond: Option<Bond<B>>,
 }
 
 impl<B: Backend> Stream<B> {
@@ -38,7 +38,7 @@ impl<B: Backend> Stream<B> {
     }
 
     /// Bonds the stream to the private pool of its lane.
-    pub(crate) fn within(self, bond: Bond) -> Self {
+    pub(crate) fn within(self, bond: Bond<B>) -> Self {
         Self { bond: Some(bond), ..self }
     }
 
@@ -46,7 +46,7 @@ impl<B: Backend> Stream<B> {
         &self.handle
     }
 
-    pub(crate) fn bond(&self) -> Option<&Bond> {
+    pub(crate) fn bond(&self) -> Option<&Bond<B>> {
         self.bond.as_ref()
     }
 

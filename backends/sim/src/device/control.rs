@@ -8,6 +8,7 @@ use millpond_kit::Misuse;
 use super::Sim;
 use crate::error::SimError;
 use crate::error::calls::{CallKind, Calls};
+use crate::memory;
 use crate::space::segment::Segment;
 use crate::space::violation::{Access, Violation};
 use crate::streams::lane::Op;
@@ -177,6 +178,18 @@ impl Sim {
     /// because memory is short, the address stays set.
     pub fn place_next(&self, address: u64) {
         self.device.memory.space().place_next = Some(address);
+    }
+
+    /// Returns memory that other code has allocated as a segment of class 0, for an allocator that takes its segments
+    /// from that code. Its bytes count as taken from the device until it is released; the contents are the device's
+    /// own, and the memory at the address is not touched. Counts as no call of the driver.
+    ///
+    /// # Errors
+    ///
+    /// [`SimError::Occupied`], [`SimError::OutOfMemory`], and [`SimError::Misuse`] for no bytes or an address that is
+    /// not aligned.
+    pub fn adopt_memory(&self, address: u64, bytes: u64) -> Result<Segment, SimError> {
+        memory::adopt(&self.device, address, bytes)
     }
 
     /// Makes segments of class 0 start where those of a recorded program did: `segments` has the bytes and the address

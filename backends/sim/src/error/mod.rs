@@ -39,6 +39,14 @@ pub enum SimError {
         /// Bytes of addresses in total.
         total: u64,
     },
+    /// The addresses of memory that was to be adopted are not free.
+    #[error("the {bytes} bytes at {address:#x} overlap a segment, or end above 2^56: adopt what lies elsewhere")]
+    Occupied {
+        /// The first address.
+        address: u64,
+        /// The bytes to adopt.
+        bytes: u64,
+    },
     /// The device is lost: [`Sim::kill`](crate::Sim::kill) was called or a planned fault lost it.
     #[error("the device is lost; make a new one")]
     Lost,

@@ -223,10 +223,31 @@ impl Space {
     /// the first.
     pub(crate) fn place(&mut self, bytes: u64, alignment: u64) -> u64 {
         let wanted = self.place_next.take().filter(|&address| self.has_room(address, bytes, alignment));
-        let address = wanted.unwrap_or_else(|| self.next_address.next_multiple_of(alignment.max(ADDRESS_STEP)));
+        let address = wanted.unwrap_or_else(|| self.next_free(bytes, alignment.max(ADDRESS_STEP)));
         let end = address.checked_add(bytes).expect("a segment ends below 2^64");
         self.live.insert(address, end);
         self.next_address = self.next_address.max(end);
+        address
+    }
+
+    /// Takes addresses that a test's own memory has. Those that the device chooses do not depend on them, but for those
+    /// that they would overlap.
+    pub(crate) fn claim(&mut self, address: u64, bytes: u64) -> Result<(), SimError> {
+        if !self.has_room(address, bytes, 1) {
+            return Err(SimError::Occupied { address, bytes });
+        }
+        self.live.insert(address, address + bytes);
+        Ok(())
+    }
+
+    /// Returns the first free addresses behind all that the device ever chose.
+    fn next_free(&self, bytes: u64, step: u64) -> u64 {
+        let mut address = self.next_address.next_multiple_of(step);
+        while let Some((_, &stop)) = self.live.range(..address.saturating_add(bytes)).next_back()
+            && stop > address
+        {
+            address = stop.next_multiple_of(step);
+        }
         address
     }
 

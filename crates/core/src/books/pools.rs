@@ -18,6 +18,8 @@ struct Entry {
     /// The most bytes that were seen live in it at a time.
     most_live: u64,
     flags: PoolFlags,
+    /// Whether its segments come from a source of its own.
+    has_source: bool,
 }
 
 /// All pools that exist. The default pool always does.
@@ -27,12 +29,14 @@ pub(crate) struct Pools {
     next: u64,
     /// Whether there ever was a private pool.
     has_private: bool,
+    /// Whether there ever was a pool with a source of its own.
+    has_sourced: bool,
 }
 
 impl Default for Pools {
     fn default() -> Self {
         let table = BTreeMap::from([(PoolId::DEFAULT, Entry::default())]);
-        Self { table, next: PoolId::DEFAULT.0 + 1, has_private: false }
+        Self { table, next: PoolId::DEFAULT.0 + 1, has_private: false, has_sourced: false }
     }
 }
 
@@ -44,6 +48,30 @@ impl Pools {
         self.know(pool, live);
         self.hold(pool);
         pool
+    }
+
+    /// Notes that the segments of a pool come from a source of its own.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such pool.
+    pub(crate) fn give_source(&mut self, pool: PoolId) {
+        self.entry(pool).has_source = true;
+        self.has_sourced = true;
+    }
+
+    /// Returns whether the segments of a pool come from a source of its own.
+    pub(crate) fn has_source(&self, pool: PoolId) -> bool {
+        self.has_sourced && self.table.get(&pool).is_some_and(|entry| entry.has_source)
+    }
+
+    /// Returns the reserved bytes that came from sources of pools.
+    pub(crate) fn reserved_from_sources(&self) -> u64 {
+        if !self.has_sourced {
+            return 0;
+        }
+        let sourced = self.table.values().filter(|entry| entry.has_source);
+        sourced.map(|entry| entry.reserved.all.current).sum()
     }
 
     /// Adds a pool without a reference, if it is not known.
@@ -166,9 +194,9 @@ impl Pools {
         self.table.get(&pool).map_or(0, |entry| entry.most_live)
     }
 
-    /// Returns for each pool the most bytes that were seen live in it.
+    /// Returns the most bytes that were seen live in each pool that has no source of its own.
     pub(crate) fn live_peaks(&self) -> impl Iterator<Item = u64> {
-        self.table.values().map(|entry| entry.most_live)
+        self.table.values().filter(|entry| !entry.has_source).map(|entry| entry.most_live)
     }
 
     /// Forgets a pool that has no references and no memory. Returns whether it did.

@@ -7,6 +7,7 @@
 pub(crate) mod calls;
 mod check;
 mod checkpoint;
+mod exact;
 pub(crate) mod phase;
 pub(crate) mod plan;
 mod pools;
@@ -26,7 +27,7 @@ use crate::books::ledger::WasteLedger;
 use crate::books::{Headroom, Page, Pages, Peaks, Pending, Pools};
 use crate::ids::{PageId, Place, PoolId, SegmentId, ShardId, Slot};
 use crate::policy::paged::Paging;
-use crate::policy::{Source, Traits};
+use crate::policy::{Source, Sourced, Traits};
 use crate::settings::Settings;
 use crate::shard::{Rules, SegmentView, Shard};
 use crate::size::Sizes;
@@ -84,6 +85,8 @@ pub struct Coordinator {
     pub(crate) settings: Settings,
     pub(crate) traits: Traits,
     pub(crate) sizes: Sizes,
+    /// What holds instead in pools with a source of their own.
+    pub(crate) sourced: Sourced,
     pub(crate) facts: DeviceFacts,
     shards: Vec<(StreamId, PoolId)>,
     pub(crate) pools: Pools,
@@ -116,6 +119,7 @@ impl Coordinator {
         headroom.set_fraction(settings.memory_fraction);
         Self {
             sizes: Sizes::new(&settings),
+            sourced: Sourced::under(&settings),
             traits: settings.policy.traits(),
             paging: Paging::new(settings.policy),
             settings,
@@ -141,7 +145,7 @@ impl Coordinator {
         let id = ShardId(u32::try_from(self.shards.len()).unwrap_or(u32::MAX));
         self.shards.push((stream, pool));
         self.pending.know_stream(stream);
-        let rules = Rules::new(&self.settings, self.facts.reuse).on(self.facts.pages).within(pool);
+        let rules = Rules::new(self.settings_in(pool), self.facts.reuse).on(self.facts.pages).within(pool);
         let mut shard = Shard::new(id, stream, pool, rules);
         shard.set_flags(self.pools.flags(pool));
         shard

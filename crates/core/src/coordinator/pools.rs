@@ -23,6 +23,21 @@ impl Coordinator {
         self.pools.create(live)
     }
 
+    /// Creates a private pool with one reference whose segments come from a source of its own, and returns its number:
+    /// PyTorch's `MemPool` with an allocator. Whatever the policy is, PyTorch's rules of plain segments hold in the
+    /// pool. The shell asks the source for what [`Step::Reserve`] asks for a shard of the pool, and gives it what
+    /// [`Step::Release`] gives back.
+    pub fn create_pool_with_source(&mut self) -> PoolId {
+        let pool = self.create_pool();
+        self.pools.give_source(pool);
+        pool
+    }
+
+    /// Returns whether the segments of a pool come from a source of its own.
+    pub fn has_source(&self, pool: PoolId) -> bool {
+        self.pools.has_source(pool)
+    }
+
     /// Returns whether a pool exists. A private pool does as long as it has references, memory or shards.
     pub fn has_pool(&self, pool: PoolId) -> bool {
         self.pools.has(pool)
@@ -124,7 +139,8 @@ impl Coordinator {
     }
 
     /// Gives a shard of the stream that has no memory, and whose private pool has no references, to another private
-    /// pool, so that programs that make pools over and over need no more shards than they have pools at a time.
+    /// pool, so that programs that make pools over and over need no more shards than they have pools at a time. A pool
+    /// with a source gets shards of such pools alone, as other rules hold there.
     /// `is_over` says whether no handle of a pool is left by which a program could ask for memory there. Returns the
     /// shard, or `None` if there is none.
     ///
@@ -141,7 +157,9 @@ impl Coordinator {
         let found = self.shard_ids().find(|&id| {
             let of = self.pool_of(id);
             let is_private = of != PoolId::DEFAULT && pool != PoolId::DEFAULT;
-            let is_left = is_private && self.stream_of(id) == stream && self.pools.uses(of) == 0 && is_over(of);
+            let is_alike = self.pools.has_source(of) == self.pools.has_source(pool);
+            let is_left =
+                is_private && is_alike && self.stream_of(id) == stream && self.pools.uses(of) == 0 && is_over(of);
             is_left && shards.with(id, |shard| shard.is_vacant())
         })?;
         let of = self.pool_of(found);

@@ -81,10 +81,14 @@ pub struct Report {
     pub in_private_pools: u64,
     /// What is reserved beyond the slack, and the work that may be the reason.
     pub slack: SlackStats,
-    /// Whether the device has virtual memory.
+    /// Whether the device has virtual memory, and the pool no source of its own: whether `paged` could serve the
+    /// request.
     pub has_pages: bool,
-    /// Whether free pages of every stream serve the request, because the policy is `paged`.
+    /// Whether free pages of every stream serve the request, because the policy is `paged`, and the pool has no source
+    /// of its own.
     pub moves_pages: bool,
+    /// Whether the segments of the pool come from a source of its own, rather than from the driver.
+    pub has_source: bool,
     /// Whether `throw_on_cudamalloc_oom` refused the request before anything was tried.
     pub rejected: bool,
 }
@@ -102,7 +106,7 @@ impl Coordinator {
         };
         let active = layout.iter().flat_map(|view| &view.blocks);
         let allocated = active.filter(|block| block.state == BlockState::ActiveAllocated).map(|block| block.size);
-        let moves_pages = self.traits.source == Source::Pages;
+        let moves_pages = self.traits_of(shard).source == Source::Pages;
         Report {
             requested_bytes: want.requested,
             tried_bytes: match self.facts.pages {
@@ -124,8 +128,9 @@ impl Coordinator {
             in_whole_pages: layout.iter().filter(|view| view.pool == pool).map(bytes_in_pages).sum(),
             in_private_pools: layout.iter().filter(|view| view.pool != PoolId::DEFAULT).map(free_bytes).sum(),
             slack: self.beyond_slack(shards),
-            has_pages: self.facts.pages.is_some(),
+            has_pages: self.facts.pages.is_some() && !self.has_source(pool),
             moves_pages,
+            has_source: self.has_source(pool),
             rejected,
         }
     }

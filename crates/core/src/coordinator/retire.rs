@@ -26,7 +26,7 @@ impl Coordinator {
         clocks: [u64; 2],
         shards: &mut impl Shards,
     ) {
-        if !self.guards() {
+        if !self.guards() || self.has_source(self.pool_of(shard)) {
             for point in points {
                 self.pending.pend(shard, block, point);
             }

@@ -62,7 +62,7 @@ impl Coordinator {
         SlackStats {
             most_live_bytes,
             bound_bytes,
-            beyond_bytes: bound_bytes.map_or(0, |bound| self.reserved_bytes().saturating_sub(bound)),
+            beyond_bytes: bound_bytes.map_or(0, |bound| self.reserved_by_policy().saturating_sub(bound)),
             pinned_bytes: pins.bytes,
             pinned_by: pins.into_list(),
             sharing: self.paging.pace.sharing(),

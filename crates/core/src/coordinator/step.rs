@@ -46,8 +46,8 @@ pub enum Step {
         /// The points that it waits for.
         points: Vec<Point>,
     },
-    /// A request to the driver for a segment. The outcome is [`Outcome::Reserved`], [`Outcome::Refused`] or
-    /// [`Outcome::Failed`].
+    /// A request for a segment, to the driver or to the source of the shard's pool. The outcome is
+    /// [`Outcome::Reserved`], [`Outcome::Refused`] or [`Outcome::Failed`].
     Reserve {
         /// The shard that the segment will belong to.
         shard: ShardId,
@@ -68,7 +68,8 @@ pub enum Step {
     /// These calls, to be made in order up to the first that fails. The outcome is [`Outcome::Done`] or
     /// [`Outcome::Stopped`].
     Pages(Vec<PageCall>),
-    /// The return of a segment to the driver. The outcome is [`Outcome::Done`].
+    /// The return of a segment to where it came from: the driver, or the source of the shard's pool. The outcome is
+    /// [`Outcome::Done`].
     Release {
         /// The shard that the segment belonged to.
         shard: ShardId,

@@ -71,7 +71,7 @@ impl Coordinator {
     /// Returns the first rung of a plan.
     pub(crate) fn first_rung(&self, goal: Goal) -> Climb {
         match goal {
-            Goal::Allocate(..) => match self.traits.source {
+            Goal::Allocate(shard, _) => match self.traits_of(shard).source {
                 Source::Pages => Climb::Pages(paged::Climb::first()),
                 Source::Segments | Source::Ranges => Climb::Segments(segments::Rung::Search),
             },

@@ -12,6 +12,7 @@ pub(crate) mod paged;
 mod ranges;
 pub(crate) mod segments;
 mod shared;
+mod sourced;
 mod traits;
 
 pub use choice::{Choice, PolicyName, Variant};
@@ -19,6 +20,7 @@ pub use classic::Segments;
 pub(crate) use climb::Climb;
 pub use paged::Growth;
 pub(crate) use ranges::Addresses;
+pub(crate) use sourced::Sourced;
 pub(crate) use traits::{Collects, Keeps, Source, Traits};
 
 /// The rules for where blocks are placed and what is kept.

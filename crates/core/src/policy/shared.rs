@@ -74,7 +74,7 @@ impl Coordinator {
     /// Gives back what the policy does not keep while it takes more.
     pub(super) fn collect(&mut self, next: Climb, plan: &mut Plan, shards: &mut impl Shards) -> Turned {
         let next = Phase::Climb(next);
-        match self.traits.collects {
+        match self.traits_of(plan.request.allocation().0).collects {
             Collects::Idle => self.release_idle(next, shards),
             Collects::Surplus => self.sweep_surplus(plan, shards).then(next).turn(),
             Collects::Garbage => match self.sweep_garbage(plan, shards) {

@@ -10,8 +10,9 @@ use crate::block::{Block, State};
 use crate::ids::{BlockId, SegmentId, ShardId, Side, Slot};
 use crate::last_use::LastUse;
 use crate::meter::SplitChange;
-use crate::segment::Role;
+use crate::segment::{Role, Segment};
 use crate::size::Want;
+use crate::units::QUANTUM;
 
 /// Memory of a segment or a home, or addresses of a window, that lies where it did.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -62,6 +63,35 @@ impl Shard {
         let &Block { slot, offset: begin, side, .. } = block;
         let (segment, end) = (self.segments[slot].id, block.end());
         Spot { shard: self.id, slot, segment, begin, end, side, births: self.births(slot, begin, end) }
+    }
+
+    /// Returns the spot of a request at an address, if the shard has memory or addresses of its own for it there. A
+    /// side of segments serves its own requests alone; a home serves both.
+    pub(crate) fn spot_at(&self, address: u64, want: &Want) -> Option<Spot> {
+        let holds = |segment: &Segment| {
+            let is_inside = address.checked_sub(segment.base).is_some_and(|at| {
+                at.is_multiple_of(QUANTUM) && at.checked_add(want.rounded).is_some_and(|end| end <= segment.bytes)
+            });
+            let serves = segment.side == want.side || self.rules.moves_pages;
+            segment.base != 0 && is_inside && serves && !segment.has_windows
+        };
+        let (slot, segment) = self.segments.iter().find(|(_, segment)| holds(segment))?;
+        let begin = address - segment.base;
+        let (end, side) = (begin + want.rounded, want.side);
+        let births = self.births(slot, begin, end);
+        Some(Spot { shard: self.id, slot, segment: segment.id, begin, end, side, births })
+    }
+
+    /// Hands out the free memory at a spot.
+    ///
+    /// # Panics
+    ///
+    /// If not all of it is free.
+    pub(crate) fn grant_at(&mut self, spot: &Spot, want: &Want) -> Grant {
+        let (block, change) = self.claim_spot(spot, None);
+        let mark =
+            Mark { spot: spot.clone(), requested: want.requested, used_on: Vec::new(), is_lent: false, pieces: None };
+        self.grant_again(block, &mark, change)
     }
 
     fn births(&self, slot: Slot, begin: u64, end: u64) -> Vec<u64> {

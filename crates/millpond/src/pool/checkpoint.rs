@@ -15,7 +15,7 @@ use crate::watch::{Asked, Site};
 
 /// The number of times that a pool is waited for before that counts as in vain: what another thread frees meanwhile may
 /// make one more wait necessary.
-const WAITS_MOST: usize = 8;
+pub(super) const WAITS_MOST: usize = 8;
 
 /// Checkpoints, for programs that record several graphs in one pool.
 impl<B: Backend> Pool<B> {
@@ -113,30 +113,11 @@ impl<B: Backend> Pool<B> {
             };
             match attempt {
                 Ok(restored) => return Ok(restored.iter().map(|block| self.buffer_of(block, site)).collect()),
-                Err(Obstacle::InUse(points)) => self.wait_for(&points)?,
+                Err(Obstacle::InUse(points)) => wait_for(self.state(), &points)?,
                 Err(why) => return Err(self.not_restorable(why)),
             }
         }
         Err(self.not_restorable(Obstacle::Busy))
-    }
-
-    fn wait_for(&self, points: &[Point]) -> Result<(), Error<B::Error>> {
-        let state = self.state();
-        let mut reached = Vec::new();
-        for &point in points {
-            let now = state.wait(point)?;
-            if now.tick < point.tick {
-                return Err(Error::NotReached { point, reached: now.tick });
-            }
-            reached.push(now);
-        }
-        let mut coordinator = state.coordinator.lock();
-        for point in reached {
-            coordinator.note_reached(point.stream, point.tick);
-        }
-        coordinator.retire_ready(state.clocks(), &mut LockedShards(state));
-        state.publish(&coordinator);
-        Ok(())
     }
 
     /// Makes a buffer of a block that was handed out. The pool's handle keeps the allocator alive meanwhile.
@@ -157,4 +138,23 @@ impl<B: Backend> Pool<B> {
     fn state(&self) -> &State<B> {
         &self.handle.state
     }
+}
+
+/// Waits on the host for points, and makes free what was waiting for them.
+pub(super) fn wait_for<B: Backend>(state: &State<B>, points: &[Point]) -> Result<(), Error<B::Error>> {
+    let mut reached = Vec::new();
+    for &point in points {
+        let now = state.wait(point)?;
+        if now.tick < point.tick {
+            return Err(Error::NotReached { point, reached: now.tick });
+        }
+        reached.push(now);
+    }
+    let mut coordinator = state.coordinator.lock();
+    for point in reached {
+        coordinator.note_reached(point.stream, point.tick);
+    }
+    coordinator.retire_ready(state.clocks(), &mut LockedShards(state));
+    state.publish(&coordinator);
+    Ok(())
 }

@@ -14,7 +14,8 @@ impl Coordinator {
         if !self.may_release(id) {
             return (Sweep::waiting(Vec::new(), Scope::Listed, 0), false);
         }
-        let (blocks, enough) = shards.with(id, |shard| shard.claim_oversize(&want, self.settings.max_split()));
+        let max_split = self.settings_in(self.pool_of(id)).max_split();
+        let (blocks, enough) = shards.with(id, |shard| shard.claim_oversize(&want, max_split));
         let blocks = blocks.into_iter().map(|block| (id, block)).collect();
         (Sweep::waiting(blocks, Scope::Listed, 0), enough)
     }

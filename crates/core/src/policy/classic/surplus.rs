@@ -17,14 +17,15 @@ impl Coordinator {
         let (mut bound, mut idle) = (0_u64, Vec::new());
         for id in self.shard_ids() {
             bound = bound.saturating_add(shards.with(id, |shard| shard.snug_bound((id == of).then_some(&want))));
-            if self.may_release(id) {
+            if self.may_release(id) && !self.has_source(self.pool_of(id)) {
                 idle.append(&mut claim_releasable(id, Side::Large, shards));
             }
         }
         let mut sized: Vec<_> =
             idle.into_iter().map(|(id, block)| (shards.with(id, |s| s.size_of(block)), id, block)).collect();
         sized.sort_by_key(|&(size, ..)| Reverse(size));
-        let mut excess = (self.headroom.with_asked() + bytes).saturating_sub(bound);
+        let reserved = self.headroom.with_asked() - self.pools.reserved_from_sources();
+        let mut excess = (reserved + bytes).saturating_sub(bound);
         let mut chosen = Vec::new();
         for (size, id, block) in sized {
             if excess > 0 {

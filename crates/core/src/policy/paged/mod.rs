@@ -13,6 +13,7 @@
 mod attempt;
 mod blocks;
 mod climb;
+mod delay;
 mod ended;
 mod gather;
 mod gathered;

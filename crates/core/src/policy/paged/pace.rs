@@ -21,6 +21,7 @@ use alloc::vec::Vec;
 
 use millpond_backend::{Point, StreamId, Tick};
 
+use super::delay::Seen;
 use crate::stats::Sharing;
 
 /// The most marks of a stream that are outstanding. A stream that is farther behind gets no more.
@@ -31,11 +32,6 @@ const SPANS_MAX: usize = 32;
 const WORK_LEAST: u64 = 8;
 /// How many times as long as what is not known of its ends a row of spans has to be.
 const SHARP: u64 = 4;
-/// The least number of rows that say anything, and the most that are remembered.
-const SEEN: (usize, usize) = (16, 64);
-/// By how much the others' work has to differ in two rows that are compared, and the least number of such pairs.
-const APART: f64 = 0.5;
-const PAIRS_LEAST: usize = 20;
 /// The most work of the others, as a multiple of a stream's own, where a row says anything of that stream.
 const OTHERS_MOST: f64 = 5.0;
 /// The number of requests that come while the device is behind and nothing is known, after which memory is spent.
@@ -188,44 +184,6 @@ impl Lane {
         };
         self.spans.iter().rev().take_while(|span| span.end > begin).map(inside).sum()
     }
-}
-
-/// What the newest rows say: for each, the work of the others and the time, both over its own work.
-#[derive(Debug, Default)]
-struct Seen(VecDeque<(f64, f64)>);
-
-impl Seen {
-    fn add(&mut self, others: f64, time: f64) {
-        if self.0.len() == SEEN.1 {
-            self.0.pop_front();
-        }
-        self.0.push_back((others, time));
-    }
-
-    /// Returns by how much the work of the others holds up a stream, as a share of the time that the same amount of its
-    /// own work takes: 0 where streams run side by side, and 1 where they have the device in turn. `None` if too little
-    /// was seen, or the others did nearly as much each time.
-    ///
-    /// That is the slope of a line through all that was seen, over its height where the others do nothing: the median
-    /// of the slopes between any two of them (the estimator of Theil and Sen), which a few wrong ones do not change.
-    fn delay(&self) -> Option<f64> {
-        let of_two = |(at, one): (usize, &(f64, f64))| {
-            let later = self.0.range(at + 1..).filter(move |other| (other.0 - one.0).abs() >= APART);
-            later.map(|other| (other.1 - one.1) / (other.0 - one.0)).collect::<Vec<_>>()
-        };
-        let slopes: Vec<f64> = self.0.iter().enumerate().flat_map(of_two).collect();
-        if self.0.len() < SEEN.0 || slopes.len() < PAIRS_LEAST {
-            return None;
-        }
-        let slope = median(slopes);
-        let height = median(self.0.iter().map(|(others, time)| time - slope * others).collect());
-        Some(if height > 0.0 { slope / height } else { 1.0 })
-    }
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    let middle = values.len() / 2;
-    *values.select_nth_unstable_by(middle, f64::total_cmp).1
 }
 
 /// How fast streams come on.
@@ -489,7 +447,7 @@ mod tests {
             pace.look(&[at(100)], 10_000);
             pace.look(&[at(100)], 19_900);
             pace.look(&[at(200)], 20_000);
-            assert_eq!((pace.counted, pace.seen.0.len()), (counted, counted as usize), "{wait:?}");
+            assert_eq!((pace.counted, pace.seen.len()), (counted, counted as usize), "{wait:?}");
         }
     }
 
@@ -506,26 +464,7 @@ mod tests {
                 pace.counted
             });
         assert_eq!(counted, [0, 0, 0, 0, 1]);
-        assert_eq!(pace.seen.0, [(0.0, 300.0)], "300 blocks in 90 us");
-    }
-
-    /// Two rows tell nothing, and a few that are wrong change nothing.
-    #[test]
-    fn the_delay_is_that_of_most_rows() {
-        for delay in [0.0, 0.4, 1.0] {
-            let mut seen = Seen::default();
-            for row in 0..40 {
-                assert_eq!(seen.delay().is_some(), row >= SEEN.0, "{row} rows");
-                let others = f64::from(row as u32 % 4);
-                let wrong = if row % 5 == 4 { 9.0 } else { 1.0 };
-                seen.add(others, 20.0 * wrong * (1.0 + delay * others));
-            }
-            let found = seen.delay().expect("there are enough rows");
-            assert!((found - delay).abs() < 0.15, "{found} instead of {delay}");
-        }
-        let mut seen = Seen::default();
-        (0..40).for_each(|_| seen.add(1.0, 20.0));
-        assert_eq!(seen.delay(), None, "the others did as much each time");
+        assert_eq!(pace.seen.newest(), Some((0.0, 300.0)), "300 blocks in 90 us");
     }
 
     #[test]
@@ -554,6 +493,6 @@ mod tests {
             pace.mark(at(500 + tick), false, 500 + tick);
         }
         let lane = &pace.lanes[&StreamId(0)];
-        assert!(lane.spans.len() <= SPANS_MAX && pace.seen.0.len() <= SEEN.1, "{lane:?}");
+        assert!(lane.spans.len() <= SPANS_MAX, "{lane:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! Getting segments from the driver.
+//! Getting segments from the driver, or from the source of a pool.
 
 use alloc::boxed::Box;
 
@@ -28,7 +28,7 @@ impl Coordinator {
         if !self.headroom.admits(bytes, plan.request.allowance.most()) {
             return Phase::Climb(attempt.refused()).turn();
         }
-        if self.traits.source == Source::Ranges {
+        if self.traits_of(shard).source == Source::Ranges {
             return self.extend(None, attempt, plan, shards);
         }
         let slot = shards.with(shard, |shard| shard.promise());
@@ -84,6 +84,6 @@ impl Coordinator {
     /// Returns the bytes of the segment that a miss takes, and whether blocks are cut from it.
     pub(crate) fn segment_for(&self, shard: ShardId, want: &Want, shards: &mut impl Shards) -> (u64, bool) {
         let snug = shards.with(shard, |shard| shard.snug_segment(want));
-        snug.unwrap_or_else(|| (self.sizes.segment_bytes(want.rounded), true))
+        snug.unwrap_or_else(|| (self.sizes_of(shard).segment_bytes(want.rounded), true))
     }
 }
