@@ -223,8 +223,34 @@ typedef struct millpond_checkpoint millpond_checkpoint;
  * Errors: BAD_ALLOCATOR, BAD_ARGUMENT. */
 millpond_status millpond_pool_create(millpond_allocator *pond, millpond_pool *out);
 
+/* What a private pool gets its memory from instead of the driver. Memory is taken in segments of 2 MiB, 20 MiB or more, from
+ * which blocks are cut; a segment is freed whole.
+ *
+ * The functions are called on the thread whose call needs them, by any thread and by several at once, with no lock of
+ * Millpond's held. They must not unwind, nor call Millpond for this device. */
+typedef struct millpond_source {
+    /* What the functions are called with. */
+    void *user;
+    /* Returns that many bytes of the device's memory for blocks of a stream, at a multiple of 512, or NULL if there are none.
+     * No work may be under way on them. */
+    void *(*alloc)(void *user, uint64_t bytes, int32_t device, void *stream);
+    /* Takes back what `alloc` returned for the same stream and length. No work uses it any more. */
+    void (*free)(void *user, void *memory, uint64_t bytes, int32_t device, void *stream);
+    /* Is told once that neither function will be called again: the pool was released, and its last segment was freed. May
+     * be NULL. */
+    void (*end)(void *user);
+} millpond_source;
+
+/* Creates a private pool as millpond_pool_create does, with a source for its memory. `*source` is copied. Whatever the
+ * policy is, the pool has segments as policy:classic has, of which no other pool or stream uses anything; they count as
+ * reserved, towards the limit too. What would go back to the driver is freed by the source. A request for which the source
+ * has no memory is out of memory, once what can be freed was freed and the source was asked again.
+ *
+ * Errors: BAD_ALLOCATOR, BAD_ARGUMENT; `end` is not called then. */
+millpond_status millpond_pool_create_from(millpond_allocator *pond, const millpond_source *source, millpond_pool *out);
+
 /* Ends the program's hold of a pool. No more blocks are allocated in it. Its live blocks stay valid, and what is free goes
- * back to the driver with the cached memory of the allocator, or with millpond_pool_empty_cache. Destroying the allocator
+ * back to the driver, or to its source, with the cached memory of the allocator, or with millpond_pool_empty_cache. Destroying the allocator
  * does this for all pools.
  *
  * Errors: BAD_ALLOCATOR; BAD_ARGUMENT for a pool that the program does not hold. */

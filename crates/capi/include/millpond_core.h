@@ -179,12 +179,9 @@ typedef struct millpond_core_host {
     void (*event)(const millpond_core_event *event);
 } millpond_core_host;
 
-/* Memory for a private pool that is not the driver's: MemPool(allocator=...). */
-typedef struct millpond_core_source {
-    void *user;
-    void *(*alloc)(void *user, uint64_t bytes, int32_t device, void *stream);
-    void (*free)(void *user, void *address, uint64_t bytes, int32_t device, void *stream);
-} millpond_core_source;
+/* What a private pool gets its memory from instead of the driver: MemPool(allocator=...). `alloc` and `free` are called
+ * within the calls that may lock the device, with no lock held. */
+typedef millpond_source millpond_core_source;
 
 /* What a private pool had handed out at one moment. */
 typedef struct millpond_core_checkpoint millpond_core_checkpoint;
@@ -196,6 +193,22 @@ typedef struct millpond_core_delta {
     void (*freed)(void *user, const millpond_core_place *place);
     void (*made)(void *user, const millpond_core_block *block);
 } millpond_core_delta;
+
+/* A page, as another process can have it. */
+typedef struct millpond_core_page {
+    uint64_t bytes;
+    /* Its number on its device in the process that shares it: never used again, as descriptors are. `open_shared` does
+     * not read it. */
+    uint64_t number;
+    int32_t descriptor; /* a file descriptor of the process that calls */
+    int32_t reserved;   /* 0 */
+} millpond_core_page;
+
+/* Takes the pages of `share` in the order of their addresses. Called with no lock held, on the thread that asks. */
+typedef struct millpond_core_pages {
+    void *user;
+    void (*page)(void *user, const millpond_core_page *page);
+} millpond_core_pages;
 
 /* Properties of a private pool. */
 enum { MILLPOND_CORE_USE_ON_OOM = 1, MILLPOND_CORE_NO_SPLIT = 2 };
@@ -285,9 +298,11 @@ typedef struct millpond_core_v1 {
 
     /* ---- Private pools ---- */
 
-    /* Creates a pool under this name, or adds a reference to it. `source` would supply its memory, and must be NULL, which
-     * stands for the driver. While a pool has a reference its memory stays where it is. Locks of all: the pools of the
-     * device, for a moment. Errors of all: BAD_ARGUMENT; here UNSUPPORTED for a source, too. */
+    /* Creates a pool under this name, or adds a reference to it. While a pool has a reference its memory stays where it is.
+     * `source` supplies the memory of a new pool, as in millpond_pool_create_from; NULL stands for the driver. `*source` is
+     * copied. Its `end` is called, within and with no lock held, by the call after which the pool has neither references nor
+     * segments. Locks of all: the pools of the device, for a moment. Errors of all: BAD_ARGUMENT; here also those of
+     * millpond_create, and BAD_ARGUMENT for a source for a pool that exists. `end` is not called then. */
     millpond_status (*pool_ref)(int32_t device, millpond_core_pool pool, const millpond_core_source *source);
     /* Ends a reference. Without any the cached memory of the pool goes back with that of the default pool, or alone with
      * `empty_cache` of this pool. */
@@ -338,6 +353,39 @@ typedef struct millpond_core_v1 {
      * the device. A driver call for each page that is mapped. Locks: the pages of the device, in turn. Errors:
      * BAD_ARGUMENT; those of millpond_create; DRIVER, also if the other device cannot reach the memory. */
     millpond_status (*open_to)(int32_t device, int32_t other);
+
+    /* ---- Several processes ---- */
+
+    /* Tells the pages behind the live block in which an address lies, as file descriptors that another process can have
+     * (through a Unix socket, by inheritance, or with pidfd_getfd), and in `*offset` where the address lies in the first
+     * of them. Pages are such that they can be shared where the device and its driver can do that, unless the
+     * environment has TORCH_CUDA_EXPANDABLE_SEGMENTS_IPC=0 when the device is first used. The descriptors are Millpond's,
+     * and stay open while the block lives, and longer where the pages stay reserved; one page has one descriptor. Other
+     * processes see whole pages, with all blocks in them. The block must live until they are done with it. Meanwhile no
+     * other thread frees it. A driver call for each page that is shared for the first time. Locks: the stream; the pages
+     * of the device, for a driver call each. Errors: NOT_A_BLOCK; UNSUPPORTED for memory that does not lie in pages, which
+     * is shared with cuIpcGetMemHandle, and for pages that cannot be shared; DRIVER, for example without file descriptors
+     * left. */
+    millpond_status (*share)(const void *address, const millpond_core_pages *sink, uint64_t *offset);
+    /* Maps `count` pages of another process one behind another, for access by a device and those it was opened to. The
+     * descriptors must be open, and may be closed afterwards. `*out` is the address of the first page, and is ended with
+     * `close_shared`. The memory exists until then, is no block, and is in no statistics. Opens the device. Locks: the
+     * pages of the device, in turn. Errors: BAD_ARGUMENT for what is no page, or has another size; those of
+     * millpond_create; UNSUPPORTED without virtual memory; OUT_OF_MEMORY without addresses; DRIVER. */
+    millpond_status (*open_shared)(int32_t device, const millpond_core_page *pages, uint64_t count, void **out);
+    /* Unmaps what `open_shared` has mapped. No work may use it any more: this does not wait. NULL does nothing. Locks: the
+     * pages of the device. Errors: BAD_ARGUMENT. */
+    millpond_status (*close_shared)(void *address);
+
+    /* ---- Blocks at addresses ---- */
+
+    /* Allocates as `alloc` does, but just the memory at `address`, or fails: the bytes, rounded up, must lie in one segment
+     * of this stream and pool, or in its pages, and all of them be free. Nothing is taken from the driver. Under
+     * policy:paged addresses of windows, in which large blocks may lie, are never free. Waits for work of other streams that
+     * uses the memory. Locks: the device; the stream. Errors: BAD_ARGUMENT if the memory is not free, and as in `alloc`,
+     * but not OUT_OF_MEMORY. */
+    millpond_core_block (*alloc_at)(
+        int32_t device, void *stream, uint64_t bytes, void *address, const millpond_core_pool *pool);
 } millpond_core_v1;
 
 /* Returns the table of a version, or NULL if the library does not have it. It is valid as long as the library is loaded.

@@ -93,7 +93,10 @@ impl From<CudaError> for Failure {
             (_, Fault::Lost) => Code::DeviceLost,
             (_, Fault::OutOfMemory) => Code::OutOfMemory,
             (CudaError::Driver { code, .. }, _) if code.0 == INVALID_HANDLE => Code::BadArgument,
-            (CudaError::ForeignStream { .. } | CudaError::Unregistered { .. }, _) => Code::BadArgument,
+            (CudaError::ForeignStream { .. } | CudaError::Unregistered { .. } | CudaError::NotImported { .. }, _) => {
+                Code::BadArgument
+            }
+            (CudaError::NotShareable { .. } | CudaError::NotInPages { .. }, _) => Code::Unsupported,
             _ => Code::Driver,
         };
         Failure::new(code, with_causes(&error))

@@ -24,6 +24,17 @@ pub(crate) trait Device: Backend {
     /// Ends the use of a stream.
     fn close(&self, stream: StreamId) -> Result<(), Failure>;
 
+    /// Returns memory that the program has allocated as a segment. Its release leaves the memory to the program.
+    ///
+    /// # Safety
+    ///
+    /// There are that many bytes of this device at the address. They overlap no other segment, and stay until this one
+    /// is released.
+    unsafe fn adopt(&self, address: u64, bytes: u64) -> Result<Self::Segment, Self::Error>;
+
+    /// Returns the length of a segment in bytes.
+    fn length(segment: &Self::Segment) -> u64;
+
     /// Lets kernels of another device of the same kind touch the memory of this one.
     fn open_to(&self, other: u32) -> Result<(), Failure>;
 }
@@ -52,6 +63,15 @@ impl Device for Cuda {
         Ok(self.unregister(stream)?)
     }
 
+    unsafe fn adopt(&self, address: u64, bytes: u64) -> Result<Self::Segment, Self::Error> {
+        // SAFETY: as the caller promises.
+        unsafe { self.adopt_memory(address, bytes) }
+    }
+
+    fn length(segment: &Self::Segment) -> u64 {
+        segment.bytes()
+    }
+
     fn open_to(&self, other: u32) -> Result<(), Failure> {
         Ok(Cuda::open_to(self, other as usize)?)
     }
@@ -76,6 +96,14 @@ impl Device for Sim {
     /// A simulated stream needs nothing.
     fn close(&self, _stream: StreamId) -> Result<(), Failure> {
         Ok(())
+    }
+
+    unsafe fn adopt(&self, address: u64, bytes: u64) -> Result<Self::Segment, Self::Error> {
+        self.adopt_memory(address, bytes)
+    }
+
+    fn length(segment: &Self::Segment) -> u64 {
+        segment.bytes()
     }
 
     /// No device can tell whose memory it touches.

@@ -11,6 +11,7 @@ mod json;
 mod last_error;
 mod pools;
 mod served;
+pub mod source;
 mod streams;
 pub mod table;
 pub mod torch;

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use millpond::{BlockState, Capture, Checkpoint, Pool, PoolId, Stream};
+use millpond::{Allocator, BlockState, Capture, Checkpoint, Pool, PoolId, Stream};
 use parking_lot::Mutex;
 
 use crate::code::Failure;
 use crate::device::Device;
 use crate::served::{Of, misplaced};
+use crate::source::Supplier;
 use crate::streams::Streams;
 
 /// The pools that the program holds.
@@ -39,6 +40,15 @@ impl<D: Device> Pools<D> {
     }
 }
 
+/// Returns the address and the length of each live block of a pool.
+pub(crate) fn live_in<D: Device>(allocator: &Allocator<D>, pool: PoolId) -> impl Iterator<Item = (u64, u64)> {
+    let views = allocator.layout().into_iter().filter(move |view| view.pool == pool);
+    views.flat_map(|view| {
+        let live = view.blocks.into_iter().filter(|block| block.state == BlockState::ActiveAllocated);
+        live.map(move |block| (view.address + block.offset, block.size))
+    })
+}
+
 #[cold]
 fn unknown(number: u64) -> Failure {
     Failure::bad_argument(format!(
@@ -49,7 +59,15 @@ fn unknown(number: u64) -> Failure {
 impl<D: Device> Of<D> {
     /// Creates a pool and returns its number.
     pub(crate) fn create_pool(&self) -> Result<u64, Failure> {
-        let held = self.allocator.create_pool()?;
+        self.enter_pool(self.allocator.create_pool()?)
+    }
+
+    /// Creates a pool whose segments come from a source, and returns its number.
+    pub(crate) fn create_pool_from(&self, source: Supplier) -> Result<u64, Failure> {
+        self.enter_pool(self.allocator.create_pool_from(source)?)
+    }
+
+    fn enter_pool(&self, held: Pool<D>) -> Result<u64, Failure> {
         let number = held.id().0;
         self.pools.0.lock().insert(number, Known { held, streams: Streams::new(), capture: None });
         Ok(number)
@@ -102,12 +120,8 @@ impl<D: Device> Of<D> {
     /// The blocks leave the tree of addresses before they are freed, and enter it after they were granted.
     pub(crate) fn restore(&self, to: &Checkpoint) -> Result<u64, Failure> {
         let pool = self.held(to.pool().0)?;
-        let views = self.allocator.layout().into_iter().filter(|view| view.pool == pool.id());
-        let live = views.flat_map(|view| {
-            let blocks = view.blocks.into_iter().filter(|block| block.state == BlockState::ActiveAllocated);
-            blocks.map(move |block| view.address + block.offset)
-        });
-        let known: Vec<_> = live.filter_map(|address| Some((address, self.blocks.get(address)?))).collect();
+        let live = live_in(&self.allocator, pool.id());
+        let known: Vec<_> = live.filter_map(|(address, _)| Some((address, self.blocks.get(address)?))).collect();
         let numbers: Vec<_> = known.iter().map(|&(_, raw)| raw).collect();
         pool.may_restore_raw(to, &numbers)?;
         for (address, _) in known {

@@ -36,6 +36,8 @@ pub(crate) struct Of<D: Device> {
     streams: Streams<D>,
     pub(crate) pools: Pools<D>,
     pub(crate) allocator: Allocator<D>,
+    /// The number of the device.
+    pub(crate) number: u32,
 }
 
 impl Served {
@@ -65,6 +67,7 @@ impl<D: Device> Of<D> {
             streams: Streams::new(),
             pools: Pools::new(),
             allocator: allocator.build()?,
+            number,
         })
     }
 

@@ -15,6 +15,11 @@ mod pond;
 mod ponds;
 mod pools;
 mod record;
+#[cfg(unix)]
+mod share;
+#[cfg(not(unix))]
+#[path = "table/share_none.rs"]
+mod share;
 mod told;
 pub mod types;
 
@@ -64,6 +69,10 @@ static TABLE: Core = Core {
     checkpoint_set: checkpoints::checkpoint_set,
     checkpoint_drop: checkpoints::checkpoint_drop,
     open_to: calls::open_to,
+    share: share::share,
+    open_shared: share::open_shared,
+    close_shared: share::close_shared,
+    alloc_at: blocks::alloc_at,
 };
 
 /// Returns the table of a version; null if there is none.

@@ -23,6 +23,9 @@ use crate::served::{Served, on};
 /// The environment variable that puts simulated devices in the place of CUDA's.
 const DEVICE: &str = "MILLPOND_TORCH_DEVICE";
 
+/// The environment variable of PyTorch's that keeps pages from being shared, if it is 0.
+pub(crate) const SHARES_PAGES: &str = "TORCH_CUDA_EXPANDABLE_SEGMENTS_IPC";
+
 /// The most devices. A machine has fewer.
 pub(crate) const DEVICES: usize = 64;
 
@@ -44,6 +47,12 @@ pub(crate) fn is_simulated() -> Result<bool, Failure> {
         Ok("sim") => Ok(true),
         Ok(other) => Err(Failure::bad_argument(format!("{DEVICE} is `{other}`, and must be cuda or sim"))),
     }
+}
+
+/// Returns whether pages are created so that other processes can have them: unless the environment says, as to
+/// PyTorch's own allocator, that they are not.
+pub(crate) fn shares_pages() -> bool {
+    std::env::var(SHARES_PAGES).as_deref() != Ok("0")
 }
 
 fn place(device: c_int) -> Result<&'static AtomicU64, Failure> {

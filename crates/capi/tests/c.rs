@@ -175,6 +175,19 @@ fn the_table() {
 }
 
 #[test]
+fn pages_of_two_processes() {
+    let program = watched("share", "share");
+    for mode in ["pages", "classic", "off", "sim"] {
+        let (mut command, device) = if mode == "sim" { (on_sim(&program), "sim") } else { (on_cuda(&program), "cuda") };
+        if mode == "off" {
+            command.env("TORCH_CUDA_EXPANDABLE_SEGMENTS_IPC", "0");
+        }
+        let output = run(command.env("MILLPOND_TORCH_DEVICE", device).env("MODE", mode));
+        eprint!("{}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+#[test]
 fn recordings() {
     let program = watched("record", "record");
     for (mut command, device) in [(on_sim(&program), "sim"), (on_cuda(&program), "cuda")] {
@@ -223,6 +236,8 @@ fn the_tables_types_have_the_headers_lengths() {
         ("host", size_of::<types::Host>()),
         ("source", size_of::<types::Source>()),
         ("delta", size_of::<types::Delta>()),
+        ("page", size_of::<types::Page>()),
+        ("pages", size_of::<types::Pages>()),
         ("v1", size_of::<types::Core>()),
     ];
     let asserts =

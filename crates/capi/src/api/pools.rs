@@ -8,6 +8,7 @@ use super::{CAllocator, address_of, served};
 use crate::boundary::{self, Out};
 use crate::code::Failure;
 use crate::served::on;
+use crate::source::{CSource, Supplier};
 
 /// `millpond_checkpoint` of the header: what was live in a pool of one allocator.
 pub struct CCheckpoint {
@@ -22,6 +23,26 @@ pub unsafe extern "C" fn millpond_pool_create(pond: *mut CAllocator, out: *mut u
         // SAFETY: the caller promises that the allocator lives and the pointer is null or valid.
         let (served, out) = unsafe { (served(pond)?, Out::required("out", out)?) };
         out.put(on!(served, of => of.create_pool()?));
+        Ok(())
+    })
+}
+
+/// Creates a private pool whose segments come from a source.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_pool_create_from(
+    pond: *mut CAllocator,
+    source: *const CSource,
+    out: *mut u64,
+) -> i32 {
+    boundary::status(|| {
+        // SAFETY: the caller promises that the allocator lives and the pointers are null or valid.
+        let (served, out) = unsafe { (served(pond)?, Out::required("out", out)?) };
+        // SAFETY: as above.
+        let source = unsafe { source.as_ref() }.ok_or_else(|| Failure::null("source"))?;
+        out.put(on!(served, of => {
+            // SAFETY: the caller promises that the functions do what the header says.
+            of.create_pool_from(unsafe { Supplier::new(source, of.number)? })?
+        }));
         Ok(())
     })
 }

@@ -131,10 +131,30 @@ pub(super) unsafe extern "C" fn alloc(device: i32, stream: *mut c_void, bytes: u
         }
         on!(ponds::get(device)?, of => of.allocate(bytes, stream.addr() as u64))
     });
-    allocated.unwrap_or_else(|failure| {
-        let code = boundary::told(&failure) as i32;
-        Block { address: ptr::null_mut(), context: ptr::without_provenance_mut(code as usize) }
-    })
+    allocated.unwrap_or_else(failed)
+}
+
+/// Keeps the text of a failure, and returns its code in the place of a context.
+#[cold]
+fn failed(failure: Failure) -> Block {
+    let code = boundary::told(&failure) as i32;
+    Block { address: ptr::null_mut(), context: ptr::without_provenance_mut(code as usize) }
+}
+
+pub(super) unsafe extern "C" fn alloc_at(
+    device: i32,
+    stream: *mut c_void,
+    bytes: u64,
+    address: *mut c_void,
+    pool: *const Pool,
+) -> Block {
+    let allocated = boundary::outcome(|| {
+        // SAFETY: the caller promises that the pointer is null or valid.
+        let pool = unsafe { pool.as_ref() }.filter(|&&pool| pool != Pool::default()).copied();
+        let address = address.addr() as u64;
+        on!(ponds::get(device)?, of => of.allocate_at(pool, bytes, stream.addr() as u64, address))
+    });
+    allocated.unwrap_or_else(failed)
 }
 
 pub(super) unsafe extern "C" fn free(block: *mut c_void) -> i32 {

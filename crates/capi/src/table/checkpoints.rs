@@ -1,6 +1,6 @@
 //! Checkpoints of private pools, which a framework's trees of graphs take.
 
-use millpond::{BlockState, BlockView, Checkpoint};
+use millpond::Checkpoint;
 
 use super::blocks;
 use super::pond::{Of, on};
@@ -9,6 +9,7 @@ use super::types::{Block, Delta, Place, Pool};
 use crate::boundary::{self, Out};
 use crate::code::Failure;
 use crate::device::Device;
+use crate::pools::live_in;
 
 /// `millpond_core_checkpoint` of the header: which pool it is of, by its name, and what was live there.
 pub struct Taken {
@@ -24,27 +25,14 @@ struct Changes {
 }
 
 impl<D: Device> Of<D> {
-    /// Returns where the live blocks of a pool lie.
-    fn live_in(&self, id: millpond::PoolId) -> Vec<Place> {
-        let views = self.allocator.layout().into_iter().filter(|view| view.pool == id);
-        let live = views.flat_map(|view| {
-            let blocks = view.blocks.into_iter().filter(|block| block.state == BlockState::ActiveAllocated);
-            let place = move |block: BlockView| {
-                let (address, bytes) = (view.address + block.offset, block.size);
-                Place { address, bytes, device: self.number() as i32, reserved: 0 }
-            };
-            blocks.map(place)
-        });
-        live.collect()
-    }
-
     /// Frees every block of a pool, and hands out what was live at a checkpoint.
     ///
     /// The blocks leave the tree of addresses before they are freed, and enter it after they were granted.
     fn restore(&self, name: Pool, to: &Checkpoint) -> Result<Changes, Failure> {
         let pool = self.held(name)?;
-        let known = |place: Place| Some((place, blocks::known(place.address)?));
-        let live: Vec<_> = self.live_in(pool.id()).into_iter().filter_map(known).collect();
+        let device = self.number() as i32;
+        let known = |(address, bytes)| Some((Place { address, bytes, device, reserved: 0 }, blocks::known(address)?));
+        let live: Vec<_> = live_in(&self.allocator, pool.id()).filter_map(known).collect();
         let numbers: Vec<_> = live.iter().map(|(_, marked)| marked.raw()).collect();
         pool.may_restore_raw(to, &numbers)?;
         let mut freed = Vec::new();

@@ -12,6 +12,7 @@ use super::types::{Block, Oom, Pool};
 use crate::code::Failure;
 use crate::device::{self, Device};
 use crate::streams::Streams;
+use crate::torch::shares_pages;
 
 /// The allocator of a device of any kind.
 pub(super) enum Pond {
@@ -46,7 +47,8 @@ impl Pond {
         if is_simulated {
             return Ok(Pond::Sim(Of::new(device::open_sim(number)?, conf, number)?));
         }
-        Ok(Pond::Cuda(Of::new(Cuda::open(number as usize)?, conf, number)?))
+        let cuda = Cuda::builder().device(number as usize).shareable_pages(shares_pages()).build()?;
+        Ok(Pond::Cuda(Of::new(cuda, conf, number)?))
     }
 }
 
@@ -82,6 +84,33 @@ impl<D: Device> Of<D> {
             Err(error) => self.try_again(stream, bytes, error)?,
         };
         blocks::enter(buffer, self.number)
+    }
+
+    /// Allocates just the memory at an address, on a stream in a private pool or in the default pool.
+    #[cold]
+    pub(super) fn allocate_at(
+        &self,
+        pool: Option<Pool>,
+        bytes: u64,
+        native: u64,
+        address: u64,
+    ) -> Result<Block, Failure> {
+        let at = |stream: &Stream<Told<D>>| {
+            if bytes == 0 {
+                return Ok(blocks::NOTHING);
+            }
+            let buffer = stream.allocate_at(bytes, address)?.ok_or_else(|| {
+                Failure::bad_argument(format!(
+                    "{bytes} bytes at {address:#x} are not free for this stream and pool: drop what lies there, and \
+                     use policy:classic, as addresses of windows are not kept"
+                ))
+            })?;
+            blocks::enter(buffer, self.number)
+        };
+        match pool {
+            Some(pool) => self.in_pool(pool, native, at),
+            None => at(self.stream(native)?),
+        }
     }
 
     /// Asks the host to free what it can do without, and allocates once more if that has helped.

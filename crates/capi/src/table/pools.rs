@@ -10,10 +10,11 @@ use parking_lot::Mutex;
 use super::pond::{Of, on};
 use super::ponds;
 use super::told::Told;
-use super::types::{NO_SPLIT, Pool, Source, USE_ON_OOM};
+use super::types::{NO_SPLIT, Pool, USE_ON_OOM};
 use crate::boundary::{self, Out};
-use crate::code::{Code, Failure};
+use crate::code::Failure;
 use crate::device::Device;
+use crate::source::{CSource, Supplier};
 use crate::streams::Streams;
 
 /// The private pools of a device by their names.
@@ -53,6 +54,14 @@ fn unknown(name: Pool) -> Failure {
     Failure::bad_argument(format!("there is no private pool ({first}, {second}), or its last reference has ended"))
 }
 
+#[cold]
+fn has_begun(name: Pool) -> Failure {
+    let (first, second) = (name.first, name.second);
+    Failure::bad_argument(format!(
+        "the private pool ({first}, {second}) exists already, and a pool gets its source with its first reference"
+    ))
+}
+
 impl<D: Device> Of<D> {
     /// Runs a function on the stream of a handle in a private pool.
     pub(super) fn in_pool<T>(
@@ -90,7 +99,7 @@ impl<D: Device> Of<D> {
         Ok(known.streams.add(native, held.stream(id)?))
     }
 
-    fn pool_ref(&self, name: Pool) -> Result<(), Failure> {
+    fn pool_ref(&self, name: Pool, source: Option<Supplier>) -> Result<(), Failure> {
         let mut pools = self.pools.0.lock();
         if let Some(known) = pools.get_mut(&name) {
             let again = match known.held.first() {
@@ -98,11 +107,18 @@ impl<D: Device> Of<D> {
                 None => self.allocator.pool(known.id).ok(),
             };
             if let Some(held) = again {
+                if let Some(source) = source {
+                    source.leave();
+                    return Err(has_begun(name));
+                }
                 known.held.push(held);
                 return Ok(());
             }
         }
-        let held = self.allocator.create_pool()?;
+        let held = match source {
+            Some(source) => self.allocator.create_pool_from(source)?,
+            None => self.allocator.create_pool()?,
+        };
         let known = Known { id: held.id(), held: vec![held], streams: Streams::new(), capture: None };
         pools.insert(name, known);
         Ok(())
@@ -111,12 +127,14 @@ impl<D: Device> Of<D> {
     fn pool_unref(&self, name: Pool) -> Result<(), Failure> {
         let mut pools = self.pools.0.lock();
         let known = pools.get_mut(&name).ok_or_else(|| unknown(name))?;
-        drop(known.held.pop().ok_or_else(|| unknown(name))?);
-        if known.held.is_empty() {
-            // Streams bind a pool; a stream that is used again is opened again.
-            known.streams = Streams::new();
-            pools.retain(|_, known| !known.held.is_empty() || self.allocator.pool_stats(known.id).is_some());
-        }
+        let last = known.held.pop().ok_or_else(|| unknown(name))?;
+        // Streams bind a pool; a stream that is used again is opened again.
+        let streams = known.held.is_empty().then(|| std::mem::replace(&mut known.streams, Streams::new()));
+        drop(pools);
+        // With them the pool's source may be over, of which the program is told with no lock held.
+        drop((last, streams));
+        let mut pools = self.pools.0.lock();
+        pools.retain(|_, known| !known.held.is_empty() || self.allocator.pool_stats(known.id).is_some());
         Ok(())
     }
 
@@ -159,16 +177,16 @@ impl<D: Device> Of<D> {
     }
 }
 
-pub(super) unsafe extern "C" fn pool_ref(device: i32, pool: Pool, source: *const Source) -> i32 {
+pub(super) unsafe extern "C" fn pool_ref(device: i32, pool: Pool, source: *const CSource) -> i32 {
     boundary::status(|| {
         if pool == Pool::default() {
             return Err(Failure::bad_argument("(0, 0) is the default pool, which has no references"));
         }
-        if !source.is_null() {
-            let text = "a private pool whose memory is another allocator's is not served";
-            return Err(Failure::new(Code::Unsupported, text));
-        }
-        on!(ponds::get(device)?, of => of.pool_ref(pool))
+        let (pond, number) = (ponds::get(device)?, ponds::number(device)?);
+        // SAFETY: the caller promises that the pointer is null or valid, and that the functions do what the header
+        // says.
+        let source = unsafe { source.as_ref().map(|source| Supplier::new(source, number)).transpose()? };
+        on!(pond, of => of.pool_ref(pool, source))
     })
 }
 

@@ -67,6 +67,11 @@ impl<D: Device> Told<D> {
         Self { device, number }
     }
 
+    /// Returns the device that is wrapped.
+    pub(super) fn device(&self) -> &D {
+        &self.device
+    }
+
     #[inline]
     fn tell(&self, kind: Kind, address: Option<u64>, bytes: u64, stream: Option<StreamId>) {
         if ON.load(Ordering::Relaxed) {
@@ -113,6 +118,17 @@ impl<D: Device> Device for Told<D> {
 
     fn close(&self, stream: StreamId) -> Result<(), Failure> {
         self.device.close(stream)
+    }
+
+    unsafe fn adopt(&self, address: u64, bytes: u64) -> Result<Self::Segment, D::Error> {
+        // SAFETY: as the caller promises.
+        let segment = unsafe { self.device.adopt(address, bytes) }?;
+        self.tell(Kind::SegmentAlloc, Some(address), bytes, None);
+        Ok(Extent { segment, bytes })
+    }
+
+    fn length(segment: &Self::Segment) -> u64 {
+        segment.bytes
     }
 
     fn open_to(&self, other: u32) -> Result<(), Failure> {

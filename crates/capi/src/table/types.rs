@@ -6,6 +6,7 @@ use std::ffi::{c_char, c_int, c_void};
 
 use super::Taken;
 use crate::api::Usage;
+pub use crate::source::CSource as Source;
 
 /// The version of the table: `MILLPOND_CORE_ABI` of the header.
 pub const ABI: u32 = 1;
@@ -163,18 +164,26 @@ pub const NO_SPLIT: u32 = 2;
 
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub struct Source {
-    pub user: *mut c_void,
-    pub alloc: Option<unsafe extern "C" fn(*mut c_void, u64, i32, *mut c_void) -> *mut c_void>,
-    pub free: Option<unsafe extern "C" fn(*mut c_void, *mut c_void, u64, i32, *mut c_void)>,
-}
-
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
 pub struct Delta {
     pub user: *mut c_void,
     pub freed: Option<unsafe extern "C" fn(user: *mut c_void, place: *const Place)>,
     pub made: Option<unsafe extern "C" fn(user: *mut c_void, block: *const Block)>,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Page {
+    pub bytes: u64,
+    pub number: u64,
+    pub descriptor: i32,
+    pub reserved: i32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Pages {
+    pub user: *mut c_void,
+    pub page: Option<unsafe extern "C" fn(user: *mut c_void, page: *const Page)>,
 }
 
 /// `millpond_core_v1` of the header, in its order.
@@ -219,4 +228,8 @@ pub struct Core {
     pub checkpoint_set: unsafe extern "C" fn(i32, *const Taken, *const Delta) -> i32,
     pub checkpoint_drop: unsafe extern "C" fn(*mut Taken),
     pub open_to: extern "C" fn(i32, i32) -> i32,
+    pub share: unsafe extern "C" fn(*const c_void, *const Pages, *mut u64) -> i32,
+    pub open_shared: unsafe extern "C" fn(i32, *const Page, u64, *mut *mut c_void) -> i32,
+    pub close_shared: unsafe extern "C" fn(*mut c_void) -> i32,
+    pub alloc_at: unsafe extern "C" fn(i32, *mut c_void, u64, *mut c_void, *const Pool) -> Block,
 }

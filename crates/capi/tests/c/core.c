@@ -142,12 +142,12 @@ static void memory_runs_out(void) {
 
 static void pools(void) {
     const millpond_core_pool pool = {0, 7}, other = {1, 0};
-    const millpond_core_source source = {NULL, NULL, NULL};
+    const millpond_core_source source = {NULL, NULL, NULL, NULL};
     int64_t uses;
     OK(core->empty_cache(0, NULL));
     CHECK(status_of(core->alloc(0, NULL, 512, &pool)) == MILLPOND_BAD_ARGUMENT);
     FAILS(core->pool_unref(0, pool), MILLPOND_BAD_ARGUMENT, "(0, 7)");
-    FAILS(core->pool_ref(0, pool, &source), MILLPOND_UNSUPPORTED, "another allocator's");
+    FAILS(core->pool_ref(0, pool, &source), MILLPOND_BAD_ARGUMENT, "alloc");
     OK(core->pool_ref(0, pool, NULL));
     OK(core->pool_ref(0, pool, NULL));
     OK(core->pool_ref(0, other, NULL));
@@ -174,6 +174,79 @@ static void pools(void) {
     FAILS(core->pool_unref(0, pool), MILLPOND_BAD_ARGUMENT, "(0, 7)");
     OK(core->empty_cache(0, &pool));
     CHECK(layout(NULL) == 0);
+}
+
+static int supplied, taken_back, ended;
+
+static void *supply(void *user, uint64_t bytes, int32_t device, void *stream) {
+    CHECK(user == &supplied && device == 0 && stream == NULL && (bytes == 20 * MIB || bytes == 18 * MIB));
+    supplied += 1;
+    return supplied == 1 ? (void *)((uint64_t)1 << 44) : NULL;
+}
+
+static void take_back(void *user, void *memory, uint64_t bytes, int32_t device, void *stream) {
+    CHECK(user == &supplied && device == 0 && stream == NULL && bytes == 20 * MIB && (uint64_t)memory == (uint64_t)1 << 44);
+    taken_back += 1;
+}
+
+static void is_over(void *user) {
+    int64_t uses;
+    CHECK(user == &supplied);
+    OK(core->pool_uses(0, (millpond_core_pool){0, 8}, &uses)); /* No lock is held. */
+    ended += 1;
+}
+
+static void sources(void) {
+    const millpond_core_pool pool = {0, 8};
+    const millpond_core_source source = {&supplied, supply, take_back, is_over};
+    const int allocs = told[MILLPOND_CORE_SEGMENT_ALLOC], frees = told[MILLPOND_CORE_SEGMENT_FREE];
+    millpond_core_segment base;
+    millpond_core_oom oom;
+    OK(core->empty_cache(0, NULL));
+    OK(core->pool_ref(0, pool, &source));
+    FAILS(core->pool_ref(0, pool, &source), MILLPOND_BAD_ARGUMENT, "with its first reference");
+    CHECK(ended == 0);
+    millpond_core_block block = alloc(3 * MIB, &pool);
+    CHECK(supplied == 1 && (uint64_t)block.address == (uint64_t)1 << 44 && told[MILLPOND_CORE_SEGMENT_ALLOC] == allocs + 1);
+    OK(core->base_of(block.address, &base));
+    CHECK(base.bytes == 20 * MIB && base.pool.second == 8 && !base.is_expandable && base.is_large);
+    CHECK(layout(&pool) == 20 * MIB && segments == 1);
+    CHECK(status_of(core->alloc(0, NULL, 9 * MIB + 9 * MIB, &pool)) == MILLPOND_OUT_OF_MEMORY);
+    OK(core->oom(&oom));
+    CHECK(strstr(oom.explanation, "a source of its own") != NULL);
+    OK(core->pool_unref(0, pool));
+    OK(core->free(block.context));
+    CHECK(taken_back == 0 && ended == 0);
+    OK(core->empty_cache(0, &pool));
+    CHECK(taken_back == 1 && ended == 1 && told[MILLPOND_CORE_SEGMENT_FREE] == frees + 1 && layout(NULL) == 0);
+    OK(core->pool_ref(0, pool, &source)); /* The name is free again. */
+    OK(core->pool_unref(0, pool));
+    CHECK(ended == 2);
+}
+
+/* What was freed is allocated again where it lay, in the middle of what it has become part of. */
+static void addresses(void) {
+    const millpond_core_pool pool = {5, 5};
+    OK(core->pool_ref(0, pool, NULL));
+    millpond_core_block low = alloc(3 * MIB, &pool), middle = alloc(4 * MIB, &pool), high = alloc(5 * MIB, &pool);
+    CHECK(status_of(core->alloc_at(0, NULL, 4 * MIB, middle.address, &pool)) == MILLPOND_BAD_ARGUMENT);
+    OK(core->free(low.context));
+    OK(core->free(middle.context));
+    OK(core->free(high.context));
+    CHECK(status_of(core->alloc_at(0, NULL, 4 * MIB, middle.address, NULL)) == MILLPOND_BAD_ARGUMENT);
+    CHECK(strstr(core->last_error(), "are not free") != NULL);
+    CHECK(status_of(core->alloc_at(0, NULL, 4 * MIB, (char *)middle.address + 8, &pool)) == MILLPOND_BAD_ARGUMENT);
+    CHECK(core->alloc_at(0, NULL, 0, middle.address, &pool).address == NULL);
+    millpond_core_block again = core->alloc_at(0, NULL, 4 * MIB - 100, middle.address, &pool);
+    CHECK(again.address == middle.address);
+    millpond_core_place place;
+    OK(core->find(again.context, &place));
+    CHECK(place.bytes == 4 * MIB);
+    CHECK(layout(&pool) == 20 * MIB && segments == 1 && tiles == 3);
+    CHECK(status_of(core->alloc_at(0, NULL, MIB, (char *)again.address + 3 * MIB, &pool)) == MILLPOND_BAD_ARGUMENT);
+    OK(core->free(again.context));
+    OK(core->pool_unref(0, pool));
+    OK(core->empty_cache(0, &pool));
 }
 
 static int freed, made;
@@ -276,6 +349,8 @@ int main(int argc, char **argv) {
     blocks();
     memory_runs_out();
     pools();
+    sources();
+    addresses();
     checkpoints();
     statistics();
     return 0;

@@ -120,6 +120,97 @@ static void streams_come_and_go(millpond_allocator *pond) {
     OK(millpond_capture_begin(pond, pool, NULL));
 }
 
+/* A source that has memory of its own, of which no more than `left` bytes are to be had. */
+typedef struct supply {
+    char *memory;
+    uint64_t given, left;
+    int allocs, frees, ends;
+} supply;
+
+static void *supply_alloc(void *user, uint64_t bytes, int32_t device, void *stream) {
+    supply *self = user;
+    self->allocs += 1;
+    CHECK(device == 0);
+    (void)stream;
+    if (bytes > self->left) {
+        return NULL;
+    }
+    void *memory = self->memory + self->given;
+    self->given += bytes;
+    self->left -= bytes;
+    return memory;
+}
+
+static void supply_free(void *user, void *memory, uint64_t bytes, int32_t device, void *stream) {
+    supply *self = user;
+    CHECK((char *)memory >= self->memory && (char *)memory + bytes <= self->memory + self->given && device == 0);
+    (void)stream;
+    self->frees += 1;
+    self->left += bytes;
+}
+
+static void supply_end(void *user) {
+    ((supply *)user)->ends += 1;
+}
+
+static int is_supplied(const supply *from, const void *block) {
+    return (const char *)block >= from->memory && (const char *)block < from->memory + from->given;
+}
+
+/* A pool has its memory from a source, whatever the policy is, and gives it back there. */
+static void sources(millpond_allocator *pond, millpond_stream stream) {
+    supply from = {(char *)((uint64_t)1 << 44), 0, 40 * MIB, 0, 0, 0};
+    const millpond_source source = {&from, supply_alloc, supply_free, supply_end}, without = {&from, NULL, supply_free, NULL};
+    millpond_pool pool;
+    void *first, *second, *outside;
+    OK(millpond_empty_cache(pond));
+    const uint64_t before = reserved(pond);
+    FAILS(millpond_pool_create_from(pond, NULL, &pool), MILLPOND_BAD_ARGUMENT, "source");
+    FAILS(millpond_pool_create_from(pond, &without, &pool), MILLPOND_BAD_ARGUMENT, "alloc");
+    FAILS(millpond_pool_create_from(pond, &source, NULL), MILLPOND_BAD_ARGUMENT, "out");
+    OK(millpond_pool_create_from(pond, &source, &pool));
+    OK(millpond_pool_alloc(pond, pool, 3 * MIB, stream, &first));
+    OK(millpond_pool_alloc(pond, pool, 4 * MIB, stream, &second));
+    CHECK(from.allocs == 1 && from.given == 20 * MIB && is_supplied(&from, first) && is_supplied(&from, second));
+    CHECK(reserved(pond) == before + 20 * MIB);
+    OK(millpond_alloc(pond, 3 * MIB, stream, &outside));
+    CHECK(!is_supplied(&from, outside));
+    OK(millpond_free(pond, outside));
+    FAILS(millpond_pool_alloc(pond, pool, 30 * MIB, stream, &outside), MILLPOND_OUT_OF_MEMORY, "a source of its own");
+    CHECK(from.allocs > 1 && from.frees == 0);
+    OK(millpond_free(pond, first));
+    OK(millpond_empty_cache(pond));
+    CHECK(from.frees == 0 && from.ends == 0); /* It is held. */
+    OK(millpond_pool_release(pond, pool));
+    OK(millpond_pool_empty_cache(pond, pool));
+    CHECK(from.frees == 0 && from.ends == 0); /* A block is live. */
+    OK(millpond_free(pond, second));
+    OK(millpond_pool_empty_cache(pond, pool));
+    CHECK(from.frees == 1 && from.ends == 1 && reserved(pond) == before);
+
+    /* Without segments the source ends with the hold. What the device cannot take goes back to it. */
+    from = (supply){(char *)((uint64_t)1 << 44) + 1, 0, 40 * MIB, 0, 0, 0};
+    OK(millpond_pool_create_from(pond, &source, &pool));
+    FAILS(millpond_pool_alloc(pond, pool, 512, stream, &first), MILLPOND_OUT_OF_MEMORY, "has refused 2.00 MiB");
+    CHECK(from.allocs == from.frees && from.ends == 0);
+    OK(millpond_pool_release(pond, pool));
+    CHECK(from.ends == 1);
+}
+
+/* Destroying an allocator ends the sources of its pools, and gives them their memory back. */
+static void sources_end_with_their_allocator(const char *device) {
+    supply from = {(char *)((uint64_t)1 << 44), 0, 40 * MIB, 0, 0, 0};
+    const millpond_source source = {&from, supply_alloc, supply_free, supply_end};
+    millpond_allocator *pond;
+    millpond_pool pool;
+    void *block;
+    OK(millpond_create(device, "policy:paged", &pond));
+    OK(millpond_pool_create_from(pond, &source, &pool));
+    OK(millpond_pool_alloc(pond, pool, 512, NULL, &block));
+    OK(millpond_destroy(pond, NULL));
+    CHECK(from.allocs == 1 && from.frees == 1 && from.ends == 1);
+}
+
 int main(int argc, char **argv) {
     const char *device = test_device(argc, argv);
     const char *confs[] = {"policy:paged", "policy:classic", "policy:classic,expandable_segments:True", "policy:direct"};
@@ -130,11 +221,13 @@ int main(int argc, char **argv) {
         OK(millpond_create(device, confs[i], &pond));
         OK(millpond_stream_create(pond, &stream));
         apart(pond, stream);
+        sources(pond, stream);
         captures(pond, stream);
         checkpoints(pond, device, stream);
         streams_come_and_go(pond);
         OK(millpond_destroy(pond, &live));
         CHECK(live == 1);
     }
+    sources_end_with_their_allocator(device);
     return 0;
 }
