@@ -32,6 +32,8 @@ if [ -n "${TORCH_PYTHON:-}" ]; then
     export OMP_NUM_THREADS=1
     "$TORCH_PYTHON" benches/torch/programs.py --device cpu --tiny --together --rounds 1 --steps 4
     "$TORCH_PYTHON" benches/torch/precision.py --device cpu --tiny
+    "$TORCH_PYTHON" benches/torch/record_meta.py "$stage/meta" --only bert,moe --steps 1
+    "$TORCH_PYTHON" benches/torch/ranks.py --device cpu --tiny --together --steps 4
 else
     echo "python.sh: SKIPPED: TORCH_PYTHON names no Python with PyTorch: benches/torch is not tested" >&2
 fi

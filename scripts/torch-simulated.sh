@@ -3,14 +3,15 @@
 # simulated device. For what torch does with memory alone.
 #   scripts/torch-simulated.sh PYTHON [TEST...]      the interpreter of an environment that has torch
 # CUDA      the folder with cuda_runtime_api.h; /usr/local/cuda/include unless it is given
-# The tests are scripts of python/tests that take --conf, checkpoints.py and contexts.py unless named. Each runs under
-# every policy.
+# The tests are scripts of python/tests that take --conf: checkpoints.py, contexts.py, sources.py and processes.py
+# unless named. Each runs under every policy; processes.py, where tensors have bytes, under those with pages, on the
+# simulated driver of CUDA, and against processes with PyTorch's own allocator.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 [ "$#" -ge 1 ] || { sed -n '2,8s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2; }
 python="$1"
 shift
-[ "$#" -gt 0 ] || set -- checkpoints.py contexts.py
+[ "$#" -gt 0 ] || set -- checkpoints.py contexts.py sources.py processes.py
 target="$(mkdir -p "${CARGO_TARGET_DIR:-target}" && cd "${CARGO_TARGET_DIR:-target}" && pwd)"
 stage="$target/torch-simulated" cuda="${CUDA:-/usr/local/cuda/include}" cxx="${CXX:-g++}"
 mkdir -p "$stage/driver" "$stage/stubs"
@@ -21,7 +22,7 @@ print(torch, re.search(r"__version__ = .(\d+\.\d+\.\d+)", (torch / "version.py")
 standard=c++17
 case "$version" in 2.1[4-9].*) standard=c++20 ;; esac
 
-cargo build -p millpond-capi
+cargo build -p millpond-capi -p millpond-cuda-driver
 for name in libc10 libc10_cuda libtorch_cuda; do
     echo | "$cxx" -x c++ -shared -fPIC -Wl,-soname,"$name.so" -o "$stage/stubs/$name.so" -
 done
@@ -31,12 +32,27 @@ done
     -lc10 -lc10_cuda -ltorch_cuda
 "$cxx" -std=c++17 -O1 -fPIC -shared -Wall -Wextra -isystem "$cuda" python/tests/simulated/runtime.cpp \
     -o "$stage/runtime.so"
+"$cxx" -std=c++17 -O1 -fPIC -shared -Wall -Wextra -isystem "$cuda" python/tests/simulated/memory.cpp \
+    -o "$stage/memory.so" -ldl
 "${CC:-cc}" -std=c11 -O1 -fPIC -shared -Wall -Wextra -Wl,-soname,libcuda.so.1 python/tests/simulated/driver.c \
     -o "$stage/driver/libcuda.so.1"
 
 export PYTHONPATH="$PWD/python" MILLPOND_SHIM="$stage/shim.so" MILLPOND_LIBRARY="$target/debug/libmillpond_capi.so"
 export LD_LIBRARY_PATH="$stage/driver" MILLPOND_TORCH_DEVICE=sim PYTHONDONTWRITEBYTECODE=1
 for test in "$@"; do
+    if [ "$test" = processes.py ]; then
+        preload="$stage/memory.so:$stage/runtime.so:$target/debug/libmillpond_cuda_driver.so"
+        # shellcheck disable=SC2086
+        while read -r conf sides; do
+            LD_PRELOAD="$preload" MILLPOND_TORCH_DEVICE=cuda \
+                "$python" "python/tests/$test" --conf "policy:$conf" $sides < /dev/null
+        done <<< "paged
+            paged --sender native
+            paged --receiver native
+            paged,growth:tight
+            classic,expandable_segments:True"
+        continue
+    fi
     for conf in paged paged,growth:tight classic classic,expandable_segments:True direct; do
         LD_PRELOAD="$stage/runtime.so" "$python" "python/tests/$test" --conf "policy:$conf"
     done

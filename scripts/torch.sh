@@ -9,11 +9,13 @@
 # are CuPy, RMM and recordings; what is not installed is skipped. Of the programs, ONLY names some (gpt2,gnn), STEPS is
 # the number of steps, 24 unless set, and ROUNDS how often each allocator runs them, 1 unless set. And where named: own,
 # PyTorch's own tests of its allocator, if TEST_CUDA names test/test_cuda.py of its sources (TEST_EXTRA: a folder with
-# expecttest and psutil).
+# expecttest and psutil), and ranks: DDP, FSDP2 and more on two GPUs, natively and on Millpond. It takes some minutes,
+# and fewer with TOGETHER=1, which runs several programs in a process; STEPS are 30 there, and ONLY names some of them.
+# With one GPU it says that it is skipped, and does not fail.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-usage() { sed -n '2,13s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2; }
+usage() { sed -n '2,15s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2; }
 [ "$#" -ge 2 ] || usage
 action="$1" folder="$2"
 shift 2
@@ -41,10 +43,10 @@ export PYTHONPATH="$folder" PYTHONUNBUFFERED=1 TOKENIZERS_PARALLELISM=false
 unset MILLPOND_CONF PYTORCH_CUDA_ALLOC_CONF PYTORCH_ALLOC_CONF MILLPOND_TORCH
 python="${PYTHON:-python3}"
 
-suite() { timeout 240 "$python" python/tests/gpu_suite.py; }
-native() { timeout 200 "$python" python/tests/gpu_suite.py --native || true; }
+suite() { timeout 420 "$python" python/tests/gpu_suite.py; }
+native() { timeout 380 "$python" python/tests/gpu_suite.py --native || true; }
 classic() {
-    timeout 240 "$python" python/tests/gpu_suite.py --conf policy:classic \
+    timeout 360 "$python" python/tests/gpu_suite.py --conf policy:classic \
         --only training,ipc,record,graph,pool,memory,checkpoints,compile,two_devices
 }
 pairs() { timeout 200 "$python" python/tests/pair_bench.py --rounds 2 --count 100000 --pairs "$folder/pairs.so"; }
@@ -57,6 +59,16 @@ programs() {
 }
 precision() { timeout 150 "$python" benches/torch/precision.py --out "$results"; }
 largest() { timeout 200 "$python" benches/torch/precision.py --largest-batch --out "$results"; }
+ranks() {
+    local code=0 options=()
+    [ -z "${ONLY:-}" ] || options=(--only "$ONLY")
+    [ -z "${TOGETHER:-}" ] || options+=(--together)
+    NCCL_NVLS_ENABLE=0 timeout 900 "$python" benches/torch/ranks.py --steps "${STEPS:-30}" --out "$results" \
+        ${options[@]+"${options[@]}"} || code=$?
+    # What it says of fewer GPUs than two is among the errors.
+    [ "$code" != 77 ] || { echo "torch.sh: SKIPPED: ranks takes two GPUs"; code=0; }
+    return "$code"
+}
 own() {
     timeout 590 "$python" python/tests/torch_own_tests.py "${TEST_CUDA:?names the tests of PyTorch}" \
         --extra "${TEST_EXTRA:-}" --errors "$results/own"

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "checkpoints.hpp"
+#include "sources.hpp"
 
 namespace {
 
@@ -57,6 +58,10 @@ class Millpond final : public CUDAAllocator {
   // Memory of other deleters is not Millpond's, such as a tensor of another process: PyTorch ignores it, too.
   void recordStream(const DataPtr& data, c10::cuda::CUDAStream stream) override {
     if (data.get() != nullptr && data.get_deleter() == &delete_block) {
+      if (C10_UNLIKELY(stream.device_index() != data.device().index())) {
+        note_foreign(data.get_context(), stream);
+        return;
+      }
       millpond_core_pool pool{};
       if (C10_UNLIKELY(open_routes.load(std::memory_order_relaxed) != 0)) {
         find_route(stream.device_index(), stream.stream(), pool);
@@ -252,10 +257,7 @@ class Millpond final : public CUDAAllocator {
   }
 
   void createOrIncrefPool(DeviceIndex device, MempoolId_t id, std::shared_ptr<CUDAAllocator> source) override {
-    if (source != nullptr) {
-      throw_unsupported("a MemPool with an allocator of its own");
-    }
-    check(core->pool_ref(device, pool_of(id), nullptr));
+    create_pool(device, id, std::move(source));
   }
 
   void setUseOnOOM(DeviceIndex device, MempoolId_t id, bool use_on_oom) override {
@@ -298,17 +300,7 @@ class Millpond final : public CUDAAllocator {
   // Other processes and other devices.
 
   allocators::ShareableHandle shareIpcHandle(void* address) override {
-    millpond_core_segment segment{};
-    check(core->base_of(address, &segment));
-    TORCH_CHECK(
-        segment.is_expandable == 0,
-        "millpond: a tensor in memory of pages cannot be shared with another process. Use policy:classic in processes "
-        "that share tensors, as in millpond.torch.enable(\"policy:classic\"), or send a copy on the host");
-    cudaIpcMemHandle_t handle;
-    C10_CUDA_CHECK(cudaIpcGetMemHandle(&handle, reinterpret_cast<void*>(segment.address)));
-    std::string text{kIpcVersion, kIpcMalloc};
-    text.append(reinterpret_cast<const char*>(&handle), sizeof handle);
-    return {static_cast<ptrdiff_t>(reinterpret_cast<uintptr_t>(address) - segment.address), std::move(text)};
+    return share_handle(address);
   }
 
   std::shared_ptr<void> getIpcDevPtr(std::string handle) override {
@@ -421,6 +413,29 @@ class Millpond final : public CUDAAllocator {
     std::lock_guard<std::recursive_mutex> lock(watch.mutex);
     auto note = watch.notes.find(reinterpret_cast<uintptr_t>(address));
     return note == watch.notes.end() ? nullptr : note->second.context;
+  }
+#endif
+
+#if TORCH_VERSION_MINOR >= 13
+  // Just the memory at an address, or an error: UntypedStorage._resize_with_addr_. It is looked for on the current stream
+  // in the pool that a request would be served in.
+  DataPtr allocateWithAddress(size_t bytes, void* address) override {
+    const DeviceIndex device = current_device();
+    cudaStream_t stream = c10::cuda::getCurrentCUDAStream(device).stream();
+    millpond_core_pool pool{};
+    const bool is_routed = open_routes.load() != 0 && find_route(device, stream, pool);
+    const millpond_core_block block = core->alloc_at(device, stream, bytes, address, is_routed ? &pool : nullptr);
+    throw_caught();
+    TORCH_CHECK(
+        bytes == 0 || block.address != nullptr,
+        "Could not allocate CUDA storage at exact address ",
+        address,
+        ". millpond: ",
+        core->last_error());
+    if (block.address != nullptr) {
+      taken(device, stream, bytes, block, {pool.first, pool.second});
+    }
+    return {block.address, block.context, &delete_block, Device(c10::kCUDA, device)};
   }
 #endif
 

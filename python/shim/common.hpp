@@ -9,6 +9,7 @@
 #include <torch/csrc/cuda/CUDAPluggableAllocator.h>
 #include <torch/headeronly/version.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -20,6 +21,8 @@
 #include <set>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
+#include <vector>
 
 #include <dlfcn.h>
 

@@ -81,14 +81,4 @@ void check(millpond_status status) {
   std::abort();
 }
 
-[[noreturn]] void throw_unsupported(const char* what) {
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      false,
-      "millpond: ",
-      what,
-      " is not served by this version of Millpond. Run the program with PyTorch's own allocator: without "
-      "millpond.torch.enable() and without MILLPOND_TORCH.");
-  std::abort();
-}
-
 } // namespace

@@ -1,7 +1,7 @@
 // Frees, by a tensor's context and by address.
 #pragma once
 
-#include "routes.hpp"
+#include "foreign.hpp"
 
 namespace {
 
@@ -32,13 +32,29 @@ millpond_status free_and_tell(void* block) {
   return status;
 }
 
-inline millpond_status free_block(void* block) {
+inline millpond_status free_settled(void* block) {
   if (C10_LIKELY(
           !is_watched.load(std::memory_order_relaxed) && c10::impl::GPUTrace::get_trace() == nullptr &&
           !c10::memoryProfilingEnabled())) {
     return core->free(block);
   }
   return free_and_tell(block);
+}
+
+// Frees a block that streams of other GPUs may use, and those whose free was put off.
+millpond_status free_foreign(void* block) {
+  millpond_status status = MILLPOND_OK;
+  std::vector<void*> blocks = take_put_off();
+  blocks.push_back(block);
+  for (void* each : blocks) {
+    const millpond_status freed = settle_foreign(each) ? MILLPOND_OK : free_settled(each);
+    status = freed == MILLPOND_OK ? status : freed;
+  }
+  return status;
+}
+
+inline millpond_status free_block(void* block) {
+  return C10_LIKELY(foreign_blocks.load(std::memory_order_relaxed) == 0) ? free_settled(block) : free_foreign(block);
 }
 
 // The deleter of every tensor, for a context as for an address: the lowest bit tells them apart in the core.

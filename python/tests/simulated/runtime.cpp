@@ -67,6 +67,9 @@ REPLACES cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus
   *status = cudaStreamCaptureStatusNone;
   return cudaSuccess;
 }
+REPLACES cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode*) {
+  return cudaSuccess;
+}
 REPLACES cudaError_t cudaStreamSynchronize(cudaStream_t) {
   return cudaSuccess;
 }

@@ -1,0 +1,18 @@
+"""The features that gpu_suite.py tries, by what they are about.
+
+A module registers its features with ``common.feature``, in the order in which they are tried. It is imported once the
+allocator is in place.
+"""
+
+import importlib
+
+SECTIONS = ("installed", "memory", "statistics", "streams", "training", "processes", "sharing", "graphs")
+
+
+def load():
+    """Imports all sections. Returns the names and functions of their features, in order."""
+    from gpu import common
+
+    for section in SECTIONS:
+        importlib.import_module(f"gpu.{section}")
+    return common.FEATURES
