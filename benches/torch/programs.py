@@ -6,17 +6,18 @@
 native     PyTorch's allocator
 expandable the same with expandable_segments:True
 async      PyTorch's back end cudaMallocAsync
-millpond   Millpond as it is, with the policy paged; `tight` is the same with growth:tight, and `classic` policy:classic
+millpond   Millpond as it is, with the policy paged; `tight` is the same with growth:tight, `classic` with
+           policy:classic, and `entry` by MILLPOND_TORCH=1 alone
 
 The programs are in the folder beside this file: gpt2, llama, resnet50, generate, bert, gnn, unet, moe, loader, serving.
 Weights are random, data is made up, nothing is downloaded, and the sizes of step n are the same in every run.
 
 For each program and allocator there is one row: the most that was reserved and live in all steps, their ratio, the
-median time of a step in the second half, how often the allocator had to retry, its requests to the driver in the second
+median time of a step in the second half and the median of what each of these steps takes over the same one natively, how often the allocator had to retry, its requests to the driver in the second
 half, and the last loss, which should agree. Requests are memory taken and given back, or mapped and unmapped
 (num_device_alloc and num_device_free); cudaMallocAsync does not tell. Of Millpond the table has in brackets its calls of
-every kind and its waits for the device, from millpond.torch.stats(). Of several rounds, times are the median, and
-reserved bytes the most.
+every kind and its waits for the device, from millpond.torch.stats(). Of several rounds, the time of each step is the median
+of them, and reserved bytes are the most.
 
 With --together a process runs all programs, with an empty cache and new peaks for each, which saves PyTorch's start.
 --out FOLDER, or the variable OUT, gets programs.json and programs.md.
@@ -60,7 +61,7 @@ def measure(name, allocator, setting, steps):
         "program": name,
         "allocator": allocator,
         "steps": steps,
-        "step": statistics.median(times[steps // 2:]) * 1000,
+        "times": [round(1000 * time, 3) for time in times],
         "seconds": time.perf_counter() - began,
         "loss": float(loss),
     }
@@ -105,18 +106,29 @@ def run(names, allocator, arguments):
 def summed(rounds):
     """Returns one row for all rounds of a program on an allocator."""
     row = dict(max(rounds, key=lambda row: row.get("reserved", 0)))
-    row["step"] = statistics.median(row["step"] for row in rounds)
+    row["times"] = [statistics.median(step) for step in zip(*(row["times"] for row in rounds))]
     row["rounds"] = len(rounds)
     return row
 
 
+def later(row):
+    """Returns the times of the steps in the second half, in milliseconds."""
+    return row["times"][len(row["times"]) // 2:]
+
+
+def over(row, native):
+    """Returns the median of what each step of the second half takes over the same step natively."""
+    return statistics.median(mine / its for mine, its in zip(later(row), later(native)))
+
+
 HEAD = """\
-| program | allocator | reserved GiB | live GiB | reserved / live | ms a step | retries | driver requests | loss |
-|---|---|---:|---:|---:|---:|---:|---:|---:|"""
+| program | allocator | reserved GiB | live GiB | reserved / live | ms a step | over native | retries | driver requests \
+| loss |
+|---|---|---:|---:|---:|---:|---:|---:|---:|---:|"""
 
 
-def line(row):
-    """Returns a row as a line of the table."""
+def line(row, native=None):
+    """Returns a row as a line of the table, with its times over those of the row that is given."""
     cells = [row["program"], row["allocator"]]
     if "reserved" in row:
         of = row["driver"]
@@ -125,9 +137,10 @@ def line(row):
             requests += f" ({of['driver.calls']} calls, {of['driver.stalls']} waits)"
         cells += [f"{row['reserved'] / 2**30:.2f}", f"{row['live'] / 2**30:.2f}"]
         cells += [f"{row['reserved'] / row['live']:.3f}"]
-        cells += [f"{row['step']:.1f}", str(row["retries"]), requests]
     else:
-        cells += ["", "", "", f"{row['step']:.1f}", "", ""]
+        cells += ["", "", ""]
+    cells += [f"{statistics.median(later(row)):.1f}", f"{over(row, native):.3f}" if native else ""]
+    cells += [str(row["retries"]), requests] if "reserved" in row else ["", ""]
     return "| " + " | ".join([*cells, f"{row['loss']:.6f}"]) + " |"
 
 
@@ -139,7 +152,7 @@ def means(table):
         mine = [row for row in of.values() if row["allocator"] == allocator]
         both = [(row, of[row["program"], "native"]) for row in mine if (row["program"], "native") in of]
         ratio = math.exp(statistics.fmean(math.log(row["reserved"] / row["live"]) for row in mine))
-        times = [math.log(row["step"] / native["step"]) for row, native in both]
+        times = [math.log(over(row, native)) for row, native in both]
         speed = f"{math.exp(statistics.fmean(times)):.3f}" if times else ""
         lines.append(f"| {allocator} | {len(mine)} | {ratio:.3f} | {speed} |")
     return "\n".join(lines)
@@ -155,7 +168,8 @@ def write(folder, measured):
         each.setdefault((row["program"], row["allocator"]), []).append(row)
     best = [summed(rounds) for rounds in each.values()]
     best.sort(key=lambda row: (NAMES.index(row["program"]), list(ALLOCATORS).index(row["allocator"])))
-    text = "\n".join([HEAD, *map(line, best)]) + "\n"
+    native = {row["program"]: row for row in best if row["allocator"] == "native"}
+    text = "\n".join([HEAD, *(line(row, native.get(row["program"])) for row in best)]) + "\n"
     if any("reserved" in row for row in best):
         text += "\n" + means(best) + "\n"
     (folder / "programs.md").write_text(text)

@@ -7,12 +7,14 @@ import os
 import subprocess
 import sys
 
-# The variable and the value that choose each. `millpond` is Millpond as it is.
+# The variable and the value that choose each. `millpond` is Millpond as it is, enabled by two lines, and `entry` is the
+# same by a variable alone, which takes the installed package.
 ALLOCATORS = {
     "native": ("PYTORCH_CUDA_ALLOC_CONF", ""),
     "expandable": ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"),
     "async": ("PYTORCH_CUDA_ALLOC_CONF", "backend:cudaMallocAsync"),
     "millpond": ("MILLPOND_CONF", ""),
+    "entry": ("MILLPOND_TORCH", "1"),
     "tight": ("MILLPOND_CONF", "policy:paged,growth:tight"),
     "classic": ("MILLPOND_CONF", "policy:classic"),
 }
@@ -21,7 +23,7 @@ _OURS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "MILLPOND_CONF", "MILL
 
 def is_millpond(allocator):
     """Returns whether an allocator is Millpond."""
-    return ALLOCATORS[allocator][0] == "MILLPOND_CONF"
+    return ALLOCATORS[allocator][0].startswith("MILLPOND_")
 
 
 def environment(allocator):
@@ -32,8 +34,8 @@ def environment(allocator):
 
 
 def enable(allocator):
-    """Puts Millpond in place in this process, if that is the allocator."""
-    if is_millpond(allocator):
+    """Puts Millpond in place in this process, if that is the allocator and the environment does not."""
+    if ALLOCATORS[allocator][0] == "MILLPOND_CONF":
         import millpond.torch
 
         millpond.torch.enable()
