@@ -6,11 +6,11 @@ use millpond_replay::Replay;
 use millpond_trace::TraceError;
 
 use crate::measure::{Player, Replayer, Runner, Team, team};
-#[cfg(feature = "peers")]
-use crate::subject::{self, Cubecl, Offset, SharedOffset};
 use crate::subject::{self, Kind, Malloc, Millpond, MutexPair};
 #[cfg(feature = "erased")]
 use crate::subject::{Boxed, Erased};
+#[cfg(feature = "peers")]
+use crate::subject::{Cubecl, Offset, SharedOffset};
 use crate::workload::{Pattern, Workload, read_trace};
 
 /// The unit that a time is divided by.

@@ -23,7 +23,8 @@ Examples:
   millpond diff a.json b.pickle --json                   everything, for a program";
 
 const LIMITS_HELP: &str = "\
-How large a snapshot may be; `none` for any. What is not named stays:
+How large a snapshot may be; `none` alone for any size.
+What is not named stays:
   bytes=SIZE   content, after decompression (1GiB)
   expansion=N  bytes of content for each byte of a compressed file, beyond 1 MiB (64)
   values=N     numbers, texts, lists and dictionaries, up to 128 bytes each (33554432)";

@@ -31,7 +31,8 @@ Examples:
   millpond import --from stalloc - -o s.trace < mem_log_dev0.txt";
 
 const LIMITS_HELP: &str = "\
-How large a recording may be; `none` for any. What is not named stays:
+How large a recording may be; `none` alone for any size.
+What is not named stays:
   text_bytes=SIZE  content, after decompression (1GiB)
   expansion=N      bytes of content for each byte of a compressed file, beyond 1 MiB (64)
   events=N         events of the trace, and twice as many values of a snapshot (16777216)

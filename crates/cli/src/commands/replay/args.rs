@@ -93,7 +93,8 @@ is kept on the device and judged many blocks at a time, so that work stays under
 trace, event, block and offset. Times include the check";
 
 const TRACE_LIMITS_HELP: &str = "\
-How large a trace may be, for files that would take much of the machine; `none` for any. What is not named stays:
+How large a trace may be, for files that would take much of the machine; `none` alone for any size.
+What is not named stays:
   text_bytes=SIZE  text, after decompression (1GiB)
   expansion=N      bytes of text for each byte of a compressed file, beyond 1 MiB (64)
   events=N         events, 24 bytes each (16777216)
