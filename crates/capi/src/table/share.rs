@@ -83,7 +83,7 @@ pub(super) unsafe extern "C" fn open_shared(device: i32, pages: *const Page, cou
         if count == 0 || count > MOST_PAGES {
             return Err(Failure::bad_argument(format!("{count} pages are named; an import has at least one")));
         }
-        // SAFETY: the pointer is not null, and the caller promises that so many pages are there.
+        // SAFETY: the pointer is not null, and the caller promises `count` pages behind it.
         let pages = unsafe { std::slice::from_raw_parts(pages, count as usize) };
         if let Some(page) = pages.iter().find(|page| page.descriptor < 0) {
             return Err(Failure::bad_argument(format!("{} is no file descriptor", page.descriptor)));
