@@ -2,9 +2,9 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use millpond_backend::{Backend as _, Fault, StreamId};
-use millpond_cuda::Alloc;
+use millpond_backend::{Backend as _, Fault, StreamId, Tick};
 use millpond_cuda::testing::Cuda;
+use millpond_cuda::{Alloc, CudaError};
 
 use crate::device::{DeviceUnderTest, Need, Unavailable};
 
@@ -92,6 +92,10 @@ impl DeviceUnderTest for CudaDevice {
 
     fn held_bytes(&self, backend: &Cuda) -> Option<u64> {
         Some(backend.held_bytes())
+    }
+
+    fn reached(backend: &Cuda, stream: StreamId) -> Result<Tick, CudaError> {
+        backend.reached_by_now(stream)
     }
 
     /// Returns whether segments come from `cuMemAlloc`. The driver's own pool gives memory back at times of its own

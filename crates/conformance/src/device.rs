@@ -4,7 +4,7 @@
 use std::fmt;
 use std::sync::MutexGuard;
 
-use millpond_backend::{Backend, Caps, Fault, Point, StreamId};
+use millpond_backend::{Backend, Caps, Fault, Point, StreamId, Tick};
 
 /// The needs of a scenario, stated before its allocator exists.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -137,6 +137,21 @@ pub trait DeviceUnderTest: Sync {
     /// backend's documentation states. The default is 1.
     fn transfer_alignment(&self) -> u64 {
         1
+    }
+
+    /// Returns the newest tick of the stream that is complete, where [`Backend::reached`] may return an older one while
+    /// another thread asks: this may wait for that thread, and must not wait for the device. The shadow oracle asks it.
+    /// A grant may say [`Complete`](millpond::Readiness::Complete) because its own stream is past a device-side wait,
+    /// and the progress of the stream that was waited for must then be known as well.
+    ///
+    /// # Errors
+    ///
+    /// The backend's, as [`Backend::reached`] returns them.
+    fn reached(backend: &Self::Backend, stream: StreamId) -> Result<Tick, <Self::Backend as Backend>::Error>
+    where
+        Self: Sized,
+    {
+        backend.reached(stream)
     }
 
     /// Returns whether all work recorded on the stream from now on begins only after the point because of device-side

@@ -85,7 +85,7 @@ impl<'d, D: DeviceUnderTest> Session<'d, D> {
     /// Opens the device and its streams, with settings below those of the policy.
     pub(crate) fn open_with(device: &'d D, setup: &Setup<'_>, settings: Settings) -> Result<Self, Stop> {
         let (allocator, twin) = open_over(device, setup, settings)?;
-        let strings = Strings { comes_after: D::comes_after, place_barrier: D::place_barrier };
+        let strings = Strings { reached: D::reached, comes_after: D::comes_after, place_barrier: D::place_barrier };
         let watched = Watched::with_strings(allocator, strings);
         let mut session = Self { device, watched, streams: Vec::new(), twin, threaded: false };
         for _ in 0..setup.streams {

@@ -23,7 +23,10 @@ pub struct Watched<B: Backend> {
 }
 
 /// The abilities of a device that go beyond its contract and that a test can use.
-pub struct Strings<B> {
+pub struct Strings<B: Backend> {
+    /// Returns the newest complete tick of a stream, whatever other threads do meanwhile:
+    /// [`DeviceUnderTest::reached`](crate::DeviceUnderTest::reached).
+    pub reached: fn(&B, StreamId) -> Result<Tick, B::Error>,
     /// Returns whether later work of a stream comes after a point:
     /// [`DeviceUnderTest::comes_after`](crate::DeviceUnderTest::comes_after).
     pub comes_after: fn(&B, StreamId, Point) -> Option<bool>,
@@ -32,13 +35,13 @@ pub struct Strings<B> {
     pub place_barrier: fn(&B, StreamId),
 }
 
-impl<B> Clone for Strings<B> {
+impl<B: Backend> Clone for Strings<B> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<B> Copy for Strings<B> {}
+impl<B: Backend> Copy for Strings<B> {}
 
 struct Account {
     oracle: Oracle,
@@ -67,7 +70,7 @@ pub enum Trouble<E: BackendError> {
 }
 
 /// A backend as the oracle's clock.
-struct BackendClock<'a, B> {
+struct BackendClock<'a, B: Backend> {
     backend: &'a B,
     strings: Strings<B>,
 }
@@ -82,7 +85,7 @@ impl<B: Backend> Clock for BackendClock<'_, B> {
     }
 
     fn reached(&self, stream: StreamId) -> Option<Tick> {
-        (0..ASKED_MAX).find_map(|_| self.backend.reached(stream).ok())
+        (0..ASKED_MAX).find_map(|_| (self.strings.reached)(self.backend, stream).ok())
     }
 
     fn comes_after(&self, stream: StreamId, point: Point) -> Option<bool> {
@@ -94,7 +97,8 @@ impl<B: Backend> Watched<B> {
     /// Watches an allocator that has not handed out anything yet. Device-side waits are assumed to be there: where a
     /// page has moved behind one, a missing wait would only show as wrong bytes.
     pub fn new(allocator: Allocator<B>) -> Self {
-        Self::with_strings(allocator, Strings { comes_after: |_, _, _| None, place_barrier: |_, _| {} })
+        let strings = Strings { reached: B::reached, comes_after: |_, _, _| None, place_barrier: |_, _| {} };
+        Self::with_strings(allocator, strings)
     }
 
     /// Does the same on a device that reports what its streams wait for, and on which barriers can be placed.

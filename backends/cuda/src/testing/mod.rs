@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use millpond_backend::{Fault, StreamId};
+use millpond_backend::{Fault, StreamId, Tick};
 use millpond_kit::testing::FaultPlan;
 pub use millpond_kit::testing::Planned;
 use parking_lot::Mutex;
@@ -132,6 +132,23 @@ impl Cuda {
     /// Returns the number of fallible driver calls so far, as [`fail_nth`](Cuda::fail_nth) counts them.
     pub fn fallible_calls(&self) -> u64 {
         self.device.gear.faults.calls()
+    }
+}
+
+/// What the host knows.
+impl Cuda {
+    /// Returns the newest complete tick of a stream. It waits for another thread that asks at the same time, which
+    /// [`Backend::reached`](millpond_backend::Backend::reached) does not: that returns what was known before.
+    ///
+    /// # Errors
+    ///
+    /// The driver's.
+    ///
+    /// # Panics
+    ///
+    /// If the stream is not this device's.
+    pub fn reached_by_now(&self, stream: StreamId) -> Result<Tick, CudaError> {
+        self.device.reached_by_now(stream)
     }
 }
 

@@ -9,6 +9,7 @@ use crate::error::{Code, CudaError};
 use crate::gear::Gear;
 use crate::streams::handle::Event;
 use crate::streams::lane::{Lane, LaneState};
+use crate::streams::stay::Stay;
 
 /// The number of outstanding closed ticks of a stream at which a query of the stream closes no more: the next one is
 /// closed when the oldest is reached. A stream that is far behind the host then needs no more events than this, and its
@@ -36,23 +37,37 @@ impl<G: Gear> Time<G> {
         self.ask(lane)
     }
 
-    /// Queries the driver for the newest complete tick. While work is in progress this takes four driver calls, of
-    /// which one queries an event and three concern the thread; three more (and an event) where a tick is closed.
+    /// Does the same as [`reached`](Time::reached), and waits for another thread that asks at the same time, so that
+    /// the answer is not an older one.
+    #[cfg(feature = "testing")]
+    pub(crate) fn reached_by_now(&self, stream: StreamId) -> Result<Tick, CudaError> {
+        self.alive()?;
+        let lane = self.lane(stream);
+        self.ask_under(lane, &lane.stay(), &mut lane.state.lock())
+    }
+
+    /// Queries the driver for the newest complete tick, unless another thread is at it.
     fn ask(&self, lane: &Lane) -> Result<Tick, CudaError> {
         // Another thread that holds the locks is querying, copies the stream's bytes, or unregisters the stream. What
         // is known is returned in that case.
         let Some(stay) = lane.try_stay() else { return Ok(lane.clock.reached()) };
         let Some(mut state) = lane.state.try_lock() else { return Ok(lane.clock.reached()) };
+        self.ask_under(lane, &stay, &mut state)
+    }
+
+    /// Queries the driver for the newest complete tick. While work is in progress this takes four driver calls, of
+    /// which one queries an event and three concern the thread; three more (and an event) where a tick is closed.
+    fn ask_under(&self, lane: &Lane, stay: &Stay<'_>, state: &mut LaneState) -> Result<Tick, CudaError> {
         self.enter("cuEventQuery")?;
         let _bound = self.bind_relaxed()?;
-        self.query(lane, &mut state)?;
+        self.query(lane, state)?;
         let is_behind = !state.pending.is_empty();
         if lane.clock.is_marked() && state.pending.len() < OUTSTANDING_MAX {
             // A tick that cannot be closed now stays open.
-            let _ = self.close(&stay, &mut state)?;
+            let _ = self.close(stay, state)?;
             // Behind an event that is not complete, the new one is not complete either.
             if !is_behind {
-                self.query(lane, &mut state)?;
+                self.query(lane, state)?;
             }
         }
         Ok(lane.clock.reached())

@@ -225,6 +225,31 @@ fn caught(control: Control, scene: &Scene, (what, ask): Ask) {
     assert!(finish(cuda, stream) >= tick, "{what}: what was caught is made up for");
 }
 
+/// What allocates does not wait for a thread that asks, and gets what was known before; a test that judges the allocator
+/// has to know better.
+#[test]
+fn a_query_beside_another_is_answered_with_what_was_known() {
+    alone(|control, cuda| {
+        let (stream, ours) = (cuda.create_stream().unwrap(), segment(cuda));
+        cuda.fill(stream, &ours, 0, 64, 1).unwrap();
+        let tick = cuda.mark(stream);
+        cuda.context().bind_to_thread().unwrap();
+        let stop = control.stop_nth("cuEventQuery", 1);
+        thread::scope(|scope| {
+            let first = scope.spawn(|| cuda.reached(stream));
+            stop.wait();
+            // SAFETY: the stream is alive. The tick's event is recorded, and complete behind this call.
+            unsafe { sys::cuStreamSynchronize(cuda.raw_stream(stream).unwrap()) }.result().unwrap();
+            assert_eq!(cuda.reached(stream), Ok(Tick::ZERO), "another thread asks, and has no answer yet");
+            let patient = scope.spawn(|| cuda.reached_by_now(stream));
+            stop.go_on();
+            assert_eq!(first.join().unwrap(), Ok(tick));
+            assert_eq!(patient.join().unwrap(), Ok(tick));
+        });
+        give_back(cuda, ours);
+    });
+}
+
 #[test]
 fn an_event_that_a_racing_capture_catches_disturbs_nobody() {
     alone(|control, cuda| {

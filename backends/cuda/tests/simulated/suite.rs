@@ -1,7 +1,8 @@
 //! The conformance suite, with virtual memory and without. Every violation that the simulator recorded is a breach.
 
-use millpond_backend::{Fault, StreamId};
+use millpond_backend::{Fault, StreamId, Tick};
 use millpond_conformance::{CudaDevice, DeviceUnderTest, Need, Unavailable};
+use millpond_cuda::CudaError;
 use millpond_cuda::testing::Cuda;
 
 use crate::machine::control;
@@ -55,6 +56,10 @@ impl DeviceUnderTest for Simulated {
 
     fn held_bytes(&self, backend: &Cuda) -> Option<u64> {
         self.0.held_bytes(backend)
+    }
+
+    fn reached(backend: &Cuda, stream: StreamId) -> Result<Tick, CudaError> {
+        CudaDevice::reached(backend, stream)
     }
 
     fn violations(&self, _backend: &Cuda) -> Vec<String> {

@@ -62,14 +62,24 @@ fn together<D: DeviceUnderTest>(device: &D, policy: &Variant, sharing: Sharing) 
             let next = senders[(me + 1) % THREADS].clone();
             let home = if sharing.one_stream { 0 } else { me };
             scope.spawn(move || {
-                let work = Worker::open(session, me, home).and_then(|worker| worker.work(sharing, &inbox, &next));
+                let note = |stop| {
+                    if let Ok(mut stopped) = stopped.lock() {
+                        stopped.get_or_insert(stop);
+                    }
+                };
+                match Worker::open(session, me, home) {
+                    Err(stop) => note(stop),
+                    Ok(mut worker) => {
+                        // Noted before the worker's blocks go: what others find wrong from then on is a consequence.
+                        let work = worker.work(sharing, &inbox, &next);
+                        work.unwrap_or_else(note);
+                        worker.evidence.close(session).map_or_else(note, drop);
+                    }
+                }
                 drop(next);
                 // Blocks that are still in the inbox are released by the thread that they were sent to.
                 let rest = inbox.into_iter().map(|parcel: Parcel<D>| session.watched.free(parcel.tenancy));
                 let () = rest.collect();
-                if let (Err(stop), Ok(mut stopped)) = (work, stopped.lock()) {
-                    stopped.get_or_insert(stop);
-                }
             });
         }
         drop(senders);
@@ -95,7 +105,7 @@ impl<'d, 's, D: DeviceUnderTest> Worker<'d, 's, D> {
         Ok(Self { session, evidence, random: Random::new(me as u64), home, me, blocks: Vec::new() })
     }
 
-    fn work(mut self, sharing: Sharing, inbox: &Receiver<Parcel<D>>, next: &Sender<Parcel<D>>) -> Result<(), Stop> {
+    fn work(&mut self, sharing: Sharing, inbox: &Receiver<Parcel<D>>, next: &Sender<Parcel<D>>) -> Result<(), Stop> {
         for at in 0..OPERATIONS {
             if self.blocks.len() < LIVE_MAX && !self.random.one_in(3) {
                 self.allocate((self.me * OPERATIONS + at) as u8 % 200 + 1)?;
@@ -123,7 +133,7 @@ impl<'d, 's, D: DeviceUnderTest> Worker<'d, 's, D> {
             self.evidence.take(self.session, self.home, &tenancy, value)?;
             self.session.watched.free(tenancy);
         }
-        self.evidence.close(self.session).map(drop)
+        Ok(())
     }
 
     fn allocate(&mut self, value: u8) -> Result<(), Stop> {
