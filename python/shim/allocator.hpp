@@ -3,6 +3,7 @@
 
 #include "checkpoints.hpp"
 #include "sources.hpp"
+#include "uncached.hpp"
 
 namespace {
 
@@ -33,15 +34,21 @@ class Millpond final : public CUDAAllocator {
       return nullptr;
     }
     const DeviceIndex device = current_device();
-    return take(device, c10::cuda::getCurrentCUDAStream(device).stream(), bytes).address;
+    return raw_alloc_with_stream(bytes, c10::cuda::getCurrentCUDAStream(device).stream());
   }
 
   void* raw_alloc_with_stream(size_t bytes, cudaStream_t stream) override {
-    return bytes == 0 ? nullptr : take(current_device(), stream, bytes).address;
+    if (bytes == 0) {
+      return nullptr;
+    }
+    if (C10_UNLIKELY(is_disabled.load(std::memory_order_relaxed))) {
+      return uncached_addresses.allocate(bytes);
+    }
+    return take(current_device(), stream, bytes).address;
   }
 
   void raw_delete(void* address) override {
-    if (address != nullptr) {
+    if (address != nullptr && !uncached_addresses.give_back(address)) {
       check(free_block(address));
     }
   }
@@ -459,12 +466,6 @@ class Millpond final : public CUDAAllocator {
   static void update() {
     update_watched();
     core->trace(watch.is_recording || !watch.trackers.empty() ? 1 : 0);
-  }
-
-  static void* allocate_uncached(size_t bytes) {
-    void* address = nullptr;
-    C10_CUDA_CHECK(cudaMalloc(&address, bytes));
-    return address;
   }
 
   C10_ALWAYS_INLINE static millpond_core_block take(DeviceIndex device, cudaStream_t stream, size_t bytes) {

@@ -69,11 +69,4 @@ void delete_block(void* block) noexcept {
   drop_exception();
 }
 
-// With caching_allocator_disabled() memory comes from the driver and goes back at once, as with PyTorch's allocator.
-std::atomic<bool> is_disabled{false};
-
-void delete_uncached(void* address) noexcept {
-  (void)cudaFree(address);
-}
-
 } // namespace

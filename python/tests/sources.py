@@ -92,6 +92,7 @@ def segments_and_blocks(scene):
     if scene.has_gpu:
         for value, tensor in enumerate(tensors):
             tensor.fill_(value)
+        del tensor
         assert all(int(tensor[-1]) == value for value, tensor in enumerate(tensors))
 
     # What is free serves the pool again, and stays in it while the pool is there.

@@ -75,9 +75,12 @@ def uncached():
             else _disabled():
         before = torch.cuda.memory_allocated()
         x = torch.ones(1000, device="cuda")
+        raw = torch._C._cuda_cudaCachingAllocator_raw_alloc(MIB, 0)
         expect(torch.cuda.memory_allocated() == before)
     expect(float(x.sum()) == 1000)
     del x
+    torch._C._cuda_cudaCachingAllocator_raw_delete(raw)
+    expect(torch.cuda.memory_allocated() == before, torch.cuda.memory_allocated(), before)
 
 
 class _disabled:
