@@ -7,7 +7,7 @@ use millpond_backend::{Point, StreamId};
 use super::{Grant, Shard};
 use crate::block::{Block, State};
 use crate::books::Points;
-use crate::ids::{BlockId, Side, Slot};
+use crate::ids::{BlockId, Place, Side, Slot};
 use crate::last_use::LastUse;
 use crate::size::Want;
 
@@ -78,28 +78,41 @@ impl Shard {
         free.filter(move |&id| self.blocks[id].size >= bytes).map(|id| self.tile(id))
     }
 
+    /// Returns the free block of a side that has this number of bytes from a place on, if it is among the first `looks`
+    /// that are long enough.
+    pub(crate) fn tile_over(&self, side: Side, place: Place, bytes: u64, looks: usize) -> Option<Tile> {
+        let end = place.offset + bytes;
+        let has = |tile: &Tile| tile.slot == place.slot && tile.begin <= place.offset && end <= tile.end;
+        self.pools[side.index()].free.iter_from(bytes).take(looks).map(|id| self.tile(id)).find(has)
+    }
+
     /// Returns the free blocks of the large side that have a whole slab, the smallest first.
     pub(crate) fn slabs(&self) -> impl Iterator<Item = Tile> {
         let slab = self.rules.slab;
         self.tiles_at_least(slab).filter(move |tile| tile.begin.next_multiple_of(slab) + slab <= tile.end)
     }
 
-    /// Claims the front of a free block of the small side; what is left of it stays free. Returns the claimed block,
-    /// the last use of its memory and the points that guarded it, or `None` if another thread has taken it meanwhile.
-    pub(crate) fn claim_small(&mut self, id: BlockId, bytes: u64) -> Option<(BlockId, LastUse, Points)> {
-        if !self.is_free_on(id, Side::Small) || self.blocks[id].size < bytes {
+    /// Claims the front of a free block of the small side, or of a part of it; what is left of it stays free. Returns
+    /// the claimed block, the last use of its memory and the points that guarded it, or `None` if another thread has
+    /// taken it meanwhile.
+    pub(crate) fn claim_small(&mut self, tile: &Tile, bytes: u64) -> Option<(BlockId, LastUse, Points)> {
+        let block = &self.blocks[tile.block];
+        let inside = block.slot == tile.slot && block.offset <= tile.begin && tile.begin + bytes <= block.end();
+        if !self.is_free_on(tile.block, Side::Small) || !inside {
             return None;
         }
-        self.claim(id);
-        Some(self.claim_front(id, bytes))
+        self.claim(tile.block);
+        Some(self.claim_from(tile.block, tile.begin, bytes))
     }
 
-    /// Turns the first slab in a free block of the large side into one of the small side, and claims its front. Returns
-    /// what [`claim_small`](Self::claim_small) does.
+    /// Turns a slab in a free block of the large side into one of the small side, and claims a block there: at the front
+    /// of the tile, or where the first slab begins behind that. Returns what [`claim_small`](Self::claim_small) does.
     pub(crate) fn claim_in_slab(&mut self, tile: &Tile, bytes: u64) -> Option<(BlockId, LastUse, Points)> {
         let (slab, block) = (self.rules.slab, &self.blocks[tile.block]);
-        let begin = tile.begin.next_multiple_of(slab);
-        let inside = block.slot == tile.slot && block.offset <= begin && begin + slab <= block.end();
+        let below = tile.begin / slab * slab;
+        let begin = if below >= block.offset { below } else { tile.begin.next_multiple_of(slab) };
+        let at = begin.max(tile.begin);
+        let inside = block.slot == tile.slot && begin + slab <= block.end() && at + bytes <= begin + slab;
         if !self.is_free_on(tile.block, Side::Large) || !inside {
             return None;
         }
@@ -107,16 +120,16 @@ impl Shard {
         self.claim(tile.block);
         let part = self.carve(tile.block, begin, slab, [age; 2]);
         self.becomes_slab(part);
-        Some(self.claim_front(part, bytes))
+        Some(self.claim_from(part, at, bytes))
     }
 
-    /// Cuts a claimed block down to its first bytes, and takes the guards off those alone: who gets the rest waits for
+    /// Cuts a claimed block down to some of its bytes, and takes the guards off those alone: who gets the rest waits for
     /// the rest's own.
-    fn claim_front(&mut self, id: BlockId, bytes: u64) -> (BlockId, LastUse, Points) {
-        let Block { offset, age, .. } = self.blocks[id];
-        let front = self.carve(id, offset, bytes, [age; 2]);
-        let guards = self.take_guards(front);
-        (front, self.blocks[front].last_use, guards)
+    fn claim_from(&mut self, id: BlockId, begin: u64, bytes: u64) -> (BlockId, LastUse, Points) {
+        let age = self.blocks[id].age;
+        let part = self.carve(id, begin, bytes, [age; 2]);
+        let guards = self.take_guards(part);
+        (part, self.blocks[part].last_use, guards)
     }
 
     pub(super) fn becomes_slab(&mut self, id: BlockId) {
@@ -203,11 +216,8 @@ impl Shard {
         if block.state != State::Free || block.side != Side::Large || !inside {
             return None;
         }
-        let age = block.age;
         self.claim(id);
-        let part = self.carve(id, begin, end - begin, [age; 2]);
-        let guards = self.take_guards(part);
-        Some((part, self.blocks[part].last_use, guards))
+        Some(self.claim_from(id, begin, end - begin))
     }
 
     /// Hands a claimed block of the request's length out for use on another stream, with the last use that counts

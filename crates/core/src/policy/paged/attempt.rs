@@ -19,6 +19,9 @@ impl Coordinator {
         // What is not known to be over may be. Asking first makes what follows depend on how far the device is, and not
         // on which plan asked last.
         if climb.knows.times == Times::Unasked {
+            if let Some(turned) = self.lend_again(&climb, plan, shards) {
+                return turned;
+            }
             climb.knows.times = Times::Told;
             return climb.again().after(Step::Poll(self.every_stream()));
         }

@@ -113,7 +113,7 @@ impl Coordinator {
     }
 
     /// Claims the front of free memory for a request.
-    fn take(&mut self, idle: Idle, want: &Want, taker: Taker, shards: &mut impl Shards) -> Way {
+    pub(super) fn take(&mut self, idle: Idle, want: &Want, taker: Taker, shards: &mut impl Shards) -> Way {
         let home = Place { shard: idle.shard, slot: idle.tile.slot, offset: idle.tile.begin };
         let mut job = Job::new(self.pending.reached(taker.stream));
         let stretches = [Stretch { home, bytes: want.rounded }];

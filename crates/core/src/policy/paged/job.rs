@@ -218,7 +218,7 @@ impl Coordinator {
         shards: &mut impl Shards,
     ) -> bool {
         let claimed = shards.with(home, |shard| match tile.side {
-            Side::Small => shard.claim_small(tile.block, want.rounded),
+            Side::Small => shard.claim_small(tile, want.rounded),
             Side::Large => shard.claim_in_slab(tile, want.rounded),
         });
         let Some((block, last_use, guards)) = claimed else { return false };
@@ -381,6 +381,9 @@ impl Coordinator {
             let live = self.live_in_pool(shard, shards) + want.rounded;
             self.note_live(shard, live);
         }
+        if !matches!(job.target, Target::Lent(_)) {
+            self.paging.again.forget(shard);
+        }
         let grant = match job.target {
             Target::Home => {
                 let Some(Grown { ground, guards, pages, .. }) = job.growth else {
@@ -410,6 +413,8 @@ impl Coordinator {
                     |lender: &mut crate::shard::Shard| lender.serve_to(piece.block, &want, clock, (stream, last_use));
                 let grant = shards.with(piece.shard, serve);
                 let grant = self.settled(piece.shard, grant, shards);
+                let place = Place { shard: piece.shard, slot: grant.slot, offset: grant.offset };
+                self.paging.again.note(shard, &want, place);
                 return Phase::end(Step::Lend { lender: piece.shard, grant });
             }
             Target::Kept(run) => {

@@ -8,8 +8,9 @@
 //! block. [`small`] has the ways of small requests. A [`job`] claims what that needs, has the driver calls made, and
 //! books what they changed. An attempt that cannot be served waits for the [`oldest`] points and is made again, until
 //! nothing is left to wait for: [`climb`] is that ladder. [`waited`] remembers which points streams have waited for on
-//! the device. [`sizes`] determines how large pages are made, and how many are made before anything else.
+//! the device, and [`again`] what was lent last. [`sizes`] determines how large pages are made, and how many are made before anything else.
 
+mod again;
 mod attempt;
 mod blocks;
 mod climb;
@@ -105,6 +106,7 @@ pub(crate) struct Paging {
     largest: u64,
     pub(crate) windows: Windows,
     waited: waited::Waited,
+    again: again::Again,
     pub(crate) pace: pace::Pace,
     /// Addresses that windows have lost, whose pages are being unmapped: the shard and the block.
     ending: Vec<(ShardId, BlockId)>,

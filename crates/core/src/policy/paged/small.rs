@@ -16,8 +16,8 @@ use crate::ids::ShardId;
 use crate::shard::Tile;
 use crate::size::Want;
 
-/// The number of free blocks of another stream that a small request looks at.
-const LOOKS_MAX: usize = 16;
+/// The number of free blocks of another stream that a request looks at.
+pub(super) const LOOKS_MAX: usize = 16;
 
 impl Coordinator {
     /// Serves a small request from a guarded block of its own side, or a guarded slab of its home.
@@ -54,7 +54,7 @@ impl Coordinator {
         Some(self.small_way(want, (taker, lender), &tile, shards))
     }
 
-    fn small_way(
+    pub(super) fn small_way(
         &mut self,
         want: &Want,
         (taker, home): (Taker, ShardId),
