@@ -22,6 +22,8 @@ use crate::size::Want;
 /// How often in a row a stream has borrowed for requests of one size before it gets the same place without a question.
 /// What else it asks for in between has found memory of its own.
 const IN_A_ROW: u32 = 8;
+/// How often it borrows before it asks all the same, as its home may be allowed to grow by then.
+const ASKS_EVERY: u32 = 64;
 
 /// What streams borrowed last.
 #[derive(Debug, Default)]
@@ -51,7 +53,8 @@ impl Again {
     }
 
     fn last(&self, borrower: ShardId, want: &Want) -> Option<Place> {
-        let last = self.0.get(&borrower).filter(|last| last.times >= IN_A_ROW)?;
+        let is_due = |last: &&Loan| last.times >= IN_A_ROW && !last.times.is_multiple_of(ASKS_EVERY);
+        let last = self.0.get(&borrower).filter(is_due)?;
         ((last.side, last.bytes) == (want.side, want.rounded)).then_some(last.place)
     }
 }
