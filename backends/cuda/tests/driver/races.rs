@@ -225,8 +225,8 @@ fn caught(control: Control, scene: &Scene, (what, ask): Ask) {
     assert!(finish(cuda, stream) >= tick, "{what}: what was caught is made up for");
 }
 
-/// What allocates does not wait for a thread that asks, and gets what was known before; a test that judges the allocator
-/// has to know better.
+/// What allocates does not wait for a thread that asks, and gets what was known before; a test that judges the
+/// allocator has to know better.
 #[test]
 fn a_query_beside_another_is_answered_with_what_was_known() {
     alone(|control, cuda| {

@@ -105,8 +105,9 @@ impl Shard {
         Some(self.claim_from(tile.block, tile.begin, bytes))
     }
 
-    /// Turns a slab in a free block of the large side into one of the small side, and claims a block there: at the front
-    /// of the tile, or where the first slab begins behind that. Returns what [`claim_small`](Self::claim_small) does.
+    /// Turns a slab in a free block of the large side into one of the small side, and claims a block there: at the
+    /// front of the tile, or where the first slab begins behind that. Returns what [`claim_small`](Self::claim_small)
+    /// does.
     pub(crate) fn claim_in_slab(&mut self, tile: &Tile, bytes: u64) -> Option<(BlockId, LastUse, Points)> {
         let (slab, block) = (self.rules.slab, &self.blocks[tile.block]);
         let below = tile.begin / slab * slab;
@@ -123,8 +124,8 @@ impl Shard {
         Some(self.claim_from(part, at, bytes))
     }
 
-    /// Cuts a claimed block down to some of its bytes, and takes the guards off those alone: who gets the rest waits for
-    /// the rest's own.
+    /// Cuts a claimed block down to some of its bytes, and takes the guards off those alone: who gets the rest waits
+    /// for the rest's own.
     fn claim_from(&mut self, id: BlockId, begin: u64, bytes: u64) -> (BlockId, LastUse, Points) {
         let age = self.blocks[id].age;
         let part = self.carve(id, begin, bytes, [age; 2]);

@@ -8,7 +8,8 @@
 //! block. [`small`] has the ways of small requests. A [`job`] claims what that needs, has the driver calls made, and
 //! books what they changed. An attempt that cannot be served waits for the [`oldest`] points and is made again, until
 //! nothing is left to wait for: [`climb`] is that ladder. [`waited`] remembers which points streams have waited for on
-//! the device, and [`again`] what was lent last. [`sizes`] determines how large pages are made, and how many are made before anything else.
+//! the device, and [`again`] what was lent last. [`sizes`] determines how large pages are made, and how many are made
+//! before anything else.
 
 mod again;
 mod attempt;
