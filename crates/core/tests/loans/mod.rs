@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// A stream that borrows the same size again and again gets the same place, and from the ninth time on the device is
-/// asked each 64th time alone: nobody else has used it since.
+/// A stream that borrows the same size again and again gets the same place. From the ninth time on the device is asked
+/// only at every 64th loan, because no other stream has used the place. It is asked again once another stream has.
 #[test]
 fn a_loan_is_made_again_without_asking() {
     for (slack, bytes) in [(40, 4 * MIB), (40, 512)] {

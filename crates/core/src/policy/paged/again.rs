@@ -1,8 +1,9 @@
 //! Loans that are made again.
 //!
-//! A stream that has no free memory of its own may ask for the same size again and again, and borrow each time. The
-//! place that it had last is then free, and nobody but the stream itself has used it since. So it gets that place again
-//! without any question to the device, which would take several driver calls for each stream that has work.
+//! A stream that has no free memory of its own may ask for the same size again and again, and borrow each time. If the
+//! place of its last loan is free, and no other stream has used it since, the same stream can have it again at once,
+//! because its own work is in order. The device is not asked for that: a query of all streams takes several driver
+//! calls for each stream that has work.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
