@@ -6,7 +6,7 @@ use super::gather::{First, Gap};
 use super::idle::{IdlePages, memory_of};
 use super::kept::Stretch;
 use super::sizes;
-use super::tiles::Tiles;
+use super::tiles::{Taker, Tiles};
 use crate::books::WindowId;
 use crate::coordinator::{Coordinator, Shards};
 use crate::ids::{Place, ShardId, Side, Slot};
@@ -40,16 +40,17 @@ impl Coordinator {
     /// less memory to be created, and of these what needs fewer pages to be mapped.
     pub(super) fn gather_best(
         &self,
-        (shard, bytes): (ShardId, u64),
+        (taker, bytes): (Taker, u64),
         tiles: &Tiles,
         idle: Option<&IdlePages>,
         shards: &mut impl Shards,
     ) -> Gathered {
+        let shard = taker.shard;
         let gaps = self.gaps_of(tiles, shards);
         let alone = self.gather_for(shard, None, bytes, &gaps, shards);
         let cost = |gathered: &Gathered| {
             let created = self.created_for(gathered);
-            (created, gathered.pages + self.page_sizes(Side::Large, created).len())
+            (created, gathered.pages + self.page_sizes(Side::Large, created, taker).len())
         };
         let rears = idle.map(|idle| self.free_rears(shard, idle)).unwrap_or_default();
         // The first that has room for what is missing at least: what is gathered for it may need more.

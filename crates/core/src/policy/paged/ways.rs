@@ -98,7 +98,7 @@ impl Coordinator {
         let room = self.room(&climb.knows, plan);
         let left = |most: u64, reserved: u64| most.saturating_sub(reserved).min(room);
         let reserved = self.reserved_for(shard);
-        let taker = self.taker(climb, plan);
+        let taker = Taker { bound: self.paging.bound(high), ..self.taker(climb, plan) };
         let is_large = want.side == Side::Large;
         let is_behind = self.paging.growth == Grows::Balanced && self.is_behind(taker, shards);
         let spends = if is_behind { self.paging.pace.spends() } else { Spends::Nothing };
@@ -204,20 +204,21 @@ impl Coordinator {
         if climb.knows.lacks.budget {
             return Some(Way::Budget);
         }
-        let sizes = self.page_sizes(want.side, missing);
+        let sizes = self.page_sizes(want.side, missing, taker);
         let mut job = Job::new(self.pending.reached(taker.stream));
         let claimed = self.claim_ground(&mut job, taker.shard, &growth, (&sizes, 0), shards);
         Some(if claimed { Way::Job(job) } else { Way::Spoiled(job) })
     }
 
     /// Returns the sizes of new pages for a number of bytes.
-    pub(super) fn page_sizes(&self, side: Side, bytes: u64) -> Vec<u64> {
-        let reserved = self.headroom.with_asked() + bytes;
+    pub(super) fn page_sizes(&self, side: Side, bytes: u64, taker: Taker) -> Vec<u64> {
         let cap = match side {
             Side::Small => sizes::least(self.granularity()),
             Side::Large => {
                 let gathers_often = sizes::gathers_often(self.pages.len(), self.paging.windows.mappings());
-                sizes::page_cap(reserved, self.paging.largest, self.granularity(), gathers_often)
+                let left = taker.bound.saturating_sub(self.reserved_for(taker.shard) + bytes);
+                let reserved = self.headroom.with_asked() + bytes;
+                sizes::page_cap(reserved, self.paging.largest, self.granularity(), gathers_often.then_some(left))
             }
         };
         sizes::created(bytes, cap).collect()
@@ -267,7 +268,7 @@ impl Coordinator {
         if latest == When::Now || climb.knows.lacks.windows || !self.has_windows() {
             return None;
         }
-        let gathered = self.gather_best((taker.shard, want.rounded), tiles, idle.as_ref(), shards);
+        let gathered = self.gather_best((taker, want.rounded), tiles, idle.as_ref(), shards);
         if gathered.missing > 0 {
             return None;
         }
@@ -292,7 +293,7 @@ impl Coordinator {
         let homes: Vec<_> = self.shards_of(self.pool_of(taker.shard)).collect();
         let tiles = self.tiles_of(homes.into_iter(), (taker, When::BehindWait), 0, shards);
         let idle = self.paging.windows.has_any(taker.shard).then(|| self.idle_pages(&tiles, shards));
-        let gathered = self.gather_best((taker.shard, want.rounded), &tiles, idle.as_ref(), shards);
+        let gathered = self.gather_best((taker, want.rounded), &tiles, idle.as_ref(), shards);
         let created = self.created_for(&gathered);
         if gathered.stretches.is_empty() || created > room {
             return None;
@@ -306,7 +307,7 @@ impl Coordinator {
         if let Some(lack) = self.lacks_room_for(&gathered, created, taker, shards) {
             return Some(lack);
         }
-        let sizes = self.page_sizes(Side::Large, created);
+        let sizes = self.page_sizes(Side::Large, created, taker);
         let mut job = Job::new(self.pending.reached(taker.stream));
         if !self.claim_ground(&mut job, taker.shard, &growth, (&sizes, gathered.missing), shards) {
             return Some(Way::Spoiled(job));
