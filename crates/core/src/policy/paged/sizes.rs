@@ -14,15 +14,17 @@ const OF_RESERVED: u64 = 64;
 /// The same for a program that often has memory gathered: what is free beside a live block in a large page can be
 /// gathered only in part.
 const OF_RESERVED_GATHERED: u64 = 150;
-/// A divisor: and a page has at most this part of what is left of the slack then, as what is free in pages beside live
-/// blocks is what takes up the slack.
-const OF_LEFT: u64 = 2;
+/// A divisor: and a page has at most this part of what is left of the slack where a program gathers very often, as what
+/// is free in pages beside live blocks is what takes up the slack.
+const OF_LEFT: u64 = 5;
 /// A divisor: but no less than this part of the bytes that will be reserved, however little is left of the slack,
 const OF_RESERVED_AT_LEAST: u64 = 800;
 /// and no less than this number of bytes: what is free in pages that are as small can be gathered well enough.
 const LEFT_BYTES: u64 = 4 * MIB;
 /// A divisor: a program often has memory gathered if this part of the number of pages is mapped in windows.
 const OF_PAGES: usize = 4;
+/// A divisor: and very often if this part is.
+const OF_PAGES_VERY_OFTEN: usize = 2;
 /// A divisor: that part of the largest request.
 const OF_LARGEST: u64 = 36;
 /// The smallest size of a page, in bytes, rounded up to the granularity.
@@ -74,23 +76,41 @@ pub(super) fn least(granularity: u64) -> u64 {
     LEAST_BYTES.next_multiple_of(granularity)
 }
 
-/// Returns whether a program often has memory gathered, by the number of its pages and that of mappings in its windows.
-pub(super) fn gathers_often(pages: usize, mappings: usize) -> bool {
-    mappings > pages / OF_PAGES
+/// How often a program has memory gathered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Gathers {
+    Seldom,
+    Often,
+    VeryOften {
+        /// The bytes that are left of its slack.
+        left: u64,
+    },
+}
+
+impl Gathers {
+    /// Tells it by the number of a program's pages and that of mappings in its windows, where this many bytes are left
+    /// of its slack.
+    pub(super) fn of(pages: usize, mappings: usize, left: u64) -> Self {
+        if mappings > pages / OF_PAGES_VERY_OFTEN {
+            Self::VeryOften { left }
+        } else if mappings > pages / OF_PAGES {
+            Self::Often
+        } else {
+            Self::Seldom
+        }
+    }
 }
 
 /// Returns the size of the largest page to create, in bytes and a multiple of the smallest, where `reserved` bytes will
-/// be reserved and no request was larger than `largest`. If the program often has memory gathered, `left` is what is
-/// left of its slack then.
-pub(super) fn page_cap(reserved: u64, largest: u64, granularity: u64, left: Option<u64>) -> u64 {
+/// be reserved and no request was larger than `largest`.
+pub(super) fn page_cap(reserved: u64, largest: u64, granularity: u64, gathers: Gathers) -> u64 {
     let least = least(granularity);
-    let share = match left {
-        None => (reserved / OF_RESERVED).max(largest / OF_LARGEST),
-        Some(left) => {
-            let most = (left / OF_LEFT).max(reserved / OF_RESERVED_AT_LEAST).max(LEFT_BYTES);
-            (reserved / OF_RESERVED_GATHERED).max(largest / OF_LARGEST).min(most)
-        }
+    let of_reserved = if gathers == Gathers::Seldom { OF_RESERVED } else { OF_RESERVED_GATHERED };
+    let most = match gathers {
+        Gathers::VeryOften { left } => (left / OF_LEFT).max(reserved / OF_RESERVED_AT_LEAST).max(LEFT_BYTES),
+        _ => u64::MAX,
     };
+    let share = (reserved / of_reserved).max(largest / OF_LARGEST).min(most);
     let power = share.checked_ilog2().map_or(0, |log| 1 << log);
     (power.min(MOST_BYTES) / least * least).max(least)
 }
@@ -123,27 +143,29 @@ mod tests {
 
     #[test]
     fn pages_grow_with_the_program() {
-        let cap = |reserved, largest| page_cap(reserved * MIB, largest * MIB, 2 * MIB, None) / MIB;
+        let cap = |reserved, largest| page_cap(reserved * MIB, largest * MIB, 2 * MIB, Gathers::Seldom) / MIB;
         assert_eq!((cap(0, 0), cap(255, 0), cap(256, 0)), (2, 2, 4), "a 64th of what is reserved");
         assert_eq!((cap(0, 143), cap(0, 144)), (2, 4), "a 36th of the largest request");
         assert_eq!(cap(1 << 30, 0), 64);
-        assert_eq!(page_cap(0, 0, 64 << 10, None), 2 * MIB, "whatever the granularity");
-        assert_eq!(page_cap(1 << 30, 0, 3 * MIB, None), 15 * MIB, "a multiple of the smallest page");
+        assert_eq!(page_cap(0, 0, 64 << 10, Gathers::Seldom), 2 * MIB, "whatever the granularity");
+        assert_eq!(page_cap(1 << 30, 0, 3 * MIB, Gathers::Seldom), 15 * MIB, "a multiple of the smallest page");
     }
 
     #[test]
     fn pages_are_smaller_where_memory_is_gathered() {
-        assert_eq!([0, 25, 26].map(|mappings| gathers_often(100, mappings)), [false, false, true]);
-        let cap = |reserved| page_cap(reserved * MIB, 0, 2 * MIB, Some(u64::MAX)) / MIB;
+        let of = |mappings| Gathers::of(100, mappings, 7);
+        assert_eq!([of(0), of(25), of(26)], [Gathers::Seldom, Gathers::Seldom, Gathers::Often]);
+        assert_eq!([of(50), of(51)], [Gathers::Often, Gathers::VeryOften { left: 7 }]);
+        let cap = |reserved| page_cap(reserved * MIB, 0, 2 * MIB, Gathers::Often) / MIB;
         assert_eq!((cap(599), cap(600)), (2, 4), "a 150th of what is reserved");
     }
 
     #[test]
     fn pages_are_smaller_where_little_is_left_of_the_slack() {
-        let cap = |left| page_cap(4800 * MIB, 1152 * MIB, 2 * MIB, Some(left * MIB)) / MIB;
-        assert_eq!((cap(63), cap(64)), (16, 32), "a half of what is left");
-        assert_eq!((cap(0), cap(15), cap(16)), (4, 4, 8), "but 4 MiB");
-        let large = page_cap(12_800 * MIB, 0, 2 * MIB, Some(0)) / MIB;
+        let cap = |left| page_cap(4800 * MIB, 1152 * MIB, 2 * MIB, Gathers::VeryOften { left: left * MIB }) / MIB;
+        assert_eq!((cap(159), cap(160)), (16, 32), "a fifth of what is left");
+        assert_eq!((cap(0), cap(39), cap(40)), (4, 4, 8), "but 4 MiB");
+        let large = page_cap(12_800 * MIB, 0, 2 * MIB, Gathers::VeryOften { left: 0 }) / MIB;
         assert_eq!(large, 16, "and an 800th of what is reserved");
     }
 

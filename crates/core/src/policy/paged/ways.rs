@@ -215,10 +215,10 @@ impl Coordinator {
         let cap = match side {
             Side::Small => sizes::least(self.granularity()),
             Side::Large => {
-                let gathers_often = sizes::gathers_often(self.pages.len(), self.paging.windows.mappings());
                 let left = taker.bound.saturating_sub(self.reserved_for(taker.shard) + bytes);
+                let gathers = sizes::Gathers::of(self.pages.len(), self.paging.windows.mappings(), left);
                 let reserved = self.headroom.with_asked() + bytes;
-                sizes::page_cap(reserved, self.paging.largest, self.granularity(), gathers_often.then_some(left))
+                sizes::page_cap(reserved, self.paging.largest, self.granularity(), gathers)
             }
         };
         sizes::created(bytes, cap).collect()
