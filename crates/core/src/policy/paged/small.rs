@@ -2,13 +2,16 @@
 //!
 //! A home that grows by a slab whenever it has no small block that is ready would grow with the work in flight, and
 //! with the number of streams. Once the slack is used up, a stream waits for the others instead, or borrows a block of
-//! a slab of theirs, as it does for large blocks.
+//! a slab of theirs, as it does for large blocks. But where the slabs of all streams are nearly full, what is free in
+//! them are gaps between blocks, and each of many streams would borrow one for request after request: then the home
+//! grows.
 
 use alloc::vec::Vec;
 
 use millpond_backend::Point;
 
 use super::job::Job;
+use super::sizes;
 use super::tiles::{Taker, When};
 use super::ways::Way;
 use crate::coordinator::{Coordinator, Shards};
@@ -19,7 +22,24 @@ use crate::size::Want;
 /// The number of free blocks of another stream that a request looks at.
 pub(super) const LOOKS_MAX: usize = 16;
 
+/// A divisor: slabs are nearly full if what is free in them, with one more slab, is at most this part of what is live.
+const OF_SMALL_LIVE: u64 = 12;
+
 impl Coordinator {
+    /// Returns whether the slabs of the taker's pool are nearly full, so that its home may grow by one although the
+    /// slack is used up. A free block that has a whole slab counts as one.
+    pub(super) fn has_full_slabs(&self, want: &Want, taker: Taker, shards: &mut impl Shards) -> bool {
+        let mut bytes = sizes::least(self.granularity());
+        let mut live = want.rounded;
+        for id in self.shards_of(self.pool_of(taker.shard)) {
+            shards.with(id, |shard| {
+                bytes += shard.small_bytes() + shard.slabs().map(|tile| tile.end - tile.begin).sum::<u64>();
+                live += shard.small_live_bytes();
+            });
+        }
+        bytes <= live + live / OF_SMALL_LIVE
+    }
+
     /// Serves a small request from a guarded block of its own side, or a guarded slab of its home.
     pub(super) fn guarded_way(&mut self, want: &Want, taker: Taker, shards: &mut impl Shards) -> Option<Way> {
         if !self.guards() {
