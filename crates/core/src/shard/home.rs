@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use millpond_backend::{Point, StreamId};
 
-use super::{Grant, Shard};
+use super::{Grant, Shard, Uses};
 use crate::block::{Block, State};
 use crate::books::Points;
 use crate::ids::{BlockId, Place, Side, Slot};
@@ -237,6 +237,12 @@ impl Shard {
         }
         self.note_lent(&grant);
         grant
+    }
+
+    /// Returns the bytes that are lent to a stream now.
+    pub(crate) fn lent_to(&self, borrower: StreamId) -> u64 {
+        let is_lent = |uses: &Uses| uses.is_lent && uses.streams.contains(&borrower);
+        self.uses.iter().filter(|(_, uses)| is_lent(uses)).map(|(&id, _)| self.blocks[id].size).sum()
     }
 
     /// Notes that claimed memory is in use through a window from now on.

@@ -1,6 +1,7 @@
 //! `paged`, step by step: windows and the memory behind them, slabs, plans that fail, and operations of other threads.
 
 mod beside;
+mod borrowers;
 mod budget;
 mod device;
 mod ending;

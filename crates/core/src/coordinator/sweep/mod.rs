@@ -71,6 +71,11 @@ impl Sweep {
         Self { candidates, scope: Scope::Listed, down_to: 0, stage: Stage::Next }
     }
 
+    /// Has the sweep stop once no more than this number of bytes are reserved, unless that is 0.
+    pub(crate) fn down_to(self, bytes: u64) -> Self {
+        Self { down_to: bytes, ..self }
+    }
+
     /// Returns the phase that sweeps, or the one that follows if there is nothing to release.
     pub(crate) fn then(self, then: Phase) -> Phase {
         if self.candidates.is_empty() && self.scope == Scope::Listed {

@@ -384,6 +384,9 @@ impl Coordinator {
         if !matches!(job.target, Target::Lent(_)) {
             self.paging.again.forget(shard);
         }
+        if job.pieces.iter().any(|piece| piece.shard != shard) {
+            self.note_borrowed(shard, shards);
+        }
         let grant = match job.target {
             Target::Home => {
                 let Some(Grown { ground, guards, pages, .. }) = job.growth else {
@@ -407,6 +410,7 @@ impl Coordinator {
             Target::Lent(side) => {
                 let Some(piece) = job.pieces.pop() else { panic!("nothing is lent") };
                 self.paging.stats.lent += 1;
+                self.paging.borrowers.note_loan(piece.shard);
                 let (stream, last_use) = (self.stream_of(shard), last_use);
                 let want = Want { side, ..want };
                 let serve =

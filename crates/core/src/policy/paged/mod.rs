@@ -8,12 +8,13 @@
 //! block. [`small`] has the ways of small requests. A [`job`] claims what that needs, has the driver calls made, and
 //! books what they changed. An attempt that cannot be served waits for the [`oldest`] points and is made again, until
 //! nothing is left to wait for: [`climb`] is that ladder. [`waited`] remembers which points streams have waited for on
-//! the device, and [`again`] what was lent last. [`sizes`] determines how large pages are made, and how many are made
-//! before anything else.
+//! the device, [`again`] what was lent last, and [`borrowers`] which streams borrow often. [`sizes`] determines how
+//! large pages are made, and how many are made before anything else.
 
 mod again;
 mod attempt;
 mod blocks;
+mod borrowers;
 mod climb;
 mod delay;
 mod ended;
@@ -108,6 +109,7 @@ pub(crate) struct Paging {
     pub(crate) windows: Windows,
     waited: waited::Waited,
     again: again::Again,
+    borrowers: borrowers::Borrowers,
     pub(crate) pace: pace::Pace,
     /// Addresses that windows have lost, whose pages are being unmapped: the shard and the block.
     ending: Vec<(ShardId, BlockId)>,

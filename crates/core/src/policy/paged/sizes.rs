@@ -64,6 +64,14 @@ impl Slack {
         high_live.saturating_add(self.of(high_live.saturating_add(LIVE_BESIDES), 2, 5))
     }
 
+    /// Returns the number of reserved bytes up to which pages are created for streams that borrow often, where there
+    /// are that many of them: at the default slack 4 MiB for each, and 8 MiB for those streams that came before the
+    /// slack was used up.
+    pub(super) fn for_borrowers(self, high_live: u64, streams: u64) -> u64 {
+        let besides = LIVE_BESIDES.saturating_add(streams.saturating_mul(LIVE_BESIDES / 2));
+        high_live.saturating_add(self.of(besides, 2, 5))
+    }
+
     /// Returns a fraction of the slack's share of a number of bytes, rounded down.
     fn of(self, bytes: u64, numerator: u64, denominator: u64) -> u64 {
         let part = u128::from(bytes) * u128::from(self.0 * numerator) / u128::from(PARTS * denominator);
@@ -182,6 +190,13 @@ mod tests {
             assert_eq!(cap_in_flight(Spends::Little, slack, live), few.max(slack.eager(live)), "{live}");
             assert_eq!(cap_in_flight(Spends::Nothing, slack, live), slack.eager(live), "{live}");
         }
+    }
+
+    #[test]
+    fn each_stream_that_borrows_often_may_have_some_bytes() {
+        let of = |share, streams| (Slack::new(share).for_borrowers(600 * MIB, streams) - 600 * MIB) / MIB;
+        assert_eq!([of(0.05, 0), of(0.05, 1), of(0.05, 16)], [8, 12, 72]);
+        assert_eq!((of(0.0, 16), of(0.1, 1)), (0, 24), "by the slack");
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //!
 //! ```text
 //! a free block at home ─▶ the home grows, within the slack
+//!   └▶ after many loans: the home grows, by little or in place of what others release
 //!   └▶ a loan ─▶ own kept window ─▶ own memory gathered ─▶ any kept window ─▶ any memory gathered
 //!        └▶ all memory gathered, and what is missing created ─▶ the home grows by all of it ─▶ refused
 //!
@@ -36,6 +37,7 @@ use crate::coordinator::calls::{Batch, Purpose};
 use crate::coordinator::phase::{Phase, Turned};
 use crate::coordinator::plan::Plan;
 use crate::coordinator::step::Step;
+use crate::coordinator::sweep::Sweep;
 use crate::coordinator::{Coordinator, Shards};
 use crate::ids::Side;
 use crate::policy::{self, Addresses};
@@ -56,6 +58,8 @@ pub(super) enum Way {
     Spoiled(Job),
     /// A range of addresses has to be reserved first, as a home or for a window of some bytes.
     Range(Addresses),
+    /// Free memory of other streams has to be released first. This number of bytes may be reserved again then.
+    Release(Sweep, u64),
     /// Pages would be created, and what the device's budget leaves has to be asked for first.
     Budget,
 }
@@ -89,6 +93,7 @@ impl Coordinator {
                 }
             }
             Way::Budget => climb.again().after(Step::Budget),
+            Way::Release(sweep, reserved) => sweep.then(climb.with_released(reserved).again()).turn(),
             Way::Range(addresses) => self.new_range_for(policy::Climb::Pages(climb), addresses, plan, shards),
         })
     }
@@ -116,6 +121,9 @@ impl Coordinator {
         if let Some(way) =
             self.grow_home(climb, &want, (taker, first), left(self.paging.slack.eager(high), reserved), shards)
         {
+            return Some(way);
+        }
+        if let Some(way) = self.own_memory(climb, &want, (taker, first), (high, room), shards) {
             return Some(way);
         }
         if cautious {
@@ -180,8 +188,20 @@ impl Coordinator {
         &mut self,
         climb: &Climb,
         want: &Want,
-        (taker, latest): (Taker, When),
+        by: (Taker, When),
         most: u64,
+        shards: &mut impl Shards,
+    ) -> Option<Way> {
+        self.grow_home_by(climb, want, by, (0, most), shards)
+    }
+
+    /// Does the same by at least this number of bytes.
+    pub(super) fn grow_home_by(
+        &mut self,
+        climb: &Climb,
+        want: &Want,
+        (taker, latest): (Taker, When),
+        (least, most): (u64, u64),
         shards: &mut impl Shards,
     ) -> Option<Way> {
         let unit = sizes::least(self.granularity());
@@ -190,7 +210,7 @@ impl Coordinator {
         }
         let (bytes, joins) = match want.side {
             Side::Small => (unit, false),
-            Side::Large => (want.rounded, true),
+            Side::Large => (want.rounded.max(least), true),
         };
         let Some(mut growth) = shards.with(taker.shard, |shard| shard.growth(bytes, joins)) else {
             let fits = bytes.next_multiple_of(unit) <= most && !climb.knows.lacks.homes;

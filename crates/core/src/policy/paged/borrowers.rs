@@ -1,0 +1,174 @@
+//! Streams that borrow often, and memory of their own for them.
+//!
+//! Memory stays at the home that it was created for. A stream that comes late, when the slack is used up, finds nothing
+//! there, and each of its requests is a miss that another stream's memory serves. That costs microseconds, and threads
+//! that do so wait for each other. So after every [`EVERY`] of these requests its home may grow although the slack is
+//! used up: by a few MiB for each such stream, which only small programs notice, or in place of what streams at rest
+//! have free, as much as it was seen to borrow at once. That is released first: no more is reserved than before.
+//! Each time a stream gets memory in that way, twice as many requests have to be served by others before the next time.
+//! So the driver calls for it come to an end in a program that repeats itself.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use super::climb::Climb;
+use super::sizes;
+use super::tiles::{Taker, When};
+use super::ways::Way;
+use crate::coordinator::sweep::{Sweep, claim_releasable};
+use crate::coordinator::{Coordinator, Shards};
+use crate::ids::{ShardId, Side};
+use crate::size::Want;
+
+/// How many requests other homes serve before a stream may get memory of its own, for the first time.
+const EVERY: u32 = 64;
+/// How many requests other homes serve before streams at rest release memory for a stream, for the first time.
+const EVERY_AT_REST: u32 = 4096;
+/// How often they do that for one stream.
+const MOVES_MAX: u32 = 12;
+
+/// What is known of the streams that borrow.
+#[derive(Debug, Default)]
+pub(super) struct Borrowers {
+    of: BTreeMap<ShardId, Borrower>,
+    /// The number of blocks that each home has lent.
+    lent: BTreeMap<ShardId, u64>,
+}
+
+/// A stream that borrows.
+#[derive(Debug, Default)]
+struct Borrower {
+    /// The number of requests that other homes have served since they were last counted anew.
+    times: u32,
+    /// The same since it last asked for memory of its own.
+    unasked: u32,
+    /// Whether it has asked for any.
+    is_frequent: bool,
+    /// The most bytes that were seen to be lent to it at once, since the count began.
+    most: u64,
+    /// How often others have released memory for it.
+    moves: u32,
+    /// How many blocks each other stream had been granted when the count began.
+    began: Vec<(ShardId, u64)>,
+}
+
+impl Borrower {
+    /// Returns whether streams at rest may release memory for it.
+    fn is_due_at_rest(&self) -> bool {
+        self.moves < MOVES_MAX && self.times >= EVERY_AT_REST << self.moves
+    }
+
+    fn count_anew(&mut self) {
+        (self.times, self.unasked, self.most) = (0, 0, 0);
+    }
+}
+
+impl Borrowers {
+    /// Notes that another home has lent a block.
+    pub(super) fn note_loan(&mut self, lender: ShardId) {
+        *self.lent.entry(lender).or_default() += 1;
+    }
+
+    /// Notes that a request of a stream was served from other homes. Returns whether the count has just begun.
+    pub(super) fn note(&mut self, borrower: ShardId) -> bool {
+        let borrower = self.of.entry(borrower).or_default();
+        borrower.times = borrower.times.saturating_add(1);
+        borrower.unasked = borrower.unasked.saturating_add(1);
+        borrower.times == 1
+    }
+
+    /// Returns the number of streams that have borrowed often.
+    fn frequent(&self) -> u64 {
+        self.of.values().filter(|borrower| borrower.is_frequent).count() as u64
+    }
+}
+
+impl Coordinator {
+    /// Notes that a request of a stream was served from other homes.
+    pub(super) fn note_borrowed(&mut self, borrower: ShardId, shards: &mut impl Shards) {
+        if self.paging.borrowers.note(borrower) {
+            let began = self.neighbours(borrower).map(|id| (id, self.own_grants(id, shards))).collect();
+            self.borrower(borrower).began = began;
+        }
+    }
+
+    /// Returns how many blocks a stream was granted, without those that others borrowed of it.
+    fn own_grants(&self, id: ShardId, shards: &mut impl Shards) -> u64 {
+        let lent = self.paging.borrowers.lent.get(&id).copied().unwrap_or(0);
+        shards.with(id, |shard| shard.grants()).saturating_sub(lent)
+    }
+
+    /// Lets the home of a stream that borrows often grow: by a few MiB, or else by what streams at rest release.
+    pub(super) fn own_memory(
+        &mut self,
+        climb: &Climb,
+        want: &Want,
+        (taker, latest): (Taker, When),
+        (high, room): (u64, u64),
+        shards: &mut impl Shards,
+    ) -> Option<Way> {
+        let has_released = climb.knows.released_to > 0;
+        let is_due = |borrower: &&Borrower| has_released || borrower.unasked >= EVERY;
+        self.paging.borrowers.of.get(&taker.shard).filter(is_due)?;
+        let lent = |id| shards.with(id, |shard| shard.lent_to(taker.stream));
+        let lent: u64 = self.neighbours(taker.shard).map(lent).sum();
+        let borrower = self.borrower(taker.shard);
+        (borrower.is_frequent, borrower.unasked, borrower.most) = (true, 0, borrower.most.max(lent));
+        let (most_lent, is_due_at_rest) = (borrower.most, borrower.is_due_at_rest());
+        let reserved = self.reserved_for(taker.shard);
+        let allowed = self.paging.slack.for_borrowers(high, self.paging.borrowers.frequent());
+        let allowed = allowed.max(climb.knows.released_to);
+        let most = allowed.saturating_sub(reserved).min(room);
+        let unit = sizes::least(self.granularity());
+        let (least, wanted) = match want.side {
+            Side::Small => (unit, unit),
+            Side::Large => {
+                let bytes = want.rounded.next_multiple_of(unit);
+                (bytes, bytes + most_lent)
+            }
+        };
+        let grows = (if has_released { most / unit * unit } else { 0 }, most);
+        if let Some(way) = self.grow_home_by(climb, want, (taker, latest), grows, shards) {
+            let borrower = self.borrower(taker.shard);
+            match way {
+                Way::Job(_) => borrower.count_anew(),
+                // The next attempt for the same request is due, too.
+                _ => borrower.unasked = EVERY,
+            }
+            return Some(way);
+        }
+        if !is_due_at_rest || has_released || !self.may_release(taker.shard) || self.pending.has_captures() {
+            return None;
+        }
+        let sweep = self.sweep_at_rest(taker.shard, (least, wanted), shards);
+        let borrower = self.borrower(taker.shard);
+        borrower.count_anew();
+        borrower.moves += u32::from(sweep.is_some());
+        sweep.map(|sweep| Way::Release(sweep, reserved))
+    }
+
+    fn borrower(&mut self, id: ShardId) -> &mut Borrower {
+        self.paging.borrowers.of.entry(id).or_default()
+    }
+
+    /// Chooses whole free pages of the streams that were granted nothing since a count began: this number of bytes at
+    /// most, or none if there are fewer than the least.
+    fn sweep_at_rest(
+        &mut self,
+        borrower: ShardId,
+        (least, most): (u64, u64),
+        shards: &mut impl Shards,
+    ) -> Option<Sweep> {
+        let mut at_rest = core::mem::take(&mut self.borrower(borrower).began);
+        at_rest.retain(|&(id, grants)| self.own_grants(id, shards) == grants);
+        let both = [Side::Large, Side::Small];
+        let sides = || both.into_iter().flat_map(|side| at_rest.iter().map(move |&(id, _)| (id, side)));
+        let whole: u64 = sides().map(|(id, side)| shards.with(id, |shard| shard.whole_free_bytes(side))).sum();
+        if whole < least {
+            return None;
+        }
+        let blocks = sides().flat_map(|(id, side)| claim_releasable(id, side, shards)).collect();
+        let down_to = self.reserved_bytes().saturating_sub(whole.min(most));
+        Some(Sweep::idle(blocks).down_to(down_to.max(1)))
+    }
+}
