@@ -81,5 +81,6 @@ pub const GPU_CASES: &[GpuCase] = &[
     trace("trace/resnet50_amp", "resnet50_amp"),
     trace("trace/serving_kv", "serving_kv"),
     threads("threads/hit/1MiB", Pattern::Hit { bytes: MIB }),
+    threads("threads/churn/64/4MiB", Pattern::Churn { live: 64, max_bytes: 4 * MIB }),
     threads("threads/churn/1000/1MiB", Pattern::Churn { live: 1000, max_bytes: MIB }),
 ];

@@ -10,7 +10,7 @@ use millpond_core::{Coordinator, Grant, Outcome, Plan, ShardId, Step, Want};
 use crate::error::{Error, OutOfMemory};
 use crate::lane::Lane;
 use crate::state::{HeldShards, State};
-use crate::sync::{Arc, wait_until};
+use crate::sync::{Arc, lock_soon, wait_until};
 use crate::watch::{Asked, Pages};
 
 /// The result of a step: an outcome for the plan, and the driver's error that ends the plan, if there was one.
@@ -52,7 +52,7 @@ impl<B: Backend> Running<'_, B> {
         work: impl FnOnce(&mut Coordinator, &mut Plan, &mut HeldShards<'_, B>) -> R,
         noted: impl FnOnce(&Coordinator, &mut R),
     ) -> R {
-        let mut coordinator = self.state.coordinator.lock();
+        let mut coordinator = lock_soon(&self.state.coordinator);
         let before = coordinator.progress();
         let mut result = work(&mut coordinator, self.plan, &mut HeldShards::new(self.state));
         noted(&coordinator, &mut result);

@@ -15,7 +15,7 @@ use crate::lane::{Lane, LaneState};
 use crate::pages::Pages;
 use crate::pool::{Bonds, Sources};
 use crate::raw::{Guard, LaneRef, OwnerRef};
-use crate::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering};
+use crate::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering, lock_soon};
 use crate::watch::{Asked, Out};
 
 #[cfg(all(test, not(loom)))]
@@ -368,7 +368,7 @@ impl<B: Backend> State<B> {
     fn pend(&self, lane: &Lane<B>, held: &Held, uses: &Uses) {
         let marks = uses.streams.iter().map(|&stream| Point { stream, tick: self.backend.mark(stream) });
         let points: Vec<_> = marks.chain(uses.points.iter()).collect();
-        let mut coordinator = self.coordinator.lock();
+        let mut coordinator = lock_soon(&self.coordinator);
         coordinator.pend(lane.shard, held.block, points, self.clocks(), &mut LockedShards(self));
         self.publish(&coordinator);
     }
@@ -410,7 +410,7 @@ impl<B: Backend> State<B> {
     /// Asks streams for their progress, and retires what is ready then.
     fn retire_on(&self, streams: &[StreamId]) -> Result<(), Error<B::Error>> {
         let reached = self.poll(streams)?;
-        let mut coordinator = self.coordinator.lock();
+        let mut coordinator = lock_soon(&self.coordinator);
         for point in reached {
             coordinator.note_reached(point.stream, point.tick);
         }

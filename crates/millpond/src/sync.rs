@@ -16,13 +16,15 @@ mod real {
         }
 
         /// Checks again and again: first after spinning, then after yielding to other threads, then after sleeping
-        /// briefly, so that a holder that was interrupted gets the processor, whatever the priorities are.
+        /// briefly, so that a holder that was interrupted gets the processor, whatever the priorities are. Of a holder
+        /// that takes the flag again as soon as it has given it up, many checks find it taken, each at another moment;
+        /// and to sleep takes a hundred times as long as it holds it. So there are many checks before that.
         pub(crate) fn wait_until(&self, ready: impl Fn() -> bool) {
             let mut turns = 0;
             while !ready() {
                 match turns {
-                    0..6 => (0..1 << turns).for_each(|_| std::hint::spin_loop()),
-                    6..16 => std::thread::yield_now(),
+                    0..32 => (0..1 << turns.min(4)).for_each(|_| std::hint::spin_loop()),
+                    32..48 => std::thread::yield_now(),
                     _ => std::thread::sleep(std::time::Duration::from_micros(50)),
                 }
                 turns += 1;
@@ -55,6 +57,18 @@ mod real {
         pub(crate) fn pointer(&self) -> *mut T {
             self.0
         }
+    }
+
+    /// Takes a lock that others hold for microseconds at a time: spins for some of these before the thread sleeps, as
+    /// to sleep and to be woken takes longer than most of them do.
+    pub(crate) fn lock_soon<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+        for _ in 0..32 {
+            if let Some(guard) = mutex.try_lock() {
+                return guard;
+            }
+            (0..16).for_each(|_| std::hint::spin_loop());
+        }
+        mutex.lock()
     }
 
     /// Waits until `ready` holds for the guarded value.
@@ -118,6 +132,10 @@ mod real {
         pub(crate) fn pointer(&self) -> *mut T {
             self.0.with(|pointer| pointer)
         }
+    }
+
+    pub(crate) fn lock_soon<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+        mutex.lock()
     }
 
     pub(crate) type MutexGuard<'a, T> = loom::sync::MutexGuard<'a, T>;
