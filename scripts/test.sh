@@ -38,27 +38,6 @@ on() (
     "$@"
 )
 
-# Two parts have builds of their own and need no device: loom, which replaces the locks and atomics of the whole build;
-# and faults that are hard to see, each planted in a copy of the core in turn, which its own tests have to catch. They
-# run beside the rest, which often keeps one core busy and no more. What they print comes at the end.
-own_builds() {
-    RUSTFLAGS="${RUSTFLAGS:-} --cfg loom" CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/loom" \
-        cargo test -p millpond-tests --release --test loom
-    scripts/mutants.sh --must-catch --jobs 2 --packages millpond-core absorb-forgets-the-higher-tick \
-        shadows-go-although-not-reached no-second-look-at-a-tick lend-without-its-first-look \
-        lend-without-its-second-look claim-window-compares-the-state-alone join-forgets-the-tick-before \
-        join-forgets-the-tick-behind a-sweep-releases-unreached-memory
-}
-if [ "$#" -eq 0 ]; then
-    told="$(mktemp)"
-    # It is a process group of its own, which ends with this script.
-    set -m
-    own_builds >"$told" 2>&1 </dev/null &
-    beside="$!"
-    set +m
-    trap 'kill -- "-$beside" 2>/dev/null || true; rm -f "$told"' EXIT
-fi
-
 all=vulkan,wgpu,sparse,budget
 if [ -f "$newer" ]; then
     on "$newer" "$all" cargo test --workspace "$@"
@@ -97,8 +76,14 @@ if [ "$(uname -m)" = x86_64 ]; then
         cargo test --target x86_64-unknown-linux-gnu "${watched[@]}" --tests
 fi
 
-# What ran beside it.
-ended=0
-wait "$beside" || ended="$?"
-cat "$told"
-exit "$ended"
+# Faults that are hard to see, each planted in a copy of the core in turn: its own tests have to catch every one.
+scripts/mutants.sh --must-catch --jobs 2 --packages millpond-core absorb-forgets-the-higher-tick \
+    a-window-ends-although-the-device-uses-it no-second-look-at-a-tick what-another-stream-uses-is-lent-again \
+    a-part-is-ready-before-its-lender-is-done lends-what-cannot-be-used-yet join-forgets-the-tick-before \
+    join-forgets-the-tick-behind a-sweep-releases-unreached-memory
+
+# Loom replaces the locks and atomics of the whole build, so these tests have a target folder of their own.
+if [ -f tests/tests/loom.rs ]; then
+    RUSTFLAGS="${RUSTFLAGS:-} --cfg loom" CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/loom" \
+        cargo test -p millpond-tests --release --test loom
+fi

@@ -17,6 +17,20 @@ fn every_fault_finds_its_text() {
     assert!(wrong.is_empty(), "{} faults cannot be planted:\n  {}", wrong.len(), wrong.join("\n  "));
 }
 
+/// A fault that is renamed would otherwise no longer be planted by the test command, and nobody would notice.
+#[test]
+fn the_test_command_plants_faults_that_exist() {
+    let script = fs::read_to_string(workspace::root().join("scripts/test.sh")).expect("the test command is there");
+    let script = script.replace("\\\n", " ");
+    let call = script.lines().find(|line| line.starts_with("scripts/mutants.sh ")).expect("it plants faults");
+    let words = call.split_whitespace().skip_while(|word| *word != "millpond-core").skip(1);
+    let names: Vec<String> = words.map(str::to_owned).collect();
+    assert_eq!(names.len(), 9, "{names:?}");
+    assert_eq!(mutants::expect_known(&names, &faults()), Ok(()));
+    let unknown = mutants::expect_known(&["no-such-fault".to_owned()], &faults());
+    assert!(unknown.is_err_and(|error| error.contains("no-such-fault")));
+}
+
 /// The rules of time, reuse, claims and accounting are in these files.
 #[test]
 fn every_file_with_such_a_rule_has_its_faults() {
@@ -25,7 +39,8 @@ fn every_file_with_such_a_rule_has_its_faults() {
     let books = ["headroom", "pages", "peaks", "pending", "points", "windows"];
     let coordinator = ["calls", "phase", "plan", "retire", "slack", "stats", "sweep/mod", "sweep/spare", "turn"];
     let policy = ["shared", "ranges", "segments/grow", "segments/ladder", "classic/expand", "classic/surplus"];
-    let paged = ["attempt", "climb", "ended", "gather", "gathered", "idle", "job", "making", "oldest", "sizes"];
+    let paged =
+        ["attempt", "borrowers", "climb", "ended", "gather", "gathered", "idle", "job", "making", "oldest", "sizes"];
     let paged = paged.into_iter().chain(["small", "tiles", "waited", "ways"]);
     let shard = ["adopt", "claim", "counts", "extend", "foreign", "free", "guards", "home", "mappings", "mod"];
     let shard = shard.into_iter().chain(["put_off", "release", "snug", "take", "view", "windows"]);

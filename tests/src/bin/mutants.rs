@@ -156,6 +156,7 @@ fn run() -> Result<(), String> {
         return fs::write(&path, mutants::table(&faults, &known))
             .map_err(|error| format!("{}: {error}", path.display()));
     }
+    mutants::expect_known(&options.names, &faults)?;
     plant(&root, &copy, &faults)?;
     let programs = hunt::build(&copy, &folder.join("target"), &options.packages)?;
     let baseline = hunt::baseline(&programs, &options.effort)?;

@@ -111,6 +111,19 @@ fn listed(room: &str, text: &str) -> Result<Vec<Fault>, String> {
     Ok(list.file.into_iter().flat_map(|f| f.fault.into_iter().map(move |e| fault(&f.path, e))).collect())
 }
 
+/// Checks that there is a fault of each of these names.
+///
+/// # Errors
+///
+/// If there is none of some of them, with a list of those.
+pub fn expect_known(names: &[String], faults: &[Fault]) -> Result<(), String> {
+    let unknown: Vec<_> = names.iter().filter(|name| faults.iter().all(|fault| fault.name != **name)).collect();
+    match unknown.is_empty() {
+        true => Ok(()),
+        false => Err(format!("no fault has one of these names: {unknown:?}")),
+    }
+}
+
 /// Returns what is wrong with a list of faults, given how files read today: names that are not unique, and texts that
 /// do not occur exactly once, or overlap.
 pub fn stale(faults: &[Fault], text_of: impl Fn(&str) -> Option<String>) -> Vec<String> {
