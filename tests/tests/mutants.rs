@@ -17,7 +17,7 @@ fn every_fault_finds_its_text() {
     assert!(wrong.is_empty(), "{} faults cannot be planted:\n  {}", wrong.len(), wrong.join("\n  "));
 }
 
-/// A fault that is renamed would otherwise no longer be planted by the test command, and nobody would notice.
+/// Each name in the test command is that of a fault: one that was renamed would not be planted any more.
 #[test]
 fn the_test_command_plants_faults_that_exist() {
     let script = fs::read_to_string(workspace::root().join("scripts/test.sh")).expect("the test command is there");
@@ -25,7 +25,7 @@ fn the_test_command_plants_faults_that_exist() {
     let call = script.lines().find(|line| line.starts_with("scripts/mutants.sh ")).expect("it plants faults");
     let words = call.split_whitespace().skip_while(|word| *word != "millpond-core").skip(1);
     let names: Vec<String> = words.map(str::to_owned).collect();
-    assert_eq!(names.len(), 9, "{names:?}");
+    assert!(!names.is_empty(), "{call}");
     assert_eq!(mutants::expect_known(&names, &faults()), Ok(()));
     let unknown = mutants::expect_known(&["no-such-fault".to_owned()], &faults());
     assert!(unknown.is_err_and(|error| error.contains("no-such-fault")));

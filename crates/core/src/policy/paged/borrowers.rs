@@ -20,7 +20,7 @@ use crate::coordinator::{Coordinator, Shards};
 use crate::ids::{ShardId, Side};
 use crate::size::Want;
 
-/// How many requests other homes serve before a stream may get memory of its own, for the first time.
+/// How many requests other homes serve before a stream may get memory of its own, each time.
 const EVERY: u32 = 64;
 /// How many requests other homes serve before streams at rest release memory for a stream, for the first time.
 const EVERY_AT_REST: u32 = 4096;
