@@ -244,17 +244,18 @@ impl<B: Backend> State<B> {
     /// Polls streams. Where submits close ticks, a wait for an open tick may never end: two streams
     /// could wait for each other's open ticks, and the application may submit one stream alone.
     fn polled(&self, streams: &[StreamId]) -> Result<Outcome, Error<B::Error>> {
-        let open_ticks = || streams.iter().map(|&stream| (stream, self.backend.open_tick(stream))).collect::<Vec<_>>();
         match self.backend.caps().closing {
             Closing::Backend => {
-                let before = open_ticks();
-                let reached = self.poll(streams)?;
-                let time = Some(self.time());
-                let pairs = before.into_iter().zip(open_ticks());
-                let closed = pairs.filter_map(|((stream, before), (_, after))| {
-                    (before < after).then_some(Point { stream, tick: before? })
-                });
-                Ok(Outcome::Polled { reached, open: Vec::new(), closed: closed.collect(), time })
+                let mut reached = Vec::with_capacity(streams.len());
+                let mut closed = Vec::new();
+                for &stream in streams {
+                    let before = self.backend.open_tick(stream);
+                    reached.push(self.reached(stream)?);
+                    if let Some(tick) = before.filter(|_| before < self.backend.open_tick(stream)) {
+                        closed.push(Point { stream, tick });
+                    }
+                }
+                Ok(Outcome::Polled { reached, open: Vec::new(), closed, time: Some(self.time()) })
             }
             Closing::Submit => {
                 let reached = self.poll(streams)?;

@@ -420,11 +420,13 @@ impl<B: Backend> State<B> {
     }
 
     pub(crate) fn poll(&self, streams: &[StreamId]) -> Result<Vec<Point>, Error<B::Error>> {
-        let ask = |&stream: &StreamId| {
-            let tick = self.backend.reached(stream).map_err(|e| Error::driver("reached", e))?;
-            Ok(Point { stream, tick })
-        };
-        streams.iter().map(ask).collect()
+        streams.iter().map(|&stream| self.reached(stream)).collect()
+    }
+
+    /// Asks how far a stream is.
+    pub(crate) fn reached(&self, stream: StreamId) -> Result<Point, Error<B::Error>> {
+        let tick = self.backend.reached(stream).map_err(|e| Error::driver("reached", e))?;
+        Ok(Point { stream, tick })
     }
 
     /// Publishes the coordinator's state for the hot path. The caller holds the coordinator's lock.

@@ -89,6 +89,8 @@ pub struct Coordinator {
     pub(crate) sourced: Sourced,
     pub(crate) facts: DeviceFacts,
     shards: Vec<(StreamId, PoolId)>,
+    /// The streams of the shards, each once.
+    streams: Vec<StreamId>,
     pub(crate) pools: Pools,
     pub(crate) headroom: Headroom,
     pub(crate) pending: Pending,
@@ -125,6 +127,7 @@ impl Coordinator {
             settings,
             facts,
             shards: Vec::new(),
+            streams: Vec::new(),
             pools: Pools::default(),
             headroom,
             pending: Pending::default(),
@@ -144,6 +147,9 @@ impl Coordinator {
         self.pools.know(pool, live);
         let id = ShardId(u32::try_from(self.shards.len()).unwrap_or(u32::MAX));
         self.shards.push((stream, pool));
+        if !self.streams.contains(&stream) {
+            self.streams.push(stream);
+        }
         self.pending.know_stream(stream);
         let rules = Rules::new(self.settings_in(pool), self.facts.reuse).on(self.facts.pages).within(pool);
         let mut shard = Shard::new(id, stream, pool, rules);

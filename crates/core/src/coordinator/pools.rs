@@ -206,9 +206,14 @@ impl Coordinator {
 
     /// Returns the streams of all shards that are not being captured, each once.
     pub fn streams(&self) -> Vec<StreamId> {
-        let mut streams = self.streams_of(self.shard_ids());
+        let mut streams = self.every_stream();
         streams.retain(|&stream| !self.pending.is_captured(stream));
         streams
+    }
+
+    /// Returns the streams of all shards, each once.
+    pub(crate) fn every_stream(&self) -> Vec<StreamId> {
+        self.streams.clone()
     }
 
     /// Returns the streams of some shards, each once.

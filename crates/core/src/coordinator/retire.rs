@@ -84,7 +84,17 @@ impl Coordinator {
 
     /// [`retire_ready`](Self::retire_ready) for a plan.
     pub(crate) fn retire(&mut self, clocks: [u64; 2], shards: &mut impl Shards) {
-        let early = u64::from(self.settings.planted().is(Plant::OffByOneTick));
+        self.retire_pending(clocks, shards);
+        if self.guards() {
+            for id in self.shard_ids() {
+                shards.with(id, |shard| shard.prune_guards(|point| self.is_over(point)));
+            }
+        }
+    }
+
+    /// Does the same without a look at guarded memory.
+    pub(crate) fn retire_pending(&mut self, clocks: [u64; 2], shards: &mut impl Shards) {
+        let early = self.early();
         for stream in 0..self.pending.streams() {
             let usable = Tick(self.pending.reached(StreamId(stream as u32)).0.saturating_add(early));
             while let Some(waiter) = self.pending.take_ready(stream, usable) {
@@ -99,15 +109,16 @@ impl Coordinator {
         if self.facts.reuse != Reuse::InOrder {
             self.settle_homes(clocks, shards);
         }
-        if self.guards() {
-            for id in self.shard_ids() {
-                shards.with(id, |shard| {
-                    shard.prune_guards(|point| {
-                        self.pending.reached(point.stream).0.saturating_add(early) >= point.tick.0
-                    })
-                });
-            }
-        }
+    }
+
+    /// Returns whether a guard of free memory is over: its point is reached.
+    pub(crate) fn is_over(&self, point: Point) -> bool {
+        self.pending.reached(point.stream).0.saturating_add(self.early()) >= point.tick.0
+    }
+
+    /// Returns the number of ticks by which a planted bug takes points for reached too early.
+    fn early(&self) -> u64 {
+        u64::from(self.settings.planted().is(Plant::OffByOneTick))
     }
 
     fn settle_homes(&mut self, clocks: [u64; 2], shards: &mut impl Shards) {

@@ -16,12 +16,6 @@ pub(crate) struct Scalars {
 }
 
 impl Coordinator {
-    /// Returns the bytes of blocks that the program holds, after rounding.
-    pub(crate) fn live_bytes(&self, shards: &mut impl Shards) -> u64 {
-        let in_shard = |id| shards.with(id, |shard| shard.live_bytes());
-        self.shard_ids().map(in_shard).sum()
-    }
-
     /// Returns the most bytes of blocks that the program held at a time since the peaks were reset last.
     pub(crate) fn peaks_live(&self) -> u64 {
         self.peaks.of(Counter::AllocatedBytes as usize)[0]

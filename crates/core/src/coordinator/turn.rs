@@ -154,12 +154,17 @@ impl Coordinator {
         plan.standing.seen = self.turns.progress;
     }
 
-    /// Counts the frees that an attempt, or the last part of the ladder, begins with.
+    /// Counts the frees that the last part of the ladder begins with.
     pub(crate) fn count_frees(&self, plan: &mut Plan, shards: &mut impl Shards) {
-        plan.standing.frees = self.frees(shards);
+        self.note_frees(plan, self.frees(shards));
     }
 
-    /// Returns whether blocks were freed since [`count_frees`](Self::count_frees).
+    /// Notes the number of frees that an attempt begins with.
+    pub(crate) fn note_frees(&self, plan: &mut Plan, frees: u64) {
+        plan.standing.frees = frees;
+    }
+
+    /// Returns whether blocks were freed since they were counted or noted.
     pub(crate) fn were_freed(&self, plan: &Plan, shards: &mut impl Shards) -> bool {
         self.frees(shards) != plan.standing.frees
     }

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use millpond_backend::{Point, StreamId};
+use millpond_backend::StreamId;
 
 use super::{Grant, Shard, Uses};
 use crate::block::{Block, State};
@@ -341,12 +341,6 @@ impl Shard {
     pub(crate) fn set_last_use(&mut self, id: BlockId, last_use: LastUse) {
         debug_assert_eq!(self.blocks[id].state, State::Claimed);
         self.blocks[id].last_use = last_use;
-    }
-
-    /// Returns the last point of the shard's stream at which free memory of the large side was used.
-    pub(crate) fn last_free_point(&self) -> Option<Point> {
-        let last = self.pools[Side::Large.index()].free.iter().map(|id| self.blocks[id].last_use).max()?;
-        Some(Point { stream: self.stream, tick: last.tick() })
     }
 
     /// Returns the bytes of homes that belong to the small side now.

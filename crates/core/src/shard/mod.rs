@@ -18,6 +18,7 @@ mod put_off;
 mod release;
 mod snug;
 mod spots;
+mod survey;
 mod take;
 mod view;
 mod windows;
@@ -171,6 +172,8 @@ pub struct Shard {
     foreign: Option<Foreign>,
     /// The bytes of homes that belong to the small side.
     small_bytes: u64,
+    /// The latest last use that a free block of the large side ever had.
+    latest_free: LastUse,
     /// Addresses for windows, where nothing is mapped.
     vacant: BTreeSet<(u64, BlockId)>,
     /// The windows in use.
@@ -203,6 +206,7 @@ impl Shard {
             uses: BTreeMap::new(),
             foreign: Foreign::under(rules.scrub),
             small_bytes: 0,
+            latest_free: LastUse::NEVER,
             vacant: BTreeSet::new(),
             panes: Panes::default(),
             returns: Vec::new(),
@@ -346,6 +350,9 @@ impl Shard {
     /// Puts a free block into the index.
     #[inline(always)]
     fn list(&mut self, id: BlockId, size: u64, side: Side) {
+        if side == Side::Large {
+            self.latest_free = self.latest_free.max(self.blocks[id].last_use);
+        }
         if !self.pools[side.index()].free.insert_alone(id, size) {
             self.list_among(id, size, side);
         }

@@ -3,6 +3,7 @@
 use millpond_backend::Point;
 
 use super::climb::{Climb, Knows, Times};
+use super::overview::Overview;
 use crate::coordinator::phase::{Phase, Turned};
 use crate::coordinator::plan::{Allowance, Plan};
 use crate::coordinator::step::Step;
@@ -25,13 +26,14 @@ impl Coordinator {
             climb.knows.times = Times::Told;
             return climb.again().after(Step::Poll(self.every_stream()));
         }
-        if let Some(grant) = self.retire_and_find(&mut climb.knows, plan, shards) {
+        let (found, overview) = self.retire_and_find(&mut climb.knows, plan, shards);
+        if let Some(grant) = found {
             return Phase::end(Step::Grant(grant));
         }
         self.paging.largest = self.paging.largest.max(want.rounded);
         self.begin_attempt(plan);
         if !plan.standing.keeps_turn() {
-            self.count_frees(plan, shards);
+            self.note_frees(plan, overview.frees);
         }
         if !self.headroom.could_hold(want.rounded) {
             // No wait would help.
@@ -44,7 +46,7 @@ impl Coordinator {
         let is_rejected =
             self.settings.throw_on_oom && !climb.knows.lacks.new_pages && plan.request.allowance.most().is_none();
         climb.knows.lacks.budget = plan.request.allowance == Allowance::Unasked;
-        match self.find_way(climb.clone(), plan, shards) {
+        match self.find_way(climb.clone(), &overview, plan, shards) {
             Some(turned) => turned,
             // Neither idle memory nor what may be created suffices: refused at once, where that is asked for.
             None if is_rejected => self.reject(climb.turn(), plan, shards),
@@ -67,22 +69,30 @@ impl Coordinator {
     }
 
     /// Makes free the blocks whose points are reached by now, which no plan waits for any more and which therefore must
-    /// not be missed; what another plan was told is among it. Then looks for a free block, if there is any news.
-    fn retire_and_find(&mut self, knows: &mut Knows, plan: &Plan, shards: &mut impl Shards) -> Option<Grant> {
+    /// not be missed; what another plan was told is among it. Then looks for a free block, if there is any news. Also
+    /// returns what there was to see of all streams before that look.
+    fn retire_and_find(
+        &mut self,
+        knows: &mut Knows,
+        plan: &Plan,
+        shards: &mut impl Shards,
+    ) -> (Option<Grant>, Overview) {
         let waiters = self.pending.waiters();
-        self.retire(plan.request.clocks, shards);
+        self.retire_pending(plan.request.clocks, shards);
+        let overview = self.overview(plan.request.allocation().0, shards);
         let was_told = core::mem::replace(&mut knows.times, Times::Seen) == Times::Told;
-        if was_told || self.pending.waiters() != waiters { self.find(plan, shards) } else { None }
+        let has_news = was_told || self.pending.waiters() != waiters;
+        (if has_news { self.find(plan, shards) } else { None }, overview)
     }
 
     /// Returns the most bytes that were ever live in the shard's pool, or will be once the request is served. A request
     /// that is refused leaves no trace in it. Where there is but one pool that is what the device's peak says; else
     /// what was seen at requests that missed.
-    pub(super) fn high_live(&mut self, shard: ShardId, want: &Want, shards: &mut impl Shards) -> u64 {
+    pub(super) fn high_live(&mut self, shard: ShardId, want: &Want, overview: &Overview) -> u64 {
+        let live = overview.live_bytes;
         if !self.pools.has_private() {
-            return self.most_live().max(self.live_bytes(shards) + want.rounded);
+            return self.most_live().max(live + want.rounded);
         }
-        let live = self.live_in_pool(shard, shards);
         self.note_live(shard, live);
         self.pools.most_live(self.pool_of(shard)).max(live + want.rounded)
     }

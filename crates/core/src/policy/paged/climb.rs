@@ -14,7 +14,7 @@
 //!
 //! A rung that serves the request ends the plan. One that does not is followed by [`Rung::next`].
 
-use millpond_backend::{Point, StreamId};
+use millpond_backend::Point;
 
 use crate::books::Points;
 use crate::coordinator::phase::{Phase, Turned};
@@ -291,13 +291,6 @@ impl Coordinator {
         }
         climb.knows.waited = points.clone();
         climb.up().after(crate::coordinator::step::Step::Wait(points.into_vec()))
-    }
-}
-
-impl Coordinator {
-    /// Returns the streams of all shards.
-    pub(super) fn every_stream(&self) -> alloc::vec::Vec<StreamId> {
-        self.streams_of(self.shard_ids())
     }
 }
 

@@ -180,10 +180,8 @@ impl Coordinator {
     }
 
     /// Returns the other shards of the same pool.
-    pub(super) fn neighbours(&self, shard: ShardId) -> impl Iterator<Item = ShardId> + use<> {
-        let same = |id: &ShardId| *id != shard && self.pool_of(*id) == self.pool_of(shard);
-        let neighbours: Vec<_> = self.shard_ids().filter(same).collect();
-        neighbours.into_iter()
+    pub(super) fn neighbours(&self, shard: ShardId) -> impl Iterator<Item = ShardId> {
+        self.shards_of(self.pool_of(shard)).filter(move |&id| id != shard)
     }
 
     /// Returns the edges of the pages in a part of a home: where the first page begins that begins in it, and where the

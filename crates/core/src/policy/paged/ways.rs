@@ -26,10 +26,10 @@ use alloc::vec::Vec;
 
 use millpond_backend::Point;
 
-use super::Growth as Grows;
 use super::climb::Climb;
 use super::gathered::Gathered;
 use super::job::{Job, spoiled};
+use super::overview::Overview;
 use super::pace::Spends;
 use super::sizes;
 use super::tiles::{Taker, Tiles, When};
@@ -66,8 +66,14 @@ pub(super) enum Way {
 
 impl Coordinator {
     /// Takes the first way that serves the request.
-    pub(super) fn find_way(&mut self, climb: Climb, plan: &mut Plan, shards: &mut impl Shards) -> Option<Turned> {
-        let way = self.first_way(&climb, plan, shards)?;
+    pub(super) fn find_way(
+        &mut self,
+        climb: Climb,
+        overview: &Overview,
+        plan: &mut Plan,
+        shards: &mut impl Shards,
+    ) -> Option<Turned> {
+        let way = self.first_way(&climb, overview, plan, shards)?;
         Some(match way {
             Way::Job(job) => job.begin(climb).turn(),
             Way::Spoiled(job) => {
@@ -98,16 +104,21 @@ impl Coordinator {
         })
     }
 
-    fn first_way(&mut self, climb: &Climb, plan: &mut Plan, shards: &mut impl Shards) -> Option<Way> {
+    fn first_way(
+        &mut self,
+        climb: &Climb,
+        overview: &Overview,
+        plan: &mut Plan,
+        shards: &mut impl Shards,
+    ) -> Option<Way> {
         let (shard, want) = plan.request.allocation();
-        let high = self.high_live(shard, &want, shards);
+        let high = self.high_live(shard, &want, overview);
         let room = self.room(&climb.knows, plan);
         let left = |most: u64, reserved: u64| most.saturating_sub(reserved).min(room);
         let reserved = self.reserved_for(shard);
         let taker = Taker { bound: self.paging.bound(high), ..self.taker(climb, plan) };
         let is_large = want.side == Side::Large;
-        let is_behind = self.paging.growth == Grows::Balanced && self.is_behind(taker, shards);
-        let spends = if is_behind { self.paging.pace.spends() } else { Spends::Nothing };
+        let spends = if overview.is_behind { self.paging.pace.spends() } else { Spends::Nothing };
         let cap = sizes::cap_in_flight(spends, self.paging.slack, high);
         let cautious = match spends {
             Spends::Nothing => false,
@@ -168,18 +179,6 @@ impl Coordinator {
         }
         // A small request gets a block of another stream's large side rather than none.
         if want.side == Side::Small { self.loan(&want, taker, shards) } else { None }
-    }
-
-    /// Returns whether the device still uses free memory of the pool that another stream would have to wait for.
-    fn is_behind(&self, taker: Taker, shards: &mut impl Shards) -> bool {
-        let is_guarded =
-            |id| shards.with(id, |shard| shard.guard_points().any(|point| !self.pending.is_reached(point)));
-        self.pending.waiters() > 0
-            || self.shards_of(self.pool_of(taker.shard)).any(is_guarded)
-            || self.neighbours(taker.shard).any(|id| {
-                let point = shards.with(id, |shard| shard.last_free_point());
-                point.is_some_and(|point| !self.pending.is_reached(point))
-            })
     }
 
     /// Lets the home grow by what the request needs, if that is at most `most` bytes. The free block in front of the
