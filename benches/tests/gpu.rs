@@ -1,4 +1,5 @@
-//! The comparison on a device: on the simulated driver, beside a program that stands in for the peers.
+//! The comparison on a device: on the simulated driver, beside a program that stands in for the peers. A program of
+//! its own, because a process has one driver.
 
 #![cfg(target_os = "linux")] // Where the simulated driver is.
 

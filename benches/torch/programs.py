@@ -20,6 +20,8 @@ every kind and its waits for the device, from millpond.torch.stats(). Of several
 of them, and reserved bytes are the most.
 
 With --together a process runs all programs, with an empty cache and new peaks for each, which saves PyTorch's start.
+Attention is PyTorch's own: cuDNN's, which --cudnn-attention leaves on, is compiled for each new shape, and the compiler
+took more than half of bert's time.
 --out FOLDER, or the variable OUT, gets programs.json and programs.md.
 """
 
@@ -76,10 +78,19 @@ def measure(name, allocator, setting, steps):
     return row
 
 
+def leave_out_cudnn_attention(arguments):
+    """Has PyTorch use its own attention kernels. Those of cuDNN are compiled anew for each shape of a request, and a
+    program whose shapes vary, like bert, spends most of its time in that compiler, whatever its allocator."""
+    import torch
+
+    torch.backends.cuda.enable_cudnn_sdp(arguments.cudnn_attention)
+
+
 def child(arguments):
     """Runs the programs in this process, and prints a row of each. After one that fails, the others run."""
     if arguments.device == "cuda":
         enable(arguments.child)
+        leave_out_cudnn_attention(arguments)
     from programs.setting import Setting
 
     failed = 0
@@ -95,6 +106,7 @@ def child(arguments):
 def run(names, allocator, arguments):
     """Runs programs on an allocator in a new process. Returns their rows, fewer if it failed, which is printed."""
     options = ["--only", ",".join(names), "--steps", arguments.steps, "--device", arguments.device]
+    options += ["--cudnn-attention"] * arguments.cudnn_attention
     limit = arguments.timeout * len(names)
     found, why = rows(__file__, options + ["--tiny"] * arguments.tiny, allocator, limit)
     if why:
@@ -185,6 +197,7 @@ def main():
     parser.add_argument("--together", action="store_true", help="run all programs of an allocator in one process")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--tiny", action="store_true", help="sizes of a test")
+    parser.add_argument("--cudnn-attention", action="store_true", help="let cuDNN compile attention for each shape")
     parser.add_argument("--timeout", type=float, default=45.0, help="seconds for each program")
     parser.add_argument("--out", default=os.environ.get("OUT", ""), help="a folder for programs.json and programs.md")
     parser.add_argument("--child", choices=list(ALLOCATORS), help=argparse.SUPPRESS)
