@@ -14,17 +14,19 @@ target="$(mkdir -p "${CARGO_TARGET_DIR:-target}" && cd "${CARGO_TARGET_DIR:-targ
 stage="$target/python-test"
 rm -rf "$stage"
 mkdir -p "$stage"
-cargo build -p millpond-capi -p millpond-cuda-driver -p millpond-cli
+# As the tests of the C interface and of the command are built: behind those of the workspace, nothing is built anew.
+cargo test --workspace --no-run --test interface --test commands
+built="$target/debug/deps"
 # Symbols for debugging would be most of the package.
 if command -v strip >/dev/null; then
-    strip -o "$stage/libmillpond.so" "$target/debug/libmillpond_capi.so"
+    strip -o "$stage/libmillpond.so" "$built/libmillpond_capi.so"
 else
-    cp "$target/debug/libmillpond_capi.so" "$stage/libmillpond.so"
+    cp "$built/libmillpond_capi.so" "$stage/libmillpond.so"
 fi
 "$python" -m venv "$stage/venv"
 MILLPOND_STAGE="$(cd "$stage" && pwd)" "$stage/venv/bin/python" -m pip install --quiet --no-index --no-deps \
     --disable-pip-version-check ./python
-export MILLPOND_TEST_DRIVER="$target/debug/libmillpond_cuda_driver.so" MILLPOND_TEST_COMMAND="$target/debug/millpond"
+export MILLPOND_TEST_DRIVER="$built/libmillpond_cuda_driver.so" MILLPOND_TEST_COMMAND="$target/debug/millpond"
 for name in test_package test_hooks test_record; do
     "$stage/venv/bin/python" "python/tests/$name.py"
 done

@@ -1,7 +1,7 @@
 //! Tests that cross crates, and what they share.
 //!
 //! The tests themselves are in `tests/`; here is what more than one of them needs: the naive model and the allocator
-//! beside it, programs made of operations, and the rules that `tests/tidy.rs` applies to the whole repository.
+//! beside it, programs made of operations, and the rules that `tests/tidy/rules.rs` applies to the whole repository.
 
 pub mod lexer;
 pub mod mix;

@@ -1,4 +1,5 @@
-//! The allocator in logs and metrics.
+//! The allocator in logs and metrics. A program of its own, because it is built with features that the other tests do
+//! without.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};

@@ -1,4 +1,5 @@
-//! Small traces that describe large work: their cost is bounded by their size.
+//! Small traces that describe large work: their cost is bounded by their size. A program of its own,
+//! because the memory that is measured is the process's.
 
 use std::io::Write as _;
 use std::time::{Duration, Instant};

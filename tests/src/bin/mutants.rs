@@ -25,8 +25,9 @@ with each fault on. Without names all faults are tried. What is found is kept, s
                    package goes first.
   --room A,B       only the faults of tests/mutants/A.toml and B.toml
   --jobs N         so many at a time (default: 1)
-  --programs N     go on to the next fault once N test programs have caught one (default: 1)
-  --only A,B       run only the test programs of these names, or of these packages
+  --programs N     go on to the next fault once N test programs have caught one (default: 1); a program whose tests
+                   all lie in modules counts as one program for each of them
+  --only A,B       run only the test programs or modules of these names, or of these packages
   --skip A,B       leave out the tests with these parts in their names
   --again          also the faults that so many programs are known to catch
   --must-catch     fail if one of the faults is caught by nothing that is run

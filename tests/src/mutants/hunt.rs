@@ -34,19 +34,47 @@ mod mutant_switch {
 pub use mutant_switch::mutant;
 "#;
 
-/// The test programs that check the sources, which the faults change.
-const LEFT_OUT: [&str; 2] = ["tidy", "mutants"];
+/// The test program that checks the sources, which the faults change.
+const LEFT_OUT: &str = "tidy";
 
 /// Held for reading by every run of a test program with a fault on, and for writing by one that must run alone.
 static RUNS: RwLock<()> = RwLock::new(());
 
-/// A test program of the copy.
+/// A test program of the copy; of one whose tests all lie in modules, the tests of one module. A crate's tests are few
+/// programs because each takes long to link. What a hunt counts, orders by time and stops is a file of tests, as if it
+/// were a program.
 #[derive(Clone, Debug)]
 pub struct Program {
     package: String,
     name: String,
     folder: PathBuf,
     executable: PathBuf,
+    /// The tests of the module, by their whole names; `None` for all tests of the program.
+    tests: Option<Vec<String>>,
+}
+
+impl Program {
+    /// Returns the name of a test as results have it, which begins with what was run. What went wrong beside the tests
+    /// is in parentheses.
+    fn named(&self, test: &str) -> String {
+        match self.tests.is_some() && !test.starts_with('(') {
+            true => test.to_owned(),
+            false => format!("{}::{test}", self.name),
+        }
+    }
+
+    /// Returns the arguments of a run without the tests that have one of these parts in their names.
+    fn arguments(&self, skip: &[String]) -> Vec<String> {
+        match &self.tests {
+            None => skip.iter().flat_map(|part| ["--skip".to_owned(), part.clone()]).collect(),
+            Some(tests) => {
+                let is_left = |test: &&String| !skip.iter().any(|part| test.contains(part.as_str()));
+                // A module of which nothing is left runs nothing, where no name at all would be every test.
+                let left = tests.iter().filter(is_left).cloned().chain(std::iter::once("(none)".to_owned()));
+                std::iter::once("--exact".to_owned()).chain(left).collect()
+            }
+        }
+    }
 }
 
 /// A test program with the time that it takes where no fault is on.
@@ -68,11 +96,11 @@ pub struct Effort {
     pub programs: usize,
     /// Tests that are not run, by a part of their names.
     pub skip: Vec<String>,
-    /// Only the programs of these names, or of these packages, are run; without any, all are.
+    /// Only the programs or modules of these names, or of these packages, are run; without any, all are.
     pub only: Vec<String>,
 }
 
-/// The tests that caught a fault, by package: `program::test`.
+/// The tests that caught a fault, by package: `program::test`, or `module::test` where the modules are hunted apart.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Found {
     caught_by: BTreeMap<String, BTreeSet<String>>,
@@ -151,11 +179,36 @@ pub fn build(copy: &Path, target: &Path, packages: &[String]) -> Result<Vec<Prog
         let package = message["package_id"].as_str().unwrap_or_default();
         let package = packages.iter().filter(|known| package.contains(known.trim_start_matches("millpond-")));
         let package = package.max_by_key(|known| known.len()).cloned().unwrap_or_default();
-        if message["profile"]["test"] == true && !LEFT_OUT.contains(&name.as_str()) {
-            programs.push(Program { package, name, folder, executable: executable.into() });
+        if message["profile"]["test"] == true && name != LEFT_OUT {
+            let whole = Program { package, name, folder, executable: executable.into(), tests: None };
+            match message["target"]["kind"][0] == "test" {
+                true => programs.append(&mut divided(whole)?),
+                false => programs.push(whole),
+            }
         }
     }
     Ok(programs)
+}
+
+/// Returns a test program as one program for each of its modules.
+fn divided(whole: Program) -> Result<Vec<Program>, String> {
+    let mut list = Command::new(&whole.executable);
+    list.args(["--list", "--format=terse"]).current_dir(&whole.folder).env("CARGO_MANIFEST_DIR", &whole.folder);
+    let listed = list.output().map_err(|error| format!("{}: {error}", whole.executable.display()))?;
+    let Some(modules) = modules(&String::from_utf8_lossy(&listed.stdout)) else { return Ok(vec![whole]) };
+    let part = |(name, tests)| Program { name, tests: Some(tests), ..whole.clone() };
+    Ok(modules.into_iter().map(part).collect())
+}
+
+/// Returns the tests of each module, given what a test program lists; `None` if a test lies in no module, or there are
+/// no tests.
+fn modules(listed: &str) -> Option<BTreeMap<String, Vec<String>>> {
+    let mut modules = BTreeMap::<String, Vec<String>>::new();
+    for test in listed.lines().filter_map(|line| line.strip_suffix(": test")) {
+        let (module, _) = test.split_once("::")?;
+        modules.entry(module.to_owned()).or_default().push(test.to_owned());
+    }
+    (!modules.is_empty()).then_some(modules)
 }
 
 /// Runs every program with no fault on, and returns the programs with their times.
@@ -193,8 +246,11 @@ pub fn hunt(fault: &Fault, programs: &[Timed], effort: &Effort) -> Found {
         let limit = *time * 6 + Duration::from_secs(10);
         let failed = confirmed(|| run(program, fault.number, limit, effort.programs > 2, effort));
         if !failed.is_empty() {
-            let named = failed.into_iter().map(|test| format!("{}::{test}", program.name));
-            found.caught_by.entry(program.package.clone()).or_default().extend(named);
+            found
+                .caught_by
+                .entry(program.package.clone())
+                .or_default()
+                .extend(failed.iter().map(|test| program.named(test)));
             if found.programs() >= effort.programs {
                 break;
             }
@@ -243,7 +299,7 @@ fn run(program: &Program, number: u32, limit: Duration, to_the_end: bool, effort
     let Ok(file) = File::create(&told) else { return Ran::Failed(vec!["(no file for what it prints)".to_owned()]) };
     let mut command = Command::new(&program.executable);
     command.current_dir(&program.folder).env("CARGO_MANIFEST_DIR", &program.folder).env(SWITCH, number.to_string());
-    command.args(effort.skip.iter().flat_map(|name| ["--skip", name.as_str()]));
+    command.args(program.arguments(&effort.skip));
     command.stdin(Stdio::null()).stdout(file).stderr(Stdio::null());
     let mut child = match command.spawn() {
         Ok(child) => child,
@@ -307,6 +363,27 @@ mod tests {
         assert_eq!(after(&[Ran::Passed]), (vec![], 1));
     }
 
+    #[test]
+    fn a_program_is_divided_where_every_test_lies_in_a_module() {
+        let parts = modules("b::one: test\na::c::two: test\nb::three: test\n").expect("all lie in modules");
+        let [a, b] = [vec!["a::c::two".to_owned()], vec!["b::one".to_owned(), "b::three".to_owned()]];
+        assert_eq!(parts, BTreeMap::from([("a".to_owned(), a), ("b".to_owned(), b)]));
+        assert_eq!((modules("b::one: test\ntwo: test\n"), modules("")), (None, None));
+    }
+
+    #[test]
+    fn a_part_runs_its_own_tests_and_names_them_as_a_program_would() {
+        let whole =
+            Program { package: "p".into(), name: "b".into(), folder: "f".into(), executable: "e".into(), tests: None };
+        let part = Program { tests: Some(["b::one", "b::two"].map(str::to_owned).to_vec()), ..whole.clone() };
+        assert_eq!((whole.named("one"), part.named("b::one")), ("b::one".to_owned(), "b::one".to_owned()));
+        assert_eq!((whole.named("(no end)"), part.named("(no end)")), ("b::(no end)".into(), "b::(no end)".into()));
+        let skip = ["tw".to_owned()];
+        assert_eq!(whole.arguments(&skip), ["--skip", "tw"]);
+        assert_eq!(part.arguments(&skip), ["--exact", "b::one", "(none)"]);
+        assert_eq!(part.arguments(&["b".to_owned()]), ["--exact", "(none)"]);
+    }
+
     #[cfg(unix)]
     #[test]
     fn a_program_is_stopped_at_its_limit_and_has_no_end() {
@@ -319,7 +396,8 @@ mod tests {
             let executable = folder.join(name);
             std::fs::write(&executable, format!("#!/bin/sh\n{script}\n")).expect("a script");
             std::fs::set_permissions(&executable, PermissionsExt::from_mode(0o700)).expect("a program");
-            let program = Program { package: "p".into(), name: name.into(), folder: folder.clone(), executable };
+            let program =
+                Program { package: "p".into(), name: name.into(), folder: folder.clone(), executable, tests: None };
             run(&program, 1, Duration::from_millis(500), true, &effort)
         };
         let found = [

@@ -9,8 +9,9 @@ const HEAD: &str = "\
 # Planted faults, and what catches them
 
 Written by `scripts/mutants.sh --table` from what its runs have found. A row says one test that catches the fault, how
-many test programs do, and in which packages. A run goes on to the next fault once enough programs have caught one, so
-the numbers are at least these. `survives`: every program of the run that tried it ran, and nothing failed.
+many test programs do, and in which packages. A program whose tests all lie in modules counts as one for each of them.
+A run goes on to the next fault once enough programs have caught one, so the numbers are at least these. `survives`:
+every program of the run that tried it ran, and nothing failed.
 ";
 
 /// The result for a fault, which its row shows.

@@ -22,7 +22,7 @@ const ROOMS: [(&str, Room); 18] = [
     ("benches/trial/", Room::Open),
     ("crates/capi/", Room::Open),
     ("crates/conformance/src/contract/bench.rs", Room::Open),
-    ("crates/conformance/tests/broken/", Room::Open),
+    ("crates/conformance/tests/checks/broken/", Room::Open),
     ("crates/millpond/src/raw.rs", Room::Open),
     ("crates/millpond/src/raw/", Room::Open),
     ("crates/replay/src/own.rs", Room::Open),

@@ -1,4 +1,5 @@
 //! The driver calls of the backend, and how it handles their results, counted and planned on the simulated driver.
+//! A program of its own, because the driver counts the calls of the whole process.
 
 #![cfg(target_os = "linux")] // The simulated driver exists only there.
 #![allow(unsafe_code)] // The contract's unsafe methods.

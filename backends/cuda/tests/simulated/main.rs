@@ -1,5 +1,5 @@
 //! The tests of the device's own methods, those with kernels, and the conformance suite, on the simulated driver: they
-//! run without a GPU, and with two devices.
+//! run without a GPU, and with two devices. A program of its own, because a process has one driver.
 
 #![cfg(target_os = "linux")] // The simulated driver exists only there.
 #![allow(unsafe_code)] // The contract's unsafe methods, and the driver's own functions.

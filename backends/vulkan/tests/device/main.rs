@@ -13,6 +13,7 @@ mod leaving;
 mod locks;
 mod memory;
 mod order;
+mod pages;
 mod time;
 mod to_host;
 mod transfers;

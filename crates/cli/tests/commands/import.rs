@@ -1,0 +1,130 @@
+//! `millpond import`, as people start it.
+
+use crate::common::{Scratch, run, run_on_input};
+use millpond_trace::Trace;
+
+/// Returns the path of a snapshot that PyTorch could have written.
+fn snapshot(name: &str) -> String {
+    format!("{}/../snapshot/tests/fixtures/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Returns the path of a trace to write, and removes the one of an earlier run.
+fn target(name: &str) -> String {
+    let path = format!("{}/{}-{name}", env!("CARGO_TARGET_TMPDIR"), std::process::id());
+    let _ = std::fs::remove_file(&path);
+    path
+}
+
+const RMM: &[u8] = b"Thread,Time,Action,Pointer,Size,Stream\n\
+    7,10:32:09.106743,allocate,0x7f0000000000,1024,0\n7,10:32:09.106800,free,0x7f0000000000,1024,0\n";
+
+#[test]
+fn a_snapshot_becomes_a_trace_that_replays() {
+    let trace = target("example.trace.zst");
+    let ran = run(&["import", &snapshot("example.4.pickle"), "-o", &trace]);
+    assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""));
+    let lines: Vec<&str> = ran.stdout.lines().collect();
+    assert!(lines[0].ends_with("example.4.pickle: a snapshot of PyTorch, device 0"), "{}", ran.stdout);
+    for line in ["  events           13", "  blocks            7", "  streams           2", "  live peak  8.00 MiB"] {
+        assert!(lines.contains(&line), "{line:?} in {}", ran.stdout);
+    }
+    assert!(ran.stdout.contains("not carried over:\n"), "{}", ran.stdout);
+    assert!(lines.contains(&"  1 allocations that were refused"), "{}", ran.stdout);
+
+    let read = Trace::read(&trace).expect("a trace");
+    assert_eq!((read.events.len(), read.header.workload()), (13, Some("example.4")));
+    let replayed = run(&["replay", "--device", "sim", "--format", "json", "--passes", "0", &trace]).json();
+    assert_eq!(
+        replayed[0]["trace"],
+        trace.rsplit('/').next().and_then(|name| name.strip_suffix(".trace.zst")).expect("a name")
+    );
+}
+
+#[test]
+fn json_tells_the_same() {
+    let scratch = Scratch::new("rmm.csv", RMM);
+    let trace = target("rmm.trace");
+    let rows = run(&["import", scratch.path(), "-o", &trace, "--format", "json"]).json();
+    let row = &rows[0];
+    assert_eq!((&row["format"], &row["events"], &row["blocks"]), (&"rmm".into(), &2.into(), &1.into()));
+    assert_eq!((&row["streams"], &row["live_peak_bytes"]), (&1.into(), &1024.into()));
+    assert_eq!(row["not_carried_over"][0], serde_json::json!({ "what": "times", "count": 2 }));
+    let text = std::fs::read_to_string(&trace).expect("a trace");
+    assert!(text.starts_with("# {") && text.ends_with("\na 0 1024 0\nf 0\n"), "{text}");
+}
+
+#[test]
+fn standard_input_is_read() {
+    let trace = target("input.trace");
+    let ran = run_on_input(b"1 0x10 512 0\n", &["import", "--from", "stalloc", "-", "-o", &trace]);
+    assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""));
+    assert!(ran.stdout.starts_with("standard input: a log of STAlloc\n"), "{}", ran.stdout);
+    assert!(!ran.stdout.contains("not carried over"), "{}", ran.stdout);
+}
+
+#[test]
+fn errors_name_the_place_and_the_fix() {
+    let trace = target("never.trace");
+    let two = snapshot("two_devices.pickle");
+    run(&["import", &two, "-o", &trace]).fails(2, &["the snapshot has devices 0, 1; choose one with --device N"]);
+    run(&["import", &two, "-o", &trace, "--device", "4"]).fails(2, &["nothing of device 4", "give another --device"]);
+    run(&["import", &two, "-o", &trace, "--from", "csv"]).fails(2, &["`csv` is no format", "lifetimes"]);
+    run(&["import", "no/such.pickle", "-o", &trace]).fails(2, &["cannot open no/such.pickle", "give the path"]);
+    run(&["import", &two]).fails(2, &["--output <TRACE>"]);
+    let noise = Scratch::new("noise.bin", b"\x7fELF\x02");
+    run(&["import", noise.path(), "-o", &trace]).fails(2, &[noise.path(), "byte 0", "with --from"]);
+    let broken = Scratch::new("broken.csv", b"id,lower,upper,size\na,0,x,5\n");
+    run(&["import", broken.path(), "-o", &trace]).fails(2, &["line 2, column 5: `x` is no time"]);
+    let code = Scratch::new("code.pickle", b"\x80\x02cos\nsystem\n.");
+    run(&["import", code.path(), "-o", &trace]).fails(2, &["byte 2", "GLOBAL", "nothing of the file is run"]);
+    let empty = Scratch::new("empty.json", b"{\"segments\": [], \"device_traces\": []}");
+    run(&["import", empty.path(), "-o", &trace]).fails(2, &["_record_memory_history()", "no trace is written"]);
+    let limited = ["import", &two, "-o", &trace, "--limits", "events=5"];
+    run(&limited).fails(2, &["more than 10 values", "--limits events=N, or `none`"]);
+    assert!(!std::path::Path::new(&trace).exists());
+    let good = Scratch::new("good.csv", RMM);
+    run(&["import", good.path(), "-o", "/nonexistent/a.trace"]).fails(2, &["cannot open", "give another path with -o"]);
+}
+
+/// Two small segments, the later at the lower address, and free blocks of one size in both: what is reserved depends on
+/// which of them a request takes.
+#[test]
+fn a_replay_takes_the_addresses_of_the_recorded_segments() {
+    const MIB: u64 = 1 << 20;
+    let (high, low) = (0x7f00_0040_0000, 0x7f00_0020_0000_u64);
+    let events = [
+        ("segment_alloc", high, 2 * MIB),
+        ("alloc", high, MIB),
+        ("alloc", high + MIB, MIB),
+        ("segment_alloc", low, 2 * MIB),
+        ("alloc", low, MIB),
+        ("alloc", low + MIB, MIB),
+        ("free_requested", high + MIB, MIB),
+        ("free_completed", high + MIB, MIB),
+        ("free_requested", low + MIB, MIB),
+        ("free_completed", low + MIB, MIB),
+        ("alloc", low + MIB, 512),
+        ("free_requested", high, MIB),
+        ("free_completed", high, MIB),
+        ("alloc", low + MIB + 512, 768 << 10),
+        ("alloc", high, 768 << 10),
+        ("alloc", high + (768 << 10), 768 << 10),
+        ("alloc", high + (1536 << 10), 512 << 10),
+    ];
+    let events = events
+        .map(|(action, addr, size)| serde_json::json!({ "action": action, "addr": addr, "size": size, "stream": 0 }));
+    let snapshot = serde_json::json!({ "segments": [], "device_traces": [events] }).to_string();
+    let (scratch, trace) = (Scratch::new("tie.json", snapshot.as_bytes()), target("tie.trace"));
+    assert_eq!(run(&["import", scratch.path(), "-o", &trace]).code, Some(0));
+    let reserved = |trace: &str, more: &[&str]| {
+        let args = ["replay", "--device", "sim", "--policy", "classic", "--passes", "1", "--format", "json", trace];
+        run(&[&args, more].concat()).json()[0]["peak_reserved_bytes"].as_u64()
+    };
+    assert_eq!(reserved(&trace, &["--as-recorded"]), Some(4 * MIB));
+    assert_eq!(reserved(&trace, &[]), Some(6 * MIB), "ties go by birth");
+    let text = std::fs::read_to_string(&trace).expect("a trace");
+    let (header, events) = text.split_once('\n').expect("a header");
+    assert!(header.contains("\"segment_addresses\":[[2097152,139637980921856],[2097152,139637978824704]]"), "{header}");
+    let without = Scratch::new("tie-without.trace", events.as_bytes());
+    assert_eq!(reserved(without.path(), &["--as-recorded"]), Some(6 * MIB), "the device's own addresses rise");
+}

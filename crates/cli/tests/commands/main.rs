@@ -1,0 +1,16 @@
+//! The command, as people start it.
+
+mod bench;
+mod command;
+mod common;
+mod conformance;
+mod cuda;
+mod diff;
+mod golden;
+mod import;
+mod life;
+mod real;
+mod replay;
+mod report;
+mod terminal;
+mod tune;

@@ -1,0 +1,318 @@
+//! An allocator whose plans are taken step by step, with operations of other threads before any look at a shard.
+
+use millpond_backend::{PageCaps, Point, Reuse, StreamId};
+use millpond_core::settings::{Policy, Segments, Settings};
+use millpond_core::{Coordinator, DeviceFacts, Outcome, PageCall, Plan, PoolId, Shard, ShardId, Shards, Step};
+
+use super::clock::Clock;
+use super::scene::Scene;
+
+pub(crate) const MIB: u64 = 1 << 20;
+
+/// The properties of a world.
+#[derive(Clone, Debug)]
+pub(crate) struct Facts {
+    pub(crate) settings: Settings,
+    pub(crate) reuse: Reuse,
+    pub(crate) aliasing: bool,
+    pub(crate) stream_wait: bool,
+    /// Whether the application closes ticks.
+    pub(crate) submits: bool,
+    pub(crate) streams: usize,
+    pub(crate) limit: Option<u64>,
+}
+
+impl Facts {
+    pub(crate) fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            reuse: Reuse::InOrder,
+            aliasing: true,
+            stream_wait: true,
+            submits: false,
+            streams: 2,
+            limit: None,
+        }
+    }
+}
+
+/// The end of a plan.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum End {
+    Granted(u64),
+    Refused,
+    Done,
+}
+
+/// The failure of one of the driver's next fallible calls.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Failing {
+    /// The number of fallible calls that succeed before one fails.
+    pub(crate) after: Option<u32>,
+    /// Whether the call fails for lack of memory.
+    pub(crate) refused: bool,
+}
+
+pub(crate) struct World {
+    pub(crate) coordinator: Coordinator,
+    pub(crate) shards: Vec<Shard>,
+    pub(crate) scene: Scene,
+    pub(crate) failing: Failing,
+    /// The number of bytes that steps of other plans give back, where the steps were taken and are not performed yet.
+    pub(crate) leaving: u64,
+}
+
+/// Shards with an operation that is made just before the first look after `looks` others.
+struct Meddled<'a> {
+    shards: &'a mut Vec<Shard>,
+    scene: &'a mut Scene,
+    looks: &'a mut u32,
+    strike: &'a mut dyn FnMut(&mut Scene, &mut [Shard]),
+}
+
+impl Shards for Meddled<'_> {
+    fn with<R>(&mut self, shard: ShardId, f: impl FnOnce(&mut Shard) -> R) -> R {
+        if *self.looks == 0 {
+            (self.strike)(self.scene, self.shards);
+        }
+        *self.looks = self.looks.wrapping_sub(1);
+        self.shards.with(shard, f)
+    }
+}
+
+/// A number of looks that no plan reaches: `strike` is not called.
+pub(crate) const NEVER: u32 = u32::MAX;
+
+impl World {
+    pub(crate) fn new(facts: &Facts) -> Self {
+        let pages = Some(PageCaps { aliasing: facts.aliasing, ..PageCaps::new(2 * MIB) });
+        let submits = facts.submits;
+        let stream_wait = facts.stream_wait;
+        let device = DeviceFacts { total_bytes: 1 << 30, reuse: facts.reuse, pages, stream_wait };
+        let mut coordinator = Coordinator::new(facts.settings.clone(), device);
+        coordinator.set_limit(facts.limit);
+        let streams: Vec<_> = (0..facts.streams as u32).map(StreamId).collect();
+        let shards = streams.iter().map(|&stream| coordinator.open_shard(stream, PoolId::default())).collect();
+        let clock = Clock::new(facts.streams, submits);
+        let scene = Scene::new(clock, facts.reuse, coordinator.sizes().clone(), streams);
+        Self { coordinator, shards, scene, failing: Failing::default(), leaving: 0 }
+    }
+
+    pub(crate) fn plan(&self, shard: usize, bytes: u64) -> Plan {
+        Plan::allocate(ShardId(shard as u32), self.scene.sizes.want(bytes).expect("a size that exists"), [0; 2])
+    }
+
+    /// Returns the next step of a plan, with `strike` called before one look at a shard.
+    pub(crate) fn next(
+        &mut self,
+        plan: &mut Plan,
+        looks: &mut u32,
+        strike: &mut dyn FnMut(&mut Scene, &mut [Shard]),
+    ) -> Step {
+        self.tell();
+        let Self { coordinator, shards, scene, .. } = self;
+        let step = coordinator.next(plan, &mut Meddled { shards, scene, looks, strike });
+        self.tell();
+        step
+    }
+
+    /// Performs a step and passes the outcome to the plan. Returns the end of the plan if it has ended.
+    pub(crate) fn perform(
+        &mut self,
+        plan: &mut Plan,
+        step: Step,
+        user: usize,
+        looks: &mut u32,
+        strike: &mut dyn FnMut(&mut Scene, &mut [Shard]),
+    ) -> Option<End> {
+        let user = StreamId(user as u32);
+        let outcome = match step {
+            Step::Grant(grant) => {
+                let shard = ShardId(user.0);
+                return Some(End::Granted(self.scene.granted(shard, grant, user)));
+            }
+            Step::Lend { lender, grant } => {
+                let id = self.scene.granted(lender, grant, user);
+                // The allocator has recorded the borrower's stream.
+                return Some(End::Granted(id));
+            }
+            Step::Refuse(_) => return Some(End::Refused),
+            Step::Done => return Some(End::Done),
+            step => self.outcome(step),
+        };
+        let Self { coordinator, shards, scene, .. } = self;
+        coordinator.learn(plan, outcome, &mut Meddled { shards, scene, looks, strike });
+        self.tell();
+        None
+    }
+
+    /// Returns whether the driver fails now.
+    fn fails(&mut self) -> bool {
+        let now = self.failing.after == Some(0);
+        self.failing.after = self.failing.after.and_then(|left| left.checked_sub(1));
+        now
+    }
+
+    fn failure(&self) -> Outcome {
+        if self.failing.refused { Outcome::Refused } else { Outcome::Failed }
+    }
+
+    fn outcome(&mut self, step: Step) -> Outcome {
+        match step {
+            Step::Reserve { shard, slot, bytes } => self.reserve(shard, slot, bytes, false),
+            Step::ReserveRange { shard, slot, bytes } => self.reserve(shard, slot, bytes, true),
+            // A device may become unable to wait, or to report how far it is.
+            Step::Poll(_) | Step::Wait(_) | Step::Synchronize(_) if !self.failing.refused && self.fails() => {
+                Outcome::Failed
+            }
+            Step::Poll(streams) => {
+                let clock = &self.scene.clock;
+                let reached = streams.iter().map(|&stream| Point { stream, tick: clock.done(stream) }).collect();
+                if !clock.submits {
+                    return Outcome::Reached(reached);
+                }
+                let open = streams.iter().map(|&stream| Point { stream, tick: clock.mark(stream) }).collect();
+                Outcome::Polled { reached, open, closed: Vec::new(), time: None }
+            }
+            Step::Wait(points) => self.wait(&points),
+            Step::Synchronize(stream) => {
+                let tick = self.scene.clock.mark(stream);
+                self.wait(&[Point { stream, tick }])
+            }
+            Step::StreamWait { stream, points } => {
+                if self.fails() {
+                    return self.failure();
+                }
+                points.iter().for_each(|&point| self.scene.clock.wait(stream, point));
+                Outcome::Waits(self.scene.clock.mark(stream))
+            }
+            Step::Pages(calls) => self.page_calls(&calls),
+            Step::Release { shard, slot, .. } => {
+                self.scene.account.release((shard, slot), false, &self.scene.clock);
+                Outcome::Done
+            }
+            Step::ReleaseRange { shard, slot } => {
+                self.scene.account.release((shard, slot), true, &self.scene.clock);
+                Outcome::Done
+            }
+            Step::Pause { .. } => Outcome::Done,
+            step => panic!("{step:?} has no outcome"),
+        }
+    }
+
+    fn reserve(&mut self, shard: ShardId, slot: millpond_core::Slot, bytes: u64, is_range: bool) -> Outcome {
+        if self.fails() {
+            return self.failure();
+        }
+        self.scene.account.reserve((shard, slot), bytes, is_range);
+        self.within_limit();
+        Outcome::Reserved { address: 0 }
+    }
+
+    fn page_calls(&mut self, calls: &[PageCall]) -> Outcome {
+        for (done, call) in calls.iter().enumerate() {
+            if matches!(call, PageCall::Create { .. } | PageCall::Map { .. }) && self.fails() {
+                return Outcome::Stopped { done, refused: self.failing.refused };
+            }
+            self.scene.account.call(call, &self.scene.clock);
+            self.within_limit();
+        }
+        Outcome::Done
+    }
+
+    /// Verifies that no more memory exists than is allowed, not counting what is being given back.
+    fn within_limit(&self) {
+        // As in PyTorch, the limit is compared with the request, which pages of 20 MiB round up: for each of three
+        // plans.
+        let rounding =
+            if self.coordinator.settings().policy == Policy::Classic(Segments::Expandable) { 60 * MIB } else { 0 };
+        let there = self.scene.account.reserved().saturating_sub(rounding);
+        let most = self.coordinator.limit().unwrap_or(u64::MAX);
+        assert!(there - self.leaving.min(there) <= most, "{there} bytes are reserved, of which {} leave", self.leaving);
+    }
+
+    fn wait(&mut self, points: &[Point]) -> Outcome {
+        let clock = &mut self.scene.clock;
+        points.iter().for_each(|&point| clock.complete(point));
+        let reached = |point: &Point| Point { tick: clock.done(point.stream), ..*point };
+        Outcome::Reached(points.iter().map(reached).collect())
+    }
+
+    /// Passes to the coordinator what threads report once they have left their shards.
+    pub(crate) fn tell(&mut self) {
+        for (shard, block, points) in std::mem::take(&mut self.scene.untold) {
+            self.coordinator.pend(shard, block, points, [0; 2], &mut self.shards);
+        }
+        for shard in std::mem::take(&mut self.scene.unsettled) {
+            self.coordinator.settle(shard, &mut self.shards);
+        }
+    }
+
+    /// Runs a plan to its end, with `strike` called before one look, and nothing else in between.
+    pub(crate) fn run(
+        &mut self,
+        plan: &mut Plan,
+        user: usize,
+        looks: &mut u32,
+        strike: &mut dyn FnMut(&mut Scene, &mut [Shard]),
+    ) -> End {
+        for _ in 0..1000 {
+            let step = self.next(plan, looks, strike);
+            if let Some(end) = self.perform(plan, step, user, looks, strike) {
+                return end;
+            }
+        }
+        panic!("a plan without an end: {plan:?}");
+    }
+
+    /// Runs a plan to its end without interference.
+    pub(crate) fn run_alone(&mut self, plan: &mut Plan, user: usize) -> End {
+        self.run(plan, user, &mut { NEVER }, &mut |_, _| ())
+    }
+
+    /// Allocates by a hit or by a plan, as the shell does.
+    pub(crate) fn allocate(&mut self, shard: usize, bytes: u64) -> Option<u64> {
+        let Self { scene, shards, .. } = self;
+        if let Some(id) = scene.hit(shards, shard, bytes) {
+            self.tell();
+            return Some(id);
+        }
+        let mut plan = self.plan(shard, bytes);
+        match self.run_alone(&mut plan, shard) {
+            End::Granted(id) => Some(id),
+            End::Refused | End::Done => None,
+        }
+    }
+
+    pub(crate) fn free(&mut self, id: u64) {
+        self.scene.free(&mut self.shards, id);
+        self.tell();
+    }
+
+    /// Verifies the allocator's own invariants, and its sums against the account.
+    pub(crate) fn check(&mut self) {
+        self.tell();
+        self.coordinator.check(&mut self.shards);
+        assert_eq!(self.coordinator.reserved_bytes(), self.scene.account.reserved(), "reserved, against the account");
+        let ledger = self.coordinator.ledger(&mut self.shards);
+        let held: u64 = self.scene.live.values().map(|held| held.grant.size).sum();
+        assert_eq!(ledger.live_bytes + ledger.rounding_bytes, held, "bytes in the program's hands, in the ledger");
+        let live: u64 = self.shards.iter_mut().map(Shard::live_blocks).sum();
+        assert_eq!(live, self.scene.live.len() as u64, "blocks in the program's hands");
+    }
+
+    /// Gives everything back. No memory, no claim and no wait may be left.
+    pub(crate) fn drain(&mut self) {
+        self.failing = Failing::default();
+        for id in self.scene.live.keys().copied().collect::<Vec<_>>() {
+            self.free(id);
+        }
+        self.scene.clock.finish();
+        assert!(!self.coordinator.is_held(), "plans that ended are said to hold something");
+        assert_eq!(self.run_alone(&mut Plan::empty_cache([0; 2]), 0), End::Done);
+        assert_eq!(self.coordinator.reserved_bytes(), 0, "bytes that are said to be reserved after all is over");
+        assert_eq!((self.scene.account.reserved(), self.scene.account.pages()), (0, 0), "reserved after all is over");
+        assert_eq!(self.coordinator.mappings(), [], "pages that are known after all is over");
+        assert_eq!(self.coordinator.waiters(), 0, "waits that are outstanding after all is over");
+    }
+}

@@ -1,0 +1,15 @@
+//! The core alone, stepped by hand: what it decides, and that its structures agree with each other.
+
+mod checkpoints;
+mod claims;
+mod contention;
+mod grants;
+mod interleave;
+mod looks;
+mod meddle;
+mod paged;
+mod pools;
+mod rules;
+mod sourced;
+mod swaps;
+mod turns;

@@ -1,0 +1,243 @@
+//! Windows that end because a page that they have is released.
+
+use millpond_backend::{PageCaps, Tick};
+use millpond_core::settings::Growth;
+use millpond_core::{Plan, Step};
+
+use super::device::{Device, Held, MIB, gaps_on, is_pages, is_pause, point, released, unmapped, with_gaps};
+
+/// Sets up stream 0 with a window over 18 MiB of a stream, which is kept: first 10 MiB that lie behind 12 others, and
+/// then 8 at the front. 4 MiB are in use.
+fn kept_window(owner: usize) -> (Device, Held) {
+    let (mut device, _) = with_gaps(Growth::Tight, owner, &[8, 4, 10]);
+    let held = device.allocate(0, 18 * MIB);
+    device.free(held, 2);
+    device.steps.clear();
+    (device, held)
+}
+
+/// Pages in the middle of a window are released. What is in front of them and behind them are two windows then, and the
+/// first of them is lengthened at the same addresses.
+#[test]
+fn a_released_page_leaves_the_windows_that_it_is_in() {
+    for owner in [0, 1] {
+        let (mut device, held) = kept_window(owner);
+        // The 10 MiB at the beginning of the window are in use at home, and so are the last 4 of the others.
+        let front = device.hit(owner, 10 * MIB).expect("it is at home");
+        let low = device.hit(owner, 4 * MIB).expect("it is at home");
+        let high = device.hit(owner, 4 * MIB).expect("it is at home");
+        device.free(low, 3);
+        let mut plan = Plan::empty_cache([0; 2]);
+        let (step, calls) = device.until_calls(&mut plan);
+        assert_eq!((released(&calls).len(), unmapped(&calls).len()), (2, 4), "2 in the window: {calls:?}");
+        device.done(&mut plan, &step);
+        device.finish(&mut plan, owner);
+        assert_eq!((device.in_windows(), device.reserved()), (7, 18 * MIB));
+        device.coordinator.set_limit(Some(18 * MIB));
+        device.free(high, 3);
+        device.free(front, 3);
+        let longer = device.allocate(0, 14 * MIB);
+        assert_eq!((longer.grant.offset, device.in_windows()), (held.grant.offset, 7 + 2));
+        assert!(!device.steps.iter().any(|step| matches!(step, Step::ReserveRange { .. })));
+    }
+}
+
+/// The first pages of a window are released. The pages behind them are a window, which is lengthened.
+#[test]
+fn what_is_behind_released_pages_is_a_window_still() {
+    for owner in [0, 1] {
+        let (mut device, held) = kept_window(owner);
+        let low = device.hit(owner, 8 * MIB).expect("it is at home");
+        assert_eq!((device.empty(), device.in_windows()), (12 * MIB, 4));
+        device.free(low, 3);
+        let new = device.allocate(0, 18 * MIB);
+        assert_eq!((new.grant.slot, new.grant.offset), (held.grant.slot, held.grant.offset + 10 * MIB));
+        assert_eq!((device.in_windows(), device.reserved()), (9, 22 * MIB));
+    }
+}
+
+/// A window that begins within a page ends with the bytes in front of it: all its addresses are used again.
+#[test]
+fn a_window_that_begins_within_a_page_ends_with_all_its_addresses() {
+    let mut device = Device::new(Growth::Tight, 16 * MIB);
+    let [head, tail, _fixed, other] = [3, 5, 4, 4].map(|mib| device.allocate(0, mib * MIB));
+    device.free(tail, 1);
+    device.free(other, 1);
+    let held = device.allocate(0, 9 * MIB);
+    assert_eq!(held.grant.offset, MIB);
+    device.free(held, 2);
+    // The page that the window begins in is in use at home, and its tail stays a window.
+    assert_eq!((device.empty(), device.in_windows()), (8 * MIB, 1));
+    device.free(head, 2);
+    assert_eq!((device.empty(), device.in_windows()), (4 * MIB, 0));
+    let [low, _between, high] = [4, 4, 4].map(|mib| device.allocate(0, mib * MIB));
+    device.free(low, 3);
+    device.free(high, 3);
+    let again = device.allocate(0, 8 * MIB);
+    assert_eq!((again.grant.slot, again.grant.offset), (held.grant.slot, 0));
+}
+
+/// Nothing that a window in use shows is released. A page behind the front that is in use may go.
+#[test]
+fn what_is_in_use_through_a_window_is_not_released() {
+    for owner in [0, 1] {
+        let (mut device, held) = kept_window(owner);
+        let again = device.allocate_at_no_cost(0, 13 * MIB);
+        assert_eq!(again.grant.offset, held.grant.offset);
+        // 10 MiB and 3 of the other 8 are in use: with the page that has the last of them, 14.
+        assert_eq!((device.empty(), device.in_windows()), (18 * MIB, 7));
+        device.coordinator.set_limit(Some(18 * MIB));
+        device.free(again, 4);
+        assert_eq!(device.allocate_at_no_cost(0, 14 * MIB).grant.offset, held.grant.offset);
+    }
+}
+
+/// Work through a window is not over. The pages are released only after that, although all work at home is over.
+#[test]
+fn a_page_is_released_once_the_work_through_its_windows_is_over() {
+    for (reached, is_released) in [(6, false), (7, true)] {
+        let (mut device, _) = with_gaps(Growth::Tight, 0, &[8, 4, 10]);
+        let held = device.allocate(0, 18 * MIB);
+        device.free(held, 107);
+        let mut plan = Plan::empty_cache([0; 2]);
+        let step = device.until(&mut plan, |step| matches!(step, Step::Wait(_)));
+        assert_eq!(step, Step::Wait(vec![point(0, 107)]));
+        // The wait comes back early for work that is never submitted.
+        device.reached[0] = Tick(100 + reached);
+        device.learn(&mut plan, millpond_core::Outcome::Reached(vec![point(0, 100 + reached)]));
+        device.finish(&mut plan, 0);
+        assert_eq!(device.reserved() == 4 * MIB, is_released, "{reached}");
+    }
+}
+
+/// Neither is each mapping unmapped twice, where several pages of one window are released together.
+#[test]
+fn every_mapping_is_unmapped_once() {
+    for owner in [0, 1] {
+        let (mut device, _) = kept_window(owner);
+        device.empty();
+        let mut places = Vec::new();
+        for step in &device.steps {
+            let Step::Pages(calls) = step else { continue };
+            places.extend(unmapped(calls));
+        }
+        let count = places.len();
+        places.sort();
+        places.dedup();
+        assert_eq!((count, places.len()), (18, 18), "9 pages at home and in the window");
+    }
+}
+
+/// A window is ending, and a plan that could use it waits, and gets new pages.
+#[test]
+fn a_window_that_is_ending_serves_no_request() {
+    for owner in [0, 1] {
+        let (mut device, _) = kept_window(owner);
+        let mut release = Plan::empty_cache([0; 2]);
+        let (releasing, _) = device.until_calls(&mut release);
+        let mut plan = device.plan(0, 18 * MIB);
+        let pause = device.until(&mut plan, |step| is_pages(step) || is_pause(step));
+        assert!(is_pause(&pause), "{pause:?}");
+        device.done(&mut release, &releasing);
+        device.finish(&mut release, 1);
+        device.done(&mut plan, &pause);
+        let held = device.finish(&mut plan, 0).expect("there is room");
+        assert!(held.grant.last_use.is_never());
+        assert_eq!((device.in_windows(), device.reserved()), (0, 22 * MIB));
+        assert_eq!(device.coordinator.page_stats().returned, 0);
+    }
+}
+
+/// Sets up stream 0 with a kept window over 18 MiB of it, of which 10 are in use, and with 6 MiB more that are free.
+/// There are addresses for no other window.
+fn scarce() -> Device {
+    let pages = PageCaps { address_bytes: 52 * MIB, ..PageCaps::new(2 * MIB) };
+    let (mut device, _) = gaps_on(Device::with(Growth::Tight, 32 * MIB, pages, true), 0, &[8, 4, 10, 4, 6]);
+    let held = device.allocate(0, 18 * MIB);
+    assert_eq!(device.in_windows(), 9);
+    device.free(held, 2);
+    device.hit(0, 10 * MIB).expect("it is at home");
+    device.steps.clear();
+    device
+}
+
+/// There are no addresses for another window. The one that is not in use ends as a whole, although the memory behind it
+/// is, and its addresses are used.
+#[test]
+fn a_window_ends_where_addresses_are_scarce() {
+    let mut device = scarce();
+    let held = device.allocate(0, 14 * MIB);
+    assert_eq!((device.in_windows(), device.reserved(), held.grant.size), (7, 32 * MIB, 14 * MIB));
+    assert!(!held.grant.last_use.is_never(), "what is free is gathered");
+}
+
+/// Returns the numbers of the first step that unmaps something and of the first that waits on the host.
+fn unmaps_and_waits(device: &Device) -> (Option<usize>, Option<usize>) {
+    let unmaps = |step: &Step| matches!(step, Step::Pages(calls) if !unmapped(calls).is_empty());
+    let find = |is: &dyn Fn(&Step) -> bool| device.steps.iter().position(is);
+    (find(&unmaps), find(&|step| matches!(step, Step::Wait(_))))
+}
+
+/// Work through a window is not over, so that it does not end before the host has waited for that.
+#[test]
+fn a_window_that_the_device_uses_does_not_end() {
+    let pages = PageCaps { address_bytes: 52 * MIB, ..PageCaps::new(2 * MIB) };
+    let (mut device, _) = gaps_on(Device::with(Growth::Tight, 32 * MIB, pages, true), 0, &[8, 4, 10, 4, 6]);
+    let held = device.allocate(0, 18 * MIB);
+    device.free(held, 107);
+    device.hit(0, 10 * MIB).expect("it is at home");
+    device.steps.clear();
+    device.allocate(0, 14 * MIB);
+    let (unmaps, waits) = unmaps_and_waits(&device);
+    assert!(waits.is_some_and(|wait| unmaps.is_none_or(|unmap| wait < unmap)), "{:?}", device.steps);
+}
+
+/// A part of a window is in use, so that the window does not end.
+#[test]
+fn a_window_that_is_used_in_part_does_not_end() {
+    let pages = PageCaps { address_bytes: 52 * MIB, ..PageCaps::new(2 * MIB) };
+    let (mut device, _) = gaps_on(Device::with(Growth::Tight, 32 * MIB, pages, true), 0, &[8, 4, 10, 4, 6]);
+    let held = device.allocate(0, 18 * MIB);
+    device.free(held, 2);
+    let held = device.allocate_at_no_cost(0, 13 * MIB);
+    device.steps.clear();
+    let other = device.allocate(0, 8 * MIB);
+    assert_ne!(other.grant.slot, held.grant.slot, "there are no addresses in the range of the window");
+    assert!(device.in_windows() >= 7, "{} pages are in the window", device.in_windows());
+    assert!(device.steps.iter().any(is_pages), "idle pages were released: {:?}", device.steps);
+    device.check();
+}
+
+/// A page is being unmapped in a window that ends. It is free at home, and another plan, which gives everything back,
+/// does not release it: it would be unmapped a second time.
+#[test]
+fn a_page_that_a_window_is_losing_stays() {
+    let mut device = scarce();
+    let mut plan = device.plan(0, 14 * MIB);
+    let (step, calls) = device.until_calls(&mut plan);
+    assert_eq!((released(&calls).len(), unmapped(&calls).len()), (0, 9), "{calls:?}");
+    let mut second = Plan::empty_cache([0; 2]);
+    let (end, calls) = device.until_calls(&mut second);
+    assert_eq!((released(&calls).len(), unmapped(&calls).len()), (3, 3), "those that are in no window: {calls:?}");
+    device.done(&mut second, &end);
+    device.finish(&mut second, 0);
+    device.done(&mut plan, &step);
+    device.finish(&mut plan, 0).expect("there is room, and addresses for as many pages as are missing");
+    assert_eq!((device.in_windows(), device.reserved()), (7, 32 * MIB));
+}
+
+/// A range is emptied by one plan, and filled by another before the first gives the range back.
+#[test]
+fn an_emptied_range_is_used_before_it_is_released() {
+    let mut device = Device::new(Growth::Balanced, 200 * MIB);
+    let old = device.allocate(0, 60 * MIB);
+    device.free(old, 1);
+    let mut release = Plan::empty_cache([0; 2]);
+    let (releasing, _) = device.until_calls(&mut release);
+    device.done(&mut release, &releasing);
+    assert_eq!(device.reserved(), 0);
+    let held = device.allocate(0, 20 * MIB);
+    assert!(device.finish(&mut release, 0).is_none());
+    device.free(held, 2);
+    assert_eq!((device.empty(), device.coordinator.layout(&mut device.shards).len()), (0, 0));
+}

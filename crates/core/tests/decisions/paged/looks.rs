@@ -1,0 +1,177 @@
+//! Operations of other threads just before each look of a plan at a shard.
+
+use millpond_backend::Tick;
+use millpond_core::settings::Growth;
+use millpond_core::{Freed, Shard, ShardId, Shards, Sizes, Step};
+
+use super::device::{Device, Held, MIB, overlap, point, with_gaps};
+
+/// Shards with an operation that is made just before the first look after `looks` others.
+struct Meddled<'a> {
+    shards: &'a mut Vec<Shard>,
+    looks: &'a mut u32,
+    meddle: &'a mut dyn FnMut(&mut Vec<Shard>),
+}
+
+impl Shards for Meddled<'_> {
+    fn with<R>(&mut self, shard: ShardId, f: impl FnOnce(&mut Shard) -> R) -> R {
+        if *self.looks == 0 {
+            (self.meddle)(self.shards);
+        }
+        *self.looks = self.looks.wrapping_sub(1);
+        self.shards.with(shard, f)
+    }
+}
+
+/// What another thread did.
+enum Meddling {
+    /// Nothing: what it needs was not there.
+    Nothing,
+    /// It took a block, which it has.
+    Took(Held),
+    /// It took a block and freed it.
+    Used,
+}
+
+/// Runs a plan for `bytes` on stream 0 once for each look that it takes, with `meddle` done just before that look. Each
+/// run must be granted memory that no other block has, and all invariants must hold. `verify` is called with the steps
+/// of each run in which another thread has used memory. Returns the number of looks.
+fn at_each_look(
+    set_up: impl Fn() -> (Device, u64),
+    meddle: impl Fn(&mut Vec<Shard>, &Sizes) -> Meddling,
+    verify: impl Fn(&[Step]),
+) -> u32 {
+    for place in 0.. {
+        let (mut device, bytes) = set_up();
+        let mut plan = device.plan(0, bytes);
+        let sizes = device.sizes.clone();
+        let (mut looks, mut done) = (place, None);
+        device.steps.clear();
+        let granted = loop {
+            let mut strike = |shards: &mut Vec<Shard>| done = Some(meddle(shards, &sizes));
+            let mut shards = Meddled { shards: &mut device.shards, looks: &mut looks, meddle: &mut strike };
+            let step = device.coordinator.next(&mut plan, &mut shards);
+            device.steps.push(step.clone());
+            match step {
+                Step::Grant(grant) => break Held { shard: 0, grant },
+                Step::Lend { lender, grant } => break Held { shard: lender.0 as usize, grant },
+                Step::Refuse(report) => panic!("look {place}: refused: {report:?}"),
+                step => device.done(&mut plan, &step),
+            }
+        };
+        device.check();
+        match done {
+            Some(Meddling::Took(taken)) => {
+                assert!(!overlap(&taken, &granted), "look {place}: {taken:?} and {granted:?}");
+            }
+            Some(Meddling::Used) => verify(&device.steps),
+            Some(Meddling::Nothing) => {}
+            None => return place,
+        }
+    }
+    unreachable!("a plan looks for ever")
+}
+
+fn take(shards: &mut [Shard], shard: usize, sizes: &Sizes, mib: u64) -> Option<Held> {
+    let grant = shards[shard].allocate(&sizes.want(mib * MIB)?, 0, Tick(u64::MAX))?;
+    Some(Held { shard, grant })
+}
+
+fn took(shards: &mut [Shard], shard: usize, sizes: &Sizes, mib: u64) -> Meddling {
+    take(shards, shard, sizes, mib).map_or(Meddling::Nothing, Meddling::Took)
+}
+
+/// Sets up stream 0 with 20 MiB free in front of addresses without memory, and a request for 30 MiB, for which its home
+/// grows there.
+fn free_block_before_a_hole() -> (Device, u64) {
+    let mut device = Device::new(Growth::Balanced, 200 * MIB);
+    let blocks: Vec<_> = [20, 20, 20].map(|mib| device.allocate(0, mib * MIB)).into();
+    device.free(blocks[1], 1);
+    device.empty();
+    device.free(blocks[0], 2);
+    (device, 30 * MIB)
+}
+
+#[test]
+fn the_free_block_in_front_of_new_pages_is_taken_by_another_thread() {
+    let looks = at_each_look(free_block_before_a_hole, |shards, sizes| took(shards, 0, sizes, 16), |_| {});
+    assert!(looks > 6, "only {looks} looks");
+}
+
+/// The rest of the block is taken, and its front is free again: it is the same block, but smaller.
+#[test]
+fn the_free_block_in_front_of_new_pages_shrinks() {
+    let shrink = |shards: &mut Vec<Shard>, sizes: &Sizes| {
+        let Some(front) = take(shards, 0, sizes, 16) else { return Meddling::Nothing };
+        let rest = took(shards, 0, sizes, 4);
+        assert_eq!(shards[0].free(front.grant.block, Tick(3), 0), Freed::Done { unsettled: false });
+        rest
+    };
+    let looks = at_each_look(free_block_before_a_hole, shrink, |_| {});
+    assert!(looks > 6, "only {looks} looks");
+}
+
+/// Sets up stream 1 with all that the limit allows, free in two pieces. Stream 0 needs most of it.
+fn gaps_of_another_stream() -> (Device, u64) {
+    let (mut device, _) = with_gaps(Growth::Tight, 1, &[24, 4, 44, 8]);
+    device.reached[1] = Tick(100);
+    (device, 50 * MIB)
+}
+
+#[test]
+fn memory_that_is_to_be_gathered_is_taken_by_another_thread() {
+    let set_up = || {
+        let (device, bytes) = gaps_of_another_stream();
+        // There is room for what is missing then.
+        let mut device = device;
+        device.coordinator.set_limit(Some(88 * MIB));
+        (device, bytes)
+    };
+    let looks = at_each_look(set_up, |shards, sizes| took(shards, 1, sizes, 20), |_| {});
+    assert!(looks > 10, "only {looks} looks");
+}
+
+/// The memory is taken, used by work that is still running, and free again, all between two looks. It is gathered
+/// behind that later use then.
+#[test]
+fn memory_that_is_to_be_gathered_is_used_once_more_by_another_thread() {
+    let used = std::cell::Cell::new(0);
+    let use_again = |shards: &mut Vec<Shard>, sizes: &Sizes| {
+        let Some(taken) = take(shards, 1, sizes, 44) else { return Meddling::Nothing };
+        assert_eq!(shards[1].free(taken.grant.block, Tick(200), 0), Freed::Done { unsettled: false });
+        Meddling::Used
+    };
+    at_each_look(gaps_of_another_stream, use_again, |steps| {
+        used.set(used.get() + 1);
+        let waits = |step: &Step| matches!(step, Step::StreamWait { points, .. } if points == &[point(1, 200)]);
+        assert!(steps.iter().any(waits), "{steps:?}");
+    });
+    assert!(used.get() > 5, "used {} times", used.get());
+}
+
+/// A kept window is to serve a request, and another thread takes the memory behind it.
+#[test]
+fn the_memory_of_a_kept_window_is_taken_by_another_thread() {
+    let set_up = || {
+        let (mut device, bytes) = gaps_of_another_stream();
+        let held = device.allocate(0, bytes);
+        device.free(held, 3);
+        assert!(device.in_windows() > 0);
+        device.coordinator.set_limit(Some(120 * MIB));
+        (device, bytes)
+    };
+    let looks = at_each_look(set_up, |shards, sizes| took(shards, 1, sizes, 40), |_| {});
+    assert!(looks > 10, "only {looks} looks");
+}
+
+/// A block is to be lent, and the lender takes it itself.
+#[test]
+fn a_block_that_is_to_be_lent_is_taken_by_another_thread() {
+    let set_up = || {
+        let (mut device, _) = with_gaps(Growth::Tight, 1, &[24, 4]);
+        device.coordinator.set_limit(Some(60 * MIB));
+        (device, 20 * MIB)
+    };
+    let looks = at_each_look(set_up, |shards, sizes| took(shards, 1, sizes, 22), |_| {});
+    assert!(looks > 5, "only {looks} looks");
+}

@@ -1,0 +1,93 @@
+//! The slack: how many pages are created before free memory is used, and what the statistics say about it.
+
+use millpond_backend::{StreamId, Tick};
+use millpond_core::settings::Growth;
+use millpond_core::stats::PinnedBy;
+
+use super::device::{Device, MIB};
+
+fn pinned(stream: u32, mib: u64, own: u64) -> PinnedBy {
+    PinnedBy { stream: StreamId(stream), bytes: mib * MIB, own_bytes: own * MIB }
+}
+
+/// 100 MiB were live, and two pieces of 5 MiB are free, which do not serve a request of 6 MiB in one. The home grows
+/// for it if two fifths of the slack allow that, of 500 MiB: those that were live and 400 MiB.
+#[test]
+fn a_home_grows_by_two_fifths_of_the_slack_and_no_further() {
+    for (slack, created) in [(0.0, 0), (0.0299, 0), (0.03, 6), (0.05, 6), (0.5, 6)] {
+        let mut device = Device::with_slack(Growth::Tight, slack);
+        let blocks: Vec<_> = (0..20).map(|_| device.allocate(0, 5 * MIB)).collect();
+        assert_eq!(device.reserved(), 100 * MIB, "{slack}");
+        [2, 5].into_iter().for_each(|at: usize| device.free(blocks[at], 1));
+        device.allocate(0, 6 * MIB);
+        assert_eq!(device.reserved(), (100 + created) * MIB, "{slack}");
+        assert_eq!(device.in_windows() == 0, created > 0, "{slack}: what is free is gathered otherwise");
+    }
+}
+
+/// A request that is refused was never live: what comes later is bounded as if it had not been made.
+#[test]
+fn a_refused_request_makes_the_slack_no_larger() {
+    let mut device = Device::new(Growth::Tight, 140 * MIB);
+    let blocks: Vec<_> = (0..10).map(|_| device.allocate(0, 10 * MIB)).collect();
+    assert!(device.try_allocate(0, 120 * MIB).is_none() && device.try_allocate(0, 1 << 40).is_none());
+    blocks.iter().step_by(2).for_each(|&block| device.free(block, 1));
+    assert_eq!(device.coordinator.slack_stats(&mut device.shards).most_live_bytes, 100 * MIB);
+    device.allocate(0, 20 * MIB);
+    assert_eq!(device.reserved(), 100 * MIB, "what is free is gathered: 20 MiB more are beyond the slack");
+}
+
+/// What was live counts for good: peaks that are reset do not make the bound smaller.
+#[test]
+fn what_was_live_counts_after_the_peaks_are_reset() {
+    let mut device = Device::new(Growth::Tight, 1 << 30);
+    let (large, small) = (device.allocate(0, 200 * MIB), device.allocate(0, 100 * MIB));
+    device.free(large, 1);
+    device.coordinator.reset_peaks(&mut device.shards);
+    let stats = device.coordinator.slack_stats(&mut device.shards);
+    assert_eq!((stats.most_live_bytes, stats.bound_bytes, stats.beyond_bytes), (300 * MIB, Some(315 * MIB), 0));
+    device.free(small, 1);
+}
+
+/// While work is under way, `balanced` creates pages beyond the slack. The statistics say by how much, and which
+/// streams' work keeps the free memory.
+#[test]
+fn what_is_beyond_the_slack_is_told_with_the_streams_that_pin_it() {
+    let mut device = Device::new(Growth::Balanced, 1 << 30);
+    device.reached = [Tick(0); 3];
+    let first = device.allocate(0, 100 * MIB);
+    device.free(first, 5);
+    device.allocate(1, 100 * MIB);
+    let stats = device.coordinator.slack_stats(&mut device.shards);
+    assert_eq!((stats.most_live_bytes, stats.bound_bytes), (100 * MIB, Some(105 * MIB)));
+    assert_eq!((stats.beyond_bytes, stats.pinned_bytes), (95 * MIB, 0), "200 MiB are reserved");
+    assert_eq!(stats.pinned_by, [pinned(0, 0, 100)]);
+    device.reached = [Tick(5), Tick(0), Tick(0)];
+    device.poll();
+    let stats = device.coordinator.slack_stats(&mut device.shards);
+    assert_eq!((stats.beyond_bytes, stats.pinned_by.len()), (95 * MIB, 0), "the work is over, the pages are there");
+}
+
+/// Two blocks are used on other streams and freed. Each byte counts once in all, and once for each stream whose work is
+/// not over.
+#[test]
+fn guarded_memory_is_told_by_stream_until_the_work_is_over() {
+    let mut device = Device::new(Growth::Tight, 1 << 30);
+    device.reached = [Tick(100), Tick(0), Tick(0)];
+    let [both, one, _live] = [20, 30, 4].map(|mib| device.allocate(0, mib * MIB));
+    for (held, streams) in [(both, &[1, 2][..]), (one, &[2])] {
+        streams.iter().for_each(|&stream| device.shards[0].record_stream(held.grant.block, StreamId(stream)));
+        device.free(held, 5);
+    }
+    let mut told = |reached: [u64; 3]| {
+        device.reached = reached.map(Tick);
+        device.poll();
+        let stats = device.coordinator.slack_stats(&mut device.shards);
+        let ledger = device.coordinator.ledger(&mut device.shards);
+        assert_eq!(stats.pinned_bytes, ledger.guarded_bytes, "nothing waits, and what is over is guarded no longer");
+        (stats.pinned_bytes / MIB, stats.pinned_by)
+    };
+    assert_eq!(told([100, 0, 0]), (50, vec![pinned(1, 20, 0), pinned(2, 50, 0)]));
+    assert_eq!(told([100, 5, 4]), (50, vec![pinned(2, 50, 0)]), "the first block waits for the second stream still");
+    assert_eq!(told([100, 5, 5]), (0, vec![]));
+}

@@ -1,0 +1,4 @@
+//! Recordings of other tools, and bytes that are none.
+
+mod formats;
+mod hostile;

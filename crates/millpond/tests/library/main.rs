@@ -1,0 +1,22 @@
+//! The library as programs use it, on the simulated device.
+
+mod captures;
+mod checkpoints;
+mod devices;
+mod ends;
+mod history;
+mod later;
+mod live;
+mod out_of_memory;
+mod pinned;
+mod policies;
+mod pools;
+mod reclaimed;
+mod reuse;
+mod scrubbing;
+mod settings;
+mod snapshot;
+mod streams;
+mod transfers;
+mod typed;
+mod unknown_streams;

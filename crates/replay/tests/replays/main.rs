@@ -1,0 +1,5 @@
+//! Programs that are recorded, and run again.
+
+mod addresses;
+mod fitting;
+mod history;

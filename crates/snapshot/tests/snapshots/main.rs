@@ -1,0 +1,7 @@
+//! Snapshots: those that PyTorch writes, those of allocators, and bytes that are none.
+
+mod any_bytes;
+mod formats;
+mod hostile;
+mod own;
+mod viewer;
