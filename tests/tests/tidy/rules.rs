@@ -83,7 +83,7 @@ fn output_of(program: &str, arguments: &[&str]) -> String {
 fn embedding_needs_no_c_compiler() {
     let version = output_of("rustc", &["-vV"]);
     let host = version.lines().find_map(|line| line.strip_prefix("host: ")).expect("the host in rustc -vV");
-    let metadata = ["metadata", "--format-version", "1", "--offline", "--locked", "--filter-platform", host];
+    let metadata = ["metadata", "--format-version", "1", "--locked", "--filter-platform", host];
     let metadata = output_of("cargo", &metadata);
     holds_with(
         &tidy::embedding_needs_no_c_compiler(&metadata).unwrap_or_else(|error| panic!("cargo metadata: {error}")),
