@@ -22,7 +22,13 @@ mod gate;
 use gate::{Gate, HOLD_MAX, pass};
 
 /// How long a wait may take before it opens all gates.
-const PATIENCE: Duration = Duration::from_millis(250);
+struct Patience(Mutex<Duration>);
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self(Mutex::new(Duration::from_millis(250)))
+    }
+}
 
 /// A CUDA device with test gear, and the handle to it, in all else as [`crate::Cuda`].
 pub type Cuda = CudaWith<Rigged>;
@@ -34,6 +40,7 @@ pub struct Rigged {
     gates: Mutex<Vec<(StreamId, Arc<Gate>)>>,
     /// The number of closed gates.
     closed: AtomicUsize,
+    patience: Patience,
 }
 
 impl sealed::Sealed for Rigged {}
@@ -61,7 +68,7 @@ impl Gear for Rigged {
         while self.is_closed() {
             match ask() {
                 Some(answer) => return Some(answer),
-                None if begin.elapsed() < PATIENCE => std::thread::yield_now(),
+                None if begin.elapsed() < *self.patience.0.lock() => std::thread::yield_now(),
                 None => self.before_waiting_for_all(),
             }
         }
@@ -122,6 +129,13 @@ impl Cuda {
     /// If `nth` is 0.
     pub fn fail_nth(&self, nth: u64, fault: Fault) {
         self.device.gear.faults.add(None, nth, fault);
+    }
+
+    /// Sets how long a wait of the host may take while a stream is held, before it opens all gates: what is waited for
+    /// may itself wait for a held stream. It is 250 ms unless set, as the work of other streams takes time on a real
+    /// device.
+    pub fn set_patience(&self, patience: Duration) {
+        *self.device.gear.patience.0.lock() = patience;
     }
 
     /// Cancels the planned failures that have not happened yet.

@@ -1,5 +1,7 @@
 //! The conformance suite, with virtual memory and without. Every violation that the simulator recorded is a breach.
 
+use std::time::Duration;
+
 use millpond_backend::{Fault, StreamId, Tick};
 use millpond_conformance::{CudaDevice, DeviceUnderTest, Need, Unavailable};
 use millpond_cuda::CudaError;
@@ -22,7 +24,10 @@ impl DeviceUnderTest for Simulated {
     }
 
     fn open(&self, need: &Need) -> Result<Cuda, Unavailable> {
-        self.0.open(need)
+        let cuda = self.0.open(need)?;
+        // What is not held is done at once here. Under each fault several waits of the script end by that alone.
+        cuda.set_patience(Duration::from_millis(50));
+        Ok(cuda)
     }
 
     fn requirement(&self) -> Option<&'static str> {
