@@ -105,15 +105,31 @@ pub fn run<D: DeviceUnderTest>(
     differences: &[Difference<'_>],
     progress: &mut dyn FnMut(&ScenarioResult),
 ) -> Vec<ScenarioResult> {
-    let cases = cases::<D>();
-    let caps = caps_of(device).ok();
-    let mut results = Vec::new();
-    for group in groups() {
-        results.extend(run_cases(device, caps.as_ref(), (&cases, group), differences, progress));
-    }
-    for result in unknown(&cases, differences) {
+    let mut results = run_groups(device, &groups(), differences, progress);
+    for result in unknown(&cases::<D>(), differences) {
         progress(&result);
         results.push(result);
+    }
+    results
+}
+
+/// Runs some [groups] on a device, as [`run`] does, but for the check that the differences name scenarios that there
+/// are.
+///
+/// # Panics
+///
+/// If there is no such group.
+pub fn run_groups<D: DeviceUnderTest>(
+    device: &D,
+    names: &[&str],
+    differences: &[Difference<'_>],
+    progress: &mut dyn FnMut(&ScenarioResult),
+) -> Vec<ScenarioResult> {
+    let (cases, caps, known) = (cases::<D>(), caps_of(device).ok(), groups());
+    let mut results = Vec::new();
+    for group in names {
+        assert!(known.contains(group), "there is no group `{group}`: {known:?}");
+        results.extend(run_cases(device, caps.as_ref(), (&cases, group), differences, progress));
     }
     results
 }
@@ -124,9 +140,7 @@ pub fn run<D: DeviceUnderTest>(
 ///
 /// If there is no such group.
 pub fn run_group<D: DeviceUnderTest>(device: &D, group: &str, differences: &[Difference<'_>]) -> Vec<ScenarioResult> {
-    assert!(groups().contains(&group), "there is no group `{group}`: {:?}", groups());
-    let caps = caps_of(device).ok();
-    run_cases(device, caps.as_ref(), (&cases::<D>(), group), differences, &mut |_| {})
+    run_groups(device, &[group], differences, &mut |_| {})
 }
 
 fn run_cases<D: DeviceUnderTest>(

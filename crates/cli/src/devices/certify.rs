@@ -7,29 +7,40 @@ use crate::failure::Failure;
 /// A callback that receives each result, with the name of the kind of device.
 pub(super) type Tell<'a> = &'a mut dyn FnMut(&str, &ScenarioResult);
 
+/// What to run of the suite.
+#[derive(Clone, Copy)]
+pub(crate) struct Wanted<'a> {
+    /// What the name of a device must contain for the suite to run on it.
+    pub(crate) only: Option<&'a str>,
+    /// The groups of scenarios; all of them if there are none.
+    pub(crate) groups: &'a [String],
+}
+
 /// The suite on one kind of device after the other.
 pub(super) struct Certify<'a> {
-    /// What the name of a device must contain for the suite to run on it.
-    only: Option<&'a str>,
+    wanted: Wanted<'a>,
     /// The names of all devices that were offered.
     names: Vec<String>,
     tell: Tell<'a>,
 }
 
 impl<'a> Certify<'a> {
-    pub(super) fn new(only: Option<&'a str>, tell: Tell<'a>) -> Self {
-        Self { only, names: Vec::new(), tell }
+    pub(super) fn new(wanted: Wanted<'a>, tell: Tell<'a>) -> Self {
+        Self { wanted, names: Vec::new(), tell }
     }
 
     fn is_wanted(&self, name: &str) -> bool {
-        self.only.is_none_or(|only| name.contains(only))
+        self.wanted.only.is_none_or(|only| name.contains(only))
     }
 
     /// Runs the suite on a device if its name is wanted.
     pub(super) fn run<D: DeviceUnderTest>(&mut self, device: &D) {
         let name = device.name();
         if self.is_wanted(&name) {
-            suite::run(device, &[], &mut |result| (self.tell)(&name, result));
+            let all = suite::groups();
+            let names: Vec<_> = self.wanted.groups.iter().map(String::as_str).collect();
+            let groups = if names.is_empty() { &all } else { &names };
+            suite::run_groups(device, groups, &[], &mut |result| (self.tell)(&name, result));
         }
         self.names.push(name);
     }
@@ -43,7 +54,7 @@ impl<'a> Certify<'a> {
         if self.names.iter().any(|name| self.is_wanted(name)) {
             return Ok(());
         }
-        let (only, names) = (self.only.unwrap_or_default(), self.names.join("\n  "));
+        let (only, names) = (self.wanted.only.unwrap_or_default(), self.names.join("\n  "));
         Err(Failure::Input(format!("no device has `{only}` in its name; the names are\n  {names}")))
     }
 }

@@ -23,6 +23,7 @@ use millpond_replay::{Flight, Hold};
 
 use crate::failure::Failure;
 
+pub(crate) use certify::Wanted;
 pub(crate) use table::{BACKENDS, SIMULATED, Target, device_help};
 pub(crate) use usage::UsageRow;
 

@@ -4,7 +4,7 @@ use millpond::settings::Variant;
 use millpond_conformance::Outcome;
 use millpond_conformance::sameness::{self, Program, Trail};
 
-use super::certify::{Certify, Tell};
+use super::certify::{Certify, Tell, Wanted};
 use super::{Choice, Found, Job, Peer};
 use crate::failure::Failure;
 use crate::names::suggestion;
@@ -95,15 +95,15 @@ macro_rules! backends {
                 }
             }
 
-            /// Runs the conformance suite on the device, or on every kind of it whose name contains `only`, and passes
+            /// Runs what is wanted of the conformance suite on the device, or on every wanted kind of it, and passes
             /// each result to `tell` with the name of the kind.
             ///
             /// # Errors
             ///
             /// Returns [`Failure::Input`] for options that the suite does not use, or if no kind has such a name, and
             /// [`Failure::Device`] for a device that is missing.
-            pub(crate) fn certify(&self, only: Option<&str>, tell: Tell<'_>) -> Result<(), Failure> {
-                let mut suite = Certify::new(only, tell);
+            pub(crate) fn certify(&self, wanted: Wanted<'_>, tell: Tell<'_>) -> Result<(), Failure> {
+                let mut suite = Certify::new(wanted, tell);
                 match self {
                     $($(#[cfg($feature)])? Self::$variant(choice) => choice.each_kind(|device| suite.run(device))?,)*
                 }

@@ -27,15 +27,17 @@ fn every_scenario_has_a_line_and_failures_decide_the_exit_code() {
 
 #[test]
 fn the_table_counts_by_device_and_by_group() {
-    let ran = run(&["conformance", "--only", KIND]);
+    let groups = ["alignment", "reuse", "threads", "decisions"];
+    let ran = run(&["conformance", "--only", KIND, "--group", "reuse,decisions", "--group", "alignment,threads"]);
     assert!(matches!(ran.code, Some(0 | 1)), "{}", ran.stderr);
     let rows: Vec<Vec<&str>> = ran.stdout.lines().map(|line| line.split_whitespace().collect()).collect();
     let totals: Vec<_> = rows.iter().filter(|row| row.first() == Some(&"all")).collect();
     assert_eq!(totals.len(), 2, "{}", ran.stdout);
     assert_eq!(totals[0][1..5], totals[1][1..5]);
-    for group in ["alignment", "reuse", "threads", "decisions"] {
-        assert!(rows.iter().any(|row| row.first() == Some(&group)), "{group} in {}", ran.stdout);
-    }
+    let named: Vec<_> = rows.iter().filter(|row| row.len() > 5).map(|row| row[0]).collect();
+    assert!(groups.iter().all(|group| named.contains(group)), "{}", ran.stdout);
+    assert!(!named.contains(&"faults") && !named.contains(&"sizes"), "{}", ran.stdout);
+    run(&["conformance", "--group", "limit"]).fails(2, &["limit", "limits"]);
 }
 
 #[test]

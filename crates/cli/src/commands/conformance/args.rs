@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
+use clap::builder::PossibleValuesParser;
 use clap::value_parser;
+use millpond_conformance::suite;
 
 /// What `--help` prints behind the arguments.
 pub(crate) const HELP: &str = "\
@@ -18,6 +20,7 @@ fail are made as short as they can be and printed as a scenario of the corpus, o
 Examples:
   millpond conformance --device vulkan:0
   millpond conformance --device sim --only \"reuse InOrder\"
+  millpond conformance --device cuda:0 --group faults,limits
   millpond conformance --soak 10000                    other programs than the suite's
   millpond conformance --soak 1 --seed 77              one of them again";
 
@@ -30,8 +33,12 @@ pub(crate) struct ConformanceArgs {
     /// Only the kinds of the device whose name contains this, such as "reuse InOrder"
     #[arg(long, value_name = "TEXT")]
     pub(crate) only: Option<String>,
+    /// Only these groups of scenarios, such as faults,limits
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    #[arg(value_parser = PossibleValuesParser::new(suite::groups()))]
+    pub(crate) group: Vec<String>,
     /// Instead of the suite, N seeded adversarial runs on simulated devices of every kind, under every policy
-    #[arg(long, value_name = "N", conflicts_with_all = ["device", "only"])]
+    #[arg(long, value_name = "N", conflicts_with_all = ["device", "only", "group"])]
     #[arg(value_parser = value_parser!(u64).range(1..))]
     pub(crate) soak: Option<u64>,
     /// The seed of the first run; the others count up from it

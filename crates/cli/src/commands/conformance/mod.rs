@@ -12,7 +12,7 @@ use std::time::Duration;
 use millpond_conformance::{Outcome, ScenarioResult, suite};
 use serde::Serialize;
 
-use crate::devices::Target;
+use crate::devices::{Target, Wanted};
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::output::progress::Progress;
@@ -32,7 +32,8 @@ pub(crate) fn run(args: &ConformanceArgs, output: &mut Output) -> Result<(), Fai
     interrupt::catch();
     let progress = Progress::unbounded();
     let mut tally = Tally::default();
-    let certified = target.certify(args.only.as_deref(), &mut |device, result| {
+    let wanted = Wanted { only: args.only.as_deref(), groups: &args.group };
+    let certified = target.certify(wanted, &mut |device, result| {
         progress.doing(format!("{} on {device}", result.name));
         progress.step();
         if output.is_json() {
