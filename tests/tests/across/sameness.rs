@@ -16,7 +16,8 @@ const TRACES: [&str; 7] =
     ["bert_multistream", "gnn", "gpt2_train", "llm_generate", "prefetch", "resnet50_amp", "serving_kv"];
 /// The number of events of each trace; `millpond sameness` compares whole traces.
 const EVENTS: usize = 40_000;
-const SEEDS: u64 = 200;
+/// Each opens the device anew.
+const SEEDS: u64 = 100;
 
 fn read(name: &str) -> Trace {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus/traces").join(format!("{name}.trace.gz"));

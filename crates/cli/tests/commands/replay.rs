@@ -355,7 +355,8 @@ fn checked_bytes_are_right_and_change_nothing() {
 /// `--compare --tight` shows both ways to grow beside the other policies, and what each of them costs a busy device.
 #[test]
 fn compare_tells_growths_apart_by_what_they_wait_for() {
-    let device = ["--device", "sim:completion=random:5", "--pattern", "many_streams", "--passes", "1"];
+    let file = trace("prefetch");
+    let device = ["--device", "sim:completion=random:5", "--scale", "16", "--passes", "1", &file];
     let args = [&["replay", "--compare", "--tight", "--touch"][..], &device].concat();
     let rows = run(&[&args[..], &["--format", "json"]].concat()).json();
     let policies: Vec<_> = rows.iter().map(|row| row["policy"].as_str().expect("a policy")).collect();
