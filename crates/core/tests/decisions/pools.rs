@@ -457,6 +457,18 @@ fn each_pool_has_its_own_slack() {
     assert_eq!(of_pool.reserved_bytes.all.peak, 400 * MIB);
 }
 
+/// What is live in one pool does not let the home of another one grow either: its free memory is gathered.
+#[test]
+fn what_is_live_in_another_pool_makes_no_slack() {
+    let (mut device, _) = Device::scene(Policy::paged(Growth::Tight));
+    device.allocate(2, 400 * MIB);
+    let [low, _fixed, high] = [20, 4, 20].map(|mib| device.allocate(0, mib * MIB));
+    [low, high].into_iter().for_each(|held| device.free(held, 1));
+    let reserved = device.coordinator.reserved_bytes();
+    device.allocate(0, 30 * MIB);
+    assert_eq!(device.coordinator.reserved_bytes(), reserved, "{:?}", device.steps);
+}
+
 /// A pool that allows it lends free memory to a request of the default pool on the same stream, before it is refused.
 #[test]
 fn a_pool_may_be_used_before_a_request_is_refused() {
