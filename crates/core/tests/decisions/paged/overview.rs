@@ -1,5 +1,5 @@
-//! What a request that missed sees of all streams: whether the device still uses what is free there. Under `balanced` it
-//! creates pages then, and gathers nothing.
+//! What a request that missed sees of all streams: whether the device still uses what is free there. Under `balanced`
+//! it creates pages then, and gathers nothing.
 
 use millpond_backend::{StreamId, Tick};
 use millpond_core::settings::Growth;
