@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use millpond_backend::{Fault, StreamId, Tick};
 use millpond_conformance::{CudaDevice, DeviceUnderTest, Need, Unavailable};
-use millpond_cuda::CudaError;
 use millpond_cuda::testing::Cuda;
+use millpond_cuda::{Alloc, CudaError};
 
 use crate::machine::control;
 
@@ -14,6 +14,12 @@ struct Simulated(CudaDevice);
 fn device(pages: bool) -> Simulated {
     control();
     Simulated(CudaDevice::new(0).pages(pages))
+}
+
+/// Returns the device with segments from the driver's pool.
+fn asynchronous() -> Simulated {
+    control();
+    Simulated(CudaDevice::new(0).pages(false).alloc(Alloc::Async))
 }
 
 impl DeviceUnderTest for Simulated {
@@ -78,4 +84,8 @@ mod with_pages {
 
 mod without_pages {
     millpond_conformance::conformance_tests!(super::device(false), differences: []);
+}
+
+mod asynchronous {
+    millpond_conformance::conformance_tests!(super::asynchronous(), differences: []);
 }
