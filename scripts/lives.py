@@ -2,7 +2,7 @@
 """Makes long lives of the recorded programs, on the simulated device, and keeps the tables in benches/record/simulated/lives.md.
 
 Sizes vary from pass to pass, weights stay, and programs share one allocator. All numbers are simulated, so the tables are the
-same on every machine. Takes about a minute on two cores.
+same on every machine. Takes a minute and a half on two cores, beside the build.
 """
 
 import itertools

@@ -4,6 +4,7 @@ use millpond_backend::Point;
 
 use super::Shard;
 use crate::ids::Side;
+use crate::last_use::LastUse;
 
 /// What one visit of a shard tells.
 #[derive(Clone, Copy, Debug)]
@@ -33,8 +34,7 @@ impl Shard {
     /// Returns whether the shard's own stream has not reached the last use of some free block of the large side. Looks
     /// at the blocks only where the stream has not reached the latest use that any of them ever had.
     fn is_in_use(&self, is_reached: impl Fn(Point) -> bool) -> bool {
-        let is_ahead =
-            |last_use: crate::last_use::LastUse| !is_reached(Point { stream: self.stream, tick: last_use.tick() });
+        let is_ahead = |last_use: LastUse| !is_reached(Point { stream: self.stream, tick: last_use.tick() });
         let mut free = self.pools[Side::Large.index()].free.iter();
         is_ahead(self.latest_free) && free.any(|id| is_ahead(self.blocks[id].last_use))
     }
