@@ -69,6 +69,10 @@ impl DeviceUnderTest for Simulated {
         self.0.held_bytes(backend)
     }
 
+    fn budget_follows(&self, backend: &Cuda) -> bool {
+        self.0.budget_follows(backend)
+    }
+
     fn reached(backend: &Cuda, stream: StreamId) -> Result<Tick, CudaError> {
         CudaDevice::reached(backend, stream)
     }

@@ -51,11 +51,20 @@ pub(crate) struct Context {
     pub(crate) legacy: Option<LaneId>,
     /// The release threshold of its pool, which is stored and returned without any effect.
     pub(crate) threshold: u64,
+    /// Whether its last reference was released, and the operations that were running are still waited for.
+    pub(crate) ending: bool,
 }
 
 impl Context {
-    const NEW: Context =
-        Context { references: 0, flags: 0, broken: None, peers: [false; DEVICES], legacy: None, threshold: 0 };
+    const NEW: Context = Context {
+        references: 0,
+        flags: 0,
+        broken: None,
+        peers: [false; DEVICES],
+        legacy: None,
+        threshold: 0,
+        ending: false,
+    };
 
     /// Fails if it is destroyed or broken.
     pub(crate) fn usable(&self) -> Answer {
@@ -100,6 +109,14 @@ pub(crate) fn wait(world: &mut MutexGuard<'_, World>, device: usize, done: impl 
         }
     }
     world.contexts[device].broken.map_or(Ok(()), Err)
+}
+
+/// Locks the world once no thread is ending the primary context of a device: who retains it then has a context that
+/// lasts, and not one whose streams and memory are about to be destroyed.
+pub(crate) fn lock_settled(device: usize) -> MutexGuard<'static, World> {
+    let mut world = lock();
+    PROGRESS.wait_while(&mut world, |world| world.contexts[device].ending);
+    world
 }
 
 impl World {
@@ -170,5 +187,6 @@ impl World {
         let legacy = self.contexts[device].legacy;
         self.contexts[device] = Context { legacy, ..Context::NEW };
         memory().write().end_context(device);
+        PROGRESS.notify_all();
     }
 }

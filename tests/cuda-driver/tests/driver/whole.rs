@@ -1,12 +1,15 @@
 //! The library as a whole: how it is found, and how it describes itself.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, c_void};
 use std::path::Path;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::Duration;
 
 use cudarc::driver::{CudaContext, result, sys};
 use millpond_cuda_driver::{DEVICES, Kind, install};
 
-use crate::aid::turn;
+use crate::aid::{answer, turn, wait};
 
 #[test]
 fn installing_again_answers_the_same() {
@@ -68,8 +71,49 @@ fn a_context_that_ends_takes_its_things_along() {
         // SAFETY: nothing uses the second device any more.
         let code = unsafe { sys::cuDevicePrimaryCtxReset_v2(1) };
         assert_eq!(code, sys::CUresult::CUDA_SUCCESS);
-        std::mem::forget(second);
     }
     assert_eq!(turn.control.held_bytes(1), held);
     assert_eq!([Kind::Allocation, Kind::Event, Kind::Stream].map(|kind| turn.control.live(kind)), before);
+}
+
+#[test]
+fn a_context_is_not_handed_out_while_it_ends() {
+    type Gate = (Sender<()>, Receiver<()>);
+    unsafe extern "C" fn stay(data: *mut c_void) {
+        // SAFETY: the pointer is to what the test keeps alive until the function has returned.
+        let (began, ends) = unsafe { &*data.cast::<Gate>() };
+        began.send(()).expect("the test waits for it");
+        ends.recv().expect("the test sends before it ends");
+    }
+    let turn = turn();
+    let ((begins, begun), (end, ends)) = (channel(), channel());
+    let gate: Box<Gate> = Box::new((begins, ends));
+    let second = CudaContext::new(1).expect("a second device");
+    let stream = result::stream::create(result::stream::StreamKind::NonBlocking).expect("a stream");
+    let data = (&raw const *gate).cast_mut().cast::<c_void>();
+    // SAFETY: the function expects what the pointer points to, and the box outlives the stream's work.
+    answer(unsafe { sys::cuLaunchHostFunc(stream, Some(stay), data) }).expect("queued");
+    begun.recv().expect("it runs");
+
+    let released = turn.control.calls("cuDevicePrimaryCtxRelease_v2");
+    thread::scope(|scope| {
+        scope.spawn(move || drop(second));
+        while turn.control.calls("cuDevicePrimaryCtxRelease_v2") == released {
+            thread::yield_now();
+        }
+        // It has been called, and may need a moment to begin.
+        thread::sleep(Duration::from_millis(20));
+        let (opened, opens) = channel();
+        let opener = scope.spawn(move || {
+            let again = CudaContext::new(1).expect("a second device");
+            opened.send(()).expect("the test waits for it");
+            again
+        });
+        let early = opens.recv_timeout(Duration::from_millis(100)).is_ok();
+        end.send(()).expect("the function waits for it");
+        let again = opener.join().expect("it is opened");
+        assert!(!early, "the context was handed out while it ended");
+        let stream = again.new_stream().expect("a stream");
+        assert_eq!(wait(&stream), Ok(()));
+    });
 }

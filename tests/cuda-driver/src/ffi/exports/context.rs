@@ -18,7 +18,7 @@ exported! {
     Init fn cuDevicePrimaryCtxRetain(context: Out<u64>, device: c_int) |_device| {
         let device = at(device)?;
         let context = context.must()?;
-        world::lock().contexts[device].references += 1;
+        world::lock_settled(device).contexts[device].references += 1;
         context.put(handle(Some(device)))
     }
 
@@ -114,7 +114,7 @@ pub(super) fn device_of(context: u64) -> Result<usize, Code> {
 
 /// Releases one reference, or all. Without any left, the context ends when the operations that are running are done.
 fn release(device: usize, all: bool) -> Answer {
-    let mut world = world::lock();
+    let mut world = world::lock_settled(device);
     let context = &mut world.contexts[device];
     if context.references == 0 {
         return if all { Ok(()) } else { Err(Code::INVALID_CONTEXT) };
@@ -124,6 +124,7 @@ fn release(device: usize, all: bool) -> Answer {
         context.references = left;
         return Ok(());
     }
+    context.ending = true;
     world.drop_work(device);
     let ends: Vec<Position> = world.ends(device);
     // Work of a device that is broken was dropped, so its context can end as well.
