@@ -400,6 +400,32 @@ fn everything_cached_goes_back_with_what_the_wait_has_reached() {
     }
 }
 
+/// While everything outstanding is waited for, another block is freed that a second stream still uses. It is released
+/// with the rest, after one more wait.
+#[test]
+fn everything_cached_goes_back_with_what_was_freed_during_the_wait() {
+    let mut device = Device::new(TIGHT, Reuse::InOrder, 40 * MIB);
+    device.reached = Tick::ZERO;
+    let held = [20, 20].map(|mib| device.allocate(0, mib * MIB));
+    let at = |stream, tick| Point { stream: StreamId(stream), tick: Tick(tick) };
+    let free = |device: &mut Device, held: &Grant, tick| {
+        device.shards[0].record_stream(held.block, StreamId(1));
+        assert!(matches!(device.free(0, held, tick), Freed::Pending(_)));
+        device.coordinator.pend(ShardId(0), held.block, [at(1, tick)], [0; 2], &mut device.shards);
+    };
+    free(&mut device, &held[0], 7);
+    let mut plan = Plan::empty_cache([0; 2]);
+    let first = device.until(&mut plan, |step| matches!(step, Step::Wait(_)));
+    assert_eq!(first, Step::Wait(vec![at(1, 7)]));
+    free(&mut device, &held[1], 9);
+    device.done(&mut plan, &first);
+    let second = device.until(&mut plan, |step| matches!(step, Step::Wait(_)));
+    assert_eq!(second, Step::Wait(vec![at(1, 9), at(0, 9)]));
+    device.done(&mut plan, &second);
+    assert_eq!(device.until(&mut plan, |_| false), Step::Done);
+    assert_eq!(device.coordinator.reserved_bytes(), 0);
+}
+
 /// Freed memory waits for its home stream. A plan that finds nothing else waits for that.
 #[test]
 fn what_settles_is_a_reason_to_wait() {
