@@ -381,6 +381,25 @@ fn a_trim_stops_at_its_goal_within_a_block() {
     device.coordinator.check(&mut device.shards);
 }
 
+/// Two plans fail, each with a page that was created and not mapped. A trim releases one of the two.
+#[test]
+fn a_trim_stops_at_its_goal_among_spare_pages() {
+    let mut device = Device::new(TIGHT, Reuse::InOrder, 80 * MIB);
+    let mut plans = [0, 1].map(|shard| device.plan(shard, 20 * MIB));
+    for plan in &mut plans {
+        let step = device.until(plan, is_pages);
+        assert!(is_pages(&step), "{step:?}");
+    }
+    for plan in &mut plans {
+        device.learn(plan, Outcome::Stopped { done: 1, refused: false });
+        assert_eq!(device.next(plan), Step::Done);
+    }
+    assert_eq!(device.coordinator.reserved_bytes(), 4 * MIB);
+    assert_eq!(device.until(&mut Plan::trim(2 * MIB, [0; 2]), |_| false), Step::Done);
+    assert_eq!((device.coordinator.reserved_bytes(), device.coordinator.page_stats().pages), (2 * MIB, 1));
+    device.coordinator.check(&mut device.shards);
+}
+
 /// A freed block waits for another stream. What gives everything back waits for that, and releases the block as well.
 #[test]
 fn everything_cached_goes_back_with_what_the_wait_has_reached() {
