@@ -3,7 +3,8 @@
 use millpond_backend::{PageCaps, Point, Reuse, StreamId, Tick};
 use millpond_core::settings::{Growth, Policy, Segments, Settings};
 use millpond_core::{
-    Coordinator, DeviceFacts, Freed, Grant, Outcome, PageCall, PageId, Plan, PoolId, Shard, ShardId, Slot, Step,
+    Coordinator, DeviceFacts, Freed, Grant, LastUse, Outcome, PageCall, PageId, Plan, PoolId, Shard, ShardId, Slot,
+    Step,
 };
 
 const MIB: u64 = 1 << 20;
@@ -195,6 +196,17 @@ fn an_extension_that_begins_anew_gives_its_claim_back() {
     assert!(matches!(device.until(&mut second, |_| false), Step::Grant(_)));
     let begun = device.hit(0, 40 * MIB).map(|grant| grant.offset);
     assert_eq!(begun, Some(low.offset), "what the first plan had begun with is free");
+}
+
+/// Pages in the middle of a segment are given back. The new ones at the same addresses were never used.
+#[test]
+fn addresses_whose_pages_were_given_back_have_no_last_use() {
+    let mut device = Device::new(EXPANDABLE, Reuse::InOrder, 400 * MIB);
+    let [held, _behind] = [20, 20].map(|mib| device.allocate(0, mib * MIB));
+    device.free(0, &held, 5);
+    assert_eq!(device.empty(), 20 * MIB);
+    let again = device.allocate(0, 20 * MIB);
+    assert_eq!((again.slot, again.offset, again.last_use), (held.slot, held.offset, LastUse::NEVER));
 }
 
 /// A plan ends between the driver's answer and the grant.
