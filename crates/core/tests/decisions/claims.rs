@@ -471,6 +471,26 @@ fn what_settles_is_a_reason_to_wait() {
     assert!(matches!(device.until(&mut plan, |_| false), Step::Grant(_)));
 }
 
+/// A freed block waits for another stream, and then for its home stream. A plan that finds nothing else waits for both.
+#[test]
+fn what_a_freed_block_waits_for_is_a_reason_to_wait() {
+    let mut device = Device::new(TIGHT, Reuse::AfterDone, 40 * MIB);
+    device.reached = Tick::ZERO;
+    let held = device.allocate(0, 40 * MIB);
+    device.shards[0].record_stream(held.block, StreamId(1));
+    assert!(matches!(device.free(0, &held, 5), Freed::Pending(_)));
+    let [home, other] = [(0, 5), (1, 7)].map(|(stream, tick)| Point { stream: StreamId(stream), tick: Tick(tick) });
+    device.coordinator.pend(ShardId(0), held.block, [other], [0; 2], &mut device.shards);
+    let mut plan = device.plan(0, 40 * MIB);
+    for point in [other, home] {
+        let step = device.until(&mut plan, |step| matches!(step, Step::Wait(_)));
+        assert_eq!(step, Step::Wait(vec![point]));
+        device.done(&mut plan, &step);
+    }
+    let end = device.until(&mut plan, |_| false);
+    assert!(matches!(end, Step::Grant(_)), "{end:?}");
+}
+
 /// A plan pauses in its turn. What the device has done meanwhile is asked for before the next attempt.
 #[test]
 fn a_plan_in_its_turn_asks_again_how_far_streams_are() {
