@@ -1,6 +1,6 @@
 //! Plans that fail on their way: what they have claimed, asked for or mapped comes back, or stays of use.
 
-use millpond_backend::{PageCaps, Tick};
+use millpond_backend::{PageCaps, StreamId, Tick};
 use millpond_core::settings::Growth;
 use millpond_core::{Freed, Outcome, ShardId, Step};
 
@@ -112,6 +112,34 @@ fn a_plan_fails_at_its_waits() {
     assert!(device.hit(1, 44 * MIB).is_some());
 }
 
+/// A home was to grow behind a free block that another stream may still use, and the driver fails: at the wait for that
+/// stream, or after some of the calls. The block is still handed out to nobody who does not wait.
+#[test]
+fn the_free_block_in_front_of_new_pages_stays_guarded() {
+    for made in [None, Some(0), Some(2), Some(3)] {
+        let mut device = Device::new(Growth::Tight, 200 * MIB);
+        device.reached = [Tick::ZERO; 3];
+        let held = device.allocate(0, 20 * MIB);
+        device.shards[0].record_stream(held.grant.block, StreamId(1));
+        device.free(held, 9);
+        let mut plan = device.plan(0, 24 * MIB);
+        let wait = device.until(&mut plan, is_stream_wait);
+        assert_eq!(wait, Step::StreamWait { stream: StreamId(0), points: vec![point(1, 9)] });
+        if let Some(done) = made {
+            device.done(&mut plan, &wait);
+            device.fail_at(&mut plan, is_pages, Outcome::Stopped { done, refused: false });
+        } else {
+            device.learn(&mut plan, Outcome::Failed);
+            assert_eq!(device.next(&mut plan), Step::Done);
+        }
+        device.check();
+        assert!(device.hit(0, 20 * MIB).is_none(), "stream 1 may use it, after {made:?} calls");
+        device.reached[1] = Tick(9);
+        device.poll();
+        assert!(device.hit(0, 20 * MIB).is_some(), "stream 1 is done, after {made:?} calls");
+    }
+}
+
 /// The device has no waits, or cannot queue this one on the stream. Nothing is lent or gathered behind a wait then, and
 /// the host waits instead.
 #[test]
@@ -150,7 +178,7 @@ fn a_wait_frees_at_once_what_waited_for_its_points() {
     let mut device = Device::with(Growth::Tight, 40 * MIB, PageCaps::new(2 * MIB), false);
     device.reached = [Tick::ZERO; 3];
     let held = device.allocate(0, 40 * MIB);
-    device.shards[0].record_stream(held.grant.block, millpond_backend::StreamId(1));
+    device.shards[0].record_stream(held.grant.block, StreamId(1));
     assert!(matches!(device.shards[0].free(held.grant.block, Tick(1), 0), Freed::Pending(_)));
     device.coordinator.pend(ShardId(0), held.grant.block, [point(1, 3)], [0; 2], &mut device.shards);
     let mut plan = device.plan(0, 40 * MIB);
