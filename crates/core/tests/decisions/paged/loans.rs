@@ -29,6 +29,25 @@ fn a_block_is_lent_behind_a_wait() {
     }
 }
 
+/// A stream that has waited for a point on the device does not wait for it again. Another stream has a wait of its
+/// own.
+#[test]
+fn a_stream_waits_once_for_a_point() {
+    let mut device = Device::new(Growth::Tight, 60 * MIB);
+    device.reached = [Tick::ZERO; 3];
+    let old = device.allocate(1, 60 * MIB);
+    device.free(old, 7);
+    for (borrower, waits) in [(0, true), (0, false), (2, true)] {
+        device.steps.clear();
+        let held = device.allocate(borrower, 20 * MIB);
+        assert_eq!((held.shard, held.grant.last_use), (1, LastUse::at(Tick(50))), "the tick that covers the wait");
+        let queued: Vec<_> = device.steps.iter().filter(|step| is_stream_wait(step)).cloned().collect();
+        let stream = millpond_backend::StreamId(borrower as u32);
+        let expected = Step::StreamWait { stream, points: vec![point(1, 7)] };
+        assert_eq!(queued, if waits { vec![expected] } else { vec![] }, "stream {borrower}");
+    }
+}
+
 /// The lender gets its block back when the borrower's work is over, and not earlier.
 #[test]
 fn a_lent_block_waits_for_the_borrower() {
