@@ -512,6 +512,16 @@ mod tests {
         assert_eq!((shard.blocks[out].size, behind), (2 * MIB, None));
     }
 
+    /// A page is being unmapped for one plan. Another one would unmap it a second time.
+    #[test]
+    #[should_panic(expected = "no page of a window to unmap")]
+    fn a_page_leaves_a_window_once() {
+        let (mut shard, _, _, slot) = scene();
+        keep(&mut shard, slot, 0);
+        let at = crate::ids::Place { shard: ShardId(0), slot, offset: 2 * MIB };
+        (0..2).for_each(|_| shard.page_leaves(at));
+    }
+
     /// What is not mapped of claimed addresses is vacant again.
     #[test]
     fn addresses_that_were_claimed_in_vain_are_vacant() {

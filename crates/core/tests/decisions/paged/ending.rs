@@ -2,7 +2,7 @@
 
 use millpond_backend::{PageCaps, Tick};
 use millpond_core::settings::Growth;
-use millpond_core::{Plan, Step};
+use millpond_core::{PageId, Place, Plan, ShardId, Step};
 
 use super::device::{Device, Held, MIB, gaps_on, is_pages, is_pause, point, released, unmapped, with_gaps};
 
@@ -244,6 +244,32 @@ fn a_page_that_a_window_is_losing_stays() {
     device.done(&mut plan, &step);
     device.finish(&mut plan, 0).expect("there is room, and addresses for as many pages as are missing");
     assert_eq!((device.in_windows(), device.reserved()), (7, 32 * MIB));
+}
+
+/// Returns the mappings of stream 0 that are told to be leaving, each as a page and its place.
+fn leaving(device: &mut Device) -> Vec<(PageId, Place)> {
+    let views = device.coordinator.layout(&mut device.shards);
+    let pages = views.iter().flat_map(|view| view.pages.iter().map(|page| (view.slot, page)));
+    let leaving = pages.filter(|(_, page)| page.is_leaving);
+    leaving.map(|(slot, page)| (page.page, Place { shard: ShardId(0), slot, offset: page.offset })).collect()
+}
+
+/// Pages of a window are released, or the window ends for want of addresses. Until the driver has unmapped them, just
+/// their mappings in the window are told to be leaving.
+#[test]
+fn what_the_driver_unmaps_of_a_window_is_leaving() {
+    for is_release in [true, false] {
+        let mut device = if is_release { kept_window(0).0 } else { scarce() };
+        assert_eq!(leaving(&mut device), []);
+        let mut plan = if is_release { Plan::empty_cache([0; 2]) } else { device.plan(0, 14 * MIB) };
+        let (step, calls) = device.until_calls(&mut plan);
+        let mut expected = unmapped(&calls);
+        expected.retain(|&(page, at)| device.coordinator.is_home(page, at) == Some(false));
+        expected.sort_by_key(|&(_, at)| at);
+        assert_eq!((leaving(&mut device), expected.is_empty()), (expected, false), "{calls:?}");
+        device.done(&mut plan, &step);
+        assert_eq!(leaving(&mut device), []);
+    }
 }
 
 /// A range is emptied by one plan, and filled by another before the first gives the range back.
