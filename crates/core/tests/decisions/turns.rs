@@ -100,7 +100,7 @@ fn is_pause(step: &Step) -> bool {
     matches!(step, Step::Pause { .. })
 }
 
-/// Lets a first plan ask for the rest of the 24 MiB. The second plan would be refused, and waits for its turn.
+/// Lets a first plan ask for the last 12 MiB of the limit. The second plan would be refused, and waits for its turn.
 fn in_turn(device: &mut Device) -> (Plan, Plan) {
     let (mut asks, mut waits) = (device.plan(1, 12 * MIB), device.plan(0, 12 * MIB));
     let step = device.until(&mut asks, |step| matches!(step, Step::Reserve { .. }));
@@ -120,6 +120,22 @@ fn a_free_waits_for_no_turn() {
         device.next(&mut other)
     }));
     assert_eq!(device.next(&mut Plan::reclaim([0; 2])), Step::Done);
+}
+
+/// A request is refused because another plan asks for the rest of the bytes. Nothing cached goes back for it before its
+/// turn, and it is served without that once the other plan has failed.
+#[test]
+fn a_plan_releases_nothing_before_its_turn() {
+    let mut device = Device::new(36 * MIB);
+    let (_held, cached) = (device.allocate(0, 12 * MIB), device.allocate(2, 12 * MIB));
+    assert_eq!(device.shards.shards[2].free(cached.block, Tick(3), 0), Freed::Done { unsettled: false });
+    let (mut asks, mut waits) = in_turn(&mut device);
+    device.learn(&mut asks, Outcome::Failed);
+    assert_eq!(device.next(&mut asks), Step::Done);
+    device.learn(&mut waits, Outcome::Done);
+    let end = device.until(&mut waits, |step| matches!(step, Step::Release { .. }));
+    assert!(matches!(end, Step::Grant(_)), "{end:?}");
+    assert_eq!(device.coordinator.reserved_bytes(), 36 * MIB, "with what is cached");
 }
 
 /// A plan that only stood back continues beside other plans.
