@@ -113,8 +113,7 @@ fn a_plan_fails_at_its_waits() {
 }
 
 /// A home was to grow behind a free block that another stream may still use, and the driver fails: at the wait for that
-/// stream, or after some of the calls. Afterwards too only a stream that waits gets
-/// the block.
+/// stream, or after some of the calls. Afterwards too only a stream that waits gets the block.
 #[test]
 fn the_free_block_in_front_of_new_pages_stays_guarded() {
     for made in [None, Some(0), Some(2), Some(3)] {

@@ -1,6 +1,6 @@
 //! Blocks that another stream lends in place.
 
-use millpond_backend::{PageCaps, Tick};
+use millpond_backend::{PageCaps, StreamId, Tick};
 use millpond_core::settings::Growth;
 use millpond_core::{Freed, LastUse, Step};
 
@@ -19,7 +19,7 @@ fn a_block_is_lent_behind_a_wait() {
         assert_eq!((held.shard, held.grant.offset, device.in_windows()), (1, old.grant.offset, 0));
         assert!(!device.steps.iter().any(is_pages));
         let queued: Vec<_> = device.steps.iter().filter(|step| is_stream_wait(step)).cloned().collect();
-        let stream = millpond_backend::StreamId(0);
+        let stream = StreamId(0);
         let expected = Step::StreamWait { stream, points: vec![point(1, 101)] };
         assert_eq!(queued, if waits { vec![expected] } else { vec![] });
         let covered = if waits { Tick(50) } else { Tick(10) };
@@ -42,7 +42,7 @@ fn a_stream_waits_once_for_a_point() {
         let held = device.allocate(borrower, 20 * MIB);
         assert_eq!((held.shard, held.grant.last_use), (1, LastUse::at(Tick(50))), "the tick that covers the wait");
         let queued: Vec<_> = device.steps.iter().filter(|step| is_stream_wait(step)).cloned().collect();
-        let stream = millpond_backend::StreamId(borrower as u32);
+        let stream = StreamId(borrower as u32);
         let expected = Step::StreamWait { stream, points: vec![point(1, 7)] };
         assert_eq!(queued, if waits { vec![expected] } else { vec![] }, "stream {borrower}");
     }
@@ -57,7 +57,7 @@ fn a_lent_block_waits_for_the_borrower() {
     let held = device.allocate(0, 40 * MIB);
     assert_eq!(held.shard, 1);
     let Freed::Pending(uses) = device.shards[1].free(held.grant.block, Tick(9), 0) else { panic!("it was lent") };
-    assert_eq!((&uses.streams[..], uses.points.is_empty()), (&[millpond_backend::StreamId(0)][..], true));
+    assert_eq!((&uses.streams[..], uses.points.is_empty()), (&[StreamId(0)][..], true));
     device.coordinator.pend(millpond_core::ShardId(1), held.grant.block, [point(0, 150)], [0; 2], &mut device.shards);
     device.poll();
     device.check();
@@ -77,7 +77,7 @@ fn a_lender_may_use_what_it_has_lent() {
         let old = device.allocate(1, 40 * MIB);
         device.free(old, 1);
         let held = device.allocate(0, 40 * MIB);
-        device.shards[1].record_stream(held.grant.block, millpond_backend::StreamId(stream));
+        device.shards[1].record_stream(held.grant.block, StreamId(stream));
         device.reached = [Tick(200); 3];
         device.free(held, 9);
         let grant = device.hit(1, 40 * MIB).expect("all of its users are done").grant;
