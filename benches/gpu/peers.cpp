@@ -26,6 +26,14 @@ template <class T> T word(std::istringstream &line, const char *what) {
     return value;
 }
 
+// Four quantiles of sorted ticks, and what reading the clock twice costs, which is taken off them.
+inline std::string quantiles(const std::vector<uint64_t> &ticks, const Meter &meter) {
+    std::ostringstream out;
+    for (const double share : {0.5, 0.99, 0.999, 1.0}) out << meter.at(ticks, share) << ' ';
+    out << meter.cost();
+    return out.str();
+}
+
 template <class A> std::string answer(Game<A> &game, A &allocator, const Meter &meter, const std::string &asked) {
     std::istringstream line(asked);
     std::ostringstream out;
@@ -42,8 +50,12 @@ template <class A> std::string answer(Game<A> &game, A &allocator, const Meter &
     } else if (request == "singles") {
         const auto least = word<size_t>(line, "a number of operations");
         const std::vector<uint64_t> ticks = game.singles(least, word<uint64_t>(line, "a budget"));
-        out << ticks.size() << ' ' << meter.at(ticks, 0.5) << ' ' << meter.at(ticks, 0.99) << ' '
-            << meter.at(ticks, 0.999) << ' ' << meter.at(ticks, 1) << ' ' << meter.cost();
+        out << ticks.size() << ' ' << quantiles(ticks, meter);
+    } else if (request == "evicted") {
+        const auto stride = word<size_t>(line, "a stride"), bytes = word<size_t>(line, "a number of bytes");
+        if (stride == 0) throw std::runtime_error("a stride of 0");
+        const std::vector<uint64_t> ticks = game.evicted(stride, bytes);
+        out << ticks.size() << ' ' << quantiles(ticks, meter);
     } else if (request == "race") {
         const auto threads = word<size_t>(line, "a number of threads");
         const auto warm = word<uint64_t>(line, "a time before the window"), window = word<uint64_t>(line, "a window");

@@ -106,6 +106,31 @@ template <class A> class Game {
         return ticks;
     }
 
+    // Operations of one pass, in front of each of which that many bytes are written, so that the caches that are smaller
+    // have nothing of the allocator's: every `stride`th; sorted, in ticks.
+    std::vector<uint64_t> evicted(size_t stride, size_t bytes) {
+        Member<A> &member = ready();
+        std::vector<uint64_t> ticks;
+        std::vector<uint64_t> others(bytes / sizeof(uint64_t), 1);
+        size_t at = 0;
+        for (const Op &op : member.workload.timed) {
+            if (at++ % stride != 0) {
+                step(member, op);
+                continue;
+            }
+            for (size_t word = 0; word < others.size(); word += LINE / sizeof(uint64_t)) {
+                const_cast<volatile uint64_t &>(others[word]) += 1;
+            }
+            const uint64_t start = ticks_now();
+            step(member, op);
+            ticks.push_back(ticks_now() - start);
+        }
+        play(member, member.workload.finish);
+        allocator_.settle();
+        std::sort(ticks.begin(), ticks.end());
+        return ticks;
+    }
+
     // Threads run without pause, and a window in the middle counts. A thread looks at the phase every `slice`
     // operations.
     Race race(size_t threads, uint64_t warm, uint64_t window, size_t slice) {
@@ -160,6 +185,8 @@ template <class A> class Game {
 
   private:
     enum Phase { WARM, COUNT, STOP };
+    // The bytes of a cache line.
+    static constexpr size_t LINE = 64;
 
     // What one thread did in its window.
     struct Share {

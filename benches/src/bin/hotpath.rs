@@ -1,5 +1,6 @@
-//! This allocator under `policy:classic` at one case and nothing else, for a profiler that counts instructions:
-//! `hotpath CASE PASSES`.
+//! This allocator under `policy:classic` at one case and nothing else, for a profiler that counts instructions, or
+//! misses in the processor's caches: `hotpath CASE PASSES [BYTES]`. With a number of bytes so many are written before
+//! each operation, as a program does that works on its own data between two requests, and the times are printed.
 //!
 //! `CASE` is a case's name, or one of three more: `exact` (an allocation and its free, where the block fits as it is),
 //! `split` (the block is cut when it is granted and joined again when it is freed), and `none` (the empty loop, which
@@ -11,14 +12,15 @@ use std::process::ExitCode;
 use std::rc::Rc;
 
 use millpond_benches::case::{CASES, SEED};
-use millpond_benches::measure::{Player, Runner};
+use millpond_benches::measure::{Evictor, Latency, Meter, Player, Runner, histogram};
 use millpond_benches::subject::{CLASSIC, Millpond, Subject};
 
 fn main() -> ExitCode {
     let mut words = std::env::args().skip(1);
     let (name, passes) = (words.next(), words.next().and_then(|word| word.parse().ok()));
-    let (Some(name), Some(passes)) = (name, passes) else {
-        eprintln!("usage: hotpath CASE|exact|split|none PASSES");
+    let bytes = words.next().map(|word| word.parse());
+    let (Some(name), Some(passes), Ok(bytes)) = (name, passes, bytes.transpose()) else {
+        eprintln!("usage: hotpath CASE|exact|split|none PASSES [BYTES]");
         return ExitCode::from(2);
     };
     let result = match name.as_str() {
@@ -27,7 +29,7 @@ fn main() -> ExitCode {
         // Half of the smallest segment.
         "split" => pairs(1 << 20, passes),
         "none" => pairs(0, passes),
-        case => play(case, passes),
+        case => play(case, passes, bytes),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -52,14 +54,25 @@ fn pairs(bytes: u64, passes: u64) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn play(name: &str, passes: u64) -> Result<(), Box<dyn Error>> {
+fn play(name: &str, passes: u64, bytes: Option<usize>) -> Result<(), Box<dyn Error>> {
     let Some(case) = CASES.iter().find(|case| case.name == name) else {
         return Err(format!("no case is named '{name}'").into());
     };
     let workload = Rc::new(case.pattern.workload(SEED)?);
     let mut player = Player::new(Millpond::new(CLASSIC, workload.streams), workload);
+    let Some(bytes) = bytes else {
+        for _ in 0..passes {
+            black_box(player.pass());
+        }
+        return Ok(());
+    };
+    // What comes first finds nothing in the cache of memory, and does not count.
+    player.pass();
+    let (meter, mut evictor, mut ticks) = (Meter::new(), Evictor::new(bytes), histogram());
     for _ in 0..passes {
-        black_box(player.pass());
+        player.evicted(&meter, &mut evictor, 1, &mut ticks);
     }
+    let Latency { p50, p99, .. } = meter.latency(&ticks);
+    println!("{} operations behind {bytes} bytes: {p50:.0} ns in the median, {p99:.0} ns at 99 %", ticks.len());
     Ok(())
 }

@@ -77,6 +77,8 @@ pub struct Turn {
 pub struct Closer {
     /// The times of single operations.
     pub latency: Latency,
+    /// The same of operations in front of each of which [`USUAL`](crate::measure::Evictor::USUAL) bytes were written.
+    pub evicted: Latency,
     /// The number of blocks that one pass from an empty state allocated, all of which were checked to exist and to be
     /// apart from all other live blocks.
     pub blocks: u64,

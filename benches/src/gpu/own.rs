@@ -10,7 +10,7 @@ use millpond_backend::Backend;
 
 use super::contest::{Closer, Contestant, Effort, Share, Trouble, Turn, median};
 use super::task::Task;
-use crate::measure::{Meter, Player, Race, Runner, Timing, histogram, team};
+use crate::measure::{Evictor, Meter, Player, Race, Runner, Timing, histogram, team};
 use crate::subject::{Kind, Millpond, Subject};
 use crate::workload::{Op, Workload};
 
@@ -41,8 +41,11 @@ impl<B: Backend> Own<B> {
         while ticks.is_empty() || ((ticks.len() as usize) < share.passes && start.elapsed() < share.budget) {
             player.latencies(&self.meter, &mut ticks);
         }
+        let mut evicted = histogram();
+        let stride = Evictor::stride(list.timed.len());
+        player.evicted(&self.meter, &mut Evictor::new(Evictor::USUAL), stride, &mut evicted);
         let blocks = verify(&mut player.into_subject(), list)?;
-        Ok(Closer { latency: self.meter.latency(&ticks), blocks })
+        Ok(Closer { latency: self.meter.latency(&ticks), evicted: self.meter.latency(&evicted), blocks })
     }
 }
 

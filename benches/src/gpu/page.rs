@@ -19,7 +19,9 @@ above 1 the first subject is faster. *Warm* is nanoseconds of passes that found 
 from an empty cache through the first pass, driver calls included. *Reserved* is the most that was held by the end of
 the first pass, *over live* as a multiple of what was asked for at one time. *p50* to *p99.9* are single operations in
 nanoseconds (an allocation or a free), timed one by one, without the clock's own cost. *Checked* blocks were there and
-apart from all others alive. *Processor ns* is the processor time of an operation, of all threads together.
+apart from all others alive. *Evicted* is the median of an operation in front of which 8 MiB of other memory are written,
+so that nothing of the allocator's is left in the processor's first two caches: what it costs where the program works on
+its own data between two requests; the *ratio* behind it is to the first subject's. *Processor ns* is the processor time of an operation, of all threads together.
 ";
 
 fn times<T>(row: &Row<T>, first: &Row<T>, time: impl Fn(&T) -> f64) -> Option<f64> {
@@ -56,9 +58,15 @@ fn cold_times(single: &Single, row: &Row<Turn>) -> Option<f64> {
     if row.shortened.is_some() { None } else { times(row, &single.rows[0], |turn| turn.cold_ns) }
 }
 
+/// Returns the ratio of the times behind evictions.
+fn evicted_times(single: &Single, row: &Row<Turn>) -> Option<f64> {
+    let p50 = |row: &Row<Turn>| Some(row.turns.first()?.closer?.evicted.p50);
+    Some(p50(row)? / p50(&single.rows[0])?)
+}
+
 /// Returns the row's cells behind the subject's name, which are empty if it has no turns.
 fn cells(single: &Single, row: &Row<Turn>) -> String {
-    let Some(spread) = spread(row, warm(single, row)) else { return "| | | | | | | | | | | | 0 |".to_owned() };
+    let Some(spread) = spread(row, warm(single, row)) else { return "| | | | | | | | | | | | | | 0 |".to_owned() };
     let mut out = format!("| {:.1} | {:.0} % ", spread.median, spread.noise_percent());
     // Writing to a string cannot fail.
     let _ = write!(out, "| {:.2} ", warm_times(single, row).unwrap_or(f64::NAN));
@@ -74,9 +82,11 @@ fn cells(single: &Single, row: &Row<Turn>) -> String {
     let _ = match row.turns[0].closer {
         Some(look) => {
             let l = look.latency;
-            write!(out, "| {:.0} | {:.0} | {:.0} | {} |", l.p50, l.p99, l.p999, look.blocks)
+            let _ = write!(out, "| {:.0} | {:.0} | {:.0} ", l.p50, l.p99, l.p999);
+            let ratio = evicted_times(single, row).unwrap_or(f64::NAN);
+            write!(out, "| {:.0} | {ratio:.2} | {} |", look.evicted.p50, look.blocks)
         }
-        None => write!(out, "| | | | |"),
+        None => write!(out, "| | | | | | |"),
     };
     let _ = write!(out, " {} |", row.turns.len());
     out
@@ -102,8 +112,8 @@ fn single_table(single: &Single) -> String {
     let mut out =
         format!("### {}\n\n{} operations, {live} live; warm in ns per {unit}\n\n", single.case.name, single.ops);
     out.push_str("| subject | warm | noise | ratio | cold ms | ratio | reserved | over live ");
-    out.push_str("| p50 | p99 | p99.9 | checked | rounds |\n");
-    out.push_str("|---|---|---|---|---|---|---|---|---|---|---|---|---|\n");
+    out.push_str("| p50 | p99 | p99.9 | evicted | ratio | checked | rounds |\n");
+    out.push_str("|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n");
     for row in &single.rows {
         let _ = writeln!(out, "| {} {}", row.name, cells(single, row));
     }
@@ -186,7 +196,7 @@ pub fn table(outcome: &Outcome) -> String {
 
 /// The head line for the lines of [`csv`].
 pub const CSV_HEAD: &str = "case,threads,subject,operations,rounds,warm_ns,warm_ratio,cold_ms,cold_ratio,\
-                            reserved_bytes,live_bytes,op_p50_ns,op_p99_ns,op_p999_ns,cpu_ns\n";
+                            reserved_bytes,live_bytes,op_p50_ns,op_p99_ns,op_p999_ns,op_evicted_ns,cpu_ns\n";
 
 /// Returns a case as comma-separated values, without the head: warm times are nanoseconds per unit, for several threads
 /// per operation of any of them. Fields are empty where nothing was measured. No field needs quotes.
@@ -200,10 +210,12 @@ pub fn csv(outcome: &Outcome) -> String {
                 let cold = spread(row, |turn| turn.cold_ns / 1e6).map(|s| s.median).filter(|_| whole);
                 let reserved = row.turns.first().and_then(|turn| turn.reserved).filter(|_| whole);
                 let reserved = reserved.map_or_else(String::new, |bytes| bytes.to_string());
-                let look = row.turns.first().and_then(|turn| turn.closer).map(|look| look.latency);
+                let closer = row.turns.first().and_then(|turn| turn.closer);
+                let (look, evicted) = (closer.map(|closer| closer.latency), closer.map(|closer| closer.evicted.p50));
                 let words = [single.case.name, "1", &row.name].join(",");
                 let numbers = [warm_ns, warm_times(single, row), cold, cold_times(single, row)].map(cell).join(",");
-                let latency = [look.map(|l| l.p50), look.map(|l| l.p99), look.map(|l| l.p999)].map(cell).join(",");
+                let latency = [look.map(|l| l.p50), look.map(|l| l.p99), look.map(|l| l.p999), evicted];
+                let latency = latency.map(cell).join(",");
                 let (ops, rounds, live) = (ops(single, row), row.turns.len(), single.live);
                 let _ = writeln!(out, "{words},{ops},{rounds},{numbers},{reserved},{live},{latency},");
             }
@@ -217,7 +229,7 @@ pub fn csv(outcome: &Outcome) -> String {
                     let cpu = cpu.filter(|cpu| !cpu.is_empty()).map(|cpu| Spread::of(cpu).median);
                     let (case, rounds) = (threaded.case.name, row.turns.len());
                     let numbers = [wall_ns, ratio].map(cell).join(",");
-                    let _ = writeln!(out, "{case},{threads},{},,{rounds},{numbers},,,,,,,,{}", row.name, cell(cpu));
+                    let _ = writeln!(out, "{case},{threads},{},,{rounds},{numbers},,,,,,,,,{}", row.name, cell(cpu));
                 }
             }
         }
@@ -245,7 +257,8 @@ mod tests {
     fn turns(times_ns: &[f64], cold_ms: f64, reserved: Option<u64>) -> Vec<Turn> {
         let latency = Latency { p50: 1.0, p99: 2.0, p999: 3.0, max: 4.0 };
         let turn = |(at, pass_ns): (usize, &f64)| {
-            let closer = (at == 0).then_some(Closer { latency, blocks: 77 });
+            let evicted = Latency { p50: if cold_ms > 1.0 { 5.0 } else { 20.0 }, ..latency };
+            let closer = (at == 0).then_some(Closer { latency, evicted, blocks: 77 });
             Turn { cold_ns: cold_ms * 1e6, pass_ns: *pass_ns, passes: 3, reserved, closer }
         };
         times_ns.iter().enumerate().map(turn).collect()
@@ -264,11 +277,11 @@ mod tests {
     fn times_are_per_unit_and_ratios_by_round() {
         let page = table(&single("trace/gnn"));
         for line in [
-            "| millpond paged | 50.0 | 20 % | 1.00 | 2.00 | 1.00 | 3.00 MiB | 1.500 | 1 | 2 | 3 | 77 | 3 |",
+            "| millpond paged | 50.0 | 20 % | 1.00 | 2.00 | 1.00 | 3.00 MiB | 1.500 | 1 | 2 | 3 | 5 | 1.00 | 77 | 3 |",
             // The median of 10 and 8, over the rounds that both had.
-            "| torch | 400.0 | 0 % | 9.00 | 1.00 | 0.50 | 4.00 MiB | 2.000 | 1 | 2 | 3 | 77 | 2 |",
+            "| torch | 400.0 | 0 % | 9.00 | 1.00 | 0.50 | 4.00 MiB | 2.000 | 1 | 2 | 3 | 20 | 4.00 | 77 | 2 |",
             // Times are per operation of its own list; cold times of a part of the list are left out.
-            "| cudaMalloc | 100.0 | 0 % | 2.50 | | | | | 1 | 2 | 3 | 77 | 1 |",
+            "| cudaMalloc | 100.0 | 0 % | 2.50 | | | | | 1 | 2 | 3 | 5 | 1.00 | 77 | 1 |",
             "- cudaMalloc: the first 200 operations of the list only",
             "- torch-expandable: failed: no memory",
             "Goal: warm, at least 8 times faster than torch. Measured: 9.00 times.",
@@ -280,7 +293,7 @@ mod tests {
         assert!(pairs.contains("| millpond paged | 100.0 |") && pairs.contains("| cudaMalloc | 200.0 |"), "{pairs}");
         let widths: Vec<_> =
             page.lines().filter(|line| line.starts_with('|')).map(|l| l.matches('|').count()).collect();
-        assert_eq!(widths, [14; 6], "{page}");
+        assert_eq!(widths, [16; 6], "{page}");
     }
 
     #[test]
@@ -300,6 +313,6 @@ mod tests {
         ] {
             assert!(page.lines().any(|found| found == line), "{line} in {page}");
         }
-        assert!(csv(&outcome).contains("threads/hit/1MiB,16,torch,,1,400.000,100.000,,,,,,,,\n"), "{}", csv(&outcome));
+        assert!(csv(&outcome).contains("threads/hit/1MiB,16,torch,,1,400.000,100.000,,,,,,,,,\n"), "{}", csv(&outcome));
     }
 }

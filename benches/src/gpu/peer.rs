@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::case::SLOW;
 use super::contest::{Closer, Contestant, Effort, Share, Trouble, Turn, median};
 use super::task::Task;
-use crate::measure::{Latency, Race, Timing};
+use crate::measure::{Evictor, Latency, Race, Timing};
 
 /// The number of operations between two reads of the phase of a race.
 const SLICE: usize = 1000;
@@ -154,15 +154,21 @@ fn passes(line: &mut Line, share: Share) -> Result<Vec<f64>, Trouble> {
     if times.is_empty() { Err("the program answered no pass".into()) } else { Ok(times) }
 }
 
+/// Asks for the times of single operations.
+fn singles(line: &mut Line, request: &str) -> Result<Latency, Trouble> {
+    let [_, p50, p99, p999, max, _clock] = exactly(&line.ask(request)?)?;
+    Ok(Latency { p50, p99, p999, max })
+}
+
 fn closer(line: &mut Line, task: &Task, share: Share) -> Result<Closer, Trouble> {
-    let answer = line.ask(&format!("singles {} {}", share.passes, ns(share.budget)))?;
-    let [_, p50, p99, p999, max, _clock] = exactly(&answer)?;
+    let latency = singles(line, &format!("singles {} {}", share.passes, ns(share.budget)))?;
+    let evicted = singles(line, &format!("evicted {} {}", Evictor::stride(task.ops()), Evictor::USUAL))?;
     let [blocks] = exactly(&line.ask("verify")?)?;
     let (blocks, expected) = (blocks as u64, task.blocks());
     if blocks != expected {
         return Err(format!("the program checked {blocks} blocks of {expected}: it did other work").into());
     }
-    Ok(Closer { latency: Latency { p50, p99, p999, max }, blocks })
+    Ok(Closer { latency, evicted, blocks })
 }
 
 impl Contestant for Peer {

@@ -1,11 +1,13 @@
 //! Clocks, rounds and their results.
 
+mod evictor;
 mod latency;
 mod player;
 mod rounds;
 mod spread;
 mod threads;
 
+pub use evictor::Evictor;
 pub use latency::{Latency, Meter, histogram};
 pub use player::{Player, Replayer, Runner};
 pub use rounds::{Measured, WARM_PASSES, measure};

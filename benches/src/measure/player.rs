@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use millpond_replay::Replay;
 
+use super::evictor::Evictor;
 use super::latency::Meter;
 use crate::subject::{Millpond, Subject};
 use crate::workload::{Op, Workload};
@@ -17,6 +18,10 @@ pub trait Runner {
 
     /// Runs the timed list once and records the time of each operation.
     fn latencies(&mut self, meter: &Meter, into: &mut Histogram<u64>);
+
+    /// Runs the timed list once and records the time of each operation at a multiple of `stride`, in front of which the
+    /// evictor writes its memory.
+    fn evicted(&mut self, meter: &Meter, evictor: &mut Evictor, stride: usize, into: &mut Histogram<u64>);
 
     /// Returns the number of driver calls since the subject was made, or `None` if it does not count them.
     fn driver_calls(&self) -> Option<u64>;
@@ -87,6 +92,18 @@ impl<S: Subject> Runner for Player<S> {
         play(&mut self.subject, &mut self.slots, &self.workload.finish);
     }
 
+    fn evicted(&mut self, meter: &Meter, evictor: &mut Evictor, stride: usize, into: &mut Histogram<u64>) {
+        for (at, op) in self.workload.timed.iter().enumerate() {
+            if at % stride == 0 {
+                evictor.evict();
+                meter.time(into, || step(&mut self.subject, &mut self.slots, op));
+            } else {
+                step(&mut self.subject, &mut self.slots, op);
+            }
+        }
+        play(&mut self.subject, &mut self.slots, &self.workload.finish);
+    }
+
     fn driver_calls(&self) -> Option<u64> {
         self.subject.driver_calls()
     }
@@ -119,6 +136,10 @@ impl Runner for Replayer {
         self.player.latencies(meter, into);
     }
 
+    fn evicted(&mut self, meter: &Meter, evictor: &mut Evictor, stride: usize, into: &mut Histogram<u64>) {
+        self.player.evicted(meter, evictor, stride, into);
+    }
+
     fn driver_calls(&self) -> Option<u64> {
         self.player.driver_calls()
     }
@@ -129,8 +150,8 @@ mod tests {
     use std::rc::Rc;
 
     use super::{Player, Replayer, Runner};
-    use crate::measure::Meter;
     use crate::measure::latency::histogram;
+    use crate::measure::{Evictor, Meter};
     use crate::subject::{CLASSIC, Millpond};
     use crate::workload::{Pattern, read_trace};
 
@@ -142,6 +163,10 @@ mod tests {
         let mut ticks = histogram();
         player.latencies(&Meter::new(), &mut ticks);
         assert_eq!(ticks.len(), workload.timed.len() as u64);
+        assert_eq!(player.slots.iter().flatten().count(), 50);
+        let mut ticks = histogram();
+        player.evicted(&Meter::new(), &mut Evictor::new(1), 7, &mut ticks);
+        assert_eq!(ticks.len() as usize, workload.timed.len().div_ceil(7));
         assert_eq!(player.slots.iter().flatten().count(), 50);
         player.subject.allocator().check();
     }

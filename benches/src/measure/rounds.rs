@@ -142,6 +142,7 @@ mod tests {
     use hdrhistogram::Histogram;
 
     use super::{Measured, Meter, Runner, measure};
+    use crate::measure::Evictor;
 
     /// A runner whose passes take longer each time, by a constant step.
     struct Slowing {
@@ -157,6 +158,10 @@ mod tests {
 
         fn latencies(&mut self, _meter: &Meter, into: &mut Histogram<u64>) {
             into.record_n(1000, 600_000).expect("within the bounds");
+        }
+
+        fn evicted(&mut self, _meter: &Meter, _evictor: &mut Evictor, _stride: usize, _into: &mut Histogram<u64>) {
+            unreachable!("the rounds evict nothing");
         }
 
         fn driver_calls(&self) -> Option<u64> {

@@ -86,6 +86,10 @@ fn answer(name: &str, games: &mut Vec<Game>, request: &str) -> Result<String, St
         "passes" => format!("{} ", first.ok_or(name_of_first)?.pass()?),
         "peak" => if name == "malloc" { "4096" } else { "-1" }.to_owned(),
         "singles" => format!("{} 1.5 2.5 3.5 4.5 10", first.ok_or(name_of_first)?.timed.len()),
+        "evicted" => {
+            let (ops, stride) = (first.ok_or(name_of_first)?.timed.len(), words[1].parse::<usize>());
+            format!("{} 11.5 12.5 13.5 14.5 10", ops.div_ceil(stride.map_err(|_| "no stride")?))
+        }
         "verify" => {
             let game = first.ok_or(name_of_first)?;
             game.slots.fill_with(|| None);
