@@ -98,7 +98,8 @@ void record(
       pool,
       c10::getApproximateTime(),
       watch.when >= RecordContext::ALLOC ? std::move(context) : nullptr,
-      compile_contexts.empty() ? std::string() : compile_contexts.back(),
+      // As PyTorch says it where nothing is being compiled.
+      compile_contexts.empty() ? "N/A" : compile_contexts.back(),
       user_metadata);
   for (const auto& tracker : watch.trackers) {
     tracker(entry);

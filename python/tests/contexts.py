@@ -1,4 +1,4 @@
-"""The frames of events of the driver's memory under a real torch. No kernel runs, so a simulated device will do.
+"""The frames of events of the driver's memory, and what was being compiled, under a real torch. No kernel runs, so a simulated device will do.
 With a GPU:
 
     python python/tests/contexts.py [--conf policy:classic | --native]
@@ -18,6 +18,8 @@ def frames(torch, context):
         trace = torch.cuda.memory._snapshot()["device_traces"][0]
     finally:
         torch.cuda.memory._record_memory_history(None)
+    compiled = {entry["compile_context"] for entry in trace}
+    assert compiled == {"N/A"}, f"nothing is compiled here: {compiled}"
     found = []
     for actions in ({"segment_alloc", "segment_map"}, {"segment_free", "segment_unmap"}):
         events = [entry for entry in trace if entry["action"] in actions]

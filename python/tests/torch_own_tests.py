@@ -2,11 +2,11 @@
 
     python python/tests/torch_own_tests.py PATH/TO/test_cuda.py [--extra FOLDER] [--conf policy:paged] [--only PART,PART]
 
-The file is test/test_cuda.py of PyTorch's sources, of the release that is installed; one of an older release runs as far as
-its imports are there. FOLDER has what torch.testing imports and is not installed, such as expecttest and psutil. Each test that
-is named below runs on both allocators, in processes that are started anew behind a test that ends its process or takes too long.
-Prints a row for each, and ends with 1 if one works natively and fails on Millpond, unless it is listed among those that cannot
-apply.
+The file is test/test_cuda.py of PyTorch's sources, of the release that is installed; one of another release runs as far as
+its imports are there, and what tests something that the installed torch does not have fails on both. FOLDER has what
+torch.testing imports and is not installed, such as expecttest and psutil. Each test that is named below runs on both
+allocators, in processes that are started anew behind a test that ends its process or takes too long. Prints a row for each,
+and ends with 1 if one works natively and fails on Millpond, unless it is listed among those that cannot apply.
 """
 
 import argparse
@@ -34,7 +34,11 @@ NAMES = {
         test_graph_make_graphed_callables_same_pool test_graph_optims test_graph_adam_adamw test_cuda_graph_error_options
         test_cuda_graph_allocator_propagates_stream test_memory_stats_of_multiple_generators_and_graphs
         test_allocator_backend test_repeat_graph_capture_cublas_workspace_memory test_host_memory_stats
-        test_hip_device_count test_device_count_not_cached_pre_init test_lazy_init
+        test_hip_device_count test_device_count_not_cached_pre_init test_lazy_init test_pinned_memory_with_cudaregister
+        test_pinned_memory_use_background_threads test_cudart_register test_graph_is_current_stream_capturing
+        test_accelerator_graph_simple test_graph_debugdump test_graph_timing test_graph_rng_functional
+        test_graph_rng_distributions test_graph_cudnn_dropout test_graph_checkpoint_preserve_rng_state
+        test_graph_manual_seed_mismatch_raises test_cuda_graph_raw_graph test_cuda_graph_tensor_item_not_allowed
     """,
     "TestCudaMallocAsync": """
         test_memory_snapshot test_memory_snapshot_with_cpp test_memory_profiler_viz test_memory_plots test_memory_plots_free_stack
@@ -42,7 +46,7 @@ NAMES = {
         test_memory_compile_regions test_memory_snapshot_script test_direct_traceback test_cycles test_raises_oom test_notifies_oom
         test_allocator_fuzz test_allocator_settings test_cachingAllocator_raw_alloc test_allocator_memory_fraction_setting
         test_cpp_memory_snapshot_pickle test_memory_snapshot_skip_actions test_garbage_collect_expandable test_nvml_get_handler
-        test_temperature test_power_draw
+        test_temperature test_power_draw test_max_split_expandable test_device_memory_used
     """,
     "TestBlockStateAbsorption": """
         test_simple test_allocated_in_middle_of_segment test_multiple_middle_allocations test_middle_allocations_contiguous
@@ -55,7 +59,14 @@ NAMES = {
         test_mempool_multithread test_mempool_ctx_multithread test_mempool_emptycache_multithread test_mempool_expandable
         test_nested_mempool test_graph_capture_reclaim_2_streams test_graph_capture_reclaim_4_streams
         test_graph_capture_pool test_mempool_no_split test_mempool_use_on_oom test_mempool_kineto test_mempool_snapshot
+        test_mempool_limited_memory_with_allocator
     """,
+    "TestCachingHostAllocatorCudaGraph": """
+        test_pin_memory_no_use test_pin_memory_no_use2 test_pin_memory_use test_two_graphs test_unpinned_memory_use
+        test_unpinned_memory_use_device_to_host
+    """,
+    "TestGreenContext": "test_greencontext_restores_stream",
+    "TestFXMemoryProfiler": "test_fx_memory_profiler_augmentation",
 }
 
 # What tests, or asks for, something that another allocator has not, with the reason. They run, and do not count.
@@ -63,17 +74,26 @@ CANNOT = {
     "test_allocator_settings": "asks for settings of PyTorch's allocator in its snapshot, and changes them in the process",
     "test_allocator_memory_fraction_setting": "sets PyTorch's allocator by its environment variable and looks at its own texts",
     "test_garbage_collect_expandable": "counts the segments that PyTorch's expandable segments give back",
+    "test_max_split_expandable": "turns PyTorch's expandable segments on, and sets its split limit, in the process",
     "test_mempool_expandable": "turns PyTorch's expandable segments on in the process",
+    "test_graph_memory_stats_and_use_result_after_destroy_graph": "counts PyTorch's segments, where Millpond has pages",
+    "test_allocate_in_thread_to_pool": "counts PyTorch's segments, where Millpond has pages",
+    "test_nested_mempool": "counts PyTorch's segments, where Millpond has pages",
+    "test_mempool_no_split": "expects a segment for each block, where Millpond has pages",
+    "test_graph_capture_reclaim_2_streams": "turns graph_capture_record_stream_reuse on in the process",
+    "test_graph_capture_reclaim_4_streams": "turns graph_capture_record_stream_reuse on in the process",
+    "test_record_stream": "expects the very block that another stream used to be granted first, once that stream is done",
     "test_memory_snapshot_script": "counts PyTorch's segments of 2 MiB, where Millpond has pages",
     "test_allocator_backend": "asks for the name of PyTorch's allocator",
-    "test_cudaMallocAsync": "is about the driver's own pool",
 }
 # Not among the names at all: what looks at devices, dtypes, autocast, kernels or random numbers and never at memory.
 LIMIT_SECONDS = 120
 
 
-def is_chosen(name, case):
-    return any(name == known or name.startswith(known + "_") for known in NAMES.get(case, "").split())
+def base(name, case):
+    """Returns the name in front of a test's parameters as it is listed, or ``None`` if it is not."""
+    listed = [known for known in NAMES.get(case, "").split() if name == known or name.startswith(known + "_")]
+    return max(listed, key=len, default=None)
 
 
 def load(path, extra):
@@ -105,7 +125,7 @@ def work(arguments):
     module = load(arguments.file, arguments.extra)
     cases = {name: case for name, case in vars(module).items() if isinstance(case, type) and issubclass(case, unittest.TestCase)}
     found = [f"{name}.{test}" for name, case in cases.items() for test in unittest.TestLoader().getTestCaseNames(case)
-             if is_chosen(test, name)]
+             if base(test, name)]
     print(json.dumps({"found": found}), file=out, flush=True)
     for line in sys.stdin:
         case, test = line.strip().split(".")
@@ -195,8 +215,8 @@ def main():
     worse, counts = [], {}
     for test, before in native.items():
         now = ours.get(test, {"became": "missing", "said": ""})
-        name = test.split(".")[1]
-        cannot = next((why for known, why in CANNOT.items() if name == known or name.startswith(known + "_")), "")
+        case, name = test.split(".")
+        cannot = CANNOT.get(base(name, case), "")
         if before["became"] == "works" and now["became"] != "works" and not cannot:
             worse.append(test)
         counts[before["became"], now["became"]] = counts.get((before["became"], now["became"]), 0) + 1
