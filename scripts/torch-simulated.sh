@@ -4,11 +4,12 @@
 #   scripts/torch-simulated.sh PYTHON [TEST...]      the interpreter of an environment that has torch
 # CUDA      the folder with cuda_runtime_api.h; /usr/local/cuda/include unless it is given
 # The tests are scripts of python/tests that take --conf: checkpoints.py, contexts.py, sources.py and processes.py
-# unless named. Each runs under every policy; processes.py, where tensors have bytes, under those with pages, on the
-# simulated driver of CUDA, and against processes with PyTorch's own allocator.
+# unless named. Each runs under every policy, and contexts.py on PyTorch's own allocator, too; processes.py, where tensors
+# have bytes, runs under those with pages, on the simulated driver of CUDA, and against processes with PyTorch's own
+# allocator.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-[ "$#" -ge 1 ] || { sed -n '2,8s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2; }
+[ "$#" -ge 1 ] || { sed -n '2,9s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2; }
 python="$1"
 shift
 [ "$#" -gt 0 ] || set -- checkpoints.py contexts.py sources.py processes.py
@@ -39,9 +40,9 @@ done
 
 export PYTHONPATH="$PWD/python" MILLPOND_SHIM="$stage/shim.so" MILLPOND_LIBRARY="$target/debug/libmillpond_capi.so"
 export LD_LIBRARY_PATH="$stage/driver" MILLPOND_TORCH_DEVICE=sim PYTHONDONTWRITEBYTECODE=1
+preload="$stage/memory.so:$stage/runtime.so:$target/debug/libmillpond_cuda_driver.so"
 for test in "$@"; do
     if [ "$test" = processes.py ]; then
-        preload="$stage/memory.so:$stage/runtime.so:$target/debug/libmillpond_cuda_driver.so"
         # shellcheck disable=SC2086
         while read -r conf sides; do
             LD_PRELOAD="$preload" MILLPOND_TORCH_DEVICE=cuda \
@@ -52,6 +53,9 @@ for test in "$@"; do
             paged,growth:tight
             classic,expandable_segments:True"
         continue
+    fi
+    if [ "$test" = contexts.py ]; then
+        LD_PRELOAD="$preload" "$python" "python/tests/$test" --native
     fi
     for conf in paged paged,growth:tight classic classic,expandable_segments:True direct; do
         LD_PRELOAD="$stage/runtime.so" "$python" "python/tests/$test" --conf "policy:$conf"

@@ -365,6 +365,7 @@ class Millpond final : public CUDAAllocator {
     if (!enabled || clear) {
       watch.histories.clear();
       watch.annotations.clear();
+      watch.taken.clear();
     }
     update();
   }

@@ -11,6 +11,12 @@ struct Note {
   std::shared_ptr<GatheredContext> context;
 };
 
+// What is kept of memory that was taken from the driver while the history is recorded.
+struct Taken {
+  size_t bytes;
+  std::shared_ptr<GatheredContext> context;
+};
+
 // The history of a device, as PyTorch has it: the last entries in order.
 struct History {
   std::deque<TraceEntry> entries;
@@ -21,6 +27,8 @@ struct History {
 struct Watch {
   std::recursive_mutex mutex;
   std::unordered_map<uintptr_t, Note> notes;
+  // By its first address.
+  std::map<uintptr_t, Taken> taken;
   std::map<int, History> histories;
   size_t most_entries = 1;
   bool is_recording = false;
@@ -126,7 +134,30 @@ void told_alloc(int device, void* address, size_t bytes, void* stream, MempoolId
   record(TraceEntry::ALLOC, device, reinterpret_cast<size_t>(address), bytes, stream, pool, std::move(context));
 }
 
-// The streams and the pools of live blocks are the core's. A free is told with stream 0.
+// Notes who took memory from the driver. The caller holds the lock.
+void note_taken(size_t address, size_t bytes, const std::shared_ptr<GatheredContext>& context) {
+  if (watch.is_recording) {
+    watch.taken[address] = Taken{bytes, context};
+  }
+}
+
+// Returns the frames of whoever took the memory at an address, and forgets those of all memory that goes back with it.
+// The caller holds the lock.
+std::shared_ptr<GatheredContext> take_note_of_taken(size_t address, size_t bytes) {
+  std::shared_ptr<GatheredContext> context;
+  auto behind = watch.taken.upper_bound(address);
+  if (behind != watch.taken.begin()) {
+    const auto& [begin, taken] = *std::prev(behind);
+    if (address - begin < taken.bytes) {
+      context = taken.context;
+    }
+  }
+  watch.taken.erase(watch.taken.lower_bound(address), watch.taken.lower_bound(address + bytes));
+  return context;
+}
+
+// The streams and the pools of live blocks are the core's. A free is told with stream 0. As in PyTorch, a free whose
+// own frames are not recorded has those of the allocation.
 void told_free(const millpond_core_place& place) {
   auto context = gather(RecordContext::ALL);
   std::lock_guard<std::recursive_mutex> lock(watch.mutex);
@@ -134,6 +165,9 @@ void told_free(const millpond_core_place& place) {
   auto note = watch.notes.find(place.address);
   if (note != watch.notes.end()) {
     bytes = note->second.requested;
+    if (context == nullptr) {
+      context = std::move(note->second.context);
+    }
     watch.notes.erase(note);
     if (watch.notes.empty()) {
       update_watched();

@@ -1,37 +1,53 @@
-"""The frames of events of the driver's memory, and what was being compiled, under a real torch. No kernel runs, so a simulated device will do.
-With a GPU:
+"""The frames of events in a history, and what was being compiled, under a real torch. No kernel runs, so a simulated device
+will do. With a GPU:
 
     python python/tests/contexts.py [--conf policy:classic | --native]
 """
 
 import argparse
 
+TAKEN, FREED, GIVEN = {"segment_alloc", "segment_map"}, {"free_requested", "free_completed"}, {"segment_free", "segment_unmap"}
 
-def frames(torch, context):
-    """Returns the functions of the frames of events that take memory, and of those that give it back."""
+
+def take(torch):
+    return [torch.empty(40 << 20, dtype=torch.uint8, device="cuda")]
+
+
+def give(torch, held):
+    held.clear()
+    torch.cuda.empty_cache()
+
+
+def trace_of(torch, context):
     torch.cuda.empty_cache()
     torch.cuda.memory._record_memory_history(context=context, stacks="python")
     try:
-        x = torch.empty(40 << 20, dtype=torch.uint8, device="cuda")
-        del x
-        torch.cuda.empty_cache()
-        trace = torch.cuda.memory._snapshot()["device_traces"][0]
+        give(torch, take(torch))
+        return torch.cuda.memory._snapshot()["device_traces"][0]
     finally:
         torch.cuda.memory._record_memory_history(None)
-    compiled = {entry["compile_context"] for entry in trace}
-    assert compiled == {"N/A"}, f"nothing is compiled here: {compiled}"
-    found = []
-    for actions in ({"segment_alloc", "segment_map"}, {"segment_free", "segment_unmap"}):
-        events = [entry for entry in trace if entry["action"] in actions]
-        assert events, [entry["action"] for entry in trace]
-        found.append({frame["name"] for entry in events for frame in entry.get("frames", [])})
-    return found
+
+
+def told(trace, actions):
+    """Returns which of ``take`` and ``give`` the frames of some events name, of all of them together."""
+    events = [entry for entry in trace if entry["action"] in actions]
+    assert events, [entry["action"] for entry in trace]
+    names = {frame["name"] for entry in events for frame in entry.get("frames", [])}
+    return sorted(names & {"take", "give"})
 
 
 def main(torch):
-    for context, told in (("all", (True, True)), ("alloc", (True, False)), (None, (False, False))):
-        taken, given = frames(torch, context)
-        assert ("frames" in taken, "frames" in given) == told, (context, taken, given)
+    # An event whose own frames are not recorded has those of the allocation that it ends.
+    for context, expected in (
+        ("all", (["take"], ["take"], ["give"], ["give"])),
+        ("alloc", (["take"], ["take"], ["take"], ["take"])),
+        (None, ([], [], [], [])),
+    ):
+        trace = trace_of(torch, context)
+        found = tuple(told(trace, actions) for actions in (TAKEN, {"alloc"}, FREED, GIVEN))
+        assert found == expected, (context, found, expected)
+        compiled = {entry["compile_context"] for entry in trace}
+        assert compiled == {"N/A"}, f"nothing is compiled here: {compiled}"
 
 
 if __name__ == "__main__":
