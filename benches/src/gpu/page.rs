@@ -21,8 +21,8 @@ the first pass, *over live* as a multiple of what was asked for at one time. *p5
 nanoseconds (an allocation or a free), timed one by one, without the clock's own cost. *Checked* blocks were there and
 apart from all others alive. *Evicted* is the median of an operation in front of which 8 MiB of other memory are
 written, so that nothing of the allocator's is left in the processor's first two caches: what it costs where the program
-works on its own data between two requests; the *ratio* behind it is to the first subject's. *Processor ns* is the processor time of an operation,
-of all threads together.
+works on its own data between two requests; the *ratio* behind it is to the first subject's. *Processor ns* is the
+processor time of an operation, of all threads together.
 ";
 
 fn times<T>(row: &Row<T>, first: &Row<T>, time: impl Fn(&T) -> f64) -> Option<f64> {

@@ -46,16 +46,10 @@ struct Running<'a, B: Backend> {
 
 impl<B: Backend> Running<'_, B> {
     /// Lets the coordinator work on the plan, and wakes paused threads if the result may concern them.
-    /// `noted` is called with the result while the coordinator is still locked, and no lane.
-    fn tell<R>(
-        &mut self,
-        work: impl FnOnce(&mut Coordinator, &mut Plan, &mut HeldShards<'_, B>) -> R,
-        noted: impl FnOnce(&Coordinator, &mut R),
-    ) -> R {
+    fn tell<R>(&mut self, work: impl FnOnce(&mut Coordinator, &mut Plan, &mut HeldShards<'_, B>) -> R) -> R {
         let mut coordinator = lock_soon(&self.state.coordinator);
         let before = coordinator.progress();
-        let mut result = work(&mut coordinator, self.plan, &mut HeldShards::new(self.state));
-        noted(&coordinator, &mut result);
+        let result = work(&mut coordinator, self.plan, &mut HeldShards::new(self.state));
         self.state.publish(&coordinator);
         let is_news = coordinator.progress() != before;
         drop(coordinator);
@@ -131,19 +125,26 @@ impl<B: Backend> State<B> {
     fn run_for(&self, plan: &mut Plan, asked: Option<&(ShardId, Want, Asked)>) -> Result<Ending, Error<B::Error>> {
         let mut running = Running { state: self, plan, ended: false };
         let (mut failure, mut panic) = (None, None);
+        // The step that was performed last, with its outcome, which the coordinator learns before it says what is next.
+        let mut last: Option<(Step, Outcome, Pages)> = None;
         loop {
-            let (mut pages, mut explanation) = (Pages::default(), None);
-            let step = running.tell(
-                |coordinator, plan, shards| coordinator.next(plan, shards),
-                |coordinator, step| {
-                    if self.sinks.watching.is_on() {
-                        pages = self.decided(coordinator, step, asked);
+            let is_panicking = panic.is_some();
+            let (step, pages, explanation) = running.tell(|coordinator, plan, shards| {
+                if let Some((step, outcome, pages)) = last.take() {
+                    self.learn(coordinator, plan, (&step, outcome, &pages), shards);
+                    if is_panicking {
+                        coordinator.abandon(plan, shards);
                     }
-                    if let Step::Refuse(report) = step {
-                        explanation = Some(self.explain(coordinator, report));
-                    }
-                },
-            );
+                }
+                let step = coordinator.next(plan, shards);
+                let is_on = self.sinks.watching.is_on();
+                let pages = if is_on { self.decided(coordinator, &step, asked) } else { Pages::default() };
+                let explanation = match &step {
+                    Step::Refuse(report) => Some(self.explain(coordinator, report)),
+                    _ => None,
+                };
+                (step, pages, explanation)
+            });
             running.ended = step.is_end();
             self.sinks.step(&step);
             let performed = match step {
@@ -162,21 +163,23 @@ impl<B: Backend> State<B> {
                 ref step => self.attempt(step, &mut panic),
             };
             self.sinks.refused(&step, &performed.outcome);
-            let noted = self.sinks.watching.is_on().then(|| performed.outcome.clone());
-            running.tell(
-                |coordinator, plan, shards| {
-                    coordinator.learn(plan, performed.outcome, shards);
-                    if panic.is_some() {
-                        coordinator.abandon(plan, shards);
-                    }
-                },
-                |coordinator, ()| {
-                    if let Some(outcome) = &noted {
-                        self.done(coordinator, &step, outcome, &pages);
-                    }
-                },
-            );
             failure = failure.or(performed.error);
+            last = Some((step, performed.outcome, pages));
+        }
+    }
+
+    /// Tells the coordinator what came of a step, and whoever watches.
+    fn learn(
+        &self,
+        coordinator: &mut Coordinator,
+        plan: &mut Plan,
+        (step, outcome, pages): (&Step, Outcome, &Pages),
+        shards: &mut HeldShards<'_, B>,
+    ) {
+        let noted = self.sinks.watching.is_on().then(|| outcome.clone());
+        coordinator.learn(plan, outcome, shards);
+        if let Some(outcome) = noted {
+            self.done(coordinator, step, &outcome, pages);
         }
     }
 

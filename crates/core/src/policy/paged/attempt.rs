@@ -79,7 +79,8 @@ impl Coordinator {
     ) -> (Option<Grant>, Overview) {
         let waiters = self.pending.waiters();
         self.retire_pending(plan.request.clocks, shards);
-        let overview = self.overview(plan.request.allocation().0, shards);
+        let (shard, want) = plan.request.allocation();
+        let overview = self.overview(shard, &want, shards);
         let was_told = core::mem::replace(&mut knows.times, Times::Seen) == Times::Told;
         let has_news = was_told || self.pending.waiters() != waiters;
         (if has_news { self.find(plan, shards) } else { None }, overview)

@@ -32,12 +32,11 @@ impl Coordinator {
         Some(self.take(Idle { shard: taker.shard, tile }, want, taker, shards))
     }
 
-    /// Has another stream lend the free block that fits best, behind a wait if need be.
-    pub(super) fn loan(&mut self, want: &Want, taker: Taker, shards: &mut impl Shards) -> Option<Way> {
-        let large = Want { side: Side::Large, ..*want };
+    /// Has another stream lend the one of some free blocks that fits best, behind a wait if need be. Another thread may
+    /// have taken it since it was seen, which is found out when it is claimed.
+    pub(super) fn loan(&mut self, want: &Want, offers: &[Idle], taker: Taker, shards: &mut impl Shards) -> Option<Way> {
         let mut best: Option<(u64, Idle)> = None;
-        for id in self.neighbours(taker.shard) {
-            let Some(tile) = shards.with(id, |shard| shard.best_tile(&large)) else { continue };
+        for &Idle { shard: id, tile } in offers {
             let size = tile.end - tile.begin;
             if best.is_some_and(|(least, _)| size >= least) {
                 continue;

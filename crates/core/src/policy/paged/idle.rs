@@ -7,6 +7,7 @@ use super::tiles::Tiles;
 use crate::books::{Window, WindowId};
 use crate::coordinator::{Coordinator, Shards};
 use crate::ids::{PageId, Place};
+use crate::shard::{Shard, Tile};
 
 /// The free bytes of a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -36,23 +37,26 @@ impl Coordinator {
     /// Returns how much of each page is free.
     pub(super) fn idle_pages(&self, tiles: &Tiles, shards: &mut impl Shards) -> IdlePages {
         let mut ends = alloc::vec![Ends::default(); self.pages.numbers()];
-        for idle in tiles.iter() {
-            let (begin, end) = (idle.tile.begin, idle.tile.end);
-            shards.with(idle.shard, |shard| {
-                for (at, page) in shard.pages_over(idle.tile.slot, begin, end) {
-                    let behind = at + page.bytes;
-                    let entry = &mut ends[page.page.0 as usize];
-                    if begin <= at {
-                        entry.head = end.min(behind) - at;
-                    }
-                    if end >= behind {
-                        entry.tail = behind - begin.max(at);
-                        entry.is_whole = begin <= at;
-                    }
-                }
-            });
+        for (id, tiles) in tiles.by_shard() {
+            shards.with(id, |shard| tiles.iter().for_each(|idle| note_ends(&mut ends, shard, &idle.tile)));
         }
         IdlePages(ends)
+    }
+}
+
+/// Notes how much a free block has of each page that it lies in.
+fn note_ends(ends: &mut [Ends], shard: &Shard, tile: &Tile) {
+    let (begin, end) = (tile.begin, tile.end);
+    for (at, page) in shard.pages_over(tile.slot, begin, end) {
+        let behind = at + page.bytes;
+        let entry = &mut ends[page.page.0 as usize];
+        if begin <= at {
+            entry.head = end.min(behind) - at;
+        }
+        if end >= behind {
+            entry.tail = behind - begin.max(at);
+            entry.is_whole = begin <= at;
+        }
     }
 }
 

@@ -68,6 +68,11 @@ impl Tiles {
         (same && home.offset + bytes <= idle.tile.end).then_some(idle)
     }
 
+    /// Returns the free blocks of each home.
+    pub(super) fn by_shard(&self) -> impl Iterator<Item = (ShardId, &[Idle])> {
+        self.0.chunk_by(|one, next| one.shard == next.shard).map(|tiles| (tiles[0].shard, tiles))
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = &Idle> {
         self.0.iter()
     }

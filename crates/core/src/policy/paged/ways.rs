@@ -152,7 +152,7 @@ impl Coordinator {
             }
         }
         if is_large {
-            if let Some(way) = self.loan(&want, taker, shards) {
+            if let Some(way) = self.loan(&want, &overview.offers, taker, shards) {
                 return Some(way);
             }
             if let Some(way) = self.window_way(climb, &want, (taker, When::BehindWait), shards) {
@@ -178,7 +178,7 @@ impl Coordinator {
             return Some(way);
         }
         // A small request gets a block of another stream's large side rather than none.
-        if want.side == Side::Small { self.loan(&want, taker, shards) } else { None }
+        if want.side == Side::Small { self.loan(&want, &overview.offers, taker, shards) } else { None }
     }
 
     /// Lets the home grow by what the request needs, if that is at most `most` bytes. The free block in front of the
