@@ -95,9 +95,7 @@ template <class A> class Game {
         const uint64_t begin = now();
         while (ticks.empty() || (ticks.size() < least && now() - begin < budget)) {
             for (const Op &op : member.workload.timed) {
-                const uint64_t start = ticks_now();
-                step(member, op);
-                ticks.push_back(ticks_now() - start);
+                ticks.push_back(timed(member, op));
             }
             play(member, member.workload.finish);
             allocator_.settle();
@@ -121,9 +119,7 @@ template <class A> class Game {
             for (size_t word = 0; word < others.size(); word += LINE / sizeof(uint64_t)) {
                 const_cast<volatile uint64_t &>(others[word]) += 1;
             }
-            const uint64_t start = ticks_now();
-            step(member, op);
-            ticks.push_back(ticks_now() - start);
+            ticks.push_back(timed(member, op));
         }
         play(member, member.workload.finish);
         allocator_.settle();
@@ -221,6 +217,13 @@ template <class A> class Game {
         } else {
             allocator_.free(member.block(op.slot));
         }
+    }
+
+    // One operation, in ticks.
+    uint64_t timed(Member<A> &member, const Op &op) {
+        const uint64_t start = ticks_now();
+        step(member, op);
+        return ticks_now() - start;
     }
 
     void play(Member<A> &member, const std::vector<Op> &ops) {
