@@ -1,7 +1,7 @@
 //! This allocator under `policy:classic` at one case and nothing else, for a profiler that counts instructions, or
-//! misses in the processor's caches: `hotpath CASE PASSES [BYTES]`. If BYTES is given, that many bytes of other memory are
-//! written before each operation, as by a program that works on its own data between two requests, and the times of the
-//! operations are printed.
+//! misses in the processor's caches: `hotpath CASE PASSES [BYTES]`. If BYTES is given, that many bytes of other memory
+//! are written before each operation, as by a program that works on its own data between two requests, and the times of
+//! the operations are printed.
 //!
 //! `CASE` is a case's name, or one of three more: `exact` (an allocation and its free, where the block fits as it is),
 //! `split` (the block is cut when it is granted and joined again when it is freed), and `none` (the empty loop, which
