@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use millpond_benches::gpu::case::{GPU_CASES, GpuCase};
 use millpond_benches::gpu::compare::{Comparison, Outcome, Row, Single};
-use millpond_benches::gpu::contest::{Contestant, Effort, Turn};
+use millpond_benches::gpu::contest::{Closer, Contestant, Effort, Turn};
 use millpond_benches::gpu::own::{Open, Own};
 use millpond_benches::gpu::page::{CSV_HEAD, csv, table};
 use millpond_benches::gpu::peer::{Peer, served};
@@ -57,9 +57,14 @@ fn single(comparison: &mut Comparison, name: &str) -> (Single, String) {
     }
 }
 
+/// Returns what only the first turn of a subject measures.
+fn closer(row: &Row<Turn>) -> Closer {
+    row.turns[0].closer.unwrap_or_else(|| panic!("{}: the first turn looks closer", row.name))
+}
+
 /// Returns the number of blocks that a subject was checked to grant in one pass.
 fn checked(row: &Row<Turn>) -> u64 {
-    row.turns[0].closer.unwrap_or_else(|| panic!("{}: the first turn looks closer", row.name)).blocks
+    closer(row).blocks
 }
 
 #[test]
@@ -75,6 +80,10 @@ fn everybody_does_the_same_work_from_an_empty_cache() {
             assert!(row.turns.iter().all(|turn| turn.cold_ns > 0.0 && turn.pass_ns > 0.0), "{row:?}");
             assert!(row.turns[1..].iter().all(|turn| turn.closer.is_none()), "{row:?}");
         }
+        // What the stand-in answers: 1.5 ns for an operation, and 11.5 behind an eviction.
+        let told = closer(&single.rows[3]);
+        assert_eq!((told.latency.p50, told.evicted.p50), (1.5, 11.5), "{told:?}");
+        assert!(single.rows[..3].iter().all(|row| closer(row).evicted.max > 0.0), "{page}");
         let own = single.rows[0].turns[0].reserved.expect("this allocator counts");
         assert!(own >= single.live && own < single.live + (64 << 20), "{own} bytes for {}", single.live);
         assert_eq!(single.rows[3].turns[0].reserved, Some(4096));
