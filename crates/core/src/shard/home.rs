@@ -59,7 +59,7 @@ impl Shard {
         tiles
     }
 
-    fn tile(&self, id: BlockId) -> Tile {
+    pub(super) fn tile(&self, id: BlockId) -> Tile {
         let block = &self.blocks[id];
         let is_marked = block.used_elsewhere;
         let Block { side, slot, offset: begin, last_use, .. } = *block;
@@ -94,11 +94,9 @@ impl Shard {
 
     /// Claims the front of a free block of the small side, or of a part of it; what is left of it stays free. Returns
     /// the claimed block, the last use of its memory and the points that guarded it, or `None` if another thread has
-    /// taken it meanwhile.
+    /// taken or used it meanwhile.
     pub(crate) fn claim_small(&mut self, tile: &Tile, bytes: u64) -> Option<(BlockId, LastUse, Points)> {
-        let block = &self.blocks[tile.block];
-        let inside = block.slot == tile.slot && block.offset <= tile.begin && tile.begin + bytes <= block.end();
-        if !self.is_free_on(tile.block, Side::Small) || !inside {
+        if !self.stands(tile, Side::Small, (tile.begin, tile.begin + bytes)) {
             return None;
         }
         self.claim(tile.block);
@@ -113,11 +111,10 @@ impl Shard {
         let below = tile.begin / slab * slab;
         let begin = if below >= block.offset { below } else { tile.begin.next_multiple_of(slab) };
         let at = begin.max(tile.begin);
-        let inside = block.slot == tile.slot && begin + slab <= block.end() && at + bytes <= begin + slab;
-        if !self.is_free_on(tile.block, Side::Large) || !inside {
+        if !self.stands(tile, Side::Large, (begin, begin + slab)) || at + bytes > begin + slab {
             return None;
         }
-        let age = block.age;
+        let age = self.blocks[tile.block].age;
         self.claim(tile.block);
         let part = self.carve(tile.block, begin, slab, [age; 2]);
         self.becomes_slab(part);
@@ -203,22 +200,22 @@ impl Shard {
         (self.blocks[id].state, self.blocks[id].side) == (State::Free, side)
     }
 
+    /// Returns whether a part of a block is as it was seen: free on that side, and not used since. Another thread may
+    /// have had it between two looks, and for whom it was ready or could be waited for, it may not be any more.
+    fn stands(&self, tile: &Tile, side: Side, (begin, end): (u64, u64)) -> bool {
+        let block = &self.blocks[tile.block];
+        let is_inside = block.slot == tile.slot && block.offset <= begin && end <= block.end();
+        self.is_free_on(tile.block, side) && is_inside && block.last_use <= tile.last_use
+    }
+
     /// Claims a part of a free block; what is left of the block stays free. Returns the claimed block, the last use of
-    /// its memory and the points that guarded it, or `None` if another thread has taken it meanwhile.
-    pub(crate) fn claim_part(
-        &mut self,
-        id: BlockId,
-        slot: Slot,
-        begin: u64,
-        end: u64,
-    ) -> Option<(BlockId, LastUse, Points)> {
-        let block = &self.blocks[id];
-        let inside = block.slot == slot && block.offset <= begin && end <= block.end();
-        if block.state != State::Free || block.side != Side::Large || !inside {
+    /// its memory and the points that guarded it, or `None` if another thread has taken or used it meanwhile.
+    pub(crate) fn claim_part(&mut self, tile: &Tile, begin: u64, end: u64) -> Option<(BlockId, LastUse, Points)> {
+        if !self.stands(tile, Side::Large, (begin, end)) {
             return None;
         }
-        self.claim(id);
-        Some(self.claim_from(id, begin, end - begin))
+        self.claim(tile.block);
+        Some(self.claim_from(tile.block, begin, end - begin))
     }
 
     /// Hands a claimed block of the request's length out for use on another stream, with the last use that counts
@@ -510,8 +507,8 @@ pub(super) mod tests {
         for (begin, end, left) in
             [(0, 4, vec![]), (0, 1, vec![(1, 4)]), (3, 4, vec![(0, 3)]), (1, 3, vec![(0, 1), (3, 4)])]
         {
-            let (mut shard, slot, ids) = with_gaps(&[4, 4]);
-            let part = shard.claim_part(ids[0], slot, begin * MIB, end * MIB);
+            let (mut shard, _, ids) = with_gaps(&[4, 4]);
+            let part = shard.claim_part(&shard.tile(ids[0]), begin * MIB, end * MIB);
             let (part, last_use, _) = part.expect("it is free");
             assert_eq!(last_use, LastUse::at(millpond_backend::Tick(3)));
             settle(&mut shard);
@@ -528,17 +525,45 @@ pub(super) mod tests {
 
     #[test]
     fn a_part_is_claimed_only_of_free_memory_of_the_large_side() {
-        let (mut shard, slot, ids) = with_gaps(&[4, 4, 8]);
+        let (mut shard, _, ids) = with_gaps(&[4, 4, 8]);
         for (block, begin, end) in [(ids[0], 2, 5), (ids[1], 4, 8), (ids[2], 6, 10), (ids[2], 8, 18)] {
-            assert_eq!(shard.claim_part(block, slot, begin * MIB, end * MIB), None, "{begin} to {end}");
+            let tile = shard.tile(block);
+            assert_eq!(shard.claim_part(&tile, begin * MIB, end * MIB), None, "{begin} to {end}");
         }
-        assert_eq!(shard.claim_part(ids[2], Slot(9), 8 * MIB, 10 * MIB), None, "another range");
+        let elsewhere = Tile { slot: Slot(9), ..shard.tile(ids[2]) };
+        assert_eq!(shard.claim_part(&elsewhere, 8 * MIB, 10 * MIB), None, "another range");
         let block = shard.take_slab(&want(SMALL), 0).expect("a slab").block;
         free(&mut shard, block, 4);
         let slab = shard.take_slab(&want(SMALL), 0).expect("a slab");
         let rest = shard.pools[Side::Small.index()].free.iter().next().expect("the rest of the slab");
-        let (begin, end) = (shard.blocks[rest].offset, shard.blocks[rest].end());
-        assert_eq!(shard.claim_part(rest, slot, begin, end), None, "{slab:?}");
+        let rest = shard.tile(rest);
+        assert_eq!(shard.claim_part(&rest, rest.begin, rest.end), None, "{slab:?}");
+    }
+
+    /// Between the look and the claim another thread has had the memory, and the device is not done with that. Whoever
+    /// looked could use it as it was, and may be unable to wait for what came behind.
+    #[test]
+    fn nothing_is_claimed_that_was_used_since_it_was_seen() {
+        let use_again = |shard: &mut Shard, bytes: u64, tick: u64| {
+            let block = shard.find_and_take(&want(bytes), 0).expect("it is free").block;
+            free(shard, block, tick);
+        };
+        let (mut shard, _, ids) = with_gaps(&[4, 4]);
+        let seen = shard.tile(ids[0]);
+        use_again(&mut shard, 4 * MIB, 8);
+        let part = (seen.begin, seen.begin + MIB);
+        assert_eq!(shard.claim_part(&seen, part.0, part.1), None);
+        assert_eq!(shard.claim_in_slab(&seen, SMALL), None);
+        let now = shard.tile(ids[0]);
+        assert!(shard.claim_in_slab(&now, SMALL).is_some(), "{now:?} is as it was seen");
+        settle(&mut shard);
+        let rest = shard.pools[Side::Small.index()].free.iter().next().expect("the rest of the slab");
+        let seen = shard.tile(rest);
+        use_again(&mut shard, SMALL, 9);
+        assert_eq!(shard.claim_small(&seen, SMALL), None);
+        let now = shard.tile(rest);
+        assert!(shard.claim_small(&now, SMALL).is_some(), "{now:?} is as it was seen");
+        settle(&mut shard);
     }
 
     /// A slab is a whole one of its length, wherever the free block begins.

@@ -350,10 +350,10 @@ mod tests {
     use crate::units::MIB;
 
     /// A shard with 4 MiB free, 2 in use and 6 free at home, and 64 MiB of addresses for windows.
-    fn scene() -> (Shard, Slot, Vec<BlockId>, Slot) {
-        let (mut shard, home, ids) = with_gaps(&[4, 2, 6]);
+    fn scene() -> (Shard, Vec<BlockId>, Slot) {
+        let (mut shard, _, ids) = with_gaps(&[4, 2, 6]);
         let slot = add_range(&mut shard, true);
-        (shard, home, ids, slot)
+        (shard, ids, slot)
     }
 
     /// Keeps a window of 10 MiB, or of 11 behind `front` bytes that are 1 MiB. Returns its first block.
@@ -368,14 +368,19 @@ mod tests {
         block
     }
 
+    /// Claims a part of a free block, from one MiB to another.
+    fn claim(shard: &mut Shard, block: BlockId, begin: u64, end: u64) -> (BlockId, LastUse, Points) {
+        shard.claim_part(&shard.tile(block), begin * MIB, end * MIB).expect("it is free")
+    }
+
     /// Hands the part of a window that begins at an offset out over these parts of free blocks.
-    fn open(shard: &mut Shard, head: BlockId, offset: u64, parts: &[(BlockId, Slot, u64, u64)]) -> Grant {
-        let bytes: u64 = parts.iter().map(|(.., begin, end)| end - begin).sum();
+    fn open(shard: &mut Shard, head: BlockId, offset: u64, parts: &[(BlockId, u64, u64)]) -> Grant {
+        let bytes: u64 = parts.iter().map(|(_, begin, end)| end - begin).sum();
         let run = shard.claim_run(head, offset * MIB, bytes * MIB);
         let mut pieces = Vec::new();
         let mut last_use = LastUse::NEVER;
-        for &(block, slot, begin, end) in parts {
-            let (block, used, _) = shard.claim_part(block, slot, begin * MIB, end * MIB).expect("it is free");
+        for &(block, begin, end) in parts {
+            let (block, used, _) = claim(shard, block, begin, end);
             shard.goes_away(block);
             last_use = last_use.max(used);
             pieces.push(Piece { shard: shard.id, block });
@@ -404,7 +409,7 @@ mod tests {
     /// Behind a window in one block as many addresses stay vacant as it has, as long as there are as many.
     #[test]
     fn windows_have_room_behind_them() {
-        let (mut shard, _, _, slot) = scene();
+        let (mut shard, _, slot) = scene();
         let [first, second, third] = [8, 4, 6].map(|mib| shard.claim_vacant(mib * MIB).expect("there are addresses"));
         assert_eq!((first.2, second.2, third.2), (0, 16 * MIB, 24 * MIB));
         assert_eq!((vacant(&shard), third.1), (vec![(8, 8), (20, 4), (30, 34)], slot));
@@ -428,10 +433,10 @@ mod tests {
     /// that of the window.
     #[test]
     fn the_memory_of_a_window_is_home_once_it_is_freed() {
-        let (mut shard, home, ids, slot) = scene();
+        let (mut shard, ids, slot) = scene();
         let window = keep(&mut shard, slot, 0);
         for tick in [5, 6] {
-            let grant = open(&mut shard, window, 0, &[(ids[2], home, 6, 12), (ids[0], home, 0, 4)]);
+            let grant = open(&mut shard, window, 0, &[(ids[2], 6, 12), (ids[0], 0, 4)]);
             assert_eq!((grant.slot, grant.offset, grant.size), (slot, 0, 10 * MIB));
             assert_eq!(grant.last_use.tick(), Tick(if tick == 5 { 3 } else { 5 }));
             assert_eq!(free_places(&shard), []);
@@ -447,10 +452,10 @@ mod tests {
     #[test]
     fn a_window_that_is_used_in_parts_is_whole_again() {
         for order in [[0, 1], [1, 0]] {
-            let (mut shard, home, ids, slot) = scene();
+            let (mut shard, ids, slot) = scene();
             let window = keep(&mut shard, slot, MIB);
             let blocks = [(3, (ids[2], 7, 10)), (8, (ids[0], 1, 3))].map(|(at, (block, begin, end))| {
-                let grant = open(&mut shard, window, at, &[(block, home, begin, end)]);
+                let grant = open(&mut shard, window, at, &[(block, begin, end)]);
                 assert_eq!((grant.offset, grant.size), (at * MIB, (end - begin) * MIB));
                 grant.block
             });
@@ -467,7 +472,7 @@ mod tests {
     /// A window that is lengthened is one with what is behind it, and the next window is not.
     #[test]
     fn a_longer_window_does_not_join_with_the_next_one() {
-        let (mut shard, home, ids, slot) = scene();
+        let (mut shard, ids, slot) = scene();
         let [window, next] = [0; 2].map(|front| keep(&mut shard, slot, front));
         assert_eq!(shard.blocks[next].offset, 20 * MIB);
         let (room, bytes) = shard.room_behind(window, 10 * MIB).expect("there is room");
@@ -477,7 +482,7 @@ mod tests {
         let run = shard.claim_run(window, 8 * MIB, 2 * MIB);
         shard.join_claimed(run, room);
         let pieces = [(ids[0], 0, 4)].map(|(block, begin, end)| {
-            let (block, ..) = shard.claim_part(block, home, begin, end * MIB).expect("it is free");
+            let (block, ..) = claim(&mut shard, block, begin, end);
             shard.goes_away(block);
             Piece { shard: shard.id, block }
         });
@@ -493,9 +498,9 @@ mod tests {
     /// stays.
     #[test]
     fn a_page_leaves_a_window() {
-        let (mut shard, home, ids, slot) = scene();
+        let (mut shard, ids, slot) = scene();
         let window = keep(&mut shard, slot, 0);
-        let live = open(&mut shard, window, 7, &[(ids[2], home, 7, 9)]);
+        let live = open(&mut shard, window, 7, &[(ids[2], 7, 9)]);
         let at = crate::ids::Place { shard: ShardId(0), slot, offset: 2 * MIB };
         shard.page_leaves(at);
         let (out, behind) = shard.take_out(window, (at.offset, 2 * MIB), true);
@@ -516,7 +521,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "no page of a window to unmap")]
     fn a_page_leaves_a_window_once() {
-        let (mut shard, _, _, slot) = scene();
+        let (mut shard, _, slot) = scene();
         keep(&mut shard, slot, 0);
         let at = crate::ids::Place { shard: ShardId(0), slot, offset: 2 * MIB };
         (0..2).for_each(|_| shard.page_leaves(at));
@@ -525,7 +530,7 @@ mod tests {
     /// What is not mapped of claimed addresses is vacant again.
     #[test]
     fn addresses_that_were_claimed_in_vain_are_vacant() {
-        let (mut shard, _, _, slot) = scene();
+        let (mut shard, _, slot) = scene();
         let (block, _, offset) = shard.claim_vacant(10 * MIB).expect("there are addresses");
         map(&mut shard, slot, (offset, offset + 4 * MIB), Role::Window);
         assert!(shard.keep_mapped(block, 4 * MIB));
@@ -541,10 +546,10 @@ mod tests {
     /// A window with another shard's memory waits for its own stream, and hands that memory to the coordinator.
     #[test]
     fn memory_of_another_shard_is_left_to_the_coordinator() {
-        let (mut shard, home, ids, slot) = scene();
+        let (mut shard, ids, slot) = scene();
         let window = keep(&mut shard, slot, 0);
         let run = shard.claim_run(window, 0, 10 * MIB);
-        let (own, last_use, _) = shard.claim_part(ids[2], home, 6 * MIB, 12 * MIB).expect("it is free");
+        let (own, last_use, _) = claim(&mut shard, ids[2], 6, 12);
         shard.goes_away(own);
         let foreign = Piece { shard: ShardId(1), block: BlockId(77) };
         let pieces = vec![Piece { shard: ShardId(0), block: own }, foreign];
@@ -564,9 +569,9 @@ mod tests {
     #[test]
     #[should_panic(expected = "of a window are claimed")]
     fn addresses_in_use_are_not_claimed() {
-        let (mut shard, home, ids, slot) = scene();
+        let (mut shard, ids, slot) = scene();
         let window = keep(&mut shard, slot, 0);
-        open(&mut shard, window, 0, &[(ids[2], home, 6, 12)]);
+        open(&mut shard, window, 0, &[(ids[2], 6, 12)]);
         shard.claim_run(window, 5 * MIB, 2 * MIB);
     }
 }

@@ -177,9 +177,8 @@ impl Coordinator {
                 all = false;
                 break;
             };
-            let block = idle.tile.block;
             let end = home.offset + bytes;
-            let part = shards.with(home.shard, |shard| shard.claim_part(block, home.slot, home.offset, end));
+            let part = shards.with(home.shard, |shard| shard.claim_part(&idle.tile, home.offset, end));
             let Some((block, last_use, guards)) = part else {
                 all = false;
                 break;
@@ -187,11 +186,6 @@ impl Coordinator {
             let until = Point { stream: self.stream_of(home.shard), tick: last_use.tick() };
             self.wait_for(job, taker.shard, guards.iter().chain([until]));
             claimed[at] = Some(Claimed { shard: home.shard, block, last_use, guards });
-            if last_use > idle.tile.last_use {
-                // Another thread has used and freed it since.
-                all = false;
-                break;
-            }
         }
         job.pieces.extend(claimed.into_iter().flatten());
         all

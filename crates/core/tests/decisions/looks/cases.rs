@@ -6,11 +6,16 @@ use millpond_core::{Plan, ShardId};
 
 use super::world::{Facts, MIB, World};
 
+/// The bytes of a small block.
+pub(crate) const SMALL: u64 = MIB / 2;
+
 /// The purpose of the plan.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Goal {
     /// A request for this number of MiB on stream 0.
     Allocate(u64),
+    /// A small request on stream 0.
+    Small,
     EmptyCache,
     /// A release down to this number of MiB.
     Trim(u64),
@@ -52,6 +57,7 @@ impl Case {
         }
         let plan = match self.goal {
             Goal::Allocate(mib) => world.plan(0, mib * MIB),
+            Goal::Small => world.plan(0, SMALL),
             Goal::EmptyCache => Plan::empty_cache([0; 2]),
             Goal::Trim(mib) => Plan::trim(mib * MIB, [0; 2]),
         };
@@ -80,7 +86,15 @@ fn pages_elsewhere(world: &mut World) {
     free(world, &[blocks[0], blocks[2]]);
 }
 
-/// Sets up the same in segments, none of them in pieces.
+/// Sets up small blocks of another stream, of which every other one is free, and two free slabs. They are all that the
+/// limit allows.
+fn small_elsewhere(world: &mut World) {
+    let large = take(world, 1, &[2, 2, 2, 2]);
+    let small: Vec<_> = (0..8).map(|_| world.allocate(1, SMALL).expect("the situation fits")).collect();
+    free(world, &[large[0], large[2], small[0], small[2], small[4], small[6]]);
+}
+
+/// Sets up memory of another stream in segments, none of them in pieces.
 fn segments_elsewhere(world: &mut World) {
     let blocks = take(world, 1, &[24, 4, 44]);
     let own = take(world, 0, &[12]);
@@ -189,6 +203,9 @@ pub(crate) fn all() -> Vec<Case> {
             add("pages elsewhere, without aliases", blunt, pages_elsewhere, Goal::Allocate(50));
             let deaf = Facts { stream_wait: false, ..paged(growth, 80) };
             add("pages elsewhere, without waits", deaf, pages_elsewhere, Goal::Allocate(50));
+            add("small blocks elsewhere", paged(growth, 12), small_elsewhere, Goal::Small);
+            let deaf = Facts { stream_wait: false, ..paged(growth, 12) };
+            add("small blocks elsewhere, without waits", deaf, small_elsewhere, Goal::Small);
             let submitting = Facts { submits: true, ..paged(growth, 80) };
             add("pages elsewhere, of work not submitted", submitting, pages_elsewhere, Goal::Allocate(50));
             add("a hole to fill", paged(growth, 90), free_before_hole, Goal::Allocate(30));

@@ -1,6 +1,6 @@
 //! One other thread, or one other plan, at every moment of a plan.
 
-use super::cases::{self, Case, Goal};
+use super::cases::{self, Case, Goal, SMALL};
 use super::scene::Scene;
 use super::world::{End, Failing, MIB, NEVER, World};
 use millpond_backend::StreamId;
@@ -9,7 +9,7 @@ use millpond_core::{Shard, Step};
 /// An operation of a thread on the shards.
 type Strike = fn(&mut Scene, &mut [Shard]);
 
-const STRIKES: [(&str, Strike); 9] = [
+const STRIKES: [(&str, Strike); 10] = [
     ("frees the oldest block", |scene, shards| {
         if let Some(&id) = scene.live.keys().next() {
             scene.free(shards, id);
@@ -33,6 +33,11 @@ const STRIKES: [(&str, Strike); 9] = [
                 scene.free(shards, id);
             }
         }
+    }),
+    ("uses small blocks of stream 1 once more", |scene, shards| {
+        let used = [scene.hit(shards, 1, SMALL), scene.hit(shards, 1, SMALL)];
+        scene.clock.close(StreamId(1));
+        used.into_iter().flatten().for_each(|id| scene.free(shards, id));
     }),
     ("uses memory of stream 0 once more, cut in two", |scene, shards| {
         let parts = [scene.hit(shards, 0, 6 * MIB), scene.hit(shards, 0, 4 * MIB)];

@@ -58,6 +58,8 @@ pub(crate) struct World {
     pub(crate) shards: Vec<Shard>,
     pub(crate) scene: Scene,
     pub(crate) failing: Failing,
+    /// Whether streams can wait for each other.
+    stream_wait: bool,
     /// The number of bytes that steps of other plans give back, where the steps were taken and are not performed yet.
     pub(crate) leaving: u64,
 }
@@ -95,7 +97,7 @@ impl World {
         let shards = streams.iter().map(|&stream| coordinator.open_shard(stream, PoolId::default())).collect();
         let clock = Clock::new(facts.streams, submits);
         let scene = Scene::new(clock, facts.reuse, coordinator.sizes().clone(), streams);
-        Self { coordinator, shards, scene, failing: Failing::default(), leaving: 0 }
+        Self { coordinator, shards, scene, failing: Failing::default(), stream_wait, leaving: 0 }
     }
 
     pub(crate) fn plan(&self, shard: usize, bytes: u64) -> Plan {
@@ -180,6 +182,7 @@ impl World {
                 self.wait(&[Point { stream, tick }])
             }
             Step::StreamWait { stream, points } => {
+                assert!(self.stream_wait, "stream {} is to wait for {points:?}, and cannot", stream.0);
                 if self.fails() {
                     return self.failure();
                 }

@@ -1,10 +1,12 @@
 //! Operations of other threads just before each look of a plan at a shard.
 
-use millpond_backend::Tick;
+use millpond_backend::{PageCaps, Tick};
 use millpond_core::settings::Growth;
 use millpond_core::{Freed, Shard, ShardId, Shards, Sizes, Step};
 
-use super::device::{Device, Held, MIB, overlap, point, with_gaps};
+use super::device::{Device, Held, MIB, is_stream_wait, overlap, point, with_gaps};
+
+const SMALL: u64 = MIB / 2;
 
 /// Shards with an operation that is made just before the first look after `looks` others.
 struct Meddled<'a> {
@@ -174,4 +176,63 @@ fn a_block_that_is_to_be_lent_is_taken_by_another_thread() {
     };
     let looks = at_each_look(set_up, |shards, sizes| took(shards, 1, sizes, 22), |_| {});
     assert!(looks > 5, "only {looks} looks");
+}
+
+/// Returns a device whose streams cannot wait for each other, with these blocks of stream 1, of which every other one is
+/// free and the device is done with it. They are all that the limit allows.
+fn without_waits(blocks: &[u64]) -> Device {
+    let limit = blocks.iter().sum::<u64>().next_multiple_of(2 * MIB);
+    let mut device = Device::with(Growth::Tight, limit, PageCaps::new(2 * MIB), false);
+    let held: Vec<_> =
+        blocks.iter().map(|&bytes| device.hit(1, bytes).unwrap_or_else(|| device.allocate(1, bytes))).collect();
+    held.into_iter().step_by(2).for_each(|held| device.free(held, 1));
+    device
+}
+
+/// A block is to be lent, and its own stream takes it, uses it for work that is still running, and frees it, all
+/// between two looks. The request gets another one, because its stream cannot wait for that work.
+fn a_block_is_used_once_more(set_up: impl Fn() -> (Device, u64)) {
+    let used = std::cell::Cell::new(0);
+    let use_again = |shards: &mut Vec<Shard>, sizes: &Sizes| {
+        let want = sizes.want(set_up().1).expect("a size that exists");
+        let Some(grant) = shards[1].allocate(&want, 0, Tick(u64::MAX)) else { return Meddling::Nothing };
+        assert_eq!(shards[1].free(grant.block, Tick(200), 0), Freed::Done { unsettled: false });
+        Meddling::Used
+    };
+    let looks = at_each_look(&set_up, use_again, |steps| {
+        used.set(used.get() + 1);
+        assert!(!steps.iter().any(is_stream_wait), "{steps:?}");
+    });
+    assert!(used.get() > 3 && used.get() + 3 > looks, "used {} times in {looks} looks", used.get());
+}
+
+#[test]
+fn a_block_that_is_to_be_lent_is_used_once_more_where_streams_cannot_wait() {
+    a_block_is_used_once_more(|| (without_waits(&[20 * MIB, 2 * MIB, 20 * MIB, 2 * MIB]), 20 * MIB));
+}
+
+#[test]
+fn a_small_block_that_is_to_be_lent_is_used_once_more_where_streams_cannot_wait() {
+    a_block_is_used_once_more(|| (without_waits(&[SMALL; 8]), SMALL));
+}
+
+/// The small block that is to be lent lies in a slab that is free as a whole.
+#[test]
+fn a_slab_that_is_to_be_lent_from_is_used_once_more_where_streams_cannot_wait() {
+    a_block_is_used_once_more(|| (without_waits(&[2 * MIB; 4]), SMALL));
+}
+
+/// The stream has borrowed the same place several times before, and would get it again without a question.
+#[test]
+fn a_place_that_is_to_be_lent_again_is_used_once_more_where_streams_cannot_wait() {
+    for blocks in [[SMALL; 8], [20 * MIB; 8]] {
+        a_block_is_used_once_more(|| {
+            let mut device = without_waits(&blocks);
+            for _ in 0..10 {
+                let held = device.allocate(0, blocks[0]);
+                device.free(held, 1);
+            }
+            (device, blocks[0])
+        });
+    }
 }
