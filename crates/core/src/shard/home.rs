@@ -1,28 +1,13 @@
-//! The homes of pages: the free memory there, how a home grows, and the parts that are in use elsewhere.
-
-use alloc::vec::Vec;
+//! The homes of pages: how a home grows, its slabs, and the parts that are in use elsewhere.
 
 use millpond_backend::StreamId;
 
-use super::{Grant, Shard, Uses};
-use crate::block::{Block, State};
+use super::{Grant, Shard, Tile, Uses};
+use crate::block::State;
 use crate::books::Points;
-use crate::ids::{BlockId, Place, Side, Slot};
+use crate::ids::{BlockId, Side, Slot};
 use crate::last_use::LastUse;
 use crate::size::Want;
-
-/// A free block at home.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Tile {
-    pub(crate) block: BlockId,
-    pub(crate) side: Side,
-    /// Whether a part of it may be guarded.
-    pub(crate) is_marked: bool,
-    pub(crate) slot: Slot,
-    pub(crate) begin: u64,
-    pub(crate) end: u64,
-    pub(crate) last_use: LastUse,
-}
 
 /// A place where a home can grow so that a request is served there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,88 +33,6 @@ pub(crate) struct Ground {
 }
 
 impl Shard {
-    /// Returns the free blocks of the large side, by slot and offset; none if they have less than `bytes` together.
-    pub(crate) fn tiles_by_place(&self, bytes: u64) -> Vec<Tile> {
-        let free = &self.pools[Side::Large.index()].free;
-        if bytes > 0 && free.iter().map(|id| self.blocks[id].size).sum::<u64>() < bytes {
-            return Vec::new();
-        }
-        let mut tiles: Vec<_> = free.iter().map(|block| self.tile(block)).collect();
-        tiles.sort_unstable_by_key(|tile| (tile.slot, tile.begin));
-        tiles
-    }
-
-    pub(super) fn tile(&self, id: BlockId) -> Tile {
-        let block = &self.blocks[id];
-        let is_marked = block.used_elsewhere;
-        let Block { side, slot, offset: begin, last_use, .. } = *block;
-        Tile { block: id, side, is_marked, slot, begin, end: block.end(), last_use }
-    }
-
-    /// Returns the free blocks of the large side with at least `bytes` bytes, the smallest first.
-    pub(crate) fn tiles_at_least(&self, bytes: u64) -> impl Iterator<Item = Tile> {
-        let free = self.pools[Side::Large.index()].free.iter_from(bytes);
-        free.filter(move |&id| self.blocks[id].size >= bytes).map(|id| self.tile(id))
-    }
-
-    /// Returns the free blocks of the small side with at least `bytes` bytes, the smallest first.
-    pub(crate) fn small_tiles_at_least(&self, bytes: u64) -> impl Iterator<Item = Tile> {
-        let free = self.pools[Side::Small.index()].free.iter_from(bytes);
-        free.filter(move |&id| self.blocks[id].size >= bytes).map(|id| self.tile(id))
-    }
-
-    /// Returns the free block of a side that has this number of bytes from a place on, if it is among the first `looks`
-    /// that are long enough.
-    pub(crate) fn tile_over(&self, side: Side, place: Place, bytes: u64, looks: usize) -> Option<Tile> {
-        let end = place.offset + bytes;
-        let has = |tile: &Tile| tile.slot == place.slot && tile.begin <= place.offset && end <= tile.end;
-        self.pools[side.index()].free.iter_from(bytes).take(looks).map(|id| self.tile(id)).find(has)
-    }
-
-    /// Returns the free blocks of the large side that have a whole slab, the smallest first.
-    pub(crate) fn slabs(&self) -> impl Iterator<Item = Tile> {
-        let slab = self.rules.slab;
-        self.tiles_at_least(slab).filter(move |tile| tile.begin.next_multiple_of(slab) + slab <= tile.end)
-    }
-
-    /// Claims the front of a free block of the small side, or of a part of it; what is left of it stays free. Returns
-    /// the claimed block, the last use of its memory and the points that guarded it, or `None` if another thread has
-    /// taken or used it meanwhile.
-    pub(crate) fn claim_small(&mut self, tile: &Tile, bytes: u64) -> Option<(BlockId, LastUse, Points)> {
-        if !self.stands(tile, Side::Small, (tile.begin, tile.begin + bytes)) {
-            return None;
-        }
-        self.claim(tile.block);
-        Some(self.claim_from(tile.block, tile.begin, bytes))
-    }
-
-    /// Turns a slab in a free block of the large side into one of the small side, and claims a block there: at the
-    /// front of the tile, or where the first slab begins behind that. Returns what [`claim_small`](Self::claim_small)
-    /// does.
-    pub(crate) fn claim_in_slab(&mut self, tile: &Tile, bytes: u64) -> Option<(BlockId, LastUse, Points)> {
-        let (slab, block) = (self.rules.slab, &self.blocks[tile.block]);
-        let below = tile.begin / slab * slab;
-        let begin = if below >= block.offset { below } else { tile.begin.next_multiple_of(slab) };
-        let at = begin.max(tile.begin);
-        if !self.stands(tile, Side::Large, (begin, begin + slab)) || at + bytes > begin + slab {
-            return None;
-        }
-        let age = self.blocks[tile.block].age;
-        self.claim(tile.block);
-        let part = self.carve(tile.block, begin, slab, [age; 2]);
-        self.becomes_slab(part);
-        Some(self.claim_from(part, at, bytes))
-    }
-
-    /// Cuts a claimed block down to some of its bytes, and takes the guards off those alone: who gets the rest waits
-    /// for the rest's own.
-    fn claim_from(&mut self, id: BlockId, begin: u64, bytes: u64) -> (BlockId, LastUse, Points) {
-        let age = self.blocks[id].age;
-        let part = self.carve(id, begin, bytes, [age; 2]);
-        let guards = self.take_guards(part);
-        (part, self.blocks[part].last_use, guards)
-    }
-
     pub(super) fn becomes_slab(&mut self, id: BlockId) {
         self.blocks[id].side = Side::Small;
         self.small_bytes += self.blocks[id].size;
@@ -139,11 +42,6 @@ impl Shard {
     pub(super) fn leaves_slab(&mut self, id: BlockId) {
         self.blocks[id].side = Side::Large;
         self.small_bytes -= self.blocks[id].size;
-    }
-
-    /// Returns the free block that fits a request of that many bytes best.
-    pub(crate) fn best_tile(&self, want: &Want) -> Option<Tile> {
-        self.find(want).map(|block| self.tile(block))
     }
 
     /// Returns where a home can grow for a request: the first hole that is long enough, together with the free block in
@@ -194,28 +92,6 @@ impl Shard {
         }
         // A free block in front that the plan has not claimed stays as it is: the block that is handed out follows it.
         self.serve(whole, want, clock)
-    }
-
-    fn is_free_on(&self, id: BlockId, side: Side) -> bool {
-        (self.blocks[id].state, self.blocks[id].side) == (State::Free, side)
-    }
-
-    /// Returns whether a part of a block is as it was seen: free on that side, and not used since. Another thread may
-    /// have had it between two looks, and for whom it was ready or could be waited for, it may not be any more.
-    fn stands(&self, tile: &Tile, side: Side, (begin, end): (u64, u64)) -> bool {
-        let block = &self.blocks[tile.block];
-        let is_inside = block.slot == tile.slot && block.offset <= begin && end <= block.end();
-        self.is_free_on(tile.block, side) && is_inside && block.last_use <= tile.last_use
-    }
-
-    /// Claims a part of a free block; what is left of the block stays free. Returns the claimed block, the last use of
-    /// its memory and the points that guarded it, or `None` if another thread has taken or used it meanwhile.
-    pub(crate) fn claim_part(&mut self, tile: &Tile, begin: u64, end: u64) -> Option<(BlockId, LastUse, Points)> {
-        if !self.stands(tile, Side::Large, (begin, end)) {
-            return None;
-        }
-        self.claim(tile.block);
-        Some(self.claim_from(tile.block, begin, end - begin))
     }
 
     /// Hands a claimed block of the request's length out for use on another stream, with the last use that counts
@@ -372,6 +248,7 @@ pub(super) mod tests {
     extern crate std;
 
     use std::vec;
+    use std::vec::Vec;
 
     use millpond_backend::{PageCaps, Reuse};
 
@@ -521,49 +398,6 @@ pub(super) mod tests {
             assert_eq!(tiles.len(), 1, "it has joined: {tiles:?}");
             assert_eq!((tiles[0].end, tiles[0].last_use), (4 * MIB, LastUse::at(millpond_backend::Tick(7))));
         }
-    }
-
-    #[test]
-    fn a_part_is_claimed_only_of_free_memory_of_the_large_side() {
-        let (mut shard, _, ids) = with_gaps(&[4, 4, 8]);
-        for (block, begin, end) in [(ids[0], 2, 5), (ids[1], 4, 8), (ids[2], 6, 10), (ids[2], 8, 18)] {
-            let tile = shard.tile(block);
-            assert_eq!(shard.claim_part(&tile, begin * MIB, end * MIB), None, "{begin} to {end}");
-        }
-        let elsewhere = Tile { slot: Slot(9), ..shard.tile(ids[2]) };
-        assert_eq!(shard.claim_part(&elsewhere, 8 * MIB, 10 * MIB), None, "another range");
-        let block = shard.take_slab(&want(SMALL), 0).expect("a slab").block;
-        free(&mut shard, block, 4);
-        let slab = shard.take_slab(&want(SMALL), 0).expect("a slab");
-        let rest = shard.pools[Side::Small.index()].free.iter().next().expect("the rest of the slab");
-        let rest = shard.tile(rest);
-        assert_eq!(shard.claim_part(&rest, rest.begin, rest.end), None, "{slab:?}");
-    }
-
-    /// Between the look and the claim another thread has had the memory, and the device is not done with that. Whoever
-    /// looked could use it as it was, and may be unable to wait for what came behind.
-    #[test]
-    fn nothing_is_claimed_that_was_used_since_it_was_seen() {
-        let use_again = |shard: &mut Shard, bytes: u64, tick: u64| {
-            let block = shard.find_and_take(&want(bytes), 0).expect("it is free").block;
-            free(shard, block, tick);
-        };
-        let (mut shard, _, ids) = with_gaps(&[4, 4]);
-        let seen = shard.tile(ids[0]);
-        use_again(&mut shard, 4 * MIB, 8);
-        let part = (seen.begin, seen.begin + MIB);
-        assert_eq!(shard.claim_part(&seen, part.0, part.1), None);
-        assert_eq!(shard.claim_in_slab(&seen, SMALL), None);
-        let now = shard.tile(ids[0]);
-        assert!(shard.claim_in_slab(&now, SMALL).is_some(), "{now:?} is as it was seen");
-        settle(&mut shard);
-        let rest = shard.pools[Side::Small.index()].free.iter().next().expect("the rest of the slab");
-        let seen = shard.tile(rest);
-        use_again(&mut shard, SMALL, 9);
-        assert_eq!(shard.claim_small(&seen, SMALL), None);
-        let now = shard.tile(rest);
-        assert!(shard.claim_small(&now, SMALL).is_some(), "{now:?} is as it was seen");
-        settle(&mut shard);
     }
 
     /// A slab is a whole one of its length, wherever the free block begins.

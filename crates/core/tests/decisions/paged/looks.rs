@@ -178,8 +178,8 @@ fn a_block_that_is_to_be_lent_is_taken_by_another_thread() {
     assert!(looks > 5, "only {looks} looks");
 }
 
-/// Returns a device whose streams cannot wait for each other, with these blocks of stream 1, of which every other one is
-/// free and the device is done with it. They are all that the limit allows.
+/// Returns a device whose streams cannot wait for each other, with these blocks of stream 1, which are all that the
+/// limit allows. Every other one is free, and the device is done with it.
 fn without_waits(blocks: &[u64]) -> Device {
     let limit = blocks.iter().sum::<u64>().next_multiple_of(2 * MIB);
     let mut device = Device::with(Growth::Tight, limit, PageCaps::new(2 * MIB), false);
