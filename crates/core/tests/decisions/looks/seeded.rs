@@ -9,8 +9,11 @@ use super::scene::Scene;
 use super::world::{End, Facts, Failing, MIB, World};
 
 fn size(random: &mut Random) -> u64 {
-    match random.below(6) {
+    match random.below(8) {
         0 => 512 * (1 + random.below(2000)),
+        // Programs ask for the same sizes again, so that blocks of others are found.
+        6 => MIB / 2,
+        7 => MIB * (8 << random.below(3)),
         1..=3 => MIB * (1 + random.below(12)),
         _ => MIB * (10 + random.below(30)),
     }
@@ -42,7 +45,17 @@ fn strike(random: &mut Random, scene: &mut Scene, shards: &mut [Shard]) {
     let stream = StreamId(random.index(shards.len()) as u32);
     let count = scene.live.len() as u64;
     let any = |random: &mut Random, scene: &Scene| scene.live.keys().nth(random.below(count.max(1)) as usize).copied();
-    match random.below(9) {
+    match random.below(11) {
+        9..=10 => {
+            // Takes a block, lets the device have it, and frees it, all between two looks of a plan.
+            if let Some(id) = scene.hit(shards, shard, size(random)) {
+                if random.one_in(4) {
+                    scene.record(shards, id, stream);
+                }
+                scene.clock.close(scene.streams[shard]);
+                scene.free(shards, id);
+            }
+        }
         0..=2 => _ = scene.hit(shards, shard, size(random)),
         3..=5 => {
             if let Some(id) = any(random, scene) {
@@ -90,7 +103,9 @@ fn begin(random: &mut Random, world: &World) -> Flight {
 fn go_on(random: &mut Random, world: &mut World, flights: &mut Vec<Flight>, at: usize) {
     let mut looks = random.below(12) as u32;
     let mut seed = Random::new(random.bits());
-    let mut meddle = |scene: &mut Scene, shards: &mut [Shard]| strike(&mut seed, scene, shards);
+    let strikes = 1 + random.below(4);
+    let mut meddle =
+        |scene: &mut Scene, shards: &mut [Shard]| (0..strikes).for_each(|_| strike(&mut seed, scene, shards));
     let Flight { plan, user, step } = &mut flights[at];
     let over = match step.take() {
         None => {
@@ -172,7 +187,7 @@ fn run(seed: u64) {
     world.drain();
 }
 
-const SEEDS: u64 = 400;
+const SEEDS: u64 = 2_000;
 
 /// A failure prints its seed: `MILLPOND_SEED=7` runs that one alone.
 #[test]
