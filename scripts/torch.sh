@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # PyTorch on Millpond, on a machine with a GPU: built here, run there.
 #   scripts/torch.sh build FOLDER                   builds the wheel (scripts/wheel.sh, whose variables apply), and
-#                                                   unpacks it into FOLDER, with the library that times pairs
+#                                                   unpacks it into FOLDER, with the library that times pairs; and
+#                                                   packs what WHEELS has there: a folder with wheels of CuPy, of RMM
+#                                                   and of what they need, where the other machine lacks them
 #   scripts/torch.sh run FOLDER RESULTS [PART...]   runs it there, in the repository; RESULTS gets a file for each part
 #                                                   and errors.txt
 # Parts: suite native classic pairs hooks programs precision largest, all of them unless named. Fails if a part does,
@@ -15,7 +17,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-usage() { sed -n '2,15s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2; }
+usage() { sed -n '2,17s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2; }
 [ "$#" -ge 2 ] || usage
 action="$1" folder="$2"
 shift 2
@@ -30,6 +32,14 @@ if [ "$action" = build ]; then
     "${CXX:-g++}" -std=c++17 -O2 -fPIC -shared -fvisibility=hidden -isystem "${torches[0]}/torch/include" \
         -isystem "${torches[0]}/torch/include/torch/csrc/api/include" -isystem "${CUDA:-/usr/local/cuda/include}" \
         python/tests/pairs.cpp -o "$folder/pairs.so" -L"$target/python/stubs" -Wl,--no-as-needed -lc10 -lc10_cuda -s
+    if [ -n "${WHEELS:-}" ]; then
+        # As little as can be, for it is carried: half of a wheel of CuPy are symbols.
+        packages="$(mktemp -d)"
+        trap 'rm -rf "$packages"' EXIT
+        for wheel in "$WHEELS"/*.whl; do python3 -m zipfile -e "$wheel" "$packages"; done
+        find "$packages" -type f \( -name '*.so' -o -name '*.so.*' \) -exec strip --strip-unneeded {} +
+        tar -C "$packages" -cf - . | xz -6 -T0 >"$folder/packages.tar.xz"
+    fi
     du -sh "$folder"
     exit 0
 fi
@@ -50,7 +60,14 @@ classic() {
         --only training,ipc,record,graph,pool,memory,checkpoints,compile,two_devices
 }
 pairs() { timeout 200 "$python" python/tests/pair_bench.py --rounds 2 --count 100000 --pairs "$folder/pairs.so"; }
-hooks() { timeout 120 "$python" python/tests/gpu_hooks.py --out "$results/traces"; }
+hooks() {
+    local code=0 packages
+    packages="$(mktemp -d)"
+    [ ! -f "$folder/packages.tar.xz" ] || tar -C "$packages" -xJf "$folder/packages.tar.xz"
+    PYTHONPATH="$folder:$packages" timeout 200 "$python" python/tests/gpu_hooks.py --out "$results/traces" || code=$?
+    rm -rf "$packages"
+    return "$code"
+}
 programs() {
     local only=()
     [ -z "${ONLY:-}" ] || only=(--only "$ONLY")
