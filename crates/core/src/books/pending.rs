@@ -23,6 +23,8 @@ pub(crate) struct Pending {
     queues: Vec<VecDeque<Waiter>>,
     waiters: usize,
     reached: Vec<Tick>,
+    /// By stream, the last tick that was there when the stream was asked how far it is.
+    asked: Vec<Tick>,
     /// By stream, the tick that only a submit closes; no entry where the driver closes ticks.
     open: BTreeMap<StreamId, Tick>,
     /// The streams that are being captured, with the tick that was open when that began.
@@ -36,6 +38,7 @@ impl Pending {
         if self.queues.len() < needed {
             self.queues.resize_with(needed, VecDeque::new);
             self.reached.resize(needed, Tick::ZERO);
+            self.asked.resize(needed, Tick::ZERO);
         }
     }
 
@@ -97,6 +100,20 @@ impl Pending {
         let tick = tick.min(Tick(most));
         let known = &mut self.reached[stream.0 as usize];
         *known = tick.max(*known);
+    }
+
+    /// Notes that a stream was asked how far it is when there was this tick already.
+    pub(crate) fn note_asked(&mut self, point: Point) {
+        self.know_stream(point.stream);
+        let known = &mut self.asked[point.stream.0 as usize];
+        *known = point.tick.max(*known);
+    }
+
+    /// Returns whether the device was seen to be behind a point: it is not known to be reached, although its stream was
+    /// asked since. Of what other threads have done after that nothing is known.
+    pub(crate) fn is_behind(&self, point: Point) -> bool {
+        let at = point.stream.0 as usize;
+        self.reached[at] < point.tick && point.tick <= self.asked[at]
     }
 
     /// Notes that a tick is open until the application submits its stream.
@@ -213,6 +230,17 @@ mod tests {
         assert!(!book.is_reached(at(5)) && book.can_be_waited_for(at(5)), "it is asked anew");
         book.note_reached(stream, Tick(5));
         assert!(book.is_reached(at(5)));
+    }
+
+    #[test]
+    fn a_stream_is_behind_with_what_it_was_asked_for_and_has_not_reached() {
+        let mut book = Pending::default();
+        let at = |tick| Point { stream: StreamId(1), tick: Tick(tick) };
+        book.note_reached(StreamId(1), Tick(4));
+        assert!(!book.is_behind(at(5)), "it was not asked");
+        book.note_asked(at(6));
+        book.note_asked(at(5));
+        assert_eq!([4, 5, 6, 7].map(|tick| book.is_behind(at(tick))), [false, true, true, false]);
     }
 
     #[test]

@@ -11,6 +11,9 @@ use millpond_core::{
 use crate::meddle::Meddled;
 
 const MIB: u64 = 1 << 20;
+
+/// The tick of each stream that the driver closes when it is asked: behind all that a test frees.
+const CLOSED: Tick = Tick(1 << 40);
 const ANY: Tick = Tick(u64::MAX);
 
 struct Device {
@@ -48,7 +51,11 @@ impl Device {
         let at = |stream: StreamId| Point { stream, tick: self.reached[stream.0 as usize] };
         match step {
             Step::Reserve { .. } | Step::ReserveRange { .. } => Outcome::Reserved { address: 0 },
-            Step::Poll(streams) => Outcome::Reached(streams.iter().map(|&stream| at(stream)).collect()),
+            Step::Poll(streams) => {
+                let reached = streams.iter().map(|&stream| at(stream)).collect();
+                let closed = streams.iter().map(|&stream| Point { stream, tick: CLOSED }).collect();
+                Outcome::Polled { reached, open: Vec::new(), closed, time: None }
+            }
             Step::Wait(points) => Outcome::Reached(points.iter().map(|point| at(point.stream)).collect()),
             Step::Synchronize(stream) => Outcome::Reached(vec![at(*stream)]),
             Step::StreamWait { .. } => Outcome::Waits(self.covers),

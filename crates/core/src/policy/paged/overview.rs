@@ -31,7 +31,7 @@ impl Coordinator {
         for id in self.shard_ids() {
             let is_in_pool = self.pool_of(id) == pool;
             let (survey, offer) = shards.with(id, |shard| {
-                let survey = shard.survey(|point| self.is_over(point));
+                let survey = shard.survey(|point| self.is_over(point), |point| self.pending.is_behind(point));
                 let offer = if is_in_pool && id != of { shard.best_tile(&large) } else { None };
                 (survey, offer)
             });

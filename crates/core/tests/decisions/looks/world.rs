@@ -168,13 +168,14 @@ impl World {
                 Outcome::Failed
             }
             Step::Poll(streams) => {
-                let clock = &self.scene.clock;
+                let clock = &mut self.scene.clock;
                 let reached = streams.iter().map(|&stream| Point { stream, tick: clock.done(stream) }).collect();
-                if !clock.submits {
-                    return Outcome::Reached(reached);
+                let marks = streams.iter().map(|&stream| Point { stream, tick: clock.mark(stream) }).collect();
+                if clock.submits {
+                    return Outcome::Polled { reached, open: marks, closed: Vec::new(), time: None };
                 }
-                let open = streams.iter().map(|&stream| Point { stream, tick: clock.mark(stream) }).collect();
-                Outcome::Polled { reached, open, closed: Vec::new(), time: None }
+                streams.iter().for_each(|&stream| clock.close(stream));
+                Outcome::Polled { reached, open: Vec::new(), closed: marks, time: None }
             }
             Step::Wait(points) => self.wait(&points),
             Step::Synchronize(stream) => {

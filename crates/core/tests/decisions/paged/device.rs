@@ -8,6 +8,9 @@ use millpond_core::{
 
 pub(crate) const MIB: u64 = 1 << 20;
 
+/// The tick of each stream that the driver closes when it is asked: behind all that a test has freed by then.
+pub(crate) const CLOSED: u64 = 1 << 40;
+
 /// A block that is held, with the shard that it belongs to and its place there.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Held {
@@ -73,7 +76,8 @@ impl Device {
             Step::Reserve { .. } | Step::ReserveRange { .. } => Outcome::Reserved { address: 0 },
             Step::Poll(streams) => {
                 let reached = streams.iter().map(reached).collect();
-                Outcome::Polled { reached, open: Vec::new(), closed: Vec::new(), time: self.time }
+                let closed = streams.iter().map(|stream| point(stream.0, CLOSED)).collect();
+                Outcome::Polled { reached, open: Vec::new(), closed, time: self.time }
             }
             Step::Budget => Outcome::Left(self.left),
             Step::Wait(points) => Outcome::Reached(points.clone()),

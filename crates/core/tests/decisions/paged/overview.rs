@@ -2,9 +2,10 @@
 //! it creates pages then, and gathers nothing.
 
 use millpond_backend::{StreamId, Tick};
+use millpond_core::Step;
 use millpond_core::settings::Growth;
 
-use super::device::{Device, Held, MIB};
+use super::device::{CLOSED, Device, Held, MIB};
 
 /// Has the second stream hold blocks of these lengths in MiB, with 4 MiB between them that stay.
 fn blocks(device: &mut Device, mib: &[u64]) -> Vec<Held> {
@@ -53,5 +54,28 @@ fn what_was_freed_last_and_is_in_use_again_does_not_hold_a_request_back() {
             assert_eq!(again.grant.offset, held[2].grant.offset);
         }
         assert_eq!(gathers(&mut device), is_taken);
+    }
+}
+
+/// Another thread uses memory of its stream behind the query of a plan, on that stream alone or on a third one as well.
+/// Whether the device is behind with that is not known, and no reason to create memory.
+#[test]
+fn what_was_freed_since_the_streams_were_asked_does_not_hold_a_request_back() {
+    for (is_shared, tick) in [(false, 50), (false, CLOSED + 1), (true, 150), (true, CLOSED + 1)] {
+        let mut device = Device::new(Growth::Balanced, 1 << 30);
+        device.reached[1] = Tick(1);
+        for block in blocks(&mut device, &[20, 20, 12]) {
+            device.free(block, 1);
+        }
+        let (mut plan, reserved) = (device.plan(0, 30 * MIB), device.reserved());
+        let asks = device.until(&mut plan, |step| matches!(step, Step::Poll(_)));
+        device.done(&mut plan, &asks);
+        let used = device.hit(1, 12 * MIB).expect("it is free");
+        if is_shared {
+            device.shards[1].record_stream(used.grant.block, StreamId(2));
+        }
+        device.free_unchecked(used, tick);
+        assert!(device.finish(&mut plan, 0).is_some());
+        assert_eq!(device.reserved() == reserved, tick > CLOSED, "shared {is_shared}, at {tick}");
     }
 }
