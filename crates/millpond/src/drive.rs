@@ -4,7 +4,7 @@ use std::any::Any;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use millpond_backend::{Backend, BackendError, ClassId, Closing, Fault, Point, StreamId};
+use millpond_backend::{Backend, BackendError, ClassId, Closing, Fault, Point, StreamId, Tick};
 use millpond_core::{Coordinator, Grant, Outcome, Plan, ShardId, Step, Want};
 
 use crate::error::{Error, OutOfMemory};
@@ -250,21 +250,27 @@ impl<B: Backend> State<B> {
         match self.backend.caps().closing {
             Closing::Backend => {
                 let mut reached = Vec::with_capacity(streams.len());
+                let mut asked = Vec::with_capacity(streams.len());
                 let mut closed = Vec::new();
                 for &stream in streams {
                     let before = self.backend.open_tick(stream);
                     reached.push(self.reached(stream)?);
-                    if let Some(tick) = before.filter(|_| before < self.backend.open_tick(stream)) {
+                    let Some(tick) = before else { continue };
+                    if before < self.backend.open_tick(stream) {
                         closed.push(Point { stream, tick });
+                        asked.push(Point { stream, tick });
+                    } else {
+                        // Nothing was marked on the open tick yet.
+                        asked.push(Point { stream, tick: Tick(tick.0.saturating_sub(1)) });
                     }
                 }
-                Ok(Outcome::Polled { reached, open: Vec::new(), closed, time: Some(self.time()) })
+                Ok(Outcome::Polled { reached, open: Vec::new(), closed, asked, time: Some(self.time()) })
             }
             Closing::Submit => {
                 let reached = self.poll(streams)?;
                 let open = |point: &Point| Point { tick: self.backend.mark(point.stream), ..*point };
-                let open = reached.iter().map(open).collect();
-                Ok(Outcome::Polled { reached, open, closed: Vec::new(), time: None })
+                let open: Vec<_> = reached.iter().map(open).collect();
+                Ok(Outcome::Polled { reached, asked: open.clone(), open, closed: Vec::new(), time: None })
             }
         }
     }

@@ -225,8 +225,8 @@ impl Coordinator {
                 }
                 then.told()
             }
-            (Asked::Points(then), Outcome::Polled { reached, open, closed, time }) => {
-                closed.iter().chain(&open).for_each(|&point| self.pending.note_asked(point));
+            (Asked::Points(then), Outcome::Polled { reached, open, closed, asked, time }) => {
+                asked.into_iter().for_each(|point| self.pending.note_asked(point));
                 if let Some(time) = time {
                     self.note_pace(&reached, (&closed, time), shards);
                 }

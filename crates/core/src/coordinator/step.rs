@@ -164,6 +164,8 @@ pub enum Outcome {
         open: Vec<Point>,
         /// The ticks that were closed by being asked: all work that was queued before is done once they are reached.
         closed: Vec<Point>,
+        /// The last ticks on which there was any work or freed memory when the streams were asked.
+        asked: Vec<Point>,
         /// The time at which that was so, in nanoseconds since any moment. `None` where the application closes ticks,
         /// as those say little of how far the device is.
         time: Option<u64>,

@@ -12,8 +12,8 @@ use crate::meddle::Meddled;
 
 const MIB: u64 = 1 << 20;
 
-/// The tick of each stream that the driver closes when it is asked: behind all that a test frees.
-const CLOSED: Tick = Tick(1 << 40);
+/// The last tick of each stream that there is when it is asked how far it is: behind all that a test frees.
+const ASKED: Tick = Tick(1 << 40);
 const ANY: Tick = Tick(u64::MAX);
 
 struct Device {
@@ -53,8 +53,8 @@ impl Device {
             Step::Reserve { .. } | Step::ReserveRange { .. } => Outcome::Reserved { address: 0 },
             Step::Poll(streams) => {
                 let reached = streams.iter().map(|&stream| at(stream)).collect();
-                let closed = streams.iter().map(|&stream| Point { stream, tick: CLOSED }).collect();
-                Outcome::Polled { reached, open: Vec::new(), closed, time: None }
+                let asked = streams.iter().map(|&stream| Point { stream, tick: ASKED }).collect();
+                Outcome::Polled { reached, open: Vec::new(), closed: Vec::new(), asked, time: None }
             }
             Step::Wait(points) => Outcome::Reached(points.iter().map(|point| at(point.stream)).collect()),
             Step::Synchronize(stream) => Outcome::Reached(vec![at(*stream)]),

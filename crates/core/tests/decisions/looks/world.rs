@@ -170,12 +170,12 @@ impl World {
             Step::Poll(streams) => {
                 let clock = &mut self.scene.clock;
                 let reached = streams.iter().map(|&stream| Point { stream, tick: clock.done(stream) }).collect();
-                let marks = streams.iter().map(|&stream| Point { stream, tick: clock.mark(stream) }).collect();
+                let asked: Vec<_> = streams.iter().map(|&stream| Point { stream, tick: clock.mark(stream) }).collect();
                 if clock.submits {
-                    return Outcome::Polled { reached, open: marks, closed: Vec::new(), time: None };
+                    return Outcome::Polled { reached, open: asked.clone(), closed: Vec::new(), asked, time: None };
                 }
                 streams.iter().for_each(|&stream| clock.close(stream));
-                Outcome::Polled { reached, open: Vec::new(), closed: marks, time: None }
+                Outcome::Polled { reached, open: Vec::new(), closed: Vec::new(), asked, time: None }
             }
             Step::Wait(points) => self.wait(&points),
             Step::Synchronize(stream) => {

@@ -8,8 +8,8 @@ use millpond_core::{
 
 pub(crate) const MIB: u64 = 1 << 20;
 
-/// The tick of each stream that the driver closes when it is asked: behind all that a test has freed by then.
-pub(crate) const CLOSED: u64 = 1 << 40;
+/// The last tick of each stream that there is when it is asked how far it is: behind all that a test has freed by then.
+pub(crate) const ASKED: u64 = 1 << 40;
 
 /// A block that is held, with the shard that it belongs to and its place there.
 #[derive(Clone, Copy, Debug)]
@@ -76,8 +76,8 @@ impl Device {
             Step::Reserve { .. } | Step::ReserveRange { .. } => Outcome::Reserved { address: 0 },
             Step::Poll(streams) => {
                 let reached = streams.iter().map(reached).collect();
-                let closed = streams.iter().map(|stream| point(stream.0, CLOSED)).collect();
-                Outcome::Polled { reached, open: Vec::new(), closed, time: self.time }
+                let asked = streams.iter().map(|stream| point(stream.0, ASKED)).collect();
+                Outcome::Polled { reached, open: Vec::new(), closed: Vec::new(), asked, time: self.time }
             }
             Step::Budget => Outcome::Left(self.left),
             Step::Wait(points) => Outcome::Reached(points.clone()),

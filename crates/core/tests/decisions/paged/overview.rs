@@ -5,7 +5,7 @@ use millpond_backend::{StreamId, Tick};
 use millpond_core::Step;
 use millpond_core::settings::Growth;
 
-use super::device::{CLOSED, Device, Held, MIB};
+use super::device::{ASKED, Device, Held, MIB};
 
 /// Has the second stream hold blocks of these lengths in MiB, with 4 MiB between them that stay.
 fn blocks(device: &mut Device, mib: &[u64]) -> Vec<Held> {
@@ -61,7 +61,7 @@ fn what_was_freed_last_and_is_in_use_again_does_not_hold_a_request_back() {
 /// Whether the device is behind with that is not known, and no reason to create memory.
 #[test]
 fn what_was_freed_since_the_streams_were_asked_does_not_hold_a_request_back() {
-    for (is_shared, tick) in [(false, 50), (false, CLOSED + 1), (true, 150), (true, CLOSED + 1)] {
+    for (is_shared, tick) in [(false, 50), (false, ASKED + 1), (true, 150), (true, ASKED + 1)] {
         let mut device = Device::new(Growth::Balanced, 1 << 30);
         device.reached[1] = Tick(1);
         for block in blocks(&mut device, &[20, 20, 12]) {
@@ -76,6 +76,6 @@ fn what_was_freed_since_the_streams_were_asked_does_not_hold_a_request_back() {
         }
         device.free_unchecked(used, tick);
         assert!(device.finish(&mut plan, 0).is_some());
-        assert_eq!(device.reserved() == reserved, tick > CLOSED, "shared {is_shared}, at {tick}");
+        assert_eq!(device.reserved() == reserved, tick > ASKED, "shared {is_shared}, at {tick}");
     }
 }
