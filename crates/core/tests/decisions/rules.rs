@@ -334,41 +334,6 @@ fn memory_in_a_window_goes_when_the_work_on_both_streams_is_over() {
     }
 }
 
-/// A block that is lent is idle again only when the borrower's work is over. With `balanced`, a block whose last use is
-/// not reached is not lent while new pages may be created.
-#[test]
-fn only_idle_blocks_are_lent_and_they_wait_for_the_borrower() {
-    for (reached, is_lent) in [(4, false), (5, true)] {
-        let mut device = Device::paged(Growth::Balanced);
-        device.reached = vec![Tick(0); 3];
-        let held = device.miss(1, 40 * MIB);
-        device.free(1, &held, 5);
-        device.reached = vec![Tick(0), Tick(reached), Tick(0)];
-        let mut plan = device.plan(0, 30 * MIB);
-        let (lender, grant) = device.run(&mut plan).expect("there is room");
-        assert_eq!(lender == ShardId(1), is_lent, "5 was the last use, {reached} is reached");
-        if is_lent {
-            let Freed::Pending(uses) = device.free(1, &grant, 6) else { panic!("the borrower is still at it") };
-            assert_eq!(uses.streams, [StreamId(0)]);
-        }
-    }
-}
-
-/// The best fit of all other streams is still in use. The best of the idle blocks is lent.
-#[test]
-fn a_block_in_use_does_not_stand_in_for_an_idle_one() {
-    let mut device = Device::paged(Growth::Balanced);
-    device.reached = vec![Tick(0); 3];
-    for (shard, mib) in [(1, 36), (2, 44)] {
-        let held = device.miss(shard, mib * MIB);
-        device.free(shard, &held, 5);
-    }
-    device.reached = vec![Tick(0), Tick(4), Tick(5)];
-    let mut plan = device.plan(0, 30 * MIB);
-    let (lender, _) = device.run(&mut plan).expect("there is room");
-    assert_eq!(lender, ShardId(2));
-}
-
 /// Free memory beside a block that waits is stranded. It is ready when the block does not wait any more.
 #[test]
 fn a_waiting_block_pins_its_segment() {
