@@ -255,12 +255,16 @@ impl<B: Backend> State<B> {
                 for &stream in streams {
                     let before = self.backend.open_tick(stream);
                     reached.push(self.reached(stream)?);
-                    let Some(tick) = before else { continue };
+                    let Some(tick) = before else {
+                        // The backend does not tell its ticks: whatever is not reached counts as asked for.
+                        asked.push(Point { stream, tick: Tick(u64::MAX) });
+                        continue;
+                    };
                     if before < self.backend.open_tick(stream) {
                         closed.push(Point { stream, tick });
                         asked.push(Point { stream, tick });
                     } else {
-                        // Nothing was marked on the open tick yet.
+                        // Nothing was marked on the open tick yet, or it cannot be closed now.
                         asked.push(Point { stream, tick: Tick(tick.0.saturating_sub(1)) });
                     }
                 }
