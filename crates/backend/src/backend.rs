@@ -155,7 +155,7 @@ pub unsafe trait Backend: Send + Sync + 'static {
 
     /// Returns the open tick of a stream without marking it, where the backend closes ticks. Makes no driver call. The
     /// default returns `None`: it is then not known when ticks are closed, and the policy `paged` cannot tell whether
-    /// streams run side by side.
+    /// streams run side by side, nor what was freed after a stream was asked how far it is.
     fn open_tick(&self, stream: StreamId) -> Option<Tick> {
         let _ = stream;
         None

@@ -255,18 +255,9 @@ impl<B: Backend> State<B> {
                 for &stream in streams {
                     let before = self.backend.open_tick(stream);
                     reached.push(self.reached(stream)?);
-                    let Some(tick) = before else {
-                        // The backend does not tell its ticks: whatever is not reached counts as asked for.
-                        asked.push(Point { stream, tick: Tick(u64::MAX) });
-                        continue;
-                    };
-                    if before < self.backend.open_tick(stream) {
-                        closed.push(Point { stream, tick });
-                        asked.push(Point { stream, tick });
-                    } else {
-                        // Nothing was marked on the open tick yet, or it cannot be closed now.
-                        asked.push(Point { stream, tick: Tick(tick.0.saturating_sub(1)) });
-                    }
+                    let (shut, last) = ticks_of_query(before, self.backend.open_tick(stream));
+                    closed.extend(shut.map(|tick| Point { stream, tick }));
+                    asked.push(Point { stream, tick: last });
                 }
                 Ok(Outcome::Polled { reached, open: Vec::new(), closed, asked, time: Some(self.time()) })
             }
@@ -334,5 +325,36 @@ impl<B: Backend> State<B> {
 
     pub(crate) fn mark(&self, stream: StreamId) -> Point {
         Point { stream, tick: self.backend.mark(stream) }
+    }
+}
+
+/// Returns the tick that a query of a stream has closed, if it has closed one, and the last tick that there was when
+/// the stream was asked. What is told are the ticks that were open before and after.
+fn ticks_of_query(before: Option<Tick>, after: Option<Tick>) -> (Option<Tick>, Tick) {
+    match before {
+        // The backend does not tell its ticks: whatever is not reached counts as asked for.
+        None => (None, Tick(u64::MAX)),
+        Some(tick) if before < after => (Some(tick), tick),
+        // Nothing was marked on the open tick yet, or it cannot be closed now.
+        Some(tick) => (None, Tick(tick.0.saturating_sub(1))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_query_asks_for_all_that_was_marked_before() {
+        let at = |tick| Some(Tick(tick));
+        assert_eq!(ticks_of_query(at(5), at(6)), (at(5), Tick(5)));
+        assert_eq!(
+            ticks_of_query(at(5), at(5)),
+            (None, Tick(4)),
+            "nothing is marked on tick 5, and what will be comes later"
+        );
+        assert_eq!(ticks_of_query(at(0), at(0)), (None, Tick(0)));
+        let (closed, untold) = ticks_of_query(None, None);
+        assert!(closed.is_none() && untold == Tick(u64::MAX), "{untold:?} where ticks are not told");
     }
 }

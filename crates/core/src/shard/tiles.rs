@@ -79,7 +79,7 @@ impl Shard {
     }
 
     /// Returns whether a part of a block is as it was seen: free on that side, and not used since. Another thread may
-    /// have had it between two looks, and for whom it was ready or could be waited for, it may not be any more.
+    /// have taken and freed it in between, and the stream that gets it may be unable to wait for that use.
     fn stands(&self, tile: &Tile, side: Side, (begin, end): (u64, u64)) -> bool {
         let block = &self.blocks[tile.block];
         let is_inside = block.slot == tile.slot && block.offset <= begin && end <= block.end();

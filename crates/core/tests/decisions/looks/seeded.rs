@@ -11,10 +11,10 @@ use super::world::{End, Facts, Failing, MIB, World};
 fn size(random: &mut Random) -> u64 {
     match random.below(8) {
         0 => 512 * (1 + random.below(2000)),
-        // Programs ask for the same sizes again, so that blocks of others are found.
-        6 => MIB / 2,
-        7 => MIB * (8 << random.below(3)),
         1..=3 => MIB * (1 + random.below(12)),
+        // Programs ask for the same sizes again, so that blocks of others are found.
+        4 => MIB / 2,
+        5 => MIB * (8 << random.below(3)),
         _ => MIB * (10 + random.below(30)),
     }
 }
@@ -46,16 +46,6 @@ fn strike(random: &mut Random, scene: &mut Scene, shards: &mut [Shard]) {
     let count = scene.live.len() as u64;
     let any = |random: &mut Random, scene: &Scene| scene.live.keys().nth(random.below(count.max(1)) as usize).copied();
     match random.below(11) {
-        9..=10 => {
-            // Takes a block, lets the device have it, and frees it, all between two looks of a plan.
-            if let Some(id) = scene.hit(shards, shard, size(random)) {
-                if random.one_in(4) {
-                    scene.record(shards, id, stream);
-                }
-                scene.clock.close(scene.streams[shard]);
-                scene.free(shards, id);
-            }
-        }
         0..=2 => _ = scene.hit(shards, shard, size(random)),
         3..=5 => {
             if let Some(id) = any(random, scene) {
@@ -69,13 +59,23 @@ fn strike(random: &mut Random, scene: &mut Scene, shards: &mut [Shard]) {
                 scene.clock.complete(Point { stream, tick });
             }
         }
-        _ => {
+        8 => {
             if let Some(id) = any(random, scene) {
                 let tick = scene.clock.mark(stream);
                 match random.below(2) {
                     0 => scene.record(shards, id, stream),
                     _ => scene.until(shards, id, Point { stream, tick }),
                 }
+            }
+        }
+        // Takes a block, lets the device have it, and frees it, all between two looks of a plan.
+        _ => {
+            if let Some(id) = scene.hit(shards, shard, size(random)) {
+                if random.one_in(4) {
+                    scene.record(shards, id, stream);
+                }
+                scene.clock.close(scene.streams[shard]);
+                scene.free(shards, id);
             }
         }
     }
