@@ -14,6 +14,7 @@ mod programs;
 pub mod sameness;
 pub mod scenario;
 mod session;
+mod side_by_side;
 mod sim;
 pub mod soak;
 pub mod suite;

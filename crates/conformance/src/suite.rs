@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use millpond_backend::Caps;
@@ -14,6 +15,7 @@ use crate::minimum;
 use crate::programs;
 use crate::scenario::{self, CORPUS, Scenario};
 use crate::session::Stop;
+use crate::side_by_side::in_order;
 use crate::sim::SimDevice;
 use millpond::settings::Variant;
 
@@ -71,6 +73,9 @@ pub struct ScenarioResult {
     pub took: Duration,
 }
 
+/// Groups whose scenarios look at what the device has left as a whole, so that none may run beside another.
+const ALONE: [&str; 1] = ["budget"];
+
 /// One check, or one scenario under one policy, to be run.
 struct Case<D: DeviceUnderTest> {
     name: String,
@@ -80,7 +85,7 @@ struct Case<D: DeviceUnderTest> {
 
 enum Work<D: DeviceUnderTest> {
     Check(Check<D>),
-    Text(Rc<Scenario>, Variant),
+    Text(Arc<Scenario>, Variant),
     Program(fn(&D, &Variant) -> Result<(), Stop>, Variant),
 }
 
@@ -105,7 +110,7 @@ pub fn run<D: DeviceUnderTest>(
     differences: &[Difference<'_>],
     progress: &mut dyn FnMut(&ScenarioResult),
 ) -> Vec<ScenarioResult> {
-    let mut results = run_groups(device, &groups(), differences, progress);
+    let mut results = run_groups(device, &groups(), differences, NonZeroUsize::MIN, progress);
     for result in unknown(&cases::<D>(), differences) {
         progress(&result);
         results.push(result);
@@ -114,7 +119,9 @@ pub fn run<D: DeviceUnderTest>(
 }
 
 /// Runs some [groups] on a device, as [`run`] does, but for the check that the differences name scenarios that there
-/// are.
+/// are. Up to `jobs` scenarios of a group run side by side, each on a device that it opens for itself, which is faster
+/// where a device takes long to open. Results come in the same order as with one job. Those of `budget` run one after
+/// the other, as they look at what the device has left.
 ///
 /// # Panics
 ///
@@ -123,13 +130,15 @@ pub fn run_groups<D: DeviceUnderTest>(
     device: &D,
     names: &[&str],
     differences: &[Difference<'_>],
+    jobs: NonZeroUsize,
     progress: &mut dyn FnMut(&ScenarioResult),
 ) -> Vec<ScenarioResult> {
     let (cases, caps, known) = (cases::<D>(), caps_of(device).ok(), groups());
     let mut results = Vec::new();
     for group in names {
         assert!(known.contains(group), "there is no group `{group}`: {known:?}");
-        results.extend(run_cases(device, caps.as_ref(), (&cases, group), differences, progress));
+        let jobs = if ALONE.contains(group) { NonZeroUsize::MIN } else { jobs };
+        results.extend(run_cases(device, caps.as_ref(), (&cases, group, jobs), differences, progress));
     }
     results
 }
@@ -140,23 +149,23 @@ pub fn run_groups<D: DeviceUnderTest>(
 ///
 /// If there is no such group.
 pub fn run_group<D: DeviceUnderTest>(device: &D, group: &str, differences: &[Difference<'_>]) -> Vec<ScenarioResult> {
-    run_groups(device, &[group], differences, &mut |_| {})
+    run_groups(device, &[group], differences, NonZeroUsize::MIN, &mut |_| {})
 }
 
 fn run_cases<D: DeviceUnderTest>(
     device: &D,
     caps: Option<&Caps>,
-    (cases, group): (&[Case<D>], &str),
+    (cases, group, jobs): (&[Case<D>], &str, NonZeroUsize),
     differences: &[Difference<'_>],
     progress: &mut dyn FnMut(&ScenarioResult),
 ) -> Vec<ScenarioResult> {
     let mut results = Vec::new();
     let own: Vec<&Case<D>> = cases.iter().filter(|case| case.group == group).collect();
-    for case in &own {
-        let result = run_case(device, case, differences);
+    let run = |at: usize| run_case(device, own[at], differences);
+    in_order(own.len(), jobs, run, |result| {
         progress(&result);
         results.push(result);
-    }
+    });
     let judged = own.iter().zip(&results).map(|(case, result)| (case.needs_pages(), &result.outcome));
     let missed = caps.and_then(|caps| minimum::missed(group, caps, &judged.collect::<Vec<_>>()));
     if let Some(text) = missed {
@@ -224,10 +233,10 @@ fn cases<D: DeviceUnderTest>() -> Vec<Case<D>> {
     let mut cases: Vec<Case<D>> = contract::all().into_iter().map(check).collect();
     for (group, text) in CORPUS {
         let scenarios = scenario::load(text).unwrap_or_else(|error| panic!("corpus/{group}.txt, {error}"));
-        for scenario in scenarios.into_iter().map(Rc::new) {
+        for scenario in scenarios.into_iter().map(Arc::new) {
             for &policy in &scenario.policies {
                 let name = format!("{group}/{}/{}", scenario.name, policy.name);
-                cases.push(Case { name, group, work: Work::Text(Rc::clone(&scenario), policy) });
+                cases.push(Case { name, group, work: Work::Text(Arc::clone(&scenario), policy) });
             }
         }
     }

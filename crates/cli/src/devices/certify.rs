@@ -1,5 +1,7 @@
 //! The conformance suite on a device that was chosen.
 
+use std::num::NonZeroUsize;
+
 use millpond_conformance::{DeviceUnderTest, ScenarioResult, suite};
 
 use crate::failure::Failure;
@@ -14,6 +16,8 @@ pub(crate) struct Wanted<'a> {
     pub(crate) only: Option<&'a str>,
     /// The groups of scenarios; all of them if there are none.
     pub(crate) groups: &'a [String],
+    /// How many scenarios of a group run side by side.
+    pub(crate) jobs: NonZeroUsize,
 }
 
 /// The suite on one kind of device after the other.
@@ -40,7 +44,7 @@ impl<'a> Certify<'a> {
             let wanted = self.wanted.groups;
             let is_wanted = |group: &&str| wanted.is_empty() || wanted.iter().any(|name| name == group);
             let groups: Vec<_> = suite::groups().into_iter().filter(is_wanted).collect();
-            suite::run_groups(device, &groups, &[], &mut |result| (self.tell)(&name, result));
+            suite::run_groups(device, &groups, &[], self.wanted.jobs, &mut |result| (self.tell)(&name, result));
         }
         self.names.push(name);
     }

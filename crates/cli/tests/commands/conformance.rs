@@ -40,6 +40,22 @@ fn the_table_counts_by_device_and_by_group() {
     run(&["conformance", "--group", "limit"]).fails(2, &["limit", "limits"]);
 }
 
+/// Scenarios that run side by side are the same, and are told in the same order.
+#[test]
+fn side_by_side_scenarios_are_told_in_order() {
+    let told = |jobs: &str| -> Vec<_> {
+        let groups = "reuse,budget,threads,faults";
+        let ran = run(&["conformance", "--only", KIND, "--group", groups, "--jobs", jobs, "--device", "sim", "--json"]);
+        let told = |row: serde_json::Value| (row["scenario"].clone(), row["outcome"].clone());
+        ran.values().into_iter().map(told).collect()
+    };
+    let one = told("1");
+    assert!(one.len() > 40, "{} scenarios", one.len());
+    assert_eq!(told("3"), one);
+    run(&["conformance", "--jobs", "0"]).fails(2, &["--jobs"]);
+    run(&["conformance", "--soak", "1", "--jobs", "2"]).fails(2, &["cannot be used with"]);
+}
+
 #[test]
 fn a_soak_runs_seeds_that_repeat() {
     let ran = run(&["conformance", "--soak", "6", "--seed", "100", "--format", "json"]);

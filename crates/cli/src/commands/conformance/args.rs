@@ -1,5 +1,6 @@
 //! The arguments of `millpond conformance`, and the page that its `--help` prints.
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::builder::PossibleValuesParser;
@@ -21,6 +22,7 @@ Examples:
   millpond conformance --device vulkan:0
   millpond conformance --device sim --only \"reuse InOrder\"
   millpond conformance --device cuda:0 --group faults,limits
+  millpond conformance --device vulkan:0 --jobs 8      sooner, where a device takes long to open
   millpond conformance --soak 10000                    other programs than the suite's
   millpond conformance --soak 1 --seed 77              one of them again";
 
@@ -37,6 +39,9 @@ pub(crate) struct ConformanceArgs {
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     #[arg(value_parser = PossibleValuesParser::new(suite::groups()))]
     pub(crate) group: Vec<String>,
+    /// How many scenarios of a group run side by side, each on a device that it opens for itself
+    #[arg(long, value_name = "N", default_value = "1", conflicts_with = "soak")]
+    pub(crate) jobs: NonZeroUsize,
     /// Instead of the suite, N seeded adversarial runs on simulated devices of every kind, under every policy
     #[arg(long, value_name = "N", conflicts_with_all = ["device", "only", "group"])]
     #[arg(value_parser = value_parser!(u64).range(1..))]

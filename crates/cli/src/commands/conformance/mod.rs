@@ -32,7 +32,7 @@ pub(crate) fn run(args: &ConformanceArgs, output: &mut Output) -> Result<(), Fai
     interrupt::catch();
     let progress = Progress::unbounded();
     let mut tally = Tally::default();
-    let wanted = Wanted { only: args.only.as_deref(), groups: &args.group };
+    let wanted = Wanted { only: args.only.as_deref(), groups: &args.group, jobs: args.jobs };
     let certified = target.certify(wanted, &mut |device, result| {
         progress.doing(format!("{} on {device}", result.name));
         progress.step();
