@@ -29,7 +29,7 @@ pub(crate) fn in_order<T: Send>(
         for _ in 0..threads {
             let (tell, take, work) = (tell.clone(), &take, &work);
             scope.spawn(move || {
-                // If nobody listens any more, `each` has panicked.
+                // Sending fails once the receiver is gone, because `each` has panicked: the rest is left out then.
                 while let Some(at) = take()
                     && tell.send((at, work(at))).is_ok()
                 {}
