@@ -1,12 +1,47 @@
-//! Pieces of work that run side by side, and results that come in order.
+//! Pieces of work that run side by side.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::ops::{ControlFlow, Range};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
+use std::thread;
+
+/// Runs `work` for each number on some threads, and passes each result to `tell` when it is known. No further numbers
+/// are taken after `tell` returns a break.
+///
+/// # Panics
+///
+/// Panics if `work` or `tell` does.
+pub(crate) fn run<T: Send>(
+    numbers: Range<u64>,
+    threads: NonZeroUsize,
+    work: impl Fn(u64) -> T + Sync,
+    tell: impl FnMut(T) -> ControlFlow<()>,
+) {
+    let next = AtomicU64::new(numbers.start);
+    let (sender, ended) = channel();
+    thread::scope(|scope| {
+        for _ in 0..threads.get() {
+            let (sender, next, work, end) = (sender.clone(), &next, &work, numbers.end);
+            scope.spawn(move || {
+                let take = || Some(next.fetch_add(1, Ordering::Relaxed)).filter(|&number| number < end);
+                while let Some(number) = take() {
+                    // The receiver is dropped: the remaining numbers need not run.
+                    if sender.send(work(number)).is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+        drop(sender);
+        // This drops the receiver after a break, so that the threads find it closed and stop.
+        let _ = ended.into_iter().try_for_each(tell);
+    });
+}
 
 /// Runs `work` for each number below `count` on up to `jobs` threads, and passes the results to `each` in the order of
-/// the numbers, on the calling thread, as soon as they are known. With one job the calling thread does the work.
+/// the numbers, as soon as they are known. With one job the calling thread does the work.
 ///
 /// # Panics
 ///
@@ -17,39 +52,26 @@ pub(crate) fn in_order<T: Send>(
     work: impl Fn(usize) -> T + Sync,
     mut each: impl FnMut(T),
 ) {
-    let threads = jobs.get().min(count);
-    if threads <= 1 {
+    if jobs.get() == 1 {
         (0..count).map(work).for_each(each);
         return;
     }
-    let next = AtomicUsize::new(0);
-    let take = || Some(next.fetch_add(1, Ordering::Relaxed)).filter(|&at| at < count);
-    std::thread::scope(|scope| {
-        let (tell, told) = channel();
-        for _ in 0..threads {
-            let (tell, take, work) = (tell.clone(), &take, &work);
-            scope.spawn(move || {
-                // Sending fails once the receiver is gone, because `each` has panicked: the rest is left out then.
-                while let Some(at) = take()
-                    && tell.send((at, work(at))).is_ok()
-                {}
-            });
+    let (mut early, mut expected) = (BTreeMap::new(), 0);
+    let numbered = |number| (number, work(number as usize));
+    run(0..count as u64, jobs, numbered, |(number, result)| {
+        early.insert(number, result);
+        while let Some(result) = early.remove(&expected) {
+            each(result);
+            expected += 1;
         }
-        drop(tell);
-        let (mut early, mut expected) = (BTreeMap::new(), 0);
-        for (at, result) in told {
-            early.insert(at, result);
-            while let Some(result) = early.remove(&expected) {
-                each(result);
-                expected += 1;
-            }
-        }
+        ControlFlow::Continue(())
     });
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::Barrier;
+    use std::sync::atomic::AtomicUsize;
     use std::thread::ThreadId;
 
     use super::*;

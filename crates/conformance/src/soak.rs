@@ -4,10 +4,8 @@
 //! on that device. The same seed gives the same run, alone or among thousands, as long as runs have the same number of
 //! operations.
 
+use std::num::NonZeroUsize;
 use std::ops::{ControlFlow, Range};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc;
-use std::thread;
 
 use millpond_backend::{Closing, PageCaps, Reuse};
 use millpond_sim::Completion;
@@ -15,6 +13,7 @@ use millpond_trace::Random;
 
 use crate::device::DeviceUnderTest as _;
 use crate::scenario::POLICIES;
+use crate::side_by_side;
 use crate::sim::SimDevice;
 use crate::swarm::{Case, Failed, Program, Shrunk, Swarm, Tally};
 use millpond::settings::Variant;
@@ -120,25 +119,10 @@ fn policy(random: &mut Random) -> Variant {
 /// Runs all these seeds with this number of operations each on this number of threads, and passes each run to `tell`
 /// when it ends. No further seeds are taken after `tell` returns a break.
 pub fn run(seeds: Range<u64>, operations: u32, threads: usize, tell: &mut dyn FnMut(Done) -> ControlFlow<()>) {
-    let next = AtomicU64::new(seeds.start);
-    let (sender, ended) = mpsc::channel();
-    thread::scope(|scope| {
-        for _ in 0..threads.max(1) {
-            let (sender, next, end) = (sender.clone(), &next, seeds.end);
-            scope.spawn(move || {
-                let take = || Some(next.fetch_add(1, Ordering::Relaxed)).filter(|&seed| seed < end);
-                while let Some(seed) = take() {
-                    let run = Run::new(seed, operations);
-                    let done = Done { run, result: run.run() };
-                    // The receiver is dropped: the remaining seeds need not run.
-                    if sender.send(done).is_err() {
-                        break;
-                    }
-                }
-            });
-        }
-        drop(sender);
-        // This drops the receiver after a break, so that the threads find it closed and stop.
-        let _ = ended.into_iter().try_for_each(tell);
-    });
+    let work = |seed| {
+        let run = Run::new(seed, operations);
+        let result = run.run();
+        Done { run, result }
+    };
+    side_by_side::run(seeds, NonZeroUsize::new(threads).unwrap_or(NonZeroUsize::MIN), work, tell);
 }

@@ -1,7 +1,11 @@
 //! The suite itself: it finds failures, and it checks the declared differences.
 
+use std::num::NonZeroUsize;
+use std::sync::{Mutex, MutexGuard};
+use std::thread::{self, ThreadId};
+
 use millpond_backend::{Closing, Reuse, StreamId};
-use millpond_conformance::suite::{groups, run};
+use millpond_conformance::suite::{groups, run, run_groups};
 use millpond_conformance::{DeviceUnderTest, Difference, Need, Outcome, ScenarioResult, SimDevice, Unavailable};
 use millpond_sim::{Completion, Sim};
 
@@ -58,6 +62,43 @@ impl DeviceUnderTest for Minimal {
 
     fn open(&self, _: &Need) -> Result<Sim, Unavailable> {
         Ok(Sim::builder().pages(None).transfer(false).stream_wait(false).build())
+    }
+}
+
+/// A simulated device that notes the thread of each scenario.
+#[derive(Default)]
+struct Threads(Mutex<Vec<ThreadId>>);
+
+impl DeviceUnderTest for Threads {
+    type Backend = Sim;
+
+    fn name(&self) -> String {
+        "notes threads".to_owned()
+    }
+
+    fn open(&self, _: &Need) -> Result<Sim, Unavailable> {
+        Ok(Sim::new())
+    }
+
+    fn turn(&self) -> Option<MutexGuard<'static, ()>> {
+        self.0.lock().expect("no scenario panics here").push(thread::current().id());
+        None
+    }
+}
+
+/// With several jobs scenarios run on threads of their own, but for those that look at what the device has left.
+#[test]
+fn scenarios_run_side_by_side_unless_they_look_at_the_whole_device() {
+    let here = thread::current().id();
+    for (group, jobs, is_here) in [("alignment", 1, true), ("alignment", 3, false), ("budget", 3, true)] {
+        let device = Threads::default();
+        let jobs = NonZeroUsize::new(jobs).expect("a number of jobs");
+        run_groups(&device, &[group], &[], jobs, &mut |_| {});
+        let threads = device.0.into_inner().expect("no scenario panics here");
+        // The first one reads the facts about the device.
+        let [facts, scenarios @ ..] = &threads[..] else { panic!("{group}: nothing has run") };
+        assert!(*facts == here && scenarios.len() > 1, "{group}: {threads:?}");
+        assert!(scenarios.iter().all(|&thread| (thread == here) == is_here), "{group} by {jobs}: {threads:?}");
     }
 }
 
