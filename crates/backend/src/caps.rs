@@ -70,13 +70,22 @@ pub struct PageCaps {
     /// `u64::MAX` where they are plentiful (CUDA). Where they are not, ranges are shorter, so that each stream gets
     /// some.
     pub address_bytes: u64,
+    /// The number of pages that may be mapped at a second address, each counted once for each such address, before the
+    /// allocator ends those of these mappings that were not used for longest. CUDA's driver takes some 4.3 KiB of the
+    /// host's memory for each (measured with 580.159), and is no slower with 260,000 of them.
+    pub mappings: u64,
 }
 
 impl PageCaps {
+    /// The number of mappings at a second address that a device has unless it says otherwise: 120,000, for which CUDA's
+    /// driver takes half a GiB of the host's memory.
+    pub const MAPPINGS: u64 = 120_000;
+
     /// Creates the properties of pages whose unit is `granularity` bytes, a power of two. Pages may be mapped twice,
     /// addresses are plentiful, and streams keep their order at all of them.
     pub const fn new(granularity: u64) -> Self {
-        Self { granularity, aliasing: true, alias_reuse: Reuse::InOrder, address_bytes: u64::MAX }
+        let (alias_reuse, address_bytes) = (Reuse::InOrder, u64::MAX);
+        Self { granularity, aliasing: true, alias_reuse, address_bytes, mappings: Self::MAPPINGS }
     }
 }
 

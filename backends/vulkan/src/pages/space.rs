@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ash::vk;
-use millpond_backend::{ClassId, PageCaps, Reuse};
+use millpond_backend::{ClassId, PageCaps};
 use millpond_kit::{Misuse, Named};
 
 use super::binds::{Binds, queue_for_binds};
@@ -51,10 +51,9 @@ impl Sparse {
             return Ok(None);
         }
         let caps = PageCaps {
-            granularity: requirements.alignment.max(granularity),
             aliasing: enabled.sparse_aliased,
-            alias_reuse: Reuse::InOrder,
             address_bytes: driver.probe.properties.limits.sparse_address_space_size,
+            ..PageCaps::new(requirements.alignment.max(granularity))
         };
         Ok(Some(Sparse { queue, caps }))
     }

@@ -4,8 +4,9 @@
 //! whenever the memory behind it is free again. What is used through a window belongs to the homes of its pages: the
 //! book says which parts those are.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
+use core::ops::Bound;
 
 use crate::ids::{BlockId, PageId, Place, ShardId};
 
@@ -106,6 +107,9 @@ pub(crate) struct Windows {
     vacant: Vec<WindowId>,
     /// By shard: the windows in order of the birth of their first part, each with that birth and its length.
     by_birth: Vec<Vec<(u64, u64, WindowId)>>,
+    /// All windows with the count of uses when each was used last, so that the one that was not used for longest is the
+    /// first.
+    by_use: BTreeSet<(u64, WindowId)>,
     /// The window that has each part, by the place where the part's page is mapped in it.
     places: BTreeMap<Place, WindowId>,
     /// The number of times that a window was made or lengthened.
@@ -148,6 +152,7 @@ impl Windows {
             }
         };
         self.places.extend(window.parts.iter().map(|part| (part.at, id)));
+        self.by_use.insert((window.used, id));
         let (shard, entry) = (window.shard.0 as usize, (window.parts[0].birth, window.bytes, id));
         if self.by_birth.len() <= shard {
             self.by_birth.resize_with(shard + 1, Vec::new);
@@ -180,15 +185,17 @@ impl Windows {
         self.uses += 1;
         let uses = self.uses;
         if let Some(Some(window)) = self.table.get_mut(id.0 as usize) {
+            self.by_use.remove(&(window.used, id));
+            self.by_use.insert((uses, id));
             window.used = uses;
         }
     }
 
-    /// Returns all windows, the one that was not used for longest first.
-    pub(crate) fn by_age(&self) -> Vec<WindowId> {
-        let mut all: Vec<_> = self.iter().map(|(id, window)| (window.used, id)).collect();
-        all.sort_unstable();
-        all.into_iter().map(|(_, id)| id).collect()
+    /// Returns the window that was not used for longest, or of those that were used behind `before`, if that is given,
+    /// with what tells them apart: the count of uses and the window.
+    pub(crate) fn least_used(&self, before: Option<(u64, WindowId)>) -> Option<(u64, WindowId)> {
+        let from = before.map_or(Bound::Unbounded, Bound::Excluded);
+        self.by_use.range((from, Bound::Unbounded)).next().copied()
     }
 
     /// Returns the number of pages mapped in windows, each counted once for each window.
@@ -212,6 +219,7 @@ impl Windows {
         let entry = self.entry(id);
         let Some(window) = self.table[id.0 as usize].take() else { panic!("window {} is gone", id.0) };
         self.by_birth[window.shard.0 as usize].remove(entry);
+        self.by_use.remove(&(window.used, id));
         for part in &window.parts {
             self.places.remove(&part.at);
         }
@@ -259,6 +267,7 @@ impl Windows {
             assert_eq!(window.bytes, sum, "window {}: its length against its parts", id.0);
             let entry = self.by_birth[window.shard.0 as usize][self.entry(id)];
             assert_eq!(entry, (window.parts[0].birth, sum, id), "window {} and its entry in the list", id.0);
+            assert!(self.by_use.contains(&(window.used, id)), "window {}: its last use is not listed", id.0);
             let mut renumbered = window.clone();
             renumbered.renumber();
             assert_eq!(*window, renumbered, "window {}: pages that are in it more than once", id.0);
@@ -270,7 +279,8 @@ impl Windows {
             listed += 1;
         }
         assert_eq!(self.places.len(), mappings, "mappings counted against those of windows");
-        assert_eq!(self.by_birth.iter().map(Vec::len).sum::<usize>(), listed, "windows listed against windows");
+        let lists = (self.by_birth.iter().map(Vec::len).sum::<usize>(), self.by_use.len());
+        assert_eq!(lists, (listed, listed), "windows listed by birth and by use against windows");
         assert!(self.by_birth.iter().all(|listed| listed.is_sorted_by_key(|entry| entry.0)), "windows out of order");
     }
 }
@@ -313,6 +323,10 @@ mod tests {
         book.at_least(SHARD, bytes).map(|(id, _)| id).collect()
     }
 
+    fn by_use(book: &Windows) -> Vec<WindowId> {
+        core::iter::successors(book.least_used(None), |&last| book.least_used(Some(last))).map(|(_, id)| id).collect()
+    }
+
     #[test]
     fn windows_that_are_long_enough_are_listed_by_birth() {
         let mut book = Windows::default();
@@ -330,9 +344,9 @@ mod tests {
         assert_eq!(book.remove(long).bytes, 30);
         assert_eq!((found(&book, 20), book.mappings(), book.at(place(0))), ([short].to_vec(), 5, None));
         assert_eq!(book.insert(ShardId(1), BlockId(3), parts(300, &[1])), long, "its number is used again");
-        assert_eq!(book.by_age(), [short, other, long]);
+        assert_eq!(by_use(&book), [short, other, long]);
         book.note_use(short);
-        assert_eq!(book.by_age(), [other, long, short]);
+        assert_eq!(by_use(&book), [other, long, short]);
         book.check();
     }
 

@@ -91,7 +91,7 @@ impl Coordinator {
                 self.give_up_window(Work::Order(Box::new(job)), plan, shards);
                 None
             }
-            Way::Range(_) | Way::Budget | Way::Release(..) => None,
+            Way::Range(_) | Way::End(_) | Way::Budget | Way::Release(..) => None,
         }
     }
 }

@@ -10,31 +10,53 @@ use crate::coordinator::{Coordinator, Shards};
 use crate::ids::{PageId, Place, ShardId};
 
 impl Coordinator {
-    /// Ends the windows of a shard that were not used for longest, nothing of which is in use, so that there are
-    /// addresses for another one of that length. Returns the calls that unmap their pages: none if there is no such
-    /// window.
-    pub(super) fn calls_to_end_windows(
+    /// Ends the windows of a shard that were not used for longest, until addresses for another one of that length are
+    /// free. Returns the calls that unmap their pages: none if no window can end.
+    pub(super) fn calls_to_free_addresses(
         &mut self,
         shard: ShardId,
         bytes: u64,
         shards: &mut impl Shards,
     ) -> Vec<PageCall> {
-        let (mut calls, mut freed) = (Vec::new(), 0);
-        for id in self.paging.windows.by_age() {
+        let (mut calls, mut freed, mut looked) = (Vec::new(), 0, None);
+        while freed < bytes
+            && let Some(next @ (_, id)) = self.paging.windows.least_used(looked)
+        {
+            looked = Some(next);
             let window = &self.paging.windows[id];
-            if window.shard != shard || freed >= bytes {
-                continue;
-            }
-            let (head, begin, end) = (window.head, window.begin().offset, window.end());
-            let is_over = shards.with(shard, |shard| {
-                shard.is_idle_window(head, end) && self.pending.is_reached(shard.window_point(head, begin))
-            });
-            if is_over {
-                freed += window.bytes;
+            let length = window.bytes;
+            if window.shard == shard && self.may_end(id, shards) {
+                freed += length;
                 calls.append(&mut self.end_window(id, shards));
             }
         }
         calls
+    }
+
+    /// Ends the windows, of all shards, that were not used for longest, until this number of mappings or more has
+    /// ended. Returns the calls that unmap the pages: fewer, or none, if not as many can end.
+    pub(super) fn calls_to_end_mappings(&mut self, mappings: usize, shards: &mut impl Shards) -> Vec<PageCall> {
+        let (mut calls, mut looked) = (Vec::new(), None);
+        while calls.len() < mappings
+            && let Some(next @ (_, id)) = self.paging.windows.least_used(looked)
+        {
+            looked = Some(next);
+            if self.may_end(id, shards) {
+                calls.append(&mut self.end_window(id, shards));
+            }
+        }
+        calls
+    }
+
+    /// Returns whether a window can end: nothing of it is in use, all work through it is over, and no graph may use its
+    /// addresses, as one may in a held pool.
+    fn may_end(&self, id: WindowId, shards: &mut impl Shards) -> bool {
+        let window = &self.paging.windows[id];
+        let (head, begin, end) = (window.head, window.begin().offset, window.end());
+        self.may_release(window.shard)
+            && shards.with(window.shard, |shard| {
+                shard.is_idle_window(head, end) && self.pending.is_reached(shard.window_point(head, begin))
+            })
     }
 
     /// Returns whether a page can be taken out of its windows: all work through them is over.

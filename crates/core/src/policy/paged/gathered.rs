@@ -25,7 +25,7 @@ pub(super) struct Gathered {
     /// The bytes of the pages that have to be mapped, without what is missing.
     pub(super) length: u64,
     /// The number of these pages.
-    pages: usize,
+    pub(super) pages: usize,
 }
 
 impl Gathered {

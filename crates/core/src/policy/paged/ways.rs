@@ -36,16 +36,12 @@ use super::tiles::{Taker, Tiles, When};
 use crate::coordinator::calls::{Batch, Purpose};
 use crate::coordinator::phase::{Phase, Turned};
 use crate::coordinator::plan::Plan;
-use crate::coordinator::step::Step;
+use crate::coordinator::step::{PageCall, Step};
 use crate::coordinator::sweep::Sweep;
 use crate::coordinator::{Coordinator, Shards};
 use crate::ids::Side;
 use crate::policy::{self, Addresses};
 use crate::size::Want;
-
-/// The largest number of pages that are mapped in windows, each counted once for each window. The driver of an H200
-/// does not become slower up to there.
-const MAPPINGS_MAX: usize = 60_000;
 
 /// The number of times that the addresses of a stream may be as many as the device has bytes.
 const RANGES_MAX: u64 = 36;
@@ -58,6 +54,8 @@ pub(super) enum Way {
     Spoiled(Job),
     /// A range of addresses has to be reserved first, as a home or for a window of some bytes.
     Range(Addresses),
+    /// Windows end first, by these calls, as too many pages are mapped in them.
+    End(Vec<PageCall>),
     /// Free memory of other streams has to be released first. This number of bytes may be reserved again then.
     Release(Sweep, u64),
     /// Pages would be created, and what the device's budget leaves has to be asked for first.
@@ -83,21 +81,19 @@ impl Coordinator {
             Way::Range(addresses @ Addresses::Windows(bytes)) => {
                 let (shard, _) = plan.request.allocation();
                 let taken = shards.with(shard, |shard| shard.range_bytes());
-                let is_scarce = self.paging.windows.mappings() >= MAPPINGS_MAX
-                    || self.addresses_left(shards) < bytes
-                    || taken / RANGES_MAX > self.headroom.total_bytes().max(bytes);
+                let is_scarce =
+                    self.addresses_left(shards) < bytes || taken / RANGES_MAX > self.headroom.total_bytes().max(bytes);
                 if !is_scarce {
                     return Some(self.new_range_for(policy::Climb::Pages(climb), addresses, plan, shards));
                 }
-                // A graph may use the addresses of windows in a held pool.
-                let may_end = self.may_release(shard);
-                let calls = if may_end { self.calls_to_end_windows(shard, bytes, shards) } else { Vec::new() };
+                let calls = self.calls_to_free_addresses(shard, bytes, shards);
                 if calls.is_empty() {
                     climb.without_windows().again().turn()
                 } else {
                     Phase::call(Batch::new(calls, Purpose::EndWindows(policy::Climb::Pages(climb))))
                 }
             }
+            Way::End(calls) => Phase::call(Batch::new(calls, Purpose::EndWindows(policy::Climb::Pages(climb)))),
             Way::Budget => climb.again().after(Step::Budget),
             Way::Release(sweep, reserved) => sweep.then(climb.with_released(reserved).again()).turn(),
             Way::Range(addresses) => self.new_range_for(policy::Climb::Pages(climb), addresses, plan, shards),
@@ -297,7 +293,7 @@ impl Coordinator {
         if gathered.missing > 0 {
             return None;
         }
-        if let Some(lack) = self.lacks_room_for(&gathered, 0, taker, shards) {
+        if let Some(lack) = self.lacks_room_for(&gathered, &[], taker, shards) {
             return Some(lack);
         }
         self.new_window(job, taker, &gathered, tiles, shards)
@@ -329,10 +325,10 @@ impl Coordinator {
         let Some(growth) = shards.with(taker.shard, |shard| shard.growth(created, false)) else {
             return (!climb.knows.lacks.homes).then_some(Way::Range(Addresses::Home(created)));
         };
-        if let Some(lack) = self.lacks_room_for(&gathered, created, taker, shards) {
+        let sizes = self.page_sizes(Side::Large, created, taker);
+        if let Some(lack) = self.lacks_room_for(&gathered, &sizes, taker, shards) {
             return Some(lack);
         }
-        let sizes = self.page_sizes(Side::Large, created, taker);
         let mut job = Job::new(self.pending.reached(taker.stream));
         if !self.claim_ground(&mut job, taker.shard, &growth, (&sizes, gathered.missing), shards) {
             return Some(Way::Spoiled(job));
@@ -353,15 +349,24 @@ impl Coordinator {
         Some(if claimed { Way::Job(job) } else { Way::Spoiled(job) })
     }
 
-    /// Returns what to do if the taker has no addresses for a window over gathered memory and `created` bytes of new
-    /// pages. Where a window is lengthened there is room.
-    fn lacks_room_for(&self, gathered: &Gathered, created: u64, taker: Taker, shards: &mut impl Shards) -> Option<Way> {
-        if gathered.rear.is_some() {
-            return None;
+    /// Returns what to do first if the taker has no addresses for a window over gathered memory and new pages of some
+    /// sizes, or if too many pages would be mapped in windows then. Where a window is lengthened there is room. Where
+    /// no window can end, there are too many mappings for a while rather than that memory is created.
+    fn lacks_room_for(
+        &mut self,
+        gathered: &Gathered,
+        created: &[u64],
+        taker: Taker,
+        shards: &mut impl Shards,
+    ) -> Option<Way> {
+        let length = gathered.length + created.iter().sum::<u64>();
+        if gathered.rear.is_none() && !shards.with(taker.shard, |shard| shard.has_vacant(length)) {
+            return Some(Way::Range(Addresses::Windows(length)));
         }
-        let length = gathered.length + created;
-        let is_there = shards.with(taker.shard, |shard| shard.has_vacant(length));
-        (!is_there).then_some(Way::Range(Addresses::Windows(length)))
+        let most = self.facts.pages.map_or(0, |pages| usize::try_from(pages.mappings).unwrap_or(usize::MAX));
+        let mappings = self.paging.windows.mappings() + gathered.pages + created.len();
+        let calls = self.calls_to_end_mappings(mappings.saturating_sub(most), shards);
+        (!calls.is_empty()).then_some(Way::End(calls))
     }
 
     /// Returns whether all idle pages can be gathered for a request, so that releasing them would not help it. Spare

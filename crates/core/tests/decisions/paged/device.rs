@@ -48,7 +48,7 @@ impl Device {
         Self::under(Policy::Paged { growth, slack }, 1 << 30, PageCaps::new(2 * MIB), true)
     }
 
-    fn under(policy: Policy, limit: u64, pages: PageCaps, stream_wait: bool) -> Self {
+    pub(crate) fn under(policy: Policy, limit: u64, pages: PageCaps, stream_wait: bool) -> Self {
         let facts = DeviceFacts { total_bytes: 1 << 30, reuse: Reuse::InOrder, pages: Some(pages), stream_wait };
         let settings = Settings { policy, ..Settings::default() };
         let mut coordinator = Coordinator::new(settings, facts);

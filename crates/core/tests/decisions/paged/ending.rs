@@ -191,6 +191,24 @@ fn a_window_ends_where_addresses_are_scarce() {
     assert!(!held.grant.last_use.is_never(), "what is free is gathered");
 }
 
+/// The window of another stream, which was not used for longer, has no addresses that are of use, and stays.
+#[test]
+fn the_windows_of_other_streams_do_not_end_for_addresses() {
+    let pages = PageCaps { address_bytes: 70 * MIB, ..PageCaps::new(2 * MIB) };
+    let (mut device, _) = gaps_on(Device::with(Growth::Tight, 32 * MIB, pages, true), 0, &[8, 4, 10, 4, 6]);
+    for stream in [1, 0] {
+        let held = device.allocate(stream, 18 * MIB);
+        device.free(held, 2);
+    }
+    assert_eq!(device.in_windows(), 9 + 9);
+    let at_home = device.hit(0, 10 * MIB).expect("it is at home");
+    let gathered = device.allocate(0, 14 * MIB);
+    assert_eq!((device.in_windows(), device.reserved()), (9 + 7, 32 * MIB));
+    device.free(at_home, 3);
+    device.free(gathered, 3);
+    device.allocate_at_no_cost(1, 18 * MIB);
+}
+
 /// Returns the numbers of the first step that unmaps something and of the first that waits on the host.
 fn unmaps_and_waits(device: &Device) -> (Option<usize>, Option<usize>) {
     let unmaps = |step: &Step| matches!(step, Step::Pages(calls) if !unmapped(calls).is_empty());

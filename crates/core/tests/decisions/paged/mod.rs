@@ -8,6 +8,7 @@ mod ending;
 mod fails;
 mod loans;
 mod looks;
+mod mappings;
 mod overview;
 mod ready;
 mod slabs;
