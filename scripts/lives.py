@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Makes long lives of the recorded programs, on the simulated device, and keeps the tables in benches/record/simulated/lives.md.
 
-Sizes vary from pass to pass, weights stay, and programs share one allocator. All numbers are simulated, so the tables are the
-same on every machine. Takes a minute and a half on two cores, beside the build.
+Sizes vary from pass to pass, weights stay, programs share one allocator, and some lives have many passes. All numbers are
+simulated, so the tables are the same on every machine. Takes a minute and a half on two cores, beside the build.
 """
 
 import itertools
@@ -19,14 +19,19 @@ TRACES = sorted((ROOT / "tests/corpus/traces").glob("*.trace.gz"))
 PASSES = 12
 SEEDS = range(8)
 VARIATIONS = [1, 2, 5, 10, 20]
+# The passes of a very long life, its seeds, by how much its sizes vary, and which passes its calls are told of.
+LONG_PASSES = 200
+LONG_SEEDS = range(3)
+LONG_PERCENT = 5
+PARTS = [(2, 20), (91, 110), (181, 200)]
 # The time of a program between two events, without the driver's.
 EVENT_US = 100
 
 
-def replay(*arguments):
-    """Returns what the last pass and all of them took, for one program."""
+def replay(*arguments, passes=PASSES):
+    """Returns what each pass and all of them took, for one program."""
     command = [ROOT / pathlib.Path(os.environ.get("CARGO_TARGET_DIR", "target")) / "release/millpond", "replay", "--json"]
-    command += ["--device", "sim", "--policy", "paged", "--passes", str(PASSES - 1), *arguments]
+    command += ["--device", "sim", "--policy", "paged", "--passes", str(passes - 1), *arguments]
     # The settings are the policy's own, whatever the caller's environment says.
     ours = {"MILLPOND_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"}
     environment = {name: value for name, value in os.environ.items() if name not in ours}
@@ -37,7 +42,7 @@ def replay(*arguments):
 def share_of_driver(row):
     """Returns the driver's part of the program's time, in percent."""
     driver = row["all_driver_time_us"]
-    return 100 * driver / (driver + EVENT_US * row["events"] * PASSES)
+    return 100 * driver / (driver + EVENT_US * row["events"] * len(row["driver_calls_by_pass"]))
 
 
 def median_and_most(values):
@@ -68,6 +73,26 @@ def varied(pool):
             name = trace.name.removesuffix(".trace.gz")
             last = f"{statistics.median(calls):.0f}, {max(calls)}"
             yield f"| {name} | " + " | ".join(ratios) + f" | {last} | {share:.2f} % |"
+
+
+def long(pool):
+    """Prints rows of the table of lives with very many passes."""
+    jobs = list(itertools.product(TRACES, LONG_SEEDS))
+    rows = pool.map(
+        lambda job: replay("--vary", f"{LONG_PERCENT}%:seed={job[1]}", job[0], passes=LONG_PASSES), jobs
+    )
+    found = {}
+    for (trace, _), row in zip(jobs, rows):
+        found.setdefault(trace, []).append(row)
+    yield f"\n{LONG_PASSES} passes, whose sizes vary by up to {LONG_PERCENT} %, {len(LONG_SEEDS)} seeds; *calls* are the mean of a pass, over all seeds:\n"
+    yield "| trace | ratio: median, most | " + " | ".join(f"calls, passes {of[0]} to {of[1]}" for of in PARTS) + " | driver |"
+    yield "|---|---|" + "---|" * (len(PARTS) + 1)
+    for trace, of in found.items():
+        ratio = median_and_most([row["life_reserved_over_live"] for row in of])
+        calls = [statistics.mean(n for row in of for n in row["driver_calls_by_pass"][low - 1:high]) for low, high in PARTS]
+        share = max(map(share_of_driver, of))
+        name = trace.name.removesuffix(".trace.gz")
+        yield f"| {name} | {ratio} | " + " | ".join(f"{n:.0f}" for n in calls) + f" | {share:.2f} % |"
 
 
 def together(pool):
@@ -101,7 +126,7 @@ done. Ratios are of the most that was reserved in all passes to the most that wa
 {len(SEEDS)} seeds. *calls, last pass* are the driver's: the median and the most. *driver* is the most of the driver's share in
 the time of a program that takes {EVENT_US} us from one event to the next beside it, the first pass included."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        lines = [head, *varied(pool), *together(pool)]
+        lines = [head, *varied(pool), *long(pool), *together(pool)]
     RECORD.write_text("\n".join(lines) + "\n")
     print(RECORD.relative_to(ROOT))
 
