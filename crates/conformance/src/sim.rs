@@ -57,6 +57,16 @@ impl SimDevice {
         self.pages(Some(PageCaps { aliasing: false, ..PAGES }))
     }
 
+    /// Returns the same device with a driver that is taken to bear so many mappings of pages at a second address, if it
+    /// has pages.
+    pub const fn mappings(self, mappings: u64) -> Self {
+        let pages = match self.pages {
+            Some(pages) => Some(PageCaps { mappings, ..pages }),
+            None => None,
+        };
+        Self { pages, ..self }
+    }
+
     /// Returns the same device without waits between streams on the device, so that they wait for each other through
     /// the host.
     pub const fn without_stream_wait(self) -> Self {
@@ -127,6 +137,9 @@ impl DeviceUnderTest for SimDevice {
         }
         if self.pages.is_some_and(|pages| !pages.aliasing) {
             name.push_str(", no aliasing");
+        }
+        if let Some(pages) = self.pages.filter(|pages| pages.mappings != PAGES.mappings) {
+            let _ = write!(name, ", {} mappings", pages.mappings);
         }
         if !self.stream_wait {
             name.push_str(", no stream waits");

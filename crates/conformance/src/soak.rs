@@ -63,6 +63,8 @@ impl Run {
             1 => device.with_barriers(),
             _ => device,
         };
+        // With few mappings, windows end all the time.
+        let device = if random.one_in(3) { device.mappings(random.between(0, 40)) } else { device };
         Self { device, swarm: Swarm { seed, operations, policy, faults, check_every } }
     }
 

@@ -102,6 +102,9 @@ impl Shard {
     /// Closes a window that was freed. Its memory goes home with the points that must come before its next use, at
     /// other homes also that of this stream.
     fn close_guarded(&mut self, id: BlockId, points: &Points, clock: u64) {
+        let Block { slot, offset, .. } = self.blocks[id];
+        let others = points.iter().filter(|point| point.stream != self.stream).collect();
+        self.abroad.note(slot, (offset, self.blocks[id].end()), others);
         let (last_use, is_foreign, pieces) = self.shut_window(id);
         let mut abroad = points.clone();
         abroad.max(Point { stream: self.stream, tick: last_use.tick() });
@@ -209,8 +212,9 @@ impl Shard {
         }
     }
 
-    /// Forgets the guards whose points are all reached.
+    /// Forgets the guards whose points are all reached, and what other streams did through windows up to such points.
     pub(crate) fn prune_guards(&mut self, is_reached: impl Fn(Point) -> bool) {
+        self.abroad.prune(&is_reached);
         self.guards.0.retain(|_, part| !part.points.iter().all(&is_reached));
     }
 

@@ -4,6 +4,7 @@
 //! alone it reports: a miss, uses on other streams that have to be waited for, or room for a peak that ran out. The
 //! [`Coordinator`](crate::Coordinator) continues from there.
 
+mod abroad;
 mod adopt;
 mod check;
 mod claim;
@@ -184,6 +185,7 @@ pub struct Shard {
     returns: Vec<Return>,
     /// What other streams may still use of the free memory.
     guards: Guards,
+    abroad: abroad::Abroad,
     /// The blocks that became free after a wait, where they are listed.
     retired: Option<Vec<Retired>>,
 }
@@ -213,6 +215,7 @@ impl Shard {
             panes: Panes::default(),
             returns: Vec::new(),
             guards: Guards::default(),
+            abroad: abroad::Abroad::default(),
             retired: None,
         }
     }

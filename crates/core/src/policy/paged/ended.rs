@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use millpond_backend::Point;
 
-use crate::books::{Part, WindowId};
+use crate::books::{Part, Points, WindowId};
 use crate::coordinator::step::PageCall;
 use crate::coordinator::{Coordinator, Shards};
 use crate::ids::{PageId, Place, ShardId};
@@ -52,10 +52,11 @@ impl Coordinator {
     /// addresses, as one may in a held pool.
     fn may_end(&self, id: WindowId, shards: &mut impl Shards) -> bool {
         let window = &self.paging.windows[id];
-        let (head, begin, end) = (window.head, window.begin().offset, window.end());
+        let (head, begin, end) = (window.head, window.begin(), window.end());
+        let is_over = |points: Points| points.iter().all(|point| self.pending.is_reached(point));
         self.may_release(window.shard)
             && shards.with(window.shard, |shard| {
-                shard.is_idle_window(head, end) && self.pending.is_reached(shard.window_point(head, begin))
+                shard.is_idle_window(head, end) && is_over(shard.window_points(head, begin.slot, (begin.offset, end)))
             })
     }
 
@@ -69,11 +70,12 @@ impl Coordinator {
     pub(crate) fn window_points(&self, page: PageId, shards: &mut impl Shards) -> Vec<Point> {
         let places = self.pages[page].windows.iter();
         let windows = places.filter_map(|&at| self.paging.windows.at(at).map(|(id, _)| (at, id)));
-        let point = |(at, id): (Place, WindowId)| {
+        let end = |at: Place| at.offset + self.pages[page].bytes;
+        let points = |(at, id): (Place, WindowId)| {
             let head = self.paging.windows[id].head;
-            shards.with(at.shard, |shard| shard.window_point(head, at.offset))
+            shards.with(at.shard, |shard| shard.window_points(head, at.slot, (at.offset, end(at)))).into_vec()
         };
-        windows.map(point).collect()
+        windows.flat_map(points).collect()
     }
 
     /// Takes a page out of all windows. Returns the calls that unmap it there.

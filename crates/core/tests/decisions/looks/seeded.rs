@@ -1,6 +1,6 @@
 //! Several plans at a time, with operations of threads beside them, by seed.
 
-use millpond_backend::{Point, Reuse, StreamId, Tick};
+use millpond_backend::{PageCaps, Point, Reuse, StreamId, Tick};
 use millpond_core::settings::{Growth, Policy, Segments, Settings};
 use millpond_core::{Plan, Shard, Step};
 use millpond_trace::Random;
@@ -36,6 +36,7 @@ fn facts(random: &mut Random) -> Facts {
         submits: reuse == Reuse::AfterSubmit || random.one_in(4),
         streams: 2 + random.below(2) as usize,
         limit: (!random.one_in(4)).then(|| MIB * (60 + random.below(80))),
+        mappings: if random.one_in(4) { random.below(20) } else { PageCaps::MAPPINGS },
     }
 }
 

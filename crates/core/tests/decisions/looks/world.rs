@@ -15,6 +15,8 @@ pub(crate) struct Facts {
     pub(crate) settings: Settings,
     pub(crate) reuse: Reuse,
     pub(crate) aliasing: bool,
+    /// The number of pages in windows that the driver is taken to bear.
+    pub(crate) mappings: u64,
     pub(crate) stream_wait: bool,
     /// Whether the application closes ticks.
     pub(crate) submits: bool,
@@ -28,6 +30,7 @@ impl Facts {
             settings,
             reuse: Reuse::InOrder,
             aliasing: true,
+            mappings: PageCaps::MAPPINGS,
             stream_wait: true,
             submits: false,
             streams: 2,
@@ -87,7 +90,7 @@ pub(crate) const NEVER: u32 = u32::MAX;
 
 impl World {
     pub(crate) fn new(facts: &Facts) -> Self {
-        let pages = Some(PageCaps { aliasing: facts.aliasing, ..PageCaps::new(2 * MIB) });
+        let pages = Some(PageCaps { aliasing: facts.aliasing, mappings: facts.mappings, ..PageCaps::new(2 * MIB) });
         let submits = facts.submits;
         let stream_wait = facts.stream_wait;
         let device = DeviceFacts { total_bytes: 1 << 30, reuse: facts.reuse, pages, stream_wait };

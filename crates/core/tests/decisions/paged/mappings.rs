@@ -1,6 +1,6 @@
 //! Windows that end because more pages would be mapped in them than the driver is taken to bear.
 
-use millpond_backend::{PageCaps, Tick};
+use millpond_backend::{PageCaps, StreamId, Tick};
 use millpond_core::Step;
 use millpond_core::settings::{Growth, Policy};
 
@@ -95,6 +95,22 @@ fn what_is_in_use_does_not_end() {
         let second = device.allocate(2, 8 * MIB);
         assert_eq!((device.in_windows() > 4, device.reserved()), (true, 28 * MIB), "{is_held}");
         assert!(!device.steps.iter().any(|step| matches!(step, Step::Wait(_))), "{:?}", device.steps);
+        device.free(second, 3);
+    }
+}
+
+/// Another stream has used memory through a window, and the device is not done with that, although the window's own
+/// stream is: the window stays until it is.
+#[test]
+fn what_another_stream_uses_does_not_end() {
+    for (reached, mappings) in [(149, 8), (150, 4)] {
+        let mut device = with_gaps(4, &[4; 7]);
+        let first = device.allocate(1, 8 * MIB);
+        device.shards[1].record_stream(first.grant.block, StreamId(2));
+        device.reached = [Tick(100), Tick(200), Tick(reached)];
+        device.free(first, 150);
+        let second = device.allocate(0, 8 * MIB);
+        assert_eq!((device.in_windows(), device.reserved()), (mappings, 28 * MIB), "up to tick {reached}");
         device.free(second, 3);
     }
 }
