@@ -57,8 +57,7 @@ impl SimDevice {
         self.pages(Some(PageCaps { aliasing: false, ..PAGES }))
     }
 
-    /// Returns the same device with a driver that is taken to bear so many mappings of pages at a second address, if it
-    /// has pages.
+    /// Returns the same device with another value of [`PageCaps::mappings`], if it has pages.
     pub const fn mappings(self, mappings: u64) -> Self {
         let pages = match self.pages {
             Some(pages) => Some(PageCaps { mappings, ..pages }),

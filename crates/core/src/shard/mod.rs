@@ -185,6 +185,7 @@ pub struct Shard {
     returns: Vec<Return>,
     /// What other streams may still use of the free memory.
     guards: Guards,
+    /// What other streams did through its windows, and may not be done with.
     abroad: abroad::Abroad,
     /// The blocks that became free after a wait, where they are listed.
     retired: Option<Vec<Retired>>,

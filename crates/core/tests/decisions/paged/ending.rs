@@ -1,6 +1,6 @@
 //! Windows that end because a page that they have is released.
 
-use millpond_backend::{PageCaps, Tick};
+use millpond_backend::{PageCaps, StreamId, Tick};
 use millpond_core::settings::Growth;
 use millpond_core::{PageId, Place, Plan, ShardId, Step};
 
@@ -224,6 +224,22 @@ fn a_window_that_the_device_uses_does_not_end() {
     let held = device.allocate(0, 18 * MIB);
     device.free(held, 107);
     device.hit(0, 10 * MIB).expect("it is at home");
+    device.steps.clear();
+    device.allocate(0, 14 * MIB);
+    let (unmaps, waits) = unmaps_and_waits(&device);
+    assert!(waits.is_some_and(|wait| unmaps.is_none_or(|unmap| wait < unmap)), "{:?}", device.steps);
+}
+
+/// Another stream has used memory through a window, and is not done with that, although the window's own stream is.
+#[test]
+fn a_window_that_another_stream_uses_does_not_end() {
+    let pages = PageCaps { address_bytes: 52 * MIB, ..PageCaps::new(2 * MIB) };
+    let (mut device, _) = gaps_on(Device::with(Growth::Tight, 32 * MIB, pages, true), 0, &[8, 4, 10, 4, 6]);
+    let held = device.allocate(0, 18 * MIB);
+    device.shards[0].record_stream(held.grant.block, StreamId(1));
+    device.reached = [Tick(200), Tick(149), Tick(100)];
+    device.free(held, 150);
+    device.allocate(0, 10 * MIB);
     device.steps.clear();
     device.allocate(0, 14 * MIB);
     let (unmaps, waits) = unmaps_and_waits(&device);

@@ -80,8 +80,8 @@ fn several_windows_end_for_one() {
     assert_eq!(device.steps.iter().map(ended).sum::<usize>(), 8, "{:?}", device.steps);
 }
 
-/// A window that is in use, or through which the device works, stays. There are too many mappings for a while then: no
-/// memory is created, and nobody waits on the host.
+/// A window that is in use, or through which the device works, stays. There are too many mappings for a while then,
+/// rather than that memory is created or that the request waits on the host.
 #[test]
 fn what_is_in_use_does_not_end() {
     for is_held in [true, false] {
