@@ -54,20 +54,26 @@ pub(crate) type Opened<B> = (Allocator<B>, Option<B>);
 
 /// Opens the device for a setup, and creates the allocator. Skips where the device cannot serve the policy.
 pub(crate) fn open_allocator<D: DeviceUnderTest>(device: &D, setup: &Setup<'_>) -> Result<Opened<D::Backend>, Stop> {
-    open_over(device, setup, Settings::default())
+    allocator_on(device, open_backend(device, setup)?, setup, Settings::default())
 }
 
-/// Does the same with settings below those of the policy.
-fn open_over<D: DeviceUnderTest>(
-    device: &D,
-    setup: &Setup<'_>,
-    settings: Settings,
-) -> Result<Opened<D::Backend>, Stop> {
+/// Opens the device for a setup. Skips where it cannot serve the policy.
+fn open_backend<D: DeviceUnderTest>(device: &D, setup: &Setup<'_>) -> Result<D::Backend, Stop> {
     let need = Need { streams: setup.streams, bytes: setup.bytes, pages: setup.policy.policy.needs_pages() };
     let backend = device.open(&need).map_err(|missing| Stop::Skip(missing.0))?;
     if setup.policy.policy.needs_pages() && backend.caps().pages.is_none() {
         return Err(Stop::Skip("the device has no virtual memory".to_owned()));
     }
+    Ok(backend)
+}
+
+/// Creates an allocator on a device that is open, with settings below those of the policy.
+fn allocator_on<D: DeviceUnderTest>(
+    device: &D,
+    backend: D::Backend,
+    setup: &Setup<'_>,
+    settings: Settings,
+) -> Result<Opened<D::Backend>, Stop> {
     let twin = device.twin(&backend);
     let mut builder = Allocator::builder(backend).settings(settings.with_policy(setup.policy.policy)).conf(setup.conf);
     if let Some(bytes) = setup.limit {
@@ -84,7 +90,16 @@ impl<'d, D: DeviceUnderTest> Session<'d, D> {
 
     /// Opens the device and its streams, with settings below those of the policy.
     pub(crate) fn open_with(device: &'d D, setup: &Setup<'_>, settings: Settings) -> Result<Self, Stop> {
-        let (allocator, twin) = open_over(device, setup, settings)?;
+        Self::open_on(device, open_backend(device, setup)?, setup, settings)
+    }
+
+    /// Opens new streams on a device that is open and not in use, as another run left it.
+    pub(crate) fn open_again(device: &'d D, backend: D::Backend, setup: &Setup<'_>) -> Result<Self, Stop> {
+        Self::open_on(device, backend, setup, Settings::default())
+    }
+
+    fn open_on(device: &'d D, backend: D::Backend, setup: &Setup<'_>, settings: Settings) -> Result<Self, Stop> {
+        let (allocator, twin) = allocator_on(device, backend, setup, settings)?;
         let strings = Strings { reached: D::reached, comes_after: D::comes_after, place_barrier: D::place_barrier };
         let watched = Watched::with_strings(allocator, strings);
         let mut session = Self { device, watched, streams: Vec::new(), twin, threaded: false };
