@@ -168,8 +168,8 @@ impl<'d, D: DeviceUnderTest> Runs<'d, D> {
         let met = script(&session, fault)?;
         self.device.forget_faults(session.backend());
         if fault == Fault::Lost {
-            // What a lost device still holds is not checked. Dropping everything must end, and must break no rule of the
-            // contract.
+            // What a lost device still holds is not checked. Dropping everything must end, and must break no rule of
+            // the contract.
             let Session { device, watched, streams, twin, .. } = session;
             drop((streams, watched));
             return twin.map_or(Ok(()), |twin| Ok(device_is_content(device, &twin)?));

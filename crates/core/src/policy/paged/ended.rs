@@ -18,30 +18,32 @@ impl Coordinator {
         bytes: u64,
         shards: &mut impl Shards,
     ) -> Vec<PageCall> {
-        let (mut calls, mut freed, mut looked) = (Vec::new(), 0, None);
-        while freed < bytes
-            && let Some(next @ (_, id)) = self.paging.windows.least_used(looked)
-        {
-            looked = Some(next);
-            let window = &self.paging.windows[id];
-            let length = window.bytes;
-            if window.shard == shard && self.may_end(id, shards) {
-                freed += length;
-                calls.append(&mut self.end_window(id, shards));
-            }
-        }
-        calls
+        self.calls_to_end(|of| of == shard, |freed, _| freed >= bytes, shards)
     }
 
     /// Ends the windows, of all shards, that were not used for longest, until this number of mappings or more has
     /// ended. Returns the calls that unmap the pages: fewer, or none, if not as many can end.
     pub(super) fn calls_to_end_mappings(&mut self, mappings: usize, shards: &mut impl Shards) -> Vec<PageCall> {
-        let (mut calls, mut looked) = (Vec::new(), None);
-        while calls.len() < mappings
+        self.calls_to_end(|_| true, |_, ended| ended >= mappings, shards)
+    }
+
+    /// Ends windows of the shards that are asked, those first that were not used for longest, until the addresses that
+    /// are free by that, or the mappings that ended, suffice. Returns the calls that unmap the pages.
+    fn calls_to_end(
+        &mut self,
+        is_asked: impl Fn(ShardId) -> bool,
+        suffice: impl Fn(u64, usize) -> bool,
+        shards: &mut impl Shards,
+    ) -> Vec<PageCall> {
+        let (mut calls, mut freed, mut looked) = (Vec::new(), 0, None);
+        while !suffice(freed, calls.len())
             && let Some(next @ (_, id)) = self.paging.windows.least_used(looked)
         {
             looked = Some(next);
-            if self.may_end(id, shards) {
+            let window = &self.paging.windows[id];
+            let length = window.bytes;
+            if is_asked(window.shard) && self.may_end(id, shards) {
+                freed += length;
                 calls.append(&mut self.end_window(id, shards));
             }
         }
