@@ -75,7 +75,7 @@ pub trait DeviceUnderTest: Sync {
     }
 
     /// Returns another handle of the same device, where the backend is a handle. It outlives the allocator that owns
-    /// the first.
+    /// the first. Where a scenario runs once for each driver call, further runs use it, and need not open the device.
     fn twin(&self, _backend: &Self::Backend) -> Option<Self::Backend> {
         None
     }

@@ -3,6 +3,7 @@
 mod beyond;
 mod broken;
 mod golden;
+mod opened;
 mod oracle;
 mod scrubbing;
 mod shrink;
