@@ -159,7 +159,9 @@ pub struct PageStats {
 /// What is reserved beyond the slack, and the work in flight that may be the reason. Sizes are in bytes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct SlackStats {
-    /// The most that was ever live, in blocks after rounding, whether peaks were reset meanwhile or not.
+    /// The most that was ever live, in blocks after rounding, whether peaks were reset meanwhile or not. Under `paged`,
+    /// since the cache was emptied last while no more was live than the slack of that: what was live before then does
+    /// not count, and what came since counts as it was seen at requests that missed, until it exceeds the peak.
     pub most_live_bytes: u64,
     /// The most that `paged` aims to reserve without work in flight: `1 + slack` times what was live. Nothing is
     /// refused because of it. `None` under other policies.

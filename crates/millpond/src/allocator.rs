@@ -174,6 +174,9 @@ impl<B: Backend> Allocator<B> {
     /// page that nothing pins. Private pools with references ([`Pool`](crate::Pool)) keep theirs. This is PyTorch's
     /// `empty_cache`.
     ///
+    /// Under `paged` this also begins a new program, where no more is live than the slack of what ever was: what it
+    /// reserves is bounded by its own blocks, and no longer by those of the one before it.
+    ///
     /// # Errors
     ///
     /// [`Error::Driver`] if a driver call fails. What was not released stays cached.

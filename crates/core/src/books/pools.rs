@@ -194,6 +194,15 @@ impl Pools {
         self.table.get(&pool).map_or(0, |entry| entry.most_live)
     }
 
+    /// Forgets what was live in pools that are not held, but for what is live now.
+    pub(crate) fn begin_anew(&mut self, live: &BTreeMap<PoolId, u64>) {
+        for (pool, entry) in &mut self.table {
+            if *pool == PoolId::DEFAULT || entry.uses == 0 {
+                entry.most_live = live.get(pool).copied().unwrap_or(0);
+            }
+        }
+    }
+
     /// Returns the most bytes that were seen live in each pool that has no source of its own.
     pub(crate) fn live_peaks(&self) -> impl Iterator<Item = u64> {
         self.table.values().filter(|entry| !entry.has_source).map(|entry| entry.most_live)

@@ -96,8 +96,11 @@ pub struct Coordinator {
     pub(crate) pending: Pending,
     pub(crate) pages: Pages,
     peaks: Peaks,
-    /// The most bytes of blocks that the program held at a time before the peaks were reset last.
+    /// The most bytes of blocks that the program held at a time before the peaks were reset last, or, where it has
+    /// begun anew since, the most that were seen since then.
     most_live: u64,
+    /// The peak that there was when the program began anew, which counts no longer. 0 if peaks were reset since.
+    forgotten_peak: u64,
     pub(crate) scalars: Scalars,
     turns: Turns,
     births: u64,
@@ -134,6 +137,7 @@ impl Coordinator {
             pages: Pages::default(),
             peaks: Peaks::new(),
             most_live: 0,
+            forgotten_peak: 0,
             scalars: Scalars::default(),
             turns: Turns::default(),
             births: 0,

@@ -272,11 +272,4 @@ impl Coordinator {
     pub(crate) fn live_in_pool(&self, shard: ShardId, shards: &mut impl Shards) -> u64 {
         self.shards_of(self.pool_of(shard)).map(|id| shards.with(id, |shard| shard.live_bytes())).sum()
     }
-
-    /// Notes how many bytes are live in the pool of a shard, once there are private pools.
-    pub(crate) fn note_live(&mut self, shard: ShardId, live: u64) {
-        if self.pools.has_private() {
-            self.pools.note_live(self.pool_of(shard), live);
-        }
-    }
 }

@@ -1,9 +1,12 @@
 //! The statistics of the whole device, and how its peaks stay exact.
 
+use alloc::collections::BTreeMap;
+
 use super::{Coordinator, Shards};
 use crate::books::Peaks;
-use crate::ids::{ShardId, Side};
+use crate::ids::{PoolId, ShardId, Side};
 use crate::meter::{COUNTERS, Counter, EVERY_COUNTER, each, has_shortage};
+use crate::policy::Source;
 use crate::stats::{MemoryStats, StatByPool};
 
 /// PyTorch's counters of what requests led to.
@@ -21,9 +24,38 @@ impl Coordinator {
         self.peaks.of(Counter::AllocatedBytes as usize)[0]
     }
 
-    /// Returns the most bytes of blocks that the program ever held at a time, whatever peaks were reset.
+    /// Returns the most bytes of blocks that the program held at a time, whatever peaks were reset, since it began anew
+    /// last.
     pub(crate) fn most_live(&self) -> u64 {
-        self.most_live.max(self.peaks_live())
+        let peak = self.peaks_live();
+        if peak > self.forgotten_peak { self.most_live.max(peak) } else { self.most_live }
+    }
+
+    /// Notes that this number of bytes is live in the pool of a shard, for where that is not what the peaks tell: once
+    /// there are private pools, or the program has begun anew.
+    pub(crate) fn note_live(&mut self, shard: ShardId, live: u64) {
+        if self.pools.has_private() {
+            self.pools.note_live(self.pool_of(shard), live);
+        }
+        self.most_live = self.most_live.max(live);
+    }
+
+    /// Forgets how much was live, if the program that had it live is over: the cache is emptied, and no more is live
+    /// than the slack of what was. The next one may need far less.
+    pub(crate) fn begin_anew(&mut self, shards: &mut impl Shards) {
+        if self.traits.source != Source::Pages {
+            return;
+        }
+        self.settle_all(shards);
+        let mut by_pool = BTreeMap::<PoolId, u64>::new();
+        for id in self.shard_ids() {
+            *by_pool.entry(self.pool_of(id)).or_default() += shards.with(id, |shard| shard.live_bytes());
+        }
+        let (most, live) = (self.most_live(), by_pool.values().sum());
+        if live <= self.paging.bound(most) - most {
+            (self.most_live, self.forgotten_peak) = (live, self.peaks_live());
+            self.pools.begin_anew(&by_pool);
+        }
     }
 
     /// Returns the reserved bytes by side. Under `paged`, memory goes from side to side without any call: what small
@@ -68,6 +100,7 @@ impl Coordinator {
     pub fn reset_peaks(&mut self, shards: &mut impl Shards) {
         self.settle_all(shards);
         self.most_live = self.most_live();
+        self.forgotten_peak = 0;
         self.peaks = Peaks::new();
         for id in self.shard_ids() {
             let current = shards.with(id, |shard| shard.reset_peaks());

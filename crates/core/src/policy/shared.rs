@@ -38,7 +38,12 @@ impl Coordinator {
                 self.retire(plan.request.clocks, shards);
                 Phase::Climb(Climb::Release(Rung::Release)).turn()
             }
-            Rung::Release => self.sweep_all(plan, shards).then(Phase::Over).turn(),
+            Rung::Release => {
+                if plan.request.goal == Goal::EmptyCache {
+                    self.begin_anew(shards);
+                }
+                self.sweep_all(plan, shards).then(Phase::Over).turn()
+            }
         }
     }
 

@@ -86,16 +86,18 @@ impl Coordinator {
         (if has_news { self.find(plan, shards) } else { None }, overview)
     }
 
-    /// Returns the most bytes that were ever live in the shard's pool, or will be once the request is served. A request
-    /// that is refused leaves no trace in it. Where there is but one pool that is what the device's peak says; else
-    /// what was seen at requests that missed.
+    /// Returns the most bytes that were live in the shard's pool since the program began anew, or will be once the
+    /// request is served. A request that is refused leaves no trace in it. Where there is but one pool, and it has not
+    /// begun anew since peaks were reset, that is what the device's peak says; else what was seen at requests that
+    /// missed.
     pub(super) fn high_live(&mut self, shard: ShardId, want: &Want, overview: &Overview) -> u64 {
         let live = overview.live_bytes;
-        if !self.pools.has_private() {
-            return self.most_live().max(live + want.rounded);
-        }
         self.note_live(shard, live);
-        self.pools.most_live(self.pool_of(shard)).max(live + want.rounded)
+        let most = match self.pools.has_private() {
+            false => self.most_live(),
+            true => self.pools.most_live(self.pool_of(shard)),
+        };
+        most.max(live + want.rounded)
     }
 
     /// Returns the number of bytes that may be created at all.

@@ -3,6 +3,7 @@
 use millpond_backend::{StreamId, Tick};
 use millpond_core::settings::Growth;
 use millpond_core::stats::PinnedBy;
+use millpond_core::{Plan, Step};
 
 use super::device::{Device, MIB};
 
@@ -47,6 +48,72 @@ fn what_was_live_counts_after_the_peaks_are_reset() {
     let stats = device.coordinator.slack_stats(&mut device.shards);
     assert_eq!((stats.most_live_bytes, stats.bound_bytes, stats.beyond_bytes), (300 * MIB, Some(315 * MIB), 0));
     device.free(small, 1);
+}
+
+/// Sets up a device on which 200 MiB were live, and empties the cache while this number of bytes is.
+fn emptied(left: u64, has_private_pool: bool) -> Device {
+    let mut device = Device::new(Growth::Tight, 1 << 30);
+    if has_private_pool {
+        device.coordinator.create_pool();
+    }
+    let blocks = [200 * MIB - left, left].map(|bytes| device.allocate(0, bytes));
+    // The pool's most is seen at requests that miss.
+    let last = device.allocate(0, 2 * MIB);
+    device.free(last, 1);
+    device.free(blocks[0], 1);
+    assert!(matches!(device.until(&mut Plan::empty_cache([0; 2]), Step::is_end), Step::Done));
+    device
+}
+
+/// A program is over once the cache is emptied and no more is live than the slack of what was. The slack of the next
+/// one is of its own blocks.
+#[test]
+fn the_next_program_has_a_slack_of_its_own() {
+    for has_private_pool in [false, true] {
+        let mut device = emptied(10 * MIB, has_private_pool);
+        let blocks: Vec<_> = (0..10).map(|_| device.allocate(0, 4 * MIB)).collect();
+        assert_eq!(device.reserved(), 50 * MIB);
+        for reset in [false, true] {
+            let stats = device.coordinator.slack_stats(&mut device.shards);
+            assert!((46 * MIB..=50 * MIB).contains(&stats.most_live_bytes), "{has_private_pool}, {reset}: {stats:?}");
+            device.coordinator.reset_peaks(&mut device.shards);
+        }
+        blocks.iter().step_by(2).for_each(|&block| device.free(block, 2));
+        device.allocate(0, 20 * MIB);
+        assert_eq!(device.reserved(), 50 * MIB, "{has_private_pool}: what is free is gathered");
+    }
+}
+
+/// What a program holds beyond the old peak is known exactly again.
+#[test]
+fn a_program_that_needs_more_than_the_one_before_it_is_known_by_its_peak() {
+    let mut device = emptied(10 * MIB, false);
+    let held = device.allocate(0, 250 * MIB);
+    device.free(held, 2);
+    device.allocate_at_no_cost(0, 200 * MIB);
+    assert_eq!(device.coordinator.slack_stats(&mut device.shards).most_live_bytes, 260 * MIB);
+}
+
+/// Once peaks are reset behind a new beginning, they tell exactly what is live, without a request that misses.
+#[test]
+fn after_a_reset_the_peaks_tell_what_the_next_program_has_live() {
+    let mut device = emptied(10 * MIB, false);
+    device.coordinator.reset_peaks(&mut device.shards);
+    device.allocate(0, 100 * MIB);
+    assert_eq!(device.coordinator.slack_stats(&mut device.shards).most_live_bytes, 110 * MIB);
+}
+
+/// A program that empties the cache while it has more live than the slack goes on.
+#[test]
+fn what_was_live_counts_where_the_program_goes_on() {
+    for has_private_pool in [false, true] {
+        let mut device = emptied(12 * MIB, has_private_pool);
+        let blocks: Vec<_> = (0..10).map(|_| device.allocate(0, 4 * MIB)).collect();
+        assert!(device.coordinator.slack_stats(&mut device.shards).most_live_bytes >= 200 * MIB);
+        blocks.iter().step_by(2).for_each(|&block| device.free(block, 2));
+        device.allocate(0, 20 * MIB);
+        assert_eq!(device.reserved(), 72 * MIB, "{has_private_pool}: as much was live before");
+    }
 }
 
 /// While work is under way, `balanced` creates pages beyond the slack. The statistics say by how much, and which
