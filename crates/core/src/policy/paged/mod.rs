@@ -127,6 +127,12 @@ impl Paging {
         Self { growth, slack: sizes::Slack::new(slack), ..Self::default() }
     }
 
+    /// Forgets what a program that is over asked for: the next one may be far smaller.
+    pub(crate) fn begin_anew(&mut self) {
+        self.largest = 0;
+        self.borrowers = borrowers::Borrowers::default();
+    }
+
     /// Returns the number of reserved bytes that the slack allows, where this many bytes were live at most.
     pub(crate) fn bound(&self, most_live: u64) -> u64 {
         self.slack.bound(most_live)

@@ -94,6 +94,42 @@ fn a_program_that_needs_more_than_the_one_before_it_is_known_by_its_peak() {
     assert_eq!(device.coordinator.slack_stats(&mut device.shards).most_live_bytes, 260 * MIB);
 }
 
+/// Runs a made-up program on all streams, whose blocks have `unit` to 24 times that many bytes. Returns what was
+/// reserved after each of its requests.
+fn run(device: &mut Device, unit: u64) -> Vec<u64> {
+    let mut random = 1_u64;
+    let mut below = |most: u64| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) % most
+    };
+    let (mut held, mut reserved) = (Vec::new(), Vec::new());
+    for _ in 0..600 {
+        if held.len() > 12 {
+            let at = below(held.len() as u64) as usize;
+            device.free(held.swap_remove(at), 1);
+        }
+        held.push(device.allocate(below(3) as usize, (1 + below(24)) * unit));
+        reserved.push(device.reserved());
+    }
+    held.into_iter().for_each(|block| device.free(block, 1));
+    reserved
+}
+
+/// Nothing that a larger program has left makes a smaller one reserve more than it does alone.
+#[test]
+fn the_next_program_reserves_what_it_does_alone() {
+    let alone = run(&mut Device::new(Growth::Tight, 1 << 30), MIB / 2);
+    let mut device = Device::new(Growth::Tight, 1 << 30);
+    run(&mut device, 4 * MIB);
+    let large = device.allocate(0, 600 * MIB);
+    device.free(large, 1);
+    assert!(matches!(device.until(&mut Plan::empty_cache([0; 2]), Step::is_end), Step::Done));
+    assert_eq!(device.reserved(), 0);
+    // From here on the peaks tell exactly what is live, as they do on a new device.
+    device.coordinator.reset_peaks(&mut device.shards);
+    assert_eq!(run(&mut device, MIB / 2), alone);
+}
+
 /// Once peaks are reset behind a new beginning, they tell exactly what is live, without a request that misses.
 #[test]
 fn after_a_reset_the_peaks_tell_what_the_next_program_has_live() {
