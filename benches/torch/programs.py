@@ -20,9 +20,9 @@ every kind and its waits for the device, from millpond.torch.stats(). Of several
 of them, and reserved bytes are the most.
 
 With --together a process runs all programs, with an empty cache and new peaks for each, which saves PyTorch's start.
-cuDNN prepares itself for each shape that is new to the process, for 100 ms and more of the host's time in a step of unet or
-resnet50, which differs from process to process: with 60 steps, unless told otherwise, most shapes of the second half are
-not new. Attention is PyTorch's own: cuDNN's, which --cudnn-attention leaves on, is compiled for each new shape, and the compiler
+A step with a shape that is new to the process takes 100 ms and more longer in unet and resnet50, most likely as cuDNN
+prepares itself, and differs from process to process: with 60 steps, unless told otherwise, most shapes of the second
+half are not new. Attention is PyTorch's own: cuDNN's, which --cudnn-attention leaves on, is compiled for each new shape, and the compiler
 took more than half of bert's time.
 --out FOLDER, or the variable OUT, gets programs.json and programs.md.
 """
