@@ -118,6 +118,7 @@ impl Coordinator {
         }
         self.headroom.reset_totals();
         self.pools.reset_totals();
+        self.paging.reset_totals();
         self.scalars = Scalars::default();
     }
 

@@ -62,7 +62,7 @@ impl Coordinator {
         self.paging.pace.look(reached, time);
         for &point in closed {
             let same = |id: &ShardId| self.stream_of(*id) == point.stream;
-            let granted = self.shard_ids().filter(same).map(|id| shards.with(id, |shard| shard.grants())).sum();
+            let granted = self.shard_ids().filter(same).map(|id| self.grants_to(id, shards)).sum();
             let is_reached = reached.iter().any(|at| at.stream == point.stream && at.tick >= point.tick);
             self.paging.pace.mark(point, is_reached, granted);
         }

@@ -29,11 +29,7 @@ const MOVES_MAX: u32 = 12;
 
 /// What is known of the streams that borrow.
 #[derive(Debug, Default)]
-pub(super) struct Borrowers {
-    of: BTreeMap<ShardId, Borrower>,
-    /// The number of blocks that each home has lent.
-    lent: BTreeMap<ShardId, u64>,
-}
+pub(super) struct Borrowers(BTreeMap<ShardId, Borrower>);
 
 /// A stream that borrows.
 #[derive(Debug, Default)]
@@ -64,22 +60,22 @@ impl Borrower {
 }
 
 impl Borrowers {
-    /// Notes that another home has lent a block.
-    pub(super) fn note_loan(&mut self, lender: ShardId) {
-        *self.lent.entry(lender).or_default() += 1;
-    }
-
     /// Notes that a request of a stream was served from other homes. Returns whether the count has just begun.
     pub(super) fn note(&mut self, borrower: ShardId) -> bool {
-        let borrower = self.of.entry(borrower).or_default();
+        let borrower = self.0.entry(borrower).or_default();
         borrower.times = borrower.times.saturating_add(1);
         borrower.unasked = borrower.unasked.saturating_add(1);
         borrower.times == 1
     }
 
+    /// Begins to count anew for all streams, as grants are no longer those that a count began with.
+    pub(super) fn count_anew(&mut self) {
+        self.0.values_mut().for_each(Borrower::count_anew);
+    }
+
     /// Returns the number of streams that have borrowed often.
     fn frequent(&self) -> u64 {
-        self.of.values().filter(|borrower| borrower.is_frequent).count() as u64
+        self.0.values().filter(|borrower| borrower.is_frequent).count() as u64
     }
 }
 
@@ -90,12 +86,6 @@ impl Coordinator {
             let began = self.neighbours(borrower).map(|id| (id, self.own_grants(id, shards))).collect();
             self.borrower(borrower).began = began;
         }
-    }
-
-    /// Returns how many blocks a stream was granted, without those that others borrowed of it.
-    fn own_grants(&self, id: ShardId, shards: &mut impl Shards) -> u64 {
-        let lent = self.paging.borrowers.lent.get(&id).copied().unwrap_or(0);
-        shards.with(id, |shard| shard.grants()).saturating_sub(lent)
     }
 
     /// Lets the home of a stream that borrows often grow: by a few MiB, or else by what streams at rest release.
@@ -109,7 +99,7 @@ impl Coordinator {
     ) -> Option<Way> {
         let has_released = climb.knows.released_to > 0;
         let is_due = |borrower: &&Borrower| has_released || borrower.unasked >= EVERY;
-        self.paging.borrowers.of.get(&taker.shard).filter(is_due)?;
+        self.paging.borrowers.0.get(&taker.shard).filter(is_due)?;
         let lent = |id| shards.with(id, |shard| shard.lent_to(taker.stream));
         let lent: u64 = self.neighbours(taker.shard).map(lent).sum();
         let borrower = self.borrower(taker.shard);
@@ -148,7 +138,7 @@ impl Coordinator {
     }
 
     fn borrower(&mut self, id: ShardId) -> &mut Borrower {
-        self.paging.borrowers.of.entry(id).or_default()
+        self.paging.borrowers.0.entry(id).or_default()
     }
 
     /// Chooses whole free pages of the streams that were granted nothing since a count began: this number of bytes at

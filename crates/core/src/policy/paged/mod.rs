@@ -8,8 +8,9 @@
 //! new window, another stream lends a block. [`small`] has the ways of small requests. A [`job`] claims what that
 //! needs, has the driver calls made, and books what they changed. An attempt that cannot be served waits for the
 //! [`oldest`] points and is made again, until nothing is left to wait for: [`climb`] is that ladder. [`waited`]
-//! remembers which points streams have waited for on the device, [`again`] what was lent last, and [`borrowers`] which
-//! streams borrow often. [`sizes`] determines how large pages are made, and how many are made before anything else.
+//! remembers which points streams have waited for on the device, [`again`] what was lent last, [`loans`] how much, and
+//! [`borrowers`] which streams borrow often. [`pace`] finds out whether streams run side by side. [`sizes`] determines
+//! how large pages are made, and how many are made before anything else.
 
 mod again;
 mod attempt;
@@ -23,6 +24,7 @@ mod gathered;
 mod idle;
 mod job;
 mod kept;
+mod loans;
 mod making;
 mod oldest;
 mod overview;
@@ -111,6 +113,7 @@ pub(crate) struct Paging {
     waited: waited::Waited,
     again: again::Again,
     borrowers: borrowers::Borrowers,
+    loans: loans::Loans,
     pub(crate) pace: pace::Pace,
     /// Addresses that windows have lost, whose pages are being unmapped: the shard and the block.
     ending: Vec<(ShardId, BlockId)>,
@@ -131,6 +134,12 @@ impl Paging {
     pub(crate) fn begin_anew(&mut self) {
         self.largest = 0;
         self.borrowers = borrowers::Borrowers::default();
+    }
+
+    /// Counts loans anew, as grants are counted anew.
+    pub(crate) fn reset_totals(&mut self) {
+        self.loans.reset_totals();
+        self.borrowers.count_anew();
     }
 
     /// Returns the number of reserved bytes that the slack allows, where this many bytes were live at most.

@@ -4,12 +4,12 @@
 //! for another costs nothing, as that one runs meanwhile. Where kernels are small each stream comes on as fast as it
 //! would alone, and a wait costs time.
 //!
-//! The measure of work is the number of blocks that were granted to a stream. A stream is marked where one of its ticks
-//! is closed, as the device reaches that when it is done with all work so far, and a *span* is what the stream does
-//! between two marks: how long that took, its own work, and the work of the other streams in that time. A span with a
-//! wait that the allocator has queued is not counted, as the stream stood still for a part of it. When a mark is
-//! reached is known only as exactly as the device is asked often: spans follow each other in a *row* until it is long
-//! beside that.
+//! The measure of work is the number of blocks that were granted to a stream, those that others lend it among them. A
+//! stream is marked where one of its ticks is closed, as the device reaches that when it is done with all work so far,
+//! and a *span* is what the stream does between two marks: how long that took, its own work, and the work of the other
+//! streams in that time. A span with a wait that the allocator has queued is not counted, as the stream stood still for
+//! a part of it. When a mark is reached is known only as exactly as the device is asked often: spans follow each other
+//! in a *row* until it is long beside that.
 //!
 //! In some rows the others do little, and in others they do a lot. If a stream takes longer for its own work the more
 //! the others do, streams have the device in turn; if it does not, they run side by side.

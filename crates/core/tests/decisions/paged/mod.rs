@@ -10,6 +10,7 @@ mod loans;
 mod looks;
 mod mappings;
 mod overview;
+mod pace;
 mod ready;
 mod slabs;
 mod slack;

@@ -1,0 +1,50 @@
+//! How many blocks homes have lent and borrowed.
+//!
+//! A shard counts a block that it lends as one of its own grants, though another stream works in it. How much each
+//! stream does is therefore told by both numbers: [`borrowers`](super::borrowers) asks which streams are at rest, and
+//! [`pace`](super::pace) how fast each comes on.
+
+use alloc::collections::BTreeMap;
+
+use crate::coordinator::{Coordinator, Shards};
+use crate::ids::ShardId;
+
+/// The number of blocks that each home has lent and borrowed since totals were reset, as the grants of a shard are
+/// counted since then.
+#[derive(Debug, Default)]
+pub(super) struct Loans(BTreeMap<ShardId, Count>);
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Count {
+    lent: u64,
+    borrowed: u64,
+}
+
+impl Loans {
+    /// Notes that a home has lent a block to another one.
+    pub(super) fn note(&mut self, lender: ShardId, borrower: ShardId) {
+        self.0.entry(lender).or_default().lent += 1;
+        self.0.entry(borrower).or_default().borrowed += 1;
+    }
+
+    /// Begins to count anew.
+    pub(super) fn reset_totals(&mut self) {
+        self.0.clear();
+    }
+
+    fn of(&self, id: ShardId) -> Count {
+        self.0.get(&id).copied().unwrap_or_default()
+    }
+}
+
+impl Coordinator {
+    /// Returns how many blocks were granted at a home to its own stream.
+    pub(super) fn own_grants(&self, id: ShardId, shards: &mut impl Shards) -> u64 {
+        shards.with(id, |shard| shard.grants()).saturating_sub(self.paging.loans.of(id).lent)
+    }
+
+    /// Returns how many blocks the stream of a home was granted, there and at others.
+    pub(super) fn grants_to(&self, id: ShardId, shards: &mut impl Shards) -> u64 {
+        self.own_grants(id, shards) + self.paging.loans.of(id).borrowed
+    }
+}

@@ -1,0 +1,79 @@
+//! How fast streams come on, where they live on each other's memory.
+
+use millpond_backend::Tick;
+use millpond_core::settings::Growth;
+use millpond_core::stats::Sharing;
+use millpond_core::{Outcome, Step};
+
+use super::device::{ASKED, Device, MIB, point};
+
+/// The time that the device takes for one block, in nanoseconds, where it does nothing else.
+const EACH: u64 = 10_000;
+
+/// How far the device is behind what streams at work have queued, in blocks.
+const BEHIND: u64 = 3;
+
+/// Stream 0 has all the memory and lends stream 1 each block that it uses. Now and then stream 0 does nothing for some
+/// time.
+struct World {
+    device: Device,
+    now: u64,
+    /// What the streams have queued, in blocks: each has a tick.
+    queued: [u64; 2],
+}
+
+impl World {
+    fn new() -> Self {
+        let mut device = Device::new(Growth::Tight, 64 * MIB);
+        let all = device.allocate(0, 64 * MIB);
+        device.free(all, 1);
+        device.reached = [Tick(1); 3];
+        Self { device, now: 0, queued: [BEHIND; 2] }
+    }
+
+    /// Lets stream 1 use a block that it borrows, and stream 0 one of its own if it is at work. The device does as much
+    /// of each in that time.
+    fn work(&mut self, is_beside: bool, time: u64) {
+        let own = is_beside.then(|| self.device.hit(0, 2 * MIB).expect("stream 0 has free memory"));
+        self.queued[0] += u64::from(is_beside);
+        // Sizes alternate: a stream that borrows the same again and again does not ask the device each time.
+        let mut plan = self.device.plan(1, (20 + self.queued[1] % 2 * 4) * MIB);
+        let asks = self.device.until(&mut plan, |step| matches!(step, Step::Poll(_)));
+        assert!(matches!(asks, Step::Poll(_)), "{asks:?}");
+        self.now += time;
+        let [first, second] = self.queued;
+        let outcome = Outcome::Polled {
+            reached: vec![point(0, if is_beside { first - BEHIND } else { first }), point(1, second - BEHIND)],
+            open: Vec::new(),
+            closed: vec![point(0, first), point(1, second)],
+            asked: [0, 1].map(|stream| point(stream, ASKED)).to_vec(),
+            time: Some(self.now),
+        };
+        self.device.learn(&mut plan, outcome);
+        let held = self.device.finish(&mut plan, 1).expect("there is room");
+        assert_eq!(held.shard, 0, "it is lent");
+        self.queued[1] += 1;
+        for held in own.into_iter().chain([held]) {
+            self.device.free(held, 1);
+        }
+    }
+
+    fn sharing(&mut self) -> Sharing {
+        self.device.coordinator.slack_stats(&mut self.device.shards).sharing
+    }
+}
+
+/// A block is work of the stream that uses it, whoever's memory it is.
+#[test]
+fn what_a_stream_borrows_is_its_own_work() {
+    let (same, twice) = ((EACH, Sharing::SideBySide), (2 * EACH, Sharing::InTurn));
+    for ((beside, expected), (_, wrong)) in [(same, twice), (twice, same)] {
+        let mut world = World::new();
+        for turn in 0..1000 {
+            let is_beside = turn / 20 % 2 == 1;
+            world.work(is_beside, if is_beside { beside } else { EACH });
+            assert_ne!(world.sharing(), wrong, "turn {turn}");
+        }
+        assert_eq!(world.sharing(), expected);
+    }
+}
