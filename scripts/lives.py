@@ -24,6 +24,8 @@ LONG_PASSES = 200
 LONG_SEEDS = range(3)
 LONG_PERCENT = 5
 PARTS = [(2, 20), (91, 110), (181, 200)]
+# The first section of the record that is no table of this script: it stays as it is, with what follows.
+BY_HAND = "\n## One program behind another\n"
 # The time of a program between two events, without the driver's.
 EVENT_US = 100
 
@@ -127,7 +129,8 @@ done. Ratios are of the most that was reserved in all passes to the most that wa
 the time of a program that takes {EVENT_US} us from one event to the next beside it, the first pass included."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         lines = [head, *varied(pool), *long(pool), *together(pool)]
-    RECORD.write_text("\n".join(lines) + "\n")
+    _, by_hand, rest = RECORD.read_text().partition(BY_HAND) if RECORD.exists() else ("", "", "")
+    RECORD.write_text("\n".join(lines) + "\n" + by_hand + rest)
     print(RECORD.relative_to(ROOT))
 
 
