@@ -113,12 +113,12 @@ impl Coordinator {
 
     /// Forgets what came and went: PyTorch's `reset_accumulated_memory_stats`.
     pub fn reset_totals(&mut self, shards: &mut impl Shards) {
+        self.count_grants_anew(shards);
         for id in self.shard_ids() {
             shards.with(id, |shard| shard.reset_totals());
         }
         self.headroom.reset_totals();
         self.pools.reset_totals();
-        self.paging.reset_totals();
         self.scalars = Scalars::default();
     }
 

@@ -68,11 +68,6 @@ impl Borrowers {
         borrower.times == 1
     }
 
-    /// Begins to count anew for all streams, as grants are no longer those that a count began with.
-    pub(super) fn count_anew(&mut self) {
-        self.0.values_mut().for_each(Borrower::count_anew);
-    }
-
     /// Returns the number of streams that have borrowed often.
     fn frequent(&self) -> u64 {
         self.0.values().filter(|borrower| borrower.is_frequent).count() as u64
@@ -86,6 +81,17 @@ impl Coordinator {
             let began = self.neighbours(borrower).map(|id| (id, self.own_grants(id, shards))).collect();
             self.borrower(borrower).began = began;
         }
+    }
+
+    /// Compares from now on with grants that are counted from 0 on. Streams that were granted something since a count
+    /// began are no longer of those that may be at rest.
+    pub(super) fn rebase_borrowers(&mut self, shards: &mut impl Shards) {
+        let mut borrowers = core::mem::take(&mut self.paging.borrowers);
+        for borrower in borrowers.0.values_mut() {
+            borrower.began.retain(|&(id, grants)| self.own_grants(id, shards) == grants);
+            borrower.began.iter_mut().for_each(|(_, grants)| *grants = 0);
+        }
+        self.paging.borrowers = borrowers;
     }
 
     /// Lets the home of a stream that borrows often grow: by a few MiB, or else by what streams at rest release.

@@ -27,17 +27,18 @@ impl Loans {
         self.0.entry(borrower).or_default().borrowed += 1;
     }
 
-    /// Begins to count anew.
-    pub(super) fn reset_totals(&mut self) {
-        self.0.clear();
-    }
-
     fn of(&self, id: ShardId) -> Count {
         self.0.get(&id).copied().unwrap_or_default()
     }
 }
 
 impl Coordinator {
+    /// Prepares for grants that are counted from 0 on: loans are, too, and which streams are at rest stays known.
+    pub(crate) fn count_grants_anew(&mut self, shards: &mut impl Shards) {
+        self.rebase_borrowers(shards);
+        self.paging.loans.0.clear();
+    }
+
     /// Returns how many blocks were granted at a home to its own stream.
     pub(super) fn own_grants(&self, id: ShardId, shards: &mut impl Shards) -> u64 {
         shards.with(id, |shard| shard.grants()).saturating_sub(self.paging.loans.of(id).lent)

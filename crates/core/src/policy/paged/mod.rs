@@ -136,12 +136,6 @@ impl Paging {
         self.borrowers = borrowers::Borrowers::default();
     }
 
-    /// Counts loans anew, as grants are counted anew.
-    pub(crate) fn reset_totals(&mut self) {
-        self.loans.reset_totals();
-        self.borrowers.count_anew();
-    }
-
     /// Returns the number of reserved bytes that the slack allows, where this many bytes were live at most.
     pub(crate) fn bound(&self, most_live: u64) -> u64 {
         self.slack.bound(most_live)

@@ -88,10 +88,24 @@ fn a_stream_at_work_keeps_what_it_has() {
     works_beside_loans(&mut device);
 }
 
-/// What a stream has lent before totals were reset does not hide what it is granted from then on, nor does a number of
-/// grants that was the same before.
+/// Totals that are reset change nothing of that: a stream that was at rest is, and one that was at work is at work.
 #[test]
-fn a_stream_at_work_is_known_after_totals_were_reset() {
+fn streams_at_rest_are_known_after_totals_were_reset() {
+    for is_at_work in [false, true] {
+        let mut device = with_a_lender();
+        let resets = |device: &mut Device, number: usize| {
+            if is_at_work && number == 10 {
+                let held = serve(device, 1, 20 * MIB);
+                device.free(held, 2);
+            }
+            if number.is_multiple_of(1000) {
+                device.coordinator.reset_totals(&mut device.shards);
+            }
+        };
+        let expected = if is_at_work { 6000 } else { 4096 };
+        assert_eq!(loans(&mut device, 20 * MIB, 6000, resets), expected, "{is_at_work}");
+    }
+    // Nor does what a stream has lent before hide what it is granted from then on.
     let mut device = with_a_lender();
     assert_eq!(loans(&mut device, 20 * MIB, 4000, |_, _| ()), 4000);
     device.coordinator.reset_totals(&mut device.shards);
