@@ -292,6 +292,7 @@ impl Meter {
         !has_shortage(&self.rooms())
     }
 
+    #[inline(always)]
     pub(crate) fn current(&self, side: Side, counter: Counter) -> i64 {
         self.current_row(side)[counter as usize]
     }

@@ -63,7 +63,8 @@ impl Shard {
 
     /// Returns the bytes of blocks that the program holds, after rounding.
     pub(crate) fn live_bytes(&self) -> u64 {
-        Side::BOTH.map(|side| self.meter.current(side, Counter::AllocatedBytes) as u64).iter().sum()
+        let of = |side| self.meter.current(side, Counter::AllocatedBytes) as u64;
+        of(Side::Small) + of(Side::Large)
     }
 
     /// Returns those of them that are on the small side.

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use super::Shard;
 use crate::block::{Block, State};
 use crate::books::Points;
-use crate::ids::{BlockId, Place, Side, Slot};
+use crate::ids::{BlockId, Side, Slot};
 use crate::last_use::LastUse;
 use crate::size::Want;
 
@@ -54,14 +54,6 @@ impl Shard {
         free.filter(move |&id| self.blocks[id].size >= bytes).map(|id| self.tile(id))
     }
 
-    /// Returns the free block of a side that has this number of bytes from a place on, if it is among the first `looks`
-    /// that are long enough.
-    pub(crate) fn tile_over(&self, side: Side, place: Place, bytes: u64, looks: usize) -> Option<Tile> {
-        let end = place.offset + bytes;
-        let has = |tile: &Tile| tile.slot == place.slot && tile.begin <= place.offset && end <= tile.end;
-        self.pools[side.index()].free.iter_from(bytes).take(looks).map(|id| self.tile(id)).find(has)
-    }
-
     /// Returns the free blocks of the large side that have a whole slab, the smallest first.
     pub(crate) fn slabs(&self) -> impl Iterator<Item = Tile> {
         let slab = self.rules.slab;
@@ -71,6 +63,14 @@ impl Shard {
     /// Returns the free block that fits a request of that many bytes best.
     pub(crate) fn best_tile(&self, want: &Want) -> Option<Tile> {
         self.find(want).map(|block| self.tile(block))
+    }
+
+    /// Returns whether a request could have free memory of the shard, once other streams are done with it.
+    pub(crate) fn has_free_for(&self, want: &Want) -> bool {
+        match want.side {
+            Side::Large => self.tiles_at_least(want.rounded).next().is_some(),
+            Side::Small => self.small_tiles_at_least(want.rounded).chain(self.slabs()).next().is_some(),
+        }
     }
 
     /// Returns whether a block is free on a side.

@@ -20,7 +20,7 @@ impl Coordinator {
         // What is not known to be over may be. Asking first makes what follows depend on how far the device is, and not
         // on which plan asked last.
         if climb.knows.times == Times::Unasked {
-            if let Some(turned) = self.lend_again(&climb, plan, shards) {
+            if let Some(turned) = self.lend_known(&climb, plan, shards) {
                 return turned;
             }
             climb.knows.times = Times::Told;
@@ -86,12 +86,11 @@ impl Coordinator {
         (if has_news { self.find(plan, shards) } else { None }, overview)
     }
 
-    /// Returns the most bytes that were live in the shard's pool since the program began anew, or will be once the
+    /// Returns the most bytes that were live in the shard's pool, where this many are now, since the program began anew, or will be once the
     /// request is served. A request that is refused leaves no trace in it. Where there is but one pool, and it has not
     /// begun anew since peaks were reset, that is what the device's peak says; else what was seen at requests that
     /// missed.
-    pub(super) fn high_live(&mut self, shard: ShardId, want: &Want, overview: &Overview) -> u64 {
-        let live = overview.live_bytes;
+    pub(super) fn high_live(&mut self, shard: ShardId, want: &Want, live: u64) -> u64 {
         self.note_live(shard, live);
         let most = match self.pools.has_private() {
             false => self.most_live(),

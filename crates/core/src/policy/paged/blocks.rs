@@ -5,11 +5,10 @@ use alloc::vec::Vec;
 use millpond_backend::Point;
 
 use super::job::Job;
-use super::kept::Stretch;
-use super::tiles::{Idle, Taker, Tiles, When};
+use super::tiles::{Idle, Taker, When};
 use super::ways::Way;
 use crate::coordinator::{Coordinator, Shards};
-use crate::ids::{Place, ShardId, Side};
+use crate::ids::{ShardId, Side};
 use crate::shard::Tile;
 use crate::size::Want;
 
@@ -113,10 +112,8 @@ impl Coordinator {
 
     /// Claims the front of free memory for a request.
     pub(super) fn take(&mut self, idle: Idle, want: &Want, taker: Taker, shards: &mut impl Shards) -> Way {
-        let home = Place { shard: idle.shard, slot: idle.tile.slot, offset: idle.tile.begin };
         let mut job = Job::new(self.pending.reached(taker.stream));
-        let stretches = [Stretch { home, bytes: want.rounded }];
-        if !self.claim_stretches(&mut job, &stretches, (&Tiles::of(idle), taker), shards) {
+        if !self.claim_front(&mut job, idle, want.rounded, taker, shards) {
             return Way::Spoiled(job);
         }
         match idle.shard == taker.shard {

@@ -94,6 +94,12 @@ impl Coordinator {
         self.paging.borrowers = borrowers;
     }
 
+    /// Returns whether the home of a stream that borrows may grow although the slack is used up.
+    pub(super) fn is_due(&self, climb: &Climb, borrower: ShardId) -> bool {
+        let borrower = self.paging.borrowers.0.get(&borrower);
+        borrower.is_some_and(|borrower| climb.knows.released_to > 0 || borrower.unasked >= EVERY)
+    }
+
     /// Lets the home of a stream that borrows often grow: by a few MiB, or else by what streams at rest release.
     pub(super) fn own_memory(
         &mut self,
@@ -103,9 +109,10 @@ impl Coordinator {
         (high, room): (u64, u64),
         shards: &mut impl Shards,
     ) -> Option<Way> {
+        if !self.is_due(climb, taker.shard) {
+            return None;
+        }
         let has_released = climb.knows.released_to > 0;
-        let is_due = |borrower: &&Borrower| has_released || borrower.unasked >= EVERY;
-        self.paging.borrowers.0.get(&taker.shard).filter(is_due)?;
         let lent = |id| shards.with(id, |shard| shard.lent_to(taker.stream));
         let lent: u64 = self.neighbours(taker.shard).map(lent).sum();
         let borrower = self.borrower(taker.shard);

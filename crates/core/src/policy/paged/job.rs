@@ -9,7 +9,7 @@ use millpond_backend::{Point, Tick};
 use super::climb::Climb;
 use super::kept::Stretch;
 use super::making::Making;
-use super::tiles::{Taker, Tiles};
+use super::tiles::{Idle, Taker, Tiles};
 use crate::books::{Part, Points, WindowId};
 use crate::coordinator::calls::{Batch, Purpose};
 use crate::coordinator::phase::{Asked, Phase, Turned};
@@ -177,18 +177,46 @@ impl Coordinator {
                 all = false;
                 break;
             };
-            let end = home.offset + bytes;
-            let part = shards.with(home.shard, |shard| shard.claim_part(&idle.tile, home.offset, end));
-            let Some((block, last_use, guards)) = part else {
+            claimed[at] = self.claim_part(job, idle, (home.offset, home.offset + bytes), taker, shards);
+            if claimed[at].is_none() {
                 all = false;
                 break;
-            };
-            let until = Point { stream: self.stream_of(home.shard), tick: last_use.tick() };
-            self.wait_for(job, taker.shard, guards.iter().chain([until]));
-            claimed[at] = Some(Claimed { shard: home.shard, block, last_use, guards });
+            }
         }
         job.pieces.extend(claimed.into_iter().flatten());
         all
+    }
+
+    /// Claims this number of bytes at the front of a free block. Returns whether they could be claimed.
+    pub(super) fn claim_front(
+        &mut self,
+        job: &mut Job,
+        idle: Idle,
+        bytes: u64,
+        taker: Taker,
+        shards: &mut impl Shards,
+    ) -> bool {
+        let begin = idle.tile.begin;
+        let claimed = self.claim_part(job, &idle, (begin, begin + bytes), taker, shards);
+        let is_claimed = claimed.is_some();
+        job.pieces.extend(claimed);
+        is_claimed
+    }
+
+    /// Claims a part of a free block, unless another thread has taken it.
+    fn claim_part(
+        &mut self,
+        job: &mut Job,
+        idle: &Idle,
+        (begin, end): (u64, u64),
+        taker: Taker,
+        shards: &mut impl Shards,
+    ) -> Option<Claimed> {
+        let part = shards.with(idle.shard, |shard| shard.claim_part(&idle.tile, begin, end));
+        let (block, last_use, guards) = part?;
+        let until = Point { stream: self.stream_of(idle.shard), tick: last_use.tick() };
+        self.wait_for(job, taker.shard, guards.iter().chain([until]));
+        Some(Claimed { shard: idle.shard, block, last_use, guards })
     }
 
     /// Has the requesting stream wait for points of other streams that are not reached, unless it has done so before.
@@ -366,6 +394,12 @@ impl Coordinator {
         }
     }
 
+    /// Hands out what was claimed, for which no wait is needed.
+    pub(super) fn serve_without_waits(&mut self, job: Job, plan: &Plan, shards: &mut impl Shards) -> Turned {
+        assert!(job.waits.is_empty(), "{job:?} is known to be ready");
+        self.serve_job(job, plan, shards)
+    }
+
     /// Hands the block out: everything is in place.
     fn serve_job(&mut self, mut job: Job, plan: &Plan, shards: &mut impl Shards) -> Turned {
         let (shard, want) = plan.request.allocation();
@@ -374,9 +408,6 @@ impl Coordinator {
         if self.pools.has_private() {
             let live = self.live_in_pool(shard, shards) + want.rounded;
             self.note_live(shard, live);
-        }
-        if !matches!(job.target, Target::Lent(_)) {
-            self.paging.again.forget(shard);
         }
         if job.pieces.iter().any(|piece| piece.shard != shard) {
             self.note_borrowed(shard, shards);
@@ -411,8 +442,6 @@ impl Coordinator {
                     |lender: &mut crate::shard::Shard| lender.serve_to(piece.block, &want, clock, (stream, last_use));
                 let grant = shards.with(piece.shard, serve);
                 let grant = self.settled(piece.shard, grant, shards);
-                let place = Place { shard: piece.shard, slot: grant.slot, offset: grant.offset };
-                self.paging.again.note(shard, &want, place);
                 return Phase::end(Step::Lend { lender: piece.shard, grant });
             }
             Target::Kept(run) => {

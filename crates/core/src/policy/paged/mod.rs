@@ -1,18 +1,16 @@
 //! The policy `paged`: a request that missed is served from memory that is free at any home, or from new pages.
 //!
 //! Every page has one home for its whole life: a place in the range of the stream that it was created for. A stream
-//! finds its own free memory there without any help. A request that finds nothing there comes here. One attempt
-//! ([`attempt`]) asks the streams how far they are, looks at each once ([`overview`]), lists the free memory
+//! finds its own free memory there without any help. A request that finds nothing there comes here. Another stream lends
+//! it a block that is [`known`] to be ready. Else one attempt ([`attempt`]) asks the streams how far they are, looks at each once ([`overview`]), lists the free memory
 //! ([`tiles`]), and takes the first way ([`ways`]) that serves the request: a free block at home is used behind waits,
 //! the home grows within the slack, a window that was [`kept`] is used again, free memory is [gathered](gather) in a
 //! new window, another stream lends a block. [`small`] has the ways of small requests. A [`job`] claims what that
 //! needs, has the driver calls made, and books what they changed. An attempt that cannot be served waits for the
 //! [`oldest`] points and is made again, until nothing is left to wait for: [`climb`] is that ladder. [`waited`]
-//! remembers which points streams have waited for on the device, [`again`] what was lent last, [`loans`] how much, and
-//! [`borrowers`] which streams borrow often. [`pace`] finds out whether streams run side by side. [`sizes`] determines
+//! remembers which points streams have waited for on the device, [`loans`] how much was lent, and [`borrowers`] which streams borrow often. [`pace`] finds out whether streams run side by side. [`sizes`] determines
 //! how large pages are made, and how many are made before anything else.
 
-mod again;
 mod attempt;
 mod blocks;
 mod borrowers;
@@ -24,6 +22,7 @@ mod gathered;
 mod idle;
 mod job;
 mod kept;
+mod known;
 mod loans;
 mod making;
 mod oldest;
@@ -111,7 +110,6 @@ pub(crate) struct Paging {
     largest: u64,
     pub(crate) windows: Windows,
     waited: waited::Waited,
-    again: again::Again,
     borrowers: borrowers::Borrowers,
     loans: loans::Loans,
     pub(crate) pace: pace::Pace,

@@ -12,7 +12,7 @@ use millpond_backend::Point;
 
 use super::job::Job;
 use super::sizes;
-use super::tiles::{Taker, When};
+use super::tiles::{Idle, Taker, When};
 use super::ways::Way;
 use crate::coordinator::{Coordinator, Shards};
 use crate::ids::ShardId;
@@ -20,7 +20,7 @@ use crate::shard::Tile;
 use crate::size::Want;
 
 /// The number of free blocks of another stream that a request looks at.
-pub(super) const LOOKS_MAX: usize = 16;
+const LOOKS_MAX: usize = 16;
 
 /// A divisor: slabs are nearly full if what is free in them, with one more slab, is at most this part of what is live.
 const OF_SMALL_LIVE: u64 = 12;
@@ -53,25 +53,31 @@ impl Coordinator {
         Some(self.small_way(want, (taker, taker.shard), &tile, shards))
     }
 
-    /// Has another stream lend a small block: one that is free in a slab there, or one of a new slab.
+    /// Has another stream lend a small block.
     pub(super) fn small_loan(&mut self, want: &Want, taker: Taker, shards: &mut impl Shards) -> Option<Way> {
-        let mut best: Option<(u64, ShardId, Tile)> = None;
+        let Idle { shard, tile } = self.small_offer(want, taker, shards)?;
+        Some(self.small_way(want, (taker, shard), &tile, shards))
+    }
+
+    /// Returns the free memory of another stream from which a small block can be lent, at the latest behind a wait: a
+    /// block that is free in a slab there, or one that has a slab.
+    pub(super) fn small_offer(&self, want: &Want, taker: Taker, shards: &mut impl Shards) -> Option<Idle> {
+        let mut best: Option<(u64, Idle)> = None;
         for id in self.neighbours(taker.shard) {
             let blocks = shards.with(id, |shard| shard.small_tiles_at_least(want.rounded).take(LOOKS_MAX).collect());
             if let Some(tile) = self.first_usable(blocks, (taker, id), shards) {
                 let size = tile.end - tile.begin;
-                if best.is_none_or(|(least, ..)| size < least) {
-                    best = Some((size, id, tile));
+                if best.is_none_or(|(least, _)| size < least) {
+                    best = Some((size, Idle { shard: id, tile }));
                 }
             }
         }
-        let (lender, tile) = best.map(|(_, lender, tile)| (lender, tile)).or_else(|| {
+        best.map(|(_, idle)| idle).or_else(|| {
             self.neighbours(taker.shard).find_map(|id| {
                 let slabs = shards.with(id, |shard| shard.slabs().take(LOOKS_MAX).collect());
-                self.first_usable(slabs, (taker, id), shards).map(|tile| (id, tile))
+                self.first_usable(slabs, (taker, id), shards).map(|tile| Idle { shard: id, tile })
             })
-        })?;
-        Some(self.small_way(want, (taker, lender), &tile, shards))
+        })
     }
 
     pub(super) fn small_way(

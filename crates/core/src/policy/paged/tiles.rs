@@ -50,11 +50,6 @@ pub(super) struct Idle {
 pub(super) struct Tiles(Vec<Idle>);
 
 impl Tiles {
-    /// Returns one free block.
-    pub(super) fn of(idle: Idle) -> Self {
-        Self(alloc::vec![idle])
-    }
-
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -108,7 +108,7 @@ impl Coordinator {
         shards: &mut impl Shards,
     ) -> Option<Way> {
         let (shard, want) = plan.request.allocation();
-        let high = self.high_live(shard, &want, overview);
+        let high = self.high_live(shard, &want, overview.live_bytes);
         let room = self.room(&climb.knows, plan);
         let left = |most: u64, reserved: u64| most.saturating_sub(reserved).min(room);
         let reserved = self.reserved_for(shard);

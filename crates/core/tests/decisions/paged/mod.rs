@@ -6,6 +6,7 @@ mod budget;
 mod device;
 mod ending;
 mod fails;
+mod known;
 mod loans;
 mod looks;
 mod mappings;

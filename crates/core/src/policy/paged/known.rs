@@ -1,0 +1,95 @@
+//! Loans of memory that is known to be ready, without a question.
+//!
+//! To ask all streams how far they are takes several driver calls for each stream that has work. Where the place of a
+//! request would be the same whatever they answered, and the memory there is known to be ready by what was seen of them
+//! before, or by the order of the requesting stream's own work, no question is needed. That holds for most loans: what
+//! is free was often freed before the streams were asked last, or was borrowed by the same stream before.
+
+use alloc::boxed::Box;
+
+use millpond_backend::Point;
+
+use super::Work;
+use super::climb::Climb;
+use super::sizes;
+use super::tiles::{Idle, Taker, When};
+use super::ways::Way;
+use crate::coordinator::phase::Turned;
+use crate::coordinator::plan::Plan;
+use crate::coordinator::{Coordinator, Shards};
+use crate::ids::{ShardId, Side};
+use crate::size::Want;
+
+impl Coordinator {
+    /// Has another stream lend a free block before any stream is asked how far it is. It is the block that would be
+    /// lent if all of them were done: the requesting stream has none that it could get once others are done with it,
+    /// its home may not grow, and the block is known to be ready.
+    pub(super) fn lend_known(&mut self, climb: &Climb, plan: &mut Plan, shards: &mut impl Shards) -> Option<Turned> {
+        let (shard, want) = plan.request.allocation();
+        let may_lend = self.guards() && self.pending.waiters() == 0 && !self.pending.has_captures();
+        if !may_lend || self.is_due(climb, shard) || shards.with(shard, |own| own.has_free_for(&want)) {
+            return None;
+        }
+        let (live, best) = self.best_elsewhere(shard, &want, shards);
+        let high = self.high_live(shard, &want, live);
+        let left = self.paging.slack.eager(high).saturating_sub(self.reserved_for(shard));
+        if left.min(self.room(&climb.knows, plan)) >= sizes::least(self.granularity()) {
+            return None;
+        }
+        self.paging.largest = self.paging.largest.max(want.rounded);
+        let taker = self.taker(climb, plan);
+        let way = match want.side {
+            Side::Large => {
+                let front = best.filter(|idle| self.is_known(idle, want.rounded, taker, shards))?;
+                self.take(front, &want, taker, shards)
+            }
+            Side::Small if self.has_full_slabs(&want, taker, shards) => return None,
+            Side::Small => {
+                let idle = self.small_offer(&want, taker, shards)?;
+                if !self.is_known(&idle, idle.tile.end - idle.tile.begin, taker, shards) {
+                    return None;
+                }
+                self.small_way(&want, (taker, idle.shard), &idle.tile, shards)
+            }
+        };
+        match way {
+            Way::Job(job) => Some(self.serve_without_waits(job, plan, shards)),
+            Way::Spoiled(job) => {
+                self.give_up_window(Work::Order(Box::new(job)), plan, shards);
+                None
+            }
+            Way::Range(_) | Way::End(_) | Way::Budget | Way::Release(..) => panic!("a loan is no way to grow"),
+        }
+    }
+
+    /// Returns the bytes live in the pool of a shard and, of the free blocks of its other streams, the one that fits a
+    /// large request best.
+    fn best_elsewhere(&self, of: ShardId, want: &Want, shards: &mut impl Shards) -> (u64, Option<Idle>) {
+        let mut live = 0;
+        let mut best: Option<(u64, Idle)> = None;
+        for id in self.shards_of(self.pool_of(of)) {
+            let may_lend = id != of && want.side == Side::Large;
+            let (bytes, tile) =
+                shards.with(id, |shard| (shard.live_bytes(), if may_lend { shard.best_tile(want) } else { None }));
+            live += bytes;
+            if let Some(tile) = tile {
+                let size = tile.end - tile.begin;
+                if best.is_none_or(|(least, _)| size < least) {
+                    best = Some((size, Idle { shard: id, tile }));
+                }
+            }
+        }
+        (live, best.map(|(_, idle)| idle))
+    }
+
+    /// Returns whether the front of a free block is known to be ready for a stream.
+    fn is_known(&self, idle: &Idle, bytes: u64, taker: Taker, shards: &mut impl Shards) -> bool {
+        let Idle { shard, tile } = *idle;
+        if !tile.is_marked {
+            let until = Point { stream: self.stream_of(shard), tick: tile.last_use.tick() };
+            return self.when(taker, until) == When::Now;
+        }
+        let ready = self.ready_parts(taker, shard, &tile, shards);
+        ready.first().is_some_and(|part| part.tile.begin == tile.begin && tile.begin + bytes <= part.tile.end)
+    }
+}

@@ -1,0 +1,125 @@
+//! Loans of what is known to be ready, for which no stream is asked how far it is.
+
+use millpond_backend::{PageCaps, StreamId, Tick};
+use millpond_core::settings::Growth;
+use millpond_core::{Freed, ShardId, Step};
+
+use super::device::{Device, Held, MIB, point};
+
+/// Returns a device of which stream 0 has all memory, free and used up to tick 5, which is known to be reached.
+fn lender(growth: Growth, mib: u64) -> Device {
+    let mut device = Device::new(growth, mib * MIB);
+    let all = device.allocate(0, mib * MIB);
+    device.free(all, 5);
+    device.poll();
+    device.steps.clear();
+    device
+}
+
+/// Frees a block of stream 0 that another stream has borrowed and uses up to a point, without a question to the device.
+fn give_back(device: &mut Device, held: Held, (stream, tick): (u32, u64)) {
+    assert_eq!(held.shard, 0, "it is the lender's");
+    let Freed::Pending(uses) = device.shards[0].free(held.grant.block, Tick(6), 0) else { panic!("it is lent") };
+    assert_eq!(uses.streams, [StreamId(stream)]);
+    device.coordinator.pend(ShardId(0), held.grant.block, [point(stream, tick)], [0; 2], &mut device.shards);
+    device.check();
+}
+
+/// Makes a request that misses, and returns how often the device was asked for it.
+fn ask(device: &mut Device, shard: usize, bytes: u64) -> (Held, usize) {
+    device.steps.clear();
+    let held = device.allocate(shard, bytes);
+    let polls = device.steps.iter().filter(|step| matches!(step, Step::Poll(_))).count();
+    (held, polls)
+}
+
+fn place(held: Held) -> (usize, u64) {
+    (held.shard, held.grant.offset)
+}
+
+/// What was free when the streams were asked last is lent without a question, and so is what the same stream has
+/// borrowed and given back since, as its own work is in order. Each 64th time the device is asked all the same, as the
+/// home of a stream that borrows often may grow. It is asked once another stream has used the place.
+#[test]
+fn what_is_known_to_be_ready_is_lent_without_a_question() {
+    for (growth, bytes) in [(Growth::Tight, 4 * MIB), (Growth::Tight, 512), (Growth::Balanced, 4 * MIB)] {
+        let mut device = lender(growth, 40);
+        let (first, _) = ask(&mut device, 1, bytes);
+        give_back(&mut device, first, (1, 1000));
+        for times in 1..130_u64 {
+            let (held, polls) = ask(&mut device, 1, bytes);
+            assert_eq!((place(held), polls), (place(first), usize::from(times % 64 == 0)), "after {times} in a row");
+            give_back(&mut device, held, (1, 1000 + times));
+        }
+        let (other, _) = ask(&mut device, 2, bytes);
+        give_back(&mut device, other, (2, 5000));
+        let (held, polls) = ask(&mut device, 1, 40 * MIB);
+        assert_eq!((place(held), polls), ((0, 0), 1), "stream 2 may use it, which was asked");
+    }
+}
+
+/// The block that fits best may be in use. Another one that is known to be ready does not stand in for it before the
+/// device was asked: the place is chosen by what is free.
+#[test]
+fn what_is_known_does_not_come_before_what_fits() {
+    let mut device = Device::new(Growth::Tight, 80 * MIB);
+    let (well, ill) = (device.allocate(0, 34 * MIB), device.allocate(2, 46 * MIB));
+    device.free(ill, 5);
+    device.poll();
+    device.reached = [Tick(100), Tick(100), Tick(300)];
+    device.free(well, 200);
+    let (held, polls) = ask(&mut device, 1, 30 * MIB);
+    assert_eq!((held.shard, polls), (0, 1), "it fits best, and is used behind a wait");
+}
+
+/// A stream that has free memory of its own, which another one may still use, gets that and borrows nothing.
+#[test]
+fn what_is_known_does_not_come_before_own_memory() {
+    let mut device = Device::new(Growth::Tight, 80 * MIB);
+    let (own, others) = (device.allocate(1, 40 * MIB), device.allocate(0, 40 * MIB));
+    device.free(others, 5);
+    device.poll();
+    device.shards[1].record_stream(own.grant.block, StreamId(2));
+    let freed = device.shards[1].free(own.grant.block, Tick(6), 0);
+    assert!(matches!(freed, Freed::Pending(_)), "{freed:?}");
+    device.coordinator.pend(ShardId(1), own.grant.block, [point(2, 200)], [0; 2], &mut device.shards);
+    let (held, polls) = ask(&mut device, 1, 30 * MIB);
+    assert_eq!((held.shard, polls), (1, 1));
+}
+
+/// As long as the slack and the limit let the home of a stream grow, it borrows nothing.
+#[test]
+fn what_is_known_does_not_come_before_new_memory_within_the_slack() {
+    for (limit, shard) in [(1 << 30, 1), (40 * MIB, 0)] {
+        let mut device = Device::new(Growth::Tight, limit);
+        let all = device.allocate(0, 40 * MIB);
+        device.free(all, 5);
+        device.poll();
+        let (held, _) = ask(&mut device, 1, 4 * MIB);
+        assert_eq!(held.shard, shard, "within {limit} bytes");
+    }
+}
+
+/// A small request borrows no gap of slabs that are nearly full: its home grows.
+#[test]
+fn what_is_known_does_not_come_before_a_slab_where_all_are_full() {
+    let mut device = Device::with_slack(Growth::Tight, 0.0);
+    let small = |device: &mut Device| device.hit(0, MIB / 2).unwrap_or_else(|| device.allocate(0, MIB / 2));
+    let fill: Vec<_> = (0..80).map(|_| small(&mut device)).collect();
+    device.free(fill[79], 5);
+    device.poll();
+    let (held, _) = ask(&mut device, 1, 512);
+    assert_eq!(held.shard, 1);
+}
+
+/// Where streams do not keep their order at other addresses nothing is known without a question.
+#[test]
+fn a_device_without_order_is_asked() {
+    let facts = PageCaps { alias_reuse: millpond_backend::Reuse::AfterDone, ..PageCaps::new(2 * MIB) };
+    let mut device = Device::with(Growth::Tight, 40 * MIB, facts, true);
+    let all = device.allocate(0, 40 * MIB);
+    device.free(all, 5);
+    device.poll();
+    let (held, polls) = ask(&mut device, 1, 4 * MIB);
+    assert_eq!((held.shard, polls), (0, 1));
+}
