@@ -9,11 +9,11 @@ use alloc::boxed::Box;
 
 use millpond_backend::Point;
 
-use super::Work;
 use super::climb::Climb;
 use super::sizes;
 use super::tiles::{Idle, Taker, When};
 use super::ways::Way;
+use super::{Growth, Work};
 use crate::coordinator::phase::Turned;
 use crate::coordinator::plan::Plan;
 use crate::coordinator::{Coordinator, Shards};
@@ -26,7 +26,8 @@ impl Coordinator {
     /// its home may not grow, and the block is known to be ready.
     pub(super) fn lend_known(&mut self, climb: &Climb, plan: &mut Plan, shards: &mut impl Shards) -> Option<Turned> {
         let (shard, want) = plan.request.allocation();
-        let may_lend = self.guards() && self.pending.waiters() == 0 && !self.pending.has_captures();
+        let is_asking = self.paging.growth == Growth::Balanced && self.paging.pace.is_finding_out();
+        let may_lend = self.guards() && self.pending.waiters() == 0 && !self.pending.has_captures() && !is_asking;
         if !may_lend || self.is_due(climb, shard) || shards.with(shard, |own| own.has_free_for(&want)) {
             return None;
         }

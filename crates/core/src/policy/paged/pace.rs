@@ -38,6 +38,8 @@ const OTHERS_MOST: f64 = 5.0;
 const STRIDE: u32 = 4;
 /// How many conclusions in a row it takes to find something out for the first time, and to change one's mind.
 const AGREE: (u32, u32) = (1, 3);
+/// The number of looks at the device after which it need not be asked often any more if nothing was found out.
+const LOOKS_MAX: u32 = 4096;
 /// The delay by others' work below which streams count as side by side.
 const SIDE_BY_SIDE: f64 = 0.3;
 /// The delay above which they count as in turn, and above which they do after they were side by side: where memory was
@@ -191,6 +193,8 @@ pub(crate) struct Pace {
     seen: Seen,
     counted: u32,
     agreed: u32,
+    /// The number of looks at the device.
+    looks: u32,
     /// The time that was told last.
     now: Option<u64>,
     sharing: Sharing,
@@ -202,6 +206,7 @@ impl Pace {
         let is_first = self.now.is_none();
         let blur = self.now.map_or(0, |before| now.saturating_sub(before));
         self.now = Some(now);
+        self.looks = self.looks.saturating_add(1);
         if blur > 0 && self.sharing == Sharing::Untold {
             self.sharing = Sharing::Unknown;
         }
@@ -271,6 +276,13 @@ impl Pace {
         if self.counted.is_multiple_of(STRIDE) {
             self.conclude();
         }
+    }
+
+    /// Returns whether it is being found out how streams share the device, so that it is better asked too often than
+    /// not often enough. Where nothing was found out after many looks, that is over.
+    pub(super) fn is_finding_out(&self) -> bool {
+        let is_busy = || self.lanes.values().any(|lane| !lane.marks.is_empty());
+        self.sharing == Sharing::Unknown && self.looks < LOOKS_MAX && is_busy()
     }
 
     /// Finds out how streams share the device.
@@ -411,6 +423,32 @@ mod tests {
             world.work(&[0, 1, 2], 1);
         }
         assert_eq!((world.pace.sharing(), world.pace.spends()), (Sharing::Untold, Spends::Much));
+    }
+
+    /// While streams are behind and nothing is known the device is asked often, but not forever.
+    #[test]
+    fn it_is_found_out_for_a_bounded_number_of_looks() {
+        let mut world = World::new(true);
+        assert!(!world.pace.is_finding_out(), "no time was told");
+        world.work(&[0], 40);
+        assert!(world.pace.is_finding_out());
+        world.take_turns(10);
+        assert!(!world.pace.is_finding_out(), "{:?} was found out", world.pace.sharing());
+        let mut world = World::new(true);
+        world.work(&[0], u64::from(LOOKS_MAX) - 1);
+        assert!(world.pace.is_finding_out());
+        world.work(&[0], 1);
+        assert_eq!((world.pace.is_finding_out(), world.pace.sharing()), (false, Sharing::Unknown));
+    }
+
+    /// Where no stream is behind there is nothing to be found out.
+    #[test]
+    fn a_device_that_is_done_need_not_be_asked() {
+        let mut world = World::new(true);
+        world.work(&[0], 40);
+        let done = |stream: u32| Point { stream: StreamId(stream), tick: Tick(u64::MAX) };
+        world.pace.look(&[0, 1, 2].map(done), world.now + 1);
+        assert_eq!((world.pace.is_finding_out(), world.pace.sharing()), (false, Sharing::Unknown));
     }
 
     /// One stream alone tells nothing of several.

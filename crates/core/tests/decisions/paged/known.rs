@@ -2,9 +2,10 @@
 
 use millpond_backend::{PageCaps, StreamId, Tick};
 use millpond_core::settings::Growth;
-use millpond_core::{Freed, ShardId, Step};
+use millpond_core::stats::Sharing;
+use millpond_core::{Freed, Outcome, ShardId, Step};
 
-use super::device::{Device, Held, MIB, point};
+use super::device::{ASKED, Device, Held, MIB, point};
 
 /// Returns a device of which stream 0 has all memory, free and used up to tick 5, which is known to be reached.
 fn lender(growth: Growth, mib: u64) -> Device {
@@ -110,6 +111,46 @@ fn what_is_known_does_not_come_before_a_slab_where_all_are_full() {
     device.poll();
     let (held, _) = ask(&mut device, 1, 512);
     assert_eq!(held.shard, 1);
+}
+
+/// Loses what is known of the lender: it uses the front of its memory once more.
+fn use_front(device: &mut Device, tick: u64) {
+    let held = device.hit(0, 4 * MIB).expect("all of it is free");
+    device.free(held, tick);
+}
+
+/// Makes a request of stream 1 for which the device has to be asked, and tells then that stream 0 is behind. Each block
+/// that is lent comes back at once.
+fn tell_behind(device: &mut Device, (reached, closed): (u64, u64), time: u64) {
+    let mut plan = device.plan(1, 4 * MIB);
+    let step = device.until(&mut plan, |step| matches!(step, Step::Poll(_)));
+    assert!(matches!(step, Step::Poll(_)), "{step:?}");
+    let outcome = Outcome::Polled {
+        reached: [0, 1, 2].map(|stream| point(stream, reached)).to_vec(),
+        open: Vec::new(),
+        closed: vec![point(0, closed)],
+        asked: [0, 1, 2].map(|stream| point(stream, ASKED)).to_vec(),
+        time: Some(time),
+    };
+    device.learn(&mut plan, outcome);
+    let held = device.finish(&mut plan, 1).expect("there is room");
+    give_back(device, held, (1, 10));
+}
+
+/// As long as `balanced` finds out how streams share the device, it asks for each loan, as it knows the sooner the more
+/// often it asks. `tight` has no use for that.
+#[test]
+fn balanced_asks_while_it_finds_out() {
+    for (growth, expected) in [(Growth::Balanced, 1), (Growth::Tight, 0)] {
+        let mut device = lender(growth, 40);
+        for (tick, time) in [(150, 1_000), (250, 2_000)] {
+            use_front(&mut device, tick);
+            tell_behind(&mut device, (tick + 50, tick + 150), time);
+        }
+        assert_eq!(device.coordinator.slack_stats(&mut device.shards).sharing, Sharing::Unknown);
+        let (held, polls) = ask(&mut device, 1, 4 * MIB);
+        assert_eq!((held.shard, polls), (0, expected), "{growth:?}");
+    }
 }
 
 /// Where streams do not keep their order at other addresses nothing is known without a question.
