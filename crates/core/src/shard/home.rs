@@ -142,11 +142,14 @@ impl Shard {
     }
 
     /// Turns a slab of free memory of the large side into one of the small side, and hands out a block of it. Returns
-    /// `None` if the large side has no slab.
+    /// `None` if the large side has no slab, or if the streams are to be asked first whether it is ready.
     pub(crate) fn take_slab(&mut self, want: &Want, clock: u64) -> Option<Grant> {
         let bytes = self.rules.slab;
-        let fits = |id: &BlockId| self.has_slab(*id);
+        let fits = |id: &BlockId| self.may_have_slab(*id);
         let found = self.pools[Side::Large.index()].free.iter_from(bytes).find(fits)?;
+        if !self.has_slab(found) {
+            return None;
+        }
         let begin = self.blocks[found].offset.next_multiple_of(bytes);
         self.claim(found);
         let slab = self.carve(found, begin, bytes, [clock; 2]);
@@ -155,11 +158,24 @@ impl Shard {
         Some(self.serve(slab, want, clock))
     }
 
+    /// Returns whether a free block of the large side has a slab that nothing guards, or that may be ready for all that
+    /// is known.
+    fn may_have_slab(&self, id: BlockId) -> bool {
+        if self.is_unasked { self.slab_end(id).is_some() } else { self.has_slab(id) }
+    }
+
     /// Returns whether a free block of the large side has a slab that nothing guards.
     fn has_slab(&self, id: BlockId) -> bool {
+        let block = &self.blocks[id];
+        let is_ready = |end: u64| !block.used_elsewhere || !self.is_guarded(id, end - block.offset);
+        self.slab_end(id).is_some_and(is_ready)
+    }
+
+    /// Returns where the first slab in a block ends, if there is one.
+    fn slab_end(&self, id: BlockId) -> Option<u64> {
         let (slab, block) = (self.rules.slab, &self.blocks[id]);
-        let begin = block.offset.next_multiple_of(slab);
-        begin + slab <= block.end() && !(block.used_elsewhere && self.is_guarded(id, begin + slab - block.offset))
+        let end = block.offset.next_multiple_of(slab) + slab;
+        (end <= block.end()).then_some(end)
     }
 
     /// Returns whether a block is the first one of a slab of `whole` bytes that is free but for it, and a small request
@@ -185,7 +201,7 @@ impl Shard {
         }
         let free = &self.pools[Side::Large.index()].free;
         let mut others = free.iter_from(slab).filter(|other| !beside.contains(&Some(*other)));
-        others.find(|&other| self.has_slab(other)).is_none_or(|other| {
+        others.find(|&other| self.may_have_slab(other)).is_none_or(|other| {
             let theirs = self.entry(other);
             (size, self.entry(first).rank) < (theirs.size, theirs.rank)
         })

@@ -185,6 +185,9 @@ pub struct Shard {
     returns: Vec<Return>,
     /// What other streams may still use of the free memory.
     guards: Guards,
+    /// Whether a loan was made in its pool before which the streams were not asked how far they are, so that guarded
+    /// memory may be ready without being known to be.
+    is_unasked: bool,
     /// What other streams did through its windows, and may not be done with.
     abroad: abroad::Abroad,
     /// The blocks that became free after a wait, where they are listed.
@@ -216,6 +219,7 @@ impl Shard {
             panes: Panes::default(),
             returns: Vec::new(),
             guards: Guards::default(),
+            is_unasked: false,
             abroad: abroad::Abroad::default(),
             retired: None,
         }

@@ -21,15 +21,23 @@ pub(crate) struct Survey {
 
 impl Shard {
     /// Forgets the guards whose points are reached, and returns what the shard looks like then. The device is known to
-    /// be behind some points that are not reached.
+    /// be behind some points that are not reached, as the streams were asked.
     pub(crate) fn survey(&mut self, is_reached: impl Fn(Point) -> bool, is_behind: impl Fn(Point) -> bool) -> Survey {
         self.prune_guards(&is_reached);
+        self.is_unasked = false;
         Survey {
             live_bytes: self.live_bytes(),
             frees: self.frees(),
             is_guarded: self.guard_points().any(&is_behind),
             is_in_use: self.is_in_use(is_reached, is_behind),
         }
+    }
+
+    /// Notes that a loan is made in the pool before which the streams were not asked. Until they are, small requests do
+    /// not go past guarded memory, and miss instead: where they lie would depend on when the streams were asked last, and
+    /// a program that repeats itself would not find the same places again.
+    pub(crate) fn note_unasked(&mut self) {
+        self.is_unasked = true;
     }
 
     /// Returns whether the shard's own stream is behind with work on some free block of the large side. Looks at the

@@ -113,11 +113,12 @@ impl Shard {
     }
 
     /// Serves a small request whose best fit is guarded from one of the next few blocks that is not, or from a slab. A
-    /// large request gets nothing: its place does not depend on how far the device is.
+    /// large request gets nothing: its place does not depend on how far the device is. Nor does a small one where the
+    /// streams are to be asked first.
     #[cold]
     #[inline(never)]
     fn find_past_guards(&mut self, want: &Want, clock: u64) -> Option<Grant> {
-        if want.side == Side::Large {
+        if want.side == Side::Large || self.is_unasked {
             return None;
         }
         let fits = |id: &BlockId| self.blocks[*id].size >= want.rounded;

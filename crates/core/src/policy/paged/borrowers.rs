@@ -113,10 +113,8 @@ impl Coordinator {
             return None;
         }
         let has_released = climb.knows.released_to > 0;
-        let lent = |id| shards.with(id, |shard| shard.lent_to(taker.stream));
-        let lent: u64 = self.neighbours(taker.shard).map(lent).sum();
+        self.note_due(taker.shard, shards);
         let borrower = self.borrower(taker.shard);
-        (borrower.is_frequent, borrower.unasked, borrower.most) = (true, 0, borrower.most.max(lent));
         let (most_lent, is_due_at_rest) = (borrower.most, borrower.is_due_at_rest());
         let reserved = self.reserved_for(taker.shard);
         let allowed = self.paging.slack.for_borrowers(high, self.paging.borrowers.frequent());
@@ -150,8 +148,50 @@ impl Coordinator {
         sweep.map(|sweep| Way::Release(sweep, reserved))
     }
 
+    /// Returns whether a stream that is due could get `least` bytes of its own, for which the streams are asked first. If
+    /// it could not it is due again later, so that a program that repeats itself asks at the same requests each time.
+    pub(super) fn may_get_memory(
+        &mut self,
+        id: ShardId,
+        least: u64,
+        (high, room): (u64, u64),
+        shards: &mut impl Shards,
+    ) -> bool {
+        self.note_due(id, shards);
+        let allowed = self.paging.slack.for_borrowers(high, self.paging.borrowers.frequent());
+        if allowed.saturating_sub(self.reserved_for(id)).min(room) >= sizes::least(self.granularity()) {
+            self.borrower(id).unasked = EVERY;
+            return true;
+        }
+        if self.borrower(id).is_due_at_rest() {
+            let at_rest = self.at_rest(id, shards);
+            if whole_bytes_of(&at_rest, shards) >= least {
+                self.borrower(id).unasked = EVERY;
+                return true;
+            }
+            self.borrower(id).count_anew();
+        }
+        false
+    }
+
+    /// Notes that a stream may ask for memory of its own, and how much is lent to it.
+    fn note_due(&mut self, id: ShardId, shards: &mut impl Shards) {
+        let stream = self.stream_of(id);
+        let lent = |id| shards.with(id, |shard| shard.lent_to(stream));
+        let lent = self.neighbours(id).map(lent).sum();
+        let borrower = self.borrower(id);
+        (borrower.is_frequent, borrower.unasked, borrower.most) = (true, 0, borrower.most.max(lent));
+    }
+
     fn borrower(&mut self, id: ShardId) -> &mut Borrower {
         self.paging.borrowers.0.entry(id).or_default()
+    }
+
+    /// Returns the streams that were granted nothing since the count of a borrower began.
+    fn at_rest(&self, borrower: ShardId, shards: &mut impl Shards) -> Vec<ShardId> {
+        let began = self.paging.borrowers.0.get(&borrower).map_or(&[][..], |borrower| &borrower.began);
+        let same = |&&(id, grants): &&(ShardId, u64)| self.own_grants(id, shards) == grants;
+        began.iter().filter(same).map(|&(id, _)| id).collect()
     }
 
     /// Chooses whole free pages of the streams that were granted nothing since a count began: this number of bytes at
@@ -162,16 +202,24 @@ impl Coordinator {
         (least, most): (u64, u64),
         shards: &mut impl Shards,
     ) -> Option<Sweep> {
-        let mut at_rest = core::mem::take(&mut self.borrower(borrower).began);
-        at_rest.retain(|&(id, grants)| self.own_grants(id, shards) == grants);
-        let both = [Side::Large, Side::Small];
-        let sides = || both.into_iter().flat_map(|side| at_rest.iter().map(move |&(id, _)| (id, side)));
-        let whole: u64 = sides().map(|(id, side)| shards.with(id, |shard| shard.whole_free_bytes(side))).sum();
+        let at_rest = self.at_rest(borrower, shards);
+        let whole = whole_bytes_of(&at_rest, shards);
         if whole < least {
             return None;
         }
-        let blocks = sides().flat_map(|(id, side)| claim_releasable(id, side, shards)).collect();
+        let blocks = sides_of(&at_rest).flat_map(|(id, side)| claim_releasable(id, side, shards)).collect();
         let down_to = self.reserved_bytes().saturating_sub(whole.min(most));
         Some(Sweep::idle(blocks).down_to(down_to.max(1)))
     }
+}
+
+/// Returns both sides of some streams, all large ones first.
+fn sides_of(streams: &[ShardId]) -> impl Iterator<Item = (ShardId, Side)> {
+    let both = [Side::Large, Side::Small];
+    both.into_iter().flat_map(move |side| streams.iter().map(move |&id| (id, side)))
+}
+
+/// Returns the bytes in whole free pages of some streams.
+fn whole_bytes_of(streams: &[ShardId], shards: &mut impl Shards) -> u64 {
+    sides_of(streams).map(|(id, side)| shards.with(id, |shard| shard.whole_free_bytes(side))).sum()
 }

@@ -28,13 +28,17 @@ impl Coordinator {
         let (shard, want) = plan.request.allocation();
         let is_asking = self.paging.growth == Growth::Balanced && self.paging.pace.is_finding_out();
         let may_lend = self.guards() && self.pending.waiters() == 0 && !self.pending.has_captures() && !is_asking;
-        if !may_lend || self.is_due(climb, shard) || shards.with(shard, |own| own.has_free_for(&want)) {
+        if !may_lend || climb.knows.released_to > 0 || shards.with(shard, |own| own.has_free_for(&want)) {
             return None;
         }
-        let (live, best) = self.best_elsewhere(shard, &want, shards);
+        let (live, best) = self.look_elsewhere(shard, &want, shards);
         let high = self.high_live(shard, &want, live);
-        let left = self.paging.slack.eager(high).saturating_sub(self.reserved_for(shard));
-        if left.min(self.room(&climb.knows, plan)) >= sizes::least(self.granularity()) {
+        let room = self.room(&climb.knows, plan);
+        let left = self.paging.slack.eager(high).saturating_sub(self.reserved_for(shard)).min(room);
+        if left >= sizes::least(self.granularity()) {
+            return None;
+        }
+        if self.is_due(climb, shard) && self.may_get_memory(shard, want.rounded, (high, room), shards) {
             return None;
         }
         self.paging.largest = self.paging.largest.max(want.rounded);
@@ -64,14 +68,16 @@ impl Coordinator {
     }
 
     /// Returns the bytes live in the pool of a shard and, of the free blocks of its other streams, the one that fits a
-    /// large request best.
-    fn best_elsewhere(&self, of: ShardId, want: &Want, shards: &mut impl Shards) -> (u64, Option<Idle>) {
+    /// large request best. Notes everywhere that the streams were not asked for it.
+    fn look_elsewhere(&self, of: ShardId, want: &Want, shards: &mut impl Shards) -> (u64, Option<Idle>) {
         let mut live = 0;
         let mut best: Option<(u64, Idle)> = None;
         for id in self.shards_of(self.pool_of(of)) {
             let may_lend = id != of && want.side == Side::Large;
-            let (bytes, tile) =
-                shards.with(id, |shard| (shard.live_bytes(), if may_lend { shard.best_tile(want) } else { None }));
+            let (bytes, tile) = shards.with(id, |shard| {
+                shard.note_unasked();
+                (shard.live_bytes(), if may_lend { shard.best_tile(want) } else { None })
+            });
             live += bytes;
             if let Some(tile) = tile {
                 let size = tile.end - tile.begin;
