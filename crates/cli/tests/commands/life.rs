@@ -140,6 +140,19 @@ fn traces_become_one_program() {
     assert!(events(&alternate[0]) >= events(&beside[0]), "what the first leaves is freed at its end");
 }
 
+/// Programs that share an allocator and repeat themselves find the same places in each pass, as a place depends on what
+/// is free and not on when the device was asked last.
+#[test]
+fn programs_beside_each_other_come_to_an_end_with_driver_calls() {
+    for (first, second) in [("bert_multistream", "serving_kv"), ("gnn", "serving_kv")] {
+        let traces = [first, second].map(trace);
+        let of = &["--passes", "8", "--policy", "tight", "--together", "beside", &traces[0], &traces[1]];
+        let rows = rows(of);
+        let calls = rows[0]["driver_calls_by_pass"].as_array().expect("a list");
+        assert!(calls[3..].iter().all(|calls| *calls == 0), "{first} and {second}: {calls:?}");
+    }
+}
+
 #[test]
 fn lives_are_replayed_by_one_thread() {
     for extra in [&["--keep"][..], &["--vary", "5%"], &["--in-flight", "9"]] {
