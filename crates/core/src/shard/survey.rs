@@ -33,9 +33,9 @@ impl Shard {
         }
     }
 
-    /// Notes that a loan is made in the pool before which the streams were not asked. Until they are, small requests do
-    /// not go past guarded memory, and miss instead: where they lie would depend on when the streams were asked last, and
-    /// a program that repeats itself would not find the same places again.
+    /// Notes that a loan is made in the pool before which the streams were not asked. Until they are, small requests
+    /// do not go past guarded memory, and miss instead: where they lie would depend on when the streams were asked
+    /// last, and a program that repeats itself would not find the same places again.
     pub(crate) fn note_unasked(&mut self) {
         self.is_unasked = true;
     }

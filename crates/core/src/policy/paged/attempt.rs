@@ -86,10 +86,10 @@ impl Coordinator {
         (if has_news { self.find(plan, shards) } else { None }, overview)
     }
 
-    /// Returns the most bytes that were live in the shard's pool, where this many are now, since the program began anew, or will be once the
-    /// request is served. A request that is refused leaves no trace in it. Where there is but one pool, and it has not
-    /// begun anew since peaks were reset, that is what the device's peak says; else what was seen at requests that
-    /// missed.
+    /// Returns the most bytes that were live in the shard's pool since the program began anew, or will be once the
+    /// request is served, where `live` bytes are now. A request that is refused leaves no trace in it. Where there is
+    /// but one pool, and it has not begun anew since peaks were reset, that is what the device's peak says; else what
+    /// was seen at requests that missed.
     pub(super) fn high_live(&mut self, shard: ShardId, want: &Want, live: u64) -> u64 {
         self.note_live(shard, live);
         let most = match self.pools.has_private() {

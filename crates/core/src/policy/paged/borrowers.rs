@@ -148,8 +148,9 @@ impl Coordinator {
         sweep.map(|sweep| Way::Release(sweep, reserved))
     }
 
-    /// Returns whether a stream that is due could get `least` bytes of its own, for which the streams are asked first. If
-    /// it could not it is due again later, so that a program that repeats itself asks at the same requests each time.
+    /// Returns whether a stream that is due could get memory of its own, for which the streams are asked first; of
+    /// what streams at rest have, `least` bytes. If it could not it is due again later: a program that repeats itself
+    /// asks at the same requests in each pass.
     pub(super) fn may_get_memory(
         &mut self,
         id: ShardId,

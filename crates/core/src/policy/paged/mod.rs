@@ -1,15 +1,17 @@
 //! The policy `paged`: a request that missed is served from memory that is free at any home, or from new pages.
 //!
 //! Every page has one home for its whole life: a place in the range of the stream that it was created for. A stream
-//! finds its own free memory there without any help. A request that finds nothing there comes here. Another stream lends
-//! it a block that is [`known`] to be ready. Else one attempt ([`attempt`]) asks the streams how far they are, looks at each once ([`overview`]), lists the free memory
-//! ([`tiles`]), and takes the first way ([`ways`]) that serves the request: a free block at home is used behind waits,
-//! the home grows within the slack, a window that was [`kept`] is used again, free memory is [gathered](gather) in a
-//! new window, another stream lends a block. [`small`] has the ways of small requests. A [`job`] claims what that
-//! needs, has the driver calls made, and books what they changed. An attempt that cannot be served waits for the
-//! [`oldest`] points and is made again, until nothing is left to wait for: [`climb`] is that ladder. [`waited`]
-//! remembers which points streams have waited for on the device, [`loans`] how much was lent, and [`borrowers`] which streams borrow often. [`pace`] finds out whether streams run side by side. [`sizes`] determines
-//! how large pages are made, and how many are made before anything else.
+//! finds its own free memory there without any help. A request that finds nothing there comes here. If another stream
+//! has a block that is [`known`] to be ready it lends that. Else one attempt ([`attempt`]) asks the streams how far
+//! they are, looks at each once ([`overview`]), lists the free memory ([`tiles`]), and takes the first way ([`ways`])
+//! that serves the request: a free block at home is used behind waits, the home grows within the slack, a window that
+//! was [`kept`] is used again, free memory is [gathered](gather) in a new window, another stream lends a block.
+//! [`small`] has the ways of small requests. A [`job`] claims what that needs, has the driver calls made, and books
+//! what they changed. An attempt that cannot be served waits for the [`oldest`] points and is made again, until
+//! nothing is left to wait for: [`climb`] is that ladder. [`waited`] remembers which points streams have waited for on
+//! the device, [`loans`] how much was lent, and [`borrowers`] which streams borrow often. [`pace`] finds out whether
+//! streams run side by side. [`sizes`] determines how large pages are made, and how many are made before anything
+//! else.
 
 mod attempt;
 mod blocks;
