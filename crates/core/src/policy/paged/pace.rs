@@ -193,7 +193,7 @@ pub(crate) struct Pace {
     seen: Seen,
     counted: u32,
     agreed: u32,
-    /// The number of looks at the device.
+    /// The number of looks at a device that tells its ticks.
     looks: u32,
     /// The time that was told last.
     now: Option<u64>,
@@ -206,7 +206,6 @@ impl Pace {
         let is_first = self.now.is_none();
         let blur = self.now.map_or(0, |before| now.saturating_sub(before));
         self.now = Some(now);
-        self.looks = self.looks.saturating_add(1);
         if blur > 0 && self.sharing == Sharing::Untold {
             self.sharing = Sharing::Unknown;
         }
@@ -278,10 +277,19 @@ impl Pace {
         }
     }
 
-    /// Returns whether it is being found out how streams share the device, so that it is better asked too often than
-    /// not often enough. After many looks that is over: what was found out by then may still change, but more slowly.
+    /// Notes that streams were asked, and which ticks there were then.
+    pub(crate) fn note_asked(&mut self, asked: &[Point]) {
+        // Where a backend does not tell its ticks no stream is ever marked.
+        if asked.iter().any(|point| point.tick != Tick(u64::MAX)) {
+            self.looks = self.looks.saturating_add(1);
+        }
+    }
+
+    /// Returns whether it may be found out how streams share the device, so that it is better asked too often than not
+    /// often enough. After many looks that is over: what was found out by then may still change, but more slowly. Time
+    /// has no part in that, so that devices which tell none decide as the others do.
     pub(super) fn is_finding_out(&self) -> bool {
-        !self.lanes.is_empty() && self.looks < LOOKS_MAX
+        (1..LOOKS_MAX).contains(&self.looks)
     }
 
     /// Finds out how streams share the device.
@@ -424,19 +432,17 @@ mod tests {
         assert_eq!((world.pace.sharing(), world.pace.spends()), (Sharing::Untold, Spends::Much));
     }
 
-    /// The device is asked often for a bounded number of looks, and only where marks tell anything of streams.
+    /// The device is asked often for a bounded number of looks, and only where its ticks are told.
     #[test]
     fn it_is_found_out_for_a_bounded_number_of_looks() {
-        let mut world = World::new(true);
-        let done = |stream: u32| Point { stream: StreamId(stream), tick: Tick(0) };
-        for now in 0..10 {
-            world.pace.look(&[0, 1, 2].map(done), now);
-        }
-        assert!(!world.pace.is_finding_out(), "no stream was marked");
-        world.work(&[0], u64::from(LOOKS_MAX) - 11);
-        assert!(world.pace.is_finding_out());
-        world.work(&[0], 1);
-        assert!(!world.pace.is_finding_out());
+        let mut pace = Pace::default();
+        let at = |tick| [Point { stream: StreamId(0), tick: Tick(tick) }];
+        (0..10).for_each(|_| pace.note_asked(&at(u64::MAX)));
+        assert!(!pace.is_finding_out(), "no tick was told");
+        (1..u64::from(LOOKS_MAX)).for_each(|tick| pace.note_asked(&at(tick)));
+        assert!(pace.is_finding_out());
+        pace.note_asked(&at(0));
+        assert!(!pace.is_finding_out());
     }
 
     /// One stream alone tells nothing of several.
