@@ -50,7 +50,8 @@ impl Coordinator {
             }
             Side::Small if self.has_full_slabs(&want, taker, shards) => return None,
             Side::Small => {
-                let idle = self.small_offer(&want, taker, shards)?;
+                // Whether a stream could wait for it now has no part in the choice: on another device it could.
+                let idle = self.small_offer(&want, (taker, When::Later), shards)?;
                 if !self.is_known(&idle, idle.tile.end - idle.tile.begin, taker, shards) {
                     return None;
                 }

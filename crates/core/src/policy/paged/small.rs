@@ -46,26 +46,31 @@ impl Coordinator {
             return None;
         }
         let blocks: Vec<_> = shards.with(taker.shard, |shard| shard.small_tiles_at_least(want.rounded).collect());
-        let tile = self.first_usable(blocks, (taker, taker.shard), shards).or_else(|| {
+        let tile = self.first_usable(blocks, (taker, taker.shard), When::BehindWait, shards).or_else(|| {
             let slabs = shards.with(taker.shard, |shard| shard.slabs().collect());
-            self.first_usable(slabs, (taker, taker.shard), shards)
+            self.first_usable(slabs, (taker, taker.shard), When::BehindWait, shards)
         })?;
         Some(self.small_way(want, (taker, taker.shard), &tile, shards))
     }
 
     /// Has another stream lend a small block.
     pub(super) fn small_loan(&mut self, want: &Want, taker: Taker, shards: &mut impl Shards) -> Option<Way> {
-        let Idle { shard, tile } = self.small_offer(want, taker, shards)?;
+        let Idle { shard, tile } = self.small_offer(want, (taker, When::BehindWait), shards)?;
         Some(self.small_way(want, (taker, shard), &tile, shards))
     }
 
-    /// Returns the free memory of another stream from which a small block can be lent, at the latest behind a wait: a
+    /// Returns the free memory of another stream from which a small block can be lent, if it can be used at `latest`: a
     /// block that is free in a slab there, or one that has a slab.
-    pub(super) fn small_offer(&self, want: &Want, taker: Taker, shards: &mut impl Shards) -> Option<Idle> {
+    pub(super) fn small_offer(
+        &self,
+        want: &Want,
+        (taker, latest): (Taker, When),
+        shards: &mut impl Shards,
+    ) -> Option<Idle> {
         let mut best: Option<(u64, Idle)> = None;
         for id in self.neighbours(taker.shard) {
             let blocks = shards.with(id, |shard| shard.small_tiles_at_least(want.rounded).take(LOOKS_MAX).collect());
-            if let Some(tile) = self.first_usable(blocks, (taker, id), shards) {
+            if let Some(tile) = self.first_usable(blocks, (taker, id), latest, shards) {
                 let size = tile.end - tile.begin;
                 if best.is_none_or(|(least, _)| size < least) {
                     best = Some((size, Idle { shard: id, tile }));
@@ -75,7 +80,7 @@ impl Coordinator {
         best.map(|(_, idle)| idle).or_else(|| {
             self.neighbours(taker.shard).find_map(|id| {
                 let slabs = shards.with(id, |shard| shard.slabs().take(LOOKS_MAX).collect());
-                self.first_usable(slabs, (taker, id), shards).map(|tile| Idle { shard: id, tile })
+                self.first_usable(slabs, (taker, id), latest, shards).map(|tile| Idle { shard: id, tile })
             })
         })
     }
@@ -92,17 +97,18 @@ impl Coordinator {
         if is_claimed { Way::Job(job) } else { Way::Spoiled(job) }
     }
 
-    /// Returns the first of some free blocks of a home that the taker can use, at the latest behind a wait.
+    /// Returns the first of some free blocks of a home that the taker can use at `latest`.
     fn first_usable(
         &self,
         tiles: Vec<Tile>,
         (taker, home): (Taker, ShardId),
+        latest: When,
         shards: &mut impl Shards,
     ) -> Option<Tile> {
         let stream = self.stream_of(home);
         tiles.into_iter().find(|tile| {
             let until = Point { stream, tick: tile.last_use.tick() };
-            self.when_free(taker, home, tile, until, shards) <= When::BehindWait
+            self.when_free(taker, home, tile, until, shards) <= latest
         })
     }
 }
