@@ -13,13 +13,13 @@ use crate::coordinator::{Coordinator, Shards};
 impl Coordinator {
     /// Releases the spare pages that may go, as many as are to go.
     pub(super) fn release_spare(&mut self, sweep: Sweep, then: Box<Phase>, shards: &mut impl Shards) -> Turned {
-        let (mut calls, mut left) = (Vec::new(), self.reserved_bytes());
+        let (mut calls, mut left) = (Vec::new(), sweep.excess(self.reserved_bytes()));
         for page in self.pages.take_spare() {
-            if sweep.down_to > 0 && left <= sweep.down_to {
+            if left == 0 {
                 self.pages.put_aside(page);
                 continue;
             }
-            left -= self.pages[page].bytes;
+            left = left.saturating_sub(self.pages[page].bytes);
             calls.append(&mut self.calls_to_release(page, shards));
         }
         if calls.is_empty() {

@@ -11,19 +11,25 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use super::climb::Climb;
+use super::climb::{Climb, Released};
 use super::sizes;
 use super::tiles::{Taker, When};
 use super::ways::Way;
+use crate::coordinator::plan::Plan;
 use crate::coordinator::sweep::{Sweep, claim_releasable};
 use crate::coordinator::{Coordinator, Shards};
 use crate::ids::{ShardId, Side};
 use crate::size::Want;
+use crate::units::MIB;
 
 /// How many requests other homes serve before a stream may get memory of its own, each time.
 const EVERY: u32 = 64;
 /// How many requests other homes serve before streams at rest release memory for a stream, for the first time.
 const EVERY_AT_REST: u32 = 4096;
+/// A divisor: they release this part of what is reserved at once,
+const OF_RESERVED: u64 = 64;
+/// or this number of bytes if that is more.
+const AT_ONCE_BYTES: u64 = 8 * MIB;
 /// How often they do that for one stream.
 const MOVES_MAX: u32 = 12;
 
@@ -97,7 +103,7 @@ impl Coordinator {
     /// Returns whether the home of a stream that borrows may grow although the slack is used up.
     pub(super) fn is_due(&self, climb: &Climb, borrower: ShardId) -> bool {
         let borrower = self.paging.borrowers.0.get(&borrower);
-        borrower.is_some_and(|borrower| climb.knows.released_to > 0 || borrower.unasked >= EVERY)
+        borrower.is_some_and(|borrower| climb.knows.released.up_to > 0 || borrower.unasked >= EVERY)
     }
 
     /// Lets the home of a stream that borrows often grow: by a few MiB, or else by what streams at rest release.
@@ -112,13 +118,13 @@ impl Coordinator {
         if !self.is_due(climb, taker.shard) {
             return None;
         }
-        let has_released = climb.knows.released_to > 0;
+        let has_released = climb.knows.released.up_to > 0;
         self.note_due(taker.shard, shards);
         let borrower = self.borrower(taker.shard);
         let (most_lent, is_due_at_rest) = (borrower.most, borrower.is_due_at_rest());
         let reserved = self.reserved_for(taker.shard);
         let allowed = self.paging.slack.for_borrowers(high, self.paging.borrowers.frequent());
-        let allowed = allowed.max(climb.knows.released_to);
+        let allowed = allowed.max(climb.knows.released.up_to);
         let most = allowed.saturating_sub(reserved).min(room);
         let unit = sizes::least(self.granularity());
         let (least, wanted) = match want.side {
@@ -141,11 +147,47 @@ impl Coordinator {
         if !is_due_at_rest || has_released || !self.may_release(taker.shard) || self.pending.has_captures() {
             return None;
         }
-        let sweep = self.sweep_at_rest(taker.shard, (least, wanted), shards);
+        let at_rest = self.at_rest(taker.shard, shards);
+        let has_enough = whole_bytes_of(&at_rest, shards) >= least;
         let borrower = self.borrower(taker.shard);
         borrower.count_anew();
-        borrower.moves += u32::from(sweep.is_some());
-        sweep.map(|sweep| Way::Release(sweep, reserved))
+        borrower.moves += u32::from(has_enough);
+        has_enough.then_some(Way::Release(Released { up_to: reserved, left: wanted }))
+    }
+
+    /// Has the streams at rest go on releasing memory for a stream that borrows, if anything is left of what they shall
+    /// release. Chooses whole free pages of a few MiB: a stream that goes on meanwhile finds all else that it had free,
+    /// and what is released by then is no longer reserved.
+    pub(super) fn release_at_rest(
+        &mut self,
+        climb: &mut Climb,
+        plan: &Plan,
+        shards: &mut impl Shards,
+    ) -> Option<Sweep> {
+        let (borrower, _) = plan.request.allocation();
+        let at_once = (self.reserved_for(borrower) / OF_RESERVED).max(AT_ONCE_BYTES);
+        let most = climb.knows.released.left.min(at_once);
+        if most == 0 {
+            return None;
+        }
+        let at_rest = self.at_rest(borrower, shards);
+        let mut blocks: Vec<_> = sides_of(&at_rest).flat_map(|(id, side)| claim_releasable(id, side, shards)).collect();
+        let (mut chosen, mut bytes) = (0, 0);
+        while bytes < most && chosen < blocks.len() {
+            let (id, block) = blocks[chosen];
+            let pages: Vec<_> = shards.with(id, |shard| shard.pages_in(block).map(|(_, page)| page).collect());
+            for page in pages {
+                if bytes < most && self.windows_may_end(page.page, shards) {
+                    bytes += page.bytes;
+                }
+            }
+            chosen += 1;
+        }
+        for (id, block) in blocks.split_off(chosen) {
+            shards.with(id, |shard| shard.unclaim(block, plan.request.clocks));
+        }
+        climb.knows.released.left = if bytes == 0 { 0 } else { climb.knows.released.left.saturating_sub(bytes) };
+        Some(Sweep::idle(blocks).up_to(most))
     }
 
     /// Returns whether a stream that is due could get memory of its own, for which the streams are asked first; of
@@ -193,24 +235,6 @@ impl Coordinator {
         let began = self.paging.borrowers.0.get(&borrower).map_or(&[][..], |borrower| &borrower.began);
         let same = |&&(id, grants): &&(ShardId, u64)| self.own_grants(id, shards) == grants;
         began.iter().filter(same).map(|&(id, _)| id).collect()
-    }
-
-    /// Chooses whole free pages of the streams that were granted nothing since a count began: this number of bytes at
-    /// most, or none if there are fewer than the least.
-    fn sweep_at_rest(
-        &mut self,
-        borrower: ShardId,
-        (least, most): (u64, u64),
-        shards: &mut impl Shards,
-    ) -> Option<Sweep> {
-        let at_rest = self.at_rest(borrower, shards);
-        let whole = whole_bytes_of(&at_rest, shards);
-        if whole < least {
-            return None;
-        }
-        let blocks = sides_of(&at_rest).flat_map(|(id, side)| claim_releasable(id, side, shards)).collect();
-        let down_to = self.reserved_bytes().saturating_sub(whole.min(most));
-        Some(Sweep::idle(blocks).down_to(down_to.max(1)))
     }
 }
 

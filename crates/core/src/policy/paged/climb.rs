@@ -92,11 +92,19 @@ pub(super) struct Knows {
     pub(super) times: Times,
     /// What the next attempt has to do without.
     pub(super) lacks: Lacks,
-    /// The number of bytes up to which the home may grow, as that many were reserved before other streams released
-    /// memory for the request. 0 if none did.
-    pub(super) released_to: u64,
+    pub(super) released: Released,
     /// The points that the plan waited for last: waiting for the same ones again leads nowhere.
     waited: Points,
+}
+
+/// What streams at rest release for a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Released {
+    /// The number of bytes up to which the home may grow, as that many were reserved before anything was released. 0 if
+    /// nothing is.
+    pub(super) up_to: u64,
+    /// The number of bytes that are still to be released.
+    pub(super) left: u64,
 }
 
 /// How far the streams are, as the plan knows it.
@@ -156,12 +164,6 @@ impl Climb {
     /// Notes that there are no addresses for a home to grow in.
     pub(crate) fn without_homes(mut self) -> Self {
         self.knows.lacks.homes = true;
-        self
-    }
-
-    /// Notes how many bytes were reserved before other streams released memory for the request.
-    pub(super) fn with_released(mut self, reserved: u64) -> Self {
-        self.knows.released_to = reserved;
         self
     }
 

@@ -28,7 +28,7 @@ impl Coordinator {
         let (shard, want) = plan.request.allocation();
         let is_asking = self.paging.growth == Growth::Balanced && self.paging.pace.is_finding_out();
         let may_lend = self.guards() && self.pending.waiters() == 0 && !self.pending.has_captures() && !is_asking;
-        if !may_lend || climb.knows.released_to > 0 || shards.with(shard, |own| own.has_free_for(&want)) {
+        if !may_lend || climb.knows.released.up_to > 0 || shards.with(shard, |own| own.has_free_for(&want)) {
             return None;
         }
         let (live, best) = self.look_elsewhere(shard, &want, shards);

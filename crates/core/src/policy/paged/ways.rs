@@ -26,7 +26,7 @@ use alloc::vec::Vec;
 
 use millpond_backend::Point;
 
-use super::climb::Climb;
+use super::climb::{Climb, Released};
 use super::gathered::Gathered;
 use super::job::{Job, spoiled};
 use super::overview::Overview;
@@ -37,7 +37,6 @@ use crate::coordinator::calls::{Batch, Purpose};
 use crate::coordinator::phase::{Phase, Turned};
 use crate::coordinator::plan::Plan;
 use crate::coordinator::step::{PageCall, Step};
-use crate::coordinator::sweep::Sweep;
 use crate::coordinator::{Coordinator, Shards};
 use crate::ids::Side;
 use crate::policy::{self, Addresses};
@@ -56,8 +55,8 @@ pub(super) enum Way {
     Range(Addresses),
     /// Windows end first, by these calls, as too many pages are mapped in them.
     End(Vec<PageCall>),
-    /// Free memory of other streams has to be released first. This number of bytes may be reserved again then.
-    Release(Sweep, u64),
+    /// Free memory of streams at rest has to be released first.
+    Release(Released),
     /// Pages would be created, and what the device's budget leaves has to be asked for first.
     Budget,
 }
@@ -66,11 +65,14 @@ impl Coordinator {
     /// Takes the first way that serves the request.
     pub(super) fn find_way(
         &mut self,
-        climb: Climb,
+        mut climb: Climb,
         overview: &Overview,
         plan: &mut Plan,
         shards: &mut impl Shards,
     ) -> Option<Turned> {
+        if let Some(sweep) = self.release_at_rest(&mut climb, plan, shards) {
+            return Some(sweep.then(climb.again()).turn());
+        }
         let way = self.first_way(&climb, overview, plan, shards)?;
         Some(match way {
             Way::Job(job) => job.begin(climb).turn(),
@@ -95,7 +97,10 @@ impl Coordinator {
             }
             Way::End(calls) => Phase::call(Batch::new(calls, Purpose::EndWindows(policy::Climb::Pages(climb)))),
             Way::Budget => climb.again().after(Step::Budget),
-            Way::Release(sweep, reserved) => sweep.then(climb.with_released(reserved).again()).turn(),
+            Way::Release(released) => {
+                climb.knows.released = released;
+                climb.again().turn()
+            }
             Way::Range(addresses) => self.new_range_for(policy::Climb::Pages(climb), addresses, plan, shards),
         })
     }

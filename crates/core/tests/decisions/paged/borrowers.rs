@@ -1,8 +1,9 @@
 //! Streams that borrow often, and the memory of their own that they get.
 
+use millpond_core::Step;
 use millpond_core::settings::Growth;
 
-use super::device::{Device, Held, MIB, is_pages};
+use super::device::{Device, Held, MIB, is_pages, mapped, released};
 
 /// Returns a device on which stream 1 has 64 MiB free, and stream 0 has used up the slack.
 fn with_a_lender() -> Device {
@@ -52,7 +53,8 @@ fn what_a_stream_at_rest_has_free_is_released_for_one_that_borrows() {
     device.steps.clear();
     assert_eq!(loans(&mut device, 20 * MIB, 10_000, |_, _| ()), 4096, "then its home has enough");
     assert_eq!(device.reserved(), 72 * MIB);
-    assert_eq!(device.steps.iter().filter(|step| is_pages(step)).count(), 2, "pages are released, and others created");
+    let calls = device.steps.iter().filter(|step| is_pages(step)).count();
+    assert_eq!(calls, 4, "8 MiB are released at once, the last time 4 MiB, and others are created");
     device.check();
     // With that in use it borrows again: twice as often before the next time.
     let held = device.hit(0, 20 * MIB).expect("it finds memory at home");
@@ -60,6 +62,27 @@ fn what_a_stream_at_rest_has_free_is_released_for_one_that_borrows() {
     assert_eq!(device.reserved(), 72 * MIB);
     device.free(held, 3);
     assert!(device.hit(0, 40 * MIB).is_some(), "both are its own, one behind the other");
+}
+
+/// While a stream at rest releases memory, it finds all that is not being released at that time. Once it was granted
+/// something it is no longer at rest, and releases no more.
+#[test]
+fn a_stream_at_rest_that_goes_on_finds_most_of_what_it_had() {
+    let mut device = with_a_lender();
+    let [front, _between] = [20, 4].map(|mib| device.hit(1, mib * MIB).expect("it has 64 MiB"));
+    device.free(front, 1);
+    assert_eq!(loans(&mut device, 20 * MIB, 4096, |_, _| ()), 4096);
+    let mut plan = device.plan(0, 20 * MIB);
+    let (step, calls) = device.until_calls(&mut plan);
+    assert!(released(&calls).len() == 4 && mapped(&calls).is_empty(), "8 MiB: {calls:?}");
+    let found = [40, 12].map(|mib| device.hit(1, mib * MIB).expect("it is all that it had but for 8 MiB"));
+    device.done(&mut plan, &step);
+    device.steps.clear();
+    let served = device.finish(&mut plan, 0).expect("it is served from what there is");
+    assert_eq!(served.shard, 0);
+    let calls = device.steps.iter().filter_map(|step| if let Step::Pages(calls) = step { Some(calls) } else { None });
+    assert_eq!(calls.map(|calls| released(calls).len()).sum::<usize>(), 0, "no more is released");
+    found.into_iter().for_each(|held| device.free(held, 2));
 }
 
 #[test]
