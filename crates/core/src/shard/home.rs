@@ -161,7 +161,7 @@ impl Shard {
     /// Returns whether a free block of the large side has a slab that nothing guards, or that may be ready for all that
     /// is known.
     fn may_have_slab(&self, id: BlockId) -> bool {
-        if self.is_unasked { self.slab_end(id).is_some() } else { self.has_slab(id) }
+        if self.goes_past { self.has_slab(id) } else { self.slab_end(id).is_some() }
     }
 
     /// Returns whether a free block of the large side has a slab that nothing guards.

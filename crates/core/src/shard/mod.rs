@@ -185,9 +185,9 @@ pub struct Shard {
     returns: Vec<Return>,
     /// What other streams may still use of the free memory.
     guards: Guards,
-    /// Whether a loan was made in its pool before which the streams were not asked how far they are, so that guarded
-    /// memory may be ready without being known to be.
-    is_unasked: bool,
+    /// Whether the device was seen to be behind some guard when the streams were asked last, and no loan was made in the
+    /// pool since. Then small requests go past guarded memory.
+    goes_past: bool,
     /// What other streams did through its windows, and may not be done with.
     abroad: abroad::Abroad,
     /// The blocks that became free after a wait, where they are listed.
@@ -219,7 +219,7 @@ impl Shard {
             panes: Panes::default(),
             returns: Vec::new(),
             guards: Guards::default(),
-            is_unasked: false,
+            goes_past: false,
             abroad: abroad::Abroad::default(),
             retired: None,
         }

@@ -24,20 +24,21 @@ impl Shard {
     /// be behind some points that are not reached, as the streams were asked.
     pub(crate) fn survey(&mut self, is_reached: impl Fn(Point) -> bool, is_behind: impl Fn(Point) -> bool) -> Survey {
         self.prune_guards(&is_reached);
-        self.is_unasked = false;
+        let is_guarded = self.guard_points().any(&is_behind);
+        self.goes_past = is_guarded;
         Survey {
             live_bytes: self.live_bytes(),
             frees: self.frees(),
-            is_guarded: self.guard_points().any(&is_behind),
+            is_guarded,
             is_in_use: self.is_in_use(is_reached, is_behind),
         }
     }
 
-    /// Notes that a loan is made in the pool before which the streams were not asked. Until they are, small requests
-    /// do not go past guarded memory, and miss instead: where they lie would depend on when the streams were asked
-    /// last, and a program that repeats itself would not find the same places again.
-    pub(crate) fn note_unasked(&mut self) {
-        self.is_unasked = true;
+    /// Notes that a loan is made in the pool. Until the streams are asked again, small requests do not go past guarded
+    /// memory, and miss instead: not before each loan are the streams asked, and where small blocks lie would depend on
+    /// when they were. A program that repeats itself would not find the same places again.
+    pub(crate) fn note_loan(&mut self) {
+        self.goes_past = false;
     }
 
     /// Returns whether the shard's own stream is behind with work on some free block of the large side. Looks at the

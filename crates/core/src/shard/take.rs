@@ -118,7 +118,7 @@ impl Shard {
     #[cold]
     #[inline(never)]
     fn find_past_guards(&mut self, want: &Want, clock: u64) -> Option<Grant> {
-        if want.side == Side::Large || self.is_unasked {
+        if want.side == Side::Large || !self.goes_past {
             return None;
         }
         let fits = |id: &BlockId| self.blocks[*id].size >= want.rounded;

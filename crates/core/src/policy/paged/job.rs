@@ -434,8 +434,7 @@ impl Coordinator {
             }
             Target::Lent(side) => {
                 let Some(piece) = job.pieces.pop() else { panic!("nothing is lent") };
-                self.paging.stats.lent += 1;
-                self.paging.loans.note(piece.shard, shard);
+                self.note_loan(piece.shard, shard, shards);
                 let (stream, last_use) = (self.stream_of(shard), last_use);
                 let want = Want { side, ..want };
                 let serve =

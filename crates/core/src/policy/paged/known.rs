@@ -69,16 +69,14 @@ impl Coordinator {
     }
 
     /// Returns the bytes live in the pool of a shard and, of the free blocks of its other streams, the one that fits a
-    /// large request best. Notes everywhere that the streams were not asked for it.
+    /// large request best.
     fn look_elsewhere(&self, of: ShardId, want: &Want, shards: &mut impl Shards) -> (u64, Option<Idle>) {
         let mut live = 0;
         let mut best: Option<(u64, Idle)> = None;
         for id in self.shards_of(self.pool_of(of)) {
             let may_lend = id != of && want.side == Side::Large;
-            let (bytes, tile) = shards.with(id, |shard| {
-                shard.note_unasked();
-                (shard.live_bytes(), if may_lend { shard.best_tile(want) } else { None })
-            });
+            let (bytes, tile) =
+                shards.with(id, |shard| (shard.live_bytes(), if may_lend { shard.best_tile(want) } else { None }));
             live += bytes;
             if let Some(tile) = tile {
                 let size = tile.end - tile.begin;

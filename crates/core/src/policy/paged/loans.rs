@@ -21,8 +21,8 @@ struct Count {
 }
 
 impl Loans {
-    /// Notes that a home has lent a block to another one.
-    pub(super) fn note(&mut self, lender: ShardId, borrower: ShardId) {
+    /// Counts a block that a home has lent to another one.
+    fn note(&mut self, lender: ShardId, borrower: ShardId) {
         self.0.entry(lender).or_default().lent += 1;
         self.0.entry(borrower).or_default().borrowed += 1;
     }
@@ -33,6 +33,15 @@ impl Loans {
 }
 
 impl Coordinator {
+    /// Notes a loan, at both homes and for the small requests of all streams of the pool.
+    pub(super) fn note_loan(&mut self, lender: ShardId, borrower: ShardId, shards: &mut impl Shards) {
+        self.paging.stats.lent += 1;
+        self.paging.loans.note(lender, borrower);
+        for id in self.shards_of(self.pool_of(lender)) {
+            shards.with(id, |shard| shard.note_loan());
+        }
+    }
+
     /// Prepares for grants that are counted from 0 on: loans are, too, and which streams are at rest stays known.
     pub(crate) fn count_grants_anew(&mut self, shards: &mut impl Shards) {
         self.rebase_borrowers(shards);

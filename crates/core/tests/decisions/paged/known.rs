@@ -128,10 +128,10 @@ fn borrow_unasked(device: &mut Device) {
     give_back(device, held, (2, 210));
 }
 
-/// A small request goes past memory that other streams may still use. Where they were left unasked before a loan it is
-/// not known whether they do, and the request asks first: else its place would depend on when they were asked.
+/// A small request goes past memory that other streams still use. As long as it is not known that they do, and again
+/// after each loan, the request asks first: else its place would depend on when they were asked last.
 #[test]
-fn small_requests_ask_where_a_loan_did_not() {
+fn small_requests_ask_before_they_go_past_anything() {
     // A free small block is in use, and another one in the same slab is not; or a slab is, and another one is not.
     for of_slabs in [false, true] {
         let mut device = Device::new(Growth::Tight, if of_slabs { 48 } else { 42 } * MIB);
@@ -149,9 +149,14 @@ fn small_requests_ask_where_a_loan_did_not() {
         device.free(others, 5);
         device.poll();
         free_in_use(&mut device, used);
-        let past = device.hit(1, MIB / 4).expect("something is ready");
-        assert_ne!(place(past), place(used));
+        assert!(device.hit(1, MIB / 4).is_none(), "stream 2 may be done with it");
+        let (past, polls) = ask(&mut device, 1, MIB / 4);
+        assert_eq!((past.shard, polls), (1, 1));
+        assert_ne!(place(past), place(used), "it is not");
         device.free(past, 7);
+        let again = device.hit(1, MIB / 4).expect("that is known now");
+        assert_eq!(place(again), place(past));
+        device.free(again, 7);
         borrow_unasked(&mut device);
         assert!(device.hit(1, MIB / 4).is_none(), "stream 2 may be done with it");
         device.reached[2] = Tick(300);
