@@ -185,8 +185,8 @@ pub struct Shard {
     returns: Vec<Return>,
     /// What other streams may still use of the free memory.
     guards: Guards,
-    /// Whether the device was seen to be behind some guard when the streams were asked last, and no loan was made in the
-    /// pool since. Then small requests go past guarded memory.
+    /// Whether the device was seen to be behind some guard when the streams were asked last, and no loan was made in
+    /// the pool since. Then small requests go past guarded memory.
     goes_past: bool,
     /// What other streams did through its windows, and may not be done with.
     abroad: abroad::Abroad,
