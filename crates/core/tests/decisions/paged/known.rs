@@ -183,6 +183,24 @@ fn small_requests_go_past_what_is_in_use_once_that_was_asked() {
     assert_ne!(place(next), place(used));
 }
 
+/// One question tells of all guards which are over: the next request finds its place without another one.
+#[test]
+fn what_one_request_asked_is_known_to_the_next() {
+    let mut device = Device::new(Growth::Tight, 42 * MIB);
+    let others = device.allocate(0, 40 * MIB);
+    let first = device.allocate(1, MIB / 4);
+    let [_between, second, _behind] = [0; 3].map(|_| device.hit(1, MIB / 4).expect("it is in the slab"));
+    device.free(others, 5);
+    device.poll();
+    free_in_use(&mut device, first);
+    free_in_use(&mut device, second);
+    device.reached[2] = Tick(300);
+    let (held, polls) = ask(&mut device, 1, MIB / 4);
+    assert_eq!((place(held), polls), (place(first), 1));
+    let next = device.hit(1, MIB / 4).expect("stream 2 is done with it, too");
+    assert_eq!(place(next), place(second));
+}
+
 /// Loses what is known of the lender: it uses the front of its memory once more.
 fn use_front(device: &mut Device, tick: u64) {
     let held = device.hit(0, 4 * MIB).expect("all of it is free");
