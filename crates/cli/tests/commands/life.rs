@@ -141,14 +141,15 @@ fn traces_become_one_program() {
 }
 
 /// Programs that share an allocator and repeat themselves find the same places in each pass, as a place depends on what
-/// is free and not on when the device was asked last.
+/// is free and not on when the device was asked last. `paged` asks for each loan, and `tight` for few.
 #[test]
 fn programs_beside_each_other_come_to_an_end_with_driver_calls() {
     for (first, second) in [("bert_multistream", "serving_kv"), ("gnn", "serving_kv")] {
         let traces = [first, second].map(trace);
-        let of = &["--passes", "8", "--policy", "tight", "--together", "beside", &traces[0], &traces[1]];
+        let of = &["--passes", "8", "--policy", "tight,paged", "--together", "beside", &traces[0], &traces[1]];
         let rows = rows(of);
         let calls = rows[0]["driver_calls_by_pass"].as_array().expect("a list");
+        assert_eq!(rows[1]["driver_calls_by_pass"].as_array(), Some(calls), "{first} and {second}: asked more often");
         assert!(calls[3..].iter().all(|calls| *calls == 0), "{first} and {second}: {calls:?}");
     }
 }

@@ -156,8 +156,8 @@ impl Coordinator {
     }
 
     /// Has the streams at rest go on releasing memory for a stream that borrows, if anything is left of what they shall
-    /// release. Chooses whole free pages of a few MiB: a stream that goes on meanwhile finds all else that it had free,
-    /// and what is released by then is no longer reserved.
+    /// release. Chooses whole free pages, few of them at a time: a stream that goes on meanwhile finds all else that it
+    /// had free, and what is released by then is no longer reserved.
     pub(super) fn release_at_rest(
         &mut self,
         climb: &mut Climb,
