@@ -17,7 +17,8 @@
 //! Only when it is used up are the rooms calculated, in [`Meter::refill`]. An operation that finds a room below zero
 //! there reports it, and [`Coordinator::settle`](crate::Coordinator::settle) takes room from other shards, or raises
 //! the peak by what is missing, which restores the equation with all rooms at zero or above. If one thread alone makes
-//! all calls, every peak is exact to the operation.
+//! all calls, every peak is exact to the operation. Where many threads find their shards short of room all the time, a
+//! shard is *overdrawn* ([`Meter::overdraw`]): it gets credit that no room stands behind, and settles after some blocks.
 
 use crate::ids::Side;
 
@@ -126,6 +127,9 @@ const SPLIT_BYTES: usize = 3;
 /// A credit that is so low that the next operation on the side finds it used up, and has the actual one calculated.
 const UNKNOWN: Credit = [i64::MIN / 4; CREDITS];
 
+/// The number of blocks of the mean size that a side is certain to be able to grow by, while a shard is overdrawn.
+const OVERDRAFT: i64 = 8;
+
 /// Returns all the credit that the rooms of a row allow.
 #[inline(always)]
 fn credit_in(room: &Row) -> Credit {
@@ -152,6 +156,8 @@ fn spend_split(credit: &mut Credit, split: SplitChange) -> bool {
 pub(crate) struct Meter {
     totals: [Totals; 2],
     credit: [Credit; 2],
+    /// Whether there may be more credit than the rooms hold.
+    is_overdrawn: bool,
     /// The value that a counter may have before a peak rises, which is `current + room`: all, small, large.
     ceiling: [Row; ROWS],
     /// The values when totals were reset, by side: `current = base + came - went`.
@@ -163,6 +169,7 @@ impl Meter {
         Self {
             totals: [Totals::default(); 2],
             credit: [[0; CREDITS]; 2],
+            is_overdrawn: false,
             ceiling: [[0; COUNTERS]; ROWS],
             base: [[0; COUNTERS]; 2],
         }
@@ -254,6 +261,9 @@ impl Meter {
     #[cold]
     #[inline(never)]
     fn refill(&mut self, side: Side) -> bool {
+        if self.is_overdrawn {
+            self.forget_credit();
+        }
         let rooms = self.rooms();
         let (all, own) = (&rooms[0], &rooms[1 + side.index()]);
         let (in_all, in_own) = (credit_in(all), credit_in(own));
@@ -269,6 +279,17 @@ impl Meter {
         signs < 0
     }
 
+    /// Gives both sides credit that the rooms may not hold. Until one of them has used it up, the shard does not find out
+    /// that it is short of room.
+    pub(crate) fn overdraw(&mut self) {
+        for (credit, totals) in self.credit.iter_mut().zip(&self.totals) {
+            let Sums { blocks, bytes, .. } = totals.granted;
+            let bytes = bytes / blocks.max(1) * OVERDRAFT;
+            *credit = [OVERDRAFT, bytes, OVERDRAFT, bytes];
+        }
+        self.is_overdrawn = true;
+    }
+
     /// Returns how much each counter may still rise before a peak does: all, small, large. A room is below zero where a
     /// peak has to rise.
     pub(crate) fn rooms(&self) -> [Row; ROWS] {
@@ -280,12 +301,17 @@ impl Meter {
     /// Adds room, or takes it away where `more` is below zero.
     pub(crate) fn add_room(&mut self, more: &[Row; ROWS]) {
         each(|row, counter| self.ceiling[row][counter] += more[row][counter]);
-        self.credit = [UNKNOWN; 2];
+        self.forget_credit();
     }
 
     pub(crate) fn reset_room(&mut self) {
         self.ceiling = self.current_rows();
+        self.forget_credit();
+    }
+
+    fn forget_credit(&mut self) {
         self.credit = [UNKNOWN; 2];
+        self.is_overdrawn = false;
     }
 
     pub(crate) fn is_settled(&self) -> bool {
@@ -333,6 +359,9 @@ impl Meter {
 
     /// Verifies C1: no side has more credit than its rooms hold, nor both together more than those of all.
     pub(crate) fn check_credit(&self) {
+        if self.is_overdrawn {
+            return;
+        }
         let [all, small, large] = self.rooms().map(|row| credit_in(&row));
         for at in 0..CREDITS {
             let [of_small, of_large] = self.credit.map(|credit| credit[at]);

@@ -20,8 +20,11 @@ pub(crate) struct Lane<B: Backend> {
     inner: Latched<LaneState<B>>,
 }
 
-/// The number of operations of a stream that may be short of room before it settles while other threads settle too.
-const SHORT_MAX: u32 = 32;
+/// The number of operations of a stream that may be short of room before it is overdrawn, while other threads are short
+/// of room as well,
+const TURNS_MAX: u32 = 4;
+/// and before it settles.
+const SHORT_MAX: u32 = 8;
 
 /// A driver's segment at a fixed place in memory.
 type SharedSegment<B> = std::sync::Arc<<B as Backend>::Segment>;
@@ -95,11 +98,21 @@ impl<B: Backend> Lane<B> {
 }
 
 impl<B: Backend> LaneState<B> {
-    /// Counts an operation that was short of room for a peak. Returns whether it is time to settle, where that is done
-    /// for many operations at once.
-    pub(crate) fn count_short(&mut self) -> bool {
-        self.short = (self.short + 1) % SHORT_MAX;
-        self.short == 0
+    /// Counts an operation that was short of room for a peak. Returns whether it is time to settle: at once if one thread
+    /// does all such operations, else once for many of them. The streams of threads that go on doing them in turns are
+    /// overdrawn meanwhile, so that not each operation comes here. A thread that takes over from another one is soon alone.
+    pub(crate) fn settles_now(&mut self, is_alone: bool) -> bool {
+        self.short = if is_alone { 0 } else { self.short + 1 };
+        match self.short {
+            0 => return true,
+            1..=TURNS_MAX => {}
+            SHORT_MAX => {
+                self.short = TURNS_MAX;
+                return true;
+            }
+            _ => self.shard.overdraw(),
+        }
+        false
     }
 
     /// Keeps the allocator alive from now on, because a block is handed out.

@@ -380,9 +380,11 @@ impl<B: Backend> State<B> {
     pub(crate) fn settle(&self, shard: ShardId) {
         let me = this_thread();
         let last = self.settler.swap(me, Ordering::Relaxed);
-        let now = last == me || last == 0 || self.lane(shard).lock().count_short();
+        if !self.lane(shard).lock().settles_now(last == me || last == 0) {
+            return;
+        }
         // A single thread finds the lock free. Where another thread holds it, the settlement can wait.
-        if now && let Some(mut coordinator) = self.coordinator.try_lock() {
+        if let Some(mut coordinator) = self.coordinator.try_lock() {
             coordinator.settle(shard, &mut UncontendedShards(self));
         }
     }

@@ -16,6 +16,12 @@ impl Shard {
         self.meter.is_settled()
     }
 
+    /// Has the next operations find no shortage of room, up to some blocks: what is missing is settled later. A peak
+    /// misses what rises and falls again until then.
+    pub fn overdraw(&mut self) {
+        self.meter.overdraw();
+    }
+
     /// Adds to the rooms, or takes away from them.
     pub(crate) fn add_room(&mut self, more: &[Row; ROWS]) {
         self.meter.add_room(more);

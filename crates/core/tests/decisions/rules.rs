@@ -534,6 +534,25 @@ fn bytes_under_way_count_against_the_limit() {
     }
 }
 
+/// A shard that is overdrawn finds its shortage after eight blocks, and the peak has all that is there then.
+#[test]
+fn an_overdrawn_shard_is_short_of_room_after_some_blocks() {
+    for overdrawn in [false, true] {
+        let mut device = Device::classic(Reuse::InOrder);
+        let held: Vec<_> = (0..20).map(|_| device.miss(0, 12 * MIB)).collect();
+        held.iter().for_each(|grant| drop(device.free(0, grant, 1)));
+        device.coordinator.reset_peaks(&mut device.shards);
+        if overdrawn {
+            device.shards[0].overdraw();
+        }
+        let granted = (1..=20).find(|_| device.hit(0, 12 * MIB, ANY).expect("a block").unsettled);
+        assert_eq!(granted, Some(if overdrawn { 9 } else { 1 }));
+        let peak = device.coordinator.stats(&mut device.shards).allocated_bytes.all.peak;
+        assert_eq!(peak, 12 * MIB * granted.unwrap());
+        device.coordinator.check(&mut device.shards);
+    }
+}
+
 /// A shard that cannot be looked at now may have room, so the peak does not rise.
 #[test]
 fn a_peak_does_not_rise_while_a_busy_shard_may_have_room() {

@@ -8,6 +8,7 @@ mod history;
 mod later;
 mod live;
 mod out_of_memory;
+mod peaks;
 mod pinned;
 mod policies;
 mod pools;
