@@ -18,7 +18,7 @@
 //! there reports it, and [`Coordinator::settle`](crate::Coordinator::settle) takes room from other shards, or raises
 //! the peak by what is missing, which restores the equation with all rooms at zero or above. If one thread alone makes
 //! all calls, every peak is exact to the operation. Where many threads find their shards short of room all the time, a
-//! shard is *overdrawn* ([`Meter::overdraw`]): it gets credit that no room stands behind, and settles after some blocks.
+//! shard is *overdrawn* ([`Meter::overdraw`]): it gets credit without room, and settles after some blocks.
 
 use crate::ids::Side;
 
@@ -279,8 +279,8 @@ impl Meter {
         signs < 0
     }
 
-    /// Gives both sides credit that the rooms may not hold. Until one of them has used it up, the shard does not find out
-    /// that it is short of room.
+    /// Gives both sides credit that the rooms may not hold. Until one of them has used it up, the shard does not find
+    /// out that it is short of room.
     pub(crate) fn overdraw(&mut self) {
         for (credit, totals) in self.credit.iter_mut().zip(&self.totals) {
             let Sums { blocks, bytes, .. } = totals.granted;

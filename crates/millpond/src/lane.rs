@@ -98,9 +98,10 @@ impl<B: Backend> Lane<B> {
 }
 
 impl<B: Backend> LaneState<B> {
-    /// Counts an operation that was short of room for a peak. Returns whether it is time to settle: at once if one thread
-    /// does all such operations, else once for many of them. The streams of threads that go on doing them in turns are
-    /// overdrawn meanwhile, so that not each operation comes here. A thread that takes over from another one is soon alone.
+    /// Counts an operation that was short of room for a peak. Returns whether it is time to settle: at once if one
+    /// thread does all such operations, else once for many of them. If threads go on doing them in turns, their streams
+    /// are overdrawn meanwhile, so that not each operation comes here. A thread that takes over from another one is
+    /// soon alone.
     pub(crate) fn settles_now(&mut self, is_alone: bool) -> bool {
         self.short = if is_alone { 0 } else { self.short + 1 };
         match self.short {

@@ -36,6 +36,7 @@ impl Coordinator {
         let ahead = |point: &Point| point.stream != home && !self.pending.is_reached(*point);
         let points: Points = points.into_iter().filter(ahead).collect();
         let clock = clocks[1];
+        self.roomy = Some(shard);
         let (unsettled, returns) =
             shards.with(shard, |shard| (shard.guard(block, points, clock), shard.take_returns()));
         if unsettled {

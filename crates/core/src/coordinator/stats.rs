@@ -72,20 +72,26 @@ impl Coordinator {
         let before = shards.with(shard, |shard| shard.rooms());
         let mut rooms = before;
         let mut passed_over = false;
-        for other in self.shard_ids() {
+        for other in self.others_by_room(shard) {
             if !has_shortage(&rooms) {
                 break;
             }
-            if other != shard {
-                let shared = shards.try_with(other, |other| other.share_room(&mut rooms));
-                passed_over |= shared.is_none();
-            }
+            let shared = shards.try_with(other, |other| other.share_room(&mut rooms));
+            passed_over |= shared.is_none();
         }
         if !passed_over {
             self.peaks.cover(&mut rooms);
         }
         each(|row, counter| rooms[row][counter] -= before[row][counter]);
         shards.with(shard, |shard| shard.add_room(&rooms));
+    }
+
+    /// Returns the other shards in the order in which they are asked for room. Each shard begins with the next one: if
+    /// all of them began with the first one, that would have the least room, and each would have to ask many.
+    fn others_by_room(&mut self, shard: ShardId) -> impl Iterator<Item = ShardId> + use<> {
+        let count = self.shards.len() as u32;
+        let first = self.roomy.take().filter(|&roomy| roomy != shard);
+        first.into_iter().chain((1..count).map(move |at| ShardId((shard.0 + at) % count)))
     }
 
     /// Settles every shard that is short of room.

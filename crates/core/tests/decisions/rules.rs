@@ -1,11 +1,12 @@
 //! One test for each rule of time: the last use of a block, and the streams that may have it at a time.
 
 mod loans;
+mod room;
 
 use millpond_backend::{PageCaps, Point, Reuse, StreamId, Tick};
 use millpond_core::settings::{Growth, Policy, Segments, Settings};
 use millpond_core::{
-    Coordinator, DeviceFacts, Freed, Grant, LastUse, Outcome, PageCall, Plan, PoolId, Shard, ShardId, Shards, Step,
+    Coordinator, DeviceFacts, Freed, Grant, LastUse, Outcome, PageCall, Plan, PoolId, Shard, ShardId, Step,
 };
 
 use crate::meddle::Meddled;
@@ -532,56 +533,4 @@ fn bytes_under_way_count_against_the_limit() {
             device.coordinator.learn(&mut second, outcome, &mut device.shards);
         }
     }
-}
-
-/// A shard that is overdrawn finds its shortage after eight blocks, and the peak has all that is there then.
-#[test]
-fn an_overdrawn_shard_is_short_of_room_after_some_blocks() {
-    for overdrawn in [false, true] {
-        let mut device = Device::classic(Reuse::InOrder);
-        let held: Vec<_> = (0..20).map(|_| device.miss(0, 12 * MIB)).collect();
-        held.iter().for_each(|grant| drop(device.free(0, grant, 1)));
-        device.coordinator.reset_peaks(&mut device.shards);
-        if overdrawn {
-            device.shards[0].overdraw();
-        }
-        let granted = (1..=20).find(|_| device.hit(0, 12 * MIB, ANY).expect("a block").unsettled);
-        assert_eq!(granted, Some(if overdrawn { 9 } else { 1 }));
-        let peak = device.coordinator.stats(&mut device.shards).allocated_bytes.all.peak;
-        assert_eq!(peak, 12 * MIB * granted.unwrap());
-        device.coordinator.check(&mut device.shards);
-    }
-}
-
-/// A shard that cannot be looked at now may have room, so the peak does not rise.
-#[test]
-fn a_peak_does_not_rise_while_a_busy_shard_may_have_room() {
-    struct Busy<'a>(&'a mut Vec<Shard>);
-    impl Shards for Busy<'_> {
-        fn with<R>(&mut self, shard: ShardId, f: impl FnOnce(&mut Shard) -> R) -> R {
-            self.0.with(shard, f)
-        }
-        fn try_with<R>(&mut self, _: ShardId, _: impl FnOnce(&mut Shard) -> R) -> Option<R> {
-            None
-        }
-    }
-    let mut device = Device::classic(Reuse::InOrder);
-    let held = [device.miss(0, 12 * MIB), device.miss(0, 12 * MIB)];
-    held.iter().for_each(|grant| drop(device.free(0, grant, 1)));
-    let other = device.miss(1, 12 * MIB);
-    device.free(1, &other, 1);
-    let peak = device.coordinator.stats(&mut device.shards).allocated_bytes.all.peak;
-    assert_eq!(peak, 24 * MIB);
-    // The counter rises to its former value, for which the other shard has the room.
-    let mut short = 0;
-    for _ in held {
-        let grant = device.hit(0, 12 * MIB, ANY).expect("a block");
-        if grant.unsettled {
-            short += 1;
-            device.coordinator.settle(ShardId(0), &mut Busy(&mut device.shards));
-        }
-    }
-    assert!(short > 0, "it never lacks room");
-    assert_eq!(device.coordinator.stats(&mut device.shards).allocated_bytes.all.peak, peak);
-    device.coordinator.check(&mut device.shards);
 }

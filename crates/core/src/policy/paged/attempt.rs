@@ -16,7 +16,8 @@ use crate::size::Want;
 impl Coordinator {
     /// Makes one attempt to serve a request that missed.
     pub(super) fn attempt(&mut self, mut climb: Climb, plan: &mut Plan, shards: &mut impl Shards) -> Turned {
-        let (_, want) = plan.request.allocation();
+        let (shard, want) = plan.request.allocation();
+        self.roomy = Some(shard);
         // What is not known to be over may be. Asking first makes what follows depend on how far the device is, and not
         // on which plan asked last.
         if climb.knows.times == Times::Unasked {

@@ -1,0 +1,128 @@
+//! Room for peaks: which shard has it, and who waits for it.
+
+use millpond_backend::{Reuse, StreamId};
+use millpond_core::settings::{Growth, Policy, Settings};
+use millpond_core::{Freed, Grant, Shard, ShardId, Shards, Step};
+
+use super::{ANY, Device, MIB, point};
+
+/// Shards that are asked for room, in that order.
+struct Asked<'a>(&'a mut Vec<Shard>, Vec<u32>);
+
+impl Shards for Asked<'_> {
+    fn with<R>(&mut self, shard: ShardId, f: impl FnOnce(&mut Shard) -> R) -> R {
+        self.0.with(shard, f)
+    }
+
+    fn try_with<R>(&mut self, shard: ShardId, f: impl FnOnce(&mut Shard) -> R) -> Option<R> {
+        self.1.push(shard.0);
+        Some(self.0.with(shard, f))
+    }
+}
+
+/// Returns a device with five streams, each of which holds two blocks.
+fn five() -> (Device, Vec<[Grant; 2]>) {
+    let settings = Settings { policy: Policy::paged(Growth::Tight), ..Settings::default() };
+    let mut device = Device::new(settings, Reuse::InOrder, &[0; 5]);
+    let held = (0..5).map(|shard| [(); 2].map(|()| device.miss(shard, 12 * MIB))).collect();
+    (device, held)
+}
+
+/// Each shard asks the next one for room first, unless a block was just freed at another one.
+#[test]
+fn shards_do_not_all_ask_the_same_one_for_room() {
+    for (used_elsewhere, first) in [(None, 3), (Some(1), 1)] {
+        let (mut device, held) = five();
+        device.free(2, &held[2][0], 1);
+        device.coordinator.reset_peaks(&mut device.shards);
+        for shard in [0, 3, 4] {
+            device.free(shard, &held[shard as usize][0], 2);
+        }
+        if let Some(shard) = used_elsewhere {
+            let grant = &held[shard as usize][0];
+            device.shards[shard as usize].record_stream(grant.block, StreamId(0));
+            assert!(matches!(device.free(shard, grant, 2), Freed::Pending(_)));
+            device.coordinator.pend(ShardId(shard), grant.block, [point(0, 200)], [0; 2], &mut device.shards);
+        }
+        let grant = device.hit(2, 12 * MIB, ANY).expect("a block");
+        assert!(grant.unsettled, "it has room");
+        let mut asked = Asked(&mut device.shards, Vec::new());
+        device.coordinator.settle(ShardId(2), &mut asked);
+        assert_eq!(asked.1, [first]);
+        device.coordinator.check(&mut device.shards);
+    }
+}
+
+/// Where another shard grants what a stream requests, the stream's own one is asked first: it has freed a block before.
+#[test]
+fn a_borrower_s_own_shard_is_asked_for_room_first() {
+    let (mut device, held) = five();
+    device.free(1, &held[1][0], 1);
+    device.coordinator.reset_peaks(&mut device.shards);
+    let mut plan = device.plan(4, 11 * MIB);
+    let outcomes = device.outcome(&Step::Poll((0..5).map(StreamId).collect()));
+    let mut shards = Asked(&mut device.shards, Vec::new());
+    assert!(matches!(device.coordinator.next(&mut plan, &mut shards), Step::Poll(_)));
+    device.coordinator.learn(&mut plan, outcomes, &mut shards);
+    let step = device.coordinator.next(&mut plan, &mut shards);
+    assert!(matches!(step, Step::Lend { lender: ShardId(1), .. }), "{step:?}");
+    assert_eq!(shards.1.first(), Some(&4));
+}
+
+/// A shard that is overdrawn finds its shortage after eight blocks of the mean size, and the peak has all that is there
+/// then.
+#[test]
+fn an_overdrawn_shard_is_short_of_room_after_some_blocks() {
+    // With twenty grants of 2 MiB beside as many of 12 MiB the mean is 7 MiB.
+    for (overdrawn, lesser, short) in [(false, 0, 1), (true, 0, 9), (true, 20, 5)] {
+        let mut device = Device::classic(Reuse::InOrder);
+        let held: Vec<_> = (0..20).map(|_| device.miss(0, 12 * MIB)).collect();
+        held.iter().for_each(|grant| drop(device.free(0, grant, 1)));
+        for _ in 0..lesser {
+            let grant = device.hit(0, 2 * MIB, ANY).expect("a block");
+            device.free(0, &grant, 1);
+        }
+        device.coordinator.reset_peaks(&mut device.shards);
+        if overdrawn {
+            device.shards[0].overdraw();
+        }
+        let granted = (1..=20).find(|_| device.hit(0, 12 * MIB, ANY).expect("a block").unsettled);
+        assert_eq!(granted, Some(short), "overdrawn: {overdrawn}, {lesser} small ones before");
+        let peak = device.coordinator.stats(&mut device.shards).allocated_bytes.all.peak;
+        assert_eq!(peak, 12 * MIB * short);
+        device.coordinator.check(&mut device.shards);
+    }
+}
+
+/// A shard that cannot be looked at now may have room, so the peak does not rise.
+#[test]
+fn a_peak_does_not_rise_while_a_busy_shard_may_have_room() {
+    struct Busy<'a>(&'a mut Vec<Shard>);
+    impl Shards for Busy<'_> {
+        fn with<R>(&mut self, shard: ShardId, f: impl FnOnce(&mut Shard) -> R) -> R {
+            self.0.with(shard, f)
+        }
+        fn try_with<R>(&mut self, _: ShardId, _: impl FnOnce(&mut Shard) -> R) -> Option<R> {
+            None
+        }
+    }
+    let mut device = Device::classic(Reuse::InOrder);
+    let held = [device.miss(0, 12 * MIB), device.miss(0, 12 * MIB)];
+    held.iter().for_each(|grant| drop(device.free(0, grant, 1)));
+    let other = device.miss(1, 12 * MIB);
+    device.free(1, &other, 1);
+    let peak = device.coordinator.stats(&mut device.shards).allocated_bytes.all.peak;
+    assert_eq!(peak, 24 * MIB);
+    // The counter rises to its former value, for which the other shard has the room.
+    let mut short = 0;
+    for _ in held {
+        let grant = device.hit(0, 12 * MIB, ANY).expect("a block");
+        if grant.unsettled {
+            short += 1;
+            device.coordinator.settle(ShardId(0), &mut Busy(&mut device.shards));
+        }
+    }
+    assert!(short > 0, "it never lacks room");
+    assert_eq!(device.coordinator.stats(&mut device.shards).allocated_bytes.all.peak, peak);
+    device.coordinator.check(&mut device.shards);
+}
