@@ -192,12 +192,13 @@ impl Shard {
         let (mut size, mut first) = (slab, id);
         for neighbour in beside.into_iter().flatten() {
             let other = &self.blocks[neighbour];
-            let has_slab_before = other.offset < block.offset && other.size >= slab;
-            if other.used_elsewhere || has_slab_before {
+            let is_before = other.offset < block.offset;
+            // What guards the memory behind the slab does not guard the slab.
+            if is_before && (other.used_elsewhere || other.size >= slab) {
                 return false;
             }
             size += other.size;
-            first = if other.offset < block.offset { neighbour } else { first };
+            first = if is_before { neighbour } else { first };
         }
         let free = &self.pools[Side::Large.index()].free;
         let mut others = free.iter_from(slab).filter(|other| !beside.contains(&Some(*other)));

@@ -236,3 +236,63 @@ impl Shard {
         Some(self.change_by_join(id))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use millpond_backend::{Point, StreamId, Tick};
+
+    use super::*;
+    use crate::shard::home::tests::{SMALL, bare, free, grow, settle, want};
+    use crate::units::MIB;
+
+    /// Returns a shard whose home has 6 MiB, all of them free.
+    fn free_home() -> (Shard, BlockId) {
+        let (mut shard, _) = bare();
+        let whole = grow(&mut shard, 6 * MIB, true).block;
+        free(&mut shard, whole, 3);
+        (shard, whole)
+    }
+
+    /// Has another stream use a free part of a block that has joined.
+    fn guard(shard: &mut Shard, block: BlockId, begin: u64, end: u64) {
+        let (part, ..) = shard.claim_part(&shard.tile(block), begin, end).expect("it is free");
+        shard.put_guards(part, [Point { stream: StreamId(1), tick: Tick(9) }].into_iter().collect());
+        shard.unclaim(part, [0; 2]);
+        settle(shard);
+    }
+
+    fn allocate(shard: &mut Shard, bytes: u64) -> Option<Grant> {
+        shard.allocate(&want(bytes), 0, Tick(u64::MAX))
+    }
+
+    /// What other streams still use behind a slab is no reason to look for it anew at each request.
+    #[test]
+    fn a_block_of_a_slab_is_swapped_where_the_memory_behind_it_is_guarded() {
+        let (mut shard, whole) = free_home();
+        guard(&mut shard, whole, 4 * MIB, 6 * MIB);
+        for _ in 0..2 {
+            let grant = allocate(&mut shard, SMALL).expect("a slab");
+            assert_eq!(grant.offset, 0);
+            shard.free(grant.block, Tick(4), 0);
+            let again = allocate(&mut shard, SMALL).expect("the same slab");
+            assert_eq!((again.block, shard.swap.grant.block), (grant.block, grant.block), "it is not swapped");
+            free(&mut shard, again.block, 5);
+        }
+    }
+
+    /// The search would take the slab together with the guarded memory in front of it for one block.
+    #[test]
+    fn a_block_of_a_slab_is_not_swapped_where_the_memory_before_it_is_guarded() {
+        let (mut shard, _) = free_home();
+        let [_, front] = [5 * MIB / 2, 3 * MIB / 2].map(|bytes| allocate(&mut shard, bytes).expect("a block").block);
+        let grant = allocate(&mut shard, SMALL).expect("a slab");
+        assert_eq!(grant.offset, 4 * MIB);
+        free(&mut shard, front, 4);
+        guard(&mut shard, front, 5 * MIB / 2, 4 * MIB);
+        // From now on the shard knows its room again, without which no free is put off.
+        let other = allocate(&mut shard, SMALL).expect("the slab has more");
+        shard.free(other.block, Tick(5), 0);
+        shard.free(grant.block, Tick(5), 0);
+        assert_eq!(allocate(&mut shard, SMALL), None);
+    }
+}
