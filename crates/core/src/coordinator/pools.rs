@@ -177,6 +177,7 @@ impl Coordinator {
     pub(super) fn forget_pool(&mut self, pool: PoolId) {
         if self.shards_of(pool).next().is_none() {
             self.pools.forget(pool);
+            self.paging.forget_pool(pool);
         }
     }
 

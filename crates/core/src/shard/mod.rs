@@ -273,7 +273,7 @@ impl Shard {
     /// If it has memory.
     pub(crate) fn move_to(&mut self, pool: PoolId) {
         assert!(self.is_vacant(), "the shard of {} in {} has memory and goes to {pool}", self.stream, self.pool);
-        self.pool = pool;
+        (self.pool, self.goes_past) = (pool, false);
     }
 
     /// Returns the number of blocks that the program holds.

@@ -33,12 +33,16 @@ impl Loans {
 }
 
 impl Coordinator {
-    /// Notes a loan, at both homes and for the small requests of all streams of the pool.
+    /// Notes a loan, at both homes and for the small requests of all streams of the pool, of which some may go past
+    /// guarded memory.
     pub(super) fn note_loan(&mut self, lender: ShardId, borrower: ShardId, shards: &mut impl Shards) {
         self.paging.stats.lent += 1;
         self.paging.loans.note(lender, borrower);
-        for id in self.shards_of(self.pool_of(lender)) {
-            shards.with(id, |shard| shard.note_loan());
+        let pool = self.pool_of(lender);
+        if self.paging.goes_past.remove(&pool) {
+            for id in self.shards_of(pool) {
+                shards.with(id, |shard| shard.note_loan());
+            }
         }
     }
 

@@ -39,11 +39,12 @@ mod ways;
 pub(crate) use climb::Climb;
 pub(crate) use job::{Job, Work};
 
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use super::{Choice, Collects, Keeps, Policy, Room, Source, Traits, Variant};
 use crate::books::Windows;
-use crate::ids::{BlockId, ShardId};
+use crate::ids::{BlockId, PoolId, ShardId};
 use crate::stats::PageStats;
 
 /// What `paged` does first when memory is short and free memory may still be in use by the device.
@@ -114,6 +115,8 @@ pub(crate) struct Paging {
     waited: waited::Waited,
     borrowers: borrowers::Borrowers,
     loans: loans::Loans,
+    /// The pools in which small requests of some stream go past guarded memory.
+    goes_past: BTreeSet<PoolId>,
     pub(crate) pace: pace::Pace,
     /// Addresses that windows have lost, whose pages are being unmapped: the shard and the block.
     ending: Vec<(ShardId, BlockId)>,
@@ -134,6 +137,11 @@ impl Paging {
     pub(crate) fn begin_anew(&mut self) {
         self.largest = 0;
         self.borrowers = borrowers::Borrowers::default();
+    }
+
+    /// Forgets a pool that has no shard any more.
+    pub(crate) fn forget_pool(&mut self, pool: PoolId) {
+        self.goes_past.remove(&pool);
     }
 
     /// Returns the number of reserved bytes that the slack allows, where this many bytes were live at most.

@@ -23,7 +23,7 @@ pub(super) struct Overview {
 
 impl Coordinator {
     /// Forgets the guards that are over, and returns what the streams look like then, for a request of a shard.
-    pub(super) fn overview(&self, of: ShardId, want: &Want, shards: &mut impl Shards) -> Overview {
+    pub(super) fn overview(&mut self, of: ShardId, want: &Want, shards: &mut impl Shards) -> Overview {
         let pool = self.pool_of(of);
         let asks = self.paging.growth == Growth::Balanced;
         let large = Want { side: Side::Large, ..*want };
@@ -35,6 +35,9 @@ impl Coordinator {
                 let offer = if is_in_pool && id != of { shard.best_tile(&large) } else { None };
                 (survey, offer)
             });
+            if survey.is_guarded {
+                self.paging.goes_past.insert(self.pool_of(id));
+            }
             all.frees += survey.frees;
             all.offers.extend(offer.map(|tile| Idle { shard: id, tile }));
             if is_in_pool {
