@@ -112,6 +112,7 @@ pub const CASES: &[Case] = &[
     hit("hit/4KiB", 4 * KIB),
     hit("hit/1MiB", MIB),
     hit("hit/32MiB", 32 * MIB),
+    churn("churn/64/4MiB", 64, 4 * MIB),
     churn("churn/1000/1MiB", 1000, MIB),
     churn("churn/1000/4MiB", 1000, 4 * MIB),
     churn("churn/1000/64MiB", 1000, 64 * MIB),

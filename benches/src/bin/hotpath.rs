@@ -1,7 +1,9 @@
-//! This allocator under `policy:classic` at one case and nothing else, for a profiler that counts instructions, or
-//! misses in the processor's caches: `hotpath CASE PASSES [BYTES]`. If BYTES is given, that many bytes of other memory
-//! are written before each operation, as by a program that works on its own data between two requests, and the times of
-//! the operations are printed.
+//! This allocator at one case and nothing else, for a profiler that counts instructions, or misses in the processor's
+//! caches: `hotpath [paged:]CASE[+STREAMS] PASSES [BYTES]`. The policy is `classic`, or `paged` if the case is given
+//! with `paged:` in front of it. With `+STREAMS` behind it, that many more streams have played the case once, with
+//! other sizes, and do nothing but hold the blocks that they have. If BYTES is given, that many bytes of other memory
+//! are written before each operation, as by a program that works on its own data between two requests, and the times
+//! of the operations are printed.
 //!
 //! `CASE` is a case's name, or one of three more: `exact` (an allocation and its free, where the block fits as it is),
 //! `split` (the block is cut when it is granted and joined again when it is freed), and `none` (the empty loop, which
@@ -14,14 +16,14 @@ use std::rc::Rc;
 
 use millpond_benches::case::{CASES, SEED};
 use millpond_benches::measure::{Evictor, Latency, Meter, Player, Runner, histogram};
-use millpond_benches::subject::{CLASSIC, Millpond, Subject};
+use millpond_benches::subject::{CLASSIC, Millpond, PAGED, Subject};
 
 fn main() -> ExitCode {
     let mut words = std::env::args().skip(1);
     let (name, passes) = (words.next(), words.next().and_then(|word| word.parse().ok()));
     let bytes = words.next().map(|word| word.parse());
     let (Some(name), Some(passes), Ok(bytes)) = (name, passes, bytes.transpose()) else {
-        eprintln!("usage: hotpath CASE|exact|split|none PASSES [BYTES]");
+        eprintln!("usage: hotpath [paged:]CASE[+STREAMS]|exact|split|none PASSES [BYTES]");
         return ExitCode::from(2);
     };
     let result = match name.as_str() {
@@ -56,11 +58,18 @@ fn pairs(bytes: u64, passes: u64) -> Result<(), Box<dyn Error>> {
 }
 
 fn play(name: &str, passes: u64, bytes: Option<usize>) -> Result<(), Box<dyn Error>> {
+    let (policy, name) = name.strip_prefix("paged:").map_or((CLASSIC, name), |name| (PAGED, name));
+    let (name, streams) = name.split_once('+').unwrap_or((name, "0"));
     let Some(case) = CASES.iter().find(|case| case.name == name) else {
         return Err(format!("no case is named '{name}'").into());
     };
     let workload = Rc::new(case.pattern.workload(SEED)?);
-    let mut player = Player::new(Millpond::new(CLASSIC, workload.streams), workload);
+    let mut player = Player::new(Millpond::new(policy, workload.streams), workload);
+    let beside = |seed| -> Result<_, Box<dyn Error>> {
+        Ok(Player::new(player.subject().sibling(), Rc::new(case.pattern.workload(SEED + seed)?)))
+    };
+    let mut beside: Vec<_> = (1..=streams.parse()?).map(beside).collect::<Result<_, _>>()?;
+    beside.iter_mut().for_each(|player| _ = player.pass());
     let Some(bytes) = bytes else {
         for _ in 0..passes {
             black_box(player.pass());
