@@ -122,10 +122,7 @@ impl Coordinator {
         self.note_due(taker.shard, shards);
         let borrower = self.borrower(taker.shard);
         let (most_lent, is_due_at_rest) = (borrower.most, borrower.is_due_at_rest());
-        let reserved = self.reserved_for(taker.shard);
-        let allowed = self.paging.slack.for_borrowers(high, self.paging.borrowers.frequent());
-        let allowed = allowed.max(climb.knows.released.up_to);
-        let most = allowed.saturating_sub(reserved).min(room);
+        let most = self.left_for_borrower(taker.shard, climb.knows.released.up_to, (high, room));
         let unit = sizes::least(self.granularity());
         let (least, wanted) = match want.side {
             Side::Small => (unit, unit),
@@ -152,7 +149,8 @@ impl Coordinator {
         let borrower = self.borrower(taker.shard);
         borrower.count_anew();
         borrower.moves += u32::from(has_enough);
-        has_enough.then_some(Way::Release(Released { up_to: reserved, left: wanted }))
+        let up_to = self.reserved_for(taker.shard);
+        has_enough.then_some(Way::Release(Released { up_to, left: wanted }))
     }
 
     /// Has the streams at rest go on releasing memory for a stream that borrows, if anything is left of what they shall
@@ -201,8 +199,7 @@ impl Coordinator {
         shards: &mut impl Shards,
     ) -> bool {
         self.note_due(id, shards);
-        let allowed = self.paging.slack.for_borrowers(high, self.paging.borrowers.frequent());
-        if allowed.saturating_sub(self.reserved_for(id)).min(room) >= sizes::least(self.granularity()) {
+        if self.left_for_borrower(id, 0, (high, room)) >= sizes::least(self.granularity()) {
             self.borrower(id).unasked = EVERY;
             return true;
         }
@@ -215,6 +212,13 @@ impl Coordinator {
             self.borrower(id).count_anew();
         }
         false
+    }
+
+    /// Returns how many bytes may be created for a stream that borrows, where up to `up_to` may be reserved because
+    /// others have released as much.
+    fn left_for_borrower(&self, id: ShardId, up_to: u64, (high, room): (u64, u64)) -> u64 {
+        let allowed = self.paging.slack.for_borrowers(high, self.paging.borrowers.frequent()).max(up_to);
+        allowed.saturating_sub(self.reserved_for(id)).min(room)
     }
 
     /// Notes that a stream may ask for memory of its own, and how much is lent to it.
