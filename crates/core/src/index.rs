@@ -81,6 +81,8 @@ pub(crate) struct FreeIndex {
     words: Box<[u64; WORDS]>,
     bins: Box<[Bin; BINS]>,
     heaps: Heaps,
+    /// Whether a block came or went since [`take_changed`](Self::take_changed) was called last.
+    has_changed: bool,
 }
 
 /// Returns the bin of a size in bytes.
@@ -106,11 +108,21 @@ fn zeroed<T: Clone + Default, const N: usize>() -> Box<[T; N]> {
 
 impl FreeIndex {
     pub(crate) fn new() -> Self {
-        Self { summary: [0; SUMMARIES], words: zeroed(), bins: zeroed(), heaps: Heaps::new() }
+        Self { summary: [0; SUMMARIES], words: zeroed(), bins: zeroed(), heaps: Heaps::new(), has_changed: false }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.summary == [0; SUMMARIES]
+    }
+
+    /// Returns whether a block came or went since [`take_changed`](Self::take_changed) was called last.
+    pub(crate) fn has_changed(&self) -> bool {
+        self.has_changed
+    }
+
+    /// Returns whether a block came or went since this was called last.
+    pub(crate) fn take_changed(&mut self) -> bool {
+        core::mem::take(&mut self.has_changed)
     }
 
     /// Puts a block of `size` bytes into its bin if that is empty, as it nearly always is. Returns whether it was.
@@ -118,6 +130,7 @@ impl FreeIndex {
     pub(crate) fn insert_alone(&mut self, block: BlockId, size: u64) -> bool {
         let bin = bin_of(size);
         let empty = self.bins[bin] == EMPTY;
+        self.has_changed = true;
         if empty {
             let word = bin / 64;
             self.bins[bin] = bin_with(block);
@@ -152,6 +165,7 @@ impl FreeIndex {
     /// Does the work of [`remove`](Self::remove) where the bin is known.
     #[inline(always)]
     pub(crate) fn remove_from(&mut self, bin: usize, block: BlockId) {
+        self.has_changed = true;
         if self.bins[bin & (BINS - 1)] == bin_with(block) {
             self.empty(bin & (BINS - 1));
         } else {

@@ -12,6 +12,7 @@ mod heap;
 mod ids;
 mod index;
 mod last_use;
+mod mapped;
 mod meter;
 #[cfg(feature = "plant")]
 pub mod plant;

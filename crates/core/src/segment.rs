@@ -1,9 +1,9 @@
 //! A segment as its shard sees it, and the table of a shard's segments.
 
-use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use crate::ids::{BlockId, PageId, SegmentId, Side, Slot};
+use crate::mapped::Mappings;
 
 /// One driver allocation, or one reserved address range (`page_bytes` is then not 0).
 #[derive(Clone, Debug)]
@@ -25,8 +25,8 @@ pub(crate) struct Segment {
     pub(crate) shared: bool,
     /// Whether it is a range for windows. Otherwise pages have their homes there, if it is a range.
     pub(crate) has_windows: bool,
-    /// The pages that are mapped in it, by offset. Mappings never overlap.
-    pub(crate) mappings: BTreeMap<u64, Mapping>,
+    /// The pages that are mapped in it.
+    pub(crate) mappings: Mappings,
 }
 
 /// A page mapped somewhere in a range.
@@ -53,19 +53,6 @@ pub(crate) enum Role {
 impl Segment {
     pub(crate) fn is_expandable(&self) -> bool {
         self.page_bytes != 0
-    }
-
-    /// Returns the mappings that overlap a range of offsets, in order.
-    pub(crate) fn mapped_in(&self, begin: u64, end: u64) -> impl DoubleEndedIterator<Item = (u64, Mapping)> {
-        let before = self.mappings.range(..begin).next_back().filter(|(at, mapping)| *at + mapping.bytes > begin);
-        let from = before.map_or(begin, |(&at, _)| at);
-        self.mappings.range(from..end).map(|(&at, &mapping)| (at, mapping))
-    }
-
-    /// Returns the pages that lie wholly between two offsets, in order.
-    pub(crate) fn pages_within(&self, begin: u64, end: u64) -> impl DoubleEndedIterator<Item = (u64, Mapping)> {
-        let whole = self.mappings.range(begin..end).filter(move |(at, mapping)| *at + mapping.bytes <= end);
-        whole.map(|(&at, &mapping)| (at, mapping))
     }
 }
 

@@ -9,6 +9,7 @@ pub(crate) mod peaks;
 pub(crate) mod pending;
 pub(crate) mod points;
 pub(crate) mod pools;
+mod shelf;
 pub(crate) mod windows;
 
 pub(crate) use headroom::Headroom;

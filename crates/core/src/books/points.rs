@@ -11,15 +11,23 @@ pub struct Points(Vec<Point>);
 impl Points {
     /// Adds a point: of two of one stream the later one stays.
     pub fn max(&mut self, point: Point) {
-        self.merge(point, Tick::max);
+        self.add(point, Tick::max);
     }
 
     /// Adds a point: of two of one stream the earlier one stays.
     pub fn min(&mut self, point: Point) {
-        self.merge(point, Tick::min);
+        self.add(point, Tick::min);
     }
 
-    fn merge(&mut self, point: Point, choose: fn(Tick, Tick) -> Tick) {
+    /// Adds the points of another set: of two of one stream the later one stays.
+    pub(crate) fn merge(&mut self, other: Points) {
+        match self.is_empty() {
+            true => *self = other,
+            false => other.iter().for_each(|point| self.max(point)),
+        }
+    }
+
+    fn add(&mut self, point: Point, choose: fn(Tick, Tick) -> Tick) {
         match self.0.iter_mut().find(|known| known.stream == point.stream) {
             Some(known) => known.tick = choose(known.tick, point.tick),
             None => self.0.push(point),

@@ -8,6 +8,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::ops::Bound;
 
+use super::shelf::{Listed, Shelf};
 use crate::ids::{BlockId, PageId, Place, ShardId};
 
 /// A window, by the number of its entry. Numbers of windows that are gone are used again.
@@ -50,8 +51,6 @@ pub(crate) struct Window {
     pub(crate) head: BlockId,
     /// The parts in order of addresses, without gaps.
     pub(crate) parts: Vec<Part>,
-    /// The pages of the parts, once more: searches look at all of them.
-    pub(crate) pages: Vec<PageId>,
     /// Whether a page is there more than once.
     pub(crate) repeats: bool,
     /// The sum of the lengths of the parts.
@@ -64,8 +63,8 @@ pub(crate) struct Window {
 
 impl Window {
     fn empty(shard: ShardId, head: BlockId, used: u64) -> Self {
-        let (parts, pages) = (Vec::new(), Vec::new());
-        Self { shard, head, parts, pages, repeats: false, bytes: 0, longest: 0, used }
+        let parts = Vec::new();
+        Self { shard, head, parts, repeats: false, bytes: 0, longest: 0, used }
     }
 
     /// Returns the place of its first byte.
@@ -78,12 +77,15 @@ impl Window {
         self.parts[0].at.offset + self.bytes
     }
 
+    fn listed(&self, id: WindowId) -> Listed {
+        Listed::new(id, self.parts[0].birth, self.bytes, self.longest)
+    }
+
     /// Adds parts behind the others.
     fn append(&mut self, parts: Vec<Part>, birth: u64) {
         for part in parts {
-            let again = self.pages.iter().rposition(|&page| page == part.page).map(|at| at as u32);
+            let again = self.parts.iter().rposition(|other| other.page == part.page).map(|at| at as u32);
             self.repeats |= again.is_some();
-            self.pages.push(part.page);
             self.bytes += part.bytes;
             self.longest = self.longest.max(part.bytes);
             self.parts.push(Part { birth, again, ..part });
@@ -105,8 +107,8 @@ impl Window {
 pub(crate) struct Windows {
     table: Vec<Option<Window>>,
     vacant: Vec<WindowId>,
-    /// By shard: the windows in order of the birth of their first part, each with that birth and its length.
-    by_birth: Vec<Vec<(u64, u64, WindowId)>>,
+    /// The windows of each shard.
+    shelves: Vec<Shelf>,
     /// All windows with the count of uses when each was used last, so that the one that was not used for longest is the
     /// first.
     by_use: BTreeSet<(u64, WindowId)>,
@@ -137,10 +139,10 @@ impl Windows {
         self.births += 1;
         let births = self.births;
         self.places.extend(parts.iter().map(|part| (part.at, id)));
-        let entry = self.entry(id);
+        let added: Vec<_> = parts.iter().map(|part| part.page).collect();
         let Some(window) = &mut self.table[id.0 as usize] else { panic!("window {} is gone", id.0) };
         window.append(parts, births);
-        self.by_birth[window.shard.0 as usize][entry].1 = window.bytes;
+        self.shelves[window.shard.0 as usize].lengthen(window.listed(id), added.into_iter());
     }
 
     fn enter(&mut self, window: Window) -> WindowId {
@@ -153,31 +155,23 @@ impl Windows {
         };
         self.places.extend(window.parts.iter().map(|part| (part.at, id)));
         self.by_use.insert((window.used, id));
-        let (shard, entry) = (window.shard.0 as usize, (window.parts[0].birth, window.bytes, id));
-        if self.by_birth.len() <= shard {
-            self.by_birth.resize_with(shard + 1, Vec::new);
+        let shard = window.shard.0 as usize;
+        if self.shelves.len() <= shard {
+            self.shelves.resize_with(shard + 1, Shelf::default);
         }
-        let listed = &mut self.by_birth[shard];
-        listed.insert(listed.partition_point(|&(birth, ..)| birth <= entry.0), entry);
+        self.shelves[shard].add(window.listed(id), window.parts.iter().map(|part| part.page));
         self.table[id.0 as usize] = Some(window);
         id
     }
 
-    /// Returns the windows of a shard that are at least so long, in order of the birth of their first part.
-    pub(crate) fn at_least(&self, shard: ShardId, bytes: u64) -> impl Iterator<Item = (WindowId, &Window)> {
-        let windows = self.by_birth.get(shard.0 as usize).map_or(&[][..], Vec::as_slice).iter();
-        windows.filter(move |(_, length, _)| *length >= bytes).map(|&(.., id)| (id, &self[id]))
+    /// Returns the windows of a shard, in order of the birth of their first part, each with its pages.
+    pub(crate) fn of(&self, shard: ShardId) -> impl Iterator<Item = (&Listed, &[PageId])> {
+        self.shelves.get(shard.0 as usize).into_iter().flat_map(Shelf::iter)
     }
 
     /// Returns whether a shard has windows.
     pub(crate) fn has_any(&self, shard: ShardId) -> bool {
-        self.by_birth.get(shard.0 as usize).is_some_and(|windows| !windows.is_empty())
-    }
-
-    /// Returns the entry of a window in the list of its shard.
-    fn entry(&self, id: WindowId) -> usize {
-        let listed = self.by_birth[self[id].shard.0 as usize].iter().position(|&(.., other)| other == id);
-        listed.unwrap_or_else(|| panic!("window {} is not listed", id.0))
+        self.shelves.get(shard.0 as usize).is_some_and(|shelf| !shelf.is_empty())
     }
 
     /// Notes that a window is used.
@@ -216,9 +210,8 @@ impl Windows {
     ///
     /// If it is not there.
     pub(crate) fn remove(&mut self, id: WindowId) -> Window {
-        let entry = self.entry(id);
         let Some(window) = self.table[id.0 as usize].take() else { panic!("window {} is gone", id.0) };
-        self.by_birth[window.shard.0 as usize].remove(entry);
+        self.shelves[window.shard.0 as usize].remove(id);
         self.by_use.remove(&(window.used, id));
         for part in &window.parts {
             self.places.remove(&part.at);
@@ -261,12 +254,19 @@ impl Windows {
     /// If they do not.
     pub(crate) fn check(&self) {
         let mut mappings = 0;
-        let mut listed = 0;
+        let mut windows = 0;
         for (id, window) in self.iter() {
             let sum: u64 = window.parts.iter().map(|part| part.bytes).sum();
             assert_eq!(window.bytes, sum, "window {}: its length against its parts", id.0);
-            let entry = self.by_birth[window.shard.0 as usize][self.entry(id)];
-            assert_eq!(entry, (window.parts[0].birth, sum, id), "window {} and its entry in the list", id.0);
+            let listed = self.of(window.shard).find(|(listed, _)| listed.id == id);
+            let Some((listed, pages)) = listed else { panic!("window {} is not listed", id.0) };
+            let parts = window.parts.iter().map(|part| part.page);
+            assert!(pages.iter().copied().eq(parts), "window {}: its pages in the list, {pages:?}", id.0);
+            let own = window.listed(id);
+            assert!(
+                (listed.birth, listed.bytes, listed.longest) == (own.birth, sum, own.longest),
+                "{listed:?}, {own:?}"
+            );
             assert!(self.by_use.contains(&(window.used, id)), "window {}: its last use is not listed", id.0);
             let mut renumbered = window.clone();
             renumbered.renumber();
@@ -276,12 +276,13 @@ impl Windows {
                 assert!(pair[0].birth <= pair[1].birth, "window {}: older parts behind {pair:?}", id.0);
             }
             mappings += window.parts.len();
-            listed += 1;
+            windows += 1;
         }
         assert_eq!(self.places.len(), mappings, "mappings counted against those of windows");
-        let lists = (self.by_birth.iter().map(Vec::len).sum::<usize>(), self.by_use.len());
-        assert_eq!(lists, (listed, listed), "windows listed by birth and by use against windows");
-        assert!(self.by_birth.iter().all(|listed| listed.is_sorted_by_key(|entry| entry.0)), "windows out of order");
+        let lists = (self.shelves.iter().map(Shelf::len).sum::<usize>(), self.by_use.len());
+        assert_eq!(lists, (windows, windows), "windows listed by birth and by use against windows");
+        let in_order = |shelf: &Shelf| shelf.iter().is_sorted_by_key(|(listed, _)| listed.birth);
+        assert!(self.shelves.iter().all(in_order), "windows out of order");
     }
 }
 
@@ -320,7 +321,7 @@ mod tests {
     }
 
     fn found(book: &Windows, bytes: u64) -> Vec<WindowId> {
-        book.at_least(SHARD, bytes).map(|(id, _)| id).collect()
+        book.of(SHARD).filter(|(listed, _)| listed.bytes >= bytes).map(|(listed, _)| listed.id).collect()
     }
 
     fn by_use(book: &Windows) -> Vec<WindowId> {

@@ -1,11 +1,10 @@
 //! The arrival and removal of segments.
 
-use alloc::collections::BTreeMap;
-
 use super::Shard;
 use crate::block::{Block, State};
 use crate::ids::{BlockId, SegmentId, Side, Slot};
 use crate::last_use::LastUse;
+use crate::mapped::Mappings;
 use crate::segment::Segment;
 use crate::settings::Ties;
 use crate::units::QUANTUM;
@@ -62,7 +61,18 @@ impl Shard {
         });
         self.segments.fulfil(
             slot,
-            Segment { id, base, rank, bytes, side, first, page_bytes, shared, has_windows, mappings: BTreeMap::new() },
+            Segment {
+                id,
+                base,
+                rank,
+                bytes,
+                side,
+                first,
+                page_bytes,
+                shared,
+                has_windows,
+                mappings: Mappings::default(),
+            },
         );
         if is_range {
             let key = self.unmapped_key(first);

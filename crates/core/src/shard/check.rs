@@ -37,6 +37,7 @@ impl Shard {
         self.check_guards();
         self.check_snug();
         self.check_mappings();
+        self.check_by_place();
         self.check_backing();
     }
 
@@ -44,7 +45,7 @@ impl Shard {
     fn check_mappings(&self) {
         for (_, segment) in self.segments.iter() {
             let mut end = 0;
-            for (&at, mapping) in &segment.mappings {
+            for (at, mapping) in segment.mappings.iter() {
                 assert!(at >= end, "{}: the mapping at {at} begins before {end}, where another ends", segment.id);
                 end = at + mapping.bytes;
             }
@@ -205,6 +206,6 @@ impl Shard {
 }
 
 fn mapped_bytes(segment: &Segment, begin: u64, end: u64) -> u64 {
-    let mapped = segment.mapped_in(begin, end).filter(|(_, mapping)| mapping.role != Role::Leaving);
+    let mapped = segment.mappings.over(begin, end).filter(|(_, mapping)| mapping.role != Role::Leaving);
     mapped.map(|(at, mapping)| (at + mapping.bytes).min(end) - at.max(begin)).sum()
 }

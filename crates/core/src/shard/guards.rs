@@ -53,32 +53,24 @@ impl Guards {
         self.parts(slot, range).flat_map(|part| part.points.iter()).collect()
     }
 
-    /// Returns the last use by the home's own stream of a range of which every byte is guarded.
-    fn last_use_below(&self, slot: Slot, (begin, end): (u64, u64)) -> Option<LastUse> {
-        let mut covered = 0;
-        let mut latest = LastUse::NEVER;
-        for part in self.parts(slot, (begin, end)) {
+    /// Removes the range from the record. Returns its points and, if every byte of it is guarded, the last use by the
+    /// home's own stream.
+    fn take(&mut self, slot: Slot, (begin, end): (u64, u64)) -> (Points, Option<LastUse>) {
+        let mut all = Points::default();
+        let (mut covered, mut latest) = (0, LastUse::NEVER);
+        let last = |of: &Self| of.parts(slot, (begin, end)).next().map(|part| part.begin);
+        while let Some(part) = last(self).and_then(|at| self.0.remove(&(slot, at))) {
             covered += part.end.min(end) - part.begin.max(begin);
             latest = latest.max(part.last_use);
-        }
-        (covered == end - begin).then_some(latest)
-    }
-
-    /// Removes the range from the record and returns its points.
-    fn take(&mut self, slot: Slot, (begin, end): (u64, u64)) -> Points {
-        let found: Vec<_> = self.parts(slot, (begin, end)).cloned().collect();
-        let mut all = Points::default();
-        for part in found {
-            self.0.remove(&(slot, part.begin));
-            part.points.iter().for_each(|point| all.max(point));
             if part.begin < begin {
                 self.0.insert((slot, part.begin), Part { end: begin, ..part.clone() });
             }
             if part.end > end {
-                self.0.insert((slot, end), Part { begin: end, ..part });
+                self.0.insert((slot, end), Part { begin: end, ..part.clone() });
             }
+            all.merge(part.points);
         }
-        all
+        (all, (covered == end - begin).then_some(latest))
     }
 }
 
@@ -144,8 +136,13 @@ impl Shard {
 
     /// Returns the points that guard a block.
     pub(crate) fn guards_of(&self, id: BlockId) -> Points {
+        if self.blocks[id].used_elsewhere { self.guards_over(id).collect() } else { Points::default() }
+    }
+
+    /// Returns the points that guard the parts of a marked block, of one stream possibly several.
+    pub(crate) fn guards_over(&self, id: BlockId) -> impl Iterator<Item = Point> {
         let block = &self.blocks[id];
-        if block.used_elsewhere { self.guards.over(block.slot, (block.offset, block.end())) } else { Points::default() }
+        self.guards.parts(block.slot, (block.offset, block.end())).flat_map(|part| part.points.iter())
     }
 
     /// Returns the number of bytes of a block that are guarded.
@@ -164,12 +161,19 @@ impl Shard {
         parts.map(|part| part.end.min(end) - part.begin.max(begin)).sum()
     }
 
-    /// Returns the guarded parts of a range, cut to it, by place.
-    pub(crate) fn guarded_parts_of(&self, slot: Slot, (begin, end): (u64, u64)) -> Vec<Part> {
-        let cut = |part: &Part| Part { begin: part.begin.max(begin), end: part.end.min(end), ..part.clone() };
-        let mut parts: Vec<_> = self.guards.parts(slot, (begin, end)).map(cut).collect();
-        parts.reverse();
-        parts
+    /// Returns the guarded parts of a range, of which the first and the last may reach beyond it, in any order.
+    pub(crate) fn guarded_parts_in(&self, slot: Slot, range: (u64, u64)) -> impl Iterator<Item = &Part> {
+        self.guards.parts(slot, range)
+    }
+
+    /// Returns the guarded parts of a range, by place, each with where it begins and ends there.
+    pub(crate) fn guarded_parts_of(
+        &self,
+        slot: Slot,
+        (begin, end): (u64, u64),
+    ) -> impl Iterator<Item = (&Part, (u64, u64))> {
+        let parts: Vec<_> = self.guarded_parts_in(slot, (begin, end)).collect();
+        parts.into_iter().rev().map(move |part| (part, (part.begin.max(begin), part.end.min(end))))
     }
 
     /// Takes the guards off a claimed block, whose plan waits for them. Returns their points. If every byte of it is
@@ -179,11 +183,9 @@ impl Shard {
         if !core::mem::take(&mut block.used_elsewhere) {
             return Points::default();
         }
-        let (slot, range) = (block.slot, (block.offset, block.end()));
-        if let Some(last_use) = self.guards.last_use_below(slot, range) {
-            block.last_use = last_use;
-        }
-        self.guards.take(slot, range)
+        let (points, last_use) = self.guards.take(block.slot, (block.offset, block.end()));
+        block.last_use = last_use.unwrap_or(block.last_use);
+        points
     }
 
     /// Puts guards on a block that is in no index.
@@ -279,20 +281,22 @@ mod tests {
         guards.add(SLOT, part((10, 20), at(2, 7), 4));
         guards.add(Slot(2), part((0, 100), at(3, 1), 9));
         assert_eq!(guards.over(SLOT, (10, 11)), at(2, 7));
-        let taken = guards.take(SLOT, (8, 12)).into_vec();
+        let taken = guards.take(SLOT, (8, 12)).0.into_vec();
         assert_eq!(taken.len(), 2, "{taken:?}");
         assert_eq!(parts(&guards), vec![(0, 8), (12, 20), (0, 100)]);
         assert!(guards.over(SLOT, (8, 12)).is_empty());
-        assert_eq!(guards.take(SLOT, (0, 100)).len(), 2);
+        assert_eq!(guards.take(SLOT, (0, 100)).0.len(), 2);
         assert_eq!(parts(&guards), vec![(0, 100)], "another slot");
     }
 
     #[test]
     fn guarded_bytes_have_a_last_use_of_their_own() {
-        let mut guards = Guards::default();
-        guards.add(SLOT, part((0, 10), at(1, 5), 3));
-        guards.add(SLOT, part((10, 20), at(2, 7), 4));
-        let tick = |range| guards.last_use_below(SLOT, range).map(LastUse::tick);
+        let tick = |range| {
+            let mut guards = Guards::default();
+            guards.add(SLOT, part((0, 10), at(1, 5), 3));
+            guards.add(SLOT, part((10, 20), at(2, 7), 4));
+            guards.take(SLOT, range).1.map(LastUse::tick)
+        };
         assert_eq!((tick((2, 8)), tick((9, 11)), tick((0, 20))), (Some(Tick(3)), Some(Tick(4)), Some(Tick(4))));
         assert_eq!((tick((9, 21)), tick((30, 31))), (None, None), "not all of it is guarded");
     }

@@ -344,7 +344,7 @@ pub(super) mod tests {
     }
 
     fn free_places(shard: &Shard) -> Vec<(u64, u64)> {
-        shard.tiles_by_place(0).iter().map(|tile| (tile.begin / MIB, tile.end / MIB)).collect()
+        shard.tiles_now().iter().map(|tile| (tile.begin / MIB, tile.end / MIB)).collect()
     }
 
     #[test]
@@ -411,7 +411,7 @@ pub(super) mod tests {
             assert_eq!(free_places(&shard), left);
             shard.comes_home(part, LastUse::at(millpond_backend::Tick(7)), false, 0);
             settle(&mut shard);
-            let tiles = shard.tiles_by_place(0);
+            let tiles = shard.tiles_now();
             assert_eq!(tiles.len(), 1, "it has joined: {tiles:?}");
             assert_eq!((tiles[0].end, tiles[0].last_use), (4 * MIB, LastUse::at(millpond_backend::Tick(7))));
         }

@@ -26,7 +26,7 @@ impl Shard {
     ///
     /// If the page is not mapped there.
     pub(crate) fn page_unmapped(&mut self, at: Place, page: PageId) {
-        let mapping = self.segments[at.slot].mappings.remove(&at.offset);
+        let mapping = self.segments[at.slot].mappings.remove(at.offset);
         assert!(mapping.is_some_and(|m| m.page == page), "page {} is not mapped at {at:?}: {mapping:?}", page.0);
     }
 
@@ -36,7 +36,7 @@ impl Shard {
     ///
     /// If there is no such mapping.
     pub(crate) fn page_leaves(&mut self, at: Place) {
-        match self.segments[at.slot].mappings.get_mut(&at.offset) {
+        match self.segments[at.slot].mappings.get_mut(at.offset) {
             Some(mapping) if mapping.role == Role::Window => mapping.role = Role::Leaving,
             other => panic!("no page of a window to unmap at {at:?}: {other:?}"),
         }
@@ -47,7 +47,7 @@ impl Shard {
         let shard = self.id;
         let in_segment = |(slot, segment): (Slot, &crate::segment::Segment)| {
             let place = move |offset| Place { shard, slot, offset };
-            segment.mappings.iter().map(|(&offset, &mapping)| (place(offset), mapping)).collect::<Vec<_>>()
+            segment.mappings.iter().map(|(offset, &mapping)| (place(offset), mapping)).collect::<Vec<_>>()
         };
         self.segments.iter().flat_map(in_segment).collect()
     }
@@ -56,23 +56,18 @@ impl Shard {
     pub(crate) fn whole_pages(&self, id: BlockId) -> Option<(u64, u64)> {
         let mut pages = self.pages_in(id);
         let (begin, first) = pages.next()?;
-        let end = pages.next_back().map_or(begin + first.bytes, |(at, last)| at + last.bytes);
+        let end = pages.last().map_or(begin + first.bytes, |(at, last)| at + last.bytes);
         Some((begin, end - begin))
     }
 
     /// Returns the pages that lie wholly inside a block, in order.
-    pub(crate) fn pages_in(&self, id: BlockId) -> impl DoubleEndedIterator<Item = (u64, Mapping)> {
+    pub(crate) fn pages_in(&self, id: BlockId) -> impl Iterator<Item = (u64, Mapping)> {
         let block = &self.blocks[id];
-        self.segments[block.slot].pages_within(block.offset, block.end())
+        self.segments[block.slot].mappings.within(block.offset, block.end())
     }
 
     /// Returns the pages that share a byte with a part of a range, in order.
-    pub(crate) fn pages_over(
-        &self,
-        slot: Slot,
-        begin: u64,
-        end: u64,
-    ) -> impl DoubleEndedIterator<Item = (u64, Mapping)> {
-        self.segments[slot].mapped_in(begin, end)
+    pub(crate) fn pages_over(&self, slot: Slot, begin: u64, end: u64) -> impl Iterator<Item = (u64, Mapping)> {
+        self.segments[slot].mappings.over(begin, end)
     }
 }

@@ -6,6 +6,7 @@
 
 mod abroad;
 mod adopt;
+mod by_place;
 mod check;
 mod claim;
 mod counts;
@@ -42,6 +43,7 @@ use crate::settings::{PoolFlags, Scrub, Settings, Ties};
 use crate::units::{QUANTUM, SMALL_SEGMENT_BYTES};
 
 pub(crate) use adopt::Arrival;
+pub(crate) use by_place::Ends;
 pub(crate) use extend::{Addresses, Extend};
 use foreign::Foreign;
 pub use free::{Freed, Retired, Uses};
@@ -177,6 +179,8 @@ pub struct Shard {
     small_bytes: u64,
     /// The latest last use that a free block of the large side ever had.
     latest_free: LastUse,
+    /// The free blocks of the large side by place, as they were when they were looked at last.
+    by_place: by_place::ByPlace,
     /// Addresses for windows, where nothing is mapped.
     vacant: BTreeSet<(u64, BlockId)>,
     /// The windows in use.
@@ -215,6 +219,7 @@ impl Shard {
             foreign: Foreign::under(rules.scrub),
             small_bytes: 0,
             latest_free: LastUse::NEVER,
+            by_place: by_place::ByPlace::default(),
             vacant: BTreeSet::new(),
             panes: Panes::default(),
             returns: Vec::new(),

@@ -95,7 +95,7 @@ impl Shard {
     }
 
     fn births(&self, slot: Slot, begin: u64, end: u64) -> Vec<u64> {
-        let mapped = self.segments[slot].mapped_in(begin, end).filter(|(_, mapping)| mapping.role != Role::Leaving);
+        let mapped = self.segments[slot].mappings.over(begin, end).filter(|(_, mapping)| mapping.role != Role::Leaving);
         mapped.map(|(_, mapping)| mapping.birth).collect()
     }
 

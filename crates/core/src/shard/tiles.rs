@@ -1,8 +1,6 @@
 //! Free blocks at home: as a plan sees them, and as it claims parts of them, when another thread may have had them in
 //! between.
 
-use alloc::vec::Vec;
-
 use super::Shard;
 use crate::block::{Block, State};
 use crate::books::Points;
@@ -21,25 +19,22 @@ pub(crate) struct Tile {
     pub(crate) begin: u64,
     pub(crate) end: u64,
     pub(crate) last_use: LastUse,
+    /// Its number in the [list by place](Shard::list_by_place) that it comes from, if it does.
+    pub(crate) number: Option<u32>,
 }
 
 impl Shard {
-    /// Returns the free blocks of the large side, by slot and offset; none if they have less than `bytes` together.
-    pub(crate) fn tiles_by_place(&self, bytes: u64) -> Vec<Tile> {
-        let free = &self.pools[Side::Large.index()].free;
-        if bytes > 0 && free.iter().map(|id| self.blocks[id].size).sum::<u64>() < bytes {
-            return Vec::new();
-        }
-        let mut tiles: Vec<_> = free.iter().map(|block| self.tile(block)).collect();
-        tiles.sort_unstable_by_key(|tile| (tile.slot, tile.begin));
-        tiles
+    /// Returns the free blocks of the large side, by slot and offset, as they were when they were
+    /// [listed](Self::list_by_place) last.
+    pub(crate) fn tiles_by_place(&self) -> impl Iterator<Item = Tile> {
+        (0..).zip(self.by_place.blocks()).map(|(number, block)| Tile { number: Some(number), ..self.tile(block) })
     }
 
     pub(super) fn tile(&self, id: BlockId) -> Tile {
         let block = &self.blocks[id];
         let is_marked = block.used_elsewhere;
         let Block { side, slot, offset: begin, last_use, .. } = *block;
-        Tile { block: id, side, is_marked, slot, begin, end: block.end(), last_use }
+        Tile { block: id, side, is_marked, slot, begin, end: block.end(), last_use, number: None }
     }
 
     /// Returns the free blocks of the large side with at least `bytes` bytes, the smallest first.

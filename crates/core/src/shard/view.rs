@@ -139,7 +139,7 @@ impl Shard {
             bytes: segment.bytes,
             page_bytes: segment.page_bytes,
             blocks: blocks.collect(),
-            pages: segment.mappings.iter().map(|(&offset, mapping)| PageView::new(offset, mapping)).collect(),
+            pages: segment.mappings.iter().map(|(offset, mapping)| PageView::new(offset, mapping)).collect(),
         }
     }
 

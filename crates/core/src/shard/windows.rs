@@ -304,7 +304,7 @@ impl Shard {
     /// Returns whether no page is mapped at addresses that a window has lost.
     pub(crate) fn is_bare_window(&self, id: BlockId) -> bool {
         let block = &self.blocks[id];
-        let mut mapped = self.segments[block.slot].mapped_in(block.offset, block.end());
+        let mut mapped = self.segments[block.slot].mappings.over(block.offset, block.end());
         block.state == State::Kept && mapped.next().is_none()
     }
 
@@ -391,7 +391,7 @@ mod tests {
     }
 
     fn free_places(shard: &Shard) -> Vec<(u64, u64)> {
-        shard.tiles_by_place(0).iter().map(|tile| (tile.begin / MIB, tile.end / MIB)).collect()
+        shard.tiles_now().iter().map(|tile| (tile.begin / MIB, tile.end / MIB)).collect()
     }
 
     /// Returns the vacant addresses, as offset and length in MiB.
@@ -441,7 +441,7 @@ mod tests {
             assert_eq!(grant.last_use.tick(), Tick(if tick == 5 { 3 } else { 5 }));
             assert_eq!(free_places(&shard), []);
             free(&mut shard, grant.block, tick);
-            let uses: Vec<_> = shard.tiles_by_place(0).iter().map(|tile| tile.last_use.tick()).collect();
+            let uses: Vec<_> = shard.tiles_now().iter().map(|tile| tile.last_use.tick()).collect();
             assert_eq!((free_places(&shard), uses), (vec![(0, 4), (6, 12)], vec![Tick(tick); 2]));
             assert!(shard.is_idle_window(window, 10 * MIB));
         }

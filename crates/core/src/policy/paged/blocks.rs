@@ -1,7 +1,5 @@
 //! Free blocks that serve a large request where they lie, without any page call: of the own stream, or lent by another.
 
-use alloc::vec::Vec;
-
 use millpond_backend::Point;
 
 use super::job::Job;
@@ -9,7 +7,7 @@ use super::tiles::{Idle, Taker, When};
 use super::ways::Way;
 use crate::coordinator::{Coordinator, Shards};
 use crate::ids::{ShardId, Side};
-use crate::shard::Tile;
+use crate::shard::{Shard, Tile};
 use crate::size::Want;
 
 impl Coordinator {
@@ -23,10 +21,8 @@ impl Coordinator {
             let ready = self.shortest_ready([taker.shard].into_iter(), want, taker, shards)?;
             return Some(self.take(ready, want, taker, shards));
         }
-        let fits: Vec<_> = shards.with(taker.shard, |shard| shard.tiles_at_least(want.rounded).collect());
-        let tile = fits.into_iter().find(|tile| {
-            let until = Point { stream: taker.stream, tick: tile.last_use.tick() };
-            self.when_free(taker, taker.shard, tile, until, shards) <= latest
+        let tile = shards.with(taker.shard, |shard| {
+            shard.tiles_at_least(want.rounded).find(|tile| self.when_free(taker, shard, tile) <= latest)
         })?;
         Some(self.take(Idle { shard: taker.shard, tile }, want, taker, shards))
     }
@@ -40,8 +36,7 @@ impl Coordinator {
             if best.is_some_and(|(least, _)| size >= least) {
                 continue;
             }
-            let until = Point { stream: self.stream_of(id), tick: tile.last_use.tick() };
-            if self.when_free(taker, id, &tile, until, shards) <= When::BehindWait {
+            if shards.with(id, |shard| self.when_free(taker, shard, &tile)) <= When::BehindWait {
                 best = Some((size, Idle { shard: id, tile }));
             }
         }
@@ -63,14 +58,15 @@ impl Coordinator {
         }
         let mut best: Option<((u64, u64), Idle)> = None;
         for id in self.neighbours(taker.shard).chain([taker.shard]) {
-            let fits: Vec<_> = shards.with(id, |shard| shard.tiles_at_least(want.rounded).collect());
-            for tile in fits {
-                let Some(lag) = self.lag(taker, id, &tile, shards) else { continue };
-                let key = (lag, tile.end - tile.begin);
-                if best.is_none_or(|(least, _)| key < least) {
-                    best = Some((key, Idle { shard: id, tile }));
+            shards.with(id, |shard| {
+                for tile in shard.tiles_at_least(want.rounded) {
+                    let Some(lag) = self.lag(taker, shard, &tile) else { continue };
+                    let key = (lag, tile.end - tile.begin);
+                    if best.is_none_or(|(least, _)| key < least) {
+                        best = Some((key, Idle { shard: id, tile }));
+                    }
                 }
-            }
+            });
         }
         let (_, idle) = best?;
         Some(self.take(idle, want, taker, shards))
@@ -78,13 +74,14 @@ impl Coordinator {
 
     /// Returns how many ticks the stream that is the farthest behind has to pass before a free block can be used by a
     /// stream, or `None` if the stream cannot wait for that.
-    fn lag(&self, taker: Taker, shard: ShardId, tile: &Tile, shards: &mut impl Shards) -> Option<u64> {
-        let guards = shards.with(shard, |shard| shard.guards_of(tile.block));
-        let until = Point { stream: self.stream_of(shard), tick: tile.last_use.tick() };
-        guards.iter().chain([until]).try_fold(0, |most: u64, point| match self.when(taker, point) {
-            When::Now => Some(most),
-            When::BehindWait => Some(most.max(point.tick.0.saturating_sub(self.pending.reached(point.stream).0))),
-            When::Later => None,
+    fn lag(&self, taker: Taker, shard: &Shard, tile: &Tile) -> Option<u64> {
+        let until = Point { stream: shard.stream(), tick: tile.last_use.tick() };
+        shard.guards_of(tile.block).iter().chain([until]).try_fold(0, |most: u64, point| {
+            match self.when(taker, point) {
+                When::Now => Some(most),
+                When::BehindWait => Some(most.max(point.tick.0.saturating_sub(self.pending.reached(point.stream).0))),
+                When::Later => None,
+            }
         })
     }
 
@@ -99,13 +96,12 @@ impl Coordinator {
         let length = |idle: &Idle| idle.tile.end - idle.tile.begin;
         let mut best: Option<Idle> = None;
         for id in homes {
-            let fits: Vec<_> = shards.with(id, |shard| shard.tiles_at_least(want.rounded).collect());
-            for tile in fits {
-                let ready = self.ready_parts(taker, id, &tile, shards);
-                let fits = ready.into_iter().filter(|part| length(part) >= want.rounded);
-                // Of equal ones the first.
-                best = best.into_iter().chain(fits).min_by_key(length);
-            }
+            let shortest = shards.with(id, |shard| {
+                let ready = shard.tiles_at_least(want.rounded).flat_map(|tile| self.ready_parts(taker, shard, &tile));
+                ready.filter(|part| length(part) >= want.rounded).min_by_key(length)
+            });
+            // Of equal ones the first.
+            best = best.into_iter().chain(shortest).min_by_key(length);
         }
         best
     }

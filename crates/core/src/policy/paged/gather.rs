@@ -7,10 +7,11 @@
 use alloc::vec::Vec;
 
 use super::kept::Stretch;
-use super::tiles::{Idle, Tiles};
+use super::tiles::Tiles;
 use crate::books::Part;
 use crate::coordinator::{Coordinator, Shards};
 use crate::ids::Place;
+use crate::shard::{Shard, Tile};
 
 /// Where the first stretch of a window may begin.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -96,16 +97,16 @@ fn longest_tail(gaps: &[Gap]) -> Option<usize> {
 impl Coordinator {
     /// Returns the free blocks of some homes with the edges of the pages in them.
     pub(super) fn gaps_of(&self, tiles: &Tiles, shards: &mut impl Shards) -> Vec<Gap> {
-        let gap = |idle: &Idle| {
-            let Idle { shard, tile, .. } = *idle;
-            self.gap(Place { shard, slot: tile.slot, offset: tile.begin }, tile.end, shards)
-        };
-        tiles.iter().map(gap).collect()
-    }
-
-    fn gap(&self, home: Place, end: u64, shards: &mut impl Shards) -> Gap {
-        let (up, down) = self.page_edges(home.shard, home.slot, (home.offset, end), shards);
-        Gap { home, end, up, down }
+        let mut gaps = Vec::new();
+        for (id, tiles) in tiles.by_shard() {
+            let gap = |shard: &Shard, tile: &Tile| {
+                let (up, down) = shard.edges_of(tile);
+                let home = Place { shard: id, slot: tile.slot, offset: tile.begin };
+                Gap { home, end: tile.end, up, down }
+            };
+            shards.with(id, |shard| gaps.extend(tiles.iter().map(|idle| gap(shard, &idle.tile))));
+        }
+        gaps
     }
 
     /// Chooses free memory for a window, without what is in `taken`. Returns it with the bytes that are missing.
@@ -123,9 +124,10 @@ impl Coordinator {
         for gap in gaps {
             match without(gap.home, gap.end, taken) {
                 None => left.push(*gap),
-                Some(parts) => left.extend(
-                    parts.into_iter().map(|(begin, end)| self.gap(Place { offset: begin, ..gap.home }, end, shards)),
-                ),
+                Some(parts) => left.extend(parts.into_iter().map(|(begin, end)| {
+                    let home = Place { offset: begin, ..gap.home };
+                    shards.with(home.shard, |shard| gap_at(shard, home, end))
+                })),
             }
         }
         choose(&left, bytes, first)
@@ -146,6 +148,12 @@ impl Coordinator {
         }
         parts
     }
+}
+
+/// Returns a free block, or a part of one, with the edges of the pages in it.
+fn gap_at(shard: &Shard, home: Place, end: u64) -> Gap {
+    let (up, down) = shard.page_edges(home.slot, home.offset, end);
+    Gap { home, end, up, down }
 }
 
 /// Returns what is left of a free block without the stretches that are taken, as beginnings and ends, or `None` if

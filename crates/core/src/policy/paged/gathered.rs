@@ -52,14 +52,8 @@ impl Coordinator {
             let created = self.created_for(gathered);
             (created, gathered.pages + self.page_sizes(Side::Large, created, taker).len())
         };
-        let rears = idle.map(|idle| self.free_rears(shard, idle)).unwrap_or_default();
-        // The first that has room for what is missing at least: what is gathered for it may need more.
-        let longer = rears.into_iter().filter(|rear| rear.1 < bytes).find_map(|rear| {
-            let window = &self.paging.windows[rear.0];
-            let room =
-                shards.with(shard, |shard| shard.room_behind(window.head, window.end())).map_or(0, |room| room.1);
-            (rear.1 + room >= bytes).then_some((rear, room))
-        });
+        // It has room for what is missing at least: what is gathered for it may need more.
+        let longer = idle.and_then(|idle| self.longest_rear(shard, bytes, idle, shards));
         let longer = longer.and_then(|(rear, room)| {
             let longer = self.gather_for(shard, Some(rear), bytes, &gaps, shards);
             (longer.length + self.created_for(&longer) <= room).then_some(longer)

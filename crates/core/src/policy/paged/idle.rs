@@ -4,21 +4,10 @@ use alloc::vec::Vec;
 
 use super::kept::Stretch;
 use super::tiles::Tiles;
-use crate::books::{Window, WindowId};
+use crate::books::{Window, WindowId, Windows};
 use crate::coordinator::{Coordinator, Shards};
-use crate::ids::{PageId, Place};
-use crate::shard::{Shard, Tile};
-
-/// The free bytes of a page.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-struct Ends {
-    /// From its beginning on.
-    head: u64,
-    /// Up to its end.
-    tail: u64,
-    /// Whether that is all of it.
-    is_whole: bool,
-}
+use crate::ids::{PageId, Place, ShardId};
+use crate::shard::Ends;
 
 /// The free bytes at both ends of each page, by the number of the page.
 #[derive(Debug)]
@@ -38,25 +27,12 @@ impl Coordinator {
     pub(super) fn idle_pages(&self, tiles: &Tiles, shards: &mut impl Shards) -> IdlePages {
         let mut ends = alloc::vec![Ends::default(); self.pages.numbers()];
         for (id, tiles) in tiles.by_shard() {
-            shards.with(id, |shard| tiles.iter().for_each(|idle| note_ends(&mut ends, shard, &idle.tile)));
+            shards.with(id, |shard| {
+                let mut add = |page: PageId, of_page| ends[page.0 as usize].add(of_page);
+                tiles.iter().for_each(|idle| shard.ends_in(&idle.tile, &mut add));
+            });
         }
         IdlePages(ends)
-    }
-}
-
-/// Notes how much a free block has of each page that it lies in.
-fn note_ends(ends: &mut [Ends], shard: &Shard, tile: &Tile) {
-    let (begin, end) = (tile.begin, tile.end);
-    for (at, page) in shard.pages_over(tile.slot, begin, end) {
-        let behind = at + page.bytes;
-        let entry = &mut ends[page.page.0 as usize];
-        if begin <= at {
-            entry.head = end.min(behind) - at;
-        }
-        if end >= behind {
-            entry.tail = behind - begin.max(at);
-            entry.is_whole = begin <= at;
-        }
     }
 }
 
@@ -65,21 +41,25 @@ impl IdlePages {
         self.0.get(page.0 as usize).copied().unwrap_or_default()
     }
 
-    /// Returns the part of `bytes` free bytes whose youngest page is the oldest, of windows in order of the birth of
-    /// their first page: the window and where the part begins in its range.
-    pub(super) fn oldest_run<'a>(
-        &self,
-        windows: impl Iterator<Item = (WindowId, &'a Window)>,
-        bytes: u64,
-    ) -> Option<(WindowId, u64)> {
+    /// Returns whether the end of a page is free.
+    pub(super) fn is_free_at_end(&self, page: PageId) -> bool {
+        self.of(page).tail > 0
+    }
+
+    /// Returns the part of `bytes` free bytes, of the windows of a shard, whose youngest page is the oldest: the window
+    /// and where the part begins in its range.
+    pub(super) fn oldest_run(&self, windows: &Windows, shard: ShardId, bytes: u64) -> Option<(WindowId, u64)> {
         let mut best: Option<(WindowId, u64, u64)> = None;
-        for (id, window) in windows {
+        for (listed, pages) in windows.of(shard) {
             let before = best.map_or(u64::MAX, |(.., birth)| birth);
-            if window.parts[0].birth >= before {
+            if listed.birth >= before {
                 break;
             }
-            if let Some((offset, birth)) = self.run(window, bytes, before) {
-                best = Some((id, offset, birth));
+            if listed.bytes >= bytes
+                && self.may_have(pages, listed.longest, bytes)
+                && let Some((offset, birth)) = self.run(&windows[listed.id], bytes, before)
+            {
+                best = Some((listed.id, offset, birth));
             }
         }
         best.map(|(id, offset, _)| (id, offset))
@@ -88,18 +68,13 @@ impl IdlePages {
     /// Returns the first part of a window with `bytes` bytes that are free, and the birth of the last page in it. Looks
     /// only at pages that are older than `before`.
     fn run(&self, window: &Window, bytes: u64, before: u64) -> Option<(u64, u64)> {
-        if !self.may_have(window, bytes) {
-            return None;
-        }
-        let older = window.parts.partition_point(|part| part.birth < before);
         // The free bytes that end where the page looked at begins, and the number of the part where they begin.
         let (mut run, mut first) = (0, 0);
-        for (number, &page) in window.pages[..older].iter().enumerate() {
-            let Ends { head, tail, is_whole } = self.of(page);
+        for (number, part) in window.parts.iter().enumerate().take_while(|(_, part)| part.birth < before) {
+            let Ends { head, tail, is_whole } = self.of(part.page);
             if window.repeats && run > 0 {
                 (run, first) = without_repeats(window, number, (run, first), (head, bytes));
             }
-            let part = &window.parts[number];
             if run + head >= bytes {
                 return Some((part.at.offset - run, part.birth));
             }
@@ -118,15 +93,21 @@ impl IdlePages {
         None
     }
 
-    /// Returns `false` if a window has no free part of that length, after a look at few of its pages: of any part that
-    /// is longer than two pages, all pages but the first and the last are entirely free.
-    fn may_have(&self, window: &Window, bytes: u64) -> bool {
-        let needed = ((bytes + 1) / window.longest).saturating_sub(1) as usize;
+    /// Returns `false` if a window with these pages has no free part of that length, after a look at few of them. Of
+    /// any part that is longer than two pages all pages but the first and the last are entirely free. A shorter one has
+    /// the end of a page and the beginning of the next one, unless it lies in one page.
+    fn may_have(&self, pages: &[PageId], longest: u64, bytes: u64) -> bool {
+        let needed = ((bytes + 1) / longest).saturating_sub(1) as usize;
+        if needed == 0 {
+            let goes_on = |pair: &[PageId]| self.of(pair[0]).tail > 0 && self.of(pair[1]).head > 0;
+            let has_all = |page: &PageId| self.of(*page).head.max(self.of(*page).tail) >= bytes;
+            return pages.windows(2).any(goes_on) || (bytes <= longest && pages.iter().any(has_all));
+        }
         let is_whole = |page: &PageId| self.of(*page).is_whole;
         // Of that many pages in a row, one is at a multiple of their number.
         let mut number = needed.wrapping_sub(1);
-        while needed > 0 && number < window.pages.len() {
-            let (front, rear) = window.pages.split_at(number);
+        while number < pages.len() {
+            let (front, rear) = pages.split_at(number);
             let before = front.iter().rev().take(needed).take_while(|page| is_whole(page)).count();
             let behind = rear.iter().take(needed).take_while(|page| is_whole(page)).count();
             if behind > 0 && before + behind >= needed {
@@ -134,7 +115,7 @@ impl IdlePages {
             }
             number += behind.max(1).next_multiple_of(needed);
         }
-        needed == 0
+        false
     }
 
     /// Returns the number of free bytes at the end of a window, no byte counted twice.
@@ -203,8 +184,8 @@ mod tests {
     use std::vec;
 
     use super::*;
-    use crate::books::{Part, Windows};
-    use crate::ids::{BlockId, ShardId, Slot};
+    use crate::books::Part;
+    use crate::ids::{BlockId, Slot};
 
     fn place(offset: u64) -> Place {
         Place { shard: ShardId(0), slot: Slot(0), offset }
@@ -226,7 +207,10 @@ mod tests {
     fn run(pages: &[u32], free: &[(u64, u64)], bytes: u64) -> Option<u64> {
         let (window, idle) = scene(pages, free);
         assert_eq!(idle.run(&window, bytes, 1), None, "it is of birth 1");
-        idle.run(&window, bytes, 2).map(|(offset, _)| offset)
+        let run = idle.run(&window, bytes, 2).map(|(offset, _)| offset);
+        let pages: Vec<_> = pages.iter().map(|&page| PageId(page)).collect();
+        assert!(run.is_none() || idle.may_have(&pages, window.longest, bytes), "{bytes} bytes in {pages:?}");
+        run
     }
 
     #[test]
@@ -267,7 +251,7 @@ mod tests {
         let found = |free: &[u32], bytes| {
             let whole = |page: u32| if free.contains(&page) { 10 } else { 0 };
             let ends = |page| Ends { head: whole(page), tail: whole(page), is_whole: whole(page) > 0 };
-            IdlePages((0..6).map(ends).collect()).oldest_run(book.at_least(shard, bytes), bytes)
+            IdlePages((0..6).map(ends).collect()).oldest_run(&book, shard, bytes)
         };
         assert_eq!(found(&[0, 1, 2, 3, 4, 5], 20), Some((first, 0)));
         assert_eq!(found(&[1, 2, 3, 4, 5], 20), Some((second, 100)), "the first window was lengthened later");
@@ -290,7 +274,6 @@ mod tests {
                 .collect();
             let length = 1 + random.below(8);
             let pages: Vec<_> = (0..length).map(|_| random.below(6) as u32).collect();
-            let (window, idle) = scene(&pages, &free);
             let bytes = 1 + random.below(60);
             let of_byte = |at: u64| (pages[(at / 10) as usize], at % 10);
             let is_free = |(page, byte): (u32, u64)| {
@@ -305,7 +288,7 @@ mod tests {
                 distinct.len() == run.len() && run.into_iter().all(is_free)
             };
             let expected = (0..(10 * length + 1).saturating_sub(bytes)).find(fits).map(|from| 100 + from);
-            let run = idle.run(&window, bytes, 2).map(|(offset, _)| offset);
+            let run = run(&pages, &free, bytes);
             assert_eq!(run, expected, "{bytes} bytes in {pages:?} with {free:?} free");
             found += usize::from(run.is_some());
         }

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use super::idle::{IdlePages, Run, memory_of};
 use crate::books::WindowId;
-use crate::coordinator::Coordinator;
+use crate::coordinator::{Coordinator, Shards};
 use crate::ids::{Place, ShardId};
 
 /// A stretch of free memory at a home.
@@ -22,18 +22,35 @@ impl Coordinator {
     /// same state of the memory finds all windows that there were the last time, and takes the same part, or the one
     /// that was made for it. Windows that were made later in the last round do not change that.
     pub(super) fn kept_window(&self, shard: ShardId, bytes: u64, idle: &IdlePages) -> Option<(WindowId, Run)> {
-        let (id, offset) = idle.oldest_run(self.paging.windows.at_least(shard, bytes), bytes)?;
+        let (id, offset) = idle.oldest_run(&self.paging.windows, shard, bytes)?;
         let stretches = memory_of(&self.paging.windows[id], offset, bytes);
         Some((id, Run { offset, stretches }))
     }
 
-    /// Returns the windows of a shard whose last bytes are free, with the number of these bytes, most bytes first, and
-    /// of those with equally many the oldest.
-    pub(super) fn free_rears(&self, shard: ShardId, idle: &IdlePages) -> Vec<(WindowId, u64)> {
-        let windows = self.paging.windows.at_least(shard, 0);
-        let mut rears: Vec<_> = windows.map(|(id, window)| (id, idle.rear(window))).filter(|rear| rear.1 > 0).collect();
-        rears.sort_by_key(|&(_, bytes)| core::cmp::Reverse(bytes));
-        rears
+    /// Returns the window of a shard with the most free bytes at its end that are fewer than `bytes`, of those that can
+    /// be lengthened by the rest, and the oldest of those with equally many. Also returns these bytes, and the vacant
+    /// addresses behind it.
+    pub(super) fn longest_rear(
+        &self,
+        shard: ShardId,
+        bytes: u64,
+        idle: &IdlePages,
+        shards: &mut impl Shards,
+    ) -> Option<((WindowId, u64), u64)> {
+        let windows = &self.paging.windows;
+        let ends_free =
+            windows.of(shard).filter(|(_, pages)| pages.last().is_some_and(|&page| idle.is_free_at_end(page)));
+        let rears = ends_free
+            .map(|(listed, _)| (listed.id, &windows[listed.id]))
+            .map(|(id, window)| (id, window, idle.rear(window)));
+        let mut rears: Vec<_> = rears.filter(|&(.., rear)| rear < bytes).collect();
+        rears.sort_by_key(|&(.., rear)| core::cmp::Reverse(rear));
+        shards.with(shard, |shard| {
+            rears.into_iter().find_map(|(id, window, rear)| {
+                let (_, room) = shard.room_behind(window.head, window.end())?;
+                (rear + room >= bytes).then_some(((id, rear), room))
+            })
+        })
     }
 }
 

@@ -28,10 +28,10 @@ impl Coordinator {
         let (shard, want) = plan.request.allocation();
         let is_asking = self.paging.growth == Growth::Balanced && self.paging.pace.is_finding_out();
         let may_lend = self.guards() && self.pending.waiters() == 0 && !self.pending.has_captures() && !is_asking;
-        if !may_lend || climb.knows.released.up_to > 0 || shards.with(shard, |own| own.has_free_for(&want)) {
+        if !may_lend || climb.knows.released.up_to > 0 {
             return None;
         }
-        let (live, best) = self.look_elsewhere(shard, &want, shards);
+        let (live, best) = self.look_elsewhere(shard, &want, shards)?;
         let high = self.high_live(shard, &want, live);
         let room = self.room(&climb.knows, plan);
         let left = self.paging.slack.eager(high).saturating_sub(self.reserved_for(shard)).min(room);
@@ -69,14 +69,14 @@ impl Coordinator {
     }
 
     /// Returns the bytes live in the pool of a shard and, of the free blocks of its other streams, the one that fits a
-    /// large request best.
-    fn look_elsewhere(&self, of: ShardId, want: &Want, shards: &mut impl Shards) -> (u64, Option<Idle>) {
-        let mut live = 0;
+    /// large request best. Returns `None` if the shard has free memory of its own for the request.
+    fn look_elsewhere(&self, of: ShardId, want: &Want, shards: &mut impl Shards) -> Option<(u64, Option<Idle>)> {
+        let mut live = shards.with(of, |own| (!own.has_free_for(want)).then(|| own.live_bytes()))?;
         let mut best: Option<(u64, Idle)> = None;
-        for id in self.shards_of(self.pool_of(of)) {
-            let may_lend = id != of && want.side == Side::Large;
+        for id in self.neighbours(of) {
+            let is_large = want.side == Side::Large;
             let (bytes, tile) =
-                shards.with(id, |shard| (shard.live_bytes(), if may_lend { shard.best_tile(want) } else { None }));
+                shards.with(id, |shard| (shard.live_bytes(), if is_large { shard.best_tile(want) } else { None }));
             live += bytes;
             if let Some(tile) = tile {
                 let size = tile.end - tile.begin;
@@ -85,17 +85,26 @@ impl Coordinator {
                 }
             }
         }
-        (live, best.map(|(_, idle)| idle))
+        Some((live, best.map(|(_, idle)| idle)))
     }
 
     /// Returns whether the front of a free block is known to be ready for a stream.
     fn is_known(&self, idle: &Idle, bytes: u64, taker: Taker, shards: &mut impl Shards) -> bool {
         let Idle { shard, tile } = *idle;
+        let is_ready = |tick| self.when(taker, Point { stream: self.stream_of(shard), tick }) == When::Now;
+        let is_plain_ready = is_ready(tile.last_use.tick());
         if !tile.is_marked {
-            let until = Point { stream: self.stream_of(shard), tick: tile.last_use.tick() };
-            return self.when(taker, until) == When::Now;
+            return is_plain_ready;
         }
-        let ready = self.ready_parts(taker, shard, &tile, shards);
-        ready.first().is_some_and(|part| part.tile.begin == tile.begin && tile.begin + bytes <= part.tile.end)
+        let (begin, end) = (tile.begin, tile.begin + bytes);
+        shards.with(shard, |shard| {
+            let mut parts = shard.guarded_parts_in(tile.slot, (begin, end));
+            let mut guarded = 0;
+            let all_ready = parts.all(|part| {
+                guarded += part.end.min(end) - part.begin.max(begin);
+                is_ready(part.last_use.tick()) && part.points.iter().all(|point| self.when(taker, point) == When::Now)
+            });
+            all_ready && (is_plain_ready || guarded == bytes)
+        })
     }
 }

@@ -6,17 +6,13 @@
 //! them are gaps between blocks, and each of many streams would borrow one for request after request: then the home
 //! grows.
 
-use alloc::vec::Vec;
-
-use millpond_backend::Point;
-
 use super::job::Job;
 use super::sizes;
 use super::tiles::{Idle, Taker, When};
 use super::ways::Way;
 use crate::coordinator::{Coordinator, Shards};
 use crate::ids::ShardId;
-use crate::shard::Tile;
+use crate::shard::{Shard, Tile};
 use crate::size::Want;
 
 /// The number of free blocks of another stream that a request looks at.
@@ -45,10 +41,9 @@ impl Coordinator {
         if !self.guards() {
             return None;
         }
-        let blocks: Vec<_> = shards.with(taker.shard, |shard| shard.small_tiles_at_least(want.rounded).collect());
-        let tile = self.first_usable(blocks, (taker, taker.shard), When::BehindWait, shards).or_else(|| {
-            let slabs = shards.with(taker.shard, |shard| shard.slabs().collect());
-            self.first_usable(slabs, (taker, taker.shard), When::BehindWait, shards)
+        let tile = shards.with(taker.shard, |shard| {
+            let all = shard.small_tiles_at_least(want.rounded).chain(shard.slabs());
+            self.first_usable(all, (taker, shard), When::BehindWait)
         })?;
         Some(self.small_way(want, (taker, taker.shard), &tile, shards))
     }
@@ -69,8 +64,11 @@ impl Coordinator {
     ) -> Option<Idle> {
         let mut best: Option<(u64, Idle)> = None;
         for id in self.neighbours(taker.shard) {
-            let blocks = shards.with(id, |shard| shard.small_tiles_at_least(want.rounded).take(LOOKS_MAX).collect());
-            if let Some(tile) = self.first_usable(blocks, (taker, id), latest, shards) {
+            let usable = shards.with(id, |shard| {
+                let blocks = shard.small_tiles_at_least(want.rounded).take(LOOKS_MAX);
+                self.first_usable(blocks, (taker, shard), latest)
+            });
+            if let Some(tile) = usable {
                 let size = tile.end - tile.begin;
                 if best.is_none_or(|(least, _)| size < least) {
                     best = Some((size, Idle { shard: id, tile }));
@@ -79,8 +77,9 @@ impl Coordinator {
         }
         best.map(|(_, idle)| idle).or_else(|| {
             self.neighbours(taker.shard).find_map(|id| {
-                let slabs = shards.with(id, |shard| shard.slabs().take(LOOKS_MAX).collect());
-                self.first_usable(slabs, (taker, id), latest, shards).map(|tile| Idle { shard: id, tile })
+                let usable =
+                    |shard: &mut Shard| self.first_usable(shard.slabs().take(LOOKS_MAX), (taker, shard), latest);
+                shards.with(id, usable).map(|tile| Idle { shard: id, tile })
             })
         })
     }
@@ -100,15 +99,10 @@ impl Coordinator {
     /// Returns the first of some free blocks of a home that the taker can use at `latest`.
     fn first_usable(
         &self,
-        tiles: Vec<Tile>,
-        (taker, home): (Taker, ShardId),
+        mut tiles: impl Iterator<Item = Tile>,
+        (taker, home): (Taker, &Shard),
         latest: When,
-        shards: &mut impl Shards,
     ) -> Option<Tile> {
-        let stream = self.stream_of(home);
-        tiles.into_iter().find(|tile| {
-            let until = Point { stream, tick: tile.last_use.tick() };
-            self.when_free(taker, home, tile, until, shards) <= latest
-        })
+        tiles.find(|tile| self.when_free(taker, home, tile) <= latest)
     }
 }

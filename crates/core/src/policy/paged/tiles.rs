@@ -7,8 +7,8 @@ use millpond_backend::{Point, Reuse, StreamId, Tick};
 use super::climb::Climb;
 use crate::coordinator::plan::Plan;
 use crate::coordinator::{Coordinator, Shards};
-use crate::ids::{Place, ShardId, Slot};
-use crate::shard::Tile;
+use crate::ids::{Place, ShardId};
+use crate::shard::{Shard, Tile};
 
 /// The time at which free memory can be used by a stream, at other addresses than before.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -67,10 +67,6 @@ impl Tiles {
     pub(super) fn by_shard(&self) -> impl Iterator<Item = (ShardId, &[Idle])> {
         self.0.chunk_by(|one, next| one.shard == next.shard).map(|tiles| (tiles[0].shard, tiles))
     }
-
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Idle> {
-        self.0.iter()
-    }
 }
 
 impl Coordinator {
@@ -92,26 +88,25 @@ impl Coordinator {
         shards: &mut impl Shards,
     ) -> Tiles {
         let mut all = Vec::new();
-        for shard in homes {
-            let stream = self.stream_of(shard);
-            for tile in shards.with(shard, |shard| shard.tiles_by_place(least)) {
+        for id in homes {
+            shards.with(id, |shard| {
+                let bytes = shard.list_by_place();
+                let tiles = shard.tiles_by_place().filter(|_| bytes >= least);
                 if latest == When::Now {
-                    all.extend(self.ready_parts(taker, shard, &tile, shards));
-                    continue;
+                    all.extend(tiles.flat_map(|tile| self.ready_parts(taker, shard, &tile)));
+                } else {
+                    let usable = tiles.filter(|tile| self.when_free(taker, shard, tile) <= latest);
+                    all.extend(usable.map(|tile| Idle { shard: id, tile }));
                 }
-                let until = Point { stream, tick: tile.last_use.tick() };
-                if self.when_free(taker, shard, &tile, until, shards) <= latest {
-                    all.push(Idle { shard, tile });
-                }
-            }
+            });
         }
         Tiles(all)
     }
 
     /// Returns the parts of a free block that a stream can use now, by place. What several streams have freed there is
     /// one block, and each part of it is ready at a time of its own.
-    pub(super) fn ready_parts(&self, taker: Taker, shard: ShardId, tile: &Tile, shards: &mut impl Shards) -> Vec<Idle> {
-        let stream = self.stream_of(shard);
+    pub(super) fn ready_parts(&self, taker: Taker, shard: &Shard, tile: &Tile) -> Vec<Idle> {
+        let stream = shard.stream();
         let is_ready = |point: Point| self.when(taker, point) == When::Now;
         let is_plain_ready = is_ready(Point { stream, tick: tile.last_use.tick() });
         let mut runs: Vec<(u64, u64)> = Vec::new();
@@ -122,38 +117,29 @@ impl Coordinator {
         };
         let mut at = tile.begin;
         if tile.is_marked {
-            for part in shards.with(shard, |shard| shard.guarded_parts_of(tile.slot, (tile.begin, tile.end))) {
+            for (part, (begin, end)) in shard.guarded_parts_of(tile.slot, (tile.begin, tile.end)) {
                 if is_plain_ready {
-                    add(at, part.begin);
+                    add(at, begin);
                 }
                 let own = Point { stream, tick: part.last_use.tick() };
                 if part.points.iter().chain([own]).all(is_ready) {
-                    add(part.begin, part.end);
+                    add(begin, end);
                 }
-                at = part.end;
+                at = end;
             }
         }
         if is_plain_ready {
             add(at, tile.end);
         }
+        let shard = shard.id();
         runs.into_iter().map(|(begin, end)| Idle { shard, tile: Tile { begin, end, ..*tile } }).collect()
     }
 
     /// Returns when a free block can be used by a stream.
-    pub(super) fn when_free(
-        &self,
-        taker: Taker,
-        shard: ShardId,
-        tile: &Tile,
-        until: Point,
-        shards: &mut impl Shards,
-    ) -> When {
-        let when = self.when(taker, until);
-        if !tile.is_marked {
-            return when;
-        }
-        let guards = shards.with(shard, |shard| shard.guards_of(tile.block));
-        guards.iter().map(|point| self.when(taker, point)).max().map_or(when, |behind| when.max(behind))
+    pub(super) fn when_free(&self, taker: Taker, shard: &Shard, tile: &Tile) -> When {
+        let own = Point { stream: shard.stream(), tick: tile.last_use.tick() };
+        let guards = tile.is_marked.then(|| shard.guards_over(tile.block)).into_iter().flatten();
+        guards.map(|point| self.when(taker, point)).fold(self.when(taker, own), When::max)
     }
 
     /// Returns when memory that was used up to a point can be used by a stream, at other addresses.
@@ -182,24 +168,5 @@ impl Coordinator {
     /// Returns the other shards of the same pool.
     pub(super) fn neighbours(&self, shard: ShardId) -> impl Iterator<Item = ShardId> {
         self.shards_of(self.pool_of(shard)).filter(move |&id| id != shard)
-    }
-
-    /// Returns the edges of the pages in a part of a home: where the first page begins that begins in it, and where the
-    /// last page ends that ends in it. Where no page does, the first is not before the second.
-    pub(super) fn page_edges(
-        &self,
-        shard: ShardId,
-        slot: Slot,
-        (begin, end): (u64, u64),
-        shards: &mut impl Shards,
-    ) -> (u64, u64) {
-        shards.with(shard, |shard| {
-            let mut pages = shard.pages_over(slot, begin, end);
-            let Some((at, first)) = pages.next() else { return (end, begin) };
-            let up = if at >= begin { at } else { at + first.bytes };
-            let (at, last) = pages.next_back().unwrap_or((at, first));
-            let down = if at + last.bytes <= end { at + last.bytes } else { at };
-            (up, down.max(begin))
-        })
     }
 }

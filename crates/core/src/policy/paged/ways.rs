@@ -24,8 +24,6 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use millpond_backend::Point;
-
 use super::climb::{Climb, Released};
 use super::gathered::Gathered;
 use super::job::{Job, spoiled};
@@ -217,11 +215,10 @@ impl Coordinator {
             let range = Way::Range(Addresses::Home(bytes));
             return fits.then_some(if climb.knows.lacks.budget { Way::Budget } else { range });
         };
-        if let Some(tile) = growth.before.filter(|tile| tile.is_marked) {
-            let until = Point { stream: taker.stream, tick: tile.last_use.tick() };
-            if self.when_free(taker, taker.shard, &tile, until, shards) > latest {
-                growth = shards.with(taker.shard, |shard| shard.growth(bytes, false))?;
-            }
+        if let Some(tile) = growth.before.filter(|tile| tile.is_marked)
+            && shards.with(taker.shard, |shard| self.when_free(taker, shard, &tile)) > latest
+        {
+            growth = shards.with(taker.shard, |shard| shard.growth(bytes, false))?;
         }
         let missing = growth.missing.next_multiple_of(unit);
         if missing > most || growth.begin + missing > growth.limit {
