@@ -22,7 +22,7 @@ Examples:
   millpond conformance --device vulkan:0
   millpond conformance --device sim --only \"reuse InOrder\"
   millpond conformance --device cuda:0 --group faults,limits
-  millpond conformance --device vulkan:0 --jobs 8      sooner, where a device takes long to open
+  millpond conformance --device vulkan:0 --jobs 8      eight scenarios of a group at a time
   millpond conformance --soak 10000                    other programs than the suite's
   millpond conformance --soak 1 --seed 77              one of them again";
 
