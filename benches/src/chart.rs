@@ -17,7 +17,7 @@ use plotters::style::{Color, FontStyle, IntoFont, RGBColor, ShapeStyle};
 /// The record of all allocators in one run, relative to the repository.
 pub const RECORD: &str = "benches/record/nvidia-h200/peers-3.csv";
 /// The record of Millpond while work is in flight, relative to the repository.
-pub const BUSY_RECORD: &str = "benches/record/nvidia-h200/touch.md";
+pub const BUSY_RECORD: &str = "benches/record/nvidia-h200/touch-2.md";
 /// The picture, relative to the repository.
 pub const PICTURE: &str = "docs/reserved.svg";
 /// What the page beside [`RECORD`] says of its machine and date, as the caption repeats it.
