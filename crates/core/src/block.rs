@@ -155,6 +155,11 @@ impl Blocks {
         self.vacant = id;
     }
 
+    /// Returns a number that all ids are below.
+    pub(crate) fn ids(&self) -> usize {
+        self.table.len()
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = (BlockId, &Block)> {
         let numbered = self.table.iter().enumerate().map(|(at, block)| (BlockId(at as u32), block));
         numbered.filter(|(_, block)| block.state != State::Vacant)

@@ -145,15 +145,20 @@ impl Heaps {
     /// Returns all blocks of a heap in order.
     pub(crate) fn sorted(&self, root: BlockId) -> Vec<BlockId> {
         let mut all: Vec<BlockId> = Vec::new();
-        let mut ahead = alloc::vec![root];
+        self.visit(root, &mut Vec::new(), &mut |id| all.push(id));
+        all.sort_unstable_by_key(|id| self.link(*id).key);
+        all
+    }
+
+    /// Calls `see` with each block of a heap, in no certain order. `ahead` is empty, and empty again afterwards.
+    pub(crate) fn visit(&self, root: BlockId, ahead: &mut Vec<BlockId>, see: &mut impl FnMut(BlockId)) {
+        ahead.push(root);
         while let Some(top) = ahead.pop() {
             for id in self.row(top) {
-                all.push(id);
+                see(id);
                 ahead.extend(self.link(id).child.some());
             }
         }
-        all.sort_unstable_by_key(|id| self.link(*id).key);
-        all
     }
 
     /// Panics if the heap contradicts itself or `key_of`.

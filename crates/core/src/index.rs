@@ -266,16 +266,32 @@ impl FreeIndex {
 
     /// Returns the blocks of at least about `size` bytes in order, beginning with the first block of that size's bin.
     pub(crate) fn iter_from(&self, size: u64) -> impl Iterator<Item = BlockId> {
-        let first = bin_of(size);
-        let here = self.is_marked(first).then_some(first);
-        let bins = core::iter::successors(here.or_else(|| self.bin_after(first)), |&bin| self.bin_after(bin));
-        bins.flat_map(|bin| {
+        self.bins_from(size).flat_map(|bin| {
             // Nearly every bin has one block.
             let held = self.bins[bin];
             let (alone, several) =
                 if held & SEVERAL == 0 { (Some(first_in(held)), Vec::new()) } else { (None, self.blocks(bin)) };
             alone.into_iter().chain(several)
         })
+    }
+
+    /// Calls `see` with each block, in no certain order: to put those of one bin in order takes longer.
+    pub(crate) fn visit(&self, mut see: impl FnMut(BlockId)) {
+        let mut ahead = Vec::new();
+        for held in self.bins_from(0).map(|bin| self.bins[bin]) {
+            if held & SEVERAL == 0 {
+                see(first_in(held));
+            } else {
+                self.heaps.visit(first_in(held), &mut ahead, &mut see);
+            }
+        }
+    }
+
+    /// Returns the bins that are not empty, beginning with that of a size.
+    fn bins_from(&self, size: u64) -> impl Iterator<Item = usize> {
+        let first = bin_of(size);
+        let here = self.is_marked(first).then_some(first);
+        core::iter::successors(here.or_else(|| self.bin_after(first)), |&bin| self.bin_after(bin))
     }
 
     /// Returns the blocks of a bin in order.

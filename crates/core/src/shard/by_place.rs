@@ -1,8 +1,11 @@
 //! The free blocks of a home's large side by place, with what is free of each page there. A request that gathers memory
 //! looks at those of all streams, most of which have changed nothing since the last one looked: so each shard keeps
-//! what was found until a free block comes or goes.
+//! what was found until a free block comes or goes. Then it keeps what was found of all others: there may be thousands
+//! of them, and few come or go from one such request to the next.
 
 use alloc::vec::Vec;
+use core::iter::Peekable;
+use core::ops::Range;
 
 use super::{Shard, Tile};
 use crate::ids::{BlockId, PageId, Side, Slot};
@@ -47,9 +50,36 @@ pub(super) struct ByPlace {
     bytes: u64,
     /// The pages with a free end in each span, in order.
     ends: Vec<(PageId, Ends)>,
+    /// Whether a page went away since the list was made: another one may have come to its place.
+    is_forgotten: bool,
 }
 
 impl ByPlace {
+    /// Adds the spans of an earlier list with these numbers behind the others, but for those that are gone.
+    fn copy(&mut self, from: &ByPlace, numbers: Range<usize>, gone: &mut Peekable<impl Iterator<Item = usize>>) {
+        let mut at = numbers.start;
+        while at < numbers.end {
+            let end = gone.next_if(|&next| next < numbers.end).unwrap_or(numbers.end);
+            let first = self.ends.len();
+            let before = from.pages_before(at);
+            self.ends.extend_from_slice(&from.ends[before..from.pages_before(end)]);
+            let spans = &from.spans[at..end];
+            self.bytes += spans.iter().map(|span| span.end - span.begin).sum::<u64>();
+            self.spans.extend(spans.iter().map(|span| Span { pages: first + span.pages - before, ..*span }));
+            at = end + 1;
+        }
+    }
+
+    /// Returns the number of pages of the spans in front of one.
+    fn pages_before(&self, number: usize) -> usize {
+        number.checked_sub(1).map_or(0, |before| self.spans[before].pages)
+    }
+
+    /// Returns the pages with a free end in a span.
+    fn ends_of(&self, number: usize) -> &[(PageId, Ends)] {
+        &self.ends[self.pages_before(number)..self.spans[number].pages]
+    }
+
     /// Returns the blocks, by slot and offset.
     pub(super) fn blocks(&self) -> impl Iterator<Item = BlockId> {
         self.spans.iter().map(|span| span.block)
@@ -66,27 +96,56 @@ impl ByPlace {
 impl Shard {
     /// Brings the list up to date. Returns the bytes of its blocks.
     pub(crate) fn list_by_place(&mut self) -> u64 {
-        if self.pools[Side::Large.index()].free.take_changed() {
-            let ByPlace { mut spans, mut ends, .. } = core::mem::take(&mut self.by_place);
-            spans.clear();
-            ends.clear();
-            let mut bytes = 0;
-            for (slot, begin, block) in self.sorted_by_place() {
-                let end = self.blocks[block].end();
-                bytes += end - begin;
-                let edges = self.find_edges((slot, begin, end), |page, of_page| ends.push((page, of_page)));
-                spans.push(Span { block, slot, begin, end, edges, pages: ends.len() });
-            }
-            self.by_place = ByPlace { spans, bytes, ends };
+        let is_forgotten = self.by_place.is_forgotten;
+        if self.pools[Side::Large.index()].free.take_changed() || is_forgotten {
+            let nothing = ByPlace::default();
+            self.by_place = self.list_after(if is_forgotten { &nothing } else { &self.by_place });
         }
         self.by_place.bytes
     }
 
-    fn sorted_by_place(&self) -> Vec<(Slot, u64, BlockId)> {
-        let free = self.pools[Side::Large.index()].free.iter();
-        let mut blocks: Vec<_> = free.map(|id| (self.blocks[id].slot, self.blocks[id].offset, id)).collect();
-        blocks.sort_unstable();
-        blocks
+    /// Forgets what was found of the pages, as one of them goes away.
+    pub(super) fn forget_list(&mut self) {
+        self.by_place.is_forgotten = true;
+    }
+
+    /// Returns the list, where an earlier one is right for those of its blocks that are still as they were.
+    fn list_after(&self, before: &ByPlace) -> ByPlace {
+        let mut is_listed = alloc::vec![false; self.blocks.ids()];
+        let mut gone = Vec::new();
+        for (number, span) in before.spans.iter().enumerate() {
+            let block = &self.blocks[span.block];
+            let place = (block.slot, block.offset, block.end());
+            let stays = self.is_free_on(span.block, Side::Large) && place == (span.slot, span.begin, span.end);
+            if stays { is_listed[span.block.0 as usize] = true } else { gone.push(number) }
+        }
+        let mut new = Vec::new();
+        self.pools[Side::Large.index()].free.visit(|id| {
+            if !is_listed[id.0 as usize] {
+                new.push((self.blocks[id].slot, self.blocks[id].offset, id));
+            }
+        });
+        new.sort_unstable();
+
+        let spans = Vec::with_capacity(before.spans.len() + new.len());
+        let mut list = ByPlace { spans, ends: Vec::with_capacity(before.ends.len()), ..ByPlace::default() };
+        let (mut copied, mut gone) = (0, gone.into_iter().peekable());
+        for (slot, begin, block) in new {
+            let behind = before.spans.partition_point(|span| (span.slot, span.begin) < (slot, begin));
+            list.copy(before, copied..behind, &mut gone);
+            copied = behind;
+            self.add_to(&mut list, (slot, begin, block));
+        }
+        list.copy(before, copied..before.spans.len(), &mut gone);
+        list
+    }
+
+    /// Adds a block behind the others of a list.
+    fn add_to(&self, list: &mut ByPlace, (slot, begin, block): (Slot, u64, BlockId)) {
+        let end = self.blocks[block].end();
+        let edges = self.find_edges((slot, begin, end), |page, of_page| list.ends.push((page, of_page)));
+        list.bytes += end - begin;
+        list.spans.push(Span { block, slot, begin, end, edges, pages: list.ends.len() });
     }
 
     /// Calls `note` with each page of which a free block, or a part of one, has an end.
@@ -95,9 +154,7 @@ impl Shard {
             self.find_edges((tile.slot, tile.begin, tile.end), note);
             return;
         };
-        let pages = |number: usize| self.by_place.spans[number].pages;
-        let first = number.checked_sub(1).map_or(0, pages);
-        self.by_place.ends[first..pages(number)].iter().for_each(|&(page, ends)| note(page, ends));
+        self.by_place.ends_of(number).iter().for_each(|&(page, ends)| note(page, ends));
     }
 
     /// Returns the edges of the pages in a free block, or in a part of one: see [`page_edges`](Self::page_edges).
@@ -136,40 +193,32 @@ impl Shard {
         (up, down)
     }
 
-    /// Verifies that the list is as a new one would be, if no free block came or went since it was made.
+    /// Verifies that the list is as one that is made anew: as it is if no block came or went since it was made, and
+    /// else as it will be once it is brought up to date.
     pub(super) fn check_by_place(&self) {
-        if self.pools[Side::Large.index()].free.has_changed() {
+        if self.by_place.is_forgotten {
             return;
         }
-        let ByPlace { spans, bytes, ends } = &self.by_place;
-        let mut found = Vec::new();
-        let mut listed = spans.iter();
-        for (slot, begin, block) in self.sorted_by_place() {
-            let end = self.blocks[block].end();
-            let edges = self.find_edges((slot, begin, end), |page, of_page| found.push((page, of_page)));
-            let span = Span { block, slot, begin, end, edges, pages: found.len() };
-            assert_eq!(listed.next(), Some(&span), "a free block of {} as it was listed by place", self.id.0);
-        }
-        assert_eq!(listed.next(), None, "no free block of {}", self.id.0);
-        assert_eq!(*ends, found, "what is free of the pages of {}", self.id.0);
-        assert_eq!(
-            *bytes,
-            spans.iter().map(|span| span.end - span.begin).sum::<u64>(),
-            "the bytes listed of {}",
-            self.id.0
-        );
+        let has_changed = self.pools[Side::Large.index()].free.has_changed();
+        let now = if has_changed { &self.list_after(&self.by_place) } else { &self.by_place };
+        let anew = self.list_after(&ByPlace::default());
+        assert_eq!(now.spans, anew.spans, "the free blocks of {} as they are listed by place", self.id.0);
+        assert_eq!(now.ends, anew.ends, "what is free of the pages of {}", self.id.0);
+        assert_eq!(now.bytes, anew.bytes, "the bytes listed of {}", self.id.0);
     }
 
     /// Returns the free blocks of the large side by place.
     #[cfg(test)]
     pub(super) fn tiles_now(&self) -> Vec<Tile> {
-        self.sorted_by_place().into_iter().map(|(.., id)| self.tile(id)).collect()
+        self.list_after(&ByPlace::default()).blocks().map(|id| self.tile(id)).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ids::Place;
+    use crate::segment::Mapping;
     use crate::shard::home::tests::{free, want, with_gaps};
     use crate::units::MIB;
 
@@ -199,15 +248,53 @@ mod tests {
     }
 
     #[test]
-    fn the_list_is_made_anew_once_a_block_came_or_went() {
+    fn the_list_is_up_to_date_once_a_block_came_or_went() {
         let (mut shard, ..) = with_gaps(&[4, 4, 8]);
         shard.list_by_place();
-        shard.check_by_place();
         let block = shard.find_and_take(&want(8 * MIB), 0).expect("it is free").block;
         assert_eq!(shard.list_by_place(), 4 * MIB);
         free(&mut shard, block, 4);
         shard.tidied();
         assert_eq!(shard.list_by_place(), 12 * MIB);
         assert!(shard.tiles_by_place().map(|tile| (tile.begin, tile.end)).eq([(0, 4 * MIB), (8 * MIB, 16 * MIB)]));
+    }
+
+    /// Blocks come and go at random places: what is kept of the last list is right.
+    #[test]
+    fn a_list_that_was_brought_up_to_date_is_as_one_made_anew() {
+        let (mut shard, ..) = with_gaps(&[20, 2, 20, 2, 10]);
+        let mut random = millpond_trace::Random::new(5);
+        let mut taken = Vec::new();
+        let mut most = 0;
+        for _ in 0..2_000 {
+            for _ in 0..random.below(4) {
+                let bytes = (1 + random.below(12)) * MIB / 2;
+                taken.extend(shard.find_and_take(&want(bytes), 0).map(|grant| grant.block));
+            }
+            for _ in 0..random.below(4).min(taken.len() as u64) {
+                let block = taken.swap_remove(random.below(taken.len() as u64) as usize);
+                free(&mut shard, block, 4);
+            }
+            shard.tidied();
+            shard.check_by_place();
+            shard.list_by_place();
+            most = most.max(shard.tiles_by_place().count());
+        }
+        assert!(most > 6, "{most} free blocks at most");
+    }
+
+    /// A page went away and another one came to its place, while no block came or went.
+    #[test]
+    fn where_a_page_went_away_the_pages_are_found_anew() {
+        let (mut shard, slot, _) = with_gaps(&[4, 4]);
+        shard.list_by_place();
+        let tile = shard.tiles_by_place().next().expect("4 MiB are free");
+        let (at, mapping) = shard.pages_over(slot, tile.begin, tile.end).next().expect("it has a page");
+        let place = Place { shard: shard.id(), slot, offset: at };
+        shard.page_unmapped(place, mapping.page);
+        shard.page_mapped(place, Mapping { page: PageId(77), ..mapping });
+        shard.list_by_place();
+        let tile = shard.tiles_by_place().next().expect("they still are");
+        assert_eq!(ends_in(&shard, &tile)[0].0, 77);
     }
 }

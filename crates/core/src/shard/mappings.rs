@@ -28,6 +28,9 @@ impl Shard {
     pub(crate) fn page_unmapped(&mut self, at: Place, page: PageId) {
         let mapping = self.segments[at.slot].mappings.remove(at.offset);
         assert!(mapping.is_some_and(|m| m.page == page), "page {} is not mapped at {at:?}: {mapping:?}", page.0);
+        if mapping.is_some_and(|mapping| mapping.role == Role::Home) {
+            self.forget_list();
+        }
     }
 
     /// Notes that the mapping of a page in a window is being unmapped.

@@ -4,7 +4,9 @@
 //! The first is the longest that ends with a page. Then comes the shortest that is long enough for what is left, or
 //! else the longest.
 
+use alloc::collections::BinaryHeap;
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 
 use super::kept::Stretch;
 use super::tiles::Tiles;
@@ -68,36 +70,50 @@ fn choose(gaps: &[Gap], bytes: u64, from: First) -> (Vec<Stretch>, u64) {
         stretches.push(Stretch { home: gaps[at].home, bytes });
         left -= bytes;
     }
-    let mut by_whole: Vec<usize> = (0..gaps.len()).filter(|&at| gaps[at].whole() > 0).collect();
-    by_whole.sort_unstable_by_key(|&at| (core::cmp::Reverse(gaps[at].whole()), gaps[at].home));
-    let mut by_room: Vec<usize> = (0..gaps.len()).collect();
-    by_room.sort_unstable_by_key(|&at| (gaps[at].room(), gaps[at].home));
-    let mut longest = by_whole.into_iter();
-    while left > 0 {
-        let fits = by_room.partition_point(|&at| gaps[at].room() < left);
-        if let Some(&at) = by_room[fits..].iter().find(|&&at| !is_used[at]) {
-            stretches.push(Stretch { home: gaps[at].first_page(), bytes: left });
-            return (stretches, 0);
-        }
-        let Some(at) = longest.find(|&at| !is_used[at]) else { break };
-        let bytes = gaps[at].whole().min(left);
+    if left == 0 {
+        return (stretches, 0);
+    }
+    if let Some(last) = shortest(gaps, left, &is_used) {
+        stretches.push(last);
+        return (stretches, 0);
+    }
+    // There may be thousands, of which a window takes few: it would take longer to sort them.
+    let with_pages = (0..gaps.len()).filter(|&at| !is_used[at] && gaps[at].whole() > 0);
+    let mut longest: BinaryHeap<_> = with_pages.map(|at| (gaps[at].whole(), Reverse(gaps[at].home), at)).collect();
+    let most_besides = gaps.iter().map(|gap| gap.room() - gap.whole()).max().unwrap_or(0);
+    while let Some((bytes, _, at)) = longest.pop() {
         is_used[at] = true;
         stretches.push(Stretch { home: gaps[at].first_page(), bytes });
         left -= bytes;
+        let most = longest.peek().map_or(0, |&(whole, ..)| whole) + most_besides;
+        if most >= left
+            && let Some(last) = shortest(gaps, left, &is_used)
+        {
+            stretches.push(last);
+            return (stretches, 0);
+        }
     }
     (stretches, left)
+}
+
+/// Returns the first bytes of the shortest gap that has that many from its first page on, of those that are not used,
+/// and the first of equally long ones.
+fn shortest(gaps: &[Gap], bytes: u64, is_used: &[bool]) -> Option<Stretch> {
+    let fits = (0..gaps.len()).filter(|&at| gaps[at].room() >= bytes && !is_used[at]);
+    let at = fits.min_by_key(|&at| (gaps[at].room(), gaps[at].home))?;
+    Some(Stretch { home: gaps[at].first_page(), bytes })
 }
 
 /// Returns the gap with the most bytes that end with a page, the first of those with equally many, if any has some.
 fn longest_tail(gaps: &[Gap]) -> Option<usize> {
     let numbered = gaps.iter().enumerate().filter(|(_, gap)| gap.tail() > 0);
-    numbered.max_by_key(|(_, gap)| (gap.tail(), core::cmp::Reverse(gap.home))).map(|(at, _)| at)
+    numbered.max_by_key(|(_, gap)| (gap.tail(), Reverse(gap.home))).map(|(at, _)| at)
 }
 
 impl Coordinator {
     /// Returns the free blocks of some homes with the edges of the pages in them.
     pub(super) fn gaps_of(&self, tiles: &Tiles, shards: &mut impl Shards) -> Vec<Gap> {
-        let mut gaps = Vec::new();
+        let mut gaps = Vec::with_capacity(tiles.len());
         for (id, tiles) in tiles.by_shard() {
             let gap = |shard: &Shard, tile: &Tile| {
                 let (up, down) = shard.edges_of(tile);
@@ -227,6 +243,43 @@ mod tests {
     fn a_window_goes_on_with_whole_pages() {
         assert_eq!(chosen_from(&[(3, 20), (30, 36)], 15, First::Page), (vec![(10, 10), (30, 5)], 0));
         assert_eq!(chosen_from(&[(3, 10), (30, 36)], 15, First::Page), (vec![], 15));
+    }
+
+    /// What is chosen of many is what a look at all of them before each choice finds.
+    #[test]
+    fn random_gaps_are_chosen_as_if_all_were_looked_at_each_time() {
+        let mut random = millpond_trace::Random::new(3);
+        for _ in 0..20_000 {
+            let mut at = 0;
+            let gaps: Vec<_> = (0..random.below(12))
+                .map(|_| {
+                    let begin = at + 1 + random.below(12);
+                    at = begin + 1 + random.below(45);
+                    gap(begin, at)
+                })
+                .collect();
+            let bytes = 1 + random.below(150);
+            let from = if random.below(3) == 0 { First::Page } else { First::Anywhere };
+            let (mut expected, mut left, mut rest) = (Vec::new(), bytes, gaps.clone());
+            if let Some(at) = longest_tail(&rest).filter(|_| from == First::Anywhere) {
+                let tail = rest.remove(at);
+                expected.push((tail.home.offset, tail.tail().min(left)));
+                left -= tail.tail().min(left);
+            }
+            while left > 0 {
+                let fits = (0..rest.len()).filter(|&at| rest[at].room() >= left);
+                let shortest = fits.min_by_key(|&at| (rest[at].room(), rest[at].home));
+                let longest = (0..rest.len()).filter(|&at| rest[at].whole() > 0);
+                let longest = longest.max_by_key(|&at| (rest[at].whole(), Reverse(rest[at].home)));
+                let Some(at) = shortest.or(longest) else { break };
+                let bytes = if shortest.is_some() { left } else { rest[at].whole() };
+                expected.push((rest.remove(at).up, bytes));
+                left -= bytes;
+            }
+            let (stretches, missing) = choose(&gaps, bytes, from);
+            let stretches: Vec<_> = stretches.iter().map(|s| (s.home.offset, s.bytes)).collect();
+            assert_eq!((stretches, missing), (expected, left), "{bytes} bytes of {gaps:?}, {from:?}");
+        }
     }
 
     #[test]

@@ -54,6 +54,10 @@ impl Tiles {
         self.0.is_empty()
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// Returns the free block that has all of these bytes.
     pub(super) fn around(&self, home: Place, bytes: u64) -> Option<&Idle> {
         let key = (home.shard, home.slot, home.offset);
@@ -92,10 +96,13 @@ impl Coordinator {
             shards.with(id, |shard| {
                 let bytes = shard.list_by_place();
                 let tiles = shard.tiles_by_place().filter(|_| bytes >= least);
+                all.reserve(tiles.size_hint().1.unwrap_or(0));
                 if latest == When::Now {
                     all.extend(tiles.flat_map(|tile| self.ready_parts(taker, shard, &tile)));
                 } else {
-                    let usable = tiles.filter(|tile| self.when_free(taker, shard, tile) <= latest);
+                    let reached = self.pending.reached(shard.stream());
+                    let is_over = |tile: &Tile| !tile.is_marked && tile.last_use.tick() <= reached;
+                    let usable = tiles.filter(|tile| is_over(tile) || self.when_free(taker, shard, tile) <= latest);
                     all.extend(usable.map(|tile| Idle { shard: id, tile }));
                 }
             });
