@@ -86,7 +86,5 @@ scripts/mutants.sh --must-catch --jobs 2 --packages millpond-core absorb-forgets
     join-forgets-the-tick-before join-forgets-the-tick-behind a-sweep-releases-unreached-memory
 
 # Loom replaces the locks and atomics of the whole build, so these tests have a target folder of their own.
-if [ -f tests/tests/loom.rs ]; then
-    RUSTFLAGS="${RUSTFLAGS:-} --cfg loom" CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/loom" \
-        cargo test -p millpond-tests --release --test loom
-fi
+RUSTFLAGS="${RUSTFLAGS:-} --cfg loom" CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/loom" \
+    cargo test -p millpond-loom --release

@@ -13,7 +13,6 @@ mod device;
 mod error;
 mod found;
 mod history;
-#[cfg(not(loom))]
 mod later;
 mod live;
 mod macros;
@@ -29,7 +28,6 @@ pub use builder::AnyBuilder;
 pub use device::{AnyDevice, BACKENDS, Best};
 pub use error::{AnyError, DriverError, ErrorKind, PassedOver};
 pub use found::{Found, devices};
-#[cfg(not(loom))]
 pub use later::{AnyDownload, AnyReached};
 pub use open::{OpenedBest, open, open_best};
 pub use pinned::{AnyPinned, AnyPinnedBuffer};

@@ -32,7 +32,7 @@ const ROOMS: [(&str, Room); 18] = [
     ("examples/own_backend/src/lib.rs", Room::Open),
     ("examples/src/engine/vulkan", Room::Open),
     ("examples/src/vulkan_setup", Room::Open),
-    ("tests/tests/loom.rs", Room::Open),
+    ("tests/loom/tests/", Room::Open),
     ("tests/cuda-driver/src/ffi", Room::Open),
     ("tests/cuda-driver/tests/", Room::Open),
     ("crates/backend/", Room::Declarations),

@@ -1,9 +1,8 @@
 //! The lock protocol of the shell under every interleaving that loom can make, within a bound on preemptions.
 //!
-//! Built only with `RUSTFLAGS="--cfg loom" cargo test -p millpond-tests --release --test loom`. The library's locks and
-//! atomics are then those of loom. The device below uses those of the standard library, which loom does not track, so
-//! they add no interleavings. Threads change only at those of loom, so what the device does happens between two such
-//! points.
+//! Built only with `RUSTFLAGS="--cfg loom" cargo test -p millpond-loom --release`. The library's locks and atomics are
+//! then those of loom. The device below uses those of the standard library, which loom does not track, so they add no
+//! interleavings. Threads change only at those of loom, so what the device does happens between two such points.
 #![cfg(loom)]
 #![allow(unsafe_code)] // The contract's unsafe trait and methods.
 
@@ -18,9 +17,7 @@ use millpond::backend::{
 use millpond::settings::{Growth, Policy, Settings};
 use millpond::{Allocator, Buffer, Stream};
 
-#[path = "loom/behind.rs"]
 mod behind;
-#[path = "loom/ends.rs"]
 mod ends;
 
 const MIB: u64 = 1 << 20;
