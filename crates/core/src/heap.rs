@@ -72,6 +72,7 @@ impl Heaps {
     /// # Panics
     ///
     /// Panics if the block is in no heap.
+    #[inline]
     pub(crate) fn remove(&mut self, root: BlockId, block: BlockId) -> Option<BlockId> {
         let Link { child, next, before, .. } = *self.at(block);
         let rest = self.gather(child);
