@@ -37,6 +37,9 @@ pub(crate) struct Shelf {
 }
 
 impl Shelf {
+    /// A shelf without windows.
+    pub(super) const EMPTY: &Self = &Self { windows: Vec::new(), pages: Vec::new() };
+
     pub(crate) fn is_empty(&self) -> bool {
         self.windows.is_empty()
     }
@@ -47,8 +50,10 @@ impl Shelf {
 
     /// Returns the windows, each with its pages.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&Listed, &[PageId])> {
-        let ends = self.windows.iter().skip(1).map(|next| next.first).chain([self.pages.len()]);
-        self.windows.iter().zip(ends).map(|(listed, end)| (listed, &self.pages[listed.first..end]))
+        (0..self.windows.len()).map(|at| {
+            let end = self.windows.get(at + 1).map_or(self.pages.len(), |next| next.first);
+            (&self.windows[at], &self.pages[self.windows[at].first..end])
+        })
     }
 
     /// Adds a window behind those that are as old.

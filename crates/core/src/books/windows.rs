@@ -166,7 +166,7 @@ impl Windows {
 
     /// Returns the windows of a shard, in order of the birth of their first part, each with its pages.
     pub(crate) fn of(&self, shard: ShardId) -> impl Iterator<Item = (&Listed, &[PageId])> {
-        self.shelves.get(shard.0 as usize).into_iter().flat_map(Shelf::iter)
+        self.shelves.get(shard.0 as usize).unwrap_or(Shelf::EMPTY).iter()
     }
 
     /// Returns whether a shard has windows.

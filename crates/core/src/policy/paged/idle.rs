@@ -11,7 +11,19 @@ use crate::shard::Ends;
 
 /// The free bytes at both ends of each page, by the number of the page.
 #[derive(Debug)]
-pub(super) struct IdlePages(Vec<Ends>);
+pub(super) struct IdlePages {
+    ends: Vec<Ends>,
+    /// Which ends are free, and whether the page is: a search looks at the pages of hundreds of windows, of which most
+    /// have none. They take a byte each, where the ends take many.
+    marks: Vec<u8>,
+}
+
+/// The beginning of a page is free.
+const HEAD: u8 = 1;
+/// The end of a page is free.
+const TAIL: u8 = 2;
+/// All of a page is free.
+const WHOLE: u8 = 4;
 
 /// A part of a window whose memory is free.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -25,25 +37,41 @@ pub(super) struct Run {
 impl Coordinator {
     /// Returns how much of each page is free.
     pub(super) fn idle_pages(&self, tiles: &Tiles, shards: &mut impl Shards) -> IdlePages {
-        let mut ends = alloc::vec![Ends::default(); self.pages.numbers()];
+        let mut all = IdlePages::new(self.pages.numbers());
         for (id, tiles) in tiles.by_shard() {
             shards.with(id, |shard| {
-                let mut add = |page: PageId, of_page| ends[page.0 as usize].add(of_page);
-                tiles.iter().for_each(|idle| shard.ends_in(&idle.tile, &mut add));
+                tiles.iter().for_each(|idle| shard.ends_in(&idle.tile, |page, ends| all.add(page, ends)))
             });
         }
-        IdlePages(ends)
+        all
     }
 }
 
 impl IdlePages {
+    /// Returns that of this number of pages nothing is free.
+    fn new(pages: usize) -> Self {
+        Self { ends: alloc::vec![Ends::default(); pages], marks: alloc::vec![0; pages] }
+    }
+
+    /// Adds what a free block has of a page.
+    fn add(&mut self, page: PageId, ends: Ends) {
+        let number = page.0 as usize;
+        self.ends[number].add(ends);
+        let mark = |is_so: bool, mark: u8| if is_so { mark } else { 0 };
+        self.marks[number] |= mark(ends.head > 0, HEAD) | mark(ends.tail > 0, TAIL) | mark(ends.is_whole, WHOLE);
+    }
+
     fn of(&self, page: PageId) -> Ends {
-        self.0.get(page.0 as usize).copied().unwrap_or_default()
+        self.ends.get(page.0 as usize).copied().unwrap_or_default()
+    }
+
+    fn has(&self, page: PageId, mark: u8) -> bool {
+        self.marks.get(page.0 as usize).is_some_and(|marks| marks & mark != 0)
     }
 
     /// Returns whether the end of a page is free.
     pub(super) fn is_free_at_end(&self, page: PageId) -> bool {
-        self.of(page).tail > 0
+        self.has(page, TAIL)
     }
 
     /// Returns the part of `bytes` free bytes, of the windows of a shard, whose youngest page is the oldest: the window
@@ -99,11 +127,12 @@ impl IdlePages {
     fn may_have(&self, pages: &[PageId], longest: u64, bytes: u64) -> bool {
         let needed = ((bytes + 1) / longest).saturating_sub(1) as usize;
         if needed == 0 {
-            let goes_on = |pair: &[PageId]| self.of(pair[0]).tail > 0 && self.of(pair[1]).head > 0;
-            let has_all = |page: &PageId| self.of(*page).head.max(self.of(*page).tail) >= bytes;
+            let goes_on = |pair: &[PageId]| self.has(pair[0], TAIL) && self.has(pair[1], HEAD);
+            let most = |page: PageId| self.of(page).head.max(self.of(page).tail);
+            let has_all = |page: &PageId| self.has(*page, HEAD | TAIL) && most(*page) >= bytes;
             return pages.windows(2).any(goes_on) || (bytes <= longest && pages.iter().any(has_all));
         }
-        let is_whole = |page: &PageId| self.of(*page).is_whole;
+        let is_whole = |page: &PageId| self.has(*page, WHOLE);
         // Of that many pages in a row, one is at a multiple of their number.
         let mut number = needed.wrapping_sub(1);
         while number < pages.len() {
@@ -201,7 +230,14 @@ mod tests {
         let ends = |&(head, tail): &(u64, u64)| Ends { head, tail, is_whole: head == 10 };
         let mut book = Windows::default();
         let id = book.insert(ShardId(0), BlockId(0), pages.iter().enumerate().map(part).collect());
-        (book.remove(id), IdlePages(free.iter().map(ends).collect()))
+        (book.remove(id), of_pages(free.iter().map(ends)))
+    }
+
+    /// Returns a state of the memory in which pages have these free ends, the first of which is page 0.
+    fn of_pages(ends: impl ExactSizeIterator<Item = Ends>) -> IdlePages {
+        let mut idle = IdlePages::new(ends.len());
+        (0..).zip(ends).for_each(|(number, ends)| idle.add(PageId(number), ends));
+        idle
     }
 
     fn run(pages: &[u32], free: &[(u64, u64)], bytes: u64) -> Option<u64> {
@@ -251,7 +287,7 @@ mod tests {
         let found = |free: &[u32], bytes| {
             let whole = |page: u32| if free.contains(&page) { 10 } else { 0 };
             let ends = |page| Ends { head: whole(page), tail: whole(page), is_whole: whole(page) > 0 };
-            IdlePages((0..6).map(ends).collect()).oldest_run(&book, shard, bytes)
+            of_pages((0..6).map(ends)).oldest_run(&book, shard, bytes)
         };
         assert_eq!(found(&[0, 1, 2, 3, 4, 5], 20), Some((first, 0)));
         assert_eq!(found(&[1, 2, 3, 4, 5], 20), Some((second, 100)), "the first window was lengthened later");
