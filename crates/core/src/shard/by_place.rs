@@ -50,7 +50,7 @@ pub(super) struct ByPlace {
     bytes: u64,
     /// The pages with a free end in each span, in order.
     ends: Vec<(PageId, Ends)>,
-    /// Whether a page went away since the list was made: another one may have come to its place.
+    /// Whether there is no list, as it was forgotten.
     is_forgotten: bool,
 }
 
@@ -96,17 +96,15 @@ impl ByPlace {
 impl Shard {
     /// Brings the list up to date. Returns the bytes of its blocks.
     pub(crate) fn list_by_place(&mut self) -> u64 {
-        let is_forgotten = self.by_place.is_forgotten;
-        if self.pools[Side::Large.index()].free.take_changed() || is_forgotten {
-            let nothing = ByPlace::default();
-            self.by_place = self.list_after(if is_forgotten { &nothing } else { &self.by_place });
+        if self.pools[Side::Large.index()].free.take_changed() || self.by_place.is_forgotten {
+            self.by_place = self.list_after(&self.by_place);
         }
         self.by_place.bytes
     }
 
-    /// Forgets what was found of the pages, as one of them goes away.
+    /// Forgets the list, as a page goes away: another one may come to its place.
     pub(super) fn forget_list(&mut self) {
-        self.by_place.is_forgotten = true;
+        self.by_place = ByPlace { is_forgotten: true, ..ByPlace::default() };
     }
 
     /// Returns the list, where an earlier one is right for those of its blocks that are still as they were.
@@ -196,10 +194,7 @@ impl Shard {
     /// Verifies that the list is as one that is made anew: as it is if no block came or went since it was made, and
     /// else as it will be once it is brought up to date.
     pub(super) fn check_by_place(&self) {
-        if self.by_place.is_forgotten {
-            return;
-        }
-        let has_changed = self.pools[Side::Large.index()].free.has_changed();
+        let has_changed = self.pools[Side::Large.index()].free.has_changed() || self.by_place.is_forgotten;
         let now = if has_changed { &self.list_after(&self.by_place) } else { &self.by_place };
         let anew = self.list_after(&ByPlace::default());
         assert_eq!(now.spans, anew.spans, "the free blocks of {} as they are listed by place", self.id.0);
