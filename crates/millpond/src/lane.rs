@@ -197,13 +197,12 @@ impl<B: Backend> LaneState<B> {
         segment.and_then(|segment| backend.address(segment)).unwrap_or(0)
     }
 
-    /// Runs `f` on the shard, and notes which blocks it has made free after a wait.
-    pub(crate) fn visit<R>(&mut self, f: impl FnOnce(&mut Shard) -> R) -> R {
-        let result = f(self.shard.tidied());
+    /// Calls `f` with the shard, and notes which blocks it has made free after a wait.
+    pub(crate) fn visit(&mut self, f: &mut dyn FnMut(&mut Shard)) {
+        f(self.shard.tidied());
         if self.watch.is_some() {
             self.note_retired();
         }
-        result
     }
 
     pub(crate) fn segment(&self, slot: Slot) -> &B::Segment {

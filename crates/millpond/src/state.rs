@@ -79,8 +79,8 @@ pub(crate) struct State<B: Backend> {
 pub(crate) struct LockedShards<'a, B: Backend>(pub(crate) &'a State<B>);
 
 impl<B: Backend> Shards for LockedShards<'_, B> {
-    fn with<R>(&mut self, shard: ShardId, f: impl FnOnce(&mut Shard) -> R) -> R {
-        self.0.lane(shard).lock().visit(f)
+    fn visit(&mut self, shard: ShardId, f: &mut dyn FnMut(&mut Shard)) {
+        self.0.lane(shard).lock().visit(f);
     }
 }
 
@@ -104,10 +104,10 @@ impl<'a, B: Backend> HeldShards<'a, B> {
 }
 
 impl<B: Backend> Shards for HeldShards<'_, B> {
-    fn with<R>(&mut self, shard: ShardId, f: impl FnOnce(&mut Shard) -> R) -> R {
+    fn visit(&mut self, shard: ShardId, f: &mut dyn FnMut(&mut Shard)) {
         match self.held.get_mut(shard.0 as usize) {
             Some(lane) => lane.visit(f),
-            None => LockedShards(self.state).with(shard, f),
+            None => self.state.lane(shard).lock().visit(f),
         }
     }
 
@@ -126,12 +126,12 @@ impl<B: Backend> Shards for HeldShards<'_, B> {
 struct UncontendedShards<'a, B: Backend>(&'a State<B>);
 
 impl<B: Backend> Shards for UncontendedShards<'_, B> {
-    fn with<R>(&mut self, shard: ShardId, f: impl FnOnce(&mut Shard) -> R) -> R {
-        LockedShards(self.0).with(shard, f)
+    fn visit(&mut self, shard: ShardId, f: &mut dyn FnMut(&mut Shard)) {
+        self.0.lane(shard).lock().visit(f);
     }
 
-    fn try_with<R>(&mut self, shard: ShardId, f: impl FnOnce(&mut Shard) -> R) -> Option<R> {
-        self.0.lane(shard).try_lock().map(|mut lane| lane.visit(f))
+    fn try_visit(&mut self, shard: ShardId, f: &mut dyn FnMut(&mut Shard)) -> bool {
+        self.0.lane(shard).try_lock().map(|mut lane| lane.visit(f)).is_some()
     }
 }
 

@@ -84,7 +84,7 @@ impl Coordinator {
         batch: Batch,
         stopped: Option<(usize, bool)>,
         plan: &mut Plan,
-        shards: &mut impl Shards,
+        shards: &mut dyn Shards,
     ) -> Phase {
         let Batch { mut calls, purpose } = batch;
         let skipped = stopped.map_or(Vec::new(), |(done, _)| calls.split_off(done));
@@ -120,7 +120,7 @@ impl Coordinator {
     }
 
     /// Notes that a page is mapped at a place.
-    pub(crate) fn page_arrives(&mut self, id: PageId, at: Place, role: Role, shards: &mut impl Shards) {
+    pub(crate) fn page_arrives(&mut self, id: PageId, at: Place, role: Role, shards: &mut dyn Shards) {
         let page = &mut self.pages[id];
         match role {
             Role::Home => {
@@ -136,7 +136,7 @@ impl Coordinator {
     }
 
     /// Notes that a page is no longer mapped at a place.
-    fn page_leaves(&mut self, id: PageId, at: Place, shards: &mut impl Shards) {
+    fn page_leaves(&mut self, id: PageId, at: Place, shards: &mut dyn Shards) {
         let page = &mut self.pages[id];
         if page.home == Some(at) {
             page.home = None;
@@ -150,7 +150,7 @@ impl Coordinator {
     }
 
     /// Returns the calls that unmap a page everywhere and release it. It is taken out of the windows that it is in.
-    pub(super) fn calls_to_release(&mut self, id: PageId, shards: &mut impl Shards) -> Vec<PageCall> {
+    pub(super) fn calls_to_release(&mut self, id: PageId, shards: &mut dyn Shards) -> Vec<PageCall> {
         let mut calls = self.calls_to_leave_windows(id, shards);
         calls.extend(self.pages[id].home.map(|at| PageCall::Unmap { page: id, at }));
         calls.push(PageCall::Release { page: id });
@@ -158,7 +158,7 @@ impl Coordinator {
     }
 
     /// Notes that calls of [`calls_to_release`](Self::calls_to_release) were made.
-    pub(super) fn pages_released(&mut self, calls: &[PageCall], shards: &mut impl Shards) {
+    pub(super) fn pages_released(&mut self, calls: &[PageCall], shards: &mut dyn Shards) {
         for call in calls {
             match *call {
                 PageCall::Unmap { page, at } => self.page_leaves(page, at, shards),

@@ -15,7 +15,7 @@ impl Coordinator {
     /// # Panics
     ///
     /// On the first one that does not hold.
-    pub fn check(&mut self, shards: &mut impl Shards) {
+    pub fn check(&mut self, shards: &mut dyn Shards) {
         self.settle_all(shards);
         let mut ledger = WasteLedger { ready_bytes: self.pages.spare_bytes(), ..WasteLedger::default() };
         let mut held = self.pages.spare_bytes_by_side();
@@ -45,7 +45,7 @@ impl Coordinator {
     }
 
     /// P2: a page is mapped in shards of one pool only, and memory that is away is of the pool of its window.
-    fn check_pools(&self, shards: &mut impl Shards) {
+    fn check_pools(&self, shards: &mut dyn Shards) {
         for (id, page) in self.pages.iter() {
             let Some(home) = page.home else { continue };
             let elsewhere = page.windows.iter().find(|at| self.pool_of(at.shard) != self.pool_of(home.shard));

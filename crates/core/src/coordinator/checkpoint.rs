@@ -122,7 +122,7 @@ impl Coordinator {
     /// Returns what a pool has handed out.
     ///
     /// Cost: every block of the pool is visited.
-    pub fn checkpoint(&self, pool: PoolId, shards: &mut impl Shards) -> Checkpoint {
+    pub fn checkpoint(&self, pool: PoolId, shards: &mut dyn Shards) -> Checkpoint {
         let mut marks = Vec::new();
         for id in self.shards_of(pool) {
             for (block, pieces) in shards.with(id, |shard| shard.live_by_place()) {
@@ -147,7 +147,7 @@ impl Coordinator {
         pool: PoolId,
         to: &Checkpoint,
         leaving: &[(ShardId, BlockId)],
-        shards: &mut impl Shards,
+        shards: &mut dyn Shards,
     ) -> Result<(), Obstacle> {
         let mut leaves: BTreeSet<Named> = leaving.iter().copied().collect();
         for &(id, block) in leaving {
@@ -168,7 +168,7 @@ impl Coordinator {
         &mut self,
         pool: PoolId,
         to: &Checkpoint,
-        shards: &mut impl Shards,
+        shards: &mut dyn Shards,
     ) -> Result<Vec<Restored>, Obstacle> {
         let points = self.look_at(pool, to, &BTreeSet::new(), shards)?;
         let points: Vec<_> = points.into_iter().filter(|&point| !self.pending.is_reached(point)).collect();
@@ -206,7 +206,7 @@ impl Coordinator {
         pool: PoolId,
         to: &Checkpoint,
         leaving: &BTreeSet<Named>,
-        shards: &mut impl Shards,
+        shards: &mut dyn Shards,
     ) -> Result<Vec<Point>, Obstacle> {
         if to.pool != pool {
             return Err(Obstacle::OtherPool(to.pool));
@@ -277,7 +277,7 @@ fn hint_for(spot: &Spot, from: Option<(ShardId, crate::ids::Slot, BlockId)>) -> 
 type Claimed = (BlockId, SplitChange, usize);
 
 /// Claims the memory of a checkpoint, all of which is free. Returns it by mark.
-fn claim(to: &Checkpoint, shards: &mut impl Shards) -> Vec<Vec<Claimed>> {
+fn claim(to: &Checkpoint, shards: &mut dyn Shards) -> Vec<Vec<Claimed>> {
     let mut claimed: Vec<Vec<Claimed>> = to.marks.iter().map(|_| Vec::new()).collect();
     let mut from = None;
     for Ground { spot, mark, piece } in grounds(to) {
@@ -293,7 +293,7 @@ fn claim(to: &Checkpoint, shards: &mut impl Shards) -> Vec<Vec<Claimed>> {
 }
 
 /// Sends claimed memory away, and hands out the addresses of a mark in a window.
-fn open(mark: &Mark, ground: &[Claimed], shards: &mut impl Shards) -> Grant {
+fn open(mark: &Mark, ground: &[Claimed], shards: &mut dyn Shards) -> Grant {
     let homes = mark.pieces.as_deref().unwrap_or_default();
     let mut order: Vec<_> = ground.to_vec();
     order.sort_by_key(|&(_, _, piece)| piece);

@@ -25,7 +25,7 @@ impl Coordinator {
         shard: ShardId,
         want: &Want,
         address: u64,
-        shards: &mut impl Shards,
+        shards: &mut dyn Shards,
     ) -> Result<Grant, Obstacle> {
         let (bytes, home) = (want.rounded, self.stream_of(shard));
         let may_wait = !self.is_capturing(shard);

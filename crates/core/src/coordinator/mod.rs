@@ -42,14 +42,18 @@ pub use report::{FreeRange, Pin, Report};
 pub use step::{Outcome, PageCall, Step};
 
 /// Access to the shards of an allocator, one at a time. The shell locks a shard for each call.
+///
+/// The decisions take it as `&mut dyn Shards`, so that they are compiled once, and not for every device and every way
+/// of locking in each program. A request that hits needs no access of this kind.
 pub trait Shards {
-    /// Runs `f` on the shard, [`tidied`](Shard::tidied).
-    fn with<R>(&mut self, shard: ShardId, f: impl FnOnce(&mut Shard) -> R) -> R;
+    /// Calls `f` once with the shard, [`tidied`](Shard::tidied).
+    fn visit(&mut self, shard: ShardId, f: &mut dyn FnMut(&mut Shard));
 
-    /// Runs `f` on the shard like [`with`](Shards::with). Returns `None` if that would mean to wait for another thread
-    /// and this access does not wait.
-    fn try_with<R>(&mut self, shard: ShardId, f: impl FnOnce(&mut Shard) -> R) -> Option<R> {
-        Some(self.with(shard, f))
+    /// Calls `f` once with the shard like [`visit`](Shards::visit), and returns `true`. Returns `false`, with `f` not
+    /// called, if that would mean to wait for another thread and this access does not wait.
+    fn try_visit(&mut self, shard: ShardId, f: &mut dyn FnMut(&mut Shard)) -> bool {
+        self.visit(shard, f);
+        true
     }
 
     /// Keeps the shards unchanged, except through this access, until [`let_go`](Shards::let_go): what several looks at
@@ -61,9 +65,22 @@ pub trait Shards {
     fn let_go(&mut self) {}
 }
 
+impl dyn Shards + '_ {
+    /// Runs `f` on the shard, [`tidied`](Shard::tidied), and returns its result.
+    #[inline]
+    pub(crate) fn with<R>(&mut self, shard: ShardId, f: impl FnOnce(&mut Shard) -> R) -> R {
+        let (mut f, mut result) = (Some(f), None);
+        self.visit(shard, &mut |shard| result = f.take().map(|f| f(shard)));
+        match result {
+            Some(result) => result,
+            None => panic!("{shard:?} was not visited"),
+        }
+    }
+}
+
 impl Shards for Vec<Shard> {
-    fn with<R>(&mut self, shard: ShardId, f: impl FnOnce(&mut Shard) -> R) -> R {
-        f(self[shard.0 as usize].tidied())
+    fn visit(&mut self, shard: ShardId, f: &mut dyn FnMut(&mut Shard)) {
+        f(self[shard.0 as usize].tidied());
     }
 }
 
@@ -240,7 +257,7 @@ impl Coordinator {
     }
 
     /// Returns every segment of every shard, in order of birth.
-    pub fn layout(&self, shards: &mut impl Shards) -> Vec<SegmentView> {
+    pub fn layout(&self, shards: &mut dyn Shards) -> Vec<SegmentView> {
         let mut all = Vec::new();
         for id in self.shard_ids() {
             all.append(&mut shards.with(id, |shard| shard.layout()));
@@ -250,7 +267,7 @@ impl Coordinator {
     }
 
     /// Returns where every reserved byte is.
-    pub fn ledger(&self, shards: &mut impl Shards) -> WasteLedger {
+    pub fn ledger(&self, shards: &mut dyn Shards) -> WasteLedger {
         let mut sum = WasteLedger { ready_bytes: self.pages.spare_bytes(), ..WasteLedger::default() };
         for id in self.shard_ids() {
             sum += self.ledger_of(id, shards);
@@ -259,14 +276,14 @@ impl Coordinator {
     }
 
     /// Returns where the reserved bytes of a shard are. Nothing of a held pool is ready to go back.
-    fn ledger_of(&self, id: ShardId, shards: &mut impl Shards) -> WasteLedger {
+    fn ledger_of(&self, id: ShardId, shards: &mut dyn Shards) -> WasteLedger {
         let ledger = shards.with(id, |shard| shard.ledger());
         if self.may_release(id) { ledger } else { ledger.of_held_pool() }
     }
 
     /// Returns the slots of the segments that the shards hold, each with whether it is a range. They are what has to be
     /// given back at the end.
-    pub fn holdings(&self, shards: &mut impl Shards) -> Vec<(ShardId, Slot, bool)> {
+    pub fn holdings(&self, shards: &mut dyn Shards) -> Vec<(ShardId, Slot, bool)> {
         let mut all = Vec::new();
         for id in self.shard_ids() {
             shards.with(id, |shard| {

@@ -150,7 +150,7 @@ impl Coordinator {
     /// # Panics
     ///
     /// If the outcome of the previous step was not told.
-    pub fn next(&mut self, plan: &mut Plan, shards: &mut impl Shards) -> Step {
+    pub fn next(&mut self, plan: &mut Plan, shards: &mut dyn Shards) -> Step {
         if plan.standing.keeps_turn() && self.has_turn(plan) {
             // Alone among plans: nor do blocks that are handed out or taken back change what it sees.
             shards.hold();
@@ -177,7 +177,7 @@ impl Coordinator {
     /// # Panics
     ///
     /// If the outcome does not answer the step.
-    pub fn learn(&mut self, plan: &mut Plan, outcome: Outcome, shards: &mut impl Shards) {
+    pub fn learn(&mut self, plan: &mut Plan, outcome: Outcome, shards: &mut dyn Shards) {
         match core::mem::replace(&mut plan.phase, Phase::Over) {
             Phase::Asked(asked) => plan.phase = self.answered(asked, outcome, plan, shards),
             phase => panic!("{outcome:?} answers no step: the plan is at {phase:?}"),
@@ -187,14 +187,14 @@ impl Coordinator {
 
     /// Ends a plan before its time: what it has claimed goes back, and the next step is [`Step::Done`], or begins to
     /// undo what is half-done.
-    pub fn abandon(&mut self, plan: &mut Plan, shards: &mut impl Shards) {
+    pub fn abandon(&mut self, plan: &mut Plan, shards: &mut dyn Shards) {
         let phase = core::mem::replace(&mut plan.phase, Phase::Over);
         plan.phase = self.give_up(phase, plan, shards);
         self.keep_count(plan, None);
     }
 
     /// Has a phase go on.
-    fn go_on(&mut self, phase: Phase, plan: &mut Plan, shards: &mut impl Shards) -> Turned {
+    fn go_on(&mut self, phase: Phase, plan: &mut Plan, shards: &mut dyn Shards) -> Turned {
         match phase {
             Phase::Begin => (Phase::Climb(self.first_rung(plan.request.goal)), None),
             Phase::Climb(climb) => match self.stand_back(plan, &climb) {
@@ -217,7 +217,7 @@ impl Coordinator {
     }
 
     /// Takes in an outcome, and returns the phase that follows.
-    fn answered(&mut self, asked: Asked, outcome: Outcome, plan: &mut Plan, shards: &mut impl Shards) -> Phase {
+    fn answered(&mut self, asked: Asked, outcome: Outcome, plan: &mut Plan, shards: &mut dyn Shards) -> Phase {
         match (asked, outcome) {
             (Asked::Points(then), Outcome::Reached(points)) => {
                 for point in points {
@@ -259,7 +259,7 @@ impl Coordinator {
     }
 
     /// Gives back what a phase holds, and returns the phase that undoes the rest.
-    fn give_up(&mut self, phase: Phase, plan: &mut Plan, shards: &mut impl Shards) -> Phase {
+    fn give_up(&mut self, phase: Phase, plan: &mut Plan, shards: &mut dyn Shards) -> Phase {
         match phase {
             Phase::Sweep(sweep, _) => sweep.give_up(plan.request.clocks, shards),
             Phase::Extend(block, _) | Phase::Serve(block) => {

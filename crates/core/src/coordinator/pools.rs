@@ -59,7 +59,7 @@ impl Coordinator {
     /// # Panics
     ///
     /// Panics if the pool has no reference.
-    pub fn release_pool(&mut self, pool: PoolId, shards: &mut impl Shards) {
+    pub fn release_pool(&mut self, pool: PoolId, shards: &mut dyn Shards) {
         let before = self.pools.flags(pool);
         self.pools.let_go(pool);
         if self.pools.flags(pool) != before {
@@ -73,7 +73,7 @@ impl Coordinator {
     /// # Panics
     ///
     /// Panics if there is no such pool.
-    pub fn set_pool_flags(&mut self, pool: PoolId, flags: PoolFlags, shards: &mut impl Shards) {
+    pub fn set_pool_flags(&mut self, pool: PoolId, flags: PoolFlags, shards: &mut dyn Shards) {
         self.pools.set_flags(pool, flags);
         self.tell_flags(pool, shards);
     }
@@ -83,14 +83,14 @@ impl Coordinator {
         self.pools.flags(pool)
     }
 
-    fn tell_flags(&self, pool: PoolId, shards: &mut impl Shards) {
+    fn tell_flags(&self, pool: PoolId, shards: &mut dyn Shards) {
         let flags = self.pools.flags(pool);
         self.shards_of(pool).for_each(|id| shards.with(id, |shard| shard.set_flags(flags)));
     }
 
     /// Serves a request in the default pool from free memory of the same stream in a private pool that allows it:
     /// PyTorch's `try_mempool_fallback`. The block stays one of that pool.
-    pub(crate) fn find_in_other_pools(&mut self, plan: &Plan, shards: &mut impl Shards) -> Option<Turned> {
+    pub(crate) fn find_in_other_pools(&mut self, plan: &Plan, shards: &mut dyn Shards) -> Option<Turned> {
         let (shard, want) = plan.request.allocation();
         if self.pool_of(shard) != PoolId::DEFAULT {
             return None;
@@ -113,7 +113,7 @@ impl Coordinator {
     }
 
     /// Returns what a pool has, or `None` if it does not exist. Every block of the pool is visited.
-    pub fn pool_stats(&self, pool: PoolId, shards: &mut impl Shards) -> Option<PoolStats> {
+    pub fn pool_stats(&self, pool: PoolId, shards: &mut dyn Shards) -> Option<PoolStats> {
         let reserved = self.pools.reserved(pool)?;
         let (mut allocated_bytes, mut free_bytes, mut small) = (0, 0, 0);
         for id in self.shards_of(pool) {
@@ -152,7 +152,7 @@ impl Coordinator {
         stream: StreamId,
         pool: PoolId,
         is_over: impl Fn(PoolId) -> bool,
-        shards: &mut impl Shards,
+        shards: &mut dyn Shards,
     ) -> Option<ShardId> {
         let found = self.shard_ids().find(|&id| {
             let of = self.pool_of(id);
@@ -270,7 +270,7 @@ impl Coordinator {
     }
 
     /// Returns the bytes live in the pool of a shard.
-    pub(crate) fn live_in_pool(&self, shard: ShardId, shards: &mut impl Shards) -> u64 {
+    pub(crate) fn live_in_pool(&self, shard: ShardId, shards: &mut dyn Shards) -> u64 {
         self.shards_of(self.pool_of(shard)).map(|id| shards.with(id, |shard| shard.live_bytes())).sum()
     }
 }

@@ -95,7 +95,7 @@ pub struct Report {
 
 impl Coordinator {
     /// Builds the report of a refusal. It walks every block, a cost that an out-of-memory error justifies.
-    pub(crate) fn report(&self, shard: ShardId, want: Want, rejected: bool, shards: &mut impl Shards) -> Report {
+    pub(crate) fn report(&self, shard: ShardId, want: Want, rejected: bool, shards: &mut dyn Shards) -> Report {
         let layout = self.layout(shards);
         let (stream, pool) = (self.stream_of(shard), self.pool_of(shard));
         let ledger = self.ledger(shards);
@@ -137,7 +137,7 @@ impl Coordinator {
 
     /// Returns the number of bytes in free pages and in free segments whose last use is not known to be over. Those of
     /// held pools would not go back in any case.
-    fn unreached_bytes(&self, shards: &mut impl Shards) -> u64 {
+    fn unreached_bytes(&self, shards: &mut dyn Shards) -> u64 {
         let in_shard = |id| shards.with(id, |shard| shard.unreached_bytes(|point| self.pending.is_reached(point)));
         self.releasable_shards().map(in_shard).sum()
     }

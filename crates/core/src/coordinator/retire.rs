@@ -24,7 +24,7 @@ impl Coordinator {
         block: BlockId,
         points: impl IntoIterator<Item = Point>,
         clocks: [u64; 2],
-        shards: &mut impl Shards,
+        shards: &mut dyn Shards,
     ) {
         if !self.guards() || self.has_source(self.pool_of(shard)) {
             for point in points {
@@ -58,7 +58,7 @@ impl Coordinator {
     }
 
     /// Returns the streams that freed memory waits for, each once, without those that are being captured.
-    pub fn streams_waited_for(&self, shards: &mut impl Shards) -> Vec<StreamId> {
+    pub fn streams_waited_for(&self, shards: &mut dyn Shards) -> Vec<StreamId> {
         let mut streams = self.pending.waited_for();
         for id in self.shard_ids() {
             shards.with(id, |shard| streams.extend(shard.guard_points().map(|point| point.stream)));
@@ -77,14 +77,14 @@ impl Coordinator {
     /// Retires every pending block whose points are reached: PyTorch's `process_events`, stream by stream, each in
     /// order from the front. Does nothing while a plan is about to be refused: it waits for the same points, and looks
     /// at what they free before others do.
-    pub fn retire_ready(&mut self, clocks: [u64; 2], shards: &mut impl Shards) {
+    pub fn retire_ready(&mut self, clocks: [u64; 2], shards: &mut dyn Shards) {
         if !self.is_closed() {
             self.retire(clocks, shards);
         }
     }
 
     /// [`retire_ready`](Self::retire_ready) for a plan.
-    pub(crate) fn retire(&mut self, clocks: [u64; 2], shards: &mut impl Shards) {
+    pub(crate) fn retire(&mut self, clocks: [u64; 2], shards: &mut dyn Shards) {
         self.retire_pending(clocks, shards);
         if self.guards() {
             for id in self.shard_ids() {
@@ -94,7 +94,7 @@ impl Coordinator {
     }
 
     /// Does the same without a look at guarded memory.
-    pub(crate) fn retire_pending(&mut self, clocks: [u64; 2], shards: &mut impl Shards) {
+    pub(crate) fn retire_pending(&mut self, clocks: [u64; 2], shards: &mut dyn Shards) {
         let early = self.early();
         for stream in 0..self.pending.streams() {
             let usable = Tick(self.pending.reached(StreamId(stream as u32)).0.saturating_add(early));
@@ -122,7 +122,7 @@ impl Coordinator {
         u64::from(self.settings.planted().is(Plant::OffByOneTick))
     }
 
-    fn settle_homes(&mut self, clocks: [u64; 2], shards: &mut impl Shards) {
+    fn settle_homes(&mut self, clocks: [u64; 2], shards: &mut dyn Shards) {
         for id in self.shard_ids() {
             let usable = self.pending.reached(self.stream_of(id));
             // Garbage collection's clock differs by side; blocks that settle take the large one's, the only one read.
@@ -136,12 +136,12 @@ impl Coordinator {
     }
 
     /// Returns the last point outstanding on each stream, those that blocks wait for on their home streams included.
-    pub fn outstanding(&self, shards: &mut impl Shards) -> Vec<Point> {
+    pub fn outstanding(&self, shards: &mut dyn Shards) -> Vec<Point> {
         self.with_those_of(self.shard_ids(), self.pending.last(), shards)
     }
 
     /// Returns the last point on each stream that memory of a pool waits for.
-    pub(crate) fn outstanding_in(&self, pool: PoolId, shards: &mut impl Shards) -> Vec<Point> {
+    pub(crate) fn outstanding_in(&self, pool: PoolId, shards: &mut dyn Shards) -> Vec<Point> {
         let waiting = self.pending.blocks().into_iter().filter(|((shard, _), _)| self.pool_of(*shard) == pool);
         self.with_those_of(self.shards_of(pool), waiting.flat_map(|(_, points)| points).collect(), shards)
     }
@@ -151,7 +151,7 @@ impl Coordinator {
         &self,
         of: impl Iterator<Item = ShardId>,
         mut points: Points,
-        shards: &mut impl Shards,
+        shards: &mut dyn Shards,
     ) -> Vec<Point> {
         for id in of {
             shards.with(id, |shard| {
@@ -164,7 +164,7 @@ impl Coordinator {
 
 /// Gives memory back to the shards that have its home. What another stream did there through a window is over, or comes
 /// before the points.
-fn return_home(returns: Vec<Return>, clocks: [u64; 2], shards: &mut impl Shards) {
+fn return_home(returns: Vec<Return>, clocks: [u64; 2], shards: &mut dyn Shards) {
     for (piece, points) in returns {
         let over = (LastUse::at(Tick::ZERO), true);
         shards.with(piece.shard, |shard| shard.comes_home_guarded(piece.block, over, points, clocks[1]));

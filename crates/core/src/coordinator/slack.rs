@@ -44,13 +44,13 @@ impl Pins {
 impl Coordinator {
     /// Returns what is reserved beyond the slack, and what work in flight pins. Every block is visited. What a stream
     /// has reached counts from when it was last seen.
-    pub fn slack_stats(&mut self, shards: &mut impl Shards) -> SlackStats {
+    pub fn slack_stats(&mut self, shards: &mut dyn Shards) -> SlackStats {
         self.settle_all(shards);
         self.beyond_slack(shards)
     }
 
     /// Does the work of [`slack_stats`](Self::slack_stats) where all shards are settled.
-    pub(super) fn beyond_slack(&self, shards: &mut impl Shards) -> SlackStats {
+    pub(super) fn beyond_slack(&self, shards: &mut dyn Shards) -> SlackStats {
         let most_live_bytes = self.most_live();
         let is_bounded = self.traits.source == Source::Pages;
         // Each pool has its own slack, as its memory serves no other.
@@ -69,7 +69,7 @@ impl Coordinator {
         }
     }
 
-    fn pins(&self, shards: &mut impl Shards) -> Pins {
+    fn pins(&self, shards: &mut dyn Shards) -> Pins {
         let mut pins = Pins::default();
         let mut waiters = self.pending.blocks();
         let is_ahead = |point: &Point| !self.pending.is_reached(*point);

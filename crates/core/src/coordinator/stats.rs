@@ -42,7 +42,7 @@ impl Coordinator {
 
     /// Forgets how much was live, if the program that had it live is over: the cache is emptied, and no more is live
     /// than the slack of what was. The next one may need far less.
-    pub(crate) fn begin_anew(&mut self, shards: &mut impl Shards) {
+    pub(crate) fn begin_anew(&mut self, shards: &mut dyn Shards) {
         if self.traits.source != Source::Pages {
             return;
         }
@@ -61,14 +61,14 @@ impl Coordinator {
 
     /// Returns the reserved bytes by side. Under `paged`, memory goes from side to side without any call: what small
     /// blocks have got now counts as theirs, without a history.
-    fn reserved_by_side(&self, reserved: StatByPool, shards: &mut impl Shards) -> StatByPool {
+    fn reserved_by_side(&self, reserved: StatByPool, shards: &mut dyn Shards) -> StatByPool {
         by_side(reserved, self.shard_ids().map(|id| shards.with(id, |shard| shard.small_bytes())).sum())
     }
 
     /// Takes room from the other shards for one whose counters rose beyond its room, and raises the peaks by what is
     /// missing. If the access does not wait and another shard is busy, what is missing stays so: the busy one may have
     /// it.
-    pub fn settle(&mut self, shard: ShardId, shards: &mut impl Shards) {
+    pub fn settle(&mut self, shard: ShardId, shards: &mut dyn Shards) {
         let before = shards.with(shard, |shard| shard.rooms());
         let mut rooms = before;
         let mut passed_over = false;
@@ -76,8 +76,7 @@ impl Coordinator {
             if !has_shortage(&rooms) {
                 break;
             }
-            let shared = shards.try_with(other, |other| other.share_room(&mut rooms));
-            passed_over |= shared.is_none();
+            passed_over |= !shards.try_visit(other, &mut |other| other.share_room(&mut rooms));
         }
         if !passed_over {
             self.peaks.cover(&mut rooms);
@@ -95,7 +94,7 @@ impl Coordinator {
     }
 
     /// Settles every shard that is short of room.
-    pub fn settle_all(&mut self, shards: &mut impl Shards) {
+    pub fn settle_all(&mut self, shards: &mut dyn Shards) {
         for id in self.shard_ids() {
             if !shards.with(id, |shard| shard.is_settled()) {
                 self.settle(id, shards);
@@ -104,7 +103,7 @@ impl Coordinator {
     }
 
     /// Sets every peak to what is there now.
-    pub fn reset_peaks(&mut self, shards: &mut impl Shards) {
+    pub fn reset_peaks(&mut self, shards: &mut dyn Shards) {
         self.settle_all(shards);
         self.most_live = self.most_live();
         self.forgotten_peak = 0;
@@ -118,7 +117,7 @@ impl Coordinator {
     }
 
     /// Forgets what came and went: PyTorch's `reset_accumulated_memory_stats`.
-    pub fn reset_totals(&mut self, shards: &mut impl Shards) {
+    pub fn reset_totals(&mut self, shards: &mut dyn Shards) {
         self.count_grants_anew(shards);
         for id in self.shard_ids() {
             shards.with(id, |shard| shard.reset_totals());
@@ -129,7 +128,7 @@ impl Coordinator {
     }
 
     /// Returns all statistics now.
-    pub fn stats(&mut self, shards: &mut impl Shards) -> MemoryStats {
+    pub fn stats(&mut self, shards: &mut dyn Shards) -> MemoryStats {
         self.settle_all(shards);
         let [allocation, allocated_bytes, active, active_bytes, requested_bytes, split, split_bytes, oversize] =
             self.families(shards);
@@ -160,7 +159,7 @@ impl Coordinator {
     }
 
     /// Returns what the shards count, summed up, with the device's peaks.
-    fn families(&self, shards: &mut impl Shards) -> [StatByPool; COUNTERS] {
+    fn families(&self, shards: &mut dyn Shards) -> [StatByPool; COUNTERS] {
         let mut families = [StatByPool::default(); COUNTERS];
         for id in self.shard_ids() {
             shards.with(id, |shard| {
@@ -183,7 +182,7 @@ impl Coordinator {
     }
 
     /// P1: a peak is the sum of what is there and what room is left, and no room is below zero.
-    pub(super) fn check_peaks(&self, shards: &mut impl Shards) {
+    pub(super) fn check_peaks(&self, shards: &mut dyn Shards) {
         let rows = |id| shards.with(id, |shard| (shard.current(), shard.rooms()));
         let rows: alloc::vec::Vec<_> = self.shard_ids().map(rows).collect();
         self.peaks.check(&rows);

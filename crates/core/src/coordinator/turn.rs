@@ -155,7 +155,7 @@ impl Coordinator {
     }
 
     /// Counts the frees that the last part of the ladder begins with.
-    pub(crate) fn count_frees(&self, plan: &mut Plan, shards: &mut impl Shards) {
+    pub(crate) fn count_frees(&self, plan: &mut Plan, shards: &mut dyn Shards) {
         self.note_frees(plan, self.frees(shards));
     }
 
@@ -165,7 +165,7 @@ impl Coordinator {
     }
 
     /// Returns whether blocks were freed since they were counted or noted.
-    pub(crate) fn were_freed(&self, plan: &Plan, shards: &mut impl Shards) -> bool {
+    pub(crate) fn were_freed(&self, plan: &Plan, shards: &mut dyn Shards) -> bool {
         self.frees(shards) != plan.standing.frees
     }
 
@@ -212,7 +212,7 @@ impl Coordinator {
         here: Climb,
         retry: Climb,
         last: Climb,
-        shards: &mut impl Shards,
+        shards: &mut dyn Shards,
     ) -> Turned {
         self.keep_turn(plan);
         if !self.has_turn(plan) {
@@ -254,7 +254,7 @@ impl Coordinator {
     /// that were free have been handed out: to a program that never has more than there is, all looks as if it had
     /// both. So the plan waits for them once more; what was free before is released by now, so a second time there is
     /// nothing left to hand out.
-    pub(crate) fn has_second_round(&mut self, plan: &mut Plan, shards: &mut impl Shards) -> bool {
+    pub(crate) fn has_second_round(&mut self, plan: &mut Plan, shards: &mut dyn Shards) -> bool {
         let Rank::Turn(ticket, round) = plan.standing.rank else { return false };
         plan.standing.rank = Rank::Turn(ticket, Round::Second);
         round == Round::First && self.were_freed(plan, shards)
@@ -302,7 +302,7 @@ impl Coordinator {
     }
 
     /// Returns the number of blocks that were freed so far, on all streams.
-    fn frees(&self, shards: &mut impl Shards) -> u64 {
+    fn frees(&self, shards: &mut dyn Shards) -> u64 {
         self.shard_ids().map(|id| shards.with(id, |shard| shard.frees())).sum()
     }
 }

@@ -81,7 +81,7 @@ impl Coordinator {
     }
 
     /// Climbs one rung.
-    pub(crate) fn climb(&mut self, climb: Climb, plan: &mut Plan, shards: &mut impl Shards) -> Turned {
+    pub(crate) fn climb(&mut self, climb: Climb, plan: &mut Plan, shards: &mut dyn Shards) -> Turned {
         match climb {
             Climb::Segments(rung) => self.climb_segments(rung, plan, shards),
             Climb::Pages(climb) => self.climb_pages(climb, plan, shards),

@@ -27,7 +27,7 @@ impl Coordinator {
     /// Reserves a range of addresses to grow in: 9/8 of the device, in whole pages, as PyTorch reserves. Where
     /// addresses are scarce, a part of what is left of them, so that there is always something left; but enough for the
     /// request.
-    pub(crate) fn new_range(&mut self, attempt: Climb, plan: &mut Plan, shards: &mut impl Shards) -> Turned {
+    pub(crate) fn new_range(&mut self, attempt: Climb, plan: &mut Plan, shards: &mut dyn Shards) -> Turned {
         let (_, want) = plan.request.allocation();
         self.new_range_for(attempt, Addresses::Home(want.rounded), plan, shards)
     }
@@ -38,7 +38,7 @@ impl Coordinator {
         attempt: Climb,
         addresses: Addresses,
         plan: &mut Plan,
-        shards: &mut impl Shards,
+        shards: &mut dyn Shards,
     ) -> Turned {
         let (shard, want) = plan.request.allocation();
         let page = self.page_bytes(&want);
@@ -60,7 +60,7 @@ impl Coordinator {
     }
 
     /// Returns the bytes of addresses that no range has yet.
-    pub(super) fn addresses_left(&self, shards: &mut impl Shards) -> u64 {
+    pub(super) fn addresses_left(&self, shards: &mut dyn Shards) -> u64 {
         match self.facts.pages {
             Some(PageCaps { address_bytes, .. }) if address_bytes < u64::MAX => {
                 let taken: u64 = self.shard_ids().map(|id| shards.with(id, |shard| shard.range_bytes())).sum();
@@ -76,7 +76,7 @@ impl Coordinator {
         reserve: Reserve,
         outcome: Outcome,
         plan: &mut Plan,
-        shards: &mut impl Shards,
+        shards: &mut dyn Shards,
     ) -> Phase {
         let Reserve { slot, bytes, attempt, has_windows } = reserve;
         let (shard, want) = plan.request.allocation();
@@ -140,7 +140,7 @@ pub(super) fn not_reserved(
     slot: Slot,
     attempt: Climb,
     outcome: Outcome,
-    shards: &mut impl Shards,
+    shards: &mut dyn Shards,
 ) -> Phase {
     shards.with(shard, |shard| shard.unpromise(slot));
     match outcome {

@@ -27,7 +27,7 @@ pub(crate) enum Rung {
 
 impl Coordinator {
     /// Climbs one rung of a plan that gives memory back.
-    pub(super) fn climb_release(&mut self, rung: Rung, plan: &mut Plan, shards: &mut impl Shards) -> Turned {
+    pub(super) fn climb_release(&mut self, rung: Rung, plan: &mut Plan, shards: &mut dyn Shards) -> Turned {
         match rung {
             Rung::Idle => self.release_idle(Phase::Over, shards),
             Rung::Flush => match plan.request.goal {
@@ -49,7 +49,7 @@ impl Coordinator {
 
     /// Looks for a free block once more: others may have freed one since the plan began. Goes on with `next` if there
     /// is none.
-    pub(crate) fn search(&mut self, plan: &mut Plan, next: Phase, shards: &mut impl Shards) -> Turned {
+    pub(crate) fn search(&mut self, plan: &mut Plan, next: Phase, shards: &mut dyn Shards) -> Turned {
         match self.find(plan, shards) {
             Some(grant) => Phase::end(Step::Grant(grant)),
             None => next.turn(),
@@ -57,7 +57,7 @@ impl Coordinator {
     }
 
     /// Takes a free block for the request, if its shard has one.
-    pub(super) fn find(&mut self, plan: &Plan, shards: &mut impl Shards) -> Option<Grant> {
+    pub(super) fn find(&mut self, plan: &Plan, shards: &mut dyn Shards) -> Option<Grant> {
         let Goal::Allocate(shard, want) = plan.request.goal else { return None };
         let clock = plan.request.clock();
         if self.facts.reuse != Reuse::InOrder {
@@ -69,7 +69,7 @@ impl Coordinator {
     }
 
     /// Settles a shard if the grant has used up its room for peaks.
-    pub(crate) fn settled(&mut self, shard: ShardId, mut grant: Grant, shards: &mut impl Shards) -> Grant {
+    pub(crate) fn settled(&mut self, shard: ShardId, mut grant: Grant, shards: &mut dyn Shards) -> Grant {
         if core::mem::take(&mut grant.unsettled) {
             self.settle(shard, shards);
         }
@@ -77,7 +77,7 @@ impl Coordinator {
     }
 
     /// Gives back what the policy does not keep while it takes more.
-    pub(super) fn collect(&mut self, next: Climb, plan: &mut Plan, shards: &mut impl Shards) -> Turned {
+    pub(super) fn collect(&mut self, next: Climb, plan: &mut Plan, shards: &mut dyn Shards) -> Turned {
         let next = Phase::Climb(next);
         match self.traits_of(plan.request.allocation().0).collects {
             Collects::Idle => self.release_idle(next, shards),
@@ -90,7 +90,7 @@ impl Coordinator {
     }
 
     /// Waits for everything outstanding, or, where one pool is emptied, for what that pool's memory waits for.
-    pub(super) fn flush(&mut self, next: Climb, plan: &mut Plan, shards: &mut impl Shards) -> Turned {
+    pub(super) fn flush(&mut self, next: Climb, plan: &mut Plan, shards: &mut dyn Shards) -> Turned {
         self.scalars.num_sync_all_streams += 1;
         if plan.standing.keeps_turn() {
             self.count_frees(plan, shards);
@@ -104,7 +104,7 @@ impl Coordinator {
     }
 
     /// Makes free what the wait has reached, and searches again if the settings say so.
-    pub(super) fn search_after_wait(&mut self, next: Climb, plan: &mut Plan, shards: &mut impl Shards) -> Turned {
+    pub(super) fn search_after_wait(&mut self, next: Climb, plan: &mut Plan, shards: &mut dyn Shards) -> Turned {
         self.retire(plan.request.clocks, shards);
         if self.settings.search_after_wait {
             return self.search(plan, Phase::Climb(next), shards);
@@ -113,7 +113,7 @@ impl Coordinator {
     }
 
     /// Releases everything cached before the last attempt.
-    pub(super) fn release_all(&mut self, next: Climb, plan: &mut Plan, shards: &mut impl Shards) -> Turned {
+    pub(super) fn release_all(&mut self, next: Climb, plan: &mut Plan, shards: &mut dyn Shards) -> Turned {
         let sweep = self.sweep_all(plan, shards);
         self.scalars.num_alloc_retries += 1;
         sweep.then(Phase::Climb(next)).turn()
@@ -121,7 +121,7 @@ impl Coordinator {
 
     /// Refuses the request with a report; unless it was held back by the budget alone, in which case it begins `again`
     /// without one, or others may be the reason for the refusal, in which case it waits for its `turn` first.
-    pub(super) fn refuse(&mut self, again: Climb, turn: Climb, plan: &mut Plan, shards: &mut impl Shards) -> Turned {
+    pub(super) fn refuse(&mut self, again: Climb, turn: Climb, plan: &mut Plan, shards: &mut dyn Shards) -> Turned {
         let limit = self.headroom.limit();
         if plan.request.allowance.most().is_some_and(|allowance| limit.is_none_or(|limit| allowance < limit)) {
             // Nothing within the budget serves the request: all over again, with what the driver grants beyond it.
@@ -141,7 +141,7 @@ impl Coordinator {
     }
 
     /// Returns whether others may be the reason that the plan found nothing, and it has not looked in its turn.
-    fn may_be_disturbed(&self, plan: &Plan, shards: &mut impl Shards) -> bool {
+    fn may_be_disturbed(&self, plan: &Plan, shards: &mut dyn Shards) -> bool {
         let (_, want) = plan.request.allocation();
         self.headroom.could_hold(want.rounded)
             && !plan.standing.keeps_turn()

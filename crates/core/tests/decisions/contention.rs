@@ -346,7 +346,7 @@ struct Traded<'a> {
 }
 
 impl Shards for Traded<'_> {
-    fn with<R>(&mut self, shard: ShardId, f: impl FnOnce(&mut Shard) -> R) -> R {
+    fn visit(&mut self, shard: ShardId, f: &mut dyn FnMut(&mut Shard)) {
         if !self.held {
             *self.looks = self.looks.saturating_sub(1);
             if *self.looks == 0
@@ -359,7 +359,7 @@ impl Shards for Traded<'_> {
                 self.shards[self.wanted.1].allocate(&want, 0, Tick(u64::MAX));
             }
         }
-        self.shards.with(shard, f)
+        self.shards.visit(shard, f);
     }
 
     fn hold(&mut self) {

@@ -10,11 +10,11 @@ pub(crate) struct Meddled<'a, F> {
 }
 
 impl<F: FnOnce(&mut Vec<Shard>)> Shards for Meddled<'_, F> {
-    fn with<R>(&mut self, shard: ShardId, f: impl FnOnce(&mut Shard) -> R) -> R {
+    fn visit(&mut self, shard: ShardId, f: &mut dyn FnMut(&mut Shard)) {
         match self.looks.checked_sub(1) {
             Some(left) => self.looks = left,
             None => self.meddle.take().into_iter().for_each(|meddle| meddle(self.shards)),
         }
-        self.shards.with(shard, f)
+        self.shards.visit(shard, f);
     }
 }

@@ -20,9 +20,9 @@ struct Watched {
 }
 
 impl Shards for Watched {
-    fn with<R>(&mut self, shard: ShardId, f: impl FnOnce(&mut Shard) -> R) -> R {
+    fn visit(&mut self, shard: ShardId, f: &mut dyn FnMut(&mut Shard)) {
         self.all_held &= self.is_held;
-        self.shards.with(shard, f)
+        self.shards.visit(shard, f);
     }
 
     fn hold(&mut self) {

@@ -11,7 +11,7 @@ use crate::ids::{BlockId, ShardId, Side};
 impl Coordinator {
     /// Chooses everything cached: unsplit free segments and whole free pages, the large side first (PyTorch's
     /// `release_cached_blocks`). A trim takes the largest first and stops at its goal. Nothing of a held pool goes.
-    pub(crate) fn sweep_all(&self, plan: &Plan, shards: &mut impl Shards) -> Sweep {
+    pub(crate) fn sweep_all(&self, plan: &Plan, shards: &mut dyn Shards) -> Sweep {
         let only = if let Goal::EmptyPool(pool) = plan.request.goal { Some(pool) } else { None };
         let concerns = |id| only.is_none_or(|pool| self.pool_of(id) == pool);
         let mut blocks = Vec::new();
@@ -34,7 +34,7 @@ impl Coordinator {
 }
 
 /// Claims every free block of a shard's side that is a whole segment or has whole pages inside it.
-pub(crate) fn claim_releasable(id: ShardId, side: Side, shards: &mut impl Shards) -> Vec<(ShardId, BlockId)> {
+pub(crate) fn claim_releasable(id: ShardId, side: Side, shards: &mut dyn Shards) -> Vec<(ShardId, BlockId)> {
     let blocks = shards.with(id, |shard| shard.claim_releasable(side));
     blocks.into_iter().map(|block| (id, block)).collect()
 }

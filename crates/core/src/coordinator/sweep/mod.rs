@@ -108,7 +108,7 @@ impl Sweep {
     }
 
     /// Gives all claims back.
-    pub(super) fn give_up(self, clocks: [u64; 2], shards: &mut impl Shards) {
+    pub(super) fn give_up(self, clocks: [u64; 2], shards: &mut dyn Shards) {
         for candidate in &self.candidates {
             shards.with(candidate.shard, |shard| shard.unclaim(candidate.block, clocks));
         }
@@ -122,7 +122,7 @@ impl Coordinator {
         mut sweep: Sweep,
         then: Box<Phase>,
         plan: &mut Plan,
-        shards: &mut impl Shards,
+        shards: &mut dyn Shards,
     ) -> Turned {
         match sweep.stage {
             Stage::Wait => {
@@ -151,13 +151,7 @@ impl Coordinator {
     }
 
     /// Releases the first candidate, or gives its claim back if it may not go.
-    fn release_next(
-        &mut self,
-        mut sweep: Sweep,
-        then: Box<Phase>,
-        plan: &mut Plan,
-        shards: &mut impl Shards,
-    ) -> Turned {
+    fn release_next(&mut self, mut sweep: Sweep, then: Box<Phase>, plan: &mut Plan, shards: &mut dyn Shards) -> Turned {
         let Some(&Candidate { shard, block }) = sweep.candidates.front() else { return then.turn() };
         let done = sweep.excess(self.reserved_bytes()) == 0;
         let has_pages = shards.with(shard, |s| s.whole_pages(block).is_some());
@@ -189,7 +183,7 @@ impl Coordinator {
         mut sweep: Sweep,
         then: Box<Phase>,
         (shard, block): (ShardId, BlockId),
-        shards: &mut impl Shards,
+        shards: &mut dyn Shards,
     ) -> Turned {
         let (slot, bytes, side) = shards.with(shard, |s| s.forget_whole(block));
         sweep.note_released(bytes);
@@ -209,7 +203,7 @@ impl Coordinator {
         then: Box<Phase>,
         (shard, block): (ShardId, BlockId),
         plan: &mut Plan,
-        shards: &mut impl Shards,
+        shards: &mut dyn Shards,
     ) -> Turned {
         let excess = sweep.excess(self.reserved_bytes());
         let Some(Run { offset, bytes, pages }) = self.first_to_go(shard, block, excess, shards) else {
@@ -227,7 +221,7 @@ impl Coordinator {
 
     /// Returns the first run of pages in a claimed block that no work uses through a window, up to `excess` bytes
     /// and the rest of a page.
-    fn first_to_go(&self, shard: ShardId, block: BlockId, excess: u64, shards: &mut impl Shards) -> Option<Run> {
+    fn first_to_go(&self, shard: ShardId, block: BlockId, excess: u64, shards: &mut dyn Shards) -> Option<Run> {
         let whole: Vec<_> = shards.with(shard, |s| s.pages_in(block).collect());
         let mut run = Run { offset: 0, bytes: 0, pages: Vec::new() };
         for (at, mapping) in whole {
@@ -255,7 +249,7 @@ impl Coordinator {
         block: BlockId,
         bytes: u64,
         plan: &mut Plan,
-        shards: &mut impl Shards,
+        shards: &mut dyn Shards,
     ) -> Sweep {
         let (side, emptied) = shards.with(shard, |s| s.unmapped_pages(block));
         self.headroom.lose(side, bytes);
@@ -269,7 +263,7 @@ impl Coordinator {
 
     /// Returns the last uses of what is to be released that are not known to be over. The pages of classic's expandable
     /// segments wait for their whole stream instead.
-    fn last_uses(&self, sweep: &Sweep, shards: &mut impl Shards) -> Points {
+    fn last_uses(&self, sweep: &Sweep, shards: &mut dyn Shards) -> Points {
         let mut points = Points::default();
         let mut add = |point| {
             if !self.pending.is_reached(point) {

@@ -12,7 +12,7 @@ use crate::coordinator::{Coordinator, Shards};
 
 impl Coordinator {
     /// Releases the spare pages that may go, as many as are to go.
-    pub(super) fn release_spare(&mut self, sweep: Sweep, then: Box<Phase>, shards: &mut impl Shards) -> Turned {
+    pub(super) fn release_spare(&mut self, sweep: Sweep, then: Box<Phase>, shards: &mut dyn Shards) -> Turned {
         let (mut calls, mut left) = (Vec::new(), sweep.excess(self.reserved_bytes()));
         for page in self.pages.take_spare() {
             if left == 0 {
@@ -33,7 +33,7 @@ impl Coordinator {
         &mut self,
         calls: &[PageCall],
         plan: &mut Plan,
-        shards: &mut impl Shards,
+        shards: &mut dyn Shards,
     ) {
         for call in calls {
             if let PageCall::Release { page } = *call {

@@ -20,7 +20,7 @@ impl Coordinator {
         growing: Option<BlockId>,
         attempt: Climb,
         plan: &mut Plan,
-        shards: &mut impl Shards,
+        shards: &mut dyn Shards,
     ) -> Turned {
         let (shard, want) = plan.request.allocation();
         match shards.with(shard, |shard| shard.extend(growing, &want)) {
@@ -42,7 +42,7 @@ impl Coordinator {
         gap: BlockId,
         before: Option<BlockId>,
         attempt: Climb,
-        shards: &mut impl Shards,
+        shards: &mut dyn Shards,
     ) -> Turned {
         let Addresses { slot, side, begin, bytes, page_bytes } = shards.with(shard, |shard| shard.addresses_of(gap));
         self.headroom.ask(bytes);
@@ -62,7 +62,7 @@ impl Coordinator {
         extension: Extension,
         calls: &[PageCall],
         plan: &mut Plan,
-        shards: &mut impl Shards,
+        shards: &mut dyn Shards,
     ) -> Phase {
         let Extension { gap, bytes, before, attempt } = extension;
         let (shard, want) = plan.request.allocation();
@@ -83,7 +83,7 @@ impl Coordinator {
         after: After,
         made: &[PageCall],
         plan: &mut Plan,
-        shards: &mut impl Shards,
+        shards: &mut dyn Shards,
     ) -> Phase {
         let undo = |call: &PageCall| match *call {
             PageCall::Create { page, .. } => PageCall::Release { page },
@@ -103,7 +103,7 @@ impl Coordinator {
         extension: Extension,
         after: After,
         plan: &mut Plan,
-        shards: &mut impl Shards,
+        shards: &mut dyn Shards,
     ) -> Phase {
         let Extension { gap, bytes, before, attempt } = extension;
         let (shard, _) = plan.request.allocation();

@@ -11,7 +11,7 @@ impl Coordinator {
     /// Chooses PyTorch's garbage: in passes, every unsplit free block of the large side that is at least as old as the
     /// mean of those left; a pass is finished even when the goal is reached within it. Only the default pool has
     /// garbage.
-    pub(crate) fn sweep_garbage(&self, plan: &Plan, shards: &mut impl Shards) -> Option<Sweep> {
+    pub(crate) fn sweep_garbage(&self, plan: &Plan, shards: &mut dyn Shards) -> Option<Sweep> {
         let excess = self.reserved_bytes().checked_sub(self.gc_goal()?).filter(|&excess| excess > 0)?;
         let now = plan.request.clocks[Side::Large.index()];
         // (age, bytes, shard, block)

@@ -9,7 +9,7 @@ use crate::coordinator::{Coordinator, Shards};
 impl Coordinator {
     /// Chooses what PyTorch's `release_available_cached_blocks` releases for a request. Returns also whether that is
     /// enough. Nothing of a held pool is released.
-    pub(crate) fn sweep_oversize(&self, plan: &Plan, shards: &mut impl Shards) -> (Sweep, bool) {
+    pub(crate) fn sweep_oversize(&self, plan: &Plan, shards: &mut dyn Shards) -> (Sweep, bool) {
         let (id, want) = plan.request.allocation();
         if !self.may_release(id) {
             return (Sweep::waiting(Vec::new(), Scope::Listed, 0), false);

@@ -11,7 +11,7 @@ use crate::ids::Side;
 
 impl Coordinator {
     /// Chooses whole idle segments, the largest first, until the segment that a request needs stays within the slack.
-    pub(crate) fn sweep_surplus(&self, plan: &Plan, shards: &mut impl Shards) -> Sweep {
+    pub(crate) fn sweep_surplus(&self, plan: &Plan, shards: &mut dyn Shards) -> Sweep {
         let (of, want) = plan.request.allocation();
         let bytes = self.segment_for(of, &want, shards).0;
         let (mut bound, mut idle) = (0_u64, Vec::new());

@@ -12,7 +12,7 @@ impl Coordinator {
     /// Chooses everything that could go, of which what is still in use stays: what `direct` gives back before it takes
     /// more, but for held pools. `None` if there is no free block at all; otherwise also the shards to be asked how far
     /// they are.
-    fn sweep_idle(&self, shards: &mut impl Shards) -> Option<(Sweep, Vec<ShardId>)> {
+    fn sweep_idle(&self, shards: &mut dyn Shards) -> Option<(Sweep, Vec<ShardId>)> {
         let holders: Vec<_> =
             self.releasable_shards().filter(|&id| shards.with(id, |shard| shard.has_free())).collect();
         if holders.is_empty() {
@@ -28,7 +28,7 @@ impl Coordinator {
     }
 
     /// Releases what is idle, once the streams were asked how far they are.
-    pub(in crate::policy) fn release_idle(&mut self, next: Phase, shards: &mut impl Shards) -> Turned {
+    pub(in crate::policy) fn release_idle(&mut self, next: Phase, shards: &mut dyn Shards) -> Turned {
         match self.sweep_idle(shards) {
             None => next.turn(),
             Some((sweep, holders)) => {

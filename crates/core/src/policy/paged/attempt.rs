@@ -15,7 +15,7 @@ use crate::size::Want;
 
 impl Coordinator {
     /// Makes one attempt to serve a request that missed.
-    pub(super) fn attempt(&mut self, mut climb: Climb, plan: &mut Plan, shards: &mut impl Shards) -> Turned {
+    pub(super) fn attempt(&mut self, mut climb: Climb, plan: &mut Plan, shards: &mut dyn Shards) -> Turned {
         let (shard, want) = plan.request.allocation();
         self.roomy = Some(shard);
         // What is not known to be over may be. Asking first makes what follows depend on how far the device is, and not
@@ -56,7 +56,7 @@ impl Coordinator {
     }
 
     /// Takes in how far the streams were at a time, and marks those of which a tick was closed then.
-    pub(crate) fn note_pace(&mut self, reached: &[Point], (closed, time): (&[Point], u64), shards: &mut impl Shards) {
+    pub(crate) fn note_pace(&mut self, reached: &[Point], (closed, time): (&[Point], u64), shards: &mut dyn Shards) {
         if self.traits.source != Source::Pages {
             return;
         }
@@ -76,7 +76,7 @@ impl Coordinator {
         &mut self,
         knows: &mut Knows,
         plan: &Plan,
-        shards: &mut impl Shards,
+        shards: &mut dyn Shards,
     ) -> (Option<Grant>, Overview) {
         let waiters = self.pending.waiters();
         self.retire_pending(plan.request.clocks, shards);

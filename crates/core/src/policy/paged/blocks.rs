@@ -13,7 +13,7 @@ use crate::size::Want;
 impl Coordinator {
     /// Serves a request from a free block of its own stream that can be used at `latest`: other streams may still use
     /// it. Where that is now, any part of a block does that is ready.
-    pub(super) fn own_way(&mut self, want: &Want, taker: Taker, latest: When, shards: &mut impl Shards) -> Option<Way> {
+    pub(super) fn own_way(&mut self, want: &Want, taker: Taker, latest: When, shards: &mut dyn Shards) -> Option<Way> {
         if !self.guards() {
             return None;
         }
@@ -29,7 +29,7 @@ impl Coordinator {
 
     /// Has another stream lend the one of some free blocks that fits best, behind a wait if need be. Another thread may
     /// have taken it since it was seen, which is found out when it is claimed.
-    pub(super) fn loan(&mut self, want: &Want, offers: &[Idle], taker: Taker, shards: &mut impl Shards) -> Option<Way> {
+    pub(super) fn loan(&mut self, want: &Want, offers: &[Idle], taker: Taker, shards: &mut dyn Shards) -> Option<Way> {
         let mut best: Option<(u64, Idle)> = None;
         for &Idle { shard: id, tile } in offers {
             let size = tile.end - tile.begin;
@@ -45,14 +45,14 @@ impl Coordinator {
     }
 
     /// Has another stream lend the part of a free block that is ready and fits best.
-    pub(super) fn ready_loan(&mut self, want: &Want, taker: Taker, shards: &mut impl Shards) -> Option<Way> {
+    pub(super) fn ready_loan(&mut self, want: &Want, taker: Taker, shards: &mut dyn Shards) -> Option<Way> {
         let ready = self.shortest_ready(self.neighbours(taker.shard), want, taker, shards)?;
         Some(self.take(ready, want, taker, shards))
     }
 
     /// Serves a request from the free block, of all streams, for which the shortest wait is needed. So streams that
     /// run side by side are held up as little as can be.
-    pub(super) fn soonest_way(&mut self, want: &Want, taker: Taker, shards: &mut impl Shards) -> Option<Way> {
+    pub(super) fn soonest_way(&mut self, want: &Want, taker: Taker, shards: &mut dyn Shards) -> Option<Way> {
         if !self.guards() {
             return None;
         }
@@ -91,7 +91,7 @@ impl Coordinator {
         homes: impl Iterator<Item = ShardId>,
         want: &Want,
         taker: Taker,
-        shards: &mut impl Shards,
+        shards: &mut dyn Shards,
     ) -> Option<Idle> {
         let length = |idle: &Idle| idle.tile.end - idle.tile.begin;
         let mut best: Option<Idle> = None;
@@ -107,7 +107,7 @@ impl Coordinator {
     }
 
     /// Claims the front of free memory for a request.
-    pub(super) fn take(&mut self, idle: Idle, want: &Want, taker: Taker, shards: &mut impl Shards) -> Way {
+    pub(super) fn take(&mut self, idle: Idle, want: &Want, taker: Taker, shards: &mut dyn Shards) -> Way {
         let mut job = Job::new(self.pending.reached(taker.stream));
         if !self.claim_front(&mut job, idle, want.rounded, taker, shards) {
             return Way::Spoiled(job);

@@ -82,7 +82,7 @@ impl Borrowers {
 
 impl Coordinator {
     /// Notes that a request of a stream was served from other homes.
-    pub(super) fn note_borrowed(&mut self, borrower: ShardId, shards: &mut impl Shards) {
+    pub(super) fn note_borrowed(&mut self, borrower: ShardId, shards: &mut dyn Shards) {
         if self.paging.borrowers.note(borrower) {
             let began = self.neighbours(borrower).map(|id| (id, self.own_grants(id, shards))).collect();
             self.borrower(borrower).began = began;
@@ -91,7 +91,7 @@ impl Coordinator {
 
     /// Compares from now on with grants that are counted from 0 on. Streams that were granted something since a count
     /// began are no longer of those that may be at rest.
-    pub(super) fn rebase_borrowers(&mut self, shards: &mut impl Shards) {
+    pub(super) fn rebase_borrowers(&mut self, shards: &mut dyn Shards) {
         let mut borrowers = core::mem::take(&mut self.paging.borrowers);
         for borrower in borrowers.0.values_mut() {
             borrower.began.retain(|&(id, grants)| self.own_grants(id, shards) == grants);
@@ -113,7 +113,7 @@ impl Coordinator {
         want: &Want,
         (taker, latest): (Taker, When),
         (high, room): (u64, u64),
-        shards: &mut impl Shards,
+        shards: &mut dyn Shards,
     ) -> Option<Way> {
         if !self.is_due(climb, taker.shard) {
             return None;
@@ -156,12 +156,7 @@ impl Coordinator {
     /// Has the streams at rest go on releasing memory for a stream that borrows, if anything is left of what they shall
     /// release. Chooses whole free pages, few of them at a time: a stream that goes on meanwhile finds all else that it
     /// had free, and what is released by then is no longer reserved.
-    pub(super) fn release_at_rest(
-        &mut self,
-        climb: &mut Climb,
-        plan: &Plan,
-        shards: &mut impl Shards,
-    ) -> Option<Sweep> {
+    pub(super) fn release_at_rest(&mut self, climb: &mut Climb, plan: &Plan, shards: &mut dyn Shards) -> Option<Sweep> {
         let (borrower, _) = plan.request.allocation();
         let at_once = (self.reserved_for(borrower) / OF_RESERVED).max(AT_ONCE_BYTES);
         let most = climb.knows.released.left.min(at_once);
@@ -196,7 +191,7 @@ impl Coordinator {
         id: ShardId,
         least: u64,
         (high, room): (u64, u64),
-        shards: &mut impl Shards,
+        shards: &mut dyn Shards,
     ) -> bool {
         self.note_due(id, shards);
         if self.left_for_borrower(id, 0, (high, room)) >= sizes::least(self.granularity()) {
@@ -222,7 +217,7 @@ impl Coordinator {
     }
 
     /// Notes that a stream may ask for memory of its own, and how much is lent to it.
-    fn note_due(&mut self, id: ShardId, shards: &mut impl Shards) {
+    fn note_due(&mut self, id: ShardId, shards: &mut dyn Shards) {
         let stream = self.stream_of(id);
         let lent = |id| shards.with(id, |shard| shard.lent_to(stream));
         let lent = self.neighbours(id).map(lent).sum();
@@ -235,7 +230,7 @@ impl Coordinator {
     }
 
     /// Returns the streams that were granted nothing since the count of a borrower began.
-    fn at_rest(&self, borrower: ShardId, shards: &mut impl Shards) -> Vec<ShardId> {
+    fn at_rest(&self, borrower: ShardId, shards: &mut dyn Shards) -> Vec<ShardId> {
         let began = self.paging.borrowers.0.get(&borrower).map_or(&[][..], |borrower| &borrower.began);
         let same = |&&(id, grants): &&(ShardId, u64)| self.own_grants(id, shards) == grants;
         began.iter().filter(same).map(|&(id, _)| id).collect()
@@ -249,6 +244,6 @@ fn sides_of(streams: &[ShardId]) -> impl Iterator<Item = (ShardId, Side)> {
 }
 
 /// Returns the bytes in whole free pages of some streams.
-fn whole_bytes_of(streams: &[ShardId], shards: &mut impl Shards) -> u64 {
+fn whole_bytes_of(streams: &[ShardId], shards: &mut dyn Shards) -> u64 {
     sides_of(streams).map(|(id, side)| shards.with(id, |shard| shard.whole_free_bytes(side))).sum()
 }

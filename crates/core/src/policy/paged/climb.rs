@@ -218,7 +218,7 @@ impl Climb {
 
 impl Coordinator {
     /// Climbs one rung.
-    pub(in crate::policy) fn climb_pages(&mut self, climb: Climb, plan: &mut Plan, shards: &mut impl Shards) -> Turned {
+    pub(in crate::policy) fn climb_pages(&mut self, climb: Climb, plan: &mut Plan, shards: &mut dyn Shards) -> Turned {
         let next = || policy::Climb::Pages(Climb { rung: climb.rung.next(), knows: climb.knows.clone() });
         match climb.rung {
             Rung::Search => self.search(plan, Phase::Climb(next()), shards),
@@ -253,7 +253,7 @@ impl Coordinator {
         mut climb: Climb,
         attempt: Attempt,
         plan: &mut Plan,
-        shards: &mut impl Shards,
+        shards: &mut dyn Shards,
     ) -> Turned {
         if plan.standing.keeps_turn() {
             // What the driver refused before memory came back it may grant now.
@@ -280,7 +280,7 @@ impl Coordinator {
     }
 
     /// Waits for the oldest outstanding point of each stream; with none left, refuses.
-    fn wait_for_oldest(&mut self, mut climb: Climb, plan: &mut Plan, shards: &mut impl Shards) -> Turned {
+    fn wait_for_oldest(&mut self, mut climb: Climb, plan: &mut Plan, shards: &mut dyn Shards) -> Turned {
         let points = self.oldest_points(self.taker(&climb, plan), shards);
         if points.iter().all(|Point { stream, tick }| climb.knows.waited.tick(stream) == Some(tick)) {
             // What can be gathered nowhere may be of use once it was released.

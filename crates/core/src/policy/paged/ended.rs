@@ -16,14 +16,14 @@ impl Coordinator {
         &mut self,
         shard: ShardId,
         bytes: u64,
-        shards: &mut impl Shards,
+        shards: &mut dyn Shards,
     ) -> Vec<PageCall> {
         self.calls_to_end(|of| of == shard, |freed, _| freed >= bytes, shards)
     }
 
     /// Ends the windows, of all shards, that were not used for longest, until this number of mappings or more has
     /// ended. Returns the calls that unmap the pages: fewer, or none, if not as many can end.
-    pub(super) fn calls_to_end_mappings(&mut self, mappings: usize, shards: &mut impl Shards) -> Vec<PageCall> {
+    pub(super) fn calls_to_end_mappings(&mut self, mappings: usize, shards: &mut dyn Shards) -> Vec<PageCall> {
         self.calls_to_end(|_| true, |_, ended| ended >= mappings, shards)
     }
 
@@ -33,7 +33,7 @@ impl Coordinator {
         &mut self,
         is_asked: impl Fn(ShardId) -> bool,
         suffice: impl Fn(u64, usize) -> bool,
-        shards: &mut impl Shards,
+        shards: &mut dyn Shards,
     ) -> Vec<PageCall> {
         let (mut calls, mut freed, mut looked) = (Vec::new(), 0, None);
         while !suffice(freed, calls.len())
@@ -52,7 +52,7 @@ impl Coordinator {
 
     /// Returns whether a window can end: nothing of it is in use, all work through it is over, and no graph may use its
     /// addresses, as one may in a held pool.
-    fn may_end(&self, id: WindowId, shards: &mut impl Shards) -> bool {
+    fn may_end(&self, id: WindowId, shards: &mut dyn Shards) -> bool {
         let window = &self.paging.windows[id];
         let (head, begin, end) = (window.head, window.begin(), window.end());
         let is_over = |points: Points| points.iter().all(|point| self.pending.is_reached(point));
@@ -63,13 +63,13 @@ impl Coordinator {
     }
 
     /// Returns whether a page can be taken out of its windows: all work through them is over.
-    pub(crate) fn windows_may_end(&self, page: PageId, shards: &mut impl Shards) -> bool {
+    pub(crate) fn windows_may_end(&self, page: PageId, shards: &mut dyn Shards) -> bool {
         self.window_points(page, shards).into_iter().all(|point| self.pending.is_reached(point))
             && self.pages[page].windows.iter().all(|&at| self.paging.windows.at(at).is_some())
     }
 
     /// Returns the points up to which a page was used through windows.
-    pub(crate) fn window_points(&self, page: PageId, shards: &mut impl Shards) -> Vec<Point> {
+    pub(crate) fn window_points(&self, page: PageId, shards: &mut dyn Shards) -> Vec<Point> {
         let places = self.pages[page].windows.iter();
         let windows = places.filter_map(|&at| self.paging.windows.at(at).map(|(id, _)| (at, id)));
         let end = |at: Place| at.offset + self.pages[page].bytes;
@@ -81,7 +81,7 @@ impl Coordinator {
     }
 
     /// Takes a page out of all windows. Returns the calls that unmap it there.
-    pub(crate) fn calls_to_leave_windows(&mut self, page: PageId, shards: &mut impl Shards) -> Vec<PageCall> {
+    pub(crate) fn calls_to_leave_windows(&mut self, page: PageId, shards: &mut dyn Shards) -> Vec<PageCall> {
         let mut calls = Vec::new();
         for at in self.pages[page].windows.clone() {
             // A window that ended has lost the page already.
@@ -101,7 +101,7 @@ impl Coordinator {
     }
 
     /// Ends a window of which nothing is in use. Returns the calls that unmap its pages.
-    fn end_window(&mut self, id: WindowId, shards: &mut impl Shards) -> Vec<PageCall> {
+    fn end_window(&mut self, id: WindowId, shards: &mut dyn Shards) -> Vec<PageCall> {
         let window = self.paging.windows.remove(id);
         self.paging.ending.push((window.shard, window.head));
         let leave = |part: &Part| {
@@ -112,7 +112,7 @@ impl Coordinator {
     }
 
     /// Makes the addresses of windows vacant that have ended and whose pages are unmapped.
-    pub(crate) fn vacate_windows(&mut self, shards: &mut impl Shards) {
+    pub(crate) fn vacate_windows(&mut self, shards: &mut dyn Shards) {
         let ending = core::mem::take(&mut self.paging.ending);
         for (id, block) in ending {
             let is_bare = shards.with(id, |shard| {

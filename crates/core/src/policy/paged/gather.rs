@@ -112,7 +112,7 @@ fn longest_tail(gaps: &[Gap]) -> Option<usize> {
 
 impl Coordinator {
     /// Returns the free blocks of some homes with the edges of the pages in them.
-    pub(super) fn gaps_of(&self, tiles: &Tiles, shards: &mut impl Shards) -> Vec<Gap> {
+    pub(super) fn gaps_of(&self, tiles: &Tiles, shards: &mut dyn Shards) -> Vec<Gap> {
         let mut gaps = Vec::with_capacity(tiles.len());
         for (id, tiles) in tiles.by_shard() {
             let gap = |shard: &Shard, tile: &Tile| {
@@ -131,7 +131,7 @@ impl Coordinator {
         gaps: &[Gap],
         taken: &[Stretch],
         (bytes, first): (u64, First),
-        shards: &mut impl Shards,
+        shards: &mut dyn Shards,
     ) -> (Vec<Stretch>, u64) {
         if taken.is_empty() {
             return choose(gaps, bytes, first);
@@ -150,7 +150,7 @@ impl Coordinator {
     }
 
     /// Returns the pages of a window over these stretches, the first of which is mapped at `at`.
-    pub(super) fn parts_of(&self, stretches: &[Stretch], at: Place, shards: &mut impl Shards) -> Vec<Part> {
+    pub(super) fn parts_of(&self, stretches: &[Stretch], at: Place, shards: &mut dyn Shards) -> Vec<Part> {
         let mut parts = Vec::new();
         let mut offset = at.offset;
         for &Stretch { home, bytes } in stretches {

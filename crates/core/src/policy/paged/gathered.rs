@@ -43,7 +43,7 @@ impl Coordinator {
         (taker, bytes): (Taker, u64),
         tiles: &Tiles,
         idle: Option<&IdlePages>,
-        shards: &mut impl Shards,
+        shards: &mut dyn Shards,
     ) -> Gathered {
         let shard = taker.shard;
         let gaps = self.gaps_of(tiles, shards);
@@ -70,7 +70,7 @@ impl Coordinator {
         rear: Option<(WindowId, u64)>,
         bytes: u64,
         gaps: &[Gap],
-        shards: &mut impl Shards,
+        shards: &mut dyn Shards,
     ) -> Gathered {
         let (had, mut stretches, first) = match rear {
             Some((id, had)) => {

@@ -36,7 +36,7 @@ pub(super) struct Run {
 
 impl Coordinator {
     /// Returns how much of each page is free.
-    pub(super) fn idle_pages(&self, tiles: &Tiles, shards: &mut impl Shards) -> IdlePages {
+    pub(super) fn idle_pages(&self, tiles: &Tiles, shards: &mut dyn Shards) -> IdlePages {
         let mut all = IdlePages::new(self.pages.numbers());
         for (id, tiles) in tiles.by_shard() {
             shards.with(id, |shard| {

@@ -128,7 +128,7 @@ impl Coordinator {
         shard: ShardId,
         growth: &Growth,
         (sizes, bytes): (&[u64], u64),
-        shards: &mut impl Shards,
+        shards: &mut dyn Shards,
     ) -> bool {
         let total = sizes.iter().sum();
         let Some((ground, guards)) = shards.with(shard, |shard| shard.claim_growth(growth, total)) else {
@@ -164,7 +164,7 @@ impl Coordinator {
         job: &mut Job,
         stretches: &[Stretch],
         (tiles, taker): (&Tiles, Taker),
-        shards: &mut impl Shards,
+        shards: &mut dyn Shards,
     ) -> bool {
         // From the highest address down, so that what is left of a block keeps its number.
         let mut order: Vec<usize> = (0..stretches.len()).collect();
@@ -194,7 +194,7 @@ impl Coordinator {
         idle: Idle,
         bytes: u64,
         taker: Taker,
-        shards: &mut impl Shards,
+        shards: &mut dyn Shards,
     ) -> bool {
         let begin = idle.tile.begin;
         let claimed = self.claim_part(job, &idle, (begin, begin + bytes), taker, shards);
@@ -210,7 +210,7 @@ impl Coordinator {
         idle: &Idle,
         (begin, end): (u64, u64),
         taker: Taker,
-        shards: &mut impl Shards,
+        shards: &mut dyn Shards,
     ) -> Option<Claimed> {
         let part = shards.with(idle.shard, |shard| shard.claim_part(&idle.tile, begin, end));
         let (block, last_use, guards) = part?;
@@ -237,7 +237,7 @@ impl Coordinator {
         want: &Want,
         (taker, home): (Taker, ShardId),
         tile: &Tile,
-        shards: &mut impl Shards,
+        shards: &mut dyn Shards,
     ) -> bool {
         let claimed = shards.with(home, |shard| match tile.side {
             Side::Small => shard.claim_small(tile, want.rounded),
@@ -267,7 +267,7 @@ impl Coordinator {
         job: &mut Job,
         id: WindowId,
         (offset, bytes): (u64, u64),
-        shards: &mut impl Shards,
+        shards: &mut dyn Shards,
     ) {
         self.paging.windows.note_use(id);
         let window = &self.paging.windows[id];
@@ -281,7 +281,7 @@ impl Coordinator {
         job: &mut Job,
         shard: ShardId,
         gathered: (Option<(WindowId, u64)>, &[Stretch]),
-        shards: &mut impl Shards,
+        shards: &mut dyn Shards,
     ) {
         let created = job.growth.as_ref().map(|grown| grown.parts(shard)).unwrap_or_default();
         job.target = Target::Window(self.begin_making(shard, gathered, created, shards));
@@ -293,7 +293,7 @@ impl Coordinator {
         work: Work,
         climb: policy::Climb,
         plan: &mut Plan,
-        shards: &mut impl Shards,
+        shards: &mut dyn Shards,
     ) -> Turned {
         let (shard, _) = plan.request.allocation();
         match work {
@@ -321,7 +321,7 @@ impl Coordinator {
         climb: policy::Climb,
         outcome: Outcome,
         plan: &mut Plan,
-        shards: &mut impl Shards,
+        shards: &mut dyn Shards,
     ) -> Phase {
         match (work, outcome, climb) {
             (Work::Order(mut job), Outcome::Waits(tick), climb) => {
@@ -354,7 +354,7 @@ impl Coordinator {
         made: &[PageCall],
         stopped: Option<bool>,
         plan: &mut Plan,
-        shards: &mut impl Shards,
+        shards: &mut dyn Shards,
     ) -> Phase {
         self.headroom.end_ask(core::mem::take(&mut job.created));
         for call in made {
@@ -395,13 +395,13 @@ impl Coordinator {
     }
 
     /// Hands out what was claimed, for which no wait is needed.
-    pub(super) fn serve_without_waits(&mut self, job: Job, plan: &Plan, shards: &mut impl Shards) -> Turned {
+    pub(super) fn serve_without_waits(&mut self, job: Job, plan: &Plan, shards: &mut dyn Shards) -> Turned {
         assert!(job.waits.is_empty(), "{job:?} is known to be ready");
         self.serve_job(job, plan, shards)
     }
 
     /// Hands the block out: everything is in place.
-    fn serve_job(&mut self, mut job: Job, plan: &Plan, shards: &mut impl Shards) -> Turned {
+    fn serve_job(&mut self, mut job: Job, plan: &Plan, shards: &mut dyn Shards) -> Turned {
         let (shard, want) = plan.request.allocation();
         let (clocks, clock) = (plan.request.clocks, plan.request.clock());
         let last_use = self.last_use_of(&job, shard);
@@ -466,7 +466,7 @@ impl Coordinator {
     }
 
     /// Notes that claimed memory is in use through a window.
-    fn send_away(&self, claimed: &[Claimed], shards: &mut impl Shards) -> Vec<Piece> {
+    fn send_away(&self, claimed: &[Claimed], shards: &mut dyn Shards) -> Vec<Piece> {
         for piece in claimed {
             shards.with(piece.shard, |shard| shard.goes_away(piece.block));
         }
@@ -487,7 +487,7 @@ impl Coordinator {
     }
 
     /// Gives up a job: what has arrived at home stays as free memory, and claims go back.
-    fn put_back(&mut self, job: Job, plan: &Plan, shards: &mut impl Shards) {
+    fn put_back(&mut self, job: Job, plan: &Plan, shards: &mut dyn Shards) {
         let (shard, _) = plan.request.allocation();
         let clocks = plan.request.clocks;
         for piece in job.pieces {
@@ -523,7 +523,7 @@ impl Coordinator {
     }
 
     /// Gives up the job of a plan that ends early, or begins again.
-    pub(crate) fn give_up_window(&mut self, work: Work, plan: &Plan, shards: &mut impl Shards) {
+    pub(crate) fn give_up_window(&mut self, work: Work, plan: &Plan, shards: &mut dyn Shards) {
         let (Work::Order(mut job) | Work::Back(mut job) | Work::Serve(mut job)) = work;
         self.headroom.end_ask(core::mem::take(&mut job.created));
         self.put_back(*job, plan, shards);

@@ -35,7 +35,7 @@ impl Coordinator {
         shard: ShardId,
         bytes: u64,
         idle: &IdlePages,
-        shards: &mut impl Shards,
+        shards: &mut dyn Shards,
     ) -> Option<((WindowId, u64), u64)> {
         let windows = &self.paging.windows;
         let ends_free =

@@ -24,7 +24,7 @@ impl Coordinator {
     /// Has another stream lend a free block before any stream is asked how far it is. It is the block that would be
     /// lent if all of them were done: the requesting stream has none that it could get once others are done with it,
     /// its home may not grow, and the block is known to be ready.
-    pub(super) fn lend_known(&mut self, climb: &Climb, plan: &mut Plan, shards: &mut impl Shards) -> Option<Turned> {
+    pub(super) fn lend_known(&mut self, climb: &Climb, plan: &mut Plan, shards: &mut dyn Shards) -> Option<Turned> {
         let (shard, want) = plan.request.allocation();
         let is_asking = self.paging.growth == Growth::Balanced && self.paging.pace.is_finding_out();
         let may_lend = self.guards() && self.pending.waiters() == 0 && !self.pending.has_captures() && !is_asking;
@@ -70,7 +70,7 @@ impl Coordinator {
 
     /// Returns the bytes live in the pool of a shard and, of the free blocks of its other streams, the one that fits a
     /// large request best. Returns `None` if the shard has free memory of its own for the request.
-    fn look_elsewhere(&self, of: ShardId, want: &Want, shards: &mut impl Shards) -> Option<(u64, Option<Idle>)> {
+    fn look_elsewhere(&self, of: ShardId, want: &Want, shards: &mut dyn Shards) -> Option<(u64, Option<Idle>)> {
         let mut live = shards.with(of, |own| (!own.has_free_for(want)).then(|| own.live_bytes()))?;
         let mut best: Option<(u64, Idle)> = None;
         for id in self.neighbours(of) {
@@ -89,7 +89,7 @@ impl Coordinator {
     }
 
     /// Returns whether the front of a free block is known to be ready for a stream.
-    fn is_known(&self, idle: &Idle, bytes: u64, taker: Taker, shards: &mut impl Shards) -> bool {
+    fn is_known(&self, idle: &Idle, bytes: u64, taker: Taker, shards: &mut dyn Shards) -> bool {
         let Idle { shard, tile } = *idle;
         let is_ready = |tick| self.when(taker, Point { stream: self.stream_of(shard), tick }) == When::Now;
         let is_plain_ready = is_ready(tile.last_use.tick());

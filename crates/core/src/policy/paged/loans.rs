@@ -35,7 +35,7 @@ impl Loans {
 impl Coordinator {
     /// Notes a loan, at both homes and for the small requests of all streams of the pool, of which some may go past
     /// guarded memory.
-    pub(super) fn note_loan(&mut self, lender: ShardId, borrower: ShardId, shards: &mut impl Shards) {
+    pub(super) fn note_loan(&mut self, lender: ShardId, borrower: ShardId, shards: &mut dyn Shards) {
         self.paging.stats.lent += 1;
         self.paging.loans.note(lender, borrower);
         let pool = self.pool_of(lender);
@@ -47,18 +47,18 @@ impl Coordinator {
     }
 
     /// Prepares for grants that are counted from 0 on: loans are, too, and which streams are at rest stays known.
-    pub(crate) fn count_grants_anew(&mut self, shards: &mut impl Shards) {
+    pub(crate) fn count_grants_anew(&mut self, shards: &mut dyn Shards) {
         self.rebase_borrowers(shards);
         self.paging.loans.0.clear();
     }
 
     /// Returns how many blocks were granted at a home to its own stream.
-    pub(super) fn own_grants(&self, id: ShardId, shards: &mut impl Shards) -> u64 {
+    pub(super) fn own_grants(&self, id: ShardId, shards: &mut dyn Shards) -> u64 {
         shards.with(id, |shard| shard.grants()).saturating_sub(self.paging.loans.of(id).lent)
     }
 
     /// Returns how many blocks the stream of a home was granted, there and at others.
-    pub(super) fn grants_to(&self, id: ShardId, shards: &mut impl Shards) -> u64 {
+    pub(super) fn grants_to(&self, id: ShardId, shards: &mut dyn Shards) -> u64 {
         self.own_grants(id, shards) + self.paging.loans.of(id).borrowed
     }
 }

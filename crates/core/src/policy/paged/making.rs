@@ -42,7 +42,7 @@ impl Coordinator {
         shard: ShardId,
         (rear, stretches): (Option<(WindowId, u64)>, &[Stretch]),
         created: Vec<Part>,
-        shards: &mut impl Shards,
+        shards: &mut dyn Shards,
     ) -> Making {
         let nowhere = Place { shard, slot: Slot(0), offset: 0 };
         let mut parts = self.parts_of(stretches, nowhere, shards);
@@ -72,7 +72,7 @@ impl Coordinator {
         &mut self,
         id: WindowId,
         (bytes, length): (u64, u64),
-        shards: &mut impl Shards,
+        shards: &mut dyn Shards,
     ) -> (Option<Rear>, (BlockId, Slot, u64)) {
         self.paging.windows.note_use(id);
         let window = &self.paging.windows[id];
@@ -88,7 +88,7 @@ impl Coordinator {
     }
 
     /// Notes that a window is made or lengthened, and returns the claimed part of it that the request gets.
-    pub(super) fn made(&mut self, shard: ShardId, making: Making, shards: &mut impl Shards) -> BlockId {
+    pub(super) fn made(&mut self, shard: ShardId, making: Making, shards: &mut dyn Shards) -> BlockId {
         let Making { rear, block, front, parts } = making;
         match rear {
             Some(Rear { run, last }) => {
@@ -110,7 +110,7 @@ impl Coordinator {
     }
 
     /// Gives up the addresses of a window. The pages that are mapped there already are kept.
-    pub(super) fn unmake(&mut self, shard: ShardId, making: Making, shards: &mut impl Shards) {
+    pub(super) fn unmake(&mut self, shard: ShardId, making: Making, shards: &mut dyn Shards) {
         let Making { rear, block, front, mut parts } = making;
         let mapped = parts.iter().take_while(|part| self.pages[part.page].windows.contains(&part.at)).count();
         parts.truncate(mapped);

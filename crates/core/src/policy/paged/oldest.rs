@@ -8,7 +8,7 @@ impl Coordinator {
     /// Returns for each stream the first point that freed memory waits for, whether inside its block or as the last use
     /// of memory that could be gathered, or as a guard. Leaves out what does not keep `taker` from using free memory,
     /// and held pools that are not the taker's, whose memory neither serves it nor goes back.
-    pub(super) fn oldest_points(&self, taker: Taker, shards: &mut impl Shards) -> Points {
+    pub(super) fn oldest_points(&self, taker: Taker, shards: &mut dyn Shards) -> Points {
         let mut points = Points::default();
         let lower = |points: &mut Points, point| {
             if !self.pending.is_reached(point) {

@@ -23,7 +23,7 @@ pub(super) struct Overview {
 
 impl Coordinator {
     /// Forgets the guards that are over, and returns what the streams look like then, for a request of a shard.
-    pub(super) fn overview(&mut self, of: ShardId, want: &Want, shards: &mut impl Shards) -> Overview {
+    pub(super) fn overview(&mut self, of: ShardId, want: &Want, shards: &mut dyn Shards) -> Overview {
         let pool = self.pool_of(of);
         let asks = self.paging.growth == Growth::Balanced;
         let large = Want { side: Side::Large, ..*want };

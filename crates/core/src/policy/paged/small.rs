@@ -24,7 +24,7 @@ const OF_SMALL_LIVE: u64 = 12;
 impl Coordinator {
     /// Returns whether the slabs of the taker's pool are nearly full, so that its home may grow by one although the
     /// slack is used up. A free block that has a whole slab counts as one.
-    pub(super) fn has_full_slabs(&self, want: &Want, taker: Taker, shards: &mut impl Shards) -> bool {
+    pub(super) fn has_full_slabs(&self, want: &Want, taker: Taker, shards: &mut dyn Shards) -> bool {
         let mut bytes = sizes::least(self.granularity());
         let mut live = want.rounded;
         for id in self.shards_of(self.pool_of(taker.shard)) {
@@ -37,7 +37,7 @@ impl Coordinator {
     }
 
     /// Serves a small request from a guarded block of its own side, or a guarded slab of its home.
-    pub(super) fn guarded_way(&mut self, want: &Want, taker: Taker, shards: &mut impl Shards) -> Option<Way> {
+    pub(super) fn guarded_way(&mut self, want: &Want, taker: Taker, shards: &mut dyn Shards) -> Option<Way> {
         if !self.guards() {
             return None;
         }
@@ -49,7 +49,7 @@ impl Coordinator {
     }
 
     /// Has another stream lend a small block.
-    pub(super) fn small_loan(&mut self, want: &Want, taker: Taker, shards: &mut impl Shards) -> Option<Way> {
+    pub(super) fn small_loan(&mut self, want: &Want, taker: Taker, shards: &mut dyn Shards) -> Option<Way> {
         let Idle { shard, tile } = self.small_offer(want, (taker, When::BehindWait), shards)?;
         Some(self.small_way(want, (taker, shard), &tile, shards))
     }
@@ -60,7 +60,7 @@ impl Coordinator {
         &self,
         want: &Want,
         (taker, latest): (Taker, When),
-        shards: &mut impl Shards,
+        shards: &mut dyn Shards,
     ) -> Option<Idle> {
         let mut best: Option<(u64, Idle)> = None;
         for id in self.neighbours(taker.shard) {
@@ -89,7 +89,7 @@ impl Coordinator {
         want: &Want,
         (taker, home): (Taker, ShardId),
         tile: &Tile,
-        shards: &mut impl Shards,
+        shards: &mut dyn Shards,
     ) -> Way {
         let mut job = Job::new(self.pending.reached(taker.stream));
         let is_claimed = self.claim_small(&mut job, want, (taker, home), tile, shards);

@@ -89,7 +89,7 @@ impl Coordinator {
         homes: impl Iterator<Item = ShardId>,
         (taker, latest): (Taker, When),
         least: u64,
-        shards: &mut impl Shards,
+        shards: &mut dyn Shards,
     ) -> Tiles {
         let mut all = Vec::new();
         for id in homes {

@@ -66,7 +66,7 @@ impl Coordinator {
         mut climb: Climb,
         overview: &Overview,
         plan: &mut Plan,
-        shards: &mut impl Shards,
+        shards: &mut dyn Shards,
     ) -> Option<Turned> {
         if let Some(sweep) = self.release_at_rest(&mut climb, plan, shards) {
             return Some(sweep.then(climb.again()).turn());
@@ -108,7 +108,7 @@ impl Coordinator {
         climb: &Climb,
         overview: &Overview,
         plan: &mut Plan,
-        shards: &mut impl Shards,
+        shards: &mut dyn Shards,
     ) -> Option<Way> {
         let (shard, want) = plan.request.allocation();
         let high = self.high_live(shard, &want, overview.live_bytes);
@@ -188,7 +188,7 @@ impl Coordinator {
         want: &Want,
         by: (Taker, When),
         most: u64,
-        shards: &mut impl Shards,
+        shards: &mut dyn Shards,
     ) -> Option<Way> {
         self.grow_home_by(climb, want, by, (0, most), shards)
     }
@@ -200,7 +200,7 @@ impl Coordinator {
         want: &Want,
         (taker, latest): (Taker, When),
         (least, most): (u64, u64),
-        shards: &mut impl Shards,
+        shards: &mut dyn Shards,
     ) -> Option<Way> {
         let unit = sizes::least(self.granularity());
         if most < unit {
@@ -253,7 +253,7 @@ impl Coordinator {
         climb: &Climb,
         want: &Want,
         (taker, latest): (Taker, When),
-        shards: &mut impl Shards,
+        shards: &mut dyn Shards,
     ) -> Option<Way> {
         let own = self.tiles_of([taker.shard].into_iter(), (taker, latest), want.rounded, shards);
         if let Some(way) = self.through_window(climb, want, (taker, latest), &own, shards) {
@@ -274,7 +274,7 @@ impl Coordinator {
         want: &Want,
         (taker, latest): (Taker, When),
         tiles: &Tiles,
-        shards: &mut impl Shards,
+        shards: &mut dyn Shards,
     ) -> Option<Way> {
         if tiles.is_empty() {
             return None;
@@ -308,7 +308,7 @@ impl Coordinator {
         want: &Want,
         taker: Taker,
         room: u64,
-        shards: &mut impl Shards,
+        shards: &mut dyn Shards,
     ) -> Option<Way> {
         if climb.knows.lacks.windows || !self.has_windows() {
             return None;
@@ -344,7 +344,7 @@ impl Coordinator {
         taker: Taker,
         gathered: &Gathered,
         tiles: &Tiles,
-        shards: &mut impl Shards,
+        shards: &mut dyn Shards,
     ) -> Option<Way> {
         self.claim_addresses_for(&mut job, taker.shard, (gathered.rear, gathered.added()), shards);
         let claimed = self.claim_stretches(&mut job, &gathered.stretches, (tiles, taker), shards);
@@ -359,7 +359,7 @@ impl Coordinator {
         gathered: &Gathered,
         created: &[u64],
         taker: Taker,
-        shards: &mut impl Shards,
+        shards: &mut dyn Shards,
     ) -> Option<Way> {
         let length = gathered.length + created.iter().sum::<u64>();
         if gathered.rear.is_none() && !shards.with(taker.shard, |shard| shard.has_vacant(length)) {

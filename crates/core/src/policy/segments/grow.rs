@@ -15,7 +15,7 @@ use crate::size::Want;
 impl Coordinator {
     /// Asks the driver for what the request needs, if that may be reserved: PyTorch's `alloc_block`. `attempt` is the
     /// rung that tries it, `turn` the one that waits for the plan's turn.
-    pub(crate) fn grow(&mut self, attempt: Climb, turn: Climb, plan: &mut Plan, shards: &mut impl Shards) -> Turned {
+    pub(crate) fn grow(&mut self, attempt: Climb, turn: Climb, plan: &mut Plan, shards: &mut dyn Shards) -> Turned {
         let (shard, want) = plan.request.allocation();
         let bytes = self.segment_for(shard, &want, shards).0;
         self.begin_attempt(plan);
@@ -40,7 +40,7 @@ impl Coordinator {
     }
 
     /// Refuses without the retries, as `throw_on_cudamalloc_oom` asks; but not because of what other plans hold.
-    pub(crate) fn reject(&mut self, turn: Climb, plan: &mut Plan, shards: &mut impl Shards) -> Turned {
+    pub(crate) fn reject(&mut self, turn: Climb, plan: &mut Plan, shards: &mut dyn Shards) -> Turned {
         if self.others_hold(plan) {
             return Phase::Climb(turn).turn();
         }
@@ -60,7 +60,7 @@ impl Coordinator {
         reserve: Reserve,
         outcome: Outcome,
         plan: &mut Plan,
-        shards: &mut impl Shards,
+        shards: &mut dyn Shards,
     ) -> Phase {
         let Reserve { slot, bytes, attempt, .. } = reserve;
         let (shard, want) = plan.request.allocation();
@@ -74,7 +74,7 @@ impl Coordinator {
     }
 
     /// Hands out a claimed block.
-    pub(crate) fn serve(&mut self, block: BlockId, plan: &mut Plan, shards: &mut impl Shards) -> Turned {
+    pub(crate) fn serve(&mut self, block: BlockId, plan: &mut Plan, shards: &mut dyn Shards) -> Turned {
         let (shard, want) = plan.request.allocation();
         let clock = plan.request.clock();
         let grant = shards.with(shard, |shard| shard.serve(block, &want, clock));
@@ -82,7 +82,7 @@ impl Coordinator {
     }
 
     /// Returns the bytes of the segment that a miss takes, and whether blocks are cut from it.
-    pub(crate) fn segment_for(&self, shard: ShardId, want: &Want, shards: &mut impl Shards) -> (u64, bool) {
+    pub(crate) fn segment_for(&self, shard: ShardId, want: &Want, shards: &mut dyn Shards) -> (u64, bool) {
         let snug = shards.with(shard, |shard| shard.snug_segment(want));
         snug.unwrap_or_else(|| (self.sizes_of(shard).segment_bytes(want.rounded), true))
     }

@@ -71,7 +71,7 @@ impl Rung {
 
 impl Coordinator {
     /// Climbs one rung.
-    pub(crate) fn climb_segments(&mut self, rung: Rung, plan: &mut Plan, shards: &mut impl Shards) -> Turned {
+    pub(crate) fn climb_segments(&mut self, rung: Rung, plan: &mut Plan, shards: &mut dyn Shards) -> Turned {
         let next = Climb::Segments(rung.next());
         match rung {
             Rung::Search => self.search(plan, Phase::Climb(next), shards),

@@ -76,12 +76,12 @@ struct Meddled<'a> {
 }
 
 impl Shards for Meddled<'_> {
-    fn with<R>(&mut self, shard: ShardId, f: impl FnOnce(&mut Shard) -> R) -> R {
+    fn visit(&mut self, shard: ShardId, f: &mut dyn FnMut(&mut Shard)) {
         if *self.looks == 0 {
             (self.strike)(self.scene, self.shards);
         }
         *self.looks = self.looks.wrapping_sub(1);
-        self.shards.with(shard, f)
+        self.shards.visit(shard, f);
     }
 }
 

@@ -10,13 +10,14 @@ use super::{ANY, Device, MIB, point};
 struct Asked<'a>(&'a mut Vec<Shard>, Vec<u32>);
 
 impl Shards for Asked<'_> {
-    fn with<R>(&mut self, shard: ShardId, f: impl FnOnce(&mut Shard) -> R) -> R {
-        self.0.with(shard, f)
+    fn visit(&mut self, shard: ShardId, f: &mut dyn FnMut(&mut Shard)) {
+        self.0.visit(shard, f);
     }
 
-    fn try_with<R>(&mut self, shard: ShardId, f: impl FnOnce(&mut Shard) -> R) -> Option<R> {
+    fn try_visit(&mut self, shard: ShardId, f: &mut dyn FnMut(&mut Shard)) -> bool {
         self.1.push(shard.0);
-        Some(self.0.with(shard, f))
+        self.0.visit(shard, f);
+        true
     }
 }
 
@@ -99,11 +100,11 @@ fn an_overdrawn_shard_is_short_of_room_after_some_blocks() {
 fn a_peak_does_not_rise_while_a_busy_shard_may_have_room() {
     struct Busy<'a>(&'a mut Vec<Shard>);
     impl Shards for Busy<'_> {
-        fn with<R>(&mut self, shard: ShardId, f: impl FnOnce(&mut Shard) -> R) -> R {
-            self.0.with(shard, f)
+        fn visit(&mut self, shard: ShardId, f: &mut dyn FnMut(&mut Shard)) {
+            self.0.visit(shard, f);
         }
-        fn try_with<R>(&mut self, _: ShardId, _: impl FnOnce(&mut Shard) -> R) -> Option<R> {
-            None
+        fn try_visit(&mut self, _: ShardId, _: &mut dyn FnMut(&mut Shard)) -> bool {
+            false
         }
     }
     let mut device = Device::classic(Reuse::InOrder);
