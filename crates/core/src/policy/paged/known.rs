@@ -11,14 +11,36 @@ use millpond_backend::Point;
 
 use super::climb::Climb;
 use super::sizes;
+use super::small::Slabs;
 use super::tiles::{Idle, Taker, When};
 use super::ways::Way;
 use super::{Growth, Work};
 use crate::coordinator::phase::Turned;
 use crate::coordinator::plan::Plan;
 use crate::coordinator::{Coordinator, Shards};
-use crate::ids::{ShardId, Side};
+use crate::ids::Side;
+use crate::shard::Shard;
 use crate::size::Want;
+
+/// What a request sees of the other streams of its pool.
+#[derive(Debug, Default)]
+struct Elsewhere {
+    /// The bytes live in the pool.
+    live_bytes: u64,
+    /// The free block that fits best. For a small request it lies in a slab.
+    best: Option<Idle>,
+    /// For a small request, the slabs of the pool.
+    slabs: Slabs,
+}
+
+impl Elsewhere {
+    fn note(&mut self, shard: &Shard, is_small: bool) {
+        self.live_bytes += shard.live_bytes();
+        if is_small {
+            self.slabs.add(shard);
+        }
+    }
+}
 
 impl Coordinator {
     /// Has another stream lend a free block before any stream is asked how far it is. It is the block that would be
@@ -31,8 +53,9 @@ impl Coordinator {
         if !may_lend || climb.knows.released.up_to > 0 {
             return None;
         }
-        let (live, best) = self.look_elsewhere(shard, &want, shards)?;
-        let high = self.high_live(shard, &want, live);
+        let taker = self.taker(climb, plan);
+        let elsewhere = self.look_elsewhere(taker, &want, shards)?;
+        let high = self.high_live(shard, &want, elsewhere.live_bytes);
         let room = self.room(&climb.knows, plan);
         let left = self.paging.slack.eager(high).saturating_sub(self.reserved_for(shard)).min(room);
         if left >= sizes::least(self.granularity()) {
@@ -42,16 +65,14 @@ impl Coordinator {
             return None;
         }
         self.paging.largest = self.paging.largest.max(want.rounded);
-        let taker = self.taker(climb, plan);
         let way = match want.side {
             Side::Large => {
-                let front = best.filter(|idle| self.is_known(idle, want.rounded, taker, shards))?;
+                let front = elsewhere.best.filter(|idle| self.is_known(idle, want.rounded, taker, shards))?;
                 self.take(front, &want, taker, shards)
             }
-            Side::Small if self.has_full_slabs(&want, taker, shards) => return None,
+            Side::Small if elsewhere.slabs.are_full(&want, self.granularity()) => return None,
             Side::Small => {
-                // Whether a stream could wait for it now has no part in the choice: on another device it could.
-                let idle = self.small_offer(&want, (taker, When::Later), shards)?;
+                let idle = elsewhere.best.or_else(|| self.slab_offer((taker, When::Later), shards))?;
                 if !self.is_known(&idle, idle.tile.end - idle.tile.begin, taker, shards) {
                     return None;
                 }
@@ -68,24 +89,35 @@ impl Coordinator {
         }
     }
 
-    /// Returns the bytes live in the pool of a shard and, of the free blocks of its other streams, the one that fits a
-    /// large request best. Returns `None` if the shard has free memory of its own for the request.
-    fn look_elsewhere(&self, of: ShardId, want: &Want, shards: &mut dyn Shards) -> Option<(u64, Option<Idle>)> {
-        let mut live = shards.with(of, |own| (!own.has_free_for(want)).then(|| own.live_bytes()))?;
-        let mut best: Option<(u64, Idle)> = None;
-        for id in self.neighbours(of) {
-            let is_large = want.side == Side::Large;
-            let (bytes, tile) =
-                shards.with(id, |shard| (shard.live_bytes(), if is_large { shard.best_tile(want) } else { None }));
-            live += bytes;
-            if let Some(tile) = tile {
-                let size = tile.end - tile.begin;
-                if best.is_none_or(|(least, _)| size < least) {
-                    best = Some((size, Idle { shard: id, tile }));
-                }
+    /// Looks once at each stream of the taker's pool. Returns `None` if the taker has free memory of its own for the
+    /// request.
+    fn look_elsewhere(&self, taker: Taker, want: &Want, shards: &mut dyn Shards) -> Option<Elsewhere> {
+        let is_small = want.side == Side::Small;
+        let mut all = Elsewhere::default();
+        let has_own = shards.with(taker.shard, |own| {
+            let has_own = own.has_free_for(want);
+            if !has_own {
+                all.note(own, is_small);
             }
+            has_own
+        });
+        if has_own {
+            return None;
         }
-        Some((live, best.map(|(_, idle)| idle)))
+        let mut least = u64::MAX;
+        for id in self.neighbours(taker.shard) {
+            shards.visit(id, &mut |shard| {
+                all.note(shard, is_small);
+                // Whether a stream could wait for it now has no part in the choice: on another device it could.
+                let later = (taker, When::Later);
+                let tile = if is_small { self.small_offer(want, later, shard) } else { shard.best_tile(want) };
+                if let Some(tile) = tile.filter(|tile| tile.end - tile.begin < least) {
+                    least = tile.end - tile.begin;
+                    all.best = Some(Idle { shard: id, tile });
+                }
+            });
+        }
+        Some(all)
     }
 
     /// Returns whether the front of a free block is known to be ready for a stream.

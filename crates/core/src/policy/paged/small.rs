@@ -21,19 +21,34 @@ const LOOKS_MAX: usize = 16;
 /// A divisor: slabs are nearly full if what is free in them, with one more slab, is at most this part of what is live.
 const OF_SMALL_LIVE: u64 = 12;
 
+/// What the slabs of some streams have, in bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Slabs {
+    bytes: u64,
+    live: u64,
+}
+
+impl Slabs {
+    /// Adds those of a stream. A free block that has a whole slab counts as one.
+    pub(super) fn add(&mut self, shard: &Shard) {
+        self.bytes += shard.small_bytes() + shard.slabs().map(|tile| tile.end - tile.begin).sum::<u64>();
+        self.live += shard.small_live_bytes();
+    }
+
+    /// Returns whether they are nearly full, with one more slab and the block of a request: then its home may grow by
+    /// that slab although the slack is used up.
+    pub(super) fn are_full(&self, want: &Want, granularity: u64) -> bool {
+        let live = self.live + want.rounded;
+        self.bytes + sizes::least(granularity) <= live + live / OF_SMALL_LIVE
+    }
+}
+
 impl Coordinator {
-    /// Returns whether the slabs of the taker's pool are nearly full, so that its home may grow by one although the
-    /// slack is used up. A free block that has a whole slab counts as one.
+    /// Returns whether the slabs of the taker's pool are nearly full.
     pub(super) fn has_full_slabs(&self, want: &Want, taker: Taker, shards: &mut dyn Shards) -> bool {
-        let mut bytes = sizes::least(self.granularity());
-        let mut live = want.rounded;
-        for id in self.shards_of(self.pool_of(taker.shard)) {
-            shards.with(id, |shard| {
-                bytes += shard.small_bytes() + shard.slabs().map(|tile| tile.end - tile.begin).sum::<u64>();
-                live += shard.small_live_bytes();
-            });
-        }
-        bytes <= live + live / OF_SMALL_LIVE
+        let mut slabs = Slabs::default();
+        self.shards_of(self.pool_of(taker.shard)).for_each(|id| shards.with(id, |shard| slabs.add(shard)));
+        slabs.are_full(want, self.granularity())
     }
 
     /// Serves a small request from a guarded block of its own side, or a guarded slab of its home.
@@ -48,39 +63,34 @@ impl Coordinator {
         Some(self.small_way(want, (taker, taker.shard), &tile, shards))
     }
 
-    /// Has another stream lend a small block.
+    /// Has another stream lend a small block: one that is free in a slab there, or of a block that has a slab.
     pub(super) fn small_loan(&mut self, want: &Want, taker: Taker, shards: &mut dyn Shards) -> Option<Way> {
-        let Idle { shard, tile } = self.small_offer(want, (taker, When::BehindWait), shards)?;
-        Some(self.small_way(want, (taker, shard), &tile, shards))
-    }
-
-    /// Returns the free memory of another stream from which a small block can be lent, if it can be used at `latest`: a
-    /// block that is free in a slab there, or one that has a slab.
-    pub(super) fn small_offer(
-        &self,
-        want: &Want,
-        (taker, latest): (Taker, When),
-        shards: &mut dyn Shards,
-    ) -> Option<Idle> {
+        let by = (taker, When::BehindWait);
         let mut best: Option<(u64, Idle)> = None;
         for id in self.neighbours(taker.shard) {
-            let usable = shards.with(id, |shard| {
-                let blocks = shard.small_tiles_at_least(want.rounded).take(LOOKS_MAX);
-                self.first_usable(blocks, (taker, shard), latest)
-            });
-            if let Some(tile) = usable {
+            if let Some(tile) = shards.with(id, |shard| self.small_offer(want, by, shard)) {
                 let size = tile.end - tile.begin;
                 if best.is_none_or(|(least, _)| size < least) {
                     best = Some((size, Idle { shard: id, tile }));
                 }
             }
         }
-        best.map(|(_, idle)| idle).or_else(|| {
-            self.neighbours(taker.shard).find_map(|id| {
-                let usable =
-                    |shard: &mut Shard| self.first_usable(shard.slabs().take(LOOKS_MAX), (taker, shard), latest);
-                shards.with(id, usable).map(|tile| Idle { shard: id, tile })
-            })
+        let best = best.map(|(_, idle)| idle).or_else(|| self.slab_offer(by, shards));
+        let Idle { shard, tile } = best?;
+        Some(self.small_way(want, (taker, shard), &tile, shards))
+    }
+
+    /// Returns the block that is free in a slab of another stream from which a small block can be lent, if it can be
+    /// used at `latest`.
+    pub(super) fn small_offer(&self, want: &Want, (taker, latest): (Taker, When), home: &Shard) -> Option<Tile> {
+        self.first_usable(home.small_tiles_at_least(want.rounded).take(LOOKS_MAX), (taker, home), latest)
+    }
+
+    /// Returns the first free block of another stream that has a slab, if it can be used at `latest`.
+    pub(super) fn slab_offer(&self, (taker, latest): (Taker, When), shards: &mut dyn Shards) -> Option<Idle> {
+        self.neighbours(taker.shard).find_map(|id| {
+            let usable = |shard: &mut Shard| self.first_usable(shard.slabs().take(LOOKS_MAX), (taker, shard), latest);
+            shards.with(id, usable).map(|tile| Idle { shard: id, tile })
         })
     }
 
