@@ -84,8 +84,8 @@ impl IdlePages {
                 break;
             }
             if listed.bytes >= bytes
-                && self.may_have(pages, listed.longest, bytes)
-                && let Some((offset, birth)) = self.run(&windows[listed.id], bytes, before)
+                && let Some(from) = self.first_page(pages, 0, (listed.longest, bytes))
+                && let Some((offset, birth)) = self.run(&windows[listed.id], pages, (from, bytes), before)
             {
                 best = Some((listed.id, offset, birth));
             }
@@ -94,15 +94,19 @@ impl IdlePages {
     }
 
     /// Returns the first part of a window with `bytes` bytes that are free, and the birth of the last page in it. Looks
-    /// only at pages that are older than `before`.
-    fn run(&self, window: &Window, bytes: u64, before: u64) -> Option<(u64, u64)> {
+    /// only at pages that are older than `before`, and at none in front of `from`, with which the part may begin.
+    fn run(&self, window: &Window, pages: &[PageId], (from, bytes): (usize, u64), before: u64) -> Option<(u64, u64)> {
+        // What was added to a window is younger than what was there.
+        let pages = &pages[..window.parts.partition_point(|part| part.birth < before)];
         // The free bytes that end where the page looked at begins, and the number of the part where they begin.
-        let (mut run, mut first) = (0, 0);
-        for (number, part) in window.parts.iter().enumerate().take_while(|(_, part)| part.birth < before) {
-            let Ends { head, tail, is_whole } = self.of(part.page);
+        let (mut run, mut first) = (0, from);
+        let mut number = from;
+        while let Some(&page) = pages.get(number) {
+            let Ends { head, tail, is_whole } = self.of(page);
             if window.repeats && run > 0 {
                 (run, first) = without_repeats(window, number, (run, first), (head, bytes));
             }
+            let part = &window.parts[number];
             if run + head >= bytes {
                 return Some((part.at.offset - run, part.birth));
             }
@@ -115,36 +119,50 @@ impl IdlePages {
                 if tail >= bytes {
                     return Some((part.end() - tail, part.birth));
                 }
+                let next = self.first_page(pages, number, (window.longest, bytes))?;
+                if next > number {
+                    (run, number) = (0, next);
+                    continue;
+                }
                 (run, first) = (tail, number);
             }
+            number += 1;
         }
         None
     }
 
-    /// Returns `false` if a window with these pages has no free part of that length, after a look at few of them. Of
-    /// any part that is longer than two pages all pages but the first and the last are entirely free. A shorter one has
-    /// the end of a page and the beginning of the next one, unless it lies in one page.
-    fn may_have(&self, pages: &[PageId], longest: u64, bytes: u64) -> bool {
+    /// Returns the number of the first of some pages, from one on, with which a free part of a window with these pages
+    /// may begin, after a look at few of them. Of any part that is longer than two pages all pages but the first and
+    /// the last are entirely free. A shorter one has the end of a page and the beginning of the next one, unless it
+    /// lies in one page.
+    fn first_page(&self, pages: &[PageId], from: usize, (longest, bytes): (u64, u64)) -> Option<usize> {
         let needed = ((bytes + 1) / longest).saturating_sub(1) as usize;
-        if needed == 0 {
-            let goes_on = |pair: &[PageId]| self.has(pair[0], TAIL) && self.has(pair[1], HEAD);
-            let most = |page: PageId| self.of(page).head.max(self.of(page).tail);
-            let has_all = |page: &PageId| self.has(*page, HEAD | TAIL) && most(*page) >= bytes;
-            return pages.windows(2).any(goes_on) || (bytes <= longest && pages.iter().any(has_all));
+        if needed > 0 {
+            return self.row(pages, from, needed).map(|row| if row > from { row - 1 } else { row });
         }
-        let is_whole = |page: &PageId| self.has(*page, WHOLE);
+        let most = |page: PageId| self.of(page).head.max(self.of(page).tail);
+        let has_all = |page: PageId| bytes <= longest && self.has(page, HEAD | TAIL) && most(page) >= bytes;
+        let goes_on = |at: usize| pages.get(at + 1).is_some_and(|&next| self.has(next, HEAD));
+        (from..pages.len()).find(|&at| has_all(pages[at]) || (self.has(pages[at], TAIL) && goes_on(at)))
+    }
+
+    /// Returns the number of the first of this many pages in a row, from one on, that are entirely free.
+    fn row(&self, pages: &[PageId], from: usize, needed: usize) -> Option<usize> {
+        let is_whole = |page: &&PageId| self.has(**page, WHOLE);
         // Of that many pages in a row, one is at a multiple of their number.
-        let mut number = needed.wrapping_sub(1);
+        let mut number = from + needed - 1;
         while number < pages.len() {
             let (front, rear) = pages.split_at(number);
-            let before = front.iter().rev().take(needed).take_while(|page| is_whole(page)).count();
-            let behind = rear.iter().take(needed).take_while(|page| is_whole(page)).count();
-            if behind > 0 && before + behind >= needed {
-                return true;
+            let behind = rear.iter().take(needed).take_while(is_whole).count();
+            if behind > 0 {
+                let before = front[from..].iter().rev().take(needed).take_while(is_whole).count();
+                if before + behind >= needed {
+                    return Some(number - before);
+                }
             }
             number += behind.max(1).next_multiple_of(needed);
         }
-        false
+        None
     }
 
     /// Returns the number of free bytes at the end of a window, no byte counted twice.
@@ -242,11 +260,11 @@ mod tests {
 
     fn run(pages: &[u32], free: &[(u64, u64)], bytes: u64) -> Option<u64> {
         let (window, idle) = scene(pages, free);
-        assert_eq!(idle.run(&window, bytes, 1), None, "it is of birth 1");
-        let run = idle.run(&window, bytes, 2).map(|(offset, _)| offset);
         let pages: Vec<_> = pages.iter().map(|&page| PageId(page)).collect();
-        assert!(run.is_none() || idle.may_have(&pages, window.longest, bytes), "{bytes} bytes in {pages:?}");
-        run
+        let from = idle.first_page(&pages, 0, (window.longest, bytes));
+        let run = |from, before| idle.run(&window, &pages, (from, bytes), before).map(|(offset, _)| offset);
+        assert_eq!((run(0, 1), from.and_then(|from| run(from, 2))), (None, run(0, 2)), "it is of birth 1");
+        run(0, 2)
     }
 
     #[test]
