@@ -18,7 +18,8 @@ use super::sweep::Sweep;
 #[derive(Debug)]
 pub(crate) struct Batch {
     calls: Vec<PageCall>,
-    purpose: Purpose,
+    /// Apart, as some purposes are long, and phases are moved from hand to hand.
+    purpose: Box<Purpose>,
 }
 
 /// What a batch of page calls is for.
@@ -60,7 +61,7 @@ pub(crate) enum After {
 
 impl Batch {
     pub(crate) fn new(calls: Vec<PageCall>, purpose: Purpose) -> Self {
-        Self { calls, purpose }
+        Self { calls, purpose: Box::new(purpose) }
     }
 
     pub(crate) fn calls(&self) -> &[PageCall] {
@@ -69,11 +70,10 @@ impl Batch {
 
     /// Returns the same calls, with the end of the plan behind them.
     pub(super) fn then_over(self) -> Self {
-        let purpose = match self.purpose {
-            Purpose::Undo(extension, _) => Purpose::Undo(extension, After::Over),
+        match *self.purpose {
+            Purpose::Undo(extension, _) => Self::new(self.calls, Purpose::Undo(extension, After::Over)),
             other => panic!("a plan is given up before its calls for {other:?} were made"),
-        };
-        Self { purpose, ..self }
+        }
     }
 }
 
@@ -88,7 +88,7 @@ impl Coordinator {
     ) -> Phase {
         let Batch { mut calls, purpose } = batch;
         let skipped = stopped.map_or(Vec::new(), |(done, _)| calls.split_off(done));
-        match (purpose, stopped) {
+        match (*purpose, stopped) {
             (Purpose::Extend(extension), None) => self.extended(extension, &calls, plan, shards),
             (Purpose::Extend(extension), Some((_, refused))) => {
                 self.forget_uncreated(&skipped);
