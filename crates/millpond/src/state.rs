@@ -367,7 +367,7 @@ impl<B: Backend> State<B> {
     #[cold]
     fn pend(&self, lane: &Lane<B>, held: &Held, uses: &Uses) {
         let marks = uses.streams.iter().map(|&stream| Point { stream, tick: self.backend.mark(stream) });
-        let points: Vec<_> = marks.chain(uses.points.iter()).collect();
+        let points = marks.chain(uses.points.iter());
         let mut coordinator = lock_soon(&self.coordinator);
         coordinator.pend(lane.shard, held.block, points, self.clocks(), &mut LockedShards(self));
         self.publish(&coordinator);

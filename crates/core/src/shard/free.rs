@@ -4,26 +4,14 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::mem;
 
-use millpond_backend::{Reuse, StreamId, Tick};
+use millpond_backend::{Reuse, Tick};
 
-use super::Shard;
+use super::{Shard, Uses};
 use crate::block::{Block, State};
-use crate::books::Points;
 use crate::ids::{BlockId, Side, Slot};
 use crate::last_use::LastUse;
 use crate::meter::SplitChange;
 use crate::plant::Plant;
-
-/// The uses of a block beyond its home stream.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Uses {
-    /// The streams on which it is used until the free.
-    pub streams: Vec<StreamId>,
-    /// The points up to which it is used.
-    pub points: Points,
-    /// Whether it is lent, and the home stream has not used it meanwhile.
-    pub(super) is_lent: bool,
-}
 
 /// The state of a block after its free.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -122,27 +110,29 @@ impl Shard {
         block.state = State::Pending;
         let oversize = block.size >= self.rules.max_split;
         self.meter.free(block.side, block.size, oversize);
-        let uses = if mem::take(&mut block.used_elsewhere) { self.uses_at_free(id) } else { Uses::default() };
+        let uses = mem::take(&mut block.used_elsewhere).then(|| self.uses_at_free(id));
         let block = &mut self.blocks[id];
         // What was lent keeps the lender's last use, which the borrower's work came after.
-        let over = if uses.is_lent { block.last_use.max(LastUse::at(Tick::ZERO)) } else { LastUse::at(tick) };
-        block.last_use = over;
-        block.waits = u32::try_from(uses.streams.len() + uses.points.len()).unwrap_or(u32::MAX);
-        if block.waits > 0 {
-            Freed::Pending(Box::new(uses))
-        } else if self.rules.reuse == Reuse::InOrder {
-            Freed::Done { unsettled: self.retire(id, clock) }
-        } else {
-            self.put_in_line(tick, id);
-            Freed::Settling
+        let is_lent = uses.as_ref().is_some_and(|uses| uses.is_lent);
+        block.last_use = if is_lent { block.last_use.max(LastUse::at(Tick::ZERO)) } else { LastUse::at(tick) };
+        match uses.filter(|uses| uses.waits() > 0) {
+            Some(uses) => {
+                block.waits = uses.waits();
+                Freed::Pending(uses)
+            }
+            None if self.rules.reuse == Reuse::InOrder => Freed::Done { unsettled: self.retire(id, clock) },
+            None => {
+                self.put_in_line(tick, id);
+                Freed::Settling
+            }
         }
     }
 
     /// Returns what the free of a block has to wait for.
-    fn uses_at_free(&mut self, id: BlockId) -> Uses {
-        let mut uses = self.uses.remove(&id).unwrap_or_default();
+    fn uses_at_free(&mut self, id: BlockId) -> Box<Uses> {
+        let mut uses = self.uses.remove(id).unwrap_or_default();
         let is_window = self.is_opened(id);
-        assert!(is_window || uses != Uses::default(), "block {} was used elsewhere and nothing says where", id.0);
+        assert!(is_window || *uses != Uses::default(), "block {} was used elsewhere and nothing says where", id.0);
         if is_window && self.waits_for_itself(id) {
             uses.streams.push(self.stream);
         }

@@ -105,7 +105,7 @@ impl Shard {
     ) -> Grant {
         let grant = Grant { last_use, ..self.hand_out(id, want, clock) };
         self.record_stream(grant.block, borrower);
-        if let Some(uses) = self.uses.get_mut(&grant.block) {
+        if let Some(uses) = self.uses.get_mut(grant.block) {
             uses.is_lent = true;
         }
         self.note_lent(&grant);
@@ -115,7 +115,7 @@ impl Shard {
     /// Returns the bytes that are lent to a stream now.
     pub(crate) fn lent_to(&self, borrower: StreamId) -> u64 {
         let is_lent = |uses: &Uses| uses.is_lent && uses.streams.contains(&borrower);
-        self.uses.iter().filter(|(_, uses)| is_lent(uses)).map(|(&id, _)| self.blocks[id].size).sum()
+        self.uses.iter().filter(|(_, uses)| is_lent(uses)).map(|(id, _)| self.blocks[id].size).sum()
     }
 
     /// Notes that claimed memory is in use through a window from now on.

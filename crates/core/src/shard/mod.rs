@@ -23,10 +23,11 @@ mod spots;
 mod survey;
 mod take;
 mod tiles;
+mod uses;
 mod view;
 mod windows;
 
-use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use millpond_backend::{PageCaps, Point, Reuse, StreamId, Tick};
@@ -46,7 +47,7 @@ pub(crate) use adopt::Arrival;
 pub(crate) use by_place::Ends;
 pub(crate) use extend::{Addresses, Extend};
 use foreign::Foreign;
-pub use free::{Freed, Retired, Uses};
+pub use free::{Freed, Retired};
 use guards::Guards;
 pub(crate) use guards::Return;
 pub(crate) use home::{Ground, Growth};
@@ -54,6 +55,8 @@ use put_off::Swap;
 use snug::Snug;
 pub(crate) use spots::{Mark, Spot, Stands};
 pub(crate) use tiles::Tile;
+pub use uses::Uses;
+use uses::UsesByBlock;
 pub use view::{BlockState, BlockView, PageView, SegmentView};
 use windows::Panes;
 pub(crate) use windows::Piece;
@@ -171,8 +174,8 @@ pub struct Shard {
     /// What is known about the last operation, if that handed out again exactly the block that the one before had
     /// freed.
     swap: Swap,
-    /// The uses of blocks beyond the home stream. There are few at any time.
-    uses: BTreeMap<BlockId, Uses>,
+    /// The uses of blocks beyond the home stream.
+    uses: UsesByBlock,
     /// The memory that may hold the data of a previous user, where the settings make that matter.
     foreign: Option<Foreign>,
     /// The bytes of homes that belong to the small side.
@@ -215,7 +218,7 @@ impl Shard {
             settling: VecDeque::new(),
             put_off: BlockId::NONE,
             swap: Swap::NONE,
-            uses: BTreeMap::new(),
+            uses: UsesByBlock::default(),
             foreign: Foreign::under(rules.scrub),
             small_bytes: 0,
             latest_free: LastUse::NEVER,
@@ -345,7 +348,7 @@ impl Shard {
     /// Notes that the home stream uses a block, which is news if the block is lent.
     fn used_at_home(&mut self, block: BlockId) {
         if self.blocks[block].used_elsewhere
-            && let Some(uses) = self.uses.get_mut(&block)
+            && let Some(uses) = self.uses.get_mut(block)
         {
             uses.is_lent = false;
         }
@@ -355,7 +358,7 @@ impl Shard {
         let entry = &mut self.blocks[block];
         assert_eq!(entry.state, State::Live, "block {} is used after it was freed", block.0);
         entry.used_elsewhere = true;
-        self.uses.entry(block).or_default()
+        self.uses.entry(block)
     }
 
     fn entry(&self, id: BlockId) -> Entry {
@@ -415,7 +418,7 @@ impl Shard {
     }
 
     fn uses_recorded(&self) -> Vec<BlockId> {
-        self.uses.keys().copied().collect()
+        self.uses.iter().map(|(block, _)| block).collect()
     }
 }
 

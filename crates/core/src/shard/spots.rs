@@ -108,7 +108,7 @@ impl Shard {
 
     /// Returns the live block as a mark whose pieces, if it is in a window, are these.
     pub(crate) fn mark_of(&self, id: BlockId, pieces: Vec<Spot>) -> Mark {
-        let uses = self.uses.get(&id);
+        let uses = self.uses.get(id);
         Mark {
             spot: self.spot(id),
             requested: self.blocks[id].requested,
@@ -286,7 +286,7 @@ impl Shard {
         for &stream in &mark.used_on {
             self.record_stream(id, stream);
         }
-        if let Some(uses) = self.uses.get_mut(&id) {
+        if let Some(uses) = self.uses.get_mut(id) {
             uses.is_lent = mark.is_lent;
         }
     }
