@@ -140,7 +140,7 @@ impl Coordinator {
     /// Returns whether some plan holds something that others may be short of, or waits for its turn. With no plan under
     /// way it is false.
     pub fn is_held(&self) -> bool {
-        self.turns.holders > 0 || !self.turns.queue.is_empty()
+        self.turns.holders > 0 || self.has_queue()
     }
 
     /// Counts something that came back. It is no news to the plan that gave it.
@@ -179,6 +179,11 @@ impl Coordinator {
         self.turns.holders > u32::from(plan.standing.hold.is_some())
     }
 
+    /// Returns whether plans wait for their turn, or one has it.
+    pub(crate) fn has_queue(&self) -> bool {
+        !self.turns.queue.is_empty()
+    }
+
     /// Returns whether one plan goes through the last part of its ladder: what becomes free is for it to look at first.
     pub(super) fn is_closed(&self) -> bool {
         self.turns.queue.front().is_some_and(|place| place.keeps)
@@ -191,7 +196,7 @@ impl Coordinator {
 
     /// Has a plan that is about to enter a rung stand back while another has its turn. `None`: it goes on.
     pub(super) fn stand_back(&mut self, plan: &mut Plan, climb: &Climb) -> Option<Turned> {
-        if climb.passes_queue() || self.turns.queue.is_empty() || self.has_turn(plan) {
+        if climb.passes_queue() || !self.has_queue() || self.has_turn(plan) {
             return None;
         }
         if plan.request.goal == Goal::Reclaim {

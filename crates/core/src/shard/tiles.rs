@@ -81,10 +81,17 @@ impl Shard {
         self.is_free_on(tile.block, side) && is_inside && block.last_use <= tile.last_use
     }
 
-    /// Claims the front of a free block of the small side, or of a part of it; what is left of it stays free. Returns
-    /// the claimed block, the last use of its memory and the points that guarded it, or `None` if another thread has
-    /// taken or used it meanwhile.
+    /// Claims a small block: in a free one of the small side, or in a slab of one of the large side. Returns what
+    /// [`claim_part`](Self::claim_part) does.
     pub(crate) fn claim_small(&mut self, tile: &Tile, bytes: u64) -> Option<(BlockId, LastUse, Points)> {
+        match tile.side {
+            Side::Small => self.claim_beside_small(tile, bytes),
+            Side::Large => self.claim_in_slab(tile, bytes),
+        }
+    }
+
+    /// Claims the front of a free block of the small side, or of a part of it; what is left of it stays free.
+    fn claim_beside_small(&mut self, tile: &Tile, bytes: u64) -> Option<(BlockId, LastUse, Points)> {
         if !self.stands(tile, Side::Small, (tile.begin, tile.begin + bytes)) {
             return None;
         }
@@ -93,9 +100,8 @@ impl Shard {
     }
 
     /// Turns a slab in a free block of the large side into one of the small side, and claims a block there: at the
-    /// front of the tile, or where the first slab begins behind that. Returns what [`claim_small`](Self::claim_small)
-    /// does.
-    pub(crate) fn claim_in_slab(&mut self, tile: &Tile, bytes: u64) -> Option<(BlockId, LastUse, Points)> {
+    /// front of the tile, or where the first slab begins behind that.
+    fn claim_in_slab(&mut self, tile: &Tile, bytes: u64) -> Option<(BlockId, LastUse, Points)> {
         let (slab, block) = (self.rules.slab, &self.blocks[tile.block]);
         let below = tile.begin / slab * slab;
         let begin = if below >= block.offset { below } else { tile.begin.next_multiple_of(slab) };

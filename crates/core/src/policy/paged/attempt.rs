@@ -20,8 +20,10 @@ impl Coordinator {
         self.roomy = Some(shard);
         // What is not known to be over may be. Asking first makes what follows depend on how far the device is, and not
         // on which plan asked last.
-        if climb.knows.times == Times::Unasked {
-            if let Some(turned) = self.lend_known(&climb, plan, shards) {
+        if let Times::Unasked | Times::Unlent = climb.knows.times {
+            if climb.knows.times == Times::Unasked
+                && let Some(turned) = self.lend_known(&climb, plan, shards)
+            {
                 return turned;
             }
             climb.knows.times = Times::Told;

@@ -9,6 +9,7 @@ use millpond_backend::{Point, Tick};
 use super::climb::Climb;
 use super::kept::Stretch;
 use super::making::Making;
+use super::order::{Claimed, Order};
 use super::tiles::{Idle, Taker, Tiles};
 use crate::books::{Part, Points, WindowId};
 use crate::coordinator::calls::{Batch, Purpose};
@@ -42,10 +43,8 @@ pub(crate) struct Job {
     pieces: Vec<Claimed>,
     /// New pages for the home of the requesting stream.
     growth: Option<Grown>,
-    /// The points of other streams that the requesting stream waits for.
-    waits: Points,
-    /// A tick of the requesting stream that covers those waits, or 0.
-    covered: Tick,
+    /// What the requesting stream comes behind.
+    order: Order,
     /// The bytes that the driver is being asked for.
     created: u64,
 }
@@ -63,15 +62,6 @@ enum Target {
     Kept(BlockId),
     /// In a window that is made or lengthened.
     Window(Making),
-}
-
-#[derive(Clone, Debug)]
-struct Claimed {
-    shard: ShardId,
-    block: BlockId,
-    last_use: LastUse,
-    /// The points that guarded it.
-    guards: Points,
 }
 
 /// What a home grows by.
@@ -108,9 +98,7 @@ struct New {
 
 impl Job {
     pub(super) fn new(reached: Tick) -> Self {
-        // The stream has reached this tick: it stands for uses on other streams that are over.
-        let target = Target::Home;
-        Self { target, pieces: Vec::new(), growth: None, waits: Points::default(), covered: reached, created: 0 }
+        Self { target: Target::Home, pieces: Vec::new(), growth: None, order: Order::from(reached), created: 0 }
     }
 
     /// Returns the phase that begins with the job.
@@ -134,7 +122,7 @@ impl Coordinator {
         let Some((ground, guards)) = shards.with(shard, |shard| shard.claim_growth(growth, total)) else {
             return false;
         };
-        self.wait_for(job, shard, guards.iter());
+        self.wait_for(&mut job.order, self.stream_of(shard), guards.iter());
         let mut offset = growth.begin;
         let mut pages = Vec::new();
         for &size in sizes {
@@ -215,19 +203,8 @@ impl Coordinator {
         let part = shards.with(idle.shard, |shard| shard.claim_part(&idle.tile, begin, end));
         let (block, last_use, guards) = part?;
         let until = Point { stream: self.stream_of(idle.shard), tick: last_use.tick() };
-        self.wait_for(job, taker.shard, guards.iter().chain([until]));
+        self.wait_for(&mut job.order, taker.stream, guards.iter().chain([until]));
         Some(Claimed { shard: idle.shard, block, last_use, guards })
-    }
-
-    /// Has the requesting stream wait for points of other streams that are not reached, unless it has done so before.
-    fn wait_for(&self, job: &mut Job, shard: ShardId, points: impl Iterator<Item = Point>) {
-        let stream = self.stream_of(shard);
-        for point in points.filter(|point| point.stream != stream && !self.pending.is_reached(*point)) {
-            match self.paging.waited.covering(stream, point) {
-                Some(covered) => job.covered = job.covered.max(covered),
-                None => job.waits.max(point),
-            }
-        }
     }
 
     /// Claims a small block in a slab, or in one that a free block of the large side has. Returns whether it could.
@@ -239,13 +216,10 @@ impl Coordinator {
         tile: &Tile,
         shards: &mut dyn Shards,
     ) -> bool {
-        let claimed = shards.with(home, |shard| match tile.side {
-            Side::Small => shard.claim_small(tile, want.rounded),
-            Side::Large => shard.claim_in_slab(tile, want.rounded),
-        });
+        let claimed = shards.with(home, |shard| shard.claim_small(tile, want.rounded));
         let Some((block, last_use, guards)) = claimed else { return false };
         let until = Point { stream: self.stream_of(home), tick: last_use.tick() };
-        self.wait_for(job, taker.shard, guards.iter().chain([until]));
+        self.wait_for(&mut job.order, taker.stream, guards.iter().chain([until]));
         job.pieces.push(Claimed { shard: home, block, last_use, guards });
         job.target = if home == taker.shard { Target::Own } else { Target::Lent(Side::Small) };
         true
@@ -297,9 +271,10 @@ impl Coordinator {
     ) -> Turned {
         let (shard, _) = plan.request.allocation();
         match work {
-            Work::Order(job) if job.waits.is_empty() => Phase::Window(Work::Back(job), climb).turn(),
+            Work::Order(job) if job.order.waits.is_empty() => Phase::Window(Work::Back(job), climb).turn(),
             Work::Order(job) => {
-                let step = Step::StreamWait { stream: self.stream_of(shard), points: job.waits.clone().into_vec() };
+                let step =
+                    Step::StreamWait { stream: self.stream_of(shard), points: job.order.waits.clone().into_vec() };
                 (Phase::Asked(Asked::Waits(Work::Order(job), climb)), Some(step))
             }
             Work::Back(job) => {
@@ -325,9 +300,9 @@ impl Coordinator {
     ) -> Phase {
         match (work, outcome, climb) {
             (Work::Order(mut job), Outcome::Waits(tick), climb) => {
-                job.covered = job.covered.max(tick);
+                job.order.covered = job.order.covered.max(tick);
                 let stream = self.stream_of(plan.request.allocation().0);
-                job.waits.iter().for_each(|point| self.paging.waited.note(stream, point, tick));
+                job.order.waits.iter().for_each(|point| self.paging.waited.note(stream, point, tick));
                 self.paging.pace.wait(stream, tick);
                 self.paging.stats.moved_behind_wait += job.pieces.len() as u64;
                 Phase::Window(Work::Back(job), climb)
@@ -394,17 +369,11 @@ impl Coordinator {
         }
     }
 
-    /// Hands out what was claimed, for which no wait is needed.
-    pub(super) fn serve_without_waits(&mut self, job: Job, plan: &Plan, shards: &mut dyn Shards) -> Turned {
-        assert!(job.waits.is_empty(), "{job:?} is known to be ready");
-        self.serve_job(job, plan, shards)
-    }
-
     /// Hands the block out: everything is in place.
     fn serve_job(&mut self, mut job: Job, plan: &Plan, shards: &mut dyn Shards) -> Turned {
         let (shard, want) = plan.request.allocation();
         let (clocks, clock) = (plan.request.clocks, plan.request.clock());
-        let last_use = self.last_use_of(&job, shard);
+        let last_use = self.last_use_of(&job.pieces, job.order.covered, shard);
         if self.pools.has_private() {
             let live = self.live_in_pool(shard, shards) + want.rounded;
             self.note_live(shard, live);
@@ -420,7 +389,7 @@ impl Coordinator {
                 let is_used = pages.iter().any(|new| new.is_spare);
                 let from = if is_used { LastUse::at(Tick::ZERO) } else { LastUse::NEVER };
                 shards.with(shard, |shard| {
-                    let behind = if guards.is_empty() { from } else { LastUse::at(job.covered) };
+                    let behind = if guards.is_empty() { from } else { LastUse::at(job.order.covered) };
                     shard.set_last_use(ground.gap, from.max(behind));
                     shard.serve_growth(ground, &want, clock)
                 })
@@ -471,19 +440,6 @@ impl Coordinator {
             shards.with(piece.shard, |shard| shard.goes_away(piece.block));
         }
         claimed.iter().map(|piece| Piece { shard: piece.shard, block: piece.block }).collect()
-    }
-
-    /// Returns the last use, on the requesting stream, of the memory that a job has claimed. What other streams did
-    /// there is over, or covered by a wait.
-    fn last_use_of(&self, job: &Job, shard: ShardId) -> LastUse {
-        let stream = self.stream_of(shard);
-        let behind = |point: Point| LastUse::at(if point.stream == stream { point.tick } else { job.covered });
-        let used = |piece: &Claimed| {
-            let is_own = piece.shard == shard || piece.last_use.is_never();
-            let last_use = if is_own { piece.last_use } else { LastUse::at(job.covered) };
-            piece.guards.iter().map(behind).fold(last_use, LastUse::max)
-        };
-        job.pieces.iter().map(used).max().unwrap_or(LastUse::NEVER)
     }
 
     /// Gives up a job: what has arrived at home stays as free memory, and claims go back.

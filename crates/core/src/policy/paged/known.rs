@@ -5,21 +5,20 @@
 //! before, or by the order of the requesting stream's own work, no question is needed. That holds for most loans: what
 //! is free was often freed before the streams were asked last, or was borrowed by the same stream before.
 
-use alloc::boxed::Box;
-
 use millpond_backend::Point;
 
+use super::Growth;
 use super::climb::Climb;
+use super::order::{Claimed, Order};
 use super::sizes;
 use super::small::Slabs;
 use super::tiles::{Idle, Taker, When};
-use super::ways::Way;
-use super::{Growth, Work};
-use crate::coordinator::phase::Turned;
+use crate::coordinator::phase::{Phase, Turned};
 use crate::coordinator::plan::Plan;
+use crate::coordinator::step::Step;
 use crate::coordinator::{Coordinator, Shards};
 use crate::ids::Side;
-use crate::shard::Shard;
+use crate::shard::{Shard, Tile};
 use crate::size::Want;
 
 /// What a request sees of the other streams of its pool.
@@ -46,7 +45,7 @@ impl Coordinator {
     /// Has another stream lend a free block before any stream is asked how far it is. It is the block that would be
     /// lent if all of them were done: the requesting stream has none that it could get once others are done with it,
     /// its home may not grow, and the block is known to be ready.
-    pub(super) fn lend_known(&mut self, climb: &Climb, plan: &mut Plan, shards: &mut dyn Shards) -> Option<Turned> {
+    pub(super) fn lend_known(&mut self, climb: &Climb, plan: &Plan, shards: &mut dyn Shards) -> Option<Turned> {
         let (shard, want) = plan.request.allocation();
         let is_asking = self.paging.growth == Growth::Balanced && self.paging.pace.is_finding_out();
         let may_lend = self.guards() && self.pending.waiters() == 0 && !self.pending.has_captures() && !is_asking;
@@ -65,28 +64,51 @@ impl Coordinator {
             return None;
         }
         self.paging.largest = self.paging.largest.max(want.rounded);
-        let way = match want.side {
-            Side::Large => {
-                let front = elsewhere.best.filter(|idle| self.is_known(idle, want.rounded, taker, shards))?;
-                self.take(front, &want, taker, shards)
-            }
+        let (idle, bytes) = match want.side {
+            Side::Large => (elsewhere.best?, want.rounded),
             Side::Small if elsewhere.slabs.are_full(&want, self.granularity()) => return None,
             Side::Small => {
                 let idle = elsewhere.best.or_else(|| self.slab_offer((taker, When::Later), shards))?;
-                if !self.is_known(&idle, idle.tile.end - idle.tile.begin, taker, shards) {
-                    return None;
-                }
-                self.small_way(&want, (taker, idle.shard), &idle.tile, shards)
+                (idle, idle.tile.end - idle.tile.begin)
             }
         };
-        match way {
-            Way::Job(job) => Some(self.serve_without_waits(job, plan, shards)),
-            Way::Spoiled(job) => {
-                self.give_up_window(Work::Order(Box::new(job)), plan, shards);
-                None
+        self.lend_ready((idle, bytes), taker, plan, shards)
+    }
+
+    /// Has a stream lend the front of a free block, if this number of bytes of it are known to be ready. All of that is
+    /// one visit of the lender: most requests that miss are served here.
+    fn lend_ready(
+        &mut self,
+        (Idle { shard: lender, tile }, bytes): (Idle, u64),
+        taker: Taker,
+        plan: &Plan,
+        shards: &mut dyn Shards,
+    ) -> Option<Turned> {
+        let (shard, want) = plan.request.allocation();
+        let mut order = Order::from(self.pending.reached(taker.stream));
+        let grant = shards.with(lender, |home| {
+            if !self.is_known(home, &tile, bytes, taker) {
+                return None;
             }
-            Way::Range(_) | Way::End(_) | Way::Budget | Way::Release(..) => panic!("a loan is no way to grow"),
+            let (block, last_use, guards) = match want.side {
+                Side::Large => home.claim_part(&tile, tile.begin, tile.begin + want.rounded),
+                Side::Small => home.claim_small(&tile, want.rounded),
+            }?;
+            let until = Point { stream: home.stream(), tick: last_use.tick() };
+            self.wait_for(&mut order, taker.stream, guards.iter().chain([until]));
+            assert!(order.waits.is_empty(), "{tile:?} is known to be ready, but for {:?}", order.waits);
+            let claimed = Claimed { shard: lender, block, last_use, guards };
+            let last_use = self.last_use_of(&[claimed], order.covered, shard);
+            Some(home.serve_to(block, &want, plan.request.clock(), (taker.stream, last_use)))
+        })?;
+        if self.pools.has_private() {
+            let live = self.live_in_pool(shard, shards);
+            self.note_live(shard, live);
         }
+        self.note_loan(lender, shard, shards);
+        self.note_borrowed(shard, shards);
+        let grant = self.settled(lender, grant, shards);
+        Some(Phase::end(Step::Lend { lender, grant }))
     }
 
     /// Looks once at each stream of the taker's pool. Returns `None` if the taker has free memory of its own for the
@@ -120,23 +142,19 @@ impl Coordinator {
         Some(all)
     }
 
-    /// Returns whether the front of a free block is known to be ready for a stream.
-    fn is_known(&self, idle: &Idle, bytes: u64, taker: Taker, shards: &mut dyn Shards) -> bool {
-        let Idle { shard, tile } = *idle;
-        let is_ready = |tick| self.when(taker, Point { stream: self.stream_of(shard), tick }) == When::Now;
+    /// Returns whether this number of bytes at the front of a free block are known to be ready for a stream.
+    fn is_known(&self, lender: &Shard, tile: &Tile, bytes: u64, taker: Taker) -> bool {
+        let is_ready = |tick| self.when(taker, Point { stream: lender.stream(), tick }) == When::Now;
         let is_plain_ready = is_ready(tile.last_use.tick());
         if !tile.is_marked {
             return is_plain_ready;
         }
         let (begin, end) = (tile.begin, tile.begin + bytes);
-        shards.with(shard, |shard| {
-            let mut parts = shard.guarded_parts_in(tile.slot, (begin, end));
-            let mut guarded = 0;
-            let all_ready = parts.all(|part| {
-                guarded += part.end.min(end) - part.begin.max(begin);
-                is_ready(part.last_use.tick()) && part.points.iter().all(|point| self.when(taker, point) == When::Now)
-            });
-            all_ready && (is_plain_ready || guarded == bytes)
-        })
+        let mut guarded = 0;
+        let all_ready = lender.guarded_parts_in(tile.slot, (begin, end)).all(|part| {
+            guarded += part.end.min(end) - part.begin.max(begin);
+            is_ready(part.last_use.tick()) && part.points.iter().all(|point| self.when(taker, point) == When::Now)
+        });
+        all_ready && (is_plain_ready || guarded == bytes)
     }
 }

@@ -28,6 +28,7 @@ mod known;
 mod loans;
 mod making;
 mod oldest;
+mod order;
 mod overview;
 mod pace;
 mod sizes;
