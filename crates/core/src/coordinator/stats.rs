@@ -76,9 +76,9 @@ impl Coordinator {
             if !has_shortage(&rooms) {
                 break;
             }
-            passed_over |= !shards.try_visit(other, &mut |other| other.share_room(&mut rooms));
+            passed_over |= !shards.try_visit(other, &mut |other| other.give_room(&mut rooms));
         }
-        if !passed_over {
+        if !passed_over && has_shortage(&rooms) {
             self.peaks.cover(&mut rooms);
         }
         each(|row, counter| rooms[row][counter] -= before[row][counter]);

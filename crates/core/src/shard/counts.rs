@@ -2,10 +2,7 @@
 
 use super::Shard;
 use crate::ids::Side;
-use crate::meter::{Counter, ROWS, Row, each};
-
-/// A shard that gives room to another one keeps one part in this many of what the two have.
-const LEFT: i64 = 8;
+use crate::meter::{Counter, ROWS, Row};
 
 impl Shard {
     /// Returns how much each counter may rise before the device's peak of it could; below zero where it has risen
@@ -30,22 +27,9 @@ impl Shard {
         self.meter.add_room(more);
     }
 
-    /// Covers what lacks to `rooms` out of this shard's, and takes most of the rest in every counter, so that a stream
-    /// that rises further does not come back every time, nor for each counter alone. A stream makes many requests
-    /// before another one does in most programs: if the two shared alike, it would come back twice as often.
-    pub(crate) fn share_room(&mut self, rooms: &mut [Row; ROWS]) {
-        let theirs = self.meter.rooms();
-        let mut taken = [[0; crate::meter::COUNTERS]; ROWS];
-        each(|row, counter| {
-            let (room, theirs) = (rooms[row][counter], theirs[row][counter]);
-            let both = room + theirs;
-            // Where the two together lack something there is nothing to share.
-            let ours = if both < 0 { room + theirs.min(-room).max(0) } else { both - both / LEFT };
-            let takes = (ours - room).max(0);
-            rooms[row][counter] += takes;
-            taken[row][counter] = -takes;
-        });
-        self.meter.add_room(&taken);
+    /// Covers what lacks to `rooms` out of this shard's, and gives most of the rest in every counter.
+    pub(crate) fn give_room(&mut self, rooms: &mut [Row; ROWS]) {
+        self.meter.give_room(rooms);
     }
 
     /// Returns what is there now: of both sides together, of the small side and of the large one.
