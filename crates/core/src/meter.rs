@@ -302,8 +302,8 @@ impl Meter {
     }
 
     /// Covers what lacks to `rooms` out of this shard's room, and gives most of the rest in every counter, so that a
-    /// stream that rises further does not come back every time, nor for each counter alone. A stream makes many requests
-    /// before another one does in most programs: if the two shared alike, it would come back twice as often.
+    /// stream that rises further does not come back every time, nor for each counter alone. In most programs a stream
+    /// makes many requests before another one does: if the two shared alike, it would come back twice as often.
     pub(crate) fn give_room(&mut self, rooms: &mut [Row; ROWS]) {
         let current = self.current_rows();
         each(|row, counter| {

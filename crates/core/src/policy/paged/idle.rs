@@ -95,7 +95,13 @@ impl IdlePages {
 
     /// Returns the first part of a window with `bytes` bytes that are free, and the birth of the last page in it. Looks
     /// only at pages that are older than `before`, and at none in front of `from`, with which the part may begin.
-    fn run(&self, window: &Window, pages: &[PageId], (from, bytes): (usize, u64), before: u64) -> Option<(u64, u64)> {
+    fn run(
+        &self,
+        window: &Window,
+        pages: &[PageId],
+        (mut from, bytes): (usize, u64),
+        before: u64,
+    ) -> Option<(u64, u64)> {
         // What was added to a window is younger than what was there.
         let pages = &pages[..window.parts.partition_point(|part| part.birth < before)];
         // The free bytes that end where the page looked at begins, and the number of the part where they begin.
@@ -119,10 +125,12 @@ impl IdlePages {
                 if tail >= bytes {
                     return Some((part.end() - tail, part.birth));
                 }
-                let next = self.first_page(pages, number, (window.longest, bytes))?;
-                if next > number {
-                    (run, number) = (0, next);
-                    continue;
+                if number != from {
+                    from = self.next_page(pages, number, (window.longest, bytes))?;
+                    if from > number {
+                        (run, number) = (0, from);
+                        continue;
+                    }
                 }
                 (run, first) = (tail, number);
             }
@@ -135,32 +143,47 @@ impl IdlePages {
     /// may begin, after a look at few of them. Of any part that is longer than two pages all pages but the first and
     /// the last are entirely free. A shorter one has the end of a page and the beginning of the next one, unless it
     /// lies in one page.
+    #[inline(always)]
     fn first_page(&self, pages: &[PageId], from: usize, (longest, bytes): (u64, u64)) -> Option<usize> {
         let needed = ((bytes + 1) / longest).saturating_sub(1) as usize;
         if needed > 0 {
-            return self.row(pages, from, needed).map(|row| if row > from { row - 1 } else { row });
+            let row = self.row(pages, from, needed)?;
+            return Some(if row > from { row - 1 } else { row });
+        }
+        let goes_on = |pair: &[PageId]| self.has(pair[0], TAIL) && self.has(pair[1], HEAD);
+        let two = pages[from..].windows(2).position(goes_on).map(|at| from + at);
+        if bytes > longest {
+            return two;
         }
         let most = |page: PageId| self.of(page).head.max(self.of(page).tail);
-        let has_all = |page: PageId| bytes <= longest && self.has(page, HEAD | TAIL) && most(page) >= bytes;
-        let goes_on = |at: usize| pages.get(at + 1).is_some_and(|&next| self.has(next, HEAD));
-        (from..pages.len()).find(|&at| has_all(pages[at]) || (self.has(pages[at], TAIL) && goes_on(at)))
+        let has_all = |page: &PageId| self.has(*page, HEAD | TAIL) && most(*page) >= bytes;
+        let before = two.map_or(pages.len(), |two| two + 1);
+        pages[from..before].iter().position(has_all).map(|at| from + at).or(two)
+    }
+
+    /// Does the same apart from its callers: a search of hundreds of windows has only the first look at each of them in
+    /// its loop.
+    #[inline(never)]
+    fn next_page(&self, pages: &[PageId], from: usize, lengths: (u64, u64)) -> Option<usize> {
+        self.first_page(pages, from, lengths)
     }
 
     /// Returns the number of the first of this many pages in a row, from one on, that are entirely free.
     fn row(&self, pages: &[PageId], from: usize, needed: usize) -> Option<usize> {
-        let is_whole = |page: &&PageId| self.has(**page, WHOLE);
+        let is_whole = |page: &PageId| self.has(*page, WHOLE);
         // Of that many pages in a row, one is at a multiple of their number.
         let mut number = from + needed - 1;
-        while number < pages.len() {
-            let (front, rear) = pages.split_at(number);
-            let behind = rear.iter().take(needed).take_while(is_whole).count();
-            if behind > 0 {
-                let before = front[from..].iter().rev().take(needed).take_while(is_whole).count();
-                if before + behind >= needed {
-                    return Some(number - before);
-                }
+        while let Some(page) = pages.get(number) {
+            if !is_whole(page) {
+                number += needed;
+                continue;
             }
-            number += behind.max(1).next_multiple_of(needed);
+            let before = pages[from..number].iter().rev().take(needed).take_while(|page| is_whole(page)).count();
+            let behind = 1 + pages[number + 1..].iter().take(needed).take_while(|page| is_whole(page)).count();
+            if before + behind >= needed {
+                return Some(number - before);
+            }
+            number += behind.next_multiple_of(needed);
         }
         None
     }

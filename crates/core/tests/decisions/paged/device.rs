@@ -49,8 +49,12 @@ impl Device {
     }
 
     pub(crate) fn under(policy: Policy, limit: u64, pages: PageCaps, stream_wait: bool) -> Self {
+        Self::by(Settings { policy, ..Settings::default() }, limit, pages, stream_wait)
+    }
+
+    /// Creates a device with settings of its own.
+    pub(crate) fn by(settings: Settings, limit: u64, pages: PageCaps, stream_wait: bool) -> Self {
         let facts = DeviceFacts { total_bytes: 1 << 30, reuse: Reuse::InOrder, pages: Some(pages), stream_wait };
-        let settings = Settings { policy, ..Settings::default() };
         let mut coordinator = Coordinator::new(settings, facts);
         coordinator.set_limit(Some(limit));
         let shards = (0..3).map(|stream| coordinator.open_shard(StreamId(stream), PoolId::default())).collect();

@@ -1,11 +1,11 @@
 //! Loans of what is known to be ready, for which no stream is asked how far it is.
 
 use millpond_backend::{PageCaps, StreamId, Tick};
-use millpond_core::settings::Growth;
+use millpond_core::settings::{Growth, Policy, Settings};
 use millpond_core::stats::Sharing;
 use millpond_core::{Freed, Outcome, ShardId, Step};
 
-use super::device::{ASKED, Device, Held, MIB, point};
+use super::device::{ASKED, Device, Held, MIB, is_pages, is_pause, point};
 
 /// Returns a device of which stream 0 has all memory, free and used up to tick 5, which is known to be reached.
 fn lender(growth: Growth, mib: u64) -> Device {
@@ -99,6 +99,48 @@ fn what_is_known_does_not_come_before_new_memory_within_the_slack() {
         let (held, _) = ask(&mut device, 1, 4 * MIB);
         assert_eq!(held.shard, shard, "within {limit} bytes");
     }
+}
+
+/// Garbage is given back before anything is lent.
+#[test]
+fn what_is_known_does_not_come_before_garbage() {
+    for (gc_threshold, shard) in [(0.0, 0), (0.01, 1)] {
+        let settings = Settings { policy: Policy::paged(Growth::Tight), gc_threshold, ..Settings::default() };
+        let mut device = Device::by(settings, 40 * MIB, PageCaps::new(2 * MIB), true);
+        let all = device.allocate(0, 40 * MIB);
+        device.free(all, 5);
+        device.poll();
+        let (held, _) = ask(&mut device, 1, 4 * MIB);
+        assert_eq!(held.shard, shard, "with a threshold of {gc_threshold}");
+        assert_eq!(device.steps.iter().any(is_pages), shard == 1);
+    }
+}
+
+/// While a plan waits for its turn, another one takes nothing that the first could need, not even what is lent at once.
+#[test]
+fn what_is_known_does_not_come_before_a_plan_that_waits_for_its_turn() {
+    let policy = Policy::Paged { growth: Growth::Tight, slack: 0.0 };
+    let mut device = Device::under(policy, 60 * MIB, PageCaps::new(2 * MIB), true);
+    let all = device.allocate(0, 20 * MIB);
+    let mut creates = device.plan(1, 30 * MIB);
+    let (step, _) = device.until_calls(&mut creates);
+    device.free_unchecked(all, 5);
+    device.poll();
+    let mut waits = device.plan(2, 45 * MIB);
+    for _ in 0..100 {
+        let pause = device.until(&mut waits, is_pause);
+        assert!(is_pause(&pause), "{pause:?}");
+        device.done(&mut waits, &pause);
+    }
+    let pause = device.until(&mut waits, is_pause);
+    let mut borrows = device.plan(2, 4 * MIB);
+    let next = device.next(&mut borrows);
+    assert!(is_pause(&pause) && is_pause(&next), "{pause:?}, {next:?}");
+    device.learn(&mut creates, Outcome::Stopped { done: 0, refused: false });
+    assert_eq!(device.until(&mut creates, |_| false), Step::Done, "after {step:?} failed");
+    device.done(&mut borrows, &next);
+    device.done(&mut waits, &pause);
+    assert!(device.finish(&mut waits, 2).is_some(), "there is room for it now");
 }
 
 /// A small request borrows no gap of slabs that are nearly full: its home grows.
