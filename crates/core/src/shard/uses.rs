@@ -26,36 +26,57 @@ impl Uses {
     }
 }
 
-/// The uses of each block, by the number of the block. There are few at any time, but each loan adds one and takes it
-/// out again: a tree would take a good part of the time of a loan.
+/// The uses of blocks. There are few at any time, but each loan adds one and takes it out again: a tree would take a
+/// good part of the time of a loan.
 #[derive(Default)]
-pub(super) struct UsesByBlock(Vec<Option<Box<Uses>>>);
+pub(super) struct UsesByBlock {
+    all: Vec<(BlockId, Box<Uses>)>,
+    /// Where those of a block are, by the number of the block: their number in `all` and 1, or 0 where it has none.
+    places: Vec<u32>,
+}
 
 impl UsesByBlock {
+    fn number(&self, block: BlockId) -> Option<usize> {
+        self.places.get(block.0 as usize)?.checked_sub(1).map(|number| number as usize)
+    }
+
     pub(super) fn get(&self, block: BlockId) -> Option<&Uses> {
-        self.0.get(block.0 as usize)?.as_deref()
+        self.number(block).map(|number| &*self.all[number].1)
     }
 
     pub(super) fn get_mut(&mut self, block: BlockId) -> Option<&mut Uses> {
-        self.0.get_mut(block.0 as usize)?.as_deref_mut()
+        self.number(block).map(|number| &mut *self.all[number].1)
     }
 
     /// Returns the uses of a block, which are none at first.
     pub(super) fn entry(&mut self, block: BlockId) -> &mut Uses {
-        let number = block.0 as usize;
-        if number >= self.0.len() {
-            self.0.resize_with(number + 1, || None);
+        let number = self.number(block).unwrap_or_else(|| self.add(block));
+        &mut self.all[number].1
+    }
+
+    fn add(&mut self, block: BlockId) -> usize {
+        let place = block.0 as usize;
+        if place >= self.places.len() {
+            self.places.resize(place + 1, 0);
         }
-        self.0[number].get_or_insert_default()
+        self.all.push((block, Box::default()));
+        self.places[place] = self.all.len() as u32;
+        self.all.len() - 1
     }
 
     pub(super) fn remove(&mut self, block: BlockId) -> Option<Box<Uses>> {
-        self.0.get_mut(block.0 as usize)?.take()
+        let number = self.number(block)?;
+        self.places[block.0 as usize] = 0;
+        let (_, uses) = self.all.swap_remove(number);
+        if let Some((moved, _)) = self.all.get(number) {
+            self.places[moved.0 as usize] = number as u32 + 1;
+        }
+        Some(uses)
     }
 
-    /// Returns the blocks that have uses, with those.
+    /// Returns the blocks that have uses, with those, in no certain order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (BlockId, &Uses)> {
-        (0..).map(BlockId).zip(&self.0).filter_map(|(block, uses)| Some((block, uses.as_deref()?)))
+        self.all.iter().map(|(block, uses)| (*block, &**uses))
     }
 }
 
@@ -67,14 +88,16 @@ mod tests {
     fn uses_are_those_of_the_block() {
         let mut all = UsesByBlock::default();
         assert!(all.get(BlockId(3)).is_none() && all.remove(BlockId(3)).is_none());
-        all.entry(BlockId(3)).streams.push(StreamId(1));
+        for (block, streams) in [(3, 1), (1, 2), (5, 3), (3, 4)] {
+            (0..streams).for_each(|stream| all.entry(BlockId(block)).streams.push(StreamId(stream)));
+        }
+        let streams = |all: &UsesByBlock, block| all.get(BlockId(block)).map(Uses::waits);
+        assert_eq!([3, 1, 5, 2, 7].map(|block| streams(&all, block)), [Some(5), Some(2), Some(3), None, None]);
+        assert_eq!(all.remove(BlockId(3)).map(|uses| uses.waits()), Some(5));
+        assert_eq!([3, 1, 5].map(|block| streams(&all, block)), [None, Some(2), Some(3)], "those of others stay");
+        assert_eq!(all.remove(BlockId(5)).map(|uses| uses.waits()), Some(3));
         all.entry(BlockId(3)).is_lent = true;
-        all.entry(BlockId(1)).streams.push(StreamId(2));
-        assert!(
-            all.iter().map(|(block, uses)| (block.0, uses.waits(), uses.is_lent)).eq([(1, 1, false), (3, 1, true)])
-        );
-        assert!(all.get(BlockId(2)).is_none() && all.get_mut(BlockId(7)).is_none());
-        assert_eq!(all.remove(BlockId(3)).map(|uses| uses.streams.len()), Some(1));
-        assert_eq!((all.get(BlockId(3)), all.iter().count()), (None, 1));
+        assert!(all.iter().map(|(block, uses)| (block.0, uses.is_lent)).eq([(1, false), (3, true)]));
+        assert!(all.get_mut(BlockId(3)).is_some_and(|uses| uses.is_lent) && all.get_mut(BlockId(5)).is_none());
     }
 }

@@ -98,7 +98,7 @@ struct New {
 
 impl Job {
     pub(super) fn new(reached: Tick) -> Self {
-        Self { target: Target::Home, pieces: Vec::new(), growth: None, order: Order::from(reached), created: 0 }
+        Self { target: Target::Home, pieces: Vec::new(), growth: None, order: Order::behind(reached), created: 0 }
     }
 
     /// Returns the phase that begins with the job.

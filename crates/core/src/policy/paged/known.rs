@@ -85,7 +85,7 @@ impl Coordinator {
         shards: &mut dyn Shards,
     ) -> Option<Turned> {
         let (shard, want) = plan.request.allocation();
-        let mut order = Order::from(self.pending.reached(taker.stream));
+        let mut order = Order::behind(self.pending.reached(taker.stream));
         let grant = shards.with(lender, |home| {
             if !self.is_known(home, &tile, bytes, taker) {
                 return None;

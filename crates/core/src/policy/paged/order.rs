@@ -29,7 +29,7 @@ pub(super) struct Order {
 impl Order {
     /// Returns the order of a stream that waits for nothing, and has reached a tick: it stands for uses on other
     /// streams that are over.
-    pub(super) fn from(reached: Tick) -> Self {
+    pub(super) fn behind(reached: Tick) -> Self {
         Self { waits: Points::default(), covered: reached }
     }
 }
