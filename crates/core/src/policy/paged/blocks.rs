@@ -107,7 +107,7 @@ impl Coordinator {
     }
 
     /// Claims the front of free memory for a request.
-    pub(super) fn take(&mut self, idle: Idle, want: &Want, taker: Taker, shards: &mut dyn Shards) -> Way {
+    fn take(&mut self, idle: Idle, want: &Want, taker: Taker, shards: &mut dyn Shards) -> Way {
         let mut job = Job::new(self.pending.reached(taker.stream));
         if !self.claim_front(&mut job, idle, want.rounded, taker, shards) {
             return Way::Spoiled(job);

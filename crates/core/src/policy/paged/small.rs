@@ -94,13 +94,7 @@ impl Coordinator {
         })
     }
 
-    pub(super) fn small_way(
-        &mut self,
-        want: &Want,
-        (taker, home): (Taker, ShardId),
-        tile: &Tile,
-        shards: &mut dyn Shards,
-    ) -> Way {
+    fn small_way(&mut self, want: &Want, (taker, home): (Taker, ShardId), tile: &Tile, shards: &mut dyn Shards) -> Way {
         let mut job = Job::new(self.pending.reached(taker.stream));
         let is_claimed = self.claim_small(&mut job, want, (taker, home), tile, shards);
         if is_claimed { Way::Job(job) } else { Way::Spoiled(job) }
