@@ -20,6 +20,7 @@ use crate::books::Points;
 use crate::coordinator::phase::{Phase, Turned};
 use crate::coordinator::plan::Plan;
 use crate::coordinator::{Coordinator, Shards};
+use crate::ids::Side;
 use crate::policy;
 
 /// A rung of the ladder.
@@ -254,8 +255,12 @@ impl Coordinator {
 
     /// Has another stream lend a block at once, unless other plans or garbage come first.
     fn lend_first(&mut self, mut climb: Climb, plan: &Plan, shards: &mut dyn Shards) -> Turned {
+        let (shard, want) = plan.request.allocation();
+        if want.side == Side::Large {
+            self.paging.variety.note(want.rounded);
+        }
         if !self.has_queue() && !self.counts_searches() {
-            self.roomy = Some(plan.request.allocation().0);
+            self.roomy = Some(shard);
             if let Some(lent) = self.lend_known(&climb, plan, shards) {
                 return lent;
             }

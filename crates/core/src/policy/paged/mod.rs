@@ -10,8 +10,8 @@
 //! what they changed. An attempt that cannot be served waits for the [`oldest`] points and is made again, until
 //! nothing is left to wait for: [`climb`] is that ladder. [`waited`] remembers which points streams have waited for on
 //! the device, [`loans`] how much was lent, and [`borrowers`] which streams borrow often. [`pace`] finds out whether
-//! streams run side by side. [`sizes`] determines how large pages are made, and how many are made before anything
-//! else.
+//! streams run side by side, and [`variety`] whether sizes are new again and again. [`sizes`] determines how large
+//! pages are made, and how many are made before anything else.
 
 mod attempt;
 mod blocks;
@@ -34,6 +34,7 @@ mod pace;
 mod sizes;
 mod small;
 mod tiles;
+mod variety;
 mod waited;
 mod ways;
 
@@ -119,6 +120,9 @@ pub(crate) struct Paging {
     /// The pools in which small requests of some stream go past guarded memory.
     goes_past: BTreeSet<PoolId>,
     pub(crate) pace: pace::Pace,
+    variety: variety::Variety,
+    /// Whether the device was behind when an attempt looked last.
+    was_behind: bool,
     /// Addresses that windows have lost, whose pages are being unmapped: the shard and the block.
     ending: Vec<(ShardId, BlockId)>,
     pub(crate) stats: PageStats,
@@ -138,6 +142,13 @@ impl Paging {
     pub(crate) fn begin_anew(&mut self) {
         self.largest = 0;
         self.borrowers = borrowers::Borrowers::default();
+        self.variety = variety::Variety::default();
+    }
+
+    /// Returns whether what is ready is taken rather than that a stream waits, while the device is behind: where sizes
+    /// vary and it is not known how streams share the device.
+    fn avoids_waits(&self) -> bool {
+        self.pace.spends() == pace::Spends::Little && self.variety.is_varied()
     }
 
     /// Forgets a pool that has no shard any more.

@@ -29,6 +29,8 @@ pub(crate) struct Device {
     pub(crate) left: Option<u64>,
     /// The time that is told with a poll, if any is.
     pub(crate) time: Option<u64>,
+    /// The last tick of each stream that is told with a poll; `u64::MAX` where the device does not tell its ticks.
+    pub(crate) asked: u64,
     /// The steps that were taken since a test forgot them.
     pub(crate) steps: Vec<Step>,
 }
@@ -59,7 +61,16 @@ impl Device {
         coordinator.set_limit(Some(limit));
         let shards = (0..3).map(|stream| coordinator.open_shard(StreamId(stream), PoolId::default())).collect();
         let sizes = coordinator.sizes().clone();
-        Self { coordinator, shards, sizes, reached: [Tick(100); 3], left: None, time: None, steps: Vec::new() }
+        Self {
+            coordinator,
+            shards,
+            sizes,
+            reached: [Tick(100); 3],
+            left: None,
+            time: None,
+            asked: ASKED,
+            steps: Vec::new(),
+        }
     }
 
     pub(crate) fn plan(&self, shard: usize, bytes: u64) -> Plan {
@@ -80,7 +91,7 @@ impl Device {
             Step::Reserve { .. } | Step::ReserveRange { .. } => Outcome::Reserved { address: 0 },
             Step::Poll(streams) => {
                 let reached = streams.iter().map(reached).collect();
-                let asked = streams.iter().map(|stream| point(stream.0, ASKED)).collect();
+                let asked = streams.iter().map(|stream| point(stream.0, self.asked)).collect();
                 Outcome::Polled { reached, open: Vec::new(), closed: Vec::new(), asked, time: self.time }
             }
             Step::Budget => Outcome::Left(self.left),
