@@ -31,7 +31,7 @@ if side == "millpond":
 MIB = 1 << 20
 # A small one that shares its page, some of the sizes of pages, and some of many pages. Behind them, some that are likely to
 # lie in pages of several sizes, which PyTorch's own allocator does not know.
-SIZES = [1000, 3000, 3 * MIB, 30 * MIB, 90 * MIB]
+SIZES = [1000, 3000, 3 * MIB, 10 * MIB, 20 * MIB]
 UNEVEN = [10 * MIB, 22 * MIB, 34 * MIB, 46 * MIB] * 2
 
 

@@ -10,7 +10,12 @@ use crate::units::MIB;
 
 /// A divisor: a page has at most this part of the bytes that will be reserved, or of the largest request if that is
 /// more.
-const OF_RESERVED: u64 = 64;
+const OF_RESERVED: u64 = 32;
+/// The same in a pool of more streams than [`FEW_STREAMS`]: each of them has free memory in places of its own, and what
+/// is beside a live block in a page there is of no use to the others.
+const OF_RESERVED_BY_MANY: u64 = 64;
+/// The largest number of streams that are few.
+const FEW_STREAMS: usize = 2;
 /// The same for a program that often has memory gathered: what is free beside a live block in a large page can be
 /// gathered only in part.
 const OF_RESERVED_GATHERED: u64 = 150;
@@ -26,7 +31,7 @@ const OF_PAGES: usize = 4;
 /// A divisor: and very often if this part is.
 const OF_PAGES_VERY_OFTEN: usize = 2;
 /// A divisor: that part of the largest request.
-const OF_LARGEST: u64 = 36;
+const OF_LARGEST: u64 = 24;
 /// The smallest size of a page, in bytes, rounded up to the granularity.
 const LEAST_BYTES: u64 = 2 * MIB;
 /// The largest size of a page, in bytes: for larger pages the cost of the driver calls no longer matters.
@@ -90,7 +95,10 @@ pub(super) fn least(granularity: u64) -> u64 {
 /// How often a program has memory gathered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Gathers {
-    Seldom,
+    Seldom {
+        /// The number of streams in its pool.
+        streams: usize,
+    },
     Often,
     VeryOften {
         /// The bytes that are left of its slack.
@@ -100,14 +108,14 @@ pub(super) enum Gathers {
 
 impl Gathers {
     /// Tells it by the number of a program's pages and that of mappings in its windows, where this many bytes are left
-    /// of its slack.
-    pub(super) fn of(pages: usize, mappings: usize, left: u64) -> Self {
+    /// of its slack and the pool has this many streams.
+    pub(super) fn of(pages: usize, mappings: usize, left: u64, streams: usize) -> Self {
         if mappings > pages / OF_PAGES_VERY_OFTEN {
             Self::VeryOften { left }
         } else if mappings > pages / OF_PAGES {
             Self::Often
         } else {
-            Self::Seldom
+            Self::Seldom { streams }
         }
     }
 }
@@ -116,7 +124,11 @@ impl Gathers {
 /// be reserved and no request was larger than `largest`.
 pub(super) fn page_cap(reserved: u64, largest: u64, granularity: u64, gathers: Gathers) -> u64 {
     let least = least(granularity);
-    let of_reserved = if gathers == Gathers::Seldom { OF_RESERVED } else { OF_RESERVED_GATHERED };
+    let of_reserved = match gathers {
+        Gathers::Seldom { streams } if streams <= FEW_STREAMS => OF_RESERVED,
+        Gathers::Seldom { .. } => OF_RESERVED_BY_MANY,
+        Gathers::Often | Gathers::VeryOften { .. } => OF_RESERVED_GATHERED,
+    };
     let most = match gathers {
         Gathers::VeryOften { left } => (left / OF_LEFT).max(reserved / OF_RESERVED_AT_LEAST).max(LEFT_BYTES),
         _ => u64::MAX,
@@ -154,18 +166,27 @@ mod tests {
 
     #[test]
     fn pages_grow_with_the_program() {
-        let cap = |reserved, largest| page_cap(reserved * MIB, largest * MIB, 2 * MIB, Gathers::Seldom) / MIB;
-        assert_eq!((cap(0, 0), cap(255, 0), cap(256, 0)), (2, 2, 4), "a 64th of what is reserved");
-        assert_eq!((cap(0, 143), cap(0, 144)), (2, 4), "a 36th of the largest request");
+        let few = Gathers::Seldom { streams: 2 };
+        let cap = |reserved, largest| page_cap(reserved * MIB, largest * MIB, 2 * MIB, few) / MIB;
+        assert_eq!((cap(0, 0), cap(127, 0), cap(128, 0)), (2, 2, 4), "a 32nd of what is reserved");
+        assert_eq!((cap(0, 95), cap(0, 96)), (2, 4), "a 24th of the largest request");
         assert_eq!(cap(1 << 30, 0), 64);
-        assert_eq!(page_cap(0, 0, 64 << 10, Gathers::Seldom), 2 * MIB, "whatever the granularity");
-        assert_eq!(page_cap(1 << 30, 0, 3 * MIB, Gathers::Seldom), 15 * MIB, "a multiple of the smallest page");
+        assert_eq!(page_cap(0, 0, 64 << 10, few), 2 * MIB, "whatever the granularity");
+        assert_eq!(page_cap(1 << 29, 0, 3 * MIB, few), 15 * MIB, "a multiple of the smallest page");
+    }
+
+    #[test]
+    fn pages_are_smaller_where_there_are_many_streams() {
+        let cap = |streams, reserved| page_cap(reserved * MIB, 0, 2 * MIB, Gathers::Seldom { streams }) / MIB;
+        assert_eq!([1, 2, 3, 64].map(|streams| cap(streams, 255)), [4, 4, 2, 2]);
+        assert_eq!((cap(3, 255), cap(3, 256)), (2, 4), "a 64th of what is reserved");
     }
 
     #[test]
     fn pages_are_smaller_where_memory_is_gathered() {
-        let of = |mappings| Gathers::of(100, mappings, 7);
-        assert_eq!([of(0), of(25), of(26)], [Gathers::Seldom, Gathers::Seldom, Gathers::Often]);
+        let of = |mappings| Gathers::of(100, mappings, 7, 3);
+        let seldom = Gathers::Seldom { streams: 3 };
+        assert_eq!([of(0), of(25), of(26)], [seldom, seldom, Gathers::Often]);
         assert_eq!([of(50), of(51)], [Gathers::Often, Gathers::VeryOften { left: 7 }]);
         let cap = |reserved| page_cap(reserved * MIB, 0, 2 * MIB, Gathers::Often) / MIB;
         assert_eq!((cap(599), cap(600)), (2, 4), "a 150th of what is reserved");

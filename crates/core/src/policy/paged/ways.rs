@@ -240,7 +240,8 @@ impl Coordinator {
             Side::Small => sizes::least(self.granularity()),
             Side::Large => {
                 let left = taker.bound.saturating_sub(self.reserved_for(taker.shard) + bytes);
-                let gathers = sizes::Gathers::of(self.pages.len(), self.paging.windows.mappings(), left);
+                let streams = self.shards_of(self.pool_of(taker.shard)).count();
+                let gathers = sizes::Gathers::of(self.pages.len(), self.paging.windows.mappings(), left, streams);
                 let reserved = self.headroom.with_asked() + bytes;
                 sizes::page_cap(reserved, self.paging.largest, self.granularity(), gathers)
             }
