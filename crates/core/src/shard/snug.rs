@@ -1,5 +1,5 @@
-//! A bound on reserved memory, as a share beyond what was ever live, where segments cannot be taken apart: the setting
-//! [`slack`](crate::settings::Settings::slack).
+//! A bound on reserved memory, as a share beyond what was ever live, where segments cannot be taken apart: the
+//! `slack` of [`Policy`](crate::settings::Policy).
 //!
 //! Free memory in a segment goes back only once nothing in the segment is live, so free memory beside live blocks is
 //! what must be bounded. A segment that is large compared with the peak has one block at a time: it is never cut, and
