@@ -7,10 +7,12 @@ import os
 import subprocess
 import sys
 
-# The variable and the value that choose each. `millpond` is Millpond as it is, enabled by two lines, and `entry` is the
-# same by a variable alone, which takes the installed package.
+# The variable and the value that choose each. `control` is the same as `native`: what it takes over that shows how far
+# two processes differ anyway. `millpond` is Millpond as it is, enabled by two lines, and `entry` is the same by a
+# variable alone, which takes the installed package.
 ALLOCATORS = {
     "native": ("PYTORCH_CUDA_ALLOC_CONF", ""),
+    "control": ("PYTORCH_CUDA_ALLOC_CONF", ""),
     "expandable": ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"),
     "async": ("PYTORCH_CUDA_ALLOC_CONF", "backend:cudaMallocAsync"),
     "millpond": ("MILLPOND_CONF", ""),

@@ -1,0 +1,98 @@
+"""Processes that exist at the same time and take steps in turn, so that what slows a machine for a while slows all of
+them.
+
+A process says that it is ready before each step, and waits for its turn. So at any time one process takes a step, except
+while they start. It asks again and again whether it is its turn: a process that slept would begin each step on a
+processor that has to wake up, maybe another one than before, whose caches have nothing of it.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+
+from programs.allocators import environment
+
+READY = "ready"
+
+
+def take():
+    """Waits for the turn of this process. Raises ``EOFError`` if there will be none."""
+    own = sys.stdin.fileno()
+    os.set_blocking(own, False)
+    print(READY, flush=True)
+    while True:
+        try:
+            turn = os.read(own, 1)
+        except BlockingIOError:
+            continue
+        if not turn:
+            raise EOFError("the process that gives turns has ended")
+        return
+
+
+class Player:
+    """A process that runs a script on an allocator."""
+
+    def __init__(self, script, arguments, allocator):
+        self.allocator, self.rows, self.runs = allocator, [], True
+        self.errors = tempfile.TemporaryFile("w+")
+        command = [sys.executable, script, "--child", allocator, "--turns", *map(str, arguments)]
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True,
+            env=environment(allocator),
+        )
+
+    def give(self):
+        """Gives the process its turn."""
+        try:
+            self.process.stdin.write("+")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            self.runs = False
+
+    def follow(self):
+        """Waits until the process is ready for another turn, or has ended. Keeps the rows that it prints."""
+        for line in self.process.stdout:
+            if line.startswith("row "):
+                self.rows.append(json.loads(line[4:]))
+            if line.strip() == READY:
+                return
+        self.runs = False
+
+    def end(self):
+        """Waits for the end of the process. Returns why it has failed, or an empty text."""
+        code = self.process.wait()
+        self.process.stdin.close()
+        self.process.stdout.close()
+        with self.errors:
+            self.errors.seek(0)
+            return f"exit code {code}: {self.errors.read()[-1500:]}" if code else ""
+
+
+def play(script, arguments, allocators, limit):
+    """Runs a script on several allocators, which take steps in turn; each step begins with another one. Returns the
+    rows of all and, by allocator, why it has failed. After ``limit`` seconds all processes are ended."""
+    players = [Player(script, arguments, allocator) for allocator in allocators]
+    watch = threading.Timer(limit, lambda: [player.process.kill() for player in players])
+    watch.start()
+    try:
+        for player in players:
+            player.follow()
+        step = 0
+        while any(player.runs for player in players):
+            first = step % len(players)
+            for player in players[first:] + players[:first]:
+                if player.runs:
+                    player.give()
+                    player.follow()
+            step += 1
+    finally:
+        watch.cancel()
+        for player in players:
+            if player.runs:
+                player.process.kill()
+    failed = {player.allocator: why for player in players if (why := player.end())}
+    return [row for player in players for row in player.rows], failed
