@@ -10,12 +10,14 @@
 //! what they changed. An attempt that cannot be served waits for the [`oldest`] points and is made again, until
 //! nothing is left to wait for: [`climb`] is that ladder. [`waited`] remembers which points streams have waited for on
 //! the device, [`loans`] how much was lent, and [`borrowers`] which streams borrow often. [`pace`] finds out whether
-//! streams run side by side, and [`variety`] whether sizes are new again and again. [`sizes`] determines how large
-//! pages are made, and how many are made before anything else.
+//! streams run side by side, and [`variety`] whether sizes are new again and again, [`bulk`] whether single
+//! requests take a large part of what is live. [`sizes`] determines how large pages are made, and how many are made
+//! before anything else.
 
 mod attempt;
 mod blocks;
 mod borrowers;
+mod bulk;
 mod climb;
 mod delay;
 mod ended;
@@ -121,6 +123,7 @@ pub(crate) struct Paging {
     goes_past: BTreeSet<PoolId>,
     pub(crate) pace: pace::Pace,
     variety: variety::Variety,
+    bulk: bulk::Bulk,
     /// Whether the device was behind when an attempt looked last.
     was_behind: bool,
     /// Addresses that windows have lost, whose pages are being unmapped: the shard and the block.
@@ -143,6 +146,7 @@ impl Paging {
         self.largest = 0;
         self.borrowers = borrowers::Borrowers::default();
         self.variety = variety::Variety::default();
+        self.bulk = bulk::Bulk::default();
     }
 
     /// Returns whether what is ready is taken rather than that a stream waits, while the device is behind: where sizes

@@ -14,6 +14,8 @@ const OF_RESERVED: u64 = 32;
 /// The same in a pool of more streams than [`FEW_STREAMS`]: each of them has free memory in places of its own, and what
 /// is beside a live block in a page there is of no use to the others.
 const OF_RESERVED_BY_MANY: u64 = 64;
+/// The same for a program of which single requests take a large part of what is live: these are likely to be gathered.
+const OF_RESERVED_IN_BULK: u64 = 96;
 /// The largest number of streams that are few.
 const FEW_STREAMS: usize = 2;
 /// The same for a program that often has memory gathered: what is free beside a live block in a large page can be
@@ -98,6 +100,8 @@ pub(super) enum Gathers {
     Seldom {
         /// The number of streams in its pool.
         streams: usize,
+        /// Whether single requests take a large part of what is live.
+        in_bulk: bool,
     },
     Often,
     VeryOften {
@@ -108,14 +112,14 @@ pub(super) enum Gathers {
 
 impl Gathers {
     /// Tells it by the number of a program's pages and that of mappings in its windows, where this many bytes are left
-    /// of its slack and the pool has this many streams.
-    pub(super) fn of(pages: usize, mappings: usize, left: u64, streams: usize) -> Self {
+    /// of its slack. What it is where that is seldom is passed on.
+    pub(super) fn of(pages: usize, mappings: usize, left: u64, seldom: Self) -> Self {
         if mappings > pages / OF_PAGES_VERY_OFTEN {
             Self::VeryOften { left }
         } else if mappings > pages / OF_PAGES {
             Self::Often
         } else {
-            Self::Seldom { streams }
+            seldom
         }
     }
 }
@@ -125,7 +129,8 @@ impl Gathers {
 pub(super) fn page_cap(reserved: u64, largest: u64, granularity: u64, gathers: Gathers) -> u64 {
     let least = least(granularity);
     let of_reserved = match gathers {
-        Gathers::Seldom { streams } if streams <= FEW_STREAMS => OF_RESERVED,
+        Gathers::Seldom { in_bulk: true, .. } => OF_RESERVED_IN_BULK,
+        Gathers::Seldom { streams, .. } if streams <= FEW_STREAMS => OF_RESERVED,
         Gathers::Seldom { .. } => OF_RESERVED_BY_MANY,
         Gathers::Often | Gathers::VeryOften { .. } => OF_RESERVED_GATHERED,
     };
@@ -166,7 +171,7 @@ mod tests {
 
     #[test]
     fn pages_grow_with_the_program() {
-        let few = Gathers::Seldom { streams: 2 };
+        let few = Gathers::Seldom { streams: 2, in_bulk: false };
         let cap = |reserved, largest| page_cap(reserved * MIB, largest * MIB, 2 * MIB, few) / MIB;
         assert_eq!((cap(0, 0), cap(127, 0), cap(128, 0)), (2, 2, 4), "a 32nd of what is reserved");
         assert_eq!((cap(0, 95), cap(0, 96)), (2, 4), "a 24th of the largest request");
@@ -177,15 +182,24 @@ mod tests {
 
     #[test]
     fn pages_are_smaller_where_there_are_many_streams() {
-        let cap = |streams, reserved| page_cap(reserved * MIB, 0, 2 * MIB, Gathers::Seldom { streams }) / MIB;
+        let of = |streams| Gathers::Seldom { streams, in_bulk: false };
+        let cap = |streams, reserved| page_cap(reserved * MIB, 0, 2 * MIB, of(streams)) / MIB;
         assert_eq!([1, 2, 3, 64].map(|streams| cap(streams, 255)), [4, 4, 2, 2]);
         assert_eq!((cap(3, 255), cap(3, 256)), (2, 4), "a 64th of what is reserved");
     }
 
     #[test]
+    fn pages_are_smaller_where_requests_are_large() {
+        let of = |streams| Gathers::Seldom { streams, in_bulk: true };
+        let cap = |streams, reserved, largest| page_cap(reserved * MIB, largest * MIB, 2 * MIB, of(streams)) / MIB;
+        assert_eq!((cap(1, 383, 0), cap(1, 384, 0), cap(3, 384, 0)), (2, 4, 4), "a 96th of what is reserved");
+        assert_eq!(cap(1, 383, 96), 4, "but still a 24th of the largest request");
+    }
+
+    #[test]
     fn pages_are_smaller_where_memory_is_gathered() {
-        let of = |mappings| Gathers::of(100, mappings, 7, 3);
-        let seldom = Gathers::Seldom { streams: 3 };
+        let seldom = Gathers::Seldom { streams: 3, in_bulk: false };
+        let of = |mappings| Gathers::of(100, mappings, 7, seldom);
         assert_eq!([of(0), of(25), of(26)], [seldom, seldom, Gathers::Often]);
         assert_eq!([of(50), of(51)], [Gathers::Often, Gathers::VeryOften { left: 7 }]);
         let cap = |reserved| page_cap(reserved * MIB, 0, 2 * MIB, Gathers::Often) / MIB;

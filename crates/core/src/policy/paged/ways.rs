@@ -113,6 +113,7 @@ impl Coordinator {
     ) -> Option<Way> {
         let (shard, want) = plan.request.allocation();
         let high = self.high_live(shard, &want, overview.live_bytes);
+        self.paging.bulk.note(want.rounded, overview.live_bytes, high);
         let room = self.room(&climb.knows, plan);
         let left = |most: u64, reserved: u64| most.saturating_sub(reserved).min(room);
         let reserved = self.reserved_for(shard);
@@ -241,7 +242,8 @@ impl Coordinator {
             Side::Large => {
                 let left = taker.bound.saturating_sub(self.reserved_for(taker.shard) + bytes);
                 let streams = self.shards_of(self.pool_of(taker.shard)).count();
-                let gathers = sizes::Gathers::of(self.pages.len(), self.paging.windows.mappings(), left, streams);
+                let seldom = sizes::Gathers::Seldom { streams, in_bulk: self.paging.bulk.is_large() };
+                let gathers = sizes::Gathers::of(self.pages.len(), self.paging.windows.mappings(), left, seldom);
                 let reserved = self.headroom.with_asked() + bytes;
                 sizes::page_cap(reserved, self.paging.largest, self.granularity(), gathers)
             }
