@@ -33,8 +33,10 @@ done
 if [ -n "${TORCH_PYTHON:-}" ]; then
     export OMP_NUM_THREADS=1
     "$TORCH_PYTHON" benches/torch/programs.py --device cpu --tiny --together --rounds 1 --steps 4
+    "$TORCH_PYTHON" benches/torch/programs.py --device cpu --tiny --by-turns --rounds 1 --steps 4 --only gpt2,bert
     "$TORCH_PYTHON" benches/torch/precision.py --device cpu --tiny
-    "$TORCH_PYTHON" benches/torch/record_meta.py "$stage/meta" --only bert,moe --steps 1
+    "$TORCH_PYTHON" benches/torch/record_meta.py "$stage/meta" --only bert,moe,detect,segment --steps 1
+    "$TORCH_PYTHON" benches/torch/record_meta.py "$stage/meta" --only video,audio,points,diffusion --steps 1 --seed 1
     "$TORCH_PYTHON" benches/torch/ranks.py --device cpu --tiny --together --steps 4
 else
     echo "python.sh: SKIPPED: TORCH_PYTHON names no Python with PyTorch: benches/torch is not tested" >&2

@@ -1,10 +1,12 @@
-"""Records what the ten programs ask of their allocator, without a GPU: on torch's meta device, whose tensors have sizes
-and lifetimes, and no bytes.
+"""Records what programs ask of their allocator, without a GPU: on torch's meta device, whose tensors have sizes and
+lifetimes, and no bytes.
 
-    python benches/torch/record_meta.py FOLDER [--only gpt2,serving] [--steps 24]
+    python benches/torch/record_meta.py FOLDER [--only gpt2,detect] [--steps 24] [--seed 100]
     millpond replay --device sim --policy paged,expandable --passes 4 FOLDER/*.trace.gz
 
-FOLDER gets a trace of each program, NAME.trace.gz, in the sizes that it has on a GPU. A block is a tensor's memory, from
+The programs are the ten of programs.py and, where they are named, six more: detect, segment, video, audio, points,
+diffusion. FOLDER gets a trace of each, NAME.trace.gz, in the sizes that it has on a GPU, or NAME-SEED.trace.gz with a
+seed, by which other sizes are drawn. A block is a tensor's memory, from
 the operation that makes it until nothing refers to it. What operations take for themselves and give back before they
 return, such as the workspaces of cuBLAS and cuDNN, is not in the trace, and there is no mixed precision: programs that use
 it on a GPU have float32 here. How many tokens an expert of `moe` gets is drawn, as no tensor has values. Nothing else
@@ -24,7 +26,7 @@ from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from programs import NAMES, load
+from programs import MORE, NAMES, load
 from programs.allocators import chosen
 from programs.setting import Setting
 
@@ -88,8 +90,8 @@ class Watch(TorchDispatchMode):
 class Meta(Setting):
     """The sizes of a GPU, on a device without bytes, and streams that are numbers."""
 
-    def __init__(self, recorder):
-        super().__init__("meta")
+    def __init__(self, recorder, seed):
+        super().__init__("meta", seed=seed)
         self.recorder = recorder
 
     def autocast(self, dtype=torch.bfloat16):
@@ -122,11 +124,11 @@ def attention(query, key, value, is_causal=False, enable_gqa=False):
     return torch.ops.aten._scaled_dot_product_flash_attention(query, key, value, 0.0, is_causal)[0]
 
 
-def record(name, steps):
+def record(name, steps, seed):
     """Runs a program. Returns the recorder."""
     recorder = Recorder()
     with Watch(recorder):
-        running = load(name).steps(Meta(recorder), steps)
+        running = load(name).steps(Meta(recorder, seed), steps)
         for _ in range(steps):
             next(running)
         running.close()
@@ -136,17 +138,19 @@ def record(name, steps):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=pathlib.Path)
-    parser.add_argument("--only", type=chosen(NAMES), default=list(NAMES), metavar="PROGRAM,...")
+    parser.add_argument("--only", type=chosen(NAMES + MORE), default=list(NAMES), metavar="PROGRAM,...")
     parser.add_argument("--steps", type=int, default=24)
+    parser.add_argument("--seed", type=int, default=0, help="draws other sizes")
     arguments = parser.parse_args()
     if arguments.steps < 1:
         parser.error("there is at least 1 step")
     arguments.folder.mkdir(parents=True, exist_ok=True)
     functional.scaled_dot_product_attention = attention
     for name in arguments.only:
-        recorder = record(name, arguments.steps)
+        recorder = record(name, arguments.steps, arguments.seed)
         facts = {"workload": name, "torch": torch.__version__, "peak_requested": recorder.peak}
-        with gzip.open(arguments.folder / f"{name}.trace.gz", "wt") as file:
+        drawn = f"{name}-{arguments.seed}" if arguments.seed else name
+        with gzip.open(arguments.folder / f"{drawn}.trace.gz", "wt") as file:
             file.write("\n".join([f"# {json.dumps(facts)}", *recorder.lines, ""]))
         print(f"{name}: {len(recorder.lines)} events, {recorder.peak / 2**30:.2f} GiB live", flush=True)
 

@@ -7,10 +7,11 @@ import torch
 
 
 class Setting:
-    """A device, and whether sizes are those of a test."""
+    """A device, whether sizes are those of a test, and which sizes are drawn."""
 
-    def __init__(self, device="cuda", is_tiny=False):
+    def __init__(self, device="cuda", is_tiny=False, seed=0):
         self.device = torch.device(device)
+        self.seed = seed
         self.is_cuda = self.device.type == "cuda"
         self.is_tiny = is_tiny
 
@@ -19,9 +20,10 @@ class Setting:
         return tiny if self.is_tiny else full
 
     def draw(self, seed):
-        """Returns numbers for sizes. The seed of torch, for weights and data, is set to the same."""
-        torch.manual_seed(seed)
-        return random.Random(seed)
+        """Returns numbers for sizes, by the seed of a program and that of the setting. The seed of torch, for weights
+        and data, is set to the same."""
+        torch.manual_seed(seed + self.seed)
+        return random.Random(seed + self.seed)
 
     @contextlib.contextmanager
     def building(self, dtype=torch.float32):

@@ -1,8 +1,8 @@
 """Processes that exist at the same time and take steps in turn, so that what slows a machine for a while slows all of
 them.
 
-A process says that it is ready before each step, and waits for its turn. So at any time one process takes a step, except
-while they start. It asks again and again whether it is its turn: a process that slept would begin each step on a
+A process says that it is ready before each step, and waits for its turn. So at any time one process takes a step,
+except while they start. It asks again and again whether it is its turn: a process that slept would begin each step on a
 processor that has to wake up, maybe another one than before, whose caches have nothing of it.
 """
 

@@ -5,7 +5,7 @@
 //! blocks are small beside what is live, most requests fit into what one other has left.
 
 /// A divisor: a request is large if it takes more than this part of what is live with it.
-const OF_LIVE: u64 = 4;
+const OF_LIVE: u64 = 5;
 
 /// What is known of large requests, in bytes.
 #[derive(Debug, Default)]
@@ -49,18 +49,18 @@ mod tests {
     }
 
     #[test]
-    fn a_request_of_more_than_a_quarter_is_large() {
+    fn a_request_of_more_than_a_fifth_is_large() {
         assert!(!noted(&[]));
-        assert!(!noted(&[(10, 0), (250, 750)]));
-        assert!(noted(&[(10, 0), (260, 740)]));
-        assert!(noted(&[(260, 740), (1, 900)]), "and others behind it change nothing");
+        assert!(!noted(&[(10, 0), (200, 800)]));
+        assert!(noted(&[(10, 0), (210, 790)]));
+        assert!(noted(&[(210, 790), (1, 900)]), "and others behind it change nothing");
     }
 
     #[test]
     fn a_large_request_counts_until_twice_as_much_is_live() {
-        assert!(noted(&[(260, 740), (9, 1990)]));
-        assert!(!noted(&[(260, 740), (10, 1990)]));
-        assert!(!noted(&[(260, 740), (10, 1990), (1, 0)]), "although it was freed since");
-        assert!(noted(&[(600, 1400), (260, 740), (10, 1990)]), "the one with the most counts");
+        assert!(noted(&[(210, 790), (9, 1990)]));
+        assert!(!noted(&[(210, 790), (10, 1990)]));
+        assert!(!noted(&[(210, 790), (10, 1990), (1, 0)]), "although it was freed since");
+        assert!(noted(&[(600, 1400), (210, 790), (10, 1990)]), "the one with the most counts");
     }
 }
