@@ -8,5 +8,6 @@ mod held;
 mod limits;
 mod recorded;
 mod settles;
+mod sizes;
 mod slack;
 mod streams;

@@ -165,3 +165,19 @@ impl Paging {
         self.slack.bound(most_live)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_program_asked_for_is_forgotten_with_it() {
+        let mut paging = Paging::new(Policy::paged(Growth::Balanced));
+        paging.largest = 1;
+        paging.bulk.note(1, 1, 2);
+        (1..100).for_each(|size| paging.variety.note(size << 20));
+        assert!(paging.bulk.is_large() && paging.variety.is_varied());
+        paging.begin_anew();
+        assert_eq!((paging.largest, paging.bulk.is_large(), paging.variety.is_varied()), (0, false, false));
+    }
+}
