@@ -124,14 +124,13 @@ def run(names, allocators, arguments):
     limit = arguments.timeout * len(names)
     if arguments.by_turns:
         found, failed = turns.play(__file__, options, allocators, limit * len(allocators))
+        print("\n".join(map(line, found)), flush=True)
     else:
         found, failed = [], {}
         for allocator in allocators:
             mine, failed[allocator] = rows(__file__, options, allocator, limit)
             print("\n".join(map(line, mine)), flush=True)
             found += mine
-    if arguments.by_turns:
-        print("\n".join(map(line, found)), flush=True)
     for allocator, why in failed.items():
         if why:
             missing = set(names) - {row["program"] for row in found if row["allocator"] == allocator}
