@@ -10,9 +10,9 @@
 //! what they changed. An attempt that cannot be served waits for the [`oldest`] points and is made again, until
 //! nothing is left to wait for: [`climb`] is that ladder. [`waited`] remembers which points streams have waited for on
 //! the device, [`loans`] how much was lent, and [`borrowers`] which streams borrow often. [`pace`] finds out whether
-//! streams run side by side, and [`variety`] whether sizes are new again and again, [`bulk`] whether single
-//! requests take a large part of what is live. [`sizes`] determines how large pages are made, and how many are made
-//! before anything else.
+//! streams run side by side, [`variety`] whether sizes are new again and again, and [`bulk`] whether single requests
+//! take a large part of what is live. [`sizes`] determines how large pages are made, and how many are made before
+//! anything else.
 
 mod attempt;
 mod blocks;
