@@ -142,8 +142,13 @@ def summed(rounds):
     """Returns one row for all rounds of a program on an allocator."""
     row = dict(max(rounds, key=lambda row: row.get("reserved", 0)))
     row["times"] = [statistics.median(step) for step in zip(*(row["times"] for row in rounds))]
-    row["later"] = [row["times"][len(row["times"]) // 2:] for row in rounds]
+    row["later"] = [later(one["times"]) for one in rounds]
     return row
+
+
+def later(times):
+    """Returns the times of the steps in the second half, in milliseconds."""
+    return times[len(times) // 2:]
 
 
 def over(row, native):
@@ -181,8 +186,7 @@ def line(row, native=None):
         cells += [f"{row['reserved'] / row['live']:.3f}"]
     else:
         cells += ["", "", ""]
-    half = row["times"][len(row["times"]) // 2:]
-    cells += [f"{statistics.median(half):.1f}", told(row, native) if native else ""]
+    cells += [f"{statistics.median(later(row['times'])):.1f}", told(row, native) if native else ""]
     cells += [str(row["retries"]), requests] if "reserved" in row else ["", ""]
     return "| " + " | ".join([*cells, f"{row['loss']:.6f}"]) + " |"
 

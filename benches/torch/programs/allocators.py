@@ -81,7 +81,12 @@ def rows(script, arguments, allocator, limit):
     except subprocess.TimeoutExpired as expired:
         said, why = expired.stdout or "", f"took more than {limit:.0f} s"
         said = said.decode() if isinstance(said, bytes) else said
-    return [json.loads(line[4:]) for line in said.splitlines() if line.startswith("row ")], why
+    return rows_in(said.splitlines()), why
+
+
+def rows_in(lines):
+    """Returns the rows among the lines that a process has printed."""
+    return [json.loads(line[4:]) for line in lines if line.startswith("row ")]
 
 
 def tell(row):

@@ -6,14 +6,13 @@ except while they start. It asks again and again whether it is its turn: a proce
 processor that has to wake up, maybe another one than before, whose caches have nothing of it.
 """
 
-import json
 import os
 import subprocess
 import sys
 import tempfile
 import threading
 
-from programs.allocators import environment
+from programs.allocators import environment, rows_in
 
 READY = "ready"
 
@@ -56,8 +55,7 @@ class Player:
     def follow(self):
         """Waits until the process is ready for another turn, or has ended. Keeps the rows that it prints."""
         for line in self.process.stdout:
-            if line.startswith("row "):
-                self.rows.append(json.loads(line[4:]))
+            self.rows += rows_in([line])
             if line.strip() == READY:
                 return
         self.runs = False
