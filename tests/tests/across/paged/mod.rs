@@ -3,6 +3,7 @@
 mod addresses;
 mod caches;
 mod device;
+mod ends;
 mod faults;
 mod held;
 mod limits;

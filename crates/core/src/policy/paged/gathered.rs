@@ -2,9 +2,9 @@
 
 use alloc::vec::Vec;
 
-use super::gather::{First, Gap};
 use super::idle::{IdlePages, memory_of};
 use super::kept::Stretch;
+use super::pieces::{Aim, Chosen, First, Gap};
 use super::sizes;
 use super::tiles::{Taker, Tiles};
 use crate::books::WindowId;
@@ -22,6 +22,8 @@ pub(super) struct Gathered {
     behind: usize,
     /// The bytes that are missing.
     pub(super) missing: u64,
+    /// Whether new pages for them come in front of the last stretch, and not behind it.
+    pub(super) is_last_behind: bool,
     /// The bytes of the pages that have to be mapped, without what is missing.
     pub(super) length: u64,
     /// The number of these pages.
@@ -29,15 +31,17 @@ pub(super) struct Gathered {
 }
 
 impl Gathered {
-    /// Returns the memory that has to be mapped.
-    pub(super) fn added(&self) -> &[Stretch] {
-        &self.stretches[self.behind..]
+    /// Returns the memory that has to be mapped in front of new pages, and behind them.
+    pub(super) fn added(&self) -> (&[Stretch], &[Stretch]) {
+        let last = self.stretches.len() - usize::from(self.is_last_behind);
+        (&self.stretches[self.behind..last], &self.stretches[last..])
     }
 }
 
 impl Coordinator {
     /// Gathers free memory for a request: in a new window or behind the last free bytes of a kept one, whichever needs
-    /// less memory to be created, and of these what needs fewer pages to be mapped.
+    /// less memory to be created, and of these what needs fewer pages to be mapped. Where more would be created for it
+    /// than before anything is gathered, it is chosen so that little is missing.
     pub(super) fn gather_best(
         &self,
         (taker, bytes): (Taker, u64),
@@ -47,7 +51,12 @@ impl Coordinator {
     ) -> Gathered {
         let shard = taker.shard;
         let gaps = self.gaps_of(tiles, shards);
-        let alone = self.gather_for(shard, None, bytes, &gaps, shards);
+        let mut aim = Aim::FewPages;
+        let mut alone = self.gather_for(shard, None, (bytes, aim), &gaps, shards);
+        if alone.missing > 0 && self.reserved_for(shard) + self.created_for(&alone) > taker.creates_up_to {
+            aim = Aim::LittleMissing;
+            alone = self.gather_for(shard, None, (bytes, aim), &gaps, shards);
+        }
         let cost = |gathered: &Gathered| {
             let created = self.created_for(gathered);
             (created, gathered.pages + self.page_sizes(Side::Large, created, taker).len())
@@ -55,7 +64,7 @@ impl Coordinator {
         // It has room for what is missing at least: what is gathered for it may need more.
         let longer = idle.and_then(|idle| self.longest_rear(shard, bytes, idle, shards));
         let longer = longer.and_then(|(rear, room)| {
-            let longer = self.gather_for(shard, Some(rear), bytes, &gaps, shards);
+            let longer = self.gather_for(shard, Some(rear), (bytes, aim), &gaps, shards);
             (longer.length + self.created_for(&longer) <= room).then_some(longer)
         });
         match longer {
@@ -68,7 +77,7 @@ impl Coordinator {
         &self,
         shard: ShardId,
         rear: Option<(WindowId, u64)>,
-        bytes: u64,
+        (bytes, aim): (u64, Aim),
         gaps: &[Gap],
         shards: &mut dyn Shards,
     ) -> Gathered {
@@ -79,13 +88,14 @@ impl Coordinator {
             }
             None => (0, Vec::new(), First::Anywhere),
         };
-        let (added, missing) = self.gather(gaps, &stretches, (bytes - had, first), shards);
+        let chosen = self.gather(gaps, &stretches, (bytes - had, (first, aim)), shards);
+        let Chosen { stretches: added, missing, is_last_behind } = chosen;
         let nowhere = Place { shard, slot: Slot(0), offset: 0 };
         let parts = self.parts_of(&added, nowhere, shards);
         let length = parts.iter().map(|part| part.bytes).sum();
         let behind = stretches.len();
         stretches.extend(added);
-        Gathered { rear, stretches, behind, missing, length, pages: parts.len() }
+        Gathered { rear, stretches, behind, missing, is_last_behind, length, pages: parts.len() }
     }
 
     /// Returns the bytes of pages that have to be created for what is missing.

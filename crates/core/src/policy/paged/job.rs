@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use millpond_backend::{Point, Tick};
 
 use super::climb::Climb;
+use super::gathered::Gathered;
 use super::kept::Stretch;
 use super::making::Making;
 use super::order::{Claimed, Order};
@@ -75,6 +76,8 @@ struct Grown {
     pages: Vec<New>,
     /// The bytes of it that the request gets, where that is in a window.
     bytes: u64,
+    /// Whether the last piece that is claimed comes behind these bytes there, and not in front of them.
+    is_last_behind: bool,
 }
 
 impl Grown {
@@ -141,7 +144,8 @@ impl Coordinator {
             offset += size;
         }
         self.headroom.ask(job.created);
-        job.growth = Some(Grown { ground, guards, slot: growth.slot, begin: growth.begin, pages, bytes });
+        let (slot, begin) = (growth.slot, growth.begin);
+        job.growth = Some(Grown { ground, guards, slot, begin, pages, bytes, is_last_behind: false });
         true
     }
 
@@ -248,15 +252,16 @@ impl Coordinator {
         job.target = Target::Kept(shards.with(window.shard, |shard| shard.claim_run(window.head, offset, bytes)));
     }
 
-    /// Claims addresses for the memory of a job: for a new window over `stretches`, or behind the last bytes of one
+    /// Claims addresses for the memory of a job: for a new window over what is gathered, or behind the last bytes of one
     /// that was kept.
     pub(super) fn claim_addresses_for(
         &mut self,
         job: &mut Job,
         shard: ShardId,
-        gathered: (Option<(WindowId, u64)>, &[Stretch]),
+        gathered: &Gathered,
         shards: &mut dyn Shards,
     ) {
+        job.growth.iter_mut().for_each(|grown| grown.is_last_behind = gathered.is_last_behind);
         let created = job.growth.as_ref().map(|grown| grown.parts(shard)).unwrap_or_default();
         job.target = Target::Window(self.begin_making(shard, gathered, created, shards));
     }
@@ -424,7 +429,8 @@ impl Coordinator {
                         shard.carve(grown.ground.gap, grown.begin, grown.bytes, clocks)
                     });
                     let (last_use, guards) = (LastUse::NEVER, Points::default());
-                    job.pieces.push(Claimed { shard, block: kept, last_use, guards });
+                    let at = job.pieces.len() - usize::from(grown.is_last_behind);
+                    job.pieces.insert(at, Claimed { shard, block: kept, last_use, guards });
                 }
                 let pieces = self.send_away(&job.pieces, shards);
                 let run = self.made(shard, making, shards);

@@ -3,7 +3,7 @@
 
 use alloc::vec::Vec;
 
-use super::kept::Stretch;
+use super::gathered::Gathered;
 use crate::books::{Part, WindowId};
 use crate::coordinator::{Coordinator, Shards};
 use crate::ids::{BlockId, Place, ShardId, Slot};
@@ -31,8 +31,8 @@ struct Rear {
 }
 
 impl Coordinator {
-    /// Claims addresses for a new window over `stretches` and the new pages of `created` behind them, or for what goes
-    /// behind the last bytes of a kept window.
+    /// Claims addresses for a new window over what is gathered and the new pages of `created`, or for what goes behind
+    /// the last bytes of a kept window.
     ///
     /// # Panics
     ///
@@ -40,19 +40,21 @@ impl Coordinator {
     pub(super) fn begin_making(
         &mut self,
         shard: ShardId,
-        (rear, stretches): (Option<(WindowId, u64)>, &[Stretch]),
+        gathered: &Gathered,
         created: Vec<Part>,
         shards: &mut dyn Shards,
     ) -> Making {
         let nowhere = Place { shard, slot: Slot(0), offset: 0 };
-        let mut parts = self.parts_of(stretches, nowhere, shards);
-        let front = match (rear, stretches.first(), parts.first()) {
+        let (added, behind) = gathered.added();
+        let mut parts = self.parts_of(added, nowhere, shards);
+        let front = match (gathered.rear, added.first(), parts.first()) {
             (None, Some(stretch), Some(part)) => stretch.home.offset - part.home.offset,
             _ => 0,
         };
         parts.extend(created);
+        parts.extend(self.parts_of(behind, nowhere, shards));
         let length: u64 = parts.iter().map(|part| part.bytes).sum();
-        let (rear, (block, slot, offset)) = match rear {
+        let (rear, (block, slot, offset)) = match gathered.rear {
             Some((id, bytes)) => self.claim_rear(id, (bytes, length), shards),
             None => match shards.with(shard, |shard| shard.claim_vacant(length)) {
                 Some(addresses) => (None, addresses),

@@ -33,6 +33,7 @@ mod oldest;
 mod order;
 mod overview;
 mod pace;
+mod pieces;
 mod sizes;
 mod small;
 mod tiles;

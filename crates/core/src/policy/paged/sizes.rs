@@ -13,17 +13,17 @@ use crate::units::MIB;
 const OF_RESERVED: u64 = 32;
 /// The same in a pool of more streams than [`FEW_STREAMS`]: each of them has free memory in places of its own, and what
 /// is beside a live block in a page there is of no use to the others.
-const OF_RESERVED_BY_MANY: u64 = 64;
+const OF_RESERVED_BY_MANY: u64 = 48;
 /// The same for a program of which single requests take a large part of what is live: these are likely to be gathered.
-const OF_RESERVED_IN_BULK: u64 = 96;
+const OF_RESERVED_IN_BULK: u64 = 64;
 /// The largest number of streams that are few.
 const FEW_STREAMS: usize = 2;
 /// The same for a program that often has memory gathered: what is free beside a live block in a large page can be
 /// gathered only in part.
-const OF_RESERVED_GATHERED: u64 = 150;
+const OF_RESERVED_GATHERED: u64 = 128;
 /// A divisor: and a page has at most this part of what is left of the slack where a program gathers very often, as what
 /// is free in pages beside live blocks is what takes up the slack.
-const OF_LEFT: u64 = 5;
+const OF_LEFT: u64 = 3;
 /// A divisor: but no less than this part of the bytes that will be reserved, however little is left of the slack,
 const OF_RESERVED_AT_LEAST: u64 = 800;
 /// and no less than this number of bytes: what is free in pages that are as small can be gathered well enough.
@@ -33,7 +33,7 @@ const OF_PAGES: usize = 4;
 /// A divisor: and very often if this part is.
 const OF_PAGES_VERY_OFTEN: usize = 2;
 /// A divisor: that part of the largest request.
-const OF_LARGEST: u64 = 24;
+const OF_LARGEST: u64 = 20;
 /// The smallest size of a page, in bytes, rounded up to the granularity.
 const LEAST_BYTES: u64 = 2 * MIB;
 /// The largest size of a page, in bytes: for larger pages the cost of the driver calls no longer matters.
@@ -174,7 +174,7 @@ mod tests {
         let few = Gathers::Seldom { streams: 2, in_bulk: false };
         let cap = |reserved, largest| page_cap(reserved * MIB, largest * MIB, 2 * MIB, few) / MIB;
         assert_eq!((cap(0, 0), cap(127, 0), cap(128, 0)), (2, 2, 4), "a 32nd of what is reserved");
-        assert_eq!((cap(0, 95), cap(0, 96)), (2, 4), "a 24th of the largest request");
+        assert_eq!((cap(0, 79), cap(0, 80)), (2, 4), "a 20th of the largest request");
         assert_eq!(cap(1 << 30, 0), 64);
         assert_eq!(page_cap(0, 0, 64 << 10, few), 2 * MIB, "whatever the granularity");
         assert_eq!(page_cap(1 << 29, 0, 3 * MIB, few), 15 * MIB, "a multiple of the smallest page");
@@ -184,16 +184,16 @@ mod tests {
     fn pages_are_smaller_where_there_are_many_streams() {
         let of = |streams| Gathers::Seldom { streams, in_bulk: false };
         let cap = |streams, reserved| page_cap(reserved * MIB, 0, 2 * MIB, of(streams)) / MIB;
-        assert_eq!([1, 2, 3, 64].map(|streams| cap(streams, 255)), [4, 4, 2, 2]);
-        assert_eq!((cap(3, 255), cap(3, 256)), (2, 4), "a 64th of what is reserved");
+        assert_eq!([1, 2, 3, 64].map(|streams| cap(streams, 191)), [4, 4, 2, 2]);
+        assert_eq!((cap(3, 191), cap(3, 192)), (2, 4), "a 48th of what is reserved");
     }
 
     #[test]
     fn pages_are_smaller_where_requests_are_large() {
         let of = |streams| Gathers::Seldom { streams, in_bulk: true };
         let cap = |streams, reserved, largest| page_cap(reserved * MIB, largest * MIB, 2 * MIB, of(streams)) / MIB;
-        assert_eq!((cap(1, 383, 0), cap(1, 384, 0), cap(3, 384, 0)), (2, 4, 4), "a 96th of what is reserved");
-        assert_eq!(cap(1, 383, 96), 4, "but still a 24th of the largest request");
+        assert_eq!((cap(1, 255, 0), cap(1, 256, 0), cap(3, 256, 0)), (2, 4, 4), "a 64th of what is reserved");
+        assert_eq!(cap(1, 255, 80), 4, "but still a 20th of the largest request");
     }
 
     #[test]
@@ -203,14 +203,14 @@ mod tests {
         assert_eq!([of(0), of(25), of(26)], [seldom, seldom, Gathers::Often]);
         assert_eq!([of(50), of(51)], [Gathers::Often, Gathers::VeryOften { left: 7 }]);
         let cap = |reserved| page_cap(reserved * MIB, 0, 2 * MIB, Gathers::Often) / MIB;
-        assert_eq!((cap(599), cap(600)), (2, 4), "a 150th of what is reserved");
+        assert_eq!((cap(511), cap(512)), (2, 4), "a 128th of what is reserved");
     }
 
     #[test]
     fn pages_are_smaller_where_little_is_left_of_the_slack() {
         let cap = |left| page_cap(4800 * MIB, 1152 * MIB, 2 * MIB, Gathers::VeryOften { left: left * MIB }) / MIB;
-        assert_eq!((cap(159), cap(160)), (16, 32), "a fifth of what is left");
-        assert_eq!((cap(0), cap(39), cap(40)), (4, 4, 8), "but 4 MiB");
+        assert_eq!((cap(95), cap(96)), (16, 32), "a third of what is left");
+        assert_eq!((cap(0), cap(23), cap(24)), (4, 4, 8), "but 4 MiB");
         let large = page_cap(12_800 * MIB, 0, 2 * MIB, Gathers::VeryOften { left: 0 }) / MIB;
         assert_eq!(large, 16, "and an 800th of what is reserved");
     }

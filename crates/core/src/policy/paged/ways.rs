@@ -117,7 +117,9 @@ impl Coordinator {
         let room = self.room(&climb.knows, plan);
         let left = |most: u64, reserved: u64| most.saturating_sub(reserved).min(room);
         let reserved = self.reserved_for(shard);
-        let taker = Taker { bound: self.paging.bound(high), ..self.taker(climb, plan) };
+        let eager = left(self.paging.slack.eager(high), reserved);
+        let (bound, creates_up_to) = (self.paging.bound(high), reserved + eager);
+        let taker = Taker { bound, creates_up_to, ..self.taker(climb, plan) };
         let is_large = want.side == Side::Large;
         let spends = if overview.is_behind { self.paging.pace.spends() } else { Spends::Nothing };
         let cap = sizes::cap_in_flight(spends, self.paging.slack, high);
@@ -130,9 +132,7 @@ impl Coordinator {
         if is_large && let Some(way) = self.own_way(&want, taker, first, shards) {
             return Some(way);
         }
-        if let Some(way) =
-            self.grow_home(climb, &want, (taker, first), left(self.paging.slack.eager(high), reserved), shards)
-        {
+        if let Some(way) = self.grow_home(climb, &want, (taker, first), eager, shards) {
             return Some(way);
         }
         if let Some(way) = self.own_memory(climb, &want, (taker, first), (high, room), shards) {
@@ -350,7 +350,7 @@ impl Coordinator {
         tiles: &Tiles,
         shards: &mut dyn Shards,
     ) -> Option<Way> {
-        self.claim_addresses_for(&mut job, taker.shard, (gathered.rear, gathered.added()), shards);
+        self.claim_addresses_for(&mut job, taker.shard, gathered, shards);
         let claimed = self.claim_stretches(&mut job, &gathered.stretches, (tiles, taker), shards);
         Some(if claimed { Way::Job(job) } else { Way::Spoiled(job) })
     }

@@ -92,6 +92,50 @@ fn a_window_has_free_memory_and_new_pages() {
     }
 }
 
+/// Returns a device of up to this many bytes with 20 MiB of pages of 2 MiB. Free are 5.5 MiB that end with a page, 1.75
+/// MiB at the end of another one, and 3.5 MiB that begin with a page.
+fn with_ends_of_pages(limit: u64) -> Device {
+    const QUARTER: u64 = MIB / 4;
+    let mut device = Device::new(Growth::Tight, limit);
+    let blocks = [10, 22, 9, 7, 8, 14, 10].map(|quarters| device.allocate(0, quarters * QUARTER));
+    assert_eq!(device.reserved(), 20 * MIB);
+    assert_eq!(blocks.map(|held| held.grant.offset / QUARTER), [0, 10, 32, 41, 48, 56, 70], "they follow each other");
+    [1, 3, 5].into_iter().for_each(|at: usize| device.free(blocks[at], 1));
+    device
+}
+
+/// Where no more may be created, a window begins with the most that is free in front of a page, and ends with the most
+/// behind one: what is free there is in no other window.
+#[test]
+fn the_ends_of_pages_are_gathered_before_memory_is_created() {
+    let mut device = with_ends_of_pages(1 << 30);
+    device.allocate(0, 9 * MIB + MIB / 4);
+    assert_eq!((device.reserved(), device.in_windows()), (22 * MIB, 5), "within the slack one is created");
+    let mut device = with_ends_of_pages(20 * MIB);
+    let held = device.allocate(0, 9 * MIB + MIB / 4);
+    assert_eq!(
+        (device.reserved(), device.in_windows()),
+        (20 * MIB, 5),
+        "a tail, two pages, and two of which one is whole"
+    );
+    assert!(device.hit(0, 2 * MIB).is_none(), "what is left is in front of a page");
+    device.free(held, 2);
+    assert_eq!(place(&device.allocate_at_no_cost(0, 9 * MIB + MIB / 4)), place(&held));
+    device.check();
+}
+
+/// New pages are in front of the last piece, if fewer are created then.
+#[test]
+fn a_window_has_new_pages_in_front_of_its_last_piece() {
+    let mut device = with_ends_of_pages(22 * MIB);
+    let held = device.allocate(0, 11 * MIB + MIB / 4);
+    assert_eq!((device.reserved(), device.in_windows()), (22 * MIB, 6));
+    assert!(device.hit(0, 2 * MIB).is_none(), "what is left is in front of a page");
+    device.free(held, 2);
+    assert!(device.hit(0, 2 * MIB).is_some(), "all has come home");
+    device.check();
+}
+
 /// Memory of another stream that was used through a window comes home at the free, guarded by the point of the window's
 /// stream. Every other stream waits for that point, its own one too.
 #[test]
