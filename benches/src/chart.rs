@@ -15,13 +15,13 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{Color, FontStyle, IntoFont, RGBColor, ShapeStyle};
 
 /// The record of all allocators in one run, relative to the repository.
-pub const RECORD: &str = "benches/record/nvidia-h200/peers-7.csv";
+pub const RECORD: &str = "benches/record/nvidia-h100/peers-3.csv";
 /// The record of Millpond while work is in flight, relative to the repository.
-pub const BUSY_RECORD: &str = "benches/record/nvidia-h200/touch-2.md";
+pub const BUSY_RECORD: &str = "benches/record/nvidia-h100/touch.md";
 /// The picture, relative to the repository.
 pub const PICTURE: &str = "docs/reserved.svg";
 /// What the page beside [`RECORD`] says of its machine and date, as the caption repeats it.
-pub const CONDITIONS: [&str; 3] = ["NVIDIA H200", "PyTorch 2.11.0", "2026-11-26"];
+pub const CONDITIONS: [&str; 3] = ["NVIDIA H100", "PyTorch 2.11.0", "2026-11-27"];
 
 /// The subjects of the record that are drawn, with their names and colours in the picture.
 const SUBJECTS: [(&str, &str, RGBColor); 3] = [

@@ -252,8 +252,8 @@ impl Coordinator {
         job.target = Target::Kept(shards.with(window.shard, |shard| shard.claim_run(window.head, offset, bytes)));
     }
 
-    /// Claims addresses for the memory of a job: for a new window over what is gathered, or behind the last bytes of one
-    /// that was kept.
+    /// Claims addresses for the memory of a job: for a new window over what is gathered, or behind the last bytes of a
+    /// kept one.
     pub(super) fn claim_addresses_for(
         &mut self,
         job: &mut Job,
