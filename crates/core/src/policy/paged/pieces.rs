@@ -85,7 +85,7 @@ impl Gap {
     }
 
     /// Returns its first `bytes` bytes from its first page on.
-    fn from_page(&self, bytes: u64) -> Stretch {
+    fn begun(&self, bytes: u64) -> Stretch {
         Stretch { home: self.first_page(), bytes }
     }
 }
@@ -160,7 +160,7 @@ fn fill(gaps: &[Gap], bytes: u64, ends: Ends, unit: u64) -> Chosen {
     let room_of_last = ends.last.map_or(0, |at| gaps[at].room());
     while let Some((bytes, _, at)) = longest.pop() {
         is_used[at] = true;
-        stretches.push(gaps[at].from_page(bytes));
+        stretches.push(gaps[at].begun(bytes));
         left -= bytes;
         let most = longest.peek().map_or(0, |&(whole, ..)| whole) + most_besides;
         if most.max(room_of_last) >= left
@@ -182,11 +182,11 @@ fn end_short(mut stretches: Vec<Stretch>, left: u64, last: &Gap, unit: u64) -> C
     let in_front = (left - last.room()).next_multiple_of(unit);
     let missing = left - last.whole();
     if in_front < missing.next_multiple_of(unit) && in_front < left {
-        stretches.push(last.from_page(left - in_front));
+        stretches.push(last.begun(left - in_front));
         return Chosen { stretches, missing: in_front, is_last_behind: true };
     }
     if last.whole() > 0 {
-        stretches.push(last.from_page(last.whole()));
+        stretches.push(last.begun(last.whole()));
     }
     Chosen { stretches, missing, is_last_behind: false }
 }
@@ -196,7 +196,7 @@ fn end_short(mut stretches: Vec<Stretch>, left: u64, last: &Gap, unit: u64) -> C
 fn shortest(gaps: &[Gap], bytes: u64, is_used: &[bool]) -> Option<Stretch> {
     let fits = (0..gaps.len()).filter(|&at| gaps[at].room() >= bytes && !is_used[at]);
     let at = fits.min_by_key(|&at| (gaps[at].room(), gaps[at].home))?;
-    Some(gaps[at].from_page(bytes))
+    Some(gaps[at].begun(bytes))
 }
 
 #[cfg(test)]
@@ -319,16 +319,16 @@ mod tests {
             assert_eq!(found.missing.next_multiple_of(10), bytes.saturating_sub(most).next_multiple_of(10), "{case}");
             let had: u64 = found.stretches.iter().map(|stretch| stretch.bytes).sum();
             assert_eq!(had + found.missing, bytes, "{case}");
-            assert!(!found.is_last_behind || found.missing % 10 == 0, "whole pages are in front of others: {case}");
+            let is_edge = |at: u64| at.is_multiple_of(10);
+            assert!(!found.is_last_behind || is_edge(found.missing), "whole pages are in front of others: {case}");
             let mut places: Vec<_> = found.stretches.iter().map(|s| (s.home.offset, s.home.offset + s.bytes)).collect();
-            let behind = usize::from(!found.is_last_behind && found.missing == 0 || found.is_last_behind);
+            // What comes first begins anywhere, and what comes last ends anywhere: all else is whole pages.
+            let in_front = places.len() - usize::from(found.is_last_behind);
+            let ends_anywhere = usize::from(found.is_last_behind || found.missing == 0);
             for (at, &(begin, end)) in places.iter().enumerate() {
-                assert!(
-                    at == 0 && from == First::Anywhere && !(found.is_last_behind && places.len() == 1)
-                        || begin % 10 == 0,
-                    "{case}"
-                );
-                assert!(at + behind >= places.len() || end % 10 == 0, "{case}");
+                let begins_anywhere = at == 0 && in_front > 0 && from == First::Anywhere;
+                assert!(begins_anywhere || is_edge(begin), "{case}");
+                assert!(at + ends_anywhere >= places.len() || is_edge(end), "{case}");
             }
             places.sort_unstable();
             assert!(places.windows(2).all(|two| two[0].1 <= two[1].0), "no byte is chosen twice: {case}");
