@@ -1,5 +1,4 @@
-//! The gathering of free memory for a window: which pieces of several homes follow each other there is chosen in
-//! [`pieces`](super::pieces).
+//! The gathering of free memory for a window: [`pieces`] chooses which pieces of several homes follow each other there.
 
 use alloc::vec::Vec;
 

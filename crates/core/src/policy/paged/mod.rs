@@ -5,7 +5,8 @@
 //! has a block that is [`known`] to be ready it lends that. Else one attempt ([`attempt`]) asks the streams how far
 //! they are, looks at each once ([`overview`]), lists the free memory ([`tiles`]), and takes the first way ([`ways`])
 //! that serves the request: a free block at home is used behind waits, the home grows within the slack, a window that
-//! was [`kept`] is used again, free memory is [gathered](gather) in a new window, another stream lends a block.
+//! was [`kept`] is used again, [`pieces`] of free memory are [gathered](gather) in a new window, another stream lends
+//! a block.
 //! [`small`] has the ways of small requests. A [`job`] claims what that needs, has the driver calls made, and books
 //! what they changed. An attempt that cannot be served waits for the [`oldest`] points and is made again, until
 //! nothing is left to wait for: [`climb`] is that ladder. [`waited`] remembers which points streams have waited for on

@@ -38,8 +38,8 @@ pub(super) struct Chosen {
     pub(super) stretches: Vec<Stretch>,
     /// The bytes that are missing.
     pub(super) missing: u64,
-    /// Whether the new pages for what is missing come in front of the last stretch, and not behind it. Then they have
-    /// no byte more than that.
+    /// Whether the new pages for what is missing come in front of the last stretch, and not behind it. What is missing
+    /// is whole pages then.
     pub(super) is_last_behind: bool,
 }
 
