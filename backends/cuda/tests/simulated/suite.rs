@@ -1,5 +1,6 @@
 //! The conformance suite, with virtual memory and without. Every violation that the simulator recorded is a breach.
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use millpond_backend::{Fault, StreamId, Tick};
@@ -9,17 +10,26 @@ use millpond_cuda::{Alloc, CudaError};
 
 use crate::machine::control;
 
-struct Simulated(CudaDevice);
+/// The device, and the turn of the test that has it: some scenarios take all of its memory for a moment, which others
+/// would be refused then.
+struct Simulated(CudaDevice, #[expect(dead_code, reason = "it is there to be dropped")] MutexGuard<'static, ()>);
+
+impl Simulated {
+    /// Waits until no other test of the suite uses the device.
+    fn take(device: CudaDevice) -> Simulated {
+        static TURN: Mutex<()> = Mutex::new(());
+        control();
+        Simulated(device, TURN.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
 
 fn device(pages: bool) -> Simulated {
-    control();
-    Simulated(CudaDevice::new(0).pages(pages))
+    Simulated::take(CudaDevice::new(0).pages(pages))
 }
 
 /// Returns the device with segments from the driver's pool.
 fn asynchronous() -> Simulated {
-    control();
-    Simulated(CudaDevice::new(0).pages(false).alloc(Alloc::Async))
+    Simulated::take(CudaDevice::new(0).pages(false).alloc(Alloc::Async))
 }
 
 impl DeviceUnderTest for Simulated {
