@@ -10,9 +10,9 @@ const QUARTER: u64 = MIB / 4;
 
 /// Returns a program with 20 MiB of pages of 2 MiB. Free are 5.5 MiB that end with a page, 1.75 MiB at the end of
 /// another one, and 3.5 MiB that begin with a page.
-fn with_ends_of_pages(growth: Growth, limit: u64) -> Hands {
+fn with_ends_of_pages(limit: u64) -> Hands {
     let sim = device(GIB, Completion::Immediate).build();
-    let allocator = builder(&sim, growth).limit(limit).build();
+    let allocator = builder(&sim, Growth::Tight).limit(limit).build();
     let mut hands = Hands::new(sim, allocator.unwrap_or_else(|error| panic!("{error}")), 1, 10);
     for (hand, quarters) in [10, 22, 9, 7, 8, 14, 10].into_iter().enumerate() {
         hands.take(hand, 0, quarters * QUARTER).unwrap_or_else(|error| panic!("hand {hand}: {error}"));
@@ -26,7 +26,7 @@ fn with_ends_of_pages(growth: Growth, limit: u64) -> Hands {
 #[test]
 fn a_window_of_the_ends_of_pages_overlaps_no_other_block() {
     for (quarters, limit, reserved) in [(37, 20, 20), (45, 22, 22), (37, 1024, 22), (36, 20, 20)] {
-        let mut hands = with_ends_of_pages(Growth::Tight, limit * MIB);
+        let mut hands = with_ends_of_pages(limit * MIB);
         for _ in 0..2 {
             hands.take(7, 0, quarters * QUARTER).unwrap_or_else(|error| panic!("{quarters} quarters: {error}"));
             assert_eq!(hands.allocator.memory_reserved(), reserved * MIB, "{quarters} quarters, up to {limit} MiB");

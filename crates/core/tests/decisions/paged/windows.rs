@@ -105,7 +105,7 @@ fn with_ends_of_pages(limit: u64) -> Device {
 }
 
 /// Where no more may be created, a window begins with the most that is free in front of a page, and ends with the most
-/// behind one: what is free there is in no other window.
+/// that is free behind one.
 #[test]
 fn the_ends_of_pages_are_gathered_before_memory_is_created() {
     let mut device = with_ends_of_pages(1 << 30);
