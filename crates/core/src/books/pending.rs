@@ -109,6 +109,14 @@ impl Pending {
         *known = point.tick.max(*known);
     }
 
+    /// Returns whether each stream is done with all that it had when it was asked last, where these points are reached
+    /// by now.
+    pub(crate) fn is_done(&self, reached: &[Point]) -> bool {
+        let now = |stream: StreamId| reached.iter().find(|point| point.stream == stream).map(|point| point.tick);
+        let known = self.reached.iter().zip(&self.asked).zip(0..);
+        known.into_iter().all(|((&reached, &asked), stream)| now(StreamId(stream)).max(Some(reached)) >= Some(asked))
+    }
+
     /// Returns whether the device was seen to be behind a point: it is not known to be reached, although its stream was
     /// asked since. Of what other threads have done after that nothing is known.
     pub(crate) fn is_behind(&self, point: Point) -> bool {

@@ -226,7 +226,7 @@ impl Coordinator {
                 then.told()
             }
             (Asked::Points(then), Outcome::Polled { reached, open, closed, asked, time }) => {
-                self.paging.pace.note_asked(&asked);
+                self.paging.pace.note_asked(&asked, self.pending.is_done(&reached));
                 asked.into_iter().for_each(|point| self.pending.note_asked(point));
                 if let Some(time) = time {
                     self.note_pace(&reached, (&closed, time), shards);

@@ -51,9 +51,11 @@ impl Coordinator {
     /// its home may not grow, and the block is known to be ready.
     pub(super) fn lend_known(&mut self, climb: &Climb, plan: &Plan, shards: &mut dyn Shards) -> Option<Turned> {
         let (shard, want) = plan.request.allocation();
-        let is_asking = self.paging.growth == Growth::Balanced && self.paging.pace.is_finding_out();
-        let may_lend = self.guards() && self.pending.waiters() == 0 && !self.pending.has_captures() && !is_asking;
+        let may_lend = self.guards() && self.pending.waiters() == 0 && !self.pending.has_captures();
         if !may_lend || climb.knows.released.up_to > 0 {
+            return None;
+        }
+        if self.paging.growth == Growth::Balanced && self.paging.pace.had_better_ask() {
             return None;
         }
         let taker = self.taker(climb, plan);

@@ -40,6 +40,11 @@ const STRIDE: u32 = 4;
 const AGREE: (u32, u32) = (1, 3);
 /// The number of looks at the device after which it need not be asked as often as before.
 const LOOKS_MAX: u32 = 16_384;
+/// The number of looks in a row that find all streams done with what they had at the look before, after which the
+/// device counts as idle.
+const IDLE_LOOKS: u32 = 8;
+/// Of the requests that need not ask an idle device, one in so many does.
+const OF_IDLE: u32 = 64;
 /// The delay by others' work below which streams count as side by side.
 const SIDE_BY_SIDE: f64 = 0.3;
 /// The delay above which they count as in turn, and above which they do after they were side by side: where memory was
@@ -195,6 +200,10 @@ pub(crate) struct Pace {
     agreed: u32,
     /// The number of looks at a device that tells its ticks.
     looks: u32,
+    /// The number of those in a row, the newest ones, that found all streams done.
+    idle_looks: u32,
+    /// The number of requests that did not ask since one did.
+    unasked: u32,
     /// The time that was told last.
     now: Option<u64>,
     sharing: Sharing,
@@ -277,19 +286,27 @@ impl Pace {
         }
     }
 
-    /// Notes that streams were asked, and which ticks there were then.
-    pub(crate) fn note_asked(&mut self, asked: &[Point]) {
+    /// Notes that streams were asked, which ticks there were then, and whether all streams were done with what they had
+    /// when they were asked before.
+    pub(crate) fn note_asked(&mut self, asked: &[Point], is_done: bool) {
+        self.idle_looks = if is_done { self.idle_looks.saturating_add(1) } else { 0 };
         // Where a backend does not tell its ticks no stream is ever marked.
         if asked.iter().any(|point| point.tick != Tick(u64::MAX)) {
             self.looks = self.looks.saturating_add(1);
         }
     }
 
-    /// Returns whether it may be found out how streams share the device, so that it is better asked too often than not
-    /// often enough. After many looks that is over: what was found out by then may still change, but more slowly. Time
-    /// has no part in that, so that devices which tell none decide as the others do.
-    pub(super) fn is_finding_out(&self) -> bool {
-        (1..LOOKS_MAX).contains(&self.looks)
+    /// Returns whether a request that need not ask how far streams are had better do so, because it may be found out how
+    /// they share the device. After many looks that is over: what was found out by then may still change, but more
+    /// slowly. Where the device is done whenever it is asked the answers tell nothing, so that few requests ask until it
+    /// is behind again. Time has no part in that, so that devices which tell none decide as the others do.
+    pub(super) fn had_better_ask(&mut self) -> bool {
+        let may_find_out = (1..LOOKS_MAX).contains(&self.looks);
+        if !may_find_out || self.idle_looks < IDLE_LOOKS {
+            return may_find_out;
+        }
+        self.unasked = (self.unasked + 1) % OF_IDLE;
+        self.unasked == 0
     }
 
     /// Finds out how streams share the device.
@@ -437,12 +454,27 @@ mod tests {
     fn it_is_found_out_for_a_bounded_number_of_looks() {
         let mut pace = Pace::default();
         let at = |tick| [Point { stream: StreamId(0), tick: Tick(tick) }];
-        (0..10).for_each(|_| pace.note_asked(&at(u64::MAX)));
-        assert!(!pace.is_finding_out(), "no tick was told");
-        (1..u64::from(LOOKS_MAX)).for_each(|tick| pace.note_asked(&at(tick)));
-        assert!(pace.is_finding_out());
-        pace.note_asked(&at(0));
-        assert!(!pace.is_finding_out());
+        (0..10).for_each(|_| pace.note_asked(&at(u64::MAX), false));
+        assert!(!pace.had_better_ask(), "no tick was told");
+        (1..u64::from(LOOKS_MAX)).for_each(|tick| pace.note_asked(&at(tick), false));
+        assert!(pace.had_better_ask());
+        pace.note_asked(&at(0), false);
+        assert!(!pace.had_better_ask());
+    }
+
+    /// A device that was done at each of the last looks is asked by few requests, and by each again once it is behind.
+    #[test]
+    fn an_idle_device_is_asked_by_few_requests() {
+        let mut pace = Pace::default();
+        let at = |tick| [Point { stream: StreamId(0), tick: Tick(tick) }];
+        let asking = |pace: &mut Pace| (0..2 * OF_IDLE).filter(|_| pace.had_better_ask()).count() as u32;
+        for behind in 0..3 {
+            pace.note_asked(&at(behind), false);
+            (1..IDLE_LOOKS).for_each(|tick| pace.note_asked(&at(tick.into()), true));
+            assert_eq!(asking(&mut pace), 2 * OF_IDLE, "it was behind {} looks ago", IDLE_LOOKS - 1);
+            (0..20).for_each(|tick| pace.note_asked(&at(tick), true));
+            assert_eq!(asking(&mut pace), 2);
+        }
     }
 
     /// One stream alone tells nothing of several.

@@ -283,6 +283,28 @@ fn balanced_asks_while_it_finds_out() {
     }
 }
 
+/// Where all streams are done with what they had at each look, the looks tell nothing, and most loans are made without
+/// one. Once the device is behind, each of them asks again.
+#[test]
+fn balanced_seldom_asks_a_device_that_is_done() {
+    let mut device = lender(Growth::Balanced, 40);
+    let asking = |device: &mut Device| {
+        let loans = (0..128).map(|_| {
+            let (held, polls) = ask(device, 1, 4 * MIB);
+            assert_eq!(held.shard, 0);
+            give_back(device, held, (1, 10));
+            polls
+        });
+        loans.sum::<usize>()
+    };
+    device.reached.fill(Tick(ASKED));
+    asking(&mut device);
+    assert_eq!(asking(&mut device), 2, "each 64th of 128");
+    device.asked = ASKED + 100;
+    asking(&mut device);
+    assert_eq!(asking(&mut device), 128);
+}
+
 /// Where streams do not keep their order at other addresses nothing is known without a question.
 #[test]
 fn a_device_without_order_is_asked() {
