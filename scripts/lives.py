@@ -124,9 +124,10 @@ def main():
     head = f"""# Long lives
 
 `scripts/lives.py`: the recorded programs, {PASSES} passes of each, under `paged` on the simulated device, which is always
-done. Ratios are of the most that was reserved in all passes to the most that was live: the median and the most of
-{len(SEEDS)} seeds. *calls, last pass* are the driver's: the median and the most. *driver* is the most of the driver's share in
-the time of a program that takes {EVENT_US} us from one event to the next beside it, the first pass included."""
+done. Ratios are of the most that was reserved by the end of a pass to the most that was live by then, behind the pass
+where that is worst: the median and the most of {len(SEEDS)} seeds. *calls, last pass* are the driver's: the median and the most.
+*driver* is the most of the driver's share in the time of a program that takes {EVENT_US} us from one event to the next beside
+it, the first pass included."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         lines = [head, *varied(pool), *long(pool), *together(pool)]
     _, by_hand, rest = RECORD.read_text().partition(BY_HAND) if RECORD.exists() else ("", "", "")

@@ -20,6 +20,8 @@ pub struct Pass {
     pub first_oom: Option<String>,
     /// The largest sum of requested bytes that are live at one time in a whole pass, for one thread.
     pub live_peak: u64,
+    /// The most bytes that were reserved at one time, in this pass or one before it.
+    pub reserved_peak: u64,
     /// The driver's activity in it, with that of the frees at its end.
     pub driver: DriverActivity,
 }
@@ -99,9 +101,21 @@ impl Replayed {
         self.stats.reserved_bytes.all.peak as f64 / self.live_peak.max(1) as f64
     }
 
-    /// Returns the peak of reserved bytes of all passes over their peak of live bytes, which is 1 at best.
+    /// Returns the most bytes that were reserved by the end of a pass over the most that were live by then, for the pass
+    /// behind which that is largest. It is 1 at best. Where sizes vary a later pass may have more live than all before
+    /// it, which takes nothing from what was reserved for less. With several threads, or a first pass that was cut
+    /// short, it is that at the end, as what is live was not measured pass by pass.
     pub fn life_reserved_over_live(&self) -> f64 {
-        self.life_reserved_peak as f64 / self.life_live_peak.max(1) as f64
+        let ratio = |reserved: u64, live: u64| reserved as f64 / live.max(1) as f64;
+        if self.threads > 1 || self.cold.events < self.events {
+            return ratio(self.life_reserved_peak, self.life_live_peak);
+        }
+        let mut live = 0;
+        let by_pass = self.passes().map(|pass| {
+            live = live.max(pass.live_peak);
+            ratio(pass.reserved_peak, live)
+        });
+        by_pass.fold(0.0, f64::max)
     }
 }
 

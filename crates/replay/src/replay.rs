@@ -220,7 +220,8 @@ impl Replay {
         }
         let time = start.elapsed().saturating_sub(submits.take_spent());
         let live = (0..).zip(blocks).filter_map(|(id, block)| Some((id, block?))).collect();
-        let pass = Pass { time, events, ooms, first_oom, live_peak: self.live_peak, driver: DriverActivity::default() };
+        let (live_peak, driver) = (self.live_peak, DriverActivity::default());
+        let pass = Pass { time, events, ooms, first_oom, live_peak, reserved_peak: 0, driver };
         Ok((pass, live))
     }
 

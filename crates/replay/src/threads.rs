@@ -87,6 +87,7 @@ fn together(passes: impl Iterator<Item = Pass>) -> Pass {
         ooms: all.ooms + pass.ooms,
         first_oom: all.first_oom.or(pass.first_oom),
         live_peak: all.live_peak.max(pass.live_peak),
+        reserved_peak: all.reserved_peak,
         driver: all.driver,
     };
     match passes.reduce(join) {

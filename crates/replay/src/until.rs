@@ -77,7 +77,7 @@ impl Replay {
     }
 
     /// Runs a cold pass, and warm ones until the end. `pass` makes one pass up to a deadline. What it returns about the
-    /// driver is filled in here.
+    /// driver and of reserved bytes is filled in here.
     pub(crate) fn passes<B: Backend, E>(
         &self,
         allocator: &Allocator<B>,
@@ -91,7 +91,7 @@ impl Replay {
         let mut measured = |pass: Result<Pass, E>| {
             let after = allocator.driver_activity();
             let driver = after.since(std::mem::replace(&mut before, after));
-            pass.map(|pass| Pass { driver, ..pass })
+            pass.map(|pass| Pass { driver, reserved_peak: allocator.stats().reserved_bytes.all.peak, ..pass })
         };
         let cold = measured(pass(deadline))?;
         progress(1);

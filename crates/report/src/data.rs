@@ -78,6 +78,8 @@ pub struct Run {
     pub reserved: u64,
     /// The most that was live, and the most that was reserved, over all passes.
     pub life: (u64, u64),
+    /// The most that was reserved by the end of a pass over the most that was live by then, in the worst pass.
+    pub life_ratio: f64,
     /// The timeline of the first pass.
     pub columns: ColumnSeries,
     /// The names of the parts of the waste ledger, and their bytes in each column behind its event with the most live.
@@ -222,6 +224,7 @@ impl Run {
             live: scouted.most_live.bytes,
             reserved: replayed.stats.reserved_bytes.all.peak,
             life: (passes.iter().map(|pass| pass.live).max().unwrap_or(0), replayed.life_reserved_peak),
+            life_ratio: replayed.life_reserved_over_live(),
             columns: ColumnSeries::new(&scouted.columns),
             parts: names.into_iter().enumerate().map(|(place, name)| (name, part(place))).collect(),
             at: samples.iter().map(|sample| sample.at as u64).collect(),
@@ -237,11 +240,6 @@ impl Run {
     /// Returns what was reserved at most over what was live at most, in the first pass.
     pub fn ratio(&self) -> f64 {
         self.reserved as f64 / self.live.max(1) as f64
-    }
-
-    /// Returns the same over all passes.
-    pub fn life_ratio(&self) -> f64 {
-        self.life.1 as f64 / self.life.0.max(1) as f64
     }
 }
 

@@ -119,7 +119,7 @@ fn row(html: &mut String, run: &Run, best: bool) {
         bytes(run.live),
         bytes(run.reserved),
         format!("{:.3}", run.ratio()),
-        format!("{:.3}", run.life_ratio()),
+        format!("{:.3}", run.life_ratio),
         count(first),
         if run.passes.len() > 1 { count(last) } else { "–".to_owned() },
         count(sum(|pass| pass.waits + pass.stalls)),

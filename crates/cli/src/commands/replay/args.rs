@@ -39,12 +39,12 @@ are host time. `live` and `reserved` are peaks, `res/live` the second over the f
 peak that PyTorch reserved when the trace was recorded. `calls` and `driver` count the first pass: how
 often the driver was called and how long it took, on the device's own clock where it has one (the
 simulated device). With --compare or several policies, `of exp.` is that time over the time of
-expandable, and `events`, `live` and `torch` make room. `life` is the most that was reserved at any time
-of all passes over the most that was live; `last calls` are those of the last pass, `all calls` and
-`all driver` those of all passes. JSON has the calls and times of each pass. `retries` and `OOMs` of the
-first pass are left out where there were none. Statistics are those at the end of the first pass, and
-those of the slack at the end of the last one. Of several traces, the last line of each policy has the
-geometric means of `res/live` and `life` and the sums of what follows them.
+expandable, and `events`, `live` and `torch` make room. `life` is the most that was reserved by the end
+of a pass over the most that was live by then, behind the pass where that is worst; `last calls` are
+those of the last pass, `all calls` and `all driver` those of all passes. JSON has the calls and times of
+each pass. `retries` and `OOMs` of the first pass are left out where there were none. Statistics are those
+at the end of the first pass, and those of the slack at the end of the last one. Of several traces, the
+last line of each policy has the geometric means of `res/live` and `life` and the sums of what follows them.
 
 --for adds `passes`, how many were made, the cold one among them: 3.25 are three and a quarter of one.
 --touch and --in-flight add `stalls`, how often the host had to wait for the device in an allocation, and

@@ -45,6 +45,11 @@ fn growth_in_the_third_pass_is_told() {
     assert_eq!((replayed.stats.reserved_bytes.all.peak, replayed.life_reserved_peak), (20 * MIB, 80 * MIB));
     assert_eq!((replayed.live_peak, replayed.life_live_peak), (4 * MIB, 4 * MIB), "that of the trace");
     assert_eq!((replayed.reserved_over_live(), replayed.life_reserved_over_live()), (5.0, 20.0));
+    let mut later = replayed;
+    later.warm[3].live_peak = 40 * MIB;
+    assert_eq!(later.life_reserved_over_live(), 20.0, "it was so two passes before that");
+    later.warm[1].live_peak = 40 * MIB;
+    assert_eq!(later.life_reserved_over_live(), 5.0, "as in the first pass");
 }
 
 /// Sizes that differ in each pass make `classic` reserve more than its first pass did.
