@@ -15,7 +15,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{Color, FontStyle, IntoFont, RGBColor, ShapeStyle};
 
 /// The record of all allocators in one run, relative to the repository.
-pub const RECORD: &str = "benches/record/nvidia-h100/peers-3.csv";
+pub const RECORD: &str = "benches/record/nvidia-h100/peers-4.csv";
 /// The record of Millpond while work is in flight, relative to the repository.
 pub const BUSY_RECORD: &str = "benches/record/nvidia-h100/touch.md";
 /// The picture, relative to the repository.

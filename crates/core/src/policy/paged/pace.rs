@@ -296,10 +296,10 @@ impl Pace {
         }
     }
 
-    /// Returns whether a request that need not ask how far streams are had better do so, because it may be found out how
-    /// they share the device. After many looks that is over: what was found out by then may still change, but more
-    /// slowly. Where the device is done whenever it is asked the answers tell nothing, so that few requests ask until it
-    /// is behind again. Time has no part in that, so that devices which tell none decide as the others do.
+    /// Returns whether a request that need not ask how far streams are had better do so, because it may be found out
+    /// how they share the device. After many looks that is over: what was found out by then may still change, but more
+    /// slowly. Where the device is done whenever it is asked the answers tell nothing, so that few requests ask until
+    /// it is behind again. Time has no part in that, so that devices which tell none decide as the others do.
     pub(super) fn had_better_ask(&mut self) -> bool {
         let may_find_out = (1..LOOKS_MAX).contains(&self.looks);
         if !may_find_out || self.idle_looks < IDLE_LOOKS {

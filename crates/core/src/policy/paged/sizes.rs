@@ -33,7 +33,7 @@ const OF_PAGES: usize = 4;
 /// A divisor: and very often if this part is.
 const OF_PAGES_VERY_OFTEN: usize = 2;
 /// A divisor: that part of the largest request.
-const OF_LARGEST: u64 = 20;
+const OF_LARGEST: u64 = 18;
 /// The smallest size of a page, in bytes, rounded up to the granularity.
 const LEAST_BYTES: u64 = 2 * MIB;
 /// The largest size of a page, in bytes: for larger pages the cost of the driver calls no longer matters.
@@ -174,7 +174,7 @@ mod tests {
         let few = Gathers::Seldom { streams: 2, in_bulk: false };
         let cap = |reserved, largest| page_cap(reserved * MIB, largest * MIB, 2 * MIB, few) / MIB;
         assert_eq!((cap(0, 0), cap(127, 0), cap(128, 0)), (2, 2, 4), "a 32nd of what is reserved");
-        assert_eq!((cap(0, 79), cap(0, 80)), (2, 4), "a 20th of the largest request");
+        assert_eq!((cap(0, 71), cap(0, 72)), (2, 4), "an 18th of the largest request");
         assert_eq!(cap(1 << 30, 0), 64);
         assert_eq!(page_cap(0, 0, 64 << 10, few), 2 * MIB, "whatever the granularity");
         assert_eq!(page_cap(1 << 29, 0, 3 * MIB, few), 15 * MIB, "a multiple of the smallest page");
@@ -193,7 +193,7 @@ mod tests {
         let of = |streams| Gathers::Seldom { streams, in_bulk: true };
         let cap = |streams, reserved, largest| page_cap(reserved * MIB, largest * MIB, 2 * MIB, of(streams)) / MIB;
         assert_eq!((cap(1, 255, 0), cap(1, 256, 0), cap(3, 256, 0)), (2, 4, 4), "a 64th of what is reserved");
-        assert_eq!(cap(1, 255, 80), 4, "but still a 20th of the largest request");
+        assert_eq!(cap(1, 255, 72), 4, "but still an 18th of the largest request");
     }
 
     #[test]
