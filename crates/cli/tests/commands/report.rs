@@ -97,7 +97,7 @@ fn a_snapshot_is_a_pickle_or_by_its_name_a_dump_of_vma() {
 fn a_refusal_is_in_the_page() {
     let folder = Folder::new("report-refusal");
     let page = folder.path("page.html");
-    let args = ["report", "--passes", "0", "--limit", "1.03x", "--policy", "classic", &trace("gnn"), "-o", &page];
+    let args = ["report", "--passes", "0", "--limit", "1.04x", "--policy", "classic", &trace("gnn"), "-o", &page];
     let told = run(&args);
     assert_eq!(told.code, Some(0), "{}", told.stderr);
     assert!(told.stderr.contains("allocations refused in one pass"), "{}", told.stderr);
