@@ -109,12 +109,16 @@ impl Pending {
         *known = point.tick.max(*known);
     }
 
-    /// Returns whether each stream is done with all that it had when it was asked last, where these points are reached
-    /// by now.
+    /// Returns whether each stream is done with all that it had when it was asked last, where these points, at most one
+    /// of each stream, are reached by now.
     pub(crate) fn is_done(&self, reached: &[Point]) -> bool {
-        let now = |stream: StreamId| reached.iter().find(|point| point.stream == stream).map(|point| point.tick);
-        let known = self.reached.iter().zip(&self.asked).zip(0..);
-        known.into_iter().all(|((&reached, &asked), stream)| now(StreamId(stream)).max(Some(reached)) >= Some(asked))
+        let behind = self.reached.iter().zip(&self.asked).filter(|(reached, asked)| reached < asked).count();
+        let catches_up = |point: &&Point| {
+            let at = point.stream.0 as usize;
+            let asked = self.asked.get(at).copied().unwrap_or_default();
+            asked <= point.tick && self.reached.get(at).is_some_and(|&known| known < asked)
+        };
+        reached.iter().filter(catches_up).count() == behind
     }
 
     /// Returns whether the device was seen to be behind a point: it is not known to be reached, although its stream was
@@ -238,6 +242,19 @@ mod tests {
         assert!(!book.is_reached(at(5)) && book.can_be_waited_for(at(5)), "it is asked anew");
         book.note_reached(stream, Tick(5));
         assert!(book.is_reached(at(5)));
+    }
+
+    /// What a stream had when it was asked counts, whether that is known to be reached or is by now.
+    #[test]
+    fn the_device_is_done_once_each_stream_has_reached_what_it_had() {
+        let mut book = Pending::default();
+        let at = |stream, tick| Point { stream: StreamId(stream), tick: Tick(tick) };
+        assert!(book.is_done(&[]) && book.is_done(&[at(3, 9)]), "nothing was asked");
+        [at(0, 5), at(1, 7)].into_iter().for_each(|point| book.note_asked(point));
+        assert!(book.is_done(&[at(0, 5), at(1, 8)]));
+        assert!(!book.is_done(&[at(0, 5), at(1, 6)]) && !book.is_done(&[at(0, 9), at(2, 9)]));
+        book.note_reached(StreamId(1), Tick(7));
+        assert!(book.is_done(&[at(0, 6)]) && book.is_done(&[at(1, 7), at(0, 5)]) && !book.is_done(&[at(1, 9)]));
     }
 
     #[test]
