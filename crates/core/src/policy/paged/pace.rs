@@ -43,7 +43,7 @@ const LOOKS_MAX: u32 = 16_384;
 /// The number of looks in a row that find all streams done with what they had at the look before, after which the
 /// device counts as idle.
 const IDLE_LOOKS: u32 = 8;
-/// Of the requests that need not ask an idle device, one in so many does.
+/// Of this number of requests that need not ask an idle device, one asks it.
 const OF_IDLE: u32 = 64;
 /// The delay by others' work below which streams count as side by side.
 const SIDE_BY_SIDE: f64 = 0.3;
