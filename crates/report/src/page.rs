@@ -75,7 +75,7 @@ const HEADS: [(&str, &str); 8] = [
     ("peak live", "the most bytes that were requested and not freed, first pass"),
     ("peak reserved", "the most bytes that were taken from the driver, first pass"),
     ("reserved / live", "peak reserved over peak live of the first pass; 1 at best"),
-    ("over all passes", "the most that was reserved over the most that was live, in any pass"),
+    ("over all passes", "reserved over live by the end of a pass, behind the pass where that is worst"),
     ("driver calls", "calls of the driver, first pass"),
     ("last pass", "calls of the driver in the last pass; none if the program has settled"),
     ("waits", "waits of streams for each other and of the host, all passes"),

@@ -43,7 +43,7 @@ const LOOKS_MAX: u32 = 16_384;
 /// The number of looks in a row that find all streams done with what they had at the look before, after which the
 /// device counts as idle.
 const IDLE_LOOKS: u32 = 8;
-/// Of this number of requests that need not ask an idle device, one asks it.
+/// Of this number of requests that may do without asking an idle device, one asks it.
 const OF_IDLE: u32 = 64;
 /// The delay by others' work below which streams count as side by side.
 const SIDE_BY_SIDE: f64 = 0.3;
@@ -202,7 +202,7 @@ pub(crate) struct Pace {
     looks: u32,
     /// The number of those in a row, the newest ones, that found all streams done.
     idle_looks: u32,
-    /// The number of requests that did not ask since one did.
+    /// The number of requests that were not told to ask an idle device since one was.
     unasked: u32,
     /// The time that was told last.
     now: Option<u64>,
@@ -296,10 +296,10 @@ impl Pace {
         }
     }
 
-    /// Returns whether a request that need not ask how far streams are had better do so, because it may be found out
-    /// how they share the device. After many looks that is over: what was found out by then may still change, but more
-    /// slowly. Where the device is done whenever it is asked the answers tell nothing, so that few requests ask until
-    /// it is behind again. Time has no part in that, so that devices which tell none decide as the others do.
+    /// Returns whether a request that may do without asking how far streams are had better ask, because it may be found
+    /// out how they share the device. After many looks that is over: what was found out by then may still change, but
+    /// more slowly. Where the device is done whenever it is asked the answers tell nothing, so that few requests ask
+    /// until it is behind again. Time has no part in that, so that devices which tell none decide as the others do.
     pub(super) fn had_better_ask(&mut self) -> bool {
         let may_find_out = (1..LOOKS_MAX).contains(&self.looks);
         if !may_find_out || self.idle_looks < IDLE_LOOKS {
