@@ -99,7 +99,7 @@ pub(crate) fn release_range(device: &Time, range: Segment) {
 pub(crate) fn create_page(device: &Time, class: ClassId, bytes: u64) -> Result<Page, SimError> {
     page_caps(device, CallKind::CreatePage, class, bytes)?;
     let physical = device.memory.space().create(class, bytes)?;
-    device.charge(device.costs.create_page_ns);
+    device.charge(device.costs.create_page.at(bytes));
     Ok(Page { memory: Arc::clone(&device.memory), physical, bytes })
 }
 
@@ -128,7 +128,7 @@ pub(crate) fn map(device: &Time, range: &Segment, offset: u64, page: &Page, stre
     device.enter(CallKind::Map)?;
     aligned(CallKind::Map, offset, pages)?;
     device.memory.space().map(range, offset, page, pages.aliasing)?;
-    device.charge(device.costs.map_ns + device.costs.set_access_ns);
+    device.charge(device.costs.map.at(page.bytes) + device.costs.set_access_ns);
     Ok(())
 }
 

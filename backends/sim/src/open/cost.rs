@@ -15,6 +15,11 @@ pub struct Curve {
 }
 
 impl Curve {
+    /// Returns a cost that is the same for any number of bytes.
+    pub const fn flat(ns: u64) -> Curve {
+        Curve { small_bytes: 0, small_ns: ns, large_bytes: 0, large_ns: ns }
+    }
+
     /// Returns the cost of this number of bytes, in nanoseconds. Uses integer arithmetic and rounds down, so that the
     /// result is the same on every machine.
     pub fn at(&self, bytes: u64) -> u64 {
@@ -42,12 +47,12 @@ pub struct CostModel {
     pub reserve_range_ns: u64,
     /// Giving addresses back.
     pub release_range_ns: u64,
-    /// Creating physical memory, whatever its size.
-    pub create_page_ns: u64,
+    /// Creating physical memory.
+    pub create_page: Curve,
     /// Giving physical memory back, whatever its size.
     pub release_page_ns: u64,
     /// Mapping a page. Each map is followed by `set_access_ns`.
-    pub map_ns: u64,
+    pub map: Curve,
     /// Opening a mapped page for access.
     pub set_access_ns: u64,
     /// Unmapping a page.
@@ -67,15 +72,15 @@ pub struct CostModel {
 impl CostModel {
     /// Returns a model in which no call has a cost, for tests of speed and of decisions.
     pub const fn free() -> CostModel {
-        let none = Curve { small_bytes: 0, small_ns: 0, large_bytes: 0, large_ns: 0 };
+        let none = Curve::flat(0);
         CostModel {
             reserve: none,
             release: none,
             reserve_range_ns: 0,
             release_range_ns: 0,
-            create_page_ns: 0,
+            create_page: none,
             release_page_ns: 0,
-            map_ns: 0,
+            map: none,
             set_access_ns: 0,
             unmap_ns: 0,
             record_ns: 0,
@@ -86,8 +91,9 @@ impl CostModel {
     }
 
     /// Returns what the same H200 takes through Vulkan, where segments are buffers with memory of their own and a queue
-    /// binds the pages: `map_ns` is how much longer a submit takes for each page that it binds, and the host need not
-    /// wait for it. Reserving addresses was not measured, and costs nothing here.
+    /// binds the pages: `map` is how much longer a submit takes for each page that it binds, and the host need not wait
+    /// for it. Both that and the memory of a page cost by the byte, as it is memory that no buffer has for itself.
+    /// Reserving addresses was not measured, and costs nothing here.
     pub const fn h200_vulkan() -> CostModel {
         const SMALL: u64 = 2 << 20;
         const LARGE: u64 = 256 << 20;
@@ -96,9 +102,9 @@ impl CostModel {
             release: Curve { small_bytes: SMALL, small_ns: 36_000, large_bytes: LARGE, large_ns: 140_000 },
             reserve_range_ns: 0,
             release_range_ns: 0,
-            create_page_ns: 170_000,
+            create_page: Curve { small_bytes: SMALL, small_ns: 170_000, large_bytes: 64 << 20, large_ns: 1_150_000 },
             release_page_ns: 2_200,
-            map_ns: 141_000,
+            map: Curve { small_bytes: SMALL, small_ns: 141_000, large_bytes: 64 << 20, large_ns: 690_000 },
             set_access_ns: 0,
             unmap_ns: 0,
             record_ns: 0,
@@ -117,9 +123,9 @@ impl CostModel {
             release: Curve { small_bytes: SMALL, small_ns: 35_000, large_bytes: LARGE, large_ns: 3_600_000 },
             reserve_range_ns: 2_000,
             release_range_ns: 2_000,
-            create_page_ns: 9_000,
+            create_page: Curve::flat(9_000),
             release_page_ns: 9_000,
-            map_ns: 1_000,
+            map: Curve::flat(1_000),
             set_access_ns: 26_000,
             unmap_ns: 16_000,
             record_ns: 250,

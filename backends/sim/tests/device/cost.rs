@@ -59,6 +59,24 @@ fn a_page_costs_the_same_at_any_size() {
     }
 }
 
+/// Through Vulkan the memory of a page costs by the byte, and so does its mapping.
+#[test]
+fn a_large_page_costs_more_through_vulkan() {
+    for (bytes, create, map) in
+        [(2 * MIB, 170_000, 141_000), (32 * MIB, 644_193, 406_645), (64 * MIB, 1_150_000, 690_000)]
+    {
+        let sim = Sim::builder().cost(CostModel::h200_vulkan()).build();
+        let stream = sim.create_stream().unwrap();
+        let range = sim.reserve_range(ClassId::DEVICE, 64 * MIB).unwrap();
+        let start = clock(&sim);
+        let page = sim.create_page(ClassId::DEVICE, bytes).unwrap();
+        assert_eq!(clock(&sim) - start, create, "{bytes} bytes are created");
+        // SAFETY: the range is new, and no work touches it.
+        unsafe { sim.map(&range, 0, &page, stream) }.unwrap();
+        assert_eq!(clock(&sim) - start, create + map, "{bytes} bytes are mapped");
+    }
+}
+
 #[test]
 fn time_costs_one_record_a_batch_and_one_query_a_poll() {
     let sim = Sim::builder().build();

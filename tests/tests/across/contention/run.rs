@@ -37,13 +37,13 @@ pub(crate) struct Outcome {
 }
 
 fn device(case: &Case) -> Sim {
-    let call = Curve { small_ns: CALL_NS, ..Curve::default() };
+    let call = Curve::flat(CALL_NS);
     let costs = CostModel {
         reserve: call,
         release: call,
-        create_page_ns: CALL_NS / 8,
+        create_page: Curve::flat(CALL_NS / 8),
         release_page_ns: CALL_NS / 8,
-        map_ns: CALL_NS / 8,
+        map: Curve::flat(CALL_NS / 8),
         unmap_ns: CALL_NS / 8,
         ..CostModel::free()
     };
