@@ -31,21 +31,97 @@ pub(crate) struct Part {
 
 /// The guarded parts of a shard's homes, by slot and offset.
 ///
-/// Invariant: the parts do not overlap, and none is empty.
+/// Invariant: the parts do not overlap, and none is empty. The runs are the parts with neighbours joined.
 #[derive(Default)]
-pub(super) struct Guards(BTreeMap<(Slot, u64), Part>);
+pub(super) struct Guards {
+    parts: BTreeMap<(Slot, u64), Part>,
+    /// Where each unbroken row of guarded bytes ends, by where it begins: a search for bytes that nothing guards goes
+    /// from row to row.
+    runs: BTreeMap<(Slot, u64), u64>,
+}
 
 impl Guards {
     fn add(&mut self, slot: Slot, part: Part) {
         let range = (part.begin, part.end);
         debug_assert!(self.over(slot, range).is_empty(), "{}..{} is guarded already", part.begin, part.end);
-        self.0.insert((slot, part.begin), part);
+        self.add_run(slot, range);
+        self.parts.insert((slot, part.begin), part);
+    }
+
+    /// Adds a range to the runs. It overlaps none of them, and may touch one on either side.
+    fn add_run(&mut self, slot: Slot, (mut begin, mut end): (u64, u64)) {
+        if let Some(after) = self.runs.remove(&(slot, end)) {
+            end = after;
+        }
+        if let Some((&(_, before), &to)) = self.runs.range((slot, 0)..(slot, begin)).next_back()
+            && to == begin
+        {
+            begin = before;
+        }
+        self.runs.insert((slot, begin), end);
+    }
+
+    /// Takes a range out of the runs.
+    fn cut_runs(&mut self, slot: Slot, (begin, end): (u64, u64)) {
+        while let Some((&(_, from), &to)) = self.runs.range((slot, 0)..(slot, end)).next_back()
+            && to > begin
+        {
+            self.runs.remove(&(slot, from));
+            if to > end {
+                self.runs.insert((slot, end), to);
+            }
+            if from < begin {
+                self.runs.insert((slot, from), begin);
+            }
+        }
+    }
+
+    /// Returns the parts joined with their neighbours.
+    fn joined(&self) -> BTreeMap<(Slot, u64), u64> {
+        let mut runs: Vec<((Slot, u64), u64)> = Vec::new();
+        for (&(slot, begin), part) in &self.parts {
+            match runs.last_mut() {
+                Some(((last, _), end)) if (*last, *end) == (slot, begin) => *end = part.end,
+                _ => runs.push(((slot, begin), part.end)),
+            }
+        }
+        runs.into_iter().collect()
+    }
+
+    /// Forgets the parts whose points are all reached. Costs a look at each part.
+    fn prune(&mut self, is_reached: impl Fn(Point) -> bool) {
+        let before = self.parts.len();
+        self.parts.retain(|_, part| !part.points.iter().all(&is_reached));
+        if self.parts.len() < before {
+            self.runs = self.joined();
+        }
     }
 
     /// Returns the parts that share a byte with the range, the last one first.
     fn parts(&self, slot: Slot, (begin, end): (u64, u64)) -> impl Iterator<Item = &Part> {
-        let below = self.0.range((slot, 0)..(slot, end)).rev();
+        let below = self.parts.range((slot, 0)..(slot, end)).rev();
         below.map(|(_, part)| part).take_while(move |part| part.end > begin)
+    }
+
+    /// Returns the parts that share a byte with the range, the first one first.
+    fn forward(&self, slot: Slot, (begin, end): (u64, u64)) -> impl Iterator<Item = &Part> {
+        let before = self.parts.range((slot, 0)..(slot, begin)).next_back().map(|(_, part)| part);
+        let inside = self.parts.range((slot, begin)..(slot, end)).map(|(_, part)| part);
+        before.filter(move |part| part.end > begin).into_iter().chain(inside)
+    }
+
+    /// Returns the first of the places that `place` returns for the gaps between the guarded runs of a range. Costs a
+    /// look at each run before it.
+    fn first_gap(&self, slot: Slot, (begin, end): (u64, u64), place: impl Fn(u64, u64) -> Option<u64>) -> Option<u64> {
+        let before = self.runs.range((slot, 0)..(slot, begin)).next_back();
+        let mut at = before.map_or(begin, |(_, &to)| to.clamp(begin, end));
+        for (&(_, from), &to) in self.runs.range((slot, at)..(slot, end)) {
+            if let Some(found) = place(at, from) {
+                return Some(found);
+            }
+            at = to;
+        }
+        place(at.min(end), end)
     }
 
     /// Returns the points of the parts that share a byte with the range.
@@ -58,15 +134,16 @@ impl Guards {
     fn take(&mut self, slot: Slot, (begin, end): (u64, u64)) -> (Points, Option<LastUse>) {
         let mut all = Points::default();
         let (mut covered, mut latest) = (0, LastUse::NEVER);
+        self.cut_runs(slot, (begin, end));
         let last = |of: &Self| of.parts(slot, (begin, end)).next().map(|part| part.begin);
-        while let Some(part) = last(self).and_then(|at| self.0.remove(&(slot, at))) {
+        while let Some(part) = last(self).and_then(|at| self.parts.remove(&(slot, at))) {
             covered += part.end.min(end) - part.begin.max(begin);
             latest = latest.max(part.last_use);
             if part.begin < begin {
-                self.0.insert((slot, part.begin), Part { end: begin, ..part.clone() });
+                self.parts.insert((slot, part.begin), Part { end: begin, ..part.clone() });
             }
             if part.end > end {
-                self.0.insert((slot, end), Part { begin: end, ..part.clone() });
+                self.parts.insert((slot, end), Part { begin: end, ..part.clone() });
             }
             all.merge(part.points);
         }
@@ -130,8 +207,22 @@ impl Shard {
     #[cold]
     #[inline(never)]
     pub(super) fn is_guarded(&self, id: BlockId, bytes: u64) -> bool {
-        let Block { slot, offset, .. } = self.blocks[id];
-        self.guards.parts(slot, (offset, offset + bytes)).next().is_some()
+        let offset = self.blocks[id].offset;
+        self.is_guarded_at(id, (offset, offset + bytes))
+    }
+
+    /// Returns whether some of these bytes of a block are guarded.
+    pub(super) fn is_guarded_at(&self, id: BlockId, range: (u64, u64)) -> bool {
+        let block = &self.blocks[id];
+        block.used_elsewhere && self.guards.parts(block.slot, range).next().is_some()
+    }
+
+    /// Returns where the first of some bytes lie in a free block that nothing guards. `place` returns where they could
+    /// begin in a gap between two guarded parts.
+    pub(super) fn unguarded_place(&self, id: BlockId, place: impl Fn(u64, u64) -> Option<u64>) -> Option<u64> {
+        let block = &self.blocks[id];
+        let range = (block.offset, block.end());
+        if block.used_elsewhere { self.guards.first_gap(block.slot, range, place) } else { place(range.0, range.1) }
     }
 
     /// Returns the points that guard a block.
@@ -172,8 +263,8 @@ impl Shard {
         slot: Slot,
         (begin, end): (u64, u64),
     ) -> impl Iterator<Item = (&Part, (u64, u64))> {
-        let parts: Vec<_> = self.guarded_parts_in(slot, (begin, end)).collect();
-        parts.into_iter().rev().map(move |part| (part, (part.begin.max(begin), part.end.min(end))))
+        let parts = self.guards.forward(slot, (begin, end));
+        parts.map(move |part| (part, (part.begin.max(begin), part.end.min(end))))
     }
 
     /// Takes the guards off a claimed block, whose plan waits for them. Returns their points. If every byte of it is
@@ -217,22 +308,23 @@ impl Shard {
     /// Forgets the guards whose points are all reached, and what other streams did through windows up to such points.
     pub(crate) fn prune_guards(&mut self, is_reached: impl Fn(Point) -> bool) {
         self.abroad.prune(&is_reached);
-        self.guards.0.retain(|_, part| !part.points.iter().all(&is_reached));
+        self.guards.prune(is_reached);
     }
 
     /// Returns the points of all guards.
     pub(crate) fn guard_points(&self) -> impl Iterator<Item = Point> {
-        self.guards.0.values().flat_map(|part| part.points.iter())
+        self.guards.parts.values().flat_map(|part| part.points.iter())
     }
 
     /// Returns the guarded parts.
     pub(crate) fn guarded_parts(&self) -> impl Iterator<Item = &Part> {
-        self.guards.0.values()
+        self.guards.parts.values()
     }
 
     /// Verifies that guarded parts lie in marked free or claimed blocks.
     pub(super) fn check_guards(&self) {
-        for (&(slot, at), part) in &self.guards.0 {
+        assert_eq!(self.guards.runs, self.guards.joined(), "guarded runs, as they are kept and by their parts");
+        for (&(slot, at), part) in &self.guards.parts {
             assert!(at == part.begin && at < part.end && !part.points.is_empty(), "at {at}: {part:?}");
             for id in self.tiles(slot) {
                 let block = &self.blocks[id];
@@ -267,7 +359,7 @@ mod tests {
     }
 
     fn parts(guards: &Guards) -> Vec<(u64, u64)> {
-        guards.0.values().map(|part| (part.begin, part.end)).collect()
+        guards.parts.values().map(|part| (part.begin, part.end)).collect()
     }
 
     fn part((begin, end): (u64, u64), points: Points, tick: u64) -> Part {
@@ -287,6 +379,31 @@ mod tests {
         assert!(guards.over(SLOT, (8, 12)).is_empty());
         assert_eq!(guards.take(SLOT, (0, 100)).0.len(), 2);
         assert_eq!(parts(&guards), vec![(0, 100)], "another slot");
+    }
+
+    /// A search for some bytes that nothing guards, in any part of the memory, finds the first ones there are.
+    #[test]
+    fn the_first_gap_lies_between_guarded_runs() {
+        let gap = |guards: &Guards, range: (u64, u64), bytes: u64| {
+            guards.first_gap(SLOT, range, |begin, end| (begin + bytes <= end).then_some(begin))
+        };
+        let mut guards = Guards::default();
+        assert_eq!(gap(&guards, (0, 10), 10), Some(0));
+        // Out of order, so that runs grow on both sides: 0..20, 30..40, 44..50.
+        for (begin, end) in [(10, 20), (0, 5), (5, 10), (30, 40), (44, 50)] {
+            guards.add(SLOT, part((begin, end), at(1, begin + 1), 0));
+        }
+        guards.add(Slot(2), part((0, 100), at(1, 50), 0));
+        assert_eq!(guards.runs, guards.joined());
+        let found = [1, 4, 5, 11].map(|bytes| gap(&guards, (0, 60), bytes));
+        assert_eq!(found, [Some(20), Some(20), Some(20), None]);
+        assert_eq!((gap(&guards, (32, 60), 4), gap(&guards, (32, 60), 5)), (Some(40), Some(50)), "it begins in a run");
+        assert_eq!((gap(&guards, (0, 18), 1), gap(&guards, (0, 48), 10)), (None, Some(20)), "it ends in a run");
+        assert_eq!(gap(&guards, (8, 18), 1), None, "it is within a run");
+        guards.take(SLOT, (3, 12));
+        assert_eq!((gap(&guards, (0, 60), 9), &guards.runs), (Some(3), &guards.joined()));
+        guards.prune(|point| point.tick < Tick(40));
+        assert_eq!((gap(&guards, (0, 60), 44), &guards.runs), (Some(0), &guards.joined()));
     }
 
     #[test]

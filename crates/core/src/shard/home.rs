@@ -145,37 +145,41 @@ impl Shard {
     /// `None` if the large side has no slab, or if the streams are to be asked first whether it is ready.
     pub(crate) fn take_slab(&mut self, want: &Want, clock: u64) -> Option<Grant> {
         let bytes = self.rules.slab;
-        let fits = |id: &BlockId| self.may_have_slab(*id);
-        let found = self.pools[Side::Large.index()].free.iter_from(bytes).find(fits)?;
-        if !self.has_slab(found) {
+        let mut free = self.pools[Side::Large.index()].free.iter_from(bytes);
+        let (found, at) = free.find_map(|id| Some((id, self.place_in_slab(id, want.rounded)?)))?;
+        drop(free);
+        if !self.goes_past && self.is_guarded_at(found, (at, at + want.rounded)) {
             return None;
         }
-        let begin = self.blocks[found].offset.next_multiple_of(bytes);
+        let begin = at / bytes * bytes;
         self.claim(found);
         let slab = self.carve(found, begin, bytes, [clock; 2]);
-        self.blocks[slab].used_elsewhere = false;
         self.becomes_slab(slab);
-        Some(self.serve(slab, want, clock))
+        let part = self.behind_front(slab, at, clock);
+        Some(self.serve(part, want, clock))
     }
 
-    /// Returns whether a free block of the large side has a slab that nothing guards, or that may be ready for all that
-    /// is known.
-    fn may_have_slab(&self, id: BlockId) -> bool {
-        if self.goes_past { self.has_slab(id) } else { self.slab_end(id).is_some() }
+    /// Returns where a small block would begin in a slab of a free block of the large side: at the first bytes there
+    /// that nothing guards. As long as the streams are to be asked first, it is where the first slab begins.
+    fn place_in_slab(&self, id: BlockId, bytes: u64) -> Option<u64> {
+        let whole = (self.blocks[id].offset, self.blocks[id].end());
+        let place = |begin, end| self.within_slab(whole, (begin, end), bytes);
+        if self.goes_past { self.unguarded_place(id, place) } else { place(whole.0, whole.1) }
     }
 
-    /// Returns whether a free block of the large side has a slab that nothing guards.
-    fn has_slab(&self, id: BlockId) -> bool {
-        let block = &self.blocks[id];
-        let is_ready = |end: u64| !block.used_elsewhere || !self.is_guarded(id, end - block.offset);
-        self.slab_end(id).is_some_and(is_ready)
+    /// Returns where the first bytes of a part of a block begin that lie in one slab. The slab lies in the block.
+    pub(crate) fn within_slab(&self, block: (u64, u64), (begin, end): (u64, u64), bytes: u64) -> Option<u64> {
+        let slab = self.rules.slab;
+        let first = block.0.next_multiple_of(slab).max(begin);
+        let at = if first % slab + bytes > slab { first.next_multiple_of(slab) } else { first };
+        let slab_end = at / slab * slab + slab;
+        (at + bytes <= end && slab_end <= block.1).then_some(at)
     }
 
-    /// Returns where the first slab in a block ends, if there is one.
-    fn slab_end(&self, id: BlockId) -> Option<u64> {
-        let (slab, block) = (self.rules.slab, &self.blocks[id]);
-        let end = block.offset.next_multiple_of(slab) + slab;
-        (end <= block.end()).then_some(end)
+    /// Makes what lies before a place in a claimed block a free block, and returns the claimed rest.
+    pub(super) fn behind_front(&mut self, id: BlockId, at: u64, clock: u64) -> BlockId {
+        let end = self.blocks[id].end();
+        self.carve(id, at, end - at, [clock; 2])
     }
 
     /// Returns whether a block is the first one of a slab of `whole` bytes that is free but for it, and a small request
@@ -193,8 +197,8 @@ impl Shard {
         for neighbour in beside.into_iter().flatten() {
             let other = &self.blocks[neighbour];
             let is_before = other.offset < block.offset;
-            // What guards the memory behind the slab does not guard the slab.
-            if is_before && (other.used_elsewhere || other.size >= slab) {
+            // What guards the memory on either side of the slab does not guard the slab.
+            if is_before && other.size >= slab {
                 return false;
             }
             size += other.size;
@@ -202,7 +206,7 @@ impl Shard {
         }
         let free = &self.pools[Side::Large.index()].free;
         let mut others = free.iter_from(slab).filter(|other| !beside.contains(&Some(*other)));
-        others.find(|&other| self.may_have_slab(other)).is_none_or(|other| {
+        others.find(|&other| self.place_in_slab(other, block.size).is_some()).is_none_or(|other| {
             let theirs = self.entry(other);
             (size, self.entry(first).rank) < (theirs.size, theirs.rank)
         })
@@ -267,7 +271,7 @@ pub(super) mod tests {
     use std::vec;
     use std::vec::Vec;
 
-    use millpond_backend::{PageCaps, Reuse};
+    use millpond_backend::{PageCaps, Point, Reuse, Tick};
 
     use super::*;
     use crate::ids::{PageId, Place, PoolId, SegmentId, ShardId};
@@ -432,6 +436,34 @@ pub(super) mod tests {
         assert_eq!((shard.small_bytes(), free_places(&shard)), (0, vec![(3, 10)]));
         free(&mut shard, front, 6);
         assert_eq!(free_places(&shard), [(0, 10)]);
+    }
+
+    /// Another stream still uses a few bytes of each slab. The others serve small requests once the streams were asked.
+    #[test]
+    fn a_slab_that_is_guarded_in_part_serves_small_requests() {
+        let (mut shard, slot) = bare();
+        let whole = grow(&mut shard, 4 * MIB, true).block;
+        let page = grow(&mut shard, 2 * MIB, true).block;
+        free(&mut shard, whole, 3);
+        let quarter = MIB / 4;
+        for begin in [0, 2 * MIB - quarter, 2 * MIB] {
+            let tile = shard.tiles_now().into_iter().find(|tile| tile.begin <= begin && begin < tile.end);
+            let (part, ..) = shard.claim_part(&tile.expect("free"), begin, begin + quarter).expect("it is free");
+            shard.put_guards(part, [Point { stream: StreamId(1), tick: Tick(9) }].into_iter().collect());
+            shard.unclaim(part, [0; 2]);
+            settle(&mut shard);
+        }
+        assert!(shard.take_slab(&want(SMALL), 0).is_none(), "the streams are to be asked first");
+        shard.goes_past = true;
+        let mut offsets = Vec::new();
+        while let Some(grant) = shard.allocate(&want(SMALL), 0, Tick::ZERO) {
+            settle(&mut shard);
+            offsets.push(grant.offset / quarter);
+            let points = shard.guarded_parts_in(slot, (grant.offset, grant.offset + grant.size)).count();
+            assert_eq!(points, 0, "{grant:?} is guarded");
+        }
+        // In quarters of 1 MiB: 0, 7 and 8 are guarded, and no block lies in two slabs.
+        assert_eq!(offsets, [1, 3, 5, 9, 11, 13], "{page:?}");
     }
 
     /// Two free slabs are side by side for a moment, because a half of each was in use. Both go back together.

@@ -11,9 +11,6 @@ use crate::plant::Plant;
 use crate::size::Want;
 use crate::units::{QUANTUM, SMALL_BYTES};
 
-/// The number of guarded blocks that a small request looks past.
-const GUARDED_MOST: usize = 16;
-
 impl Shard {
     /// Hands out a free block of this shard. Returns `None` after a miss.
     ///
@@ -112,9 +109,10 @@ impl Shard {
         }
     }
 
-    /// Serves a small request whose best fit is guarded from one of the next few blocks that is not, or from a slab. A
+    /// Serves a small request whose best fit is guarded from a part of a free block that is not, or from a slab. A
     /// large request gets nothing: its place does not depend on how far the device is. Nor does a small one where the
-    /// streams are to be asked first.
+    /// streams are to be asked first. Costs a look at each free block that is too short or not ready, and at each run
+    /// of guarded bytes there. What was freed with work in flight bounds both.
     #[cold]
     #[inline(never)]
     fn find_past_guards(&mut self, want: &Want, clock: u64) -> Option<Grant> {
@@ -122,12 +120,16 @@ impl Shard {
             return None;
         }
         let fits = |id: &BlockId| self.blocks[*id].size >= want.rounded;
-        let is_free = |id: &BlockId| !self.blocks[*id].used_elsewhere || !self.is_guarded(*id, want.rounded);
-        let mut next = self.pools[Side::Small.index()].free.iter_from(want.rounded).filter(fits).take(GUARDED_MOST);
-        let found = next.find(is_free);
+        let place = |begin: u64, end: u64| (begin + want.rounded <= end).then_some(begin);
+        let mut next = self.pools[Side::Small.index()].free.iter_from(want.rounded).filter(fits);
+        let found = next.find_map(|id| Some((id, self.unguarded_place(id, place)?)));
         drop(next);
         match found {
-            Some(found) => Some(self.take(found, want, clock)),
+            Some((found, at)) => {
+                self.claim(found);
+                let part = self.behind_front(found, at, clock);
+                Some(self.hand_out(part, want, clock))
+            }
             None => self.find_apart(want, clock),
         }
     }

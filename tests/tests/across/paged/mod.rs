@@ -2,6 +2,7 @@
 
 mod addresses;
 mod caches;
+mod copies;
 mod device;
 mod ends;
 mod faults;

@@ -77,7 +77,7 @@ impl Coordinator {
             Side::Large => (elsewhere.best?, want.rounded),
             Side::Small if elsewhere.slabs.are_full(&want, self.granularity()) => return None,
             Side::Small => {
-                let idle = elsewhere.best.or_else(|| self.slab_offer((taker, When::Later), shards))?;
+                let idle = elsewhere.best.or_else(|| self.slab_offer(&want, (taker, When::Later), shards))?;
                 (idle, idle.tile.end - idle.tile.begin)
             }
         };

@@ -11,7 +11,7 @@ use super::sizes;
 use super::tiles::{Idle, Taker, When};
 use super::ways::Way;
 use crate::coordinator::{Coordinator, Shards};
-use crate::ids::ShardId;
+use crate::ids::{ShardId, Side};
 use crate::shard::{Shard, Tile};
 use crate::size::Want;
 
@@ -58,7 +58,7 @@ impl Coordinator {
         }
         let tile = shards.with(taker.shard, |shard| {
             let all = shard.small_tiles_at_least(want.rounded).chain(shard.slabs());
-            self.first_usable(all, (taker, shard), When::BehindWait)
+            self.first_usable(all, want, (taker, When::BehindWait), shard)
         })?;
         Some(self.small_way(want, (taker, taker.shard), &tile, shards))
     }
@@ -75,21 +75,22 @@ impl Coordinator {
                 }
             }
         }
-        let best = best.map(|(_, idle)| idle).or_else(|| self.slab_offer(by, shards));
+        let best = best.map(|(_, idle)| idle).or_else(|| self.slab_offer(want, by, shards));
         let Idle { shard, tile } = best?;
         Some(self.small_way(want, (taker, shard), &tile, shards))
     }
 
-    /// Returns the block that is free in a slab of another stream from which a small block can be lent, if it can be
-    /// used at `latest`.
-    pub(super) fn small_offer(&self, want: &Want, (taker, latest): (Taker, When), home: &Shard) -> Option<Tile> {
-        self.first_usable(home.small_tiles_at_least(want.rounded).take(LOOKS_MAX), (taker, home), latest)
+    /// Returns the part of a block that is free in a slab of another stream from which a small block can be lent at
+    /// `latest`.
+    pub(super) fn small_offer(&self, want: &Want, by: (Taker, When), home: &Shard) -> Option<Tile> {
+        self.first_usable(home.small_tiles_at_least(want.rounded).take(LOOKS_MAX), want, by, home)
     }
 
-    /// Returns the first free block of another stream that has a slab, if it can be used at `latest`.
-    pub(super) fn slab_offer(&self, (taker, latest): (Taker, When), shards: &mut dyn Shards) -> Option<Idle> {
-        self.neighbours(taker.shard).find_map(|id| {
-            let usable = |shard: &mut Shard| self.first_usable(shard.slabs().take(LOOKS_MAX), (taker, shard), latest);
+    /// Returns the part of the first free block of another stream that has a slab from which a small block can be lent
+    /// at `latest`.
+    pub(super) fn slab_offer(&self, want: &Want, by: (Taker, When), shards: &mut dyn Shards) -> Option<Idle> {
+        self.neighbours(by.0.shard).find_map(|id| {
+            let usable = |shard: &mut Shard| self.first_usable(shard.slabs().take(LOOKS_MAX), want, by, shard);
             shards.with(id, usable).map(|tile| Idle { shard: id, tile })
         })
     }
@@ -100,13 +101,23 @@ impl Coordinator {
         if is_claimed { Way::Job(job) } else { Way::Spoiled(job) }
     }
 
-    /// Returns the first of some free blocks of a home that the taker can use at `latest`.
+    /// Returns the first part of some free blocks of a home that has room for a small block which the taker can use at
+    /// `latest`. A block may be guarded in part.
     fn first_usable(
         &self,
         mut tiles: impl Iterator<Item = Tile>,
-        (taker, home): (Taker, &Shard),
-        latest: When,
+        want: &Want,
+        by: (Taker, When),
+        home: &Shard,
     ) -> Option<Tile> {
-        tiles.find(|tile| self.when_free(taker, home, tile) <= latest)
+        tiles.find_map(|tile| {
+            self.find_part(by, home, &tile, |begin, end| {
+                let at = match tile.side {
+                    Side::Small => (begin + want.rounded <= end).then_some(begin),
+                    Side::Large => home.within_slab((tile.begin, tile.end), (begin, end), want.rounded),
+                };
+                at.map(|begin| Tile { begin, end, ..tile })
+            })
+        })
     }
 }

@@ -112,36 +112,55 @@ impl Coordinator {
         Tiles(all)
     }
 
-    /// Returns the parts of a free block that a stream can use now, by place. What several streams have freed there is
-    /// one block, and each part of it is ready at a time of its own.
+    /// Returns the parts of a free block that a stream can use now, by place.
     pub(super) fn ready_parts(&self, taker: Taker, shard: &Shard, tile: &Tile) -> Vec<Idle> {
-        let stream = shard.stream();
-        let is_ready = |point: Point| self.when(taker, point) == When::Now;
-        let is_plain_ready = is_ready(Point { stream, tick: tile.last_use.tick() });
-        let mut runs: Vec<(u64, u64)> = Vec::new();
-        let mut add = |begin: u64, end: u64| match runs.last_mut() {
-            _ if begin == end => {}
-            Some((_, last)) if *last == begin => *last = end,
-            _ => runs.push((begin, end)),
+        let mut parts = Vec::new();
+        let id = shard.id();
+        let keep = |begin, end| {
+            parts.push(Idle { shard: id, tile: Tile { begin, end, ..*tile } });
+            None::<()>
         };
-        let mut at = tile.begin;
-        if tile.is_marked {
-            for (part, (begin, end)) in shard.guarded_parts_of(tile.slot, (tile.begin, tile.end)) {
-                if is_plain_ready {
-                    add(at, begin);
+        self.find_part((taker, When::Now), shard, tile, keep);
+        parts
+    }
+
+    /// Calls `f` with each part of a free block that a stream can use at `latest`, by place, until it returns
+    /// something. What several streams have freed there is one block, whose parts are ready at different times.
+    pub(super) fn find_part<R>(
+        &self,
+        (taker, latest): (Taker, When),
+        shard: &Shard,
+        tile: &Tile,
+        mut f: impl FnMut(u64, u64) -> Option<R>,
+    ) -> Option<R> {
+        let stream = shard.stream();
+        let is_usable = |point: Point| self.when(taker, point) <= latest;
+        let is_plain_usable = is_usable(Point { stream, tick: tile.last_use.tick() });
+        // Usable bytes begin at `begun` and go on to `at`, at least.
+        let (mut begun, mut at) = (tile.begin, tile.begin);
+        let guarded = tile.is_marked.then(|| shard.guarded_parts_of(tile.slot, (tile.begin, tile.end)));
+        for (part, (begin, end)) in guarded.into_iter().flatten() {
+            if !is_plain_usable && at < begin {
+                if begun < at
+                    && let Some(found) = f(begun, at)
+                {
+                    return Some(found);
                 }
-                let own = Point { stream, tick: part.last_use.tick() };
-                if part.points.iter().chain([own]).all(is_ready) {
-                    add(begin, end);
-                }
-                at = end;
+                begun = begin;
             }
+            let own = Point { stream, tick: part.last_use.tick() };
+            if !part.points.iter().chain([own]).all(is_usable) {
+                if begun < begin
+                    && let Some(found) = f(begun, begin)
+                {
+                    return Some(found);
+                }
+                begun = end;
+            }
+            at = end;
         }
-        if is_plain_ready {
-            add(at, tile.end);
-        }
-        let shard = shard.id();
-        runs.into_iter().map(|(begin, end)| Idle { shard, tile: Tile { begin, end, ..*tile } }).collect()
+        let until = if is_plain_usable { tile.end } else { at };
+        if begun < until { f(begun, until) } else { None }
     }
 
     /// Returns when a free block can be used by a stream.
