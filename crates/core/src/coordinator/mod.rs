@@ -113,8 +113,8 @@ pub struct Coordinator {
     pub(crate) pending: Pending,
     pub(crate) pages: Pages,
     peaks: Peaks,
-    /// The shard that most likely has room for peaks: a block was freed there just now, or its stream requests one that
-    /// another shard may grant.
+    /// The shard that most likely has room for peaks: it has settled last, a block was freed there just now, or its
+    /// stream requests one that another shard may grant.
     pub(crate) roomy: Option<ShardId>,
     /// The most bytes of blocks that the program held at a time before the peaks were reset last, or, where it has
     /// begun anew since, the most that were seen since then.

@@ -83,14 +83,18 @@ impl Coordinator {
         }
         each(|row, counter| rooms[row][counter] -= before[row][counter]);
         shards.with(shard, |shard| shard.add_room(&rooms));
+        self.roomy = Some(shard);
     }
 
-    /// Returns the other shards in the order in which they are asked for room. Each shard begins with the next one: if
-    /// all of them began with the first one, that would have the least room, and each would have to ask many.
+    /// Returns the other shards in the order in which they are asked for room. First comes the one that settled last:
+    /// it has taken most of what others had. Then each shard begins with the one before it: streams that are used in
+    /// turn free their blocks in that order. If all began with the first one, that would have the least room, and each
+    /// would have to ask many. The cost is a look at each shard until enough is found, or at all of them if the peak
+    /// rises.
     fn others_by_room(&mut self, shard: ShardId) -> impl Iterator<Item = ShardId> + use<> {
         let count = self.shards.len() as u32;
         let first = self.roomy.take().filter(|&roomy| roomy != shard);
-        first.into_iter().chain((1..count).map(move |at| ShardId((shard.0 + at) % count)))
+        first.into_iter().chain((1..count).map(move |at| ShardId((shard.0 + count - at) % count)))
     }
 
     /// Settles every shard that is short of room.
@@ -108,6 +112,7 @@ impl Coordinator {
         self.most_live = self.most_live();
         self.forgotten_peak = 0;
         self.peaks = Peaks::new();
+        self.roomy = None;
         for id in self.shard_ids() {
             let current = shards.with(id, |shard| shard.reset_peaks());
             self.peaks.add(&current);
