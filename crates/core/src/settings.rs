@@ -109,6 +109,15 @@ pub struct Settings<P = Policy> {
     /// Whether to collect garbage against the device's total where no limit is set. PyTorch silently does nothing then
     /// (its issue 106660). `false` only to replay its recordings.
     pub gc_without_limit: bool,
+    /// Whether an expandable segment keeps to the limit, and ends in a shorter page where a whole one has no room. In
+    /// PyTorch the limit is that for the size of a plain segment, and whole pages are mapped then: more than the limit
+    /// by up to a page, and more than a device has that has what is missing. `false` only to replay its recordings.
+    pub shorter_pages: bool,
+    /// Whether a request gets a free block of an expandable segment however large that is, as each of them is cut.
+    /// `max_split_size_mb` has no effect there then. In PyTorch it keeps what is free in large pieces from smaller
+    /// requests, though these pieces are cut and joined all the same, and no bound is set to what is taken instead
+    /// (its issue 123548). `false` only to replay its recordings.
+    pub open_ranges: bool,
     /// The choice among several equal blocks.
     pub ties: Ties,
     /// A bug to plant, to verify that the tests catch it.
@@ -134,6 +143,8 @@ impl<P: Default> Default for Settings<P> {
             scrub: Scrub::Off,
             search_after_wait: true,
             gc_without_limit: true,
+            shorter_pages: true,
+            open_ranges: true,
             ties: Ties::Birth,
             #[cfg(feature = "plant")]
             plant: None,
@@ -146,6 +157,8 @@ impl<P> Settings<P> {
     pub fn as_recorded(mut self) -> Self {
         self.search_after_wait = false;
         self.gc_without_limit = false;
+        self.shorter_pages = false;
+        self.open_ranges = false;
         self.ties = Ties::Address;
         self
     }
@@ -164,6 +177,8 @@ impl<P> Settings<P> {
             scrub: self.scrub,
             search_after_wait: self.search_after_wait,
             gc_without_limit: self.gc_without_limit,
+            shorter_pages: self.shorter_pages,
+            open_ranges: self.open_ranges,
             ties: self.ties,
             #[cfg(feature = "plant")]
             plant: self.plant,
@@ -194,9 +209,10 @@ impl Settings {
     }
 
     /// Returns the split limit in bytes, or `u64::MAX` where there is none. Pages can reverse any split, so `paged` has
-    /// none.
+    /// none, nor have expandable segments with [`open_ranges`](Self::open_ranges).
     pub fn max_split(&self) -> u64 {
-        if self.policy.moves_pages() { u64::MAX } else { self.max_split_bytes.unwrap_or(u64::MAX) }
+        let has_none = self.policy.moves_pages() || (self.policy.needs_pages() && self.open_ranges);
+        if has_none { u64::MAX } else { self.max_split_bytes.unwrap_or(u64::MAX) }
     }
 
     /// Returns the number of bytes by which an unsplit block may be larger than an oversize request.

@@ -354,20 +354,22 @@ impl<B: Backend> Allocator<B> {
     }
 
     /// Returns the table of `torch.cuda.memory_summary`, with sections on pages and on the slack where the policy is
-    /// `paged`, and one on the device's memory where the device reports what is free. A line below the table says if
-    /// the device [grants more than it lists]. Costs as much as [`memory_usage`](Self::memory_usage) and
-    /// [`slack_stats`](Self::slack_stats).
+    /// `paged`, and one on the device's memory where the device reports what is free. A line below the table says what
+    /// `max_split_size_mb` does where segments are expandable, and another one if the device [grants more than it
+    /// lists]. Costs as much as [`memory_usage`](Self::memory_usage), [`slack_stats`](Self::slack_stats) and
+    /// [`layout`](Self::layout).
     ///
     /// [grants more than it lists]: Self::beyond_device
     pub fn memory_summary(&self, abbreviated: bool) -> String {
         let usage = self.memory_usage().ok().flatten();
         let (stats, pages, slack) = (self.stats(), self.page_stats(), self.slack_stats());
         let device = self.state().device;
-        let table = crate::summary::memory_summary(&stats, &pages, &slack, usage.as_ref(), device, abbreviated);
-        match self.beyond_device() {
-            Some(beyond) => format!("{table}note: {beyond}\n"),
-            None => table,
+        let mut text = crate::summary::memory_summary(&stats, &pages, &slack, usage.as_ref(), device, abbreviated);
+        let split = crate::summary::split_note(&self.settings(), &self.layout());
+        for note in split.into_iter().chain(self.beyond_device().map(|beyond| beyond.to_string())) {
+            text += &format!("note: {note}\n");
         }
+        text
     }
 
     /// Returns the number of driver calls, and the time that they took.

@@ -6,8 +6,12 @@
 
 use std::fmt::Write as _;
 
+use millpond_core::settings::{Segments, Settings};
 use millpond_core::stats::{MemoryStats, PageStats, SlackStats, Stat, StatByPool};
+use millpond_core::{BlockState, SegmentView};
 
+use crate::settings::Policy;
+use crate::text::format_bytes;
 use crate::usage::Usage;
 
 /// The number of characters between the two bars of a row.
@@ -80,6 +84,28 @@ pub fn memory_summary(
     }
     rule(&mut table, '=');
     table
+}
+
+/// Returns what `max_split_size_mb` does where segments are expandable, in a sentence; `None` where it is not set or
+/// they are not. `layout` are the segments as they are now, if that is known. Visits every block.
+pub fn split_note(settings: &Settings, layout: &[SegmentView]) -> Option<String> {
+    let most = settings.max_split_bytes.filter(|_| settings.policy == Policy::Classic(Segments::Expandable))?;
+    if settings.open_ranges {
+        return Some(
+            "max_split_size_mb has no effect with expandable segments, whose blocks are cut at any size".into(),
+        );
+    }
+    let ranges = layout.iter().filter(|view| view.page_bytes > 0).flat_map(|view| &view.blocks);
+    let apart = ranges.filter(|block| block.state == BlockState::Inactive && block.size >= most);
+    let apart = match apart.map(|block| block.size).sum() {
+        0 => String::new(),
+        bytes => format!("; {} are kept apart so", format_bytes(bytes)),
+    };
+    Some(format!(
+        "max_split_size_mb keeps free blocks of {} or more from smaller requests, and with expandable segments nothing \
+         bounds what these take instead{apart}",
+        format_bytes(most),
+    ))
 }
 
 /// Writes the pages in the columns for now, peak, came and went. What is not counted is left blank.

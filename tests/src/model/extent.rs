@@ -63,9 +63,23 @@ pub struct Extent {
     pub bytes: u64,
     /// The blocks that tile it.
     pub blocks: Vec<Block>,
+    /// The pages that are mapped, as their offsets and ends, if it grows by pages.
+    pub pages: Vec<(u64, u64)>,
 }
 
 impl Extent {
+    /// Notes that pages of `page` bytes are mapped, of which the last one may be shorter.
+    pub(super) fn map(&mut self, begin: u64, end: u64, page: u64) {
+        let pages = (begin..end).step_by(page as usize).map(|at| (at, end.min(at + page)));
+        self.pages.extend(pages);
+    }
+
+    /// Returns where the whole pages between two offsets begin and end, if there are any.
+    pub(super) fn pages_within(&self, begin: u64, end: u64) -> Option<(u64, u64)> {
+        let within = self.pages.iter().filter(|page| begin <= page.0 && page.1 <= end);
+        within.copied().reduce(|all, page| (all.0.min(page.0), all.1.max(page.1)))
+    }
+
     /// Returns whether it has more than one block, so that it cannot be released.
     pub(super) fn is_split(&self) -> bool {
         self.blocks.len() > 1

@@ -69,6 +69,8 @@ pub struct Model {
     /// Searches of the small and of the large pool, by which free blocks age.
     searches: [u64; 2],
     births: u64,
+    /// Whether the driver has refused whole pages to the request.
+    is_short: bool,
     blocks: u64,
     stats: MemoryStats,
     collected: u64,
@@ -86,6 +88,7 @@ impl Model {
             queues: BTreeMap::new(),
             searches: [0; 2],
             births: 0,
+            is_short: false,
             blocks: 0,
             stats,
             collected: 0,
@@ -114,7 +117,7 @@ impl Model {
             None => {
                 self.stats.num_ooms += 1;
                 Err(Refusal {
-                    tried: self.rules.segment(size),
+                    tried: self.needed(stream, small, size),
                     limit: self.rules.limit,
                     allocated: self.stats.allocated_bytes.all.current,
                     reserved: self.reserved(),
@@ -125,6 +128,7 @@ impl Model {
 
     /// Tries the steps that follow a search without a result, one after the other.
     fn miss(&mut self, stream: usize, small: bool, size: u64) -> Option<u64> {
+        self.is_short = false;
         self.collect_garbage();
         if let Some(block) = self.grow(stream, small, size) {
             return Some(block);

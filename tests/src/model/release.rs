@@ -106,23 +106,20 @@ impl Model {
 
     /// Unmaps the whole pages inside free blocks, and drops the reservations that this leaves with nothing mapped.
     fn unmap_all(&mut self, small: bool) {
-        let page = self.rules.page(small);
         let expandable = self.extents.iter().filter(|extent| extent.expandable && extent.small == small);
         let free = expandable.flat_map(|extent| &extent.blocks).filter(|block| block.state == State::Free);
         let free: Vec<u64> = free.map(|block| block.number).collect();
         for number in free {
-            self.unmap(number, small, page);
+            self.unmap(number, small);
         }
     }
 
-    fn unmap(&mut self, number: u64, small: bool, page: u64) {
+    fn unmap(&mut self, number: u64, small: bool) {
         let (index, at) = self.find(number);
         let block = &self.extents[index].blocks[at];
         let (offset, end) = (block.offset, block.offset + block.size);
-        let (first, last) = (offset.next_multiple_of(page), end / page * page);
-        if first >= last {
-            return;
-        }
+        let Some((first, last)) = self.extents[index].pages_within(offset, end) else { return };
+        self.extents[index].pages.retain(|page| !(first..last).contains(&page.0));
         let mut parts = vec![Block::new(number, first, last - first, State::Unmapped)];
         if offset < first {
             parts.insert(0, Block::new(self.next_number(), offset, first - offset, State::Free));

@@ -25,10 +25,14 @@ pub struct Rules {
     pub search_after_wait: bool,
     /// Whether garbage is collected against the device's bytes where there is no limit.
     pub gc_without_limit: bool,
+    /// Whether an expandable segment ends in a shorter page where a whole one has no room.
+    pub shorter_pages: bool,
+    /// Whether oversize blocks of expandable segments serve every request.
+    pub open_ranges: bool,
 }
 
 impl Rules {
-    /// Returns PyTorch's defaults, with the two departures that Millpond makes, on a device of this number of bytes.
+    /// Returns PyTorch's defaults, with the departures that Millpond makes, on a device of this number of bytes.
     pub fn new(total: u64) -> Rules {
         Rules {
             total,
@@ -41,6 +45,8 @@ impl Rules {
             divisions: [0; 16],
             search_after_wait: true,
             gc_without_limit: true,
+            shorter_pages: true,
+            open_ranges: true,
         }
     }
 
@@ -76,8 +82,14 @@ impl Rules {
         if small { 2 * MIB } else { self.large_segment.next_multiple_of(2 * MIB) }
     }
 
+    /// Returns whether new memory of expandable segments may be less than a page.
+    pub(super) fn shortens(&self) -> bool {
+        self.expandable && self.shorter_pages
+    }
+
     pub(super) fn is_oversize(&self, size: u64) -> bool {
-        self.max_split.is_some_and(|most| size >= most)
+        let has_none = self.expandable && self.open_ranges;
+        !has_none && self.max_split.is_some_and(|most| size >= most)
     }
 
     pub(super) fn non_split_rounding(&self) -> u64 {

@@ -47,6 +47,8 @@ impl Setup {
         setup.as_recorded = random.one_in(4);
         setup.rules.search_after_wait = !setup.as_recorded;
         setup.rules.gc_without_limit = !setup.as_recorded;
+        setup.rules.shorter_pages = !setup.as_recorded;
+        setup.rules.open_ranges = !setup.as_recorded;
         setup.draw_space(random);
         if random.one_in(6) {
             let large = random.pick(&[11, 12, 32, 64]);

@@ -12,8 +12,8 @@ use crate::units::MIB;
 /// space.
 ///
 /// [`parse`](super::parse) of the text gives the same options, as far as keys can express them: `search_after_wait`,
-/// `gc_without_limit` and `ties` have no key, values set in code may lie outside what the keys accept, and a size that
-/// is not a whole number of MiB is written with a fraction, which the parser refuses.
+/// `gc_without_limit`, `shorter_pages`, `open_ranges` and `ties` have no key, values set in code may lie outside what
+/// the keys accept, and a size that is not a whole number of MiB is written with a fraction, which the parser refuses.
 pub fn write(options: &Options) -> String {
     let default = Options::default();
     let mut pairs = Vec::new();

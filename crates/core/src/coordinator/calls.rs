@@ -47,6 +47,8 @@ pub(crate) struct Extension {
     pub(crate) bytes: u64,
     /// The plan's claimed block in front of them, if there is one.
     pub(crate) before: Option<BlockId>,
+    /// Whether fewer bytes would not serve.
+    pub(crate) is_least: bool,
     pub(crate) attempt: Climb,
 }
 

@@ -28,7 +28,7 @@ pub(crate) enum Goal {
     Reclaim,
 }
 
-/// What is asked for. It stays as it is for the life of the plan, but for the allowance, which the plan may leave.
+/// What is asked for. It stays as it is for the life of the plan, but for the last two.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
     pub(crate) goal: Goal,
@@ -38,6 +38,8 @@ pub(crate) struct Request {
     pub(crate) open: Tick,
     /// How much the device's budget allows until nothing else serves the request.
     pub(crate) allowance: Allowance,
+    /// Whether the driver has refused whole pages of an expandable segment: no more than what is missing is mapped.
+    pub(crate) is_short: bool,
 }
 
 /// How much the device's budget allows a request to reserve.
@@ -88,7 +90,7 @@ pub struct Plan {
 
 impl Plan {
     fn new(goal: Goal, clocks: [u64; 2]) -> Self {
-        let request = Request { goal, clocks, open: Tick::ZERO, allowance: Allowance::Any };
+        let request = Request { goal, clocks, open: Tick::ZERO, allowance: Allowance::Any, is_short: false };
         Self { request, standing: Standing::default(), phase: Phase::Begin }
     }
 

@@ -111,7 +111,7 @@ impl Coordinator {
             requested_bytes: want.requested,
             tried_bytes: match self.facts.pages {
                 Some(pages) if moves_pages => align_up(want.rounded, pages.granularity),
-                _ => self.segment_for(shard, &want, shards).0,
+                _ => self.needed_for(shard, &want, shards),
             },
             stream,
             pool,

@@ -96,11 +96,8 @@ impl Shard {
                 assert!(!joinable, "{}: {before:?} and {block:?} are not joined", segment.id);
             }
             if block.state == State::Unmapped {
-                let page = segment.page_bytes;
-                assert!(
-                    page != 0 && block.offset.is_multiple_of(page) && block.size.is_multiple_of(page),
-                    "unmapped part pages: {block:?}"
-                );
+                let page = self.pages_over(block.slot, block.offset, block.end()).next();
+                assert!(segment.is_expandable() && page.is_none(), "unmapped, with {page:?}: {block:?}");
             }
             end = block.end();
             prev = id;

@@ -15,12 +15,11 @@ impl Shard {
         self.blocks[id].state = State::Claimed;
     }
 
-    /// Claims the first `bytes` (rounded up to pages) of an unmapped block. The rest stays unmapped.
+    /// Claims the first `bytes` of an unmapped block. The rest stays unmapped.
     pub(crate) fn claim_addresses(&mut self, id: BlockId, bytes: u64) {
         let block = &self.blocks[id];
         assert_eq!(block.state, State::Unmapped, "block {} is mapped already", id.0);
-        let (side, page) = (block.side, self.segments[block.slot].page_bytes);
-        let bytes = bytes.div_ceil(page) * page;
+        let side = block.side;
         assert!(bytes <= block.size, "{bytes} bytes of pages claimed in {} bytes of addresses", block.size);
         let key = self.unmapped_key(id);
         assert!(self.pool_mut(side).unmapped.remove(&key), "block {} is not listed as unmapped", id.0);

@@ -45,7 +45,7 @@ use crate::units::{QUANTUM, SMALL_SEGMENT_BYTES};
 
 pub(crate) use adopt::Arrival;
 pub(crate) use by_place::Ends;
-pub(crate) use extend::{Addresses, Extend};
+pub(crate) use extend::{Addresses, Extend, Growing};
 use foreign::Foreign;
 pub use free::{Freed, Retired};
 use guards::Guards;

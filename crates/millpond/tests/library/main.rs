@@ -6,6 +6,7 @@ mod devices;
 mod ends;
 mod history;
 mod later;
+mod limits;
 mod live;
 mod out_of_memory;
 mod peaks;

@@ -129,6 +129,8 @@ impl Drawing {
             throw_on_oom: self.yes(),
             search_after_wait: self.yes(),
             gc_without_limit: self.yes(),
+            shorter_pages: self.yes(),
+            open_ranges: self.yes(),
             ties: self.0.pick(&[Ties::Birth, Ties::Address]),
             ..Settings::default()
         }

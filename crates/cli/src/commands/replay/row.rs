@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use millpond::settings::Settings;
 use millpond::stats::{PageStats, PinnedBy, SlackStats};
-use millpond::summary::memory_summary;
+use millpond::summary::{memory_summary, split_note};
 use millpond_replay::Replayed;
 use millpond_trace::Header;
 use serde::Serialize;
@@ -247,9 +247,10 @@ impl Row {
             moves_pages: settings.policy.moves_pages(),
             checked_blocks: args.touch.then_some(replayed.checked_blocks),
             busy: (args.touch || args.life.in_flight.is_some()).then(|| Busy::new(replayed)),
-            memory_summary: args
-                .summary
-                .then(|| memory_summary(stats, &replayed.pages, &replayed.slack, usage, 0, false)),
+            memory_summary: args.summary.then(|| {
+                let note = split_note(settings, &[]).map_or(String::new(), |note| format!("note: {note}\n"));
+                memory_summary(stats, &replayed.pages, &replayed.slack, usage, 0, false) + &note
+            }),
             memory_usage: usage.filter(|_| args.summary).map(UsageRow::new),
             stats: args.stats.then(values),
         }

@@ -17,7 +17,7 @@ impl Coordinator {
     /// rung that tries it, `turn` the one that waits for the plan's turn.
     pub(crate) fn grow(&mut self, attempt: Climb, turn: Climb, plan: &mut Plan, shards: &mut dyn Shards) -> Turned {
         let (shard, want) = plan.request.allocation();
-        let bytes = self.segment_for(shard, &want, shards).0;
+        let bytes = self.needed_for(shard, &want, shards);
         self.begin_attempt(plan);
         if self.settings.throw_on_oom && self.headroom.with_asked() + bytes > self.throw_above() {
             return self.reject(turn, plan, shards);
