@@ -8,6 +8,7 @@ use millpond_backend::{Backend, BackendError, ClassId, Closing, Fault, Point, St
 use millpond_core::{Coordinator, Grant, Outcome, Plan, ShardId, Step, Want};
 
 use crate::error::{Error, OutOfMemory};
+use crate::explain::Facts;
 use crate::lane::Lane;
 use crate::state::{HeldShards, State};
 use crate::sync::{Arc, lock_soon, wait_until};
@@ -156,7 +157,8 @@ impl<B: Backend> State<B> {
                     None => return failure.map_or(Ok(Ending::Done), Err),
                 },
                 Step::Refuse(report) => {
-                    let refusal = OutOfMemory::new(self.device, self.class_name(), *report, explanation);
+                    let facts = Facts::of(self.backend.caps());
+                    let refusal = OutOfMemory::new(self.device, self.class_name(), facts, *report, explanation);
                     return Err(Error::OutOfMemory(Box::new(refusal)));
                 }
                 Step::Pause { seen } => self.pause(seen),

@@ -5,10 +5,9 @@ use std::fmt;
 use millpond_backend::{BackendError, Fault, Point, StreamId, Tick};
 use millpond_core::conf::ConfError;
 use millpond_core::settings::SettingError;
-use millpond_core::stats::PinnedBy;
 use millpond_core::{Obstacle, PoolId, Report};
 
-use crate::explain::{Explanation, RECORDED, Sums};
+use crate::explain::{self, Explanation, Facts, RECORDED, Waits, beyond_any_policy, waits};
 use crate::text::format_bytes;
 use crate::typed::ViewError;
 
@@ -246,14 +245,21 @@ pub struct OutOfMemory {
     device: u32,
     /// The class, unless it is the device's own.
     class: Option<String>,
+    facts: Facts,
     report: Report,
     explanation: Explanation,
 }
 
 impl OutOfMemory {
-    pub(crate) fn new(device: u32, class: Option<String>, report: Report, explanation: Option<Explanation>) -> Self {
-        let explanation = explanation.unwrap_or_else(|| Explanation::of(&report));
-        Self { device, class, report, explanation }
+    pub(crate) fn new(
+        device: u32,
+        class: Option<String>,
+        facts: Facts,
+        report: Report,
+        explanation: Option<Explanation>,
+    ) -> Self {
+        let explanation = explanation.unwrap_or_else(|| Explanation::of(&report, facts));
+        Self { device, class, facts, report, explanation }
     }
 
     /// Returns who is in the way, and what would have helped by how much.
@@ -298,7 +304,8 @@ impl fmt::Display for OutOfMemory {
             format_bytes(unallocated)
         )?;
         if r.rejected {
-            return write!(f, " Refused at once, without retries: throw_on_cudamalloc_oom is set.");
+            write!(f, " Refused at once, without retries: throw_on_cudamalloc_oom is set.")?;
+            return write!(f, "\n  What to do: {}", self.advice_if_rejected());
         }
         self.explain(f)
     }
@@ -309,7 +316,7 @@ impl OutOfMemory {
     fn explain(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let r = &self.report;
         match &self.explanation.hole {
-            None => write!(f, "\n  Nothing is cached: all of it is in the program's hands.")?,
+            None => write!(f, "\n  {}", self.explain_nothing_free())?,
             Some(hole) => {
                 let free = &hole.range;
                 let of = if free.stream == r.stream { "its own stream".to_string() } else { free.stream.to_string() };
@@ -324,7 +331,7 @@ impl OutOfMemory {
         write!(
             f,
             "\n  Reserved: {} live, {} rounding, {} ready, {} waiting for points, {} free behind the work of other \
-             streams, {} stranded beside live blocks.",
+             streams, {} stranded beside blocks in use.",
             format_bytes(l.live_bytes),
             format_bytes(l.rounding_bytes),
             format_bytes(l.ready_bytes),
@@ -339,6 +346,7 @@ impl OutOfMemory {
         self.explain_source(f)?;
         self.explain_slack(f)?;
         self.explain_pages(f)?;
+        self.explain_policies(f)?;
         for (at, holder) in self.explanation.holders.iter().enumerate() {
             let end = if at + 1 == self.explanation.holders.len() { "." } else { "" };
             write!(f, "{}{holder}{end}", if at == 0 { "\n  Held most by: " } else { ", " })?;
@@ -347,6 +355,19 @@ impl OutOfMemory {
             write!(f, "\n  {RECORDED}.")?;
         }
         write!(f, "\n  What to do: {}", self.advice())
+    }
+
+    /// Returns why no memory is free.
+    fn explain_nothing_free(&self) -> String {
+        let r = &self.report;
+        match r.waiting_frees {
+            0 if r.reserved_bytes == 0 => "Nothing is reserved.".into(),
+            0 if r.allocated_bytes == r.reserved_bytes => {
+                "Nothing is cached: all of it is in the program's hands.".into()
+            }
+            0 => "Nothing is free.".into(),
+            waiting => format!("Nothing is free: {} are freed, and wait for the device.", format_bytes(waiting)),
+        }
     }
 
     /// Prints whether the source of the pool has refused.
@@ -367,8 +388,7 @@ impl OutOfMemory {
 
     /// Returns whether the source of the pool was asked for memory and had none.
     fn source_refused(&self) -> bool {
-        let Report { has_source, limit_bytes, reserved_bytes, tried_bytes, .. } = self.report;
-        has_source && limit_bytes.is_none_or(|limit| reserved_bytes + tried_bytes <= limit)
+        self.report.has_source && self.report.beyond_limit_bytes() == 0
     }
 
     /// Prints what is reserved beyond the slack, and which streams may still use freed memory.
@@ -379,52 +399,79 @@ impl OutOfMemory {
             let most = format_bytes(slack.most_live_bytes);
             write!(f, "\n  Beyond the slack: {beyond}; it allows {bound}, as {most} were live at most.")?;
         }
-        // What the asking stream itself was the last to use keeps nothing from it.
-        let own = |by: &PinnedBy| if by.stream == self.report.stream { 0 } else { by.own_bytes };
-        let pins = slack.pinned_by.iter().map(|by| (by.stream, by.bytes + own(by))).filter(|&(_, bytes)| bytes > 0);
-        let pins: Vec<_> = pins.map(|(stream, bytes)| format!("{} by {stream}", format_bytes(bytes))).collect();
+        let pins = waits(&self.report).map(|(stream, bytes)| format!("{} by {stream}", format_bytes(bytes)));
+        let pins: Vec<_> = pins.collect();
         if pins.is_empty() {
             return Ok(());
         }
         write!(f, "\n  Freed memory that work in flight may still use: {}.", pins.join(", "))
     }
 
-    /// Prints what could have been freed, and how.
+    /// Prints how much memory of pages there is for any stream.
     fn explain_pages(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let r = &self.report;
-        if r.moves_pages {
-            return write!(
-                f,
-                "\n  Pages, of all streams together: {} idle, {} free once their last use is over{}.",
-                format_bytes(self.sums().idle()),
-                format_bytes(self.sums().later()),
-                r.limit_bytes
-                    .map_or(String::new(), |_| format!("; {} left below the limit", format_bytes(self.sums().room()))),
-            );
+        if !r.moves_pages {
+            return Ok(());
         }
+        let left =
+            |limit: u64| format!("; {} left below the limit", format_bytes(limit.saturating_sub(r.reserved_bytes)));
         write!(
             f,
-            "\n  Would have come free: {} by empty_cache, {} by waiting",
-            format_bytes(r.empty_cache_frees),
-            format_bytes(r.waiting_frees)
-        )?;
-        if r.has_pages {
-            write!(f, ", {} in whole 2 MiB pages by policy:paged", format_bytes(r.in_whole_pages))?;
-        }
-        write!(f, ".")
+            "\n  Pages, of all streams together: {} idle, {} free once their last use is over{}.",
+            format_bytes(r.idle_bytes()),
+            format_bytes(r.by_waiting.bytes),
+            r.limit_bytes.map_or(String::new(), left),
+        )
     }
 
-    fn sums(&self) -> Sums<'_> {
-        Sums(&self.report)
+    /// Prints what is known of other policies: that none has room where more is asked for than there may be. Else a
+    /// replay alone tells.
+    fn explain_policies(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let r = &self.report;
+        let is_limit = r.beyond_limit_bytes() > 0;
+        let total = if self.facts.oversubscribes { u64::MAX } else { r.total_bytes };
+        let (bound, whose) = match r.limit_bytes.filter(|&limit| is_limit && limit < total) {
+            Some(limit) => (limit, "the limit allows"),
+            None if self.is_beyond_device() => (r.total_bytes, "there is"),
+            // Who has the rest of the device is not known.
+            None => return Ok(()),
+        };
+        let asked = format_bytes(r.ledger.live_bytes + r.requested_bytes);
+        let beyond = beyond_any_policy(r, bound);
+        if beyond > 0 {
+            let beyond = format_bytes(beyond);
+            return write!(
+                f,
+                "\n  With this request {asked} are asked for at one time, {beyond} more than {whose}: no policy has room."
+            );
+        }
+        write!(f, "\n  With this request {asked} are asked for at one time, no more than {whose}.")?;
+        match self.explanation.is_recorded {
+            true => Ok(()),
+            false => f.write_str(
+                " Whether another policy has room a replay tells of what Allocator::record_history recorded.",
+            ),
+        }
+    }
+
+    /// Returns whether the request takes more than is left of the device, whoever else has memory of it.
+    fn is_beyond_device(&self) -> bool {
+        explain::is_beyond_device(&self.report, self.facts)
+    }
+
+    fn advice_if_rejected(&self) -> String {
+        if explain::is_emptying_enough(&self.report, self.facts) {
+            let bytes = format_bytes(self.report.by_emptying.bytes);
+            return format!("call empty_cache, which frees {bytes}, then try again.");
+        }
+        "free buffers, or leave throw_on_cudamalloc_oom unset, so that the allocator waits and releases first.".into()
     }
 
     fn advice(&self) -> String {
         let r = &self.report;
-        let reserved = r.reserved_bytes;
-        // The bytes that can be had without freeing anything are not missing.
-        let missing = self.sums().missing();
-        let below_limit = r.limit_bytes.is_none_or(|limit| reserved + missing <= limit);
         let text = format_bytes;
+        // The bytes that can be had without freeing anything are not missing.
+        let missing = r.missing_bytes();
         if self.source_refused() {
             return "free buffers of the pool, or have its source supply more.".into();
         }
@@ -433,29 +480,41 @@ impl OutOfMemory {
                     addresses left to map them at."
                 .into();
         }
-        if self.sums().later() > 0 && self.sums().later() >= missing.saturating_sub(self.sums().room()) {
-            format!(
-                "submit or finish the work that {} of freed memory wait for, then try again.",
-                text(self.sums().later())
-            )
-        } else if !r.moves_pages && r.has_pages && r.in_whole_pages >= r.requested_bytes {
-            "set policy:paged, which maps free pages together for the stream that needs them.".into()
-        } else if r.ledger.held_bytes > 0 && r.ledger.held_bytes >= missing.saturating_sub(self.sums().room()) {
-            let held = text(r.ledger.held_bytes);
-            format!("drop the references to private pools that no graph needs: they keep {held} of free memory.")
-        } else if let Some(limit) = r.limit_bytes.filter(|&limit| limit < r.total_bytes && !below_limit) {
-            let more = reserved + missing - limit;
-            format!("free buffers, or raise the limit by {}: the device itself may have more.", text(more))
-        } else if reserved + missing > r.total_bytes {
-            let more = reserved + missing - r.total_bytes;
-            format!("free buffers of {} or more: caching cannot make more room than the device has.", text(more))
-        } else {
-            let unreserved = r.total_bytes - reserved;
-            format!(
-                "free buffers, here or in the programs that share the device: its driver refused, with {} of it not \
-                 reserved here.",
-                text(unreserved)
-            )
+        if let Some(waits) = explain::waits_serve(r) {
+            let waiting = text(r.waiting_frees + r.unreached_bytes);
+            return match waits {
+                Waits::Named => {
+                    format!("submit or finish the work that {waiting} of freed memory wait for, then try again.")
+                }
+                Waits::All => format!(
+                    "submit or finish the work of all streams, then try again: {waiting} of freed memory wait for it."
+                ),
+            };
+        }
+        if r.by_dropping_pools.serves {
+            let held = text(r.by_dropping_pools.bytes);
+            let work =
+                if explain::is_used_in_pools(r, self.facts) { ", and submit the work that used them" } else { "" };
+            return format!(
+                "drop the references to private pools that no graph needs{work}: they keep {held} of free memory."
+            );
+        }
+        if let Some(beyond) = explain::limit_to_raise(r, self.facts) {
+            let whose = if r.has_source { "its source" } else { "the device itself" };
+            return format!("free buffers, or raise the limit by {}: {whose} may have more.", text(beyond));
+        }
+        let unreserved = text(r.total_bytes.saturating_sub(r.reserved_bytes));
+        if !self.is_beyond_device() {
+            return format!(
+                "free buffers, here or in the programs that share the device: its driver refused, with {unreserved} of \
+                 it not reserved here."
+            );
+        }
+        match beyond_any_policy(r, r.total_bytes) {
+            0 => format!("free buffers: the request takes {}, and {unreserved} are not reserved.", text(missing)),
+            more => {
+                format!("free buffers of {} or more: caching cannot make more room than the device has.", text(more))
+            }
         }
     }
 }

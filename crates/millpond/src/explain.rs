@@ -4,7 +4,7 @@ use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
 
-use millpond_backend::{Backend, StreamId};
+use millpond_backend::{Backend, Caps, Closing, StreamId};
 use millpond_core::stats::PinnedBy;
 use millpond_core::{Coordinator, FreeRange, Pin, Report, SegmentId};
 
@@ -28,7 +28,8 @@ pub(crate) const RECORDED: &str = "The history is recorded: millpond_replay::whi
 pub struct Explanation {
     /// The largest free range of any stream; `None` if nothing is free.
     pub hole: Option<Hole>,
-    /// What would have helped, and by how much, in the order in which to try it. What frees nothing is left out.
+    /// What would have helped, and by how much, in the order in which to try it. What frees nothing is left out, and so
+    /// is what only a replay can tell, such as another policy.
     pub remedies: Vec<Remedy>,
     /// The five groups of live buffers with the most bytes, where buffers are noted: see [`crate::live`].
     pub holders: Vec<LiveGroup>,
@@ -67,7 +68,8 @@ pub struct Remedy {
     pub action: RemedyAction,
     /// The bytes that it frees, or adds.
     pub bytes: u64,
-    /// Whether that alone is enough, as far as the numbers tell.
+    /// Whether that alone is enough for certain, if the device has what comes free or is allowed. `false` where that
+    /// cannot be known.
     pub suffices: bool,
 }
 
@@ -75,17 +77,16 @@ pub struct Remedy {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum RemedyAction {
-    /// Call `empty_cache`, where the allocator could not do it itself in time.
+    /// Call `empty_cache`, where the request was refused before anything was tried.
     EmptyCache,
     /// Wait for, or submit, the work in flight of this stream, which may still use freed memory.
     Wait(StreamId),
-    /// Set `policy:paged`, which gathers free pages of all places.
-    Gather,
     /// Drop references to private pools.
     DropPools,
     /// Raise the limit by these bytes.
     RaiseLimit,
-    /// Free buffers of these bytes.
+    /// Free buffers. The bytes are those that are asked for at one time beyond what any policy could serve: no fewer
+    /// help.
     FreeBuffers,
 }
 
@@ -94,7 +95,6 @@ impl fmt::Display for RemedyAction {
         match self {
             RemedyAction::EmptyCache => f.write_str("empty_cache"),
             RemedyAction::Wait(stream) => write!(f, "waiting for {stream}"),
-            RemedyAction::Gather => f.write_str("gathering pages (policy:paged)"),
             RemedyAction::DropPools => f.write_str("dropping private pools"),
             RemedyAction::RaiseLimit => f.write_str("raising the limit"),
             RemedyAction::FreeBuffers => f.write_str("freeing buffers"),
@@ -104,8 +104,12 @@ impl fmt::Display for RemedyAction {
 
 impl fmt::Display for Remedy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let enough = if self.suffices { "enough" } else { "not enough alone" };
-        write!(f, "{} by {} ({enough})", format_bytes(self.bytes), self.action)
+        let (bytes, action) = (format_bytes(self.bytes), self.action);
+        match self.action {
+            RemedyAction::FreeBuffers => write!(f, "{bytes} or more by {action}"),
+            _ if self.suffices => write!(f, "{bytes} by {action} (enough)"),
+            _ => write!(f, "{bytes} by {action} (not known to be enough)"),
+        }
     }
 }
 
@@ -137,7 +141,7 @@ impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.hole {
             Some(hole) => write!(f, "Largest free range: {hole}.")?,
-            None => f.write_str("Nothing is cached.")?,
+            None => f.write_str("Nothing is free.")?,
         }
         if !self.remedies.is_empty() {
             write!(f, "\nWould have helped: {}.", join(&self.remedies))?;
@@ -159,79 +163,121 @@ fn join(list: &[impl fmt::Display]) -> String {
 
 impl Explanation {
     /// Explains a report without knowing more than it has.
-    pub(crate) fn of(report: &Report) -> Self {
+    pub(crate) fn of(report: &Report, facts: Facts) -> Self {
         let pinned = |&pin: &Pin| PinnedBlock { pin, label: None, site: None };
         let hole =
             |range: &FreeRange| Hole { range: range.clone(), pinned_by: range.pinned_by.iter().map(pinned).collect() };
         Self {
             hole: report.largest_free.as_ref().map(hole),
-            remedies: remedies(report),
+            remedies: remedies(report, facts),
             holders: Vec::new(),
             is_recorded: false,
         }
     }
 }
 
-/// The sums of a report that remedies are made of.
-pub(crate) struct Sums<'a>(pub(crate) &'a Report);
+/// What advice has to know of a device.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Facts {
+    /// Whether the driver may grant more than the device has.
+    pub(crate) oversubscribes: bool,
+    /// Whether work may be queued that is never over, as the application has not submitted it.
+    pub(crate) keeps_work: bool,
+}
 
-impl Sums<'_> {
-    /// Returns the bytes that could be released or gathered at once.
-    pub(crate) fn idle(&self) -> u64 {
-        self.0.empty_cache_frees.saturating_sub(self.0.unreached_bytes)
-    }
-
-    /// Returns the freed bytes that the device may still use. The allocator has already waited for the device, so they
-    /// wait for work that was never submitted.
-    pub(crate) fn later(&self) -> u64 {
-        self.0.waiting_frees + self.0.unreached_bytes
-    }
-
-    /// Returns the bytes that the limit leaves. It returns 0 without a limit, because the driver had no more.
-    pub(crate) fn room(&self) -> u64 {
-        self.0.limit_bytes.map_or(0, |limit| limit.saturating_sub(self.0.reserved_bytes))
-    }
-
-    /// Returns the bytes that have to be freed for the request. With pages, the idle pages of every stream serve it;
-    /// other policies would have to release them first, which the last retry has done.
-    pub(crate) fn missing(&self) -> u64 {
-        self.0.tried_bytes.saturating_sub(if self.0.moves_pages { self.idle() } else { 0 })
+impl Facts {
+    pub(crate) fn of(caps: &Caps) -> Self {
+        Self { oversubscribes: caps.oversubscribes, keeps_work: caps.closing == Closing::Submit }
     }
 }
 
-fn remedies(report: &Report) -> Vec<Remedy> {
-    let sums = Sums(report);
-    let lacks = sums.missing().saturating_sub(sums.room());
+/// Returns the freed memory that the work of each stream may still use, and that the request could have had otherwise.
+/// What the asking stream itself was the last to use keeps nothing from it.
+pub(crate) fn waits(report: &Report) -> impl Iterator<Item = (StreamId, u64)> {
+    let own = |by: &PinnedBy| if by.stream == report.stream { 0 } else { by.own_bytes };
+    report.slack.pinned_by.iter().map(move |by| (by.stream, by.bytes + own(by))).filter(|&(_, bytes)| bytes > 0)
+}
+
+/// Returns by how many bytes what is asked for at one time, with the request, is more than `bound`: no policy has room
+/// for that.
+pub(crate) fn beyond_any_policy(report: &Report, bound: u64) -> u64 {
+    (report.ledger.live_bytes + report.requested_bytes).saturating_sub(bound)
+}
+
+/// Returns whether the request takes more than is left of the device, whoever else has memory of it.
+pub(crate) fn is_beyond_device(report: &Report, facts: Facts) -> bool {
+    let needed = report.reserved_bytes.saturating_add(report.missing_bytes());
+    !facts.oversubscribes && !report.has_source && needed > report.total_bytes
+}
+
+/// Returns by how many bytes the limit has to be raised for the request; `None` where it is not the reason, or the
+/// device has not got as much.
+pub(crate) fn limit_to_raise(report: &Report, facts: Facts) -> Option<u64> {
+    let beyond = report.beyond_limit_bytes();
+    (beyond > 0 && !is_beyond_device(report, facts)).then_some(beyond)
+}
+
+/// Which streams have to come to an end for a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Waits {
+    /// Those that freed memory is known to wait for.
+    Named,
+    /// Those, and the ones that the memory belongs to: it goes to another stream, or back, which waits for them too.
+    All,
+}
+
+/// Returns what has to be waited for, if that is certain to serve the request.
+pub(crate) fn waits_serve(report: &Report) -> Option<Waits> {
+    let is_waited_for = report.waiting_frees > 0 || report.unreached_bytes > 0;
+    match report.by_waiting.serves {
+        _ if !is_waited_for => None,
+        _ if report.fits_after_waits => Some(Waits::Named),
+        serves => serves.then_some(Waits::All),
+    }
+}
+
+/// Returns whether `empty_cache` is certain to serve a request that was refused at once.
+pub(crate) fn is_emptying_enough(report: &Report, facts: Facts) -> bool {
+    report.by_emptying.serves && !(facts.keeps_work && report.unreached_bytes > 0)
+}
+
+/// Returns whether private pools may keep memory from going back, when they are dropped, by work that was not submitted.
+pub(crate) fn is_used_in_pools(report: &Report, facts: Facts) -> bool {
+    facts.keeps_work && report.unreached_in_pools > 0
+}
+
+fn remedies(report: &Report, facts: Facts) -> Vec<Remedy> {
     let mut all = Vec::new();
-    let mut add = |action, bytes: u64, needed: u64| {
+    let mut add = |action, bytes: u64, suffices: bool| {
         if bytes > 0 {
-            all.push(Remedy { action, bytes, suffices: bytes >= needed });
+            all.push(Remedy { action, bytes, suffices });
         }
     };
-    if !report.moves_pages {
-        add(RemedyAction::EmptyCache, sums.idle(), lacks);
+    add(RemedyAction::EmptyCache, report.by_emptying.bytes, is_emptying_enough(report, facts));
+    // Where several streams are waited for, it is not known which of them has the memory.
+    let is_enough = waits(report).count() == 1 && waits_serve(report) == Some(Waits::Named);
+    for (stream, bytes) in waits(report) {
+        add(RemedyAction::Wait(stream), bytes, is_enough);
     }
-    // What the asking stream itself was the last to use keeps nothing from it.
-    let own = |by: &PinnedBy| if by.stream == report.stream { 0 } else { by.own_bytes };
-    for by in &report.slack.pinned_by {
-        add(RemedyAction::Wait(by.stream), by.bytes + own(by), lacks);
+    let pools = report.by_dropping_pools;
+    add(RemedyAction::DropPools, pools.bytes, pools.serves && !is_used_in_pools(report, facts));
+    if report.rejected {
+        return all;
     }
-    if !report.moves_pages && report.has_pages {
-        add(RemedyAction::Gather, report.in_whole_pages, report.requested_bytes);
+    add(RemedyAction::RaiseLimit, limit_to_raise(report, facts).unwrap_or(0), true);
+    let is_bounded = report.beyond_limit_bytes() > 0 || is_beyond_device(report, facts);
+    if is_bounded {
+        let device = if facts.oversubscribes { u64::MAX } else { report.total_bytes };
+        let bound = report.limit_bytes.map_or(device, |limit| limit.min(device));
+        add(RemedyAction::FreeBuffers, beyond_any_policy(report, bound), false);
     }
-    add(RemedyAction::DropPools, report.ledger.held_bytes, lacks);
-    if let Some(limit) = report.limit_bytes.filter(|&limit| limit < report.total_bytes) {
-        let more = lacks.min(report.total_bytes - limit);
-        add(RemedyAction::RaiseLimit, more, lacks);
-    }
-    add(RemedyAction::FreeBuffers, lacks.min(report.allocated_bytes), lacks);
     all
 }
 
 impl<B: Backend> State<B> {
     /// Explains a refusal with what is known of the blocks. The caller holds the coordinator's lock, and no lane's.
     pub(crate) fn explain(&self, coordinator: &Coordinator, report: &Report) -> Explanation {
-        let mut explanation = Explanation::of(report);
+        let mut explanation = Explanation::of(report, Facts::of(self.backend.caps()));
         if !self.sinks.watching.is_on() {
             return explanation;
         }

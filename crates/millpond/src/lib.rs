@@ -54,6 +54,6 @@ pub use millpond_core::plant;
 pub use millpond_core::stats;
 pub use millpond_core::stats::{MemoryStats, PageStats, PinnedBy, PoolStats, Sharing, SlackStats};
 pub use millpond_core::{
-    BlockState, BlockView, Checkpoint, FreeRange, Obstacle, Pin, PoolId, Report, SegmentId, SegmentView, Side,
+    BlockState, BlockView, Checkpoint, FreeRange, Obstacle, Pin, PoolId, Relief, Report, SegmentId, SegmentView, Side,
     WasteLedger, conf, settings,
 };

@@ -11,6 +11,7 @@ mod exact;
 pub(crate) mod phase;
 pub(crate) mod plan;
 mod pools;
+mod relief;
 mod report;
 mod retire;
 mod slack;
@@ -38,6 +39,7 @@ use turn::Turns;
 
 pub use checkpoint::{Checkpoint, Obstacle, Restored};
 pub use plan::Plan;
+pub use relief::Relief;
 pub use report::{FreeRange, Pin, Report};
 pub use step::{Outcome, PageCall, Step};
 

@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 
 use millpond_backend::StreamId;
 
+use super::relief::{Lack, Relief};
 use super::{Coordinator, Shards};
 use crate::books::ledger::WasteLedger;
 use crate::ids::{PoolId, SegmentId, ShardId};
@@ -11,7 +12,7 @@ use crate::policy::Source;
 use crate::shard::{BlockState, SegmentView};
 use crate::size::Want;
 use crate::stats::SlackStats;
-use crate::units::{SMALL_SEGMENT_BYTES, align_up};
+use crate::units::align_up;
 
 /// A block that keeps a free range from growing or from going back to the driver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,8 +47,9 @@ pub struct FreeRange {
 pub struct Report {
     /// The bytes that the program asked for.
     pub requested_bytes: u64,
-    /// The segment that the driver was asked for, which PyTorch's message gives as the size that was tried. Under
-    /// `paged`, which asks for no segments, it is the request in whole pages of the smallest size.
+    /// What the driver was asked for: the segment, which PyTorch's message gives as the size that was tried. In
+    /// expandable segments it is what is missing; under `paged`, which asks for no segments, the request in whole pages
+    /// of the smallest size.
     pub tried_bytes: u64,
     /// The stream of the request.
     pub stream: StreamId,
@@ -74,16 +76,22 @@ pub struct Report {
     pub unreached_bytes: u64,
     /// The bytes that become free once the points that they wait for are reached.
     pub waiting_frees: u64,
-    /// The bytes in whole 2 MiB pages inside free blocks of any stream, in the pool of the request: what `paged` could
-    /// use.
-    pub in_whole_pages: u64,
+    /// What comes free once nothing waits for the device any more, on any stream.
+    pub by_waiting: Relief,
+    /// Whether a free block of its own stream serves the request then, without that anything has to go back first.
+    pub fits_after_waits: bool,
+    /// What comes free once private pools have no references, but for the pool of the request, and the device is done
+    /// with it.
+    pub by_dropping_pools: Relief,
+    /// The bytes of those whose last use is not known to be over.
+    pub unreached_in_pools: u64,
+    /// What `empty_cache` frees for a request that was refused before anything was tried, if the device is done with
+    /// it; nothing otherwise, as the allocator has done that itself.
+    pub by_emptying: Relief,
     /// The bytes in free blocks of private pools, which PyTorch's message gives as allocated there.
     pub in_private_pools: u64,
     /// What is reserved beyond the slack, and the work that may be the reason.
     pub slack: SlackStats,
-    /// Whether the device has virtual memory, and the pool no source of its own: whether `paged` could serve the
-    /// request.
-    pub has_pages: bool,
     /// Whether free pages of every stream serve the request, because the policy is `paged`, and the pool has no source
     /// of its own.
     pub moves_pages: bool,
@@ -91,6 +99,25 @@ pub struct Report {
     pub has_source: bool,
     /// Whether `throw_on_cudamalloc_oom` refused the request before anything was tried.
     pub rejected: bool,
+}
+
+impl Report {
+    /// Returns the bytes that could be released or gathered at once.
+    pub fn idle_bytes(&self) -> u64 {
+        self.empty_cache_frees.saturating_sub(self.unreached_bytes)
+    }
+
+    /// Returns the bytes that have to come free for the request. With pages, the idle pages of every stream serve it;
+    /// other policies would have to release them first, which the last retry has done.
+    pub fn missing_bytes(&self) -> u64 {
+        self.tried_bytes.saturating_sub(if self.moves_pages { self.idle_bytes() } else { 0 })
+    }
+
+    /// Returns by how many bytes the limit is too low for the request; 0 if it is not the reason for the refusal.
+    pub fn beyond_limit_bytes(&self) -> u64 {
+        let needed = self.reserved_bytes.saturating_add(self.missing_bytes());
+        self.limit_bytes.map_or(0, |limit| needed.saturating_sub(limit))
+    }
 }
 
 impl Coordinator {
@@ -107,7 +134,7 @@ impl Coordinator {
         let active = layout.iter().flat_map(|view| &view.blocks);
         let allocated = active.filter(|block| block.state == BlockState::ActiveAllocated).map(|block| block.size);
         let moves_pages = self.traits_of(shard).source == Source::Pages;
-        Report {
+        let mut report = Report {
             requested_bytes: want.requested,
             tried_bytes: match self.facts.pages {
                 Some(pages) if moves_pages => align_up(want.rounded, pages.granularity),
@@ -125,13 +152,40 @@ impl Coordinator {
             empty_cache_frees: ledger.ready_bytes,
             unreached_bytes: self.unreached_bytes(shards),
             waiting_frees: ledger.waiting_bytes,
-            in_whole_pages: layout.iter().filter(|view| view.pool == pool).map(bytes_in_pages).sum(),
+            by_waiting: Relief::default(),
+            fits_after_waits: false,
+            by_dropping_pools: Relief::default(),
+            unreached_in_pools: 0,
+            by_emptying: Relief::default(),
             in_private_pools: layout.iter().filter(|view| view.pool != PoolId::DEFAULT).map(free_bytes).sum(),
             slack: self.beyond_slack(shards),
-            has_pages: self.facts.pages.is_some() && !self.has_source(pool),
             moves_pages,
             has_source: self.has_source(pool),
             rejected,
+        };
+        let lack = self.lack_of(&report, shard, want);
+        if rejected {
+            report.by_emptying = lack.relief(report.empty_cache_frees);
+        } else {
+            report.by_waiting = self.relief_by_waiting(shard, &lack, &layout, report.idle_bytes());
+            report.fits_after_waits = self.fits_after_waits(shard, want, &layout);
+            (report.by_dropping_pools, report.unreached_in_pools) = self.relief_by_pools(shard, &lack, shards);
+        }
+        report
+    }
+
+    /// Returns what a refused request lacks.
+    fn lack_of(&self, report: &Report, shard: ShardId, want: Want) -> Lack {
+        let total = report.total_bytes;
+        let limit = report.limit_bytes.filter(|_| report.beyond_limit_bytes() > 0).map(|limit| limit.min(total));
+        Lack {
+            reserved: report.reserved_bytes,
+            // Where an expandable segment grows, free memory in front counts, which goes back with all other.
+            needed: match self.traits_of(shard).source {
+                Source::Ranges => report.tried_bytes.max(align_up(want.rounded, self.granularity())),
+                _ => report.tried_bytes,
+            },
+            bound: if report.rejected { Some(self.throw_above().min(limit.unwrap_or(total))) } else { limit },
         }
     }
 
@@ -166,14 +220,4 @@ fn largest_free(view: &SegmentView) -> Option<FreeRange> {
         bytes: block.size,
         pinned_by: pins.collect(),
     })
-}
-
-fn bytes_in_pages(view: &SegmentView) -> u64 {
-    let free = view.blocks.iter().filter(|block| block.state == BlockState::Inactive);
-    free.map(|block| {
-        let begin = block.offset.div_ceil(SMALL_SEGMENT_BYTES);
-        let end = (block.offset + block.size) / SMALL_SEGMENT_BYTES;
-        end.saturating_sub(begin) * SMALL_SEGMENT_BYTES
-    })
-    .sum()
 }
