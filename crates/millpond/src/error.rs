@@ -442,7 +442,8 @@ impl OutOfMemory {
             let beyond = format_bytes(beyond);
             return write!(
                 f,
-                "\n  With this request {asked} are asked for at one time, {beyond} more than {whose}: no policy has room."
+                "\n  With this request {asked} are asked for at one time, {beyond} more than {whose}: no policy has \
+                 room."
             );
         }
         write!(f, "\n  With this request {asked} are asked for at one time, no more than {whose}.")?;

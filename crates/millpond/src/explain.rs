@@ -241,7 +241,7 @@ pub(crate) fn is_emptying_enough(report: &Report, facts: Facts) -> bool {
     report.by_emptying.serves && !(facts.keeps_work && report.unreached_bytes > 0)
 }
 
-/// Returns whether private pools may keep memory from going back, when they are dropped, by work that was not submitted.
+/// Returns whether memory of private pools may not go back when they are dropped, for work that was not submitted.
 pub(crate) fn is_used_in_pools(report: &Report, facts: Facts) -> bool {
     facts.keeps_work && report.unreached_in_pools > 0
 }

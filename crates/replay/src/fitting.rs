@@ -116,8 +116,9 @@ impl fmt::Display for Fits {
         }
         if self.fits_as_it_was() {
             f.write_str(
-                "\nThe policy that refused a request fits in the replay, which has no work in flight: freed memory \
-                 that still waited for the device was in the way, or what was cached before the history begins.",
+                "\nThe policy that refused a request fits in the replay, which has the device alone, no work in \
+                 flight and one thread: what that leaves out was in the way, or what was cached before the history \
+                 begins.",
             )?;
         }
         match self.recorded {

@@ -247,6 +247,7 @@ fn a_source_without_memory_is_named() {
         device.supplies = false;
         let report = device.try_allocate(2, 3 * MIB).expect_err("the source has none");
         assert!(report.has_source && !report.moves_pages, "{policy:?}");
+        assert_eq!(report.beyond_limit_bytes(), 0, "{policy:?}: it was the source that refused");
         assert_eq!((report.tried_bytes, report.pool), (20 * MIB, device.pool), "{policy:?}");
         assert!(device.reserved().len() >= 2, "{policy:?}: it is asked again once what can go has gone");
         device.allocate(0, 3 * MIB);

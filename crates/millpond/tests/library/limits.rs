@@ -1,4 +1,4 @@
-//! Limits: no policy reserves more, and what fits is granted. Where expandable segments differ from PyTorch's on purpose.
+//! Limits: no policy reserves more, and what fits is granted. Where expandable segments differ from PyTorch's.
 
 use millpond::settings::{Options, Settings};
 use millpond::{Allocator, Buffer, Error, Stream, conf};

@@ -79,7 +79,8 @@ Examples:
 const AS_RECORDED_HELP: &str = "\
 Do what PyTorch 2.11 does where Millpond differs on purpose, to see whether a replay does what PyTorch did: of free
 blocks of one size, the one at the lowest address is taken, as PyTorch does until 2.12, and not the one of the oldest
-segment; the pool is not searched again after the last wait; and garbage is collected only under a limit. On the
+segment; the pool is not searched again after the last wait; garbage is collected only under a limit; and expandable
+segments map whole pages, beyond a limit too, and keep free blocks from requests below max_split_size_mb. On the
 simulated device segments lie where the trace says that they lay, if it does, as traces of PyTorch's snapshots do";
 
 const TOUCH_HELP: &str = "\

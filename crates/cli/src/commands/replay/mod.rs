@@ -75,8 +75,8 @@ pub(crate) fn run(args: &ReplayArgs, output: &mut Output) -> Result<(), Failure>
     match refused {
         0 => Ok(()),
         refused => Err(Failure::OutOfMemory(format!(
-            "allocations were refused for lack of memory: {refused}; raise --limit, use a device with more memory or \
-             another policy, or give --allow-oom to exit with 0"
+            "allocations were refused for lack of memory: {refused}; the notes say of each first one what would help, \
+             and which policies fit; --allow-oom exits with 0"
         ))),
     }
 }

@@ -3,6 +3,7 @@
 use millpond::ENVIRONMENT;
 use millpond::conf::{self, ConfError, ConfErrorKind};
 use millpond::settings::{Choice, Options, Policy, Scrub, Settings, Variant};
+use millpond::summary::split_note;
 
 use super::ReplayArgs;
 use crate::failure::Failure;
@@ -39,7 +40,11 @@ pub(super) fn choose(args: &ReplayArgs, has_pages: bool) -> Result<Vec<Settings>
         let keys = unused.join(", ");
         tell(&format!("note: without effect under paged: {keys}; PyTorch's allocator, which heeds them, is classic"));
     }
-    Ok(scrubbed(options.into_iter().map(|options| options.resolve(has_pages)).collect(), &modes))
+    let settings: Vec<_> = options.into_iter().map(|options| options.resolve(has_pages)).collect();
+    if let Some(note) = settings.iter().find_map(|settings| split_note(settings, &[])) {
+        tell(&format!("note: {note}"));
+    }
+    Ok(scrubbed(settings, &modes))
 }
 
 /// Returns each of the settings in each of the modes, or the settings unchanged if no mode was given.

@@ -148,10 +148,14 @@ impl Tuning<'_> {
         tune::recommend(searched, &space, self.aim(), self.threads, measure, interrupt::is_pressed)
     }
 
-    /// Returns what the program reserves without a limit where nothing is cached: the least that it fits in.
+    /// Returns what the program reserves without a limit where nothing is cached and no work is in flight, which could
+    /// be waited for: the least that it fits in.
     fn floor(&self, trial: &Trial) -> Result<Option<u64>, Failure> {
         let direct = Settings { policy: Policy::Direct, ..Settings::default() };
-        let ended = self.measure(trial, &direct, None, &|_, _| interrupt::is_pressed())?;
+        let is_beaten = &|_, _| interrupt::is_pressed();
+        let &TuneArgs { passes, .. } = self.args;
+        let alone = Measure { trial, settings: &direct, limit: None, passes, in_flight: None, is_beaten };
+        let ended = self.target.run(alone)?;
         Ok(ended.measured().map(|measured| measured.reserved_bytes))
     }
 
