@@ -207,7 +207,9 @@ pub(crate) fn beyond_any_policy(report: &Report, bound: u64) -> u64 {
 /// Returns whether the request takes more than is left of the device, whoever else has memory of it.
 pub(crate) fn is_beyond_device(report: &Report, facts: Facts) -> bool {
     let needed = report.reserved_bytes.saturating_add(report.missing_bytes());
-    !facts.oversubscribes && !report.has_source && needed > report.total_bytes
+    // Some drivers grant more than they list, without saying so.
+    let is_bounded = !facts.oversubscribes && report.reserved_bytes <= report.total_bytes;
+    is_bounded && !report.has_source && needed > report.total_bytes
 }
 
 /// Returns by how many bytes the limit has to be raised for the request; `None` where it is not the reason, or the

@@ -376,7 +376,8 @@ impl Program {
 
 #[test]
 fn advice_that_is_followed_makes_the_request_succeed() {
-    for conf in POLICIES {
+    let others = ["policy:classic,slack:0.125", "policy:classic,max_split_size_mb:24,garbage_collection_threshold:0.7"];
+    for conf in POLICIES.into_iter().chain(others) {
         let mut followed = [0; 3];
         for seed in 0..150 {
             let mut program = Program::new(conf, seed);
@@ -386,6 +387,6 @@ fn advice_that_is_followed_makes_the_request_succeed() {
             program.allocator.check();
             followed.iter_mut().zip(program.followed).for_each(|(all, more)| *all += more);
         }
-        assert!(followed.iter().all(|&count| count > 20), "{conf}: {followed:?}");
+        assert!(followed.iter().all(|&count| count > 10), "{conf}: {followed:?}");
     }
 }
