@@ -145,7 +145,7 @@ impl Coordinator {
         });
         match after {
             // The driver may have what is missing, and no more.
-            After::Refused if !is_least => {
+            After::Refused if !is_least && !plan.request.is_short => {
                 plan.request.is_short = true;
                 Phase::Climb(attempt)
             }
