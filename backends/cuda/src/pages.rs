@@ -32,7 +32,7 @@ const RECOMMENDED: u32 = 1;
 /// How pages of this device are created and opened for access.
 pub(crate) struct PageFacts {
     pub(crate) caps: PageCaps,
-    /// The device on which the memory lies, and whether other processes can have it.
+    /// The device on which the memory lies, and who else can have it: other processes, network cards.
     properties: CUmemAllocationProp,
     /// The devices that may touch it: this device and its peers. Read under the lock of the table that a mapping
     /// enters.
@@ -56,12 +56,14 @@ unsafe impl Sync for PageFacts {}
 
 impl PageFacts {
     /// Returns the facts for pages of `device` that `peers` may touch too. The context need not be current.
-    /// If they are `shareable`, other processes can have them as file descriptors.
+    /// If they are `shareable`, other processes can have them as file descriptors. If `rdma` is set, network cards can
+    /// be given access to them, which the driver refuses for pages that were made without it.
     pub(crate) fn new(
         driver: &Driver,
         device: CUdevice,
         peers: &[CUdevice],
         shareable: bool,
+        rdma: bool,
     ) -> Result<PageFacts, CudaError> {
         let handles = if shareable {
             CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
@@ -75,7 +77,7 @@ impl PageFacts {
             win32HandleMetaData: std::ptr::null_mut(),
             allocFlags: CUmemAllocationProp_st__bindgen_ty_1 {
                 compressionType: 0,
-                gpuDirectRDMACapable: 0,
+                gpuDirectRDMACapable: u8::from(rdma),
                 usage: 0,
                 reserved: [0; 4],
             },

@@ -26,6 +26,9 @@ pub struct DeviceInfo {
     /// Whether its pages can be given to other processes as file descriptors, if it is opened for that:
     /// [`CudaBuilder::shareable_pages`](crate::CudaBuilder::shareable_pages).
     pub shareable_pages: bool,
+    /// Whether network cards can be given access to its pages, as a registration for RDMA does. All its pages are made
+    /// for that then.
+    pub rdma_pages: bool,
     /// Whether it has memory pools: `cuMemAllocAsync`.
     pub memory_pools: bool,
     /// The places of the devices whose kernels can touch its memory if they are passed to
@@ -99,6 +102,7 @@ impl Driver {
             ),
             virtual_memory: has(A::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED)?,
             shareable_pages: has(A::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED)?,
+            rdma_pages: has(A::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED)?,
             memory_pools: has(A::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED)?,
             peers: self.peers(device, ordinal)?,
         })

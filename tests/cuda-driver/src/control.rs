@@ -157,6 +157,16 @@ impl Control {
         (self.table.set_others)(ordinal(device), bytes);
     }
 
+    /// Sets whether a device can make pages that network cards reach (`gpuDirectRDMACapable`), which it can unless a
+    /// test says otherwise. Where it cannot, a request for one fails.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such device.
+    pub fn set_rdma(self, device: usize, supported: bool) {
+        (self.table.set_rdma)(ordinal(device), u32::from(supported));
+    }
+
     /// Returns the number of bytes of a device that this process holds: allocations, and pages whether mapped or not.
     ///
     /// # Panics

@@ -4,7 +4,7 @@
 //! that the loaded library hands out.
 
 /// The version of the layout below. It rises with every change, so that a stale library is refused.
-pub(crate) const VERSION: u64 = 2;
+pub(crate) const VERSION: u64 = 3;
 
 /// The name of the function that returns the table.
 #[cfg(target_os = "linux")]
@@ -45,6 +45,7 @@ pub(crate) struct Table {
     pub(crate) calls: extern "C" fn(Text) -> u64,
     pub(crate) set_bytes: extern "C" fn(u32, u64),
     pub(crate) set_others: extern "C" fn(u32, u64),
+    pub(crate) set_rdma: extern "C" fn(u32, u32),
     pub(crate) held_bytes: extern "C" fn(u32) -> u64,
     pub(crate) lose: extern "C" fn(u32, u32),
     /// Returns 0 if the stream is unknown or captured.

@@ -95,6 +95,7 @@ mod tests {
             compute: (9, 0),
             virtual_memory: true,
             shareable_pages: true,
+            rdma_pages: true,
             memory_pools: true,
             peers: Vec::new(),
         };

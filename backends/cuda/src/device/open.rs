@@ -107,7 +107,7 @@ impl<G: Gear> CudaBuilder<G> {
         let peer_devices: Vec<CUdevice> = peers.iter().map(|peer| peer.cu_device()).collect();
         let shareable = self.shareable_pages && info.shareable_pages;
         let pages = if self.pages && info.virtual_memory {
-            Some(PageFacts::new(driver, raw, &peer_devices, shareable)?)
+            Some(PageFacts::new(driver, raw, &peer_devices, shareable, info.rdma_pages)?)
         } else {
             None
         };

@@ -1,4 +1,5 @@
 use millpond_backend::{Backend, BackendError, ClassId, Fault, Transfer, VirtualMemory};
+use millpond_cuda::cudarc::driver::sys;
 use millpond_cuda::testing::{Cuda, Planned};
 use millpond_cuda::{CudaError, Misuse, Named, Page, Role, Segment};
 
@@ -48,6 +49,36 @@ fn a_page_keeps_its_bytes_wherever_it_is_mapped() {
         cuda.release_range(range);
     }
     assert_eq!(cuda.held_bytes(), 0);
+}
+
+/// What the driver says of the memory itself, whoever made it: of pages for this process, and of pages for others.
+#[test]
+fn pages_can_be_registered_for_rdma_where_the_device_can() {
+    let Some((cuda, unit)) = paged() else { return };
+    let mut can = 0;
+    let attribute = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED;
+    // SAFETY: the pointer is to a local number, and the attribute is one of the header's.
+    let asked = unsafe { sys::cuDeviceGetAttribute(&raw mut can, attribute, cuda.context().cu_device()) };
+    assert_eq!(asked, sys::CUresult::CUDA_SUCCESS);
+    assert_eq!(cuda.info().rdma_pages, can != 0);
+    let others = Cuda::builder().shareable_pages(true).build().unwrap();
+    for cuda in [&cuda, &others] {
+        let page = page(cuda, unit);
+        assert_eq!(is_for_rdma(&page), can != 0, "the attribute is {can}");
+        // SAFETY: it is mapped nowhere.
+        unsafe { cuda.release_page(page) };
+    }
+    eprintln!("pages for RDMA: {}", can != 0);
+}
+
+/// Returns whether network cards can be given access to a page, as the driver has it.
+fn is_for_rdma(page: &Page) -> bool {
+    // SAFETY: all zeros is a value of this plain structure of the header's.
+    let mut made: sys::CUmemAllocationProp = unsafe { std::mem::zeroed() };
+    // SAFETY: the pointer is to a local structure, and the page is alive.
+    let asked = unsafe { sys::cuMemGetAllocationPropertiesFromHandle(&raw mut made, page.handle()) };
+    assert_eq!(asked, sys::CUresult::CUDA_SUCCESS);
+    made.allocFlags.gpuDirectRDMACapable != 0
 }
 
 #[test]

@@ -1,6 +1,6 @@
 use std::ptr;
 
-use millpond_backend::{Backend, Point, StreamId, Transfer};
+use millpond_backend::{Backend, ClassId, Point, StreamId, Transfer, VirtualMemory};
 use millpond_cuda::CudaError;
 use millpond_cuda::cudarc::driver::sys::{self, CUstream};
 use millpond_cuda::testing::Cuda;
@@ -14,6 +14,29 @@ fn raw_stream(cuda: &Cuda) -> CUstream {
     // SAFETY: the pointer is to a local pointer, and the context is current. 1 is CU_STREAM_NON_BLOCKING.
     unsafe { sys::cuStreamCreate(&raw mut stream, 1) }.result().unwrap();
     stream
+}
+
+/// The simulator refuses such pages where the device cannot make them, as drivers do.
+#[test]
+fn pages_are_made_for_rdma_just_where_the_device_can() {
+    for supported in [true, false] {
+        alone(|control, _| {
+            control.set_rdma(0, supported);
+            for shareable in [true, false] {
+                let cuda = Cuda::builder().shareable_pages(shareable).build().unwrap();
+                assert_eq!(cuda.info().rdma_pages, supported);
+                let unit = cuda.caps().pages.unwrap().granularity;
+                let page = cuda.create_page(ClassId::DEVICE, unit).unwrap();
+                // SAFETY: all zeros is a value of this plain structure of the header's.
+                let mut made: sys::CUmemAllocationProp = unsafe { std::mem::zeroed() };
+                // SAFETY: the pointer is to a local structure, and the page is alive.
+                unsafe { sys::cuMemGetAllocationPropertiesFromHandle(&raw mut made, page.handle()) }.result().unwrap();
+                assert_eq!(made.allocFlags.gpuDirectRDMACapable, u8::from(supported));
+                // SAFETY: it is mapped nowhere.
+                unsafe { cuda.release_page(page) };
+            }
+        });
+    }
 }
 
 fn destroy(stream: CUstream) {

@@ -37,6 +37,8 @@ pub(crate) struct DeviceMemory {
     pub(crate) bytes: u64,
     pub(crate) others: u64,
     pub(crate) held: u64,
+    /// Whether its pages can be made so that network cards reach them.
+    pub(crate) rdma: bool,
     /// The part of `held` that came from `cuMemAllocAsync`.
     pub(crate) pooled: u64,
     pub(crate) file: Pages,
@@ -97,6 +99,7 @@ impl Memory {
             bytes: DEVICE_BYTES,
             others: 0,
             held: 0,
+            rdma: true,
             pooled: 0,
             file: Pages::new(FILE_BYTES),
             offsets: Gaps::new(0, FILE_BYTES),
@@ -117,7 +120,7 @@ impl Memory {
     /// Removes caps, and what other processes hold.
     pub(crate) fn reset(&mut self) {
         for device in &mut self.devices {
-            (device.bytes, device.others) = (DEVICE_BYTES, 0);
+            (device.bytes, device.others, device.rdma) = (DEVICE_BYTES, 0, true);
         }
     }
 

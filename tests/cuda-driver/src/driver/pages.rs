@@ -5,9 +5,10 @@ use crate::driver::memory::Memory;
 use crate::ffi::reserve::Pages;
 use crate::{DEVICES, PAGE_BYTES};
 
-/// The lowest bits, in the position of an exported descriptor, of the device and of the number of pages. Below is the
-/// offset in the memory file.
+/// The lowest bits, in the position of an exported descriptor, of the device, of whether other devices can reach the
+/// page, and of the number of pages. Below is the offset in the memory file.
 const DEVICE_BIT: u32 = 40;
+const RDMA_BIT: u32 = 43;
 const LENGTH_BIT: u32 = 44;
 
 /// Physical memory.
@@ -18,13 +19,22 @@ pub(crate) struct Page {
     offset: u64,
     /// The memory file of the process that it came from, for a page that was imported.
     file: Option<Pages>,
-    /// Whether it was created so that other processes can have it.
-    pub(crate) shareable: bool,
+    /// How it was created.
+    pub(crate) traits: Traits,
     /// Whether another process may have it, so that its memory must stay what it is.
     exported: bool,
     /// The number of handles that were not released.
     references: u64,
     mappings: u64,
+}
+
+/// How a page is created.
+#[derive(Clone, Copy)]
+pub(crate) struct Traits {
+    /// Whether other processes can have it.
+    pub(crate) shareable: bool,
+    /// Whether network cards and other devices can be given access to it (`gpuDirectRDMACapable`).
+    pub(crate) rdma: bool,
 }
 
 /// A page at an address.
@@ -70,9 +80,12 @@ impl Memory {
         Ok(())
     }
 
-    pub(crate) fn create_page(&mut self, device: usize, bytes: u64, shareable: bool) -> Result<u64, Code> {
+    pub(crate) fn create_page(&mut self, device: usize, bytes: u64, traits: Traits) -> Result<u64, Code> {
         if bytes == 0 || !bytes.is_multiple_of(PAGE_BYTES) {
             return Err(Code::INVALID_VALUE);
+        }
+        if traits.rdma && !self.devices[device].rdma {
+            return Err(Code::NOT_SUPPORTED);
         }
         if bytes > self.devices[device].free() {
             return Err(Code::OUT_OF_MEMORY);
@@ -83,7 +96,7 @@ impl Memory {
         self.next_page += 1;
         self.pages.insert(
             handle,
-            Page { device, bytes, offset, file: None, shareable, exported: false, references: 1, mappings: 0 },
+            Page { device, bytes, offset, file: None, traits, exported: false, references: 1, mappings: 0 },
         );
         Ok(handle)
     }
@@ -91,12 +104,13 @@ impl Memory {
     /// Returns a new file descriptor of a page. Its position in the memory file says which page it is.
     pub(crate) fn export_page(&mut self, handle: u64) -> Result<i32, Code> {
         let page = self.page(handle)?;
-        if !page.shareable {
+        if !page.traits.shareable {
             return Err(Code::INVALID_VALUE);
         }
         page.exported = true;
         let device = page.device;
-        let position = page.offset | (device as u64) << DEVICE_BIT | (page.bytes / PAGE_BYTES) << LENGTH_BIT;
+        let facts = (device as u64) << DEVICE_BIT | u64::from(page.traits.rdma) << RDMA_BIT;
+        let position = page.offset | facts | (page.bytes / PAGE_BYTES) << LENGTH_BIT;
         let file = self.pages[&handle].file.as_ref().unwrap_or(&self.devices[device].file);
         file.export(position).ok_or(Code::OPERATING_SYSTEM)
     }
@@ -104,7 +118,7 @@ impl Memory {
     /// Returns a handle of the page that a file descriptor stands for. The descriptor stays the caller's.
     pub(crate) fn import_page(&mut self, descriptor: i32) -> Result<u64, Code> {
         let (file, position) = Pages::import(descriptor).ok_or(Code::INVALID_VALUE)?;
-        let (device, bytes) = ((position >> DEVICE_BIT & 0xF) as usize, (position >> LENGTH_BIT) * PAGE_BYTES);
+        let (device, bytes) = ((position >> DEVICE_BIT & 0x7) as usize, (position >> LENGTH_BIT) * PAGE_BYTES);
         if device >= DEVICES || bytes == 0 {
             return Err(Code::INVALID_VALUE);
         }
@@ -112,7 +126,8 @@ impl Memory {
         let handle = self.next_page;
         self.next_page += 1;
         let file = Some(file);
-        let page = Page { device, bytes, offset, file, shareable: true, exported: true, references: 1, mappings: 0 };
+        let traits = Traits { shareable: true, rdma: position >> RDMA_BIT & 1 != 0 };
+        let page = Page { device, bytes, offset, file, traits, exported: true, references: 1, mappings: 0 };
         self.pages.insert(handle, page);
         Ok(handle)
     }

@@ -36,6 +36,41 @@ fn create(device: i32, bytes: usize) -> Answer<u64> {
     answer(unsafe { sys::cuMemCreate(&raw mut page, bytes, &raw const wanted, 0) }).map(|()| page)
 }
 
+fn create_for_rdma(device: i32, bytes: usize) -> Answer<u64> {
+    let mut page = 0;
+    // SAFETY: all zeros is a value of this plain structure of the header's.
+    let mut wanted: sys::CUmemAllocationProp = unsafe { std::mem::zeroed() };
+    wanted.type_ = sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
+    wanted.requestedHandleTypes = DESCRIPTOR;
+    wanted.location = location(device);
+    wanted.allocFlags.gpuDirectRDMACapable = 1;
+    // SAFETY: the pointers are to local values.
+    answer(unsafe { sys::cuMemCreate(&raw mut page, bytes, &raw const wanted, 0) }).map(|()| page)
+}
+
+fn is_for_rdma(page: u64) -> bool {
+    // SAFETY: all zeros is a value of this plain structure of the header's.
+    let mut made: sys::CUmemAllocationProp = unsafe { std::mem::zeroed() };
+    // SAFETY: the pointer is to a local structure.
+    answer(unsafe { sys::cuMemGetAllocationPropertiesFromHandle(&raw mut made, page) }).expect("a page");
+    made.allocFlags.gpuDirectRDMACapable != 0
+}
+
+#[test]
+fn pages_are_for_rdma_where_they_were_made_so_and_the_device_can() {
+    let turn = turn();
+    turn.control.set_rdma(1, false);
+    let refused = CUresult::CUDA_ERROR_NOT_SUPPORTED;
+    assert_eq!(create_for_rdma(1, PAGE), Err(refused), "this device cannot");
+    let (with, without) = (create_for_rdma(0, PAGE).expect("a page"), create(0, PAGE).expect("a page"));
+    assert!(is_for_rdma(with) && !is_for_rdma(without));
+    let again = import(export(with).expect("a descriptor").as_raw_fd()).expect("a handle");
+    assert!(is_for_rdma(again), "it is the same memory");
+    for page in [with, without, again] {
+        release(page).expect("released");
+    }
+}
+
 fn create_shareable(device: i32, bytes: usize) -> Answer<u64> {
     let mut page = 0;
     // SAFETY: all zeros is a value of this plain structure of the header's.

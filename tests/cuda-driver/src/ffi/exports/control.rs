@@ -16,6 +16,7 @@ static TABLE: Table = Table {
     calls,
     set_bytes,
     set_others,
+    set_rdma,
     held_bytes,
     lose,
     hold,
@@ -65,6 +66,10 @@ extern "C" fn set_bytes(device: u32, bytes: u64) {
 
 extern "C" fn set_others(device: u32, bytes: u64) {
     memory().write().devices[device as usize].others = bytes;
+}
+
+extern "C" fn set_rdma(device: u32, supported: u32) {
+    memory().write().devices[device as usize].rdma = supported != 0;
 }
 
 extern "C" fn held_bytes(device: u32) -> u64 {

@@ -11,6 +11,9 @@ use crate::{DEVICE_NAME, DEVICES};
 /// CUDA 12.8.
 const VERSION: c_int = 12_080;
 
+/// `CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED`, the only attribute that tests change.
+const RDMA_PAGES: c_uint = 110;
+
 exported! {
     Nothing fn cuInit(flags: c_uint) |_device| {
         if flags != 0 {
@@ -43,8 +46,11 @@ exported! {
     }
 
     Init fn cuDeviceGetAttribute(value: Out<c_int>, attribute: c_uint, device: c_int) |_device| {
-        at(device)?;
-        value.put(attribute_of(attribute)?)
+        let device = at(device)?;
+        value.put(match attribute {
+            RDMA_PAGES => c_int::from(memory().read().devices[device].rdma),
+            _ => attribute_of(attribute)?,
+        })
     }
 
     Init fn cuDeviceCanAccessPeer(can: Out<c_int>, device: c_int, peer: c_int) |_device| {

@@ -5,6 +5,7 @@ use std::ffi::{c_int, c_uint, c_void};
 use crate::PAGE_BYTES;
 use crate::driver::code::Code;
 use crate::driver::memory::memory;
+use crate::driver::pages::Traits;
 use crate::driver::world;
 use crate::ffi::pointers::{In, Out};
 
@@ -26,7 +27,10 @@ struct Properties {
     handle_kinds: c_uint,
     location: Location,
     metadata: *mut c_void,
-    flags: [u8; 8],
+    compression: u8,
+    /// `gpuDirectRDMACapable`.
+    rdma: u8,
+    rest: [u8; 6],
 }
 
 /// `CUmemAccessDesc`.
@@ -64,12 +68,14 @@ exported! {
     Pages fn cuMemAddressFree(start: u64, bytes: u64) |_device| { memory().write().free_range(start, bytes) }
 
     Pages fn cuMemCreate(handle: Out<u64>, bytes: u64, properties: In<Properties>, flags: u64) |_device| {
-        let device = properties.get()?.device()?;
+        let properties = properties.get()?;
+        let device = properties.device()?;
         if flags != 0 {
             return Err(Code::INVALID_VALUE);
         }
         let handle = handle.must()?;
-        let created = memory().write().create_page(device, bytes, properties.get()?.handle_kinds == DESCRIPTOR)?;
+        let traits = Traits { shareable: properties.handle_kinds == DESCRIPTOR, rdma: properties.rdma != 0 };
+        let created = memory().write().create_page(device, bytes, traits)?;
         handle.put(created)
     }
 
@@ -101,18 +107,20 @@ exported! {
     }
 
     Pages fn cuMemGetAllocationPropertiesFromHandle(properties: Out<Properties>, handle: u64) |_device| {
-        let (device, shareable) = {
+        let (device, traits) = {
             let mut memory = memory().write();
             let page = memory.page(handle)?;
-            (page.device, page.shareable)
+            (page.device, page.traits)
         };
         let location = Location { kind: DEVICE, id: device as c_int };
         properties.put(Properties {
             kind: PINNED,
-            handle_kinds: if shareable { DESCRIPTOR } else { 0 },
+            handle_kinds: if traits.shareable { DESCRIPTOR } else { 0 },
             location,
             metadata: std::ptr::null_mut(),
-            flags: [0; 8],
+            compression: 0,
+            rdma: u8::from(traits.rdma),
+            rest: [0; 6],
         })
     }
 
