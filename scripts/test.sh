@@ -52,6 +52,9 @@ fi
 cargo test -p millpond --features tracing,metrics --test telemetry
 cargo test -p millpond --features tracing,metrics --doc telemetry
 
+# The CUDA backend beside crates that link the driver.
+scripts/linked.sh
+
 # The Python package, in an empty environment.
 scripts/python.sh
 

@@ -1,5 +1,8 @@
 //! The driver's functions, each looked up by name once, so that a missing one is an error and not a panic.
 //!
+//! The library is opened here and not by cudarc, which opens it only where no crate of the program has it link the
+//! driver. Both then have the same library: the loader opens a file once.
+//!
 //! They return their codes as plain numbers. The enumeration of the bindings must not be used for values that come from
 //! a driver: a driver that is newer than the bindings may return a code that the enumeration lacks, which would be
 //! undefined behaviour.
@@ -7,10 +10,13 @@
 use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ulonglong, c_void};
 use std::sync::OnceLock;
 
+#[cfg(feature = "testing")]
+use cudarc::driver::sys::CUhostFn;
 use cudarc::driver::sys::{
-    self, CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUmemAccessDesc, CUmemAllocationProp,
+    CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUmemAccessDesc, CUmemAllocationProp,
     CUmemGenericAllocationHandle, CUmodule, CUstream, CUuuid,
 };
+use libloading::Library;
 
 /// The oldest driver that this backend supports, as `cuDriverGetVersion` counts: CUDA 12.0.
 pub(crate) const OLDEST: i32 = 12_000;
@@ -48,13 +54,13 @@ macro_rules! functions {
         }
 
         impl Driver {
-            fn look_up() -> Result<Driver, Unusable> {
+            fn look_up(library: &Library) -> Result<Driver, Unusable> {
                 for symbol in THROUGH_CUDARC {
-                    needed::<*const ()>(symbol)?;
+                    needed::<*const ()>(library, symbol)?;
                 }
                 Ok(Driver {
-                    $($(#[$meta])* $name: needed(stringify!($name))?,)*
-                    $($maybe: function(stringify!($maybe)),)*
+                    $($(#[$meta])* $name: needed(library, stringify!($name))?,)*
+                    $($maybe: function(library, stringify!($maybe)),)*
                 })
             }
         }
@@ -89,7 +95,7 @@ functions! {
         cuStreamIsCapturing(CUstream, *mut c_uint);
         cuThreadExchangeStreamCaptureMode(*mut c_uint);
         #[cfg(feature = "testing")]
-        cuLaunchHostFunc(CUstream, sys::CUhostFn, *mut c_void);
+        cuLaunchHostFunc(CUstream, CUhostFn, *mut c_void);
         cuEventCreate(*mut CUevent, c_uint);
         cuEventDestroy_v2(CUevent);
         cuEventRecord(CUevent, CUstream);
@@ -136,18 +142,30 @@ functions! {
 /// Further functions that cudarc calls for this backend, when it opens a context and when it releases it.
 const THROUGH_CUDARC: [&str; 2] = ["cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRelease_v2"];
 
-/// Returns the function of that name, if the loaded driver has it.
-fn function<F: Copy>(name: &str) -> Option<F> {
-    // SAFETY: the callers have checked that the library is there, so that this does not panic; loading it runs the
-    // driver's initialisation, which is what it is made for.
-    let library = unsafe { sys::culib() };
+/// The names of the driver's library. They are among those that cudarc tries, in the same order: what is found here
+/// cudarc finds, and does not panic.
+const NAMES: [&str; 2] = if cfg!(windows) { ["cuda.dll", "nvcuda.dll"] } else { ["libcuda.so", "libcuda.so.1"] };
+
+/// Returns the driver's library, which stays loaded for the life of the process, or `None` if it is not there.
+fn library() -> Option<&'static Library> {
+    static LIBRARY: OnceLock<Library> = OnceLock::new();
+    if LIBRARY.get().is_none() {
+        // SAFETY: loading a driver's library runs its initialisation, which is what it is made for.
+        let found = NAMES.into_iter().find_map(|name| unsafe { Library::new(name) }.ok())?;
+        return Some(LIBRARY.get_or_init(|| found));
+    }
+    LIBRARY.get()
+}
+
+/// Returns the function of that name, if the driver has it.
+fn function<F: Copy>(library: &Library, name: &str) -> Option<F> {
     // SAFETY: `F` is the signature in the table, which is the one in the driver's header.
-    unsafe { library.get::<F>(name.as_bytes()) }.ok().map(|symbol| *symbol)
+    unsafe { library.get::<F>(name) }.ok().map(|symbol| *symbol)
 }
 
 /// Returns the function of that name, or an error if the driver lacks it.
-fn needed<F: Copy>(symbol: &'static str) -> Result<F, Unusable> {
-    function(symbol).ok_or(Unusable::NoFunction(symbol))
+fn needed<F: Copy>(library: &Library, symbol: &'static str) -> Result<F, Unusable> {
+    function(library, symbol).ok_or(Unusable::NoFunction(symbol))
 }
 
 /// Returns an error unless the driver is new enough.
@@ -162,11 +180,7 @@ impl Driver {
         if let Some(driver) = DRIVER.get() {
             return Ok(driver);
         }
-        // SAFETY: loading a driver's library runs its initialisation and nothing else.
-        if !unsafe { sys::is_culib_present() } {
-            return Err(Unusable::NoLibrary);
-        }
-        let driver = Driver::look_up()?;
+        let driver = Driver::look_up(library().ok_or(Unusable::NoLibrary)?)?;
         driver.start()?;
         Ok(DRIVER.get_or_init(|| driver))
     }

@@ -39,6 +39,9 @@ exported! {
         Ok(())
     }
 
+    // A primary context is released, and there is no other.
+    Init fn cuCtxDestroy_v2(context: u64) |_device| { device_of(context).and(Err(Code::INVALID_CONTEXT)) }
+
     Init fn cuCtxGetCurrent(context: Out<u64>) |_device| { context.put(handle(thread::current())) }
 
     Init fn cuCtxSetCurrent(context: u64) |_device| {
