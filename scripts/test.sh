@@ -69,8 +69,8 @@ fi
 # An address sanitizer over what has unsafe code, in a build of its own: it needs a compiler flag that is not stable.
 # The library, whose threads drop the last buffers and handles; the CUDA backend on the simulated driver, which is built
 # with it too; and the Vulkan backend where there is a device. Leaks are for the simulator to count and for the
-# validation layer to find: loaders and drivers keep memory to themselves, and the library leaves what unsubmitted work
-# may still touch. The simulator is loaded at run time and finds the sanitizer in the test that loads it, which exports
+# validation layer to find: loaders and drivers keep memory to themselves, and a device keeps what unsubmitted work may
+# still touch. The simulator is loaded at run time and finds the sanitizer in the test that loads it, which exports
 # it.
 if [ "$(uname -m)" = x86_64 ]; then
     watched=(-p millpond -p millpond-cuda -p millpond-cuda-driver)

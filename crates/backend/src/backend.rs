@@ -1,7 +1,7 @@
 //! The trait that every backend implements.
 
 use crate::{
-    BackendError, Budget, Caps, ClassId, HostMemory, Point, StreamId, StreamWait, Tick, Transfer, VirtualMemory,
+    BackendError, Budget, Caps, ClassId, HostMemory, Left, Point, StreamId, StreamWait, Tick, Transfer, VirtualMemory,
 };
 
 /// A device that Millpond can take memory from.
@@ -117,6 +117,25 @@ pub unsafe trait Backend: Send + Sync + 'static {
     #[must_use = "the point may not have been reached: work that was never submitted is never waited for"]
     fn wait_asleep(&self, point: Point) -> Result<Tick, Self::Error> {
         self.wait(point)
+    }
+
+    /// Takes what a dropped allocator leaves, because work that was not submitted may still touch it, and gives it back
+    /// by itself once the points are reached, or as soon as it is known that no such work exists. Looks at that
+    /// whenever a stream comes further, and at the latest before a request is refused. It cannot fail.
+    ///
+    /// It may block until work is done. It closes no tick, which may cover work that only a caller knows of, and takes
+    /// no lock that a caller may hold who frees memory: the last buffer may be dropped while work is recorded or a
+    /// submit is made.
+    ///
+    /// Devices that close ticks by themselves ([`Closing::Backend`](crate::Closing::Backend)) get something only after
+    /// an error. The default keeps all of it until the device is destroyed.
+    ///
+    /// # Safety
+    ///
+    /// No new work will touch it: what may touch it was recorded before, and each of the points covers it on its
+    /// stream. All of it is this device's, and the pages are mapped where they say and nowhere else.
+    unsafe fn leave(&self, left: Left<Self::Segment, Self::Page>) {
+        core::mem::forget(left);
     }
 
     /// Returns the operations on virtual memory, if the device has it. It is announced as [`Caps::pages`].

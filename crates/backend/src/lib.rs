@@ -3,9 +3,9 @@
 //! A backend supplies nine methods and the library does the rest: a table of facts ([`Backend::caps`]), two for streams
 //! ([`Backend::create_stream`], [`Backend::has_stream`]), three for space ([`Backend::reserve`], [`Backend::release`],
 //! [`Backend::address`]) and three for time ([`Backend::mark`], [`Backend::reached`], [`Backend::wait`]). Where the
-//! application ends ticks, [`Backend::submit`] comes on top. Everything else that a device may be able to do is an
-//! extension trait, which the backend returns if it has it: [`VirtualMemory`], [`StreamWait`], [`HostMemory`],
-//! [`Transfer`], [`Budget`].
+//! application ends ticks, [`Backend::submit`] and [`Backend::leave`] come on top. Everything else that a device may be
+//! able to do is an extension trait, which the backend returns if it has it: [`VirtualMemory`], [`StreamWait`],
+//! [`HostMemory`], [`Transfer`], [`Budget`].
 //!
 //! # Principles
 //!
@@ -37,9 +37,11 @@ mod caps;
 mod ext;
 mod fault;
 mod id;
+mod left;
 
 pub use backend::Backend;
 pub use caps::{Caps, Class, ClassKind, Closing, PageCaps, Reuse};
 pub use ext::{Budget, BudgetInfo, HostMemory, Readback, StreamWait, Transfer, VirtualMemory};
 pub use fault::{BackendError, Fault};
 pub use id::{ClassId, Point, StreamId, Tick};
+pub use left::{Left, LeftMapping, LeftPage};

@@ -3,6 +3,7 @@
 
 mod clock;
 mod lanes;
+mod leavings;
 mod misuse;
 mod ring;
 mod submits;
@@ -11,6 +12,7 @@ pub mod testing;
 
 pub use clock::TickClock;
 pub use lanes::Lanes;
+pub use leavings::Leavings;
 pub use misuse::{Misuse, Named, Remedy, Role, is_inside};
 pub use ring::{Piece, Ring};
 pub use submits::SubmitClock;

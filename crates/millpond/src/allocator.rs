@@ -23,8 +23,10 @@ use crate::usage::{BeyondDevice, Usage};
 ///
 /// Several allocators, of one device or of several, are independent of each other. When the last handle and the last
 /// buffer are dropped, all memory is returned to the driver, once the device is done with it. Where ticks are closed by
-/// the application's submit, submit once after the last buffer is dropped: memory that unsubmitted work may still touch
-/// cannot be released, and is left for the driver to reclaim with the device.
+/// the application's submit, work that was recorded and not submitted may still touch memory. The device keeps that
+/// memory until the work is done: what it has recorded itself it finishes by itself, where it can, and on Vulkan what
+/// the application may have recorded (with a raw handle or an address of the memory) waits for the next submit of its
+/// stream.
 pub struct Allocator<B: Backend> {
     handle: Arc<Handle<B>>,
 }

@@ -150,7 +150,10 @@ impl<B: Backend> Buffer<B> {
 
     /// Returns its device address, on devices that have addresses. `None` for an empty buffer.
     pub fn address(&self) -> Option<u64> {
-        (self.address != 0).then_some(self.address)
+        (self.address != 0).then(|| {
+            self.lane.owner().tell_address();
+            self.address
+        })
     }
 
     /// Returns the number of the segment in which it lies; `None` for an empty buffer. It is meant for logs: a driver

@@ -1,18 +1,21 @@
 //! The end of an allocator: its memory is returned to the driver.
 
-use millpond_backend::Backend;
-use millpond_core::ShardId;
+use std::collections::BTreeMap;
+
+use millpond_backend::{Backend, Left, LeftMapping, LeftPage, Point};
 
 use crate::lane::Lane;
+use crate::raw;
 use crate::state::{LockedShards, State};
+use crate::sync::Ordering;
 
 impl<B: Backend> Drop for State<B> {
     /// Waits until the device is done with each stream's memory, then releases it.
     ///
-    /// Work that was recorded and never submitted may still touch memory, and the state of a device that fails is
-    /// unknown. Memory that these concern is left to the driver, which reclaims it with the device.
+    /// Work that was recorded and not submitted may still touch memory, and the state of a device that fails is
+    /// unknown. Memory that these concern is left with the device, which releases it when the work is done.
     fn drop(&mut self) {
-        self.finish_points();
+        let mut points = self.finish_points();
         let (holdings, mappings) = {
             let coordinator = self.coordinator.lock();
             (coordinator.holdings(&mut LockedShards(self)), coordinator.mappings())
@@ -21,48 +24,87 @@ impl<B: Backend> Drop for State<B> {
             holdings.iter().any(|&(shard, ..)| shard == lane.shard)
                 || mappings.iter().flat_map(|(_, places)| places).any(|place| place.shard == lane.shard)
         };
-        let left: Vec<_> =
-            self.lanes().filter(|&lane| used(lane) && !self.is_done_with(lane)).map(|l| l.shard).collect();
-        let is_left = |shard: &ShardId| left.contains(shard);
-        let mut ranges_left = Vec::new();
+        let left: BTreeMap<_, _> = self
+            .lanes()
+            .filter(|&lane| used(lane))
+            .filter_map(|lane| Some((lane.shard, self.used_until(lane)?)))
+            .collect();
+        points.extend(left.values().flatten());
+        let mut pages_left = Vec::new();
+        // The ranges that pages are left in, each with its place among those that are left.
+        let mut ranges_left = BTreeMap::new();
         for (page, places) in mappings {
-            if places.iter().any(|place| is_left(&place.shard)) {
-                std::mem::forget(self.pages.take(page));
-                ranges_left.extend(places.iter().map(|place| (place.shard, place.slot)));
+            if places.iter().any(|place| left.contains_key(&place.shard)) {
+                ranges_left.extend(places.iter().map(|place| ((place.shard, place.slot), 0)));
+                pages_left.push((page, places));
             } else {
                 self.release_page(page, &places);
             }
         }
+        let (mut segments, mut ranges) = (Vec::new(), Vec::new());
         for (shard, slot, is_range) in holdings {
-            if is_left(&shard) || ranges_left.contains(&(shard, slot)) {
-                std::mem::forget(self.lane(shard).lock().take_segment(slot));
-                // The source of memory that is left is not over, either.
-                std::mem::forget(self.sources.take((shard, slot)));
-            } else {
+            let at = (shard, slot);
+            if !left.contains_key(&shard) && !ranges_left.contains_key(&at) {
                 self.release(shard, slot, is_range);
+            } else if let Some(source) = self.sources.take(at) {
+                // It goes back to its source, which the device does not know: both stay.
+                std::mem::forget((source, self.lane(shard).lock().take_segment(slot)));
+            } else {
+                let to = if is_range { &mut ranges } else { &mut segments };
+                ranges_left.insert(at, to.len());
+                to.push(self.lane(shard).lock().take_segment(slot));
             }
         }
+        if left.is_empty() {
+            return;
+        }
+        let pages = pages_left.into_iter().map(|(page, places)| {
+            let mapped = places.iter().map(|place| LeftMapping {
+                range: ranges_left[&(place.shard, place.slot)],
+                offset: place.offset,
+                stream: self.lane(place.shard).stream,
+            });
+            LeftPage { mapped: mapped.collect(), page: self.pages.take(page) }
+        });
+        let (points, pages) = (newest(&points), pages.collect());
+        let is_addressed = self.is_addressed.load(Ordering::Relaxed);
+        raw::leave(&self.backend, Left { points, is_addressed, segments, ranges, pages });
     }
 }
 
+/// Returns the newest point of each stream.
+fn newest(points: &[Point]) -> Vec<Point> {
+    let mut ticks = BTreeMap::new();
+    for &Point { stream, tick } in points {
+        let newest = ticks.entry(stream).or_insert(tick);
+        *newest = tick.max(*newest);
+    }
+    ticks.into_iter().map(|(stream, tick)| Point { stream, tick }).collect()
+}
+
 impl<B: Backend> State<B> {
-    /// Waits for the points that freed blocks wait for, and retires what was reached.
-    fn finish_points(&self) {
-        let points = self.coordinator.lock().outstanding(&mut LockedShards(self));
-        let reached: Vec<_> = points.into_iter().filter_map(|point| self.wait(point).ok()).collect();
+    /// Waits for the points that freed blocks wait for, and retires what was reached. Returns those that were not.
+    fn finish_points(&self) -> Vec<Point> {
+        let mut points = self.coordinator.lock().outstanding(&mut LockedShards(self));
+        let reached: Vec<_> = points.iter().filter_map(|&point| self.wait(point).ok()).collect();
+        points.retain(|point| !reached.iter().any(|to| to.stream == point.stream && to.tick >= point.tick));
         let mut coordinator = self.coordinator.lock();
         for point in reached {
             coordinator.note_reached(point.stream, point.tick);
         }
         coordinator.retire_ready(self.clocks(), &mut LockedShards(self));
+        points
     }
 
-    /// Returns whether the device is done with all memory of a lane.
-    fn is_done_with(&self, lane: &Lane<B>) -> bool {
-        let (last_use, waits) = {
+    /// Waits until the device is done with all memory of a lane, on its own stream and others. Returns `None` if it is;
+    /// else the point behind its last use on its own stream, unless that is reached.
+    fn used_until(&self, lane: &Lane<B>) -> Option<Option<Point>> {
+        let (tick, waits) = {
             let state = lane.lock();
             (state.shard.last_use(), state.shard.has_pending())
         };
-        !waits && self.wait(self.mark(lane.stream)).is_ok_and(|point| point.tick >= last_use)
+        let is_reached = self.wait(self.mark(lane.stream)).is_ok_and(|point| point.tick >= tick);
+        let point = (!is_reached).then_some(Point { stream: lane.stream, tick });
+        (waits || !is_reached).then_some(point)
     }
 }

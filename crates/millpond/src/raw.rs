@@ -64,7 +64,7 @@ use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
-use millpond_backend::{Backend, StreamId, VirtualMemory};
+use millpond_backend::{Backend, Left, StreamId, VirtualMemory};
 use millpond_core::Slot;
 
 use crate::lane::Lane;
@@ -331,6 +331,14 @@ pub(crate) fn release<B: Backend>(backend: &B, segment: B::Segment) {
     // stream is reached, and whose uses on other streams were reached before it became free. No new work can be
     // recorded on it: no buffer refers to it, and the segment is moved in here by value.
     unsafe { backend.release(segment) }
+}
+
+/// Leaves with the device what a dropped allocator cannot release.
+pub(crate) fn leave<B: Backend>(backend: &B, left: Left<B::Segment, B::Page>) {
+    // SAFETY: the allocator is being dropped: no buffer refers to any of it, so no new work can be recorded on it. Its
+    // last use on its home stream and the uses on other streams that were not reached are the points. The pages are
+    // mapped where the core says, in ranges that are left with them.
+    unsafe { backend.leave(left) }
 }
 
 /// Releases an address range to the driver.

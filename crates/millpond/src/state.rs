@@ -53,6 +53,8 @@ pub(crate) struct State<B: Backend> {
     /// overwritten, and it is reused in order.
     is_plain: AtomicBool,
     pub(crate) sinks: Sinks,
+    /// Whether the caller was told an address of the memory.
+    pub(crate) is_addressed: AtomicBool,
     /// The futures that wait for points.
     #[cfg(not(loom))]
     pub(crate) later: crate::later::Waiters<B>,
@@ -152,6 +154,7 @@ impl<B: Backend> State<B> {
             searches: CachePadded::new([AtomicU64::new(0), AtomicU64::new(0)]),
             waiters: AtomicUsize::new(0),
             sinks: Sinks::new(),
+            is_addressed: AtomicBool::new(false),
             #[cfg(not(loom))]
             later: crate::later::Waiters::new(),
             #[cfg(not(loom))]
@@ -223,6 +226,15 @@ impl<B: Backend> State<B> {
         let at = self.lanes.push(Lane::new(OwnerRef::new(self), shard, set_aside, self.direct));
         self.watch_new(&self.lanes[at]);
         &self.lanes[at]
+    }
+
+    /// Notes that the caller is told an address, so that work may use memory without naming its segment.
+    #[inline]
+    pub(crate) fn tell_address(&self) {
+        // It is mostly noted already, and a line that nobody writes is shared for nothing.
+        if !self.is_addressed.load(Ordering::Relaxed) {
+            self.is_addressed.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Returns whether operations need nothing but their lane, because nothing is waited for or counted.

@@ -4,7 +4,8 @@ use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
 use millpond_backend::{
-    Backend, Budget, BudgetInfo, Caps, ClassId, HostMemory, Point, StreamId, StreamWait, Tick, Transfer, VirtualMemory,
+    Backend, Budget, BudgetInfo, Caps, ClassId, HostMemory, Left, Point, StreamId, StreamWait, Tick, Transfer,
+    VirtualMemory,
 };
 
 use super::Sim;
@@ -38,6 +39,7 @@ unsafe impl Backend for Sim {
     }
 
     fn reserve(&self, class: ClassId, bytes: u64) -> Result<Segment, SimError> {
+        self.give_back_due();
         memory::reserve(&self.device, class, bytes)
     }
 
@@ -61,11 +63,19 @@ unsafe impl Backend for Sim {
 
     fn submit(&self, stream: StreamId) -> Result<Tick, SimError> {
         self.device.alive()?;
-        Ok(self.device.submit(stream))
+        let tick = self.device.submit(stream);
+        self.give_back_of(stream);
+        Ok(tick)
     }
 
     fn wait(&self, point: Point) -> Result<Tick, SimError> {
-        self.device.wait(point)
+        let reached = self.device.wait(point);
+        self.give_back_of(point.stream);
+        reached
+    }
+
+    unsafe fn leave(&self, left: Left<Segment, Page>) {
+        self.take_left(left);
     }
 
     fn virtual_memory(&self) -> Option<&dyn VirtualMemory<Segment = Segment, Page = Page, Error = SimError>> {
@@ -126,6 +136,7 @@ impl VirtualMemory for Sim {
     type Error = SimError;
 
     fn reserve_range(&self, class: ClassId, bytes: u64) -> Result<Segment, SimError> {
+        self.give_back_due();
         pages::reserve_range(&self.device, class, bytes)
     }
 
@@ -134,6 +145,7 @@ impl VirtualMemory for Sim {
     }
 
     fn create_page(&self, class: ClassId, bytes: u64) -> Result<Page, SimError> {
+        self.give_back_due();
         pages::create_page(&self.device, class, bytes)
     }
 

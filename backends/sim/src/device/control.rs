@@ -213,12 +213,14 @@ impl Sim {
     /// Returns the bytes of class 0 in segments and pages that were not given back. This is no driver call, so no
     /// planned fault applies to it.
     pub fn held_bytes(&self) -> u64 {
+        self.give_back_due();
         self.device.memory.space().used(ClassId::DEVICE)
     }
 
     /// Returns the number of segments, of pages and of ranges, in this order, that were handed out and not given back.
     /// This is no driver call, so no planned fault applies to it.
     pub fn live(&self) -> (u64, u64, u64) {
+        self.give_back_due();
         self.device.memory.space().live()
     }
 

@@ -5,13 +5,16 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use millpond_kit::Leavings;
 use parking_lot::Mutex;
 
+use crate::space::segment::{Page, Segment};
 use crate::time::Time;
 use crate::transfer::Overwriting;
 
 mod contract;
 pub(crate) mod control;
+mod left;
 mod open;
 
 /// A simulated device, and the handle to it: clones are the same device.
@@ -26,6 +29,7 @@ pub struct Sim {
 /// The state that all handles of a device share: all storeys, one upon the other.
 pub(crate) struct Device {
     time: Time,
+    leavings: Leavings<Segment, Page>,
     /// How well memory is overwritten.
     overwriting: Mutex<Overwriting>,
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use millpond_backend::Closing;
+use millpond_kit::Leavings;
 use parking_lot::Mutex;
 
 use super::{Device, Sim};
@@ -56,6 +57,7 @@ impl SimBuilder {
         }
         let link = Link::new(self.caps, self.costs, self.takes_time, memory);
         let time = Time::new(Streams::new(link), self.completion, self.order);
-        Sim { device: Arc::new(Device { time, overwriting: Mutex::new(Overwriting::Sound) }) }
+        let (leavings, overwriting) = (Leavings::default(), Mutex::new(Overwriting::Sound));
+        Sim { device: Arc::new(Device { time, leavings, overwriting }) }
     }
 }

@@ -3,7 +3,8 @@
 use std::ptr::NonNull;
 
 use millpond_backend::{
-    Backend, Budget, BudgetInfo, Caps, ClassId, HostMemory, Point, StreamId, StreamWait, Tick, Transfer, VirtualMemory,
+    Backend, Budget, BudgetInfo, Caps, ClassId, HostMemory, Left, Point, StreamId, StreamWait, Tick, Transfer,
+    VirtualMemory,
 };
 
 use super::Vulkan;
@@ -35,7 +36,7 @@ unsafe impl Backend for Vulkan {
     }
 
     fn reserve(&self, class: ClassId, bytes: u64) -> Result<Segment, VulkanError> {
-        self.device.memory.reserve(class, bytes, || self.device.pages.reclaim())
+        self.with_what_was_left(|| self.device.memory.reserve(class, bytes, || self.device.pages.reclaim()))
     }
 
     unsafe fn release(&self, segment: Segment) {
@@ -53,16 +54,26 @@ unsafe impl Backend for Vulkan {
 
     #[inline]
     fn reached(&self, stream: StreamId) -> Result<Tick, VulkanError> {
-        self.device.time.reached(stream)
+        let reached = self.device.time.reached(stream);
+        self.give_back_of(stream);
+        reached
     }
 
     fn submit(&self, stream: StreamId) -> Result<Tick, VulkanError> {
         let lane = self.device.streams.lane(stream);
-        self.device.time.submit(lane, &mut lane.state.lock(), &Submission::default())
+        let tick = self.device.time.submit(lane, &mut lane.state.lock(), &Submission::default());
+        self.give_back_of(stream);
+        tick
     }
 
     fn wait(&self, point: Point) -> Result<Tick, VulkanError> {
-        self.device.time.wait(point)
+        let reached = self.device.time.wait(point);
+        self.give_back_of(point.stream);
+        reached
+    }
+
+    unsafe fn leave(&self, left: Left<Segment, Page>) {
+        self.take_left(left);
     }
 
     fn virtual_memory(&self) -> Option<&dyn VirtualMemory<Segment = Segment, Page = Page, Error = VulkanError>> {

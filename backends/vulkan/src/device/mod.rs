@@ -1,6 +1,7 @@
 //! The device: the rooms that it is composed of, and the handle to it.
 
 mod contract;
+mod left;
 mod open;
 mod pages;
 mod streams;
@@ -16,9 +17,11 @@ use std::sync::atomic::Ordering;
 
 use ash::vk;
 
-use crate::memory::Memory;
+use millpond_kit::Leavings;
+
+use crate::memory::{Memory, Segment};
 use crate::open::{Driver, EnabledFeatures, ValidationLog};
-use crate::pages::Pages;
+use crate::pages::{Page, Pages};
 use crate::streams::Streams;
 use crate::time::Time;
 use crate::transfer::Transfers;
@@ -34,6 +37,7 @@ pub struct Vulkan {
 
 /// The state that all handles of a device share: its rooms, from the last to the first.
 struct Device {
+    leavings: Leavings<Segment, Page>,
     transfers: Transfers,
     time: Arc<Time>,
     pages: Arc<Pages>,

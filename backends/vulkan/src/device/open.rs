@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use millpond_kit::Leavings;
+
 use super::{Device, Vulkan};
 use crate::error::VulkanError;
 use crate::memory::Memory;
@@ -76,7 +78,8 @@ impl Vulkan {
             Arc::clone(&memory),
             Arc::clone(&pages),
         );
-        Ok(Vulkan { device: Arc::new(Device { transfers, time, pages, memory, streams, driver }) })
+        let leavings = Leavings::default();
+        Ok(Vulkan { device: Arc::new(Device { leavings, transfers, time, pages, memory, streams, driver }) })
     }
 }
 

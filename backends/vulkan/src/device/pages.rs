@@ -23,14 +23,17 @@ impl Vulkan {
         Ok(())
     }
 
-    /// Returns the bytes in pages that were not given back. Makes no driver call.
+    /// Returns the bytes in pages that were not given back. Makes no driver call, unless a dropped allocator has left
+    /// something, as the other counts here do.
     pub fn page_bytes(&self) -> u64 {
+        self.give_back_due();
         self.device.pages.binds.as_ref().map_or(0, Binds::page_bytes)
     }
 
     /// Returns the number of segments, pages and ranges, in this order, that were handed out and not given back. Makes
     /// no driver call.
     pub fn live(&self) -> (u64, u64, u64) {
+        self.give_back_due();
         let (pages, ranges) = self.device.pages.binds.as_ref().map_or((0, 0), Binds::live);
         (self.device.memory.live(), pages, ranges)
     }
@@ -49,7 +52,8 @@ impl Vulkan {
 
     /// Returns the bytes of class 0 in segments and pages that were not given back. Makes no driver call.
     pub fn held_bytes(&self) -> u64 {
-        self.device.memory.held_bytes() + self.page_bytes()
+        let page_bytes = self.page_bytes();
+        self.device.memory.held_bytes() + page_bytes
     }
 
     /// Allocates and frees memory through the driver, without a buffer or any bookkeeping: the least that memory costs
@@ -78,7 +82,7 @@ impl VirtualMemory for Vulkan {
     type Error = VulkanError;
 
     fn reserve_range(&self, class: ClassId, bytes: u64) -> Result<Segment, VulkanError> {
-        self.device.pages.reserve_range(class, bytes)
+        self.with_what_was_left(|| self.device.pages.reserve_range(class, bytes))
     }
 
     /// Gives a range back. The buffer is destroyed once the binds noted before are made.
@@ -89,7 +93,7 @@ impl VirtualMemory for Vulkan {
     /// Creates a page with one driver call. If the driver refuses, all memory that was given back is freed first, which
     /// may take until the binds before it are made, a second at most, and the call is made once more.
     fn create_page(&self, class: ClassId, bytes: u64) -> Result<Page, VulkanError> {
-        self.device.pages.create_page(class, bytes)
+        self.with_what_was_left(|| self.device.pages.create_page(class, bytes))
     }
 
     /// Gives a page back. The memory is freed once the binds noted before are made.

@@ -35,7 +35,9 @@ impl Vulkan {
         for &point in submission.after {
             self.device.time.submitted(point)?;
         }
-        self.device.time.submit(lane, &mut lane.state.lock(), submission)
+        let tick = self.device.time.submit(lane, &mut lane.state.lock(), submission);
+        self.give_back_of(stream);
+        tick
     }
 
     /// Announces a submit that the engine makes without this backend, and closes the open tick. Commands that were

@@ -1,6 +1,7 @@
 //! Segments, as users see them.
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use ash::vk;
 use millpond_backend::ClassId;
@@ -27,12 +28,27 @@ pub struct Segment {
     pub(crate) address: Option<u64>,
     pub(crate) mapped: Option<HostPointer>,
     pub(crate) limits: DescriptorLimits,
+    /// Whether code outside of this backend has the buffer's handle.
+    pub(crate) shown: AtomicBool,
 }
 
 impl Segment {
     /// Returns the buffer. Bytes 0 to [`bytes`](Segment::bytes) of it are the segment.
+    ///
+    /// When an allocator is dropped, its memory goes back at once if no buffer was returned here. If one was, commands
+    /// may have been recorded that use it, and the memory goes back with the next submit of the streams that used it.
     pub fn buffer(&self) -> vk::Buffer {
+        // It is mostly noted already, and a line that nobody writes is shared for nothing.
+        if !self.is_shown() {
+            self.shown.store(true, Ordering::Relaxed);
+        }
         self.buffer
+    }
+
+    /// Returns whether code outside of this backend has the buffer's handle, so that commands may use the buffer which
+    /// this backend does not know of.
+    pub(crate) fn is_shown(&self) -> bool {
+        self.shown.load(Ordering::Relaxed)
     }
 
     /// Returns its length in bytes.
@@ -65,7 +81,7 @@ impl Segment {
     pub fn descriptor(&self, offset: u64, bytes: u64) -> Result<vk::DescriptorBufferInfo, VulkanError> {
         Misuse::if_empty("descriptor", bytes)?;
         self.check(offset, bytes)?;
-        self.limits.descriptor(self.buffer, offset, bytes)
+        self.limits.descriptor(self.buffer(), offset, bytes)
     }
 
     /// Returns a descriptor that covers a range which may begin at any byte, and the number of bytes in it before the

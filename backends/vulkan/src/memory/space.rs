@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use ash::vk;
 use millpond_backend::{Caps, ClassId, Closing, Reuse};
@@ -107,6 +107,7 @@ impl Memory {
             address: self.buffer_address(backed.buffer),
             mapped: backed.allocation.mapped_ptr().filter(|_| coherent).map(|pointer| HostPointer(pointer.cast())),
             limits: self.limits,
+            shown: AtomicBool::new(false),
         };
         self.live.lock().insert(id, backed);
         Ok(segment)

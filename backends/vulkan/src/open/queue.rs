@@ -49,6 +49,7 @@ pub(crate) struct Queue {
     pub(crate) index: u32,
     pub(crate) flags: vk::QueueFlags,
     lock: Arc<dyn QueueLock>,
+    is_own: bool,
 }
 
 impl Queue {
@@ -58,8 +59,14 @@ impl Queue {
         flags: vk::QueueFlags,
         lock: Option<Arc<dyn QueueLock>>,
     ) -> Queue {
+        let is_own = lock.is_none();
         let lock = lock.unwrap_or_else(|| Arc::new(Mutex::new(())));
-        Queue { raw, family, index, flags, lock }
+        Queue { raw, family, index, flags, lock, is_own }
+    }
+
+    /// Returns whether the lock is this backend's own, which is held only while the driver is called.
+    pub(crate) fn is_own(&self) -> bool {
+        self.is_own
     }
 
     /// Runs `work` while no other thread uses the queue.

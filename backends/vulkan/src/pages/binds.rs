@@ -114,9 +114,11 @@ impl Binds {
         Ok(())
     }
 
-    /// Puts addresses back for which no range was created.
-    pub(crate) fn give_addresses(&self, bytes: u64) {
-        self.state.lock().addresses -= bytes;
+    /// Puts addresses back for which no range was created. Returns the number that is left of `total`.
+    pub(crate) fn give_addresses(&self, bytes: u64, total: u64) -> u64 {
+        let mut state = self.state.lock();
+        state.addresses -= bytes;
+        total.saturating_sub(state.addresses)
     }
 
     /// Notes the mapping at `offset` of a range. Returns whether the buffer is a range.
@@ -277,6 +279,10 @@ impl Binds {
             panic!("release_range: {range:?} is no range of Vulkan device {}: segments go by release", self.driver.id)
         };
         self.leave(&mut state, Leaving::Range(range, bytes));
+        drop(state);
+        // Ranges are rarely given back: at the end of an allocator, behind its pages, and where addresses are short.
+        // If this fails, the notes stay, as in `leave_page`.
+        self.try_flush();
     }
 
     fn leave(&self, state: &mut MutexGuard<'_, BindState>, left: Leaving) {

@@ -1,6 +1,7 @@
 //! Virtual memory: ranges of addresses are sparse buffers, pages are allocations.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use ash::vk;
 use millpond_backend::{ClassId, PageCaps};
@@ -126,20 +127,12 @@ impl Pages {
             return Err(VulkanError::TooLarge { asked: bytes, max });
         }
         self.driver.enter("vkCreateBuffer")?;
-        let total = self.driver.probe.properties.limits.sparse_address_space_size;
-        let mut taken = binds.take_addresses(bytes, total);
-        if taken.is_err() && self.reclaim() {
-            taken = binds.take_addresses(bytes, total);
-        }
-        taken.map_err(|free| VulkanError::AddressSpace { asked: bytes, free, total })?;
         let facts = self.memory.facts(class);
-        let info = range_info(&self.driver.families, facts, self.driver.enabled.sparse_aliased).size(bytes);
-        // SAFETY: the features that the flags need are enabled, and the families belong to the device.
-        let buffer = unsafe { self.driver.raw.create_buffer(&info, None) }.map_err(|result| {
-            binds.give_addresses(bytes);
-            self.driver.failed("vkCreateBuffer")(result)
-        })?;
-        binds.add_range(buffer, bytes);
+        let mut made = self.create_range(binds, facts, bytes);
+        if matches!(made, Err(VulkanError::AddressSpace { .. })) && self.reclaim() {
+            made = self.create_range(binds, facts, bytes);
+        }
+        let buffer = made?;
         Ok(Segment {
             device: self.driver.id,
             id: self.memory.next_id(),
@@ -150,7 +143,26 @@ impl Pages {
             address: self.memory.buffer_address(buffer),
             mapped: None,
             limits: self.memory.limits,
+            shown: AtomicBool::new(false),
         })
+    }
+
+    /// Creates the sparse buffer of a range. It has no memory: a driver that says there is none left lacks addresses.
+    fn create_range(&self, binds: &Binds, facts: &ClassFacts, bytes: u64) -> Result<vk::Buffer, VulkanError> {
+        let total = self.driver.probe.properties.limits.sparse_address_space_size;
+        let lacking = |free| VulkanError::AddressSpace { asked: bytes, free, total };
+        binds.take_addresses(bytes, total).map_err(lacking)?;
+        let info = range_info(&self.driver.families, facts, self.driver.enabled.sparse_aliased).size(bytes);
+        // SAFETY: the features that the flags need are enabled, and the families belong to the device.
+        let buffer = unsafe { self.driver.raw.create_buffer(&info, None) }.map_err(|result| {
+            let free = binds.give_addresses(bytes, total);
+            match result {
+                vk::Result::ERROR_OUT_OF_DEVICE_MEMORY => lacking(free),
+                _ => self.driver.failed("vkCreateBuffer")(result),
+            }
+        })?;
+        binds.add_range(buffer, bytes);
+        Ok(buffer)
     }
 
     /// Implements `create_page`.

@@ -3,6 +3,7 @@
 use ash::vk;
 use millpond_backend::{Point, Tick};
 use millpond_kit::Misuse;
+use parking_lot::MutexGuard;
 
 use super::timeline::Time;
 use crate::error::VulkanError;
@@ -52,11 +53,51 @@ impl Time {
         self.end_recording(state)?;
         // Marks from here on belong to the next tick: their work may be recorded after the driver took this one.
         let tick = lane.clock.close();
+        self.hand_over(lane, state, submission, tick, timeline_at(lane.semaphore, tick.0))?;
+        lane.note_submitted(tick);
+        Ok(tick)
+    }
+
+    /// Passes what was recorded through the device on a lane to the driver, and waits until it is done. The open tick
+    /// stays open, as other code may have recorded work that it covers. Fails where an engine shares a queue's lock,
+    /// which this thread may hold.
+    pub(crate) fn finish_recorded(&self, lane: &Lane, mut state: MutexGuard<'_, LaneState>) -> Result<(), VulkanError> {
+        const CALL: &str = "vkQueueSubmit2";
+        if self.driver.queues.iter().any(|queue| !queue.is_own()) {
+            return Err(Misuse::Unsupported { call: CALL, missing: Some("a queue of this device's own") }.into());
+        }
+        self.driver.enter(CALL)?;
+        state.bind = self.before.flush()?;
+        self.end_recording(&mut state)?;
+        let done = self.driver.create_timeline()?;
+        let (open, signal) = (lane.clock.open(), timeline_at(done, 1));
+        let handed = self.hand_over(lane, &mut state, &Submission::default(), open, signal);
+        // A wait opens gates, for which it locks the lane.
+        drop(state);
+        if handed.is_ok() {
+            // After an error the submit may be in flight, and the semaphore stays.
+            self.wait_for_value(done, 1)?;
+        }
+        // SAFETY: the submit that signals it is done, or was refused.
+        unsafe { self.driver.raw.destroy_semaphore(done, None) };
+        handed
+    }
+
+    /// Passes a batch to the driver, with what was recorded through the device first and with everything that the lane
+    /// has to wait for. Its commands are used again once `tick` is reached.
+    fn hand_over(
+        &self,
+        lane: &Lane,
+        state: &mut LaneState,
+        submission: &Submission<'_>,
+        tick: Tick,
+        signal: SemaphoreAt,
+    ) -> Result<(), VulkanError> {
         let commands = self.batch(state, submission);
         let noted = lane.waits();
         let waits = self.waits(lane, state, &noted, submission);
         let mut signals: Vec<_> = submission.signals.iter().map(semaphore_info).collect();
-        signals.push(semaphore_info(&timeline_at(lane.semaphore, tick.0)));
+        signals.push(semaphore_info(&signal));
         let batch = vk::SubmitInfo2::default()
             .wait_semaphore_infos(&waits)
             .command_buffer_infos(&commands)
@@ -70,8 +111,7 @@ impl Time {
         state.in_flight.extend(state.ended.drain(..).map(|commands| (tick, commands)));
         state.submitted();
         lane.waited(noted.len());
-        lane.note_submitted(tick);
-        Ok(tick)
+        Ok(())
     }
 
     /// Ends the open command buffer, if there is one.

@@ -78,18 +78,23 @@ impl Time {
     /// Blocks until the driver has reached a submitted tick, or the device is lost.
     pub(crate) fn wait_for(&self, lane: &Lane, tick: Tick) -> Result<(), VulkanError> {
         let tick = lane.signalled(tick);
-        let (semaphores, values) = ([lane.semaphore], [tick.0]);
+        self.wait_for_value(lane.semaphore, tick.0)?;
+        lane.clock.complete(tick);
+        Ok(())
+    }
+
+    /// Blocks until a timeline has a value that was submitted, or the device is lost.
+    pub(super) fn wait_for_value(&self, semaphore: vk::Semaphore, value: u64) -> Result<(), VulkanError> {
+        let (semaphores, values) = ([semaphore], [value]);
         let info = vk::SemaphoreWaitInfo::default().semaphores(&semaphores).values(&values);
-        // SAFETY: the semaphore is a timeline of this device, alive as long as the lane.
+        // SAFETY: the semaphore is a timeline of this device, and the callers keep it alive.
         let wait = |nanoseconds| unsafe { self.driver.raw.wait_semaphores(&info, nanoseconds) };
         let mut waited = wait(self.streams.gates.patience());
         while waited == Err(vk::Result::TIMEOUT) {
             self.streams.open_gates();
             waited = wait(self.streams.gates.patience());
         }
-        waited.map_err(self.driver.failed("vkWaitSemaphores"))?;
-        lane.clock.complete(tick);
-        Ok(())
+        waited.map_err(self.driver.failed("vkWaitSemaphores"))
     }
 
     /// Waits for everything that was submitted. Called when no handle of the device is left.

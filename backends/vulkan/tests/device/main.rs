@@ -6,6 +6,7 @@
 #![allow(unsafe_code)] // Calls into Vulkan, and the contract's unsafe methods.
 
 mod adopted;
+mod dropped;
 mod input;
 mod lab;
 mod later;

@@ -1,6 +1,6 @@
 //! The contract, by the rooms.
 
-use millpond_backend::{Backend, Caps, ClassId, Point, Readback, StreamId, StreamWait, Tick, Transfer};
+use millpond_backend::{Backend, Caps, ClassId, Left, Point, Readback, StreamId, StreamWait, Tick, Transfer};
 
 use super::Wgpu;
 use crate::error::WgpuError;
@@ -35,6 +35,15 @@ unsafe impl Backend for Wgpu {
 
     unsafe fn release(&self, segment: Segment) {
         self.shared.memory.release(segment);
+    }
+
+    /// Lets wgpu have the buffers. It knows of all work that was recorded with them, and frees the memory after it.
+    unsafe fn leave(&self, left: Left<Segment, Page>) {
+        let Left { segments, ranges, pages, .. } = left;
+        if self.shared.memory.caps.pages.is_some() {
+            self.leave_pages(&ranges, pages);
+        }
+        self.shared.memory.leave(segments.into_iter().chain(ranges).collect());
     }
 
     fn address(&self, _segment: &Segment) -> Option<u64> {

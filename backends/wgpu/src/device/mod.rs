@@ -2,7 +2,10 @@
 
 mod contract;
 mod open;
-#[cfg(all(feature = "vulkan-segments", not(target_vendor = "apple"), not(target_family = "wasm")))]
+#[cfg_attr(
+    not(all(feature = "vulkan-segments", not(target_vendor = "apple"), not(target_family = "wasm"))),
+    path = "no_pages.rs"
+)]
 mod pages;
 mod record;
 #[cfg(feature = "testing")]
@@ -53,7 +56,8 @@ impl Wgpu {
         self.shared.memory.account.serial
     }
 
-    /// Returns the bytes of the segments that were reserved and not released.
+    /// Returns the bytes of the segments that were reserved and not released. What a dropped allocator has left to
+    /// wgpu, because work that was not submitted uses it, does not count: wgpu frees it after that work.
     pub fn held_bytes(&self) -> u64 {
         self.shared.memory.account.held_bytes()
     }

@@ -1,6 +1,6 @@
 //! Virtual memory and the budget, where segments come from the Vulkan backend, which has them.
 
-use millpond_backend::{Backend, Budget, BudgetInfo, ClassId, StreamId, VirtualMemory};
+use millpond_backend::{Backend, Budget, BudgetInfo, ClassId, LeftPage, StreamId, VirtualMemory};
 use millpond_vulkan::Vulkan;
 
 use super::Wgpu;
@@ -15,6 +15,12 @@ impl Wgpu {
     /// [`WgpuBuilder::vulkan_segments`]: crate::WgpuBuilder::vulkan_segments
     pub fn vulkan(&self) -> Option<&Vulkan> {
         self.shared.memory.under.as_ref().map(|under| &under.vulkan)
+    }
+
+    /// Takes pages that a dropped allocator has left in these ranges.
+    pub(super) fn leave_pages(&self, ranges: &[Segment], pages: Vec<LeftPage<Page>>) {
+        pages.iter().for_each(|page| self.shared.memory.account.subtract(page.page.bytes()));
+        self.under().leave(ranges.iter().map(Segment::backing), pages);
     }
 
     /// Returns the Vulkan backend, for calls that need it.

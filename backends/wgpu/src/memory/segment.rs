@@ -49,6 +49,15 @@ impl Segment {
         self.account.subtract(self.own_bytes);
     }
 
+    /// Lets wgpu have the buffer for itself, which frees the memory once all work that was recorded with it is done,
+    /// submitted or not.
+    pub(crate) fn let_go(self) {
+        if let Some(backing) = &self.backing {
+            backing.release();
+        }
+        self.account.subtract(self.own_bytes);
+    }
+
     /// Returns the buffer, for your own bind groups and commands. Clones of it do not keep the memory beyond the
     /// segment's release: wgpu refuses work that uses one later, when it is submitted.
     pub fn buffer(&self) -> &wgpu::Buffer {
@@ -154,7 +163,7 @@ impl Segment {
     }
 
     /// Returns the Vulkan segment behind a segment that pages are mapped into.
-    pub(crate) fn backing(&self) -> &Backing {
+    pub(crate) fn backing(&self) -> &Arc<Backing> {
         match &self.backing {
             Some(backing) => backing,
             None => panic!("{self:?} is a buffer of wgpu's own: no page can be there"),

@@ -67,7 +67,18 @@ impl Memory {
     /// Gives a segment back. No work touches it.
     pub(crate) fn release(&self, segment: Segment) {
         segment.destroy();
-        // wgpu frees a buffer when a poll finds that its last use is done, which is the case already.
+        self.free_unused();
+    }
+
+    /// Gives segments back that work may still touch which was recorded and not submitted.
+    pub(crate) fn leave(&self, segments: Vec<Segment>) {
+        segments.into_iter().for_each(Segment::let_go);
+        self.free_unused();
+    }
+
+    /// Frees what wgpu no longer uses.
+    fn free_unused(&self) {
+        // wgpu frees a buffer when a poll finds that its last use is done.
         let _ = self.driver.poll(wgpu::PollType::Poll);
         if let Some(under) = &self.under {
             under.free_returned();

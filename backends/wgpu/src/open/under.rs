@@ -3,11 +3,11 @@
 //! For Vulkan, wgpu is an engine that submits without the Vulkan backend. So each submit is announced to that backend,
 //! waits for earlier binds, and is then made. All submits belong to one stream there, because wgpu has one queue.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use ash::vk;
-use millpond_backend::{Backend, Caps, ClassId, PageCaps, Reuse, StreamId, VirtualMemory};
+use millpond_backend::{Backend, Caps, ClassId, LeftPage, PageCaps, Reuse, StreamId, VirtualMemory};
 use millpond_vulkan::{Adopted, AdoptedQueue, PendingSubmit, QueueLock, Vulkan};
 use parking_lot::{Mutex, ReentrantMutex};
 use wgpu::hal::api::Vulkan as Hal;
@@ -60,6 +60,24 @@ impl QueueLock for Turn {
 struct Returned {
     vulkan: Vulkan,
     segments: Mutex<Vec<Loan>>,
+    /// Pages of dropped allocators, where wgpu no longer uses any of the ranges that they are mapped in.
+    left: Mutex<Vec<Arc<Group>>>,
+}
+
+/// The pages that a dropped allocator has left, and the ranges that they are mapped in.
+struct Group {
+    pages: Mutex<Vec<LeftPage<Page>>>,
+    /// The ranges that wgpu no longer uses, each at its place.
+    ranges: Mutex<Vec<Option<millpond_vulkan::Segment>>>,
+}
+
+impl Group {
+    /// Puts a range back that wgpu no longer uses. Returns whether it was the last.
+    fn put(&self, at: usize, range: millpond_vulkan::Segment) -> bool {
+        let mut ranges = self.ranges.lock();
+        ranges[at] = Some(range);
+        ranges.iter().all(Option::is_some)
+    }
 }
 
 /// A Vulkan segment, and whether it is a range of addresses.
@@ -73,6 +91,23 @@ pub(crate) struct Backing {
     loan: Mutex<Option<Loan>>,
     /// Whether the allocator has released it. A segment that is only dropped stays with the device.
     released: AtomicBool,
+    /// For a range in which pages were left: them, and its place among their ranges.
+    group: OnceLock<(Arc<Group>, usize)>,
+}
+
+impl Returned {
+    /// Takes the segment behind a buffer that wgpu has dropped.
+    fn take(&self, backing: &Backing) {
+        let Some(loan) = backing.loan.lock().take() else { return };
+        match backing.group.get() {
+            None => self.segments.lock().push(loan),
+            Some((group, at)) => {
+                if group.put(*at, loan.segment) {
+                    self.left.lock().push(Arc::clone(group));
+                }
+            }
+        }
+    }
 }
 
 impl Backing {
@@ -127,7 +162,8 @@ impl Under {
         // `vulkan_segments` makes the users responsible.
         let vulkan = unsafe { Vulkan::adopt(adopted) }.map_err(failed("adopt"))?;
         let stream = vulkan.stream_on(family, 0).map_err(failed("stream_on"))?;
-        let returned = Arc::new(Returned { vulkan: vulkan.clone(), segments: Mutex::default() });
+        let returned =
+            Arc::new(Returned { vulkan: vulkan.clone(), segments: Mutex::default(), left: Mutex::default() });
         Ok(Under { vulkan, stream, turn, returned, driver: Arc::clone(driver) })
     }
 
@@ -175,11 +211,12 @@ impl Under {
     /// Passes a segment's buffer to wgpu.
     fn lend(&self, usage: wgpu::BufferUsages, loan: Loan) -> Result<(wgpu::Buffer, Arc<Backing>), WgpuError> {
         let (raw, size) = (loan.segment.buffer(), loan.segment.bytes());
-        let backing = Arc::new(Backing { loan: Mutex::new(Some(loan)), released: AtomicBool::new(false) });
+        let (loan, released) = (Mutex::new(Some(loan)), AtomicBool::new(false));
+        let backing = Arc::new(Backing { loan, released, group: OnceLock::new() });
         let (lent, returned) = (Arc::clone(&backing), Arc::clone(&self.returned));
         let let_go = move || {
             if lent.released.load(Ordering::Acquire) {
-                returned.segments.lock().extend(lent.loan.lock().take());
+                returned.take(&lent);
             }
         };
         // SAFETY: the buffer lives until `let_go` was called: it is freed only after that, or at the end of the Vulkan
@@ -194,14 +231,46 @@ impl Under {
             Err(error) => {
                 // wgpu has dropped the buffer already, or drops it with the next poll.
                 backing.release();
-                self.returned.segments.lock().extend(backing.loan.lock().take());
+                self.returned.take(&backing);
                 Err(error)
+            }
+        }
+    }
+
+    /// Takes pages that a dropped allocator has left in these ranges, which wgpu gets to itself next.
+    pub(crate) fn leave<'r>(&self, ranges: impl Iterator<Item = &'r Arc<Backing>>, pages: Vec<LeftPage<Page>>) {
+        let ranges: Vec<_> = ranges.collect();
+        let places = ranges.iter().map(|_| None).collect();
+        let group = Arc::new(Group { pages: Mutex::new(pages), ranges: Mutex::new(places) });
+        for (at, range) in ranges.into_iter().enumerate() {
+            assert!(range.group.set((Arc::clone(&group), at)).is_ok(), "a range is left twice");
+        }
+    }
+
+    /// Frees pages that were left, and their ranges.
+    fn free_left(&self) {
+        let vulkan = &self.returned.vulkan;
+        let left = std::mem::take(&mut *self.returned.left.lock());
+        for group in left {
+            let ranges: Vec<_> = std::mem::take(&mut *group.ranges.lock()).into_iter().flatten().collect();
+            for page in std::mem::take(&mut *group.pages.lock()) {
+                for at in page.mapped {
+                    // SAFETY: it was left mapped there, and wgpu no longer uses the range.
+                    unsafe { vulkan.unmap(&ranges[at.range], at.offset, &page.page, self.stream) };
+                }
+                // SAFETY: it is mapped nowhere now.
+                unsafe { vulkan.release_page(page.page) };
+            }
+            for range in ranges {
+                // SAFETY: nothing is mapped in it now, and wgpu no longer uses it.
+                unsafe { VirtualMemory::release_range(vulkan, range) };
             }
         }
     }
 
     /// Frees the segments that wgpu no longer uses.
     pub(crate) fn free_returned(&self) {
+        self.free_left();
         let returned = std::mem::take(&mut *self.returned.segments.lock());
         for Loan { segment, is_range } in returned {
             if is_range {

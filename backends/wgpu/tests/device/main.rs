@@ -8,6 +8,7 @@
 mod common;
 
 mod binding;
+mod dropped;
 mod gate;
 mod later;
 mod memory;

@@ -12,7 +12,8 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use millpond_backend::{
-    Backend, Budget, Caps, ClassId, HostMemory, Point, StreamId, StreamWait, Tick, Transfer, VirtualMemory,
+    Backend, Budget, Caps, ClassId, HostMemory, Left, LeftPage, Point, StreamId, StreamWait, Tick, Transfer,
+    VirtualMemory,
 };
 
 use super::types::{Event, Host, Kind};
@@ -195,6 +196,29 @@ unsafe impl<D: Device> Backend for Told<D> {
 
     fn wait_asleep(&self, point: Point) -> Result<Tick, D::Error> {
         self.device.wait_asleep(point)
+    }
+
+    unsafe fn leave(&self, left: Left<Self::Segment, Self::Page>) {
+        for segment in &left.segments {
+            self.tell(Kind::SegmentFree, self.device.address(&segment.segment), segment.bytes, None);
+        }
+        for page in &left.pages {
+            for at in &page.mapped {
+                let address = self.device.address(&left.ranges[at.range].segment).map(|base| base + at.offset);
+                self.tell(Kind::SegmentUnmap, address, page.page.bytes, Some(at.stream));
+            }
+        }
+        let segments = |all: Vec<Self::Segment>| all.into_iter().map(|extent| extent.segment).collect();
+        let page = |left: LeftPage<Self::Page>| LeftPage { page: left.page.page, mapped: left.mapped };
+        let left = Left {
+            points: left.points,
+            is_addressed: left.is_addressed,
+            segments: segments(left.segments),
+            ranges: segments(left.ranges),
+            pages: left.pages.into_iter().map(page).collect(),
+        };
+        // SAFETY: the caller keeps the contract.
+        unsafe { self.device.leave(left) }
     }
 
     fn virtual_memory(

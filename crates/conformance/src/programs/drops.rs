@@ -4,7 +4,7 @@
 use std::thread;
 
 use millpond::{Allocator, Buffer, Stream};
-use millpond_backend::{Backend, Closing};
+use millpond_backend::Backend;
 
 use crate::device::DeviceUnderTest;
 use crate::session::{Setup, Stop, device_is_content, nothing_is_left, open_allocator};
@@ -75,17 +75,9 @@ pub(super) fn allocator_first<D: DeviceUnderTest>(device: &D, policy: &Variant) 
         }
     }
     drop(buffers);
-    left_after_a_free(device, twin.as_ref())
-}
-
-/// Checks what is left when the last buffer was dropped after the handles. Where submits close ticks, that free lies in
-/// a tick that is never submitted: the allocator cannot know that no work was recorded in it, and leaves the memory to
-/// the driver.
-fn left_after_a_free<D: DeviceUnderTest>(device: &D, twin: Option<&D::Backend>) -> Result<(), Stop> {
-    match twin {
-        Some(twin) if twin.caps().closing == Closing::Submit => Ok(device_is_content(device, twin)?),
-        _ => Ok(nothing_is_left(device, twin)?),
-    }
+    // Where submits close ticks, that free lies in a tick that is never submitted. The device knows that nothing was
+    // recorded in it.
+    Ok(nothing_is_left(device, twin.as_ref())?)
 }
 
 /// Checks that device work can write the buffer and read what it wrote.
@@ -113,7 +105,7 @@ pub(super) fn elsewhere<D: DeviceUnderTest>(device: &D, policy: &Variant) -> Res
     sync(device, &streams, allocator.backend())?;
     drop((streams, allocator));
     thread::scope(|scope| shares.into_iter().for_each(|share| drop(scope.spawn(move || drop(share)))));
-    left_after_a_free(device, twin.as_ref())
+    Ok(nothing_is_left(device, twin.as_ref())?)
 }
 
 /// Checks that a clone of a handle is the same allocator, and that one handle is enough to keep it.
@@ -161,4 +153,30 @@ pub(super) fn in_flight<D: DeviceUnderTest>(device: &D, policy: &Variant) -> Res
     }
     drop((allocator, streams));
     Ok(nothing_is_left(device, twin.as_ref())?)
+}
+
+/// Checks that an allocator that is dropped while recorded work is not submitted leaves its memory until that work is
+/// done, and that nothing is left then.
+pub(super) fn not_submitted<D: DeviceUnderTest>(device: &D, policy: &Variant) -> Result<(), Stop> {
+    let Opened { allocator, streams, twin } = open(device, policy)?;
+    let buffers = some_buffers(&streams)?;
+    let backend = allocator.backend();
+    for (at, buffer) in buffers.iter().enumerate() {
+        let (home, other) = if at < SIZES.len() { (0, 1) } else { (1, 0) };
+        if let (Some(mover), Some(segment)) = (backend.transfer(), buffer.segment()) {
+            let filled = mover.fill(streams[home].id(), segment, buffer.offset(), buffer.capacity(), 9);
+            filled.map_err(|error| error.to_string())?;
+        }
+        buffer.record_stream(&streams[other]).map_err(|error| error.to_string())?;
+    }
+    let ids = [streams[0].id(), streams[1].id()];
+    drop((buffers, allocator, streams));
+    let Some(twin) = twin else { return Ok(()) };
+    device_is_content(device, &twin)?;
+    for stream in ids {
+        let point = millpond_backend::Point { stream, tick: twin.mark(stream) };
+        device.submit(&twin, stream);
+        twin.wait(point).map(drop).map_err(|error| error.to_string())?;
+    }
+    Ok(nothing_is_left(device, Some(&twin))?)
 }

@@ -38,6 +38,7 @@ pub(crate) fn all<D: DeviceUnderTest>() -> Vec<Program<D>> {
         program("drop_order", "buffers-dropped-on-another-thread", drops::elsewhere),
         program("drop_order", "clones-are-one-allocator", drops::clones),
         program("drop_order", "work-in-flight-at-the-end", drops::in_flight),
+        program("drop_order", "work-not-submitted-at-the-end", drops::not_submitted),
         program("threads", "streams-of-their-own", threads::own_streams),
         program("threads", "one-stream-for-all", threads::one_stream),
         program("threads", "buffers-change-hands", threads::change_hands),

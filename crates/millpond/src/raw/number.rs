@@ -179,6 +179,7 @@ impl<B: Backend> Allocator<B> {
         let mut lane = state.lane(raw.shard()).lock();
         let (slot, offset, size) = lane.shard.tidied().extent(held.block);
         let base = state.backend.address(lane.segment(slot))?;
+        state.tell_address();
         Some((base + offset, size))
     }
 

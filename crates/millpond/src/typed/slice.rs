@@ -10,6 +10,9 @@ use millpond_backend::Backend;
 use super::{Memory, Typed, View, ViewError, size_of_element};
 use crate::buffer::Buffer;
 
+/// What each segment's beginning is a multiple of, in bytes, on every device.
+const SEGMENT_ALIGNMENT: u64 = 256;
+
 /// A range of a buffer as elements, borrowed from the buffer. Copying it is free.
 pub struct Slice<'m, T, M> {
     memory: &'m M,
@@ -63,8 +66,11 @@ impl Span {
         if !self.bytes.is_multiple_of(element_bytes) {
             return Err(ViewError::Size { bytes: self.bytes, element_bytes });
         }
-        // Segments begin at multiples of 256 at least, so where there are no addresses the offset tells as much.
-        let (alignment, first) = (align_of::<T>() as u64, memory.address().unwrap_or_else(|| memory.offset()));
+        // Segments begin at multiples of 256 at least, so up to there, and where there are no addresses, the offset has
+        // the answer. An address that is asked for counts as told to the caller.
+        let alignment = align_of::<T>() as u64;
+        let address = if alignment > SEGMENT_ALIGNMENT { memory.address() } else { None };
+        let first = address.unwrap_or_else(|| memory.offset());
         match (first + self.start) % alignment {
             0 => Ok(()),
             over => Err(ViewError::Alignment { alignment, over }),
