@@ -83,9 +83,11 @@ pub enum Obstacle {
         /// The bytes of the checkpoint's block.
         bytes: u64,
     },
-    /// Another thread's request in the pool is in progress.
+    /// Another thread's request or free in the pool is in progress.
     Busy,
-    /// Streams may still use freed memory of the checkpoint: wait for these points and try again.
+    /// Streams may still use freed memory of the checkpoint: wait for these points and try again. There are none where
+    /// a block is freed and not free yet, and nothing is known that it waits for: a thread is about to note its points,
+    /// or they are reached and it was not [retired](Coordinator::retire_ready) since.
     InUse(Vec<Point>),
 }
 
@@ -102,7 +104,7 @@ impl fmt::Display for Obstacle {
             Self::Taken { bytes } => {
                 write!(f, "a live block lies where it has one of {bytes} bytes; free that block first")
             }
-            Self::Busy => f.write_str("another thread allocates in the pool at this moment"),
+            Self::Busy => f.write_str("another thread allocates or frees in the pool at this moment; try again"),
             Self::InUse(points) => write!(f, "{} streams may still use its memory; wait for them", points.len()),
         }
     }
@@ -116,6 +118,13 @@ struct Ground<'a> {
     spot: &'a Spot,
     mark: usize,
     piece: Option<usize>,
+}
+
+/// What comes before a pool can go back to a checkpoint.
+struct Ahead {
+    points: Vec<Point>,
+    /// Whether freed blocks lie there that are not free yet, which the coordinator may not know of.
+    has_pending: bool,
 }
 
 impl Coordinator {
@@ -163,16 +172,17 @@ impl Coordinator {
     ///
     /// # Errors
     ///
-    /// The obstacle. Nothing has changed then.
+    /// The obstacle. Nothing has changed then. A shard takes a freed block back before the coordinator learns what it
+    /// waits for; such a block is in the way like one whose points are known.
     pub fn restore(
         &mut self,
         pool: PoolId,
         to: &Checkpoint,
         shards: &mut dyn Shards,
     ) -> Result<Vec<Restored>, Obstacle> {
-        let points = self.look_at(pool, to, &BTreeSet::new(), shards)?;
-        let points: Vec<_> = points.into_iter().filter(|&point| !self.pending.is_reached(point)).collect();
-        if !points.is_empty() {
+        let ahead = self.look_at(pool, to, &BTreeSet::new(), shards)?;
+        let points: Vec<_> = ahead.points.into_iter().filter(|&point| !self.pending.is_reached(point)).collect();
+        if ahead.has_pending || !points.is_empty() {
             return Err(Obstacle::InUse(points));
         }
         let claimed = claim(to, shards);
@@ -199,15 +209,15 @@ impl Coordinator {
         Ok(restored)
     }
 
-    /// Returns the points to wait for before a pool can go back to a checkpoint, where the blocks that are `leaving`,
-    /// and the memory behind them, count as freed.
+    /// Returns what comes before a pool can go back to a checkpoint, where the blocks that are `leaving`, and the memory
+    /// behind them, count as freed.
     fn look_at(
         &self,
         pool: PoolId,
         to: &Checkpoint,
         leaving: &BTreeSet<Named>,
         shards: &mut dyn Shards,
-    ) -> Result<Vec<Point>, Obstacle> {
+    ) -> Result<Ahead, Obstacle> {
         if to.pool != pool {
             return Err(Obstacle::OtherPool(to.pool));
         }
@@ -219,7 +229,7 @@ impl Coordinator {
             let pieces = shards.with(id, |shard| shard.pieces_of_pending());
             waiting.extend(pieces.iter().map(|piece| (piece.shard, piece.block)));
         }
-        let (mut points, mut waits) = (Vec::new(), false);
+        let (mut points, mut has_pending) = (Vec::new(), false);
         let mut from = None;
         for Ground { spot, mark, piece } in grounds(to) {
             let mark = &to.marks[mark];
@@ -235,9 +245,9 @@ impl Coordinator {
                 match stand {
                     Stands::Free => {}
                     Stands::Block(block) if leaving.contains(&(spot.shard, block)) => {}
-                    Stands::Block(block) if waiting.contains(&(spot.shard, block)) => waits = true,
+                    Stands::Block(block) if waiting.contains(&(spot.shard, block)) => has_pending = true,
                     Stands::Block(_) => return Err(Obstacle::Taken { bytes }),
-                    Stands::Pending(_) => waits = true,
+                    Stands::Pending(_) => has_pending = true,
                     Stands::Claimed => return Err(Obstacle::Busy),
                     Stands::Gone => return Err(Obstacle::Gone { bytes }),
                 }
@@ -248,10 +258,10 @@ impl Coordinator {
             let found = shards.with(spot.shard, |shard| shard.points_at(spot, hint));
             points.extend(found.into_iter().filter(|point| !is_own || point.stream != home));
         }
-        if waits {
+        if has_pending {
             points.extend(self.outstanding_in(pool, shards));
         }
-        Ok(points)
+        Ok(Ahead { points, has_pending })
     }
 }
 

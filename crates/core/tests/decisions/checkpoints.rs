@@ -5,7 +5,7 @@ use millpond_backend::{PageCaps, Point, Reuse, StreamId, Tick};
 use millpond_core::settings::{Growth, Policy, Segments, Settings};
 use millpond_core::{
     BlockState, Checkpoint, Coordinator, DeviceFacts, Freed, Grant, Obstacle, Outcome, Plan, PoolId, Shard, ShardId,
-    Step,
+    Step, Uses,
 };
 
 const MIB: u64 = 1 << 20;
@@ -25,8 +25,12 @@ struct Device {
 
 impl Device {
     fn new(policy: Policy) -> Self {
-        let pages = Some(PageCaps::new(2 * MIB));
-        let facts = DeviceFacts { total_bytes: 1 << 30, reuse: Reuse::InOrder, pages, stream_wait: true };
+        Self::with(policy, Reuse::InOrder)
+    }
+
+    fn with(policy: Policy, reuse: Reuse) -> Self {
+        let pages = Some(PageCaps { alias_reuse: reuse, ..PageCaps::new(2 * MIB) });
+        let facts = DeviceFacts { total_bytes: 1 << 30, reuse, pages, stream_wait: true };
         let mut coordinator = Coordinator::new(Settings { policy, ..Settings::default() }, facts);
         let shards = (0..2).map(|stream| coordinator.open_shard(StreamId(stream), POOL)).collect();
         coordinator.hold_pool(POOL);
@@ -69,10 +73,31 @@ impl Device {
     }
 
     fn free(&mut self, shard: u32, grant: Grant, tick: u64) {
-        if let Freed::Pending(uses) = self.shards[shard as usize].free(grant.block, Tick(tick), 0) {
+        let uses = self.begin_free(shard, grant, tick);
+        self.note_free(shard, grant, uses, tick);
+    }
+
+    /// Has the shard take a block back, as a thread does that has not come to the coordinator yet. Returns what the
+    /// coordinator is about to learn.
+    fn begin_free(&mut self, shard: u32, grant: Grant, tick: u64) -> Option<Box<Uses>> {
+        match self.shards[shard as usize].free(grant.block, Tick(tick), 0) {
+            Freed::Pending(uses) => Some(uses),
+            Freed::Done { .. } | Freed::Settling => None,
+        }
+    }
+
+    /// Has the coordinator learn what a freed block waits for.
+    fn note_free(&mut self, shard: u32, grant: Grant, uses: Option<Box<Uses>>, tick: u64) {
+        if let Some(uses) = uses {
             let points: Vec<_> = uses.streams.iter().map(|&stream| Point { stream, tick: Tick(tick) }).collect();
             self.coordinator.pend(ShardId(shard), grant.block, points, [0; 2], &mut self.shards);
         }
+    }
+
+    /// Notes that both streams have reached a tick, and makes free what waited for it.
+    fn reach(&mut self, tick: u64) {
+        [0, 1].into_iter().for_each(|stream| self.coordinator.note_reached(StreamId(stream), Tick(tick)));
+        self.coordinator.retire_ready([0; 2], &mut self.shards);
     }
 
     fn take(&mut self) -> Checkpoint {
@@ -169,6 +194,77 @@ fn what_other_streams_use_is_named_and_not_taken() {
         device.coordinator.note_reached(StreamId(1), Tick(7));
         device.coordinator.retire_ready([0; 2], &mut device.shards);
         assert_eq!(device.restore(&checkpoint).map(|blocks| blocks.len()), Ok(1), "{policy:?}");
+    }
+}
+
+/// A thread has freed a block in its shard, and the coordinator does not know yet what it waits for: nothing is named to
+/// wait for, and nothing is taken.
+#[test]
+fn a_free_that_is_not_noted_yet_is_not_taken() {
+    for policy in POLICIES {
+        let mut device = Device::new(policy);
+        let grant = device.allocate(0, 6 * MIB);
+        let checkpoint = device.take();
+        device.shards[0].record_stream(grant.block, StreamId(1));
+        let uses = device.begin_free(0, grant, 7);
+        assert!(uses.is_some(), "{policy:?}: it waits");
+        assert_eq!(device.restore(&checkpoint), Err(Obstacle::InUse(Vec::new())), "{policy:?}");
+        assert!(device.coordinator.may_restore(POOL, &checkpoint, &[], &mut device.shards).is_ok());
+        device.note_free(0, grant, uses, 7);
+        let until = Point { stream: StreamId(1), tick: Tick(7) };
+        assert_eq!(device.restore(&checkpoint), Err(Obstacle::InUse(vec![until])), "{policy:?}");
+        device.reach(7);
+        assert_eq!(device.restore(&checkpoint).map(|blocks| blocks.len()), Ok(1), "{policy:?}");
+    }
+}
+
+/// The point of a freed block is reached, and the block is not free yet, as while a plan is about to be refused.
+#[test]
+fn a_block_whose_point_is_reached_is_not_taken_before_it_is_free() {
+    for (policy, reuse) in POLICIES.into_iter().flat_map(|policy| [Reuse::InOrder, Reuse::AfterDone].map(|r| (policy, r))) {
+        let mut device = Device::with(policy, reuse);
+        let grant = device.allocate(0, 6 * MIB);
+        let checkpoint = device.take();
+        device.shards[0].record_stream(grant.block, StreamId(1));
+        device.free(0, grant, 7);
+        [0, 1].into_iter().for_each(|stream| device.coordinator.note_reached(StreamId(stream), Tick(7)));
+        let is_guarded = matches!(policy, Policy::Paged { .. }) && reuse == Reuse::InOrder;
+        let expected = if is_guarded { Ok(1) } else { Err(Obstacle::InUse(Vec::new())) };
+        assert_eq!(device.restore(&checkpoint).map(|blocks| blocks.len()), expected, "{policy:?}, {reuse:?}");
+        if !is_guarded {
+            device.reach(7);
+            assert_eq!(device.restore(&checkpoint).map(|blocks| blocks.len()), Ok(1), "{policy:?}, {reuse:?}");
+        }
+    }
+}
+
+/// Memory of the checkpoint was used through a window, by its own stream or by another one. It is home only once the
+/// coordinator has learned that the window is freed.
+#[test]
+fn memory_that_is_not_home_yet_is_not_taken() {
+    for (reuse, user) in [(Reuse::InOrder, 0), (Reuse::InOrder, 1), (Reuse::AfterDone, 0), (Reuse::AfterDone, 1)] {
+        let what = format!("{reuse:?}, used by shard {user}");
+        let mut device = Device::with(Policy::paged(Growth::Tight), reuse);
+        device.coordinator.set_limit(Some(14 * MIB));
+        let [first, between, last] = [6, 2, 6].map(|mib| device.allocate(0, mib * MIB));
+        device.free(0, between, 1);
+        let (checkpoint, live) = (device.take(), device.live());
+        device.reach(1);
+        device.allocate(0, 2 * MIB);
+        [first, last].into_iter().for_each(|grant| device.free(0, grant, 2));
+        device.reach(2);
+        let window = device.allocate(user, 12 * MIB);
+        assert!(window.slot != first.slot || user == 1, "{what}: it is in a window: {window:?}");
+        device.shards[user as usize].record_stream(window.block, StreamId(1 - user));
+        let uses = device.begin_free(user, window, 3);
+        let waits = device.restore(&checkpoint);
+        assert!(matches!(&waits, Err(Obstacle::InUse(_))), "{what}: {waits:?}");
+        device.note_free(user, window, uses, 3);
+        let waits = device.restore(&checkpoint);
+        assert!(matches!(&waits, Err(Obstacle::InUse(points)) if !points.is_empty()), "{what}: {waits:?}");
+        assert_eq!(device.coordinator.may_restore(POOL, &checkpoint, &[], &mut device.shards), Ok(()), "{what}");
+        device.reach(3);
+        assert_eq!(device.restore(&checkpoint), Ok(live), "{what}");
     }
 }
 

@@ -3,7 +3,7 @@
 use std::panic::Location;
 
 use millpond_backend::{Backend, Point};
-use millpond_core::{BlockId, Checkpoint, Obstacle, Restored, ShardId, Shards};
+use millpond_core::{BlockId, Checkpoint, Coordinator, Obstacle, Restored, ShardId, Shards};
 
 use super::Pool;
 use crate::buffer::{Buffer, EMPTY};
@@ -11,6 +11,7 @@ use crate::error::Error;
 use crate::raw::LaneRef;
 use crate::raw::number::RawBuffer;
 use crate::state::{HeldShards, LockedShards, State};
+use crate::sync::wait_until;
 use crate::watch::{Asked, Site};
 
 /// The number of times that a pool is waited for before that counts as in vain: what another thread frees meanwhile may
@@ -21,10 +22,14 @@ pub(super) const WAITS_MOST: usize = 8;
 impl<B: Backend> Pool<B> {
     /// Returns which blocks of the pool are handed out now, and where: PyTorch's `getCheckpointState`.
     ///
-    /// Visits every block of the pool, and takes the lock of each of its streams.
+    /// Visits every block of the pool, and holds the locks of all streams meanwhile: what it has was live at one moment,
+    /// whatever other threads free.
     pub fn checkpoint(&self) -> Checkpoint {
         let state = self.state();
-        state.coordinator.lock().checkpoint(self.id(), &mut LockedShards(state))
+        let coordinator = state.coordinator.lock();
+        let mut shards = HeldShards::new(state);
+        shards.hold();
+        coordinator.checkpoint(self.id(), &mut shards)
     }
 
     /// Frees buffers of the pool, and hands out just what was handed out at a checkpoint, at the same addresses:
@@ -60,7 +65,7 @@ impl<B: Backend> Pool<B> {
     ///
     /// [`Error::NotRestorable`] if the checkpoint is one of another pool, memory of it went back to the driver, a
     /// buffer that was not passed is in the way, or a stream is being captured in the pool: nothing has changed then.
-    /// If another thread allocates in the pool at the same time it may come later: the passed buffers are freed then
+    /// If another thread uses the pool at the same time it may come later: the passed buffers are freed then
     /// and `buffers` is empty, as after [`Error::Driver`] and [`Error::NotReached`], of waits.
     #[track_caller]
     pub fn restore(&self, to: &Checkpoint, buffers: &mut Vec<Buffer<B>>) -> Result<(), Error<B::Error>> {
@@ -113,7 +118,8 @@ impl<B: Backend> Pool<B> {
             };
             match attempt {
                 Ok(restored) => return Ok(restored.iter().map(|block| self.buffer_of(block, site)).collect()),
-                Err(Obstacle::InUse(points)) => wait_for(self.state(), &points)?,
+                Err(Obstacle::InUse(points)) if points.is_empty() => wait_for_others(state),
+                Err(Obstacle::InUse(points)) => wait_for(state, &points)?,
                 Err(why) => return Err(self.not_restorable(why)),
             }
         }
@@ -138,6 +144,19 @@ impl<B: Backend> Pool<B> {
     fn state(&self) -> &State<B> {
         &self.handle.state
     }
+}
+
+/// Lets other threads go on by whom freed blocks become free whose points are reached or not known yet. A plan that is
+/// about to be refused looks at such blocks first, so the end of its turn is waited for; a thread that is freeing a
+/// block is about to take the coordinator's lock.
+fn wait_for_others<B: Backend>(state: &State<B>) {
+    std::thread::yield_now();
+    let coordinator = state.coordinator.lock();
+    let turn = coordinator.turn();
+    let is_over = |coordinator: &Coordinator| turn.is_none() || coordinator.turn() != turn;
+    let mut coordinator = wait_until(&state.released, coordinator, is_over);
+    coordinator.retire_ready(state.clocks(), &mut LockedShards(state));
+    state.publish(&coordinator);
 }
 
 /// Waits on the host for points, and makes free what was waiting for them.

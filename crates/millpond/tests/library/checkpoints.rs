@@ -1,6 +1,9 @@
 //! Checkpoints of private pools: what was live then is live again at the same addresses, under every policy, and
 //! whatever stands in the way is told before anything changes.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use millpond::backend::{Backend, PageCaps};
 use millpond::{Allocator, BlockState, Buffer, Checkpoint, Error, Obstacle, Pool, Stream};
 use millpond_sim::{Completion, Sim};
@@ -266,5 +269,54 @@ fn memory_in_use_on_other_streams_is_waited_for() {
         assert!(reached >= busy, "{conf}: {reached:?} of {busy:?}");
         drop(held);
         scene.allocator.check();
+    }
+}
+
+/// Another thread frees in the pool, and the coordinator learns of each free only after the shard: a checkpoint is what
+/// was live at one moment, and to go back to one succeeds or says that the pool is in use.
+#[test]
+fn threads_free_while_a_pool_goes_back_to_a_checkpoint() {
+    for conf in CONFS {
+        let scene = scene(conf);
+        let first = scene.inside[0].allocate(3 * MIB).unwrap();
+        let checkpoint = scene.pool.checkpoint();
+        drop(first);
+        let stop = AtomicBool::new(false);
+        let mut fine = 0;
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let [graph, other] = &scene.inside;
+                while !stop.load(Ordering::Relaxed) {
+                    let plain = graph.allocate(3 * MIB).unwrap();
+                    drop(plain);
+                    let used = graph.allocate(3 * MIB).unwrap();
+                    used.record_stream(other).unwrap();
+                    drop(used);
+                }
+            });
+            let tries = catch_unwind(AssertUnwindSafe(|| {
+                for _ in 0..3000 {
+                    let bytes = scene.pool.checkpoint().live_bytes();
+                    assert!(bytes == 0 || bytes == 3 * MIB, "{conf}: {bytes} bytes were never live at one moment");
+                    match scene.pool.restore(&checkpoint, &mut Vec::new()) {
+                        Ok(()) => fine += 1,
+                        Err(Error::NotRestorable { why, .. }) => {
+                            assert!(matches!(*why, Obstacle::Taken { .. } | Obstacle::Busy), "{conf}: {why}");
+                        }
+                        Err(error) => panic!("{conf}: {error}"),
+                    }
+                }
+            }));
+            stop.store(true, Ordering::Relaxed);
+            tries.unwrap_or_else(|panic| resume_unwind(panic));
+        });
+        assert!(fine > 0, "{conf}: none was restored");
+        scene.allocator.check();
+        let mut buffers = Vec::new();
+        scene.pool.restore(&checkpoint, &mut buffers).unwrap();
+        let Scene { allocator, pool, inside, .. } = scene;
+        drop((buffers, inside, pool));
+        allocator.empty_cache().unwrap();
+        assert_eq!(allocator.memory_reserved(), 0, "{conf}");
     }
 }
