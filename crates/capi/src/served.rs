@@ -1,6 +1,7 @@
 //! An allocator with what C needs beside it: its live blocks by address, and its streams by handle.
 
-use millpond::{Allocator, Stream};
+use millpond::{Allocator, RawBuffer, Stream};
+use millpond_backend::Backend;
 use millpond_cuda::Cuda;
 use millpond_sim::Sim;
 
@@ -109,8 +110,8 @@ impl<D: Device> Of<D> {
     /// Returns the start and the length of the live block in which an address lies.
     pub(crate) fn find(&self, address: u64) -> Result<(u64, u64), Failure> {
         let found = self.blocks.at_or_before(address);
-        let found = found.map(|(start, raw)| (start, self.allocator.capacity_raw(raw)));
-        found.filter(|&(start, bytes)| address - start < bytes).ok_or_else(|| Failure::not_a_block(address))
+        let found = found.and_then(|found| place_within(&self.allocator, found, address));
+        found.ok_or_else(|| Failure::not_a_block(address))
     }
 
     /// Creates a stream and returns its handle.
@@ -169,9 +170,55 @@ impl<D: Device> Of<D> {
     }
 }
 
+/// Returns the start and the length of the block that a table had at a start, if it is live and an address lies in it.
+///
+/// Between the look at the table and this one another thread may free the block, and its number may come to name another
+/// block, at another address. No live block has the address in it then: between it and such a block's start the table
+/// has no other.
+pub(crate) fn place_within<B: Backend>(
+    allocator: &Allocator<B>,
+    (start, raw): (u64, RawBuffer),
+    address: u64,
+) -> Option<(u64, u64)> {
+    let place = allocator.place_raw(raw);
+    place.filter(|&(begins_at, bytes)| begins_at == start && address - start < bytes)
+}
+
 /// Returns the failure of a device whose blocks have no address, or none that the table can hold.
 #[cold]
 pub(crate) fn misplaced(address: u64) -> Failure {
     let text = format!("the device gives memory at {address:#x}, and blocks lie at multiples of 512 below 2^57");
     Failure::new(Code::Unsupported, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A table had a block, which another thread has freed before its place was looked up. Its number names a free block
+    /// then, or a later one.
+    #[test]
+    fn a_block_that_is_gone_has_no_address() {
+        for conf in ["policy:classic", "policy:paged"] {
+            let of = Of::new(device::open_sim(0).expect("a device"), Some(conf), 0).expect("an allocator");
+            let [before, small, keep] = [(); 3].map(|()| of.allocate(512, 0).expect("memory"));
+            let found = of.blocks.at_or_before(small + 511).expect("it is there");
+            let within = |beside| place_within(&of.allocator, found, small + beside);
+            assert_eq!([0, 511, 512].map(within), [Some((small, 512)), Some((small, 512)), None], "{conf}");
+            of.free(small).expect("it is live");
+            assert_eq!([0, 511, 512].map(within), [None; 3], "{conf}: it is free");
+            // It is joined with the block in front of it, so that its number is vacant.
+            of.free(before).expect("it is live");
+            let mut held = Vec::new();
+            let same = |raw: RawBuffer| raw.to_bits().get() as u32 == found.1.to_bits().get() as u32;
+            let number = |address| of.blocks.get(address).expect("it is live");
+            while !held.last().is_some_and(|&large| same(number(large))) {
+                held.push(of.allocate(64 << 20, 0).expect("memory"));
+                assert!(held.len() < 10, "{conf}: no block gets the number");
+            }
+            assert_eq!([0, 511, 4096].map(within), [None; 3], "{conf}: its number is another block's");
+            assert!(of.find(small + 4096).is_err() && of.find(small).is_err(), "{conf}");
+            assert_eq!(of.find(keep + 1).expect("it is live"), (keep, 512), "{conf}");
+        }
+    }
 }

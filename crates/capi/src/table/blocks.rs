@@ -18,7 +18,7 @@ use super::types::{Block, Oom, Place, Pool};
 use crate::addresses::{self, Addresses};
 use crate::boundary::{self, Out};
 use crate::code::{Code, Failure};
-use crate::served::misplaced;
+use crate::served::{misplaced, place_within};
 
 /// What 0 bytes are.
 pub(super) const NOTHING: Block = Block { address: ptr::null_mut(), context: ptr::null_mut() };
@@ -52,6 +52,10 @@ impl Marked {
             Some(bits) => RawBuffer::from_bits(bits),
             None => unreachable!("a buffer's number is not 0"),
         }
+    }
+
+    fn place(self, (address, bytes): (u64, u64)) -> Place {
+        Place { address, bytes, device: self.device() as i32, reserved: 0 }
     }
 }
 
@@ -182,7 +186,15 @@ pub(super) unsafe extern "C" fn find(block: *const c_void, out: *mut Place) -> i
     boundary::status(|| {
         // SAFETY: the caller promises that the pointer is null or valid.
         let out = unsafe { Out::required("out", out)? };
-        out.put(place_of(look_up(block.addr())?, block.addr())?);
+        let (marked, named) = (look_up(block.addr())?, block.addr());
+        out.put(
+            match named & CONTEXT {
+                0 => within(marked, named as u64, named as u64),
+                _ => on!(ponds::of_block(marked.device()), of => of.allocator.place_raw(marked.raw()))
+                    .map(|place| marked.place(place)),
+            }
+            .ok_or_else(|| unknown(named))?,
+        );
         Ok(())
     })
 }
@@ -198,16 +210,16 @@ pub(super) unsafe extern "C" fn at(address: *const c_void, out: *mut Place) -> i
 
 /// Returns where the live block lies that has an address in it.
 pub(super) fn around(address: u64) -> Result<Place, Failure> {
-    let (_, raw) = blocks().at_or_before(address).ok_or_else(|| Failure::not_a_block(address))?;
-    let place = place_of(Marked(raw.to_bits()), address as usize)?;
-    let has = (place.address..place.address + place.bytes).contains(&address);
-    if has { Ok(place) } else { Err(Failure::not_a_block(address)) }
+    let found = blocks().at_or_before(address);
+    let found = found.and_then(|(start, raw)| within(Marked(raw.to_bits()), start, address));
+    found.ok_or_else(|| Failure::not_a_block(address))
 }
 
-fn place_of(marked: Marked, named: usize) -> Result<Place, Failure> {
-    let place = on!(ponds::of_block(marked.device()), of => of.allocator.place_raw(marked.raw()));
-    let (address, bytes) = place.ok_or_else(|| unknown(named))?;
-    Ok(Place { address, bytes, device: marked.device() as i32, reserved: 0 })
+/// Returns where a block lies that the tree had at a start, if it is live and an address lies in it.
+fn within(marked: Marked, start: u64, address: u64) -> Option<Place> {
+    let found = (start, marked.raw());
+    let place = on!(ponds::of_block(marked.device()), of => place_within(&of.allocator, found, address));
+    place.map(|place| marked.place(place))
 }
 
 thread_local! {

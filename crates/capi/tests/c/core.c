@@ -1,4 +1,7 @@
 /* The table of millpond_core.h: blocks by context and by address, pools, limits, statistics, layouts and events. */
+#include <pthread.h>
+#include <stdatomic.h>
+
 #include "check.h"
 #include "millpond_core.h"
 
@@ -319,6 +322,40 @@ static void checkpoints(void) {
     OK(core->empty_cache(0, NULL));
 }
 
+enum { FINDS = 100000 };
+static _Atomic(int) finds;
+static void *_Atomic beside;
+
+/* Frees a small block and gets a large one in turns, which may have the number that the small one had. */
+static void *come_and_go(void *argument) {
+    (void)argument;
+    while (atomic_load(&finds) < FINDS) {
+        millpond_core_block small = alloc(512, NULL);
+        atomic_store(&beside, (char *)small.address + 4096);
+        OK(core->free(small.context));
+        OK(core->free(alloc(64 * MIB, NULL).context));
+    }
+    return NULL;
+}
+
+/* An address in no block is in none, whatever happens to the block below it meanwhile. */
+static void look_beside(void) {
+    pthread_t thread;
+    millpond_core_place place;
+    millpond_core_segment base;
+    millpond_core_block keep = alloc(512, NULL);
+    atomic_store(&beside, (char *)keep.address + 8192);
+    CHECK(pthread_create(&thread, NULL, come_and_go, NULL) == 0);
+    while (atomic_fetch_add(&finds, 1) < FINDS) {
+        FAILS(core->at(atomic_load(&beside), &place), MILLPOND_NOT_A_BLOCK, "is not the address");
+        if (atomic_load(&finds) % 64 == 0) {
+            FAILS(core->base_of(atomic_load(&beside), &base), MILLPOND_NOT_A_BLOCK, "is not the address");
+        }
+    }
+    CHECK(pthread_join(thread, NULL) == 0);
+    OK(core->free(keep.context));
+}
+
 static void statistics(void) {
     millpond_core_stats stats;
     char *text;
@@ -353,5 +390,6 @@ int main(int argc, char **argv) {
     addresses();
     checkpoints();
     statistics();
+    look_beside();
     return 0;
 }

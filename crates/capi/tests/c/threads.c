@@ -4,13 +4,14 @@
 
 #include "check.h"
 
-enum { THREADS = 4, SLOTS = 64, STEPS = 4000, RACES = 200 };
+enum { THREADS = 4, SLOTS = 64, STEPS = 4000, RACES = 200, FINDS = 100000 };
 
 static millpond_allocator *pond;
 /* Blocks that any thread may take and free. */
 static _Atomic(void *) shared[SLOTS];
 static _Atomic(int) freed_once;
 static void *_Atomic contested;
+static _Atomic(int) finds;
 static pthread_barrier_t barrier;
 
 static uint32_t next(uint32_t *seed) {
@@ -59,6 +60,39 @@ static void race_to_free(int thread) {
     }
 }
 
+/* Frees a small block and gets a large one in turns, until all is found. The large one may have the number that the small
+ * one had. */
+static void *come_and_go(void *argument) {
+    (void)argument;
+    while (atomic_load(&finds) < FINDS) {
+        void *small, *large;
+        OK(millpond_alloc(pond, 512, NULL, &small));
+        atomic_store(&contested, small);
+        OK(millpond_free(pond, small));
+        OK(millpond_alloc(pond, 64 * MIB, NULL, &large));
+        OK(millpond_free(pond, large));
+    }
+    return NULL;
+}
+
+/* An address in no block is in none, whatever happens to the block below it meanwhile. */
+static void look_beside(void) {
+    pthread_t thread;
+    void *keep, *small;
+    OK(millpond_alloc(pond, 512, NULL, &keep)); /* Its segment stays, so that no large block comes there. */
+    OK(millpond_alloc(pond, 512, NULL, &small));
+    OK(millpond_free(pond, small));
+    atomic_store(&contested, small);
+    atomic_store(&finds, 0);
+    CHECK(pthread_create(&thread, NULL, come_and_go, NULL) == 0);
+    while (atomic_fetch_add(&finds, 1) < FINDS) {
+        char *beside = (char *)atomic_load(&contested) + 4096;
+        FAILS(millpond_find(pond, beside, NULL, NULL), MILLPOND_NOT_A_BLOCK, "is not the address");
+    }
+    CHECK(pthread_join(thread, NULL) == 0);
+    OK(millpond_free(pond, keep));
+}
+
 static void *work(void *argument) {
     int thread = (int)(intptr_t)argument;
     uint32_t seed = 77u + (uint32_t)thread;
@@ -82,6 +116,8 @@ int main(int argc, char **argv) {
         pthread_t threads[THREADS];
         uint64_t live;
         OK(millpond_create(device, confs[conf], &pond));
+        look_beside();
+        long long before = figure(pond, "allocation.all.allocated");
         CHECK(pthread_barrier_init(&barrier, NULL, THREADS) == 0);
         for (intptr_t i = 0; i < THREADS; i++) {
             CHECK(pthread_create(&threads[i], NULL, work, (void *)i) == 0);
@@ -94,7 +130,7 @@ int main(int argc, char **argv) {
             left += atomic_load(&shared[i]) != NULL;
         }
         CHECK(figure(pond, "allocation.all.current") == left);
-        CHECK(figure(pond, "allocation.all.allocated") == (long long)THREADS * STEPS + RACES);
+        CHECK(figure(pond, "allocation.all.allocated") - before == (long long)THREADS * STEPS + RACES);
         for (int i = 0; i < SLOTS; i += 2) {
             OK(millpond_free(pond, atomic_exchange(&shared[i], NULL)));
         }

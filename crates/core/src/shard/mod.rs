@@ -307,6 +307,11 @@ impl Shard {
         (block.slot, block.offset, block.size)
     }
 
+    /// Does the same as [`extent`](Self::extent) for a block that is handed out. Returns `None` for another one.
+    pub fn live_extent(&self, block: BlockId) -> Option<(Slot, u64, u64)> {
+        (self.blocks[block].state == State::Live).then(|| self.extent(block))
+    }
+
     /// Returns the length of a block in bytes.
     pub(crate) fn size_of(&self, block: BlockId) -> u64 {
         self.blocks[block].size

@@ -221,7 +221,9 @@ fn a_free_that_is_not_noted_yet_is_not_taken() {
 /// The point of a freed block is reached, and the block is not free yet, as while a plan is about to be refused.
 #[test]
 fn a_block_whose_point_is_reached_is_not_taken_before_it_is_free() {
-    for (policy, reuse) in POLICIES.into_iter().flat_map(|policy| [Reuse::InOrder, Reuse::AfterDone].map(|r| (policy, r))) {
+    for (policy, reuse) in
+        POLICIES.into_iter().flat_map(|policy| [Reuse::InOrder, Reuse::AfterDone].map(|r| (policy, r)))
+    {
         let mut device = Device::with(policy, reuse);
         let grant = device.allocate(0, 6 * MIB);
         let checkpoint = device.take();

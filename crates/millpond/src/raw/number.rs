@@ -7,7 +7,7 @@
 //! A free by number relies on the caller: a number that is freed twice, or after its block was granted anew, takes the
 //! block from the buffer that has it now, and that buffer's segment may then be released while it is borrowed. This is
 //! the only reason why [`Allocator::free_raw`] is `unsafe`. The other functions change nothing but the record of one
-//! block; a number that is not live makes them panic, or describe a later block.
+//! block; a number that is not live makes them panic, find nothing, or describe a later block.
 
 use std::mem::ManuallyDrop;
 use std::num::NonZeroU64;
@@ -168,16 +168,15 @@ impl<B: Backend> Allocator<B> {
     /// Returns the address and the size of a buffer's block in bytes, as [`Buffer::address`] and [`Buffer::capacity`]
     /// do; `None` for an empty buffer, and on devices without addresses. Takes the stream's lock briefly.
     ///
-    /// # Panics
-    ///
-    /// If the number is not live and the allocator notices.
+    /// Another thread may have freed the number: then this returns `None`, or the place of a later block that has the
+    /// number now. Who knows the address of the buffer can tell by that.
     pub fn place_raw(&self, raw: RawBuffer) -> Option<(u64, u64)> {
         let (state, held) = (self.state(), raw.held());
         if held.block == EMPTY {
             return None;
         }
         let mut lane = state.lane(raw.shard()).lock();
-        let (slot, offset, size) = lane.shard.tidied().extent(held.block);
+        let (slot, offset, size) = lane.shard.tidied().live_extent(held.block)?;
         let base = state.backend.address(lane.segment(slot))?;
         state.tell_address();
         Some((base + offset, size))
@@ -268,6 +267,7 @@ mod tests {
             allocator.record_stream_raw(first, &allocator.create_stream().unwrap())
         }));
         assert!(twice.is_err(), "a use of a block that is free");
+        assert_eq!([first, second].map(|raw| allocator.place_raw(raw)), [None, None]);
         assert_eq!(allocator.memory_allocated(), 0);
     }
 
