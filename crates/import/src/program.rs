@@ -28,6 +28,10 @@ pub(crate) struct Live {
     pub(crate) stream: u32,
 }
 
+/// The most bytes of a text in a header. A byte takes at most six there, and the line of all of it has at most 1 MiB. To
+/// cut a configuration would give it another meaning.
+const TEXT_BYTES_MAX: usize = 16 << 10;
+
 /// A trace in progress.
 pub(crate) struct Program {
     pub(crate) events: Vec<Event>,
@@ -98,7 +102,7 @@ impl Program {
 
     /// Ends the trace.
     pub(crate) fn finish(
-        self,
+        mut self,
         format: Format,
         device: Option<usize>,
         options: &Options,
@@ -110,6 +114,13 @@ impl Program {
         }
         if let Some(device) = device {
             header.insert("device".into(), device.into());
+        }
+        for key in ["workload", "conf"] {
+            let text = header.get(key).and_then(Value::as_str);
+            if text.is_some_and(|text| text.len() > TEXT_BYTES_MAX) {
+                header.remove(key);
+                self.leave(&format!("`{key}` of more than {TEXT_BYTES_MAX} bytes, which the header does not have"));
+            }
         }
         let header = Header::new(header).unwrap_or_else(|problem| panic!("a header of our own: {problem}"));
         let trace = Trace { header, events: self.events, streams: self.streams_end };

@@ -183,6 +183,14 @@ pub enum Problem {
         /// The message of the JSON parser, with the column.
         message: String,
     },
+    /// A header that as a line would be longer than a line may be.
+    #[error("the header takes {bytes} bytes as a line and may take {limit}: leave out its longest values")]
+    HeaderTooLong {
+        /// The length of the line in bytes.
+        bytes: usize,
+        /// The limit in bytes.
+        limit: usize,
+    },
     /// A header value of the wrong kind.
     #[error("the header's `{key}` must be {expected}")]
     HeaderValue {

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value};
 
 use crate::error::Problem;
+use crate::parse::LINE_BYTES_MAX;
 
 /// The header of a trace: JSON values by name. Names that Millpond does not know are kept.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -34,7 +35,8 @@ impl Header {
     ///
     /// Returns an error for a value of the wrong kind under a name with a fixed meaning: `workload`, `conf`, `torch`
     /// and `gpu` hold text; `peak_requested`, `peak_allocated`, `peak_active` and `peak_reserved` whole numbers;
-    /// `seconds` a number; `segment_addresses` a list of pairs of whole numbers.
+    /// `seconds` a number; `segment_addresses` a list of pairs of whole numbers. Returns an error also for values that
+    /// together are longer, as the line that a trace has for them, than the 1 MiB that a line may have.
     pub fn new(values: Map<String, Value>) -> Result<Self, Problem> {
         let wrong = |key, expected| Err(Problem::HeaderValue { key, expected });
         for key in TEXTS {
@@ -53,7 +55,17 @@ impl Header {
         if values.get(SEGMENTS).is_some_and(|value| pairs(value).is_none()) {
             return wrong(SEGMENTS, "a list of pairs of whole numbers: bytes and address");
         }
-        Ok(Self { values })
+        let header = Self { values };
+        let bytes = header.line().len();
+        if bytes > LINE_BYTES_MAX {
+            return Err(Problem::HeaderTooLong { bytes, limit: LINE_BYTES_MAX });
+        }
+        Ok(header)
+    }
+
+    /// Returns the line of a trace that has the values, without its end.
+    pub(crate) fn line(&self) -> String {
+        format!("# {}", Value::from(self.values.clone()))
     }
 
     /// Returns all values by name.

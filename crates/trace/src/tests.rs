@@ -231,6 +231,27 @@ fn header_values_of_the_wrong_kind_are_refused() {
     }
 }
 
+/// Whatever header there is can be written, and what was written can be read.
+#[test]
+fn a_header_is_as_long_as_a_line_may_be() {
+    let header = |conf: String| Header::new([("conf".to_owned(), conf.into())].into_iter().collect());
+    let frame = r##"# {"conf":""}"##.len();
+    let most = parse::LINE_BYTES_MAX - frame;
+    for (text, times) in [("a", most), ("\n", most / 2), ("\u{1}", most / 6), ("é", most / 2)] {
+        let longest = header(text.repeat(times)).expect("it fits");
+        let trace = Trace { header: longest, events: vec![Event::EmptyCache], streams: 0 };
+        let written = trace.write_to(Vec::new()).expect("memory takes everything");
+        let read = Trace::parse(&written).expect("what was written can be read");
+        assert!(read.header == trace.header, "another header was read");
+        let message = header(text.repeat(times + 1)).expect_err("it is too long").to_string();
+        assert!(message.contains("may take 1048576: leave out its longest values"), "{message}");
+    }
+    // A line that may be as long as it is, and would be longer as it is written.
+    let numbers = format!("# {{\"a\":[{}1]}}\n", "1e15,".repeat(200_000));
+    let message = Trace::parse(numbers.as_bytes()).expect_err("it would be too long").to_string();
+    assert!(message.starts_with("line 1: the header takes "), "{message}");
+}
+
 #[test]
 fn a_header_tells_where_segments_lay() {
     let trace = Trace::parse(b"# {\"segment_addresses\": [[2097152, 139999], [7, 0]]}\na 0 1 0\n").expect("a trace");

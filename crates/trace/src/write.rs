@@ -24,8 +24,7 @@ impl<W: Write> TraceWriter<W> {
     /// Returns the writer's error.
     pub fn new(mut out: W, header: &Header) -> Result<Self, TraceError> {
         if !header.values().is_empty() {
-            let json = serde_json::to_string(header.values()).map_err(|error| TraceError::Write(error.into()))?;
-            writeln!(out, "# {json}").map_err(TraceError::Write)?;
+            writeln!(out, "{}", header.line()).map_err(TraceError::Write)?;
         }
         Ok(Self { out, rules: Rules::default(), events: 0 })
     }

@@ -290,3 +290,33 @@ fn the_addresses_of_segments_are_kept_where_a_replay_can_follow_them() {
     events.pop();
     assert_eq!(header("", &vec![events[0].clone(); 17_000]).len(), 1 << 14);
 }
+
+/// A configuration and a name without a bound, and as many segments as are kept: the trace can be written, and read
+/// again.
+#[test]
+fn a_header_has_room_for_what_a_recording_tells() {
+    let segments: Vec<String> = (0..20_000u64)
+        .map(|at| {
+            let address = u64::MAX - (1 << 40) + at * 2 * MIB;
+            format!(r#"{{"action":"segment_alloc","addr":{address},"size":{},"stream":0}}"#, 2 * MIB)
+        })
+        .collect();
+    let snapshot = |conf: &str| {
+        let conf = serde_json::Value::from(conf);
+        let (settings, trace) = (format!(r#"{{"PYTORCH_CUDA_ALLOC_CONF":{conf}}}"#), segments.join(","));
+        format!(r#"{{"segments":[],"device_traces":[[{trace}]],"allocator_settings":{settings}}}"#)
+    };
+    let limit = 16 << 10;
+    for (character, bytes) in [("a", limit), ("\u{1}", limit), ("a", limit + 1), ("\u{1}", limit + 1), ("a", 3 << 20)] {
+        let text = character.repeat(bytes);
+        let options = Options { name: Some(text.clone()), ..Options::default() };
+        let imported = import_content(snapshot(&text).as_bytes(), &options).expect("a snapshot");
+        check(&imported.trace);
+        let header = &imported.trace.header;
+        let kept = (bytes <= limit).then_some(text.as_str());
+        assert!(header.conf() == kept && header.workload() == kept, "{bytes} bytes");
+        assert_eq!(header.segment_addresses().len(), 1 << 14);
+        let left: Vec<_> = left(&imported).into_iter().filter(|(what, _)| what.contains("more than 16384")).collect();
+        assert_eq!(left.len(), if bytes <= limit { 0 } else { 2 }, "{left:?}");
+    }
+}
