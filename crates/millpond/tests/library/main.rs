@@ -5,6 +5,7 @@ mod captures;
 mod checkpoints;
 mod devices;
 mod ends;
+mod hammer;
 mod history;
 mod later;
 mod limits;
