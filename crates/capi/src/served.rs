@@ -172,9 +172,9 @@ impl<D: Device> Of<D> {
 
 /// Returns the start and the length of the block that a table had at a start, if it is live and an address lies in it.
 ///
-/// Between the look at the table and this one another thread may free the block, and its number may come to name another
-/// block, at another address. No live block has the address in it then: between it and such a block's start the table
-/// has no other.
+/// Between the look at the table and this one another thread may free the block, and its number may come to name
+/// another block, at another address. No live block has the address in it then: between it and such a block's start the
+/// table has no other.
 pub(crate) fn place_within<B: Backend>(
     allocator: &Allocator<B>,
     (start, raw): (u64, RawBuffer),
@@ -195,8 +195,8 @@ pub(crate) fn misplaced(address: u64) -> Failure {
 mod tests {
     use super::*;
 
-    /// A table had a block, which another thread has freed before its place was looked up. Its number names a free block
-    /// then, or a later one.
+    /// A table had a block, which another thread has freed before its place was looked up. Its number names a free
+    /// block then, or a later one.
     #[test]
     fn a_block_that_is_gone_has_no_address() {
         for conf in ["policy:classic", "policy:paged"] {

@@ -28,8 +28,8 @@ pub(crate) struct Live {
     pub(crate) stream: u32,
 }
 
-/// The most bytes of a text in a header. A byte takes at most six there, and the line of all of it has at most 1 MiB. To
-/// cut a configuration would give it another meaning.
+/// The most bytes of a text in a header. A byte takes at most six there, and the line of all of it has at most 1 MiB.
+/// To cut a configuration would give it another meaning.
 const TEXT_BYTES_MAX: usize = 16 << 10;
 
 /// A trace in progress.

@@ -209,8 +209,8 @@ impl Coordinator {
         Ok(restored)
     }
 
-    /// Returns what comes before a pool can go back to a checkpoint, where the blocks that are `leaving`, and the memory
-    /// behind them, count as freed.
+    /// Returns what comes before a pool can go back to a checkpoint, where the blocks that are `leaving`, and the
+    /// memory behind them, count as freed.
     fn look_at(
         &self,
         pool: PoolId,

@@ -186,13 +186,13 @@ impl Coordinator {
 
     /// Returns whether one plan goes through the last part of its ladder: what becomes free is for it to look at first.
     pub(super) fn is_closed(&self) -> bool {
-        self.turn().is_some()
+        self.turns.queue.front().is_some_and(|place| place.keeps)
     }
 
-    /// Returns the number of the turn in which one plan goes through the last part of its ladder, if one does. Each turn
-    /// has a number of its own. Until it is over [`retire_ready`](Self::retire_ready) does nothing.
+    /// Returns the number of the turn in which one plan goes through the last part of its ladder, if one does. Each
+    /// turn has a number of its own. Until it is over [`retire_ready`](Self::retire_ready) does nothing.
     pub fn turn(&self) -> Option<u64> {
-        self.turns.queue.front().filter(|place| place.keeps).map(|place| place.ticket.0)
+        self.turns.queue.front().filter(|_| self.is_closed()).map(|place| place.ticket.0)
     }
 
     pub(super) fn has_turn(&self, plan: &Plan) -> bool {

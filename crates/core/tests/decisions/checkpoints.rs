@@ -197,8 +197,8 @@ fn what_other_streams_use_is_named_and_not_taken() {
     }
 }
 
-/// A thread has freed a block in its shard, and the coordinator does not know yet what it waits for: nothing is named to
-/// wait for, and nothing is taken.
+/// A thread has freed a block in its shard, and the coordinator does not know yet what it waits for: nothing is named
+/// to wait for, and nothing is taken.
 #[test]
 fn a_free_that_is_not_noted_yet_is_not_taken() {
     for policy in POLICIES {

@@ -22,8 +22,8 @@ pub(super) const WAITS_MOST: usize = 8;
 impl<B: Backend> Pool<B> {
     /// Returns which blocks of the pool are handed out now, and where: PyTorch's `getCheckpointState`.
     ///
-    /// Visits every block of the pool, and holds the locks of all streams meanwhile: what it has was live at one moment,
-    /// whatever other threads free.
+    /// Visits every block of the pool, and holds the locks of all streams meanwhile: what it has was live at one
+    /// moment, whatever other threads free.
     pub fn checkpoint(&self) -> Checkpoint {
         let state = self.state();
         let coordinator = state.coordinator.lock();
