@@ -19,6 +19,7 @@ use millpond::{Allocator, Buffer, Stream};
 
 mod behind;
 mod ends;
+mod pools;
 
 const MIB: u64 = 1 << 20;
 /// The memory that the device has: two segments of the small pool or two pages, or one large segment.
