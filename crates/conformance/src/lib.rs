@@ -11,6 +11,7 @@ mod minimum;
 mod model;
 pub mod oracle;
 mod programs;
+pub mod reserved;
 pub mod sameness;
 pub mod scenario;
 mod session;

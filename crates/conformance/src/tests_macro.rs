@@ -21,7 +21,7 @@ macro_rules! conformance_tests {
         $crate::conformance_tests!(@groups $device;
             facts space time mapping transfers host budget
             alignment sizes reuse cross_stream points unsubmitted pressure limits trim paged statistics data
-            faults drop_order threads integrity swarm scrubbing decisions
+            faults drop_order threads integrity swarm scrubbing reserved decisions
         );
 
         #[test]

@@ -9,6 +9,7 @@ mod threads;
 mod unknown;
 
 use crate::device::DeviceUnderTest;
+use crate::reserved;
 use crate::sameness::DECIDED_ALIKE;
 use crate::scenario::POLICIES;
 use crate::session::Stop;
@@ -23,8 +24,8 @@ pub(crate) struct Program<D: DeviceUnderTest> {
 }
 
 /// The groups of the programs, each of which has at least one.
-pub(crate) const GROUPS: [&str; 7] =
-    ["faults", "drop_order", "threads", "integrity", "swarm", "scrubbing", "decisions"];
+pub(crate) const GROUPS: [&str; 8] =
+    ["faults", "drop_order", "threads", "integrity", "swarm", "scrubbing", "reserved", "decisions"];
 
 /// Returns all programs.
 pub(crate) fn all<D: DeviceUnderTest>() -> Vec<Program<D>> {
@@ -47,6 +48,13 @@ pub(crate) fn all<D: DeviceUnderTest>() -> Vec<Program<D>> {
         program("swarm", "seeds", integrity::swarm),
         program("scrubbing", "other-streams-find-nothing", scrubbing::other_streams),
         program("scrubbing", "nobody-finds-anything", scrubbing::always),
+        program("reserved", reserved::NAMES[0], reserved::within_bounds::<0, D>),
+        program("reserved", reserved::NAMES[1], reserved::within_bounds::<1, D>),
+        program("reserved", reserved::NAMES[2], reserved::within_bounds::<2, D>),
+        program("reserved", reserved::NAMES[3], reserved::within_bounds::<3, D>),
+        program("reserved", reserved::NAMES[4], reserved::within_bounds::<4, D>),
+        program("reserved", reserved::NAMES[5], reserved::within_bounds::<5, D>),
+        program("reserved", reserved::NAMES[6], reserved::within_bounds::<6, D>),
         Program {
             policies: &DECIDED_ALIKE,
             ..program("decisions", "same-as-on-the-simulated-device", decisions::same_as_simulated)
