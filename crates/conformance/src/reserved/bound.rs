@@ -21,7 +21,7 @@ const DIRECT: [[f64; 2]; NAMES.len()] =
 
 /// The bounds of `paged` with work in flight: `balanced` creates pages up to 2.2 times what is live, and 8 MiB, while
 /// streams are behind.
-const BALANCED: [f64; NAMES.len()] = [1.20, 1.30, USUAL, 1.55, 2.27, USUAL, USUAL];
+const BALANCED: [f64; NAMES.len()] = [1.20, 1.30, USUAL, 1.55, 2.27, USUAL, 2.27];
 
 /// What is known to go beyond its bound: the program, the growth, and the figure, for devices whose ticks are closed by
 /// submits, or by whichever side.
@@ -50,7 +50,7 @@ fn of_pages(program: usize, growth: Growth, in_flight: bool, caps: &Caps) -> f64
         "pools" => 1.18,
         "pipeline" => 1.15,
         // What one thread has claimed another one goes past.
-        "threads" => 1.30,
+        "threads" => 1.40,
         _ => USUAL,
     };
     let bound = if in_flight && growth == Growth::Balanced { usual.max(BALANCED[program]) } else { usual };
