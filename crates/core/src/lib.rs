@@ -12,6 +12,10 @@ mod heap;
 mod ids;
 mod index;
 mod last_use;
+#[cfg(feature = "plant")]
+pub mod looks;
+#[cfg(not(feature = "plant"))]
+mod looks;
 mod mapped;
 mod meter;
 #[cfg(feature = "plant")]

@@ -49,11 +49,11 @@ pub use tag::{TagScope, current_tag, tag, with_tag};
 pub use usage::{BeyondDevice, Usage};
 
 pub use millpond_backend as backend;
-#[cfg(feature = "plant")]
-pub use millpond_core::plant;
 pub use millpond_core::stats;
 pub use millpond_core::stats::{MemoryStats, PageStats, PinnedBy, PoolStats, Sharing, SlackStats};
 pub use millpond_core::{
     BlockState, BlockView, Checkpoint, FreeRange, Obstacle, Pin, PoolId, Relief, Report, SegmentId, SegmentView, Side,
     WasteLedger, conf, settings,
 };
+#[cfg(feature = "plant")]
+pub use millpond_core::{looks, plant};

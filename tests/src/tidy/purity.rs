@@ -18,15 +18,22 @@ const IMPURE: [&str; 10] = [
     "thread_local",
 ];
 
+/// What counts for tests of growth, under a feature, on each thread by itself. No decision rests on it.
+const COUNTER: &str = "crates/core/src/looks.rs";
+
 /// Vendors and interfaces, in lower case. None is part of an ordinary word.
 const VENDORS: [&str; 12] =
     ["cuda", "vulkan", "wgpu", "webgpu", "nvidia", "radeon", "rocm", "metal", "directx", "d3d12", "opencl", "opengl"];
 
 /// Checks that the core decides and does nothing else: outside its unit tests it names neither the trait of the
-/// contract nor anything in `IMPURE`, no atomics and no standard library, and it declares so at its top.
+/// contract nor anything in `IMPURE`, no atomics and no standard library, and it declares so at its top. `COUNTER` is
+/// left out.
 pub fn core_is_pure(files: &[TextFile]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in files.iter().filter(|file| file.is_rust() && file.path.starts_with("crates/core/src/")) {
+        if file.path == COUNTER {
+            continue;
+        }
         if file.path == "crates/core/src/lib.rs" {
             for attribute in ["#![no_std]", "#![forbid(unsafe_code)]"] {
                 if !file.code.contains(attribute) {

@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 
 use super::windows::WindowId;
 use crate::ids::PageId;
+use crate::looks;
 
 /// A window among others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -78,6 +79,7 @@ impl Shelf {
 
     /// Takes a window out.
     pub(super) fn remove(&mut self, id: WindowId) {
+        looks::note(self.windows.len());
         let gone = self.windows.remove(self.number(id));
         let end = self.windows.iter().map(|other| other.first).find(|&first| first > gone.first);
         let end = end.unwrap_or(self.pages.len());
@@ -98,6 +100,7 @@ impl Shelf {
 
     /// Notes that the pages of the windows behind one lie this much farther behind.
     fn move_behind(&mut self, at: usize, pages: usize) {
+        looks::note(self.windows.len() - at);
         self.windows[at + 1..].iter_mut().for_each(|behind| behind.first += pages);
     }
 }

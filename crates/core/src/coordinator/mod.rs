@@ -27,6 +27,7 @@ use millpond_backend::{PageCaps, Reuse, StreamId};
 use crate::books::ledger::WasteLedger;
 use crate::books::{Headroom, Page, Pages, Peaks, Pending, Pools};
 use crate::ids::{PageId, Place, PoolId, SegmentId, ShardId, Slot};
+use crate::looks;
 use crate::policy::paged::Paging;
 use crate::policy::{Source, Sourced, Traits};
 use crate::settings::Settings;
@@ -71,6 +72,7 @@ impl dyn Shards + '_ {
     /// Runs `f` on the shard, [`tidied`](Shard::tidied), and returns its result.
     #[inline]
     pub(crate) fn with<R>(&mut self, shard: ShardId, f: impl FnOnce(&mut Shard) -> R) -> R {
+        looks::note(1);
         let (mut f, mut result) = (Some(f), None);
         self.visit(shard, &mut |shard| result = f.take().map(|f| f(shard)));
         match result {

@@ -13,6 +13,7 @@ use super::plan::Plan;
 use super::step::Step;
 use super::{Coordinator, Shards};
 use crate::ids::{PoolId, ShardId, Side};
+use crate::looks;
 use crate::settings::PoolFlags;
 use crate::stats::PoolStats;
 
@@ -214,6 +215,7 @@ impl Coordinator {
 
     /// Returns the streams of all shards, each once.
     pub(crate) fn every_stream(&self) -> Vec<StreamId> {
+        looks::note(self.streams.len());
         self.streams.clone()
     }
 

@@ -5,6 +5,7 @@ use alloc::collections::BTreeMap;
 use super::{Coordinator, Shards};
 use crate::books::Peaks;
 use crate::ids::{PoolId, ShardId, Side};
+use crate::looks;
 use crate::meter::{COUNTERS, Counter, EVERY_COUNTER, each, has_shortage};
 use crate::policy::Source;
 use crate::stats::{MemoryStats, StatByPool};
@@ -76,6 +77,7 @@ impl Coordinator {
             if !has_shortage(&rooms) {
                 break;
             }
+            looks::note(1);
             passed_over |= !shards.try_visit(other, &mut |other| other.give_room(&mut rooms));
         }
         if !passed_over && has_shortage(&rooms) {

@@ -9,6 +9,7 @@ use core::ops::Range;
 
 use super::{Shard, Tile};
 use crate::ids::{BlockId, PageId, Side, Slot};
+use crate::looks;
 
 /// The free bytes of a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -109,6 +110,7 @@ impl Shard {
 
     /// Returns the list, where an earlier one is right for those of its blocks that are still as they were.
     fn list_after(&self, before: &ByPlace) -> ByPlace {
+        looks::note(self.blocks.ids() + before.spans.len());
         let mut is_listed = alloc::vec![false; self.blocks.ids()];
         let mut gone = Vec::new();
         for (number, span) in before.spans.iter().enumerate() {

@@ -7,6 +7,7 @@ use super::tiles::Tiles;
 use crate::books::{Window, WindowId, Windows};
 use crate::coordinator::{Coordinator, Shards};
 use crate::ids::{PageId, Place, ShardId};
+use crate::looks;
 use crate::shard::Ends;
 
 /// The free bytes at both ends of each page, by the number of the page.
@@ -50,11 +51,13 @@ impl Coordinator {
 impl IdlePages {
     /// Returns that of this number of pages nothing is free.
     fn new(pages: usize) -> Self {
+        looks::note(pages);
         Self { ends: alloc::vec![Ends::default(); pages], marks: alloc::vec![0; pages] }
     }
 
     /// Adds what a free block has of a page.
     fn add(&mut self, page: PageId, ends: Ends) {
+        looks::note(1);
         let number = page.0 as usize;
         self.ends[number].add(ends);
         let mark = |is_so: bool, mark: u8| if is_so { mark } else { 0 };
@@ -79,6 +82,7 @@ impl IdlePages {
     pub(super) fn oldest_run(&self, windows: &Windows, shard: ShardId, bytes: u64) -> Option<(WindowId, u64)> {
         let mut best: Option<(WindowId, u64, u64)> = None;
         for (listed, pages) in windows.of(shard) {
+            looks::note(1);
             let before = best.map_or(u64::MAX, |(.., birth)| birth);
             if listed.birth >= before {
                 break;
@@ -108,6 +112,7 @@ impl IdlePages {
         let (mut run, mut first) = (0, from);
         let mut number = from;
         while let Some(&page) = pages.get(number) {
+            looks::note(1);
             let Ends { head, tail, is_whole } = self.of(page);
             if window.repeats && run > 0 {
                 (run, first) = without_repeats(window, number, (run, first), (head, bytes));
@@ -152,6 +157,7 @@ impl IdlePages {
         }
         let goes_on = |pair: &[PageId]| self.has(pair[0], TAIL) && self.has(pair[1], HEAD);
         let two = pages[from..].windows(2).position(goes_on).map(|at| from + at);
+        looks::note(two.unwrap_or(pages.len()) - from);
         if bytes > longest {
             return two;
         }
@@ -174,6 +180,7 @@ impl IdlePages {
         // Of that many pages in a row, one is at a multiple of their number.
         let mut number = from + needed - 1;
         while let Some(page) = pages.get(number) {
+            looks::note(1);
             if !is_whole(page) {
                 number += needed;
                 continue;

@@ -8,6 +8,7 @@ use super::climb::Climb;
 use crate::coordinator::plan::Plan;
 use crate::coordinator::{Coordinator, Shards};
 use crate::ids::{Place, ShardId};
+use crate::looks;
 use crate::shard::{Shard, Tile};
 
 /// The time at which free memory can be used by a stream, at other addresses than before.
@@ -109,6 +110,7 @@ impl Coordinator {
                 }
             });
         }
+        looks::note(all.len());
         Tiles(all)
     }
 
