@@ -2,8 +2,8 @@
 //! and operations before it. Costs are counted, never timed: how many shards, streams, pages, free blocks and windows
 //! the core looks at. The process is the test's own, since its memory is measured.
 //!
-//! Each limit is a slope: how much more one more thing may cost. Figures named `TODAY` are far from what they should be,
-//! and may only fall.
+//! Each limit is a slope: how much more one more thing may cost. Figures named `TODAY` are far from what they should
+//! be, and may only fall.
 
 mod counting;
 

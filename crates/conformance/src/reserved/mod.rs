@@ -40,6 +40,9 @@ impl Reserved {
     }
 }
 
+/// A program. It returns the streams that it has.
+type Program<D> = fn(&Scene<'_, D>) -> Result<Ended<D>, Stop>;
+
 /// What came of a program.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Measured {
@@ -99,7 +102,7 @@ pub(crate) fn within_bounds<const PROGRAM: usize, D: DeviceUnderTest>(
 }
 
 fn run<D: DeviceUnderTest>(device: &D, program: usize, policy: &Variant, in_flight: bool) -> Result<Measured, Stop> {
-    let programs: [fn(&Scene<'_, D>) -> Result<Ended<D>, Stop>; NAMES.len()] = [
+    let programs: [Program<D>; NAMES.len()] = [
         programs::copy_stream,
         programs::prefetch,
         programs::kv_engine,

@@ -71,34 +71,34 @@ fn feed<D: DeviceUnderTest>(
 struct Sequence<D: DeviceUnderTest> {
     tokens: u64,
     end: u64,
-    chunks: Buffers<D>,
+    pieces: Buffers<D>,
 }
 
-/// An engine with a KV cache: sequences are admitted as long as the cache has room, each grows by a chunk now and then,
+/// An engine with a KV cache: sequences are admitted as long as the cache has room, each grows by a piece now and then,
 /// and the one that came last is preempted when the room ends. Prompts are uploaded on a copy stream, and what each
 /// step finds is downloaded there.
 pub(super) fn kv_engine<D: DeviceUnderTest>(scene: &Scene<'_, D>) -> Result<Ended<D>, Stop> {
-    /// The tokens and the bytes of a chunk, and the number of chunks that the cache has room for.
-    const CHUNK: (u64, u64, usize) = (16, MIB, 96);
+    /// The tokens and the bytes of a piece, and the number of pieces that the cache has room for.
+    const PIECE: (u64, u64, usize) = (16, MIB, 96);
     let (compute, copy) = (scene.stream()?, scene.stream()?);
     let weights = weights(scene, &compute, 7)?;
     let mut random = Random::new(2);
     let mut running: Vec<Sequence<D>> = Vec::new();
     let mut preempted = VecDeque::new();
-    let chunks_of = |tokens: u64| tokens.div_ceil(CHUNK.0) as usize;
+    let pieces_of = |tokens: u64| tokens.div_ceil(PIECE.0) as usize;
     for step in 0..320 {
         scene.begin_step(step, &[&compute]);
-        let used = |running: &[Sequence<D>]| running.iter().map(|sequence| sequence.chunks.len()).sum::<usize>();
+        let used = |running: &[Sequence<D>]| running.iter().map(|sequence| sequence.pieces.len()).sum::<usize>();
         if random.one_in(2) || running.is_empty() {
             let fresh = || (random.between(8, 160), random.between(20, 200));
             let (tokens, more) = preempted.pop_front().unwrap_or_else(fresh);
-            if used(&running) + chunks_of(tokens) < CHUNK.2 {
+            if used(&running) + pieces_of(tokens) < PIECE.2 {
                 let prompt = scene.allocate(&copy, tokens * 8)?;
                 scene.order(&compute, &copy)?;
-                let chunks: Buffers<D> =
-                    (0..chunks_of(tokens)).map(|_| scene.allocate(&compute, CHUNK.1)).collect::<Result<_, _>>()?;
+                let pieces: Buffers<D> =
+                    (0..pieces_of(tokens)).map(|_| scene.allocate(&compute, PIECE.1)).collect::<Result<_, _>>()?;
                 scene.use_on(&compute, &prompt)?;
-                running.push(Sequence { tokens, end: tokens + more, chunks });
+                running.push(Sequence { tokens, end: tokens + more, pieces });
             } else {
                 preempted.push_front((tokens, more));
             }
@@ -106,13 +106,13 @@ pub(super) fn kv_engine<D: DeviceUnderTest>(scene: &Scene<'_, D>) -> Result<Ende
         let mut at = 0;
         while at < running.len() {
             running[at].tokens += 1;
-            if chunks_of(running[at].tokens) > running[at].chunks.len() {
-                while used(&running) >= CHUNK.2 {
+            if pieces_of(running[at].tokens) > running[at].pieces.len() {
+                while used(&running) >= PIECE.2 {
                     let Some(last) = running.pop() else { break };
                     preempted.push_back((last.tokens, last.end - last.tokens));
                 }
                 if let Some(sequence) = running.get_mut(at) {
-                    sequence.chunks.push(scene.allocate(&compute, CHUNK.1)?);
+                    sequence.pieces.push(scene.allocate(&compute, PIECE.1)?);
                 }
             }
             at += 1;
