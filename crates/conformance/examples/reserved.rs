@@ -1,7 +1,9 @@
 //! Programs of real shape on the devices of this machine: what each has reserved for what it has live, by policy.
 //!
 //! `reserved [DEVICE...]`, with the devices `sim`, `cuda:0`, `vulkan:0`, `wgpu` and so on; all that are built in unless
-//! some are named.
+//! some are named; `all` is every kind of simulated device. The first figure of a cell is what was reserved over what
+//! was live, the second over what was live or kept for the device; `!` marks one beyond its bound.
+//!
 //! `cargo run -p millpond-conformance --features cuda,vulkan,wgpu --example reserved -- cuda:0 vulkan:0`
 
 use millpond_backend::{Closing, Reuse};
@@ -47,7 +49,7 @@ fn main() {
         }
     }
     if named.iter().any(|named| named == "all") {
-        SimDevice::all().iter().for_each(|device| table(device));
+        SimDevice::all().iter().for_each(table);
     }
     #[cfg(feature = "cuda")]
     (0..8)

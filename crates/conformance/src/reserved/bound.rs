@@ -29,7 +29,9 @@ const BEYOND: [(&str, Growth, Closing, f64); 2] =
 
 /// Returns how many times what was active a program may have reserved at most.
 pub(super) fn bound(program: usize, policy: &Variant, in_flight: bool, caps: &Caps) -> f64 {
-    let of = |table: [[f64; 2]; NAMES.len()]| table[program][usize::from(in_flight)];
+    // A device that cannot hold work is done with each step as if it were waited for.
+    let of =
+        |table: [[f64; 2]; NAMES.len()]| table[program][..=usize::from(in_flight)].iter().copied().fold(0.0, f64::max);
     match policy.policy {
         Policy::Classic(Segments::Expandable) => of(EXPANDABLE),
         Policy::Classic(_) => of(PLAIN),

@@ -250,9 +250,10 @@ pub(super) fn pools<D: DeviceUnderTest>(scene: &Scene<'_, D>) -> Result<Ended<D>
 }
 
 /// Threads on streams of their own, each with a cache of its own of blocks that it keeps for a while. Which of them
-/// works on much changes from phase to phase, so that memory has to go from thread to thread. No work is held: where
-/// streams share a queue, one thread would wait for work of another that only that one lets go, and the validation layer
-/// has no signal go past a wait.
+/// works on much changes from phase to phase, so that memory has to go from thread to thread.
+///
+/// No work is held: where streams share a queue, a thread would wait for what another one has to let go, and the
+/// validation layer has no signal go past a wait.
 pub(super) fn threads<D: DeviceUnderTest>(scene: &Scene<'_, D>) -> Result<Ended<D>, Stop> {
     const THREADS: usize = 4;
     const PHASES: usize = 8;
