@@ -1,7 +1,7 @@
 //! How much more than what is live a program may have reserved.
 
 use millpond::settings::{Growth, Policy, Segments, Variant};
-use millpond_backend::{Caps, Closing};
+use millpond_backend::Caps;
 
 use super::NAMES;
 
@@ -22,10 +22,6 @@ const DIRECT: [[f64; 2]; NAMES.len()] =
 /// The bounds of `paged` with work in flight: `balanced` creates pages up to 2.2 times what is live, and 8 MiB, while
 /// streams are behind.
 const BALANCED: [f64; NAMES.len()] = [1.18, 1.30, USUAL, 1.55, 2.27, USUAL, 2.27];
-
-/// What is known to go beyond its bound, and may only fall: the program, the growth, who closes ticks, and the figure.
-const BEYOND: [(&str, Growth, Closing, f64); 2] =
-    [("copy-stream", Growth::Tight, Closing::Submit, 1.18), ("prefetch", Growth::Tight, Closing::Submit, 1.65)];
 
 /// Returns how many times what was active a program may have reserved at most.
 pub(super) fn bound(program: usize, policy: &Variant, in_flight: bool, caps: &Caps) -> f64 {
@@ -51,19 +47,10 @@ fn of_pages(program: usize, growth: Growth, in_flight: bool, caps: &Caps) -> f64
         "threads" => 1.40,
         _ => USUAL,
     };
-    let bound = if in_flight && growth == Growth::Balanced { usual.max(BALANCED[program]) } else { usual };
-    if !in_flight {
-        return bound + of_large_pages(caps);
-    }
-    // Without device-side waits, what other streams use is of no use to anyone until the host has waited.
-    if !caps.stream_wait {
-        return 5.2;
-    }
-    let is_known = |&&(known, of, closing, _): &&(&str, Growth, Closing, f64)| {
-        known == name && of == growth && closing == caps.closing
-    };
-    let known = BEYOND.iter().find(is_known).map_or(bound, |(.., figure)| bound.max(*figure));
-    known + 4.0 * of_large_pages(caps)
+    // Without device-side waits memory is created while others use what is free, whatever the growth.
+    let creates = growth == Growth::Balanced || !caps.stream_wait;
+    let bound = if in_flight && creates { usual.max(BALANCED[program]) } else { usual };
+    bound + if in_flight { 4.0 } else { 1.0 } * of_large_pages(caps)
 }
 
 /// Returns what pages that are larger than the usual ones add.

@@ -49,7 +49,7 @@ fn feed<D: DeviceUnderTest>(
     let weights = weights(scene, &compute, 14)?;
     let mut random = Random::new(1);
     let mut inputs = VecDeque::new();
-    for step in 0..160 {
+    for step in 0..240 {
         scene.begin_step(step, &[&compute]);
         while inputs.len() <= AHEAD {
             let input = sizes_of(&mut random).map(|bytes| scene.allocate(&copy, bytes));

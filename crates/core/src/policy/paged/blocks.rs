@@ -1,5 +1,7 @@
 //! Free blocks that serve a large request where they lie, without any page call: of the own stream, or lent by another.
 
+use alloc::vec::Vec;
+
 use millpond_backend::Point;
 
 use super::job::Job;
@@ -22,7 +24,8 @@ impl Coordinator {
             return Some(self.take(ready, want, taker, shards));
         }
         let tile = shards.with(taker.shard, |shard| {
-            shard.tiles_at_least(want.rounded).find(|tile| self.when_free(taker, shard, tile) <= latest)
+            let mut tiles = shard.tiles_at_least(want.rounded);
+            tiles.find_map(|tile| self.first_part((taker, latest), shard, &tile, want.rounded))
         })?;
         Some(self.take(Idle { shard: taker.shard, tile }, want, taker, shards))
     }
@@ -36,7 +39,8 @@ impl Coordinator {
             if best.is_some_and(|(least, _)| size >= least) {
                 continue;
             }
-            if shards.with(id, |shard| self.when_free(taker, shard, &tile)) <= When::BehindWait {
+            let by = (taker, When::BehindWait);
+            if let Some(tile) = shards.with(id, |shard| self.first_part(by, shard, &tile, want.rounded)) {
                 best = Some((size, Idle { shard: id, tile }));
             }
         }
@@ -97,8 +101,10 @@ impl Coordinator {
         let mut best: Option<Idle> = None;
         for id in homes {
             let shortest = shards.with(id, |shard| {
-                let ready = shard.tiles_at_least(want.rounded).flat_map(|tile| self.ready_parts(taker, shard, &tile));
-                ready.filter(|part| length(part) >= want.rounded).min_by_key(length)
+                let mut ready = Vec::new();
+                let tiles = shard.tiles_at_least(want.rounded);
+                tiles.for_each(|tile| self.usable_parts((taker, When::Now), shard, &tile, &mut ready));
+                ready.into_iter().filter(|part| length(part) >= want.rounded).min_by_key(length)
             });
             // Of equal ones the first.
             best = best.into_iter().chain(shortest).min_by_key(length);

@@ -85,8 +85,8 @@ impl Coordinator {
         Taker { shard, stream, can_wait, is_capturing, open: plan.request.open, bound: 0, creates_up_to: 0 }
     }
 
-    /// Returns the free memory at the homes of some shards that can be used at `latest`: whole free blocks, or where
-    /// that is now, the parts of them that are ready. Leaves a home out that has less than `least` bytes.
+    /// Returns the free memory at the homes of some shards that can be used at `latest`: free blocks, and the parts of
+    /// those that cannot be used as a whole. Leaves a home out that has less than `least` bytes.
     pub(super) fn tiles_of(
         &self,
         homes: impl Iterator<Item = ShardId>,
@@ -100,13 +100,13 @@ impl Coordinator {
                 let bytes = shard.list_by_place();
                 let tiles = shard.tiles_by_place().filter(|_| bytes >= least);
                 all.reserve(tiles.size_hint().1.unwrap_or(0));
-                if latest == When::Now {
-                    all.extend(tiles.flat_map(|tile| self.ready_parts(taker, shard, &tile)));
-                } else {
-                    let reached = self.pending.reached(shard.stream());
-                    let is_over = |tile: &Tile| !tile.is_marked && tile.last_use.tick() <= reached;
-                    let usable = tiles.filter(|tile| is_over(tile) || self.when_free(taker, shard, tile) <= latest);
-                    all.extend(usable.map(|tile| Idle { shard: id, tile }));
+                let reached = self.pending.reached(shard.stream());
+                for tile in tiles {
+                    if !tile.is_marked && tile.last_use.tick() <= reached {
+                        all.push(Idle { shard: id, tile });
+                    } else {
+                        self.usable_parts((taker, latest), shard, &tile, &mut all);
+                    }
                 }
             });
         }
@@ -114,16 +114,20 @@ impl Coordinator {
         Tiles(all)
     }
 
-    /// Returns the parts of a free block that a stream can use now, by place.
-    pub(super) fn ready_parts(&self, taker: Taker, shard: &Shard, tile: &Tile) -> Vec<Idle> {
-        let mut parts = Vec::new();
+    /// Adds the parts of a free block that a stream can use at `latest`, by place.
+    pub(super) fn usable_parts(&self, by: (Taker, When), shard: &Shard, tile: &Tile, parts: &mut Vec<Idle>) {
         let id = shard.id();
         let keep = |begin, end| {
             parts.push(Idle { shard: id, tile: Tile { begin, end, ..*tile } });
             None::<()>
         };
-        self.find_part((taker, When::Now), shard, tile, keep);
-        parts
+        self.find_part(by, shard, tile, keep);
+    }
+
+    /// Returns the first part of a free block that a stream can use at `latest` and that has this number of bytes.
+    pub(super) fn first_part(&self, by: (Taker, When), shard: &Shard, tile: &Tile, bytes: u64) -> Option<Tile> {
+        let fits = |begin: u64, end: u64| (end - begin >= bytes).then_some(Tile { begin, end, ..*tile });
+        self.find_part(by, shard, tile, fits)
     }
 
     /// Calls `f` with each part of a free block that a stream can use at `latest`, by place, until it returns
