@@ -169,12 +169,17 @@ impl Shard {
     }
 
     /// Verifies H1: the counts of what is away and small are those of the blocks, and the windows in use are blocks
-    /// that the program holds.
+    /// that the program holds; and H2: what small blocks no longer need is on the large side, so that no byte of a home
+    /// is on the small one, from which no page goes back, once everything is free.
     fn check_homes(&self) {
         let small = self.blocks.iter().filter(|(_, block)| block.expandable && block.side == Side::Small);
         let small: u64 = small.map(|(_, block)| block.size).sum();
         if self.rules.moves_pages {
             assert_eq!(self.small_bytes, small, "bytes of homes on the small side");
+            let free = self.free_blocks(Side::Small).filter(|(_, block)| block.expandable);
+            for (id, block) in free {
+                assert_eq!(self.returnable(id), None, "free on the small side, and no small block needs it: {block:?}");
+            }
         }
         for id in self.opened() {
             let block = &self.blocks[id];

@@ -242,10 +242,9 @@ impl Shard {
         block.next = next;
         block.state = State::Free;
         block.age = clock;
-        let slab = rules.slab;
         self.list(whole, size + absorbed, side);
         if expandable {
-            if side == Side::Small && size + absorbed >= slab {
+            if side == Side::Small && size + absorbed >= self.gives_from {
                 self.give_slabs(whole);
             }
             SplitChange::default()

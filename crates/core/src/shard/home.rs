@@ -212,23 +212,36 @@ impl Shard {
         })
     }
 
-    /// Gives the whole slabs in a free block of the small side back to the large side.
+    /// Gives back to the large side what [`returnable`](Self::returnable) names of a free block of the small side.
     #[cold]
     #[inline(never)]
     pub(super) fn give_slabs(&mut self, id: BlockId) {
-        let slab = self.rules.slab;
-        let block = &self.blocks[id];
-        let (begin, end) = (block.offset.next_multiple_of(slab), block.end() / slab * slab);
-        if begin >= end {
-            return;
-        }
-        let clock = block.age;
+        let Some((begin, end)) = self.returnable(id) else { return };
+        let clock = self.blocks[id].age;
         self.claim(id);
-        // What is left on both sides is less than a slab, so it stays small.
+        // What is left on both sides is a part of a slab that has other small blocks, so it stays small.
         let slabs = self.carve(id, begin, end - begin, [clock; 2]);
         self.blocks[slabs].side = Side::Large;
         self.small_bytes -= end - begin;
+        if self.small_bytes == 0 {
+            self.gives_from = self.rules.slab;
+        }
         self.join(slabs, clock);
+    }
+
+    /// Returns what of a free block of the small side belongs to the large side: its whole slabs. A restored block may
+    /// have left a part of a slab to either side: that goes back where no small block is next to it.
+    pub(super) fn returnable(&self, id: BlockId) -> Option<(u64, u64)> {
+        let (slab, block) = (self.rules.slab, &self.blocks[id]);
+        let is_small = |id: BlockId| id.some().is_some_and(|id| self.blocks[id].side == Side::Small);
+        let begin = if is_small(block.prev) { block.offset.next_multiple_of(slab) } else { block.offset };
+        let end = if is_small(block.next) { block.end() / slab * slab } else { block.end() };
+        (begin < end).then_some((begin, end))
+    }
+
+    /// Has every free block of the small side looked at from now on, however short: some slab is in parts.
+    pub(super) fn has_parts_of_slabs(&mut self) {
+        self.gives_from = 0;
     }
 
     /// Sets the last use of claimed memory.

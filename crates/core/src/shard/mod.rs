@@ -180,6 +180,9 @@ pub struct Shard {
     foreign: Option<Foreign>,
     /// The bytes of homes that belong to the small side.
     small_bytes: u64,
+    /// The length from which a free block of the small side may have to go back to the large side: that of a slab, or 0
+    /// since a restored block has left a part of one to either side.
+    gives_from: u64,
     /// The latest last use that a free block of the large side ever had.
     latest_free: LastUse,
     /// The free blocks of the large side by place, as they were when they were looked at last.
@@ -221,6 +224,7 @@ impl Shard {
             uses: UsesByBlock::default(),
             foreign: Foreign::under(rules.scrub),
             small_bytes: 0,
+            gives_from: rules.slab,
             latest_free: LastUse::NEVER,
             by_place: by_place::ByPlace::default(),
             vacant: BTreeSet::new(),

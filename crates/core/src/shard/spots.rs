@@ -244,11 +244,18 @@ impl Shard {
     }
 
     /// Claims a part of a free block of a home for the other side. The small side gets whole slabs, as far as the block
-    /// has them.
+    /// has them. What either side has of other slabs goes back once no small block is next to it.
     fn claim_across(&mut self, id: BlockId, (begin, end): (u64, u64), side: Side) -> BlockId {
+        self.has_parts_of_slabs();
         if side == Side::Large {
             let (part, _) = self.claim_between(id, (begin, end));
             self.leaves_slab(part);
+            let Block { prev, next, .. } = self.blocks[part];
+            for left in [prev, next].into_iter().filter_map(BlockId::some) {
+                if self.is_free_on(left, Side::Small) {
+                    self.give_slabs(left);
+                }
+            }
             return part;
         }
         let (slab, block) = (self.rules.slab, &self.blocks[id]);

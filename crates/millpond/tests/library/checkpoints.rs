@@ -320,3 +320,79 @@ fn threads_free_while_a_pool_goes_back_to_a_checkpoint() {
         assert_eq!(allocator.memory_reserved(), 0, "{conf}");
     }
 }
+
+/// Sizes of both sides of a pool, most of them about those of a slab and of its half.
+fn small_or_large(random: &mut Random) -> u64 {
+    match random.below(4) {
+        0 => 1 + random.below(200_000),
+        1 | 2 => 500_000 + random.below(800_000),
+        _ => 1 + random.below(5 * MIB),
+    }
+}
+
+/// A slab may be free in part when a block is restored there. Whatever the sides of a home have become by that, its
+/// pages go back once nothing is in use.
+#[test]
+fn memory_of_restored_blocks_goes_back_once_all_is_free() {
+    for granularity in [64 << 10, 2 * MIB, 4 * MIB] {
+        for (conf, seed) in CONFS.iter().flat_map(|conf| (0..60).map(move |seed| (conf, seed))) {
+            let what = format!("{conf}, pages of {granularity}, seed {seed}");
+            let sim = Sim::builder().pages(Some(PageCaps::new(granularity))).build();
+            let (scene, mut random) = (scene_on(sim, conf), Random::new(seed));
+            let (mut held, mut points) = (Vec::new(), Vec::new());
+            for _ in 0..4 {
+                for _ in 0..12 {
+                    if random.one_in(3) && !held.is_empty() {
+                        drop(held.swap_remove(random.index(held.len())));
+                    }
+                    held.push(scene.inside[random.index(2)].allocate(small_or_large(&mut random)).unwrap());
+                    scene.allocator.check();
+                }
+                points.push(scene.pool.checkpoint());
+                // Where blocks stay, a restore fails if the checkpoint has others there.
+                let mut leaving = held.split_off(if random.one_in(2) { random.index(held.len()) } else { 0 });
+                let _ = scene.pool.restore(&points[random.index(points.len())], &mut leaving);
+                scene.allocator.check();
+                held.append(&mut leaving);
+            }
+            drop(held);
+            let Scene { allocator, pool, inside, .. } = scene;
+            drop((pool, inside));
+            allocator.check();
+            allocator.empty_cache().unwrap();
+            allocator.check();
+            assert_eq!((allocator.memory_allocated(), allocator.memory_reserved()), (0, 0), "{what}");
+        }
+    }
+}
+
+/// The same where the program names the addresses, in the default pool.
+#[test]
+fn memory_at_named_addresses_goes_back_once_all_is_free() {
+    for (conf, seed) in CONFS.iter().flat_map(|conf| (0..60).map(move |seed| (conf, seed))) {
+        let allocator = Allocator::builder(Sim::new()).conf(conf).build().unwrap();
+        let (stream, mut random) = (allocator.create_stream().unwrap(), Random::new(seed));
+        let (mut held, mut granted) = (Vec::new(), 0);
+        for _ in 0..60 {
+            let bytes = small_or_large(&mut random);
+            let buffer = stream.allocate(bytes).unwrap();
+            let address = buffer.address().unwrap() / MIB * MIB + random.below(8) * (MIB / 4);
+            match random.below(3) {
+                0 => held.push(buffer),
+                1 => drop(buffer),
+                _ => held.truncate(random.index(held.len() + 1)),
+            }
+            if let Some(buffer) = stream.allocate_at(small_or_large(&mut random), address).unwrap() {
+                granted += 1;
+                held.push(buffer);
+            }
+            allocator.check();
+        }
+        held.clear();
+        allocator.check();
+        allocator.empty_cache().unwrap();
+        let nothing = (allocator.memory_allocated(), allocator.memory_reserved());
+        assert_eq!(nothing, (0, 0), "{conf}, seed {seed}: {granted} at their addresses");
+        assert!(granted > 0 || conf.contains("direct"), "{conf}, seed {seed}");
+    }
+}
