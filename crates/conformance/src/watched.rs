@@ -3,7 +3,7 @@
 use std::ops::Deref;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use millpond::{Allocator, Buffer, Error, Readiness, SegmentId, SegmentView, Stream};
+use millpond::{Allocator, Buffer, Checkpoint, Error, Pool, Readiness, SegmentId, SegmentView, Stream};
 use millpond_backend::{Backend, BackendError, Point, StreamId, Tick};
 
 use crate::model::Model;
@@ -133,17 +133,16 @@ impl<B: Backend> Watched<B> {
                 return Err(error.into());
             }
         };
+        Ok(self.judged(buffer, stream.id(), bytes)?)
+    }
+
+    /// Has the oracle judge a grant.
+    fn judged(&self, buffer: Buffer<B>, stream: StreamId, bytes: u64) -> Result<Tenancy<B>, Violation> {
         let place = buffer.segment_id().map(|segment| Place { segment, offset: buffer.offset() });
         if let Some(place) = place {
             let says = buffer.readiness();
-            let grant = Granted {
-                place,
-                bytes: buffer.capacity(),
-                requested: bytes,
-                stream: stream.id(),
-                address: buffer.address(),
-                says,
-            };
+            let grant =
+                Granted { place, bytes: buffer.capacity(), requested: bytes, stream, address: buffer.address(), says };
             // The block is live, so the memory behind it stays, whatever other threads do meanwhile.
             let view = if self.has_pages { self.view_of(place.segment) } else { None };
             let mut account = self.account();
@@ -151,10 +150,10 @@ impl<B: Backend> Watched<B> {
             account.oracle.granted(&grant, view.as_ref(), &self.clock())?;
             drop(account);
             if says == Readiness::NeedsBarrier {
-                (self.strings.place_barrier)(self.backend(), stream.id());
+                (self.strings.place_barrier)(self.backend(), stream);
             }
         }
-        Ok(Tenancy { buffer, place, stream: stream.id() })
+        Ok(Tenancy { buffer, place, stream })
     }
 
     /// Records the use of a buffer on another stream, until its free.
@@ -181,6 +180,21 @@ impl<B: Backend> Watched<B> {
             self.account().oracle.used_until(place, point);
         }
         Ok(())
+    }
+
+    /// Has a private pool go back to a checkpoint. Returns what it has handed out again.
+    ///
+    /// # Errors
+    ///
+    /// Returns the allocator's errors, and the oracle's violation if a grant is wrong.
+    pub fn restore(&self, pool: &Pool<B>, to: &Checkpoint) -> Result<Vec<Tenancy<B>>, Trouble<B::Error>> {
+        let mut buffers = Vec::new();
+        pool.restore(to, &mut buffers)?;
+        let granted = buffers.into_iter().map(|buffer| {
+            let (stream, bytes) = (buffer.stream(), buffer.len());
+            Ok(self.judged(buffer, stream, bytes)?)
+        });
+        granted.collect()
     }
 
     /// Frees a buffer by dropping it.

@@ -75,6 +75,9 @@ impl Generator {
             Kind::ResetPeaks => Operation::ResetPeaks,
             Kind::ResetTotals => Operation::ResetTotals,
             Kind::Retreat => Operation::Retreat { stream },
+            Kind::SwitchPool => Operation::SwitchPool,
+            Kind::Checkpoint => Operation::Checkpoint,
+            Kind::Restore => Operation::Restore { all: self.random.one_in(2) },
             Kind::Fault => {
                 let nth = 1 + self.random.below(FAULT_WITHIN);
                 let fault = if self.random.one_in(2) { Fault::OutOfMemory } else { Fault::Other };

@@ -32,6 +32,9 @@ pub enum Kind {
     ResetTotals,
     /// The end of a stream's work: all its blocks are freed, so that other streams can use its memory.
     Retreat,
+    SwitchPool,
+    Checkpoint,
+    Restore,
     Fault,
 }
 

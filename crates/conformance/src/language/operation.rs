@@ -60,6 +60,13 @@ pub enum Operation {
     ResetTotals,
     /// Frees every block of a stream, newest first.
     Retreat { stream: usize },
+    /// Makes later requests go to a new private pool, or to the default pool if they go to a private one.
+    SwitchPool,
+    /// Notes what the private pool has handed out.
+    Checkpoint,
+    /// Frees the blocks of the private pool, or only those from before its checkpoint, and hands out those again that
+    /// there were then.
+    Restore { all: bool },
     /// Makes a later driver call fail.
     Fault { nth: u64, fault: Fault },
 }

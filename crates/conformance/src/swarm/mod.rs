@@ -51,6 +51,8 @@ pub struct Tally {
     pub failures: u64,
     /// Pieces of evidence that were checked; none where the device has no transfers.
     pub evidence: usize,
+    /// Blocks that were handed out again as a checkpoint had them; [`grants`](Self::grants) includes them.
+    pub restored: u64,
     /// Pages that moved to another place.
     pub moved: u64,
     /// Pages that moved behind a device-side wait; [`moved`](Self::moved) includes them.
@@ -63,6 +65,7 @@ impl AddAssign for Tally {
         self.refusals += other.refusals;
         self.failures += other.failures;
         self.evidence += other.evidence;
+        self.restored += other.restored;
         self.moved += other.moved;
         self.moved_behind_wait += other.moved_behind_wait;
     }

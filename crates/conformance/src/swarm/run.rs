@@ -2,7 +2,7 @@
 
 use std::mem::ManuallyDrop;
 
-use millpond::Error;
+use millpond::{Checkpoint, Error, Pool, PoolId, Stream};
 use millpond_backend::{Backend, StreamId};
 
 use super::Tally;
@@ -17,14 +17,30 @@ struct Block<B: Backend> {
     number: u32,
     tenancy: Tenancy<B>,
     home: usize,
+    /// The private pool that it is in, if it is in one.
+    pool: Option<PoolId>,
     /// The value of every byte; `None` where the driver refused to write.
     value: Option<u8>,
+}
+
+/// The private pool that requests go to.
+struct Inside<B: Backend> {
+    pool: Pool<B>,
+    /// The session's streams in the pool.
+    streams: Vec<Stream<B>>,
+    /// The last checkpoint, and the number that the next block had then.
+    checkpoint: Option<(Checkpoint, u32)>,
 }
 
 struct Runner<'d, 's, D: DeviceUnderTest> {
     session: &'s Session<'d, D>,
     evidence: Option<Evidence<D::Backend>>,
     blocks: Vec<Block<D::Backend>>,
+    inside: Option<Inside<D::Backend>>,
+    /// The number of the next block that a request gets.
+    next: u32,
+    /// The number of blocks that were restored. They have the last numbers there are.
+    restored: u32,
     tally: Tally,
     writes: u8,
 }
@@ -44,8 +60,16 @@ pub(super) fn run<D: DeviceUnderTest>(
     let moves = session.backend().caps().transfer;
     let evidence = if moves { Some(open_evidence(&session)?) } else { None };
     let session = ManuallyDrop::new(session);
-    let runner = Runner { session: &session, evidence, blocks: Vec::new(), tally: Tally::default(), writes: 0 };
-    let mut runner = ManuallyDrop::new(runner);
+    let mut runner = ManuallyDrop::new(Runner {
+        session: &session,
+        evidence,
+        blocks: Vec::new(),
+        inside: None,
+        next: 0,
+        restored: 0,
+        tally: Tally::default(),
+        writes: 0,
+    });
     let done = runner.perform_all(check_every, next, trail).and_then(|()| runner.end());
     drop(ManuallyDrop::into_inner(runner));
     let session = ManuallyDrop::into_inner(session);
@@ -107,6 +131,13 @@ impl<D: DeviceUnderTest> Runner<'_, '_, D> {
             Operation::EmptyCache => self.expect_typed(allocator.empty_cache())?,
             Operation::Limit { bytes } => allocator.set_limit(Some(bytes)),
             Operation::Retreat { stream } => self.retreat(stream)?,
+            Operation::SwitchPool => self.switch_pool()?,
+            Operation::Checkpoint => {
+                if let Some(inside) = &mut self.inside {
+                    inside.checkpoint = Some((inside.pool.checkpoint(), self.next));
+                }
+            }
+            Operation::Restore { all } => self.restore(all)?,
             Operation::Fault { nth, fault } => drop(session.device.fail_nth(session.backend(), nth, fault)),
             Operation::Point { .. }
             | Operation::Until { .. }
@@ -128,15 +159,72 @@ impl<D: DeviceUnderTest> Runner<'_, '_, D> {
     }
 
     fn allocate(&mut self, number: u32, bytes: u64, stream: usize) -> Result<(), Stop> {
-        match self.session.watched.allocate(&self.session.streams[stream], bytes) {
+        self.next = number + 1;
+        let streams = self.inside.as_ref().map_or(&self.session.streams, |inside| &inside.streams);
+        match self.session.watched.allocate(&streams[stream], bytes) {
             Ok(tenancy) => {
-                self.blocks.push(Block { number, tenancy, home: stream, value: None });
-                self.write(self.blocks.len() - 1);
+                self.enter(number, tenancy, stream);
                 Ok(())
             }
             Err(Trouble::Refused(error)) => self.expect_typed(Err(error)),
             Err(objection) => Err(Stop::Fail(format!("{bytes} bytes on {stream}: {objection}"))),
         }
+    }
+
+    fn enter(&mut self, number: u32, tenancy: Tenancy<D::Backend>, home: usize) {
+        let pool = self.inside.as_ref().map(|inside| inside.pool.id());
+        self.blocks.push(Block { number, tenancy, home, pool, value: None });
+        self.write(self.blocks.len() - 1);
+    }
+
+    fn switch_pool(&mut self) -> Result<(), Stop> {
+        if self.inside.take().is_some() {
+            return Ok(());
+        }
+        let pool = match self.session.watched.allocator().create_pool() {
+            Ok(pool) => pool,
+            Err(error) => return self.expect_typed(Err(error)),
+        };
+        let streams = self.session.streams.iter().map(|stream| pool.stream(stream.id()));
+        let streams = streams.collect::<Result<_, _>>().map_err(|error| error.to_string())?;
+        self.inside = Some(Inside { pool, streams, checkpoint: None });
+        Ok(())
+    }
+
+    /// Frees the blocks of the private pool, or those from before its checkpoint, and goes back to that. A block that
+    /// stays may lie in the way.
+    fn restore(&mut self, all: bool) -> Result<(), Stop> {
+        let Some((pool, (_, first_after))) = self.inside.as_ref().and_then(|inside| {
+            let checkpoint = inside.checkpoint.as_ref()?;
+            Some((inside.pool.id(), checkpoint))
+        }) else {
+            return Ok(());
+        };
+        let first_after = *first_after;
+        // A restored block may be one of the checkpoint.
+        let goes = |block: &Block<_>| {
+            let is_later = first_after <= block.number && block.number < u32::MAX - self.restored;
+            block.pool == Some(pool) && (all || !is_later)
+        };
+        let (going, staying) = std::mem::take(&mut self.blocks).into_iter().partition(goes);
+        self.blocks = staying;
+        let going: Vec<_> = going;
+        going.into_iter().try_for_each(|block| self.give_back(block))?;
+        let Some(Inside { pool, checkpoint: Some((to, _)), .. }) = &self.inside else { return Ok(()) };
+        let tenancies = match self.session.watched.restore(pool, to) {
+            Ok(tenancies) => tenancies,
+            Err(Trouble::Refused(Error::NotRestorable { .. } | Error::NotReached { .. })) => return Ok(()),
+            Err(Trouble::Refused(error)) => return self.expect_typed(Err(error)),
+            Err(objection) => return Err(Stop::Fail(format!("a checkpoint is restored: {objection}"))),
+        };
+        self.tally.restored += tenancies.len() as u64;
+        for tenancy in tenancies {
+            self.restored += 1;
+            let home = self.session.streams.iter().position(|stream| stream.id() == tenancy.stream());
+            let Some(home) = home else { return Err(Stop::Fail(format!("{:?} is of no stream", *tenancy))) };
+            self.enter(u32::MAX - self.restored, tenancy, home);
+        }
+        Ok(())
     }
 
     /// Reads a block a last time on its home stream, and frees it.
@@ -243,7 +331,21 @@ impl<D: DeviceUnderTest> Runner<'_, '_, D> {
         self.tally.moved = pages.moved + pages.moved_behind_wait;
         self.tally.moved_behind_wait = pages.moved_behind_wait;
         self.session.check()?;
+        // The last frees count from the next submit on.
+        self.session.sync()?;
+        self.expect_all_given_back()?;
         Ok(self.tally)
+    }
+
+    /// Fails if something is still reserved once nothing is in use, no pool is held and the cache is emptied.
+    fn expect_all_given_back(&mut self) -> Result<(), Stop> {
+        self.inside = None;
+        let allocator = self.session.watched.allocator();
+        allocator.empty_cache().map_err(|error| format!("the cache cannot be emptied: {error}"))?;
+        match allocator.memory_reserved() {
+            0 => Ok(()),
+            bytes => Err(Stop::Fail(format!("nothing is in use, the cache is empty, and {bytes} bytes are reserved"))),
+        }
     }
 
     /// Triggers the faults that have not occurred yet with calls that may fail here.

@@ -35,6 +35,7 @@ fn a_thousand_runs() {
         assert!(runs > RUNS / 10 && tally.grants > 20 * runs, "{}: {runs} runs, {tally:?}", policy.name);
         assert!(tally.refusals > runs / 4 && tally.failures > runs / 8, "{}: {runs} runs, {tally:?}", policy.name);
         assert!(tally.evidence > 100, "{}: {tally:?}", policy.name);
+        assert!(tally.restored > runs / 2, "{}: {runs} runs, {tally:?}", policy.name);
     }
     let moved = |name| (by_policy[name].1.moved, by_policy[name].1.moved_behind_wait);
     assert!(moved("paged").0 > RUNS / 2 && moved("paged").1 > 0, "{:?} pages gathered under paged", moved("paged"));

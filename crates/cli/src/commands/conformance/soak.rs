@@ -190,13 +190,15 @@ impl Totals {
             ("refusals", Right),
             ("driver failures", Right),
             ("evidence", Right),
+            ("restored", Right),
             ("pages moved", Right),
             ("behind waits", Right),
         ]);
         for policy in POLICIES.iter() {
             let Some(Sum { runs, failed, tally }) = self.by_policy.get(policy.name) else { continue };
-            let Tally { grants, refusals, failures, evidence, moved, moved_behind_wait } = tally;
-            let numbers = [runs, failed, grants, refusals, failures, &(*evidence as u64), moved, moved_behind_wait];
+            let Tally { grants, refusals, failures, evidence, restored, moved, moved_behind_wait } = tally;
+            let evidence = *evidence as u64;
+            let numbers = [runs, failed, grants, refusals, failures, &evidence, restored, moved, moved_behind_wait];
             let cells = numbers.into_iter().map(u64::to_string);
             table.row(std::iter::once(policy.name.to_owned()).chain(cells).collect());
         }
@@ -226,7 +228,7 @@ mod tests {
         assert_eq!((totals.runs(), totals.failed(), totals.findings()), (3, 1, &[text][..]));
         let table = totals.table().render();
         let last: Vec<&str> = table.lines().last().expect("a row").split_whitespace().collect();
-        assert_eq!(last, [run.swarm.policy.name, "3", "1", "10", "0", "0", "0", "4", "0"]);
+        assert_eq!(last, [run.swarm.policy.name, "3", "1", "10", "0", "0", "0", "0", "4", "0"]);
         let row = serde_json::to_value(Row::new(&failed)).expect("a value");
         assert_eq!(
             (&row["outcome"], &row["detail"], &row["seed"]),
