@@ -16,6 +16,9 @@ const FRESH: u8 = 0x5F;
 /// The pages of simulated devices unless said otherwise: those of CUDA.
 const PAGES: PageCaps = PageCaps::new(2 << 20);
 
+/// The bytes of addresses that simulated devices have for ranges unless said otherwise.
+const ADDRESS_BYTES: u64 = 1 << 47;
+
 /// A simulated device of one kind, of 1 GiB unless said otherwise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SimDevice {
@@ -26,6 +29,7 @@ pub struct SimDevice {
     stream_wait: bool,
     order: StreamOrder,
     total_bytes: u64,
+    address_bytes: u64,
 }
 
 impl SimDevice {
@@ -33,7 +37,8 @@ impl SimDevice {
     /// may be mapped twice, and its streams can wait for each other.
     pub const fn new(closing: Closing, reuse: Reuse, completion: Completion) -> Self {
         let order = StreamOrder::Always;
-        Self { closing, reuse, completion, pages: Some(PAGES), stream_wait: true, order, total_bytes: TOTAL_BYTES }
+        let (pages, stream_wait, total_bytes, address_bytes) = (Some(PAGES), true, TOTAL_BYTES, ADDRESS_BYTES);
+        Self { closing, reuse, completion, pages, stream_wait, order, total_bytes, address_bytes }
     }
 
     /// Creates a device with this number of bytes that closes ticks itself, reuses in order and completes its work at
@@ -64,6 +69,11 @@ impl SimDevice {
             None => None,
         };
         Self { pages, ..self }
+    }
+
+    /// Returns the same device with this number of bytes of addresses for ranges, which it does not tell.
+    pub const fn addresses(self, address_bytes: u64) -> Self {
+        Self { address_bytes, ..self }
     }
 
     /// Returns the same device without waits between streams on the device, so that they wait for each other through
@@ -140,6 +150,9 @@ impl DeviceUnderTest for SimDevice {
         if let Some(pages) = self.pages.filter(|pages| pages.mappings != PAGES.mappings) {
             let _ = write!(name, ", {} mappings", pages.mappings);
         }
+        if self.address_bytes != ADDRESS_BYTES {
+            let _ = write!(name, ", {} MiB of addresses", self.address_bytes >> 20);
+        }
         if !self.stream_wait {
             name.push_str(", no stream waits");
         }
@@ -164,6 +177,7 @@ impl DeviceUnderTest for SimDevice {
             .stream_order(self.order)
             .needs_barrier(self.order == StreamOrder::Barriers)
             .pages(self.pages)
+            .address_space_bytes(self.address_bytes)
             .stream_wait(self.stream_wait)
             .build();
         Ok(sim)

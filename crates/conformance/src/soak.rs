@@ -43,6 +43,9 @@ pub struct Done {
     pub result: Result<Tally, Failed>,
 }
 
+/// The bytes of addresses of devices that have few.
+const ADDRESSES: [u64; 4] = [0, 40 << 20, 200 << 20, 2 << 30];
+
 impl Run {
     /// Creates the run of a seed with this number of operations.
     pub fn new(seed: u64, operations: u32) -> Self {
@@ -65,6 +68,8 @@ impl Run {
         };
         // With few mappings, windows end all the time.
         let device = if random.one_in(3) { device.mappings(random.between(0, 40)) } else { device };
+        // Few or no addresses: homes are short, and segments stand beside them.
+        let device = if random.one_in(4) { device.addresses(random.pick(&ADDRESSES)) } else { device };
         Self { device, swarm: Swarm { seed, operations, policy, faults, check_every } }
     }
 

@@ -347,6 +347,14 @@ impl OutOfMemory {
         self.explain_slack(f)?;
         self.explain_pages(f)?;
         self.explain_policies(f)?;
+        if let Some(bytes) = r.refused_addresses {
+            let bytes = format_bytes(bytes);
+            write!(
+                f,
+                "\n  Addresses: the driver has no {bytes} of them in a row to map pages at, so what is free in several \
+                 places cannot be joined. Each stream of each pool takes some: use fewer of them."
+            )?;
+        }
         for (at, holder) in self.explanation.holders.iter().enumerate() {
             let end = if at + 1 == self.explanation.holders.len() { "." } else { "" };
             write!(f, "{}{holder}{end}", if at == 0 { "\n  Held most by: " } else { ", " })?;

@@ -9,6 +9,7 @@ pub(crate) mod peaks;
 pub(crate) mod pending;
 pub(crate) mod points;
 pub(crate) mod pools;
+mod ranges;
 mod shelf;
 pub(crate) mod windows;
 
@@ -18,4 +19,5 @@ pub(crate) use peaks::Peaks;
 pub(crate) use pending::Pending;
 pub use points::Points;
 pub(crate) use pools::Pools;
+pub(crate) use ranges::Ranges;
 pub(crate) use windows::{Part, Window, WindowId, Windows};

@@ -35,6 +35,7 @@ impl Coordinator {
             });
         }
         self.headroom.check(held);
+        self.ranges.check(self.shard_ids().map(|id| shards.with(id, |shard| shard.range_bytes())).sum());
         self.pools.check(&by_pool);
         assert_eq!(ledger.total(), self.reserved_bytes(), "the waste ledger {ledger:?} against reserved bytes");
         self.check_pages(&mapped);

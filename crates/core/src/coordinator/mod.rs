@@ -25,7 +25,7 @@ use alloc::vec::Vec;
 use millpond_backend::{PageCaps, Reuse, StreamId};
 
 use crate::books::ledger::WasteLedger;
-use crate::books::{Headroom, Page, Pages, Peaks, Pending, Pools};
+use crate::books::{Headroom, Page, Pages, Peaks, Pending, Pools, Ranges};
 use crate::ids::{PageId, Place, PoolId, SegmentId, ShardId, Slot};
 use crate::looks;
 use crate::policy::paged::Paging;
@@ -116,6 +116,7 @@ pub struct Coordinator {
     pub(crate) headroom: Headroom,
     pub(crate) pending: Pending,
     pub(crate) pages: Pages,
+    pub(crate) ranges: Ranges,
     peaks: Peaks,
     /// The shard that most likely has room for peaks: it has settled last, a block was freed there just now, or its
     /// stream requests one that another shard may grant.
@@ -159,6 +160,7 @@ impl Coordinator {
             headroom,
             pending: Pending::default(),
             pages: Pages::default(),
+            ranges: Ranges::new(facts.pages.map_or(u64::MAX, |pages| pages.address_bytes)),
             peaks: Peaks::new(),
             roomy: None,
             most_live: 0,

@@ -85,13 +85,23 @@ pub struct Plan {
     pub(crate) request: Request,
     /// How it stands to other plans.
     pub(crate) standing: Standing,
+    /// The shortest range of addresses that there were none for, if the plan wanted one.
+    pub(crate) refused_addresses: Option<u64>,
+    /// Whether pools that are over have given back what was idle of them, as addresses are scarce.
+    pub(crate) emptied_pools: bool,
     pub(super) phase: Phase,
 }
 
 impl Plan {
     fn new(goal: Goal, clocks: [u64; 2]) -> Self {
         let request = Request { goal, clocks, open: Tick::ZERO, allowance: Allowance::Any, is_short: false };
-        Self { request, standing: Standing::default(), phase: Phase::Begin }
+        Self {
+            request,
+            standing: Standing::default(),
+            refused_addresses: None,
+            emptied_pools: false,
+            phase: Phase::Begin,
+        }
     }
 
     /// Returns a plan for a request that missed in its shard. `clocks` are the counts of searches on the small and the

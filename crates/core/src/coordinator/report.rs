@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use millpond_backend::StreamId;
 
 use super::relief::{Lack, Relief};
-use super::{Coordinator, Shards};
+use super::{Coordinator, Plan, Shards};
 use crate::books::ledger::WasteLedger;
 use crate::ids::{PoolId, SegmentId, ShardId};
 use crate::policy::Source;
@@ -97,6 +97,9 @@ pub struct Report {
     pub moves_pages: bool,
     /// Whether the segments of the pool come from a source of its own, rather than from the driver.
     pub has_source: bool,
+    /// The shortest range of addresses that the request needed and there were none for, where as many bytes as it needs
+    /// are not allocated: what is free in several places cannot be joined without addresses.
+    pub refused_addresses: Option<u64>,
     /// Whether `throw_on_cudamalloc_oom` refused the request before anything was tried.
     pub rejected: bool,
 }
@@ -122,7 +125,8 @@ impl Report {
 
 impl Coordinator {
     /// Builds the report of a refusal. It walks every block, a cost that an out-of-memory error justifies.
-    pub(crate) fn report(&self, shard: ShardId, want: Want, rejected: bool, shards: &mut dyn Shards) -> Report {
+    pub(crate) fn report(&self, plan: &Plan, rejected: bool, shards: &mut dyn Shards) -> Report {
+        let (shard, want) = plan.request.allocation();
         let layout = self.layout(shards);
         let (stream, pool) = (self.stream_of(shard), self.pool_of(shard));
         let ledger = self.ledger(shards);
@@ -132,7 +136,10 @@ impl Coordinator {
             views.filter_map(largest_free).max_by_key(|range| range.bytes)
         };
         let active = layout.iter().flat_map(|view| &view.blocks);
-        let allocated = active.filter(|block| block.state == BlockState::ActiveAllocated).map(|block| block.size);
+        let allocated = active.filter(|block| block.state == BlockState::ActiveAllocated);
+        let allocated: u64 = allocated.map(|block| block.size).sum();
+        let total_bytes = self.headroom.total_bytes();
+        let most = self.limit().map_or(total_bytes, |limit| limit.min(total_bytes));
         let moves_pages = self.traits_of(shard).source == Source::Pages;
         let mut report = Report {
             requested_bytes: want.requested,
@@ -143,8 +150,8 @@ impl Coordinator {
             stream,
             pool,
             limit_bytes: self.limit(),
-            total_bytes: self.headroom.total_bytes(),
-            allocated_bytes: allocated.sum(),
+            total_bytes,
+            allocated_bytes: allocated,
             reserved_bytes: self.reserved_bytes(),
             ledger,
             largest_free: largest(false),
@@ -161,6 +168,7 @@ impl Coordinator {
             slack: self.beyond_slack(shards),
             moves_pages,
             has_source: self.has_source(pool),
+            refused_addresses: plan.refused_addresses.filter(|_| want.rounded <= most.saturating_sub(allocated)),
             rejected,
         };
         let lack = self.lack_of(&report, shard, want);

@@ -16,8 +16,8 @@ impl Coordinator {
     /// Notes that a freed block waits for these points: the marks of the streams it was used on, and the points it was
     /// used up to.
     ///
-    /// Where pages have homes and streams can wait for each other on the device, the block is free at once, for whoever
-    /// comes after these points.
+    /// Where the block has pages with homes, and streams can wait for each other on the device, it is free at once, for
+    /// whoever comes after these points.
     pub fn pend(
         &mut self,
         shard: ShardId,
@@ -26,7 +26,9 @@ impl Coordinator {
         clocks: [u64; 2],
         shards: &mut dyn Shards,
     ) {
-        if !self.guards() || self.has_source(self.pool_of(shard)) {
+        // What is free in a segment serves its own stream alone, so nobody is to come after the points.
+        let is_guarded = self.guards() && !self.has_source(self.pool_of(shard));
+        if !is_guarded || !shards.with(shard, |shard| shard.is_paged(block)) {
             for point in points {
                 self.pending.pend(shard, block, point);
             }

@@ -19,7 +19,7 @@ pub use choice::{Choice, PolicyName, Variant};
 pub use classic::Segments;
 pub(crate) use climb::Climb;
 pub use paged::Growth;
-pub(crate) use ranges::Addresses;
+pub(crate) use ranges::{Addresses, exact_segment};
 pub(crate) use sourced::Sourced;
 pub(crate) use traits::{Collects, Keeps, Source, Traits};
 

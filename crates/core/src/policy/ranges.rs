@@ -1,7 +1,5 @@
 //! Ranges of addresses, for the policies that map pages in them.
 
-use millpond_backend::PageCaps;
-
 use crate::coordinator::phase::{Asked, Phase, Reserve, Turned};
 use crate::coordinator::plan::Plan;
 use crate::coordinator::step::{Outcome, Step};
@@ -10,6 +8,7 @@ use crate::ids::{ShardId, Side, Slot};
 use crate::policy::{Climb, Source};
 use crate::shard::Arrival;
 use crate::size::Want;
+use crate::units::{QUANTUM, SMALL_SEGMENT_BYTES};
 
 /// What a range of addresses is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,7 +25,9 @@ const PARTS: u64 = 64;
 impl Coordinator {
     /// Reserves a range of addresses to grow in: 9/8 of the device, in whole pages, as PyTorch reserves. Where
     /// addresses are scarce, a part of what is left of them, so that there is always something left; but enough for the
-    /// request.
+    /// request. They are scarce where the device says how many it has, and where the driver has refused a range: then a
+    /// part of that is tried, down to what the request needs. Before that, pools that are over give back what is idle
+    /// of them, with its addresses.
     pub(crate) fn new_range(&mut self, attempt: Climb, plan: &mut Plan, shards: &mut dyn Shards) -> Turned {
         let (_, want) = plan.request.allocation();
         self.new_range_for(attempt, Addresses::Home(want.rounded), plan, shards)
@@ -44,30 +45,43 @@ impl Coordinator {
         let page = self.page_bytes(&want);
         let total = self.headroom.total_bytes();
         let wished = (total + total / 8).div_ceil(page) * page;
-        let left = self.addresses_left(shards);
+        let left = self.ranges.left();
         let (needed, wished, has_windows) = match addresses {
             Addresses::Home(bytes) => (bytes, wished, false),
             // A window may be longer than the device: it has more of its pages than the request needs.
             Addresses::Windows(bytes) => (bytes, wished.max(bytes), true),
         };
         let bytes = wished.min((left / PARTS).max(needed).div_ceil(page).saturating_mul(page));
+        if left < wished && !core::mem::replace(&mut plan.emptied_pools, true) {
+            // What is left is for pools that are in use.
+            let sweep = self.sweep_pools_that_are_over(shards);
+            return sweep.then(Phase::Climb(attempt)).turn();
+        }
         if bytes < needed || bytes > left {
-            return Phase::Climb(without_range(attempt, has_windows)).turn();
+            plan.refused_addresses = Some(needed);
+            return self.without_range(attempt, has_windows, plan, shards);
         }
         let slot = shards.with(shard, |shard| shard.promise());
         let step = Step::ReserveRange { shard, slot, bytes };
         (Phase::Asked(Asked::Range(Reserve { slot, bytes, attempt, has_windows })), Some(step))
     }
 
-    /// Returns the bytes of addresses that no range has yet.
-    pub(super) fn addresses_left(&self, shards: &mut dyn Shards) -> u64 {
-        match self.facts.pages {
-            Some(PageCaps { address_bytes, .. }) if address_bytes < u64::MAX => {
-                let taken: u64 = self.shard_ids().map(|id| shards.with(id, |shard| shard.range_bytes())).sum();
-                address_bytes.saturating_sub(taken)
+    /// Goes on with a plan that gets no range: it makes do without a new window or without new pages, or with a segment
+    /// of its own.
+    fn without_range(&mut self, attempt: Climb, has_windows: bool, plan: &Plan, shards: &mut dyn Shards) -> Turned {
+        let next = match attempt {
+            Climb::Pages(climb) if has_windows => climb.without_windows(),
+            Climb::Pages(climb) => climb.without_homes(),
+            other => {
+                let (shard, want) = plan.request.allocation();
+                let room = self.headroom.room(plan.request.allowance.most()) / QUANTUM * QUANTUM;
+                return match exact_segment(&want).min(room) {
+                    bytes if bytes >= want.rounded => self.new_segment(shard, bytes, other, shards),
+                    _ => Phase::Climb(other.refused()).turn(),
+                };
             }
-            _ => u64::MAX,
-        }
+        };
+        Phase::Climb(Climb::Pages(next)).turn()
     }
 
     /// Takes in the driver's answer to a request for a range.
@@ -81,9 +95,11 @@ impl Coordinator {
         let Reserve { slot, bytes, attempt, has_windows } = reserve;
         let (shard, want) = plan.request.allocation();
         let Outcome::Reserved { address } = outcome else {
-            if self.traits.source == Source::Pages && outcome == Outcome::Refused {
+            if outcome == Outcome::Refused {
+                // There are fewer addresses than that: the attempt asks for a shorter range, or makes do with none.
                 shards.with(shard, |shard| shard.unpromise(slot));
-                return Phase::Climb(without_range(attempt, has_windows));
+                self.ranges.refused(bytes);
+                return Phase::Climb(attempt);
             }
             return not_reserved(shard, slot, attempt, outcome, shards);
         };
@@ -95,6 +111,8 @@ impl Coordinator {
             arrival.side = Side::Large;
         }
         shards.with(shard, |shard| shard.adopt(slot, arrival));
+        self.ranges.gain(bytes);
+        plan.refused_addresses = None;
         Phase::Climb(attempt)
     }
 
@@ -124,14 +142,10 @@ impl Coordinator {
     }
 }
 
-/// Returns where a plan goes on that gets no range: it makes do without a new window or without new pages, or its
-/// attempt is refused.
-fn without_range(attempt: Climb, has_windows: bool) -> Climb {
-    match attempt {
-        Climb::Pages(climb) if has_windows => Climb::Pages(climb.without_windows()),
-        Climb::Pages(climb) => Climb::Pages(climb.without_homes()),
-        other => other.refused(),
-    }
+/// Returns the bytes of a segment that serves where there are no addresses: no more than the request needs, as many
+/// requests may have to have one of their own.
+pub(crate) fn exact_segment(want: &Want) -> u64 {
+    want.rounded.next_multiple_of(SMALL_SEGMENT_BYTES)
 }
 
 /// Frees the place of a segment or a range that the driver did not give.

@@ -136,8 +136,7 @@ impl Coordinator {
             return served;
         }
         self.scalars.num_ooms += 1;
-        let (shard, want) = plan.request.allocation();
-        Phase::end(Step::Refuse(Box::new(self.report(shard, want, false, shards))))
+        Phase::end(Step::Refuse(Box::new(self.report(plan, false, shards))))
     }
 
     /// Returns whether others may be the reason that the plan found nothing, and it has not looked in its turn.

@@ -84,18 +84,17 @@ impl Shard {
         first
     }
 
-    /// Removes a range as [`forget`](Self::forget) does, if it still has this number and no memory. Returns whether it
-    /// did.
-    pub(crate) fn forget_empty(&mut self, slot: Slot, id: SegmentId) -> bool {
-        let is_empty = self.segments.get(slot).is_some_and(|segment| {
+    /// Removes a range as [`forget`](Self::forget) does, if it still has this number and no memory. Returns its length
+    /// if it did.
+    pub(crate) fn forget_empty(&mut self, slot: Slot, id: SegmentId) -> Option<u64> {
+        let empty = self.segments.get(slot).filter(|segment| {
             let first = &self.blocks[segment.first];
             let is_bare = first.state == State::Unmapped && !first.is_split();
             segment.id == id && is_bare && segment.mappings.is_empty()
         });
-        if is_empty {
-            self.forget(slot);
-        }
-        is_empty
+        let bytes = empty?.bytes;
+        self.forget(slot);
+        Some(bytes)
     }
 
     /// Removes a segment whose one block is claimed, or a range whose one block is unmapped. Its slot stays reserved
@@ -148,7 +147,7 @@ mod tests {
     #[test]
     fn a_range_without_memory_is_forgotten() {
         let (mut shard, slot) = with_range();
-        assert!(shard.forget_empty(slot, RANGE));
+        assert_eq!(shard.forget_empty(slot, RANGE), Some(64 << 20));
         assert!(shard.segments.get(slot).is_none());
     }
 
@@ -156,7 +155,7 @@ mod tests {
     #[test]
     fn a_range_of_another_number_stays() {
         let (mut shard, slot) = with_range();
-        assert!(!shard.forget_empty(slot, SegmentId(6)));
+        assert_eq!(shard.forget_empty(slot, SegmentId(6)), None);
         assert_eq!(shard.segments[slot].id, RANGE);
     }
 
@@ -166,6 +165,6 @@ mod tests {
         let (mut shard, slot) = with_range();
         let old = Mapping { page: PageId(0), birth: 0, bytes: 2 << 20, role: Role::Home };
         shard.segments[slot].mappings.insert(0, old);
-        assert!(!shard.forget_empty(slot, RANGE));
+        assert_eq!(shard.forget_empty(slot, RANGE), None);
     }
 }

@@ -121,7 +121,7 @@ impl Shard {
         }
         let mut new = Vec::new();
         self.pools[Side::Large.index()].free.visit(|id| {
-            if !is_listed[id.0 as usize] {
+            if !is_listed[id.0 as usize] && self.blocks[id].expandable {
                 new.push((self.blocks[id].slot, self.blocks[id].offset, id));
             }
         });

@@ -53,7 +53,8 @@ impl Shard {
             let before = before.map(|id| self.tile(id));
             let missing = bytes.saturating_sub(before.map_or(0, |tile| tile.end - tile.begin));
             let (slot, begin, limit) = (block.slot, block.offset, block.end());
-            (missing > 0 && missing <= block.size).then_some(Growth { before, hole, slot, begin, missing, limit })
+            let fits = missing > 0 && missing.next_multiple_of(self.rules.slab) <= block.size;
+            fits.then_some(Growth { before, hole, slot, begin, missing, limit })
         })
     }
 
@@ -160,8 +161,12 @@ impl Shard {
     }
 
     /// Returns where a small block would begin in a slab of a free block of the large side: at the first bytes there
-    /// that nothing guards. As long as the streams are to be asked first, it is where the first slab begins.
+    /// that nothing guards. As long as the streams are to be asked first, it is where the first slab begins. Segments
+    /// have no slabs.
     fn place_in_slab(&self, id: BlockId, bytes: u64) -> Option<u64> {
+        if !self.blocks[id].expandable {
+            return None;
+        }
         let whole = (self.blocks[id].offset, self.blocks[id].end());
         let place = |begin, end| self.within_slab(whole, (begin, end), bytes);
         if self.goes_past { self.unguarded_place(id, place) } else { place(whole.0, whole.1) }

@@ -216,7 +216,7 @@ impl Shard {
         if other.is_some() && other == behind {
             other = behind.and_then(|behind| index.next_after_alone(behind, rest))?;
         }
-        if whole >= self.gives_from && want.side == Side::Small {
+        if whole >= self.gives_from && want.side == Side::Small && block.expandable {
             // The slab would go back to the large side, and the search would come to it last.
             let gets_it = other.is_none() && self.would_get_slab(id, whole);
             return gets_it.then(SplitChange::default);

@@ -72,7 +72,7 @@ impl Shard {
             let is_inside = address.checked_sub(segment.base).is_some_and(|at| {
                 at.is_multiple_of(QUANTUM) && at.checked_add(want.rounded).is_some_and(|end| end <= segment.bytes)
             });
-            let serves = segment.side == want.side || self.rules.moves_pages;
+            let serves = segment.side == want.side || (self.rules.moves_pages && segment.is_expandable());
             segment.base != 0 && is_inside && serves && !segment.has_windows
         };
         let (slot, segment) = self.segments.iter().find(|(_, segment)| holds(segment))?;

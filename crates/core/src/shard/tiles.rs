@@ -39,14 +39,19 @@ impl Shard {
 
     /// Returns the free blocks of the large side with at least `bytes` bytes, the smallest first.
     pub(crate) fn tiles_at_least(&self, bytes: u64) -> impl Iterator<Item = Tile> {
-        let free = self.pools[Side::Large.index()].free.iter_from(bytes);
-        free.filter(move |&id| self.blocks[id].size >= bytes).map(|id| self.tile(id))
+        self.tiles_on(Side::Large, bytes)
     }
 
     /// Returns the free blocks of the small side with at least `bytes` bytes, the smallest first.
     pub(crate) fn small_tiles_at_least(&self, bytes: u64) -> impl Iterator<Item = Tile> {
-        let free = self.pools[Side::Small.index()].free.iter_from(bytes);
-        free.filter(move |&id| self.blocks[id].size >= bytes).map(|id| self.tile(id))
+        self.tiles_on(Side::Small, bytes)
+    }
+
+    /// Returns the free blocks of a side of homes. What is free in a segment serves its own stream alone, at a hit.
+    fn tiles_on(&self, side: Side, bytes: u64) -> impl Iterator<Item = Tile> {
+        let free = self.pools[side.index()].free.iter_from(bytes);
+        let fits = move |id: &BlockId| self.blocks[*id].size >= bytes && self.blocks[*id].expandable;
+        free.filter(fits).map(|id| self.tile(id))
     }
 
     /// Returns the free blocks of the large side that have a whole slab, the smallest first.
@@ -55,9 +60,9 @@ impl Shard {
         self.tiles_at_least(slab).filter(move |tile| tile.begin.next_multiple_of(slab) + slab <= tile.end)
     }
 
-    /// Returns the free block that fits a request of that many bytes best.
+    /// Returns the free block that fits a request of that many bytes best, if it is at home.
     pub(crate) fn best_tile(&self, want: &Want) -> Option<Tile> {
-        self.find(want).map(|block| self.tile(block))
+        self.find(want).filter(|&block| self.blocks[block].expandable).map(|block| self.tile(block))
     }
 
     /// Returns whether a request could have free memory of the shard, once other streams are done with it.
@@ -66,6 +71,11 @@ impl Shard {
             Side::Large => self.tiles_at_least(want.rounded).next().is_some(),
             Side::Small => self.small_tiles_at_least(want.rounded).chain(self.slabs()).next().is_some(),
         }
+    }
+
+    /// Returns whether a block lies in a home or a window.
+    pub(crate) fn is_paged(&self, id: BlockId) -> bool {
+        self.blocks[id].expandable
     }
 
     /// Returns whether a block is free on a side.

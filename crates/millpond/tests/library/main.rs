@@ -1,5 +1,6 @@
 //! The library as programs use it, on the simulated device.
 
+mod addresses;
 mod advice;
 mod captures;
 mod checkpoints;

@@ -6,12 +6,13 @@ use core::cmp::Reverse;
 use super::{Scope, Sweep};
 use crate::coordinator::plan::{Goal, Plan};
 use crate::coordinator::{Coordinator, Shards};
-use crate::ids::{BlockId, ShardId, Side};
+use crate::ids::{BlockId, PoolId, ShardId, Side};
 
 impl Coordinator {
     /// Chooses everything cached: unsplit free segments and whole free pages, the large side first (PyTorch's
     /// `release_cached_blocks`). A trim takes the largest first and stops at its goal. Nothing of a held pool goes.
-    pub(crate) fn sweep_all(&self, plan: &Plan, shards: &mut dyn Shards) -> Sweep {
+    pub(crate) fn sweep_all(&mut self, plan: &Plan, shards: &mut dyn Shards) -> Sweep {
+        self.ranges.forget_refusals();
         let only = if let Goal::EmptyPool(pool) = plan.request.goal { Some(pool) } else { None };
         let concerns = |id| only.is_none_or(|pool| self.pool_of(id) == pool);
         let mut blocks = Vec::new();
@@ -30,6 +31,13 @@ impl Coordinator {
         // Spare pages have no home, and so belong to no pool.
         let has_spare = only.is_none() && self.pages.spare().next().is_some();
         Sweep::waiting(blocks, if has_spare { Scope::WithSpare } else { Scope::Listed }, down_to)
+    }
+
+    /// Chooses everything that private pools without references have cached, as far as it is idle.
+    pub(crate) fn sweep_pools_that_are_over(&self, shards: &mut dyn Shards) -> Sweep {
+        let is_over = |id: &ShardId| self.pool_of(*id) != PoolId::DEFAULT;
+        let over = self.releasable_shards().filter(is_over).flat_map(|id| Side::BOTH.map(|side| (id, side)));
+        Sweep::idle(over.flat_map(|(id, side)| claim_releasable(id, side, shards)).collect())
     }
 }
 

@@ -141,7 +141,8 @@ impl Coordinator {
             Stage::Emptied { shard, slot, id } => {
                 sweep.stage = Stage::Next;
                 let then = Phase::Sweep(sweep, then);
-                if shards.with(shard, |shard| shard.forget_empty(slot, id)) {
+                if let Some(bytes) = shards.with(shard, |shard| shard.forget_empty(slot, id)) {
+                    self.ranges.lose(bytes);
                     return release(shard, slot, Step::ReleaseRange { shard, slot }, then);
                 }
                 then.turn()

@@ -140,6 +140,13 @@ pub(super) struct Lacks {
     pub(super) budget: bool,
 }
 
+impl Lacks {
+    /// Has the driver asked again for the memory and the addresses that it refused.
+    fn forget_refusals(&mut self) {
+        (self.new_pages, self.windows, self.homes) = (false, false, false);
+    }
+}
+
 impl Climb {
     /// Returns the start of the ladder.
     pub(crate) fn first() -> Self {
@@ -280,7 +287,7 @@ impl Coordinator {
     ) -> Turned {
         if plan.standing.keeps_turn() {
             // What the driver refused before memory came back it may grant now.
-            climb.knows.lacks.new_pages = false;
+            climb.knows.lacks.forget_refusals();
             return match attempt {
                 Attempt::First => climb.at(Rung::Turn).turn(),
                 Attempt::Last if self.has_second_round(plan, shards) => climb.at(Rung::Flush).turn(),
@@ -289,7 +296,7 @@ impl Coordinator {
         }
         let progressed = self.others_progressed(plan);
         if (progressed || self.others_hold(plan)) && plan.standing.may_repeat() {
-            climb.knows.lacks.new_pages = false;
+            climb.knows.lacks.forget_refusals();
             climb.rung = Rung::Grow(attempt);
             return if progressed { climb.again().turn() } else { self.pause(plan, policy::Climb::Pages(climb)) };
         }

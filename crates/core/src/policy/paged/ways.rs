@@ -37,7 +37,7 @@ use crate::coordinator::plan::Plan;
 use crate::coordinator::step::{PageCall, Step};
 use crate::coordinator::{Coordinator, Shards};
 use crate::ids::Side;
-use crate::policy::{self, Addresses};
+use crate::policy::{self, Addresses, exact_segment};
 use crate::size::Want;
 
 /// The number of times that the addresses of a stream may be as many as the device has bytes.
@@ -52,6 +52,8 @@ pub(super) enum Way {
     Spoiled(Job),
     /// A range of addresses has to be reserved first, as a home or for a window of some bytes.
     Range(Addresses),
+    /// There are no addresses for pages: a segment of this many bytes is taken from the driver.
+    Segment(u64),
     /// Windows end first, by these calls, as too many pages are mapped in them.
     End(Vec<PageCall>),
     /// Free memory of streams at rest has to be released first.
@@ -83,7 +85,7 @@ impl Coordinator {
                 let (shard, _) = plan.request.allocation();
                 let taken = shards.with(shard, |shard| shard.range_bytes());
                 let is_scarce =
-                    self.addresses_left(shards) < bytes || taken / RANGES_MAX > self.headroom.total_bytes().max(bytes);
+                    self.ranges.left() < bytes || taken / RANGES_MAX > self.headroom.total_bytes().max(bytes);
                 if !is_scarce {
                     return Some(self.new_range_for(policy::Climb::Pages(climb), addresses, plan, shards));
                 }
@@ -93,6 +95,10 @@ impl Coordinator {
                 } else {
                     Phase::call(Batch::new(calls, Purpose::EndWindows(policy::Climb::Pages(climb))))
                 }
+            }
+            Way::Segment(bytes) => {
+                let (shard, _) = plan.request.allocation();
+                self.new_segment(shard, bytes, policy::Climb::Pages(climb), shards)
             }
             Way::End(calls) => Phase::call(Batch::new(calls, Purpose::EndWindows(policy::Climb::Pages(climb)))),
             Way::Budget => climb.again().after(Step::Budget),
@@ -213,9 +219,13 @@ impl Coordinator {
             Side::Large => (want.rounded.max(least), true),
         };
         let Some(mut growth) = shards.with(taker.shard, |shard| shard.growth(bytes, joins)) else {
-            let fits = bytes.next_multiple_of(unit) <= most && !climb.knows.lacks.homes;
-            let range = Way::Range(Addresses::Home(bytes));
-            return fits.then_some(if climb.knows.lacks.budget { Way::Budget } else { range });
+            let new = match climb.knows.lacks.homes {
+                // A segment has no more than the request needs: it serves this stream alone.
+                true => Way::Segment(exact_segment(want)),
+                false => Way::Range(Addresses::Home(bytes.next_multiple_of(unit))),
+            };
+            let fits = bytes.next_multiple_of(unit) <= most;
+            return fits.then_some(if climb.knows.lacks.budget { Way::Budget } else { new });
         };
         if let Some(tile) = growth.before.filter(|tile| tile.is_marked)
             && shards.with(taker.shard, |shard| self.when_free(taker, shard, &tile)) > latest
@@ -376,12 +386,18 @@ impl Coordinator {
     }
 
     /// Returns whether all idle pages can be gathered for a request, so that releasing them would not help it. Spare
-    /// pages have no home and cannot be gathered.
+    /// pages have no home and cannot be gathered, and nor can segments.
     pub(super) fn gathers_all(&self, climb: &Climb, plan: &Plan) -> bool {
         let (shard, want) = plan.request.allocation();
         let same_pool = self.shard_ids().all(|id| self.pool_of(id) == self.pool_of(shard));
         let has_spare = self.pages.spare().next().is_some();
-        same_pool && !has_spare && self.has_windows() && !climb.knows.lacks.windows && want.side == Side::Large
+        let in_pages = || self.pages.iter().map(|(_, page)| page.bytes).sum::<u64>();
+        same_pool
+            && !has_spare
+            && in_pages() == self.reserved_bytes()
+            && self.has_windows()
+            && !climb.knows.lacks.windows
+            && want.side == Side::Large
     }
 
     /// Returns whether pages can be mapped in windows at all.

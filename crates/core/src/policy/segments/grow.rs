@@ -31,6 +31,17 @@ impl Coordinator {
         if self.traits_of(shard).source == Source::Ranges {
             return self.extend(None, attempt, plan, shards);
         }
+        self.new_segment(shard, bytes, attempt, shards)
+    }
+
+    /// Asks the driver for a segment that may be reserved.
+    pub(crate) fn new_segment(
+        &mut self,
+        shard: ShardId,
+        bytes: u64,
+        attempt: Climb,
+        shards: &mut dyn Shards,
+    ) -> Turned {
         let slot = shards.with(shard, |shard| shard.promise());
         self.headroom.ask(bytes);
         (
@@ -45,8 +56,7 @@ impl Coordinator {
             return Phase::Climb(turn).turn();
         }
         self.scalars.num_oom_rejections += 1;
-        let (shard, want) = plan.request.allocation();
-        Phase::end(Step::Refuse(Box::new(self.report(shard, want, true, shards))))
+        Phase::end(Step::Refuse(Box::new(self.report(plan, true, shards))))
     }
 
     /// Returns what `throw_on_cudamalloc_oom` compares with: the configured share of the device's bytes.

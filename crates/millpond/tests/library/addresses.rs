@@ -1,0 +1,160 @@
+//! Addresses: pools that come and go, and many streams and pools at once, where the driver has few of them. What fits
+//! into the memory is served.
+
+use millpond::backend::Backend as _;
+use millpond::{Allocator, Buffer, Error};
+use millpond_sim::{Sim, SimError};
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+const CONFS: [&str; 3] = ["policy:paged", "policy:paged,growth:tight", "policy:classic,expandable_segments:True"];
+
+fn on(sim: &Sim, conf: &str) -> Allocator<Sim> {
+    Allocator::builder(sim.clone()).conf(conf).build().unwrap_or_else(|error| panic!("{conf}: {error}"))
+}
+
+/// Expects that all is free, and that emptying the cache gives all of it back.
+fn expect_all_given_back(allocator: &Allocator<Sim>, what: &str) {
+    allocator.check();
+    allocator.empty_cache().unwrap();
+    allocator.check();
+    assert_eq!((allocator.memory_allocated(), allocator.memory_reserved()), (0, 0), "{what}");
+}
+
+/// The addresses of 20 pools are all that this driver has. What the pools leave behind is given back for the next one.
+#[test]
+fn pools_that_come_and_go_are_all_served() {
+    for conf in CONFS {
+        for bytes in [700 * KIB, 4 * MIB] {
+            let sim = Sim::builder().total_bytes(64 * GIB).address_space_bytes(20 * 72 * GIB).build();
+            let allocator = on(&sim, conf);
+            let stream = allocator.create_stream().unwrap();
+            for number in 0..10_000 {
+                let pool = allocator.create_pool().unwrap();
+                let inside = pool.stream(stream.id()).unwrap();
+                let buffer = inside.allocate(bytes).unwrap_or_else(|error| panic!("{conf}, pool {number}: {error}"));
+                // In the order in which programs drop them, and a block that is there after its pool.
+                if number % 2 == 0 {
+                    drop((buffer, inside, pool));
+                } else {
+                    drop((pool, inside, buffer));
+                }
+            }
+            drop(stream);
+            expect_all_given_back(&allocator, conf);
+        }
+    }
+}
+
+/// Serves streams and pools in turn, of which all stay, each with blocks of these sizes.
+fn serve_many(sim: &Sim, conf: &str, count: usize, sizes: &[u64]) {
+    let allocator = on(sim, conf);
+    let first = allocator.create_stream().unwrap();
+    let mut held: Vec<Buffer<Sim>> = Vec::new();
+    let (mut streams, mut pools) = (Vec::new(), Vec::new());
+    let expect = |number: usize, result: Result<Buffer<Sim>, Error<SimError>>| {
+        result.unwrap_or_else(|error| panic!("{conf}, number {number}: {error}"))
+    };
+    for number in 0..count {
+        let stream = allocator.create_stream().unwrap();
+        let pool = allocator.create_pool().unwrap();
+        let inside = pool.stream(first.id()).unwrap();
+        for &bytes in sizes {
+            held.push(expect(number, stream.allocate(bytes)));
+            held.push(expect(number, inside.allocate(bytes)));
+        }
+        streams.push(stream);
+        pools.push((pool, inside));
+    }
+    allocator.check();
+    // Everything goes, and another stream gets nearly all of the memory.
+    let total = sim.caps().classes[0].total_bytes;
+    held.clear();
+    drop((streams, pools));
+    held.push(expect(count, first.allocate(total / 8 * 7)));
+    held.clear();
+    expect_all_given_back(&allocator, conf);
+}
+
+#[test]
+fn a_thousand_streams_and_a_thousand_pools_at_once_are_served() {
+    for conf in CONFS {
+        serve_many(&Sim::new(), conf, 1000, &[4 * MIB]);
+    }
+}
+
+#[test]
+fn many_streams_and_pools_are_served_where_addresses_are_scarce() {
+    for conf in CONFS {
+        for addresses in [0, GIB / 4, 4 * GIB] {
+            let sim = Sim::builder().total_bytes(4 * GIB).address_space_bytes(addresses).build();
+            serve_many(&sim, conf, 150, &[KIB, 700 * KIB, 4 * MIB, 3 * MIB]);
+        }
+    }
+}
+
+/// One stream after the other takes what the last one had, where no addresses are left for it to be gathered.
+#[test]
+fn all_of_the_memory_is_served_where_addresses_are_scarce() {
+    for conf in CONFS {
+        for addresses in [0, 300 * MIB, GIB, 3 * GIB / 2] {
+            let sim = Sim::builder().total_bytes(GIB).address_space_bytes(addresses).build();
+            let allocator = on(&sim, conf);
+            for round in 0..6_u64 {
+                let stream = allocator.create_stream().unwrap();
+                let sizes = [GIB / 2, 64 * MIB, 600 * KIB, 3 * MIB, 200 * MIB].into_iter().cycle().skip(round as usize);
+                let serve = |bytes| {
+                    let served = stream.allocate(bytes);
+                    served.unwrap_or_else(|error| panic!("{conf}, {addresses} of addresses, round {round}: {error}"))
+                };
+                let held: Vec<_> = sizes.take(5).map(serve).collect();
+                allocator.check();
+                drop(held);
+            }
+            expect_all_given_back(&allocator, conf);
+        }
+    }
+}
+
+/// What the driver refused once it may have later: it is asked again.
+#[test]
+fn addresses_that_come_free_are_used_again() {
+    for conf in CONFS {
+        // 9/8 of the device, in whole pages: those of expandable segments have 20 MiB.
+        let addresses = if conf.contains("classic") { 58 * 20 * MIB } else { GIB / 8 * 9 };
+        let sim = Sim::builder().total_bytes(GIB).address_space_bytes(addresses).build();
+        let (one, other) = (on(&sim, conf), on(&sim, conf));
+        let (stream, late) = (one.create_stream().unwrap(), other.create_stream().unwrap());
+        let ranges = |allocator: &Allocator<Sim>| allocator.layout().iter().filter(|view| view.page_bytes > 0).count();
+        drop(stream.allocate(8 * MIB).unwrap());
+        drop(late.allocate(8 * MIB).unwrap());
+        assert_eq!((ranges(&one), ranges(&other)), (1, 0), "{conf}: one has all the addresses");
+        one.empty_cache().unwrap();
+        other.empty_cache().unwrap();
+        drop(late.allocate(8 * MIB).unwrap());
+        assert_eq!((ranges(&one), ranges(&other)), (0, 1), "{conf}");
+    }
+}
+
+/// Where enough is free, and in pieces that only addresses could join, the error says so. Where it is not, it does not.
+#[test]
+fn a_refusal_names_addresses_where_they_are_the_reason() {
+    for conf in ["policy:paged", "policy:paged,growth:tight"] {
+        for (addresses, bytes, is_reason) in [(0, 150 * MIB, true), (0, 400 * MIB, false), (1 << 40, 400 * MIB, false)]
+        {
+            let sim = Sim::builder().total_bytes(GIB).address_space_bytes(addresses).build();
+            let allocator = on(&sim, conf);
+            let stream = allocator.create_stream().unwrap();
+            let rest = stream.allocate(600 * MIB).unwrap();
+            drop(stream.allocate(400 * MIB).unwrap());
+            let mut parts: Vec<_> = (0..4).map(|_| stream.allocate(100 * MIB).unwrap()).collect();
+            drop((parts.remove(2), parts.remove(0)));
+            let Err(Error::OutOfMemory(error)) = stream.allocate(bytes) else { panic!("{conf}: {bytes} are served") };
+            assert_eq!(error.report().refused_addresses.is_some(), is_reason, "{conf}: {error}");
+            assert_eq!(error.to_string().contains("use fewer of them"), is_reason, "{conf}: {error}");
+            drop((rest, parts));
+            expect_all_given_back(&allocator, conf);
+        }
+    }
+}
