@@ -55,6 +55,7 @@ impl<B: Backend> Drop for State<B> {
                 to.push(self.lane(shard).lock().take_segment(slot));
             }
         }
+        self.leave_aside();
         if left.is_empty() {
             return;
         }

@@ -106,8 +106,11 @@ impl<B: Backend + Clone> Allocator<B> {
         };
         // This stream is the home of all memory of the cache, and no work is put on it, so everything that its ticks
         // cover is complete. Work that was put there would be overlooked, so the stream is set aside, and the cache
-        // opens no other.
-        let home = backend.create_stream().map_err(|e| Error::driver("create_stream", e))?;
+        // opens no other. A cache that is gone leaves its stream to the next one.
+        let home = match state.left_aside() {
+            Some(home) => home,
+            None => backend.create_stream().map_err(|e| Error::driver("create_stream", e))?,
+        };
         let cache = State::new(backend, class, state.device, coordinator).beside(state, home);
         let cache = Allocator::from_state(cache);
         Ok(Pinned { home: cache.open(home), cache })

@@ -21,6 +21,22 @@ use crate::watch::{Asked, Out};
 #[cfg(all(test, not(loom)))]
 mod tests;
 
+/// The streams that caches of page-locked memory have set aside, which stay so.
+#[derive(Default)]
+struct SetAside {
+    all: Vec<StreamId>,
+    /// Those whose caches are gone: they serve the next ones.
+    left: Vec<StreamId>,
+}
+
+impl SetAside {
+    fn take(&mut self, home: StreamId) {
+        if !self.all.contains(&home) {
+            self.all.push(home);
+        }
+    }
+}
+
 /// The state that the handles of one allocator share.
 ///
 /// Lock order: the coordinator before any lane, lanes one at a time, the sinks last. None is held across a call of
@@ -37,7 +53,7 @@ pub(crate) struct State<B: Backend> {
     home: Option<StreamId>,
     /// The streams that such caches have set aside. Allocators that share this list have the same backend, and so the
     /// same numbers of streams.
-    set_aside: Arc<Mutex<Vec<StreamId>>>,
+    set_aside: Arc<Mutex<SetAside>>,
     /// Whether a freed block is released to the driver as soon as possible, without caching.
     pub(crate) direct: bool,
     /// The keys of the configuration that have no effect.
@@ -142,7 +158,7 @@ impl<B: Backend> State<B> {
         let state = Self {
             reuse: backend.caps().reuse_of(class),
             home: None,
-            set_aside: Arc::new(Mutex::new(Vec::new())),
+            set_aside: Arc::new(Mutex::new(SetAside::default())),
             backend,
             class,
             device,
@@ -177,9 +193,19 @@ impl<B: Backend> State<B> {
     /// Joins another allocator of the same backend, and sets a stream aside for this one.
     pub(crate) fn beside(mut self, other: &Self, home: StreamId) -> Self {
         self.set_aside = Arc::clone(&other.set_aside);
-        self.set_aside.lock().push(home);
+        self.set_aside.lock().take(home);
         self.home = Some(home);
         self
+    }
+
+    /// Returns a stream that a cache which is gone has left set aside, for the next one.
+    pub(crate) fn left_aside(&self) -> Option<StreamId> {
+        self.set_aside.lock().left.pop()
+    }
+
+    /// Leaves the stream that was set aside, if one was, to the next cache. Nothing of this state is in use any more.
+    pub(crate) fn leave_aside(&self) {
+        self.set_aside.lock().left.extend(self.home);
     }
 
     /// Returns whether both have the same backend.
@@ -195,7 +221,7 @@ impl<B: Backend> State<B> {
 
     /// Refuses a stream that is set aside.
     pub(crate) fn expect_free(&self, stream: StreamId) -> Result<(), Error<B::Error>> {
-        if self.set_aside.lock().contains(&stream) { Err(Error::SetAside { stream }) } else { Ok(()) }
+        if self.set_aside.lock().all.contains(&stream) { Err(Error::SetAside { stream }) } else { Ok(()) }
     }
 
     pub(crate) fn lane(&self, shard: ShardId) -> &Lane<B> {
