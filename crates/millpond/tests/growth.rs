@@ -1,5 +1,5 @@
-//! What streams, pools and caches that come and go cost the host: memory, and calls of the driver. A program of its own,
-//! as it measures the memory of its process.
+//! What streams, pools and caches that come and go cost the host: memory, and calls of the driver. A program of its
+//! own, as it measures the memory of its process.
 
 use millpond::Allocator;
 use millpond_sim::{CallKind, Sim};

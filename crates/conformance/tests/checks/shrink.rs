@@ -16,7 +16,7 @@ const SEEDS: u64 = 200;
 const OPERATIONS: u32 = 120;
 
 /// The most operations that remain of a failing run whose bug needs only a handful of them.
-const A_HANDFUL: usize = 6;
+const A_HANDFUL: usize = 8;
 
 fn policy(name: &str) -> Variant {
     Variant::find(name).expect("a policy of this name")
