@@ -22,8 +22,6 @@ struct Common {
     stream: Stream<Sim>,
     shared: Pool<Sim>,
     handed: Mutex<Vec<Buffer<Sim>>>,
-    /// Whether blocks are handed out at places of their own.
-    restores: bool,
 }
 
 /// What a thread has of its own. The last of its streams may be one that all threads use.
@@ -132,8 +130,8 @@ impl<'a> Own<'a> {
             31 => allocator.empty_cache().unwrap(),
             32 => _ = allocator.trim(self.random.below(64 * MIB)).unwrap(),
             33 => self.pool = allocator.create_pool().unwrap(),
-            34 if self.common.restores => self.go_back(),
-            35 if self.common.restores => self.come_again(),
+            34 => self.go_back(),
+            35 => self.come_again(),
             36 => self.capture(),
             37 => allocator.poll().unwrap(),
             38 => allocator.release_idle().unwrap(),
@@ -149,8 +147,7 @@ fn nothing_is_reserved_after_threads_have_done_everything() {
         let sim = Sim::builder().total_bytes(1 << 30).completion(Completion::Seeded(seed)).build();
         let allocator = Allocator::builder(sim.clone()).conf(conf).build().unwrap();
         let (stream, shared) = (allocator.create_stream().unwrap(), allocator.create_pool().unwrap());
-        let restores = !conf.contains("paged");
-        let common = Common { allocator, stream, shared, handed: Mutex::default(), restores };
+        let common = Common { allocator, stream, shared, handed: Mutex::default() };
         thread::scope(|scope| {
             for thread in 0..6 {
                 let common = &common;
