@@ -10,7 +10,7 @@ mod counting;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use millpond::{Allocator, Buffer, Stream, looks};
-use millpond_sim::{Completion, CostModel, Sim};
+use millpond_sim::{CallKind, Completion, CostModel, Sim};
 use millpond_trace::Random;
 
 use counting::host_bytes;
@@ -233,6 +233,24 @@ fn pools_that_are_gone_cost_nothing() {
         let costs = Costs(passes.into_iter().map(|(count, (looks, _))| (count, looks)).collect());
         costs.rise_by_less_than(LIMITS.0, &format!("pools that are gone, {conf}"));
     }
+}
+
+/// Caches of page-locked memory that are made, used and dropped: one stream is set aside for all of them.
+#[test]
+fn caches_of_page_locked_memory_that_are_gone_cost_nothing() {
+    const LIMIT: f64 = 64.0;
+    let _turn = turn();
+    let sim = Sim::new();
+    let allocator = Allocator::new(sim.clone());
+    let one = |_| {
+        let pinned = allocator.pinned().unwrap_or_else(|error| panic!("{error}"));
+        drop(pinned.allocate(4 * MIB).unwrap_or_else(|error| panic!("{error}")));
+    };
+    (0..10).for_each(one);
+    let left = left_by(1000, one);
+    println!("caches of page-locked memory that are gone: {left:.0} bytes of the host each");
+    assert!(left <= LIMIT, "a cache that is gone leaves {left} bytes of the host");
+    assert_eq!(sim.calls().of(CallKind::CreateStream), 1, "streams set aside");
 }
 
 /// Allocators on one device that are made, used and dropped.
