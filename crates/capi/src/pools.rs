@@ -157,3 +157,84 @@ impl<D: Device> Of<D> {
         Ok(address)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use millpond_sim::Sim;
+
+    use super::*;
+    use crate::served::Served;
+
+    const MIB: u64 = 1 << 20;
+
+    fn opened() -> Of<Sim> {
+        match Served::open("sim", Some("policy:classic")) {
+            Ok(Served::Sim(of)) => of,
+            Ok(Served::Cuda(_)) => panic!("it is the simulated device"),
+            Err(failure) => panic!("{}", failure.text),
+        }
+    }
+
+    #[test]
+    fn a_released_stream_is_in_no_pool() {
+        let of = opened();
+        let pools = [(); 2].map(|()| of.create_pool().unwrap());
+        let streams = [(); 2].map(|()| of.create_stream().unwrap());
+        for pool in pools {
+            streams.iter().for_each(|&stream| drop(of.allocate_in(pool, MIB, stream).unwrap()));
+        }
+        of.release_stream(streams[0]).unwrap();
+        for pool in pools {
+            let failure = of.allocate_in(pool, MIB, streams[0]).unwrap_err();
+            assert!(failure.text.contains("was released"), "{}", failure.text);
+            assert!(of.allocate_in(pool, MIB, streams[1]).is_ok(), "the other one is there still");
+        }
+        assert!(of.release_stream(streams[0]).is_err() && of.release_stream(0).is_err());
+    }
+
+    #[test]
+    fn blocks_of_a_pool_lie_in_it() {
+        let of = opened();
+        let pool = of.create_pool().unwrap();
+        assert_eq!(of.allocate_in(pool, 0, 0), Ok(0));
+        let (inside, outside) = (of.allocate_in(pool, MIB, 0).unwrap(), of.allocate(MIB, 0).unwrap());
+        let live: Vec<_> = live_in(&of.allocator, PoolId(pool)).map(|(address, _)| address).collect();
+        assert_eq!(live, [inside]);
+        assert!(of.has(inside) && of.has(outside));
+        of.release_pool(pool).unwrap();
+        assert!(of.allocate_in(pool, MIB, 0).is_err() && of.release_pool(pool).is_err());
+    }
+
+    /// Streams of one pool are captured together, up to the end of the capture.
+    #[test]
+    fn a_capture_has_all_streams_that_begin_it() {
+        let of = opened();
+        let pools = [(); 2].map(|()| of.create_pool().unwrap());
+        let streams = [(); 2].map(|()| of.create_stream().unwrap());
+        streams.iter().for_each(|&stream| of.begin_capture(pools[0], stream).unwrap());
+        for stream in streams {
+            assert!(of.begin_capture(pools[1], stream).is_err(), "it is captured in the first pool");
+        }
+        of.end_capture(pools[0]).unwrap();
+        streams.iter().for_each(|&stream| of.begin_capture(pools[1], stream).unwrap());
+    }
+
+    #[test]
+    fn a_restored_pool_has_just_the_blocks_of_the_checkpoint() {
+        let of = opened();
+        let pool = of.create_pool().unwrap();
+        let noted = [3, 5].map(|mib| of.allocate_in(pool, mib * MIB, 0).unwrap());
+        let checkpoint = of.checkpoint(pool).unwrap();
+        noted.into_iter().for_each(|address| of.free(address).unwrap());
+        let others = [2, 4, 12].map(|mib| of.allocate_in(pool, mib * MIB, 0).unwrap());
+        of.begin_capture(pool, 0).unwrap();
+        assert!(of.restore(&checkpoint).is_err(), "a stream is being captured");
+        assert!(others.iter().all(|&address| of.has(address)), "nothing was freed for it");
+        of.end_capture(pool).unwrap();
+        assert_eq!(of.restore(&checkpoint), Ok(2));
+        assert!(noted.iter().all(|&address| of.has(address)));
+        let live = live_in(&of.allocator, PoolId(pool)).count();
+        assert_eq!((live, of.has(others[2])), (2, false), "the others were freed");
+        noted.into_iter().for_each(|address| of.free(address).unwrap());
+    }
+}

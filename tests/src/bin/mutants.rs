@@ -89,6 +89,7 @@ fn options() -> Result<Options, String> {
 /// written, so that the next build is short.
 fn plant(root: &Path, copy: &Path, faults: &[Fault]) -> Result<(), String> {
     let mut kept = BTreeSet::new();
+    let switches: BTreeSet<String> = faults.iter().map(|fault| mutants::switch_file(&fault.path)).collect();
     let listing = ["ls-files", "-co", "--exclude-standard", "-z"];
     let listing =
         Command::new("git").args(listing).current_dir(root).output().map_err(|error| format!("git: {error}"))?;
@@ -97,9 +98,9 @@ fn plant(root: &Path, copy: &Path, faults: &[Fault]) -> Result<(), String> {
         kept.insert(copy.join(path));
         let here: Vec<_> = faults.iter().filter(|fault| fault.path == path).collect();
         let bytes = match String::from_utf8(bytes) {
-            Ok(text) if !here.is_empty() || path == mutants::SWITCH_FILE => {
+            Ok(text) if !here.is_empty() || switches.contains(path) => {
                 let text = mutants::planted(path, &text, &here).map_err(|wrong| wrong.join("\n"))?;
-                if path == mutants::SWITCH_FILE { text + hunt::SWITCH_CODE } else { text }.into_bytes()
+                if switches.contains(path) { text + hunt::SWITCH_CODE } else { text }.into_bytes()
             }
             Ok(text) => text.into_bytes(),
             Err(error) => error.into_bytes(),

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Fault, SWITCH};
 
-/// The text that is added at the end of [`SWITCH_FILE`](super::SWITCH_FILE): the switch, which reads the environment
+/// The text that is added at the end of each [`switch_file`](super::switch_file): the switch, which reads the environment
 /// once.
 pub const SWITCH_CODE: &str = r#"
 mod mutant_switch {
@@ -31,7 +31,7 @@ mod mutant_switch {
         }
     }
 }
-pub use mutant_switch::mutant;
+pub(crate) use mutant_switch::mutant;
 "#;
 
 /// The test program that checks the sources, which the faults change.

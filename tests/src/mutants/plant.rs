@@ -74,7 +74,7 @@ fn rendered(text: &str, part: Range<usize>, sites: &[Site<'_>]) -> String {
 }
 
 fn switched(text: &str, site: &Site<'_>, inside: &[Site<'_>]) -> String {
-    let is_on = |fault: &Fault| format!("::millpond_backend::mutant({})", fault.number);
+    let is_on = |fault: &Fault| format!("crate::mutant({})", fault.number);
     if let [fault] = site.faults[..]
         && fault.put.contains(WORD)
     {
@@ -104,22 +104,22 @@ mod tests {
     #[test]
     fn an_expression_stands_behind_its_switch() {
         let text = plant("let a = b.max(c);", &[fault(7, "b.max(c)", "b")]);
-        let expected = "let a = (if ::millpond_backend::mutant(7) { b } else { b.max(c) });";
+        let expected = "let a = (if crate::mutant(7) { b } else { b.max(c) });";
         assert_eq!(text, Ok(expected.to_owned()));
     }
 
     #[test]
     fn a_text_with_the_word_stands_as_it_is() {
         let text = plant("if a { b() }", &[fault(2, "if a {", "if !MUTANT && a {")]);
-        assert_eq!(text, Ok("if !::millpond_backend::mutant(2) && a { b() }".to_owned()));
+        assert_eq!(text, Ok("if !crate::mutant(2) && a { b() }".to_owned()));
     }
 
     #[test]
     fn faults_share_a_text_or_lie_in_one() {
         let faults = [fault(1, "a || b", "b"), fault(2, "a || b", "a"), fault(3, "b", "true")];
         let text = plant("f(a || b)", &faults);
-        let inner = "(if ::millpond_backend::mutant(3) { true } else { b })";
-        let (one, two) = ("::millpond_backend::mutant(1)", "::millpond_backend::mutant(2)");
+        let inner = "(if crate::mutant(3) { true } else { b })";
+        let (one, two) = ("crate::mutant(1)", "crate::mutant(2)");
         assert_eq!(text, Ok(format!("f((if {one} {{ b }} else if {two} {{ a }} else {{ a || {inner} }}))")));
     }
 

@@ -231,7 +231,7 @@ impl Coordinator {
         }
         let (mut points, mut has_pending) = (Vec::new(), false);
         let mut from = None;
-        for Ground { spot, mark, piece } in grounds(to) {
+        for Ground { spot, mark, .. } in grounds(to) {
             let mark = &to.marks[mark];
             let bytes = mark.spot.end - mark.spot.begin;
             let is_there = self.has_shard(spot.shard) && self.pool_of(spot.shard) == pool;
@@ -254,7 +254,7 @@ impl Coordinator {
             }
             // A home's own stream comes after what it did there. At other addresses, and on other streams, it may not.
             let home = self.stream_of(spot.shard);
-            let is_own = piece.is_none() && mark.pieces.is_none() && !mark.is_lent;
+            let is_own = mark.pieces.is_none() && !mark.is_lent;
             let found = shards.with(spot.shard, |shard| shard.points_at(spot, hint));
             points.extend(found.into_iter().filter(|point| !is_own || point.stream != home));
         }
@@ -314,7 +314,7 @@ fn open(mark: &Mark, ground: &[Claimed], shards: &mut dyn Shards) -> Grant {
             shard.last_use_of(block)
         });
         // What was used at other homes is over.
-        let is_own = home.shard == mark.spot.shard || used.is_never();
+        let is_own = home.shard == mark.spot.shard;
         last_use = last_use.max(if is_own { used } else { LastUse::at(millpond_backend::Tick::ZERO) });
         pieces.push(Piece { shard: home.shard, block });
     }

@@ -298,3 +298,26 @@ impl Shard {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shard::home::tests::{add_range, map, with_gaps};
+    use crate::units::MIB;
+
+    /// The pages are those that there were, and the addresses are those of several windows now.
+    #[test]
+    fn a_place_across_two_windows_is_gone() {
+        let (mut shard, _, _) = with_gaps(&[4, 2, 6]);
+        let slot = add_range(&mut shard, true);
+        let Some((block, _, offset)) = shard.claim_vacant(10 * MIB) else { panic!("there are addresses") };
+        map(&mut shard, slot, (offset, offset + 10 * MIB), Role::Window);
+        let run = shard.begin_window(block, 0);
+        shard.unclaim_run(run);
+        let whole = shard.spot(block);
+        assert_eq!(shard.standing_at(&whole, None).0, [Stands::Free]);
+        let (_, rest) = shard.take_out(block, (offset + 2 * MIB, 2 * MIB), true);
+        assert!(shard.has_spot(&whole) && rest.is_some());
+        assert_eq!(shard.standing_at(&whole, None).0, [Stands::Free, Stands::Gone, Stands::Gone]);
+    }
+}

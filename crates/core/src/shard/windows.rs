@@ -127,15 +127,11 @@ impl Shard {
             block = self.cut(id, front);
             self.blocks[id].state = State::Kept;
         }
-        // Their last use was that of what was mapped there before.
-        self.blocks[id].last_use = LastUse::NEVER;
-        self.blocks[block].last_use = LastUse::NEVER;
         block
     }
 
     /// Joins claimed addresses behind a claimed part of a window with it.
     pub(crate) fn join_claimed(&mut self, run: BlockId, behind: BlockId) {
-        self.blocks[behind].last_use = LastUse::NEVER;
         self.absorb(run, behind);
     }
 
@@ -492,6 +488,9 @@ mod tests {
         assert_eq!(panes(&shard, window), [(8, kept), (4, live), (8, kept), (10, kept)]);
         free(&mut shard, grant.block, 8);
         assert_eq!(panes(&shard, window), [(20, kept), (10, kept)]);
+        let front = open(&mut shard, next, 20, &[(ids[2], 6, 10)]);
+        free(&mut shard, front.block, 9);
+        assert_eq!(panes(&shard, window), [(20, kept), (10, kept)], "nor does the next one join with it");
     }
 
     /// Addresses that a window has lost are vacant once no page is mapped there, and what is left on both sides of them
@@ -515,6 +514,24 @@ mod tests {
         assert_eq!((panes(&shard, window), panes(&shard, rest)), (vec![(2, State::Kept)], vec![(6, State::Kept)]));
         let (out, behind) = shard.take_out(rest, (8 * MIB, 2 * MIB), false);
         assert_eq!((shard.blocks[out].size, behind), (2 * MIB, None));
+    }
+
+    /// What is behind addresses that a window has lost is a window of its own, also if it is freed before these are
+    /// vacant.
+    #[test]
+    fn what_is_behind_lost_addresses_does_not_join_with_them() {
+        let (mut shard, ids, slot) = scene();
+        let window = keep(&mut shard, slot, 0);
+        let live = open(&mut shard, window, 4, &[(ids[2], 7, 9)]);
+        let at = crate::ids::Place { shard: ShardId(0), slot, offset: 2 * MIB };
+        shard.page_leaves(at);
+        let (out, rest) = shard.take_out(window, (at.offset, 2 * MIB), true);
+        assert_eq!(rest, Some(live.block));
+        free(&mut shard, live.block, 8);
+        shard.page_unmapped(at, crate::ids::PageId(1));
+        shard.vacate_window(out);
+        settle(&mut shard);
+        assert_eq!((vacant(&shard), panes(&shard, live.block)), (vec![(2, 2), (10, 54)], vec![(6, State::Kept)]));
     }
 
     /// A page is being unmapped for one plan. Another one would unmap it a second time.
@@ -572,6 +589,24 @@ mod tests {
         let (mut shard, ids, slot) = scene();
         let window = keep(&mut shard, slot, 0);
         open(&mut shard, window, 0, &[(ids[2], 6, 12)]);
-        shard.claim_run(window, 5 * MIB, 2 * MIB);
+        shard.claim_run(window, 2 * MIB, 2 * MIB);
+    }
+
+    #[test]
+    #[should_panic(expected = "of a window are claimed")]
+    fn addresses_behind_what_is_kept_are_not_claimed() {
+        let (mut shard, ids, slot) = scene();
+        let window = keep(&mut shard, slot, 0);
+        open(&mut shard, window, 4, &[(ids[2], 6, 12)]);
+        shard.claim_run(window, 2 * MIB, 4 * MIB);
+    }
+
+    /// Where no vacant addresses have all the room, a window is made in the longest ones.
+    #[test]
+    fn room_is_left_in_the_longest_addresses() {
+        let (mut shard, ..) = scene();
+        let offsets = [40, 14].map(|mib| shard.claim_vacant(mib * MIB).expect("there are addresses").2 / MIB);
+        assert_eq!((offsets, vacant(&shard)), ([0, 44], vec![(40, 4), (58, 6)]));
+        assert_eq!(shard.claim_vacant(2 * MIB).map(|(.., offset)| offset), Some(60 * MIB));
     }
 }

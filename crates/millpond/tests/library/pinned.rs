@@ -118,6 +118,54 @@ fn the_host_is_kept_out_while_the_device_is_in_the_way() {
     scene.sim.complete(stream.id());
 }
 
+/// Two copies of one kind are under way on a stream: the host is kept out until the later one is over.
+#[test]
+fn the_later_of_two_uses_counts() {
+    let scene = scene();
+    let [stream, _] = &scene.streams;
+    let device = stream.allocate(8).unwrap();
+    let mut pinned = scene.pinned.allocate(8).unwrap();
+    for writes in [true, false] {
+        for _ in 0..2 {
+            match writes {
+                true => stream.download_pinned((&device, 0), (&mut pinned, 0), 8).unwrap(),
+                false => stream.upload_pinned((&pinned, 0), (&device, 0), 8).unwrap(),
+            }
+        }
+        for left in [2, 1] {
+            assert!(matches!(pinned.bytes_mut(), Err(Error::InUse { .. })), "{left} copies are under way");
+            assert_eq!(pinned.bytes().is_err(), writes, "{left} copies are under way");
+            assert!(scene.sim.complete_one(stream.id()));
+        }
+        assert!(pinned.bytes_mut().is_ok() && pinned.bytes().is_ok());
+    }
+}
+
+/// Copies of two kinds, or on two streams, are noted apart: one that is over says nothing of another.
+#[test]
+fn uses_of_each_kind_and_each_stream_count() {
+    let scene = scene();
+    let [first, second] = &scene.streams;
+    let devices = [first, second].map(|stream| stream.allocate(8).unwrap());
+    let mut pinned = scene.pinned.allocate(8).unwrap();
+    first.upload_pinned((&pinned, 0), (&devices[0], 0), 8).unwrap();
+    first.download_pinned((&devices[0], 0), (&mut pinned, 0), 8).unwrap();
+    assert!(matches!(pinned.bytes(), Err(Error::InUse { .. })), "behind a copy from it there is one to it");
+    scene.sim.complete(first.id());
+    assert!(pinned.bytes_mut().is_ok());
+    for (done, left) in [(first, second), (second, first)] {
+        let mut pinned = scene.pinned.allocate(8).unwrap();
+        for (stream, device) in [first, second].into_iter().zip(&devices) {
+            stream.download_pinned((device, 0), (&mut pinned, 0), 8).unwrap();
+        }
+        scene.sim.complete(done.id());
+        let refused = pinned.bytes().unwrap_err();
+        assert!(matches!(refused, Error::InUse { point, .. } if point.stream == left.id()), "{refused}");
+        pinned.wait().unwrap();
+        assert!(pinned.bytes_mut().is_ok(), "a wait is for all of them");
+    }
+}
+
 #[test]
 fn a_wait_submits_where_the_application_does() {
     let scene = scene_of(Sim::builder().closing(Closing::Submit));
@@ -130,6 +178,11 @@ fn a_wait_submits_where_the_application_does() {
     assert!(pinned.bytes().is_err());
     pinned.wait().unwrap();
     assert_eq!(pinned.bytes().unwrap(), [7; 8]);
+    stream.upload_pinned((&pinned, 0), (&device, 0), 8).unwrap();
+    stream.submit().unwrap();
+    let open = stream.point();
+    pinned.wait().unwrap();
+    assert_eq!(stream.point(), open, "what is submitted is not submitted again");
     drop(pinned);
     let again = scene.pinned.allocate(8).unwrap();
     assert_eq!(again.address(), place, "the pool's own stream is never submitted, and never waited for");

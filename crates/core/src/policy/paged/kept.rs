@@ -65,3 +65,19 @@ pub(super) fn add(stretches: &mut Vec<Stretch>, next: Stretch) {
         stretches.push(next);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::Slot;
+
+    #[test]
+    fn stretches_join_only_where_they_follow_each_other_in_one_range() {
+        let at = |shard, slot, offset| Place { shard: ShardId(shard), slot: Slot(slot), offset };
+        let all = [(at(0, 1, 0), 10), (at(0, 1, 10), 5), (at(1, 1, 15), 5), (at(1, 2, 20), 5), (at(1, 2, 30), 5)];
+        let mut stretches = Vec::new();
+        all.into_iter().for_each(|(home, bytes)| add(&mut stretches, Stretch { home, bytes }));
+        let places: Vec<_> = stretches.iter().map(|stretch| (stretch.home, stretch.bytes)).collect();
+        assert_eq!(places, [(at(0, 1, 0), 15), all[2], all[3], all[4]]);
+    }
+}

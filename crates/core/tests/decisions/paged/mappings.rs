@@ -114,3 +114,17 @@ fn what_another_stream_uses_does_not_end() {
         device.free(second, 3);
     }
 }
+
+/// A window that was lengthened was used just then: another one ends before it.
+#[test]
+fn a_window_that_was_lengthened_was_used() {
+    let mut device = with_gaps(9, &[4, 2, 2, 2, 2, 2, 2]);
+    let [first, second] = [6, 4].map(|mib| device.allocate(0, mib * MIB));
+    assert_eq!(device.in_windows(), 3 + 2);
+    [first, second].into_iter().for_each(|held| device.free(held, 2));
+    let longer = device.allocate(0, 8 * MIB);
+    assert_eq!((longer.grant.offset, device.in_windows()), (first.grant.offset, 4 + 2));
+    device.free(longer, 3);
+    device.allocate(1, 10 * MIB);
+    assert_eq!(device.in_windows(), 4 + 5, "the shorter one has ended");
+}

@@ -1,0 +1,98 @@
+//! What windows show of memory that may hold the data of another user, and what comes home of it.
+
+use millpond_backend::PageCaps;
+use millpond_core::ShardId;
+use millpond_core::settings::{Growth, Policy, Scrub, Settings};
+
+use super::device::{Device, Held, MIB, gaps_on};
+
+/// A device that overwrites what other streams left, with 6, 2 and 6 MiB of one stream, of which the first and the last
+/// are free. All of it is as it came from the driver.
+fn scene(shard: usize) -> (Device, Vec<Held>) {
+    let settings = Settings { policy: Policy::paged(Growth::Tight), scrub: Scrub::OtherStreams, ..Settings::default() };
+    let device = Device::by(settings, 14 * MIB, PageCaps::new(2 * MIB), true);
+    gaps_on(device, shard, &[6, 2, 6])
+}
+
+impl Device {
+    /// Returns the parts of a block that must be overwritten, from one MiB of it to another, in order.
+    fn to_scrub(&self, held: &Held) -> Vec<(u64, u64)> {
+        let grant = &held.grant;
+        let parts = self.shards[held.shard].to_scrub(grant.slot, grant.offset, grant.size);
+        let mut parts: Vec<_> =
+            parts.iter().map(|(at, bytes)| ((at - grant.offset) / MIB, (at + bytes - grant.offset) / MIB)).collect();
+        parts.sort_unstable();
+        parts
+    }
+
+    /// Notes that a block was overwritten for a stream.
+    fn scrubbed(&mut self, held: &Held, borrower: u32) {
+        let grant = &held.grant;
+        self.shards[held.shard].scrubbed(grant.slot, grant.offset, grant.size, ShardId(borrower));
+    }
+
+    /// Has each of these MiB at home overwritten for the stream itself, and frees them again.
+    fn clean(&mut self, shard: usize, mib: &[u64]) {
+        let held: Vec<_> = mib.iter().map(|mib| self.hit(shard, mib * MIB).expect("it is free")).collect();
+        held.iter().for_each(|held| self.scrubbed(held, shard as u32));
+        held.into_iter().for_each(|held| self.free(held, 1));
+    }
+}
+
+/// What was not overwritten in a window may hold the data of another user still when it has come home.
+#[test]
+fn memory_comes_home_as_the_window_has_left_it() {
+    for overwrites in [false, true] {
+        let (mut device, between) = scene(0);
+        let window = device.allocate(0, 12 * MIB);
+        assert_ne!(window.grant.slot, between[0].grant.slot);
+        assert_eq!(device.to_scrub(&window), [(0, 12)]);
+        if overwrites {
+            device.scrubbed(&window, 0);
+        }
+        device.free(window, 2);
+        let home = [6, 6].map(|mib| device.hit(0, mib * MIB).expect("it has come home"));
+        let expected = if overwrites { vec![] } else { vec![(0, 6)] };
+        assert_eq!(home.map(|held| device.to_scrub(&held)), [expected.clone(), expected]);
+        assert_eq!(device.to_scrub(&between[0]), [(0, 2)], "what is between them");
+    }
+}
+
+/// A window shows what is foreign at home, at the place where that is in it, each time that it is used.
+#[test]
+fn a_window_shows_what_is_foreign_at_home() {
+    let (mut device, _) = scene(0);
+    device.clean(0, &[6, 6]);
+    let clean = device.allocate(0, 12 * MIB);
+    assert_eq!(device.to_scrub(&clean), []);
+    device.free(clean, 2);
+    for foreign in [0, 1] {
+        // Another stream borrows one of the two gaps, and leaves its data there.
+        let mut held = [6, 6].map(|mib| device.hit(0, mib * MIB).expect("it is free"));
+        held.sort_by_key(|held| held.grant.offset);
+        device.free(held[foreign], 3);
+        let lent = device.allocate(1, 6 * MIB);
+        assert_eq!((lent.shard, lent.grant.offset), (0, held[foreign].grant.offset));
+        device.scrubbed(&lent, 1);
+        device.free(lent, 3);
+        device.free(held[1 - foreign], 3);
+        let window = device.allocate_at_no_cost(0, 12 * MIB);
+        let at = 6 * foreign as u64;
+        assert_eq!(device.to_scrub(&window), [(at, at + 6)], "gap {foreign}");
+        device.scrubbed(&window, 0);
+        device.free(window, 4);
+    }
+}
+
+/// All that a window has of another stream's memory is foreign, and foreign to that stream when it is home again.
+#[test]
+fn memory_of_another_stream_is_foreign_on_both_ways() {
+    let (mut device, _) = scene(1);
+    device.clean(1, &[6, 6]);
+    let window = device.allocate(0, 12 * MIB);
+    assert_eq!((window.shard, device.to_scrub(&window)), (0, vec![(0, 12)]));
+    device.scrubbed(&window, 0);
+    device.free(window, 2);
+    let home = device.hit(1, 6 * MIB).expect("it has come home");
+    assert_eq!(device.to_scrub(&home), [(0, 6)]);
+}

@@ -1,0 +1,231 @@
+//! Checkpoints of blocks that are lent or lie in windows: what is waited for before they come back, and what they are
+//! then.
+
+use std::collections::BTreeSet;
+
+use millpond_backend::{PageCaps, Point, Reuse, StreamId, Tick};
+use millpond_core::settings::{Growth, Policy, Segments, Settings};
+use millpond_core::{Checkpoint, Obstacle, PoolId, Restored, ShardId};
+
+use super::device::{Device, Held, MIB, gaps_on, point, unmapped, with_gaps};
+
+const GROWTHS: [Growth; 2] = [Growth::Balanced, Growth::Tight];
+
+// Streams are at tick 100 whenever they are asked: what is freed behind it is not reached.
+
+impl Device {
+    fn take(&mut self) -> Checkpoint {
+        self.coordinator.checkpoint(PoolId::default(), &mut self.shards)
+    }
+
+    fn restore(&mut self, to: &Checkpoint) -> Result<Vec<Restored>, Obstacle> {
+        let restored = self.coordinator.restore(PoolId::default(), to, &mut self.shards);
+        self.check();
+        restored
+    }
+
+    /// Determines whether a checkpoint could come back once a block is free.
+    fn may_restore(&mut self, to: &Checkpoint, leaving: Held) -> Result<(), Obstacle> {
+        let leaving = [(ShardId(leaving.shard as u32), leaving.grant.block)];
+        self.coordinator.may_restore(PoolId::default(), to, &leaving, &mut self.shards)
+    }
+
+    /// Expects that one block of a checkpoint comes back once the points are reached, and not before.
+    fn comes_back(&mut self, to: &Checkpoint, behind: &[Point]) -> Restored {
+        match self.restore(to) {
+            Err(Obstacle::InUse(points)) => {
+                assert_eq!(points.into_iter().collect::<BTreeSet<_>>(), behind.iter().copied().collect());
+            }
+            other => panic!("{other:?} does not wait for {behind:?}"),
+        }
+        // What is reached need not be made free before.
+        behind.iter().for_each(|point| self.coordinator.note_reached(point.stream, point.tick));
+        let restored = self.restore(to).unwrap_or_else(|obstacle| panic!("{obstacle}"));
+        assert_eq!(&self.take(), to, "the same block, used on the same streams, over the same memory");
+        restored[0]
+    }
+}
+
+/// A block that is lent is used on another stream than its home's: that one does not come after what the home did.
+#[test]
+fn a_lent_block_comes_back_behind_the_work_of_its_home() {
+    for growth in GROWTHS {
+        let (mut device, _) = with_gaps(growth, 0, &[6]);
+        let lent = device.allocate(1, 4 * MIB);
+        assert_eq!(lent.shard, 0, "{growth:?}");
+        let checkpoint = device.take();
+        device.free(lent, 2);
+        let own = device.hit(0, 6 * MIB).expect("all of it is free");
+        assert_eq!(device.may_restore(&checkpoint, own), Ok(()));
+        device.free(own, 209);
+        let restored = device.comes_back(&checkpoint, &[point(0, 209)]);
+        assert_eq!((restored.shard, restored.stream), (ShardId(0), StreamId(1)), "{growth:?}");
+        assert_eq!((restored.grant.slot, restored.grant.offset), (lent.grant.slot, lent.grant.offset));
+        // It is a loan again: the home comes after its borrower.
+        device.free(Held { shard: 0, grant: restored.grant }, 212);
+        assert_eq!(device.restore(&checkpoint), Err(Obstacle::InUse(vec![point(1, 212)])), "{growth:?}");
+    }
+}
+
+/// A block that other streams use is for the stream of its home, which comes after its own work.
+#[test]
+fn a_block_that_others_use_comes_back_for_its_own_stream() {
+    for growth in GROWTHS {
+        let (mut device, _) = with_gaps(growth, 0, &[6]);
+        let used = device.hit(0, 6 * MIB).expect("it is free");
+        device.shards[0].record_stream(used.grant.block, StreamId(2));
+        let checkpoint = device.take();
+        device.free(used, 208);
+        let restored = device.comes_back(&checkpoint, &[point(2, 208)]);
+        assert_eq!((restored.shard, restored.stream), (ShardId(0), StreamId(0)), "{growth:?}");
+        assert_eq!(restored.grant.last_use.tick(), Tick(208));
+        device.free(Held { shard: 0, grant: restored.grant }, 209);
+        assert_eq!(device.restore(&checkpoint), Err(Obstacle::InUse(vec![point(2, 209)])), "{growth:?}");
+    }
+}
+
+/// Through a window memory is used at other addresses, where not even its home's own stream comes after its work.
+#[test]
+fn a_block_in_a_window_comes_back_behind_the_work_at_its_homes() {
+    for growth in GROWTHS {
+        // The second gap begins with the end of a page, and the first one ends with the beginning of one.
+        let (mut device, between) = with_gaps(growth, 0, &[5, 2, 5]);
+        let window = device.allocate(0, 10 * MIB);
+        assert_ne!(window.grant.slot, between[0].grant.slot, "{growth:?}");
+        device.free(between[0], 2);
+        let checkpoint = device.take();
+        assert_eq!(checkpoint.len(), 1);
+        assert_eq!(device.may_restore(&checkpoint, window), Ok(()), "the memory behind it leaves with it");
+        device.free(window, 3);
+        let own = device.hit(0, 12 * MIB).expect("all of it is free");
+        assert_eq!(device.restore(&checkpoint), Err(Obstacle::Taken { bytes: 10 * MIB }));
+        device.free(own, 209);
+        let restored = device.comes_back(&checkpoint, &[point(0, 209)]);
+        assert_eq!((restored.grant.slot, restored.grant.offset), (window.grant.slot, window.grant.offset));
+        assert_eq!(restored.grant.last_use.tick(), Tick(209), "it was used by its own stream");
+        assert_eq!(device.restore(&checkpoint), Err(Obstacle::Taken { bytes: 10 * MIB }), "it is live");
+        device.free(Held { shard: 0, grant: restored.grant }, 210);
+        assert!(device.hit(0, 12 * MIB).is_some(), "all of its memory is home again");
+    }
+}
+
+/// A window over another stream's memory says no tick of that stream.
+#[test]
+fn a_window_over_the_memory_of_others_comes_back_behind_their_work() {
+    for growth in GROWTHS {
+        let (mut device, between) = with_gaps(growth, 0, &[6, 2, 6]);
+        let window = device.allocate(1, 12 * MIB);
+        assert_eq!(window.shard, 1, "{growth:?}");
+        device.free(between[0], 2);
+        let checkpoint = device.take();
+        device.free(window, 3);
+        let own = device.hit(0, 14 * MIB).expect("all of it is free");
+        device.free(own, 209);
+        let restored = device.comes_back(&checkpoint, &[point(0, 209)]);
+        assert_eq!((restored.shard, restored.stream), (ShardId(1), StreamId(1)), "{growth:?}");
+        assert_eq!(restored.grant.last_use.tick(), Tick::ZERO, "what the other stream did there is over");
+    }
+}
+
+/// Where order does not hold at other addresses, a window that was freed waits for its own stream. The memory behind it
+/// is in use until then, and not in the way.
+#[test]
+fn a_window_that_waits_is_waited_for() {
+    for growth in GROWTHS {
+        let mut pages = PageCaps::new(2 * MIB);
+        pages.alias_reuse = Reuse::AfterDone;
+        let device = Device::with(growth, 14 * MIB, pages, true);
+        let (mut device, between) = gaps_on(device, 0, &[6, 2, 6]);
+        let window = device.allocate(0, 12 * MIB);
+        assert_ne!(window.grant.slot, between[0].grant.slot, "{growth:?}");
+        device.free(between[0], 2);
+        let checkpoint = device.take();
+        device.free(window, 209);
+        assert_eq!(device.hit(0, 12 * MIB).map(|held| held.grant), None, "its memory is not free yet");
+        match device.restore(&checkpoint) {
+            Err(Obstacle::InUse(points)) => assert!(points.iter().all(|&known| known == point(0, 209)), "{points:?}"),
+            other => panic!("{growth:?}: {other:?}"),
+        }
+        device.reached = [Tick(209); 3];
+        device.poll();
+        assert_eq!(device.restore(&checkpoint).map(|restored| restored.len()), Ok(1), "{growth:?}");
+    }
+}
+
+/// What a window has of a place is in use there, and so is any part of a place.
+#[test]
+fn every_block_at_a_place_is_in_the_way() {
+    let (mut device, between) = with_gaps(Growth::Tight, 0, &[6, 2, 6]);
+    let home = [6, 6].map(|mib| device.hit(0, mib * MIB).expect("it is free"));
+    let checkpoint = device.take();
+    home.into_iter().for_each(|held| device.free(held, 2));
+    let window = device.allocate(0, 12 * MIB);
+    assert_eq!(device.may_restore(&checkpoint, between[0]), Err(Obstacle::Taken { bytes: 6 * MIB }));
+    device.free(between[0], 2);
+    assert_eq!(device.may_restore(&checkpoint, window), Ok(()));
+
+    let (mut device, _) = with_gaps(Growth::Tight, 0, &[6]);
+    let whole = device.hit(0, 6 * MIB).expect("it is free");
+    let checkpoint = device.take();
+    device.free(whole, 2);
+    let [front, rear] = [2, 2].map(|mib| device.hit(0, mib * MIB).expect("it is free"));
+    device.free(front, 2);
+    assert_eq!(device.restore(&checkpoint), Err(Obstacle::Taken { bytes: 6 * MIB }), "the second block is live");
+    device.free(rear, 2);
+    assert_eq!(device.restore(&checkpoint).map(|restored| restored.len()), Ok(1));
+}
+
+/// What is free beside the place of a block stays free. What comes back counts in the peaks, and in what was live.
+#[test]
+fn a_block_comes_back_alone_and_is_counted() {
+    let (mut device, _) = with_gaps(Growth::Tight, 0, &[6]);
+    let [front, held] = [2, 2].map(|mib| device.hit(0, mib * MIB).expect("it is free"));
+    device.free(front, 2);
+    let checkpoint = device.take();
+    device.free(held, 2);
+    device.coordinator.reset_peaks(&mut device.shards);
+    assert_eq!(device.restore(&checkpoint).map(|restored| restored[0].grant.offset), Ok(2 * MIB));
+    let bytes = device.coordinator.stats(&mut device.shards).allocated_bytes.all;
+    assert_eq!((bytes.current, bytes.peak), (2 * MIB, 2 * MIB));
+    let beside = [2, 2].map(|mib| device.hit(0, mib * MIB).map(|held| held.grant.offset));
+    assert_eq!(beside, [Some(0), Some(4 * MIB)]);
+}
+
+/// A page that a window is losing is none of its pages any more, although the driver has not unmapped it yet.
+#[test]
+fn a_window_that_ends_is_gone() {
+    let pages = PageCaps { mappings: 9, ..PageCaps::new(2 * MIB) };
+    let policy = Policy::Paged { growth: Growth::Tight, slack: 0.0 };
+    let (mut device, between) = gaps_on(Device::under(policy, 1 << 30, pages, true), 0, &[8, 4, 10]);
+    let window = device.allocate(0, 18 * MIB);
+    let checkpoint = device.take();
+    device.free(window, 2);
+    assert_eq!(device.may_restore(&checkpoint, between[0]), Ok(()));
+    let mut plan = device.plan(1, 18 * MIB);
+    let (step, calls) = device.until_calls(&mut plan);
+    assert_eq!(unmapped(&calls).len(), 9, "{calls:?}");
+    let gone = Err(Obstacle::Gone { bytes: 18 * MIB });
+    assert_eq!(device.may_restore(&checkpoint, between[0]), gone);
+    device.done(&mut plan, &step);
+    assert_eq!(device.may_restore(&checkpoint, between[0]), gone);
+}
+
+/// Another segment where one was is not that one. A large block that comes back counts as oversize from the bound on.
+#[test]
+fn segments_of_a_checkpoint_are_told_from_others() {
+    let settings =
+        Settings { policy: Policy::Classic(Segments::Plain), max_split_bytes: Some(30 * MIB), ..Settings::default() };
+    let mut device = Device::by(settings, 1 << 30, PageCaps::new(2 * MIB), true);
+    let large = device.allocate(0, 30 * MIB);
+    let checkpoint = device.take();
+    device.free(large, 2);
+    assert_eq!(device.restore(&checkpoint).map(|restored| restored.len()), Ok(1));
+    let oversize = device.coordinator.stats(&mut device.shards).oversize_allocations;
+    assert_eq!((oversize.current, oversize.allocated), (1, 2));
+    device.free(large, 3);
+    assert_eq!(device.empty(), 0);
+    let other = device.allocate(0, 30 * MIB);
+    assert_eq!((other.grant.slot, other.grant.offset), (large.grant.slot, 0));
+    device.free(other, 3);
+    assert_eq!(device.restore(&checkpoint), Err(Obstacle::Gone { bytes: 30 * MIB }));
+}
