@@ -71,6 +71,58 @@ fn only_the_first_line_is_a_header() {
     assert_eq!(trace.events, [Event::EmptyCache]);
 }
 
+/// Each line that breaks a rule is refused, with its number and the rule.
+#[test]
+fn what_breaks_a_rule_is_refused() {
+    let cases = [
+        ("a 0 1 0\nf 0\nf 0\n", 3, "AlreadyFreed"),
+        ("a 0 1 0\nf 0\nc 0\nc 0\n", 4, "AlreadyComplete"),
+        ("a 0 1 0\nc 0\n", 2, "NotFreed"),
+        ("f 0\n", 1, "Unknown {"),
+        ("c 0\n", 1, "Unknown {"),
+        ("a 0 1 0\nf 0\nu 0 1\n", 3, "AlreadyFreed"),
+        ("a 0 1 0\nm 0 0\nf 0\nw 0 0\n", 4, "AlreadyFreed"),
+        ("a 0 1 0\nw 0 0\n", 2, "PointUnknown"),
+        ("a 0 1 0\na 0 1 0\n", 2, "Reused"),
+        ("a 7 1 0\na 7 1 0\n", 2, "Reused"),
+        ("m 0 0\nm 0 0\n", 2, "PointReused"),
+        ("a 0 0 0\n", 1, "Size"),
+        ("a 0 9223372036854775808 0\n", 1, "Size"),
+        ("a 0 1 65536\n", 1, "Stream"),
+        ("t 9223372036854775808\n", 1, "Keep"),
+        ("a 0 1 0 7\n", 1, "Surplus"),
+        ("e 0\n", 1, "Surplus"),
+        ("a 00 1 0\n", 1, "Field"),
+        ("a  1 0\n", 1, "Field"),
+        ("a 0 18446744073709551616 0\n", 1, "Overflow"),
+        ("e\na 0 1 0", 2, "CutOff"),
+        ("e\n\n", 2, "Blank"),
+        ("x 0\n", 1, "UnknownEvent"),
+    ];
+    for (text, number, rule) in cases {
+        match Trace::parse(text.as_bytes()).unwrap_err() {
+            TraceError::Line { line, problem, .. } => {
+                assert_eq!(line, number, "{text:?}: {problem:?}");
+                assert!(format!("{problem:?}").starts_with(rule), "{text:?}: {problem:?}");
+            }
+            other => panic!("{text:?}: {other}"),
+        }
+    }
+    let most = "a 0 9223372036854775807 65535\nt 9223372036854775807\n";
+    assert_eq!(Trace::parse(most.as_bytes()).unwrap().streams, 1 << 16);
+}
+
+/// Blocks and points are numbered in the order in which they come, whatever their numbers in the file.
+#[test]
+fn numbers_of_a_file_become_dense() {
+    let text = "a 7 1 3\na 0 2 0\na 2 3 1\nm 5 2\nm 0 0\nw 0 0\nw 7 5\nf 0\nf 7\nf 2\n";
+    let trace = Trace::parse(text.as_bytes()).unwrap();
+    let until = |id, point| Event::Until { id, point };
+    let frees = [1, 0, 2].map(|id| Event::Free { id });
+    assert_eq!(trace.events[5..], [[until(1, 1), until(0, 0)].as_slice(), &frees].concat());
+    assert_eq!((trace.streams, trace.allocations()), (4, 3), "up to the highest that is named");
+}
+
 #[test]
 fn blocks_live_until_they_complete() {
     let text = "a 0 100 0\na 1 10 0\nf 0\na 2 50 0\nc 0\na 3 60 0\nf 1\na 4 5 0\n";

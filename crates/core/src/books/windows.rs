@@ -351,6 +351,22 @@ mod tests {
         book.check();
     }
 
+    /// A search goes by the longest page, wherever it is in the window.
+    #[test]
+    fn a_window_knows_its_longest_page() {
+        let part =
+            |offset, bytes| Part { bytes, ..Part::new(PageId(offset as u32), place(1000), bytes, place(offset)) };
+        let mut book = Windows::default();
+        let window = book.insert(SHARD, BlockId(0), [part(0, 10), part(10, 30), part(40, 20)].into());
+        assert_eq!((book[window].longest, book[window].bytes), (30, 60));
+        book.lengthen(window, [part(60, 40), part(100, 10)].into());
+        assert_eq!((book[window].longest, book[window].end()), (40, 110));
+        book.take_out(window, 3, Some(BlockId(1)));
+        let lengths: Vec<_> = book.of(SHARD).map(|(listed, _)| (listed.bytes, listed.longest)).collect();
+        assert_eq!(lengths, [(60, 30), (10, 10)]);
+        book.check();
+    }
+
     /// A page that is taken out of the middle leaves two windows, of which both are as old as their parts.
     #[test]
     fn a_page_is_taken_out_of_a_window() {

@@ -172,8 +172,7 @@ impl Shard {
     /// other homes also that of this stream.
     fn close_guarded(&mut self, id: BlockId, points: &Points, clock: u64) {
         let Block { slot, offset, .. } = self.blocks[id];
-        let others = points.iter().filter(|point| point.stream != self.stream).collect();
-        self.abroad.note(slot, (offset, self.blocks[id].end()), others);
+        self.abroad.note(slot, (offset, self.blocks[id].end()), points.clone());
         let (last_use, is_foreign, pieces) = self.shut_window(id);
         let mut abroad = points.clone();
         abroad.max(Point { stream: self.stream, tick: last_use.tick() });

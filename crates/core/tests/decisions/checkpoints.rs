@@ -177,6 +177,22 @@ fn live_ids(device: &mut Device) -> Vec<millpond_core::BlockId> {
     ids
 }
 
+/// What comes back is live beside what was allocated since: the slack of the pool goes by both.
+#[test]
+fn what_comes_back_was_live() {
+    let mut device = Device::new(Policy::paged(Growth::Tight));
+    let first = device.allocate(0, 6 * MIB);
+    let checkpoint = device.take();
+    device.free(0, first, 1);
+    device.allocate(1, 7 * MIB);
+    let bound = |device: &mut Device| device.coordinator.slack_stats(&mut device.shards).bound_bytes;
+    let before = bound(&mut device);
+    assert!(before.is_some_and(|bound| bound < 13 * MIB), "{before:?}");
+    assert_eq!(device.restore(&checkpoint).map(|blocks| blocks.len()), Ok(1));
+    let after = bound(&mut device);
+    assert!(after.is_some_and(|bound| bound >= 13 * MIB), "{after:?}");
+}
+
 #[test]
 fn what_other_streams_use_is_named_and_not_taken() {
     for policy in POLICIES {

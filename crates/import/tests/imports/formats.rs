@@ -213,6 +213,14 @@ fn a_log_of_stalloc_becomes_a_trace() {
     assert_eq!(left(&imported), expected);
 }
 
+/// The default stream is stream 0, whichever stream comes first. A block whose address is allocated again was freed.
+#[test]
+fn streams_and_addresses_of_a_log_come_in_any_order() {
+    let imported = import("1 0x200 512 0x5581\n1 0x400 512 0\n1 0x200 1024 0x77\n0 0x200 1024 0x77\n");
+    assert_eq!(imported.trace.events, [a(0, 512, 1), a(1, 512, 0), Free { id: 0 }, a(2, 1024, 2), Free { id: 2 }]);
+    assert_eq!(imported.trace.streams, 3);
+}
+
 #[test]
 fn compressed_recordings_are_read() {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("lifetimes.csv.gz");

@@ -156,10 +156,10 @@ fn uses_of_each_kind_and_each_stream_count() {
     for (done, left) in [(first, second), (second, first)] {
         let mut pinned = scene.pinned.allocate(8).unwrap();
         for (stream, device) in [first, second].into_iter().zip(&devices) {
-            stream.download_pinned((device, 0), (&mut pinned, 0), 8).unwrap();
+            stream.upload_pinned((&pinned, 0), (device, 0), 8).unwrap();
         }
         scene.sim.complete(done.id());
-        let refused = pinned.bytes().unwrap_err();
+        let refused = pinned.bytes_mut().unwrap_err();
         assert!(matches!(refused, Error::InUse { point, .. } if point.stream == left.id()), "{refused}");
         pinned.wait().unwrap();
         assert!(pinned.bytes_mut().is_ok(), "a wait is for all of them");

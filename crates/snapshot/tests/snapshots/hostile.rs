@@ -1,6 +1,6 @@
 //! Files that are no snapshots, or take more than they say: each is refused at the right byte, with the right words.
 
-use millpond_snapshot::{Limits, Snapshot};
+use millpond_snapshot::{Limits, Snapshot, SnapshotError, content};
 
 /// A content, the beginning of the message, and a part of it.
 const JSON: &[(&str, &str, &str)] = &[
@@ -44,6 +44,11 @@ const JSON: &[(&str, &str, &str)] = &[
         "`size` is missing",
     ),
     (
+        "{\"segments\":[],\"device_traces\":[[{\"action\":\"alloc\",\"size\":1}]]}",
+        "byte 33, device_traces[0][0]: ",
+        "`addr` is missing",
+    ),
+    (
         "{\"segments\":[],\"device_traces\":[[{\"action\":\"oom\",\"frames\":[{\"name\":1}]}]]}",
         "byte 67, device_traces[0][0].frames[0].name: ",
         "expected a text",
@@ -56,6 +61,7 @@ const PICKLES: &[(&[u8], &str, &str)] = &[
     (b"\x80\x04", "byte 2: ", "expected an instruction"),
     (b"\x80\x06}.", "byte 0: ", "the pickle has protocol 6"),
     (b"\x80\x04.", "byte 2: ", "STOP needs a value"),
+    (b"\x80\x04](K\x01a.", "byte 6: ", "APPEND needs a value"),
     (b"\x80\x04\x95\x00\x00", "byte 5: ", "the bytes of a number"),
     (b"\x80\x04}\xff.", "byte 3: ", "0xff is no instruction"),
     (b"\x80\x02cos\nsystem\n(X\x02\x00\x00\x00lstR.", "byte 2: ", "GLOBAL is for objects that are built by calling"),
@@ -166,4 +172,20 @@ fn limits_hold() {
     assert!(error(&marks, &Limits { values: 1000, ..limits }).contains("100 bytes of content"));
     let limits = Limits { values: 1000, ..Limits::default() };
     assert!(error(&marks, &limits).starts_with("byte 1002: the file has more than 1000 values"));
+}
+
+/// A few bytes that refer to a value again and again take no more than the limits allow.
+#[test]
+fn what_is_referred_to_again_counts() {
+    let pickle = [b"\x80\x04]q\x00(".as_slice(), &b"h\x00".repeat(100), b"e."].concat();
+    let error = Snapshot::parse(&pickle, &Limits { values: 50, ..Limits::NONE }).unwrap_err();
+    assert!(matches!(error, SnapshotError::Limit { .. }), "{error}");
+}
+
+/// No more is read than the limits allow, whatever it means.
+#[test]
+fn content_is_read_up_to_its_limit() {
+    let limits = Limits { bytes: 999, ..Limits::NONE };
+    assert!(matches!(content([0; 1000].as_slice(), &limits), Err(SnapshotError::Limit { .. })));
+    assert_eq!(content([0; 999].as_slice(), &limits).map(|bytes| bytes.len()).ok(), Some(999));
 }

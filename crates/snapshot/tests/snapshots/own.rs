@@ -143,3 +143,42 @@ fn files_hold_what_the_allocator_knows() {
     let conf = snapshot.allocator_settings["PYTORCH_CUDA_ALLOC_CONF"].as_str().unwrap();
     assert!(conf.contains("growth:tight"), "{conf}");
 }
+
+/// What is in use through a window is free at home, before a live block there and behind it.
+#[test]
+fn memory_in_a_window_is_free_at_its_home() {
+    const MIB: u64 = 1 << 20;
+    let allocator = Allocator::builder(Sim::new()).conf("policy:paged,growth:tight").build().unwrap();
+    let stream = allocator.create_stream().unwrap();
+    let [first, between, last] = [6, 2, 6].map(|mib| stream.allocate(mib * MIB).unwrap());
+    drop((first, last));
+    allocator.set_limit(Some(14 * MIB));
+    let window = stream.allocate(12 * MIB).unwrap();
+    let snapshot = Snapshot::from(&allocator.snapshot());
+    let parts = |address: Option<u64>| {
+        let has = |segment: &&millpond_snapshot::Segment| segment.blocks.iter().any(|b| Some(b.address) == address);
+        let segment = snapshot.segments.iter().find(has).expect("each block lies in a segment");
+        let parts = segment.blocks.iter().map(|block| (block.size / MIB, block.state == State::Allocated));
+        (segment.total_size / MIB, parts.collect::<Vec<_>>())
+    };
+    assert_eq!(parts(between.address()), (14, vec![(6, false), (2, true), (6, false)]));
+    assert_eq!(parts(window.address()), (12, vec![(12, true)]));
+}
+
+/// Pages of one range lie where those of another would go on: they are segments of their own.
+#[test]
+fn pages_of_two_ranges_are_two_segments() {
+    const MIB: u64 = 1 << 20;
+    let allocator = Allocator::builder(Sim::new()).conf("policy:paged,growth:tight").build().unwrap();
+    let streams = [(); 2].map(|()| allocator.create_stream().unwrap());
+    let first = streams[0].allocate(6 * MIB).unwrap();
+    let [gone, second] = [6, 2].map(|mib| streams[1].allocate(mib * MIB).unwrap());
+    drop(gone);
+    allocator.empty_cache().unwrap();
+    let snapshot = Snapshot::from(&allocator.snapshot());
+    let segments: Vec<_> = snapshot.segments.iter().map(|segment| (segment.address, segment.total_size)).collect();
+    for (buffer, bytes) in [(first, 6 * MIB), (second, 2 * MIB)] {
+        let segment = buffer.address().map(|address| (address, bytes));
+        assert!(segment.is_some_and(|segment| segments.contains(&segment)), "{segments:?}");
+    }
+}

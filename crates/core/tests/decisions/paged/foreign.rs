@@ -96,3 +96,15 @@ fn memory_of_another_stream_is_foreign_on_both_ways() {
     let home = device.hit(1, 6 * MIB).expect("it has come home");
     assert_eq!(device.to_scrub(&home), [(0, 6)]);
 }
+
+/// A window shows what its memory is now, and not what it was when it was used last.
+#[test]
+fn a_window_forgets_what_was_foreign_in_it() {
+    let (mut device, _) = scene(0);
+    let window = device.allocate(0, 12 * MIB);
+    assert_eq!(device.to_scrub(&window), [(0, 12)]);
+    device.free(window, 2);
+    device.clean(0, &[6, 6]);
+    let again = device.allocate_at_no_cost(0, 12 * MIB);
+    assert_eq!((again.grant.offset, device.to_scrub(&again)), (window.grant.offset, vec![]));
+}

@@ -8,6 +8,7 @@ mod ending;
 mod exact;
 mod fails;
 mod foreign;
+mod guarded;
 mod known;
 mod loans;
 mod longer;

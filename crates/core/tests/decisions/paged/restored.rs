@@ -109,6 +109,21 @@ fn a_block_in_a_window_comes_back_behind_the_work_at_its_homes() {
     }
 }
 
+/// The memory of a window was used at different times: what comes back was used at the latest of them.
+#[test]
+fn a_block_in_a_window_has_the_latest_use_of_its_memory() {
+    let (mut device, between) = with_gaps(Growth::Tight, 0, &[5, 2, 5]);
+    let window = device.allocate(0, 10 * MIB);
+    device.free(between[0], 2);
+    let checkpoint = device.take();
+    device.free(window, 3);
+    let [first, _between, last] = [5, 2, 5].map(|mib| device.hit(0, mib * MIB).expect("it is free"));
+    device.free(first, 40);
+    device.free(last, 50);
+    let restored = device.restore(&checkpoint).map(|restored| restored[0].grant.last_use.tick());
+    assert_eq!(restored, Ok(Tick(50)), "that of the memory at its beginning");
+}
+
 /// A window over another stream's memory says no tick of that stream.
 #[test]
 fn a_window_over_the_memory_of_others_comes_back_behind_their_work() {
@@ -184,9 +199,13 @@ fn a_block_comes_back_alone_and_is_counted() {
     let checkpoint = device.take();
     device.free(held, 2);
     device.coordinator.reset_peaks(&mut device.shards);
-    assert_eq!(device.restore(&checkpoint).map(|restored| restored[0].grant.offset), Ok(2 * MIB));
+    let restored = device.restore(&checkpoint).map(|restored| restored[0].grant);
+    let grant = restored.unwrap_or_else(|obstacle| panic!("{obstacle}"));
+    assert_eq!(grant.offset, 2 * MIB);
+    device.free(Held { shard: 0, grant }, 3);
     let bytes = device.coordinator.stats(&mut device.shards).allocated_bytes.all;
-    assert_eq!((bytes.current, bytes.peak), (2 * MIB, 2 * MIB));
+    assert_eq!((bytes.current, bytes.peak), (0, 2 * MIB), "it was live for a moment");
+    assert!(device.restore(&checkpoint).is_ok());
     let beside = [2, 2].map(|mib| device.hit(0, mib * MIB).map(|held| held.grant.offset));
     assert_eq!(beside, [Some(0), Some(4 * MIB)]);
 }

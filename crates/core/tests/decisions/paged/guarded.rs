@@ -1,0 +1,102 @@
+//! Free memory that other streams may still use: who comes after whom, and when nobody has to any more.
+
+use millpond_backend::{StreamId, Tick};
+use millpond_core::settings::Growth;
+use millpond_core::{Freed, Outcome, ShardId};
+
+use super::device::{Device, Held, MIB, is_stream_wait, point, with_gaps};
+
+impl Device {
+    /// Frees a block at a tick of its own stream, where these points of others come before its next use.
+    fn free_behind(&mut self, held: Held, tick: u64, points: &[(u32, u64)]) {
+        let streams = points.iter().map(|&(stream, _)| StreamId(stream));
+        streams.for_each(|stream| self.shards[held.shard].record_stream(held.grant.block, stream));
+        let freed = self.shards[held.shard].free(held.grant.block, Tick(tick), 0);
+        assert!(matches!(freed, Freed::Pending(_)), "{freed:?}");
+        let points: Vec<_> = points.iter().map(|&(stream, tick)| point(stream, tick)).collect();
+        self.coordinator.pend(ShardId(held.shard as u32), held.grant.block, points, [0; 2], &mut self.shards);
+        self.check();
+    }
+}
+
+/// A guard is over once all of its points are reached, and not with the first of them.
+#[test]
+fn all_points_of_a_guard_come_first() {
+    let (mut device, _) = with_gaps(Growth::Tight, 0, &[6]);
+    let held = device.hit(0, 6 * MIB).expect("it is free");
+    device.free_behind(held, 10, &[(1, 209), (2, 209)]);
+    for (reached, is_free) in [([100, 100, 100], false), ([100, 209, 100], false), ([100, 209, 209], true)] {
+        device.reached = reached.map(Tick);
+        device.poll();
+        assert_eq!(device.hit(0, 6 * MIB).is_some(), is_free, "{reached:?}");
+    }
+}
+
+/// The front of a free block is handed out, and what is behind it is guarded still.
+#[test]
+fn the_rest_of_a_block_stays_guarded() {
+    let (mut device, _) = with_gaps(Growth::Tight, 0, &[6]);
+    let [front, rear] = [2, 4].map(|mib| device.hit(0, mib * MIB).expect("it is free"));
+    device.free_behind(rear, 10, &[(1, 209)]);
+    device.free(front, 10);
+    assert_eq!(device.hit(0, 2 * MIB).map(|held| held.grant.offset), Some(0));
+    assert!(device.hit(0, 4 * MIB).is_none(), "another stream may still use it");
+}
+
+/// A home's own stream guards nothing of its home: what it did there through another stream's window is its last use.
+#[test]
+fn what_a_stream_did_abroad_is_its_own_last_use() {
+    for waits in [true, false] {
+        let (mut device, _) = with_gaps(Growth::Tight, 1, &[6, 2, 6]);
+        let window = device.allocate(0, 12 * MIB);
+        assert_eq!(window.shard, 0);
+        device.free_behind(window, 209, &[(1, 215)]);
+        let home = if waits {
+            assert!(device.hit(1, 6 * MIB).is_none(), "the window's stream may still use it");
+            device.allocate(1, 6 * MIB)
+        } else {
+            device.reached = [209, 100, 100].map(Tick);
+            device.poll();
+            device.hit(1, 6 * MIB).expect("the window's stream is done with it")
+        };
+        assert_eq!(home.grant.last_use.tick(), Tick(215), "waits: {waits}");
+    }
+}
+
+/// A home grows behind a free block that another stream may still use: the whole comes after the wait for that.
+#[test]
+fn what_a_home_grows_by_comes_after_the_wait_for_what_is_in_front() {
+    let mut device = Device::new(Growth::Tight, 8 * MIB);
+    let front = device.allocate(0, 4 * MIB);
+    device.free_behind(front, 10, &[(1, 209)]);
+    let whole = device.allocate(0, 8 * MIB);
+    assert_eq!((whole.grant.offset, device.reserved()), (0, 8 * MIB));
+    assert!(device.steps.iter().any(is_stream_wait), "{:?}", device.steps);
+    assert_eq!(whole.grant.last_use.tick(), Tick(100), "where the stream was, and not where the front was freed");
+}
+
+/// A small block of another stream's slab comes after what that stream did there.
+#[test]
+fn a_small_block_of_another_stream_comes_after_its_work() {
+    let mut device = Device::new(Growth::Tight, 2 * MIB);
+    let small = device.allocate(0, MIB / 2);
+    device.free(small, 209);
+    device.steps.clear();
+    let lent = device.allocate(1, MIB / 2);
+    assert_eq!((lent.shard, lent.grant.last_use.tick()), (0, Tick(100)), "where the stream itself was");
+    let waits = device.steps.iter().filter(|step| is_stream_wait(step)).count();
+    assert_eq!(waits, 1, "{:?}", device.steps);
+}
+
+/// A page that was created for a plan that failed was not handed out, and is not new either.
+#[test]
+fn a_spare_page_is_not_fresh() {
+    let mut device = Device::new(Growth::Tight, 1 << 30);
+    let mut plan = device.plan(0, 2 * MIB);
+    device.until_calls(&mut plan);
+    device.learn(&mut plan, Outcome::Stopped { done: 1, refused: false });
+    assert!(device.finish(&mut plan, 0).is_none());
+    assert_eq!(device.reserved(), 2 * MIB);
+    let held = device.allocate(0, 2 * MIB);
+    assert_eq!((device.reserved(), held.grant.last_use.is_never()), (2 * MIB, false));
+}
