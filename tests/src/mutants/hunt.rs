@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{Fault, SWITCH};
 
-/// The text that is added at the end of each [`switch_file`](super::switch_file): the switch, which reads the environment
-/// once.
+/// The text that is added at the end of each [`switch_file`](super::switch_file): the switch, which reads the
+/// environment once.
 pub const SWITCH_CODE: &str = r#"
 mod mutant_switch {
     extern crate std;

@@ -25,7 +25,8 @@ pub const SWITCH: &str = "MILLPOND_MUTANT";
 /// is an expression that stands in for the original expression while the fault is on.
 pub const WORD: &str = "MUTANT";
 
-/// Returns the file that gets the switch of the faults in a file: the root of its crate, which all of the crate can name.
+/// Returns the file that gets the switch of the faults in a file: the root of its crate, which all of the crate can
+/// name.
 pub fn switch_file(path: &str) -> String {
     let (package, _) = path.split_once("/src/").unwrap_or((path, ""));
     format!("{package}/src/lib.rs")

@@ -162,8 +162,14 @@ fn uses_of_each_kind_and_each_stream_count() {
         let refused = pinned.bytes_mut().unwrap_err();
         assert!(matches!(refused, Error::InUse { point, .. } if point.stream == left.id()), "{refused}");
         pinned.wait().unwrap();
-        assert!(pinned.bytes_mut().is_ok(), "a wait is for all of them");
+        assert!(pinned.bytes_mut().is_ok(), "it was waited for");
     }
+    let mut pinned = scene.pinned.allocate(8).unwrap();
+    for (stream, device) in [first, second].into_iter().zip(&devices) {
+        stream.upload_pinned((&pinned, 0), (device, 0), 8).unwrap();
+    }
+    pinned.wait().unwrap();
+    assert!(pinned.bytes_mut().is_ok(), "a wait is for all of them");
 }
 
 #[test]

@@ -1,0 +1,274 @@
+//! What becomes of the blocks of windows, and of vacant addresses.
+
+extern crate std;
+
+use std::vec;
+
+use millpond_backend::Tick;
+
+use super::*;
+use crate::segment::Role;
+use crate::shard::Freed;
+use crate::shard::home::tests::{add_range, free, map, settle, want, with_gaps};
+use crate::units::MIB;
+
+/// A shard with 4 MiB free, 2 in use and 6 free at home, and 64 MiB of addresses for windows.
+fn scene() -> (Shard, Vec<BlockId>, Slot) {
+    let (mut shard, _, ids) = with_gaps(&[4, 2, 6]);
+    let slot = add_range(&mut shard, true);
+    (shard, ids, slot)
+}
+
+/// Keeps a window of 10 MiB, or of 11 behind `front` bytes that are 1 MiB. Returns its first block.
+fn keep(shard: &mut Shard, slot: Slot, front: u64) -> BlockId {
+    let bytes = (10 * MIB + front).next_multiple_of(2 * MIB);
+    let (block, at, offset) = shard.claim_vacant(bytes).expect("there are addresses");
+    assert_eq!(at, slot);
+    map(shard, slot, (offset, offset + bytes), Role::Window);
+    let run = shard.begin_window(block, front);
+    shard.unclaim_run(run);
+    settle(shard);
+    block
+}
+
+/// Claims a part of a free block, from one MiB to another.
+fn claim(shard: &mut Shard, block: BlockId, begin: u64, end: u64) -> (BlockId, LastUse, Points) {
+    shard.claim_part(&shard.tile(block), begin * MIB, end * MIB).expect("it is free")
+}
+
+/// Hands the part of a window that begins at an offset out over these parts of free blocks.
+fn open(shard: &mut Shard, head: BlockId, offset: u64, parts: &[(BlockId, u64, u64)]) -> Grant {
+    let bytes: u64 = parts.iter().map(|(_, begin, end)| end - begin).sum();
+    let run = shard.claim_run(head, offset * MIB, bytes * MIB);
+    let mut pieces = Vec::new();
+    let mut last_use = LastUse::NEVER;
+    for &(block, begin, end) in parts {
+        let (block, used, _) = claim(shard, block, begin, end);
+        shard.goes_away(block);
+        last_use = last_use.max(used);
+        pieces.push(Piece { shard: shard.id, block });
+    }
+    let grant = shard.open_window(run, pieces, last_use, &want(bytes * MIB));
+    settle(shard);
+    grant
+}
+
+fn free_places(shard: &Shard) -> Vec<(u64, u64)> {
+    shard.tiles_now().iter().map(|tile| (tile.begin / MIB, tile.end / MIB)).collect()
+}
+
+/// Returns the vacant addresses, as offset and length in MiB.
+fn vacant(shard: &Shard) -> Vec<(u64, u64)> {
+    shard.vacant.iter().map(|&(_, id)| (shard.blocks[id].offset / MIB, shard.blocks[id].size / MIB)).collect()
+}
+
+/// Returns the blocks of a window in order, each with its length in MiB and its state.
+fn panes(shard: &Shard, head: BlockId) -> Vec<(u64, State)> {
+    let blocks = core::iter::successors(Some(head), |&id| shard.blocks[id].next.some());
+    let panes = blocks.map(|id| (shard.blocks[id].size / MIB, shard.blocks[id].state));
+    panes.take_while(|pane| pane.1 != State::Unmapped).collect()
+}
+
+/// Behind a window in one block as many addresses stay vacant as it has, as long as there are as many.
+#[test]
+fn windows_have_room_behind_them() {
+    let (mut shard, _, slot) = scene();
+    let [first, second, third] = [8, 4, 6].map(|mib| shard.claim_vacant(mib * MIB).expect("there are addresses"));
+    assert_eq!((first.2, second.2, third.2), (0, 16 * MIB, 24 * MIB));
+    assert_eq!((vacant(&shard), third.1), (vec![(8, 8), (20, 4), (30, 34)], slot));
+    assert!(shard.has_vacant(34 * MIB) && !shard.has_vacant(36 * MIB));
+    let fourth = shard.claim_vacant(30 * MIB).expect("there are addresses");
+    assert_eq!((fourth.2, vacant(&shard)), (32 * MIB, vec![(8, 8), (20, 4), (30, 2), (62, 2)]), "half of what is left");
+    assert_eq!(shard.claim_vacant(10 * MIB), None);
+    assert_eq!(shard.room_behind(first.0, 8 * MIB).map(|room| room.1), Some(8 * MIB));
+    let (room, _) = shard.room_behind(third.0, 30 * MIB).expect("there is room");
+    shard.claim_behind(room, 2 * MIB);
+    assert_eq!((shard.room_behind(third.0, 30 * MIB), vacant(&shard)), (None, vec![(8, 8), (20, 4), (62, 2)]));
+    shard.list_vacant(second.0);
+    assert_eq!(vacant(&shard), [(8, 16), (62, 2)], "neighbours are one");
+}
+
+/// The memory of a window is away while its block is in use, and home as soon as that is freed. Its last use is
+/// that of the window.
+#[test]
+fn the_memory_of_a_window_is_home_once_it_is_freed() {
+    let (mut shard, ids, slot) = scene();
+    let window = keep(&mut shard, slot, 0);
+    for tick in [5, 6] {
+        let grant = open(&mut shard, window, 0, &[(ids[2], 6, 12), (ids[0], 0, 4)]);
+        assert_eq!((grant.slot, grant.offset, grant.size), (slot, 0, 10 * MIB));
+        assert_eq!(grant.last_use.tick(), Tick(if tick == 5 { 3 } else { 5 }));
+        assert_eq!(free_places(&shard), []);
+        free(&mut shard, grant.block, tick);
+        let uses: Vec<_> = shard.tiles_now().iter().map(|tile| tile.last_use.tick()).collect();
+        assert_eq!((free_places(&shard), uses), (vec![(0, 4), (6, 12)], vec![Tick(tick); 2]));
+        assert!(shard.is_idle_window(window, 10 * MIB));
+    }
+}
+
+/// Two blocks have parts of one window at once. Its addresses are one block again when both are freed, in whatever
+/// order.
+#[test]
+fn a_window_that_is_used_in_parts_is_whole_again() {
+    for order in [[0, 1], [1, 0]] {
+        let (mut shard, ids, slot) = scene();
+        let window = keep(&mut shard, slot, MIB);
+        let blocks = [(3, (ids[2], 7, 10)), (8, (ids[0], 1, 3))].map(|(at, (block, begin, end))| {
+            let grant = open(&mut shard, window, at, &[(block, begin, end)]);
+            assert_eq!((grant.offset, grant.size), (at * MIB, (end - begin) * MIB));
+            grant.block
+        });
+        let [kept, live] = [State::Kept, State::Live];
+        assert_eq!(panes(&shard, window), [(3, kept), (3, live), (2, kept), (2, live), (2, kept)]);
+        assert_eq!(free_places(&shard), [(0, 1), (3, 4), (6, 7), (10, 12)]);
+        assert!(!shard.is_idle_window(window, 12 * MIB));
+        order.into_iter().zip(8..).for_each(|(at, tick)| free(&mut shard, blocks[at], tick));
+        assert_eq!((panes(&shard, window), free_places(&shard)), (vec![(12, kept)], vec![(0, 4), (6, 12)]));
+        assert_eq!(shard.window_point(window, 0).tick, Tick(9), "the last use of all its addresses");
+    }
+}
+
+/// A window that is lengthened is one with what is behind it, and the next window is not.
+#[test]
+fn a_longer_window_does_not_join_with_the_next_one() {
+    let (mut shard, ids, slot) = scene();
+    let [window, next] = [0; 2].map(|front| keep(&mut shard, slot, front));
+    assert_eq!(shard.blocks[next].offset, 20 * MIB);
+    let (room, bytes) = shard.room_behind(window, 10 * MIB).expect("there is room");
+    assert_eq!(bytes, 10 * MIB);
+    shard.claim_behind(room, bytes);
+    map(&mut shard, slot, (10 * MIB, 20 * MIB), Role::Window);
+    let run = shard.claim_run(window, 8 * MIB, 2 * MIB);
+    shard.join_claimed(run, room);
+    let pieces = [(ids[0], 0, 4)].map(|(block, begin, end)| {
+        let (block, ..) = claim(&mut shard, block, begin, end);
+        shard.goes_away(block);
+        Piece { shard: shard.id, block }
+    });
+    let grant = shard.open_window(run, pieces.to_vec(), LastUse::NEVER, &want(4 * MIB));
+    settle(&mut shard);
+    let [kept, live] = [State::Kept, State::Live];
+    assert_eq!(panes(&shard, window), [(8, kept), (4, live), (8, kept), (10, kept)]);
+    free(&mut shard, grant.block, 8);
+    assert_eq!(panes(&shard, window), [(20, kept), (10, kept)]);
+    let front = open(&mut shard, next, 20, &[(ids[2], 6, 10)]);
+    free(&mut shard, front.block, 9);
+    assert_eq!(panes(&shard, window), [(20, kept), (10, kept)], "nor does the next one join with it");
+}
+
+/// Addresses that a window has lost are vacant once no page is mapped there, and what is left on both sides of them
+/// stays.
+#[test]
+fn a_page_leaves_a_window() {
+    let (mut shard, ids, slot) = scene();
+    let window = keep(&mut shard, slot, 0);
+    let live = open(&mut shard, window, 7, &[(ids[2], 7, 9)]);
+    let at = crate::ids::Place { shard: ShardId(0), slot, offset: 2 * MIB };
+    shard.page_leaves(at);
+    let (out, behind) = shard.take_out(window, (at.offset, 2 * MIB), true);
+    assert!(!shard.is_bare_window(out), "the driver is still unmapping");
+    let rest = behind.expect("there is a rest");
+    shard.page_unmapped(at, crate::ids::PageId(1));
+    assert!(shard.is_bare_window(out) && !shard.is_bare_window(window));
+    shard.vacate_window(out);
+    settle(&mut shard);
+    assert_eq!(vacant(&shard), [(2, 2), (10, 54)]);
+    free(&mut shard, live.block, 8);
+    assert_eq!((panes(&shard, window), panes(&shard, rest)), (vec![(2, State::Kept)], vec![(6, State::Kept)]));
+    let (out, behind) = shard.take_out(rest, (8 * MIB, 2 * MIB), false);
+    assert_eq!((shard.blocks[out].size, behind), (2 * MIB, None));
+}
+
+/// What is behind addresses that a window has lost is a window of its own, also if it is freed before these are
+/// vacant.
+#[test]
+fn what_is_behind_lost_addresses_does_not_join_with_them() {
+    let (mut shard, ids, slot) = scene();
+    let window = keep(&mut shard, slot, 0);
+    let live = open(&mut shard, window, 4, &[(ids[2], 7, 9)]);
+    let at = crate::ids::Place { shard: ShardId(0), slot, offset: 2 * MIB };
+    shard.page_leaves(at);
+    let (out, rest) = shard.take_out(window, (at.offset, 2 * MIB), true);
+    assert_eq!(rest, Some(live.block));
+    free(&mut shard, live.block, 8);
+    shard.page_unmapped(at, crate::ids::PageId(1));
+    shard.vacate_window(out);
+    settle(&mut shard);
+    assert_eq!((vacant(&shard), panes(&shard, live.block)), (vec![(2, 2), (10, 54)], vec![(6, State::Kept)]));
+}
+
+/// A page is being unmapped for one plan. Another one would unmap it a second time.
+#[test]
+#[should_panic(expected = "no page of a window to unmap")]
+fn a_page_leaves_a_window_once() {
+    let (mut shard, _, slot) = scene();
+    keep(&mut shard, slot, 0);
+    let at = crate::ids::Place { shard: ShardId(0), slot, offset: 2 * MIB };
+    (0..2).for_each(|_| shard.page_leaves(at));
+}
+
+/// What is not mapped of claimed addresses is vacant again.
+#[test]
+fn addresses_that_were_claimed_in_vain_are_vacant() {
+    let (mut shard, _, slot) = scene();
+    let (block, _, offset) = shard.claim_vacant(10 * MIB).expect("there are addresses");
+    map(&mut shard, slot, (offset, offset + 4 * MIB), Role::Window);
+    assert!(shard.keep_mapped(block, 4 * MIB));
+    let run = shard.begin_window(block, MIB);
+    shard.unclaim_run(run);
+    settle(&mut shard);
+    assert_eq!((panes(&shard, block), vacant(&shard)), (vec![(4, State::Kept)], vec![(4, 60)]));
+    let (block, ..) = shard.claim_vacant(10 * MIB).expect("there are addresses");
+    assert!(!shard.keep_mapped(block, 0));
+    assert_eq!(vacant(&shard), [(4, 60)]);
+}
+
+/// A window with another shard's memory waits for its own stream, and hands that memory to the coordinator.
+#[test]
+fn memory_of_another_shard_is_left_to_the_coordinator() {
+    let (mut shard, ids, slot) = scene();
+    let window = keep(&mut shard, slot, 0);
+    let run = shard.claim_run(window, 0, 10 * MIB);
+    let (own, last_use, _) = claim(&mut shard, ids[2], 6, 12);
+    shard.goes_away(own);
+    let foreign = Piece { shard: ShardId(1), block: BlockId(77) };
+    let pieces = vec![Piece { shard: ShardId(0), block: own }, foreign];
+    let grant = shard.open_window(run, pieces, last_use, &want(10 * MIB));
+    settle(&mut shard);
+    let Freed::Pending(uses) = shard.free(grant.block, Tick(9), 0) else { panic!("it waits for its own stream") };
+    assert_eq!((uses.streams, free_places(&shard)), (vec![shard.stream], vec![(0, 4)]));
+    assert!(shard.take_returns().is_empty());
+    shard.point_reached(grant.block, [0; 2]);
+    assert_eq!(
+        (shard.take_returns(), free_places(&shard)),
+        (vec![(foreign, Points::default())], vec![(0, 4), (6, 12)])
+    );
+    settle(&mut shard);
+}
+
+#[test]
+#[should_panic(expected = "of a window are claimed")]
+fn addresses_in_use_are_not_claimed() {
+    let (mut shard, ids, slot) = scene();
+    let window = keep(&mut shard, slot, 0);
+    open(&mut shard, window, 0, &[(ids[2], 6, 12)]);
+    shard.claim_run(window, 2 * MIB, 2 * MIB);
+}
+
+#[test]
+#[should_panic(expected = "of a window are claimed")]
+fn addresses_behind_what_is_kept_are_not_claimed() {
+    let (mut shard, ids, slot) = scene();
+    let window = keep(&mut shard, slot, 0);
+    open(&mut shard, window, 4, &[(ids[2], 6, 12)]);
+    shard.claim_run(window, 2 * MIB, 4 * MIB);
+}
+
+/// Where no vacant addresses have all the room, a window is made in the longest ones.
+#[test]
+fn room_is_left_in_the_longest_addresses() {
+    let (mut shard, ..) = scene();
+    let offsets = [40, 14].map(|mib| shard.claim_vacant(mib * MIB).expect("there are addresses").2 / MIB);
+    assert_eq!((offsets, vacant(&shard)), ([0, 44], vec![(40, 4), (58, 6)]));
+    assert_eq!(shard.claim_vacant(2 * MIB).map(|(.., offset)| offset), Some(60 * MIB));
+}
