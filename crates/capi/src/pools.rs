@@ -189,7 +189,8 @@ mod tests {
             assert!(failure.text.contains("was released"), "{}", failure.text);
             assert!(of.allocate_in(pool, MIB, streams[1]).is_ok(), "the other one is there still");
         }
-        assert!(of.release_stream(streams[0]).is_err() && of.release_stream(0).is_err());
+        assert!(of.release_stream(streams[0]).is_err(), "it was released before");
+        assert!(of.allocate_in(pools[0], MIB, 0).is_ok() && of.release_stream(0).is_err(), "the default stream stays");
     }
 
     #[test]

@@ -1,8 +1,6 @@
 //! What becomes of the blocks of windows, and of vacant addresses.
 
-extern crate std;
-
-use std::vec;
+use alloc::vec;
 
 use millpond_backend::Tick;
 
