@@ -26,6 +26,10 @@ pub fn planted(path: &str, text: &str, faults: &[&Fault]) -> Result<String, Vec<
             wrong.push(format!("{}: its text occurs {count} times in {path}, and must once", fault.name));
             continue;
         };
+        if !fault.put.contains(WORD) && !(is_balanced(&fault.find) && is_balanced(&fault.put)) {
+            wrong.push(format!("{}: its texts are no expressions: close all brackets, or use {WORD}", fault.name));
+            continue;
+        }
         let range = begin..begin + fault.find.len();
         match sites.iter_mut().find(|site| site.range == range) {
             Some(site) => site.faults.push(fault),
@@ -36,6 +40,13 @@ pub fn planted(path: &str, text: &str, faults: &[&Fault]) -> Result<String, Vec<
     sites.sort_by_key(|site| (site.range.start, std::cmp::Reverse(site.range.end)));
     wrong.extend(crossings(&sites));
     if wrong.is_empty() { Ok(rendered(text, 0..text.len(), &sites)) } else { Err(wrong) }
+}
+
+/// Returns whether a text closes as many brackets of each kind as it opens.
+fn is_balanced(text: &str) -> bool {
+    [['(', ')'], ['[', ']'], ['{', '}']]
+        .iter()
+        .all(|[open, close]| text.matches(*open).count() == text.matches(*close).count())
 }
 
 /// Returns messages on sites that overlap while neither lies in the other, and on sites inside a text that is replaced
@@ -125,8 +136,10 @@ mod tests {
 
     #[test]
     fn what_cannot_be_planted_is_told() {
-        let cases: [(&str, &[Fault]); 5] = [
+        let cases: [(&str, &[Fault]); 7] = [
             ("a", &[fault(1, "b", "c")]),
+            ("if (a) {", &[fault(1, "(a) {", "(b) {")]),
+            ("a", &[fault(1, "a", "(b")]),
             ("a a", &[fault(1, "a", "c")]),
             ("a b c", &[fault(1, "a b", "d"), fault(2, "b c", "d")]),
             ("a b c", &[fault(1, "a b c", "MUTANT"), fault(2, "b", "d")]),

@@ -100,3 +100,39 @@ fn a_spare_page_is_not_fresh() {
     let held = device.allocate(0, 2 * MIB);
     assert_eq!((device.reserved(), held.grant.last_use.is_never()), (2 * MIB, false));
 }
+
+/// Behind a wait memory has the last use of its own stream, and the tick that covers the wait: none of another stream.
+#[test]
+fn a_tick_of_another_stream_is_no_last_use() {
+    let (mut device, _) = with_gaps(Growth::Tight, 0, &[6]);
+    let held = device.hit(0, 6 * MIB).expect("it is free");
+    device.free_behind(held, 10, &[(1, 209)]);
+    assert_eq!(device.allocate(0, 6 * MIB).grant.last_use.tick(), Tick(100));
+}
+
+/// Memory of several places was used when the last of them was.
+#[test]
+fn a_window_has_the_latest_use_of_its_memory() {
+    let (mut device, _) = with_gaps(Growth::Tight, 0, &[5, 2, 5]);
+    let mut held = [5, 5].map(|mib| device.hit(0, mib * MIB).expect("it is free"));
+    held.sort_by_key(|held| held.grant.offset);
+    device.free(held[0], 50);
+    device.free(held[1], 40);
+    assert_eq!(device.allocate(0, 10 * MIB).grant.last_use.tick(), Tick(50), "it begins with the second place");
+}
+
+/// Memory that nothing has used is fresh for a borrower too.
+#[test]
+fn memory_of_another_home_is_fresh_until_it_is_used() {
+    let mut device = Device::new(Growth::Tight, 1 << 30);
+    let mut plan = device.plan(1, 4 * MIB);
+    device.until_calls(&mut plan);
+    device.learn(&mut plan, Outcome::Stopped { done: 2, refused: false });
+    assert!(device.finish(&mut plan, 1).is_none());
+    device.coordinator.set_limit(Some(device.reserved()));
+    let lent = device.allocate(0, 2 * MIB);
+    assert_eq!((lent.shard, lent.grant.last_use.is_never()), (1, true), "one page has arrived");
+    device.free(lent, 20);
+    let lent = device.allocate(0, 2 * MIB);
+    assert_eq!((lent.shard, lent.grant.last_use.is_never()), (1, false));
+}
