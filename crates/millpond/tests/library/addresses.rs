@@ -137,6 +137,27 @@ fn addresses_that_come_free_are_used_again() {
     }
 }
 
+/// There are addresses for windows, and none for the page that a window lacks: what could be gathered goes back, and a
+/// segment serves.
+#[test]
+fn free_pages_go_back_where_a_window_lacks_one_that_has_no_addresses() {
+    for conf in ["policy:paged", "policy:paged,growth:tight"] {
+        let sim = Sim::builder().total_bytes(256 * MIB).address_space_bytes(60 * MIB).build();
+        let allocator = on(&sim, conf);
+        let stream = allocator.create_stream().unwrap();
+        let mut homes: Vec<_> = (0..3).map(|_| stream.allocate(12 * MIB).unwrap()).collect();
+        drop((homes.remove(2), homes.remove(0)));
+        allocator.set_limit(Some(36 * MIB));
+        drop(stream.allocate(24 * MIB).unwrap());
+        homes.push(stream.allocate(4 * MIB).unwrap());
+        assert_eq!(allocator.memory_reserved(), 36 * MIB, "{conf}");
+        allocator.set_limit(Some(38 * MIB));
+        homes.push(stream.allocate(22 * MIB).unwrap_or_else(|error| panic!("{conf}: {error}")));
+        homes.clear();
+        expect_all_given_back(&allocator, conf);
+    }
+}
+
 /// Where enough is free, and in pieces that only addresses could join, the error says so. Where it is not, it does not.
 #[test]
 fn a_refusal_names_addresses_where_they_are_the_reason() {

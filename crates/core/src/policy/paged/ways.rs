@@ -386,7 +386,8 @@ impl Coordinator {
     }
 
     /// Returns whether all idle pages can be gathered for a request, so that releasing them would not help it. Spare
-    /// pages have no home and cannot be gathered, and nor can segments.
+    /// pages have no home and cannot be gathered, and nor can segments. Where a new page has no addresses, idle pages
+    /// are not gathered with any, and a segment serves once they went back.
     pub(super) fn gathers_all(&self, climb: &Climb, plan: &Plan) -> bool {
         let (shard, want) = plan.request.allocation();
         let same_pool = self.shard_ids().all(|id| self.pool_of(id) == self.pool_of(shard));
@@ -397,6 +398,7 @@ impl Coordinator {
             && in_pages() == self.reserved_bytes()
             && self.has_windows()
             && !climb.knows.lacks.windows
+            && !climb.knows.lacks.homes
             && want.side == Side::Large
     }
 
