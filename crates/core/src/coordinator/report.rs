@@ -8,7 +8,7 @@ use super::relief::{Lack, Relief};
 use super::{Coordinator, Plan, Shards};
 use crate::books::ledger::WasteLedger;
 use crate::ids::{PoolId, SegmentId, ShardId};
-use crate::policy::Source;
+use crate::policy::{Source, least_page_bytes};
 use crate::shard::{BlockState, SegmentView};
 use crate::size::Want;
 use crate::stats::SlackStats;
@@ -144,7 +144,7 @@ impl Coordinator {
         let mut report = Report {
             requested_bytes: want.requested,
             tried_bytes: match self.facts.pages {
-                Some(pages) if moves_pages => align_up(want.rounded, pages.granularity),
+                Some(pages) if moves_pages => align_up(want.rounded, least_page_bytes(pages.granularity)),
                 _ => self.needed_for(shard, &want, shards),
             },
             stream,

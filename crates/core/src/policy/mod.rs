@@ -19,6 +19,7 @@ pub use choice::{Choice, PolicyName, Variant};
 pub use classic::Segments;
 pub(crate) use climb::Climb;
 pub use paged::Growth;
+pub(crate) use paged::least_page_bytes;
 pub(crate) use ranges::{Addresses, exact_segment};
 pub(crate) use sourced::Sourced;
 pub(crate) use traits::{Collects, Keeps, Source, Traits};

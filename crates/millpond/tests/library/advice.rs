@@ -1,6 +1,6 @@
 //! What an out-of-memory error says in each situation: it is true, and what it says to do helps.
 
-use millpond::backend::{Backend as _, Closing, Reuse};
+use millpond::backend::{Backend as _, Closing, PageCaps, Reuse};
 use millpond::{Allocator, Buffer, Error, OutOfMemory, Pool, RemedyAction, Stream};
 use millpond_sim::{CostModel, Sim, SimBuilder};
 use millpond_trace::Random;
@@ -59,6 +59,23 @@ fn the_limit_has_to_be_raised_by_what_it_says_and_no_less() {
         refusal(&stream, bytes);
         allocator.set_limit(Some(limit + more));
         assert!(stream.allocate(bytes).is_ok(), "{conf}: {error}");
+    }
+}
+
+/// A new page has 2 MiB at least, however small the device's own unit is.
+#[test]
+fn the_limit_is_raised_far_enough_for_whole_pages() {
+    for (conf, granularity) in POLICIES.into_iter().flat_map(|conf| [MIB / 16, 2 * MIB, 16 * MIB].map(|g| (conf, g))) {
+        for sixteenths in [1, 17, 40, 201, 207, 401] {
+            let (_, allocator) = open(Sim::builder().pages(Some(PageCaps::new(granularity))), conf);
+            allocator.set_limit(Some(61 * MIB));
+            let stream = allocator.create_stream().unwrap();
+            let _live: Vec<_> = std::iter::from_fn(|| stream.allocate(5 * MIB).ok()).collect();
+            let Err(Error::OutOfMemory(error)) = stream.allocate(sixteenths * MIB / 16) else { continue };
+            allocator.set_limit(Some(61 * MIB + raised_by(&error).unwrap()));
+            let served = stream.allocate(sixteenths * MIB / 16);
+            assert!(served.is_ok(), "{conf}, pages of {granularity}: {error}, then {served:?}");
+        }
     }
 }
 

@@ -44,6 +44,7 @@ mod ways;
 
 pub(crate) use climb::Climb;
 pub(crate) use job::{Job, Work};
+pub(crate) use sizes::least as least_page_bytes;
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;

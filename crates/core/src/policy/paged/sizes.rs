@@ -90,7 +90,7 @@ impl Slack {
 }
 
 /// Returns the size of the smallest page, in bytes: all pages are a multiple of it.
-pub(super) fn least(granularity: u64) -> u64 {
+pub(crate) fn least(granularity: u64) -> u64 {
     LEAST_BYTES.next_multiple_of(granularity)
 }
 
