@@ -1,7 +1,7 @@
 //! Addresses: pools that come and go, and many streams and pools at once, where the driver has few of them. What fits
 //! into the memory is served.
 
-use millpond::backend::Backend as _;
+use millpond::backend::{Backend as _, Closing};
 use millpond::{Allocator, Buffer, Error};
 use millpond_sim::{Sim, SimError};
 
@@ -155,6 +155,30 @@ fn free_pages_go_back_where_a_window_lacks_one_that_has_no_addresses() {
         homes.push(stream.allocate(22 * MIB).unwrap_or_else(|error| panic!("{conf}: {error}")));
         homes.clear();
         expect_all_given_back(&allocator, conf);
+    }
+}
+
+/// A home has room for a request only together with a free block that work of another stream may still use. The request
+/// has its memory elsewhere.
+#[test]
+fn a_home_that_ends_behind_a_block_in_use_does_not_keep_a_request_from_memory() {
+    for conf in ["policy:paged", "policy:paged,growth:tight"] {
+        // 18 MiB are the first range: a 64th of what is left once 9/8 of the device are refused.
+        for addresses in [18 * MIB, 100 * MIB] {
+            let sim = Sim::builder().total_bytes(GIB).address_space_bytes(addresses).stream_wait(false);
+            let sim = sim.closing(Closing::Submit).build();
+            let allocator = on(&sim, conf);
+            let (stream, other) = (allocator.create_stream().unwrap(), allocator.create_stream().unwrap());
+            let first = stream.allocate(8 * MIB).unwrap();
+            sim.busy(other.id());
+            first.record_stream(&other).unwrap();
+            drop(first);
+            let second = stream.allocate(12 * MIB).unwrap_or_else(|error| panic!("{conf}, {addresses}: {error}"));
+            drop(second);
+            sim.submit(other.id()).unwrap();
+            sim.complete_all();
+            expect_all_given_back(&allocator, conf);
+        }
     }
 }
 

@@ -218,7 +218,13 @@ impl Coordinator {
             Side::Small => (unit, false),
             Side::Large => (want.rounded.max(least), true),
         };
-        let Some(mut growth) = shards.with(taker.shard, |shard| shard.growth(bytes, joins)) else {
+        let mut growth = shards.with(taker.shard, |shard| shard.growth(bytes, joins));
+        if let Some(tile) = growth.as_ref().and_then(|growth| growth.before).filter(|tile| tile.is_marked)
+            && shards.with(taker.shard, |shard| self.when_free(taker, shard, &tile)) > latest
+        {
+            growth = shards.with(taker.shard, |shard| shard.growth(bytes, false));
+        }
+        let Some(growth) = growth else {
             let new = match climb.knows.lacks.homes {
                 // A segment has no more than the request needs: it serves this stream alone.
                 true => Way::Segment(exact_segment(want)),
@@ -227,11 +233,6 @@ impl Coordinator {
             let fits = bytes.next_multiple_of(unit) <= most;
             return fits.then_some(if climb.knows.lacks.budget { Way::Budget } else { new });
         };
-        if let Some(tile) = growth.before.filter(|tile| tile.is_marked)
-            && shards.with(taker.shard, |shard| self.when_free(taker, shard, &tile)) > latest
-        {
-            growth = shards.with(taker.shard, |shard| shard.growth(bytes, false))?;
-        }
         let missing = growth.missing.next_multiple_of(unit);
         if missing > most || growth.begin + missing > growth.limit {
             return None;
