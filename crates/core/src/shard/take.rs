@@ -109,6 +109,14 @@ impl Shard {
         }
     }
 
+    /// Hands out the free block of a segment that fits best. No other stream uses it, so it serves where the best fit
+    /// of all is guarded in a home. Costs a look at each free block of a home that is long enough.
+    pub(crate) fn take_in_segment(&mut self, want: &Want, clock: u64) -> Option<Grant> {
+        let fits = |id: &BlockId| self.blocks[*id].size >= want.rounded && !self.blocks[*id].expandable;
+        let found = self.pools[want.side.index()].free.iter_from(want.rounded).find(fits)?;
+        Some(self.take(found, want, clock))
+    }
+
     /// Serves a small request whose best fit is guarded from a part of a free block that is not, or from a slab. A
     /// large request gets nothing: its place does not depend on how far the device is. Nor does a small one where the
     /// streams are to be asked first. Costs a look at each free block that is too short or not ready, and at each run

@@ -3,7 +3,7 @@
 
 use millpond::backend::{Backend as _, Closing};
 use millpond::{Allocator, Buffer, Error};
-use millpond_sim::{Sim, SimError};
+use millpond_sim::{Completion, Sim, SimError};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -175,8 +175,43 @@ fn a_home_that_ends_behind_a_block_in_use_does_not_keep_a_request_from_memory() 
             drop(first);
             let second = stream.allocate(12 * MIB).unwrap_or_else(|error| panic!("{conf}, {addresses}: {error}"));
             drop(second);
-            sim.submit(other.id()).unwrap();
+            for stream in [stream, other] {
+                sim.submit(stream.id()).unwrap();
+            }
             sim.complete_all();
+            expect_all_given_back(&allocator, conf);
+        }
+    }
+}
+
+/// Work of another stream is in flight in the home whenever its stream asks. What is free in a segment serves then, and
+/// no further segment is taken.
+#[test]
+fn a_free_segment_serves_where_the_best_fit_is_in_use_at_home() {
+    for conf in ["policy:paged", "policy:paged,growth:tight"] {
+        for (bytes, all) in [(14 * MIB, 28 * MIB), (KIB, 4 * MIB)] {
+            // 18 MiB are the first range: a 64th of what is left once 9/8 of the device are refused.
+            let sim = Sim::builder().total_bytes(GIB).address_space_bytes(18 * MIB).stream_wait(false);
+            let sim = sim.completion(Completion::Manual).build();
+            let allocator = on(&sim, conf);
+            let (stream, other) = (allocator.create_stream().unwrap(), allocator.create_stream().unwrap());
+            let rest = (bytes < MIB).then(|| stream.allocate(16 * MIB).unwrap());
+            let reserved = |rest: &Option<Buffer<Sim>>| {
+                allocator.memory_reserved() - rest.as_ref().map_or(0, |buffer| buffer.capacity())
+            };
+            for round in 0..20 {
+                let count = if bytes < MIB { 4096 } else { 2 };
+                let held: Vec<_> = (0..count).map(|_| stream.allocate(bytes).unwrap()).collect();
+                sim.busy(other.id());
+                held.iter().take(count / 2).for_each(|buffer| buffer.record_stream(&other).unwrap());
+                drop(held);
+                let again: Vec<_> = (0..count / 2).map(|_| stream.allocate(bytes).unwrap()).collect();
+                allocator.check();
+                assert!(reserved(&rest) <= all, "{conf}, round {round}: {}", reserved(&rest));
+                sim.complete_all();
+                drop(again);
+            }
+            drop(rest);
             expect_all_given_back(&allocator, conf);
         }
     }

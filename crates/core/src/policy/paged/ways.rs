@@ -38,6 +38,7 @@ use crate::coordinator::step::{PageCall, Step};
 use crate::coordinator::{Coordinator, Shards};
 use crate::ids::Side;
 use crate::policy::{self, Addresses, exact_segment};
+use crate::shard::Grant;
 use crate::size::Want;
 
 /// The number of times that the addresses of a stream may be as many as the device has bytes.
@@ -52,6 +53,8 @@ pub(super) enum Way {
     Spoiled(Job),
     /// A range of addresses has to be reserved first, as a home or for a window of some bytes.
     Range(Addresses),
+    /// A free block of a segment serves.
+    Found(Grant),
     /// There are no addresses for pages: a segment of this many bytes is taken from the driver.
     Segment(u64),
     /// Windows end first, by these calls, as too many pages are mapped in them.
@@ -96,6 +99,10 @@ impl Coordinator {
                     Phase::call(Batch::new(calls, Purpose::EndWindows(policy::Climb::Pages(climb))))
                 }
             }
+            Way::Found(grant) => {
+                let (shard, _) = plan.request.allocation();
+                Phase::end(Step::Grant(self.settled(shard, grant, shards)))
+            }
             Way::Segment(bytes) => {
                 let (shard, _) = plan.request.allocation();
                 self.new_segment(shard, bytes, policy::Climb::Pages(climb), shards)
@@ -118,6 +125,12 @@ impl Coordinator {
         shards: &mut dyn Shards,
     ) -> Option<Way> {
         let (shard, want) = plan.request.allocation();
+        if climb.knows.lacks.homes {
+            let clock = plan.request.clock();
+            if let Some(grant) = shards.with(shard, |shard| shard.take_in_segment(&want, clock)) {
+                return Some(Way::Found(grant));
+            }
+        }
         let high = self.high_live(shard, &want, overview.live_bytes);
         self.paging.bulk.note(want.rounded, overview.live_bytes, high);
         let room = self.room(&climb.knows, plan);
