@@ -181,7 +181,7 @@ mod tests {
         let pools = [(); 2].map(|()| of.create_pool().unwrap());
         let streams = [(); 2].map(|()| of.create_stream().unwrap());
         for pool in pools {
-            streams.iter().for_each(|&stream| drop(of.allocate_in(pool, MIB, stream).unwrap()));
+            streams.iter().for_each(|&stream| assert_ne!(of.allocate_in(pool, MIB, stream), Ok(0)));
         }
         of.release_stream(streams[0]).unwrap();
         for pool in pools {

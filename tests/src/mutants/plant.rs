@@ -26,8 +26,8 @@ pub fn planted(path: &str, text: &str, faults: &[&Fault]) -> Result<String, Vec<
             wrong.push(format!("{}: its text occurs {count} times in {path}, and must once", fault.name));
             continue;
         };
-        if !fault.put.contains(WORD) && !(is_balanced(&fault.find) && is_balanced(&fault.put)) {
-            wrong.push(format!("{}: its texts are no expressions: close all brackets, or use {WORD}", fault.name));
+        if !fault.put.contains(WORD) && !(is_expression(&fault.find) && is_expression(&fault.put)) {
+            wrong.push(format!("{}: its texts are no expressions, with all brackets closed: use {WORD}", fault.name));
             continue;
         }
         let range = begin..begin + fault.find.len();
@@ -42,11 +42,11 @@ pub fn planted(path: &str, text: &str, faults: &[&Fault]) -> Result<String, Vec<
     if wrong.is_empty() { Ok(rendered(text, 0..text.len(), &sites)) } else { Err(wrong) }
 }
 
-/// Returns whether a text closes as many brackets of each kind as it opens.
-fn is_balanced(text: &str) -> bool {
-    [['(', ')'], ['[', ']'], ['{', '}']]
-        .iter()
-        .all(|[open, close]| text.matches(*open).count() == text.matches(*close).count())
+/// Returns whether a text may stand where an expression does: it names nothing, and closes as many brackets of each
+/// kind as it opens.
+fn is_expression(text: &str) -> bool {
+    let closes = |[open, close]: &[char; 2]| text.matches(*open).count() == text.matches(*close).count();
+    !text.starts_with("let ") && [['(', ')'], ['[', ']'], ['{', '}']].iter().all(closes)
 }
 
 /// Returns messages on sites that overlap while neither lies in the other, and on sites inside a text that is replaced
@@ -136,10 +136,11 @@ mod tests {
 
     #[test]
     fn what_cannot_be_planted_is_told() {
-        let cases: [(&str, &[Fault]); 7] = [
+        let cases: [(&str, &[Fault]); 8] = [
             ("a", &[fault(1, "b", "c")]),
             ("if (a) {", &[fault(1, "(a) {", "(b) {")]),
             ("a", &[fault(1, "a", "(b")]),
+            ("let a = b;", &[fault(1, "let a = b;", "let a = c;")]),
             ("a a", &[fault(1, "a", "c")]),
             ("a b c", &[fault(1, "a b", "d"), fault(2, "b c", "d")]),
             ("a b c", &[fault(1, "a b c", "MUTANT"), fault(2, "b", "d")]),
