@@ -26,7 +26,8 @@ pub fn planted(path: &str, text: &str, faults: &[&Fault]) -> Result<String, Vec<
             wrong.push(format!("{}: its text occurs {count} times in {path}, and must once", fault.name));
             continue;
         };
-        if !fault.put.contains(WORD) && !(is_expression(&fault.find) && is_expression(&fault.put)) {
+        let stands_alone = is_expression(&fault.find) && is_expression(&fault.put);
+        if !fault.put.contains(WORD) && !stands_alone {
             wrong.push(format!("{}: its texts are no expressions, with all brackets closed: use {WORD}", fault.name));
             continue;
         }

@@ -123,7 +123,7 @@ fn a_miss_costs_as_much_when_the_program_is_old() {
         let mut random = Random::new(8);
         let (mut live, mut bytes) = (Vec::new(), 0);
         let mut one = |_| {
-            let low = 4 * KIB << random.below(12);
+            let low = (4 * KIB) << random.below(12);
             let size = random.between(low, 2 * low);
             while bytes + size > LIVE_BYTES {
                 let gone: Buffer<Sim> = live.swap_remove(random.index(live.len()));
