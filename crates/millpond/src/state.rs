@@ -257,7 +257,7 @@ impl<B: Backend> State<B> {
     /// Notes that the caller is told an address, so that work may use memory without naming its segment.
     #[inline]
     pub(crate) fn tell_address(&self) {
-        // It is mostly noted already, and a line that nobody writes is shared for nothing.
+        // Mostly it is noted already. A write would take the cache line from other threads.
         if !self.is_addressed.load(Ordering::Relaxed) {
             self.is_addressed.store(true, Ordering::Relaxed);
         }

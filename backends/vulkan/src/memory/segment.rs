@@ -38,7 +38,7 @@ impl Segment {
     /// When an allocator is dropped, its memory goes back at once if no buffer was returned here. If one was, commands
     /// may have been recorded that use it, and the memory goes back with the next submit of the streams that used it.
     pub fn buffer(&self) -> vk::Buffer {
-        // It is mostly noted already, and a line that nobody writes is shared for nothing.
+        // Mostly it is noted already. A write would take the cache line from other threads.
         if !self.is_shown() {
             self.shown.store(true, Ordering::Relaxed);
         }

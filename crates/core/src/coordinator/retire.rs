@@ -26,7 +26,7 @@ impl Coordinator {
         clocks: [u64; 2],
         shards: &mut dyn Shards,
     ) {
-        // What is free in a segment serves its own stream alone, so nobody is to come after the points.
+        // Free memory of a segment serves only its own stream, so no other stream has to come after the points.
         let is_guarded = self.guards() && !self.has_source(self.pool_of(shard));
         if !is_guarded || !shards.with(shard, |shard| shard.is_paged(block)) {
             for point in points {

@@ -311,7 +311,7 @@ impl Shard {
         (block.slot, block.offset, block.size)
     }
 
-    /// Does the same as [`extent`](Self::extent) for a block that is handed out. Returns `None` for another one.
+    /// Returns what [`extent`](Self::extent) does if the block is handed out, and `None` if it is not.
     pub fn live_extent(&self, block: BlockId) -> Option<(Slot, u64, u64)> {
         (self.blocks[block].state == State::Live).then(|| self.extent(block))
     }
