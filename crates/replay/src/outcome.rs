@@ -122,3 +122,63 @@ impl Replayed {
 fn per_event(time: Duration, events: usize) -> f64 {
     time.as_nanos() as f64 / events.max(1) as f64
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A pass that took so many nanoseconds for so many events, with these peaks.
+    fn pass(nanoseconds: u64, events: usize, live_peak: u64, reserved_peak: u64) -> Pass {
+        let (time, driver) = (Duration::from_nanos(nanoseconds), DriverActivity::default());
+        Pass { time, events, ooms: 0, first_oom: None, live_peak, reserved_peak, driver }
+    }
+
+    fn replayed(cold: Pass, warm: Vec<Pass>) -> Replayed {
+        Replayed {
+            events: 100,
+            warm_events: 50,
+            threads: 1,
+            cold,
+            warm,
+            live_peak: 10,
+            life_live_peak: 40,
+            life_reserved_peak: 60,
+            stats: MemoryStats::default(),
+            pages: PageStats::default(),
+            slack: SlackStats::default(),
+            driver: DriverActivity::default(),
+            warm_driver: DriverActivity::default(),
+            checked_blocks: 0,
+        }
+    }
+
+    #[test]
+    fn a_warm_event_takes_the_median_of_the_whole_passes() {
+        let with = |times: &[u64]| {
+            let whole = times.iter().map(|time| pass(*time, 50, 0, 0));
+            // The last pass was cut short, and is of no account.
+            replayed(pass(9_999, 100, 0, 0), whole.chain([pass(1, 20, 0, 0)]).collect())
+        };
+        assert_eq!(with(&[]).warm_ns_per_event(), None);
+        assert_eq!(with(&[700]).warm_ns_per_event(), Some(14.0));
+        assert_eq!(with(&[900, 100]).warm_ns_per_event(), Some(10.0));
+        assert_eq!(with(&[900, 100, 200]).warm_ns_per_event(), Some(4.0));
+        assert_eq!(with(&[900, 100, 200, 400]).warm_ns_per_event(), Some(6.0));
+        let one = with(&[700]);
+        assert_eq!((one.whole_warm_passes().count(), one.last().time.as_nanos()), (1, 700));
+        assert_eq!(with(&[]).last().events, 100, "without a whole warm pass it is the first");
+    }
+
+    #[test]
+    fn a_life_takes_the_pass_that_reserved_most_over_what_was_live() {
+        let warm = || vec![pass(1, 50, 8, 30), pass(1, 50, 40, 60)];
+        let whole = replayed(pass(1, 100, 10, 20), warm());
+        assert_eq!(whole.life_reserved_over_live(), 3.0, "30 where 10 were live by then");
+        let cut = replayed(pass(1, 99, 10, 20), warm());
+        assert_eq!(cut.life_reserved_over_live(), 1.5, "60 where 40 were live in the end");
+        let threads = Replayed { threads: 2, ..whole.clone() };
+        assert_eq!(threads.life_reserved_over_live(), 1.5);
+        let nothing = Replayed { live_peak: 0, ..whole };
+        assert_eq!(nothing.reserved_over_live(), 0.0, "no infinity, and a number");
+    }
+}

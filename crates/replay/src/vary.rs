@@ -81,7 +81,8 @@ mod tests {
     fn the_first_pass_and_small_sizes_are_as_recorded() {
         let vary = Vary::new(99, 1);
         assert_eq!(vary.to_string(), "99%:seed=1");
-        assert_eq!((vary.bytes(0, 1 << 30), vary.bytes(9, 1024), vary.bytes(9, 1)), (1 << 30, 1024, 1));
+        assert_eq!(vary.bytes(0, 1 << 30), 1 << 30);
+        assert!((0..100).all(|pass| vary.bytes(pass, 1024) == 1024 && vary.bytes(pass, 1) == 1));
         assert!((0..100).all(|pass| vary.bytes(pass, 1025) >= 1024), "a size that varies stays above the small ones");
     }
 }

@@ -169,3 +169,17 @@ fn an_observer_is_told_every_event_of_every_pass() {
     assert_eq!((told.passes, told.live, told.refused), (vec![first, second], 0, vec![2, 2]));
     assert_eq!(replayed.passes().map(|pass| pass.ooms).sum::<u64>(), 2);
 }
+
+/// Both requests are beyond the device. Their messages differ, as each names its size.
+#[test]
+fn the_first_of_several_refusals_is_kept() {
+    let first_of = |text: &str| {
+        let replay = Replay::new(&Trace::parse(text.as_bytes()).expect("a trace"));
+        let pass = replay.run(&allocator(&Sim::new(), variants()[1].clone()), 0).expect("no driver fails").cold;
+        (pass.ooms, pass.first_oom.expect("a refusal"))
+    };
+    let (one, other) = ("a 0 2000000000000 0\n", "a 1 3000000000000 0\n");
+    let (ooms, both) = first_of(&format!("{one}{other}"));
+    assert_eq!((ooms, &both), (2, &first_of(one).1));
+    assert_ne!(both, first_of(other).1);
+}
