@@ -175,6 +175,14 @@ mod tests {
     }
 
     #[test]
+    fn a_full_ring_hands_out_not_one_piece_more() {
+        let mut ring = Ring::new((), 100, 10);
+        assert_eq!([50, 50].map(|bytes| ring.take(bytes, false).map(|piece| piece.offset)), [Some(0), Some(50)]);
+        assert_eq!(ring.take(1, false), None, "the smallest piece would lie on the first one");
+        ring.check();
+    }
+
+    #[test]
     fn pieces_in_use_never_share_a_byte() {
         let (mut ring, mut used, mut tick) = (Ring::new((), RING_BYTES, 256), VecDeque::new(), Tick(0));
         for round in 0..2000_u64 {
