@@ -110,21 +110,23 @@ fn a_page_is_released_once_the_work_through_its_windows_is_over() {
     }
 }
 
-/// Memory was used through a window of another stream, and then at home behind a device-side wait for that. The host is
-/// told of neither before all is given back, which waits for both.
+/// Memory was used through a window each of two other streams, and then at home after a device-side wait for both. The
+/// host knows that none of them is done. All is given back only after a wait for each.
 #[test]
 fn the_work_through_windows_is_waited_for() {
     let mut device = Device::new(Growth::Tight, 44 * MIB);
     device.reached = [Tick::ZERO; 3];
     let (mut device, _) = gaps_on(device, 0, &[20, 4, 20]);
-    let gathered = device.allocate(1, 40 * MIB);
-    device.free(gathered, 51);
+    for (stream, tick) in [(1, 51), (2, 55)] {
+        let gathered = device.allocate(stream, 40 * MIB);
+        device.free(gathered, tick);
+    }
     let at_home = [20, 20].map(|mib| device.allocate(0, mib * MIB));
     assert!(at_home.iter().all(|held| held.shard == 0), "{at_home:?}");
     at_home.into_iter().for_each(|held| device.free(held, 60));
     let mut plan = Plan::empty_cache([0; 2]);
     let step = device.until(&mut plan, |step| matches!(step, Step::Wait(_)));
-    assert_eq!(step, Step::Wait(vec![point(0, 60), point(1, 51)]));
+    assert_eq!(step, Step::Wait(vec![point(0, 60), point(1, 51), point(2, 55)]));
     device.done(&mut plan, &step);
     device.finish(&mut plan, 0);
     assert_eq!((device.reserved(), device.in_windows()), (4 * MIB, 0));
