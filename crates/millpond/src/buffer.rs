@@ -14,6 +14,9 @@ use crate::sync::Arc;
 use crate::watch::Out;
 
 /// The way in which the memory of a buffer is safe to use on the stream that it was allocated on.
+///
+/// No policy hands out memory that its user would have to wait for. `paged` hands out memory whose last use on another
+/// stream is in progress only after it has queued the device-side wait for that.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Readiness {
     /// It has not been used since it came from the driver.
@@ -27,10 +30,6 @@ pub enum Readiness {
     /// Vulkan a `VkMemoryBarrier`): the last use may have been through another buffer, at another address, if
     /// that was through a window of `paged`, and a barrier for one buffer does not cover that.
     NeedsBarrier,
-    /// It must not be used before this point is reached: wait for the point on the device or the host first. No policy
-    /// hands out such memory. `paged` does hand out memory whose last use on another stream is in progress, but queues
-    /// the device-side wait itself, so that the grant is `Ordered` or `NeedsBarrier`.
-    After(Point),
 }
 
 /// Device memory. Dropping it returns the block to the pool: that cannot fail, makes no driver call and needs no

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use millpond::{Allocator, Buffer, Error, Readiness, Stream};
+use millpond::{Allocator, Buffer, Error, Stream};
 use millpond_backend::{Backend, BackendError, ClassId, Point, StreamId, Transfer};
 
 use crate::evidence::Evidence;
@@ -245,9 +245,6 @@ impl<B: Backend> Watch<B> for Checker<'_, B> {
     type Error = CheckError<B::Error>;
 
     fn granted(&mut self, id: u32, buffer: &Buffer<B>, stream: &Stream<B>) -> Result<(), Self::Error> {
-        if let Readiness::After(point) = buffer.readiness() {
-            wait(self.backend, point)?;
-        }
         self.write(id, buffer, stream.id())
     }
 

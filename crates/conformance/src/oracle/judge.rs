@@ -96,9 +96,6 @@ impl Oracle {
         if self.is_reached(point, clock) {
             return Ok(Over::Reached);
         }
-        if matches!(grant.says, Says::After(wait) if wait.stream == point.stream && wait.tick >= point.tick) {
-            return Ok(Over::Waited);
-        }
         if own && point.tick < open {
             return Ok(Over::OwnOrder);
         }

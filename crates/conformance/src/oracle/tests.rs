@@ -188,15 +188,6 @@ fn memory_that_goes_back_is_named_from_its_first_used_byte_to_its_last() {
 }
 
 #[test]
-fn what_a_grant_tells_its_user_to_wait_for_is_allowed() {
-    let (mut oracle, clock) = (Oracle::new(Promises::new(Reuse::InOrder)), Hands::default());
-    clock.set(0, 5, 4);
-    oracle.granted(&at(0, 512, 0), None, &clock).unwrap();
-    oracle.freed(at(0, 512, 0).place, &clock);
-    oracle.granted(&Granted { says: Says::After(point(0, 5)), ..at(0, 512, 1) }, None, &clock).unwrap();
-}
-
-#[test]
 fn memory_that_is_in_use_may_not_go_back() {
     let (mut oracle, clock) = (Oracle::new(Promises::new(Reuse::InOrder)), Hands::default());
     clock.set(0, 5, 4);

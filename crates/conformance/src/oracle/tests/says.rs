@@ -143,13 +143,3 @@ fn a_device_that_promises_nothing_there_must_be_done() {
     clock.set(0, 6, 5);
     oracle.granted(&grant, Some(&elsewhere), &clock).unwrap();
 }
-
-#[test]
-fn a_grant_that_tells_its_user_to_wait_is_held_to_the_point_it_names() {
-    let clock = Hands::default();
-    for (told, sound) in [(point(0, 5), true), (point(0, 4), false), (point(2, 5), false)] {
-        let grant = Granted { says: Says::After(told), ..at(0, 512, 1) };
-        let found = freed(IN_ORDER, &clock).granted(&grant, None, &clock);
-        assert_eq!(found.is_ok(), sound, "{told}: {found:?}");
-    }
-}

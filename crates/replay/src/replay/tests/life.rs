@@ -69,7 +69,7 @@ fn sizes_that_vary_show_in_the_whole_life() {
     assert!(varied.life_reserved_over_live() > varied.reserved_over_live(), "{varied:?}");
     assert!(varied.warm.iter().any(|pass| pass.driver.calls > 0) && varied.warm_driver.calls > same.warm_driver.calls);
     let ratio = varied.life_live_peak as f64 / varied.live_peak as f64;
-    assert!((1.0..1.05).contains(&ratio), "{ratio}");
+    assert!(ratio > 1.0 && ratio < 1.05, "a later pass had most: {ratio}");
     assert_eq!(lived(Some(Vary::new(5, 1))).life_reserved_peak, varied.life_reserved_peak, "equal seeds");
 }
 

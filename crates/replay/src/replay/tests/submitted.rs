@@ -6,7 +6,7 @@ use millpond::events::Event as Told;
 use millpond::settings::{Settings, Variant};
 use millpond::stats::{MemoryStats, PageStats};
 use millpond_backend::{Closing, Reuse};
-use millpond_sim::Sim;
+use millpond_sim::{Completion, Sim};
 
 use super::super::*;
 use crate::record::DecisionLog;
@@ -81,4 +81,36 @@ fn every_recorded_program_is_served_alike_whoever_closes_ticks() {
         }
     }
     assert!(traces >= 7, "{traces} traces in {}", folder.display());
+}
+
+/// The cache serves every request without asking the device, which would be a reason to submit.
+#[test]
+fn a_bounded_number_of_frees_comes_between_two_submits() {
+    let text: String = (0..300).map(|id| format!("a {id} 512 0\nf {id}\n")).collect();
+    let replay = Replay::new(&Trace::parse(text.as_bytes()).expect("a trace"));
+    let sim = Sim::builder().closing(Closing::Submit).build();
+    let allocator = Allocator::builder(sim.clone()).settings(settings()[1].clone()).build().expect("valid settings");
+    let streams = [allocator.create_stream().expect("a stream")];
+    let mut submits = replay.submits(&allocator, &streams, false);
+    let passed = replay.watched_pass(&allocator, &streams, &mut submits, &mut Unwatched, Deadline::NEVER);
+    assert_eq!(passed.expect("no driver fails").events, 600);
+    // Each submit closes a tick, of which the first has the number 1. The question for the point may close one more.
+    let submits = streams[0].point().tick.0 - 1;
+    assert!((4..=5).contains(&submits), "one after each 64 frees, and there were {submits}");
+}
+
+/// What is submitted is done before the replay goes on, so that a device that is slow to complete decides no differently.
+#[test]
+fn a_device_that_completes_late_is_waited_for() {
+    let mut trace = Pattern::ManyStreams.trace(1);
+    trace.events.truncate(3000);
+    let replay = Replay::new(&trace);
+    for settings in settings() {
+        let [at_once, late] = [Completion::Immediate, Completion::Seeded(3)].map(|completion| {
+            let sim = Sim::builder().closing(Closing::Submit).completion(completion).stream_wait(false).build();
+            let allocator = Allocator::builder(sim).settings(settings.clone()).build().expect("valid settings");
+            replay.run(&allocator, 1).expect("no driver fails")
+        });
+        assert_eq!((late.stats, late.pages), (at_once.stats, at_once.pages), "{settings:?}");
+    }
 }
