@@ -95,3 +95,22 @@ fn together(passes: impl Iterator<Item = Pass>) -> Pass {
         None => unreachable!("there is at least one thread"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use millpond::DriverActivity;
+
+    use super::*;
+
+    #[test]
+    fn a_pass_of_several_threads_is_as_long_as_the_slowest_and_has_all_refusals() {
+        let pass = |seconds, events, ooms, first_oom: Option<&str>, live_peak| {
+            let (time, driver) = (Duration::from_secs(seconds), DriverActivity::default());
+            Pass { time, events, ooms, first_oom: first_oom.map(str::to_owned), live_peak, reserved_peak: 0, driver }
+        };
+        let parts = [pass(3, 10, 1, None, 5), pass(9, 7, 2, Some("b"), 4), pass(1, 12, 4, Some("c"), 6)];
+        assert_eq!(together(parts.into_iter()), pass(9, 7, 7, Some("b"), 6));
+    }
+}

@@ -3,7 +3,7 @@
 use millpond::history::Recording;
 use millpond::settings::Settings;
 use millpond::{Allocator, Buffer, Error, Stream};
-use millpond_replay::{Fits, fits_of, trace_of_snapshot, which_policies_fit};
+use millpond_replay::{Fit, Fits, fits_of, trace_of_snapshot, which_policies_fit};
 use millpond_sim::Sim;
 
 const MIB: u64 = 1 << 20;
@@ -101,4 +101,14 @@ fn a_device_without_virtual_memory_has_fewer_policies() {
     let fits = fits_of(&trace, &Settings::default(), LIMIT, open).expect("replays");
     let names: Vec<_> = fits.iter().map(|fit| (fit.policy(), fit.fits())).collect();
     assert_eq!(names, [("classic", true), ("direct", true)]);
+}
+
+#[test]
+fn the_best_policy_fits_and_reserves_the_least() {
+    let fit = |refused, reserved_peak| Fit { settings: Settings::default(), refused, reserved_peak };
+    let policies = vec![fit(0, 30), fit(0, 20), fit(1, 10), fit(0, 40)];
+    let mut fits = Fits { limit_bytes: None, live_peak: 10, policies, recorded: None };
+    assert_eq!(fits.best().map(|fit| fit.reserved_peak), Some(20));
+    fits.policies.retain(|fit| !fit.fits());
+    assert_eq!(fits.best(), None);
 }

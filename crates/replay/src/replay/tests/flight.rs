@@ -85,6 +85,24 @@ fn work_behind_a_wait_is_complete_when_both_are_due() {
     assert_eq!(sim.queued(), 0);
 }
 
+/// The second stream's last piece waits for the first stream's, and all three are due at the same event.
+#[test]
+fn all_that_is_due_at_an_event_is_complete_then() {
+    let sim = Sim::new();
+    let [first, second] = [(); 2].map(|()| sim.create_stream().expect("a stream"));
+    let mut flight = HeldFor::new(Box::new(Held(sim.clone())), 2);
+    let flight: &mut dyn crate::Flight<Sim> = &mut flight;
+    flight.event();
+    [second, first].into_iter().for_each(|stream| flight.begin(stream).expect("no driver fails"));
+    let point = Point { stream: first, tick: sim.mark(first) };
+    sim.stream_wait().expect("waits").wait_for(second, point).expect("a wait");
+    flight.begin(second).expect("no driver fails");
+    (0..2).for_each(|_| flight.event());
+    assert!(sim.queued() >= 3, "none of it is due");
+    flight.event();
+    assert_eq!(sim.queued(), 0);
+}
+
 /// A host that waits does not make later work complete early: every piece is held for its own time.
 #[test]
 fn a_wait_of_the_host_completes_what_it_waits_for_alone() {

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use millpond::Allocator;
 use millpond_backend::{Backend as _, Point, StreamId};
-use millpond_sim::Sim;
+use millpond_sim::{CostModel, Sim};
 
 use super::flight::Held;
 use crate::{Flight, Sharing, Timed};
@@ -84,4 +85,34 @@ fn kernels_may_differ_in_length() {
     let (even, one, other) = (took(0, 1), took(50, 1), took(50, 2));
     assert!(one != even && one != other && one.abs_diff(even) < 500, "{even} {one} {other}");
     assert_eq!(took(50, 1), one);
+}
+
+/// The first stream queues two kernels before the second queues one. When the first kernel ends, the second stream has
+/// waited longer: the kernel behind it could not begin before.
+#[test]
+fn the_kernel_begins_that_could_begin_first() {
+    let (sim, [first, second, _], mut timed) = timed(Sharing::OneAtATime);
+    [first, first, second].into_iter().for_each(|stream| begin(&mut timed, stream));
+    let [of_first, of_second] = [first, second].map(|stream| sim.mark(stream));
+    // The kernels end 12, 22 and 32 us after the start.
+    while Flight::<Sim>::clock(&timed) < Some(Duration::from_micros(25)) {
+        Flight::<Sim>::event(&mut timed);
+    }
+    let is_over = |stream, tick| sim.reached(stream).expect("the device is there") >= tick;
+    assert_eq!((is_over(first, of_first), is_over(second, of_second)), (false, true));
+    land(&sim, &mut timed);
+}
+
+#[test]
+fn the_host_takes_the_time_of_the_drivers_calls() {
+    let sim = Sim::builder().cost(CostModel::h200()).build();
+    let mut timed = Timed::new(Box::new(Held(sim.clone())), KERNEL, Sharing::SideBySide);
+    let before = sim.driver_clock().expect("a simulated clock");
+    let allocator = Allocator::new(sim.clone());
+    let block = allocator.create_stream().expect("a stream").allocate(4 << 20).expect("room");
+    let spent = sim.driver_clock().expect("a simulated clock") - before;
+    Flight::<Sim>::event(&mut timed);
+    assert!(spent > 0);
+    assert_eq!(Flight::<Sim>::clock(&timed), Some(Duration::from_nanos(100 + spent)), "an event takes 100 ns");
+    drop(block);
 }
