@@ -99,7 +99,7 @@ fn a_bounded_number_of_frees_comes_between_two_submits() {
     assert!((4..=5).contains(&submits), "one after each 64 frees, and there were {submits}");
 }
 
-/// What is submitted is done before the replay goes on, so that a device that is slow to complete decides no differently.
+/// What is submitted is done before the replay goes on, so that a device which completes late decides no differently.
 #[test]
 fn a_device_that_completes_late_is_waited_for() {
     let mut trace = Pattern::ManyStreams.trace(1);
