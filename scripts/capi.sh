@@ -1,24 +1,38 @@
 #!/usr/bin/env bash
-# Builds the C library, shared and static, and puts it with its header below a folder: include/millpond.h,
-# lib/libmillpond.so, lib/libmillpond.a and lib/pkgconfig/millpond.pc. The folder is target/capi unless it is given.
+# Builds the C library, shared and static, and puts it with its headers below a folder: include/millpond.h and
+# include/millpond_core.h, lib/libmillpond.so with the name that programs look it up by, lib/libmillpond.a, and
+# lib/pkgconfig/millpond.pc.
+#   scripts/capi.sh [FOLDER]           puts them into FOLDER, target/capi unless it is given
+# DESTDIR   a folder that stands for / meanwhile, as packagers have it
+# BUILT     a folder with libmillpond_capi.so and libmillpond_capi.a: nothing is built then
 set -euo pipefail
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 target="${CARGO_TARGET_DIR:-$root/target}"
-prefix="${1:-$target/capi}"
+prefix="$(realpath -m "${1:-$target/capi}")"
+to="${DESTDIR:-}$prefix"
+built="${BUILT:-}"
 
-cargo build --manifest-path "$root/Cargo.toml" --release -p millpond-capi --target-dir "$target"
-mkdir -p "$prefix/include" "$prefix/lib/pkgconfig"
-prefix="$(cd "$prefix" && pwd)"
-install -m 644 "$root/crates/capi/include/millpond.h" "$prefix/include/"
-install -m 755 "$target/release/libmillpond_capi.so" "$prefix/lib/libmillpond.so"
-install -m 644 "$target/release/libmillpond_capi.a" "$prefix/lib/libmillpond.a"
+if [ -z "$built" ]; then
+    cargo build --manifest-path "$root/Cargo.toml" --release -p millpond-capi --target-dir "$target"
+    built="$target/release"
+fi
+abi="$(sed -n 's/^#define MILLPOND_ABI //p' "$root/crates/capi/include/millpond.h")"
 version="$(sed -n 's/^version = "\(.*\)"$/\1/p' "$root/Cargo.toml" | head -n 1)"
-cat >"$prefix/lib/pkgconfig/millpond.pc" <<PC
+mkdir -p "$to/include" "$to/lib/pkgconfig"
+install -m 644 "$root/crates/capi/include/millpond.h" "$root/crates/capi/include/millpond_core.h" "$to/include/"
+install -m 755 "$built/libmillpond_capi.so" "$to/lib/libmillpond.so.$abi"
+ln -sf "libmillpond.so.$abi" "$to/lib/libmillpond.so"
+install -m 644 "$built/libmillpond_capi.a" "$to/lib/libmillpond.a"
+cat >"$to/lib/pkgconfig/millpond.pc" <<PC
+prefix=$prefix
+includedir=\${prefix}/include
+libdir=\${prefix}/lib
+
 Name: millpond
 Description: A caching allocator for GPU memory
 Version: $version
-Cflags: -I$prefix/include
-Libs: -L$prefix/lib -lmillpond
+Cflags: -I"\${includedir}"
+Libs: -L"\${libdir}" -lmillpond
 Libs.private: -lpthread -ldl -lm
 PC
-echo "capi.sh: $prefix has the header and libmillpond"
+echo "capi.sh: $to has the headers and libmillpond"

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
+use millpond_capi::api::ABI;
+
 /// Returns the folder of this package.
 fn here() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -28,10 +30,13 @@ fn library() -> &'static Path {
     FOLDER.get_or_init(|| {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("capi-{}", std::process::id()));
         fs::create_dir_all(&folder).expect("a folder for the programs");
-        let link = folder.join("libmillpond.so");
-        // A process of the same number may have left one.
-        let _ = fs::remove_file(&link);
-        std::os::unix::fs::symlink(built("libmillpond_capi.so"), link).expect("the shared library");
+        // The linker looks for the first, and a program that starts for the second.
+        for name in ["libmillpond.so".to_owned(), format!("libmillpond.so.{ABI}")] {
+            let link = folder.join(name);
+            // A process of the same number may have left one.
+            let _ = fs::remove_file(&link);
+            std::os::unix::fs::symlink(built("libmillpond_capi.so"), link).expect("the shared library");
+        }
         folder
     })
 }
@@ -265,6 +270,48 @@ fn the_example_prints_what_its_page_says() {
     cc.arg(built("libmillpond_capi.a")).args(["-lpthread", "-ldl", "-lm", "-o"]).arg(&program);
     run(&mut cc);
     assert_eq!(String::from_utf8(run(&mut on_sim(&program)).stdout).expect("UTF-8"), output);
+}
+
+/// An installed library is found by pkg-config, and by programs under the name that has the interface's number.
+#[test]
+fn the_library_is_installed_with_what_finds_it() {
+    let root = here().join("../..");
+    let (stage, prefix) = (library().join("stage"), "/opt/a pond");
+    let mut script = Command::new(root.join("scripts/capi.sh"));
+    let folder = built("libmillpond_capi.a").parent().expect("a folder").to_owned();
+    run(script.arg(prefix).env("DESTDIR", &stage).env("BUILT", folder));
+    let installed = stage.join(prefix.trim_start_matches('/'));
+    let link = fs::read_link(installed.join("lib/libmillpond.so")).expect("a link");
+    assert_eq!(link, Path::new(&format!("libmillpond.so.{ABI}")));
+
+    let asked = |arguments: &[&str]| {
+        let mut command = Command::new("pkg-config");
+        command.args(arguments).arg("millpond").env("PKG_CONFIG_PATH", installed.join("lib/pkgconfig"));
+        command.output()
+    };
+    let Ok(flags) = asked(&["--variable=libdir"]) else {
+        return eprintln!("SKIPPED: there is no pkg-config");
+    };
+    assert_eq!(String::from_utf8_lossy(&flags.stdout).trim(), format!("{prefix}/lib"));
+    assert_eq!(String::from_utf8_lossy(&asked(&["--modversion"]).expect("it starts").stdout).trim(), version());
+    // Moved to where it lies, as where a package is unpacked elsewhere.
+    let program = library().join("first-installed");
+    let moved = format!("--define-variable=prefix={}", installed.display());
+    let flags = String::from_utf8(asked(&[&moved, "--cflags", "--libs"]).expect("it starts").stdout).expect("UTF-8");
+    let mut cc = Command::new("cc");
+    let flags = flags.replace("\\ ", "\0");
+    cc.arg(example()).arg("-o").arg(&program).args(flags.split_whitespace().map(|flag| flag.replace('\0', " ")));
+    run(cc.arg(format!("-Wl,-rpath,{}", installed.join("lib").display())));
+    fs::remove_file(installed.join("lib/libmillpond.so")).expect("programs do without it");
+    run(&mut on_sim(&program));
+    fs::rename(installed.join("lib").join(link), installed.join("lib/libmillpond.so.0")).expect("another interface");
+    let output = on_sim(&program).output().expect("the loader starts");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && printed.contains(&format!("libmillpond.so.{ABI}")), "{printed}");
+}
+
+fn version() -> &'static str {
+    env!("CARGO_PKG_VERSION")
 }
 
 /// Runs a program that knows nothing of the simulated driver on it.
