@@ -186,6 +186,9 @@ typedef millpond_source millpond_core_source;
 /* What a private pool had handed out at one moment. */
 typedef struct millpond_core_checkpoint millpond_core_checkpoint;
 
+/* A recording that has ended. */
+typedef struct millpond_core_recording millpond_core_recording;
+
 /* Takes what `checkpoint_set` has changed: the blocks that were freed, and then those that were handed out again. An
  * address may be told by both. Called with no lock held, on the thread that asks. */
 typedef struct millpond_core_delta {
@@ -328,7 +331,7 @@ typedef struct millpond_core_v1 {
      * `path` of NULL drops it. `header` has facts about the program as a JSON object; NULL stands for none. Takes as long as
      * writing the file. Locks: the device, for a moment. Errors: BAD_ARGUMENT if the device is not being recorded, for a
      * header with a mistake, after which the recording goes on, and for a file that cannot be written, after which the
-     * recording is lost. */
+     * recording is lost: `record_take` keeps it. */
     millpond_status (*record_stop)(int32_t device, const char *path, const char *header);
 
     /* ---- Checkpoints of private pools, which trees of graphs take ---- */
@@ -386,6 +389,20 @@ typedef struct millpond_core_v1 {
      * but not OUT_OF_MEMORY. */
     millpond_core_block (*alloc_at)(
         int32_t device, void *stream, uint64_t bytes, void *address, const millpond_core_pool *pool);
+
+    /* ---- Recordings that are kept until they are written ---- */
+
+    /* Ends the recording of a device and returns it. `*out` is ended with `recording_drop`. Locks: the device, for a
+     * moment. Errors: BAD_ARGUMENT if the device is not being recorded. */
+    millpond_status (*record_take)(int32_t device, millpond_core_recording **out);
+    /* Writes a recording as `record_stop` does, as often as it is called: one that could not be written may be written
+     * elsewhere. Meanwhile no other call uses the recording. Locks: nothing. Errors: BAD_ARGUMENT for a header with a
+     * mistake, and for a file that cannot be written. */
+    millpond_status (*recording_write)(millpond_core_recording *recording, const char *path, const char *header);
+    /* Ends a recording. NULL does nothing. Locks: nothing. */
+    void (*recording_drop)(millpond_core_recording *recording);
+    /* Checks a header as `record_stop` takes it. Locks: nothing. Errors: BAD_ARGUMENT for a mistake in it. */
+    millpond_status (*header_check)(const char *header);
 } millpond_core_v1;
 
 /* Returns the table of a version, or NULL if the library does not have it. It is valid as long as the library is loaded.

@@ -2,8 +2,11 @@
 //! an error or a panic, into a code.
 
 use std::any::Any;
+#[cfg(unix)]
+use std::ffi::OsStr;
 use std::ffi::{CStr, CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 
 use crate::code::{Code, Failure};
 use crate::last_error;
@@ -53,6 +56,22 @@ pub(crate) unsafe fn text<'a>(what: &str, pointer: *const c_char) -> Result<&'a 
     // SAFETY: it is not null, and the caller promises the rest.
     let text = unsafe { CStr::from_ptr(pointer) };
     text.to_str().map_err(|error| Failure::bad_argument(format!("`{what}` is not UTF-8: {error}")))
+}
+
+/// Reads a path of the caller's: on Unix any bytes, elsewhere UTF-8.
+///
+/// # Safety
+///
+/// As for [`text`].
+pub(crate) unsafe fn path<'a>(what: &str, pointer: *const c_char) -> Result<&'a Path, Failure> {
+    #[cfg(unix)]
+    if !pointer.is_null() {
+        // SAFETY: it is not null, and the caller promises the rest.
+        let bytes = unsafe { CStr::from_ptr(pointer) }.to_bytes();
+        return Ok(Path::new(<OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(bytes)));
+    }
+    // SAFETY: as the caller promises.
+    unsafe { text(what, pointer) }.map(Path::new)
 }
 
 /// A place of the caller's that receives a result.

@@ -24,6 +24,7 @@ mod told;
 pub mod types;
 
 pub use checkpoints::Taken;
+pub use record::Recording;
 
 use types::{ABI, Core};
 
@@ -73,6 +74,10 @@ static TABLE: Core = Core {
     open_shared: share::open_shared,
     close_shared: share::close_shared,
     alloc_at: blocks::alloc_at,
+    record_take: record::record_take,
+    recording_write: record::recording_write,
+    recording_drop: record::recording_drop,
+    header_check: record::header_check,
 };
 
 /// Returns the table of a version; null if there is none.

@@ -4,7 +4,7 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
-use super::Taken;
+use super::{Recording, Taken};
 use crate::api::Usage;
 pub use crate::source::CSource as Source;
 
@@ -232,4 +232,8 @@ pub struct Core {
     pub open_shared: unsafe extern "C" fn(i32, *const Page, u64, *mut *mut c_void) -> i32,
     pub close_shared: unsafe extern "C" fn(*mut c_void) -> i32,
     pub alloc_at: unsafe extern "C" fn(i32, *mut c_void, u64, *mut c_void, *const Pool) -> Block,
+    pub record_take: unsafe extern "C" fn(i32, *mut *mut Recording) -> i32,
+    pub recording_write: unsafe extern "C" fn(*mut Recording, *const c_char, *const c_char) -> i32,
+    pub recording_drop: unsafe extern "C" fn(*mut Recording),
+    pub header_check: unsafe extern "C" fn(*const c_char) -> i32,
 }

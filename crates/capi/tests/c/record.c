@@ -58,6 +58,43 @@ int main(int argc, char **argv) {
     OK(core->record_start(0));
     CHECK(core->record_stop(0, nowhere, NULL) == MILLPOND_BAD_ARGUMENT);
     CHECK(strstr(millpond_last_error(), "such.trace") != NULL);
+
+    /* A recording that is kept: it can be written once there is a place for it, and again, while the next one runs. */
+    millpond_core_recording *kept = NULL;
+    FAILS(core->record_take(0, &kept), MILLPOND_BAD_ARGUMENT, "is not being recorded");
+    OK(core->record_start(0));
+    OK(core->free(alloc(9)));
+    FAILS(core->record_take(0, NULL), MILLPOND_BAD_ARGUMENT, "`out`");
+    OK(core->record_take(0, &kept));
+    FAILS(core->record_take(0, &kept), MILLPOND_BAD_ARGUMENT, "is not being recorded");
+    OK(core->record_start(0));
+    FAILS(core->recording_write(kept, nowhere, NULL), MILLPOND_BAD_ARGUMENT, "such.trace");
+    FAILS(core->recording_write(kept, path, "{\"gpu\": 3}"), MILLPOND_BAD_ARGUMENT, "gpu");
+    FAILS(core->recording_write(kept, NULL, NULL), MILLPOND_BAD_ARGUMENT, "`path`");
+    FAILS(core->recording_write(NULL, path, NULL), MILLPOND_BAD_ARGUMENT, "`recording`");
+    OK(core->recording_write(kept, path, "{\"workload\": \"one\"}"));
+    expect(path, "# {\"workload\":\"one\"}\na 0 9 0\nf 0\n");
+    OK(core->recording_write(kept, path, NULL));
+    expect(path, "a 0 9 0\nf 0\n");
+    core->recording_drop(kept);
+    core->recording_drop(NULL);
+    OK(core->free(alloc(11)));
+    OK(core->record_stop(0, path, NULL));
+    expect(path, "a 0 11 0\nf 0\n");
+
+    OK(core->header_check(NULL));
+    OK(core->header_check("{\"workload\": \"one\"}"));
+    FAILS(core->header_check("{\"workload\": 1}"), MILLPOND_BAD_ARGUMENT, "workload");
+    FAILS(core->header_check("[]"), MILLPOND_BAD_ARGUMENT, "the header");
+
+    /* A path is bytes, whatever they are. */
+    char bytes[1100];
+    snprintf(bytes, sizeof bytes, "%s-\xff", path);
+    OK(core->record_start(0));
+    OK(core->free(alloc(7)));
+    OK(core->record_stop(0, bytes, NULL));
+    expect(bytes, "a 0 7 0\nf 0\n");
+    CHECK(remove(bytes) == 0);
     CHECK(remove(path) == 0);
     return 0;
 }
